@@ -1,4 +1,4 @@
-//! Certificates, tokens and the cluster's secret, as the command line names them.
+//! Loads the certificates, tokens and secrets that the command line names, and reloads them while a role runs.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -9,24 +9,25 @@ use feedline_access::token::{Claims, Scope, Tokens};
 use feedline_access::{Bearer, Credentials, Secret, Tls, TlsFiles, now_s, warn_if_exposed};
 use tokio::task::JoinHandle;
 
-use crate::cli::{AccessArgs, ClientsArg, GuardArgs};
+use crate::cli::{AccessArgs, ClientAuthArg, ServerAccessArgs};
 use crate::environment;
 use crate::failure::Failure;
 
-/// How often files of certificates and tokens are read again.
-const LOOK: Duration = Duration::from_secs(5);
-/// Time for which a coordinator's own token is good: whoever is named to `feedline members add` is shown one.
-const COORDINATES_FOR: Duration = Duration::from_secs(300);
-/// It shows another one this often, so that clocks of hosts may differ by minutes.
-const COORDINATES_ANEW: Duration = Duration::from_secs(60);
+/// Interval between reloads of certificate and token files.
+const RELOAD_INTERVAL: Duration = Duration::from_secs(5);
+/// Lifetime of the token with which a coordinator authenticates to other coordinators. It is short, because every address
+/// that `feedline members add` names receives one.
+const PEER_TOKEN_LIFETIME: Duration = Duration::from_secs(300);
+/// Interval between new tokens: much shorter than their lifetime, so that clocks may differ by minutes.
+const PEER_TOKEN_RENEWAL: Duration = Duration::from_secs(60);
 
 impl AccessArgs {
-    /// What is shown to others.
+    /// Loads the credentials that this process presents to servers.
     pub(crate) fn credentials(&self) -> Result<Credentials, Failure> {
-        self.credentials_of(false)
+        self.load_credentials(false)
     }
 
-    fn credentials_of(&self, admits_anybody: bool) -> Result<Credentials, Failure> {
+    fn load_credentials(&self, admits_anybody: bool) -> Result<Credentials, Failure> {
         let has_files = self.tls_ca.is_some() || self.tls_cert.is_some();
         let files = TlsFiles {
             cert: self.tls_cert.clone(),
@@ -35,13 +36,13 @@ impl AccessArgs {
             admits_anybody,
         };
         let tls = has_files.then(|| Tls::load(files)).transpose().map_err(Failure::wrong_use)?;
-        let token = bearer(self.token_file.clone(), environment::token(), environment::token_file())?;
+        let token = load_token(self.token_file.clone(), environment::token(), environment::token_file())?;
         Ok(Credentials { tls: tls.map(Arc::new), token: token.map(Arc::new) })
     }
 }
 
-/// The token: that of the command line's file, else the one in the environment, else that of the environment's file.
-fn bearer(
+/// Loads the token from the file of the flag, otherwise from the environment, otherwise from the environment's file.
+fn load_token(
     flag: Option<PathBuf>,
     token: Option<String>,
     file: Option<PathBuf>,
@@ -52,99 +53,99 @@ fn bearer(
     }
 }
 
-/// Whom a role serves, and what it shows.
+/// The clients that a role accepts, and the credentials that it presents.
 pub(crate) struct ServerSecurity {
-    /// What it shows to others.
+    /// Credentials that the role presents to servers.
     pub(crate) credentials: Credentials,
     is_insecure: bool,
-    /// Reads the files again.
-    _look: Option<Look>,
+    /// Reloads the files; `None` without files.
+    _reload: Option<ReloadTask>,
 }
 
-/// Ends with whoever holds it.
-struct Look(JoinHandle<()>);
+/// A task that stops when this value is dropped.
+struct ReloadTask(JoinHandle<()>);
 
-impl Drop for Look {
+impl Drop for ReloadTask {
     fn drop(&mut self) {
         self.0.abort();
     }
 }
 
 impl ServerSecurity {
-    /// Reads what the flags name. Must be called inside a tokio runtime.
-    pub(crate) fn new(args: &GuardArgs) -> Result<Self, Failure> {
-        let credentials = args.access.credentials_of(args.tls_clients == ClientsArg::Any)?;
-        let look = Look(tokio::spawn(look(credentials.clone())));
+    /// Loads the files that the flags name. Must be called inside a tokio runtime.
+    pub(crate) fn new(args: &ServerAccessArgs) -> Result<Self, Failure> {
+        let credentials = args.access.load_credentials(args.tls_clients == ClientAuthArg::Any)?;
+        let reload = ReloadTask(tokio::spawn(reload_files(credentials.clone())));
         let has_files = credentials.tls.is_some() || credentials.token.is_some();
-        Ok(Self { credentials, is_insecure: args.insecure, _look: has_files.then_some(look) })
+        Ok(Self { credentials, is_insecure: args.insecure, _reload: has_files.then_some(reload) })
     }
 
-    /// What it listens with, where it has a certificate.
+    /// Returns the TLS settings of the server, if it has a certificate.
     pub(crate) fn tls(&self) -> Option<Arc<Tls>> {
         self.credentials.tls.clone().filter(|tls| tls.can_listen())
     }
 
-    /// Whether whoever connects has to show a certificate.
-    pub(crate) fn asks_for_certificates(&self) -> bool {
+    /// Whether clients must present a certificate.
+    pub(crate) fn requires_certificates(&self) -> bool {
         self.tls().is_some_and(|tls| tls.is_mutual())
     }
 
-    /// How addresses of this process begin.
+    /// Returns the scheme of the server's URL.
     pub(crate) fn scheme(&self) -> &'static str {
         if self.tls().is_some() { "https" } else { "http" }
     }
 
-    /// Refuses to serve everybody who reaches an address, unless the user wants that. `knows_whom` says whether clients
-    /// show who they are by more than certificates.
-    pub(crate) fn check(&self, address: SocketAddr, knows_whom: bool, fix: &str) -> Result<(), Failure> {
+    /// Rejects an address at which every client would be accepted, unless it is a loopback address or the user gave
+    /// `--insecure`. `has_tokens` tells whether clients authenticate with tokens.
+    pub(crate) fn check(&self, address: SocketAddr, has_tokens: bool, fix: &str) -> Result<(), Failure> {
         if address.ip().is_loopback() {
             return Ok(());
         }
-        let open = match self.tls() {
-            None => "without TLS, so that everybody on the way could read and change what is sent",
-            Some(tls) if !tls.is_mutual() && !knows_whom => {
-                "whoever asks, since nobody has to show who it is"
+        let problem = match self.tls() {
+            None => "without TLS, others on the network could read and change the traffic",
+            Some(tls) if !tls.is_mutual() && !has_tokens => {
+                "without authentication, every client could connect"
             }
             Some(_) => return Ok(()),
         };
         if self.is_insecure {
-            tracing::warn!(%address, "--insecure: this address is served {open}");
+            tracing::warn!(%address, "--insecure: {problem}");
             return Ok(());
         }
         Err(Failure::wrong_use(format!(
-            "{address} is no loopback address and would be served {open}: {fix}, or say --insecure"
+            "cannot serve {address}, which is not a loopback address: {problem}; {fix}, or give --insecure"
         )))
     }
 }
 
-/// Reads certificates and the token again, for as long as it runs.
-async fn look(credentials: Credentials) {
-    let mut interval = tokio::time::interval(LOOK);
-    let mut said = [const { String::new() }; 2];
+/// Reloads certificates and the token forever, and logs each change and each new error once.
+async fn reload_files(credentials: Credentials) {
+    let mut interval = tokio::time::interval(RELOAD_INTERVAL);
+    let mut logged = [const { String::new() }; 2];
     loop {
         interval.tick().await;
         let (tls, token) = (credentials.tls.clone(), credentials.token.clone());
-        let read = tokio::task::spawn_blocking(move || {
+        let results = tokio::task::spawn_blocking(move || {
             [tls.map(|tls| tls.reload()), token.map(|token| token.reload())]
         });
-        let Ok(read) = read.await else { continue };
-        for ((what, read), said) in ["certificates", "token"].into_iter().zip(read).zip(&mut said) {
-            match read {
+        let Ok(results) = results.await else { continue };
+        for ((files, result), logged) in ["certificates", "token"].into_iter().zip(results).zip(&mut logged) {
+            match result {
                 Some(Ok(true)) => {
-                    tracing::info!("the {what} changed; new connections use what the files say now")
+                    tracing::info!("the {files} changed; new connections use the new files")
                 }
-                Some(Err(reason)) if *said != reason => {
+                Some(Err(reason)) if *logged != reason => {
                     tracing::warn!(
                         reason,
-                        "the {what} changed and cannot be used; what was read before is still used"
+                        "the {files} changed but cannot be loaded; connections keep using the previous files"
                     );
-                    *said = reason;
+                    *logged = reason;
                     continue;
                 }
                 Some(Err(_)) => continue,
                 Some(Ok(false)) | None => {}
             }
-            said.clear();
+            logged.clear();
         }
     }
 }
@@ -153,7 +154,7 @@ async fn look(credentials: Credentials) {
 pub(crate) fn read_secret(file: &Path) -> Result<Secret, Failure> {
     let text = std::fs::read_to_string(file).map_err(|error| {
         Failure::wrong_use(format!(
-            "cannot read the secret in {}: {error}; `feedline keys` makes one",
+            "cannot read the secret in {}: {error}; create one with `feedline keys new`",
             file.display()
         ))
     })?;
@@ -161,21 +162,21 @@ pub(crate) fn read_secret(file: &Path) -> Result<Secret, Failure> {
     Secret::parse(&text).map_err(|reason| Failure::wrong_use(format!("{}: {reason}", file.display())))
 }
 
-/// A token for the workers that this process starts, good for as long as they run.
+/// Returns a token without expiry for the workers that this process starts.
 pub(crate) fn worker_token(secret: &Secret) -> String {
-    Tokens::new(secret).make(&own_claims(Scope::Work, None))
+    Tokens::new(secret).make(&role_claims(Scope::Work, None))
 }
 
-/// What a coordinator shows to the others.
+/// Returns the token with which a coordinator authenticates to other coordinators.
 pub(crate) fn coordinator_token(secret: &Secret) -> Bearer {
     let tokens = Tokens::new(secret);
-    Bearer::made(COORDINATES_ANEW, move || {
-        tokens.make(&own_claims(Scope::Coordinate, Some(now_s() + COORDINATES_FOR.as_secs())))
+    Bearer::made(PEER_TOKEN_RENEWAL, move || {
+        tokens.make(&role_claims(Scope::Coordinate, Some(now_s() + PEER_TOKEN_LIFETIME.as_secs())))
     })
 }
 
-fn own_claims(scope: Scope, expires_s: Option<u64>) -> Claims {
-    let holder = format!("a {scope} role of a coordinator's host");
+fn role_claims(scope: Scope, expires_s: Option<u64>) -> Claims {
+    let holder = format!("{scope} role on a coordinator's host");
     Claims { holder, scopes: [scope].into(), tenant: None, expires_s }
 }
 
@@ -184,19 +185,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_of_the_command_line_goes_before_the_environment_s_and_a_token_there_before_a_file() {
+    fn the_token_file_of_the_command_line_takes_precedence_over_the_environment() {
         let folder = tempfile::tempdir().unwrap();
         let [flag, other] = ["flag", "other"].map(|name| folder.path().join(name));
-        std::fs::write(&flag, "of-the-flag").unwrap();
-        std::fs::write(&other, "of-the-file").unwrap();
-        let nowhere = Some(folder.path().join("nowhere"));
-        let token = Some("itself".to_owned());
-        let shown = |bearer: Option<Bearer>| bearer.map(|bearer| bearer.token().to_string());
-        let with = |flag, token, file| shown(bearer(flag, token, file).unwrap());
-        assert_eq!(with(Some(flag), token.clone(), nowhere.clone()).as_deref(), Some("of-the-flag"));
-        assert_eq!(with(None, token, nowhere.clone()).as_deref(), Some("itself"));
-        assert_eq!(with(None, None, Some(other)).as_deref(), Some("of-the-file"));
-        assert_eq!(with(None, None, None), None);
-        assert!(bearer(None, None, nowhere).is_err());
+        std::fs::write(&flag, "flag-token").unwrap();
+        std::fs::write(&other, "file-token").unwrap();
+        let missing = Some(folder.path().join("missing"));
+        let token = Some("env-token".to_owned());
+        let load = |flag, token, file| {
+            load_token(flag, token, file).unwrap().map(|bearer| bearer.token().to_string())
+        };
+        assert_eq!(load(Some(flag), token.clone(), missing.clone()).as_deref(), Some("flag-token"));
+        assert_eq!(load(None, token, missing.clone()).as_deref(), Some("env-token"));
+        assert_eq!(load(None, None, Some(other)).as_deref(), Some("file-token"));
+        assert_eq!(load(None, None, None), None);
+        assert!(load_token(None, None, missing).is_err());
     }
 }

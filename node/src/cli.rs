@@ -1,39 +1,40 @@
-//! The command line: its commands, and the flags that several commands share. A flag states its unit and default.
+//! The command line: its commands, and the flags that several commands share. The help of a flag states its unit and default.
 
 mod access;
 mod cache;
 mod cluster;
+mod conflicts;
 mod functions;
 mod jobs;
+mod limits;
 mod local;
 mod roles;
 mod run;
 mod stores;
 mod switch;
-mod tenants;
 #[cfg(test)]
 mod tests;
 
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
+use feedline_tools::{BenchArgs, MakeDataArgs};
 
-pub(crate) use self::access::{AccessArgs, ClientsArg, GuardArgs, SecretArgs};
+pub(crate) use self::access::{AccessArgs, ClientAuthArg, SecretArgs, ServerAccessArgs};
 pub(crate) use self::cache::CacheArgs;
-pub(crate) use self::cluster::{ClusterArgs, Parsed, RemoteArgs, parse};
+pub(crate) use self::cluster::{ClusterArgs, RemoteArgs};
+pub(crate) use self::conflicts::{ParsedArgs, parse};
 pub(crate) use self::functions::FunctionArgs;
 pub(crate) use self::jobs::{JobAction, JobArgs, RemovedJobsArgs};
-pub(crate) use self::local::LocalArgs;
+pub(crate) use self::limits::{ClusterLimitArgs, CoordinatorGraceArgs, FetchLimitArgs, TenantArgs};
+pub(crate) use self::local::{AutoCacheArgs, LocalArgs};
 pub(crate) use self::roles::{CoordinatorArgs, UpArgs, WorkerArgs};
-pub(crate) use self::run::{ReportFormat, RunArgs};
-pub(crate) use self::stores::StoreArgs;
+pub(crate) use self::run::RunArgs;
+pub(crate) use self::stores::{StoreArgs, WorkerStoreArgs};
 pub(crate) use self::switch::SwitchArg;
-pub(crate) use self::tenants::{GraceArgs, LimitArgs, RoomArgs, TenantArgs};
-use crate::bench::BenchArgs;
 use crate::explain::ExplainArgs;
 use crate::keys::KeysArgs;
 use crate::logging::LogFormat;
-use crate::make_data::MakeDataArgs;
 use crate::members::MembersArgs;
 use crate::plan::PlanArgs;
 use crate::simulate::SimulateArgs;
@@ -44,53 +45,53 @@ use crate::top::TopArgs;
 #[command(
     name = "feedline",
     version,
-    about = "A distributed input-pipeline service: turns a dataset into batches for training, on one machine or many",
-    after_help = "Exit status: 0 done, 1 it failed, 2 wrong use, 130 interrupted.\n\
+    about = "A distributed input pipeline service: turns a dataset into batches for training, on one machine or many",
+    after_help = "Exit status: 0 success, 1 failure, 2 invalid usage, 130 interrupted.\n\
         FEEDLINE_COORDINATOR is the default of every --coordinator; a flag takes precedence over it.\n\
         FEEDLINE_LOG filters log lines, such as debug or feedline_worker=debug,info."
 )]
 pub(crate) struct Cli {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub(crate) command: Command,
-    /// How log lines look on standard error.
-    // Behind the flags of every command, however many commands there are.
+    /// Format of log lines on standard error.
+    // The display order places the flag after the flags of each command.
     #[arg(long, global = true, display_order = 900, value_enum, value_name = "FORMAT", default_value_t)]
     pub(crate) log: LogFormat,
 }
 
-/// What to do.
+/// The commands.
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
-    /// Runs a pipeline and reports its rate; on this machine, or on a cluster with --coordinator.
+    /// Runs a pipeline and reports its rate, on this machine or on a cluster.
     Run(Box<RunArgs>),
-    /// Runs a coordinator: it leases work to workers and keeps positions.
+    /// Runs a coordinator, which leases work to workers and stores positions.
     Coordinator(CoordinatorArgs),
-    /// Runs a worker: it reads, decodes and augments, and serves batches.
+    /// Runs a worker, which reads and transforms rows and serves batches.
     Worker(WorkerArgs),
-    /// Runs a coordinator and workers on this host, for other programs to use.
+    /// Runs a coordinator and workers on this host.
     Up(UpArgs),
-    /// Indexes a pipeline's dataset ahead of its first run.
+    /// Indexes a pipeline's dataset before its first run.
     Index(IndexArgs),
-    /// Runs a pipeline for some seconds and tells what bounds it and what would help.
+    /// Traces a pipeline for some seconds, and reports its bottleneck and possible improvements.
     Explain(ExplainArgs),
-    /// Plans traced jobs on workers that a file describes: who works on what, and how many workers are wanted.
+    /// Plans traced jobs on the workers of a cluster file, and reports how many workers they need.
     Plan(PlanArgs),
     /// Lists, shows and cancels jobs, and changes the weights of their mixes.
     Job(JobArgs),
-    /// Removed: `feedline job` replaces it.
+    /// Removed: use `feedline job` instead.
     #[command(hide = true)]
     Jobs(RemovedJobsArgs),
-    /// Shows a coordinator's jobs and workers, what bounds each job and what the planner says, anew each second.
+    /// Shows a cluster's jobs, workers, bottlenecks and plan, and refreshes them every second.
     Top(TopArgs),
-    /// Lists, adds and removes coordinators of a cluster.
+    /// Lists, adds and removes coordinators of a cluster, and transfers leadership.
     Members(MembersArgs),
-    /// Makes certificates, a secret and tokens, so that only those who have them can use a cluster.
+    /// Creates certificates, a secret and tokens that protect a cluster.
     Keys(KeysArgs),
-    /// Makes a data set to try and to measure with.
+    /// Generates a dataset for tests and benchmarks.
     #[command(hide = true)]
     MakeData(MakeDataArgs),
-    /// Compares scaling rules, and shows what large clusters cost, in simulated time.
+    /// Simulates a cluster, compares scaling rules, and measures the cost of planning.
     Simulate(SimulateArgs),
     /// Measures what this machine can do, and what Feedline does on it.
     #[command(hide = true)]
@@ -98,8 +99,8 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// The level of log lines where `FEEDLINE_LOG` says nothing.
-    pub(crate) fn log_level(&self) -> &'static str {
+    /// Returns the log level without `FEEDLINE_LOG`.
+    pub(crate) fn default_log_level(&self) -> &'static str {
         match self {
             Self::Coordinator(_) | Self::Worker(_) | Self::Up(_) => "info",
             _ => "warn",
@@ -107,30 +108,32 @@ impl Command {
     }
 }
 
-/// What `feedline index` is asked for.
+/// Arguments of `feedline index`.
 #[derive(Args, Debug, Clone)]
 #[command(after_help = "Examples:\n  \
     feedline index pipeline.yaml\n  \
     feedline index pipeline.yaml --recode --cache-disk 200GiB\n  \
     feedline index pipeline.yaml --rebuild --coordinator http://10.0.0.1:7070")]
 pub(crate) struct IndexArgs {
-    /// The pipeline file; relative paths in it start at the directory in which feedline is run.
+    /// Pipeline file; its relative paths start at the working directory.
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
     /// The cluster, instead of workers in this process.
     #[command(flatten)]
     pub(crate) remote: RemoteArgs,
-    /// Index anew, ignoring the saved index: after shards were replaced, removed or added.
+    /// Ignore the saved index and create a new one, after shards were replaced, removed or added.
     #[arg(long)]
     pub(crate) rebuild: bool,
-    /// Then also fill the pipeline's `cache` on disk, such as with recoded JPEGs, so that no epoch has to; as far as
-    /// --cache-disk reaches.
+    /// Also fill the pipeline's `cache` on disk, such as with recoded JPEGs, up to --cache-disk.
     #[arg(long)]
     pub(crate) recode: bool,
-    /// Resources in this process.
+    /// Resources of the workers in this process.
     #[command(flatten)]
     pub(crate) local: LocalArgs,
-    /// What is shown to the coordinator.
+    /// Automatic caches.
+    #[command(flatten)]
+    pub(crate) auto_cache: AutoCacheArgs,
+    /// Credentials for the coordinator.
     #[command(flatten)]
     pub(crate) access: AccessArgs,
 }

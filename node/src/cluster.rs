@@ -1,5 +1,5 @@
-//! Whom a command works with: a cluster behind a URL, or a coordinator and workers in this process. Callers do not see
-//! which.
+//! The cluster that a command uses: a remote cluster, or a coordinator and workers in this process. Callers cannot tell the
+//! difference.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,40 +10,43 @@ use feedline_client::{ClientError, GrpcWorkers, WorkerDirectory};
 use feedline_coordinator::{CoordinatorSettings, RunningCoordinator};
 use feedline_data::messages::{ServiceError, ServiceErrorKind};
 use feedline_proto::{CoordinatorService, WorkerService, grpc};
+use feedline_worker::WorkerSettings;
 use futures::future::join_all;
 
-use crate::cli::{AccessArgs, LocalArgs};
+use crate::cli::{AccessArgs, LocalArgs, SwitchArg};
 use crate::failure::Failure;
 use crate::local_listener::TransportArg;
-use crate::local_workers::{self, LocalWorker, shares};
+use crate::local_workers::{self, LocalWorker};
 use crate::{entropy, environment, store_access};
 
-/// Time that several coordinators have to choose one that leads.
-const CHOOSING: Duration = Duration::from_secs(5);
-/// Pause before they are asked again.
-const RETRY: Duration = Duration::from_millis(200);
+/// Timeout of an election among several coordinators.
+pub(crate) const ELECTION_TIMEOUT: Duration = Duration::from_secs(5);
+/// Pause between two requests during an election.
+pub(crate) const RETRY_PAUSE: Duration = Duration::from_millis(200);
+/// Prefix of the addresses of workers in this process.
+const LOCAL_PREFIX: &str = "local:";
 
 /// A coordinator with its workers.
 pub(crate) struct LocalCluster {
     /// The coordinator.
     pub(crate) coordinator: Arc<dyn CoordinatorService>,
-    embedded: Option<Embedded>,
+    embedded: Option<EmbeddedRoles>,
     transport: TransportArg,
     credentials: Credentials,
 }
 
-/// All roles in this process.
-struct Embedded {
+/// A coordinator and workers in this process.
+struct EmbeddedRoles {
     coordinator: RunningCoordinator,
     workers: Vec<LocalWorker>,
 }
 
 impl LocalCluster {
-    /// The cluster of these coordinators, or a new one in this process.
+    /// Connects to the coordinators at these URLs or, without a URL, starts a cluster in this process.
     pub(crate) async fn open(
         urls: &[String],
         access: &AccessArgs,
-        local: &LocalArgs,
+        (local, auto_cache): (&LocalArgs, SwitchArg),
     ) -> Result<Self, Failure> {
         match urls {
             [_, ..] => {
@@ -51,126 +54,115 @@ impl LocalCluster {
                 let coordinator = connect(urls, &credentials).await?;
                 Ok(Self { coordinator, embedded: None, transport: TransportArg::Auto, credentials })
             }
-            [] => Self::start(Self::settings(local)?, local).await,
+            [] => {
+                let mut settings = CoordinatorSettings::in_memory(index_dir(local)?);
+                settings.cluster.auto_cache = auto_cache.is_on();
+                Self::start(settings, local).await
+            }
         }
     }
 
-    /// A new cluster in this process whose coordinator does not plan: what jobs may use of workers is the caller's to say.
+    /// Starts a cluster in this process without a planner. The caller sets the allocations of jobs.
     pub(crate) async fn unplanned(local: &LocalArgs) -> Result<Self, Failure> {
-        let mut settings = Self::settings(local)?;
+        let mut settings = CoordinatorSettings::in_memory(index_dir(local)?);
         settings.plan_interval_ms = 0;
         settings.cluster.auto_cache = false;
         Self::start(settings, local).await
     }
 
-    fn settings(local: &LocalArgs) -> Result<CoordinatorSettings, Failure> {
-        let mut settings = CoordinatorSettings::in_memory(index_dir(local)?);
-        settings.cluster.auto_cache = local.auto_cache.is_on();
-        Ok(settings)
-    }
-
     async fn start(mut settings: CoordinatorSettings, local: &LocalArgs) -> Result<Self, Failure> {
-        let access = store_access::of_worker(&local.stores)?;
+        let access = store_access::for_worker(&local.stores)?;
         settings.reads = access.reads().clone();
-        let running = feedline_coordinator::start(settings, entropy::coordinator_life())
+        let running = feedline_coordinator::start(settings, entropy::coordinator_start_id())
             .await
             .map_err(Failure::failed)?;
         let mut workers = Vec::new();
-        for (number, share) in shares(local)?.into_iter().enumerate() {
-            workers.push(local_workers::start(
-                local_address(number),
-                share,
-                access.clone(),
-                (running.service(), false),
-            )?);
+        for (number, settings) in local_workers::settings(local, &access)?.into_iter().enumerate() {
+            let address = format!("{LOCAL_PREFIX}{number}");
+            workers.push(local_workers::start(WorkerSettings { address, ..settings }, running.service())?);
         }
         let coordinator = running.service();
-        let embedded = Some(Embedded { coordinator: running, workers });
+        let embedded = Some(EmbeddedRoles { coordinator: running, workers });
         let credentials = Credentials::default();
         Ok(Self { coordinator, embedded, transport: TransportArg::Auto, credentials })
     }
 
-    /// The coordinator, where it is in this process.
+    /// Returns the coordinator if it runs in this process.
     pub(crate) fn local_coordinator(&self) -> Option<&RunningCoordinator> {
         self.embedded.as_ref().map(|embedded| &embedded.coordinator)
     }
 
-    /// Workers in this process.
-    pub(crate) fn local_workers(&self) -> usize {
+    /// Returns the number of workers in this process.
+    pub(crate) fn local_worker_count(&self) -> usize {
         self.embedded.as_ref().map_or(0, |embedded| embedded.workers.len())
     }
 
-    /// Batches of workers behind a URL come by this way.
-    pub(crate) fn by(self, transport: TransportArg) -> Self {
+    /// Sets the transport of batches from remote workers.
+    pub(crate) fn with_transport(self, transport: TransportArg) -> Self {
         Self { transport, ..self }
     }
 
-    /// How consumers find the workers.
+    /// Returns the directory that resolves worker addresses.
     pub(crate) fn directory(&self) -> Arc<dyn WorkerDirectory> {
-        let Some(Embedded { workers, .. }) = &self.embedded else {
+        let Some(EmbeddedRoles { workers, .. }) = &self.embedded else {
             return Arc::new(GrpcWorkers::new(self.transport.into(), self.credentials.clone()));
         };
         Arc::new(LocalWorkers(workers.iter().map(|worker| worker.running.service()).collect()))
     }
 
-    /// Whether all roles are this process.
+    /// Whether all roles run in this process.
     pub(crate) fn is_embedded(&self) -> bool {
         self.embedded.is_some()
     }
 
-    /// Ends what runs in this process; a cluster behind a URL goes on.
+    /// Stops the roles in this process. A remote cluster continues.
     pub(crate) async fn shutdown(self) {
-        let Some(Embedded { coordinator, workers }) = self.embedded else { return };
+        let Some(EmbeddedRoles { coordinator, workers }) = self.embedded else { return };
         join_all(workers.into_iter().map(LocalWorker::stop)).await;
         if let Err(error) = coordinator.shutdown().await {
-            tracing::warn!(%error, "the coordinator ended badly");
+            tracing::warn!(%error, "the coordinator failed during shutdown");
         }
     }
 }
 
-/// The cluster of these coordinators. One that cannot be reached is told at once, since the address may be wrong; several
-/// have time to choose a leader.
+/// Connects to the coordinators at these URLs. A single coordinator that cannot be reached is an error at once, because the
+/// address may be wrong; several coordinators may need time to elect a leader.
 pub(crate) async fn connect(
     urls: &[String],
     credentials: &Credentials,
 ) -> Result<Arc<dyn CoordinatorService>, Failure> {
     let coordinator = grpc::connect_coordinators(urls, credentials)?;
-    let deadline = Instant::now() + CHOOSING;
+    let deadline = Instant::now() + ELECTION_TIMEOUT;
     loop {
         match coordinator.list_jobs().await {
             Ok(_) => return Ok(coordinator),
-            // It is there, and whoever asks for more than a list waits for room.
-            Err(refusal) if refusal.kind == ServiceErrorKind::Busy => return Ok(coordinator),
-            Err(refusal) if refusal.kind == ServiceErrorKind::Unavailable => {
+            // A busy coordinator is reachable, and later requests retry until it accepts them.
+            Err(error) if error.kind == ServiceErrorKind::Busy => return Ok(coordinator),
+            Err(error) if error.kind == ServiceErrorKind::Unavailable => {
                 if urls.len() == 1 || Instant::now() >= deadline {
-                    return Err(Failure::Failed(ClientError::Unreachable(refusal.to_string()).into()));
+                    return Err(Failure::Failed(ClientError::Unreachable(error.to_string()).into()));
                 }
-                tokio::time::sleep(RETRY).await;
+                tokio::time::sleep(RETRY_PAUSE).await;
             }
-            Err(refusal) => return Err(refusal.into()),
+            Err(error) => return Err(error.into()),
         }
     }
 }
 
-/// The workers of this process, by number.
+/// The workers of this process; their addresses contain their indexes.
 struct LocalWorkers(Vec<Arc<dyn WorkerService>>);
 
 impl WorkerDirectory for LocalWorkers {
     fn worker(&self, address: &str) -> Result<Arc<dyn WorkerService>, ServiceError> {
-        let number = address.strip_prefix(LOCAL).and_then(|number| number.parse::<usize>().ok());
+        let number = address.strip_prefix(LOCAL_PREFIX).and_then(|number| number.parse::<usize>().ok());
         let worker = number.and_then(|number| self.0.get(number)).cloned();
         worker.ok_or_else(|| {
-            ServiceError::new(ServiceErrorKind::Invalid, format!("`{address}` is no worker of this process"))
+            ServiceError::new(
+                ServiceErrorKind::Invalid,
+                format!("no worker of this process has the address `{address}`"),
+            )
         })
     }
-}
-
-/// Opens the address of a worker of this process.
-const LOCAL: &str = "local:";
-
-/// Address of a worker of this process.
-fn local_address(number: usize) -> String {
-    format!("{LOCAL}{number}")
 }
 
 fn index_dir(local: &LocalArgs) -> Result<PathBuf, Failure> {

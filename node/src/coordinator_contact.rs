@@ -1,4 +1,4 @@
-//! A coordinator as a worker of this process sees it, watched: whether it has answered lately.
+//! Tracks whether the coordinator answers the reports of a worker in this process.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -7,61 +7,62 @@ use async_trait::async_trait;
 use feedline_data::messages::ServiceError;
 use feedline_proto::{CoordinatorReply, CoordinatorRequest, CoordinatorService};
 
-/// A coordinator answers every half second; after this long it is gone.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// A coordinator answers every half second. After this time without an answer it counts as lost.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Answers of a coordinator to one worker.
+/// The answers of a coordinator to the reports of one worker.
 #[derive(Debug, Default)]
 pub(crate) struct CoordinatorContact {
+    /// Number of answers, and the time of the last one.
     answers: Mutex<(u64, Option<Instant>)>,
-    /// What it said last instead of an answer.
-    refusal: Mutex<String>,
+    /// The last error.
+    error: Mutex<String>,
 }
 
 impl CoordinatorContact {
-    /// Reports that were answered so far.
+    /// Returns the number of answered reports.
     pub(crate) fn answers(&self) -> u64 {
         self.answers.lock().unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// Whether the coordinator has answered lately.
-    pub(crate) fn is_held(&self) -> bool {
+    /// Whether the coordinator has answered recently.
+    pub(crate) fn is_connected(&self) -> bool {
         let last = self.answers.lock().unwrap_or_else(PoisonError::into_inner).1;
-        last.is_some_and(|last| last.elapsed() < PATIENCE)
+        last.is_some_and(|last| last.elapsed() < ANSWER_TIMEOUT)
     }
 
-    /// Why it has not answered: what was said last instead.
-    pub(crate) fn reason(&self) -> String {
-        let said = self.refusal.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if said.is_empty() { "it is silent".to_owned() } else { said }
+    /// Returns the reason why the coordinator does not answer.
+    pub(crate) fn last_error(&self) -> String {
+        let error = self.error.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if error.is_empty() { "no connection was established".to_owned() } else { error }
     }
 
-    fn note(&self, refusal: &ServiceError) {
-        *self.refusal.lock().unwrap_or_else(PoisonError::into_inner) = refusal.to_string();
+    fn record_error(&self, error: &ServiceError) {
+        *self.error.lock().unwrap_or_else(PoisonError::into_inner) = error.to_string();
     }
 
-    fn count(&self) {
+    fn record_answer(&self) {
         let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
         *answers = (answers.0 + 1, Some(Instant::now()));
     }
 }
 
-/// The coordinator, counting its answers to worker reports.
-pub(crate) struct CountingCoordinator {
-    /// The coordinator.
+/// A coordinator service that records the outcome of each worker report.
+pub(crate) struct ContactRecorder {
+    /// The wrapped service.
     pub(crate) coordinator: Arc<dyn CoordinatorService>,
-    /// Where they are counted.
+    /// The record.
     pub(crate) contact: Arc<CoordinatorContact>,
 }
 
 #[async_trait]
-impl CoordinatorService for CountingCoordinator {
+impl CoordinatorService for ContactRecorder {
     async fn call(&self, request: CoordinatorRequest) -> Result<CoordinatorReply, ServiceError> {
         let is_report = matches!(request, CoordinatorRequest::SyncWorker { .. });
         let reply = self.coordinator.call(request).await;
         match &reply {
-            Ok(_) if is_report => self.contact.count(),
-            Err(refusal) if is_report => self.contact.note(refusal),
+            Ok(_) if is_report => self.contact.record_answer(),
+            Err(error) if is_report => self.contact.record_error(error),
             _ => {}
         }
         reply

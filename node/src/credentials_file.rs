@@ -1,4 +1,4 @@
-//! The file of `--credentials`. Nothing of a value is ever said, so that what is wrong is told in words of our own.
+//! Reads the file of `--credentials`. Error messages never contain a value, because values are secret.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,13 +10,13 @@ use serde_yaml_ng::{Mapping, Value};
 
 use crate::failure::{Failure, reason};
 
-/// Largest file in bytes.
-const MAX_BYTES: u64 = 1 << 20;
-/// What one looks like.
-const SUCH_AS: &str =
-    "write `name: { aws_access_key_id: ..., aws_secret_access_key: ..., urls: [s3://bucket] }`";
+/// Largest accepted file in bytes.
+const MAX_FILE_BYTES: u64 = 1 << 20;
+/// An example of a file.
+const EXAMPLE: &str =
+    "expected `name: { aws_access_key_id: ..., aws_secret_access_key: ..., urls: [s3://bucket] }`";
 
-/// The credentials in a file, by name.
+/// Loads the credentials of a file, by name.
 pub(crate) fn load(path: &Path) -> Result<BTreeMap<String, Credential>, Failure> {
     let file = path.display().to_string();
     let unreadable = |error: std::io::Error| {
@@ -24,37 +24,37 @@ pub(crate) fn load(path: &Path) -> Result<BTreeMap<String, Credential>, Failure>
         Failure::wrong_use(format!("cannot read {file}: {reason}; give the path of a file of credentials"))
     };
     let bytes = fs::metadata(path).map_err(unreadable)?.len();
-    if bytes > MAX_BYTES {
+    if bytes > MAX_FILE_BYTES {
         return Err(Failure::wrong_use(format!(
-            "{file} has {bytes} bytes, and a file of credentials at most {MAX_BYTES}"
+            "{file} has {bytes} bytes, more than the {MAX_FILE_BYTES} bytes allowed for a file of credentials; give another file"
         )));
     }
     let text = fs::read_to_string(path).map_err(unreadable)?;
     parse(&text).map_err(|sentence| Failure::wrong_use(format!("{file}{sentence}")))
 }
 
-/// The sentence begins with the line, where that is known.
+/// Parses a file. An error begins with `:` and the line number, if YAML reports one.
 fn parse(text: &str) -> Result<BTreeMap<String, Credential>, String> {
     let document: Value = serde_yaml_ng::from_str(text).map_err(|error| {
         let line = error.location().map(|at| format!(":{}", at.line())).unwrap_or_default();
-        format!("{line}: this is not valid YAML, or a name is given twice; {SUCH_AS}")
+        format!("{line}: invalid YAML, or a duplicate name; {EXAMPLE}")
     })?;
     let names = match document {
         Value::Mapping(names) => names,
         Value::Null => Mapping::new(),
-        _ => return Err(format!(": credentials are a mapping of names; {SUCH_AS}")),
+        _ => return Err(format!(": invalid credentials: {EXAMPLE}")),
     };
     let mut all = BTreeMap::new();
     for (name, options) in names {
         let Some(name) = name.as_str().filter(|name| is_name(name)).map(str::to_owned) else {
             return Err(format!(
-                ": a name has other characters than letters, digits, `_`, `.` and `-`; {SUCH_AS}"
+                ": invalid name: only letters, digits, `_`, `.` and `-` are allowed; {EXAMPLE}"
             ));
         };
         let Value::Mapping(options) = options else {
-            return Err(format!(": `{name}` has no options; {SUCH_AS}"));
+            return Err(format!(": `{name}` has no options; {EXAMPLE}"));
         };
-        let credential = credential(options).map_err(|sentence| format!(": `{name}`: {sentence}"))?;
+        let credential = parse_credential(options).map_err(|sentence| format!(": `{name}`: {sentence}"))?;
         all.insert(name, credential);
     }
     Ok(all)
@@ -65,44 +65,45 @@ fn is_name(name: &str) -> bool {
     !name.is_empty() && name.len() <= 128 && name.chars().all(allowed)
 }
 
-fn credential(mapping: Mapping) -> Result<Credential, String> {
+fn parse_credential(mapping: Mapping) -> Result<Credential, String> {
     let mut options = Vec::new();
     let mut urls = UrlPolicy::default();
     for (key, value) in mapping {
-        let key =
-            key.as_str().ok_or_else(|| format!("the name of an option is no text; {SUCH_AS}"))?.to_owned();
+        let key = key
+            .as_str()
+            .ok_or_else(|| format!("the name of an option is not a string; {EXAMPLE}"))?
+            .to_owned();
         if key == "urls" {
-            urls = scope(value)?;
+            urls = parse_scope(value)?;
             continue;
         }
         match value {
             Value::String(value) => options.push((key, value)),
             Value::Bool(value) => options.push((key, value.to_string())),
             _ => {
-                // What a key of this name is must be known before it is shown.
+                // Check that the key is the name of an option before the message shows it: it may be a misplaced secret.
                 Credential::new([(key.clone(), String::new())], UrlPolicy::default())?;
-                return Err(format!("the value of `{key}` is no text for YAML; put it in quotes"));
+                return Err(format!("the value of `{key}` is not a string: put it in quotes"));
             }
         }
     }
     Credential::new(options, urls)
 }
 
-/// One prefix or several.
-fn scope(value: Value) -> Result<UrlPolicy, String> {
+/// Parses one URL prefix or a list of them.
+fn parse_scope(value: Value) -> Result<UrlPolicy, String> {
     let prefixes = match value {
         Value::String(one) => vec![one],
         Value::Sequence(many) => {
             let texts = many.into_iter().map(|one| one.as_str().map(str::to_owned));
-            texts.collect::<Option<Vec<_>>>().ok_or("urls is a list of prefixes, such as `[s3://bucket]`")?
+            texts
+                .collect::<Option<Vec<_>>>()
+                .ok_or("invalid urls: expected a list of prefixes, such as `[s3://bucket]`")?
         }
-        _ => return Err("urls is a list of prefixes, such as `[s3://bucket]`".to_owned()),
+        _ => return Err("invalid urls: expected a list of prefixes, such as `[s3://bucket]`".to_owned()),
     };
     if prefixes.is_empty() {
-        return Err(
-            "urls is empty, so that the credentials are for nothing; write a prefix, or leave it out"
-                .to_owned(),
-        );
+        return Err("urls is empty: add a prefix, or remove `urls` to allow all URLs".to_owned());
     }
     UrlPolicy::new(prefixes).map_err(|sentence| format!("urls: {sentence}"))
 }
@@ -125,36 +126,42 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_without_any_value() {
-        for (text, says) in [
-            ("a: {aws_region: HUSH", ": this is not valid YAML"),
-            ("a: {aws_region: x}\na: {aws_region: HUSH}", "a name is given twice"),
-            ("- HUSH", ": credentials are a mapping of names"),
-            ("HUSH", ": credentials are a mapping of names"),
+    fn error_messages_never_contain_a_value() {
+        for (text, expected) in [
+            ("a: {aws_region: HUSH", ": invalid YAML"),
+            ("a: {aws_region: x}\na: {aws_region: HUSH}", "a duplicate name"),
+            ("- HUSH", ": invalid credentials"),
+            ("HUSH", ": invalid credentials"),
             ("a: HUSH", ": `a` has no options"),
-            ("a b/HUSH: {aws_region: x}", ": a name has other characters"),
+            ("a b/HUSH: {aws_region: x}", ": invalid name"),
             (
                 "a: {aws_sekret_access_key: HUSH}",
                 ": `a`: `aws_sekret_access_key` is not an option of a store; did you mean `aws_secret_access_key`?",
             ),
             (
                 "a: {aws_secret_access_key: 12345678}",
-                ": `a`: the value of `aws_secret_access_key` is no text for YAML; put it in quotes",
+                ": `a`: the value of `aws_secret_access_key` is not a string: put it in quotes",
             ),
-            ("a: {aws_secret_access_key: [HUSH]}", ": `a`: the value of `aws_secret_access_key` is no text"),
+            (
+                "a: {aws_secret_access_key: [HUSH]}",
+                ": `a`: the value of `aws_secret_access_key` is not a string",
+            ),
             ("a: {HUSH/x: [1]}", ": `a`: an entry is not an option"),
-            ("a: {urls: 7}", ": `a`: urls is a list"),
+            ("a: {urls: 7}", ": `a`: invalid urls"),
             ("a: {urls: []}", ": `a`: urls is empty"),
             ("a: {urls: [data]}", ": `a`: urls: `data` is no prefix"),
         ] {
-            let told = parse(text).unwrap_err();
-            assert!(told.contains(says) && !told.contains("HUSH") && !told.contains("12345678"), "{told}");
+            let error = parse(text).unwrap_err();
+            assert!(
+                error.contains(expected) && !error.contains("HUSH") && !error.contains("12345678"),
+                "{error}"
+            );
         }
     }
 
     #[test]
-    fn a_file_that_is_not_there_is_named() {
-        let told = load(Path::new("/nowhere/c.yaml")).unwrap_err().to_string();
-        assert!(told.starts_with("cannot read /nowhere/c.yaml: no such file"), "{told}");
+    fn the_error_for_a_missing_file_names_its_path() {
+        let error = load(Path::new("/nowhere/c.yaml")).unwrap_err().to_string();
+        assert!(error.starts_with("cannot read /nowhere/c.yaml: no such file"), "{error}");
     }
 }

@@ -1,26 +1,26 @@
-//! Where ids come from: the clock, the process id and the system's randomness. Nothing else in Feedline draws any.
+//! Generates ids from the clock, the process id and the system's randomness. No other file of Feedline draws randomness.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use feedline_data::ids::{SessionId, WorkerId};
 
-/// A worker's id: differs from that of every other worker and of earlier lives of this process.
+/// Returns a worker id that differs from the ids of all other workers and of earlier runs.
 pub(crate) fn worker_id() -> WorkerId {
     WorkerId(random())
 }
 
-/// A consumer's session: larger than that of every earlier session, as far as clocks agree.
+/// Returns a consumer's session. It is larger than every earlier session if the clocks agree.
 pub(crate) fn session_id() -> SessionId {
     SessionId(now_ns())
 }
 
-/// A coordinator's life: larger than that of every earlier one on this machine.
-pub(crate) fn coordinator_life() -> u64 {
+/// Returns a number for this start of a coordinator. It is larger than those of earlier starts on this machine.
+pub(crate) fn coordinator_start_id() -> u64 {
     now_ns()
 }
 
-/// Eight letters and digits that tell runs of one pipeline apart.
+/// Returns eight letters and digits that distinguish the runs of one pipeline.
 pub(crate) fn name_suffix() -> String {
     format!("{:08x}", random() as u32)
 }
@@ -30,7 +30,7 @@ fn now_ns() -> u64 {
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// 64 bits: the standard library keys its hashers from the system's randomness.
+/// Returns 64 random bits. The standard library takes the keys of its hashers from the system's randomness.
 fn random() -> u64 {
     let mut hasher = RandomState::new().build_hasher();
     hasher.write_u64(now_ns());

@@ -1,5 +1,5 @@
-//! What the environment and the machine say: the only place in Feedline that asks them.
-#![expect(clippy::disallowed_methods, reason = "node reads the environment and passes down what it found")]
+//! Reads the environment and the properties of the machine. No other file of Feedline does.
+#![expect(clippy::disallowed_methods, reason = "node reads the environment and passes the values down")]
 
 use std::env;
 use std::fs::{self, DirBuilder};
@@ -9,35 +9,35 @@ use std::path::{Path, PathBuf};
 
 use crate::failure::{Failure, reason};
 
-/// Memory for batches where nobody says how much: this, or a quarter of the machine's where that is less.
+/// Default memory for batches. If a quarter of the machine's memory is less, that is the default.
 const DEFAULT_MEMORY_BYTES: u64 = 1 << 30;
-/// Variables whose names begin so are options of object stores.
+/// Prefixes of the environment variables with options of object stores.
 const STORE_PREFIXES: [&str; 3] = ["AWS_", "GOOGLE_", "AZURE_"];
 
-/// The filter of log lines, if the user set one.
+/// Returns the filter of log lines, if the user set one.
 pub(crate) fn log_filter() -> Option<String> {
     env::var("FEEDLINE_LOG").ok().filter(|filter| !filter.trim().is_empty())
 }
 
-/// The token that a cluster asks for, if the user set one.
+/// Returns the token for the cluster, if the user set one.
 pub(crate) fn token() -> Option<String> {
     env::var("FEEDLINE_TOKEN").ok().filter(|token| !token.trim().is_empty())
 }
 
-/// The file of the token that a cluster asks for, if the user set one.
+/// Returns the file of the token for the cluster, if the user set one.
 pub(crate) fn token_file() -> Option<PathBuf> {
     env::var_os("FEEDLINE_TOKEN_FILE").filter(|file| !file.is_empty()).map(PathBuf::from)
 }
 
-/// Options of object stores, such as credentials: `AWS_*`, `GOOGLE_*` and `AZURE_*`.
+/// Returns the options of object stores, such as credentials: `AWS_*`, `GOOGLE_*` and `AZURE_*`.
 pub(crate) fn store_options() -> Vec<(String, String)> {
     let named = env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
     named.filter(|(name, _)| STORE_PREFIXES.iter().any(|prefix| name.starts_with(prefix))).collect()
 }
 
-/// What a Python function sees of the environment: where programs, libraries and modules are, in which language, and which
-/// devices are to be used. Nothing else, since keys may be among it.
+/// Returns the environment of Python functions: paths, language and devices. It contains no other variable, because others
+/// may contain credentials.
 pub(crate) fn for_functions() -> Vec<(String, String)> {
     const NAMES: [&str; 17] = [
         "PATH",
@@ -61,8 +61,8 @@ pub(crate) fn for_functions() -> Vec<(String, String)> {
     NAMES.iter().filter_map(|name| Some(((*name).to_owned(), env::var(name).ok()?))).collect()
 }
 
-/// `feedline` in the user's cache directory; for a user without a home a folder of its own in the temporary directory, which is
-/// made now.
+/// Returns `feedline` in the user's cache directory. For a user without a home directory, it creates a private folder in the
+/// temporary directory.
 pub(crate) fn cache_dir() -> Result<PathBuf, Failure> {
     let absolute = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let cache = absolute("XDG_CACHE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".cache")));
@@ -72,65 +72,66 @@ pub(crate) fn cache_dir() -> Result<PathBuf, Failure> {
     }
 }
 
-/// A folder of this user in one in which others may make folders, too: what they could write in would not be its own.
+/// Creates a private folder in `parent`, in which other users may also create folders. An existing folder that others can
+/// write to is rejected.
 fn private_folder(parent: &Path, user: u32) -> Result<PathBuf, Failure> {
     let folder = parent.join(format!("feedline-{user}"));
-    let refused = |why: &str| {
+    let rejected = |why: &str| {
         Failure::failed(format!(
-            "without HOME caches would lie in {}, and {why}: give --index-dir and --cache-dir, or set XDG_CACHE_HOME",
+            "HOME is not set, and the cache directory {} {why}: give --index-dir and --cache-dir, or set XDG_CACHE_HOME",
             folder.display()
         ))
     };
-    let cannot = |error: &io::Error| refused(&format!("that cannot be used: {}", reason(error)));
+    let cannot = |error: &io::Error| rejected(&format!("cannot be used: {}", reason(error)));
     match DirBuilder::new().mode(0o700).create(&folder) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(cannot(&error)),
         _ => {}
     }
     let found = fs::symlink_metadata(&folder).map_err(|error| cannot(&error))?;
     if !found.is_dir() {
-        return Err(refused("that is no folder"));
+        return Err(rejected("is not a folder"));
     }
     if found.uid() != user {
-        return Err(refused("that is another user's"));
+        return Err(rejected("belongs to another user"));
     }
     if found.mode() & 0o022 != 0 {
-        return Err(refused("others can write in it"));
+        return Err(rejected("is writable by other users"));
     }
     Ok(folder)
 }
 
-/// Cores that this process may use.
+/// Returns the number of cores that this process may use.
 pub(crate) fn cores() -> u32 {
     std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32)
 }
 
-/// The model of the CPU; nothing where the system does not tell.
+/// Returns the model of the CPU, or an empty text if the system does not report it.
 pub(crate) fn machine() -> String {
     let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
     model.map(|(_, name)| name.trim().to_owned()).unwrap_or_default()
 }
 
-/// Bandwidth in bytes per second and direction of the fastest network card that is up; 0 where none tells.
+/// Returns the bandwidth in bytes per second and direction of the fastest network card that is up; 0 if unknown.
 pub(crate) fn nic_bytes_per_s() -> u64 {
     let cards = fs::read_dir("/sys/class/net").into_iter().flatten().filter_map(Result::ok);
-    // What is no device, such as a bridge, carries what a card carries.
+    // Skip virtual interfaces such as bridges: their traffic passes through a card.
     let speeds =
         cards.map(|card| card.path()).filter(|card| card.join("device").exists()).filter_map(|card| {
             let is_up = fs::read_to_string(card.join("operstate")).ok()?.trim() == "up";
-            // Megabits; cards of virtual machines say -1.
+            // The unit is megabits; cards of virtual machines report -1.
             let megabits: i64 = fs::read_to_string(card.join("speed")).ok()?.trim().parse().ok()?;
             u64::try_from(megabits).ok().filter(|_| is_up)
         });
     speeds.max().unwrap_or(0) * 1_000_000 / 8
 }
 
-/// Memory for batches where nobody says how much.
+/// Returns the default memory for batches in bytes.
 pub(crate) fn default_memory_bytes() -> u64 {
     memory_bytes().map_or(DEFAULT_MEMORY_BYTES, |all| DEFAULT_MEMORY_BYTES.min(all / 4))
 }
 
-/// Memory of the machine, or of the container where that has less; `None` where the system does not tell.
+/// Returns the memory of the machine or, if less, of the container; `None` if unknown.
 fn memory_bytes() -> Option<u64> {
     let info = fs::read_to_string("/proc/meminfo").ok();
     let machine =
@@ -149,29 +150,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_a_home_caches_lie_in_a_folder_that_only_its_user_writes_in() {
+    fn without_a_home_directory_the_cache_folder_must_be_private() {
         let temporary = tempfile::tempdir().unwrap();
         let user = rustix::process::geteuid().as_raw();
         let folder = temporary.path().join(format!("feedline-{user}"));
-        let refusal = |user: u32| private_folder(temporary.path(), user).unwrap_err().to_string();
+        let error = |user: u32| private_folder(temporary.path(), user).unwrap_err().to_string();
         assert_eq!(private_folder(temporary.path(), user).unwrap(), folder);
         assert_eq!(fs::metadata(&folder).unwrap().mode() & 0o077, 0);
-        assert_eq!(private_folder(temporary.path(), user).unwrap(), folder, "it is there already");
+        assert_eq!(private_folder(temporary.path(), user).unwrap(), folder, "the folder exists already");
         fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).unwrap();
-        assert!(refusal(user).contains("others can write in it"));
+        assert!(error(user).contains("is writable by other users"));
         fs::remove_dir(&folder).unwrap();
         let planted = temporary.path().join("planted");
         fs::create_dir(&planted).unwrap();
         symlink(&planted, &folder).unwrap();
-        let refused = refusal(user);
-        for said in ["that is no folder", "--index-dir", "--cache-dir", "XDG_CACHE_HOME"] {
-            assert!(refused.contains(said), "{refused}");
+        let rejected = error(user);
+        for part in ["is not a folder", "--index-dir", "--cache-dir", "XDG_CACHE_HOME"] {
+            assert!(rejected.contains(part), "{rejected}");
         }
         fs::remove_file(&folder).unwrap();
         fs::write(&folder, "").unwrap();
-        assert!(refusal(user).contains("that is no folder"));
-        // Whoever made it, it is not that user's.
-        assert!(refusal(user.wrapping_add(1)).contains("another user's"));
+        assert!(error(user).contains("is not a folder"));
+        assert!(error(user.wrapping_add(1)).contains("belongs to another user"));
         assert!(private_folder(&folder, user).unwrap_err().to_string().contains("cannot be used"));
     }
 }

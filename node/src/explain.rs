@@ -1,5 +1,5 @@
-//! `feedline explain`: runs a pipeline for some seconds in this process, and tells what each operator costs, what bounds the
-//! job, what would help, and what the planner would do. What was seen can be saved for `feedline plan`.
+//! `feedline explain`: runs a pipeline for some seconds in this process, and reports the cost of each operator, the
+//! bottleneck, possible improvements and the plan. The trace can be saved for `feedline plan`.
 
 mod explanation;
 mod probe;
@@ -11,46 +11,48 @@ use std::time::Duration;
 use clap::Args;
 
 use self::explanation::Explanation;
-use crate::cli::{LocalArgs, ReportFormat};
+use crate::cli::LocalArgs;
 use crate::cluster::LocalCluster;
 use crate::failure::Failure;
+use crate::output::ReportFormat;
 use crate::trace_file::SavedTrace;
 use crate::{output, pipeline_file, signals, trace_file};
 
-/// What `feedline explain` is asked for.
+/// Arguments of `feedline explain`.
 #[derive(Args, Debug, Clone)]
 #[command(after_help = "Examples:\n  \
     feedline explain pipeline.yaml\n  \
     feedline explain pipeline.yaml --rows 20000 --cores 4 --format json\n  \
     feedline explain pipeline.yaml --save-trace")]
 pub(crate) struct ExplainArgs {
-    /// The pipeline file; relative paths in it start at the directory in which feedline is run.
+    /// Pipeline file; its relative paths start at the working directory.
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Rows to trace; by default as many as come in --seconds.
+    /// Stop after this number of rows [default: unlimited].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     rows: Option<u64>,
-    /// Seconds to trace at most, after the first batch; with fewer than 3 a far store is not told from a slow one.
+    /// Stop this many seconds after the first batch. A trace of less than 3 seconds cannot distinguish a store with high
+    /// latency from one with low bandwidth.
     #[arg(long, value_name = "S", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=3600))]
     seconds: u64,
-    /// Milliseconds that the consumer spends on each batch; by default it takes what comes.
+    /// Milliseconds that the consumer spends on each batch.
     #[arg(long, value_name = "MS", default_value_t = 0)]
     step_ms: u64,
-    /// How the report looks; json ends standard output with one object on one line.
+    /// Format of the report; json prints one object on one line.
     #[arg(long, alias = "report", value_enum, value_name = "FORMAT", default_value_t)]
     format: ReportFormat,
-    /// Save what was seen, for `feedline plan`; without a path as pipeline.trace.json beside pipeline.yaml.
+    /// Save the trace for `feedline plan` [default path: pipeline.trace.json next to pipeline.yaml].
     #[arg(long, value_name = "PATH")]
     save_trace: Option<Option<PathBuf>>,
-    /// Resources in this process.
+    /// Resources of the workers in this process.
     #[command(flatten)]
     local: LocalArgs,
 }
 
-/// Traces and prints.
+/// Traces the pipeline and prints the report.
 pub(crate) async fn run(args: ExplainArgs) -> Result<(), Failure> {
-    let written = pipeline_file::read(&args.file)?;
-    let pipeline = pipeline_file::resolved(written.clone())?;
+    let original = pipeline_file::read(&args.file)?;
+    let pipeline = pipeline_file::resolve(original.clone())?;
     let stop = signals::watch()?;
     let cluster = LocalCluster::unplanned(&args.local).await?;
     let limits = trace::TraceLimits {
@@ -62,19 +64,14 @@ pub(crate) async fn run(args: ExplainArgs) -> Result<(), Failure> {
     let traced = trace::trace(&cluster, pipeline.clone(), limits, &stop).await;
     cluster.shutdown().await;
     let traced = traced?;
-    let saved = SavedTrace::new(&written, &pipeline, traced.seen());
-    let explanation = Explanation::new(&written.name, traced);
-    output::print(&match args.format {
-        ReportFormat::Text => explanation.to_text(),
-        ReportFormat::Json => explanation.to_json().map_err(Failure::failed)?,
-    })?;
+    let saved = SavedTrace::new(&original, &pipeline, traced.input());
+    let explanation = Explanation::new(&original.name, traced);
+    args.format.print(&explanation, Explanation::to_text)?;
     let Some(path) = args.save_trace else { return Ok(()) };
-    let path = path.unwrap_or_else(|| trace_file::beside(&args.file));
+    let path = path.unwrap_or_else(|| trace_file::default_path(&args.file));
     saved.save(&path)?;
-    match args.format {
-        ReportFormat::Text => {
-            Ok(output::print(&format!("\nsaved for `feedline plan`: {}\n", path.display()))?)
-        }
-        ReportFormat::Json => Ok(()),
+    if args.format == ReportFormat::Text {
+        output::print(&format!("\nsaved the trace for `feedline plan`: {}\n", path.display()))?;
     }
+    Ok(())
 }

@@ -1,7 +1,7 @@
-//! The HTTP side of every role: `/metrics` for Prometheus, `/healthz` and `/readyz` for whoever runs the process.
+//! The HTTP server of every role: `/metrics` for Prometheus, `/healthz` and `/readyz` for orchestrators.
 
 mod connections;
-mod readers;
+mod metrics_access;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
@@ -19,80 +19,82 @@ use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use self::readers::Readers;
+use self::metrics_access::MetricsAccess;
 use crate::access::ServerSecurity;
 use crate::failure::Failure;
 use crate::listen;
 use crate::process_metrics;
 
-/// Bounds of the buckets of every histogram of seconds.
-const SECONDS: [f64; 12] = [0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0];
-/// Histograms are folded this often, so that a process that nobody asks does not gather samples.
-const UPKEEP: Duration = Duration::from_secs(5);
+/// Bucket bounds of all histograms in seconds.
+const SECONDS_BUCKETS: [f64; 12] = [0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0];
+/// Interval of the recorder's upkeep. Without it, histograms would grow in a process whose metrics are never read.
+const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Says whether the process can do its work now, or in one clause why not.
+/// Returns `Ok` if the process is ready, otherwise the reason.
 pub(crate) type Readiness = Box<dyn Fn() -> Result<(), String> + Send + Sync>;
 
-/// A server that runs.
+/// A running server.
 #[derive(Debug)]
 pub(crate) struct HttpServer {
-    /// Where it listens.
+    /// The address that it listens on.
     pub(crate) address: SocketAddr,
-    ready: Arc<Ready>,
+    readiness: Arc<ReadinessCell>,
     stop: CancellationToken,
     task: JoinHandle<()>,
 }
 
+/// The readiness check; empty while the role starts.
 #[derive(Default)]
-struct Ready(OnceLock<Readiness>);
+struct ReadinessCell(OnceLock<Readiness>);
 
-impl std::fmt::Debug for Ready {
+impl std::fmt::Debug for ReadinessCell {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(if self.0.get().is_some() { "started" } else { "starting" })
     }
 }
 
 #[derive(Clone)]
-struct Shared {
+struct HttpState {
     metrics: PrometheusHandle,
-    ready: Arc<Ready>,
-    /// Who may read metrics; `None` where connections say enough, or nobody asks.
-    readers: Option<Arc<Readers>>,
+    readiness: Arc<ReadinessCell>,
+    /// Checks the tokens of requests for metrics; `None` if certificates or nothing protects them.
+    metrics_access: Option<Arc<MetricsAccess>>,
 }
 
-/// Starts serving where the user gave an address. Comes before the roles, so that no measurement is lost; until
-/// [`HttpServer::set_ready`] the process is not ready. Metrics are shown to whoever has a certificate where the guard asks
-/// for one, and else to whoever has a token of the cluster with this secret.
+/// Starts the server if the user gave an address. It starts before the roles, so that no measurement is lost, and reports
+/// "not ready" until [`HttpServer::set_ready`]. Clients read metrics with a certificate if `security` requires one,
+/// otherwise with a token that `secret` signed.
 pub(crate) async fn start(
     address: Option<&str>,
-    guard: &ServerSecurity,
+    security: &ServerSecurity,
     secret: Option<&Secret>,
 ) -> Result<Option<HttpServer>, Failure> {
     let Some(address) = address else { return Ok(None) };
     let bound = listen::bind(address, "--http").await?;
-    guard.check(bound.address, secret.is_some(), "give --tls-cert, --tls-key and --tls-ca")?;
+    security.check(bound.address, secret.is_some(), "give --tls-cert, --tls-key and --tls-ca")?;
     let metrics = PrometheusBuilder::new()
-        .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &SECONDS)
+        .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &SECONDS_BUCKETS)
         .and_then(PrometheusBuilder::install_recorder)
-        .map_err(|error| Failure::failed(format!("cannot start metrics: {error}")))?;
+        .map_err(|error| Failure::failed(format!("cannot start the metrics recorder: {error}")))?;
     feedline_coordinator::describe_metrics();
     feedline_client::describe_metrics();
     process_metrics::describe();
-    let ready = Arc::new(Ready::default());
+    let readiness = Arc::new(ReadinessCell::default());
     let stop = CancellationToken::new();
-    let readers =
-        secret.filter(|_| !guard.asks_for_certificates()).map(|secret| Arc::new(Readers::of(secret)));
-    let routes = routes(Shared { metrics: metrics.clone(), ready: Arc::clone(&ready), readers });
-    let server: BoxFuture<'static, ()> = match guard.tls() {
+    let secret = secret.filter(|_| !security.requires_certificates());
+    let metrics_access = secret.map(|secret| Arc::new(MetricsAccess::new(secret)));
+    let routes =
+        routes(HttpState { metrics: metrics.clone(), readiness: Arc::clone(&readiness), metrics_access });
+    let server: BoxFuture<'static, ()> = match security.tls() {
         Some(tls) => {
             let incoming = feedline_access::incoming(bound.listener, tls, Protocol::Http1);
             connections::serve(incoming, routes, stop.clone()).boxed()
         }
-        None => connections::serve(connections::plain(bound.listener), routes, stop.clone()).boxed(),
+        None => connections::serve(connections::accept_plain(bound.listener), routes, stop.clone()).boxed(),
     };
     let task = tokio::spawn(async move {
         let upkeep = async {
-            let mut interval = tokio::time::interval(UPKEEP);
+            let mut interval = tokio::time::interval(UPKEEP_INTERVAL);
             loop {
                 interval.tick().await;
                 metrics.run_upkeep();
@@ -103,46 +105,46 @@ pub(crate) async fn start(
             () = upkeep => {}
         }
     });
-    Ok(Some(HttpServer { address: bound.address, ready, stop, task }))
+    Ok(Some(HttpServer { address: bound.address, readiness, stop, task }))
 }
 
 impl HttpServer {
-    /// Says how to tell whether the process is ready, which it may be from now on.
+    /// Sets the readiness check.
     pub(crate) fn set_ready(&self, readiness: Readiness) {
-        // A second call would change nothing, and there is none.
-        let _ = self.ready.0.set(readiness);
+        // A role calls this once.
+        let _ = self.readiness.0.set(readiness);
     }
 
-    /// Ends serving.
+    /// Stops the server.
     pub(crate) async fn shutdown(self) {
         self.stop.cancel();
         if let Err(error) = self.task.await {
-            tracing::warn!(%error, "the metrics server ended badly");
+            tracing::warn!(%error, "the HTTP server failed during shutdown");
         }
     }
 }
 
-fn routes(shared: Shared) -> Router {
+fn routes(state: HttpState) -> Router {
     Router::new()
-        .route("/metrics", get(metrics_text))
+        .route("/metrics", get(serve_metrics))
         .route("/healthz", get(|| async { "ok\n" }))
-        .route("/readyz", get(readiness))
-        .with_state(shared)
+        .route("/readyz", get(serve_readiness))
+        .with_state(state)
 }
 
-async fn metrics_text(State(shared): State<Shared>, headers: HeaderMap) -> Response {
-    let allowed = shared.readers.as_ref().map_or(Ok(()), |readers| readers.check(&headers, now_s()));
+async fn serve_metrics(State(state): State<HttpState>, headers: HeaderMap) -> Response {
+    let allowed = state.metrics_access.as_ref().map_or(Ok(()), |access| access.check(&headers, now_s()));
     if let Err(reason) = allowed {
-        let asks = [(header::WWW_AUTHENTICATE, "Bearer")];
-        return (StatusCode::UNAUTHORIZED, asks, format!("{reason}\n")).into_response();
+        let challenge = [(header::WWW_AUTHENTICATE, "Bearer")];
+        return (StatusCode::UNAUTHORIZED, challenge, format!("{reason}\n")).into_response();
     }
     process_metrics::update();
-    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], shared.metrics.render()).into_response()
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], state.metrics.render()).into_response()
 }
 
-async fn readiness(State(shared): State<Shared>) -> (StatusCode, String) {
-    let ready = shared.ready.0.get().map_or_else(|| Err("starting".to_owned()), |ready| ready());
-    match ready {
+async fn serve_readiness(State(state): State<HttpState>) -> (StatusCode, String) {
+    let readiness = state.readiness.0.get().map_or_else(|| Err("starting".to_owned()), |check| check());
+    match readiness {
         Ok(()) => (StatusCode::OK, "ready\n".to_owned()),
         Err(reason) => (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {reason}\n")),
     }

@@ -1,4 +1,4 @@
-//! `feedline index`: indexes a dataset ahead of its first run, and fills the pipeline's cache where that is asked for.
+//! `feedline index`: indexes a dataset before its first run, and fills the pipeline's cache with `--recode`.
 
 mod fill;
 
@@ -15,35 +15,25 @@ use crate::cli::IndexArgs;
 use crate::cluster::LocalCluster;
 use crate::failure::Failure;
 use crate::progress::Progress;
-use crate::size::{show_bytes, show_count};
+use crate::size::{format_bytes, format_count};
 use crate::{entropy, output, pipeline_file, signals};
 
-/// How often the job is looked at.
-const LOOK: Duration = Duration::from_millis(100);
-/// Defects that are listed one by one.
+/// Interval between polls of the job.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// The most defects that the report lists.
 const LISTED_DEFECTS: usize = 10;
 
-/// Indexes, and prints what was found.
+/// Indexes the dataset and prints a summary.
 pub(crate) async fn run(args: IndexArgs) -> Result<(), Failure> {
     let started = Instant::now();
     let pipeline = pipeline_file::load(&args.file)?;
     let fill = if args.recode { Some(fill::pipeline(&pipeline, &args)?) } else { None };
     let stop = signals::watch()?;
-    let cluster = LocalCluster::open(&args.remote.urls(), &args.access, &args.local).await?;
-    let spec = JobSpec {
-        tenant: String::new(),
-        name: format!("index-{}-{}", pipeline.name, entropy::name_suffix()),
-        pipeline,
-        epochs: 1,
-        virtual_consumers: 1,
-        consumers: 1,
-        start: None,
-        audit: false,
-        reindex: args.rebuild,
-        index_only: true,
-        weight: 1.0,
-        elastic: false,
-    };
+    let cluster =
+        LocalCluster::open(&args.remote.urls(), &args.access, (&args.local, args.auto_cache.auto_cache))
+            .await?;
+    let name = format!("index-{}-{}", pipeline.name, entropy::name_suffix());
+    let spec = JobSpec { name, reindex: args.rebuild, index_only: true, ..JobSpec::new(pipeline) };
     let done = index_and_fill(&cluster, spec, fill, &stop, started).await;
     cluster.shutdown().await;
     done
@@ -79,7 +69,9 @@ async fn index(
     };
     match &status.state {
         JobState::Failed(sentence) => return Err(Failure::failed(sentence)),
-        JobState::Cancelled => return Err(Failure::failed("the indexing was cancelled; run it again")),
+        JobState::Cancelled => {
+            return Err(Failure::failed("the index job was cancelled: run the command again"));
+        }
         _ => {}
     }
     let defects = status.dataset.as_ref().map_or(0, |dataset| dataset.defects);
@@ -95,19 +87,19 @@ async fn wait_for_end(coordinator: &dyn CoordinatorService, job: JobId) -> Resul
             return Ok(status);
         }
         progress.show_state(&status.state);
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
 fn render(status: &JobStatus, manifest: Option<&Manifest>, took: Duration) -> String {
-    let Some(dataset) = &status.dataset else { return "the dataset is indexed\n".to_owned() };
+    let Some(dataset) = &status.dataset else { return "indexed the dataset\n".to_owned() };
     let mut text = format!(
         "indexed {}: {} in {}, {}, {}; {:.2} s\n",
-        show_count(dataset.shards, "shard"),
-        show_count(dataset.rows, "row"),
-        show_count(dataset.blocks, "block"),
-        show_bytes(dataset.bytes as f64),
-        show_count(dataset.defects, "defect"),
+        format_count(dataset.shards, "shard"),
+        format_count(dataset.rows, "row"),
+        format_count(dataset.blocks, "block"),
+        format_bytes(dataset.bytes as f64),
+        format_count(dataset.defects, "defect"),
         took.as_secs_f64(),
     );
     for (shard, defect) in manifest.into_iter().flat_map(Manifest::defects).take(LISTED_DEFECTS) {
@@ -126,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn defects_are_listed_with_their_place() {
+    fn the_summary_lists_defects_with_their_offsets() {
         let object = ShardRef {
             url: "file:///d/a.tfrecord".to_owned(),
             size_bytes: 99,

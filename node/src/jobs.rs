@@ -1,4 +1,4 @@
-//! `feedline job`: lists, shows and cancels a coordinator's jobs, and changes the weights of their mixes.
+//! `feedline job`: lists, shows and cancels the jobs of a cluster, and changes the weights of their mixes.
 
 use feedline_data::messages::{JobState, JobStatus};
 use feedline_data::mix::MixChange;
@@ -19,7 +19,7 @@ pub(crate) async fn run(args: JobArgs) -> Result<(), Failure> {
         JobAction::Show { job, json: false } => render_one(&coordinator.job_status(job).await?),
         JobAction::Cancel { job } => {
             coordinator.cancel_job(job).await?;
-            format!("job {job} is cancelled\n")
+            format!("cancelled job {job}\n")
         }
         JobAction::SetWeights { job, weights } => {
             let change = coordinator.set_weights(job, weights).await?;
@@ -41,14 +41,14 @@ fn json_line(value: &impl Serialize) -> Result<String, Failure> {
     Ok(serde_json::to_string(value).map_err(Failure::failed)? + "\n")
 }
 
-/// One job: a line for each column of the table, in the same order.
+/// Formats one job with a line for each column of the table.
 fn render_one(job: &JobStatus) -> String {
     let (epoch, done) = progress(job);
     let mut lines = vec![
         ("id", job.job.to_string()),
         ("tenant", tenants::shown(&job.tenant).to_owned()),
         ("name", job.name.clone()),
-        ("state", state(&job.state)),
+        ("state", format_state(&job.state)),
         ("epoch", epoch),
         ("done", done),
         ("consumers", job.consumers.to_string()),
@@ -56,13 +56,13 @@ fn render_one(job: &JobStatus) -> String {
         ("rows", job.delivered.rows.to_string()),
         ("batches", job.delivered.batches.to_string()),
     ];
-    lines.extend(EXTRAS.iter().filter_map(|(name, of)| Some((*name, of(job)?))));
+    lines.extend(EXTRA_COLUMNS.iter().filter_map(|(name, of)| Some((*name, of(job)?))));
     lines.iter().map(|(name, value)| format!("{name:<15} {value}\n")).collect()
 }
 
 fn show_change(change: &MixChange) -> String {
     let weights: Vec<String> = change.weights.iter().map(f64::to_string).collect();
-    format!("weights {} hold from row {} of pass {} on", weights.join(", "), change.place, change.pass)
+    format!("the weights {} apply from row {} of pass {}", weights.join(", "), change.place, change.pass)
 }
 
 fn render(jobs: &[JobStatus]) -> String {
@@ -70,61 +70,61 @@ fn render(jobs: &[JobStatus]) -> String {
         return "no jobs\n".to_owned();
     }
     let mut head = ["id", "name", "state", "epoch", "done", "consumers", "rows"].map(str::to_owned).to_vec();
-    let are_several = are_several(jobs.iter().map(|job| &job.tenant));
-    if are_several {
+    let has_several_tenants = has_several_tenants(jobs.iter().map(|job| &job.tenant));
+    if has_several_tenants {
         head.insert(1, "tenant".to_owned());
     }
-    let extras: Vec<&(&str, Extra)> =
-        EXTRAS.iter().filter(|(_, of)| jobs.iter().any(|job| of(job).is_some())).collect();
+    let extras: Vec<&(&str, ExtraColumn)> =
+        EXTRA_COLUMNS.iter().filter(|(_, of)| jobs.iter().any(|job| of(job).is_some())).collect();
     head.extend(extras.iter().map(|(name, _)| (*name).to_owned()));
     let rows = jobs.iter().map(|job| {
         let (epoch, done) = progress(job);
         let mut line = vec![
             job.job.to_string(),
             job.name.clone(),
-            state(&job.state),
+            format_state(&job.state),
             epoch,
             done,
             job.consumers.to_string(),
             job.delivered.rows.to_string(),
         ];
-        if are_several {
+        if has_several_tenants {
             line.insert(1, tenants::shown(&job.tenant).to_owned());
         }
         line.extend(extras.iter().map(|(_, of)| of(job).unwrap_or_else(|| "-".to_owned())));
         line
     });
-    let texts: &[usize] = if are_several { &[1, 2, 3] } else { &[1, 2] };
+    let texts: &[usize] = if has_several_tenants { &[1, 2, 3] } else { &[1, 2] };
     table::render(&[head].into_iter().chain(rows).collect::<Vec<_>>(), texts)
 }
 
-/// What only some jobs have.
-type Extra = fn(&JobStatus) -> Option<String>;
+/// Returns the value of a column that only some jobs have.
+type ExtraColumn = fn(&JobStatus) -> Option<String>;
 
-/// Columns that are shown where a job has something for them.
-const EXTRAS: [(&str, Extra); 2] = [("slots of ranks", slots), ("weights", weights)];
+/// Columns that the table contains only if a job has a value.
+const EXTRA_COLUMNS: [(&str, ExtraColumn); 2] = [("slots of ranks", slot_column), ("weights", weight_column)];
 
-/// Elastic jobs: each rank and its slots.
-fn slots(job: &JobStatus) -> Option<String> {
+/// Returns each rank and its number of slots, for elastic jobs.
+fn slot_column(job: &JobStatus) -> Option<String> {
     let owners: Vec<String> = job.slot_owners.iter().map(|(rank, slots)| format!("{rank}:{slots}")).collect();
     (!owners.is_empty()).then(|| owners.join(" "))
 }
 
-/// The latest weights of a mix whose weights were changed.
-fn weights(job: &JobStatus) -> Option<String> {
+/// Returns the latest weights, for jobs with changed weights.
+fn weight_column(job: &JobStatus) -> Option<String> {
     let change = job.layout.as_ref()?.mix.last()?;
     let weights: Vec<String> = change.weights.iter().map(f64::to_string).collect();
     Some(weights.join(","))
 }
 
-/// Whether jobs are of more than one tenant, so that tables tell whose each is.
-pub(crate) fn are_several<'a>(mut tenants: impl Iterator<Item = &'a String>) -> bool {
+/// Whether the jobs belong to more than one tenant, so that tables need a column for the tenant.
+pub(crate) fn has_several_tenants<'a>(mut tenants: impl Iterator<Item = &'a String>) -> bool {
     let first = tenants.next();
     tenants.any(|tenant| Some(tenant) != first)
 }
 
-/// How a job stands, in a word or with what went wrong.
-pub(crate) fn state(state: &JobState) -> String {
+/// Formats the state of a job, with the reason of a failure.
+pub(crate) fn format_state(state: &JobState) -> String {
     match state {
         JobState::Preparing { shards: 0, .. } => "listing".to_owned(),
         JobState::Preparing { indexed, shards, .. } => format!("indexing {indexed}/{shards}"),
@@ -135,7 +135,7 @@ pub(crate) fn state(state: &JobState) -> String {
     }
 }
 
-/// The present epoch of all, and the share of the job's rows that lies behind its consumers.
+/// Returns the epoch of the slowest stream, and the share of the job's rows that is delivered.
 fn progress(job: &JobStatus) -> (String, String) {
     let (Some(layout), Some(position)) = (&job.layout, &job.position) else {
         return (format!("-/{}", job.epochs), "-".to_owned());
@@ -150,11 +150,11 @@ fn progress(job: &JobStatus) -> (String, String) {
         .min(job.epochs.saturating_sub(1));
     let per_epoch: u64 = streams().map(|(_, stream)| layout.stream_rows(stream)).sum();
     let all = per_epoch * u64::from(layout.epochs);
-    let behind = |(place, stream): (&feedline_data::layout::StreamPosition, u32)| {
-        u64::from(place.epoch) * layout.stream_rows(stream) + place.row
+    let delivered = |(position, stream): (&feedline_data::layout::StreamPosition, u32)| {
+        u64::from(position.epoch) * layout.stream_rows(stream) + position.row
     };
     let open: u64 = position.open.iter().map(|range| range.to - range.from).sum();
-    let done = streams().map(behind).sum::<u64>().saturating_sub(open).min(all);
+    let done = streams().map(delivered).sum::<u64>().saturating_sub(open).min(all);
     let share = if all == 0 { 100.0 } else { done as f64 / all as f64 * 100.0 };
     (format!("{}/{}", epoch + 1, job.epochs), format!("{share:.0} %"))
 }
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_shows_every_state() {
+    fn the_table_formats_every_state() {
         let jobs = [
             job(1, JobState::Preparing { indexed: 0, shards: 0, workers: 1 }),
             job(2, JobState::Preparing { indexed: 3, shards: 10, workers: 1 }),
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn one_job_is_a_line_for_each_value() {
+    fn a_single_job_has_one_line_per_column() {
         let shown = render_one(&JobStatus { slot_owners: vec![(0, 3)], ..job(26, JobState::Running) });
         expect![[r#"
             id              1a
@@ -229,20 +229,24 @@ mod tests {
     }
 
     #[test]
-    fn jobs_of_several_tenants_are_told_apart() {
-        let of =
+    fn the_table_has_a_tenant_column_for_several_tenants() {
+        let job_of =
             |id: u64, tenant: &str| JobStatus { tenant: tenant.to_owned(), ..job(id, JobState::Running) };
-        assert_eq!(render(&[of(1, "vision"), of(2, "vision")]).find("vision"), None, "there is but one");
+        assert_eq!(
+            render(&[job_of(1, "vision"), job_of(2, "vision")]).find("vision"),
+            None,
+            "a single tenant has no column"
+        );
         expect![[r#"
             id  tenant  name   state    epoch  done  consumers  rows
              1  vision  job-1  running    -/2     -          1   100
              2  -       job-2  running    -/2     -          1   200
         "#]]
-        .assert_eq(&render(&[of(1, "vision"), of(2, "")]));
+        .assert_eq(&render(&[job_of(1, "vision"), job_of(2, "")]));
     }
 
     #[test]
-    fn slots_and_changed_weights_are_shown_where_a_job_has_them() {
+    fn slots_and_changed_weights_have_columns_if_a_job_has_them() {
         let layout = Layout {
             mix: vec![MixChange { pass: 0, place: 500, weights: vec![3.0, 0.5] }],
             dataset_rows: 1000,

@@ -1,8 +1,7 @@
-//! The only place that wires roles and reads flags and the environment: the `feedline` command ([`run_command`]), and the
-//! same roles for programs that have Feedline inside ([`JobService`]).
+//! The only crate that wires the roles and reads flags and the environment: the `feedline` command ([`run_command`]), and
+//! the same roles for programs that embed Feedline ([`JobService`]).
 
 mod access;
-mod bench;
 mod cli;
 mod cluster;
 mod coordinator_contact;
@@ -10,7 +9,6 @@ mod credentials_file;
 mod entropy;
 mod environment;
 mod explain;
-mod failure;
 mod flight;
 mod http;
 mod index;
@@ -21,9 +19,7 @@ mod local_listener;
 mod local_scaler;
 mod local_workers;
 mod logging;
-mod make_data;
 mod members;
-mod output;
 mod pipeline_file;
 mod plan;
 mod process_metrics;
@@ -34,16 +30,15 @@ mod serve;
 mod service;
 mod signals;
 mod simulate;
-mod size;
 mod store_access;
-mod table;
 mod tenants_file;
+mod tool_host;
 mod top;
 mod trace_file;
 mod yaml;
 
-pub use self::failure::Failure;
 pub use self::service::{ByteSize, JobService, ServiceSettings, Switch};
+pub use feedline_command::Failure;
 
 use std::panic::{self, AssertUnwindSafe};
 use std::process::ExitCode;
@@ -51,17 +46,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use feedline_command::failure::reason;
+use feedline_command::{failure, output, size, table};
 use feedline_contained::is_contained;
+use feedline_tools::{run_bench, run_make_data};
 use feedline_worker::BLOCKING_THREADS;
 use tokio::runtime::Runtime;
 
-use self::cli::{Cli, Command, Parsed};
-use self::failure::reason;
+use self::cli::{Cli, Command, ParsedArgs};
+use self::tool_host::NodeToolHost;
 
-/// Time that tasks have after a command is done.
+/// Time for tasks to end after a command.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// The `feedline` command: reads the process's arguments, does what they say, and gives the exit status.
+/// Runs the `feedline` command with the process's arguments, and returns the exit status.
 pub fn run_command() -> ExitCode {
     let started = Instant::now();
     panic::set_hook(Box::new(|panic| {
@@ -69,22 +67,22 @@ pub fn run_command() -> ExitCode {
             return;
         }
         let text = panic.to_string().replace('\n', " ");
-        eprintln!("feedline: internal error: {text}; this is a defect of feedline, please report it");
+        eprintln!("feedline: internal error: {text}; this is a bug in feedline, please report it");
     }));
     let cli = match cli::parse(std::env::args_os()) {
-        Ok(Parsed { args, notice }) => {
+        Ok(ParsedArgs { args, notice }) => {
             if let Some(notice) = notice {
                 eprintln!("feedline: {notice}");
             }
             args
         }
         Err(error) => {
-            // Help that nobody reads is no error.
+            // A closed pipe is not an error.
             let _ = error.print();
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
         }
     };
-    // The hook has printed the panic's line.
+    // The panic hook has printed the message.
     let ended = panic::catch_unwind(AssertUnwindSafe(|| execute(cli, started)));
     match ended {
         Ok(Ok(())) => ExitCode::SUCCESS,
@@ -97,37 +95,32 @@ pub fn run_command() -> ExitCode {
 }
 
 fn execute(cli: Cli, started: Instant) -> Result<(), Failure> {
-    logging::start(cli.log, cli.command.log_level())?;
-    if let Command::MakeData(args) = cli.command {
-        return make_data::run(args).map_err(|error| {
-            let tried = error.chain().any(|cause| cause.is::<std::io::Error>());
-            if tried { Failure::Failed(error) } else { Failure::WrongUse(error) }
-        });
+    logging::start(cli.log, cli.command.default_log_level())?;
+    match &cli.command {
+        Command::MakeData(args) => return run_make_data(args),
+        Command::Keys(args) => return keys::run(args),
+        Command::Simulate(args) => return simulate::run(args),
+        _ => {}
     }
-    if let Command::Keys(args) = cli.command {
-        return keys::run(args);
-    }
-    if let Command::Simulate(args) = &cli.command {
-        return simulate::run(args);
-    }
-    let runtime = start_runtime()
-        .map_err(|error| Failure::failed(format!("cannot start threads: {}; free some", reason(&error))))?;
+    let runtime = start_runtime().map_err(|error| {
+        Failure::failed(format!("cannot start threads: {}; stop other processes", reason(&error)))
+    })?;
     let ended = runtime.block_on(dispatch(cli, started));
     runtime.shutdown_timeout(GRACE);
     ended
 }
 
-/// The runtime starts its IO threads as it is built; whatever thread comes later makes a blocking call.
+/// Builds the runtime. Its threads for IO start at once, and later threads run blocking calls: their names differ.
 fn start_runtime() -> std::io::Result<Runtime> {
-    let built = Arc::new(AtomicBool::new(false));
-    let seen = Arc::clone(&built);
-    let name = move || if seen.load(Ordering::Relaxed) { BLOCKING_THREADS } else { "feedline-io" };
+    let is_built = Arc::new(AtomicBool::new(false));
+    let starts_blocking = Arc::clone(&is_built);
+    let name = move || if starts_blocking.load(Ordering::Relaxed) { BLOCKING_THREADS } else { "feedline-io" };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(environment::cores().max(2) as usize)
         .thread_name_fn(move || name().to_owned())
         .enable_all()
         .build()?;
-    built.store(true, Ordering::Relaxed);
+    is_built.store(true, Ordering::Relaxed);
     Ok(runtime)
 }
 
@@ -144,7 +137,7 @@ async fn dispatch(cli: Cli, started: Instant) -> Result<(), Failure> {
         Command::Job(args) => jobs::run(args).await,
         Command::Jobs(args) => Err(jobs::reject_removed(&args)),
         Command::Top(args) => top::run(args).await,
-        Command::Bench(args) => bench::run(args).await,
+        Command::Bench(args) => run_bench(args, &NodeToolHost).await,
         Command::Keys(_) | Command::MakeData(_) | Command::Simulate(_) => Ok(()),
     }
 }

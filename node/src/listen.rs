@@ -1,4 +1,4 @@
-//! Listening: addresses as users write them, and sentences for those that cannot be had.
+//! Binds the addresses that users give, and explains why an address cannot be used.
 
 use std::io;
 use std::net::SocketAddr;
@@ -7,38 +7,38 @@ use tokio::net::TcpListener;
 
 use crate::failure::{Failure, reason};
 
-/// A listener and the address that it has in fact.
+/// A listener and its actual address.
 #[derive(Debug)]
 pub(crate) struct BoundListener {
     /// The listener.
     pub(crate) listener: TcpListener,
-    /// Its address, with the port that the system chose where 0 was asked for.
+    /// The address, with the port that the system chose for port 0.
     pub(crate) address: SocketAddr,
 }
 
-/// Listens on an address such as `127.0.0.1:7070`, which came with `flag`.
+/// Listens on an address such as `127.0.0.1:7070`. `flag` is the flag of the address, for messages.
 pub(crate) async fn bind(address: &str, flag: &str) -> Result<BoundListener, Failure> {
-    let refused = |error: io::Error| match error.kind() {
+    let failed = |error: io::Error| match error.kind() {
         io::ErrorKind::AddrInUse => Failure::failed(format!(
             "cannot listen on {address}: the address is in use; stop the other process or choose another {flag}"
         )),
         io::ErrorKind::InvalidInput => Failure::wrong_use(format!(
-            "`{address}` is no address; write {flag} HOST:PORT, such as 127.0.0.1:7070"
+            "invalid address `{address}`: expected {flag} HOST:PORT, such as 127.0.0.1:7070"
         )),
         _ => {
             Failure::failed(format!("cannot listen on {address}: {}; choose another {flag}", reason(&error)))
         }
     };
-    let listener = TcpListener::bind(address).await.map_err(refused)?;
-    let address = listener.local_addr().map_err(refused)?;
+    let listener = TcpListener::bind(address).await.map_err(failed)?;
+    let address = listener.local_addr().map_err(failed)?;
     Ok(BoundListener { listener, address })
 }
 
-/// The URL at which others reach a listener, unless the user names it: `0.0.0.0` is no address to connect to.
-pub(crate) fn url(bound: &BoundListener, scheme: &str, flag: &str) -> Result<String, Failure> {
+/// Returns the URL at which others reach a listener. An unspecified address such as `0.0.0.0` has none.
+pub(crate) fn public_url(bound: &BoundListener, scheme: &str, flag: &str) -> Result<String, Failure> {
     if bound.address.ip().is_unspecified() {
         return Err(Failure::wrong_use(format!(
-            "consumers cannot connect to {}; say with {flag} how they reach this machine",
+            "consumers cannot connect to {}: give {flag} with an address of this machine",
             bound.address
         )));
     }
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_taken_port_is_named_with_the_fix() {
+    async fn a_port_in_use_is_an_error_that_names_the_flag() {
         let first = bind("127.0.0.1:0", "--listen").await.unwrap();
         let address = first.address.to_string();
         let failure = bind(&address, "--listen").await.unwrap_err();
@@ -64,20 +64,20 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_address_is_wrong_use() {
+    async fn an_invalid_address_is_wrong_use() {
         let failure = bind("7070", "--http").await.unwrap_err();
         assert_eq!(failure.status(), 2);
         assert_eq!(
             failure.to_string(),
-            "`7070` is no address; write --http HOST:PORT, such as 127.0.0.1:7070"
+            "invalid address `7070`: expected --http HOST:PORT, such as 127.0.0.1:7070"
         );
     }
 
     #[tokio::test]
-    async fn every_address_is_none_to_connect_to() {
+    async fn an_unspecified_address_has_no_public_url() {
         let everywhere = bind("0.0.0.0:0", "--listen").await.unwrap();
-        assert_eq!(url(&everywhere, "https", "--advertise").unwrap_err().status(), 2);
+        assert_eq!(public_url(&everywhere, "https", "--advertise").unwrap_err().status(), 2);
         let here = bind("127.0.0.1:0", "--listen").await.unwrap();
-        assert_eq!(url(&here, "http", "--advertise").unwrap(), format!("http://{}", here.address));
+        assert_eq!(public_url(&here, "http", "--advertise").unwrap(), format!("http://{}", here.address));
     }
 }

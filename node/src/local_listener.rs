@@ -1,5 +1,5 @@
-//! A worker's sockets for clients on its own host, in a private directory that is gone with the worker. One that was left
-//! by a worker that had no time to tidy up goes when the next one starts.
+//! A worker's Unix sockets for clients on its own host, in a private directory. The worker removes the directory when it
+//! exits; the next worker removes the directories of workers that crashed.
 
 use std::fs::{self, File};
 use std::io;
@@ -12,22 +12,22 @@ use tempfile::TempDir;
 
 use crate::failure::{Failure, reason};
 
-/// Part of a worker's memory that may be lent to clients.
-const LENT_PART: u64 = 4;
-/// What names of private directories begin with.
-const PREFIX: &str = "feedline-worker-";
+/// At most one part in this many of a worker's memory is shared with clients.
+const SHARED_MEMORY_DIVISOR: u64 = 4;
+/// Prefix of the names of private directories.
+const FOLDER_PREFIX: &str = "feedline-worker-";
 
-/// By which way batches travel; for tests and for finding faults.
+/// The transport of batches, for tests and debugging.
 #[derive(ValueEnum, Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum TransportArg {
-    /// The shortest that both ends offer.
+    /// The fastest transport that both ends support.
     #[default]
     Auto,
-    /// TCP only.
+    /// TCP.
     Tcp,
     /// A Unix socket.
     Unix,
-    /// Shared memory, and a Unix socket for what does not fit.
+    /// Shared memory, and a Unix socket for larger batches.
     Memory,
 }
 
@@ -42,76 +42,77 @@ impl From<TransportArg> for Transport {
     }
 }
 
-/// An entrance that was opened.
+/// An open local listener.
 pub(crate) struct OpenedListener {
-    /// The sockets.
-    pub(crate) entrance: LocalListener,
-    /// Where they lie.
+    /// The listener.
+    pub(crate) listener: LocalListener,
+    /// The directory of the sockets.
     pub(crate) folder: SocketFolder,
-    /// Bytes of memory that are lent, as they change.
-    pub(crate) lent_bytes: Arc<ShmBytes>,
+    /// The current number of bytes that clients have mapped.
+    pub(crate) shared_bytes: Arc<ShmBytes>,
 }
 
-/// A private directory; removed when this is dropped.
+/// A private directory, which is removed when this value is dropped.
 pub(crate) struct SocketFolder {
     folder: TempDir,
-    /// Locked for as long as this process lives.
-    _in_use: File,
+    /// Locked while this process runs.
+    _lock: File,
 }
 
 impl SocketFolder {
-    /// Makes one in `parent`, and removes those of workers that are gone.
-    pub(crate) fn make(parent: &Path) -> io::Result<Self> {
-        remove_left(parent);
-        let folder = tempfile::Builder::new().prefix(PREFIX).tempdir_in(parent)?;
-        let in_use = File::open(folder.path())?;
-        in_use.try_lock()?;
-        Ok(Self { folder, _in_use: in_use })
+    /// Creates a directory in `parent`, and removes the directories of workers that have exited.
+    pub(crate) fn create(parent: &Path) -> io::Result<Self> {
+        remove_abandoned(parent);
+        let folder = tempfile::Builder::new().prefix(FOLDER_PREFIX).tempdir_in(parent)?;
+        let lock = File::open(folder.path())?;
+        lock.try_lock()?;
+        Ok(Self { folder, _lock: lock })
     }
 
-    /// Its path.
+    /// Returns the path.
     pub(crate) fn path(&self) -> &Path {
         self.folder.path()
     }
 }
 
-/// Removes the directories that nobody has locked. One without sockets may be about to be locked, and stays.
-fn remove_left(parent: &Path) {
+/// Removes the directories that no process has locked. A directory without sockets is kept, because its owner may be about to
+/// lock it.
+fn remove_abandoned(parent: &Path) {
     let Ok(entries) = fs::read_dir(parent) else { return };
     for entry in entries.flatten() {
-        let ours = entry.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX));
+        let is_socket_folder = entry.file_name().to_str().is_some_and(|name| name.starts_with(FOLDER_PREFIX));
         let path = entry.path();
-        if ours
+        if is_socket_folder
             && fs::read_dir(&path).is_ok_and(|mut sockets| sockets.next().is_some())
             && File::open(&path).is_ok_and(|folder| folder.try_lock().is_ok())
         {
-            // Somebody else may remove it at the same time; a directory of another user cannot be removed.
+            // This fails if another process removes the directory too, or if another user owns it.
             let _ = fs::remove_dir_all(&path);
         }
     }
 }
 
-/// Opens an entrance for a worker with this much memory; `None` where TCP is wanted, or nothing else can be had and
-/// nobody insists.
+/// Opens the sockets of a worker with this much memory. Returns `None` for TCP, or if `Auto` cannot open a socket.
 pub(crate) fn open(transport: TransportArg, memory_bytes: u64) -> Result<Option<OpenedListener>, Failure> {
-    let lent = match transport {
+    let shared_limit = match transport {
         TransportArg::Tcp => return Ok(None),
         TransportArg::Unix => None,
-        TransportArg::Auto | TransportArg::Memory => Some(memory_bytes / LENT_PART),
+        TransportArg::Auto | TransportArg::Memory => Some(memory_bytes / SHARED_MEMORY_DIVISOR),
     };
-    let opened = SocketFolder::make(&std::env::temp_dir())
-        .and_then(|folder| LocalListener::open(folder.path(), lent).map(|entrance| (folder, entrance)));
+    let opened = SocketFolder::create(&std::env::temp_dir()).and_then(|folder| {
+        LocalListener::open(folder.path(), shared_limit).map(|listener| (folder, listener))
+    });
     match opened {
-        Ok((folder, entrance)) => {
-            let lent_bytes = entrance.lent_bytes();
-            Ok(Some(OpenedListener { entrance, folder, lent_bytes }))
+        Ok((folder, listener)) => {
+            let shared_bytes = listener.lent_bytes();
+            Ok(Some(OpenedListener { listener, folder, shared_bytes }))
         }
         Err(error) if transport == TransportArg::Auto => {
-            tracing::warn!(%error, "no local socket can be opened; clients on this host use TCP");
+            tracing::warn!(%error, "cannot open a local socket; clients on this host use TCP");
             Ok(None)
         }
         Err(error) => Err(Failure::failed(format!(
-            "cannot open a local socket: {}; use --transport tcp, or point TMPDIR at a short path of a local disk",
+            "cannot open a local socket: {}; give --transport tcp, or set TMPDIR to a short path on a local disk",
             reason(&error)
         ))),
     }
@@ -122,20 +123,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn folders_of_the_gone_are_removed_and_those_of_the_living_stay() {
+    fn only_directories_of_exited_workers_are_removed() {
         let parent = tempfile::tempdir().unwrap();
         let folder = |name: &str| parent.path().join(name);
-        for name in ["feedline-worker-left", "feedline-worker-new", "another"] {
+        for name in ["feedline-worker-crashed", "feedline-worker-new", "another"] {
             fs::create_dir(folder(name)).unwrap();
         }
-        fs::write(folder("feedline-worker-left").join("worker.sock"), "").unwrap();
+        fs::write(folder("feedline-worker-crashed").join("worker.sock"), "").unwrap();
         fs::write(folder("another").join("worker.sock"), "").unwrap();
-        let living = SocketFolder::make(parent.path()).unwrap();
-        fs::write(living.path().join("worker.sock"), "").unwrap();
-        let second = SocketFolder::make(parent.path()).unwrap();
-        assert!(!folder("feedline-worker-left").exists(), "nobody has it");
+        let running = SocketFolder::create(parent.path()).unwrap();
+        fs::write(running.path().join("worker.sock"), "").unwrap();
+        let second = SocketFolder::create(parent.path()).unwrap();
+        assert!(!folder("feedline-worker-crashed").exists(), "no process has locked it");
         assert!(folder("feedline-worker-new").exists(), "its owner may be about to lock it");
-        assert!(folder("another").exists() && living.path().exists() && second.path().exists());
+        assert!(folder("another").exists() && running.path().exists() && second.path().exists());
         let path = second.path().to_owned();
         drop(second);
         assert!(!path.exists());

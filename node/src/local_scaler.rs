@@ -1,7 +1,7 @@
-//! Workers as processes of this host, as many as the coordinator's plans want: for `feedline up --autoscale`.
+//! Starts and stops worker processes on this host, as many as the plan requests, for `feedline up --autoscale`.
 //!
-//! A worker runs for as long as its standard input is open: closing it makes the worker drain and end, and so does the end
-//! of this process, however it comes.
+//! A worker process runs while its standard input is open. When this process closes the input or exits, the worker drains
+//! and exits.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -12,48 +12,49 @@ use async_trait::async_trait;
 use clap::ValueEnum;
 use feedline_access::{Bearer, OwnFiles};
 use feedline_coordinator::Scaler;
+use feedline_worker::WorkerSettings;
 use tokio::process::{ChildStdin, Command};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::cli::{GuardArgs, StoreArgs};
+use crate::cli::{ServerAccessArgs, WorkerStoreArgs};
 use crate::failure::reason;
 use crate::local_listener::TransportArg;
-use crate::local_workers::LocalWorkerShare;
 use crate::logging::LogFormat;
 
-/// A worker that ends within this time of its start is taken to be unable to run.
-const TOO_SOON: Duration = Duration::from_secs(5);
-/// Pause before others are started after that: doubled each time, up to the next.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// A worker that exits within this time after its start counts as broken.
+const MIN_RUN_TIME: Duration = Duration::from_secs(5);
+/// Backoff before the next start after a broken worker; it doubles each time.
+const FIRST_BACKOFF: Duration = Duration::from_secs(1);
+/// Longest backoff before the next start.
+const MAX_BACKOFF: Duration = Duration::from_secs(60);
 
-/// What each worker is started with.
+/// The command line of each worker process.
 #[derive(Debug)]
 pub(crate) struct WorkerCommand {
     /// This program.
     pub(crate) program: PathBuf,
-    /// Where the coordinator listens.
+    /// URL of the coordinator.
     pub(crate) coordinator: String,
-    /// Address that it listens on, with port 0.
+    /// Address to listen on, with port 0.
     pub(crate) listen: String,
     /// Resources of one worker.
-    pub(crate) share: LocalWorkerShare,
-    /// Time to serve what it holds.
+    pub(crate) settings: WorkerSettings,
+    /// Time to serve computed splits during shutdown.
     pub(crate) grace: Duration,
-    /// Host at which consumers reach it; the address that it listens on where there is none.
+    /// Host at which consumers reach the worker [default: the address that it listens on].
     pub(crate) advertise: Option<String>,
-    /// How its log lines look.
+    /// Format of log lines.
     pub(crate) log: LogFormat,
-    /// Ways that it offers to consumers on this host.
+    /// Transports for consumers on this host.
     pub(crate) transport: TransportArg,
-    /// Whom it serves.
-    pub(crate) guard: GuardArgs,
-    /// What it shows to the coordinator, where that asks for it.
+    /// Accepted clients.
+    pub(crate) server_access: ServerAccessArgs,
+    /// Token for the coordinator, if the cluster uses tokens.
     pub(crate) token: Option<Bearer>,
-    /// What pipelines may read, and with which keys.
-    pub(crate) stores: StoreArgs,
-    /// Files that no pipeline reads.
+    /// Access to object stores and files.
+    pub(crate) stores: WorkerStoreArgs,
+    /// Files that no pipeline may read.
     pub(crate) own_files: OwnFiles,
 }
 
@@ -61,74 +62,96 @@ pub(crate) struct WorkerCommand {
 #[derive(Debug)]
 pub(crate) struct LocalScaler {
     command: WorkerCommand,
-    state: Arc<Mutex<State>>,
-    /// Woken when a worker has ended.
-    ended: Arc<Notify>,
+    state: Arc<Mutex<ScalerState>>,
+    /// Notified when a worker exits.
+    exited: Arc<Notify>,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    /// Workers that stay, the oldest first.
-    staying: Vec<Staying>,
-    /// Processes that run, those that leave among them.
+struct ScalerState {
+    /// Workers that have not been asked to exit, the oldest first.
+    workers: Vec<WorkerProcess>,
+    /// Number of running processes, including those that are draining.
     running: usize,
-    next: u64,
-    pause: Duration,
+    next_number: u64,
+    backoff: Duration,
+    /// Earliest time of the next start.
     not_before: Option<Instant>,
-    /// No further ones are started.
-    closed: bool,
+    /// Whether no further workers are started.
+    is_closed: bool,
 }
 
 #[derive(Debug)]
-struct Staying {
+struct WorkerProcess {
     number: u64,
-    /// Closing it lets the worker go.
+    /// Dropping the input makes the worker drain and exit.
     _input: ChildStdin,
 }
 
-impl LocalScaler {
-    pub(crate) fn new(command: WorkerCommand) -> Self {
-        Self { command, state: Arc::default(), ended: Arc::default() }
+impl ScalerState {
+    fn is_backing_off(&self) -> bool {
+        self.not_before.is_some_and(|time| Instant::now() < time)
     }
 
-    /// Workers show this token.
+    /// Updates the backoff after an unexpected exit.
+    fn on_exit(&mut self, run_time: Duration) {
+        if self.is_backing_off() {
+            // Workers that started together exit together: they count as one failure.
+        } else if run_time < MIN_RUN_TIME {
+            self.backoff = (self.backoff * 2).clamp(FIRST_BACKOFF, MAX_BACKOFF);
+            self.not_before = Some(Instant::now() + self.backoff);
+        } else {
+            (self.backoff, self.not_before) = (Duration::ZERO, None);
+        }
+    }
+}
+
+impl LocalScaler {
+    /// Creates a scaler without workers.
+    pub(crate) fn new(command: WorkerCommand) -> Self {
+        Self { command, state: Arc::default(), exited: Arc::default() }
+    }
+
+    /// Sets the token for the coordinator.
     pub(crate) fn with_token(mut self, token: &str) -> Self {
         self.command.token = Some(Bearer::fixed(token));
         self
     }
 
-    /// Lets all workers go and waits for their end, until then.
+    /// Makes all workers drain, and waits until they exit or the deadline passes.
     pub(crate) async fn shutdown(&self, deadline: Instant) {
         {
             let mut state = lock(&self.state);
-            state.closed = true;
-            state.staying.clear();
+            state.is_closed = true;
+            state.workers.clear();
         }
-        let gone = async {
+        let all_exited = async {
             loop {
-                let ended = self.ended.notified();
+                let exited = self.exited.notified();
                 if lock(&self.state).running == 0 {
                     return;
                 }
-                ended.await;
+                exited.await;
             }
         };
-        if tokio::time::timeout_at(deadline, gone).await.is_err() {
-            tracing::warn!("some workers did not end in time; they end by themselves");
+        if tokio::time::timeout_at(deadline, all_exited).await.is_err() {
+            tracing::warn!("some workers did not exit before the deadline; they exit after draining");
         }
     }
 
-    fn start(&self) -> Result<(), String> {
-        let WorkerCommand { program, coordinator, listen, share, grace, advertise, log, transport, .. } =
-            &self.command;
-        let WorkerCommand { guard, token, stores, own_files, .. } = &self.command;
+    /// Builds the command line of a worker process.
+    fn build_command(&self) -> Command {
+        let WorkerCommand {
+            program, coordinator, listen, settings, grace, advertise, log, transport, ..
+        } = &self.command;
+        let WorkerCommand { server_access, token, stores, own_files, .. } = &self.command;
         let mut command = Command::new(program);
         command.args(["worker", "--while-input", "--coordinator", coordinator, "--listen", listen]);
         command.args(["--log", &value_name(log), "--transport", &value_name(transport)]);
         if let Some(host) = advertise {
             command.args(["--advertise-host", host]);
         }
-        let GuardArgs { access, tls_clients, insecure } = guard;
+        let ServerAccessArgs { access, tls_clients, insecure } = server_access;
         let files =
             [("--tls-ca", &access.tls_ca), ("--tls-cert", &access.tls_cert), ("--tls-key", &access.tls_key)];
         for (flag, file) in files.into_iter().filter_map(|(flag, file)| Some((flag, file.as_ref()?))) {
@@ -138,19 +161,19 @@ impl LocalScaler {
         if *insecure {
             command.arg("--insecure");
         }
-        // What this process shows, and what its coordinator alone may know, are none of theirs.
+        // Workers must not inherit the credentials of this process or the secret of its coordinator.
         for name in ["FEEDLINE_TOKEN", "FEEDLINE_TOKEN_FILE", "FEEDLINE_SECRET_FILE"] {
             command.env_remove(name);
         }
         if let Some(token) = token {
-            // Flags can be read by every user of the host.
+            // Every user of the host can read command lines, so the token is in the environment.
             command.env("FEEDLINE_TOKEN", &*token.token());
         }
-        command.arg("--nic").arg(share.nic_bytes_per_s.to_string());
-        command.arg("--cores").arg(share.cores.to_string());
-        command.arg("--memory").arg(share.memory_bytes.to_string());
+        command.arg("--nic").arg(settings.nic_bytes_per_s.to_string());
+        command.arg("--cores").arg(settings.cores.to_string());
+        command.arg("--memory").arg(settings.memory_bytes.to_string());
         command.arg("--grace").arg(format!("{}ms", grace.as_millis()));
-        if let Some(cache) = &share.row_cache {
+        if let Some(cache) = &settings.row_cache {
             let folder = cache.folder.parent().unwrap_or(&cache.folder);
             if !cache.is_for_plans {
                 command.args(["--cache-dir-for-plans", "off"]);
@@ -158,14 +181,14 @@ impl LocalScaler {
             command.arg("--cache-dir").arg(folder).arg("--cache-disk").arg(cache.limit_bytes.to_string());
             command.arg("--cache-disk-together").arg(cache.folder_bytes.to_string());
         }
-        if let Some(cache) = &share.store_cache {
+        if let Some(cache) = &settings.store_cache {
             command.arg("--cache-store").arg(&cache.url);
             command.arg("--cache-store-limit").arg(cache.limit_bytes.to_string());
         }
-        if let Some(file) = &stores.credentials {
+        if let Some(file) = &stores.reads.credentials {
             command.arg("--credentials").arg(file);
         }
-        match &share.functions {
+        match &settings.functions {
             Some(functions) => {
                 command.args(["--functions", "on"]).arg("--python").arg(&functions.python);
             }
@@ -173,76 +196,80 @@ impl LocalScaler {
                 command.args(["--functions", "off"]);
             }
         }
-        for prefix in &stores.allow_url {
+        for prefix in &stores.reads.allow_url {
             command.args(["--allow-url", prefix]);
         }
-        if stores.allow_metadata_addresses {
+        if stores.reads.allow_metadata_addresses {
             command.arg("--allow-metadata-addresses");
+        }
+        if let Some(timeout) = stores.store_retry_timeout {
+            command.arg("--store-retry-timeout").arg(format!("{}ms", timeout.as_millis()));
         }
         for path in own_files.paths() {
             command.arg("--own-file").arg(path);
         }
-        if !share.trace {
+        if !settings.trace {
             command.args(["--trace", "off"]);
         }
-        let started = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn();
-        let mut child = started.map_err(|error| format!("a worker cannot be started: {}", reason(&error)))?;
-        let input = child.stdin.take().ok_or("a worker came without an input; please report this")?;
+        command.stdin(Stdio::piped()).stdout(Stdio::null());
+        command
+    }
+
+    fn start(&self) -> Result<(), String> {
+        let mut child = self
+            .build_command()
+            .spawn()
+            .map_err(|error| format!("cannot start a worker process: {}", reason(&error)))?;
+        let input = child.stdin.take().ok_or("the worker process has no standard input")?;
         let mut state = lock(&self.state);
-        state.next += 1;
-        let number = state.next;
-        state.staying.push(Staying { number, _input: input });
+        state.next_number += 1;
+        let number = state.next_number;
+        state.workers.push(WorkerProcess { number, _input: input });
         state.running += 1;
         drop(state);
-        let (state, ended, begun) = (Arc::clone(&self.state), Arc::clone(&self.ended), Instant::now());
+        let (state, exited, started) = (Arc::clone(&self.state), Arc::clone(&self.exited), Instant::now());
         tokio::spawn(async move {
             let status = child.wait().await;
             let mut state = lock(&state);
             state.running -= 1;
-            let place = state.staying.iter().position(|one| one.number == number);
-            if let Some(place) = place {
-                state.staying.remove(place);
+            let index = state.workers.iter().position(|worker| worker.number == number);
+            if let Some(index) = index {
+                state.workers.remove(index);
                 let status = status.map_or_else(|error| reason(&error), |status| status.to_string());
-                tracing::warn!("a worker ended by itself ({status}); another is started when it is needed");
-                let pauses = state.not_before.is_some_and(|time| Instant::now() < time);
-                if pauses {
-                    // One attempt: several that were started together end together.
-                } else if begun.elapsed() < TOO_SOON {
-                    state.pause = (state.pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
-                    state.not_before = Some(Instant::now() + state.pause);
-                } else {
-                    (state.pause, state.not_before) = (Duration::ZERO, None);
-                }
+                tracing::warn!(
+                    "a worker exited unexpectedly ({status}); a new one starts when the plan needs it"
+                );
+                state.on_exit(started.elapsed());
             }
             drop(state);
-            ended.notify_waiters();
+            exited.notify_waiters();
         });
         Ok(())
     }
 }
 
-/// A flag's value as the command line has it.
+/// Returns the name of a flag's value on the command line.
 fn value_name(value: &impl ValueEnum) -> String {
     value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
-    state.lock().expect("no code panics while it holds the list of workers")
+fn lock(state: &Mutex<ScalerState>) -> MutexGuard<'_, ScalerState> {
+    state.lock().expect("no code panics while it holds the lock")
 }
 
 #[async_trait]
 impl Scaler for LocalScaler {
     fn present(&self) -> u32 {
-        lock(&self.state).staying.len() as u32
+        lock(&self.state).workers.len() as u32
     }
 
-    /// The newest go first.
+    /// Starts or stops workers. The newest workers stop first.
     async fn scale(&self, wanted: u32) -> Result<(), String> {
         let missing = {
             let mut state = lock(&self.state);
-            let waits = state.not_before.is_some_and(|time| Instant::now() < time);
-            state.staying.truncate(wanted as usize);
-            if waits || state.closed { 0 } else { wanted as usize - state.staying.len() }
+            let is_backing_off = state.is_backing_off();
+            state.workers.truncate(wanted as usize);
+            if is_backing_off || state.is_closed { 0 } else { wanted as usize - state.workers.len() }
         };
         (0..missing).try_for_each(|_| self.start())
     }

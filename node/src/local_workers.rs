@@ -1,70 +1,48 @@
-//! Workers in this process: starting, draining and stopping them, and the split of the process's resources.
+//! Workers in this process: their settings, and starting, draining and stopping them.
 
-use std::path::PathBuf;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use feedline_proto::CoordinatorService;
-use feedline_worker::{
-    FunctionSettings, MOST_FETCHES, ObjectAccess, ProcessClock, RowCacheSettings, RunningWorker,
-    StoreCacheSettings, WorkerSettings,
-};
+use feedline_worker::{MOST_FETCHES, ObjectAccess, ProcessClock, RunningWorker, WorkerSettings};
 use tokio::time::Instant;
 
 use crate::cli::{LocalArgs, SwitchArg};
-use crate::coordinator_contact::{CoordinatorContact, CountingCoordinator};
+use crate::coordinator_contact::{ContactRecorder, CoordinatorContact};
 use crate::failure::{Failure, reason};
 use crate::{entropy, environment};
 
-/// How often a draining worker is looked at.
-const LOOK: Duration = Duration::from_millis(50);
-/// Measures this process, whatever workers run in it.
+/// Interval between checks of a draining worker.
+const DRAIN_INTERVAL: Duration = Duration::from_millis(50);
+/// Measures the CPU time of this process, which all its workers share.
 static CLOCK: LazyLock<Arc<ProcessClock>> = LazyLock::new(ProcessClock::new);
-/// Time to stop after draining.
-const STOP: Duration = Duration::from_secs(10);
+/// Timeout of stopping a worker after draining.
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What one worker may use.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct LocalWorkerShare {
-    /// Threads that run operators.
-    pub(crate) cores: u32,
-    /// Bandwidth of its network in bytes per second and direction; 0 where it is not known, or nothing crosses it.
-    pub(crate) nic_bytes_per_s: u64,
-    /// Memory budget.
-    pub(crate) memory_bytes: u64,
-    /// Directory of indexes that are kept between runs.
-    pub(crate) cache_dir: Option<PathBuf>,
-    /// Where rows are kept between runs.
-    pub(crate) row_cache: Option<RowCacheSettings>,
-    /// Where rows are kept for all workers.
-    pub(crate) store_cache: Option<StoreCacheSettings>,
-    /// Fetches that may be open at once.
-    pub(crate) most_fetches: u32,
-    /// With what Python functions of pipelines are run, where they are.
-    pub(crate) functions: Option<FunctionSettings>,
-    /// Whether operators are measured.
-    pub(crate) trace: bool,
-}
-
-/// Splits the process's resources over its workers; the first ones have the cores that are left over.
-pub(crate) fn shares(args: &LocalArgs) -> Result<Vec<LocalWorkerShare>, Failure> {
+/// Divides the resources of this process among its workers, and returns their settings without addresses. The first workers
+/// receive the remaining cores.
+pub(crate) fn settings(args: &LocalArgs, access: &ObjectAccess) -> Result<Vec<WorkerSettings>, Failure> {
     let cache_dir = args.cache.cache_dir.clone().map_or_else(environment::cache_dir, Ok)?;
     let cores = args.cores.unwrap_or_else(environment::cores);
     let memory_bytes = args.memory.unwrap_or_else(environment::default_memory_bytes);
-    let share = |worker| LocalWorkerShare {
-        cores: (cores / args.workers + u32::from(worker < cores % args.workers)).max(1),
-        // They share it with each other, and with consumers of this machine need none of it.
+    let settings = |worker| WorkerSettings {
+        address: String::new(),
+        machine: environment::machine(),
+        // Workers of one machine share its network, and consumers on the machine do not use it.
         nic_bytes_per_s: 0,
+        cores: (cores / args.workers + u32::from(worker < cores % args.workers)).max(1),
         memory_bytes: (memory_bytes / u64::from(args.workers)).max(1),
-        // The coordinator of this process has the indexes.
+        access: access.clone(),
+        // The coordinator in this process stores the indexes.
         cache_dir: None,
-        row_cache: Some(args.cache.rows(&cache_dir, args.workers, args.cache.cache_dir.is_some())),
-        store_cache: args.cache.store(),
+        row_cache: Some(args.cache.disk_cache(&cache_dir, args.workers, args.cache.cache_dir.is_some())),
+        store_cache: args.cache.store_cache(),
         most_fetches: MOST_FETCHES,
+        asks_for_tickets: false,
         functions: args.functions.settings(SwitchArg::On),
         trace: args.trace.is_on(),
     };
-    Ok((0..args.workers).map(share).collect())
+    Ok((0..args.workers).map(settings).collect())
 }
 
 /// A worker and its contact to the coordinator.
@@ -75,67 +53,44 @@ pub(crate) struct LocalWorker {
     pub(crate) contact: Arc<CoordinatorContact>,
 }
 
-/// Starts a worker that consumers find at `address`. Where it shows its coordinator who it is, it gives rows with tickets
-/// only.
+/// Starts a worker.
 pub(crate) fn start(
-    address: String,
-    share: LocalWorkerShare,
-    access: ObjectAccess,
-    (coordinator, asks_for_tickets): (Arc<dyn CoordinatorService>, bool),
+    settings: WorkerSettings,
+    coordinator: Arc<dyn CoordinatorService>,
 ) -> Result<LocalWorker, Failure> {
-    let settings = WorkerSettings {
-        address,
-        machine: environment::machine(),
-        nic_bytes_per_s: share.nic_bytes_per_s,
-        cores: share.cores,
-        memory_bytes: share.memory_bytes,
-        access,
-        cache_dir: share.cache_dir,
-        row_cache: share.row_cache,
-        store_cache: share.store_cache,
-        most_fetches: share.most_fetches,
-        asks_for_tickets,
-        functions: share.functions,
-        trace: share.trace,
-    };
     let contact = Arc::new(CoordinatorContact::default());
-    let watched = Arc::new(CountingCoordinator { coordinator, contact: Arc::clone(&contact) });
-    let running = feedline_worker::start(entropy::worker_id(), settings, Arc::clone(&CLOCK), watched)
+    let coordinator = Arc::new(ContactRecorder { coordinator, contact: Arc::clone(&contact) });
+    let cores = settings.cores;
+    let running = feedline_worker::start(entropy::worker_id(), settings, Arc::clone(&CLOCK), coordinator)
         .map_err(|error| {
-            Failure::failed(format!(
-                "cannot start {} worker threads: {}; lower --cores",
-                share.cores,
-                reason(&error)
-            ))
+            Failure::failed(format!("cannot start {cores} worker threads: {}; lower --cores", reason(&error)))
         })?;
     Ok(LocalWorker { running, contact })
 }
 
 impl LocalWorker {
-    /// Takes no new splits and waits until those it holds are served, or nobody will come for them, or `grace` is over.
+    /// Accepts no new splits, and waits until all computed splits are served, the coordinator is lost or `grace` is over.
     pub(crate) async fn drain(&self, grace: Duration) {
         let deadline = Instant::now() + grace;
         self.running.drain();
-        // The answer under way may still bring leases; the one after it knows that the worker drains.
-        let told = self.contact.answers() + 2;
+        // The next answer may still contain leases. The coordinator knows of the drain from the second answer on.
+        let answers = self.contact.answers() + 2;
         loop {
-            let gone = !self.contact.is_held();
-            if gone || (self.running.is_idle() && self.contact.answers() >= told) {
+            let is_lost = !self.contact.is_connected();
+            if is_lost || (self.running.is_idle() && self.contact.answers() >= answers) {
                 return;
             }
             if Instant::now() >= deadline {
-                tracing::warn!(
-                    "the worker still held splits after its grace time; others compute them again"
-                );
+                tracing::warn!("splits remain after the grace time; other workers compute them again");
                 return;
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(DRAIN_INTERVAL).await;
         }
     }
 
-    /// Stops, in bounded time.
+    /// Stops the worker within a bounded time.
     pub(crate) async fn stop(self) {
-        if tokio::time::timeout(STOP, self.running.shutdown()).await.is_err() {
+        if tokio::time::timeout(STOP_TIMEOUT, self.running.shutdown()).await.is_err() {
             tracing::warn!("the worker did not stop in time; its work is abandoned");
         }
     }
@@ -144,35 +99,15 @@ impl LocalWorker {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::{CacheArgs, FunctionArgs, StoreArgs};
 
     #[test]
-    fn resources_are_split_evenly() {
-        let args = LocalArgs {
-            workers: 3,
-            cores: Some(8),
-            memory: Some(900),
-            index_dir: None,
-            cache: CacheArgs::default(),
-            auto_cache: SwitchArg::On,
-            stores: StoreArgs::default(),
-            functions: FunctionArgs::default(),
-            trace: SwitchArg::On,
-        };
-        let cores: Vec<u32> = shares(&args).unwrap().iter().map(|share| share.cores).collect();
-        assert_eq!(cores, [3, 3, 2]);
-        assert!(shares(&args).unwrap().iter().all(|share| share.memory_bytes == 300));
-        let args = LocalArgs {
-            workers: 3,
-            cores: Some(1),
-            memory: None,
-            index_dir: None,
-            cache: CacheArgs::default(),
-            auto_cache: SwitchArg::On,
-            stores: StoreArgs::default(),
-            functions: FunctionArgs::default(),
-            trace: SwitchArg::On,
-        };
-        assert!(shares(&args).unwrap().iter().all(|share| share.cores == 1 && share.memory_bytes > 0));
+    fn resources_are_divided_evenly_among_workers() {
+        let args = LocalArgs { workers: 3, cores: Some(8), memory: Some(900), ..LocalArgs::default() };
+        let workers = settings(&args, &ObjectAccess::default()).unwrap();
+        assert_eq!(workers.iter().map(|worker| worker.cores).collect::<Vec<_>>(), [3, 3, 2]);
+        assert!(workers.iter().all(|worker| worker.memory_bytes == 300));
+        let args = LocalArgs { workers: 3, cores: Some(1), ..LocalArgs::default() };
+        let workers = settings(&args, &ObjectAccess::default()).unwrap();
+        assert!(workers.iter().all(|worker| worker.cores == 1 && worker.memory_bytes > 0));
     }
 }

@@ -1,4 +1,4 @@
-//! Logs: structured, on standard error, filtered by `FEEDLINE_LOG`.
+//! Structured logs on standard error, filtered by `FEEDLINE_LOG`.
 
 use std::io::{self, IsTerminal};
 
@@ -8,24 +8,24 @@ use tracing_subscriber::EnvFilter;
 use crate::environment;
 use crate::failure::Failure;
 
-/// How log lines look.
+/// The format of log lines.
 #[derive(ValueEnum, Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum LogFormat {
-    /// Readable lines.
+    /// Lines for people.
     #[default]
     Text,
     /// One JSON object per line.
     Json,
 }
 
-/// Starts logging; `level` holds where `FEEDLINE_LOG` says nothing.
+/// Starts logging. `level` is the level without `FEEDLINE_LOG`.
 pub(crate) fn start(format: LogFormat, level: &str) -> Result<(), Failure> {
-    let wanted = environment::log_filter();
-    // A store that is out of order for a moment is asked again, a line each time.
-    let usual = if level == "info" { "info,object_store=warn" } else { level };
-    let filter = EnvFilter::try_new(wanted.as_deref().unwrap_or(usual)).map_err(|error| {
+    let configured = environment::log_filter();
+    // Without this filter, object_store logs every retry.
+    let default = if level == "info" { "info,object_store=warn" } else { level };
+    let filter = EnvFilter::try_new(configured.as_deref().unwrap_or(default)).map_err(|error| {
         Failure::wrong_use(format!(
-            "FEEDLINE_LOG is no filter: {error}; write a level such as debug, or feedline_worker=debug,info"
+            "invalid FEEDLINE_LOG: {error}; expected a level such as debug, or a filter such as feedline_worker=debug,info"
         ))
     })?;
     let builder = tracing_subscriber::fmt()

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use tikv_jemallocator::Jemalloc;
 
-/// Freed memory goes back to the system: glibc keeps it in an arena for each thread, four times a small budget.
+/// jemalloc returns freed memory to the system. glibc keeps it in one arena per thread, up to four times a small budget.
 #[global_allocator]
 static ALLOCATOR: Jemalloc = Jemalloc;
 

@@ -1,7 +1,7 @@
-//! `feedline members`: lists, adds and removes the coordinators of a cluster, and chooses the leader.
+//! `feedline members`: lists, adds and removes the coordinators of a cluster, and transfers leadership.
 
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use clap::{Args, Subcommand};
 use feedline_access::Credentials;
@@ -10,14 +10,15 @@ use feedline_proto::{MemberStatus, grpc};
 use serde::Serialize;
 
 use crate::cli::{AccessArgs, ClusterArgs};
+use crate::cluster::{ELECTION_TIMEOUT, RETRY_PAUSE};
 use crate::failure::Failure;
 use crate::{output, table};
 
 /// The arguments of `feedline members`.
 #[derive(Args, Debug, Clone)]
 #[command(
-    after_help = "To replace a coordinator whose disk is lost: remove it, start one with an empty data directory \
-    at the same address, and add that.\n\n\
+    after_help = "To replace a coordinator that lost its disk: remove it, start a coordinator with an empty data \
+    directory at the same address, and add the new one.\n\n\
     Examples:\n  \
     feedline members list --coordinator http://10.0.0.1:7070\n  \
     feedline members add http://10.0.0.4:7070 --coordinator http://10.0.0.1:7070\n  \
@@ -36,102 +37,97 @@ pub(crate) struct MembersArgs {
     pub(crate) access: AccessArgs,
     /// The action.
     #[command(subcommand)]
-    pub(crate) change: Option<MembersChange>,
+    pub(crate) action: Option<MembersAction>,
 }
 
 /// An action on the coordinators of a cluster.
 #[derive(Subcommand, Debug, Clone)]
-pub(crate) enum MembersChange {
+pub(crate) enum MembersAction {
     /// Lists the coordinators.
     List,
-    /// Adds a coordinator that runs with an empty data directory and these coordinators as its --peers.
+    /// Adds a running coordinator, which has an empty data directory and the other coordinators as its --peers.
     Add {
-        /// Where it listens, as the others reach it.
+        /// URL at which the other coordinators reach it.
         #[arg(value_name = "URL")]
         url: String,
     },
-    /// Removes a coordinator, which need not run any more.
+    /// Removes a coordinator, which may be offline.
     Remove {
-        /// Where it listened.
+        /// URL of the coordinator.
         #[arg(value_name = "URL")]
         url: String,
     },
-    /// Makes another coordinator the leader, such as before the leader's host is taken down.
+    /// Makes another coordinator the leader, for example before maintenance of the leader's host.
     TransferLeader {
-        /// Its id, as `feedline members list` prints it.
+        /// Id of the new leader, as `feedline members list` prints it.
         #[arg(value_name = "ID")]
         id: String,
     },
 }
 
-/// Time that coordinators have to choose one that leads.
-const CHOOSING: Duration = Duration::from_secs(5);
-/// Pause before they are asked again.
-const RETRY: Duration = Duration::from_millis(200);
-
-/// Lists the coordinators, after a change where one is asked for.
+/// Runs one action, and prints the coordinators after it.
 pub(crate) async fn run(args: MembersArgs) -> Result<(), Failure> {
-    let Some(change) = args.change else {
+    let Some(action) = args.action else {
         return Err(Failure::wrong_use(
-            "`feedline members` needs an action: `feedline members list` lists the coordinators",
+            "`feedline members` needs an action: use `feedline members list` to list the coordinators",
         ));
     };
     let credentials = args.access.credentials()?;
     let urls = args.cluster.urls();
-    let deadline = Instant::now() + CHOOSING;
+    let deadline = Instant::now() + ELECTION_TIMEOUT;
     let members = loop {
-        match ask(&urls, &credentials, &change).await {
+        match call_any(&urls, &credentials, &action).await {
             Ok(members) => break members,
-            Err(refusal) if refusal.kind == ServiceErrorKind::Unavailable && Instant::now() < deadline => {
-                tokio::time::sleep(RETRY).await;
+            Err(error) if error.kind == ServiceErrorKind::Unavailable && Instant::now() < deadline => {
+                tokio::time::sleep(RETRY_PAUSE).await;
             }
-            Err(refusal) => return Err(refusal.into()),
+            Err(error) => return Err(error.into()),
         }
     };
     if args.json {
-        let lines: Vec<Line> = members.iter().map(Line::of).collect();
+        let lines: Vec<MemberLine> = members.iter().map(MemberLine::of).collect();
         let line = serde_json::to_string(&lines).map_err(Failure::failed)?;
         return Ok(output::print(&format!("{line}\n"))?);
     }
     Ok(output::print(&render(&members))?)
 }
 
-/// Asks one after the other, and whom they point at.
-async fn ask(
+/// Calls the coordinators in turn, including the leaders that they refer to, until one answers.
+async fn call_any(
     urls: &[String],
     credentials: &Credentials,
-    change: &MembersChange,
+    action: &MembersAction,
 ) -> Result<Vec<MemberStatus>, ServiceError> {
-    let mut left: VecDeque<String> = urls.iter().cloned().collect();
-    let mut asked: Vec<String> = Vec::new();
-    let mut said =
-        ServiceError::new(ServiceErrorKind::Invalid, "no coordinator is named; name one with --coordinator");
-    while let Some(url) = left.pop_front() {
-        if asked.contains(&url) {
+    let mut queue: VecDeque<String> = urls.iter().cloned().collect();
+    let mut called: Vec<String> = Vec::new();
+    let mut last_error =
+        ServiceError::new(ServiceErrorKind::Invalid, "--coordinator is empty: give the URL of a coordinator");
+    while let Some(url) = queue.pop_front() {
+        if called.contains(&url) {
             continue;
         }
-        let members = grpc::connect_coordinator(&url, credentials)?;
-        let answer = match change {
-            MembersChange::List => members.members().await,
-            MembersChange::Add { url } => members.add_member(url).await,
-            MembersChange::Remove { url } => members.remove_member(url).await,
-            MembersChange::TransferLeader { id } => members.transfer_leader(id).await,
+        let coordinator = grpc::connect_coordinator(&url, credentials)?;
+        let answer = match action {
+            MembersAction::List => coordinator.members().await,
+            MembersAction::Add { url } => coordinator.add_member(url).await,
+            MembersAction::Remove { url } => coordinator.remove_member(url).await,
+            MembersAction::TransferLeader { id } => coordinator.transfer_leader(id).await,
         };
         match answer {
-            Err(refusal) if refusal.kind == ServiceErrorKind::Unavailable => {
-                left.extend(refusal.leader.clone());
-                said = refusal;
+            Err(error) if error.kind == ServiceErrorKind::Unavailable => {
+                queue.extend(error.leader.clone());
+                last_error = error;
             }
             answer => return answer,
         }
-        asked.push(url);
+        called.push(url);
     }
-    Err(said)
+    Err(last_error)
 }
 
-/// A coordinator in JSON.
+/// A coordinator in the JSON output.
 #[derive(Serialize)]
-struct Line<'a> {
+struct MemberLine<'a> {
     id: &'a str,
     url: &'a str,
     leads: bool,
@@ -140,7 +136,7 @@ struct Line<'a> {
     lacks: u64,
 }
 
-impl<'a> Line<'a> {
+impl<'a> MemberLine<'a> {
     fn of(status: &'a MemberStatus) -> Self {
         let MemberStatus { id, url, leads, votes, is_heard, lacks } = status;
         Self { id, url, leads: *leads, votes: *votes, is_heard: *is_heard, lacks: *lacks }
@@ -181,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn members_are_a_table() {
+    fn members_are_rendered_as_a_table() {
         let members = [member(1, true, true), member(2, false, true), member(13, false, false)];
         expect![[r#"
             url                    id                role     state    lacks

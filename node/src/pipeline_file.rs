@@ -1,4 +1,4 @@
-//! Reads a pipeline file and makes its relative paths absolute, so that other processes read the same files.
+//! Reads a pipeline file, and resolves its relative paths so that other processes read the same files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,12 +7,12 @@ use feedline_data::pipeline::Pipeline;
 
 use crate::failure::{Failure, reason};
 
-/// The pipeline in `file`, its relative paths resolved against the present directory.
+/// Reads the pipeline in `file`, and resolves its relative paths against the working directory.
 pub(crate) fn load(file: &Path) -> Result<Pipeline, Failure> {
-    resolved(read(file)?)
+    resolve(read(file)?)
 }
 
-/// The pipeline in `file` as it is written there.
+/// Reads the pipeline in `file` without resolving paths.
 pub(crate) fn read(file: &Path) -> Result<Pipeline, Failure> {
     let name = file.display().to_string();
     let text = fs::read_to_string(file).map_err(|error| {
@@ -24,39 +24,42 @@ pub(crate) fn read(file: &Path) -> Result<Pipeline, Failure> {
     Pipeline::from_yaml(&text, &name).map_err(Failure::wrong_use)
 }
 
-/// The same pipeline, its relative paths resolved against the present directory.
-pub(crate) fn resolved(mut pipeline: Pipeline) -> Result<Pipeline, Failure> {
-    let here = std::env::current_dir().map_err(|error| {
-        Failure::failed(format!("cannot tell the present directory: {}; change to another", reason(&error)))
+/// Resolves the relative paths of a pipeline against the working directory.
+pub(crate) fn resolve(mut pipeline: Pipeline) -> Result<Pipeline, Failure> {
+    let directory = std::env::current_dir().map_err(|error| {
+        Failure::failed(format!(
+            "cannot read the working directory: {}; change to another directory",
+            reason(&error)
+        ))
     })?;
-    resolve_paths(&mut pipeline, &here);
+    resolve_paths(&mut pipeline, &directory);
     Ok(pipeline)
 }
 
-fn resolve_paths(pipeline: &mut Pipeline, here: &Path) {
+fn resolve_paths(pipeline: &mut Pipeline, directory: &Path) {
     let source = &mut pipeline.source;
     let mixed = source.mix.iter_mut().flat_map(|mix| &mut mix.parts).map(|part| &mut part.source.url);
     for url in mixed.chain([&mut source.url]).flatten() {
-        *url = resolve(url, here);
+        *url = resolve_url(url, directory);
     }
     for operator in &mut pipeline.operators {
         if let Some(file) = operator.kind.definition_mut().file_mut() {
-            *file = resolve(file, here);
+            *file = resolve_url(file, directory);
         }
     }
 }
 
-/// A path or URL that does not depend on the directory in which it is read. A final `/`, which marks a prefix, stays.
-fn resolve(url: &str, here: &Path) -> String {
+/// Makes a relative path absolute. URLs and a final `/`, which marks a prefix, do not change.
+fn resolve_url(url: &str, directory: &Path) -> String {
     if url.contains("://") || url.is_empty() {
         return url.to_owned();
     }
     let mut path = PathBuf::new();
-    for component in here.join(url).components() {
+    for component in directory.join(url).components() {
         match component {
             std::path::Component::CurDir => {}
             std::path::Component::ParentDir => {
-                // Through a symbolic link `..` leads elsewhere than the text says.
+                // The parent of a symbolic link is the parent of its target.
                 path = fs::canonicalize(&path).unwrap_or(path);
                 path.pop();
             }
@@ -75,27 +78,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn relative_paths_start_at_the_present_directory() {
-        let here = Path::new("/srv/here");
-        assert_eq!(resolve("data/*.tar", here), "/srv/here/data/*.tar");
-        assert_eq!(resolve("./data/", here), "/srv/here/data/");
-        assert_eq!(resolve("/data/{0..3}.csv", here), "/data/{0..3}.csv");
-        assert_eq!(resolve("../../x/../data", here), "/data");
-        assert_eq!(resolve("s3://bucket/../x/", here), "s3://bucket/../x/");
-        assert_eq!(resolve("file:///x", here), "file:///x");
+    fn relative_paths_are_resolved_against_the_working_directory() {
+        let directory = Path::new("/srv/here");
+        assert_eq!(resolve_url("data/*.tar", directory), "/srv/here/data/*.tar");
+        assert_eq!(resolve_url("./data/", directory), "/srv/here/data/");
+        assert_eq!(resolve_url("/data/{0..3}.csv", directory), "/data/{0..3}.csv");
+        assert_eq!(resolve_url("../../x/../data", directory), "/data");
+        assert_eq!(resolve_url("s3://bucket/../x/", directory), "s3://bucket/../x/");
+        assert_eq!(resolve_url("file:///x", directory), "file:///x");
     }
 
     #[test]
-    fn a_parent_of_a_link_is_where_the_link_leads() {
+    fn the_parent_of_a_symbolic_link_is_that_of_its_target() {
         let folder = tempfile::tempdir().unwrap();
         let root = fs::canonicalize(folder.path()).unwrap();
         fs::create_dir_all(root.join("far/away")).unwrap();
         std::os::unix::fs::symlink(root.join("far/away"), root.join("near")).unwrap();
-        assert_eq!(resolve("near/../data", &root), root.join("far/data").display().to_string());
+        assert_eq!(resolve_url("near/../data", &root), root.join("far/data").display().to_string());
     }
 
     #[test]
-    fn source_and_tokenizer_are_resolved() {
+    fn paths_of_the_source_and_the_tokenizer_are_resolved() {
         let text = "name: t\nsource: {url: [a.txt, s3://b/c], format: text}\noperators:\n  \
             - tokenize: {column: text, tokenizer: t.json, output: ids}\n  - pad: {column: ids, length: 8}\n  \
             - select: {columns: [ids]}\n  - batch: {size: 2}\n";

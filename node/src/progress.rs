@@ -1,4 +1,4 @@
-//! The progress line: on a terminal, never in a log.
+//! The progress line on a terminal.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 use feedline_data::messages::{ConsumerStats, JobState};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::size::show_bytes;
+use crate::size::format_bytes;
 
-/// Rates are those of the last seconds.
-const WINDOW: Duration = Duration::from_secs(3);
+/// Time over which rates are averaged.
+const RATE_WINDOW: Duration = Duration::from_secs(3);
 
-/// A line on standard error, where that is a terminal. It is gone when this is dropped.
+/// A line on standard error, if that is a terminal. Dropping this value clears the line.
 #[derive(Debug)]
 pub(crate) struct Progress {
     line: ProgressBar,
@@ -19,7 +19,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// An empty line.
+    /// Shows an empty line.
     pub(crate) fn start() -> Self {
         let line = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
         if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}") {
@@ -29,7 +29,7 @@ impl Progress {
         Self { line, started: Instant::now() }
     }
 
-    /// Says what a job that gives no rows yet waits for.
+    /// Shows what a job without rows waits for.
     pub(crate) fn show_state(&self, state: &JobState) {
         self.line.set_message(match state {
             JobState::Preparing { workers: 0, .. } => "waiting for a worker".to_owned(),
@@ -39,13 +39,13 @@ impl Progress {
         });
     }
 
-    /// Says how far something other than delivery is.
+    /// Shows a text.
     pub(crate) fn show(&self, line: String) {
         self.line.set_message(line);
     }
 
-    /// Says how fast rows come.
-    pub(crate) fn show_rates(&self, rates: &mut Rates, total: &ConsumerStats, consumers: u32) {
+    /// Shows the rates of delivery.
+    pub(crate) fn format_rates(&self, rates: &mut DeliveryRates, total: &ConsumerStats, consumers: u32) {
         self.line.set_message(rates.line(self.started.elapsed(), total, consumers));
     }
 }
@@ -56,17 +56,17 @@ impl Drop for Progress {
     }
 }
 
-/// What was delivered when, over the last seconds.
+/// The deliveries of the last seconds.
 #[derive(Debug, Default)]
-pub(crate) struct Rates {
+pub(crate) struct DeliveryRates {
     samples: VecDeque<(Duration, ConsumerStats)>,
 }
 
-impl Rates {
-    /// The line at time `now`, when `total` was delivered to `consumers`.
+impl DeliveryRates {
+    /// Formats the line at time `now`. `total` counts all deliveries to `consumers` consumers.
     fn line(&mut self, now: Duration, total: &ConsumerStats, consumers: u32) -> String {
         self.samples.push_back((now, *total));
-        while self.samples.len() > 2 && now - self.samples[1].0 >= WINDOW {
+        while self.samples.len() > 2 && now - self.samples[1].0 >= RATE_WINDOW {
             self.samples.pop_front();
         }
         let (since, first) = self.samples[0];
@@ -79,7 +79,7 @@ impl Rates {
             total.rows,
             total.batches,
             rate(total.rows, first.rows),
-            show_bytes(rate(total.bytes, first.bytes)),
+            format_bytes(rate(total.bytes, first.bytes)),
             stall.min(1.0) * 100.0,
         )
     }
@@ -90,8 +90,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_are_those_of_the_last_seconds() {
-        let mut rates = Rates::default();
+    fn rates_are_averaged_over_the_last_seconds() {
+        let mut rates = DeliveryRates::default();
         let total = |rows: u64, stall_ms: u64| ConsumerStats {
             rows,
             batches: rows / 10,

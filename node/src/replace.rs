@@ -1,5 +1,4 @@
-//! Files that take the place of others as a whole: a crash or a full disk leaves the old one or the new one, and of two that are
-//! written at once one.
+//! Replaces files atomically: after a crash, a full disk or concurrent writes, a file has its old or its new content.
 
 use std::fs::{self, File, Permissions};
 use std::io;
@@ -8,24 +7,25 @@ use std::path::Path;
 
 use tempfile::NamedTempFile;
 
-/// Replaces the file at `path` by what `write` writes; a new one has the permissions of any new file.
+/// Replaces the content of the file at `path` by what `write` writes. The permissions do not change; a new file has the
+/// default permissions.
 pub(crate) fn replace(
     path: &Path,
     write: impl FnOnce(&mut NamedTempFile) -> io::Result<()>,
 ) -> io::Result<()> {
-    let mut file = new_beside(path)?;
+    let mut file = create_temporary(path)?;
     write(&mut file)?;
     if let Ok(replaced) = fs::metadata(path) {
         file.as_file().set_permissions(replaced.permissions())?;
     }
     file.as_file().sync_all()?;
     file.persist(path)?;
-    // The new name, too, is to outlive a crash.
+    // Sync the folder, so that the new name survives a crash.
     File::open(folder_of(path))?.sync_all()
 }
 
-/// A file that takes the place of `path` when it is whole.
-pub(crate) fn new_beside(path: &Path) -> io::Result<NamedTempFile> {
+/// Creates a temporary file in the folder of `path`.
+pub(crate) fn create_temporary(path: &Path) -> io::Result<NamedTempFile> {
     tempfile::Builder::new().permissions(Permissions::from_mode(0o666)).tempfile_in(folder_of(path))
 }
 

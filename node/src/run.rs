@@ -1,4 +1,4 @@
-//! `feedline run`: opens a job, takes its batches and reports.
+//! `feedline run`: opens a job, consumes its batches and prints a report.
 
 pub(crate) mod consume;
 mod consumer;
@@ -22,17 +22,17 @@ use tokio_util::sync::CancellationToken;
 use self::consume::{Checkpoints, DeliveredRows, DeliveryEnd, SharedAudit};
 use self::consumer::{ConsumerOptions, RunConsumer};
 use self::position::{Digests, PositionFile};
-use self::report::{DefectsReport, LISTED, PeakRss, RunReport, SkippedRowsReport};
+use self::report::{DefectsReport, MAX_LISTED, PeakRss, RunReport, SkippedRowsReport};
 pub(crate) use self::step_time::StepTime;
 use crate::access::ServerSecurity;
-use crate::cli::{ReportFormat, RunArgs};
+use crate::cli::RunArgs;
 use crate::cluster::LocalCluster;
 use crate::failure::Failure;
 use crate::progress::Progress;
-use crate::{entropy, http, output, pipeline_file, signals};
+use crate::{entropy, http, pipeline_file, signals};
 
-/// A consumer that shares a process with many others still buffers this much.
-const LEAST_BUFFER_BYTES: u64 = 32 << 20;
+/// The smallest receive buffer of a consumer, however many consumers share the process.
+const MIN_BUFFER_BYTES: u64 = 32 << 20;
 
 /// Runs a pipeline and prints the report. `started` is when the process started.
 pub(crate) async fn run(args: RunArgs, started: Instant) -> Result<(), Failure> {
@@ -45,9 +45,11 @@ pub(crate) async fn run(args: RunArgs, started: Instant) -> Result<(), Failure> 
         None => None,
     };
     let stop = signals::watch()?;
-    let http = http::start(args.http.as_deref(), &ServerSecurity::new(&args.guard)?, None).await?;
-    let cluster =
-        LocalCluster::open(&args.remote.urls(), &args.guard.access, &args.local).await?.by(args.transport);
+    let http = http::start(args.http.as_deref(), &ServerSecurity::new(&args.server_access)?, None).await?;
+    let local = (&args.local, args.auto_cache.auto_cache);
+    let cluster = LocalCluster::open(&args.remote.urls(), &args.server_access.access, local)
+        .await?
+        .with_transport(args.transport);
     if let Some(http) = &http {
         http.set_ready(Box::new(|| Ok(())));
     }
@@ -60,24 +62,20 @@ pub(crate) async fn run(args: RunArgs, started: Instant) -> Result<(), Failure> 
     }
     let delivery = delivery?;
     let report = build_report(&args, job_name, &delivery, started);
-    let text = match args.report {
-        ReportFormat::Text => report.to_text(),
-        ReportFormat::Json => report.to_json().map_err(Failure::failed)?,
-    };
-    output::print(&text)?;
-    verdict(&args, &report, delivery.end)
+    args.report.print(&report, RunReport::to_text)?;
+    exit_result(&args, &report, delivery.end)
 }
 
 fn spec(args: &RunArgs, pipeline: Pipeline, saved: Option<&PositionFile>) -> JobSpec {
     let name = args.job.clone().unwrap_or_else(|| format!("{}-{}", pipeline.name, entropy::name_suffix()));
-    let saved_slots = saved.map(|saved| saved.position.virtual_consumers);
+    let saved_virtual_consumers = saved.map(|saved| saved.position.virtual_consumers);
     JobSpec {
-        // Whoever lets a caller in says whose it is.
+        // The coordinator sets the tenant from the token.
         tenant: String::new(),
         name,
         pipeline,
         epochs: args.epochs,
-        virtual_consumers: args.virtual_consumers.or(saved_slots).unwrap_or(args.consumers),
+        virtual_consumers: args.virtual_consumers.or(saved_virtual_consumers).unwrap_or(args.consumers),
         consumers: args.consumers,
         start: saved.map(|saved| saved.position.clone()),
         audit: args.audit,
@@ -95,27 +93,27 @@ async fn open_and_deliver(
     saved: Option<&PositionFile>,
     stop: &CancellationToken,
 ) -> Result<DeliveredRows, Failure> {
-    let shared = ClientSettings::default().buffer_bytes / u64::from(args.consumers);
-    let buffer_bytes = args.buffer.unwrap_or(shared.max(LEAST_BUFFER_BYTES));
+    let equal_share = ClientSettings::default().buffer_bytes / u64::from(args.consumers);
+    let buffer_bytes = args.buffer.unwrap_or(equal_share.max(MIN_BUFFER_BYTES));
     let settings = ClientSettings { buffer_bytes, ..ClientSettings::default() };
     let job = tokio::select! {
         job = Job::open(Arc::clone(&cluster.coordinator), cluster.directory(), spec.clone(), settings) => job?,
-        () = stop.cancelled() => return Err(interrupted_early()),
+        () = stop.cancelled() => return Err(interrupted_before_first_batch()),
     };
     let delivery = deliver(args, cluster, &job, &spec, saved, stop).await;
     if let Err(failure) = &delivery
         && args.rank.is_none()
-        && is_ours_to_end(failure)
+        && should_cancel(failure)
         && !cluster.is_embedded()
     {
-        consume::abandon(&job).await;
+        consume::cancel_job(&job).await;
     }
     delivery
 }
 
-/// Whether a job that ended this run with `failure` is left for this run to cancel: another run may have taken it over,
-/// and then goes on with it; or it is at its end already.
-fn is_ours_to_end(failure: &Failure) -> bool {
+/// Whether this run should cancel its job after `failure`. It should not if another run has taken the job over, or if the job
+/// has ended.
+fn should_cancel(failure: &Failure) -> bool {
     use ClientError::{Cancelled, JobFailed, Superseded, UnknownJob};
     !matches!(failure.client_error(), Some(Superseded(_) | Cancelled | JobFailed(_) | UnknownJob(_)))
 }
@@ -130,78 +128,79 @@ async fn deliver(
 ) -> Result<DeliveredRows, Failure> {
     let progress = Progress::start();
     let Some(ready) = consume::wait_until_ready(job, &progress, stop).await? else {
-        return Err(interrupted_early());
+        return Err(interrupted_before_first_batch());
     };
     if let Some(saved) = saved {
         announce_resume(args, saved, &ready);
     }
     let (defects, audit) = inspect_dataset(args, cluster, job, spec, &ready).await?;
-    let board = Arc::new(Mutex::new(vec![ConsumerStats::default(); numbers(args).end as usize]));
-    let instructions = ConsumerOptions {
+    let live_stats =
+        Arc::new(Mutex::new(vec![ConsumerStats::default(); consumer_indexes(args).end as usize]));
+    let options = ConsumerOptions {
         order: spec.pipeline.order,
         digest: !args.no_digest,
         step: args.step_ms.clone(),
         audit: audit.clone(),
-        board: Arc::clone(&board),
+        live_stats: Arc::clone(&live_stats),
     };
     let digests = saved.map(PositionFile::digests).transpose()?.unwrap_or_default();
-    let seats = build_seats(args, job, &instructions, digests);
+    let consumers = build_consumers(args, job, &options, digests);
     let rows_before = saved.map_or(0, |saved| saved.rows);
     let checkpoints = args.position.as_deref().map(|path| Checkpoints { path, rows_before });
     let requested = Instant::now();
-    let watch = consume::RunDisplay::new(&progress, &board, instructions.step.longest());
-    let (mut seats, end) = consume::run(job, seats, checkpoints.as_ref(), watch, stop).await?;
+    let display = consume::RunDisplay::new(&progress, &live_stats, options.step.longest());
+    let (mut consumers, end) = consume::run(job, consumers, checkpoints.as_ref(), display, stop).await?;
     drop(progress);
-    seats.iter_mut().for_each(RunConsumer::account_trailing);
-    let place = if end == DeliveryEnd::Complete { None } else { job.position().await? };
+    consumers.iter_mut().for_each(RunConsumer::account_trailing);
+    let position = if end == DeliveryEnd::Complete { None } else { job.position().await? };
     let status = if args.rank.is_some() && end != DeliveryEnd::Complete {
-        for seat in &mut seats {
-            seat.leave().await?;
+        for consumer in &mut consumers {
+            consumer.leave().await?;
         }
         job.status().await?
     } else {
         if end != DeliveryEnd::Complete {
-            consume::abandon(job).await;
+            consume::cancel_job(job).await;
         }
         consume::wait_until_settled(job).await?
     };
-    let audit = audit.map(|audit| report_audit(&audit, status.layout.as_ref(), place.as_ref()));
-    Ok(DeliveredRows { seats, end, requested, audit, defects, status })
+    let audit = audit.map(|audit| report_audit(&audit, status.layout.as_ref(), position.as_ref()));
+    Ok(DeliveredRows { consumers, end, requested, audit, defects, status })
 }
 
-/// Seats for all consumers; each goes on from the digests that are its own.
-fn build_seats(
+/// Creates all consumers. Each continues from the digests of its own streams.
+fn build_consumers(
     args: &RunArgs,
     job: &Job,
-    instructions: &ConsumerOptions,
+    options: &ConsumerOptions,
     digests: Digests,
 ) -> Vec<RunConsumer> {
     let session = entropy::session_id();
     let mut content = Some(digests.content);
-    let seat = |index: u32| {
+    let consumer = |index: u32| {
         let streams = digests.streams.iter().filter(|(stream, _)| *stream % args.consumers == index);
         let own = Digests {
             streams: streams.map(|(stream, digest)| (*stream, digest.clone())).collect(),
             content: content.take().unwrap_or_default(),
         };
-        let share = args.limit.map(|limit| share(limit, args.consumers, index));
-        RunConsumer::new(index, job.consumer(index, session), instructions.clone(), share, own)
+        let row_limit = args.limit.map(|limit| limit_share(limit, args.consumers, index));
+        RunConsumer::new(index, job.consumer(index, session), options.clone(), row_limit, own)
     };
-    numbers(args).map(seat).collect()
+    consumer_indexes(args).map(consumer).collect()
 }
 
-/// The consumers of this run.
-fn numbers(args: &RunArgs) -> Range<u32> {
+/// Returns the indexes of the consumers of this run.
+fn consumer_indexes(args: &RunArgs) -> Range<u32> {
     args.rank.map_or(0..args.consumers, |rank| rank..rank + 1)
 }
 
-/// The part of `limit` that consumer `index` takes: parts differ by at most one row.
-fn share(limit: u64, consumers: u32, index: u32) -> u64 {
+/// Returns the part of `limit` for consumer `index`. The parts differ by at most one row.
+fn limit_share(limit: u64, consumers: u32, index: u32) -> u64 {
     let consumers = u64::from(consumers);
     limit / consumers + u64::from(u64::from(index) < limit % consumers)
 }
 
-/// Warns of what is left out of the dataset, and starts the audit that was asked for.
+/// Warns about defects of the dataset, and creates the audit for `--audit`.
 async fn inspect_dataset(
     args: &RunArgs,
     cluster: &LocalCluster,
@@ -209,7 +208,7 @@ async fn inspect_dataset(
     spec: &JobSpec,
     ready: &JobStatus,
 ) -> Result<(DefectsReport, Option<SharedAudit>), Failure> {
-    // A job that failed while it was prepared has no dataset; the first batch asked for tells why.
+    // A job that failed during preparation has no dataset. The request for the first batch returns the reason.
     let (Some(dataset), Some(layout)) = (&ready.dataset, &ready.layout) else {
         return Ok(Default::default());
     };
@@ -225,59 +224,63 @@ async fn inspect_dataset(
     Ok((defects, args.audit.then(|| Arc::new(Mutex::new(audit())))))
 }
 
-fn report_audit(audit: &SharedAudit, layout: Option<&Layout>, place: Option<&Position>) -> AuditReport {
+fn report_audit(audit: &SharedAudit, layout: Option<&Layout>, position: Option<&Position>) -> AuditReport {
     let mut audit = audit.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(layout) = layout {
         audit.set_mix(&layout.mix);
     }
-    audit.report(place)
+    audit.report(position)
 }
 
 fn announce_resume(args: &RunArgs, saved: &PositionFile, ready: &JobStatus) {
     let file = args.position.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
     let streams = || (0..).zip(&saved.position.streams);
     let at_end = |layout: &feedline_data::layout::Layout| {
-        saved.position.open.is_empty() && streams().all(|(stream, place)| layout.is_end(stream, *place))
+        saved.position.open.is_empty() && streams().all(|(stream, position)| layout.is_end(stream, *position))
     };
     if ready.layout.as_ref().is_some_and(at_end) {
-        eprintln!("feedline: {file} is at the end of the job: nothing is left; remove it to start again");
-    } else if let Some(place) = saved.position.streams.iter().min() {
-        eprintln!("feedline: resuming at epoch {}, row {} (from {file})", place.epoch, place.row);
+        eprintln!(
+            "feedline: {file} is at the end of the job, no rows remain; remove the file to start again"
+        );
+    } else if let Some(first) = saved.position.streams.iter().min() {
+        eprintln!("feedline: resuming at epoch {}, row {} (from {file})", first.epoch, first.row);
     }
 }
 
-fn interrupted_early() -> Failure {
+fn interrupted_before_first_batch() -> Failure {
     Failure::Interrupted("interrupted before the first batch".to_owned())
 }
 
-/// Rows per second from the third second after the first batch on; `None` where there are none.
-fn steady_rate(seats: &[RunConsumer]) -> Option<f64> {
-    let warm = |seat: &RunConsumer| seat.warm_from.map(|(at, rows)| (at, seat.stats().rows - rows));
-    let rows: u64 = seats.iter().filter_map(warm).map(|(_, rows)| rows).sum();
-    let from = seats.iter().filter_map(warm).map(|(at, _)| at).min()?;
-    let seconds = (seats.iter().filter_map(|seat| seat.last_batch).max()? - from).as_secs_f64();
+/// Returns the rows per second without the first two seconds after the first batch; `None` for shorter runs.
+fn steady_rate(consumers: &[RunConsumer]) -> Option<f64> {
+    let warm =
+        |consumer: &RunConsumer| consumer.warm_from.map(|(at, rows)| (at, consumer.stats().rows - rows));
+    let rows: u64 = consumers.iter().filter_map(warm).map(|(_, rows)| rows).sum();
+    let from = consumers.iter().filter_map(warm).map(|(at, _)| at).min()?;
+    let seconds = (consumers.iter().filter_map(|consumer| consumer.last_batch).max()? - from).as_secs_f64();
     (seconds > 0.0).then(|| rows as f64 / seconds)
 }
 
 fn build_report(args: &RunArgs, job: String, delivery: &DeliveredRows, started: Instant) -> RunReport {
-    let seats = &delivery.seats;
+    let consumers = &delivery.consumers;
     let mut total = ConsumerStats::default();
     let mut skipped = SkippedRowsReport::default();
-    for seat in seats {
-        let stats = seat.stats();
+    for consumer in consumers {
+        let stats = consumer.stats();
         total.add(&stats);
-        skipped.count += seat.skipped.count;
-        skipped.first.extend_from_slice(&seat.skipped.first);
+        skipped.count += consumer.skipped.count;
+        skipped.first.extend_from_slice(&consumer.skipped.first);
     }
     skipped.first.sort_by_key(|row| row.row);
-    skipped.first.truncate(LISTED);
-    let first = seats.iter().filter_map(|seat| seat.first_batch).min();
-    let last = seats.iter().filter_map(|seat| seat.last_batch).max();
+    skipped.first.truncate(MAX_LISTED);
+    let first = consumers.iter().filter_map(|consumer| consumer.first_batch).min();
+    let last = consumers.iter().filter_map(|consumer| consumer.last_batch).max();
     let seconds = last.map_or(0.0, |last| (last - delivery.requested).as_secs_f64());
-    let epochs = seats.iter().filter_map(|seat| seat.epochs.clone());
+    let epochs = consumers.iter().filter_map(|consumer| consumer.epochs.clone());
     let epochs = epochs.reduce(|a, b| *a.start().min(b.start())..=*a.end().max(b.end()));
-    let slots = delivery.status.position.as_ref().map_or(args.consumers, |place| place.virtual_consumers);
-    let digests = (!args.no_digest).then(|| consume::merge_digests(seats));
+    let streams =
+        delivery.status.position.as_ref().map_or(args.consumers, |position| position.virtual_consumers);
+    let digests = (!args.no_digest).then(|| consume::merge_digests(consumers));
     RunReport {
         job,
         rows: total.rows,
@@ -285,15 +288,15 @@ fn build_report(args: &RunArgs, job: String, delivery: &DeliveredRows, started: 
         epochs: epochs.map_or(0, |epochs| epochs.end() - epochs.start() + 1),
         seconds,
         rows_per_s: if seconds > 0.0 { total.rows as f64 / seconds } else { 0.0 },
-        steady_rows_per_s: steady_rate(seats),
+        steady_rows_per_s: steady_rate(consumers),
         bytes: total.bytes,
         stall_seconds: total.stall_ns as f64 / 1e9,
         step_seconds: total.step_ns as f64 / 1e9,
         setup_seconds: (delivery.requested - started).as_secs_f64(),
         first_batch_seconds: first.map(|first| (first - started).as_secs_f64()),
-        consumers: numbers(args).len() as u32,
-        // Slots of an elastic job go from one rank to another, so no rank knows a slot's order alone.
-        digest: digests.as_ref().filter(|_| !args.elastic).map(|digests| combine(digests, slots)),
+        consumers: consumer_indexes(args).len() as u32,
+        // In an elastic job, slots move between ranks, so no rank knows the order of a whole slot.
+        digest: digests.as_ref().filter(|_| !args.elastic).map(|digests| combine_digests(digests, streams)),
         content_digest: digests.map(|digests| digests.content.to_hex()),
         audit: delivery.audit,
         skipped,
@@ -309,34 +312,31 @@ fn build_report(args: &RunArgs, job: String, delivery: &DeliveredRows, started: 
     }
 }
 
-/// One digest over all virtual consumers, those without batches included.
-fn combine(digests: &Digests, slots: u32) -> String {
+/// Combines the digests of all virtual consumers, including those without batches.
+fn combine_digests(digests: &Digests, streams: u32) -> String {
     let stream = |stream| digests.streams.get(&stream).cloned().unwrap_or_default();
-    let streams: Vec<_> = (0..slots).map(stream).collect();
+    let streams: Vec<_> = (0..streams).map(stream).collect();
     digest::combine(&streams)
 }
 
-/// What the exit status says.
-fn verdict(args: &RunArgs, report: &RunReport, end: DeliveryEnd) -> Result<(), Failure> {
+/// Returns the result that determines the exit status.
+fn exit_result(args: &RunArgs, report: &RunReport, end: DeliveryEnd) -> Result<(), Failure> {
     if let Some(audit) = report.audit.filter(|audit| !audit.is_exact()) {
         return Err(Failure::failed(format!(
-            "the audit found {} rows missing, {} repeated and {} not expected; this is a defect of feedline, please report it",
+            "the audit found {} rows missing, {} repeated and {} not expected; this is a bug in feedline, please report it",
             audit.missing, audit.repeated, audit.unexpected
         )));
     }
     match (end, &args.position) {
         (DeliveryEnd::Interrupted, None) if args.rank.is_some() => {
-            eprintln!("feedline: left; the job goes on with the ranks that stay");
+            eprintln!("feedline: left the job, which continues with the remaining ranks");
             Ok(())
         }
         (DeliveryEnd::Interrupted, None) => Err(Failure::Interrupted(
-            "interrupted; give --position FILE to go on from there the next time".to_owned(),
+            "interrupted; give --position FILE to resume an interrupted run".to_owned(),
         )),
         (DeliveryEnd::Interrupted, Some(path)) => {
-            eprintln!(
-                "feedline: interrupted; the next run with --position {} goes on from here",
-                path.display()
-            );
+            eprintln!("feedline: interrupted; a run with --position {} resumes here", path.display());
             Ok(())
         }
         (DeliveryEnd::Complete | DeliveryEnd::Limit, _) => Ok(()),
@@ -348,18 +348,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_limit_is_shared_evenly() {
-        let shares: Vec<u64> = (0..3).map(|index| share(10, 3, index)).collect();
+    fn the_limit_is_divided_evenly() {
+        let shares: Vec<u64> = (0..3).map(|index| limit_share(10, 3, index)).collect();
         assert_eq!(shares, [4, 3, 3]);
-        assert_eq!(share(1, 2, 1), 0);
+        assert_eq!(limit_share(1, 2, 1), 0);
     }
 
     #[test]
-    fn a_job_that_another_run_took_over_is_not_cancelled() {
+    fn a_superseded_run_does_not_cancel_its_job() {
         let superseded = ClientError::Superseded("taken over".to_owned());
-        assert!(!is_ours_to_end(&superseded.into()));
-        assert!(!is_ours_to_end(&ClientError::Cancelled.into()));
-        assert!(is_ours_to_end(&ClientError::Closed.into()));
-        assert!(is_ours_to_end(&Failure::failed("the position cannot be written")));
+        assert!(!should_cancel(&superseded.into()));
+        assert!(!should_cancel(&ClientError::Cancelled.into()));
+        assert!(should_cancel(&ClientError::Closed.into()));
+        assert!(should_cancel(&Failure::failed("the position cannot be written")));
     }
 }

@@ -1,5 +1,5 @@
-//! The roles that listen: coordinator, worker, and both at once. Each prints one line when it is ready and runs until a
-//! signal.
+//! The roles that listen: coordinator, worker, and both in one process. A role prints one line when it is ready, and runs
+//! until a signal.
 
 mod coordinator;
 mod up;
@@ -28,50 +28,53 @@ use crate::local_listener::{OpenedListener, SocketFolder};
 use crate::local_workers::LocalWorker;
 use crate::output;
 
-/// The least time that answers have to reach whoever asked, at the end, and that a role has to end in order after its grace
-/// time.
-const LAST_ANSWERS: Duration = Duration::from_secs(1);
+/// The shortest time for last responses to reach their clients, and the time for a role to end after its grace time.
+const FINAL_GRACE: Duration = Duration::from_secs(1);
 
-/// What a coordinator serves: its own protocol, and its jobs by Arrow Flight.
-struct Served {
+/// The services of a coordinator: Feedline's protocol and Arrow Flight.
+struct CoordinatorRoutes {
     routes: Routes,
-    /// What workers in this process report to.
+    /// The service for workers in this process.
     for_workers: Arc<dyn CoordinatorService>,
 }
 
-/// Serves a coordinator to whoever has a token of the cluster with this secret; without one to everybody. Jobs are read
-/// from workers with `credentials`.
-fn served(coordinator: &RunningCoordinator, secret: Option<&Secret>, credentials: Credentials) -> Served {
+/// Builds the routes of a coordinator. With a secret, clients need a token that the secret signed. Arrow Flight presents
+/// `credentials` to workers.
+fn coordinator_routes(
+    coordinator: &RunningCoordinator,
+    secret: Option<&Secret>,
+    credentials: Credentials,
+) -> CoordinatorRoutes {
     let service = coordinator.service();
     let peer = coordinator.peer_service();
-    let (doors, for_workers) = match secret {
+    let (authenticators, for_workers) = match secret {
         Some(secret) => {
-            let gate = TokenAuthenticator::new(secret, service, peer);
-            (gate.doors(), gate.for_workers())
+            let tokens = TokenAuthenticator::new(secret, service, peer);
+            (tokens.doors(), tokens.for_workers())
         }
         None => (Authenticators::open(Arc::clone(&service), peer), service),
     };
-    let flights = flight::service(Arc::clone(&doors.coordinator), credentials);
-    Served { routes: grpc::member_routes(doors).add_service(flights), for_workers }
+    let flights = flight::service(Arc::clone(&authenticators.coordinator), credentials);
+    CoordinatorRoutes { routes: grpc::member_routes(authenticators).add_service(flights), for_workers }
 }
 
-/// A gRPC server that runs.
+/// A running gRPC server.
 struct GrpcServer {
-    /// When open requests are cut, once it shall end.
-    end: watch::Sender<Option<Instant>>,
+    /// The deadline of open requests, after the shutdown began.
+    deadline: watch::Sender<Option<Instant>>,
     task: JoinHandle<std::io::Result<()>>,
-    /// Where local sockets lie; removed with the server.
+    /// The directory of local sockets, which is removed with the server.
     _folder: Option<SocketFolder>,
 }
 
 impl GrpcServer {
     fn start(listener: TcpListener, tls: Option<Arc<Tls>>, routes: Routes) -> Self {
-        let (end, ends) = watch::channel(None);
-        let task = tokio::spawn(serve(listener, tls, routes, ends));
-        Self { end, task, _folder: None }
+        let (deadline, deadline_receiver) = watch::channel(None);
+        let task = tokio::spawn(serve(listener, tls, routes, deadline_receiver));
+        Self { deadline, task, _folder: None }
     }
 
-    /// Serves a worker by TCP, and by its entrance to consumers on this host.
+    /// Serves a worker over TCP and over its local listener.
     fn start_worker(
         listener: TcpListener,
         tls: Option<Arc<Tls>>,
@@ -79,36 +82,38 @@ impl GrpcServer {
         opened: Option<OpenedListener>,
     ) -> Self {
         let service = worker.running.service();
-        let Some(OpenedListener { entrance, folder, lent_bytes }) = opened else {
+        let Some(OpenedListener { listener: local, folder, shared_bytes }) = opened else {
             return Self::start(listener, tls, grpc::worker_routes(service));
         };
-        worker.running.count_lent(lent_bytes);
-        let routes = grpc::worker_routes_with(service, &entrance);
-        let (end, ends) = watch::channel(None);
-        let remote = serve(listener, tls, routes.clone(), ends.clone());
-        let local = grpc::serve_entrance(entrance, routes, ending(ends));
+        worker.running.count_lent(shared_bytes);
+        let routes = grpc::worker_routes_with(service, &local);
+        let (deadline, deadline_receiver) = watch::channel(None);
+        let remote = serve(listener, tls, routes.clone(), deadline_receiver.clone());
+        let local = grpc::serve_entrance(local, routes, wait_for_deadline(deadline_receiver));
         let task = tokio::spawn(async move { tokio::try_join!(remote, local).map(|_| ()) });
-        Self { end, task, _folder: Some(folder) }
+        Self { deadline, task, _folder: Some(folder) }
     }
 
-    /// Waits until it ends, which without [`Self::shutdown`] it does only when it cannot go on.
+    /// Waits until the server ends. Without [`Self::shutdown`], it ends only after a failure.
     async fn wait(&mut self) -> Result<(), Failure> {
         match (&mut self.task).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => {
-                Err(Failure::failed(format!("cannot go on listening: {}; start again", reason(&error))))
+                Err(Failure::failed(format!("the server failed: {}; restart this process", reason(&error))))
             }
-            Err(error) => Err(Failure::failed(format!("the server stopped: {error}; start again"))),
+            Err(error) => Err(Failure::failed(format!("the server stopped: {error}; restart this process"))),
         }
     }
 
-    /// Takes no new requests, gives the open ones until then, and at least [`LAST_ANSWERS`], and ends.
+    /// Accepts no new requests, and waits for open requests until the deadline, but at least [`FINAL_GRACE`].
     async fn shutdown(mut self, deadline: Instant) -> Result<(), Failure> {
-        let deadline = deadline.max(Instant::now() + LAST_ANSWERS);
-        self.end.send_replace(Some(deadline));
+        let deadline = deadline.max(Instant::now() + FINAL_GRACE);
+        self.deadline.send_replace(Some(deadline));
         self.wait().await?;
         if Instant::now() >= deadline {
-            tracing::warn!("answers were still being read after the grace time; their connections are cut");
+            tracing::warn!(
+                "clients did not read their responses within the grace time; their connections are closed"
+            );
         }
         Ok(())
     }
@@ -118,35 +123,37 @@ async fn serve(
     listener: TcpListener,
     tls: Option<Arc<Tls>>,
     routes: Routes,
-    ends: watch::Receiver<Option<Instant>>,
+    deadline: watch::Receiver<Option<Instant>>,
 ) -> std::io::Result<()> {
     match tls {
-        Some(tls) => grpc::serve_tls(listener, tls, routes, ending(ends)).await,
-        None => grpc::serve(listener, routes, ending(ends)).await,
+        Some(tls) => grpc::serve_tls(listener, tls, routes, wait_for_deadline(deadline)).await,
+        None => grpc::serve(listener, routes, wait_for_deadline(deadline)).await,
     }
 }
 
-/// Waits until a server shall end: the time at which its open requests are cut.
-async fn ending(mut ends: watch::Receiver<Option<Instant>>) -> Instant {
-    let told = ends.wait_for(Option::is_some).await.ok().and_then(|deadline| *deadline);
-    // Whoever would tell is gone.
-    told.unwrap_or_else(Instant::now)
+/// Waits until the shutdown begins, and returns the deadline of open requests.
+async fn wait_for_deadline(mut receiver: watch::Receiver<Option<Instant>>) -> Instant {
+    let deadline = receiver.wait_for(Option::is_some).await.ok().and_then(|deadline| *deadline);
+    // If the sender was dropped, the server ends at once.
+    deadline.unwrap_or_else(Instant::now)
 }
 
-/// Ends a coordinator, within [`LAST_ANSWERS`] after the deadline. What it has acknowledged is on disk as it is.
+/// Stops a coordinator within [`FINAL_GRACE`] after the deadline. Acknowledged decisions are already on disk.
 async fn stop_coordinator(coordinator: RunningCoordinator, deadline: Instant) -> Result<(), Failure> {
-    match timeout_at(deadline + LAST_ANSWERS, coordinator.shutdown()).await {
+    match timeout_at(deadline + FINAL_GRACE, coordinator.shutdown()).await {
         Ok(ended) => ended.map_err(Failure::failed),
         Err(_) => {
-            tracing::warn!("the coordinator did not end within the grace time; it goes on from its log");
+            tracing::warn!(
+                "the coordinator did not stop within the grace time; a restart recovers from its log"
+            );
             Ok(())
         }
     }
 }
 
-/// Ends a worker and its server, within [`LAST_ANSWERS`] after the deadline.
+/// Stops a worker and its server within [`FINAL_GRACE`] after the deadline.
 async fn stop_worker(server: GrpcServer, worker: LocalWorker, deadline: Instant) -> Result<(), Failure> {
-    let last = deadline.max(Instant::now()) + LAST_ANSWERS;
+    let last = deadline.max(Instant::now()) + FINAL_GRACE;
     let (stopped, ended) = tokio::join!(server.shutdown(deadline), timeout_at(last, worker.stop()));
     if ended.is_err() {
         tracing::warn!("the worker did not stop within the grace time; its work is abandoned");
@@ -154,7 +161,7 @@ async fn stop_worker(server: GrpcServer, worker: LocalWorker, deadline: Instant)
     stopped
 }
 
-/// Tells programs that wait for it that the role is ready, and where.
+/// Prints that the role is ready, with its address, for programs that wait for it.
 fn announce(role: &str, address: SocketAddr, http: Option<&HttpServer>) -> Result<(), Failure> {
     let mut lines = format!("feedline {role} listening on {address}\n");
     if let Some(http) = http {
@@ -163,7 +170,7 @@ fn announce(role: &str, address: SocketAddr, http: Option<&HttpServer>) -> Resul
     Ok(output::print(&lines)?)
 }
 
-/// Ends the HTTP side, if there is one.
+/// Stops the HTTP server, if one runs.
 async fn stop_http(http: Option<HttpServer>) {
     if let Some(http) = http {
         http.shutdown().await;

@@ -14,7 +14,7 @@ use serde_json::Value;
 use tokio::runtime::Runtime;
 
 use crate::access::ServerSecurity;
-use crate::cli::{self, GuardArgs, LocalArgs, RemoteArgs};
+use crate::cli::{self, AutoCacheArgs, LocalArgs, RemoteArgs, ServerAccessArgs};
 use crate::cluster::LocalCluster;
 use crate::failure::Failure;
 use crate::http::{self, HttpServer};
@@ -52,6 +52,7 @@ pub struct ServiceSettings {
     pub credentials: Option<PathBuf>,
     pub allow_url: Vec<String>,
     pub allow_metadata_addresses: bool,
+    pub store_retry_timeout: Option<String>,
     pub functions: Option<Switch>,
     pub python: Option<PathBuf>,
     pub trace: Option<Switch>,
@@ -111,7 +112,9 @@ struct ServiceArgs {
     #[command(flatten)]
     local: LocalArgs,
     #[command(flatten)]
-    guard: GuardArgs,
+    auto_cache: AutoCacheArgs,
+    #[command(flatten)]
+    server_access: ServerAccessArgs,
     #[arg(long)]
     http: Option<String>,
     #[arg(long, value_enum, default_value_t)]
@@ -127,12 +130,18 @@ impl JobService {
     pub async fn open(settings: &ServiceSettings) -> Result<Self, Failure> {
         let parsed = cli::parse::<ServiceArgs>(settings.flags());
         let args = parsed.map_err(|error| Failure::wrong_use(first_line(&error)))?.args;
-        let http = http::start(args.http.as_deref(), &ServerSecurity::new(&args.guard)?, None).await?;
-        let cluster = LocalCluster::open(&args.remote.urls(), &args.guard.access, &args.local).await?;
+        let http =
+            http::start(args.http.as_deref(), &ServerSecurity::new(&args.server_access)?, None).await?;
+        let cluster = LocalCluster::open(
+            &args.remote.urls(),
+            &args.server_access.access,
+            (&args.local, args.auto_cache.auto_cache),
+        )
+        .await?;
         if let Some(http) = &http {
             http.set_ready(Box::new(|| Ok(())));
         }
-        Ok(Self { cluster: cluster.by(args.transport), http })
+        Ok(Self { cluster: cluster.with_transport(args.transport), http })
     }
 
     /// Starts the runtime of this process.
@@ -157,7 +166,7 @@ impl JobService {
     /// # Errors
     /// One sentence with the line.
     pub fn pipeline(text: &str, name: &str) -> Result<Pipeline, Failure> {
-        pipeline_file::resolved(Pipeline::from_yaml(text, name).map_err(Failure::wrong_use)?)
+        pipeline_file::resolve(Pipeline::from_yaml(text, name).map_err(Failure::wrong_use)?)
     }
 
     /// Returns a new session of a consumer: larger than every earlier session, as far as clocks agree.
@@ -165,7 +174,7 @@ impl JobService {
         entropy::session_id()
     }
 
-    /// The coordinator.
+    /// Returns the coordinator.
     pub fn coordinator(&self) -> Arc<dyn CoordinatorService> {
         Arc::clone(&self.cluster.coordinator)
     }
@@ -225,9 +234,9 @@ mod tests {
         let args = parse(json).unwrap();
         assert_eq!((args.local.cores, args.local.memory), (Some(2), Some(1 << 20)));
         assert_eq!(args.local.cache.cache_disk, 1 << 30);
-        assert!(!args.local.auto_cache.is_on() && args.local.functions.functions.is_some());
-        assert_eq!(args.local.stores.allow_url, ["s3://a", "s3://b"]);
-        assert!(args.local.stores.allow_metadata_addresses);
+        assert!(!args.auto_cache.auto_cache.is_on() && args.local.functions.functions.is_some());
+        assert_eq!(args.local.stores.reads.allow_url, ["s3://a", "s3://b"]);
+        assert!(args.local.stores.reads.allow_metadata_addresses);
         assert_eq!(args.local.index_dir, Some(PathBuf::from("/tmp/i")));
     }
 }

@@ -1,10 +1,10 @@
-//! SIGINT and SIGTERM: the first asks for an orderly end, the second ends the process.
+//! Handles SIGINT and SIGTERM: the first signal starts a graceful shutdown, the second exits at once.
 
 use anyhow::Context;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-/// A token that is cancelled by the first signal. Must be called inside a tokio runtime.
+/// Returns a token that the first signal cancels. Must be called inside a tokio runtime.
 pub(crate) fn watch() -> anyhow::Result<CancellationToken> {
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot watch for SIGINT")?;
     let mut terminate = signal(SignalKind::terminate()).context("cannot watch for SIGTERM")?;
@@ -25,7 +25,10 @@ pub(crate) fn watch() -> anyhow::Result<CancellationToken> {
     Ok(stop)
 }
 
-#[expect(clippy::disallowed_methods, reason = "the user asked a second time: an orderly end takes too long")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a second signal means that the graceful shutdown takes too long"
+)]
 fn exit_now() {
     std::process::exit(130);
 }

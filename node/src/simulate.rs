@@ -1,5 +1,5 @@
-//! `feedline simulate`: runs a scenario of workers, jobs and demand in simulated time, and tells what each scaling rule
-//! costs and reaches, and what the coordinator's side costs.
+//! `feedline simulate`: simulates workers, jobs and demand, and reports the cost and the effect of each scaling rule, and
+//! the CPU time of the coordinator.
 
 mod clock;
 mod results;
@@ -12,11 +12,10 @@ use feedline_planner::simulate::{ScalingRule, Scenario, ScenarioControl, Simulat
 
 use self::clock::PhaseClock;
 use self::results::{Results, RuleResult};
-use crate::cli::ReportFormat;
 use crate::failure::{Failure, reason};
-use crate::output;
+use crate::output::ReportFormat;
 
-/// What `feedline simulate` is asked for.
+/// Arguments of `feedline simulate`.
 #[derive(Args, Debug, Clone)]
 #[command(after_help = "Examples:\n  \
     feedline simulate examples/scenarios/demand-steps.yaml --rule all\n  \
@@ -24,37 +23,37 @@ use crate::output;
     feedline simulate examples/scenarios/size.yaml --format json\n  \
     feedline simulate --workers 1000")]
 pub(crate) struct SimulateArgs {
-    /// The scenario file.
+    /// Scenario file.
     #[arg(value_name = "SCENARIO", required_unless_present = "workers")]
     scenario: Option<PathBuf>,
-    /// Instead of a file, a cluster of so many workers at steady demand, with a job for each ten and a consumer for each
-    /// two.
+    /// Simulate a cluster of this size at constant demand instead of a file, with one job per ten workers and one consumer
+    /// per two workers.
     #[arg(long, value_name = "N", conflicts_with = "scenario", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     workers: Option<u32>,
-    /// Whose scaling rule [default: the scenario's].
+    /// Scaling rule [default: the rule of the scenario].
     #[arg(long, value_enum, value_name = "RULE")]
     rule: Option<RuleArg>,
-    /// Let jobs share all workers evenly instead of by the plan.
+    /// Ignore the plan, and share all workers equally among jobs.
     #[arg(long)]
     equal: bool,
-    /// How the report looks; json is one object on one line, with each second of each run.
+    /// Format of the report; json prints one object on one line, with each simulated second.
     #[arg(long, alias = "report", value_enum, value_name = "FORMAT", default_value_t)]
     format: ReportFormat,
 }
 
-/// Whose rule decides how many workers there shall be.
+/// The rule that decides the number of workers.
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
 enum RuleArg {
-    /// Feedline's: what the plan wants, at once up and down after a while.
+    /// Feedline's rule: follow the plan, immediately upwards and with a delay downwards.
     Plan,
-    /// tf.data service's: the consumers' rates over the mean rate of a worker.
+    /// The rule of tf.data service: the consumers' rate divided by the mean rate of a worker.
     #[value(name = "rate_quotient")]
     RateQuotient,
-    /// Cachew's: one worker more as long as each makes batches come faster.
+    /// The rule of Cachew: add workers one by one while each reduces the time per batch.
     Climb,
-    /// None: the workers at the start stay.
+    /// No scaling.
     None,
-    /// Feedline's, tf.data service's and Cachew's, one after the other.
+    /// The rules of Feedline, tf.data service and Cachew in turn.
     All,
 }
 
@@ -70,14 +69,14 @@ impl RuleArg {
     }
 }
 
-/// Simulated seconds of a cluster that no file describes.
-const SIZE_SECONDS: u32 = 60;
+/// Simulated seconds with --workers.
+const DEFAULT_SECONDS: u32 = 60;
 
-/// Simulates and prints.
+/// Simulates the rules and prints the report.
 pub(crate) fn run(args: &SimulateArgs) -> Result<(), Failure> {
     let scenario = match (&args.scenario, args.workers) {
         (Some(file), _) => load(file)?,
-        (None, workers) => Scenario::of_size(workers.unwrap_or(100), SIZE_SECONDS),
+        (None, workers) => Scenario::of_size(workers.unwrap_or(100), DEFAULT_SECONDS),
     };
     let control = ScenarioControl {
         follow_plan: scenario.control.follow_plan && !args.equal,
@@ -89,11 +88,7 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<(), Failure> {
     for rule in rules {
         results.push(simulate(&scenario, rule)?);
     }
-    output::print(&match args.format {
-        ReportFormat::Text => results.to_text(),
-        ReportFormat::Json => results.to_json().map_err(Failure::failed)?,
-    })?;
-    Ok(())
+    args.format.print(&results, Results::to_text)
 }
 
 fn simulate(scenario: &Scenario, rule: ScalingRule) -> Result<RuleResult, Failure> {

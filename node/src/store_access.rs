@@ -1,4 +1,4 @@
-//! What flags, files and the environment say of object stores, put together for each role.
+//! Combines flags, files and the environment into each role's access to object stores and files.
 
 use std::path::{Path, PathBuf};
 
@@ -7,29 +7,34 @@ use feedline_data::read_policy::ReadPolicy;
 use feedline_data::urls::{UrlPolicy, local_path};
 use feedline_worker::ObjectAccess;
 
-use crate::cli::{GuardArgs, StoreArgs};
+use crate::cli::{ServerAccessArgs, StoreArgs, WorkerStoreArgs};
 use crate::failure::Failure;
 use crate::{credentials_file, environment};
 
-/// How a worker reaches objects.
-pub(crate) fn of_worker(args: &StoreArgs) -> Result<ObjectAccess, Failure> {
-    let access = ObjectAccess::new(environment::store_options())
-        .within(prefixes(args)?)
-        .metadata_addresses(args.allow_metadata_addresses);
-    match &args.credentials {
+/// Returns how a worker reads objects.
+pub(crate) fn for_worker(args: &WorkerStoreArgs) -> Result<ObjectAccess, Failure> {
+    let mut access = ObjectAccess::new(environment::store_options())
+        .within(prefixes(&args.reads)?)
+        .metadata_addresses(args.reads.allow_metadata_addresses);
+    if let Some(timeout) = args.store_retry_timeout {
+        access = access.with_retry_budget(timeout);
+    }
+    match &args.reads.credentials {
         Some(file) => Ok(access.with_credentials(credentials_file::load(file)?)),
         None => Ok(access),
     }
 }
 
-/// What a coordinator on its own lets pipelines read. Of credentials it keeps the names; without a file of them the workers
-/// know.
-pub(crate) fn of_coordinator(args: &StoreArgs) -> Result<ReadPolicy, Failure> {
+/// Returns what a coordinator allows pipelines to read. The coordinator knows only the names of credentials. Without a file of
+/// credentials, the workers check the names.
+pub(crate) fn for_coordinator(args: &StoreArgs) -> Result<ReadPolicy, Failure> {
     let urls = prefixes(args)?;
     let credentials = match &args.credentials {
         Some(file) => {
-            let known = credentials_file::load(file)?;
-            Some(known.into_iter().map(|(name, credential)| (name, credential.urls().clone())).collect())
+            let credentials = credentials_file::load(file)?;
+            Some(
+                credentials.into_iter().map(|(name, credential)| (name, credential.urls().clone())).collect(),
+            )
         }
         None => None,
     };
@@ -37,35 +42,35 @@ pub(crate) fn of_coordinator(args: &StoreArgs) -> Result<ReadPolicy, Failure> {
     Ok(ReadPolicy { urls, metadata_addresses, local_by_prefix: false, credentials })
 }
 
-/// Options of stores, beside those whose names end in `_file`, that name a file of keys.
+/// Options of object stores that name a file with credentials, in addition to options that end in `_file`.
 const KEY_FILES: [&str; 3] =
     ["google_application_credentials", "google_service_account", "google_service_account_path"];
 
-/// Files of a role that no pipeline reads: its keys, its token and its credentials, those that the environment names, what its
-/// process tells of itself, and these others.
+/// Returns the files that no pipeline may read: the role's keys, token and credentials, credential files that the environment
+/// names, `/proc`, and `others`.
 pub(crate) fn own_files(
-    guard: &GuardArgs,
+    server_access: &ServerAccessArgs,
     stores: &StoreArgs,
     others: impl IntoIterator<Item = PathBuf>,
 ) -> OwnFiles {
-    let access = &guard.access;
+    let access = &server_access.access;
     let files = [&access.tls_cert, &access.tls_key, &access.token_file, &stores.credentials];
-    let names_keys = |option: &str| option.ends_with("_file") || KEY_FILES.contains(&option);
+    let names_credentials = |option: &str| option.ends_with("_file") || KEY_FILES.contains(&option);
     let options = environment::store_options().into_iter();
-    let of_stores = options.filter(|(option, _)| names_keys(&option.to_ascii_lowercase()));
-    let of_the_process = PathBuf::from("/proc");
+    let store_files = options.filter(|(option, _)| names_credentials(&option.to_ascii_lowercase()));
+    let process_files = PathBuf::from("/proc");
     let named = files.into_iter().flatten().cloned().chain(others);
-    OwnFiles::new(named.chain(of_stores.map(|(_, path)| path.into())).chain([of_the_process]))
+    OwnFiles::new(named.chain(store_files.map(|(_, path)| path.into())).chain([process_files]))
 }
 
-/// What workers keep in a cache directory.
-pub(crate) fn in_cache_dir(folder: &Path) -> Vec<PathBuf> {
+/// Returns the files that workers write to a cache directory.
+pub(crate) fn cache_dir_files(folder: &Path) -> Vec<PathBuf> {
     let rows = feedline_worker::kept_rows(&folder.join("rows"));
     feedline_worker::kept_indexes(folder).into_iter().chain([rows]).collect()
 }
 
-/// What workers keep in a place in a store, where that is a local one.
-pub(crate) fn in_cache_store(url: &str) -> Option<PathBuf> {
+/// Returns the files that workers write to the cache in a store, if its URL is a local path.
+pub(crate) fn cache_store_files(url: &str) -> Option<PathBuf> {
     local_path(url).map(|folder| feedline_worker::kept_store_rows(Path::new(&folder)))
 }
 
@@ -78,15 +83,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_role_keeps_for_itself_is_put_together() {
+    fn own_files_contain_keys_tokens_credentials_and_caches() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
-        let mut guard = GuardArgs::default();
-        guard.access.tls_key = Some(at("role-key.pem"));
-        guard.access.token_file = Some(at("worker.token"));
+        let mut server_access = ServerAccessArgs::default();
+        server_access.access.tls_key = Some(at("role-key.pem"));
+        server_access.access.token_file = Some(at("worker.token"));
         let stores = StoreArgs { credentials: Some(at("c.yaml")), ..StoreArgs::default() };
-        let kept = in_cache_dir(&at("cache")).into_iter().chain(in_cache_store("file:///rows"));
-        let own = own_files(&guard, &stores, kept);
+        let stored = cache_dir_files(&at("cache")).into_iter().chain(cache_store_files("file:///rows"));
+        let own = own_files(&server_access, &stores, stored);
         for name in [
             "role-key.pem",
             "worker.token",
@@ -103,11 +108,11 @@ mod tests {
             assert_eq!(own.check(&at(name)), Ok(()), "{name}");
         }
         assert_eq!(own.check("/rows/x.jsonl".as_ref()), Ok(()));
-        assert_eq!(in_cache_store("s3://bucket/rows"), None);
+        assert_eq!(cache_store_files("s3://bucket/rows"), None);
     }
 
     #[test]
-    fn flags_become_what_each_role_goes_by() {
+    fn worker_and_coordinator_derive_the_same_policy_from_flags() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("c.yaml");
         std::fs::write(&file, "one: {aws_region: here, urls: s3://bucket}\n").unwrap();
@@ -116,12 +121,14 @@ mod tests {
             allow_url: vec!["s3://bucket".to_owned()],
             allow_metadata_addresses: true,
         };
-        let (worker, coordinator) = (of_worker(&args).unwrap(), of_coordinator(&args).unwrap());
+        let worker_args = WorkerStoreArgs { reads: args.clone(), ..WorkerStoreArgs::default() };
+        let (worker, coordinator) = (for_worker(&worker_args).unwrap(), for_coordinator(&args).unwrap());
         assert_eq!(worker.reads(), &coordinator);
         assert!(coordinator.metadata_addresses && coordinator.check_url("s3://other/x").is_err());
         assert!(coordinator.check_credentials("one", &["s3://bucket/x".to_owned()]).is_ok());
-        let nothing = StoreArgs::default();
-        assert_eq!(of_coordinator(&nothing).unwrap(), ReadPolicy::default());
-        assert!(of_worker(&nothing).unwrap().reads().check_credentials("one", &[]).is_err());
+        assert_eq!(for_coordinator(&StoreArgs::default()).unwrap(), ReadPolicy::default());
+        assert!(
+            for_worker(&WorkerStoreArgs::default()).unwrap().reads().check_credentials("one", &[]).is_err()
+        );
     }
 }

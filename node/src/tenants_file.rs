@@ -1,4 +1,4 @@
-//! The file of `--tenants`: what the jobs of each tenant may take together. Strict: a mistake is told with its line.
+//! Parses the file of `--tenants`, which contains the quotas of tenants. Error messages name the line.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,30 +17,30 @@ use crate::yaml::{self, values};
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct TenantsFile {
-    /// Of each tenant that is not named.
+    /// Quota of each tenant without an entry.
     default: QuotaEntry,
-    /// By name.
+    /// Quotas by name.
     tenants: BTreeMap<TenantName, QuotaEntry>,
 }
 
-/// What the jobs of a tenant may take together, and read. What is left out has no limit.
+/// The quota of a tenant, and what its pipelines may read. A missing key means unlimited.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct QuotaEntry {
-    /// Jobs at once.
+    /// The most jobs at a time.
     jobs: Option<u32>,
-    /// CPU cores.
-    #[serde(deserialize_with = "values::some_positive")]
+    /// The most CPU cores of all jobs.
+    #[serde(deserialize_with = "values::optional_positive")]
     cores: Option<f64>,
-    /// Rows that plans keep.
-    #[serde(deserialize_with = "values::some_bytes")]
+    /// The most bytes of cached rows.
+    #[serde(deserialize_with = "values::optional_bytes")]
     cache_bytes: Option<f64>,
-    /// Multiplies the weights of its jobs.
+    /// Factor of the weights of its jobs.
     #[serde(deserialize_with = "values::positive")]
     priority: f64,
-    /// Prefixes within which its pipelines read.
+    /// URL prefixes that its pipelines may read.
     urls: UrlPolicy,
-    /// Credentials that its pipelines may name.
+    /// Names of credentials that its pipelines may use.
     credentials: Option<Vec<String>>,
 }
 
@@ -52,7 +52,7 @@ impl Default for QuotaEntry {
 }
 
 impl QuotaEntry {
-    /// What multiplies the weights of its jobs.
+    /// Returns the factor of the weights of its jobs.
     pub(crate) fn priority(&self) -> f64 {
         self.priority
     }
@@ -71,7 +71,7 @@ impl From<QuotaEntry> for TenantReads {
     }
 }
 
-/// A name that a tenant may have.
+/// A valid name of a tenant.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct TenantName(pub(crate) String);
 
@@ -96,18 +96,18 @@ impl Visitor<'_> for NameVisitor {
     }
 }
 
-/// Reads the quotas of all tenants.
+/// Loads the quotas of all tenants.
 pub(crate) fn load(path: &Path) -> Result<Tenants, Failure> {
-    yaml::load(path, "a file of tenants and their quotas", parse)
+    yaml::load(path, "a file of tenants", parse)
 }
 
 fn parse(text: &str, file: &str) -> Result<Tenants, String> {
-    let found: TenantsFile = yaml::read(text, file)?;
+    let file_content: TenantsFile = yaml::parse(text, file)?;
     Ok(Tenants {
-        default: (&found.default).into(),
-        tenants: found.tenants.iter().map(|(name, entry)| (name.0.clone(), entry.into())).collect(),
-        default_reads: found.default.into(),
-        reads: found.tenants.into_iter().map(|(name, entry)| (name.0, entry.into())).collect(),
+        default: (&file_content.default).into(),
+        tenants: file_content.tenants.iter().map(|(name, entry)| (name.0.clone(), entry.into())).collect(),
+        default_reads: file_content.default.into(),
+        reads: file_content.tenants.into_iter().map(|(name, entry)| (name.0, entry.into())).collect(),
     })
 }
 

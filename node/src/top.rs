@@ -1,7 +1,7 @@
-//! `feedline top`: a coordinator's jobs and workers, and what the planner says, once or as a picture that is drawn anew.
+//! `feedline top`: shows the jobs, the workers and the plan of a cluster, once or with periodic refreshes.
 
 mod live;
-mod picture;
+mod render;
 mod screen;
 
 use std::io::IsTerminal;
@@ -9,14 +9,15 @@ use std::time::Duration;
 
 use clap::Args;
 
-use crate::cli::{AccessArgs, ClusterArgs, ReportFormat};
+use crate::cli::{AccessArgs, ClusterArgs};
+use crate::cluster;
 use crate::failure::Failure;
+use crate::output::ReportFormat;
 use crate::size::parse_duration;
-use crate::{cluster, output};
 
-/// What `feedline top` is asked for.
+/// Arguments of `feedline top`.
 #[derive(Args, Debug, Clone)]
-#[command(after_help = "q or Ctrl-C ends it.\n\n\
+#[command(after_help = "Press q or Ctrl-C to exit.\n\n\
     Examples:\n  \
     feedline top --coordinator http://10.0.0.1:7070\n  \
     feedline top --once --format json")]
@@ -24,21 +25,21 @@ pub(crate) struct TopArgs {
     /// The cluster.
     #[command(flatten)]
     cluster: ClusterArgs,
-    /// Print one picture and end, as without a terminal.
+    /// Print once and exit; this is the default without a terminal.
     #[arg(long)]
     once: bool,
-    /// How it looks; json prints one object on one line and ends.
+    /// Format of the output; json prints one object on one line and exits.
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t)]
     format: ReportFormat,
-    /// Time between pictures.
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
+    /// Time between refreshes.
+    #[arg(long, value_name = "TIME", default_value = "1s", conflicts_with = "once", value_parser = parse_duration)]
     interval: Duration,
-    /// What is shown to the coordinator.
+    /// Credentials for the coordinator.
     #[command(flatten)]
     access: AccessArgs,
 }
 
-/// Shows the cluster.
+/// Shows the cluster once or until the user exits.
 pub(crate) async fn run(args: TopArgs) -> Result<(), Failure> {
     let urls = args.cluster.urls();
     let coordinator = cluster::connect(&urls, &args.access.credentials()?).await?;
@@ -47,8 +48,5 @@ pub(crate) async fn run(args: TopArgs) -> Result<(), Failure> {
         return live::run(coordinator, &urls.join(","), args.interval).await;
     }
     let view = coordinator.cluster().await?;
-    Ok(output::print(&match args.format {
-        ReportFormat::Text => picture::render(&view),
-        ReportFormat::Json => serde_json::to_string(&view).map_err(Failure::failed)? + "\n",
-    })?)
+    args.format.print(&view, render::render)
 }

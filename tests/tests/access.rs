@@ -348,14 +348,15 @@ fn a_network_is_not_served_without_protection_unless_the_user_says_so() {
     let data = scratch.file("data");
     let refused = scratch.call(&["coordinator", "--listen", "0.0.0.0:0", "--data-dir", &data]);
     assert_eq!(refused.status, 2);
-    for part in ["is no loopback address", "without TLS", "--tls-cert", "--secret-file", "or say --insecure"]
+    for part in
+        ["is not a loopback address", "without TLS", "--tls-cert", "--secret-file", "or give --insecure"]
     {
         assert!(refused.stderr.contains(part), "{}", refused.stderr);
     }
     let worker = scratch.call(&["worker", "--listen", "0.0.0.0:0", "--advertise", "http://10.0.0.7:7071"]);
-    assert!(worker.status == 2 && worker.stderr.contains("or say --insecure"), "{}", worker.stderr);
+    assert!(worker.status == 2 && worker.stderr.contains("or give --insecure"), "{}", worker.stderr);
     let http = scratch.call(&["up", "--listen", "127.0.0.1:0", "--http", "0.0.0.0:0"]);
-    assert!(http.status == 2 && http.stderr.contains("or say --insecure"), "{}", http.stderr);
+    assert!(http.status == 2 && http.stderr.contains("or give --insecure"), "{}", http.stderr);
     let aloud = ["coordinator", "--listen", "0.0.0.0:0", "--data-dir", &data, "--insecure"];
     assert_eq!(Role::start(&aloud, &[]).terminate(), 0);
 }
@@ -378,7 +379,7 @@ fn metrics_take_a_token_where_nobody_shows_a_certificate() {
         .map(str::to_owned);
     let tls: Vec<&str> = tls.iter().map(String::as_str).collect();
     let open = scratch.call(&[&listen[..], &http[..], &tls[..]].concat());
-    assert!(open.status == 2 && open.stderr.contains("or say --insecure"), "{}", open.stderr);
+    assert!(open.status == 2 && open.stderr.contains("or give --insecure"), "{}", open.stderr);
 }
 
 #[test]
@@ -443,14 +444,14 @@ fn make_token(scratch: &Scratch, secret: &str, flags: &[&str]) -> Call {
 fn tokens_end_and_say_when_and_no_tenant_has_the_cluster() {
     let scratch = Scratch::new();
     let made = scratch.call(&["keys", "new", "keys"]);
-    assert!(made.stdout.contains("its tokens are good for 365 days"), "{}", made.stdout);
+    assert!(made.stdout.contains("the tokens are valid for 365 days"), "{}", made.stdout);
     let aloud = scratch.call(&["keys", "new", "endless", "--expires", "never"]);
-    assert!(aloud.stdout.contains("its tokens are good FOR EVER"), "{}", aloud.stdout);
+    assert!(aloud.stdout.contains("the tokens are valid FOREVER"), "{}", aloud.stdout);
     let file = scratch.file("keys/secret");
     let secret = Secret::parse(&fs::read_to_string(&file).unwrap()).unwrap();
     let read = |name: &str| fs::read_to_string(scratch.file(&format!("keys/{name}.token"))).unwrap();
     let made = make_token(&scratch, &file, &["--scope", "observe", "--holder", "ci"]);
-    assert_eq!(made.stderr, "feedline: the token of `ci` is good for 365 days\n");
+    assert_eq!(made.stderr, "feedline: the token of `ci` is valid for 365 days\n");
     let year_s = 365 * 86_400;
     for token in [made.stdout, read("worker"), read("client"), read("admin")] {
         let tokens = Tokens::new(&secret);
@@ -458,7 +459,7 @@ fn tokens_end_and_say_when_and_no_tenant_has_the_cluster() {
         assert!(tokens.check(&token, now_s() + year_s).unwrap_err().contains("expired"));
     }
     let endless = make_token(&scratch, &file, &["--scope", "observe", "--expires", "never"]);
-    assert!(endless.stderr.contains("good FOR EVER"), "{}", endless.stderr);
+    assert!(endless.stderr.contains("valid FOREVER"), "{}", endless.stderr);
     assert!(Tokens::new(&secret).check(&endless.stdout, u64::MAX).is_ok());
     for scope in ["work", "admin", "submit,admin"] {
         let refused = make_token(&scratch, &file, &["--scope", scope, "--tenant", "vision"]);

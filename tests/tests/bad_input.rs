@@ -77,7 +77,7 @@ operators:
         let [left_out, bytes] =
             ["left_out_bytes", "shard_bytes"].map(|name| first[name].as_u64().expect("a count"));
         assert_eq!(bytes - left_out, byte as u64);
-        let says = format!("the rest of the shard, {left_out} of {bytes} bytes, is left out");
+        let says = format!("the rest of the shard, {left_out} of {bytes} bytes, is skipped");
         assert_says(&sentence(&call, 0), &[shard, &format!("byte {byte}"), &says]);
         report
     }

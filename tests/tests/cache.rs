@@ -164,10 +164,10 @@ fn an_index_command_fills_the_cache_ahead() {
     let file = job(&scratch, "disk");
     let cache = scratch.file("cache");
     let fill = || scratch.call(&["index", &file, "--recode", "--cache-dir", &cache]);
-    for kept in ["60 rows made", "0 rows made"] {
+    for added in ["added 60 rows", "added 0 rows"] {
         let call = fill();
         assert_eq!(call.status, 0, "{}", call.stderr);
-        assert!(call.stdout.contains(&format!("filled the cache: {kept}")), "{}", call.stdout);
+        assert!(call.stdout.contains(&format!("filled the cache: {added}")), "{}", call.stdout);
     }
     let report = scratch.run(&file, &["--cache-dir", &cache]);
     assert_clean(&report);
@@ -176,10 +176,9 @@ fn an_index_command_fills_the_cache_ahead() {
 }
 
 #[test]
-fn a_cache_that_cannot_be_filled_ahead_is_told_with_the_fix() {
+fn the_error_for_a_cache_that_cannot_be_filled_names_the_fix() {
     let scratch = data("6");
-    for (tier, fix) in [("none", "put `- recode_jpeg: { column: ... }`"), ("memory", "give it `tier: disk`")]
-    {
+    for (tier, fix) in [("none", "add `- recode_jpeg: { column: ... }`"), ("memory", "set `tier: disk`")] {
         let call = scratch.call(&["index", &job(&scratch, tier), "--recode"]);
         assert_ne!(call.status, 0);
         assert!(call.stderr.contains(fix), "{}", call.stderr);

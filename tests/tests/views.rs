@@ -29,7 +29,7 @@ fn traces_are_planned_on_a_cluster_that_is_not_there() {
 
     let missing = scratch.call(&["plan", "--jobs", &slow, "--cluster", &cluster]);
     assert_eq!(missing.status, 2);
-    assert!(missing.stderr.contains(&format!("make one with `feedline explain {slow} --save-trace`")));
+    assert!(missing.stderr.contains(&format!("create it with `feedline explain {slow} --save-trace`")));
 
     for file in [&slow, &quick] {
         let traced = scratch.call(&["explain", file, "--cores", "1", "--seconds", "2", "--save-trace"]);

@@ -153,6 +153,7 @@ _SETTINGS: dict[str, Callable[[str, Any], Any]] = {
     "index_dir": to_path,
     "memory": to_size,
     "python": to_path,
+    "store_retry_timeout": to_optional_text,
     "tls_ca": to_path,
     "tls_cert": to_path,
     "tls_key": to_path,
@@ -174,7 +175,7 @@ def _service_settings(coordinator: Any, options: Mapping[str, Any]) -> dict[str,
     settings = {name: _SETTINGS[name](name, value) for name, value in options.items() if value is not None}
     if coordinator is not None:
         return {**settings, "coordinator": _to_urls("coordinator", coordinator)}
-    if os.environ.get("FEEDLINE_COORDINATOR"):
+    if os.environ.get("FEEDLINE_COORDINATOR") or settings.get("functions") is False:
         return settings
     # Functions of the pipeline use the same Python, with the same packages.
     return {"python": sys.executable, **settings}

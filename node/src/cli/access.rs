@@ -1,17 +1,17 @@
-//! Flags that say who this process is, whom it trusts and whom it serves.
+//! Flags for certificates, tokens and the cluster's secret.
 
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-/// What is shown to whom one connects to.
+/// Credentials that this process presents to servers.
 #[derive(Args, Debug, Clone, Default, PartialEq, Eq)]
 #[command(next_help_heading = "Access")]
 pub(crate) struct AccessArgs {
-    /// Authorities in PEM whose certificates are trusted on https:// addresses [default: those of the system].
+    /// PEM file of the certificate authorities to trust for https:// addresses [default: the system's authorities].
     #[arg(long, global = true, value_name = "FILE", env = "FEEDLINE_TLS_CA", hide_env_values = true)]
     pub(crate) tls_ca: Option<PathBuf>,
-    /// Certificate of this process in PEM, with those between it and the authority.
+    /// PEM file of this process's certificate, with its intermediate certificates.
     #[arg(
         long,
         global = true,
@@ -21,7 +21,7 @@ pub(crate) struct AccessArgs {
         requires = "tls_key"
     )]
     pub(crate) tls_cert: Option<PathBuf>,
-    /// Its private key in PEM.
+    /// PEM file of the private key of --tls-cert.
     #[arg(
         long,
         global = true,
@@ -31,44 +31,44 @@ pub(crate) struct AccessArgs {
         requires = "tls_cert"
     )]
     pub(crate) tls_key: Option<PathBuf>,
-    /// File of the token that the cluster asks for [default: FEEDLINE_TOKEN, or the file in FEEDLINE_TOKEN_FILE].
-    // Not by clap, to which a file in the environment is as good as one on the command line.
+    /// File of the token for the cluster [default: the token FEEDLINE_TOKEN, or the file FEEDLINE_TOKEN_FILE].
+    // Without `env`, because a token in the environment takes precedence over a file in the environment.
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
 }
 
-/// Who is served.
+/// Which clients a server accepts.
 #[derive(Args, Debug, Clone, Default, PartialEq, Eq)]
 #[command(next_help_heading = "Access")]
-pub(crate) struct GuardArgs {
-    /// What is shown to others.
+pub(crate) struct ServerAccessArgs {
+    /// Credentials that this process presents to servers, and the certificate of its own server.
     #[command(flatten)]
     pub(crate) access: AccessArgs,
-    /// Who may connect where --tls-cert and --tls-ca are given.
+    /// Clients to accept when --tls-cert and --tls-ca are given.
     #[arg(long, value_enum, value_name = "WHO", default_value_t)]
-    pub(crate) tls_clients: ClientsArg,
-    /// Serve whoever reaches the address, without TLS or without asking who it is: for networks on which everybody may
-    /// read all data and stop all jobs. Without it only loopback addresses are served so.
+    pub(crate) tls_clients: ClientAuthArg,
+    /// Accept every client that reaches the address, without TLS or without authentication: only for networks on which
+    /// everyone may read all data and cancel all jobs. Without this flag, only loopback addresses accept every client.
     #[arg(long)]
     pub(crate) insecure: bool,
 }
 
-/// Who may connect.
+/// The clients that a TLS server accepts.
 #[derive(ValueEnum, Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum ClientsArg {
-    /// Only those with a certificate of an authority in --tls-ca.
+pub(crate) enum ClientAuthArg {
+    /// Clients with a certificate from an authority in --tls-ca.
     #[default]
     Certified,
-    /// Everybody; tokens say who it is.
+    /// All clients; tokens authenticate them.
     Any,
 }
 
-/// What coordinators of a cluster share.
+/// The secret that the coordinators of a cluster share.
 #[derive(Args, Debug, Clone, Default, PartialEq, Eq)]
 #[command(next_help_heading = "Access")]
 pub(crate) struct SecretArgs {
-    /// File of the cluster's secret, the same for all its coordinators: whoever comes needs a token, which `feedline keys
-    /// token` makes from it [default: no tokens are asked for].
+    /// File of the cluster's secret, which all its coordinators share. With a secret, every client needs a token from
+    /// `feedline keys token` [default: no tokens].
     #[arg(long, value_name = "FILE", env = "FEEDLINE_SECRET_FILE", hide_env_values = true)]
     pub(crate) secret_file: Option<PathBuf>,
 }

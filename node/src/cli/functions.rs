@@ -1,4 +1,4 @@
-//! Flags on Python functions of pipelines: whether workers run them, and with which Python.
+//! Flags for Python functions of pipelines: whether workers run them, and with which Python.
 
 use std::path::PathBuf;
 
@@ -8,22 +8,21 @@ use feedline_worker::FunctionSettings;
 use super::SwitchArg;
 use crate::environment;
 
-/// Whether users' code runs on workers, and with which Python.
+/// Whether workers run Python functions, and with which Python.
 #[derive(Args, Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct FunctionArgs {
-    /// Whether pipelines may have Python functions run here, with this user's rights [default: on; off where tokens are in
-    /// use].
+    /// Run the Python functions of pipelines, with the rights of this user [default: on; off with tokens].
     #[arg(long, value_enum, value_name = "SWITCH")]
     pub(crate) functions: Option<SwitchArg>,
-    /// The Python that runs them: a path or a name [default: python3].
+    /// Python interpreter for functions: a path or a name [default: python3].
     #[arg(long, value_name = "PATH", env = "FEEDLINE_PYTHON", hide_env_values = true)]
     pub(crate) python: Option<PathBuf>,
 }
 
 impl FunctionArgs {
-    /// As a worker's setting; `usual` where nobody said.
-    pub(crate) fn settings(&self, usual: SwitchArg) -> Option<FunctionSettings> {
-        self.functions.unwrap_or(usual).is_on().then(|| FunctionSettings {
+    /// Returns a worker's settings; `default` applies without `--functions`.
+    pub(crate) fn settings(&self, default: SwitchArg) -> Option<FunctionSettings> {
+        self.functions.unwrap_or(default).is_on().then(|| FunctionSettings {
             python: self.python.clone().unwrap_or_else(|| "python3".into()),
             environment: environment::for_functions(),
         })
@@ -31,9 +30,9 @@ impl FunctionArgs {
 }
 
 impl SwitchArg {
-    /// What is usual for functions: on, but not where several people's jobs run.
-    pub(crate) fn of_functions(is_shared: bool) -> Self {
-        if is_shared { Self::Off } else { Self::On }
+    /// Returns the default of `--functions`: off if tokens are in use, because then several users share the workers.
+    pub(crate) fn default_for_functions(has_tokens: bool) -> Self {
+        if has_tokens { Self::Off } else { Self::On }
     }
 }
 
@@ -42,10 +41,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn functions_run_unless_said_or_shared() {
-        let runs = |functions, is_shared| {
+    fn functions_run_by_default_only_without_tokens() {
+        let runs = |functions, has_tokens| {
             let args = FunctionArgs { functions, python: None };
-            args.settings(SwitchArg::of_functions(is_shared)).is_some()
+            args.settings(SwitchArg::default_for_functions(has_tokens)).is_some()
         };
         assert!(runs(None, false) && runs(Some(SwitchArg::On), true));
         assert!(!runs(None, true) && !runs(Some(SwitchArg::Off), false));

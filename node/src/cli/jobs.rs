@@ -5,7 +5,7 @@ use feedline_data::ids::JobId;
 
 use super::{AccessArgs, ClusterArgs};
 
-/// What `feedline job` does.
+/// Arguments of `feedline job`.
 #[derive(Args, Debug, Clone)]
 #[command(after_help = "Examples:\n  \
     feedline job list --coordinator http://10.0.0.1:7070\n  \
@@ -48,12 +48,12 @@ pub(crate) enum JobAction {
         #[arg(value_name = "ID", value_parser = parse_job)]
         job: JobId,
     },
-    /// Changes the weights of the datasets in a job's mix, from the first row that is not yet handed out.
+    /// Changes the weights of the datasets in a job's mix, from the first row that is not leased.
     SetWeights {
         /// Id of the job, as `feedline job list` prints it.
         #[arg(value_name = "ID", value_parser = parse_job)]
         job: JobId,
-        /// A weight for each dataset, in the order of the pipeline.
+        /// One weight for each dataset, in the order of the pipeline.
         #[arg(value_name = "W,W", value_delimiter = ',', required = true, allow_negative_numbers = true, value_parser = parse_weight)]
         weights: Vec<f64>,
     },
@@ -63,13 +63,13 @@ pub(crate) enum JobAction {
 #[derive(Args, Debug, Clone)]
 #[command(disable_help_flag = true)]
 pub(crate) struct RemovedJobsArgs {
-    /// Its flags.
+    /// The flags, which are ignored.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
     flags: Vec<String>,
 }
 
 impl RemovedJobsArgs {
-    /// The command that replaces it.
+    /// Returns the command that replaces the removed one.
     pub(crate) fn replacement(&self) -> &'static str {
         let has = |name: &str| self.flags.iter().any(|flag| flag.split('=').next() == Some(name));
         if has("--cancel") {
@@ -84,9 +84,8 @@ impl RemovedJobsArgs {
 
 fn parse_job(text: &str) -> Result<JobId, String> {
     let id = u64::from_str_radix(text, 16);
-    id.map(JobId).map_err(|_| {
-        format!("`{text}` is not a job id: expected an id that `feedline job list` prints, such as 1f")
-    })
+    id.map(JobId)
+        .map_err(|_| format!("invalid job id `{text}`: expected an id from `feedline job list`, such as 1f"))
 }
 
 fn parse_weight(text: &str) -> Result<f64, String> {
@@ -98,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_job_id_is_hexadecimal_as_in_the_table() {
+    fn a_job_id_is_parsed_as_hexadecimal() {
         assert_eq!(parse_job("1f"), Ok(JobId(31)));
         assert!(parse_job("job").is_err());
     }

@@ -4,19 +4,19 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{CacheArgs, FunctionArgs, StoreArgs, SwitchArg};
+use super::{CacheArgs, FunctionArgs, SwitchArg, WorkerStoreArgs};
 
 /// Resources of the workers in this process.
-#[derive(Args, Debug, Clone, PartialEq, Eq)]
+#[derive(Args, Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct LocalArgs {
-    /// Workers in this process.
+    /// Number of workers in this process.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
     pub(crate) workers: u32,
-    /// Cores that run operators, split over the workers [default: those this process may use].
+    /// Cores that run operators, divided among the workers [default: all cores that this process may use].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) cores: Option<u32>,
-    /// Memory for batches and blocks, split over the workers, such as 4GiB [default: 1 GiB, or a quarter of the
-    /// machine's where that is less].
+    /// Memory for batches and blocks, divided among the workers, such as 4GiB [default: 1 GiB, or a quarter of the
+    /// machine's memory if that is less].
     #[arg(long, value_name = "SIZE", value_parser = crate::size::parse_bytes)]
     pub(crate) memory: Option<u64>,
     /// Directory of saved dataset indexes [default: feedline in $XDG_CACHE_HOME or ~/.cache].
@@ -25,16 +25,21 @@ pub(crate) struct LocalArgs {
     /// Row caches.
     #[command(flatten)]
     pub(crate) cache: CacheArgs,
-    /// Whether rows are also kept in caches where no pipeline asks for it and the model finds it worth while.
-    #[arg(long, value_enum, value_name = "SWITCH", default_value_t)]
-    pub(crate) auto_cache: SwitchArg,
-    /// What pipelines may read, and with which keys.
+    /// Access to object stores and files.
     #[command(flatten)]
-    pub(crate) stores: StoreArgs,
+    pub(crate) stores: WorkerStoreArgs,
     /// Python functions of pipelines.
     #[command(flatten)]
     pub(crate) functions: FunctionArgs,
-    /// Whether operators are measured.
+    /// Measure operators.
     #[arg(long, hide = true, value_enum, value_name = "SWITCH", default_value_t)]
     pub(crate) trace: SwitchArg,
+}
+
+/// Whether the plan may add caches.
+#[derive(Args, Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct AutoCacheArgs {
+    /// Also cache rows of pipelines without `cache`, if the model predicts a benefit.
+    #[arg(long, value_enum, value_name = "SWITCH", default_value_t)]
+    pub(crate) auto_cache: SwitchArg,
 }

@@ -6,76 +6,76 @@ use std::time::Duration;
 use clap::Args;
 
 use super::{
-    CacheArgs, ClusterArgs, FunctionArgs, GraceArgs, GuardArgs, LimitArgs, LocalArgs, RoomArgs, SecretArgs,
-    StoreArgs, SwitchArg, TenantArgs,
+    AutoCacheArgs, CacheArgs, ClusterArgs, ClusterLimitArgs, CoordinatorGraceArgs, FetchLimitArgs,
+    FunctionArgs, LocalArgs, SecretArgs, ServerAccessArgs, StoreArgs, SwitchArg, TenantArgs, WorkerStoreArgs,
 };
 use crate::local_listener::TransportArg;
 
-/// What `feedline coordinator` is asked for.
+/// Arguments of `feedline coordinator`.
 #[derive(Args, Debug, Clone)]
-#[command(after_help = "Prints `feedline coordinator listening on HOST:PORT` once it is ready. \
-    SIGTERM and SIGINT end it in order, within --grace; one that leads has another lead first.\n\n\
+#[command(after_help = "Prints `feedline coordinator listening on HOST:PORT` when it is ready. \
+    SIGTERM and SIGINT shut it down within --grace; a leader transfers leadership first.\n\n\
     Examples:\n  feedline coordinator --data-dir /var/lib/feedline\n  \
     feedline coordinator --listen 10.0.0.1:7070 --data-dir /var/lib/feedline \\\n    \
     --peers https://10.0.0.1:7070,https://10.0.0.2:7070,https://10.0.0.3:7070 \\\n    \
     --secret-file keys/secret --tls-ca keys/ca.pem --tls-cert keys/role.pem --tls-key keys/role-key.pem")]
 pub(crate) struct CoordinatorArgs {
-    /// Address to listen on for workers and consumers; port 0 takes a free one.
+    /// Address to listen on for workers and consumers; port 0 selects a free port.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7070")]
     pub(crate) listen: String,
-    /// All coordinators of the cluster, this one among them, as they reach each other: three survive the loss of one,
-    /// five of two [default: this one alone].
+    /// URLs at which all coordinators of the cluster, including this one, reach each other. Three coordinators tolerate the
+    /// loss of one, five the loss of two [default: a single coordinator].
     #[arg(long, value_name = "URL,URL", value_delimiter = ',')]
     pub(crate) peers: Vec<String>,
-    /// Address at which the other coordinators, workers and consumers reach this one [default: http:// and the address
-    /// it listens on].
+    /// URL at which other coordinators, workers and consumers reach this coordinator [default: http:// and the address
+    /// of --listen].
     #[arg(long, value_name = "URL")]
     pub(crate) advertise: Option<String>,
-    /// Directory of the log of decisions, from which a restarted coordinator goes on.
+    /// Directory of the log, from which a restarted coordinator recovers.
     #[arg(long, value_name = "DIR")]
     pub(crate) data_dir: PathBuf,
     /// Directory of saved dataset indexes [default: index in the data directory].
     #[arg(long, value_name = "DIR")]
     pub(crate) index_dir: Option<PathBuf>,
-    /// Time without contact after which a worker's splits are given to others.
+    /// Time without a report from a worker after which its leases expire.
     #[arg(long, value_name = "TIME", default_value = "3s", value_parser = crate::size::parse_duration)]
     pub(crate) worker_lease: Duration,
-    /// Whether rows are also kept in caches where no pipeline asks for it and the model finds it worth while.
-    #[arg(long, value_enum, value_name = "SWITCH", default_value_t)]
-    pub(crate) auto_cache: SwitchArg,
+    /// Automatic caches.
+    #[command(flatten)]
+    pub(crate) auto_cache: AutoCacheArgs,
     /// What pipelines may read.
     #[command(flatten)]
     pub(crate) stores: StoreArgs,
-    /// YAML file of prices and of how plans weigh things, as `settings` in a cluster file of `feedline plan` [default: the
-    /// proportions of large clouds' prices].
+    /// YAML file of the planner's settings, such as prices, in the format of `settings` in a cluster file of `feedline plan`
+    /// [default: price ratios of large clouds].
     #[arg(long, value_name = "FILE")]
     pub(crate) planner: Option<PathBuf>,
     /// Quotas of tenants.
     #[command(flatten)]
     pub(crate) tenants: TenantArgs,
-    /// How much it takes on.
+    /// Limits.
     #[command(flatten)]
-    pub(crate) limits: LimitArgs,
-    /// Its end.
+    pub(crate) limits: ClusterLimitArgs,
+    /// Shutdown.
     #[command(flatten)]
-    pub(crate) end: GraceArgs,
-    /// Address to serve /metrics, /healthz and /readyz on, such as 127.0.0.1:7170 [default: none].
+    pub(crate) shutdown: CoordinatorGraceArgs,
+    /// Address that serves /metrics, /healthz and /readyz, such as 127.0.0.1:7170 [default: none].
     #[arg(long, visible_alias = "metrics", value_name = "ADDR")]
     pub(crate) http: Option<String>,
-    /// The secret that coordinators share.
+    /// The cluster's secret.
     #[command(flatten)]
     pub(crate) secret: SecretArgs,
-    /// Who is served.
+    /// Accepted clients.
     #[command(flatten)]
-    pub(crate) guard: GuardArgs,
+    pub(crate) server_access: ServerAccessArgs,
 }
 
-/// What `feedline worker` is asked for.
+/// Arguments of `feedline worker`.
 #[derive(Args, Debug, Clone)]
 #[command(
-    after_help = "Prints `feedline worker listening on HOST:PORT` once it is ready. SIGTERM and SIGINT make it \
-    take no new splits, serve those that it holds for at most --grace, and end.\n\
-    Credentials of object stores come from the environment, AWS_*, GOOGLE_* and AZURE_*, or by name from \
+    after_help = "Prints `feedline worker listening on HOST:PORT` when it is ready. After SIGTERM or SIGINT it \
+    accepts no new splits, serves the computed ones for at most --grace, and exits.\n\
+    Credentials of object stores come from AWS_*, GOOGLE_* and AZURE_* of the environment, or by name from \
     --credentials.\n\n\
     Example:\n  feedline worker --coordinator https://10.0.0.1:7070 --listen 10.0.0.7:7071 --memory 8GiB \\\n    \
     --token-file keys/worker.token --tls-ca keys/ca.pem --tls-cert keys/role.pem --tls-key keys/role-key.pem"
@@ -84,128 +84,127 @@ pub(crate) struct WorkerArgs {
     /// The cluster.
     #[command(flatten)]
     pub(crate) cluster: ClusterArgs,
-    /// Address to listen on for consumers; port 0 takes a free one.
+    /// Address to listen on for consumers; port 0 selects a free port.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
     pub(crate) listen: String,
-    /// Address at which consumers reach this worker [default: http:// and the address it listens on].
+    /// URL at which consumers reach this worker [default: http:// and the address of --listen].
     #[arg(long, value_name = "URL")]
     pub(crate) advertise: Option<String>,
-    /// Cores that run operators [default: those this process may use].
+    /// Cores that run operators [default: all cores that this process may use].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) cores: Option<u32>,
-    /// Bandwidth of its network per second and direction, such as 1.25GB, so that plans reckon with it; 0: it never binds
-    /// [default: that of the fastest network card that tells, and 0 for a worker that listens on loopback].
+    /// Network bandwidth per second and direction, such as 1.25GB, for the planner; 0 means unlimited [default: the bandwidth
+    /// of the fastest network card, or 0 on a loopback address].
     #[arg(long, value_name = "SIZE", value_parser = crate::size::parse_bandwidth)]
     pub(crate) nic: Option<u64>,
-    /// Memory for batches and blocks, such as 4GiB [default: 1 GiB, or a quarter of the machine's where that is less].
+    /// Memory for batches and blocks, such as 4GiB [default: 1 GiB, or a quarter of the machine's memory if that is less].
     #[arg(long, value_name = "SIZE", value_parser = crate::size::parse_bytes)]
     pub(crate) memory: Option<u64>,
     /// Row caches.
     #[command(flatten)]
     pub(crate) cache: CacheArgs,
-    /// How much it takes on.
+    /// Limit of open fetches.
     #[command(flatten)]
-    pub(crate) room: RoomArgs,
-    /// What pipelines may read, and with which keys.
+    pub(crate) fetch_limit: FetchLimitArgs,
+    /// Access to object stores and files.
     #[command(flatten)]
-    pub(crate) stores: StoreArgs,
-    /// Time for which a failing request to an object store is retried before its job fails; one more pause and one more
-    /// request may follow, at most 35s.
-    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = crate::size::parse_duration)]
-    pub(crate) store_retry_timeout: Duration,
+    pub(crate) stores: WorkerStoreArgs,
     /// Python functions of pipelines.
     #[command(flatten)]
     pub(crate) functions: FunctionArgs,
-    /// Time to serve what it holds after SIGTERM or SIGINT.
+    /// Time to serve computed splits after SIGTERM or SIGINT.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = crate::size::parse_duration)]
     pub(crate) grace: Duration,
-    /// Address to serve /metrics, /healthz and /readyz on, such as 127.0.0.1:7171 [default: none].
+    /// Address that serves /metrics, /healthz and /readyz, such as 127.0.0.1:7171 [default: none].
     #[arg(long, visible_alias = "metrics", value_name = "ADDR")]
     pub(crate) http: Option<String>,
-    /// Ways that are offered to consumers on this host.
-    #[arg(long, hide = true, value_enum, value_name = "WAY", default_value_t)]
+    /// Transports for consumers on this host.
+    #[arg(long, hide = true, value_enum, value_name = "TRANSPORT", default_value_t)]
     pub(crate) transport: TransportArg,
-    /// Whether operators are measured.
+    /// Measure operators.
     #[arg(long, hide = true, value_enum, value_name = "SWITCH", default_value_t)]
     pub(crate) trace: SwitchArg,
-    /// Disk that the rows of all workers may take that are started together [default: --cache-disk].
+    /// Size of the disk cache of all workers that `feedline up` starts [default: --cache-disk].
     #[arg(long, hide = true, value_name = "SIZE", value_parser = crate::size::parse_bytes)]
     pub(crate) cache_disk_together: Option<u64>,
-    /// Whether plans may keep rows in --cache-dir for pipelines that do not ask for it.
+    /// Allow the plan to cache rows of pipelines without `cache` in --cache-dir.
     #[arg(long, hide = true, value_enum, value_name = "SWITCH", default_value_t)]
     pub(crate) cache_dir_for_plans: SwitchArg,
-    /// Host at which consumers reach this worker, at the port that it listens on.
+    /// Host at which consumers reach this worker, with the port of --listen.
     #[arg(long, hide = true, value_name = "HOST", conflicts_with = "advertise")]
     pub(crate) advertise_host: Option<String>,
-    /// A file or folder that no pipeline reads, beside the worker's own: those of whoever started it; `*` stands for any text.
+    /// Another file or folder that no pipeline may read, such as files of `feedline up`; `*` matches any text.
     #[arg(long, hide = true, value_name = "PATH")]
     pub(crate) own_file: Vec<PathBuf>,
-    /// Run until standard input ends, as after SIGTERM.
+    /// Shut down when standard input closes, as after SIGTERM.
     #[arg(long, hide = true)]
     pub(crate) while_input: bool,
-    /// Who is served, and what is shown to coordinators.
+    /// Accepted clients, and credentials for coordinators.
     #[command(flatten)]
-    pub(crate) guard: GuardArgs,
+    pub(crate) server_access: ServerAccessArgs,
 }
 
-/// What `feedline up` is asked for.
+/// Arguments of `feedline up`.
 #[derive(Args, Debug, Clone)]
 #[command(
-    after_help = "Prints `feedline coordinator listening on HOST:PORT`, and a line for each worker, once all are \
-    ready. SIGTERM and SIGINT end it in order.\n\n\
+    after_help = "Prints `feedline coordinator listening on HOST:PORT`, and a line for each worker, when all are \
+    ready. SIGTERM and SIGINT shut them down within --grace.\n\n\
     Examples:\n  feedline up --workers 2 & feedline run pipeline.yaml --coordinator http://127.0.0.1:7070\n  \
     feedline up --autoscale 1..8 --cores 8"
 )]
 pub(crate) struct UpArgs {
-    /// Address of the coordinator; port 0 takes a free one. Workers take free ports of the same host.
+    /// Address of the coordinator; port 0 selects a free port. Workers listen on free ports of the same host.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7070")]
     pub(crate) listen: String,
     /// Host at which consumers reach the workers [default: the host of --listen].
     #[arg(long, value_name = "HOST")]
     pub(crate) advertise: Option<String>,
-    /// Directory of the log of decisions [default: kept in memory, jobs end with the process].
+    /// Directory of the log [default: none; jobs end with the process].
     #[arg(long, value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,
     /// Resources of the workers.
     #[command(flatten)]
     pub(crate) local: LocalArgs,
-    /// Run as many workers as the jobs need, within these bounds, each a process of its own with the same part of
+    /// Automatic caches.
+    #[command(flatten)]
+    pub(crate) auto_cache: AutoCacheArgs,
+    /// Run as many workers as the jobs need, within these bounds. Each worker is a separate process with an equal share of
     /// --cores, --memory and --cache-disk.
     #[arg(long, value_name = "MIN..MAX", value_parser = parse_bounds, conflicts_with = "workers")]
     pub(crate) autoscale: Option<(u32, u32)>,
-    /// Time for which fewer workers must have been enough before --autoscale lets some go.
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = crate::size::parse_duration)]
+    /// Time for which fewer workers must suffice before --autoscale stops the others.
+    #[arg(long, value_name = "TIME", default_value = "30s", requires = "autoscale", value_parser = crate::size::parse_duration)]
     pub(crate) shrink_after: Duration,
-    /// Time that workers have to serve what they hold after SIGTERM or SIGINT; with --autoscale they end two seconds, or half
-    /// of it, sooner.
+    /// Time for workers to serve computed splits after SIGTERM or SIGINT; with --autoscale their time is two seconds shorter,
+    /// but at least half.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = crate::size::parse_duration)]
     pub(crate) grace: Duration,
-    /// YAML file of prices and of how plans weigh things, as `settings` in a cluster file of `feedline plan` [default: the
-    /// proportions of large clouds' prices].
+    /// YAML file of the planner's settings, such as prices, in the format of `settings` in a cluster file of `feedline plan`
+    /// [default: price ratios of large clouds].
     #[arg(long, value_name = "FILE")]
     pub(crate) planner: Option<PathBuf>,
     /// Quotas of tenants.
     #[command(flatten)]
     pub(crate) tenants: TenantArgs,
-    /// How much the coordinator takes on.
+    /// Limits of the coordinator.
     #[command(flatten)]
-    pub(crate) limits: LimitArgs,
-    /// Address to serve /metrics, /healthz and /readyz on, such as 127.0.0.1:7170 [default: none].
+    pub(crate) limits: ClusterLimitArgs,
+    /// Address that serves /metrics, /healthz and /readyz, such as 127.0.0.1:7170 [default: none].
     #[arg(long, visible_alias = "metrics", value_name = "ADDR")]
     pub(crate) http: Option<String>,
-    /// Ways that are offered to consumers on this host.
-    #[arg(long, hide = true, value_enum, value_name = "WAY", default_value_t)]
+    /// Transports for consumers on this host.
+    #[arg(long, hide = true, value_enum, value_name = "TRANSPORT", default_value_t)]
     pub(crate) transport: TransportArg,
     /// The cluster's secret.
     #[command(flatten)]
     pub(crate) secret: SecretArgs,
-    /// Who is served.
+    /// Accepted clients.
     #[command(flatten)]
-    pub(crate) guard: GuardArgs,
+    pub(crate) server_access: ServerAccessArgs,
 }
 
-/// The most workers of one host.
-const MOST_WORKERS: u32 = 256;
+/// The most workers of `feedline up --autoscale`.
+const MAX_WORKERS: u32 = 256;
 
 fn parse_bounds(text: &str) -> Result<(u32, u32), String> {
     let bounds = text.split_once("..").and_then(|(min, max)| {
@@ -213,8 +212,10 @@ fn parse_bounds(text: &str) -> Result<(u32, u32), String> {
         Some((min.trim().parse::<u32>().ok()?, max.trim().parse::<u32>().ok()?))
     });
     match bounds {
-        Some((min, max)) if min >= 1 && min <= max && max <= MOST_WORKERS => Ok((min, max)),
-        _ => Err(format!("write the fewest and the most workers, from 1 to {MOST_WORKERS}, such as 1..8")),
+        Some((min, max)) if min >= 1 && min <= max && max <= MAX_WORKERS => Ok((min, max)),
+        _ => Err(format!(
+            "invalid bounds `{text}`: expected MIN..MAX with numbers from 1 to {MAX_WORKERS}, such as 1..8"
+        )),
     }
 }
 
@@ -223,7 +224,7 @@ mod tests {
     use super::parse_bounds;
 
     #[test]
-    fn bounds_of_workers() {
+    fn parse_bounds_accepts_increasing_numbers_of_workers() {
         assert_eq!(parse_bounds("1..8"), Ok((1, 8)));
         assert_eq!(parse_bounds("3..3"), Ok((3, 3)));
         assert_eq!(parse_bounds("2..=4"), Ok((2, 4)));

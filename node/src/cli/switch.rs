@@ -2,18 +2,18 @@
 
 use clap::ValueEnum;
 
-/// Whether something is done.
+/// Whether a feature is enabled.
 #[derive(ValueEnum, Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum SwitchArg {
-    /// It is.
+    /// Enabled.
     #[default]
     On,
-    /// It is not.
+    /// Disabled.
     Off,
 }
 
 impl SwitchArg {
-    /// Whether it is [`SwitchArg::On`].
+    /// Whether the value is [`SwitchArg::On`].
     pub(crate) fn is_on(self) -> bool {
         self == Self::On
     }

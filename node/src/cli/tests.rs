@@ -1,4 +1,4 @@
-//! The help of every command, as documents quote it; and what goes together on a command line.
+//! Tests of the help of every command, and of the consistency of the flags.
 
 use clap::CommandFactory;
 use expect_test::expect_file;
@@ -16,7 +16,7 @@ fn help(path: &[&str]) -> String {
 }
 
 #[test]
-fn help_is_golden() {
+fn help_matches_the_golden_files() {
     expect_file!["../../tests/help/feedline.txt"].assert_eq(&help(&[]));
     expect_file!["../../tests/help/run.txt"].assert_eq(&help(&["run"]));
     expect_file!["../../tests/help/coordinator.txt"].assert_eq(&help(&["coordinator"]));
@@ -36,7 +36,7 @@ fn help_is_golden() {
 }
 
 #[test]
-fn every_flag_is_described() {
+fn every_flag_has_help() {
     let mut command = Cli::command();
     command.build();
     for subcommand in command.get_subcommands() {
@@ -47,6 +47,6 @@ fn every_flag_is_described() {
 }
 
 #[test]
-fn the_command_line_is_consistent() {
+fn clap_accepts_the_definition_of_the_command_line() {
     Cli::command().debug_assert();
 }

@@ -1,4 +1,4 @@
-//! What `feedline explain` found: as a table with sentences, or as one line of JSON.
+//! The report of `feedline explain`, as text or as JSON.
 
 use feedline_data::view::Bottleneck;
 use feedline_planner::model::{JobModel, OperatorModel, Remedy, bottleneck, remedies};
@@ -6,60 +6,60 @@ use feedline_planner::plan::Plan;
 use serde::Serialize;
 
 use super::trace::TraceResult;
-use crate::size::{show_bytes, show_rate};
+use crate::size::{format_bytes, format_rate};
 use crate::table;
 
-/// Everything that was found. Field names are those of the JSON form.
+/// The whole report. Field names are the keys of the JSON report.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Explanation {
     /// The pipeline's name.
     pipeline: String,
-    /// Rows that were delivered while it was traced.
+    /// Rows delivered during the trace.
     rows: u64,
-    /// Rows per second while it was traced.
+    /// Rows per second during the trace.
     measured_rows_per_s: f64,
-    /// Rows per second that the model allows.
+    /// The most rows per second according to the model.
     bound_rows_per_s: Option<f64>,
-    /// What gives that bound.
+    /// The resource that limits the rate.
     bottleneck: Option<Bottleneck>,
-    /// Operators in order, the source first.
+    /// Operators in order, beginning with the source.
     operators: Vec<OperatorLine>,
-    /// What would help, the best first.
+    /// Possible improvements, the best first.
     remedies: Vec<Remedy>,
-    /// What the planner would do with this job alone on these workers.
+    /// The plan for this job alone on these workers.
     plan: Option<Plan>,
 }
 
-/// One operator.
+/// The costs of one operator.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 struct OperatorLine {
     name: String,
-    /// Rows of this operator per second of CPU time; `None` where it took none.
+    /// Rows of this operator per second of CPU time; `None` if it used no CPU time.
     rows_per_core_s: Option<f64>,
-    /// CPU time per row delivered, in seconds.
+    /// CPU time per delivered row, in seconds.
     cpu_s_per_row: f64,
-    /// Time without CPU per row delivered, in seconds.
+    /// Waiting time per delivered row, in seconds.
     latency_s_per_row: f64,
-    /// Rows that come to it per row delivered.
+    /// Input rows per delivered row.
     visit_ratio: f64,
-    /// Bytes that it gives per row delivered.
+    /// Output bytes per delivered row.
     bytes_per_row: f64,
-    /// Bytes of the whole dataset behind it, where rows could be kept.
+    /// Output bytes of the whole dataset, if this output is a cache point.
     dataset_bytes: Option<f64>,
-    /// Whether rows may be kept behind it.
+    /// Whether a cache may contain the output rows.
     is_cacheable: bool,
-    /// Its part of the operators' CPU time.
+    /// Share of the CPU time of all operators.
     cpu_share: f64,
-    /// Executions at a time, mean.
+    /// Mean number of concurrent executions.
     active: f64,
-    /// Limit of them that the file pins.
+    /// Limit of concurrent executions, if the pipeline pins it.
     parallelism: Option<u32>,
 }
 
 impl OperatorLine {
-    fn new(operator: &OperatorModel, place: usize, model: &JobModel) -> Self {
+    fn new(operator: &OperatorModel, index: usize, model: &JobModel) -> Self {
         let cpu_s = operator.cpu_s_on("");
-        let cut = model.cuts.iter().find(|cut| cut.after == place);
+        let cut = model.cuts.iter().find(|cut| cut.after == index);
         Self {
             name: operator.name.clone(),
             rows_per_core_s: (cpu_s > 0.0).then(|| operator.visit_ratio / cpu_s),
@@ -77,7 +77,7 @@ impl OperatorLine {
 }
 
 impl Explanation {
-    /// What the model says of what was traced.
+    /// Builds the report of a trace.
     pub(super) fn new(pipeline: &str, traced: TraceResult) -> Self {
         let TraceResult { rows, rows_per_s, model, allocation, rooms, plan, .. } = traced;
         let bottleneck = bottleneck(&model, &allocation);
@@ -89,31 +89,26 @@ impl Explanation {
             bound_rows_per_s: bottleneck.as_ref().map(|bound| bound.rows_per_s),
             bottleneck,
             operators: operators
-                .map(|(place, operator)| OperatorLine::new(operator, place, &model))
+                .map(|(index, operator)| OperatorLine::new(operator, index, &model))
                 .collect(),
             remedies: remedies(&model, &allocation, &rooms),
             plan,
         }
     }
 
-    /// One line of JSON.
-    pub(super) fn to_json(&self) -> serde_json::Result<String> {
-        serde_json::to_string(self).map(|line| line + "\n")
-    }
-
-    /// For people.
+    /// Formats the report for people.
     pub(super) fn to_text(&self) -> String {
         let mut text = format!("{}: {} rows traced\n\n{}\n", self.pipeline, self.rows, self.operator_table());
-        text.push_str(&format!("measured    {} rows/s\n", show_rate(self.measured_rows_per_s)));
+        text.push_str(&format!("measured    {} rows/s\n", format_rate(self.measured_rows_per_s)));
         if let Some(Bottleneck { kind, operator, rows_per_s, why }) = &self.bottleneck {
             let operator = operator.as_ref().map(|name| format!(" of {name}")).unwrap_or_default();
-            text.push_str(&format!("bound       {} rows/s\n", show_rate(*rows_per_s)));
+            text.push_str(&format!("bound       {} rows/s\n", format_rate(*rows_per_s)));
             text.push_str(&format!("bottleneck  {}{operator}: {why}\n", kind.name()));
         }
         if self.remedies.is_empty() {
-            text.push_str("\nnothing that is known here would make it faster\n");
+            text.push_str("\nno known change would make it faster\n");
         } else {
-            text.push_str("\nwhat would help\n");
+            text.push_str("\npossible improvements\n");
             let rows: Vec<Vec<String>> =
                 self.remedies.iter().map(|remedy| self.remedy_line(remedy)).collect();
             text.push_str(&table::render(&rows, &[0, 3]));
@@ -134,14 +129,14 @@ impl Explanation {
             .map_or(0.0, |bound| 100.0 * (remedy.predicted_rows_per_s / bound - 1.0));
         vec![
             format!("  {}", remedy.action),
-            format!("{} rows/s", show_rate(remedy.predicted_rows_per_s)),
+            format!("{} rows/s", format_rate(remedy.predicted_rows_per_s)),
             format!("+{gain:.0} %"),
             if remedy.from_second_pass { "from the second pass on" } else { "" }.to_owned(),
         ]
     }
 
     fn operator_table(&self) -> String {
-        let head = [
+        let header = [
             "operator",
             "rows/core s",
             "cpu/row",
@@ -156,13 +151,13 @@ impl Explanation {
             let pinned = operator.parallelism.map(|limit| format!(" of {limit}")).unwrap_or_default();
             vec![
                 operator.name.clone(),
-                operator.rows_per_core_s.map_or_else(|| "-".to_owned(), show_rate),
-                show_seconds(operator.cpu_s_per_row),
-                show_seconds(operator.latency_s_per_row),
+                operator.rows_per_core_s.map_or_else(|| "-".to_owned(), format_rate),
+                format_seconds(operator.cpu_s_per_row),
+                format_seconds(operator.latency_s_per_row),
                 format!("{:.2}", operator.visit_ratio),
-                show_bytes(operator.bytes_per_row),
+                format_bytes(operator.bytes_per_row),
                 match operator.dataset_bytes {
-                    Some(bytes) if operator.is_cacheable => show_bytes(bytes),
+                    Some(bytes) if operator.is_cacheable => format_bytes(bytes),
                     Some(_) => "random".to_owned(),
                     None => "-".to_owned(),
                 },
@@ -170,12 +165,11 @@ impl Explanation {
                 format!("{:.0} %", 100.0 * operator.cpu_share),
             ]
         });
-        let head = head.map(str::to_owned).to_vec();
-        table::render(&[head].into_iter().chain(rows).collect::<Vec<_>>(), &[0])
+        table::render_with_header(header, rows, &[0])
     }
 }
 
-fn show_seconds(seconds: f64) -> String {
+fn format_seconds(seconds: f64) -> String {
     match seconds {
         0.0 => "-".to_owned(),
         s if s < 1e-6 => format!("{:.0} ns", s * 1e9),

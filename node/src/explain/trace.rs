@@ -1,4 +1,4 @@
-//! Runs a job for some seconds and takes what its worker and its consumer report.
+//! Runs a job for some seconds, and observes the reports of its workers and its consumer.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,58 +21,58 @@ use crate::cluster::LocalCluster;
 use crate::entropy;
 use crate::failure::Failure;
 use crate::progress::Progress;
-use crate::run::consume::abandon;
+use crate::run::consume::cancel_job;
 use crate::trace_file::TraceInput;
 
-/// How often reports are taken.
-const LOOK: Duration = Duration::from_millis(250);
-/// Rows flow for so long before they count: caches of the machine and buffers fill meanwhile.
+/// Interval between two reports.
+const REPORT_INTERVAL: Duration = Duration::from_millis(250);
+/// Time after the first batch in which rows do not count, because buffers and caches of the machine fill.
 const WARM_UP: Duration = Duration::from_millis(500);
-/// A trace has room for as many passes as it has time for.
+/// More epochs than fit the time of any trace.
 const EPOCHS: u32 = 1_000_000;
-/// Longest that the planner may take.
-const PLANNING: Duration = Duration::from_secs(2);
+/// Time limit of the planner.
+const PLANNING_TIME: Duration = Duration::from_secs(2);
 
-/// How long a trace lasts.
+/// When a trace ends.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TraceLimits {
     pub(super) rows: u64,
     pub(super) time: Duration,
     /// Time that the consumer spends on a batch.
     pub(super) step: Duration,
-    /// Room for caches on each worker's disk.
+    /// Size of the disk cache of each worker.
     pub(super) disk_bytes: u64,
 }
 
-/// What was seen.
+/// The observations of a trace.
 pub(super) struct TraceResult {
     /// Rows delivered.
     pub(super) rows: u64,
-    /// Seconds in which they were.
+    /// Time in which the rows were delivered.
     pub(super) seconds: f64,
-    /// Rows per second while nothing was changed.
+    /// Rows per second without changes to the allocations.
     pub(super) rows_per_s: f64,
     pub(super) model: JobModel,
-    /// What the job worked with.
+    /// Resources that the job used.
     pub(super) allocation: JobResources,
-    /// Room for caches.
+    /// Available caches.
     pub(super) rooms: Vec<CacheRoom>,
-    /// What the planner would do; `None` where it finds nothing to plan.
+    /// The plan; `None` if the planner fails.
     pub(super) plan: Option<Plan>,
 }
 
 impl TraceResult {
-    /// What a trace's file is made of.
-    pub(super) fn seen(&self) -> TraceInput<'_> {
+    /// Returns the values that a trace file contains.
+    pub(super) fn input(&self) -> TraceInput<'_> {
         let worker_type = self.allocation.workers.first().map_or("", |share| share.worker_type.as_str());
         TraceInput { worker_type, rows: self.rows, seconds: self.seconds, model: &self.model }
     }
 }
 
-/// Runs a job until a limit is reached.
+/// Runs a job until it reaches a limit.
 ///
 /// # Errors
-/// What made the job fail, or that it gave no rows.
+/// When the job fails or delivers no rows.
 pub(super) async fn trace(
     cluster: &LocalCluster,
     pipeline: Pipeline,
@@ -88,46 +88,47 @@ pub(super) async fn trace(
             .await?;
     let consumer = job.consumer(0, entropy::session_id());
     let traced =
-        observe(coordinator, &job, consumer, (limits, cluster.local_workers()), stop, &progress).await;
-    abandon(&job).await;
-    let Observed { observer, samples, unprobed, rows, seconds, rows_per_s } = traced?;
+        observe(coordinator, &job, consumer, (limits, cluster.local_worker_count()), stop, &progress).await;
+    cancel_job(&job).await;
+    let TraceObservation { observer, samples, unprobed, rows, seconds, rows_per_s } = traced?;
     let waits_for_store = unprobed.is_some() || observer.waits_for_store(job.id());
-    let model = model(&observer, job.id(), unprobed).ok_or_else(|| {
-        Failure::failed("no rows came while the pipeline was traced; give it more time with --seconds")
-    })?;
+    let model = build_model(&observer, job.id(), unprobed)
+        .ok_or_else(|| Failure::failed("the trace received no rows: give it more time with --seconds"))?;
     let problem = observer.problem(PlannerSettings::default(), CachePolicy::Free);
     let started = Instant::now();
-    let plan = plan::solve(&problem, None, &|| started.elapsed() > PLANNING).ok();
+    let plan = plan::solve(&problem, None, &|| started.elapsed() > PLANNING_TIME).ok();
     let (mut allocation, rooms) =
         resources(&samples, &problem.worker_types, &problem.settings, limits.disk_bytes);
     if waits_for_store {
-        // As many as could be: nothing else held them up.
+        // The store was the only limit, so the job used the highest concurrency.
         allocation.read_concurrency = model.store_concurrency;
     }
     Ok(TraceResult { rows, seconds, rows_per_s, model, allocation, rooms, plan })
 }
 
 /// Reports and deliveries of a trace.
-struct Observed {
+struct TraceObservation {
     observer: Observer,
     samples: Samples,
-    /// What was known before more was read at a time, where it was.
+    /// The observation of the first half, if the second half had more concurrent reads.
     unprobed: Option<JobObservation>,
     rows: u64,
     seconds: f64,
     rows_per_s: f64,
 }
 
-/// The job as it runs by itself, with what its store gave when more was read at a time.
-fn model(observer: &Observer, job: JobId, unprobed: Option<JobObservation>) -> Option<JobModel> {
-    let seen = observer.observation(job)?;
+/// Builds the model of the job without changed allocations, but with the store's rate at a higher concurrency.
+fn build_model(observer: &Observer, job: JobId, unprobed: Option<JobObservation>) -> Option<JobModel> {
+    let observed = observer.observation(job)?;
     JobModel::build(&match unprobed {
-        Some(unprobed) => JobObservation { store_seen: seen.store_seen, total: seen.total, ..unprobed },
-        None => seen,
+        Some(unprobed) => {
+            JobObservation { store_seen: observed.store_seen, total: observed.total, ..unprobed }
+        }
+        None => observed,
     })
 }
 
-/// Takes batches and reports in turn until a limit is reached.
+/// Consumes batches and polls reports until a limit is reached.
 async fn observe(
     coordinator: &RunningCoordinator,
     job: &Job,
@@ -135,29 +136,29 @@ async fn observe(
     (limits, workers): (TraceLimits, usize),
     stop: &CancellationToken,
     progress: &Progress,
-) -> Result<Observed, Failure> {
+) -> Result<TraceObservation, Failure> {
     let mut observer = Observer::of_processes(workers);
     let mut samples = Samples::default();
     let mut counted = ArrivalWindow::default();
-    let mut probing = ProbePhase::new(WARM_UP, limits.time, LOOK);
+    let mut probe = ProbePhase::new(WARM_UP, limits.time, REPORT_INTERVAL);
     let mut first: Option<Instant> = None;
-    let mut looked = Instant::now();
-    // Rows and time before counting began.
+    let mut last_report = Instant::now();
+    // Rows and time at the start of counting.
     let mut begun: Option<(u64, Instant)> = None;
     let mut reports = 0;
     loop {
         let batch = tokio::select! {
             () = stop.cancelled() => return Err(Failure::Interrupted("interrupted".to_owned())),
-            batch = tokio::time::timeout(LOOK, consumer.next()) => batch,
+            batch = tokio::time::timeout(REPORT_INTERVAL, consumer.next()) => batch,
         };
         match batch {
             Ok(Ok(Some(_))) => {
                 let now = Instant::now();
                 first.get_or_insert(now);
-                if begun.is_some() && !probing.is_settling() {
-                    counted.note(now, consumer.stats().rows);
+                if begun.is_some() && !probe.is_settling() {
+                    counted.record(now, consumer.stats().rows);
                 }
-                // Even the shortest sleep takes a millisecond.
+                // Skip a sleep of zero, which would take a millisecond.
                 if !limits.step.is_zero() {
                     tokio::select! {
                         () = stop.cancelled() => return Err(Failure::Interrupted("interrupted".to_owned())),
@@ -167,19 +168,19 @@ async fn observe(
             }
             Ok(Ok(None)) => break,
             Ok(Err(error)) => return Err(error.into()),
-            // None came in time.
+            // No batch arrived in time.
             Err(_) if first.is_none() => progress.show_state(&job.status().await?.state),
             Err(_) => {}
         }
-        if looked.elapsed() < LOOK || first.is_none_or(|first| first.elapsed() < WARM_UP) {
+        if last_report.elapsed() < REPORT_INTERVAL || first.is_none_or(|first| first.elapsed() < WARM_UP) {
             continue;
         }
-        looked = Instant::now();
-        if probing.is_settling() {
+        last_report = Instant::now();
+        if probe.is_settling() {
             continue;
         }
         let Some((now, reported)) = coordinator.samples().await else { break };
-        if probing.has_settled() {
+        if probe.take_settled() {
             observer.look_anew(job.id());
             (counted, reports) = (ArrivalWindow::default(), 0);
         }
@@ -187,29 +188,29 @@ async fn observe(
         observer.push(now, &reported);
         samples = reported;
         let delivered = consumer.stats().rows;
-        let (before, start) = *begun.get_or_insert((delivered, looked));
+        let (before, start) = *begun.get_or_insert((delivered, last_report));
         progress.show(format!("tracing: {} rows", delivered - before));
-        let since = first.map_or(Duration::ZERO, |first| first.elapsed());
-        if let Some(told) = probing.begin(since, (&observer, &samples), job.id(), &counted) {
-            coordinator.share(told).await;
+        let elapsed = first.map_or(Duration::ZERO, |first| first.elapsed());
+        if let Some(allocations) = probe.begin(elapsed, (&observer, &samples), job.id(), &counted) {
+            coordinator.share(allocations).await;
             continue;
         }
         let is_enough = delivered - before >= limits.rows || start.elapsed() >= limits.time;
-        // One report alone tells nothing.
+        // A rate needs two reports.
         if is_enough && reports > 1 {
             break;
         }
     }
     let (before, start) = begun.unwrap_or_else(|| (0, Instant::now()));
     let (rows, seconds) = (consumer.stats().rows - before, start.elapsed().as_secs_f64());
-    let unprobed = probing.end(&counted);
+    let unprobed = probe.end(&counted);
     let rate = unprobed.as_ref().map_or(counted, |(_, counted)| *counted).rate();
     let rows_per_s = rate.unwrap_or(if seconds > 0.0 { rows as f64 / seconds } else { 0.0 });
-    let unprobed = unprobed.map(|(seen, _)| seen);
-    Ok(Observed { observer, samples, unprobed, rows, seconds, rows_per_s })
+    let unprobed = unprobed.map(|(observation, _)| observation);
+    Ok(TraceObservation { observer, samples, unprobed, rows, seconds, rows_per_s })
 }
 
-/// What the workers of this process are.
+/// Returns the resources and the caches of the workers in this process.
 fn resources(
     samples: &Samples,
     types: &[plan::WorkerType],
@@ -226,7 +227,7 @@ fn resources(
     let memory_bytes: f64 = samples.workers.iter().map(|worker| worker.memory_bytes as f64).sum();
     let allocation =
         JobResources { workers: types.iter().map(share).collect(), memory_bytes, ..JobResources::default() };
-    // Each worker keeps its own copies.
+    // Each worker has its own copy of a cache, so the smallest worker is the limit.
     let least_bytes = samples.workers.iter().map(|worker| worker.memory_bytes).min().unwrap_or(0) as f64;
     let room = |tier: CacheTier, bytes: f64, read_bytes_per_s: f64| CacheRoom {
         tier: tier.name().to_owned(),
@@ -244,7 +245,7 @@ fn resources(
     let in_store = |worker: &WorkerReportSample| {
         worker.caches.iter().find(|room| room.tier == CacheTier::Store).map(|room| room.room_bytes)
     };
-    // All of them use one.
+    // All workers share one cache in the store.
     if let Some(bytes) = samples.workers.iter().filter_map(in_store).min() {
         rooms.push(room(CacheTier::Store, bytes as f64, f64::INFINITY));
     }

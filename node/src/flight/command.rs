@@ -1,4 +1,4 @@
-//! What a flight's descriptor asks for.
+//! Parses the command of a Flight descriptor.
 
 use feedline_data::checkpoint::Position;
 use feedline_data::messages::JobSpec;
@@ -7,13 +7,13 @@ use serde::Deserialize;
 
 use crate::entropy;
 
-/// What a descriptor's command asks for, as JSON.
+/// The command of a descriptor as JSON.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct FlightCommand {
     /// The text of a pipeline file.
     pipeline: String,
-    /// Name of the run: clients that give the same share it.
+    /// Name of the job. Clients with the same name share the job.
     #[serde(default)]
     job: Option<String>,
     #[serde(default = "one")]
@@ -22,7 +22,7 @@ pub(super) struct FlightCommand {
     consumers: u32,
     #[serde(default)]
     virtual_consumers: Option<u32>,
-    /// Where to start: a position from a batch's `app_metadata`.
+    /// The start position, from the `app_metadata` of a batch.
     #[serde(default)]
     start: Option<Position>,
 }
@@ -32,19 +32,18 @@ fn one() -> u32 {
 }
 
 impl FlightCommand {
-    /// Reads JSON, or the bare text of a pipeline file.
-    pub(super) fn read(bytes: &[u8]) -> Result<Self, String> {
+    /// Parses JSON, or the plain text of a pipeline file.
+    pub(super) fn parse(bytes: &[u8]) -> Result<Self, String> {
         let text = std::str::from_utf8(bytes)
-            .map_err(|_| "the command is not text; send the text of a pipeline file")?;
+            .map_err(|_| "the command is not UTF-8: send the text of a pipeline file")?;
         if text.trim_start().starts_with('{') {
-            return serde_json::from_str(text)
-                .map_err(|error| format!("the command is not what it should be: {error}"));
+            return serde_json::from_str(text).map_err(|error| format!("invalid command: {error}"));
         }
         let pipeline = text.to_owned();
         Ok(Self { pipeline, job: None, epochs: 1, consumers: 1, virtual_consumers: None, start: None })
     }
 
-    /// The job that it describes.
+    /// Returns the job that the command describes.
     pub(super) fn spec(self) -> Result<JobSpec, String> {
         let pipeline =
             Pipeline::from_yaml(&self.pipeline, "the command").map_err(|error| error.to_string())?;

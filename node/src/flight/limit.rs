@@ -1,5 +1,4 @@
-//! How many Flight clients are served at once: in all, and of one connection, so that one that opens very many leaves room
-//! for others.
+//! Limits of concurrent Flight requests, in total and per connection, so that one client cannot block all others.
 
 use std::sync::Arc;
 
@@ -7,42 +6,42 @@ use feedline_access::concurrency_limit::{self, LimitReached};
 use feedline_data::messages::ServiceError;
 use feedline_proto::Caller;
 
-/// Time after which asking again may help.
+/// Time after which a rejected client should retry.
 pub(super) const RETRY_MS: u64 = 1_000;
 
-/// Room for one kind of request.
+/// The limit of one kind of request.
 pub(super) struct FlightLimit {
-    /// What there is room for.
-    what: &'static str,
-    places: Arc<concurrency_limit::ConcurrencyLimit<Option<Caller>>>,
+    /// Plural name of the requests, for messages.
+    requests: &'static str,
+    limit: Arc<concurrency_limit::ConcurrencyLimit<Option<Caller>>>,
 }
 
-/// A place, until it is dropped.
+/// The permit of one request, until it is dropped.
 pub(super) type FlightPermit = concurrency_limit::ConcurrencyPermit<Option<Caller>>;
 
 impl FlightLimit {
-    /// Room for `most` of `what`, and `of_one` of one connection.
-    pub(super) fn new(what: &'static str, most: u32, of_one: u32) -> Self {
-        Self { what, places: concurrency_limit::ConcurrencyLimit::new(most, of_one, |_| {}) }
+    /// Creates a limit of `max` requests in total and `max_per_connection` per connection.
+    pub(super) fn new(requests: &'static str, max: u32, max_per_connection: u32) -> Self {
+        Self { requests, limit: concurrency_limit::ConcurrencyLimit::new(max, max_per_connection, |_| {}) }
     }
 
-    /// Takes a place for whoever asks.
+    /// Acquires a permit for the current caller.
     ///
     /// # Errors
-    /// When there is none, with the time to wait.
-    pub(super) fn enter(&self) -> Result<FlightPermit, ServiceError> {
-        self.places.enter(Caller::current()).map_err(|full| self.refused(full))
+    /// When the limit is reached. The error contains the time to wait.
+    pub(super) fn acquire(&self) -> Result<FlightPermit, ServiceError> {
+        self.limit.enter(Caller::current()).map_err(|reached| self.limit_error(reached))
     }
 
-    fn refused(&self, full: LimitReached) -> ServiceError {
-        let (who, most) = match full {
-            LimitReached::OfAll(most) => ("this coordinator serves", most),
-            LimitReached::OfOne(most) => ("this client has", most),
+    fn limit_error(&self, reached: LimitReached) -> ServiceError {
+        let (owner, max) = match reached {
+            LimitReached::OfAll(max) => ("this coordinator", max),
+            LimitReached::OfOne(max) => ("this client", max),
         };
-        let what = self.what;
+        let requests = self.requests;
         ServiceError::busy(
             format!(
-                "{who} {most} {what} at once, as many as there may be; ask again later, or read with the client library"
+                "{owner} has reached the limit of {max} {requests}: retry later, or use the client library"
             ),
             RETRY_MS,
         )
@@ -55,22 +54,25 @@ mod tests {
 
     use super::*;
 
-    async fn enter(limit: &FlightLimit, caller: Caller) -> Result<FlightPermit, ServiceError> {
-        caller.answers(async { limit.enter() }).await
+    async fn acquire(limit: &FlightLimit, caller: Caller) -> Result<FlightPermit, ServiceError> {
+        caller.answers(async { limit.acquire() }).await
     }
 
     #[tokio::test]
-    async fn one_client_leaves_room_for_others_and_all_have_an_end() {
+    async fn requests_are_limited_per_client_and_in_total() {
         let limit = FlightLimit::new("Flight streams", 3, 2);
         let (greedy, other) = (Caller::next(), Caller::next());
-        let places = [enter(&limit, greedy).await.unwrap(), enter(&limit, greedy).await.unwrap()];
-        let refusal = enter(&limit, greedy).await.err().unwrap();
-        assert_eq!((refusal.kind, refusal.retry_after_ms), (ServiceErrorKind::Busy, Some(RETRY_MS)));
-        assert!(refusal.message.starts_with("this client has 2 Flight streams at once"), "{refusal}");
-        let third = enter(&limit, other).await.unwrap();
-        let refusal = enter(&limit, other).await.err().unwrap();
-        assert!(refusal.message.starts_with("this coordinator serves 3 Flight streams at once"), "{refusal}");
-        drop((places, third));
-        assert!(enter(&limit, greedy).await.is_ok(), "who leaves makes limit");
+        let permits = [acquire(&limit, greedy).await.unwrap(), acquire(&limit, greedy).await.unwrap()];
+        let error = acquire(&limit, greedy).await.err().unwrap();
+        assert_eq!((error.kind, error.retry_after_ms), (ServiceErrorKind::Busy, Some(RETRY_MS)));
+        assert!(error.message.contains("this client has reached the limit of 2 Flight streams"), "{error}");
+        let third = acquire(&limit, other).await.unwrap();
+        let error = acquire(&limit, other).await.err().unwrap();
+        assert!(
+            error.message.contains("this coordinator has reached the limit of 3 Flight streams"),
+            "{error}"
+        );
+        drop((permits, third));
+        assert!(acquire(&limit, greedy).await.is_ok(), "a dropped permit allows another request");
     }
 }

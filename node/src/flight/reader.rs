@@ -1,4 +1,4 @@
-//! Batches of one consumer as Flight messages.
+//! Streams the batches of one consumer as Flight messages.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,69 +16,72 @@ use serde::Serialize;
 use tonic::Status;
 
 use super::limit::FlightPermit;
-use super::{Answers, refused};
+use super::status::{ResponseStream, client_status};
 
-/// How often the token of a client that waits for a batch is looked at.
-const CHECK_AGAIN: Duration = Duration::from_secs(5);
+/// Interval between checks of the token of a client that waits for a batch.
+const TOKEN_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// What stands in a batch's `app_metadata`.
+/// The `app_metadata` of a batch.
 #[derive(Debug, Serialize)]
-struct Metadata<'a> {
+struct BatchMetadata<'a> {
     epoch: u32,
-    /// The virtual consumer whose batch it is.
+    /// The virtual consumer of the batch.
     stream: u32,
     rows: u32,
-    /// Where to go on after this batch; only a job's one consumer knows it.
+    /// Position after this batch; `None` if the job has several consumers.
     #[serde(skip_serializing_if = "Option::is_none")]
     position: Option<&'a Position>,
 }
 
-/// A consumer that is read by a Flight client.
+/// A consumer on behalf of a Flight client.
 pub(super) struct FlightReader {
     pub(super) consumer: Consumer,
-    /// Where the job stands, for its one consumer.
+    /// Position of the job, if it has one consumer.
     pub(super) position: Option<Position>,
     pub(super) schema: SchemaRef,
-    pub(super) pass: FlightAuthorization,
-    /// Its place among all that are read.
-    pub(super) _place: FlightPermit,
+    pub(super) authorization: FlightAuthorization,
+    /// Counts this reader until it is dropped.
+    pub(super) _permit: FlightPermit,
 }
 
-/// What the client has shown: a token may expire while batches are read.
+/// The client's token, which may expire during the stream.
 pub(super) struct FlightAuthorization {
-    pub(super) door: Arc<dyn Authenticator<dyn CoordinatorService>>,
+    pub(super) authenticator: Arc<dyn Authenticator<dyn CoordinatorService>>,
     pub(super) token: Option<String>,
 }
 
 impl FlightAuthorization {
-    /// Refuses a client whose token is no longer good.
+    /// Rejects a client with an expired token.
     pub(super) fn check(&self) -> Result<(), Status> {
-        self.door.enter(self.token.as_deref()).map(drop).map_err(to_status)
+        self.authenticator.enter(self.token.as_deref()).map(drop).map_err(to_status)
     }
 
-    /// What `next` gives, for as long as the client may have it.
-    async fn admit<T>(&self, next: impl Future<Output = Result<T, ClientError>>) -> Result<T, Status> {
+    /// Waits for `next`, and checks the token meanwhile.
+    async fn wait_authorized<T>(
+        &self,
+        next: impl Future<Output = Result<T, ClientError>>,
+    ) -> Result<T, Status> {
         self.check()?;
         tokio::pin!(next);
         loop {
             tokio::select! {
-                given = &mut next => return given.map_err(refused),
-                () = tokio::time::sleep(CHECK_AGAIN) => self.check()?,
+                result = &mut next => return result.map_err(client_status),
+                () = tokio::time::sleep(TOKEN_CHECK_INTERVAL) => self.check()?,
             }
         }
     }
 }
 
 impl FlightReader {
-    /// The schema, then every batch.
-    pub(super) fn messages(self) -> Answers<FlightData> {
+    /// Returns the schema and then every batch.
+    pub(super) fn into_messages(self) -> ResponseStream<FlightData> {
         let options = IpcWriteOptions::default();
         let schema = FlightData::from(SchemaAsIpc::new(&self.schema, &options));
-        let batches = stream::try_unfold(self, |mut reading| async move {
-            match reading.next().await? {
-                Some(batch) => Ok(Some((reading.message(&batch)?, reading))),
+        let batches = stream::try_unfold(self, |mut reader| async move {
+            match reader.next().await? {
+                Some(batch) => Ok(Some((reader.encode(&batch)?, reader))),
                 None => {
-                    reading.consumer.close().await.map_err(refused)?;
+                    reader.consumer.close().await.map_err(client_status)?;
                     Ok(None)
                 }
             }
@@ -87,20 +90,20 @@ impl FlightReader {
     }
 
     async fn next(&mut self) -> Result<Option<Batch>, Status> {
-        let Self { consumer, pass, .. } = self;
-        pass.admit(consumer.next()).await
+        let Self { consumer, authorization, .. } = self;
+        authorization.wait_authorized(consumer.next()).await
     }
 
-    /// One batch as one message.
-    fn message(&mut self, batch: &Batch) -> Result<FlightData, Status> {
+    /// Encodes a batch as one message.
+    fn encode(&mut self, batch: &Batch) -> Result<FlightData, Status> {
         if let Some(position) = &mut self.position {
             for (stream, next) in self.consumer.positions() {
-                if let Some(place) = position.streams.get_mut(stream as usize) {
-                    *place = next;
+                if let Some(stream_position) = position.streams.get_mut(stream as usize) {
+                    *stream_position = next;
                 }
             }
         }
-        let metadata = Metadata {
+        let metadata = BatchMetadata {
             epoch: batch.info.epoch,
             stream: batch.info.stream,
             rows: batch.info.rows,
@@ -129,10 +132,10 @@ mod tests {
 
     use super::*;
 
-    /// Closed since the token expired.
-    struct Shut;
+    /// Rejects every token as expired.
+    struct ExpiredTokens;
 
-    impl Authenticator<dyn CoordinatorService> for Shut {
+    impl Authenticator<dyn CoordinatorService> for ExpiredTokens {
         fn enter(&self, token: Option<&str>) -> Result<Arc<dyn CoordinatorService>, ServiceError> {
             assert_eq!(token, Some("token"));
             Err(ServiceError::new(ServiceErrorKind::Denied, "the token of `ci` expired 1 s ago"))
@@ -140,20 +143,21 @@ mod tests {
     }
 
     #[test]
-    fn a_token_that_has_expired_gets_no_further_batch() {
-        let pass = FlightAuthorization { door: Arc::new(Shut), token: Some("token".to_owned()) };
-        let status = pass.check().unwrap_err();
+    fn an_expired_token_is_rejected() {
+        let authorization =
+            FlightAuthorization { authenticator: Arc::new(ExpiredTokens), token: Some("token".to_owned()) };
+        let status = authorization.check().unwrap_err();
         assert_eq!(status.code(), Code::PermissionDenied);
         assert_eq!(status.message(), "the token of `ci` expired 1 s ago");
     }
 
-    /// Open until the token expires.
-    struct Until {
+    /// Accepts every token until a time.
+    struct AcceptsUntil {
         end: Instant,
         service: Arc<dyn CoordinatorService>,
     }
 
-    impl Authenticator<dyn CoordinatorService> for Until {
+    impl Authenticator<dyn CoordinatorService> for AcceptsUntil {
         fn enter(&self, _: Option<&str>) -> Result<Arc<dyn CoordinatorService>, ServiceError> {
             if Instant::now() < self.end {
                 return Ok(Arc::clone(&self.service));
@@ -163,17 +167,18 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_stream_ends_when_its_token_expires_whether_batches_come_or_not() {
-        // Nobody is asked there.
+    async fn a_stream_ends_when_its_token_expires_even_without_batches() {
+        // No server listens there, and no request is sent.
         let service = grpc::connect_coordinator("http://127.0.0.1:1", &Credentials::default()).unwrap();
-        let end = Instant::now() + 10 * CHECK_AGAIN;
-        let pass = FlightAuthorization { door: Arc::new(Until { end, service }), token: None };
-        let batch = async || pass.admit(async { Ok::<_, ClientError>(7) }).await;
+        let end = Instant::now() + 10 * TOKEN_CHECK_INTERVAL;
+        let authorization =
+            FlightAuthorization { authenticator: Arc::new(AcceptsUntil { end, service }), token: None };
+        let batch = async || authorization.wait_authorized(async { Ok::<_, ClientError>(7) }).await;
         assert_eq!(batch().await.unwrap(), 7);
         let never = std::future::pending::<Result<(), ClientError>>();
-        let status = pass.admit(never).await.unwrap_err();
+        let status = authorization.wait_authorized(never).await.unwrap_err();
         assert_eq!(status.code(), Code::PermissionDenied);
-        assert!(Instant::now() < end + 2 * CHECK_AGAIN);
+        assert!(Instant::now() < end + 2 * TOKEN_CHECK_INTERVAL);
         assert_eq!(batch().await.unwrap_err().code(), Code::PermissionDenied);
     }
 }

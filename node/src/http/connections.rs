@@ -1,4 +1,4 @@
-//! Connections of the HTTP side: there is an end to how many there are, and to how long each lasts.
+//! Connections of the HTTP server: their number and their duration are bounded.
 
 use std::time::Duration;
 
@@ -13,27 +13,27 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// Connections at once; more wait to be accepted.
-pub(super) const MOST_CONNECTIONS: usize = 256;
-/// Time that a client has to say what it wants.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
-/// Time after which a connection is ended with the answer under way, and a little later without: whoever asks for metrics
-/// connects again.
+/// The most open connections; further ones wait in the backlog.
+pub(super) const MAX_CONNECTIONS: usize = 256;
+/// Timeout of the headers of a request.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time after which the server closes a connection once the current response is complete. Clients that read metrics connect
+/// again.
 const CONNECTION_TIME: Duration = Duration::from_secs(60);
-/// Time that open requests have at the end.
+/// Time for open requests to complete when a connection or the server ends.
 const GRACE: Duration = Duration::from_secs(1);
-/// Pause after the system could accept no connection, such as for want of file descriptors.
-const PAUSE: Duration = Duration::from_millis(100);
+/// Pause after a failed accept, such as without free file descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Connections without TLS.
-pub(super) fn plain(listener: TcpListener) -> BoxStream<'static, TcpStream> {
+/// Accepts connections without TLS.
+pub(super) fn accept_plain(listener: TcpListener) -> BoxStream<'static, TcpStream> {
     let accepted = stream::unfold(listener, |listener| async move {
         loop {
             match listener.accept().await {
                 Ok((stream, _)) => return Some((stream, listener)),
                 Err(error) => {
-                    tracing::warn!(%error, "a connection cannot be accepted");
-                    tokio::time::sleep(PAUSE).await;
+                    tracing::warn!(%error, "cannot accept a connection");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             }
         }
@@ -41,7 +41,7 @@ pub(super) fn plain(listener: TcpListener) -> BoxStream<'static, TcpStream> {
     accepted.boxed()
 }
 
-/// Serves these connections until `stop`, and what is open then for [`GRACE`].
+/// Serves connections until `stop` is cancelled, and open requests for [`GRACE`] after that.
 pub(super) async fn serve<S>(mut incoming: BoxStream<'static, S>, routes: Router, stop: CancellationToken)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -51,8 +51,8 @@ where
         tokio::select! {
             () = stop.cancelled() => break,
             Some(_) = connections.join_next() => {}
-            accepted = incoming.next(), if connections.len() < MOST_CONNECTIONS => match accepted {
-                Some(stream) => drop(connections.spawn(answer(stream, routes.clone(), stop.clone()))),
+            accepted = incoming.next(), if connections.len() < MAX_CONNECTIONS => match accepted {
+                Some(stream) => drop(connections.spawn(serve_connection(stream, routes.clone(), stop.clone()))),
                 None => break,
             }
         }
@@ -60,25 +60,25 @@ where
     while connections.join_next().await.is_some() {}
 }
 
-async fn answer<S>(stream: S, routes: Router, stop: CancellationToken)
+async fn serve_connection<S>(stream: S, routes: Router, stop: CancellationToken)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIMEOUT)
+        .header_read_timeout(HEADER_TIMEOUT)
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(routes));
     tokio::pin!(connection);
-    let over = async {
+    let expired = async {
         tokio::select! {
             () = stop.cancelled() => {}
             () = tokio::time::sleep(CONNECTION_TIME) => {}
         }
     };
     tokio::select! {
-        // What a client does to its connection is its own affair.
+        // A connection error affects only its client.
         _ = connection.as_mut() => return,
-        () = over => connection.as_mut().graceful_shutdown(),
+        () = expired => connection.as_mut().graceful_shutdown(),
     }
     let _ = tokio::time::timeout(GRACE, connection).await;
 }

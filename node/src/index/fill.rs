@@ -1,4 +1,4 @@
-//! Fills a pipeline's cache by a job that takes every row up to the cache and delivers nothing.
+//! Fills a pipeline's cache with a job that runs every row up to the cache and delivers nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,25 +8,27 @@ use feedline_data::messages::{JobSpec, JobStatus};
 use feedline_data::pipeline::{CacheTier, Pipeline};
 use tokio_util::sync::CancellationToken;
 
-use super::LOOK;
 use crate::cli::IndexArgs;
 use crate::cluster::LocalCluster;
 use crate::entropy;
 use crate::failure::Failure;
 use crate::progress::Progress;
-use crate::run::consume::{abandon, wait_until_settled};
-use crate::size::{show_bytes, show_count};
+use crate::run::consume::{cancel_job, wait_until_settled};
+use crate::size::{format_bytes, format_count};
 
-/// How far the cache is filled.
+/// Interval between updates of the progress line.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Progress of filling the cache.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct FillProgress {
     /// Rows of the dataset.
     rows: u64,
-    /// Rows that were looked for in the cache.
-    looked_for: u64,
-    /// Of these, those that were there before.
+    /// Rows that were looked up in the cache.
+    looked_up: u64,
+    /// Rows that the cache already contained.
     found: u64,
-    /// Bytes of the rows that were read for the others.
+    /// Bytes that were read for the missing rows.
     read_bytes: u64,
 }
 
@@ -36,43 +38,43 @@ impl FillProgress {
         let cache = operator("cache");
         Self {
             rows: status.dataset.as_ref().map_or(0, |dataset| dataset.rows),
-            looked_for: cache.map_or(0, |cache| cache.rows_in),
+            looked_up: cache.map_or(0, |cache| cache.rows_in),
             found: cache.map_or(0, |cache| cache.rows_out),
             read_bytes: operator("source").map_or(0, |source| source.bytes_out),
         }
     }
 
-    /// A line for people.
+    /// Formats the result as a line for people.
     pub(super) fn render(&self, took: Duration) -> String {
-        let made = self.looked_for.saturating_sub(self.found);
+        let added = self.looked_up.saturating_sub(self.found);
         format!(
-            "filled the cache: {} made from {}, {} kept before; {:.2} s\n",
-            show_count(made, "row"),
-            show_bytes(self.read_bytes as f64),
+            "filled the cache: added {} from {}, found {}; {:.2} s\n",
+            format_count(added, "row"),
+            format_bytes(self.read_bytes as f64),
             self.found,
             took.as_secs_f64(),
         )
     }
 }
 
-/// The pipeline that fills the cache of `pipeline`.
+/// Returns the pipeline that fills the cache of `pipeline`.
 ///
 /// # Errors
-/// One sentence where it has none that outlives this command.
+/// When the pipeline has no cache that outlives this command.
 pub(super) fn pipeline(pipeline: &Pipeline, args: &IndexArgs) -> Result<Pipeline, Failure> {
     let file = args.file.display();
     match (pipeline.cached(), pipeline.filling_cache()) {
         (Some((_, CacheTier::Memory)), _) if args.remote.urls().is_empty() => Err(Failure::failed(format!(
-            "{file}: its `cache` is in memory, which ends with this command: give it `tier: disk`, or name a cluster with --coordinator"
+            "{file}: its `cache` is in the memory of this process: set `tier: disk`, or give --coordinator"
         ))),
         (Some(_), Some(filling)) => Ok(filling),
         _ => Err(Failure::failed(format!(
-            "{file}: the pipeline has no `cache` to fill: put `- recode_jpeg: {{ column: ... }}` and `- cache: {{ tier: disk }}` before its first random operator"
+            "{file}: the pipeline has no `cache` to fill: add `- recode_jpeg: {{ column: ... }}` and `- cache: {{ tier: disk }}` before its first random operator"
         ))),
     }
 }
 
-/// Runs the job.
+/// Runs the job until the cache is filled.
 pub(super) async fn run(
     cluster: &LocalCluster,
     pipeline: Pipeline,
@@ -97,14 +99,14 @@ pub(super) async fn run(
                 return Ok(FillProgress::of(&wait_until_settled(&job).await?));
             }
             () = stop.cancelled() => {
-                abandon(&job).await;
+                cancel_job(&job).await;
                 return Err(Failure::Interrupted(
-                    "interrupted; the rows kept so far stay in the cache: run the same command for the others".to_owned(),
+                    "interrupted; the cache keeps the rows added so far: run the same command to add the others".to_owned(),
                 ));
             }
-            () = tokio::time::sleep(LOOK) => {
-                let FillProgress { rows, looked_for, .. } = FillProgress::of(&job.status().await?);
-                progress.show(format!("filling the cache: {looked_for} of {rows} rows"));
+            () = tokio::time::sleep(PROGRESS_INTERVAL) => {
+                let FillProgress { rows, looked_up, .. } = FillProgress::of(&job.status().await?);
+                progress.show(format!("filling the cache: {looked_up} of {rows} rows"));
             }
         }
     }
@@ -115,11 +117,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_line_tells_what_was_made_and_what_was_there() {
-        let filled = FillProgress { rows: 400, looked_for: 400, found: 30, read_bytes: 41_000_000 };
+    fn the_result_line_counts_added_and_found_rows() {
+        let filled = FillProgress { rows: 400, looked_up: 400, found: 30, read_bytes: 41_000_000 };
         assert_eq!(
             filled.render(Duration::from_millis(1500)),
-            "filled the cache: 370 rows made from 41.0 MB, 30 kept before; 1.50 s\n"
+            "filled the cache: added 370 rows from 41.0 MB, found 30; 1.50 s\n"
         );
     }
 }

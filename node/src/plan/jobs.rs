@@ -1,4 +1,4 @@
-//! From traces and a cluster file to the planner's problem.
+//! Builds the planner's problem from traces and a cluster file.
 
 use std::collections::BTreeSet;
 
@@ -6,26 +6,33 @@ use feedline_data::ids::JobId;
 use feedline_planner::model::Locality;
 use feedline_planner::plan::{CachePolicy, JobProblem, Problem};
 
-use super::cluster_file::{CacheChoice, ClusterFile, JobOverride, WorkerKind};
+use super::cluster_file::{CacheOverride, ClusterFile, JobOverride, WorkerTypeEntry};
 use crate::tenants_file::QuotaEntry;
 use crate::trace_file::SavedTrace;
 
-/// The problem of all jobs on the file's workers; jobs are numbered from 1. One sentence on what does not fit together.
-pub(super) fn problem(cluster: &ClusterFile, traces: &[SavedTrace], file: &str) -> Result<Problem, String> {
+/// Builds the problem of all jobs on the workers of the file. Job ids begin with 1. The error is one sentence.
+pub(super) fn build_problem(
+    cluster: &ClusterFile,
+    traces: &[SavedTrace],
+    file: &str,
+) -> Result<Problem, String> {
     let mut names = BTreeSet::new();
-    if let Some(twice) = traces.iter().find(|trace| !names.insert(trace.name.as_str())) {
-        return Err(format!("two jobs have the name `{}`; give each pipeline a name of its own", twice.name));
+    if let Some(duplicate) = traces.iter().find(|trace| !names.insert(trace.name.as_str())) {
+        return Err(format!(
+            "two jobs have the name `{}`: give each pipeline a different name",
+            duplicate.name
+        ));
     }
     if let Some(unknown) = cluster.jobs.keys().find(|name| !names.contains(name.as_str())) {
         let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
         return Err(format!(
-            "{file}: jobs.{unknown} is none of the jobs that are planned: {}; correct or remove it",
+            "{file}: jobs.{unknown} does not name a planned job ({}): correct or remove it",
             names.join(", ")
         ));
     }
     let mut problem = cluster.problem();
     for (trace, number) in traces.iter().zip(1..) {
-        let known = cluster.jobs.get(&trace.name).cloned().unwrap_or_default();
+        let overrides = cluster.jobs.get(&trace.name).cloned().unwrap_or_default();
         let job = JobProblem::from_model(
             JobId(number),
             &trace.name,
@@ -33,22 +40,24 @@ pub(super) fn problem(cluster: &ClusterFile, traces: &[SavedTrace], file: &str) 
             &problem.worker_types,
             &trace.cut_keys,
         );
-        let tenant =
-            known.tenant.as_ref().and_then(|name| cluster.tenants.keys().position(|known| known.0 == *name));
+        let tenant = overrides
+            .tenant
+            .as_ref()
+            .and_then(|name| cluster.tenants.keys().position(|known| known.0 == *name));
         let priority =
-            tenant.and_then(|place| cluster.tenants.values().nth(place)).map_or(1.0, QuotaEntry::priority);
-        let known = JobOverride { weight: known.weight * priority, ..known };
-        let store_is_local = known.store_is_local.map_or_else(|| trace.reads_local_files(), Ok)?;
-        let locality = Locality { store_is_local, consumers_share: known.consumers_share };
-        let job = JobProblem { tenant, locality, ..at_speed(job, &cluster.worker_types) };
-        let job = overridden(job, known);
+            tenant.and_then(|index| cluster.tenants.values().nth(index)).map_or(1.0, QuotaEntry::priority);
+        let overrides = JobOverride { weight: overrides.weight * priority, ..overrides };
+        let store_is_local = overrides.store_is_local.map_or_else(|| trace.reads_local_files(), Ok)?;
+        let locality = Locality { store_is_local, consumers_share: overrides.consumers_share };
+        let job = JobProblem { tenant, locality, ..scale_cpu_times(job, &cluster.worker_types) };
+        let job = apply_overrides(job, overrides);
         problem.jobs.push(job.map_err(|sentence| format!("{file}: jobs.{}.{sentence}", trace.name))?);
     }
     Ok(problem)
 }
 
-/// CPU times on cores of other speeds than those that were traced.
-fn at_speed(mut job: JobProblem, kinds: &[WorkerKind]) -> JobProblem {
+/// Converts CPU times of the traced machine to those of each worker type.
+fn scale_cpu_times(mut job: JobProblem, kinds: &[WorkerTypeEntry]) -> JobProblem {
     let costs = job.operators.iter_mut().map(|operator| &mut operator.cpu_s).chain([&mut job.overhead_cpu_s]);
     for by_type in costs {
         for (cpu_s, kind) in by_type.iter_mut().zip(kinds) {
@@ -58,26 +67,26 @@ fn at_speed(mut job: JobProblem, kinds: &[WorkerKind]) -> JobProblem {
     job
 }
 
-fn overridden(job: JobProblem, known: JobOverride) -> Result<JobProblem, String> {
-    let cache = match known.cache {
-        CacheChoice::Free => CachePolicy::Free,
-        CacheChoice::Never => CachePolicy::Never,
-        CacheChoice::Kept(kept) => {
+fn apply_overrides(job: JobProblem, overrides: JobOverride) -> Result<JobProblem, String> {
+    let cache = match overrides.cache {
+        CacheOverride::Free => CachePolicy::Free,
+        CacheOverride::Never => CachePolicy::Never,
+        CacheOverride::Pinned(pinned) => {
             let name = |after: usize| job.operators.get(after).map_or("", |operator| operator.name.as_str());
-            let cut = job.cuts.iter().position(|cut| name(cut.after) == kept.after).ok_or_else(|| {
+            let cut = job.cuts.iter().position(|cut| name(cut.after) == pinned.after).ok_or_else(|| {
                 let names: Vec<String> =
                     job.cuts.iter().map(|cut| format!("`{}`", name(cut.after))).collect();
                 format!(
-                    "cache.after: rows cannot be kept after `{}`; they can after {}",
-                    kept.after,
-                    if names.is_empty() { "no operator".to_owned() } else { names.join(", ") }
+                    "cache.after: rows cannot be cached after `{}`; possible operators: {}",
+                    pinned.after,
+                    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
                 )
             })?;
-            CachePolicy::Pinned { cut, tier: kept.tier }
+            CachePolicy::Pinned { cut, tier: pinned.tier }
         }
     };
-    let demand_rows_per_s = known.demand_rows_per_s.or(job.demand_rows_per_s);
-    Ok(JobProblem { weight: known.weight, demand_rows_per_s, cache, ..job })
+    let demand_rows_per_s = overrides.demand_rows_per_s.or(job.demand_rows_per_s);
+    Ok(JobProblem { weight: overrides.weight, demand_rows_per_s, cache, ..job })
 }
 
 #[cfg(test)]

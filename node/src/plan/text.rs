@@ -1,4 +1,4 @@
-//! A plan for people: tables of jobs, workers and caches, what it reaches, and why.
+//! Formats a plan for people: tables of jobs, workers and caches, the objective, and the reasons.
 
 use std::fmt::Write;
 
@@ -6,29 +6,29 @@ use feedline_data::ids::JobId;
 use feedline_data::pipeline::{CacheEncoding, CacheTier};
 use feedline_planner::plan::{CachePlan, JobPlan, Plan, PlannedCachePoint, Problem};
 
-use crate::size::{show_bytes, show_count, show_rate};
+use crate::size::{format_bytes, format_count, format_rate};
 use crate::table;
 
-/// The plan of this problem.
+/// Formats the plan of a problem.
 pub(super) fn render(problem: &Problem, plan: &Plan) -> String {
-    let workers = show_count(problem.workers.len() as u64, "worker");
-    let jobs = show_count(plan.jobs.len() as u64, "job");
+    let workers = format_count(problem.workers.len() as u64, "worker");
+    let jobs = format_count(plan.jobs.len() as u64, "job");
     let mut text =
         format!("{jobs} on {workers}\n\n{}\n{}", jobs_table(problem, plan), workers_table(problem, plan));
     if !plan.caches.is_empty() {
         let _ = write!(text, "\n{}", caches_table(problem, plan));
     }
-    let (reached, bound) = (&plan.objective, &plan.bound);
+    let (objective, bound) = (&plan.objective, &plan.bound);
     let _ = write!(
         text,
-        "\nobjective  least fed {}, all together {:.3}, {:.2} per hour\n",
-        percent(reached.smallest_fed),
-        reached.total_fed,
-        reached.cost_per_hour
+        "\nobjective  smallest fed fraction {}, weighted sum {:.3}, cost {:.2} per hour\n",
+        percent(objective.smallest_fed),
+        objective.total_fed,
+        objective.cost_per_hour
     );
     let _ = writeln!(
         text,
-        "bound      least fed {}, all together {:.3}: the plan is within {} of the best",
+        "bound      smallest fed fraction {}, weighted sum {:.3}: the plan is within {} of the optimum",
         percent(bound.smallest_fed),
         bound.total_fed,
         percent(plan.gap)
@@ -45,17 +45,19 @@ pub(super) fn render(problem: &Problem, plan: &Plan) -> String {
 fn jobs_table(problem: &Problem, plan: &Plan) -> String {
     let mut head = ["job", "rows/s", "demand", "fed"].map(str::to_owned).to_vec();
     head.extend(problem.worker_types.iter().map(|kind| format!("cores of {}", kind.name)));
-    head.extend(["kept", "why"].map(str::to_owned));
+    head.extend(["cached", "reason"].map(str::to_owned));
     let left = [0, head.len() - 2, head.len() - 1];
     let line = |job: &JobPlan| {
         let mut cells = vec![
             job.name.clone(),
-            show_rate(job.rows_per_s),
-            show_rate(job.demand_rows_per_s),
+            format_rate(job.rows_per_s),
+            format_rate(job.demand_rows_per_s),
             percent(job.fed_fraction),
         ];
         cells.extend(job.cores_by_type.iter().map(|cores| format!("{cores:.1}")));
-        cells.push(job.kept.map_or_else(|| "-".to_owned(), |kept| show_kept(problem, job.job, &kept)));
+        cells.push(
+            job.kept.map_or_else(|| "-".to_owned(), |point| format_cache_point(problem, job.job, &point)),
+        );
         cells.push(job.why.clone());
         cells
     };
@@ -68,7 +70,7 @@ fn workers_table(problem: &Problem, plan: &Plan) -> String {
         vec![
             kind.name.clone(),
             kind.cores.to_string(),
-            show_bytes(kind.memory_bytes),
+            format_bytes(kind.memory_bytes),
             wanted.present.to_string(),
             wanted.wanted.to_string(),
         ]
@@ -77,24 +79,24 @@ fn workers_table(problem: &Problem, plan: &Plan) -> String {
 }
 
 fn caches_table(problem: &Problem, plan: &Plan) -> String {
-    let head = ["kept", "tier", "size", "read by"].map(str::to_owned).to_vec();
+    let head = ["cached", "tier", "size", "read by"].map(str::to_owned).to_vec();
     let name = |id: &JobId| {
         let job = problem.jobs.iter().find(|job| job.id == *id);
         job.map_or_else(|| id.to_string(), |job| job.name.clone())
     };
     let line = |cache: &CachePlan| {
         vec![
-            operator(problem, cache),
+            cached_operator(problem, cache),
             cache.tier.name().to_owned(),
-            show_bytes(cache.bytes),
+            format_bytes(cache.bytes),
             cache.jobs.iter().map(name).collect::<Vec<_>>().join(", "),
         ]
     };
     table::render(&[head].into_iter().chain(plan.caches.iter().map(line)).collect::<Vec<_>>(), &[0, 1, 3])
 }
 
-/// The operator whose output is kept.
-fn operator(problem: &Problem, cache: &CachePlan) -> String {
+/// Returns the operator whose output is cached.
+fn cached_operator(problem: &Problem, cache: &CachePlan) -> String {
     let of_job = |job: &feedline_planner::plan::JobProblem| {
         let cut = job.cuts.iter().find(|cut| cut.key == cache.key)?;
         job.operators.get(cut.after).map(|operator| operator.name.clone())
@@ -102,19 +104,19 @@ fn operator(problem: &Problem, cache: &CachePlan) -> String {
     problem.jobs.iter().find_map(of_job).unwrap_or_default()
 }
 
-fn show_kept(problem: &Problem, job: JobId, kept: &PlannedCachePoint) -> String {
+fn format_cache_point(problem: &Problem, job: JobId, point: &PlannedCachePoint) -> String {
     let job = problem.jobs.iter().find(|known| known.id == job);
-    let operator = job.and_then(|job| job.operators.get(kept.after));
-    let place = match kept.tier {
+    let operator = job.and_then(|job| job.operators.get(point.after));
+    let tier = match point.tier {
         CacheTier::Memory => "in memory",
         CacheTier::Disk => "on disk",
         CacheTier::Store => "in the store",
     };
-    let form = match kept.form {
+    let form = match point.form {
         CacheEncoding::AsIs => String::new(),
         form => format!(" as {}", form.name()),
     };
-    format!("{}{form} {place}", operator.map_or("", |operator| operator.name.as_str()))
+    format!("{}{form} {tier}", operator.map_or("", |operator| operator.name.as_str()))
 }
 
 fn percent(share: f64) -> String {

@@ -1,4 +1,4 @@
-//! Takes a job's batches: all consumers at once, paused together whenever the place is written down.
+//! Runs all consumers of a job concurrently, and pauses them together to write a checkpoint.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,49 +16,49 @@ use super::position::{Digests, PositionFile};
 use super::report::DefectsReport;
 use super::stall_watch::StallWatch;
 use crate::failure::Failure;
-use crate::progress::{Progress, Rates};
+use crate::progress::{DeliveryRates, Progress};
 
-/// How often a job that is being prepared is looked at.
-const LOOK: Duration = Duration::from_millis(25);
-/// How often the place is written down.
-const CHECKPOINT: Duration = Duration::from_secs(10);
-/// A time that does not come.
+/// Interval between polls of a job that is being prepared.
+const POLL_INTERVAL: Duration = Duration::from_millis(25);
+/// Interval between checkpoints.
+const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(10);
+/// A timer that never fires.
 const NEVER: Duration = Duration::from_secs(1 << 30);
-/// How often the progress line changes.
-const REFRESH: Duration = Duration::from_millis(250);
-/// Time for workers to tell what they did for an ended job.
-const SETTLE: Duration = Duration::from_secs(2);
+/// Interval between updates of the progress line.
+const REFRESH_INTERVAL: Duration = Duration::from_millis(250);
+/// Timeout of the workers' last reports for an ended job.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How delivery ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DeliveryEnd {
-    /// Nothing is left.
+    /// All rows are delivered.
     Complete,
-    /// Each consumer has its share of the limit.
+    /// Each consumer has reached its share of the limit.
     Limit,
-    /// The user ended it.
+    /// The user interrupted the run.
     Interrupted,
 }
 
-/// What the consumers of a run took.
+/// The result of a run.
 pub(super) struct DeliveredRows {
-    pub(super) seats: Vec<RunConsumer>,
+    pub(super) consumers: Vec<RunConsumer>,
     pub(super) end: DeliveryEnd,
-    /// When the first batch was asked for.
+    /// Time of the first request for a batch.
     pub(super) requested: Instant,
     pub(super) audit: Option<AuditReport>,
     pub(super) defects: DefectsReport,
-    /// How the job stood at the end.
+    /// Status of the job at the end.
     pub(super) status: JobStatus,
 }
 
-/// Waits until the dataset is known, or the job has ended. `None` when the user ends it before.
+/// Waits until the dataset is indexed or the job has ended. Returns `None` if the user interrupts.
 pub(super) async fn wait_until_ready(
     job: &Job,
     progress: &Progress,
     stop: &CancellationToken,
 ) -> Result<Option<JobStatus>, Failure> {
-    let mut silence = StallWatch::new(Instant::now(), Duration::ZERO);
+    let mut stall_watch = StallWatch::new(Instant::now(), Duration::ZERO);
     loop {
         let status = tokio::select! {
             () = stop.cancelled() => return Ok(None),
@@ -69,114 +69,119 @@ pub(super) async fn wait_until_ready(
         }
         progress.show_state(&status.state);
         if matches!(status.state, JobState::Preparing { workers: 0, .. }) {
-            silence.watch(job, 0).await;
+            stall_watch.watch(job, 0).await;
         }
-        sleep(LOOK).await;
+        sleep(POLL_INTERVAL).await;
     }
 }
 
-/// Where the place is written, and what was taken before this run.
+/// Writes the checkpoints of a run.
 pub(super) struct Checkpoints<'a> {
-    /// The file.
+    /// The position file.
     pub(super) path: &'a Path,
-    /// Rows of earlier runs.
+    /// Rows that earlier runs delivered.
     pub(super) rows_before: u64,
 }
 
 impl Checkpoints<'_> {
-    /// Writes down where the job stands. All seats must be paused.
-    async fn write(&self, job: &Job, seats: &[RunConsumer]) -> Result<(), Failure> {
-        // Before the dataset is known there is no place, and nothing was taken.
+    /// Writes the position of the job. All consumers must be paused.
+    async fn write(&self, job: &Job, consumers: &[RunConsumer]) -> Result<(), Failure> {
+        // Before the dataset is indexed, there is no position and no row was delivered.
         let Some(position) = job.position().await? else { return Ok(()) };
-        let rows = self.rows_before + seats.iter().map(|seat| seat.stats().rows).sum::<u64>();
-        let file = PositionFile::new(position, &merge_digests(seats), rows);
+        let rows = self.rows_before + consumers.iter().map(|consumer| consumer.stats().rows).sum::<u64>();
+        let file = PositionFile::new(position, &merge_digests(consumers), rows);
         let path = self.path.to_owned();
         let written = tokio::task::spawn_blocking(move || file.write(&path)).await;
-        written.map_err(|error| Failure::failed(format!("the position was not written: {error}")))?
+        written.map_err(|error| Failure::failed(format!("cannot write the position: {error}")))?
     }
 }
 
-/// The digests of all consumers together.
-pub(super) fn merge_digests(seats: &[RunConsumer]) -> Digests {
+/// Merges the digests of all consumers.
+pub(super) fn merge_digests(consumers: &[RunConsumer]) -> Digests {
     let mut all = Digests::default();
-    for seat in seats {
-        all.streams.extend(seat.digests.streams.iter().map(|(stream, digest)| (*stream, digest.clone())));
-        all.content.merge(&seat.digests.content);
+    for consumer in consumers {
+        all.streams.extend(consumer.digests.streams.iter().map(|(stream, digest)| (*stream, digest.clone())));
+        all.content.merge(&consumer.digests.content);
     }
     all
 }
 
-/// What a user sees while rows flow, or do not.
+/// Shows progress and stalls to the user.
 pub(super) struct RunDisplay<'a> {
     progress: &'a Progress,
-    rates: Rates,
-    silence: StallWatch,
-    /// What each consumer has.
-    board: &'a Mutex<Vec<ConsumerStats>>,
+    rates: DeliveryRates,
+    stall_watch: StallWatch,
+    /// The counters of each consumer.
+    live_stats: &'a Mutex<Vec<ConsumerStats>>,
 }
 
 impl<'a> RunDisplay<'a> {
-    /// `step` is the time that a consumer spends on a batch.
-    pub(super) fn new(progress: &'a Progress, board: &'a Mutex<Vec<ConsumerStats>>, step: Duration) -> Self {
-        Self { progress, rates: Rates::default(), silence: StallWatch::new(Instant::now(), step), board }
+    /// Creates the display. `step` is the time that a consumer spends on a batch.
+    pub(super) fn new(
+        progress: &'a Progress,
+        live_stats: &'a Mutex<Vec<ConsumerStats>>,
+        step: Duration,
+    ) -> Self {
+        let stall_watch = StallWatch::new(Instant::now(), step);
+        Self { progress, rates: DeliveryRates::default(), stall_watch, live_stats }
     }
 
-    async fn look(&mut self, job: &Job, consumers: u32) {
-        let total = total(self.board);
-        self.progress.show_rates(&mut self.rates, &total, consumers);
-        self.silence.watch(job, total.rows).await;
+    async fn refresh(&mut self, job: &Job, consumers: u32) {
+        let total = sum_stats(self.live_stats);
+        self.progress.format_rates(&mut self.rates, &total, consumers);
+        self.stall_watch.watch(job, total.rows).await;
     }
 }
 
-/// Lets all seats take batches until each is done or the user ends it.
+/// Runs all consumers until each is done or the user interrupts.
 pub(super) async fn run(
     job: &Job,
-    mut seats: Vec<RunConsumer>,
+    mut consumers: Vec<RunConsumer>,
     checkpoints: Option<&Checkpoints<'_>>,
-    mut watch: RunDisplay<'_>,
+    mut display: RunDisplay<'_>,
     stop: &CancellationToken,
 ) -> Result<(Vec<RunConsumer>, DeliveryEnd), Failure> {
     loop {
-        seats = run_until_pause(job, seats, checkpoints.is_some(), &mut watch, stop).await?;
+        consumers = run_until_pause(job, consumers, checkpoints.is_some(), &mut display, stop).await?;
         if let Some(checkpoints) = checkpoints {
-            checkpoints.write(job, &seats).await?;
+            checkpoints.write(job, &consumers).await?;
         }
-        if seats.iter().all(|seat| seat.finished) {
-            return Ok((seats, DeliveryEnd::Complete));
+        if consumers.iter().all(|consumer| consumer.is_finished) {
+            return Ok((consumers, DeliveryEnd::Complete));
         }
-        if seats.iter().all(RunConsumer::is_done) {
-            return Ok((seats, DeliveryEnd::Limit));
+        if consumers.iter().all(RunConsumer::is_done) {
+            return Ok((consumers, DeliveryEnd::Limit));
         }
         if stop.is_cancelled() {
-            return Ok((seats, DeliveryEnd::Interrupted));
+            return Ok((consumers, DeliveryEnd::Interrupted));
         }
     }
 }
 
-/// Lets all seats take batches until each is done, it is time for a checkpoint, or the user ends it.
+/// Runs all consumers until each is done, a checkpoint is due, or the user interrupts.
 async fn run_until_pause(
     job: &Job,
-    seats: Vec<RunConsumer>,
-    checkpoint: bool,
-    watch: &mut RunDisplay<'_>,
+    consumers: Vec<RunConsumer>,
+    has_checkpoints: bool,
+    display: &mut RunDisplay<'_>,
     stop: &CancellationToken,
 ) -> Result<Vec<RunConsumer>, Failure> {
-    let consumers = seats.len() as u32;
+    let count = consumers.len() as u32;
     let pause = stop.child_token();
     let mut running = JoinSet::new();
-    for seat in seats {
-        running.spawn(seat.run(pause.clone()));
+    for consumer in consumers {
+        running.spawn(consumer.run(pause.clone()));
     }
-    let timer = sleep(if checkpoint { CHECKPOINT } else { NEVER });
+    let timer = sleep(if has_checkpoints { CHECKPOINT_INTERVAL } else { NEVER });
     tokio::pin!(timer);
-    let mut refresh = interval(REFRESH);
+    let mut refresh = interval(REFRESH_INTERVAL);
     let mut paused = Vec::new();
     let mut failure: Option<Failure> = None;
     loop {
         tokio::select! {
             ended = running.join_next() => match ended {
                 None => break,
-                Some(Ok((seat, Ok(())))) => paused.push(seat),
+                Some(Ok((consumer, Ok(())))) => paused.push(consumer),
                 Some(Ok((_, Err(error)))) => {
                     failure.get_or_insert(error.into());
                     pause.cancel();
@@ -188,45 +193,45 @@ async fn run_until_pause(
             },
             () = &mut timer, if !pause.is_cancelled() => pause.cancel(),
             _ = refresh.tick() => {
-                watch.look(job, consumers).await;
+                display.refresh(job, count).await;
             }
         }
     }
-    paused.sort_by_key(|seat: &RunConsumer| seat.index);
+    paused.sort_by_key(|consumer: &RunConsumer| consumer.index);
     failure.map_or(Ok(paused), Err)
 }
 
-fn total(board: &Mutex<Vec<ConsumerStats>>) -> ConsumerStats {
+fn sum_stats(live_stats: &Mutex<Vec<ConsumerStats>>) -> ConsumerStats {
     let mut total = ConsumerStats::default();
-    for stats in board.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+    for stats in live_stats.lock().unwrap_or_else(PoisonError::into_inner).iter() {
         total.add(stats);
     }
     total
 }
 
-/// Waits a moment until every worker has told what it did for the ended job.
+/// Waits until every worker has sent its last report for the ended job, or a timeout.
 pub(crate) async fn wait_until_settled(job: &Job) -> Result<JobStatus, Failure> {
-    let deadline = Instant::now() + SETTLE;
+    let deadline = Instant::now() + SETTLE_TIMEOUT;
     loop {
         let status = job.status().await?;
         if (status.state.is_ended() && status.settled) || Instant::now() >= deadline {
             return Ok(status);
         }
-        sleep(LOOK).await;
+        sleep(POLL_INTERVAL).await;
     }
 }
 
-/// Ends a job that was not taken to its end, so that no worker goes on with it. It may have ended already, and the
-/// coordinator may be gone.
-pub(crate) async fn abandon(job: &Job) {
-    match tokio::time::timeout(SETTLE, job.cancel()).await {
+/// Cancels a job, so that workers stop working on it. An error is only logged: the job may have ended, or the coordinator may
+/// be unreachable.
+pub(crate) async fn cancel_job(job: &Job) {
+    match tokio::time::timeout(SETTLE_TIMEOUT, job.cancel()).await {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::warn!(%error, job = %job.id(), "the job was not cancelled"),
+        Ok(Err(error)) => tracing::warn!(%error, job = %job.id(), "cannot cancel the job"),
         Err(_) => {
-            tracing::warn!(job = %job.id(), "the coordinator did not answer; the job was not cancelled")
+            tracing::warn!(job = %job.id(), "cannot cancel the job: the coordinator does not answer")
         }
     }
 }
 
-/// The audit's state, shared with the seats.
+/// The audit, which the consumers share.
 pub(super) type SharedAudit = Arc<Mutex<feedline_client::audit::Audit>>;

@@ -1,4 +1,4 @@
-//! One consumer of a run: takes batches and counts what they hold.
+//! One consumer of a run: receives batches, and counts and digests their rows.
 
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,61 +11,61 @@ use feedline_data::pipeline::OrderMode;
 use tokio_util::sync::CancellationToken;
 
 use super::position::Digests;
-use super::report::{LISTED, SkippedRowReport, SkippedRowsReport};
+use super::report::{MAX_LISTED, SkippedRowReport, SkippedRowsReport};
 use super::step_time::StepTime;
 
-/// What every consumer of a run is told.
+/// Options that all consumers of a run share.
 #[derive(Debug, Clone)]
 pub(super) struct ConsumerOptions {
     /// Order mode of the job.
     pub(super) order: OrderMode,
-    /// Whether digests are computed.
+    /// Whether to compute digests.
     pub(super) digest: bool,
-    /// Time that a training step takes.
+    /// Time to spend on each batch.
     pub(super) step: StepTime,
-    /// Where row ids are counted.
+    /// Counts row ids.
     pub(super) audit: Option<Arc<Mutex<Audit>>>,
-    /// Where the progress line finds what each consumer has.
-    pub(super) board: Arc<Mutex<Vec<ConsumerStats>>>,
+    /// Counters of each consumer, for the progress line.
+    pub(super) live_stats: Arc<Mutex<Vec<ConsumerStats>>>,
 }
 
-/// Time after the first batch in which rates still rise.
-const START_UP: Duration = Duration::from_secs(2);
+/// Time after the first batch that the steady rate excludes.
+const WARM_UP: Duration = Duration::from_secs(2);
 
-/// A consumer and what it has taken.
+/// A consumer with its counters and digests.
 pub(super) struct RunConsumer {
     pub(super) index: u32,
     consumer: Consumer,
-    instructions: ConsumerOptions,
-    /// Rows after which it stops.
-    share: Option<u64>,
-    /// Whether nothing more comes.
-    pub(super) finished: bool,
+    options: ConsumerOptions,
+    /// Rows after which the consumer stops.
+    row_limit: Option<u64>,
+    /// Whether all rows are delivered.
+    pub(super) is_finished: bool,
     pub(super) digests: Digests,
     pub(super) skipped: SkippedRowsReport,
-    /// First and last epoch that rows came from.
+    /// First and last epoch of the received rows.
     pub(super) epochs: Option<RangeInclusive<u32>>,
     pub(super) first_batch: Option<Instant>,
     pub(super) last_batch: Option<Instant>,
-    /// When the first batch after the start-up came, and the rows up to it.
+    /// Arrival of the first batch after the warm-up, and the number of rows before it.
     pub(super) warm_from: Option<(Instant, u64)>,
 }
 
 impl RunConsumer {
-    /// Consumer `index`, which stops at the batch that reaches `share` rows, going on from `digests`.
+    /// Creates a consumer, which continues from `digests` and stops after the batch that reaches `row_limit` rows.
     pub(super) fn new(
         index: u32,
         consumer: Consumer,
-        instructions: ConsumerOptions,
-        share: Option<u64>,
+        options: ConsumerOptions,
+        row_limit: Option<u64>,
         digests: Digests,
     ) -> Self {
         Self {
             index,
             consumer,
-            instructions,
-            share,
-            finished: false,
+            options,
+            row_limit,
+            is_finished: false,
             digests,
             skipped: SkippedRowsReport::default(),
             epochs: None,
@@ -75,28 +75,28 @@ impl RunConsumer {
         }
     }
 
-    /// What it has received.
+    /// Returns the counters.
     pub(super) fn stats(&self) -> ConsumerStats {
         self.consumer.stats()
     }
 
-    /// Gives its slots of an elastic job back.
+    /// Leaves an elastic job.
     pub(super) async fn leave(&mut self) -> Result<(), ClientError> {
         self.consumer.leave().await
     }
 
-    /// Whether it takes no further batch.
+    /// Whether the consumer receives no further batch.
     pub(super) fn is_done(&self) -> bool {
-        self.finished || self.share.is_some_and(|share| self.stats().rows >= share)
+        self.is_finished || self.row_limit.is_some_and(|limit| self.stats().rows >= limit)
     }
 
-    /// Takes batches until it is done or paused; the coordinator knows then what was taken.
+    /// Receives batches until the consumer is done or paused, and then reports its position to the coordinator.
     pub(super) async fn run(mut self, pause: CancellationToken) -> (Self, Result<(), ClientError>) {
-        let result = self.take(&pause).await;
+        let result = self.receive(&pause).await;
         (self, result)
     }
 
-    async fn take(&mut self, pause: &CancellationToken) -> Result<(), ClientError> {
+    async fn receive(&mut self, pause: &CancellationToken) -> Result<(), ClientError> {
         while !self.is_done() {
             let next = tokio::select! {
                 biased;
@@ -104,13 +104,13 @@ impl RunConsumer {
                 next = self.consumer.next() => next?,
             };
             let Some(batch) = next else {
-                self.finished = true;
+                self.is_finished = true;
                 return Ok(());
             };
             self.on_batch(&batch);
             drop(batch);
             let elapsed = self.first_batch.map(|first| first.elapsed());
-            let step = self.instructions.step.at(elapsed.unwrap_or_default());
+            let step = self.options.step.at(elapsed.unwrap_or_default());
             if !step.is_zero() {
                 tokio::select! {
                     () = pause.cancelled() => {}
@@ -124,12 +124,12 @@ impl RunConsumer {
     fn on_batch(&mut self, batch: &Batch) {
         let now = Instant::now();
         let first = *self.first_batch.get_or_insert(now);
-        if self.warm_from.is_none() && now - first >= START_UP {
+        if self.warm_from.is_none() && now - first >= WARM_UP {
             self.warm_from = Some((now, self.stats().rows));
         }
-        if self.instructions.digest {
-            // In relaxed mode there is one stream for all, and each consumer has an order of its own.
-            let key = match self.instructions.order {
+        if self.options.digest {
+            // In relaxed mode all consumers share one stream, so the order of rows differs by consumer.
+            let key = match self.options.order {
                 OrderMode::Deterministic => batch.info.stream,
                 OrderMode::Relaxed => self.index,
             };
@@ -142,27 +142,27 @@ impl RunConsumer {
             self.epochs = Some(epoch.min(*known.start())..=epoch.max(*known.end()));
         }
         self.account(&batch.info);
-        let mut board = self.instructions.board.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(place) = board.get_mut(self.index as usize) {
-            *place = self.consumer.stats();
+        let mut live_stats = self.options.live_stats.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(stats) = live_stats.get_mut(self.index as usize) {
+            *stats = self.consumer.stats();
         }
-        drop(board);
+        drop(live_stats);
         self.last_batch = Some(Instant::now());
     }
 
-    /// Counts what came behind the last batch without rows of its own. Once, at the end.
+    /// Counts the skipped rows after the last batch. Call this once, at the end.
     pub(super) fn account_trailing(&mut self) {
         let trailing = self.consumer.trailing();
         self.account(&trailing);
     }
 
     fn account(&mut self, info: &BatchInfo) {
-        if let Some(audit) = &self.instructions.audit {
+        if let Some(audit) = &self.options.audit {
             audit.lock().unwrap_or_else(PoisonError::into_inner).add(info);
         }
         self.skipped.count += info.skipped.len() as u64;
-        let room = LISTED.saturating_sub(self.skipped.first.len());
-        self.skipped.first.extend(info.skipped.iter().take(room).map(|row| SkippedRowReport {
+        let remaining = MAX_LISTED.saturating_sub(self.skipped.first.len());
+        self.skipped.first.extend(info.skipped.iter().take(remaining).map(|row| SkippedRowReport {
             row: row.row_id,
             shard: row.shard.clone(),
             offset: row.offset,

@@ -1,5 +1,5 @@
-//! The file of a run's place: what a later run needs to go on, digests included, so that the digest of a run in parts is
-//! that of the whole.
+//! The position file of `feedline run`. It contains digests, so that an interrupted and resumed run has the same digest as
+//! an uninterrupted one.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -10,13 +10,13 @@ use feedline_data::checkpoint::Position;
 use serde::{Deserialize, Serialize};
 
 use crate::failure::{Failure, reason};
-use crate::replace::{new_beside, replace};
+use crate::replace::{create_temporary, replace};
 
-/// The file's content.
+/// The content of the file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct PositionFile {
-    /// Where the job stands.
+    /// Position of the job.
     pub(super) position: Position,
     /// Digest of each virtual consumer's batches so far.
     pub(super) digests: Vec<String>,
@@ -26,17 +26,17 @@ pub(super) struct PositionFile {
     pub(super) rows: u64,
 }
 
-/// What was delivered, as digests.
+/// Digests of the delivered rows.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Digests {
-    /// Of each virtual consumer's batches, in order.
+    /// Digest of each virtual consumer's batches, in order.
     pub(super) streams: BTreeMap<u32, StreamDigest>,
-    /// Of all rows.
+    /// Digest of all rows.
     pub(super) content: ContentDigest,
 }
 
 impl PositionFile {
-    /// The file at `path`; `None` where there is none yet.
+    /// Reads the file at `path`; `None` if it does not exist.
     pub(super) fn read(path: &Path) -> Result<Option<Self>, Failure> {
         let name = path.display();
         let text = match std::fs::read_to_string(path) {
@@ -45,27 +45,27 @@ impl PositionFile {
             Err(error) => {
                 let reason = reason(&error);
                 return Err(Failure::wrong_use(format!(
-                    "cannot read {name}: {reason}; choose another --position"
+                    "cannot read {name}: {reason}; give another --position"
                 )));
             }
         };
         let file: Self = serde_json::from_str(&text).map_err(|error| {
             Failure::wrong_use(format!(
-                "{name} is no position file: {error}; remove it to start from the beginning"
+                "invalid position file {name}: {error}; remove it to start from the beginning"
             ))
         })?;
         file.digests()?;
         Ok(Some(file))
     }
 
-    /// The file for a job that stands at `position`.
+    /// Creates the file for a position.
     pub(super) fn new(position: Position, digests: &Digests, rows: u64) -> Self {
         let stream = |stream| digests.streams.get(&stream).cloned().unwrap_or_default().to_hex();
         let streams = (0..position.virtual_consumers).map(stream).collect();
         Self { position, digests: streams, content: digests.content.to_hex(), rows }
     }
 
-    /// The digests to go on from.
+    /// Returns the digests to continue from.
     pub(super) fn digests(&self) -> Result<Digests, Failure> {
         let mut streams = BTreeMap::new();
         for (stream, digest) in (0..).zip(&self.digests) {
@@ -75,7 +75,7 @@ impl PositionFile {
         Ok(Digests { streams, content })
     }
 
-    /// Replaces the file at `path`, at once: a crash leaves the old one or the new one.
+    /// Replaces the file at `path` atomically.
     pub(super) fn write(&self, path: &Path) -> Result<(), Failure> {
         let written = replace(path, |file| {
             serde_json::to_writer_pretty(&mut *file, self)?;
@@ -83,16 +83,16 @@ impl PositionFile {
         });
         written.map_err(|error| {
             let reason = reason(&error);
-            Failure::failed(format!("cannot write {}: {reason}; choose another --position", path.display()))
+            Failure::failed(format!("cannot write {}: {reason}; give another --position", path.display()))
         })
     }
 }
 
-/// Checks before any work that a file at `path` can be written.
+/// Checks that a file at `path` can be written, before the job starts.
 pub(super) fn check_writable(path: &Path) -> Result<(), Failure> {
-    new_beside(path).map(drop).map_err(|error| {
+    create_temporary(path).map(drop).map_err(|error| {
         let reason = reason(&error);
-        Failure::wrong_use(format!("cannot write {}: {reason}; choose another --position", path.display()))
+        Failure::wrong_use(format!("cannot write {}: {reason}; give another --position", path.display()))
     })
 }
 
@@ -121,21 +121,21 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_back() {
+    fn a_written_file_is_read_back() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("place.json");
+        let path = folder.path().join("position.json");
         assert_eq!(PositionFile::read(&path).unwrap(), None);
         file().write(&path).unwrap();
         assert_eq!(PositionFile::read(&path).unwrap(), Some(file()));
         assert_eq!(file().digests().unwrap().streams.len(), 2);
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "no temporary file stays");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "no temporary file remains");
     }
 
     #[test]
-    fn the_file_has_the_permissions_of_any_new_file_or_keeps_its_own() {
+    fn a_new_file_has_default_permissions_and_an_existing_file_keeps_its_own() {
         let folder = tempfile::tempdir().unwrap();
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
-        let (plain, path) = (folder.path().join("plain"), folder.path().join("place.json"));
+        let (plain, path) = (folder.path().join("plain"), folder.path().join("position.json"));
         fs::write(&plain, "").unwrap();
         file().write(&path).unwrap();
         assert_eq!(mode(&path), mode(&plain));
@@ -147,27 +147,27 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_cannot_be_written_is_wrong_use() {
+    fn a_position_file_that_cannot_be_written_is_wrong_use() {
         let folder = tempfile::tempdir().unwrap();
-        check_writable(&folder.path().join("place.json")).unwrap();
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "nothing stays");
-        let path = folder.path().join("missing/place.json");
+        check_writable(&folder.path().join("position.json")).unwrap();
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "no file remains");
+        let path = folder.path().join("missing/position.json");
         let failure = check_writable(&path).unwrap_err();
         assert_eq!(failure.status(), 2);
         let path = path.display();
-        let expected = format!("cannot write {path}: no such file or directory; choose another --position");
+        let expected = format!("cannot write {path}: no such file or directory; give another --position");
         assert_eq!(failure.to_string(), expected);
     }
 
     #[test]
-    fn what_is_no_position_is_wrong_use() {
+    fn an_invalid_position_file_is_wrong_use() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("place.json");
+        let path = folder.path().join("position.json");
         std::fs::write(&path, "{}").unwrap();
         let failure = PositionFile::read(&path).unwrap_err();
         assert_eq!(failure.status(), 2);
         assert!(failure.to_string().contains("remove it to start from the beginning"), "{failure}");
-        let failure = file().write(&folder.path().join("missing/place.json")).unwrap_err();
+        let failure = file().write(&folder.path().join("missing/position.json")).unwrap_err();
         assert_eq!(failure.status(), 1);
     }
 }

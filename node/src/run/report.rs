@@ -1,4 +1,4 @@
-//! The report of a run: one JSON object on one line, or a short table.
+//! The report of `feedline run`, as text or as JSON.
 
 use std::fmt;
 
@@ -7,13 +7,13 @@ use feedline_data::manifest::Manifest;
 use feedline_data::messages::{OperatorStats, ProcessCpu, StoreStats};
 use serde::Serialize;
 
-use crate::size::{show_bytes, show_count};
+use crate::size::{format_bytes, format_count};
 use crate::table;
 
-/// Rows that failed and defects are listed up to this many.
-pub(super) const LISTED: usize = 10;
+/// The most skipped rows and the most defects that a report lists.
+pub(super) const MAX_LISTED: usize = 10;
 
-/// What a run did. Field names are those of the JSON report.
+/// The whole report. Field names are the keys of the JSON report.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub(crate) struct RunReport {
     /// Name of the job.
@@ -22,96 +22,96 @@ pub(crate) struct RunReport {
     pub(crate) rows: u64,
     /// Batches delivered.
     pub(crate) batches: u64,
-    /// Epochs that rows came from.
+    /// Number of epochs of the delivered rows.
     pub(crate) epochs: u32,
-    /// From the first request for a batch to the last batch.
+    /// Time from the first request for a batch to the last batch.
     pub(crate) seconds: f64,
     /// `rows / seconds`.
     pub(crate) rows_per_s: f64,
-    /// Rows per second from the third second after the first batch on; `None` where the run was shorter.
+    /// Rows per second without the first two seconds after the first batch; `None` for shorter runs.
     pub(crate) steady_rows_per_s: Option<f64>,
     /// Bytes delivered.
     pub(crate) bytes: u64,
     /// Time that consumers waited for batches, summed over consumers.
     pub(crate) stall_seconds: f64,
-    /// Time between taking a batch and asking for the next, summed over consumers.
+    /// Time from the receipt of a batch to the next request, summed over consumers.
     pub(crate) step_seconds: f64,
-    /// From the start of the process to the first request for a batch.
+    /// Time from the start of the process to the first request for a batch.
     pub(crate) setup_seconds: f64,
-    /// From the start of the process to the first batch; `None` when none came.
+    /// Time from the start of the process to the first batch; `None` without a batch.
     pub(crate) first_batch_seconds: Option<f64>,
-    /// Consumers.
+    /// Number of consumers.
     pub(crate) consumers: u32,
     /// Digest of each virtual consumer's batches in order; `None` with `--no-digest`.
     pub(crate) digest: Option<String>,
-    /// Digest of all rows whatever their order; `None` with `--no-digest`.
+    /// Digest of all rows, independent of their order; `None` with `--no-digest`.
     pub(crate) content_digest: Option<String>,
-    /// Row ids counted; `None` without `--audit`.
+    /// Result of the audit; `None` without `--audit`.
     pub(crate) audit: Option<AuditReport>,
-    /// Rows that failed.
+    /// Skipped rows.
     pub(crate) skipped: SkippedRowsReport,
-    /// Places where indexing could not read on.
+    /// Defects of the dataset.
     pub(crate) defects: DefectsReport,
     /// Operators in order, summed over workers.
     pub(crate) operators: Vec<OperatorReport>,
     /// Reads from the store, summed over workers.
     pub(crate) store: StoreReport,
-    /// CPU time of each worker's process since it started; in the embedded mode it is this one.
+    /// CPU time of each worker's process since its start; in the embedded mode this is the process of the run.
     pub(crate) worker_cpu: Vec<CpuReport>,
-    /// Most memory held by processes.
+    /// Peak memory of the processes.
     pub(crate) peak_rss_bytes: PeakRss,
 }
 
 /// Rows that failed and were skipped or replaced.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct SkippedRowsReport {
-    /// How many.
+    /// Total number.
     pub(crate) count: u64,
-    /// The first few.
+    /// The first ones.
     pub(crate) first: Vec<SkippedRowReport>,
 }
 
-/// A row that failed.
+/// A skipped row.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct SkippedRowReport {
-    /// Its place in the dataset.
+    /// Row id.
     pub(crate) row: u64,
     /// URL of its shard.
     pub(crate) shard: String,
     /// Byte offset in the shard; row number in columnar formats.
     pub(crate) offset: u64,
-    /// What is wrong.
+    /// Reason of the failure.
     pub(crate) reason: String,
 }
 
-/// Places in shards from which on no row could be read.
+/// Defects of shards, after which no row can be read.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct DefectsReport {
-    /// How many.
+    /// Total number.
     pub(crate) count: u64,
-    /// The first few.
+    /// The first ones.
     pub(crate) first: Vec<ShardDefect>,
 }
 
-/// A place from which on a shard could not be read.
+/// A defect of a shard, after which no row can be read.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct ShardDefect {
     /// URL of the shard.
     pub(crate) shard: String,
     /// Byte offset in the shard.
     pub(crate) byte: u64,
-    /// What is wrong there.
+    /// Description of the defect.
     pub(crate) reason: String,
-    /// Bytes at the shard's end that give no rows.
+    /// Bytes at the end of the shard that cannot be read.
     pub(crate) left_out_bytes: u64,
     /// Size of the shard.
     pub(crate) shard_bytes: u64,
 }
 
 impl DefectsReport {
-    /// Those of a manifest.
+    /// Collects the defects of a manifest.
     pub(super) fn of(manifest: &Manifest) -> Self {
-        let listed = manifest.defects().take(LISTED).map(|(shard, defect)| ShardDefect {
+        let listed = manifest.defects().take(MAX_LISTED).map(|(shard, defect)| ShardDefect {
             shard: shard.object.url.clone(),
             byte: defect.offset,
             reason: defect.reason.clone(),
@@ -121,12 +121,12 @@ impl DefectsReport {
         Self { count: manifest.defects().count() as u64, first: listed.collect() }
     }
 
-    /// The sentence that a run says on standard error; `None` where nothing is left out.
+    /// Returns the warning for standard error; `None` without defects.
     pub(super) fn warning(&self) -> Option<String> {
         let first = self.first.first()?;
         let others = match self.count {
             0 | 1 => String::new(),
-            count => format!("; and {}: see the report", show_count(count - 1, "other defect")),
+            count => format!("; and {}: see the report", format_count(count - 1, "other defect")),
         };
         Some(format!("warning: {first}{others}"))
     }
@@ -137,39 +137,39 @@ impl fmt::Display for ShardDefect {
         let Self { shard, byte, reason, left_out_bytes, shard_bytes } = self;
         write!(
             f,
-            "{shard} at byte {byte}: {reason}; the rest of the shard, {left_out_bytes} of {shard_bytes} bytes, is left out"
+            "{shard} at byte {byte}: {reason}; the rest of the shard, {left_out_bytes} of {shard_bytes} bytes, is skipped"
         )
     }
 }
 
-/// What an operator did.
+/// Counters of an operator.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub(crate) struct OperatorReport {
-    /// Its name in the pipeline.
+    /// Name in the pipeline.
     pub(crate) name: String,
-    /// Rows taken.
+    /// Input rows.
     pub(crate) rows_in: u64,
-    /// Rows given.
+    /// Output rows.
     pub(crate) rows_out: u64,
-    /// Bytes given.
+    /// Output bytes.
     pub(crate) bytes_out: u64,
     /// CPU time.
     pub(crate) cpu_seconds: f64,
-    /// `rows_in / cpu_seconds`; `None` where no CPU time was measured.
+    /// `rows_in / cpu_seconds`; `None` if no CPU time was measured.
     pub(crate) rows_per_cpu_second: Option<f64>,
-    /// Time that rows waited for its turn, for its input or in it.
+    /// Time that rows waited for a core, for input or within an execution.
     pub(crate) wait_seconds: f64,
-    /// Bytes taken.
+    /// Input bytes.
     pub(crate) bytes_in: u64,
-    /// Time inside executions, summed: divided by the run's time, how many there were at a time.
+    /// Time inside executions, summed. Divided by the time of the run, it is the mean number of concurrent executions.
     pub(crate) busy_seconds: f64,
-    /// Time that rows waited for its turn or its input.
+    /// Time that rows waited for a core or for input.
     pub(crate) wait_input_seconds: f64,
-    /// Time that its output waited to be taken.
+    /// Time that the output waited for the next operator.
     pub(crate) wait_output_seconds: f64,
-    /// Time inside executions without CPU time.
+    /// Time inside executions without use of CPU.
     pub(crate) latency_seconds: f64,
-    /// Concurrent executions, where the pipeline pins them.
+    /// Number of concurrent executions, if the pipeline pins it.
     pub(crate) parallelism: Option<u32>,
 }
 
@@ -194,18 +194,18 @@ impl From<&OperatorStats> for OperatorReport {
     }
 }
 
-/// What was read from the store.
+/// Reads from the store.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub(crate) struct StoreReport {
-    /// Requests.
+    /// Number of requests.
     pub(crate) requests: u64,
-    /// Bytes.
+    /// Number of bytes.
     pub(crate) bytes: u64,
     /// Time from a request to its last byte, summed over requests.
     pub(crate) wait_seconds: f64,
-    /// Shards of which something was read, on each worker.
+    /// Shards that each worker read from, summed over workers.
     pub(crate) distinct_shards: u64,
-    /// The size of these.
+    /// Total size of these shards.
     pub(crate) distinct_shard_bytes: u64,
 }
 
@@ -221,12 +221,12 @@ impl From<&StoreStats> for StoreReport {
     }
 }
 
-/// CPU time of a worker's process since it started.
+/// CPU time of a worker's process since its start.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub(crate) struct CpuReport {
-    /// All threads.
+    /// CPU time of all threads.
     pub(crate) process_seconds: f64,
-    /// What no operator used: serving batches, connections, control, indexing; in the embedded mode the other roles too.
+    /// CPU time outside operators: serving batches, connections, control and indexing; in the embedded mode also other roles.
     pub(crate) transport_seconds: f64,
 }
 
@@ -239,10 +239,10 @@ impl From<&ProcessCpu> for CpuReport {
     }
 }
 
-/// Most memory held by processes, by role. In the embedded mode all roles are one process.
+/// Peak memory by role. In the embedded mode all roles share one process.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct PeakRss {
-    /// The process that ran the consumers.
+    /// The process of the consumers.
     pub(crate) client: u64,
     /// The coordinator's process.
     pub(crate) coordinator: u64,
@@ -251,19 +251,13 @@ pub(crate) struct PeakRss {
 }
 
 impl RunReport {
-    /// One line of JSON.
-    pub(crate) fn to_json(&self) -> serde_json::Result<String> {
-        serde_json::to_string(self).map(|line| line + "\n")
-    }
-
-    /// A table for people.
+    /// Formats the report as a table for people.
     pub(crate) fn to_text(&self) -> String {
         let per_second = |count: f64| if self.seconds > 0.0 { count / self.seconds } else { 0.0 };
         let stalled = per_second(self.stall_seconds) / f64::from(self.consumers.max(1));
-        let first =
-            self.first_batch_seconds.map_or("none came".to_owned(), |first| format!("after {first:.2} s"));
-        let batches = show_count(self.batches, "batch");
-        let epochs = show_count(self.epochs.into(), "epoch");
+        let first = self.first_batch_seconds.map_or("none".to_owned(), |first| format!("after {first:.2} s"));
+        let batches = format_count(self.batches, "batch");
+        let epochs = format_count(self.epochs.into(), "epoch");
         let mut lines = vec![
             ("job", self.job.clone()),
             ("rows", format!("{} in {batches}, {epochs}", self.rows)),
@@ -273,7 +267,7 @@ impl RunReport {
             ),
             (
                 "rate",
-                format!("{:.0} rows/s, {}/s", self.rows_per_s, show_bytes(per_second(self.bytes as f64))),
+                format!("{:.0} rows/s, {}/s", self.rows_per_s, format_bytes(per_second(self.bytes as f64))),
             ),
             ("stall", format!("{:.2} s, {:.0} % of the time", self.stall_seconds, stalled.min(1.0) * 100.0)),
         ];
@@ -290,7 +284,7 @@ impl RunReport {
         }
         lines.push(("memory", self.memory()));
         if self.skipped.count > 0 {
-            lines.push(("skipped", show_count(self.skipped.count, "row")));
+            lines.push(("skipped", format_count(self.skipped.count, "row")));
         }
         let mut text: String = lines.iter().map(|(name, value)| format!("{name:<8} {value}\n")).collect();
         for row in &self.skipped.first {
@@ -311,30 +305,29 @@ impl RunReport {
 
     fn memory(&self) -> String {
         let workers: Vec<String> =
-            self.peak_rss_bytes.workers.iter().map(|bytes| show_bytes(*bytes as f64)).collect();
-        let client = show_bytes(self.peak_rss_bytes.client as f64);
+            self.peak_rss_bytes.workers.iter().map(|bytes| format_bytes(*bytes as f64)).collect();
+        let client = format_bytes(self.peak_rss_bytes.client as f64);
         if workers.is_empty() {
-            return format!("{client} at most");
+            return format!("peak {client}");
         }
-        let coordinator = show_bytes(self.peak_rss_bytes.coordinator as f64);
-        format!("{client} at most; coordinator {coordinator}; workers {}", workers.join(", "))
+        let coordinator = format_bytes(self.peak_rss_bytes.coordinator as f64);
+        format!("peak {client}; coordinator {coordinator}; workers {}", workers.join(", "))
     }
 
     fn operator_table(&self) -> String {
-        let head = ["operator", "rows in", "rows out", "bytes out", "cpu s", "rows/cpu s", "wait s"];
+        let header = ["operator", "rows in", "rows out", "bytes out", "cpu s", "rows/cpu s", "wait s"];
         let rows = self.operators.iter().map(|operator| {
             vec![
                 operator.name.clone(),
                 operator.rows_in.to_string(),
                 operator.rows_out.to_string(),
-                show_bytes(operator.bytes_out as f64),
+                format_bytes(operator.bytes_out as f64),
                 format!("{:.2}", operator.cpu_seconds),
                 operator.rows_per_cpu_second.map_or("-".to_owned(), |rate| format!("{rate:.0}")),
                 format!("{:.2}", operator.wait_seconds),
             ]
         });
-        let head = head.map(str::to_owned).to_vec();
-        table::render(&[head].into_iter().chain(rows).collect::<Vec<_>>(), &[0])
+        table::render_with_header(header, rows, &[0])
     }
 }
 

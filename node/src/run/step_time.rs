@@ -1,23 +1,24 @@
-//! How long a consumer spends on a batch: always alike, or changing while it runs.
+//! The time that a consumer spends on a batch, which may change during the run.
 
 use std::str::FromStr;
 use std::time::Duration;
 
-/// The time that a training step takes, by the time since the first batch.
+/// The duration of a training step as a function of the time since the first batch.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct StepTime {
     first: Duration,
-    /// From when on it takes how long, in order.
+    /// Start times and new durations, in order.
     changes: Vec<(Duration, Duration)>,
 }
 
 impl StepTime {
-    /// What a step takes so long after the beginning.
+    /// Returns the duration of a step at a time after the first batch.
     pub(super) fn at(&self, elapsed: Duration) -> Duration {
-        let begun = self.changes.iter().take_while(|(from, _)| *from <= elapsed);
-        begun.last().map_or(self.first, |(_, step)| *step)
+        let started = self.changes.iter().take_while(|(from, _)| *from <= elapsed);
+        started.last().map_or(self.first, |(_, step)| *step)
     }
 
+    /// Returns the longest duration.
     pub(super) fn longest(&self) -> Duration {
         self.changes.iter().map(|(_, step)| *step).fold(self.first, Duration::max)
     }
@@ -26,15 +27,15 @@ impl StepTime {
 impl FromStr for StepTime {
     type Err = String;
 
-    /// `MS` or `MS,SECONDS:MS,...`.
+    /// Parses `MS` or `MS,SECONDS:MS,...`.
     fn from_str(text: &str) -> Result<Self, String> {
         let number = |part: &str| {
-            let sentence = || {
+            let invalid = || {
                 format!(
-                    "`{part}` is no whole number of 0 or more; such as 40, or 40,60:10 for 10 ms from second 60 on"
+                    "invalid number `{part}`: expected milliseconds such as 40, or 40,60:10 for 10 ms from second 60"
                 )
             };
-            part.trim().parse::<u64>().map_err(|_| sentence())
+            part.trim().parse::<u64>().map_err(|_| invalid())
         };
         let mut parts = text.split(',');
         let first = Duration::from_millis(number(parts.next().unwrap_or_default())?);
@@ -42,10 +43,12 @@ impl FromStr for StepTime {
         for part in parts {
             let (from, step) = part
                 .split_once(':')
-                .ok_or_else(|| format!("`{part}` does not say from which second on; such as 60:{part}"))?;
+                .ok_or_else(|| format!("`{part}` has no start time: write SECOND:MS, such as 60:{part}"))?;
             let from = Duration::from_secs(number(from)?);
             if changes.last().map_or(Duration::ZERO, |(before, _)| *before) >= from {
-                return Err(format!("`{part}` begins no later than what is before it; put them in order"));
+                return Err(format!(
+                    "`{part}` does not begin after the change before it: sort the changes by time"
+                ));
             }
             changes.push((from, Duration::from_millis(number(step)?)));
         }
@@ -58,28 +61,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn steps_take_what_is_said_for_their_time() {
-        let steps: StepTime = "72,60:18,180:90".parse().expect("it is sound");
+    fn the_duration_changes_at_the_given_times() {
+        let steps: StepTime = "72,60:18,180:90".parse().expect("the text is valid");
         let at = |seconds| steps.at(Duration::from_secs(seconds)).as_millis();
         assert_eq!([at(0), at(59), at(60), at(179), at(180), at(9999)], [72, 72, 18, 18, 90, 90]);
         assert_eq!(steps.longest(), Duration::from_millis(90));
-        let always: StepTime = "5".parse().expect("it is sound");
+        let always: StepTime = "5".parse().expect("the text is valid");
         assert_eq!(always.at(Duration::from_secs(100)), Duration::from_millis(5));
-        assert_eq!(StepTime::default(), "0".parse().expect("it is sound"));
+        assert_eq!(StepTime::default(), "0".parse().expect("the text is valid"));
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_the_fix() {
-        let said = |text: &str| text.parse::<StepTime>().expect_err("it is wrong");
+    fn invalid_texts_are_rejected_with_a_fix() {
+        let error = |text: &str| text.parse::<StepTime>().expect_err("the text is invalid");
         assert_eq!(
-            said("4x"),
-            "`4x` is no whole number of 0 or more; such as 40, or 40,60:10 for 10 ms from second 60 on"
+            error("4x"),
+            "invalid number `4x`: expected milliseconds such as 40, or 40,60:10 for 10 ms from second 60"
         );
-        assert_eq!(said("40,10"), "`10` does not say from which second on; such as 60:10");
-        assert_eq!(said("40,0:10"), "`0:10` begins no later than what is before it; put them in order");
+        assert_eq!(error("40,10"), "`10` has no start time: write SECOND:MS, such as 60:10");
         assert_eq!(
-            said("40,60:10,60:20"),
-            "`60:20` begins no later than what is before it; put them in order"
+            error("40,0:10"),
+            "`0:10` does not begin after the change before it: sort the changes by time"
+        );
+        assert_eq!(
+            error("40,60:10,60:20"),
+            "`60:20` does not begin after the change before it: sort the changes by time"
         );
     }
 }

@@ -1,5 +1,4 @@
-//! Arrow Flight on a cluster with a secret and tenants: who has no token learns nothing, and who has one no more than its
-//! tenant may know.
+//! Tests of Arrow Flight on a cluster with tokens and tenants, and of grace times.
 
 use arrow_flight::flight_service_client::FlightServiceClient;
 use arrow_flight::{FlightDescriptor, Ticket};
@@ -17,10 +16,10 @@ use super::*;
 const PIPELINE: &str =
     "name: a\nsource: { url: \"/data/*\", format: jsonl }\noperators: [ batch: { size: 4 } ]";
 
-/// What a tenant may be allowed.
-const TENANTS: [Scope; 3] = [Scope::Submit, Scope::Consume, Scope::Observe];
+/// All scopes of a tenant's token.
+const TENANT_SCOPES: [Scope; 3] = [Scope::Submit, Scope::Consume, Scope::Observe];
 
-struct Cluster {
+struct FlightCluster {
     secret: Secret,
     coordinator: RunningCoordinator,
     server: GrpcServer,
@@ -28,13 +27,13 @@ struct Cluster {
     _folder: TempDir,
 }
 
-impl Cluster {
+impl FlightCluster {
     async fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let secret = Secret::new().unwrap();
         let settings = CoordinatorSettings::in_memory(folder.path());
         let coordinator = feedline_coordinator::start(settings, 1).await.unwrap();
-        let routes = served(&coordinator, Some(&secret), Credentials::default()).routes;
+        let routes = coordinator_routes(&coordinator, Some(&secret), Credentials::default()).routes;
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let server = GrpcServer::start(listener, None, routes);
@@ -57,10 +56,10 @@ impl Cluster {
         self.coordinator.service().open_job(spec).await.unwrap()
     }
 
-    /// How the batches of a job's first consumer are refused.
-    async fn read(&mut self, job: JobId, token: Option<&str>) -> Code {
+    /// Returns the status of a request for the batches of a job's first consumer.
+    async fn read_status(&mut self, job: JobId, token: Option<&str>) -> Code {
         let ticket = Ticket::new(format!("{{\"job\":{},\"consumer\":0}}", job.0));
-        self.flights.do_get(with(token, ticket)).await.unwrap_err().code()
+        self.flights.do_get(with_token(token, ticket)).await.unwrap_err().code()
     }
 
     async fn stop(self) {
@@ -69,7 +68,7 @@ impl Cluster {
     }
 }
 
-fn with<T>(token: Option<&str>, message: T) -> Request<T> {
+fn with_token<T>(token: Option<&str>, message: T) -> Request<T> {
     let mut request = Request::new(message);
     if let Some(token) = token {
         request.metadata_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
@@ -78,45 +77,45 @@ fn with<T>(token: Option<&str>, message: T) -> Request<T> {
 }
 
 #[tokio::test]
-async fn a_flight_is_for_whoever_has_a_token_of_its_tenant() {
-    let mut cluster = Cluster::start().await;
+async fn a_flight_requires_a_token_of_its_tenant() {
+    let mut cluster = FlightCluster::start().await;
     let job = cluster.open("a").await;
-    let [a, b] = ["a", "b"].map(|tenant| cluster.token(tenant, &TENANTS, None));
-    let expired = cluster.token("a", &TENANTS, Some(1));
+    let [a, b] = ["a", "b"].map(|tenant| cluster.token(tenant, &TENANT_SCOPES, None));
+    let expired = cluster.token("a", &TENANT_SCOPES, Some(1));
     for token in [None, Some("hunter2"), Some(&*expired)] {
-        assert_eq!(cluster.read(job, token).await, Code::PermissionDenied, "{token:?}");
+        assert_eq!(cluster.read_status(job, token).await, Code::PermissionDenied, "{token:?}");
         let descriptor = FlightDescriptor::new_cmd(PIPELINE);
-        let status = cluster.flights.get_flight_info(with(token, descriptor)).await.unwrap_err();
+        let status = cluster.flights.get_flight_info(with_token(token, descriptor)).await.unwrap_err();
         assert_eq!(status.code(), Code::PermissionDenied, "{token:?}");
     }
-    assert_eq!(cluster.read(job, Some(&b)).await, Code::NotFound, "it is another tenant's");
-    // Nobody has indexed its data, so there is nothing to read yet; and that is told.
-    assert_eq!(cluster.read(job, Some(&a)).await, Code::Unavailable);
+    assert_eq!(cluster.read_status(job, Some(&b)).await, Code::NotFound, "the job belongs to another tenant");
+    // The dataset is not indexed yet.
+    assert_eq!(cluster.read_status(job, Some(&a)).await, Code::Unavailable);
     let consumer = cluster.token("a", &[Scope::Consume], None);
     let descriptor = FlightDescriptor::new_cmd(PIPELINE);
-    let status = cluster.flights.get_flight_info(with(Some(&consumer), descriptor)).await.unwrap_err();
-    assert_eq!(status.code(), Code::PermissionDenied, "it may join jobs and not open them");
+    let status = cluster.flights.get_flight_info(with_token(Some(&consumer), descriptor)).await.unwrap_err();
+    assert_eq!(status.code(), Code::PermissionDenied, "the token may join jobs but not open them");
     cluster.stop().await;
 }
 
 #[test]
-fn worker_processes_end_before_whoever_started_them() {
+fn worker_processes_exit_before_their_parent() {
     for (grace_ms, expected_ms) in [(0, 0), (1_000, 500), (4_000, 2_000), (10_000, 8_000), (600_000, 598_000)]
     {
         let grace = Duration::from_millis(grace_ms);
-        let given = up::process_grace(grace);
-        assert_eq!(given, Duration::from_millis(expected_ms));
-        // A worker may take as long for last answers as `up` waits after its own grace time.
-        assert!(grace.is_zero() || given + LAST_ANSWERS < grace + LAST_ANSWERS);
+        let worker_grace = up::process_grace(grace);
+        assert_eq!(worker_grace, Duration::from_millis(expected_ms));
+        // A worker and `up` both wait for the final grace after their grace times.
+        assert!(grace.is_zero() || worker_grace + FINAL_GRACE < grace + FINAL_GRACE);
     }
 }
 
 #[tokio::test]
-async fn a_ticket_of_a_flight_is_small() {
-    let mut cluster = Cluster::start().await;
-    let token = cluster.token("a", &TENANTS, None);
+async fn a_large_flight_ticket_is_rejected() {
+    let mut cluster = FlightCluster::start().await;
+    let token = cluster.token("a", &TENANT_SCOPES, None);
     let ticket = Ticket::new(vec![b'x'; 65 << 10]);
-    let status = cluster.flights.do_get(with(Some(&token), ticket)).await.unwrap_err();
+    let status = cluster.flights.do_get(with_token(Some(&token), ticket)).await.unwrap_err();
     assert_eq!(status.code(), Code::OutOfRange, "{status}");
     cluster.stop().await;
 }

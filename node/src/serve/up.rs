@@ -1,5 +1,5 @@
-//! `feedline up`: a coordinator and workers in one process, listening as they would in several; with --autoscale the
-//! workers are processes of their own.
+//! Runs `feedline up`: a coordinator and workers in one process, which listen as separate processes do. With --autoscale
+//! each worker is a separate process.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -8,67 +8,70 @@ use feedline_access::OwnFiles;
 use feedline_coordinator::{CoordinatorContext, CoordinatorSettings, RunningCoordinator, Scaler};
 use feedline_planner::plan::ScaleSettings;
 use feedline_proto::CoordinatorService;
-use feedline_worker::ObjectAccess;
+use feedline_worker::{ObjectAccess, WorkerSettings};
 use futures::future::{join_all, select_all, try_join_all};
 use tokio::time::{Duration, Instant};
 
 use super::coordinator::COORDINATOR_FIX;
-use super::{GrpcServer, LAST_ANSWERS, announce, served, stop_coordinator, stop_http, stop_worker};
+use super::{
+    FINAL_GRACE, GrpcServer, announce, coordinator_routes, stop_coordinator, stop_http, stop_worker,
+};
 use crate::access::{ServerSecurity, read_secret, worker_token};
 use crate::cli::{LocalArgs, SwitchArg, UpArgs};
 use crate::failure::{Failure, reason};
 use crate::listen::{self, BoundListener};
 use crate::local_listener::TransportArg;
 use crate::local_scaler::{LocalScaler, WorkerCommand};
-use crate::local_workers::{self, LocalWorker, LocalWorkerShare, shares};
+use crate::local_workers::{self, LocalWorker};
 use crate::logging::LogFormat;
 use crate::{entropy, environment, http, local_listener, output, signals, store_access, yaml};
 
 /// Runs all roles until a signal.
 pub(crate) async fn run(mut args: UpArgs, log: LogFormat) -> Result<(), Failure> {
     let stop = signals::watch()?;
-    let usual = SwitchArg::of_functions(args.secret.secret_file.is_some());
-    args.local.functions.functions.get_or_insert(usual);
-    let guard = ServerSecurity::new(&args.guard)?;
+    let default = SwitchArg::default_for_functions(args.secret.secret_file.is_some());
+    args.local.functions.functions.get_or_insert(default);
+    let security = ServerSecurity::new(&args.server_access)?;
     let secret = args.secret.secret_file.as_deref().map(read_secret).transpose()?;
     let bound = listen::bind(&args.listen, "--listen").await?;
-    guard.check(bound.address, secret.is_some(), COORDINATOR_FIX)?;
-    let scheme = guard.scheme();
+    security.check(bound.address, secret.is_some(), COORDINATOR_FIX)?;
+    let scheme = security.scheme();
     let host = match &args.advertise {
         Some(host) => host.clone(),
         None => {
-            listen::url(&bound, scheme, "--advertise HOST")?;
-            bracketed(bound.address)
+            listen::public_url(&bound, scheme, "--advertise HOST")?;
+            url_host(bound.address)
         }
     };
-    let access = store_access::of_worker(&args.local.stores)?
+    let access = store_access::for_worker(&args.local.stores)?
         .local_by_prefix(secret.is_some())
         .without(own_files(&args)?);
-    let http = http::start(args.http.as_deref(), &guard, secret.as_ref()).await?;
+    let http = http::start(args.http.as_deref(), &security, secret.as_ref()).await?;
     let scaler =
-        args.autoscale.map(|(_, most)| local_scaler(&args, most, (&bound, &host), log)).transpose()?;
+        args.autoscale.map(|(_, max)| local_scaler(&args, max, (&bound, &host), &access, log)).transpose()?;
     let scaler = scaler.map(|scaler| match &secret {
         Some(secret) => scaler.with_token(&worker_token(secret)),
         None => scaler,
     });
     let scaler = scaler.map(Arc::new);
-    let told = scaler.clone().map(|scaler| scaler as Arc<dyn Scaler>);
-    let surroundings = CoordinatorContext { scaler: told, ..CoordinatorContext::default() };
+    let planned_scaler = scaler.clone().map(|scaler| scaler as Arc<dyn Scaler>);
+    let context = CoordinatorContext { scaler: planned_scaler, ..CoordinatorContext::default() };
     let settings = CoordinatorSettings {
         url: format!("{scheme}://{host}:{}", bound.address.port()),
         ..settings(&args, &access)?
     };
-    let mut coordinator = feedline_coordinator::start_in(settings, entropy::coordinator_life(), surroundings)
+    let mut coordinator = feedline_coordinator::start_in(settings, entropy::coordinator_start_id(), context)
         .await
         .map_err(Failure::failed)?;
-    let served = served(&coordinator, secret.as_ref(), guard.credentials.clone());
+    let services = coordinator_routes(&coordinator, secret.as_ref(), security.credentials.clone());
     let mut nodes = Vec::new();
-    for share in shares(&args.local)?.into_iter().filter(|_| scaler.is_none()) {
-        let service = (Arc::clone(&served.for_workers), secret.is_some());
-        let with = (access.clone(), args.transport);
-        nodes.push(start_worker((&bound, &host), &guard, share, with, service).await?);
+    for settings in local_workers::settings(&args.local, &access)?.into_iter().filter(|_| scaler.is_none()) {
+        let settings = WorkerSettings { asks_for_tickets: secret.is_some(), ..settings };
+        let coordinator = Arc::clone(&services.for_workers);
+        let node = start_worker((&bound, &host), &security, settings, args.transport, coordinator).await?;
+        nodes.push(node);
     }
-    let mut server = GrpcServer::start(bound.listener, guard.tls(), served.routes);
+    let mut server = GrpcServer::start(bound.listener, security.tls(), services.routes);
     if let Some(http) = &http {
         http.set_ready(Box::new(|| Ok(())));
     }
@@ -80,62 +83,64 @@ pub(crate) async fn run(mut args: UpArgs, log: LogFormat) -> Result<(), Failure>
         () = stop.cancelled() => {}
         result = coordinator.wait() => return result.map_err(Failure::failed),
         result = server.wait() => return result,
-        result = any_ends(&mut nodes) => return result,
+        result = wait_for_any(&mut nodes) => return result,
     }
     tracing::info!(grace_seconds = args.grace.as_secs_f64(), "draining");
     let deadline = Instant::now() + args.grace;
     join_all(nodes.iter().map(|node| node.worker.drain(args.grace))).await;
     if let Some(scaler) = scaler {
-        scaler.shutdown(deadline + LAST_ANSWERS).await;
+        scaler.shutdown(deadline + FINAL_GRACE).await;
     }
     shutdown(nodes, server, coordinator, deadline).await?;
     stop_http(http).await;
     Ok(())
 }
 
-/// Waits until the server of a worker in this process ends; for ever where there is none.
-async fn any_ends(nodes: &mut [WorkerNode]) -> Result<(), Failure> {
+/// Waits until the server of a worker in this process ends, or forever without a worker.
+async fn wait_for_any(nodes: &mut [WorkerNode]) -> Result<(), Failure> {
     if nodes.is_empty() {
         return std::future::pending().await;
     }
     select_all(nodes.iter_mut().map(|node| Box::pin(node.server.wait()))).await.0
 }
 
-/// Workers as processes, each with its part of the resources for `most`.
+/// Creates a scaler whose workers receive one part in `max_workers` of the resources each.
 fn local_scaler(
     args: &UpArgs,
-    most: u32,
+    max_workers: u32,
     (bound, host): (&BoundListener, &str),
+    access: &ObjectAccess,
     log: LogFormat,
 ) -> Result<LocalScaler, Failure> {
-    let program = std::env::current_exe()
-        .map_err(|error| Failure::failed(format!("this program cannot find itself: {}", reason(&error))))?;
-    let local = LocalArgs { workers: most, ..args.local.clone() };
-    let share = shares(&local)?.pop().expect("there is at least one");
-    let scheme = if args.guard.access.tls_cert.is_some() { "https" } else { "http" };
+    let program = std::env::current_exe().map_err(|error| {
+        Failure::failed(format!("cannot find the path of this program: {}", reason(&error)))
+    })?;
+    let local = LocalArgs { workers: max_workers, ..args.local.clone() };
+    let settings = local_workers::settings(&local, access)?.pop().expect("there is at least one worker");
+    let scheme = if args.server_access.access.tls_cert.is_some() { "https" } else { "http" };
     Ok(LocalScaler::new(WorkerCommand {
         program,
         coordinator: format!("{scheme}://{host}:{}", bound.address.port()),
         listen: SocketAddr::new(bound.address.ip(), 0).to_string(),
         advertise: args.advertise.clone(),
-        share,
+        settings,
         grace: process_grace(args.grace),
         log,
         transport: args.transport,
-        guard: args.guard.clone(),
+        server_access: args.server_access.clone(),
         token: None,
         stores: args.local.stores.clone(),
         own_files: own_files(args)?,
     }))
 }
 
-/// Time that a worker process has to serve what it holds: with last answers it has ended before `grace` and the coordinator
-/// have, so that none is cut that would have ended by itself.
+/// Returns the grace time of a worker process. With its final grace, the worker exits before `grace` and the coordinator end,
+/// so that no connection is closed too early.
 pub(super) fn process_grace(grace: Duration) -> Duration {
-    grace.saturating_sub(2 * LAST_ANSWERS).max(grace / 2)
+    grace.saturating_sub(2 * FINAL_GRACE).max(grace / 2)
 }
 
-/// A worker that listens.
+/// A listening worker.
 struct WorkerNode {
     address: SocketAddr,
     worker: LocalWorker,
@@ -145,16 +150,16 @@ struct WorkerNode {
 /// Starts a worker on a free port of the coordinator's host.
 async fn start_worker(
     (coordinator, host): (&BoundListener, &str),
-    guard: &ServerSecurity,
-    share: LocalWorkerShare,
-    (access, transport): (ObjectAccess, TransportArg),
-    service: (Arc<dyn CoordinatorService>, bool),
+    security: &ServerSecurity,
+    settings: WorkerSettings,
+    transport: TransportArg,
+    service: Arc<dyn CoordinatorService>,
 ) -> Result<WorkerNode, Failure> {
     let bound = listen::bind(&SocketAddr::new(coordinator.address.ip(), 0).to_string(), "--listen").await?;
-    let url = format!("{}://{host}:{}", guard.scheme(), bound.address.port());
-    let entrance = local_listener::open(transport, share.memory_bytes)?;
-    let worker = local_workers::start(url, share, access, service)?;
-    let server = GrpcServer::start_worker(bound.listener, guard.tls(), &worker, entrance);
+    let address = format!("{}://{host}:{}", security.scheme(), bound.address.port());
+    let local = local_listener::open(transport, settings.memory_bytes)?;
+    let worker = local_workers::start(WorkerSettings { address, ..settings }, service)?;
+    let server = GrpcServer::start_worker(bound.listener, security.tls(), &worker, local);
     Ok(WorkerNode { address: bound.address, worker, server })
 }
 
@@ -171,10 +176,10 @@ async fn shutdown(
 }
 
 fn settings(args: &UpArgs, access: &ObjectAccess) -> Result<CoordinatorSettings, Failure> {
-    let mut settings = place(args)?;
+    let mut settings = storage_settings(args)?;
     settings.reads = access.reads().clone();
     settings.own_files = access.own_files().clone();
-    settings.cluster.auto_cache = args.local.auto_cache.is_on();
+    settings.cluster.auto_cache = args.auto_cache.auto_cache.is_on();
     settings.grace_ms = args.grace.as_millis() as u64;
     if let Some((min_workers, max_workers)) = args.autoscale {
         let shrink_after_ms = args.shrink_after.as_millis() as u64;
@@ -183,20 +188,26 @@ fn settings(args: &UpArgs, access: &ObjectAccess) -> Result<CoordinatorSettings,
     if let Some(file) = &args.planner {
         settings.plan = yaml::planner_settings(file)?;
     }
-    args.tenants.set(&args.limits, &mut settings)?;
+    args.tenants.apply(&args.limits, &mut settings)?;
     Ok(settings)
 }
 
-/// Files of all its roles that no pipeline reads.
+/// Returns the files of all roles that no pipeline may read.
 fn own_files(args: &UpArgs) -> Result<OwnFiles, Failure> {
     let cache_dir = args.local.cache.cache_dir.clone().map_or_else(environment::cache_dir, Ok)?;
     let files = [&args.secret.secret_file, &args.tenants.tenants].into_iter().flatten().cloned();
-    let kept = place(args)?.kept_files().into_iter().chain(store_access::in_cache_dir(&cache_dir));
-    let rows = args.local.cache.cache_store.as_deref().and_then(store_access::in_cache_store);
-    Ok(store_access::own_files(&args.guard, &args.local.stores, files.chain(kept).chain(rows)))
+    let stored =
+        storage_settings(args)?.kept_files().into_iter().chain(store_access::cache_dir_files(&cache_dir));
+    let rows = args.local.cache.cache_store.as_deref().and_then(store_access::cache_store_files);
+    Ok(store_access::own_files(
+        &args.server_access,
+        &args.local.stores.reads,
+        files.chain(stored).chain(rows),
+    ))
 }
 
-fn place(args: &UpArgs) -> Result<CoordinatorSettings, Failure> {
+/// Returns settings with the directories of the log and of the indexes.
+fn storage_settings(args: &UpArgs) -> Result<CoordinatorSettings, Failure> {
     let index_dir = args.local.index_dir.clone();
     Ok(match (&args.data_dir, index_dir) {
         (Some(folder), Some(index_dir)) => CoordinatorSettings::durable(folder, index_dir),
@@ -206,8 +217,8 @@ fn place(args: &UpArgs) -> Result<CoordinatorSettings, Failure> {
     })
 }
 
-/// The host as it stands in a URL.
-fn bracketed(address: SocketAddr) -> String {
+/// Formats the host of an address for a URL.
+fn url_host(address: SocketAddr) -> String {
     match address {
         SocketAddr::V4(address) => address.ip().to_string(),
         SocketAddr::V6(address) => format!("[{}]", address.ip()),

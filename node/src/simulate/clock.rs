@@ -1,31 +1,31 @@
-//! The wall time that a simulation's phases take on this machine.
+//! Measures the wall time of the phases of a simulation.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use feedline_planner::simulate::{Meter, Phase};
 
-/// Measures phases.
+/// Measures the time of each phase.
 #[derive(Debug, Default)]
 pub(super) struct PhaseClock {
-    begun: Option<Instant>,
-    spent: BTreeMap<Phase, Duration>,
+    started: Option<Instant>,
+    total: BTreeMap<Phase, Duration>,
 }
 
 impl Meter for PhaseClock {
     fn begin(&mut self, _: Phase) {
-        self.begun = Some(Instant::now());
+        self.started = Some(Instant::now());
     }
 
     fn end(&mut self, phase: Phase) {
-        let Some(begun) = self.begun.take() else { return };
-        *self.spent.entry(phase).or_default() += begun.elapsed();
+        let Some(started) = self.started.take() else { return };
+        *self.total.entry(phase).or_default() += started.elapsed();
     }
 }
 
 impl PhaseClock {
-    /// Seconds that a phase has taken in all.
+    /// Returns the total seconds of a phase.
     pub(super) fn seconds(&self, phase: Phase) -> f64 {
-        self.spent.get(&phase).copied().unwrap_or_default().as_secs_f64()
+        self.total.get(&phase).copied().unwrap_or_default().as_secs_f64()
     }
 }

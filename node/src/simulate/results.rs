@@ -1,4 +1,4 @@
-//! What simulated rules reached, side by side: for people a table, for programs one line.
+//! The report of `feedline simulate`, as text or as JSON.
 
 use feedline_planner::simulate::{DemandChange, Phase, Scenario, SimulationReport};
 use serde::Serialize;
@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::clock::PhaseClock;
 use crate::table;
 
-/// All rules on one scenario.
+/// The results of all rules on one scenario.
 #[derive(Debug, Serialize)]
 pub(super) struct Results {
     scenario: String,
@@ -15,16 +15,17 @@ pub(super) struct Results {
     rules: Vec<RuleResult>,
 }
 
-/// One rule: what it reached, and what the coordinator's side cost on this machine.
+/// The result of one rule, and the cost of planning on this machine.
 #[derive(Debug, Serialize)]
 pub(super) struct RuleResult {
     #[serde(flatten)]
     report: SimulationReport,
     audit_is_clean: bool,
-    /// Wall seconds of one plan, mean over the run: from reports to models, and from models to a plan.
+    /// Mean wall seconds to build the models for one plan.
     observe_s: f64,
+    /// Mean wall seconds to solve one plan.
     solve_s: f64,
-    /// CPU seconds of the state machine for each simulated second.
+    /// CPU seconds of the state machine per simulated second.
     inputs_cpu_s_per_s: f64,
 }
 
@@ -60,19 +61,19 @@ impl RuleResult {
     }
 }
 
-/// Of more jobs than this only the JSON form tells one by one.
-const MOST_JOBS: usize = 20;
+/// The most jobs that the text report lists.
+const MAX_LISTED_JOBS: usize = 20;
 
 fn job_rows(report: &SimulationReport) -> Vec<Vec<String>> {
     let share = |fed: f64| format!("{:.1} %", 100.0 * fed);
     let rows = report.jobs.iter().map(|job| {
         vec![format!("  {}", job.name), share(job.fed), job.planned_fed.map_or_else(|| "-".to_owned(), share)]
     });
-    let heads = ["  job", "fed", "planned"].map(str::to_owned).to_vec();
-    std::iter::once(heads).chain(rows).collect()
+    let header = ["  job", "fed", "planned"].map(str::to_owned).to_vec();
+    std::iter::once(header).chain(rows).collect()
 }
 
-/// The longest time, in seconds; `never` where one did not come.
+/// Formats the longest time in seconds, or `never` if one time is missing.
 fn worst(times: impl Iterator<Item = Option<u32>>) -> String {
     let mut longest = None;
     for time in times {
@@ -99,22 +100,22 @@ impl Results {
     }
 
     pub(super) fn to_text(&self) -> String {
-        let heads = [
+        let header = [
             "rule",
             "worker-hours",
             "stall s",
             "mean fed",
-            "least fed",
+            "smallest fed",
             "actions",
             "fed after",
             "released after",
-            "turns",
+            "oscillations",
             "audit",
         ];
-        let mut rows = vec![heads.map(str::to_owned).to_vec()];
+        let mut rows = vec![header.map(str::to_owned).to_vec()];
         rows.extend(self.rules.iter().map(RuleResult::cells));
         let mut text = format!(
-            "{}: {} simulated seconds, of which the first {} are not counted\n\n{}",
+            "{}: {} simulated seconds; the first {} are not counted\n\n{}",
             self.scenario,
             self.duration_s,
             self.warm_up_s,
@@ -127,7 +128,7 @@ impl Results {
                 1e3 * (result.observe_s + result.solve_s),
                 100.0 * result.inputs_cpu_s_per_s
             ));
-            if result.report.jobs.len() <= MOST_JOBS {
+            if result.report.jobs.len() <= MAX_LISTED_JOBS {
                 text.push_str(&table::render(&job_rows(&result.report), &[0]));
             }
             for decision in &result.report.decisions {
@@ -138,9 +139,5 @@ impl Results {
             }
         }
         text
-    }
-
-    pub(super) fn to_json(&self) -> serde_json::Result<String> {
-        serde_json::to_string(self).map(|line| line + "\n")
     }
 }

@@ -1,4 +1,4 @@
-//! Files of tenants, right and wrong.
+//! Tests of parsing the file of tenants, and of its error messages.
 
 use expect_test::{Expect, expect};
 
@@ -18,7 +18,7 @@ tenants:
 ";
 
 #[test]
-fn a_file_names_tenants_and_what_the_others_have() {
+fn tenants_without_an_entry_have_the_default_quota() {
     let tenants = parse(FILE, "t.yaml").unwrap();
     tenants.check().unwrap();
     let vision = Quota {
@@ -28,7 +28,7 @@ fn a_file_names_tenants_and_what_the_others_have() {
         priority: 2.0,
     };
     assert_eq!(tenants.of("vision"), &vision);
-    assert_eq!(tenants.of("text"), &Quota::default(), "named, so the default is not its");
+    assert_eq!(tenants.of("text"), &Quota::default(), "the default does not apply to a tenant with an entry");
     let reads = TenantReads {
         urls: UrlPolicy::new(["s3://vision", "/data/vision"]).unwrap(),
         credentials: Some(vec!["vision".to_owned()]),
@@ -44,7 +44,7 @@ fn check(from: &str, to: &str, expected: &Expect) {
 }
 
 #[test]
-fn mistakes_are_told_with_file_line_and_field() {
+fn error_messages_name_the_file_the_line_and_the_field() {
     check(
         "    jobs: 10",
         "    jops: 10",

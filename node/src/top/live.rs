@@ -1,4 +1,4 @@
-//! The picture that is drawn anew, until the user has seen enough. A coordinator that goes away is told in it.
+//! Refreshes the view of the cluster on the terminal until the user exits. It shows an error if the coordinator is lost.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,17 +9,17 @@ use feedline_proto::CoordinatorService;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::MissedTickBehavior;
 
-use super::picture;
+use super::render;
 use super::screen::Screen;
 use crate::failure::Failure;
 use crate::signals;
 
-/// Pictures follow each other no faster than this.
-const SHORTEST: Duration = Duration::from_millis(100);
-/// A coordinator that has not answered for so long is told to be away.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// The shortest interval between refreshes.
+const MIN_INTERVAL: Duration = Duration::from_millis(100);
+/// Timeout of a request to the coordinator.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Draws until q or a signal.
+/// Refreshes the screen until the user presses q or a signal arrives.
 pub(super) async fn run(
     coordinator: Arc<dyn CoordinatorService>,
     url: &str,
@@ -27,44 +27,44 @@ pub(super) async fn run(
 ) -> Result<(), Failure> {
     let stop = signals::watch()?;
     let mut resized = signal(SignalKind::window_change()).context("cannot watch for SIGWINCH")?;
-    let mut ticks = tokio::time::interval(interval.max(SHORTEST));
+    let mut ticks = tokio::time::interval(interval.max(MIN_INTERVAL));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let screen = Screen::open()?;
     let mut keys = screen.keys();
-    let mut shown =
-        Shown { title: format!("feedline top  {url}"), view: ClusterView::default(), trouble: None };
+    let mut content =
+        ScreenContent { title: format!("feedline top  {url}"), view: ClusterView::default(), error: None };
     loop {
         tokio::select! {
             () = stop.cancelled() => return Ok(()),
-            () = keys.quit() => return Ok(()),
+            () = keys.wait_for_quit() => return Ok(()),
             _ = resized.recv() => {}
             _ = ticks.tick() => tokio::select! {
                 () = stop.cancelled() => return Ok(()),
-                () = keys.quit() => return Ok(()),
-                answer = tokio::time::timeout(PATIENCE, coordinator.cluster()) => match answer {
-                    Ok(Ok(view)) => (shown.view, shown.trouble) = (view, None),
-                    Ok(Err(refusal)) => shown.trouble = Some(refusal.to_string()),
-                    Err(_) => shown.trouble = Some(format!("the coordinator at {url} does not answer")),
+                () = keys.wait_for_quit() => return Ok(()),
+                answer = tokio::time::timeout(REQUEST_TIMEOUT, coordinator.cluster()) => match answer {
+                    Ok(Ok(view)) => (content.view, content.error) = (view, None),
+                    Ok(Err(error)) => content.error = Some(error.to_string()),
+                    Err(_) => content.error = Some(format!("the coordinator at {url} does not answer")),
                 }
             }
         }
         let size = screen.size();
-        screen.draw(&picture::fit(&shown.text(), size))?;
+        screen.draw(&render::clip_to_screen(&content.to_text(), size))?;
     }
 }
 
-/// What is on the screen.
-struct Shown {
+/// The content of the screen.
+struct ScreenContent {
     title: String,
-    /// The last answer.
+    /// The last received view.
     view: ClusterView,
-    /// Why there is no newer one.
-    trouble: Option<String>,
+    /// The error of the last request.
+    error: Option<String>,
 }
 
-impl Shown {
-    fn text(&self) -> String {
-        let trouble = self.trouble.as_ref().map(|sentence| format!("{sentence}; trying again\n"));
-        format!("{}\n{}\n{}", self.title, trouble.unwrap_or_default(), picture::render(&self.view))
+impl ScreenContent {
+    fn to_text(&self) -> String {
+        let error = self.error.as_ref().map(|error| format!("{error}; retrying\n"));
+        format!("{}\n{}\n{}", self.title, error.unwrap_or_default(), render::render(&self.view))
     }
 }

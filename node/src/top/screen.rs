@@ -1,5 +1,4 @@
-//! The terminal while a picture is drawn on it: another screen, no cursor, keys one by one. However the picture ends, the
-//! terminal is as it was.
+//! The terminal in full-screen mode: alternate screen, hidden cursor, unbuffered keys. The previous state is always restored.
 
 use std::io::{self, Write};
 use std::panic;
@@ -12,40 +11,40 @@ use rustix::io::Errno;
 use rustix::termios::{self, LocalModes, OptionalActions, SpecialCodeIndex, Termios};
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
-/// Shows the other screen and hides the cursor.
+/// Switches to the alternate screen and hides the cursor.
 const ENTER: &str = "\x1b[?1049h\x1b[?25l";
-/// The opposite.
+/// Shows the cursor and switches to the normal screen.
 const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
-/// How often it is looked whether a key was typed: quicker than people notice.
-const LOOK: Duration = Duration::from_millis(100);
-/// A terminal that does not say how large it is.
-const USUAL: (usize, usize) = (80, 24);
+/// Interval between polls of the keyboard.
+const KEY_INTERVAL: Duration = Duration::from_millis(100);
+/// Columns and lines of a terminal that does not report its size.
+const DEFAULT_SIZE: (usize, usize) = (80, 24);
 
-/// A terminal that is drawn on. Dropping it, or a panic, gives the terminal back.
+/// The terminal in full-screen mode. Dropping this value, or a panic, restores the terminal.
 pub(super) struct Screen(Arc<Terminal>);
 
 struct Terminal {
-    /// How keys came before; `None` where standard input is no terminal.
-    before: Option<Termios>,
-    is_drawn_on: AtomicBool,
+    /// Previous settings of the keyboard; `None` if standard input is not a terminal.
+    previous: Option<Termios>,
+    is_full_screen: AtomicBool,
 }
 
 impl Screen {
-    /// Takes the terminal.
+    /// Switches the terminal to full-screen mode.
     pub(super) fn open() -> anyhow::Result<Self> {
-        let before = termios::tcgetattr(io::stdin()).ok();
-        let terminal = Arc::new(Terminal { before, is_drawn_on: AtomicBool::new(true) });
-        // From here on it is given back whatever happens.
+        let previous = termios::tcgetattr(io::stdin()).ok();
+        let terminal = Arc::new(Terminal { previous, is_full_screen: AtomicBool::new(true) });
+        // From here on, every exit restores the terminal.
         let screen = Self(Arc::clone(&terminal));
-        let earlier = panic::take_hook();
-        panic::set_hook(Box::new(move |told| {
-            terminal.give_back();
-            earlier(told);
+        let previous_hook = panic::take_hook();
+        panic::set_hook(Box::new(move |panic| {
+            terminal.restore();
+            previous_hook(panic);
         }));
-        if let Some(before) = &screen.0.before {
-            let mut keys = before.clone();
+        if let Some(previous) = &screen.0.previous {
+            let mut keys = previous.clone();
             keys.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO);
-            // A read gives what has been typed, and never waits.
+            // A read returns the typed keys without waiting.
             keys.special_codes[SpecialCodeIndex::VMIN] = 0;
             keys.special_codes[SpecialCodeIndex::VTIME] = 0;
             termios::tcsetattr(io::stdin(), OptionalActions::Now, &keys)
@@ -55,69 +54,69 @@ impl Screen {
         Ok(screen)
     }
 
-    /// The keys that are typed on it. Must be called inside a tokio runtime.
+    /// Returns the typed keys. Must be called inside a tokio runtime.
     pub(super) fn keys(&self) -> Keys {
-        let mut looks = interval(LOOK);
-        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        Keys { looks, are_typed: self.0.before.is_some() }
+        let mut polls = interval(KEY_INTERVAL);
+        polls.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        Keys { polls, is_enabled: self.0.previous.is_some() }
     }
 
-    /// Columns and lines.
+    /// Returns the number of columns and lines.
     pub(super) fn size(&self) -> (usize, usize) {
         let size = termios::tcgetwinsize(io::stdout()).ok();
         let known = size.filter(|size| size.ws_col > 0 && size.ws_row > 0);
-        known.map_or(USUAL, |size| (size.ws_col.into(), size.ws_row.into()))
+        known.map_or(DEFAULT_SIZE, |size| (size.ws_col.into(), size.ws_row.into()))
     }
 
-    /// Draws these lines over what was there.
+    /// Replaces the content of the screen.
     pub(super) fn draw(&self, lines: &[String]) -> anyhow::Result<()> {
-        // Each line clears what is right of it, the last one also what is below.
+        // Each line clears the rest of its row, and the last line everything below.
         write(&format!("\x1b[H{}\x1b[J", lines.join("\x1b[K\r\n")))
     }
 }
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        self.0.give_back();
+        self.0.restore();
     }
 }
 
 impl Terminal {
-    fn give_back(&self) {
-        if !self.is_drawn_on.swap(false, Ordering::SeqCst) {
+    fn restore(&self) {
+        if !self.is_full_screen.swap(false, Ordering::SeqCst) {
             return;
         }
-        // Where that fails there is no terminal any more.
+        // An error means that the terminal is gone.
         let _ = write(LEAVE);
-        if let Some(before) = &self.before {
-            let _ = termios::tcsetattr(io::stdin(), OptionalActions::Now, before);
+        if let Some(previous) = &self.previous {
+            let _ = termios::tcsetattr(io::stdin(), OptionalActions::Now, previous);
         }
     }
 }
 
 fn write(text: &str) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("cannot draw on the terminal")
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("cannot write to the terminal")
 }
 
-/// Keys as they are typed.
+/// The keys that the user types.
 pub(super) struct Keys {
-    looks: Interval,
-    /// Whether standard input is a terminal that a [`Screen`] has taken, so that a read never waits.
-    are_typed: bool,
+    polls: Interval,
+    /// Whether standard input is a terminal in full-screen mode, so that a read never blocks.
+    is_enabled: bool,
 }
 
 impl Keys {
-    /// Waits until the user has seen enough. Can be dropped and called again.
-    pub(super) async fn quit(&mut self) {
-        while self.are_typed {
-            self.looks.tick().await;
+    /// Waits until the user presses q. The future can be dropped and created again.
+    pub(super) async fn wait_for_quit(&mut self) {
+        while self.is_enabled {
+            self.polls.tick().await;
             let mut typed = [0; 64];
             match rustix::io::read(io::stdin(), &mut typed) {
                 Ok(count) if typed[..count].iter().any(|key| matches!(key, b'q' | b'Q')) => return,
                 Ok(_) | Err(Errno::INTR | Errno::AGAIN) => {}
-                // A signal can still end it.
-                Err(_) => self.are_typed = false,
+                // Without a keyboard, a signal can still end the command.
+                Err(_) => self.is_enabled = false,
             }
         }
         std::future::pending().await

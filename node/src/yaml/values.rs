@@ -1,4 +1,4 @@
-//! Values that are checked as they are read, so that a mistake is told with its line: sizes, and numbers above 0.
+//! Deserializers that validate sizes and positive numbers, so that an error contains the line.
 
 use std::fmt;
 
@@ -6,23 +6,23 @@ use serde::de::{self, Deserializer, Visitor};
 
 use crate::size::parse_bytes;
 
-/// Reads bytes, or bytes per second: a number, or text such as `64GiB`.
+/// Deserializes bytes or bytes per second: a number, or text such as `64GiB`.
 pub(crate) fn bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
     deserializer.deserialize_any(BytesVisitor)
 }
 
-/// The same, where it may be left out.
-pub(crate) fn some_bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
+/// Deserializes bytes of a key that may be missing.
+pub(crate) fn optional_bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
     bytes(deserializer).map(Some)
 }
 
-/// Reads a number above 0.
+/// Deserializes a number above 0.
 pub(crate) fn positive<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
     deserializer.deserialize_any(PositiveVisitor)
 }
 
-/// The same, where it may be left out.
-pub(crate) fn some_positive<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
+/// Deserializes a number above 0 of a key that may be missing.
+pub(crate) fn optional_positive<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
     positive(deserializer).map(Some)
 }
 

@@ -71,7 +71,8 @@ impl IdentifierVisitor<'_> {
         let code: Vec<&str> = shown.filter(|line| !line.trim_start().starts_with("//")).collect();
         let signature = one_line(&code.join(" "));
         let scope = self.scope.join("::");
-        self.identifiers.push(format!("{kind} `{scope}::{name}`\n   `{signature}`\n   [{}:{line}]", self.path));
+        self.identifiers
+            .push(format!("{kind} `{scope}::{name}`\n   `{signature}`\n   [{}:{line}]", self.path));
     }
 
     /// Adds an item. Its signature ends where its body begins.
@@ -112,7 +113,8 @@ impl IdentifierVisitor<'_> {
             if is_sentence(&doc) {
                 let line = name.span().start().line;
                 let flag = name.to_string().replace('_', "-");
-                self.messages.push(format!("help of the flag `--{flag}`: \"{doc}\"\n   [{}:{line}]", self.path));
+                self.messages
+                    .push(format!("help of the flag `--{flag}`: \"{doc}\"\n   [{}:{line}]", self.path));
             }
         }
     }
@@ -310,7 +312,10 @@ mod tests {
 
     #[test]
     fn module_paths_have_no_segment_for_the_root() {
-        assert_eq!(module_path("feedline-client", "client/src/feed/credit.rs"), "feedline_client::feed::credit");
+        assert_eq!(
+            module_path("feedline-client", "client/src/feed/credit.rs"),
+            "feedline_client::feed::credit"
+        );
         assert_eq!(module_path("feedline-client", "client/src/lib.rs"), "feedline_client");
     }
 

@@ -1,10 +1,10 @@
-//! What a cluster file says, and the sentence for each mistake in one.
+//! Tests of parsing a cluster file, and of the error message for each mistake.
 
 use expect_test::{Expect, expect};
 
 use super::*;
 
-/// Two types of workers, of which one is yet to come.
+/// A file with two types of workers; no worker of the second type is present.
 pub(in crate::plan) const FILE: &str = "
 worker_types:
   - { name: general, cores: 16, memory: 64GiB, disk: 400GB, count: 4, max: 20 }
@@ -13,13 +13,13 @@ store: { bytes_per_s: 5GB }
 settings: { prices: { core_hour: 0.05 } }
 ";
 
-/// The file with an end.
-pub(in crate::plan) fn parsed(end: &str) -> ClusterFile {
-    ClusterFile::parse(&format!("{FILE}{end}"), "c.yaml").unwrap()
+/// Parses the file with `suffix` appended.
+pub(in crate::plan) fn parsed(suffix: &str) -> ClusterFile {
+    ClusterFile::parse(&format!("{FILE}{suffix}"), "c.yaml").unwrap()
 }
 
 #[test]
-fn a_file_becomes_a_problem() {
+fn a_file_is_converted_to_a_problem() {
     let problem = parsed("").problem();
     problem.check().unwrap();
     assert_eq!(problem.counts(), [4, 0]);
@@ -32,20 +32,20 @@ fn a_file_becomes_a_problem() {
 }
 
 #[test]
-fn jobs_say_what_traces_do_not() {
+fn jobs_override_values_of_traces() {
     let jobs = parsed(
         "jobs: { a: { weight: 2, demand_rows_per_s: 5000 }, b: { cache: never }, c: { cache: { after: burn, tier: disk } } }",
     )
     .jobs;
     assert_eq!((jobs["a"].weight, jobs["a"].demand_rows_per_s), (2.0, Some(5000.0)));
-    assert_eq!(jobs["a"].cache, CacheChoice::Free);
+    assert_eq!(jobs["a"].cache, CacheOverride::Free);
     assert_eq!((jobs["a"].store_is_local, jobs["a"].consumers_share), (None, 0.0));
-    assert_eq!(jobs["b"], JobOverride { cache: CacheChoice::Never, ..JobOverride::default() });
-    assert!(matches!(&jobs["c"].cache, CacheChoice::Kept(kept) if kept.after == "burn"));
+    assert_eq!(jobs["b"], JobOverride { cache: CacheOverride::Never, ..JobOverride::default() });
+    assert!(matches!(&jobs["c"].cache, CacheOverride::Pinned(pinned) if pinned.after == "burn"));
 }
 
 #[test]
-fn tenants_limit_what_jobs_take_together() {
+fn tenants_have_quotas() {
     let tenants = "tenants: { vision: { cores: 20, cache_bytes: 1TB, priority: 2 }, text: {} }\njobs: { a: { tenant: vision } }";
     let file = parsed(tenants);
     let problem = file.problem();
@@ -56,7 +56,10 @@ fn tenants_limit_what_jobs_take_together() {
     assert_eq!(file.jobs["a"].tenant.as_deref(), Some("vision"));
     let unknown =
         ClusterFile::parse(&format!("{FILE}jobs: {{ a: {{ tenant: sound }} }}"), "c.yaml").unwrap_err();
-    assert_eq!(unknown, "c.yaml: jobs.a.tenant: `sound` is none of tenants; name it there, or leave it out");
+    assert_eq!(
+        unknown,
+        "c.yaml: jobs.a.tenant: unknown tenant `sound`: add it to tenants, or remove this key"
+    );
 }
 
 fn check(from: &str, to: &str, expected: &Expect) {
@@ -65,7 +68,7 @@ fn check(from: &str, to: &str, expected: &Expect) {
 }
 
 #[test]
-fn mistakes_are_told_with_file_and_field() {
+fn error_messages_name_the_file_and_the_field() {
     check(
         "cores: 16",
         "core: 16",
@@ -91,18 +94,16 @@ fn mistakes_are_told_with_file_and_field() {
     check(
         "cores: 16",
         "cores: 0",
-        &expect!["c.yaml: worker_types[0].cores: 0 are too few; give a number above 0"],
+        &expect!["c.yaml: worker_types[0].cores: invalid number 0: expected a number above 0"],
     );
-    check("name: fast", "name: general", &expect!["c.yaml: worker_types[1].name: `general` is there twice"]);
-    check(
-        "max: 20",
-        "max: 2",
-        &expect!["c.yaml: worker_types[0].max: 2 are fewer than the 4 of count; raise it"],
-    );
+    check("name: fast", "name: general", &expect!["c.yaml: worker_types[1].name: duplicate name `general`"]);
+    check("max: 20", "max: 2", &expect!["c.yaml: worker_types[0].max: 2 is less than count, 4: raise max"]);
     check(
         "speed: 2",
         "speed: 0",
-        &expect!["c.yaml: worker_types[1].speed: 0 is too slow; 1 is that of the machine that traced"],
+        &expect![
+            "c.yaml: worker_types[1].speed: invalid speed 0: expected a number above 0; the traced machine has 1"
+        ],
     );
     check(
         "store: {",
@@ -131,20 +132,20 @@ fn mistakes_are_told_with_file_and_field() {
     check(
         "settings",
         "jobs: { a: { weight: 0 } }\nsettings",
-        &expect!["c.yaml: jobs.a.weight: 0 is no weight; give a number above 0"],
+        &expect!["c.yaml: jobs.a.weight: invalid weight 0: expected a number above 0"],
     );
     check(
         "settings",
         "jobs: { a: { consumers_share: 1.5 } }\nsettings",
-        &expect!["c.yaml: jobs.a.consumers_share: 1.5 is no share; give a number from 0 to 1"],
+        &expect!["c.yaml: jobs.a.consumers_share: invalid fraction 1.5: expected a number from 0 to 1"],
     );
     check("settings", "store: {}\nsettings", &expect![[r#"c.yaml:2: duplicate entry with key "store""#]]);
 }
 
 #[test]
-fn a_file_without_workers_is_refused() {
-    let refusal = |text: &str| ClusterFile::parse(text, "c.yaml").unwrap_err();
-    expect!["c.yaml: worker_types is empty; name at least one, with its cores, memory and count"]
-        .assert_eq(&refusal("worker_types: []"));
-    expect!["c.yaml:1: missing field `worker_types`"].assert_eq(&refusal(""));
+fn a_file_without_workers_is_rejected() {
+    let error_of = |text: &str| ClusterFile::parse(text, "c.yaml").unwrap_err();
+    expect!["c.yaml: worker_types is empty: add a type with name, cores, memory and count"]
+        .assert_eq(&error_of("worker_types: []"));
+    expect!["c.yaml:1: missing field `worker_types`"].assert_eq(&error_of(""));
 }

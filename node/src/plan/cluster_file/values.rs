@@ -1,33 +1,33 @@
-//! What may be kept of a job, which people write in more than one way.
+//! The value of `cache` in a cluster file, which is a word or a mapping.
 
 use std::fmt;
 
 use feedline_data::pipeline::CacheTier;
 use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor, value::MapAccessDeserializer};
 
-/// What of a job may be kept.
+/// Which output of a job may be cached.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(in crate::plan) enum CacheChoice {
-    /// The planner chooses.
+pub(in crate::plan) enum CacheOverride {
+    /// The planner decides.
     #[default]
     Free,
-    /// Nothing.
+    /// No output.
     Never,
     /// The output of one operator.
-    Kept(KeptOutput),
+    Pinned(PinnedCache),
 }
 
-/// Where the output of an operator is kept.
+/// A cache of the output of an operator.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(in crate::plan) struct KeptOutput {
+pub(in crate::plan) struct PinnedCache {
     /// The operator.
     pub(in crate::plan) after: String,
-    /// Where.
+    /// The tier of the cache.
     pub(in crate::plan) tier: CacheTier,
 }
 
-impl<'de> Deserialize<'de> for CacheChoice {
+impl<'de> Deserialize<'de> for CacheOverride {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(CacheVisitor)
     }
@@ -36,21 +36,21 @@ impl<'de> Deserialize<'de> for CacheChoice {
 struct CacheVisitor;
 
 impl<'de> Visitor<'de> for CacheVisitor {
-    type Value = CacheChoice;
+    type Value = CacheOverride;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("`free`, `never` or {after: OPERATOR, tier: memory | disk | store}")
     }
 
-    fn visit_str<E: de::Error>(self, text: &str) -> Result<CacheChoice, E> {
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<CacheOverride, E> {
         match text {
-            "free" => Ok(CacheChoice::Free),
-            "never" => Ok(CacheChoice::Never),
+            "free" => Ok(CacheOverride::Free),
+            "never" => Ok(CacheOverride::Never),
             _ => Err(E::invalid_value(de::Unexpected::Str(text), &self)),
         }
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<CacheChoice, A::Error> {
-        KeptOutput::deserialize(MapAccessDeserializer::new(map)).map(CacheChoice::Kept)
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<CacheOverride, A::Error> {
+        PinnedCache::deserialize(MapAccessDeserializer::new(map)).map(CacheOverride::Pinned)
     }
 }

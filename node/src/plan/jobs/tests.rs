@@ -1,4 +1,4 @@
-//! Traces on other workers than those that were traced, and what does not fit together.
+//! Tests of building the planner's problem from traces and a cluster file.
 
 use feedline_data::pipeline::CacheTier;
 
@@ -7,8 +7,8 @@ use super::*;
 use crate::trace_file::tests::{trace, trace_of};
 
 #[test]
-fn cpu_times_are_those_of_faster_cores() {
-    let problem = problem(&parsed(""), &[trace("a", 1.0)], "c.yaml").unwrap();
+fn cpu_times_are_scaled_to_faster_cores() {
+    let problem = build_problem(&parsed(""), &[trace("a", 1.0)], "c.yaml").unwrap();
     problem.check().unwrap();
     let job = &problem.jobs[0];
     assert_eq!((job.id, job.name.as_str(), job.weight), (JobId(1), "a", 1.0));
@@ -18,9 +18,9 @@ fn cpu_times_are_those_of_faster_cores() {
 }
 
 #[test]
-fn what_the_file_says_of_a_job_goes_before_its_trace() {
+fn the_cluster_file_takes_precedence_over_a_trace() {
     let jobs = "jobs: { a: { demand_rows_per_s: 70, weight: 3, cache: { after: burn, tier: disk } }, b: { cache: never } }";
-    let problem = problem(&parsed(jobs), &[trace("a", 1.0), trace("b", 1.0)], "c.yaml").unwrap();
+    let problem = build_problem(&parsed(jobs), &[trace("a", 1.0), trace("b", 1.0)], "c.yaml").unwrap();
     let [a, b] = problem.jobs.as_slice() else { panic!("two jobs") };
     assert_eq!((a.demand_rows_per_s, a.weight), (Some(70.0), 3.0));
     assert_eq!(a.cache, CachePolicy::Pinned { cut: 1, tier: CacheTier::Disk });
@@ -28,9 +28,9 @@ fn what_the_file_says_of_a_job_goes_before_its_trace() {
 }
 
 #[test]
-fn a_job_has_its_tenants_quota_and_priority() {
+fn a_job_has_the_quota_and_the_priority_of_its_tenant() {
     let file = "tenants: { text: {}, vision: { cores: 2, priority: 3 } }\njobs: { a: { tenant: vision, weight: 2 } }";
-    let problem = problem(&parsed(file), &[trace("a", 1.0), trace("b", 1.0)], "c.yaml").unwrap();
+    let problem = build_problem(&parsed(file), &[trace("a", 1.0), trace("b", 1.0)], "c.yaml").unwrap();
     problem.check().unwrap();
     let [a, b] = problem.jobs.as_slice() else { panic!("two jobs") };
     assert_eq!((a.tenant, a.weight), (Some(1), 6.0));
@@ -38,10 +38,10 @@ fn a_job_has_its_tenants_quota_and_priority() {
 }
 
 #[test]
-fn what_stays_on_a_workers_host_is_no_network_traffic() {
+fn the_locality_comes_from_the_pipeline_or_the_cluster_file() {
     let traces = [trace("a", 1.0), trace_of("s3://bucket/data/", "b", 1.0)];
-    let localities = |end: &str| {
-        let problem = problem(&parsed(end), &traces, "c.yaml").unwrap();
+    let localities = |suffix: &str| {
+        let problem = build_problem(&parsed(suffix), &traces, "c.yaml").unwrap();
         problem.check().unwrap();
         problem
             .jobs
@@ -49,33 +49,34 @@ fn what_stays_on_a_workers_host_is_no_network_traffic() {
             .map(|job| (job.locality.store_is_local, job.locality.consumers_share))
             .collect::<Vec<_>>()
     };
-    assert_eq!(localities(""), [(true, 0.0), (false, 0.0)], "as the pipelines' URLs say");
+    assert_eq!(localities(""), [(true, 0.0), (false, 0.0)], "from the pipelines' URLs");
     let jobs = "jobs: { a: { store_is_local: false }, b: { store_is_local: true, consumers_share: 0.5 } }";
-    assert_eq!(localities(jobs), [(false, 0.0), (true, 0.5)], "what the file says goes before");
+    assert_eq!(localities(jobs), [(false, 0.0), (true, 0.5)], "from the cluster file");
 }
 
 #[test]
-fn what_does_not_fit_together_is_told() {
-    let refusal = |end: &str, traces: &[SavedTrace]| problem(&parsed(end), traces, "c.yaml").unwrap_err();
+fn contradicting_names_are_rejected() {
+    let error_of =
+        |suffix: &str, traces: &[SavedTrace]| build_problem(&parsed(suffix), traces, "c.yaml").unwrap_err();
     assert_eq!(
-        refusal("", &[trace("a", 1.0), trace("a", 2.0)]),
-        "two jobs have the name `a`; give each pipeline a name of its own"
+        error_of("", &[trace("a", 1.0), trace("a", 2.0)]),
+        "two jobs have the name `a`: give each pipeline a different name"
     );
     assert_eq!(
-        refusal("jobs: { c: {} }", &[trace("a", 1.0), trace("b", 2.0)]),
-        "c.yaml: jobs.c is none of the jobs that are planned: `a`, `b`; correct or remove it"
+        error_of("jobs: { c: {} }", &[trace("a", 1.0), trace("b", 2.0)]),
+        "c.yaml: jobs.c does not name a planned job (`a`, `b`): correct or remove it"
     );
     assert_eq!(
-        refusal("jobs: { a: { cache: { after: crop, tier: memory } } }", &[trace("a", 1.0)]),
-        "c.yaml: jobs.a.cache.after: rows cannot be kept after `crop`; they can after `source`, `burn`"
+        error_of("jobs: { a: { cache: { after: crop, tier: memory } } }", &[trace("a", 1.0)]),
+        "c.yaml: jobs.a.cache.after: rows cannot be cached after `crop`; possible operators: `source`, `burn`"
     );
 }
 
 #[test]
-fn the_example_is_a_cluster() {
+fn the_example_file_is_valid() {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/cluster.yaml");
     let cluster = ClusterFile::load(&path).unwrap();
-    let problem = problem(&cluster, &[trace("a", 1.0)], "c.yaml").unwrap();
+    let problem = build_problem(&cluster, &[trace("a", 1.0)], "c.yaml").unwrap();
     assert_eq!(problem.check(), Ok(()));
     assert_eq!(problem.counts(), [4, 0]);
 }

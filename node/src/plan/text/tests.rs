@@ -1,4 +1,4 @@
-//! A plan of two jobs that share workers, as people read it.
+//! Test of the text of a plan with two jobs that share workers.
 
 use expect_test::expect;
 use feedline_planner::plan::{NoDeadline, solve};
@@ -9,15 +9,15 @@ use super::*;
 use crate::trace_file::tests::trace;
 
 #[test]
-fn people_read_tables_and_sentences() {
+fn the_text_contains_tables_and_reasons() {
     let cluster = parsed("jobs: { photographs: { demand_rows_per_s: 40000, weight: 2, cache: never } }");
     let traces = [trace("photographs", 2.0), trace("text", 0.5)];
-    let problem = jobs::problem(&cluster, &traces, "c.yaml").unwrap();
+    let problem = jobs::build_problem(&cluster, &traces, "c.yaml").unwrap();
     let plan = solve(&problem, None, &NoDeadline).unwrap();
     expect![[r#"
         2 jobs on 4 workers
 
-        job          rows/s   demand     fed  cores of general  cores of fast  kept          why
+        job          rows/s   demand     fed  cores of general  cores of fast  cached        reason
         photographs   11898    40000  29.7 %              26.2            0.0  -             it gets 11898 of the 29091 rows/s that it could have alone, since others have a claim as well
         text         247223  1662338  14.9 %              37.8            0.0  burn on disk  it gets 247223 of the 418301 rows/s that it could have alone, since others have a claim as well
 
@@ -25,11 +25,11 @@ fn people_read_tables_and_sentences() {
         general     16  68.7 GB        4      20
         fast         8  32.0 GB        0       4
 
-        kept  tier      size  read by
-        burn  disk  150.0 GB  text
+        cached  tier      size  read by
+        burn    disk  150.0 GB  text
 
-        objective  least fed 29.7 %, all together 0.372, 3.21 per hour
-        bound      least fed 29.7 %, all together 0.372: the plan is within 0.0 % of the best
+        objective  smallest fed fraction 29.7 %, weighted sum 0.372, cost 3.21 per hour
+        bound      smallest fed fraction 29.7 %, weighted sum 0.372: the plan is within 0.0 % of the optimum
 
         reasons
           the least fed job gets 29.7 % of what it could take by its weight; no plan can give more than 29.7 %

@@ -1,0 +1,94 @@
+//! How a command ends: its exit status, and the one sentence that explains a failure.
+
+use std::fmt;
+use std::io;
+
+use anyhow::Error;
+use feedline_client::ClientError;
+use feedline_data::messages::{ServiceError, ServiceErrorKind};
+
+/// Why a command did not succeed.
+#[derive(Debug)]
+pub enum Failure {
+    /// The user's request is invalid: exit status 2.
+    WrongUse(Error),
+    /// The request is valid, but an operation failed: exit status 1.
+    Failed(Error),
+    /// The user interrupted the command: exit status 130.
+    Interrupted(String),
+}
+
+impl Failure {
+    /// Creates a failure with exit status 2 from a sentence.
+    pub fn wrong_use(sentence: impl fmt::Display) -> Self {
+        Self::WrongUse(Error::msg(sentence.to_string()))
+    }
+
+    /// Creates a failure with exit status 1 from a sentence.
+    pub fn failed(sentence: impl fmt::Display) -> Self {
+        Self::Failed(Error::msg(sentence.to_string()))
+    }
+
+    /// Returns the client's error, if one caused this failure.
+    pub fn client_error(&self) -> Option<&ClientError> {
+        match self {
+            Self::WrongUse(error) | Self::Failed(error) => error.downcast_ref(),
+            Self::Interrupted(_) => None,
+        }
+    }
+
+    /// Returns the exit status.
+    pub fn status(&self) -> u8 {
+        match self {
+            Self::Failed(_) => 1,
+            Self::WrongUse(_) => 2,
+            Self::Interrupted(_) => 130,
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::WrongUse(error) | Self::Failed(error) => write!(f, "{error:#}"),
+            Self::Interrupted(sentence) => f.write_str(sentence),
+        }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl From<ServiceError> for Failure {
+    fn from(error: ServiceError) -> Self {
+        match error.kind {
+            ServiceErrorKind::Invalid | ServiceErrorKind::Denied | ServiceErrorKind::NotFound => {
+                Self::wrong_use(error)
+            }
+            ServiceErrorKind::Superseded | ServiceErrorKind::Unavailable | ServiceErrorKind::Busy => {
+                Self::failed(error)
+            }
+        }
+    }
+}
+
+impl From<ClientError> for Failure {
+    fn from(error: ClientError) -> Self {
+        match error {
+            ClientError::Setting(_) | ClientError::Refused(_) => Self::WrongUse(Error::new(error)),
+            _ => Self::Failed(Error::new(error)),
+        }
+    }
+}
+
+/// Returns the operating system's message in lower case, without its error number.
+pub fn reason(error: &io::Error) -> String {
+    let text = error.to_string();
+    match text.find(" (os error ") {
+        Some(end) => text[..end].to_lowercase(),
+        None => text,
+    }
+}

@@ -1,0 +1,69 @@
+//! Flags for quotas, limits and grace times of coordinators and workers.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use feedline_cluster::ClusterLimits;
+use feedline_coordinator::CoordinatorSettings;
+use feedline_worker::MOST_FETCHES;
+
+use crate::failure::Failure;
+use crate::tenants_file;
+
+/// Quotas of tenants.
+#[derive(Args, Debug, Clone, Default)]
+pub(crate) struct TenantArgs {
+    /// YAML file of the quotas of each tenant (jobs, cores, cache_bytes, priority) and of what it may read (urls,
+    /// credentials); see docs/tenants.md [default: no quotas].
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tenants: Option<PathBuf>,
+}
+
+/// Limits beyond which a coordinator rejects requests.
+#[derive(Args, Debug, Clone)]
+pub(crate) struct ClusterLimitArgs {
+    /// The most jobs that are prepared or run at once; the coordinator rejects further jobs, and their clients retry.
+    #[arg(long, value_name = "N", default_value_t = ClusterLimits::default().jobs, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) max_jobs: u32,
+    /// The most connected consumers.
+    #[arg(long, value_name = "N", default_value_t = ClusterLimits::default().consumers, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) max_consumers: u32,
+    /// The most connected workers.
+    #[arg(long, value_name = "N", default_value_t = ClusterLimits::default().workers, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) max_workers: u32,
+}
+
+/// How a coordinator shuts down.
+#[derive(Args, Debug, Clone)]
+pub(crate) struct CoordinatorGraceArgs {
+    /// Time after SIGTERM or SIGINT to answer pending requests and to transfer leadership.
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = crate::size::parse_duration)]
+    pub(crate) grace: Duration,
+}
+
+/// Limits beyond which a worker rejects fetches.
+#[derive(Args, Debug, Clone)]
+pub(crate) struct FetchLimitArgs {
+    /// The most open fetches; one client may open a quarter of them. The worker rejects further fetches, and their clients
+    /// retry.
+    #[arg(long, value_name = "N", default_value_t = MOST_FETCHES, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) max_fetches: u32,
+}
+
+impl TenantArgs {
+    /// Sets the quotas and limits in a coordinator's settings.
+    pub(crate) fn apply(
+        &self,
+        limits: &ClusterLimitArgs,
+        settings: &mut CoordinatorSettings,
+    ) -> Result<(), Failure> {
+        if let Some(file) = &self.tenants {
+            settings.cluster.tenants = tenants_file::load(file)?;
+        }
+        let ClusterLimitArgs { max_jobs, max_consumers, max_workers } = limits;
+        settings.cluster.limits =
+            ClusterLimits { jobs: *max_jobs, consumers: *max_consumers, workers: *max_workers };
+        Ok(())
+    }
+}

@@ -1,0 +1,48 @@
+//! `feedline bench`: measures what this machine can do, and what Feedline does on it, in one run.
+
+mod decisions;
+mod kernel;
+mod padding;
+mod transport;
+
+use clap::{Args, Subcommand};
+use feedline_command::Failure;
+
+use crate::host::ToolHost;
+
+/// Arguments of `feedline bench`.
+#[derive(Args, Debug, Clone)]
+pub struct BenchArgs {
+    #[command(subcommand)]
+    command: BenchCommand,
+}
+
+/// The benchmark to run.
+#[derive(Subcommand, Debug, Clone)]
+enum BenchCommand {
+    /// Decodes, crops and resizes JPEGs: a plain loop on one core and on several, compared with a whole job.
+    Kernel(kernel::KernelArgs),
+    /// Sends constant batches from one process to another, compared with a memory copy and raw sockets.
+    Transport(transport::TransportArgs),
+    /// Measures how fast coordinators commit decisions for workers and consumers that only report.
+    Decisions(decisions::DecisionsArgs),
+    /// Measures padding and the spread of consumers' steps on a text, coordinated and not.
+    Padding(padding::PaddingArgs),
+    /// The sending process of `transport`; it exits when its standard input closes.
+    #[command(hide = true)]
+    TransportPeer(transport::PeerArgs),
+}
+
+/// Runs a benchmark and prints its report.
+///
+/// # Errors
+/// When the flags are wrong, or the benchmark fails.
+pub async fn run(args: BenchArgs, host: &dyn ToolHost) -> Result<(), Failure> {
+    match args.command {
+        BenchCommand::Kernel(args) => kernel::run(args, host).await,
+        BenchCommand::Transport(args) => transport::run(args, host.cores()).await,
+        BenchCommand::Decisions(args) => decisions::run(args, host).await,
+        BenchCommand::Padding(args) => padding::run(&args),
+        BenchCommand::TransportPeer(args) => transport::run_peer(args).await,
+    }
+}

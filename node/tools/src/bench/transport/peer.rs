@@ -1,0 +1,87 @@
+//! The sending process, as the process that started it sees it.
+
+use std::io::{self, BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use clap::ValueEnum;
+use feedline_command::Failure;
+use feedline_command::failure::reason;
+
+/// How a sending process sends.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SenderKind {
+    /// Plain writes to a TCP socket.
+    Tcp,
+    /// Plain writes to a Unix socket.
+    Unix,
+    /// The gRPC server of a worker.
+    Worker,
+}
+
+impl SenderKind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Tcp => "tcp",
+            Self::Unix => "unix",
+            Self::Worker => "worker",
+        }
+    }
+}
+
+/// A running sending process. Dropping this value stops the process.
+pub(super) struct SenderProcess {
+    child: Child,
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+    /// The address that the process listens on.
+    pub(super) address: String,
+}
+
+impl SenderProcess {
+    /// Starts this program again as a sending process, and waits until it prints its address.
+    ///
+    /// # Errors
+    /// When the process cannot be started, or exits at once.
+    pub(super) fn start(kind: SenderKind) -> Result<Self, Failure> {
+        let failed =
+            |error: io::Error| Failure::failed(format!("cannot start a second process: {}", reason(&error)));
+        let program = std::env::current_exe().map_err(failed)?;
+        let mut command = Command::new(program);
+        command.args(["bench", "transport-peer", "--kind", kind.name()]);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(failed)?;
+        let (input, output) = (child.stdin.take(), child.stdout.take());
+        let output = output.ok_or_else(|| Failure::failed("the second process has no standard output"))?;
+        let mut process = Self { child, input, output: BufReader::new(output), address: String::new() };
+        process.address = process.read_line()?;
+        Ok(process)
+    }
+
+    /// Returns the CPU time that the process has used so far.
+    pub(super) fn cpu_time(&mut self) -> Result<Duration, Failure> {
+        if let Some(input) = &mut self.input {
+            input.write_all(b"\n").and_then(|()| input.flush()).map_err(|_| exited())?;
+        }
+        self.read_line()?.parse().map(Duration::from_nanos).map_err(|_| exited())
+    }
+
+    fn read_line(&mut self) -> Result<String, Failure> {
+        let mut line = String::new();
+        match self.output.read_line(&mut line) {
+            Ok(bytes) if bytes > 0 => Ok(line.trim().to_owned()),
+            _ => Err(exited()),
+        }
+    }
+}
+
+impl Drop for SenderProcess {
+    fn drop(&mut self) {
+        // The process removes its sockets and exits when its standard input closes.
+        self.input = None;
+        let _ = self.child.wait();
+    }
+}
+
+fn exited() -> Failure {
+    Failure::failed("the sending process exited; run the command again")
+}

@@ -1,0 +1,157 @@
+//! `feedline make-data`: generates datasets for tests and benchmarks, or packs files of a folder into a dataset.
+//!
+//! An implementation of [`rows::Rows`] produces Arrow record batches of bounded size, and [`writer`] encodes them, so each
+//! kind of dataset works with each file format that can represent it.
+
+mod columnar;
+mod format;
+mod image_folder;
+mod images;
+mod output;
+pub(crate) mod photo;
+mod rows;
+mod shard_writer;
+mod table;
+mod tar;
+#[cfg(test)]
+mod tests;
+mod text;
+mod text_folder;
+mod tfrecord;
+mod writer;
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use anyhow::{Result, ensure};
+use clap::Args;
+use feedline_command::Failure;
+
+use self::format::{DatasetKind, FileFormat};
+use self::output::Output;
+use self::rows::Rows;
+
+/// The most shards of a dataset without --shards.
+const DEFAULT_SHARDS: u64 = 4;
+
+/// Arguments of `feedline make-data`.
+#[derive(Args, Debug, Clone)]
+pub struct MakeDataArgs {
+    /// Kind of the dataset.
+    kind: DatasetKind,
+    /// Folder to write to; it must be empty or not exist.
+    out: PathBuf,
+    /// Number of rows [default: with --from, all rows of the folder]. With --from and a larger number, rows repeat.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    rows: Option<u64>,
+    /// Format of the files.
+    #[arg(long, value_name = "FORMAT")]
+    format: FileFormat,
+    /// Folder of image files, or of line-aligned text files, to pack into the dataset instead of generated rows.
+    #[arg(long, value_name = "DIR")]
+    from: Option<PathBuf>,
+    /// Number of files [default: 4, or one per row if there are fewer rows].
+    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u64).range(1..=99_999))]
+    shards: Option<u64>,
+    /// Seed of the generated rows; the same seed generates the same bytes.
+    #[arg(long, value_name = "S", default_value_t = 0)]
+    seed: u64,
+    /// Height and width of generated images in pixels [default: random, about 375 x 500 and 500 x 375].
+    #[arg(long, num_args = 2, value_names = ["H", "W"], value_parser = clap::value_parser!(u16).range(8..=8192))]
+    size: Option<Vec<u16>>,
+    /// Write to a folder that is not empty, and replace the files that make-data wrote there before.
+    #[arg(long)]
+    force: bool,
+}
+
+/// Writes the dataset and prints one line about it.
+///
+/// # Errors
+/// When the flags are wrong, or a file cannot be read or written.
+pub fn run(args: &MakeDataArgs) -> Result<(), Failure> {
+    make(args).map_err(|error| {
+        let is_io = error.chain().any(|cause| cause.is::<std::io::Error>());
+        if is_io { Failure::Failed(error) } else { Failure::WrongUse(error) }
+    })
+}
+
+fn make(args: &MakeDataArgs) -> Result<()> {
+    let started = Instant::now();
+    check(args)?;
+    let mut rows = build_rows(args)?;
+    let shards = shard_count(args, rows.count())?;
+    let mut output = Output::open(&args.out, args.force)?;
+    if args.format == FileFormat::Files {
+        writer::write_files(&mut output, rows.as_mut())?;
+    } else {
+        writer::write_shards(&mut output, rows.as_mut(), args.kind, args.format, shards)?;
+    }
+    let written = output.commit()?;
+    println!(
+        "wrote {} rows of {} as {} to {}: {} in {:.1} MB, {:.1} s",
+        rows.count(),
+        args.kind.name(),
+        args.format.name(),
+        args.out.display(),
+        if written.files == 1 { "1 file".into() } else { format!("{} files", written.files) },
+        written.bytes as f64 / 1e6,
+        started.elapsed().as_secs_f64(),
+    );
+    Ok(())
+}
+
+/// Rejects flags that contradict each other.
+fn check(args: &MakeDataArgs) -> Result<()> {
+    use FileFormat::{Arrow, Csv, Files, Jsonl, Parquet, Text, TfRecord, WebDataset};
+    let supported: &[FileFormat] = match args.kind {
+        DatasetKind::Images => &[TfRecord, WebDataset, Files, Parquet, Arrow],
+        DatasetKind::Text => &[TfRecord, WebDataset, Parquet, Arrow, Jsonl, Csv, Text],
+        DatasetKind::Table => &[TfRecord, Parquet, Arrow, Jsonl, Csv],
+    };
+    ensure!(
+        supported.contains(&args.format),
+        "{} cannot be written as {}: choose one of {}",
+        args.kind.name(),
+        args.format.name(),
+        supported.iter().map(|format| format.name()).collect::<Vec<_>>().join(", ")
+    );
+    ensure!(
+        args.kind != DatasetKind::Table || args.from.is_none(),
+        "--from cannot be used with `table`: remove --from, or choose images or text"
+    );
+    ensure!(
+        args.size.is_none() || (args.kind == DatasetKind::Images && args.from.is_none()),
+        "--size applies to generated images only: remove --size, or remove --from"
+    );
+    ensure!(
+        args.format != FileFormat::Files || args.shards.is_none(),
+        "--shards cannot be used with --format files, which writes one file per row: remove --shards"
+    );
+    ensure!(
+        args.from.is_some() || args.rows.is_some(),
+        "--rows is missing: give the number of rows to generate"
+    );
+    Ok(())
+}
+
+/// Opens the source of the rows.
+fn build_rows(args: &MakeDataArgs) -> Result<Box<dyn Rows>> {
+    let generated = args.rows.unwrap_or_default();
+    Ok(match (args.kind, &args.from) {
+        (DatasetKind::Images, Some(folder)) => Box::new(image_folder::ImageFolder::open(folder, args.rows)?),
+        (DatasetKind::Images, None) => {
+            let size = args.size.as_deref().map(|size| [size[0], size[1]]);
+            Box::new(images::GeneratedImages::new(generated, args.seed, size))
+        }
+        (DatasetKind::Text, Some(folder)) => Box::new(text_folder::TextFolder::open(folder, args.rows)?),
+        (DatasetKind::Text, None) => Box::new(text::GeneratedText::new(generated, args.seed)),
+        (DatasetKind::Table, _) => Box::new(table::GeneratedTable::new(generated, args.seed)),
+    })
+}
+
+/// Returns the number of files.
+fn shard_count(args: &MakeDataArgs, rows: u64) -> Result<u64> {
+    let shards = args.shards.unwrap_or(DEFAULT_SHARDS.min(rows));
+    ensure!(shards <= rows, "{shards} shards are more than the {rows} rows: lower --shards");
+    Ok(shards)
+}
