@@ -76,7 +76,7 @@ impl EngineState {
 
     /// Running groups that count for a job's limit: its own if its allocation limits reads, else those of all jobs without
     /// such a limit. So a job with many reads does not keep other jobs from starting groups.
-    fn counted_groups(&self, job: JobId) -> usize {
+    pub(super) fn counted_groups(&self, job: JobId) -> usize {
         let has_read_limit = |id: &JobId| self.jobs.get(id).is_some_and(|job| job.limits.has_reads());
         let counts_alone = has_read_limit(&job);
         let counts = |id: &JobId| if counts_alone { *id == job } else { !has_read_limit(id) };

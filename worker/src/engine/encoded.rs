@@ -64,6 +64,11 @@ impl EncodedRows {
         }
     }
 
+    /// Releases the rows when all chunks have started: each chunk holds its own rows.
+    pub(super) fn release(&mut self) {
+        self.batches.clear();
+    }
+
     /// The rows of one chunk, with only the batches that contain them.
     fn chunk_rows(&self, range: &Range<usize>) -> ChunkRows {
         let mut chunk = ChunkRows::default();
@@ -119,6 +124,11 @@ impl ChunkSchedule {
         }
     }
 
+    /// Whether all chunks of the group have started.
+    pub(super) fn is_complete(&self) -> bool {
+        self.plan.is_complete() && self.pending.is_empty()
+    }
+
     /// Removes the chunks whose rows have all arrived.
     pub(super) fn take_ready(&mut self, encoded: &EncodedRows) -> Vec<ReadyChunk> {
         let is_ready = |pending: &mut PendingChunk| {
@@ -139,8 +149,7 @@ impl ChunkSchedule {
 mod tests {
     use std::time::Duration;
 
-    use arrow::array::{Int32Array, RecordBatchOptions};
-    use arrow::datatypes::Schema;
+    use arrow::array::{ArrayRef, Int32Array};
     use feedline_data::layout::Layout;
     use feedline_data::pipeline::Remainder;
 
@@ -148,11 +157,8 @@ mod tests {
     use super::*;
 
     fn block(rows: &[(usize, usize)], failures: Vec<ReadFailure>) -> EncodedBlock {
-        let options = RecordBatchOptions::new().with_row_count(Some(rows.len()));
-        let columns = vec![("n", Arc::new(Int32Array::from(vec![0; rows.len()])) as _)];
-        let batch = RecordBatch::try_from_iter(columns).unwrap_or_else(|_| {
-            RecordBatch::try_new_with_options(Arc::new(Schema::empty()), Vec::new(), &options).unwrap()
-        });
+        let numbers = Arc::new(Int32Array::from(vec![0; rows.len()])) as ArrayRef;
+        let batch = RecordBatch::try_from_iter([("n", numbers)]).expect("one column");
         let bytes = 10 * rows.len() as u64;
         EncodedBlock { batch, rows: rows.to_vec(), failures, bytes, cpu: Duration::ZERO }
     }
@@ -199,7 +205,12 @@ mod tests {
         assert_eq!(ready(&mut schedule, &encoded), [0]);
         assert!(ready(&mut schedule, &encoded).is_empty(), "each chunk starts once");
         encoded.add(block(&[(3, 0), (2, 1)], Vec::new()));
+        assert!(!schedule.is_complete());
         assert_eq!(ready(&mut schedule, &encoded), [2]);
+        assert!(schedule.is_complete());
+        let batch = Arc::downgrade(&encoded.batches[0]);
+        encoded.release();
+        assert!(batch.upgrade().is_none());
     }
 
     #[test]

@@ -103,6 +103,9 @@ impl GroupRun {
         loop {
             schedule.plan(&job.pace, |rows| self.assembler.chunk_buffers(&job, rows));
             running.extend(schedule.take_ready(&encoded).into_iter().map(|chunk| self.start_chunk(chunk)));
+            if schedule.is_complete() {
+                encoded.release();
+            }
             tokio::select! {
                 biased;
                 Some(block) = reads.next(), if reads_left > 0 => {

@@ -94,6 +94,11 @@ impl ChunkPlan {
         Self { rows, next: 0 }
     }
 
+    /// Whether all rows of the group are in chunks.
+    pub(super) fn is_complete(&self) -> bool {
+        self.next == self.rows
+    }
+
     /// The next chunk; `None` at the end of the group, and while the plan waits for the first measurement.
     pub(super) fn next_chunk(&mut self, pace: &Pace) -> Option<Range<usize>> {
         let is_probing = self.next < pace.threads as usize;
@@ -195,6 +200,7 @@ mod tests {
                     assert!(chunk.start == covered && chunk.end > covered, "step {step}");
                     covered = chunk.end;
                 }
+                assert_eq!(plan.is_complete(), covered == 64);
                 if covered == 64 {
                     break;
                 }

@@ -591,3 +591,26 @@ async fn only_some_ended_jobs_stay_in_reports() {
     assert!(state.jobs.contains_key(&JOB), "a job with a lease is never dropped");
     assert!(state.jobs.contains_key(&JobId(40)) && !state.jobs.contains_key(&JobId(2)));
 }
+
+#[tokio::test]
+async fn groups_of_jobs_with_a_read_limit_count_alone() {
+    let mut test = TestEngine::new(&lines(100), PLAIN, 1, 2, 64 * MIB).await;
+    let limited = JobAllocation { read_concurrency: 9, ..JobAllocation::unlimited(JobId(3)) };
+    test.engine.set_allocations(0, &[limited]);
+    for id in 1..=3 {
+        test.source.details.job = JobId(id);
+        test.load().await;
+    }
+    let mut state = test.engine.lock();
+    for (job, splits) in [(1, 1), (2, 2), (3, 3)] {
+        for split in test.splits(0).into_iter().take(splits) {
+            let lease = super::split::SplitState::new(0, 1);
+            state.leases.insert(JobId(job), split, lease, Some(&test.layout));
+            state.leases.update(JobId(job), split, |lease| lease.start(&(0..8), 10, 1));
+        }
+    }
+    assert_eq!([1, 2, 3].map(|job| state.counted_groups(JobId(job))), [3, 3, 3]);
+    let first = test.splits(0)[0];
+    state.leases.update(JobId(3), first, |lease| lease.start(&(8..16), 10, 1));
+    assert_eq!([1, 2, 3].map(|job| state.counted_groups(JobId(job))), [3, 3, 4]);
+}
