@@ -73,8 +73,8 @@ class Roles:
         """Returns the rows per second, and the worker's CPU seconds per 1,000 rows."""
         before = cpu_seconds(self.worker)
         where = ("--coordinator", self.url, "--transport", "tcp", *self.client)
-        told = output(FEEDLINE, "run", pipeline, *where, "--epochs", EPOCHS, "--no-digest", "--report", "json")
-        report = json.loads(told.splitlines()[-1])
+        printed = output(FEEDLINE, "run", pipeline, *where, "--epochs", EPOCHS, "--no-digest", "--report", "json")
+        report = json.loads(printed.splitlines()[-1])
         return report["rows_per_s"], (cpu_seconds(self.worker) - before) / report["rows"] * 1_000
 
     def end(self):

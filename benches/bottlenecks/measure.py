@@ -88,7 +88,7 @@ class Bench:
             lines += [f"  - {each.kind}: {json.dumps(each.parameters)}" for each in operators or shape.operators]
             file = self.folder / f"seed-{shape.seed}.yaml"
             file.write_text("\n".join([*lines, f"  - batch: {{ size: {shape.batch} }}", ""]))
-            # A previous store may have had the same address.
+            # A previous store may have used the same address.
             output(FEEDLINE, "index", "--rebuild", file, *self.index)
             if is_far:
                 store.slow(shape.store_bytes_per_s, shape.store_latency_s)

@@ -283,7 +283,7 @@ def _encoded(name, dtype, value):
 
 
 def to_array(name, values, dtype, shape):
-    """Converts values to an array of the declared type and shape. -1 stands for any size."""
+    """Converts values to an array of the declared type and shape. A size of -1 matches any size."""
     if isinstance(values, np.ndarray) or hasattr(values, "__array__"):
         array = np.asarray(values)
         is_objects = array.dtype == object

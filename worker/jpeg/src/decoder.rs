@@ -1,13 +1,13 @@
 //! The JPEG decoder: a libjpeg-turbo instance, our entropy decoder, and their buffers, which are reused for all images.
 
+use crate::buffers::{grow, shrink_if_large};
+use crate::error::{JpegError, MAX_DECODED_BYTES, MAX_PIXELS};
 use crate::exif::read_markers;
 use crate::handle::TurboJpeg;
+use crate::header::{Colorspace, JpegHeader};
 use crate::index::EntropyIndex;
 use crate::partial::{PartialDecoder, Reduction};
-use crate::{Colorspace, DecodedRegion, JpegError, JpegHeader, MAX_DECODED_BYTES, MAX_PIXELS, Region};
-
-/// Larger buffers are freed after use, so that one huge image does not occupy memory in every thread.
-const MAX_RETAINED_BYTES: usize = 64 << 20;
+use crate::region::{DecodedRegion, Region};
 
 /// Decodes one JPEG at a time. Each thread reuses one decoder for all of its images.
 #[derive(Debug)]
@@ -211,21 +211,4 @@ fn pixel_bytes(header: &JpegHeader) -> u64 {
     let is_cmyk = matches!(header.colorspace, Colorspace::Cmyk | Colorspace::Ycck);
     let turned = if header.orientation.is_upright() { 0 } else { 3 };
     3 + turned + if is_cmyk { 4 } else { 0 }
-}
-
-/// Lets go of a buffer that few images need.
-fn shrink_if_large(buffer: &mut Vec<u8>) {
-    if buffer.capacity() > MAX_RETAINED_BYTES {
-        *buffer = Vec::new();
-    }
-}
-
-/// Grows `buffer` to at least `length` bytes without clearing existing bytes.
-pub(crate) fn grow(buffer: &mut Vec<u8>, length: usize) {
-    if buffer.capacity() < length {
-        // Newly allocated zeroed pages are not touched; growing the vector would copy its content.
-        *buffer = vec![0; length];
-    } else if buffer.len() < length {
-        buffer.resize(length, 0);
-    }
 }

@@ -4,11 +4,7 @@
 use crate::bits::{BitReader, FILLED_BITS};
 use crate::huffman::{AcTable, CODE_ONLY, DcTable, END_OF_BLOCK, LOOKUP_BITS, Tables, ZERO_RUN, extend};
 use crate::index::{EntropyIndex, IndexBuilder, IndexPoint};
-
-/// Maximum number of blocks in an MCU.
-pub(crate) const BLOCKS_PER_MCU: usize = 10;
-/// Maximum number of components.
-pub(crate) const COMPONENTS: usize = 3;
+use crate::scan::{BLOCKS_PER_MCU, COMPONENTS, Scan};
 
 /// Table lookups per fill of the bit buffer.
 const LOOKUPS_PER_FILL: u32 = FILLED_BITS / LOOKUP_BITS;
@@ -22,25 +18,6 @@ const NATURAL: [u8; 64] = [
     14, 21, 28, 35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23, 30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39,
     46, 53, 60, 61, 54, 47, 55, 62, 63,
 ];
-
-/// The parameters of the scan in the headers.
-#[derive(Debug, Clone)]
-pub(crate) struct Scan {
-    pub(crate) mcus_per_row: u32,
-    pub(crate) mcu_rows: u32,
-    /// Number of blocks in an MCU.
-    pub(crate) blocks: usize,
-    /// MCUs between restart markers; 0 without restart markers.
-    pub(crate) restart_interval: u32,
-    /// Width of an MCU in pixels.
-    pub(crate) column_width: u32,
-    /// First byte of the entropy-coded data.
-    pub(crate) data_offset: usize,
-    /// Component of each block of an MCU.
-    pub(crate) component: [u8; BLOCKS_PER_MCU],
-    pub(crate) dc_table: [u8; BLOCKS_PER_MCU],
-    pub(crate) ac_table: [u8; BLOCKS_PER_MCU],
-}
 
 /// The component and tables of a block of an MCU.
 #[derive(Debug, Clone, Copy)]

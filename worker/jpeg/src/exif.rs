@@ -1,7 +1,8 @@
 //! Parses the segments of a JPEG that are needed before decoding: orientation, frame type, and entropy index.
 
-use crate::Orientation;
 use crate::index::EntropyIndex;
+use crate::orient::Orientation;
+use crate::segments::next_segment;
 
 /// The contents of the markers before the image data.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -50,26 +51,6 @@ pub(crate) fn read_markers(jpeg: &[u8]) -> Markers<'_> {
     // Like Pillow, use the XMP block only without an EXIF tag, and ignore values outside 1 to 8.
     found.orientation = Orientation::from_tag(from_exif.or(from_xmp).unwrap_or(1)).unwrap_or_default();
     found
-}
-
-/// Returns the marker at or after `at`, its body, and the offset of the next marker.
-pub(crate) fn next_segment(jpeg: &[u8], mut at: usize) -> Option<(u8, &[u8], usize)> {
-    while *jpeg.get(at)? != 0xFF {
-        at += 1;
-    }
-    while *jpeg.get(at)? == 0xFF {
-        at += 1;
-    }
-    let marker = *jpeg.get(at)?;
-    at += 1;
-    if matches!(marker, 0x00 | 0x01 | 0xD0..=0xD9) {
-        return Some((marker, &[], at));
-    }
-    let length = usize::from(u16::from_be_bytes([*jpeg.get(at)?, *jpeg.get(at + 1)?]));
-    if length < 2 {
-        return None;
-    }
-    Some((marker, jpeg.get(at + 2..at + length)?, at + length))
 }
 
 /// Returns the value of tag 0x0112 in the first directory of a TIFF block (TIFF 6.0, section 2).

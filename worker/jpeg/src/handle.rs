@@ -6,10 +6,13 @@ use std::ptr::NonNull;
 
 use turbojpeg_sys as sys;
 
+use crate::buffers::grow;
 use crate::cmyk::convert_inverted_cmyk;
-use crate::decoder::grow;
+use crate::error::JpegError;
 use crate::exif::Markers;
-use crate::{Colorspace, JpegError, JpegHeader, Orientation, Region};
+use crate::header::{Colorspace, JpegHeader};
+use crate::orient::Orientation;
+use crate::region::Region;
 
 /// Maximum number of scans. Encoders write fewer; more scans only waste CPU time.
 const MAX_SCANS: u64 = 500;

@@ -5,8 +5,8 @@
 //! rest of the file is unchanged, and other decoders ignore the segment.
 
 use crate::bits::BitPosition;
-use crate::entropy::{COMPONENTS, Scan};
-use crate::exif::next_segment;
+use crate::scan::{COMPONENTS, Scan};
+use crate::segments::next_segment;
 
 /// Minimum distance between two points of a row in pixels.
 const SPACING_PIXELS: u32 = 64;

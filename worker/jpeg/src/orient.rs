@@ -1,6 +1,6 @@
 //! The eight EXIF orientations: maps regions and pixels of the upright image to the stored image.
 
-use crate::Region;
+use crate::region::Region;
 
 /// The rotation and reflection that make a stored image upright, as Pillow's `ImageOps.exif_transpose` does.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -4,10 +4,11 @@ use std::ffi::{c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 
-use crate::Region;
-use crate::entropy::{BLOCKS_PER_MCU, DctBlock, Scan, ScanReader};
+use crate::entropy::{DctBlock, ScanReader};
 use crate::huffman::{TableSpec, Tables};
 use crate::index::{EntropyIndex, IndexBuilder};
+use crate::region::Region;
+use crate::scan::{BLOCKS_PER_MCU, Scan};
 
 /// Maximum number of tables of each kind in a JPEG.
 const TABLES: usize = 4;

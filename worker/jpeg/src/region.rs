@@ -1,0 +1,34 @@
+//! Rectangles of the upright image and of the decoded pixels.
+
+/// A rectangle in pixels of the upright image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Region {
+    /// First column.
+    pub x: u32,
+    /// First row.
+    pub y: u32,
+    /// Columns.
+    pub width: u32,
+    /// Rows.
+    pub height: u32,
+}
+
+/// The location of the requested region within the decoded pixels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DecodedRegion {
+    /// Decoded columns, at least those of the region.
+    pub width: u32,
+    /// Decoded rows, at least those of the region.
+    pub height: u32,
+    /// Column of the decoded pixels at which the region starts.
+    pub x_offset: u32,
+    /// Row of the decoded pixels at which the region starts.
+    pub y_offset: u32,
+}
+
+impl DecodedRegion {
+    /// Size of the decoded pixels in bytes.
+    pub fn bytes(&self) -> usize {
+        self.width as usize * self.height as usize * 3
+    }
+}
