@@ -37,7 +37,7 @@ operators:
   - batch: {{ size: 128 }}
 """
 
-# `wait` needs no CPU, so it stands for an operator that keeps one of 64 cores busy, on any machine.
+# `wait` uses no CPU, so on any machine it models an operator that keeps one of 64 cores busy.
 SLOW_PIPELINE = """
 name: slow
 source: {{ {source} }}
