@@ -134,6 +134,16 @@ def slow_rows(scratch):
     print(f"\nfirst batch of 512 rows of 4 ms on {WAITING_CORES} cores, stored index: median {statistics.median(times):.3f} s (minimum 0.032 s)")
 
 
+def engine():
+    """CPU time of the engine per batch, and the time in which its threads wait for its lock."""
+    run = json.loads(output(FEEDLINE, "bench", "engine", "--report", "json").splitlines()[-1])
+    print(f"\n| engine of {run['cores']} threads, streams | batches/s | CPU µs per batch | lock waits |\n|---:|---:|---:|---:|")
+    for streams, key in ((1, "one_stream"), (run["streams"], "many_streams")):
+        cost = run[key]
+        print(f"| {streams} | {cost['batches_per_s']:.0f} | {cost['cpu_us_per_batch']:.1f} | {100 * cost['lock_wait_share']:.1f} % |")
+    print(f"\nCPU time per batch, relative to one stream: {run['cost_ratio']:.2f}")
+
+
 def small_rows(scratch):
     print("\n| rows of 112 bytes through filter and batch, 1 core | million rows/s | million rows per CPU second |\n|---|---|---|")
     for form in ("arrow", "parquet", "csv", "tfrecord", "jsonl"):
@@ -198,6 +208,7 @@ def main():
             soak(scratch, file)
         else:
             print(f"skipped: no photographs in {PHOTOS} (set FEEDLINE_SHARED_DATA)", file=sys.stderr)
+        engine()
         small_rows(scratch)
         huge_rows(scratch)
         many_shards(scratch)

@@ -1,7 +1,9 @@
 //! `feedline bench`: measures what this machine can do, and what Feedline does on it, in one run.
 
 mod decisions;
+mod engine;
 mod kernel;
+mod load_threads;
 mod padding;
 mod transport;
 
@@ -26,6 +28,8 @@ enum BenchCommand {
     Transport(transport::TransportArgs),
     /// Measures how fast coordinators commit decisions for workers and consumers that only report.
     Decisions(decisions::DecisionsArgs),
+    /// Measures the CPU time of a worker's engine per batch with many streams and with one, and waits for its lock.
+    Engine(engine::EngineArgs),
     /// Measures padding and the spread of consumers' steps on a text, coordinated and not.
     Padding(padding::PaddingArgs),
     /// The sending process of `transport`; it exits when its standard input closes.
@@ -42,6 +46,7 @@ pub async fn run(args: BenchArgs, host: &dyn ToolHost) -> Result<(), Failure> {
         BenchCommand::Kernel(args) => kernel::run(args, host).await,
         BenchCommand::Transport(args) => transport::run(args, host.cores()).await,
         BenchCommand::Decisions(args) => decisions::run(args, host).await,
+        BenchCommand::Engine(args) => engine::run(args).await,
         BenchCommand::Padding(args) => padding::run(&args),
         BenchCommand::TransportPeer(args) => transport::run_peer(args).await,
     }

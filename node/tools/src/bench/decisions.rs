@@ -4,7 +4,6 @@
 mod coordinators;
 mod load;
 mod report;
-mod threads;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,7 +19,7 @@ use tokio::task::JoinSet;
 use self::coordinators::CoordinatorGroup;
 use self::load::{JobShape, Load};
 use self::report::{DecisionsReport, LatencySpread};
-use self::threads::{LoadThreads, load_cpu_time};
+use super::load_threads::{LoadThreads, load_cpu_time};
 use crate::host::ToolHost;
 
 /// Streams of a job without --streams.

@@ -1,5 +1,5 @@
-//! The threads of the load of `feedline bench decisions`. They run at a lower priority than the coordinators, and their CPU
-//! time is measured separately.
+//! The threads of a benchmark's load. They run at a lower priority than the measured roles, and their CPU time is measured
+//! separately.
 
 use std::fs;
 use std::path::Path;

@@ -1,0 +1,195 @@
+//! A coordinator for one worker and one job that only grants leases: each stream has the same number of leases at all times.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use feedline_data::ids::{JobId, TaskId};
+use feedline_data::layout::{Layout, SplitRef};
+use feedline_data::manifest::{Manifest, Shard, ShardRef};
+use feedline_data::messages::{
+    JobDetails, Lease, Revision, ServiceError, ServiceErrorKind, Task, TaskOutput, TaskResult, WorkerPlan,
+    WorkerReport,
+};
+use feedline_data::pipeline::{Pipeline, Source};
+use feedline_data::tenants::TenantReads;
+use feedline_proto::services::{CoordinatorReply, CoordinatorRequest, CoordinatorService};
+use tokio::sync::Notify;
+
+/// The only job.
+pub(super) const JOB: JobId = JobId(1);
+/// Rows of a batch.
+pub(super) const BATCH_ROWS: u32 = 64;
+/// Rows of the text.
+const TEXT_ROWS: u64 = 100_000;
+/// Passes over the text in an epoch: few enough for splits of 1,024 rows, and enough for eight splits of each stream.
+const PASSES: u32 = 600;
+/// Epochs of the job, which outlast the benchmark.
+const EPOCHS: u32 = 1_000_000;
+/// Leases of each stream: one that is fetched, and the next one.
+const LEASES_PER_STREAM: u64 = 2;
+/// Shortest time between two plans: the changes of this time share one plan.
+const PLAN_INTERVAL: Duration = Duration::from_millis(5);
+/// Time after which a report is answered without a change.
+const HEARTBEAT: Duration = Duration::from_millis(500);
+
+/// Writes the rows of the benchmark.
+pub(super) fn write_rows(path: &Path) -> io::Result<()> {
+    let mut file = BufWriter::new(File::create(path)?);
+    (0..TEXT_ROWS).try_for_each(|row| writeln!(file, "row {row:010}"))?;
+    file.flush()
+}
+
+/// Lets the worker list and index the text, and then grants leases.
+pub(super) struct LeaseCoordinator {
+    pipeline: Pipeline,
+    streams: u32,
+    state: Mutex<LeaseGrants>,
+    /// Notified when the plan has changed.
+    changed: Notify,
+    /// Notified when the text is indexed.
+    indexed: Notify,
+}
+
+#[derive(Default)]
+struct LeaseGrants {
+    revision: u64,
+    shards: Vec<ShardRef>,
+    job: Option<(JobDetails, Arc<Manifest>)>,
+    leases: BTreeSet<SplitRef>,
+}
+
+impl LeaseCoordinator {
+    pub(super) fn new(text: &Path, streams: u32) -> Self {
+        let pipeline = Pipeline::builder("bench-engine")
+            .source(Source::text(text.display().to_string()))
+            .repeat(PASSES)
+            .batch(BATCH_ROWS)
+            .build()
+            .expect("the pipeline is valid");
+        let state = LeaseGrants { revision: 1, ..LeaseGrants::default() };
+        Self { pipeline, streams, state: Mutex::new(state), changed: Notify::new(), indexed: Notify::new() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, LeaseGrants> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) async fn wait_until_indexed(&self) {
+        let indexed = self.indexed.notified();
+        tokio::pin!(indexed);
+        indexed.as_mut().enable();
+        if self.lock().job.is_none() {
+            indexed.await;
+        }
+    }
+
+    /// Replaces the lease of a fetched split by a later one of its stream. Returns the next split of the stream.
+    pub(super) fn finish(&self, split: SplitRef) -> Option<SplitRef> {
+        let mut state = self.lock();
+        let layout = state.job.as_ref().map(|(details, _)| details.layout.clone())?;
+        let next = layout.next_split(split);
+        state.leases.remove(&split);
+        state.leases.extend(next.and_then(|next| layout.next_split(next)));
+        state.revision += 1;
+        drop(state);
+        self.changed.notify_one();
+        next
+    }
+
+    async fn sync(&self, report: WorkerReport) -> Result<WorkerPlan, ServiceError> {
+        for result in report.tasks {
+            self.on_task(result)?;
+        }
+        let is_current = self.lock().revision == report.seen.number;
+        if is_current && tokio::time::timeout(HEARTBEAT, self.changed.notified()).await.is_ok() {
+            tokio::time::sleep(PLAN_INTERVAL).await;
+        }
+        Ok(self.plan())
+    }
+
+    fn on_task(&self, result: TaskResult) -> Result<(), ServiceError> {
+        let output = result.outcome.map_err(internal)?;
+        let mut state = self.lock();
+        match output {
+            TaskOutput::Listed(shards) if state.shards.is_empty() => state.shards = shards,
+            TaskOutput::Indexed(indexes) if state.job.is_none() => {
+                let shards = state.shards.iter().cloned().zip(indexes);
+                let shards = shards.map(|(object, index)| Shard { object, index }).collect();
+                let manifest = Manifest::build(shards).map_err(internal)?;
+                state.job = Some((self.details(&manifest), Arc::new(manifest)));
+                for stream in 0..self.streams {
+                    let splits = (0..LEASES_PER_STREAM).map(|ordinal| SplitRef { epoch: 0, ordinal, stream });
+                    state.leases.extend(splits);
+                }
+                self.indexed.notify_waiters();
+            }
+            TaskOutput::Listed(_) | TaskOutput::Indexed(_) => return Ok(()),
+        }
+        state.revision += 1;
+        Ok(())
+    }
+
+    fn details(&self, manifest: &Manifest) -> JobDetails {
+        let dataset = manifest.summary();
+        JobDetails {
+            job: JOB,
+            pipeline: self.pipeline.clone(),
+            layout: Layout::new(&self.pipeline, &dataset, EPOCHS, self.streams),
+            source_key: String::new(),
+            dataset,
+            audit: false,
+            keep: None,
+            reads: TenantReads::default(),
+        }
+    }
+
+    fn plan(&self) -> WorkerPlan {
+        let state = self.lock();
+        let task = |id, shards| Task {
+            id: TaskId(id),
+            source: self.pipeline.source.clone(),
+            shards,
+            reads: TenantReads::default(),
+        };
+        let tasks = match (&state.job, state.shards.as_slice()) {
+            (Some(_), _) => Vec::new(),
+            (None, []) => vec![task(1, None)],
+            (None, shards) => vec![task(2, Some(shards.to_vec()))],
+        };
+        let lease = |split: &SplitRef| Lease { job: JOB, split: *split, from: 0 };
+        WorkerPlan {
+            revision: Revision { life: 1, number: state.revision },
+            leases: state.leases.iter().map(lease).collect(),
+            tasks,
+            lease_ms: 60_000,
+            ..WorkerPlan::default()
+        }
+    }
+
+    fn job(&self) -> Result<(JobDetails, Arc<Manifest>), ServiceError> {
+        self.lock().job.clone().ok_or_else(|| internal("the text is not indexed"))
+    }
+}
+
+pub(super) fn internal(message: impl Into<String>) -> ServiceError {
+    ServiceError::new(ServiceErrorKind::Invalid, message)
+}
+
+#[async_trait]
+impl CoordinatorService for LeaseCoordinator {
+    async fn call(&self, request: CoordinatorRequest) -> Result<CoordinatorReply, ServiceError> {
+        match request {
+            CoordinatorRequest::SyncWorker { report } => {
+                Ok(CoordinatorReply::SyncWorker(self.sync(*report).await?))
+            }
+            CoordinatorRequest::GetJobDetails { .. } => Ok(CoordinatorReply::GetJobDetails(self.job()?.0)),
+            CoordinatorRequest::GetManifest { .. } => Ok(CoordinatorReply::GetManifest(self.job()?.1)),
+            _ => Err(internal("the coordinator of this benchmark does not support the request")),
+        }
+    }
+}
