@@ -82,7 +82,7 @@ impl Audit {
 
     /// Sets the changes of the job's mix.
     pub fn set_mix(&mut self, changes: &[MixChange]) {
-        self.sequence = self.sequence.remixed(changes);
+        self.sequence = self.sequence.with_mix_changes(changes);
     }
 
     fn count(&mut self, pass: u32, row_id: u64) {

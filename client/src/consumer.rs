@@ -245,13 +245,13 @@ impl Consumer {
 
     /// Returns the changes of the job's mix that affect rows from `epoch` on. They apply to all rows that were delivered to this
     /// consumer or planned for it.
-    pub fn mix_from(&self, epoch: u32) -> Vec<MixChange> {
-        self.shared.lock().mix_from(epoch).to_vec()
+    pub fn mix_changes_from(&self, epoch: u32) -> Vec<MixChange> {
+        self.shared.lock().mix_changes_from(epoch).to_vec()
     }
 
     /// Updates the mix of `origins` to that of this consumer.
     pub fn update_mix(&self, origins: &mut Origins) {
-        origins.set_mix(self.shared.lock().mix_from(0));
+        origins.set_mix(self.shared.lock().mix_changes_from(0));
     }
 
     /// Returns the rows since the last batch that belong to no batch: removed, skipped and dropped rows.
@@ -290,9 +290,9 @@ impl ConsumerView {
         self.shared.lock().active_slots()
     }
 
-    /// As [`Consumer::mix_from`].
-    pub fn mix_from(&self, epoch: u32) -> Vec<MixChange> {
-        self.shared.lock().mix_from(epoch).to_vec()
+    /// As [`Consumer::mix_changes_from`].
+    pub fn mix_changes_from(&self, epoch: u32) -> Vec<MixChange> {
+        self.shared.lock().mix_changes_from(epoch).to_vec()
     }
 }
 

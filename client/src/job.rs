@@ -142,7 +142,7 @@ impl Job {
             match self.coordinator.places(self.id, step).await {
                 Ok(group) if group.missing.is_empty() || !group.waits || is_late => return Ok(group),
                 Ok(_) => {}
-                Err(error) if error.kind.is_passing() && !is_late => tokio::time::sleep(BACKOFF_MIN).await,
+                Err(error) if error.kind.is_retryable() && !is_late => tokio::time::sleep(BACKOFF_MIN).await,
                 Err(error) => return Err(error.into()),
             }
         }

@@ -54,7 +54,7 @@ impl Origins {
     /// Sets the changes of the job's mix.
     pub fn set_mix(&mut self, changes: &[MixChange]) {
         if self.sequence.changes() != changes {
-            self.sequence = self.sequence.remixed(changes);
+            self.sequence = self.sequence.with_mix_changes(changes);
             self.orders.clear();
         }
     }

@@ -153,8 +153,8 @@ impl ConsumerState {
     }
 
     /// Changes of the mix that affect rows from `epoch` on.
-    pub(crate) fn mix_from(&self, epoch: u32) -> &[MixChange] {
-        self.layout.as_ref().map(|layout| layout.mix_from(epoch)).unwrap_or_default()
+    pub(crate) fn mix_changes_from(&self, epoch: u32) -> &[MixChange] {
+        self.layout.as_ref().map(|layout| layout.mix_changes_from(epoch)).unwrap_or_default()
     }
 
     /// Rows since the last batch that belong to no batch.

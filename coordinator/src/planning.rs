@@ -188,8 +188,11 @@ impl Planner {
             let (job, name) = (facts.job, &facts.name);
             match keeps.get(&job) {
                 Some(CacheDecision { after, tier, form }) => {
-                    let mut running =
-                        facts.pipeline.operators.iter().filter(|operator| !operator.kind.is_engines());
+                    let mut running = facts
+                        .pipeline
+                        .operators
+                        .iter()
+                        .filter(|operator| !operator.kind.is_engine_operator());
                     let before = after.checked_sub(1).and_then(|last| running.nth(last as usize));
                     let operator = before.map_or("source", |operator| operator.kind.name());
                     tracing::info!(%job, "{name} keeps the output of `{operator}` {} in {}", form.name(), tier.name());

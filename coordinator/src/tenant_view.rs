@@ -98,10 +98,12 @@ impl TenantView {
                 self.remember(job);
                 Reply::JoinJob(job)
             }
-            Request::GetJobStatus { job } => Reply::GetJobStatus(self.status(job).await?.without_processes()),
+            Request::GetJobStatus { job } => {
+                Reply::GetJobStatus(self.status(job).await?.without_process_totals())
+            }
             Request::ListJobs {} => {
                 let own = self.inner.list_jobs().await?.into_iter().filter(|job| job.tenant == self.tenant);
-                Reply::ListJobs(own.map(JobStatus::without_processes).collect())
+                Reply::ListJobs(own.map(JobStatus::without_process_totals).collect())
             }
             Request::GetCluster {} => Reply::GetCluster(self.inner.cluster().await?.of_tenant(&self.tenant)),
             // A row that says `Restricted` needs an arm here; without one a tenant gets nothing.

@@ -149,7 +149,7 @@ mod tests {
             ("a: {HUSH/x: [1]}", ": `a`: an entry is not an option"),
             ("a: {urls: 7}", ": `a`: invalid urls"),
             ("a: {urls: []}", ": `a`: urls is empty"),
-            ("a: {urls: [data]}", ": `a`: urls: `data` is no prefix"),
+            ("a: {urls: [data]}", ": `a`: urls: invalid URL prefix `data`"),
         ] {
             let error = parse(text).unwrap_err();
             assert!(

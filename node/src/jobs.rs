@@ -46,7 +46,7 @@ fn render_one(job: &JobStatus) -> String {
     let (epoch, done) = progress(job);
     let mut lines = vec![
         ("id", job.job.to_string()),
-        ("tenant", tenants::shown(&job.tenant).to_owned()),
+        ("tenant", tenants::display_name(&job.tenant).to_owned()),
         ("name", job.name.clone()),
         ("state", format_state(&job.state)),
         ("epoch", epoch),
@@ -89,7 +89,7 @@ fn render(jobs: &[JobStatus]) -> String {
             job.delivered.rows.to_string(),
         ];
         if has_several_tenants {
-            line.insert(1, tenants::shown(&job.tenant).to_owned());
+            line.insert(1, tenants::display_name(&job.tenant).to_owned());
         }
         line.extend(extras.iter().map(|(_, of)| of(job).unwrap_or_else(|| "-".to_owned())));
         line

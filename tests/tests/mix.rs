@@ -236,7 +236,7 @@ fn weights_are_changed_by_command_and_stay_whatever_is_killed() {
         changed.stdout
     );
     for (weights, said) in [
-        ("4", "1 weights are given for 2 datasets"),
+        ("4", "the mix has 2 datasets, but there are 1 weights"),
         ("4,x", "invalid weight `x`"),
         ("4,0", "weight 0 is not a number above 0"),
     ] {
@@ -271,5 +271,5 @@ fn nothing_waits_for_weights_of_a_job_that_is_not_there() {
     let processes = Processes::start(scratch.path().join("cluster"), 1);
     let refused = scratch.call(&["job", "set-weights", "7", "1,2", "--coordinator", &processes.url()]);
     assert_ne!(refused.status, 0);
-    assert!(refused.stderr.contains("there is no job 7"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("job 7 does not exist"), "{}", refused.stderr);
 }

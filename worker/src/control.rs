@@ -209,8 +209,10 @@ impl ControlLoop {
 
     /// Compiles a job with the present cache decision of the plan. An error says whether a retry can help.
     async fn try_load(&self, id: JobId) -> Result<JobContext, LoadError> {
-        let service_error =
-            |error: ServiceError| LoadError { is_retryable: error.kind.is_passing(), message: error.message };
+        let service_error = |error: ServiceError| LoadError {
+            is_retryable: error.kind.is_retryable(),
+            message: error.message,
+        };
         let (previous, cache) = (self.engine.job(id), self.engine.wanted_cache(id));
         let (details, manifest) = match &previous {
             Some(job) => (job.compiled.details.clone(), Arc::clone(&job.compiled.manifest)),

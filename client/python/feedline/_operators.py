@@ -25,7 +25,7 @@ class Operators:
         return self._operator("decode_image", parallelism, column=column)
 
     def resize(self, column: str, size: Sequence[int], *, parallelism: int | None = None) -> Self:
-        """Resizes to a fixed size and ignores the aspect ratio.
+        """Resizes images to a fixed size. The aspect ratio is not preserved.
 
         Args:
             column: Column of encoded bytes or decoded images.
@@ -35,13 +35,13 @@ class Operators:
         return self._operator("resize", parallelism, column=column, size=size)
 
     def center_crop(self, column: str, size: Sequence[int], resize: int | None = None, *, parallelism: int | None = None) -> Self:
-        """Crops the centre; torchvision's `CenterCrop` after `Resize(resize)` when `resize` is given.
+        """Crops the center; torchvision's `CenterCrop`, after `Resize(resize)` if `resize` is set.
 
         Args:
             column: Column of encoded bytes or decoded images.
             size: Height and width of the result.
-            resize: Shorter side that the image is resized to first, in pixels; without it the crop is cut from the image as it is (padded
-                with zeros where the image is smaller, as torchvision does).
+            resize: The length in pixels to which the shorter side is resized before the crop. `None` crops the original image, and pads
+                smaller images with zeros as torchvision does.
             parallelism: Most concurrent executions on one worker; the engine chooses by default.
         """
         return self._operator("center_crop", parallelism, column=column, size=size, resize=resize)
@@ -55,19 +55,19 @@ class Operators:
         *,
         parallelism: int | None = None,
     ) -> Self:
-        """Crops a random area with a random ratio and resizes it; torchvision's `RandomResizedCrop`.
+        """Crops a random area with a random aspect ratio and resizes it; torchvision's `RandomResizedCrop`.
 
         Args:
             column: Column of encoded bytes or decoded images.
             size: Height and width of the result.
-            scale: Bounds of the crop's share of the image's area.
+            scale: Bounds of the crop's area as a fraction of the image's area.
             ratio: Bounds of the crop's width / height.
             parallelism: Most concurrent executions on one worker; the engine chooses by default.
         """
         return self._operator("random_resized_crop", parallelism, column=column, size=size, scale=scale, ratio=ratio)
 
     def random_horizontal_flip(self, column: str, p: float | None = None, *, parallelism: int | None = None) -> Self:
-        """Mirrors left and right with a probability; torchvision's `RandomHorizontalFlip`.
+        """Flips images horizontally with a probability; torchvision's `RandomHorizontalFlip`.
 
         Args:
             column: Column of images or image tensors.
@@ -77,11 +77,11 @@ class Operators:
         return self._operator("random_horizontal_flip", parallelism, column=column, p=p)
 
     def random_grayscale(self, column: str, p: float | None = None, *, parallelism: int | None = None) -> Self:
-        """Turns images grey with a probability; torchvision's `RandomGrayscale`.
+        """Converts images to grayscale with a probability; torchvision's `RandomGrayscale`.
 
         Args:
             column: Column of images or of `uint8` tensors `[height, width, 3]`.
-            p: Probability that an image becomes grey.
+            p: Probability that an image is converted.
             parallelism: Most concurrent executions on one worker; the engine chooses by default.
         """
         return self._operator("random_grayscale", parallelism, column=column, p=p)
@@ -96,14 +96,14 @@ class Operators:
         *,
         parallelism: int | None = None,
     ) -> Self:
-        """Fills a random rectangle with a value, with a probability; torchvision's `RandomErasing`.
+        """Fills a random rectangle of images with a probability; torchvision's `RandomErasing`.
 
         Args:
             column: Column of images or image tensors, channels last or first.
             p: Probability that a rectangle is erased.
-            scale: Bounds of the rectangle's share of the image's area.
+            scale: Bounds of the rectangle's area as a fraction of the image's area.
             ratio: Bounds of the rectangle's height / width.
-            value: Value of each channel in the rectangle.
+            value: The value that fills each channel of the rectangle.
             parallelism: Most concurrent executions on one worker; the engine chooses by default.
         """
         return self._operator("random_erasing", parallelism, column=column, p=p, scale=scale, ratio=ratio, value=value)
@@ -134,14 +134,14 @@ class Operators:
         """Converts the element type of a column.
 
         Args:
-            column: Column of scalars, lists or tensors; or text holding numbers.
+            column: Column of scalars, lists or tensors, or of text that contains numbers.
             dtype: New element type.
             parallelism: Most concurrent executions on one worker; the engine chooses by default.
         """
         return self._operator("cast", parallelism, column=column, dtype=dtype)
 
     def select(self, columns: Sequence[str], *, parallelism: int | None = None) -> Self:
-        """Keeps these columns, in this order.
+        """Selects columns, in the given order.
 
         Args:
             columns: Columns to keep, in this order.
@@ -153,7 +153,7 @@ class Operators:
         """Renames columns.
 
         Args:
-            columns: New name -> present name.
+            columns: Maps new names to current names.
             parallelism: Most concurrent executions on one worker; the engine chooses by default.
         """
         return self._operator("rename", parallelism, columns=columns)
@@ -172,8 +172,8 @@ class Operators:
         Args:
             column: Column of text.
             tokenizer: Path or URL of a Hugging Face `tokenizer.json`.
-            output: Column to write; the text column itself by default.
-            add_special_tokens: Whether the tokenizer adds its special tokens.
+            output: The output column. The default replaces the text column.
+            add_special_tokens: Whether the tokenizer adds special tokens.
             parallelism: Most concurrent executions on one worker; the engine chooses by default.
         """
         return self._operator("tokenize", parallelism, column=column, tokenizer=tokenizer, output=output, add_special_tokens=add_special_tokens)
@@ -183,24 +183,24 @@ class Operators:
 
         Args:
             column: Column of lists.
-            length: Longest length kept, in elements; what is beyond is cut from the end.
+            length: The maximum length in elements. Further elements are removed from the end.
             parallelism: Most concurrent executions on one worker; the engine chooses by default.
         """
         return self._operator("truncate", parallelism, column=column, length=length)
 
     def pad(self, column: str, length: int, value: int | None = None, *, parallelism: int | None = None) -> Self:
-        """Pads lists to a length, which gives a fixed-shape tensor.
+        """Pads lists to a length. The result is a tensor of fixed shape.
 
         Args:
             column: Column of lists.
-            length: Length of every row after padding, in elements; a longer row fails.
-            value: What fills the end.
+            length: The length of every row after padding, in elements. A longer row fails.
+            value: The padding value.
             parallelism: Most concurrent executions on one worker; the engine chooses by default.
         """
         return self._operator("pad", parallelism, column=column, length=length, value=value)
 
     def recode_jpeg(self, column: str, *, parallelism: int | None = None) -> Self:
-        """Adds an index to JPEGs, with which a decoder reads a crop faster.
+        """Adds an index to JPEGs, with which the decoder reads only the data of a crop.
 
         Args:
             column: Column of encoded bytes.
@@ -209,20 +209,20 @@ class Operators:
         return self._operator("recode_jpeg", parallelism, column=column)
 
     def cache(self, tier: Literal["memory", "disk", "store"], *, parallelism: int | None = None) -> Self:
-        """Caches the rows that reach it, so that later passes begin here.
+        """Caches its input rows for later passes.
 
         Args:
-            tier: Where rows are kept.
+            tier: The tier that stores the rows.
             parallelism: Most concurrent executions on one worker; the engine chooses by default.
         """
         return self._operator("cache", parallelism, tier=tier)
 
     def batch(self, size: int, remainder: Literal["emit", "drop", "carry"] | None = None, *, parallelism: int | None = None) -> Self:
-        """Groups rows; must be the last operator.
+        """Batches rows; the last operator.
 
         Args:
-            size: Rows of a batch.
-            remainder: What happens to the rows left at an epoch's end.
+            size: The number of rows in a batch.
+            remainder: What happens to the rows of an epoch that do not fill a batch.
             parallelism: Most concurrent executions on one worker; the engine chooses by default.
         """
         return self._operator("batch", parallelism, size=size, remainder=remainder)
@@ -239,17 +239,17 @@ class Operators:
         *,
         parallelism: int | None = None,
     ) -> Self:
-        """Groups rows of similar length; the last operator, in place of `batch`. tf.data's `bucket_by_sequence_length`.
+        """Batches rows of similar length; the last operator, instead of `batch`. tf.data's `bucket_by_sequence_length`.
 
         Args:
-            columns: Columns of lists. A row is as long as the longest of its lists.
-            boundaries: The longest length in each bucket, in elements, ascending.
-            batch_sizes: Rows of a batch, for each bucket: one number for each boundary, and one more for rows that are longer than the
-                last. Without that one, longer rows fail.
-            tokens: In place of `batch_sizes`: elements of a batch with its padding, so that a bucket of short rows has large batches.
-            pad: To which length the lists of a batch are filled.
-            value: What fills them.
-            window: Rows that are put into buckets together; chosen by the sizes of batches where it is not given.
+            columns: Columns of lists. The length of a row is the length of its longest list.
+            boundaries: The maximum row length of each bucket, in elements, in ascending order.
+            batch_sizes: The number of rows in a batch of each bucket: one number per boundary, and optionally one for rows longer than the
+                last boundary. Without this last number longer rows fail.
+            tokens: The number of elements in a batch with padding, instead of `batch_sizes`. Buckets of short rows get larger batches.
+            pad: The length to which the lists of a batch are padded.
+            value: The padding value.
+            window: The number of rows that are bucketed together. The default depends on the batch sizes.
             parallelism: Most concurrent executions on one worker; the engine chooses by default.
         """
         return self._operator("bucket_by_length", parallelism, columns=to_names(columns), boundaries=boundaries, batch_sizes=batch_sizes, tokens=tokens, pad=pad, value=value, window=window)
@@ -265,30 +265,30 @@ class Operators:
         *,
         parallelism: int | None = None,
     ) -> Self:
-        """Packs several rows into one of a fixed length, and groups those; the last operator, in place of `batch`.
+        """Packs several rows into one row of fixed length, and batches the packed rows; the last operator, instead of `batch`.
 
         Args:
-            columns: Columns of lists: all that there are.
-            length: Elements of a packed row, in each column.
-            size: Packed rows of a batch.
+            columns: Columns of lists. Every column of the input must be listed.
+            length: The number of elements of a packed row in each column.
+            size: The number of packed rows in a batch.
             longer: What happens to a row that is longer than `length`.
-            value: What fills the end.
-            window: Rows that are packed together; chosen by the size of batches where it is not given.
+            value: The padding value.
+            window: The number of rows that are packed together. The default depends on the batch size.
             parallelism: Most concurrent executions on one worker; the engine chooses by default.
         """
         return self._operator("pack", parallelism, columns=to_names(columns), length=length, size=size, longer=longer, value=value, window=window)
 
     def repeat(self, count: int, *, parallelism: int | None = None) -> Self:
-        """Passes over the rows several times within an epoch, each in its own order; tf.data's `repeat(count)`.
+        """Makes several passes over the rows in each epoch, each pass in its own order; tf.data's `repeat(count)`.
 
         Args:
-            count: Passes per epoch.
+            count: The number of passes per epoch.
             parallelism: Most concurrent executions on one worker; the engine chooses by default.
         """
         return self._operator("repeat", parallelism, count=count)
 
     def burn(self, cpu_us: int, *, parallelism: int | None = None) -> Self:
-        """Burns CPU time, for measurements.
+        """Uses CPU time, for benchmarks.
 
         Args:
             cpu_us: CPU time per row in microseconds.
@@ -297,7 +297,7 @@ class Operators:
         return self._operator("burn", parallelism, cpu_us=cpu_us)
 
     def wait(self, ms: int, *, parallelism: int | None = None) -> Self:
-        """Waits without CPU, for measurements.
+        """Waits without using CPU time, for benchmarks.
 
         Args:
             ms: Time per row in milliseconds.

@@ -145,7 +145,7 @@ impl Consumer {
 
     /// Returns the changes of the mix that affect rows from `epoch` on, as JSON.
     fn mix_from(&self, epoch: u32) -> PyResult<String> {
-        let changes = self.view()?.mix_from(epoch);
+        let changes = self.view()?.mix_changes_from(epoch);
         serde_json::to_string(&changes).map_err(|error| FeedlineError::new_err(error.to_string()))
     }
 

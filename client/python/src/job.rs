@@ -142,7 +142,7 @@ impl Job {
         let request = async { tokio::time::timeout(timeout_of(seconds), self.job.status()).await };
         let Ok(status) = runtime::wait(py, request)? else { return Ok(None) };
         let layout = status.map_err(|error| from_client(&error))?.layout;
-        let mix = layout.map(|layout| serde_json::to_string(layout.mix_from(epoch))).transpose();
+        let mix = layout.map(|layout| serde_json::to_string(layout.mix_changes_from(epoch))).transpose();
         mix.map_err(|error| FeedlineError::new_err(error.to_string()))
     }
 

@@ -29,8 +29,8 @@ impl StreamState {
     /// Creates a stream of a deterministic job that starts at `position`.
     pub(super) fn new(layout: &Layout, id: u32, position: StreamPosition) -> Self {
         let mut stream = Self { next_split: layout.locate(id, position), ..Self::empty(layout, id) };
-        if layout.owes_empty_step(id, position) {
-            stream.assembler.owe_step(position.epoch);
+        if layout.has_pending_empty_step(id, position) {
+            stream.assembler.set_pending_empty_step(position.epoch);
         }
         stream
     }
@@ -54,7 +54,7 @@ impl StreamState {
 
     /// The next undelivered row.
     pub(super) fn position(&self, layout: &Layout) -> StreamPosition {
-        if let Some(epoch) = self.assembler.owed_epoch() {
+        if let Some(epoch) = self.assembler.pending_empty_step_epoch() {
             return StreamPosition { epoch, row: layout.stream_rows(self.id) };
         }
         if let Some((split, offset)) = self.assembler.progress().next() {
@@ -69,7 +69,7 @@ impl StreamState {
     /// The position by which the next batch is ordered. A batch without rows at the end of an epoch follows all rows of the
     /// epoch.
     pub(super) fn batch_position(&self, layout: &Layout) -> StreamPosition {
-        match self.assembler.owed_epoch() {
+        match self.assembler.pending_empty_step_epoch() {
             Some(epoch) => StreamPosition { epoch, row: u64::MAX },
             None => self.position(layout),
         }

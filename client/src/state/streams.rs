@@ -1,7 +1,7 @@
 //! The splits of each stream: which ones it expects, which ones are missing, and when its next batch can never be full.
 
 use feedline_data::layout::{Layout, SplitRef};
-use feedline_data::messages::MOST_WANTED;
+use feedline_data::messages::MAX_WANTED_SPLITS;
 
 use super::ConsumerState;
 use super::stream_state::StreamState;
@@ -69,7 +69,7 @@ impl ConsumerState {
             self.identity.is_relaxed,
             max,
             splits,
-            stream.assembler.waiting_rows(),
+            stream.assembler.buffered_rows(),
         ))
     }
 
@@ -108,7 +108,7 @@ fn too_few_rows_message(layout: &Layout, is_relaxed: bool, max: u32, splits: usi
         _ => format!("about {}", (u64::from(batch) * splits as u64).div_ceil(u64::from(rows))),
     };
     let fewer_consumers = match is_relaxed {
-        _ if max >= MOST_WANTED => "",
+        _ if max >= MAX_WANTED_SPLITS => "",
         true => ", or open the job for fewer consumers",
         false => ", or open the job for fewer virtual consumers",
     };

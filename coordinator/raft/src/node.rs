@@ -443,7 +443,7 @@ impl RaftNode {
     pub fn refusal(&self) -> ServiceError {
         let leader = MemberId::new(self.node.raft.leader_id).filter(|leader| *leader != self.id);
         match leader.and_then(|leader| self.applied.members.url(leader)) {
-            Some(url) => ServiceError::led_by(url),
+            Some(url) => ServiceError::not_leader(url),
             None => ServiceError::new(
                 ServiceErrorKind::Unavailable,
                 "the coordinators are choosing a leader; try again in a second",

@@ -6,8 +6,8 @@ use feedline_data::checkpoint::PositionHistory;
 use feedline_data::ids::{JobId, Millis, SessionId, WorkerId};
 use feedline_data::layout::{SplitRef, StreamPosition};
 use feedline_data::messages::{
-    ConsumerPlan, ConsumerReport, ConsumerStats, JobState, MOST_WANTED, PlannedSplit, Revision, ServiceError,
-    ServiceErrorKind,
+    ConsumerPlan, ConsumerReport, ConsumerStats, JobState, MAX_WANTED_SPLITS, PlannedSplit, Revision,
+    ServiceError, ServiceErrorKind,
 };
 use feedline_data::pipeline::OrderMode;
 
@@ -18,7 +18,7 @@ use super::slots::MOST_RANKS;
 use super::workers::LongPoll;
 use super::{Cluster, Ready, Reply, RequestId};
 
-/// At most [`MOST_WANTED`] for a stream, and so many for all streams of a job together, as long as each has [`LEAST_WANTED`].
+/// At most [`MAX_WANTED_SPLITS`] for a stream, and so many for all streams of a job together, as long as each has [`LEAST_WANTED`].
 const WANTED_TOGETHER: u32 = 1_048_576;
 const LEAST_WANTED: u32 = 64;
 /// The same of relaxed jobs, whose consumers hold what they are told of: a position has room for as many.
@@ -111,7 +111,7 @@ impl TrackedJob {
         } else {
             (WANTED_TOGETHER, self.spec.virtual_consumers, LEAST_WANTED)
         };
-        (together / parts.max(1)).clamp(least, MOST_WANTED)
+        (together / parts.max(1)).clamp(least, MAX_WANTED_SPLITS)
     }
 
     /// The offset from which a split is still wanted; `None` when it is done.

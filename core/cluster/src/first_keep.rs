@@ -19,9 +19,10 @@ pub fn first_keep(
     quota: &Quota,
 ) -> Option<CacheDecision> {
     let mean_row_bytes = dataset.bytes / dataset.rows.max(1);
-    let running = pipeline.operators.iter().filter(|operator| !operator.kind.is_engines());
+    let running = pipeline.operators.iter().filter(|operator| !operator.kind.is_engine_operator());
     let after = running.take_while(|operator| !operator.kind.is_random()).count() as u32;
     let keep = CacheDecision { after, tier: CacheTier::Memory, form: CacheEncoding::AsIs };
-    let is_worth_it = mean_row_bytes >= LEAST_ROW_BYTES && passes_left > 1.0 && pipeline.cached().is_none();
+    let is_worth_it =
+        mean_row_bytes >= LEAST_ROW_BYTES && passes_left > 1.0 && pipeline.cached_prefix().is_none();
     (is_worth_it && quota.cache_bytes.is_none()).then_some(keep)
 }

@@ -293,7 +293,7 @@ impl TrackedJob {
         let begun = self.streams.iter().map(|stream| stream.epoch);
         let epoch = begun.chain(self.open.keys().map(|split| split.epoch)).min().unwrap_or_default();
         Some(Position {
-            mix: layout.mix_from(epoch).to_vec(),
+            mix: layout.mix_changes_from(epoch).to_vec(),
             version: POSITION_VERSION,
             pipeline: self.spec.pipeline.fingerprint(),
             dataset: dataset.fingerprint.clone(),

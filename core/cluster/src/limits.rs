@@ -2,7 +2,7 @@
 
 use feedline_data::ids::WorkerId;
 use feedline_data::messages::{ConsumerReport, JobSpec, ServiceError, ServiceErrorKind};
-use feedline_data::tenants::whom;
+use feedline_data::tenants::describe_tenant;
 use serde::{Deserialize, Serialize};
 
 use super::Cluster;
@@ -65,11 +65,11 @@ impl Cluster {
                 JOB_RETRY_MS,
             ));
         }
-        let Some(most) = self.settings.tenants.of(&spec.tenant).jobs else { return Ok(()) };
+        let Some(most) = self.settings.tenants.quota_of(&spec.tenant).jobs else { return Ok(()) };
         if present().filter(|job| job.spec.tenant == spec.tenant).count() < most as usize {
             return Ok(());
         }
-        let whose = whom(&spec.tenant);
+        let whose = describe_tenant(&spec.tenant);
         Err(ServiceError::busy(
             format!(
                 "{whose} may have {most} jobs at once, and as many run; wait until one has ended, end one with `feedline job cancel ID`, or have the quota raised"

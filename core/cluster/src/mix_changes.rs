@@ -86,7 +86,8 @@ impl TrackedJob {
         };
         let begun = (0..).zip(&self.streams).filter_map(|(stream, at)| layout.locate(stream, *at));
         let begun = begun.map(|(split, _)| (split.epoch, split.ordinal)).max();
-        let behind = self.granted.max(begun).and_then(|(epoch, round)| layout.place_behind(epoch, round));
+        let behind =
+            self.granted.max(begun).and_then(|(epoch, round)| layout.start_after_round(epoch, round));
         let Some((pass, place)) = behind else {
             return Err(refuse(format!(
                 "all rows of job {name:?} are on their way already, so other weights would hold for none; a smaller `buffer` of its consumers fetches less ahead"

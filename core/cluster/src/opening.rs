@@ -102,7 +102,7 @@ fn is_same_job(open: &JobSpec, asked: &JobSpec) -> bool {
     if open.elastic && asked.elastic {
         asked.consumers = open.consumers;
     }
-    asked.pipeline.take_codes(&open.pipeline);
+    asked.pipeline.adopt_function_code(&open.pipeline);
     *open == asked
 }
 

@@ -310,7 +310,7 @@ impl Cluster {
             ));
         }
         let layout = Layout::new(&spec.pipeline, &dataset, spec.epochs, spec.virtual_consumers);
-        let rounds = spec.pipeline.rounds_of_pass(&dataset);
+        let rounds = spec.pipeline.max_part_repeats(&dataset);
         if spec.epochs.checked_mul(layout.passes).and_then(|passes| passes.checked_mul(rounds)).is_none() {
             return Err(format!(
                 "{} epochs of {} passes are more than {} passes over the dataset; ask for fewer epochs or a smaller `repeat`",

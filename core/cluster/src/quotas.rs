@@ -57,7 +57,7 @@ impl Cluster {
     }
 
     fn quota_of(&self, job: &TrackedJob) -> Option<f64> {
-        self.settings.tenants.of(&job.spec.tenant).cores
+        self.settings.tenants.quota_of(&job.spec.tenant).cores
     }
 
     /// Whose these jobs of a worker are, and each tenant's even part of what may be kept for it: pipelines that name a cache
@@ -65,7 +65,8 @@ impl Cluster {
     pub(super) fn tenant_parts(&self, jobs: &BTreeSet<JobId>) -> Vec<TenantPart> {
         let mut parts: BTreeMap<&str, TenantPart> = BTreeMap::new();
         for (id, job) in jobs.iter().filter_map(|id| Some((id, self.jobs.get(id)?))) {
-            let (tenant, quota) = (job.spec.tenant.as_str(), self.settings.tenants.of(&job.spec.tenant));
+            let (tenant, quota) =
+                (job.spec.tenant.as_str(), self.settings.tenants.quota_of(&job.spec.tenant));
             if tenant.is_empty() && quota.cache_bytes.is_none() {
                 continue;
             }

@@ -62,7 +62,7 @@ impl Cluster {
                 dataset: job.dataset.clone()?,
                 passes_left: job.passes_left(),
                 weight: self.claim(&job.spec, &weights),
-                quota: *self.settings.tenants.of(&job.spec.tenant),
+                quota: *self.settings.tenants.quota_of(&job.spec.tenant),
             })
         });
         Samples { workers: workers.collect(), consumers: sessions.collect(), jobs: facts.collect() }
@@ -82,7 +82,7 @@ impl Cluster {
     /// more by giving its jobs larger ones.
     fn claim(&self, spec: &JobSpec, means: &BTreeMap<&str, f64>) -> f64 {
         let mean = means.get(spec.tenant.as_str()).copied().unwrap_or(1.0);
-        let priority = self.settings.tenants.of(&spec.tenant).priority;
+        let priority = self.settings.tenants.quota_of(&spec.tenant).priority;
         priority * weight(spec) / mean
     }
 

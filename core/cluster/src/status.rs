@@ -46,7 +46,7 @@ impl Cluster {
                 .settings
                 .auto_cache
                 .then(|| {
-                    let quota = self.settings.tenants.of(&job.spec.tenant);
+                    let quota = self.settings.tenants.quota_of(&job.spec.tenant);
                     first_keep(&job.spec.pipeline, dataset, job.passes_left(), quota)
                 })
                 .flatten(),

@@ -1,8 +1,7 @@
-//! A consumer's side of a stream: puts the pieces of splits together into batches of the right size, in order, and
-//! knows at any moment which rows have been delivered.
+//! Assembles the batches of one stream from the pieces of its splits, and tracks which rows have been delivered.
 //!
-//! Workers cut pieces where it suits them, in any order of arrival and from any worker; the batches do not depend on
-//! it. Generic over what a piece carries, so that the client moves Arrow data and the simulator row ids.
+//! The batches depend neither on the sizes of pieces nor on the order and worker from which they arrive. The assembler is
+//! generic over the payload of a piece: Arrow data in the client, row ids in the simulator.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -15,23 +14,23 @@ use crate::pipeline::Remainder;
 pub struct Piece<P> {
     /// The split.
     pub split: SplitRef,
-    /// Offset of the first input row that it accounts for.
+    /// The offset of the first input row of the piece in the split.
     pub from: u32,
-    /// Offset after the last input row that it accounts for.
+    /// The offset after the last input row of the piece.
     pub to: u32,
-    /// Offsets of the input rows that remain, ascending; `None` when all do.
+    /// The offsets of the input rows that operators did not remove, in ascending order; `None` if no row was removed.
     pub kept: Option<Vec<u32>>,
-    /// What it carries; rows are addressed by their place in it.
+    /// The data of the rows, which are addressed by their index in the payload.
     pub payload: P,
 }
 
 impl<P> Piece<P> {
-    /// Rows it carries.
+    /// The number of rows in the payload.
     pub fn rows(&self) -> u32 {
         self.kept.as_ref().map_or(self.to - self.from, |kept| kept.len() as u32)
     }
 
-    /// Rows whose offset lies before `offset`.
+    /// The number of payload rows before this offset in the split.
     fn rows_before(&self, offset: u32) -> u32 {
         match &self.kept {
             Some(kept) => kept.partition_point(|&kept| kept < offset) as u32,
@@ -39,7 +38,7 @@ impl<P> Piece<P> {
         }
     }
 
-    /// Offset of the `row`-th row it carries, or its end.
+    /// The offset in the split of a payload row; the end of the piece if the payload has no such row.
     fn offset_of(&self, row: u32) -> u32 {
         match &self.kept {
             Some(kept) => kept.get(row as usize).copied().unwrap_or(self.to),
@@ -48,89 +47,95 @@ impl<P> Piece<P> {
     }
 }
 
-/// A run of rows of one piece.
+/// A range of rows of one piece.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PieceSlice<P> {
-    /// The piece's payload.
+    /// The payload of the piece.
     pub payload: P,
-    /// Rows of the payload.
+    /// The rows of the payload.
     pub rows: Range<u32>,
-    /// The split they belong to.
+    /// The split of the piece.
     pub split: SplitRef,
-    /// Input rows of the split accounted for, those that operators removed included.
+    /// The input rows of the split that the slice covers, including rows that operators removed.
     pub input: Range<u32>,
-    /// Offset of the piece's first input row: where its list of row ids begins.
+    /// The offset in the split of the piece's first input row, where the piece's list of row ids starts.
     pub piece_from: u32,
 }
 
-/// What a run of parts is.
+/// The kind of a run of rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RunKind {
-    /// A batch for the consumer. It may be empty when others get the last rows of the epoch.
+    /// A batch for the consumer. It is empty if other streams have the last rows of the epoch.
     Batch,
-    /// Rows that `remainder: drop` leaves out.
+    /// Rows that `remainder: drop` drops.
     Dropped,
-    /// Input rows that operators removed, with nothing behind them.
+    /// Input rows that operators removed at the end of an epoch.
     Removed,
 }
 
-/// Parts that belong together.
+/// A batch, or another run of consecutive rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AssembledBatch<P> {
-    /// What they are.
+    /// The kind of the run.
     pub kind: RunKind,
-    /// Epoch of the batch's first row.
+    /// The epoch of the first row.
     pub epoch: u32,
-    /// Rows in all.
+    /// The number of rows of all parts.
     pub rows: u32,
     /// The parts in order.
     pub parts: Vec<PieceSlice<P>>,
 }
 
-/// A split in the order of delivery.
+/// A split that the consumer will deliver, with its pieces so far.
 #[derive(Debug, Clone)]
-struct Expected<P> {
+struct ExpectedSplit<P> {
     split: SplitRef,
     len: u32,
-    /// Offset of the next input row to arrive.
+    /// The offset of the next input row to arrive.
     arrived: u32,
-    /// Offset of the next input row to deliver.
+    /// The offset of the next input row to deliver.
     delivered: u32,
-    pieces: VecDeque<Held<P>>,
-    /// Whether the rows up to here are flushed before rows of the next split are taken.
+    pieces: VecDeque<BufferedPiece<P>>,
+    /// Whether a batch ends at the end of this split.
     flush: bool,
 }
 
 #[derive(Debug, Clone)]
-struct Held<P> {
+struct BufferedPiece<P> {
     piece: Piece<P>,
-    /// Rows delivered.
-    taken: u32,
+    /// The number of delivered rows of the piece.
+    delivered: u32,
 }
 
-/// Puts pieces together.
+/// Assembles the batches of one stream.
 #[derive(Debug, Clone)]
 pub struct Assembler<P> {
     layout: Layout,
-    splits: VecDeque<Expected<P>>,
-    /// Batches delivered in the current epoch, where the layout knows how many there are.
+    splits: VecDeque<ExpectedSplit<P>>,
+    /// The number of batches delivered in `steps_epoch`.
     steps: u64,
-    /// The epoch that `steps` counts.
     steps_epoch: u32,
-    /// The epoch whose last step this stream owes, without rows: other streams get the last rows.
-    owed: Option<u32>,
-    /// No split will follow.
+    /// The epoch that still needs an empty last step, because other streams have its last rows.
+    pending_empty_step: Option<u32>,
+    /// Whether no further split follows.
     ended: bool,
 }
 
 impl<P: Clone> Assembler<P> {
     /// An assembler for a stream of this layout.
     pub fn new(layout: Layout) -> Self {
-        Self { layout, splits: VecDeque::new(), steps: 0, steps_epoch: 0, owed: None, ended: false }
+        Self {
+            layout,
+            splits: VecDeque::new(),
+            steps: 0,
+            steps_epoch: 0,
+            pending_empty_step: None,
+            ended: false,
+        }
     }
 
-    /// Says that `split`, from offset `from` on, comes next in the order of delivery. `flush` asks that its last rows
-    /// are not joined with those of the next split: the end of an epoch, unless rows are carried over it.
+    /// Appends `split`, from offset `from` on, to the order of delivery. With `flush` a batch ends at the end of the split: at
+    /// the end of an epoch, unless the remainder is carried to the next epoch.
     pub fn expect(&mut self, split: SplitRef, from: u32, flush: bool) {
         if self.splits.is_empty() && (split.epoch != self.steps_epoch || self.steps == 0) {
             self.steps_epoch = split.epoch;
@@ -139,29 +144,29 @@ impl<P: Clone> Assembler<P> {
         }
         let len = self.layout.split_len(split);
         let pieces = VecDeque::new();
-        self.splits.push_back(Expected { split, len, arrived: from, delivered: from, pieces, flush });
+        self.splits.push_back(ExpectedSplit { split, len, arrived: from, delivered: from, pieces, flush });
     }
 
-    /// Says that no split will follow.
+    /// Records that no further split follows.
     pub fn end(&mut self) {
         self.ended = true;
     }
 
-    /// Offset at which a split's next piece must begin or pass; `None` when it is not expected.
+    /// The offset in the split of the next row to arrive; `None` if the split is not expected.
     pub fn arrived(&self, split: SplitRef) -> Option<u32> {
         self.find(split).map(|expected| expected.arrived)
     }
 
-    /// Whether all of a split has arrived, or it is not expected.
+    /// Whether all rows of a split have arrived, or the split is not expected.
     pub fn is_complete(&self, split: SplitRef) -> bool {
         self.find(split).is_none_or(|expected| expected.arrived >= expected.len)
     }
 
-    fn find(&self, split: SplitRef) -> Option<&Expected<P>> {
+    fn find(&self, split: SplitRef) -> Option<&ExpectedSplit<P>> {
         self.splits.iter().find(|expected| expected.split == split)
     }
 
-    /// Takes a piece. Pieces that came before, or leave a gap, are ignored and `false` is returned.
+    /// Adds a piece. Returns `false` and ignores the piece if it contains no new row, leaves a gap, or is not expected.
     pub fn push(&mut self, piece: Piece<P>) -> bool {
         let Some(expected) = self.splits.iter_mut().find(|expected| expected.split == piece.split) else {
             return false;
@@ -169,24 +174,24 @@ impl<P: Clone> Assembler<P> {
         if piece.from > expected.arrived || piece.to <= expected.arrived || piece.to > expected.len {
             return false;
         }
-        let taken = piece.rows_before(expected.arrived);
+        let delivered = piece.rows_before(expected.arrived);
         expected.arrived = piece.to;
-        expected.pieces.push_back(Held { piece, taken });
+        expected.pieces.push_back(BufferedPiece { piece, delivered });
         true
     }
 
-    /// Whether enough has arrived for [`Self::next_run`] to give something.
+    /// Whether enough rows have arrived for [`Self::next_run`].
     pub fn has_run(&self) -> bool {
         if self.layout.coordinated {
             return self.splits.front().is_some_and(|front| !front.pieces.is_empty());
         }
         let (rows, flush) = self.available(self.layout.batch_rows);
-        self.owed.is_some() || rows >= self.layout.batch_rows || flush
+        self.pending_empty_step.is_some() || rows >= self.layout.batch_rows || flush
     }
 
-    /// The next run of rows, if enough have arrived.
+    /// Returns the next run of rows if enough rows have arrived.
     pub fn next_run(&mut self) -> Option<AssembledBatch<P>> {
-        if let Some(epoch) = self.owed.take() {
+        if let Some(epoch) = self.pending_empty_step.take() {
             return Some(AssembledBatch { kind: RunKind::Batch, epoch, rows: 0, parts: Vec::new() });
         }
         if self.layout.coordinated {
@@ -208,13 +213,13 @@ impl<P: Clone> Assembler<P> {
         let parts = self.take(take, rows <= wanted && flush);
         if kind == RunKind::Batch {
             self.steps += 1;
-            let owes = closes_epoch && self.layout.steps().is_some_and(|steps| self.steps < steps);
-            self.owed = owes.then_some(epoch);
+            let is_step_pending = closes_epoch && self.layout.steps().is_some_and(|steps| self.steps < steps);
+            self.pending_empty_step = is_step_pending.then_some(epoch);
         }
         Some(AssembledBatch { kind, epoch, rows: take, parts })
     }
 
-    /// The next step of a coordinated job: a piece as it is, also where it has no rows for this stream.
+    /// Returns the next step of a coordinated job, which is one whole piece. The piece may have no rows for this stream.
     fn next_step(&mut self) -> Option<AssembledBatch<P>> {
         let front = self.splits.front_mut()?;
         let piece = front.pieces.pop_front()?.piece;
@@ -229,7 +234,7 @@ impl<P: Clone> Assembler<P> {
         Some(AssembledBatch { kind: RunKind::Batch, epoch: split.epoch, rows, parts })
     }
 
-    /// What the next run is; `None` when there is nothing at all.
+    /// The kind of the next run; `None` if no split is expected.
     fn kind_of(&self, rows: u32, wanted: u32) -> Option<RunKind> {
         if rows >= wanted {
             return Some(RunKind::Batch);
@@ -239,23 +244,27 @@ impl<P: Clone> Assembler<P> {
             let drop = self.layout.remainder == Remainder::Drop;
             return Some(if drop { RunKind::Dropped } else { RunKind::Batch });
         }
-        // The layout gives every stream the same number of steps; this one's last may have no rows.
+        // Every stream has the same number of steps, so the last step of this stream may be empty.
         if front.flush && self.layout.steps().is_some_and(|steps| self.steps < steps) {
             return Some(RunKind::Batch);
         }
         Some(RunKind::Removed)
     }
 
-    /// Rows that can be taken without joining over a flush, up to more than `wanted`; and whether everything up to
-    /// the next flush has arrived.
+    /// The number of buffered rows before the next flush, counted until it exceeds `wanted`; and whether all rows before the
+    /// next flush have arrived.
     fn available(&self, wanted: u32) -> (u32, bool) {
         let mut rows = 0;
-        for (place, expected) in self.splits.iter().enumerate() {
-            rows += expected.pieces.iter().map(|held| held.piece.rows() - held.taken).sum::<u32>();
+        for (index, expected) in self.splits.iter().enumerate() {
+            rows += expected
+                .pieces
+                .iter()
+                .map(|buffered| buffered.piece.rows() - buffered.delivered)
+                .sum::<u32>();
             if expected.arrived < expected.len {
                 return (rows, false);
             }
-            if expected.flush || (self.ended && place + 1 == self.splits.len()) {
+            if expected.flush || (self.ended && index + 1 == self.splits.len()) {
                 return (rows, true);
             }
             if rows > wanted {
@@ -265,28 +274,28 @@ impl<P: Clone> Assembler<P> {
         (rows, false)
     }
 
-    /// Takes `wanted` rows; with `flush` also the removed input rows behind them and the end of the splits.
+    /// Removes `wanted` rows from the buffer. With `flush` it also removes the input rows after them that operators removed.
     fn take(&mut self, mut wanted: u32, flush: bool) -> Vec<PieceSlice<P>> {
         let mut parts = Vec::new();
         while let Some(expected) = self.splits.front_mut() {
-            while let Some(held) = expected.pieces.front_mut() {
-                let rows = held.piece.rows();
-                let take = wanted.min(rows - held.taken);
-                let end = held.taken + take;
-                let offset = if end == rows { held.piece.to } else { held.piece.offset_of(end) };
+            while let Some(BufferedPiece { piece, delivered }) = expected.pieces.front_mut() {
+                let rows = piece.rows();
+                let take = wanted.min(rows - *delivered);
+                let end = *delivered + take;
+                let offset = if end == rows { piece.to } else { piece.offset_of(end) };
                 if take > 0 || (end == rows && (flush || wanted > 0)) {
                     parts.push(PieceSlice {
-                        payload: held.piece.payload.clone(),
-                        rows: held.taken..end,
+                        payload: piece.payload.clone(),
+                        rows: *delivered..end,
                         split: expected.split,
                         input: expected.delivered..offset,
-                        piece_from: held.piece.from,
+                        piece_from: piece.from,
                     });
                     expected.delivered = offset;
-                    held.taken = end;
+                    *delivered = end;
                     wanted -= take;
                 }
-                if held.taken < rows || expected.delivered < held.piece.to {
+                if *delivered < rows || expected.delivered < piece.to {
                     return parts;
                 }
                 expected.pieces.pop_front();
@@ -303,17 +312,17 @@ impl<P: Clone> Assembler<P> {
         parts
     }
 
-    /// Rows that have arrived in order and wait for the rest of their batch.
-    pub fn waiting_rows(&self) -> u32 {
+    /// The number of rows that wait for the rest of their batch.
+    pub fn buffered_rows(&self) -> u32 {
         self.available(self.layout.batch_rows).0
     }
 
-    /// Splits not delivered in full, each with the offset of its next undelivered input row.
+    /// The splits that are not fully delivered, each with the offset of its next undelivered input row.
     pub fn progress(&self) -> impl Iterator<Item = (SplitRef, u32)> + '_ {
         self.splits.iter().map(|expected| (expected.split, expected.delivered))
     }
 
-    /// Splits in the order of delivery that have not arrived in full.
+    /// The splits that have not fully arrived, in the order of delivery, each with the offset of its next row to arrive.
     pub fn missing(&self) -> impl Iterator<Item = (SplitRef, u32)> + '_ {
         self.splits
             .iter()
@@ -321,19 +330,19 @@ impl<P: Clone> Assembler<P> {
             .map(|expected| (expected.split, expected.arrived))
     }
 
-    /// Whether everything that was expected has been delivered and nothing will follow.
+    /// Whether all expected rows have been delivered and no split follows.
     pub fn is_finished(&self) -> bool {
-        self.ended && self.splits.is_empty() && self.owed.is_none()
+        self.ended && self.splits.is_empty() && self.pending_empty_step.is_none()
     }
 
-    /// Says that the step which comes next is the last of this epoch and has no rows.
-    pub fn owe_step(&mut self, epoch: u32) {
-        self.owed = Some(epoch);
+    /// Makes the next run an empty batch: the last step of this epoch.
+    pub fn set_pending_empty_step(&mut self, epoch: u32) {
+        self.pending_empty_step = Some(epoch);
     }
 
-    /// The epoch whose last step comes next and has no rows, because other streams get the last rows.
-    pub fn owed_epoch(&self) -> Option<u32> {
-        self.owed
+    /// The epoch of the next run if the run is an empty last step, because other streams have the last rows.
+    pub fn pending_empty_step_epoch(&self) -> Option<u32> {
+        self.pending_empty_step
     }
 }
 

@@ -1,51 +1,51 @@
-//! Rounds of coordinated jobs: which rows make a step, and which of them each stream gets. A round is a range of the
-//! epoch's rows that all streams share; nothing of it is carried into the next one. Pure functions of the rows' lengths.
+//! Steps of coordinated jobs: which rows of a round form a step, and which of these rows each stream receives. A round is a
+//! range of the epoch's rows that all streams share. Steps are pure functions of the row lengths and never span two rounds.
 
 use std::collections::VecDeque;
 
-/// Packed rows that are open at a time. Where one more is opened the oldest is closed, which bounds the search.
+/// Maximum number of packed rows that are open at a time. Beyond it the oldest is closed, which bounds the search.
 const OPEN_ROWS: usize = 256;
 
-/// One step of a round: what each stream gets in it, as places among the rows that were dealt. All are of one bucket.
+/// One step of a round. All rows of a step are in one bucket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CoordinatedStep {
-    /// The bucket; 0 where there are none.
+    /// The bucket; 0 without buckets.
     pub bucket: usize,
-    /// For each stream, its rows in order. A stream may get none in a step that has fewer rows than streams.
+    /// The rows of each stream, as indexes in the round. Empty for some streams if the step has fewer rows than streams.
     pub streams: Vec<Vec<u32>>,
 }
 
 impl CoordinatedStep {
-    /// The rows of a step, dealt so that no stream gets more than one row more than another.
-    fn evenly(bucket: usize, rows: &[u32], streams: u32) -> Self {
+    /// A step whose rows are distributed evenly: the numbers of rows of two streams differ by at most one.
+    fn distribute(bucket: usize, rows: &[u32], streams: u32) -> Self {
         let (count, streams) = (rows.len(), streams as usize);
         let mut rest = rows;
-        let mut dealt = Vec::with_capacity(streams);
+        let mut distributed = Vec::with_capacity(streams);
         for stream in 0..streams {
             let (own, others) = rest.split_at(count / streams + usize::from(stream < count % streams));
-            dealt.push(own.to_vec());
+            distributed.push(own.to_vec());
             rest = others;
         }
-        Self { bucket, streams: dealt }
+        Self { bucket, streams: distributed }
     }
 
-    /// Rows of all streams.
+    /// The number of rows of all streams.
     pub fn rows(&self) -> u32 {
         self.streams.iter().map(|rows| rows.len() as u32).sum()
     }
 }
 
-/// The bucket of a row: the first whose boundary, the longest length in it, the row does not pass. The bucket behind the
-/// last boundary takes all longer rows.
+/// The bucket of a row: the first bucket whose boundary is at least the row's length. Rows longer than the last boundary are
+/// in the bucket after it.
 pub fn bucket_of(boundaries: &[u32], length: u32) -> usize {
     boundaries.partition_point(|&boundary| boundary < length)
 }
 
-/// Deals rows of these lengths into steps of one bucket each. A bucket becomes a step as soon as it has a batch of
-/// `sizes[bucket]` rows for each stream. At the end what is left in a bucket moves into the next longer one if it is
-/// less than half a step and fits there, and comes as a smaller step else.
+/// Forms steps of one bucket each from rows of these lengths. A bucket becomes a step when it has `sizes[bucket]` rows for each
+/// stream. At the end, the remaining rows of a bucket move to the next longer bucket if they are less than half a step and
+/// fit there; otherwise they form a smaller step.
 ///
-/// `sizes` has a number for each boundary, and one more where rows may be longer than the last.
+/// `sizes` has a number for each boundary, and one more if rows may be longer than the last boundary.
 pub fn deal_buckets(
     lengths: &[u32],
     boundaries: &[u32],
@@ -59,7 +59,7 @@ pub fn deal_buckets(
         let bucket = bucket_of(boundaries, length);
         buckets[bucket].push(row);
         if buckets[bucket].len() == full(bucket) {
-            steps.push(CoordinatedStep::evenly(bucket, &std::mem::take(&mut buckets[bucket]), streams));
+            steps.push(CoordinatedStep::distribute(bucket, &std::mem::take(&mut buckets[bucket]), streams));
         }
     }
     for bucket in 0..buckets.len() {
@@ -74,22 +74,23 @@ pub fn deal_buckets(
             buckets[next].extend(rows);
             buckets[next].sort_unstable();
         } else {
-            steps.push(CoordinatedStep::evenly(bucket, &rows, streams));
+            steps.push(CoordinatedStep::distribute(bucket, &rows, streams));
         }
     }
     steps
 }
 
-/// Deals so many rows into steps of a batch for each stream; the last step has what is left, evenly.
+/// Forms steps with a batch of `batch` rows for each stream. The last step distributes the remaining rows evenly.
 pub fn deal_evenly(rows: u32, batch: u32, streams: u32) -> Vec<CoordinatedStep> {
     let all: Vec<u32> = (0..rows).collect();
     all.chunks(batch as usize * streams as usize)
-        .map(|rows| CoordinatedStep::evenly(0, rows, streams))
+        .map(|rows| CoordinatedStep::distribute(0, rows, streams))
         .collect()
 }
 
-/// Packs rows into rows of `length` elements: each goes into the first open packed row that has room for it in every
-/// column. `lengths` has `columns` numbers for each row, none above `length`. Gives the rows of each packed row, in order.
+/// Packs rows into packed rows of `length` elements, first fit: each row is added to the first open packed row with enough
+/// space in every column. `lengths` has `columns` numbers for each row, none above `length`. Returns the rows of each packed
+/// row, in order.
 pub fn pack_rows(lengths: &[u32], columns: usize, length: u32) -> Vec<Vec<u32>> {
     let mut packed: Vec<Vec<u32>> = Vec::new();
     let mut open: VecDeque<(usize, Vec<u32>)> = VecDeque::new();

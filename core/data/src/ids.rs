@@ -1,4 +1,4 @@
-//! Identities. Numbers that come from entropy (worker and session ids) are drawn outside the core.
+//! Ids of jobs, workers, sessions and tasks. Callers draw the random ones, because this crate reads no entropy.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,21 +18,21 @@ macro_rules! id {
 }
 
 id!(
-    /// A job; counted by the coordinator.
+    /// Identifies a job. The coordinator numbers jobs in order.
     JobId
 );
 id!(
-    /// One life of a worker process: a restarted worker has another id.
+    /// Identifies one run of a worker process: a restarted worker has a new id.
     WorkerId
 );
 id!(
-    /// One life of a consumer's connection to a job.
+    /// Identifies one connection of a consumer to a job.
     SessionId
 );
 id!(
-    /// A task of listing or indexing a dataset.
+    /// Identifies a task that lists or indexes a dataset.
     TaskId
 );
 
-/// A point in time in milliseconds since any fixed start, as the caller's clock tells it.
+/// A point in time: milliseconds of the caller's clock since an arbitrary fixed start.
 pub type Millis = u64;

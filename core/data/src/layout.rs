@@ -1,5 +1,5 @@
-//! How an epoch's row sequence is cut: into streams for the virtual consumers, splits, groups and batches. Pure
-//! arithmetic on the dataset's size and the job's settings; workers, consumers and failures do not enter.
+//! The layout of an epoch: how its row sequence is divided into streams, splits, groups and batches. The layout is a pure
+//! function of the dataset's size and the job's settings. Workers, consumers and failures do not affect it.
 
 use std::ops::Range;
 
@@ -9,78 +9,79 @@ use crate::manifest::DatasetSummary;
 use crate::mix::MixChange;
 use crate::pipeline::{OperatorKind, OrderMode, Pipeline, Remainder};
 
-/// Rows of a split where nothing speaks for more or fewer: a lease should outlast a few control round trips.
+/// The default number of rows of a split: a lease should last for several round trips of control messages.
 const SPLIT_ROWS: u64 = 1024;
-/// A split's encoded rows stay below this, so that what is lost with a worker is small.
-const SPLIT_BYTES: u64 = 64 << 20;
-/// A stream has at least this many splits where the dataset allows, so that every worker finds work.
-const SPLITS_PER_STREAM: u64 = 8;
-/// More splits than this per epoch cost the coordinator more than they help.
+/// Maximum encoded size of a split, which limits the work lost with a worker.
+const MAX_SPLIT_BYTES: u64 = 64 << 20;
+/// Minimum number of splits per stream if the dataset is large enough, so that every worker gets a share.
+const MIN_SPLITS_PER_STREAM: u64 = 8;
+/// Maximum number of splits per epoch, which limits the state of the coordinator.
 const MAX_SPLITS: u64 = 1 << 16;
-/// Small rows are processed and sent in groups of several batches of about this many encoded bytes.
+/// The encoded size of a group. Batches of small rows are computed and sent in groups of about this size.
 const GROUP_BYTES: u64 = 256 << 10;
 const MAX_BATCHES_PER_GROUP: u64 = 64;
-/// A round of a coordinated job has about so many steps of its largest batches, so that few of them are smaller for want of
-/// rows at its end; and at least so many where the dataset is small.
+/// The number of largest-batch steps in a round of a coordinated job. Only the last steps of a round have smaller batches, so
+/// a longer round has fewer of them.
 const STEPS_PER_ROUND: u64 = 16;
-const FEWEST_STEPS: u64 = 4;
-/// Rows that are taken to go into a packed one, where a round's size is chosen.
+/// Minimum number of steps in a round, for small datasets.
+const MIN_STEPS_PER_ROUND: u64 = 4;
+/// The assumed number of rows in a packed row, for choosing the size of a round.
 const ROWS_PER_PACKED: u64 = 8;
 
-/// A split: `ordinal` counts the splits of one stream in one epoch.
+/// Identifies a split.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SplitRef {
-    /// Epoch, from 0.
+    /// The epoch, from 0.
     pub epoch: u32,
-    /// Place in its stream.
+    /// The index of the split among the splits of its stream in the epoch.
     pub ordinal: u64,
-    /// Stream: the virtual consumer in deterministic mode, 0 in relaxed mode.
+    /// The stream: the virtual consumer in deterministic mode, 0 in relaxed mode.
     pub stream: u32,
 }
 
-/// Where a stream stands: the next row that has not been delivered.
+/// The position of a stream: its next undelivered row.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct StreamPosition {
-    /// Epoch, from 0.
+    /// The epoch, from 0.
     pub epoch: u32,
-    /// Rows of this stream's epoch that lie before the position, filtered and skipped rows included. In a coordinated job
-    /// all streams go through all rows together: rows of the epoch that the steps before it have for all streams.
+    /// The number of rows of the stream in this epoch before the position, including filtered and skipped rows. In a
+    /// coordinated job: the number of rows of all streams in the steps before the position.
     pub row: u64,
 }
 
-/// The cuts of every epoch of a job.
+/// The division of every epoch of a job into streams, splits, groups and batches.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Layout {
-    /// Rows of one pass over the dataset; of a mix they may be fewer or more than it has.
+    /// The number of rows of one pass over the dataset. For a mix it may differ from the number of rows in its datasets.
     pub dataset_rows: u64,
-    /// Passes over the dataset in an epoch.
+    /// The number of passes over the dataset in an epoch.
     pub passes: u32,
-    /// Epochs of the job.
+    /// The number of epochs of the job.
     pub epochs: u32,
-    /// Streams: virtual consumers in deterministic mode, 1 in relaxed mode.
+    /// The number of streams: the virtual consumers in deterministic mode, 1 in relaxed mode.
     pub streams: u32,
-    /// Rows of a batch.
+    /// The number of rows of a batch.
     pub batch_rows: u32,
-    /// What happens to an epoch's last rows.
+    /// What happens to the rows of an epoch that do not fill a batch.
     pub remainder: Remainder,
     /// Whether operators or `on_error: skip` can change the number of rows.
     pub changes_rows: bool,
-    /// Rows of a split; the last splits of an epoch may be shorter. A multiple of `batch_rows`.
+    /// The number of rows of a split, a multiple of `batch_rows`. The last splits of an epoch may be shorter.
     pub split_rows: u64,
-    /// Rows processed and sent together, at most. A multiple of `batch_rows` that divides no split unevenly but its end.
+    /// Maximum number of rows of a group, a multiple of `batch_rows`. Only the last group of a split may be shorter.
     pub group_rows: u32,
-    /// Whether all streams go through the same rounds: a split is one stream's part of a round of `split_rows` rows, and its
-    /// offsets count the rows that the round's steps have for all streams. Rows become batches by what is in them.
+    /// Whether all streams share rounds. If so, a split is one stream's part of a round of `split_rows` rows, and an offset in a
+    /// split counts the rows of the round's steps over all streams.
     #[serde(default)]
     pub coordinated: bool,
-    /// How the weights of a mix have changed since the job began, in order. They cut nothing, and lie here since all who compute rows have a
-    /// layout.
+    /// The changes of a mix's weights since the start of the job, in order. They do not affect the layout; they are stored here
+    /// because every component that computes rows has the layout.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mix: Vec<MixChange>,
 }
 
 impl Layout {
-    /// The layout of a job: depends on the dataset, the pipeline, the epochs and the virtual consumers only.
+    /// The layout of a job. It depends only on the dataset, the pipeline, the epochs and the virtual consumers.
     pub fn new(pipeline: &Pipeline, dataset: &DatasetSummary, epochs: u32, virtual_consumers: u32) -> Self {
         if pipeline.is_coordinated() {
             return Self::coordinated(pipeline, dataset, epochs, virtual_consumers);
@@ -94,7 +95,8 @@ impl Layout {
         };
         let mean_row_bytes = (dataset.bytes / dataset.rows.max(1)).max(1);
         let wanted = SPLIT_ROWS.max(pipeline.shuffle.window).max(rows / MAX_SPLITS);
-        let limit = (SPLIT_BYTES / mean_row_bytes).min(rows / (SPLITS_PER_STREAM * u64::from(streams)));
+        let limit =
+            (MAX_SPLIT_BYTES / mean_row_bytes).min(rows / (MIN_SPLITS_PER_STREAM * u64::from(streams)));
         let split_rows = wanted.min(limit.max(1)).next_multiple_of(batch);
         let batches_per_group =
             (GROUP_BYTES / batch.saturating_mul(mean_row_bytes)).clamp(1, MAX_BATCHES_PER_GROUP);
@@ -113,19 +115,19 @@ impl Layout {
         }
     }
 
-    /// The layout of a job whose batches are made for all streams together: rounds are computed whole.
+    /// The layout of a job that makes batches for all streams together, from whole rounds.
     fn coordinated(pipeline: &Pipeline, dataset: &DatasetSummary, epochs: u32, streams: u32) -> Self {
         let passes = pipeline.repeat_count();
         let rows = pipeline.pass_rows(dataset).saturating_mul(u64::from(passes));
         let mean_row_bytes = (dataset.bytes / dataset.rows.max(1)).max(1);
         let step = u64::from(streams) * largest_batch(pipeline);
-        let chosen = || {
+        let default_window = || {
             let wanted = SPLIT_ROWS.max(STEPS_PER_ROUND.saturating_mul(step)).max(rows / MAX_SPLITS);
-            wanted.min((rows / SPLITS_PER_STREAM).max(FEWEST_STEPS.saturating_mul(step)))
+            wanted.min((rows / MIN_SPLITS_PER_STREAM).max(MIN_STEPS_PER_ROUND.saturating_mul(step)))
         };
-        let wanted = round_window(pipeline).unwrap_or_else(chosen);
-        let most = (SPLIT_BYTES / mean_row_bytes).min(u64::from(u32::MAX >> 1)).min(rows.max(1));
-        let round_rows = wanted.min(most.max(1));
+        let wanted = round_window(pipeline).unwrap_or_else(default_window);
+        let limit = (MAX_SPLIT_BYTES / mean_row_bytes).min(u64::from(u32::MAX >> 1)).min(rows.max(1));
+        let round_rows = wanted.min(limit.max(1));
         Self {
             dataset_rows: pipeline.pass_rows(dataset),
             passes,
@@ -141,32 +143,29 @@ impl Layout {
         }
     }
 
-    /// The pass, over all epochs, and the place in it at which the rows behind this round of an epoch begin: round `ordinal` is the
-    /// `ordinal`-th split of every stream. `None` where the job has no rows behind it.
-    pub fn place_behind(&self, epoch: u32, ordinal: u64) -> Option<(u32, u64)> {
+    /// The first row after round `ordinal` of an epoch, as the pass, counted over all epochs, and the offset in the pass. Round
+    /// `ordinal` consists of the split with this ordinal of every stream. `None` if no rows follow in the job.
+    pub fn start_after_round(&self, epoch: u32, ordinal: u64) -> Option<(u32, u64)> {
         let next = ordinal + 1;
         if next < self.full_rounds() {
             let streams = if self.coordinated { 1 } else { u64::from(self.streams) };
-            let place = next * self.split_rows * streams;
-            return Some((
-                epoch * self.passes + (place / self.dataset_rows) as u32,
-                place % self.dataset_rows,
-            ));
+            let row = next * self.split_rows * streams;
+            return Some((epoch * self.passes + (row / self.dataset_rows) as u32, row % self.dataset_rows));
         }
         (epoch + 1 < self.epochs).then(|| ((epoch + 1) * self.passes, 0))
     }
 
-    /// Of the changes of a mix those that tell what comes from `epoch` on.
-    pub fn mix_from(&self, epoch: u32) -> &[MixChange] {
+    /// The changes of a mix's weights that affect rows of `epoch` or later epochs.
+    pub fn mix_changes_from(&self, epoch: u32) -> &[MixChange] {
         MixChange::from_pass(&self.mix, epoch.saturating_mul(self.passes))
     }
 
-    /// Rows of one epoch before operators. No job starts whose epochs have more than can be counted.
+    /// The number of rows of one epoch before operators. A job with more than [`u64::MAX`] rows per epoch is rejected.
     pub fn epoch_rows(&self) -> u64 {
         self.dataset_rows.saturating_mul(u64::from(self.passes))
     }
 
-    /// Rounds of full splits, one for each stream, that open an epoch.
+    /// The number of rounds of full splits at the start of an epoch. A round has one split per stream.
     fn full_rounds(&self) -> u64 {
         if self.coordinated {
             return self.epoch_rows() / self.split_rows;
@@ -174,7 +173,7 @@ impl Layout {
         self.epoch_rows() / (self.split_rows * u64::from(self.streams))
     }
 
-    /// What follows the full rounds: (full batches of every stream, rows left for one last, shared step).
+    /// The rows after the full rounds: the number of full batches per stream, and the rows of all streams in one last step.
     fn tail(&self) -> (u64, u64) {
         let streams = u64::from(self.streams);
         let tail = self.epoch_rows() % (self.split_rows * streams);
@@ -183,12 +182,12 @@ impl Layout {
         (tail / step, last)
     }
 
-    /// Whether the rows that `remainder: drop` leaves out are known before any row is read.
+    /// Whether the layout alone determines the rows that `remainder: drop` drops.
     fn drops_in_layout(&self) -> bool {
         self.remainder == Remainder::Drop && !self.changes_rows
     }
 
-    /// Rows that the layout leaves out of every epoch.
+    /// The number of rows of each epoch that the layout drops.
     pub fn dropped_rows(&self) -> u64 {
         if self.coordinated {
             return 0;
@@ -196,7 +195,7 @@ impl Layout {
         self.epoch_rows() - (0..self.streams).map(|stream| self.stream_rows(stream)).sum::<u64>()
     }
 
-    /// Rows of the stream's last, shorter split; 0 where there is none.
+    /// The number of rows of the stream's shorter last split; 0 if every split is full.
     fn tail_rows(&self, stream: u32) -> u64 {
         if self.coordinated {
             return self.epoch_rows() % self.split_rows;
@@ -206,18 +205,18 @@ impl Layout {
         steps * u64::from(self.batch_rows) + last / streams + u64::from(u64::from(stream) < last % streams)
     }
 
-    /// Rows of a stream in one epoch, before operators.
+    /// The number of rows of a stream in one epoch, before operators.
     pub fn stream_rows(&self, stream: u32) -> u64 {
         self.full_rounds() * self.split_rows + self.tail_rows(stream)
     }
 
-    /// Splits of a stream in one epoch.
+    /// The number of splits of a stream in one epoch.
     pub fn splits(&self, stream: u32) -> u64 {
         self.full_rounds() + u64::from(self.tail_rows(stream) > 0)
     }
 
-    /// Batches of every stream in one epoch, where operators keep the number of rows: the same for all streams.
-    /// `None` where it cannot be known in advance, or where `carry` moves rows between epochs.
+    /// The number of batches of each stream in one epoch. `None` if operators change the number of rows, or if
+    /// `remainder: carry` moves rows to the next epoch.
     pub fn steps(&self) -> Option<u64> {
         if self.changes_rows || self.remainder == Remainder::Carry {
             return None;
@@ -228,21 +227,21 @@ impl Layout {
         )
     }
 
-    /// The step that a batch beginning at this position of a stream belongs to; behind the epoch's rows it is the last one. `None` where
-    /// steps cannot be known in advance.
+    /// The step of the batch that starts at this position of a stream. A position after the epoch's rows is in the last step.
+    /// `None` if [`steps`](Self::steps) is `None`.
     pub fn step_of(&self, position: StreamPosition) -> Option<u64> {
         let steps = self.steps()?;
         Some((position.row / u64::from(self.batch_rows)).min(steps.saturating_sub(1)))
     }
 
-    /// Rows of all streams in one step, where operators keep the number of rows.
+    /// The number of rows of all streams in one step, if operators do not change the number of rows.
     pub fn step_rows(&self, step: u64) -> u64 {
         let (steps, last) = self.tail();
         let full = self.full_rounds() * (self.split_rows / u64::from(self.batch_rows)) + steps;
         if step < full { u64::from(self.streams) * u64::from(self.batch_rows) } else { last }
     }
 
-    /// The rows of a split, as places in the epoch's row sequence; those of its round where streams share rounds.
+    /// The rows of a split, as offsets in the epoch's row sequence. In a coordinated job: the rows of the split's round.
     pub fn split_range(&self, split: SplitRef) -> Range<u64> {
         if self.coordinated {
             let start = split.ordinal * self.split_rows;
@@ -262,27 +261,27 @@ impl Layout {
         start..start + self.tail_rows(split.stream)
     }
 
-    /// Rows of a split.
+    /// The number of rows of a split.
     pub fn split_len(&self, split: SplitRef) -> u32 {
         let range = self.split_range(split);
         (range.end - range.start) as u32
     }
 
-    /// Whether the last step of an epoch has no rows for this stream, because other streams get the last rows.
+    /// Whether this stream has no rows in the last step of an epoch, because other streams have the last rows.
     fn has_empty_step(&self, stream: u32) -> bool {
         let batches = self.stream_rows(stream).div_ceil(u64::from(self.batch_rows));
         batches > 0 && self.steps().is_some_and(|steps| batches < steps)
     }
 
-    /// Whether a position lies between an epoch's last row and its last step, which has no rows. Such a position is
-    /// written as the row after the epoch's last.
-    pub fn owes_empty_step(&self, stream: u32, position: StreamPosition) -> bool {
+    /// Whether a position is after the epoch's last row of the stream, but before the last step, which is empty for the stream.
+    /// The row of such a position is the number of rows of the stream.
+    pub fn has_pending_empty_step(&self, stream: u32, position: StreamPosition) -> bool {
         position.epoch < self.epochs
             && position.row == self.stream_rows(stream)
             && self.has_empty_step(stream)
     }
 
-    /// The split that holds the next row from a position on, and its offset there; `None` where no row is left.
+    /// The split that contains the next row at a position, and the row's offset in the split; `None` if no row is left.
     pub fn locate(&self, stream: u32, position: StreamPosition) -> Option<(SplitRef, u32)> {
         let position = self.next_row(stream, position);
         if position.epoch >= self.epochs {
@@ -293,18 +292,18 @@ impl Layout {
         Some((split, (position.row - ordinal * self.split_rows) as u32))
     }
 
-    /// The position `offset` rows into a split.
+    /// The position at `offset` rows in a split.
     pub fn position_in(&self, split: SplitRef, offset: u32) -> StreamPosition {
         let row = split.ordinal * self.split_rows + u64::from(offset);
         self.next_row(split.stream, StreamPosition { epoch: split.epoch, row })
     }
 
-    /// Moves a position at the end of an epoch to the start of the next one, unless a step without rows is owed there.
+    /// Moves a position at the end of an epoch to the start of the next epoch, unless an empty step is pending there.
     pub fn normalise(&self, stream: u32, position: StreamPosition) -> StreamPosition {
-        if self.owes_empty_step(stream, position) { position } else { self.next_row(stream, position) }
+        if self.has_pending_empty_step(stream, position) { position } else { self.next_row(stream, position) }
     }
 
-    /// Moves a position at the end of an epoch to the start of the next one.
+    /// Moves a position at the end of an epoch to the start of the next epoch.
     fn next_row(&self, stream: u32, position: StreamPosition) -> StreamPosition {
         if position.epoch >= self.epochs || self.stream_rows(stream) == 0 {
             return StreamPosition { epoch: self.epochs, row: 0 };
@@ -315,7 +314,7 @@ impl Layout {
         position
     }
 
-    /// Whether a stream has delivered everything at this position.
+    /// Whether a stream has no batches left at this position.
     pub fn is_end(&self, stream: u32, position: StreamPosition) -> bool {
         self.normalise(stream, position).epoch >= self.epochs
     }
@@ -332,20 +331,20 @@ impl Layout {
         })
     }
 
-    /// Splits of the whole job; `None` where there are more than can be counted.
+    /// The number of splits of the whole job; `None` if it exceeds [`u64::MAX`].
     pub fn total_splits(&self) -> Option<u64> {
         let splits = (0..self.streams).try_fold(0_u64, |sum, stream| sum.checked_add(self.splits(stream)))?;
         splits.checked_mul(u64::from(self.epochs))
     }
 }
 
-/// Rows of the largest batch of a coordinated pipeline, before they are packed.
+/// The number of input rows of the largest batch of a coordinated pipeline.
 fn largest_batch(pipeline: &Pipeline) -> u64 {
     let packs = pipeline.operators.iter().any(|operator| matches!(operator.kind, OperatorKind::Pack(_)));
     u64::from(pipeline.batch_size()) * if packs { ROWS_PER_PACKED } else { 1 }
 }
 
-/// Rows of a round, where the pipeline says so.
+/// The number of rows of a round, if the pipeline sets it.
 fn round_window(pipeline: &Pipeline) -> Option<u64> {
     pipeline.operators.iter().find_map(|operator| match &operator.kind {
         OperatorKind::BucketByLength(bucket) => bucket.window,

@@ -1,7 +1,7 @@
-//! The data model: pipelines, datasets, the order of rows, positions of consumers, and the messages between roles.
+//! The data model: pipelines, datasets, row order, positions of consumers, and messages between the roles.
 //!
-//! Every other crate may depend on this one, and it depends on none of them. Nothing here reads the clock, entropy, the
-//! environment, files or the network: time, seeds and data are arguments.
+//! Every other crate may depend on this crate, and this crate depends on no other. The code reads no clock, entropy,
+//! environment, file or socket: time, seeds and data are arguments.
 
 pub mod checkpoint;
 pub mod consumer;

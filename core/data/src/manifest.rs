@@ -1,62 +1,63 @@
-//! A dataset's manifest: its shards, their rows and block boundaries. Built once by workers, saved, reused.
+//! The manifest of a dataset: shards with their row counts and block boundaries. Workers build a manifest once; the
+//! coordinator saves and reuses it.
 
 use serde::{Deserialize, Serialize};
 
 use crate::schema::MAX_COLUMNS;
 use crate::schema::{ColumnType, ScalarType, Schema};
 
-/// One object of a store as it was listed.
+/// One object of a store, as listed.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ShardRef {
     /// Absolute URL, such as `file:///data/train-00000.tfrecord` or `s3://bucket/train-00000.tfrecord`.
     pub url: String,
-    /// Object size in bytes.
+    /// The size of the object in bytes.
     pub size_bytes: u64,
-    /// What changes when the object changes: the store's entity tag, else its modification time.
+    /// The store's entity tag, or else the modification time: differs after the object is overwritten.
     pub version: String,
-    /// Which dataset of a mix it belongs to; 0 where there is one.
+    /// The index of the object's dataset in a mix; 0 without a mix.
     #[serde(default)]
     pub part: u32,
 }
 
-/// A fixed row range of one shard: the smallest unit of reading and caching.
+/// A fixed row range of one shard: the smallest unit of reading.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Block {
-    /// Rows in the block; at least 1.
+    /// The number of rows in the block; at least 1.
     pub rows: u32,
-    /// First byte of the block in the shard. For columnar formats, the first row of the block in its row group.
+    /// The byte offset of the block in the shard. For columnar formats, the first row of the block in its row group.
     pub offset: u64,
-    /// Encoded bytes of the block, used for sizing and admission as well as for reading.
+    /// The encoded size of the block in bytes, for reads, sizing and admission.
     pub bytes: u64,
-    /// Row group (Parquet) or record batch (Arrow) that holds the block; 0 elsewhere.
+    /// The row group (Parquet) or record batch (Arrow) that contains the block; 0 for other formats.
     pub group: u32,
-    /// Encoded bytes of each row, kept where rows are large enough to be worth reading one by one; else empty.
-    /// The rows lie back to back from `offset`.
+    /// The encoded size of each row in bytes, for rows large enough to be read one by one; empty for smaller rows. The rows
+    /// are contiguous from `offset`.
     pub row_bytes: Vec<u32>,
 }
 
-/// A place in a shard that could not be read while indexing.
+/// A part of a shard that could not be read while indexing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Defect {
-    /// Byte offset in the shard.
+    /// The byte offset in the shard.
     pub offset: u64,
-    /// What is wrong there, in one clause.
+    /// The reason, as one clause.
     pub reason: String,
 }
 
-/// What indexing one shard found.
+/// The index of one shard.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShardIndex {
-    /// Blocks in storage order.
+    /// The blocks in storage order.
     pub blocks: Vec<Block>,
-    /// Columns of the shard's rows. Every shard of a dataset must agree; a shard without rows yields `None`.
+    /// The columns of the shard's rows; `None` for a shard without rows. The schemas of all shards must be compatible.
     pub schema: Option<Schema>,
-    /// Defects found, such as a truncated last record. Under `on_error: fail` any defect fails the job.
+    /// The defects of the shard, such as a truncated last record. Under `on_error: fail` any defect fails the job.
     pub defects: Vec<Defect>,
 }
 
 impl ShardIndex {
-    /// Rows of the shard.
+    /// The number of rows of the shard.
     pub fn rows(&self) -> u64 {
         self.blocks.iter().map(|block| u64::from(block.rows)).sum()
     }
@@ -65,67 +66,67 @@ impl ShardIndex {
 /// One shard with its index.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shard {
-    /// The object.
+    /// The object of the shard.
     pub object: ShardRef,
-    /// Its rows and blocks.
+    /// The rows and blocks of the shard.
     pub index: ShardIndex,
 }
 
 impl Shard {
-    /// Bytes that no row comes from because of a defect: indexing stops at the first one, so these are the rest of the
-    /// shard from its last readable row on.
-    pub fn left_out_bytes(&self) -> u64 {
+    /// The number of bytes after the last readable row of a shard with a defect; 0 without defects. Indexing stops at the
+    /// first defect.
+    pub fn unreadable_bytes(&self) -> u64 {
         if self.index.defects.is_empty() {
             return 0;
         }
-        let read = self.index.blocks.last().map_or(0, |block| block.offset.saturating_add(block.bytes));
-        self.object.size_bytes.saturating_sub(read)
+        let readable = self.index.blocks.last().map_or(0, |block| block.offset.saturating_add(block.bytes));
+        self.object.size_bytes.saturating_sub(readable)
     }
 }
 
-/// A dataset: its shards in listing order. A row's id is its place in this order, counted from 0.
+/// The shards of a dataset in listing order. A row's id is its index in this order, from 0.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
-    /// Columns of every row.
+    /// The columns of every row.
     pub schema: Schema,
-    /// Shards in listing order.
+    /// The shards in listing order.
     pub shards: Vec<Shard>,
 }
 
-/// What a job's layout and checks need to know of a dataset.
+/// The properties of a dataset that a job's layout and checks depend on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DatasetSummary {
-    /// Identifies the data by shard names, sizes and rows, wherever they lie: see [`Manifest::fingerprint`].
+    /// A hash of shard names, sizes and row counts: see [`Manifest::fingerprint`].
     pub fingerprint: String,
-    /// Rows.
+    /// The number of rows.
     pub rows: u64,
-    /// Encoded bytes of all rows.
+    /// The encoded size of all rows in bytes.
     pub bytes: u64,
-    /// Shards.
+    /// The number of shards.
     pub shards: u64,
-    /// Blocks.
+    /// The number of blocks.
     pub blocks: u64,
-    /// Columns of every row.
+    /// The columns of every row.
     pub schema: Schema,
-    /// Defects that indexing found, over all shards.
+    /// The number of defects in all shards.
     pub defects: u64,
-    /// Rows of each dataset of a mix; empty where there is one dataset.
+    /// The number of rows of each dataset of a mix; empty without a mix.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub part_rows: Vec<u64>,
 }
 
 impl Manifest {
-    /// Puts indexed shards together.
+    /// Builds the manifest of indexed shards.
     ///
     /// # Errors
-    /// One sentence that names the shard whose columns do not go with the first shard's.
+    /// One sentence that names the shard with columns that are incompatible with the other shards.
     pub fn build(shards: Vec<Shard>) -> Result<Self, String> {
         let mut merged: Option<(&Shard, Schema)> = None;
         for shard in &shards {
             let Some(schema) = &shard.index.schema else { continue };
             match &mut merged {
                 None => merged = Some((shard, schema.clone())),
-                Some((first, known)) => merge_schema(known, schema, shard, first)?,
+                Some((first, merged)) => merge_schema(merged, schema, shard, first)?,
             }
         }
         let schema = match merged {
@@ -133,7 +134,7 @@ impl Manifest {
             None if shards.is_empty() => return Err("the dataset has no shards".to_owned()),
             None => {
                 return Err(format!(
-                    "the dataset has no rows: {} and the {} other shards are empty; check the source's url",
+                    "the dataset has no rows: {} and {} other shards are empty; check the url of the source",
                     shards[0].object.url,
                     shards.len() - 1
                 ));
@@ -142,7 +143,7 @@ impl Manifest {
         Ok(Self { schema, shards })
     }
 
-    /// Identifies the data by each shard's file name, size and rows: the same after a copy to another place.
+    /// A hash of each shard's file name, size and row count. A copy of the data has the same fingerprint.
     pub fn fingerprint(&self) -> String {
         let mut hash = xxhash_rust::xxh3::Xxh3::new();
         for shard in &self.shards {
@@ -154,12 +155,12 @@ impl Manifest {
         format!("{:016x}", hash.digest())
     }
 
-    /// Defects with their shards, in listing order.
+    /// The defects with their shards, in listing order.
     pub fn defects(&self) -> impl Iterator<Item = (&Shard, &Defect)> {
         self.shards.iter().flat_map(|shard| shard.index.defects.iter().map(move |defect| (shard, defect)))
     }
 
-    /// The summary that a job keeps.
+    /// The summary for a job's layout and checks.
     pub fn summary(&self) -> DatasetSummary {
         let blocks = || self.shards.iter().flat_map(|shard| &shard.index.blocks);
         DatasetSummary {
@@ -174,7 +175,7 @@ impl Manifest {
         }
     }
 
-    /// Rows of each dataset of a mix; empty where there is one dataset.
+    /// The number of rows of each dataset of a mix; empty without a mix.
     fn part_rows(&self) -> Vec<u64> {
         let parts = self.shards.iter().map(|shard| shard.object.part).max().unwrap_or(0);
         if parts == 0 {
@@ -187,33 +188,33 @@ impl Manifest {
         rows
     }
 
-    /// Compares the shards as they are listed now with those that were indexed.
+    /// Compares the shards in the store with the indexed shards.
     ///
     /// # Errors
     /// One sentence that names the first difference and the fix.
     pub fn check_unchanged(&self, listed: &[ShardRef]) -> Result<(), String> {
-        const FIX: &str = "restore it, or index again with `feedline index --rebuild`";
-        for (shard, now) in self.shards.iter().zip(listed) {
-            let then = &shard.object;
-            if then.url != now.url {
+        const FIX: &str = "restore the data, or index it again with `feedline index --rebuild`";
+        for (shard, current) in self.shards.iter().zip(listed) {
+            let indexed = &shard.object;
+            if indexed.url != current.url {
                 return Err(format!(
-                    "the dataset changed after it was indexed: {} was where {} is now; {FIX}",
-                    then.url, now.url
+                    "the dataset changed after indexing: expected shard {}, found {}; {FIX}",
+                    indexed.url, current.url
                 ));
             }
-            if then.size_bytes != now.size_bytes {
+            if indexed.size_bytes != current.size_bytes {
                 return Err(format!(
-                    "shard {} changed after it was indexed: {} bytes then, {} now; {FIX}",
-                    now.url, then.size_bytes, now.size_bytes
+                    "shard {} changed after indexing: expected {} bytes, found {}; {FIX}",
+                    current.url, indexed.size_bytes, current.size_bytes
                 ));
             }
-            if then.version != now.version {
-                return Err(format!("shard {} was written again after it was indexed; {FIX}", now.url));
+            if indexed.version != current.version {
+                return Err(format!("shard {} was overwritten after indexing; {FIX}", current.url));
             }
         }
         if self.shards.len() != listed.len() {
             return Err(format!(
-                "the dataset changed after it was indexed: {} shards then, {} now; {FIX}",
+                "the dataset changed after indexing: expected {} shards, found {}; {FIX}",
                 self.shards.len(),
                 listed.len()
             ));
@@ -222,46 +223,47 @@ impl Manifest {
     }
 }
 
-/// Widens `known` by the columns of another shard: whole numbers to floating point, single values to lists. Columns
-/// that some shards lack are kept.
-fn merge_schema(known: &mut Schema, other: &Schema, shard: &Shard, first: &Shard) -> Result<(), String> {
+/// Merges the columns of another shard into `merged`. Integers widen to floating point, and single values to lists. A column
+/// may be missing in some shards.
+fn merge_schema(merged: &mut Schema, other: &Schema, shard: &Shard, first: &Shard) -> Result<(), String> {
     for field in &other.fields {
-        let Some(present) = known.get(&field.name) else {
-            if known.fields.len() == MAX_COLUMNS {
+        let Some(current) = merged.get(&field.name) else {
+            if merged.fields.len() == MAX_COLUMNS {
                 return Err(format!(
-                    "the shards have more than {MAX_COLUMNS} columns together, as {} shows; name the columns wanted under \
+                    "{} exceeds the limit of {MAX_COLUMNS} columns over all shards; list the columns that you need under \
                      `source.features`",
                     shard.object.url
                 ));
             }
-            known.set(&field.name, field.column_type.clone());
+            merged.set(&field.name, field.column_type.clone());
             continue;
         };
-        let Some(wide) = join(present, &field.column_type) else {
+        let Some(wide) = common_type(current, &field.column_type) else {
             return Err(format!(
-                "column `{}` is {} in {} but {} in {}; read them as two datasets, or leave the column out of `source.features`",
-                field.name, present, first.object.url, field.column_type, shard.object.url
+                "column `{}` is {} in {} but {} in {}; read the shards as two datasets, or remove the column from `source.features`",
+                field.name, current, first.object.url, field.column_type, shard.object.url
             ));
         };
-        known.set(&field.name, wide);
+        merged.set(&field.name, wide);
     }
     Ok(())
 }
 
-fn join(a: &ColumnType, b: &ColumnType) -> Option<ColumnType> {
+/// The narrowest type that holds the values of both types; `None` if there is no such type.
+fn common_type(a: &ColumnType, b: &ColumnType) -> Option<ColumnType> {
     use ColumnType::{Binary, List, Scalar};
     Some(match (a, b) {
         _ if a == b => a.clone(),
-        (Scalar(a), Scalar(b)) => Scalar(join_scalars(*a, *b)?),
-        (List(a), List(b)) => List(Box::new(join(a, b)?)),
+        (Scalar(a), Scalar(b)) => Scalar(common_scalar(*a, *b)?),
+        (List(a), List(b)) => List(Box::new(common_type(a, b)?)),
         (List(items), single @ (Scalar(_) | Binary)) | (single @ (Scalar(_) | Binary), List(items)) => {
-            List(Box::new(join(items, single)?))
+            List(Box::new(common_type(items, single)?))
         }
         _ => return None,
     })
 }
 
-fn join_scalars(a: ScalarType, b: ScalarType) -> Option<ScalarType> {
+fn common_scalar(a: ScalarType, b: ScalarType) -> Option<ScalarType> {
     use ScalarType::{Float16, Float32, Float64, Int8, Int16, Int32, Int64, UInt8, UInt16, UInt32, UInt64};
     let rank = |scalar: ScalarType| match scalar {
         Int8 | UInt8 => Some((0, 1)),
@@ -277,7 +279,7 @@ fn join_scalars(a: ScalarType, b: ScalarType) -> Option<ScalarType> {
     match (rank(low)?.0, rank(high)?.0) {
         (0, 1) if rank(low)?.1 >= 4 => Some(Float64),
         (0, 1) | (1, 1) => Some(high),
-        // Signed and unsigned have no common type that keeps both exact.
+        // No type represents all values of a signed and an unsigned type exactly.
         _ => (matches!(low, Int8 | Int16 | Int32 | Int64) == matches!(high, Int8 | Int16 | Int32 | Int64))
             .then_some(high),
     }

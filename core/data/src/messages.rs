@@ -1,4 +1,4 @@
-//! Messages between coordinator, workers and consumers. `proto` carries the same over the wire.
+//! Messages between coordinator, workers and consumers. The crate `proto` defines their wire format.
 
 mod allocations;
 mod errors;
@@ -19,61 +19,59 @@ pub use self::mixes::JobMixChanges;
 pub use self::positions::{GroupPositions, HistoryReport};
 pub use self::slots::{SlotGrant, SlotPosition, SlotReport};
 pub use self::stats::{
-    ConsumerStats, FormStats, OperatorStats, ProcessCpu, StoreStats, WorkerJobStats, saturating_sum,
+    ConsumerStats, EncodingStats, OperatorStats, ProcessCpu, StoreStats, WorkerJobStats, saturating_sum,
 };
 
-use crate::checkpoint::Position;
-use crate::checkpoint::StepId;
+use crate::checkpoint::{Position, StepId};
 use crate::ids::{JobId, SessionId, TaskId, WorkerId};
 use crate::layout::{Layout, SplitRef, StreamPosition};
 use crate::manifest::{DatasetSummary, ShardIndex, ShardRef};
 use crate::pipeline::{Pipeline, Source};
 use crate::tenants::TenantReads;
 
-/// Splits ahead of each stream that a consumer is told of, or holds in relaxed mode, however many it asks for: a batch can
-/// be put together from as many.
-pub const MOST_WANTED: u32 = 16_384;
+/// Maximum number of splits that a consumer's plan contains for each stream, or in total in relaxed mode. One batch can span
+/// this number of splits.
+pub const MAX_WANTED_SPLITS: u32 = 16_384;
 
-/// What a job is: everything that its rows depend on, and who takes them.
+/// The definition of a job: the inputs that determine its rows, and the consumers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JobSpec {
-    /// Whose job it is; empty where tenants are not told apart. Names are those of a tenant: two may use the same one.
+    /// The tenant of the job; empty without tenants. Two tenants may use the same job name.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub tenant: String,
-    /// Name of the run; consumers of a tenant that open the same name with the same spec share the job.
+    /// The name of the run. Consumers of a tenant that open the same name with the same spec share the job.
     pub name: String,
     /// The pipeline.
     pub pipeline: Pipeline,
-    /// Epochs, at least 1.
+    /// The number of epochs, at least 1.
     pub epochs: u32,
-    /// Fixed slots that the rows are dealt to in deterministic mode; at least `consumers`.
+    /// The number of streams in deterministic mode; at least `consumers`.
     pub virtual_consumers: u32,
-    /// Physical consumers that will join, numbered from 0.
+    /// The number of physical consumers, which are numbered from 0.
     pub consumers: u32,
-    /// Where to start; the beginning by default.
+    /// The start position; `None` starts at the first row.
     pub start: Option<Position>,
-    /// Whether batches carry the ids of their rows.
+    /// Whether batches contain the ids of their rows.
     pub audit: bool,
-    /// Whether a saved index is ignored and built anew.
+    /// Whether to rebuild the index even if a saved index exists.
     pub reindex: bool,
-    /// Whether the job ends once the dataset is indexed.
+    /// Whether the job completes after indexing the dataset.
     pub index_only: bool,
-    /// Its claim where there are too few workers: jobs are fed in proportion to their weights. Above 0.
-    #[serde(default = "usual_weight")]
+    /// The job's share when workers are scarce: jobs are fed in proportion to their weights. Above 0.
+    #[serde(default = "default_weight")]
     pub weight: f64,
-    /// Whether consumers come and go: its virtual consumers are slots that the ranks that are there share, and `consumers` is
-    /// how many are expected at first. Deterministic mode only.
+    /// Whether the number of consumers may change. The virtual consumers are then slots that the current ranks share, and
+    /// `consumers` is the initial number of ranks. Deterministic mode only.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub elastic: bool,
 }
 
-/// What a job weighs where nobody says.
-fn usual_weight() -> f64 {
+fn default_weight() -> f64 {
     1.0
 }
 
 impl JobSpec {
-    /// One epoch for one consumer from the beginning, under the pipeline's name.
+    /// A job with one epoch and one consumer, named like its pipeline.
     pub fn new(pipeline: Pipeline) -> Self {
         Self {
             tenant: String::new(),
@@ -86,112 +84,111 @@ impl JobSpec {
             audit: false,
             reindex: false,
             index_only: false,
-            weight: usual_weight(),
+            weight: default_weight(),
             elastic: false,
         }
     }
 }
 
-/// A version of the desired state sent to a worker or consumer.
+/// The version of a plan for a worker or consumer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Revision {
-    /// One life of the coordinator's state machine.
+    /// Identifies the run of the coordinator's state machine. A restart starts a new run.
     pub life: u64,
-    /// Counts changes within it.
+    /// The number of changes in this run.
     pub number: u64,
 }
 
-/// What a worker says of itself: complete and repeatable.
+/// A worker's report of its complete state. Repeating a report is harmless.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WorkerReport {
     /// The worker.
     pub worker: WorkerId,
-    /// Address at which consumers fetch, such as `http://10.0.0.7:7071`.
+    /// The address at which consumers fetch, such as `http://10.0.0.7:7071`.
     pub address: String,
-    /// What its cores are, such as the model of the CPU: workers with the same are taken to be of one speed.
+    /// The CPU model. The planner assumes that workers with the same model have the same speed.
     pub machine: String,
-    /// Bandwidth of its network in bytes per second and direction; 0 where it is not known.
+    /// The network bandwidth in bytes per second and direction; 0 if unknown.
     pub nic_bytes_per_s: u64,
-    /// CPU cores it may use.
+    /// The number of CPU cores that the worker may use.
     pub cores: u32,
-    /// Its memory budget in bytes.
+    /// The memory budget in bytes.
     pub memory_bytes: u64,
-    /// Revision of the plan that it holds.
+    /// The revision of the worker's current plan.
     pub seen: Revision,
-    /// Leases whose rows are all computed and wait for consumers.
+    /// The leases that are fully computed and wait for consumers.
     pub computed: Vec<(JobId, SplitRef)>,
-    /// Whether its memory budget leaves no room for further splits.
+    /// Whether the memory budget has no room for further splits.
     pub memory_full: bool,
-    /// Whether it wants to leave: it gets no new leases.
+    /// Whether the worker drains before it leaves the cluster. A draining worker receives no new leases.
     pub draining: bool,
-    /// Finished tasks. Repeated until the plan no longer lists them.
+    /// The finished tasks. The worker repeats them until the plan no longer lists the tasks.
     pub tasks: Vec<TaskResult>,
-    /// Nanoseconds since the worker started: when `stats` and `cpu` were taken.
+    /// Nanoseconds from the worker's start to `stats` and `cpu`.
     pub elapsed_ns: u64,
-    /// CPU time of its process so far.
+    /// The CPU time of the process.
     pub cpu: ProcessCpu,
-    /// Work done so far for each job, counted since the worker started.
+    /// Statistics of each job since the worker's start.
     pub stats: Vec<WorkerJobStats>,
-    /// The tiers of its caches.
+    /// The cache tiers of the worker.
     pub caches: Vec<TierCapacity>,
 }
 
-/// What a worker shall do: complete and repeatable.
+/// A worker's complete desired state. Repeating a plan is harmless.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct WorkerPlan {
-    /// Version of this plan.
+    /// The revision of this plan.
     pub revision: Revision,
-    /// Splits to compute and serve, most urgent first.
+    /// The splits to compute and serve, most urgent first.
     pub leases: Vec<Lease>,
-    /// Listing and indexing tasks.
+    /// The listing and indexing tasks.
     pub tasks: Vec<Task>,
-    /// Milliseconds without contact after which the leases are given to others.
+    /// Milliseconds without contact after which the leases expire.
     pub lease_ms: u64,
-    /// Threads of its CPU pool to use; 0: as many as it has.
+    /// The number of CPU pool threads to use; 0 uses all.
     pub cores: u32,
-    /// What each job may use of the worker. A job that is not listed has no limits.
+    /// The allocation of each job on the worker. A job without an allocation has no limits.
     pub allotments: Vec<JobAllocation>,
-    /// Whose the jobs are that it has leases of. Jobs that nobody names are of one tenant without a limit.
+    /// The tenants of the worker's jobs. All other jobs belong to one tenant without a limit.
     pub tenants: Vec<TenantPart>,
-    /// What the worker checks consumers' tickets with; empty where they need none. The state machine knows none.
+    /// The key for validating consumers' tickets; empty if tickets are not used. The state machine leaves it empty.
     pub ticket_key: Vec<u8>,
-    /// How the mixes of jobs that it has leases of have changed, where they have: complete for each, and no lease beyond a change comes
-    /// without it.
+    /// All changes of the mix of each leased job with a changed mix. A lease after a change is never sent without the change.
     pub mixes: Vec<JobMixChanges>,
 }
 
-/// What a tenant's jobs may keep on one worker, whether plans or their pipelines say so.
+/// The cache quota of a tenant's jobs on one worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TenantPart {
-    /// Its name.
+    /// The name of the tenant.
     pub tenant: String,
-    /// Bytes of rows that the worker may hold for its jobs in memory and on disk together; `None` is no limit.
+    /// Maximum size in bytes of the tenant's cached rows in memory and on disk; `None` means no limit.
     pub cache_bytes: Option<u64>,
-    /// Those of its jobs that the worker has leases of.
+    /// The tenant's jobs that have leases on the worker.
     pub jobs: Vec<JobId>,
 }
 
-/// A split handed to a worker until it is done or the worker is lost.
+/// A split that a worker holds until it is computed or the lease expires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Lease {
     /// The job.
     pub job: JobId,
     /// The split.
     pub split: SplitRef,
-    /// Offset of the first row still wanted.
+    /// The offset of the first undelivered row in the split.
     pub from: u32,
 }
 
-/// Listing a source, or indexing some of its shards.
+/// A task to list a source, or to index some of its shards.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Task {
-    /// Identifies the task within one life of the coordinator.
+    /// Identifies the task within one run of the coordinator.
     pub id: TaskId,
-    /// The dataset.
+    /// The source.
     pub source: Source,
-    /// The shards to index; `None` asks for the list of shards.
+    /// The shards to index; `None` lists the shards of the source.
     pub shards: Option<Vec<ShardRef>>,
-    /// What the job's tenant may read.
+    /// The read permissions of the job's tenant.
     pub reads: TenantReads,
 }
 
@@ -200,11 +197,11 @@ pub struct Task {
 pub struct TaskResult {
     /// The task.
     pub id: TaskId,
-    /// What it found, or one sentence.
+    /// The output, or an error as one sentence.
     pub outcome: Result<TaskOutput, String>,
 }
 
-/// What a task found.
+/// The output of a task.
 #[derive(Debug, Clone, PartialEq)]
 pub enum TaskOutput {
     /// The shards of a source.
@@ -213,169 +210,169 @@ pub enum TaskOutput {
     Indexed(Vec<ShardIndex>),
 }
 
-/// What a consumer says: complete and repeatable.
+/// A consumer's report of its complete state. Repeating a report is harmless.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ConsumerReport {
     /// The job.
     pub job: JobId,
-    /// Which consumer, from 0.
+    /// The index of the consumer, from 0.
     pub consumer: u32,
-    /// The consumer's present connection: a newer one takes over.
+    /// The consumer's session. A newer session supersedes this one.
     pub session: SessionId,
-    /// Revision of the plan that it holds.
+    /// The revision of the consumer's current plan.
     pub seen: Revision,
-    /// Deterministic mode: next undelivered row of each owned stream.
+    /// Deterministic mode: the next undelivered row of each owned stream.
     pub positions: Vec<(u32, StreamPosition)>,
-    /// Relaxed mode: offset of the next undelivered row of each split it took; the split's length when done.
+    /// Relaxed mode: the offset of the next undelivered row of each assigned split; the split's length if it is done.
     pub open: Vec<(SplitRef, u32)>,
-    /// Splits that it wants to know the workers of ahead, for each stream; in relaxed mode, splits it wants to hold.
+    /// The number of splits per stream that the plan should contain; in relaxed mode, the number of assigned splits.
     pub wants: u32,
-    /// Splits that a worker which holds them could not be asked for.
+    /// Splits that the consumer could not fetch, with the unreachable worker that holds them.
     pub unreachable: Vec<(SplitRef, WorkerId)>,
-    /// Set when a batch failed under `on_error: fail`: one sentence.
+    /// The error of a failed batch under `on_error: fail`, as one sentence.
     pub failed: Option<String>,
-    /// What it has received.
+    /// Statistics of the consumer.
     pub stats: ConsumerStats,
-    /// Elastic jobs: its slots, in place of `positions`.
+    /// Elastic jobs: the consumer's slots, instead of `positions`.
     pub slots: SlotReport,
-    /// Its position history, when a plan queries a step or the consumer closes.
+    /// The positions after the last batches, if a plan queries a step or the consumer stops.
     pub history: HistoryReport,
 }
 
-/// What a consumer shall do: complete and repeatable.
+/// A consumer's complete desired state. Repeating a plan is harmless.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ConsumerPlan {
-    /// Version of this plan.
+    /// The revision of this plan.
     pub revision: Revision,
-    /// How the job stands.
+    /// The state of the job.
     pub state: JobState,
-    /// The job's cuts, once the dataset is known.
+    /// The layout of the job; `None` until the dataset is indexed.
     pub layout: Option<Layout>,
-    /// Deterministic mode: the consumer's streams and where the coordinator has them.
+    /// Deterministic mode: the consumer's streams, with the positions that the coordinator knows.
     pub streams: Vec<(u32, StreamPosition)>,
-    /// Splits to fetch: in deterministic mode the next ones of each stream, in relaxed mode those it holds.
+    /// The splits to fetch: in deterministic mode the next splits of each stream, in relaxed mode the assigned splits.
     pub splits: Vec<PlannedSplit>,
-    /// Relaxed mode: whether every split has been handed out, so that nothing follows those in `splits`.
+    /// Relaxed mode: whether all splits are assigned, so that no split follows those in `splits`.
     pub exhausted: bool,
-    /// Most splits of each stream that are ever in `splits`, in relaxed mode in all, however many the consumer asks for.
+    /// Maximum number of splits per stream in a plan; in relaxed mode, of all splits.
     pub most_splits: u32,
-    /// Consumers that the job was opened for; 0 where it is not said.
+    /// The number of consumers of the job; 0 if unknown.
     pub consumers: u32,
-    /// What the consumer shows to workers; empty where they do not ask. The state machine knows none.
+    /// The ticket for authentication at workers; empty without tickets. The state machine leaves it empty.
     pub ticket: String,
-    /// Elastic jobs: the slots that it has, in place of `streams`; `None` in others.
+    /// Elastic jobs: the granted slots, instead of `streams`; `None` in other jobs.
     pub slots: Option<Vec<SlotGrant>>,
-    /// Steps at which somebody asks where it stands: its next reports say so as soon as they can.
+    /// The queried steps. The consumer reports its positions at each step when it reaches the step.
     pub step_queries: Vec<StepId>,
 }
 
-/// A split and who serves it.
+/// A split with the workers that serve it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlannedSplit {
     /// The split.
     pub split: SplitRef,
-    /// Offset of the first row still wanted.
+    /// The offset of the first undelivered row in the split.
     pub from: u32,
-    /// Workers that hold it and their addresses; any of them gives the same rows.
+    /// The workers that hold the split, with their addresses. All of them serve the same rows.
     pub workers: Vec<(WorkerId, String)>,
 }
 
-/// How a job stands.
+/// The state of a job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JobState {
     /// The dataset is being listed or indexed.
     Preparing {
-        /// Shards indexed so far.
+        /// The number of indexed shards.
         indexed: u64,
-        /// Shards known so far; 0 while listing.
+        /// The number of listed shards; 0 while listing.
         shards: u64,
-        /// Workers at hand.
+        /// The number of live workers.
         workers: u32,
     },
-    /// Rows flow.
+    /// Workers compute rows, and consumers may fetch them.
     Running,
-    /// Every row was delivered.
+    /// All rows were delivered.
     Completed,
-    /// The job failed: one sentence.
+    /// The job failed with this error, which is one sentence.
     Failed(String),
-    /// The user ended it.
+    /// A user cancelled the job.
     Cancelled,
 }
 
 impl JobState {
-    /// Whether nothing more will come.
+    /// Whether the state is final.
     pub fn is_ended(&self) -> bool {
         matches!(self, Self::Completed | Self::Failed(_) | Self::Cancelled)
     }
 }
 
-/// What a worker needs to work on a job.
+/// The information that a worker needs to work on a job.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JobDetails {
     /// The job.
     pub job: JobId,
     /// The pipeline.
     pub pipeline: Pipeline,
-    /// The job's cuts.
+    /// The layout.
     pub layout: Layout,
-    /// Names the manifest: see [`source_key`].
+    /// The key of the manifest: see [`source_key`].
     pub source_key: String,
     /// The dataset.
     pub dataset: DatasetSummary,
-    /// Whether pieces carry row ids.
+    /// Whether pieces contain row ids.
     pub audit: bool,
-    /// What workers keep of its rows as long as no allotment says otherwise.
+    /// The cache decision until an allocation contains another one.
     pub keep: Option<CacheDecision>,
-    /// What its tenant may read.
+    /// The read permissions of the job's tenant.
     pub reads: TenantReads,
 }
 
-/// How a job stands, for people and reports.
+/// The status of a job, for users and reports.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JobStatus {
     /// The job.
     pub job: JobId,
-    /// Whose it is.
+    /// The tenant of the job.
     #[serde(default)]
     pub tenant: String,
-    /// Its name.
+    /// The name of the job.
     pub name: String,
-    /// How it stands.
+    /// The state of the job.
     pub state: JobState,
-    /// Epochs.
+    /// The number of epochs.
     pub epochs: u32,
-    /// Physical consumers it was opened for.
+    /// The number of physical consumers.
     pub consumers: u32,
-    /// The dataset, once known.
+    /// The dataset; `None` until it is indexed.
     pub dataset: Option<DatasetSummary>,
-    /// The cuts, once known.
+    /// The layout; `None` until the dataset is indexed.
     pub layout: Option<Layout>,
-    /// Where the consumers stand, once the dataset is known.
+    /// The position of the consumers; `None` until the dataset is indexed.
     pub position: Option<Position>,
-    /// Sum over workers.
+    /// Statistics of the operators, summed over workers.
     pub operators: Vec<OperatorStats>,
     /// Reads from the store, summed over workers.
     pub store: StoreStats,
-    /// CPU time so far of each worker's process that has worked on it, whatever it was spent on.
+    /// The total CPU time of each worker process that has worked on the job.
     pub worker_cpu: Vec<(WorkerId, ProcessCpu)>,
-    /// Sum over consumers.
+    /// Statistics of the consumers, summed.
     pub delivered: ConsumerStats,
-    /// Peak resident set of each worker that has worked on it.
+    /// The peak resident set size of each worker process that has worked on the job.
     pub worker_peak_rss_bytes: Vec<(WorkerId, u64)>,
-    /// Peak resident set of the coordinator's process, which fills it in; 0 in the state machine's answer.
+    /// The peak resident set size of the coordinator process; 0 until the process fills it in.
     pub coordinator_peak_rss_bytes: u64,
-    /// Workers of the cluster that report.
+    /// The number of live workers in the cluster.
     pub workers: u32,
     /// Whether every live worker has reported since the job ended.
     pub settled: bool,
-    /// Elastic jobs: ranks and how many slots each has.
+    /// Elastic jobs: the number of slots of each rank.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub slot_owners: Vec<(u32, u32)>,
 }
 
-/// Names a dataset's saved index: a hash of the tenant and of the source as the user wrote it. Nobody can find a source with the
-/// name of another, and no tenant sees by an index that another has indexed the same.
+/// The key of a dataset's saved index: a SHA-256 hash of the tenant and the source as written. The hash is collision-resistant,
+/// so no user can replace the index of another source. A tenant cannot observe that another tenant has indexed the same source.
 pub fn source_key(tenant: &str, source: &Source) -> String {
     let text = serde_json::to_string(&(tenant, source)).expect("a source is plain data");
     Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()

@@ -1,5 +1,5 @@
-//! An epoch's row order: blocks permuted by the seed, rows permuted within windows of the resulting sequence.
-//! Computable at any place; memory grows with the number of blocks, not of rows.
+//! The row order of one pass: a seeded permutation of blocks, then a permutation of rows within windows of that sequence.
+//! The order can be computed at any offset. Memory grows with the number of blocks, not with the number of rows.
 
 use std::ops::Range;
 
@@ -7,63 +7,63 @@ use crate::manifest::{Manifest, Shard};
 use crate::permutation::Permutation;
 use crate::random::mix64;
 
-/// A row to read.
+/// The location of a row to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RowRef {
-    /// The row's place in the dataset in storage order.
+    /// The row's index in the dataset's storage order.
     pub row_id: u64,
-    /// Pass over the data, counted over all epochs: the `pass` of [`crate::random::RowRandom`].
+    /// The pass over the data, counted over all epochs: the `pass` of [`crate::random::RowRandom`].
     pub pass: u32,
-    /// Place of its shard in the manifest.
+    /// The index of the row's shard in the manifest.
     pub shard: u32,
-    /// Place of its block in the shard.
+    /// The index of the row's block in the shard.
     pub block: u32,
-    /// Place of the row in the block.
+    /// The index of the row in the block.
     pub row: u32,
 }
 
-/// Where each block of a dataset lies.
+/// The location and the first row of each block of a dataset.
 #[derive(Debug)]
 pub struct BlockTable {
-    /// (shard, block) in storage order.
-    places: Vec<(u32, u32)>,
-    /// Place of each block's first row among all, and the number of rows at the end.
+    /// The (shard, block) indexes of each block, in storage order.
+    blocks: Vec<(u32, u32)>,
+    /// The index of each block's first row in storage order; the last entry is the number of rows.
     starts: Vec<u64>,
-    /// Row id of the first row.
+    /// The row id of the first row.
     first_id: u64,
 }
 
 impl BlockTable {
-    /// The table of a dataset.
+    /// The table of all shards of a manifest.
     pub fn new(manifest: &Manifest) -> Self {
-        Self::of(manifest, |_| true)
+        Self::for_shards(manifest, |_| true)
     }
 
-    /// The table of one dataset of a mix. Row ids are those in the whole.
-    pub fn of_part(manifest: &Manifest, part: u32) -> Self {
-        Self::of(manifest, |shard| shard.object.part == part)
+    /// The table of one dataset of a mix. Row ids count over all datasets of the mix.
+    pub fn for_part(manifest: &Manifest, part: u32) -> Self {
+        Self::for_shards(manifest, |shard| shard.object.part == part)
     }
 
-    fn of(manifest: &Manifest, is_in: impl Fn(&Shard) -> bool) -> Self {
+    fn for_shards(manifest: &Manifest, is_in: impl Fn(&Shard) -> bool) -> Self {
         let before = manifest.shards.iter().take_while(|shard| !is_in(shard));
         let first_id = before.map(|shard| shard.index.rows()).sum();
-        let mut places = Vec::new();
+        let mut blocks = Vec::new();
         let mut starts = vec![0];
         let mut rows = 0;
-        // The shards of a part follow each other.
+        // The shards of one dataset are adjacent in the manifest.
         for (shard, entry) in manifest.shards.iter().enumerate().filter(|(_, entry)| is_in(entry)) {
             for (block, description) in entry.index.blocks.iter().enumerate() {
                 rows += u64::from(description.rows);
-                places.push((shard as u32, block as u32));
+                blocks.push((shard as u32, block as u32));
                 starts.push(rows);
             }
         }
-        Self { places, starts, first_id }
+        Self { blocks, starts, first_id }
     }
 
-    /// Rows of the dataset.
+    /// The number of rows of the dataset.
     pub fn rows(&self) -> u64 {
-        *self.starts.last().expect("starts holds at least the 0 it is built with")
+        *self.starts.last().expect("the constructor inserts a first entry")
     }
 
     fn block_rows(&self, block: usize) -> u64 {
@@ -77,19 +77,19 @@ pub struct PassOrder {
     pass: u32,
     seed: u64,
     window: u64,
-    /// Blocks in this pass's order; empty where storage order is kept.
+    /// Block indexes in the order of this pass; empty for storage order.
     blocks: Vec<u32>,
-    /// Place in the pass of each block's first row, in the pass's order; empty where storage order is kept.
+    /// The offset in the pass of each block's first row, in the order of this pass; empty for storage order.
     starts: Vec<u64>,
 }
 
 impl PassOrder {
-    /// The order of pass `pass` (counted over all epochs). `window` 0 keeps storage order.
+    /// The order of pass `pass`, counted over all epochs. With `window` 0 the rows keep storage order.
     pub fn new(table: &BlockTable, seed: u64, pass: u32, window: u64) -> Self {
         if window == 0 {
             return Self { pass, seed, window, blocks: Vec::new(), starts: Vec::new() };
         }
-        let count = table.places.len() as u64;
+        let count = table.blocks.len() as u64;
         let permutation = Permutation::new(count, pass_key(seed, pass));
         let mut blocks = Vec::with_capacity(count as usize);
         let mut starts = Vec::with_capacity(count as usize);
@@ -103,28 +103,24 @@ impl PassOrder {
         Self { pass, seed, window, blocks, starts }
     }
 
-    /// The rows at these places of the pass, in order.
-    pub fn rows(&self, table: &BlockTable, places: Range<u64>) -> Vec<RowRef> {
-        let mut out = Vec::with_capacity((places.end - places.start) as usize);
+    /// The rows at these offsets of the pass, in order.
+    pub fn rows(&self, table: &BlockTable, offsets: Range<u64>) -> Vec<RowRef> {
         let mut window = WindowPermutation::default();
-        for place in places {
-            out.push(self.row_at(table, place, &mut window));
-        }
-        out
+        offsets.map(|offset| self.row_at(table, offset, &mut window)).collect()
     }
 
-    fn row_at(&self, table: &BlockTable, place: u64, window: &mut WindowPermutation) -> RowRef {
+    fn row_at(&self, table: &BlockTable, offset: u64, window: &mut WindowPermutation) -> RowRef {
         if self.window == 0 {
-            let block = table.starts.partition_point(|&start| start <= place) - 1;
-            return self.row_of(table, block, place - table.starts[block]);
+            let block = table.starts.partition_point(|&start| start <= offset) - 1;
+            return self.row_in_block(table, block, offset - table.starts[block]);
         }
-        let mixed = window.at(self, table.rows(), place);
-        let slot = self.starts.partition_point(|&start| start <= mixed) - 1;
-        self.row_of(table, self.blocks[slot] as usize, mixed - self.starts[slot])
+        let shuffled = window.apply(self, table.rows(), offset);
+        let index = self.starts.partition_point(|&start| start <= shuffled) - 1;
+        self.row_in_block(table, self.blocks[index] as usize, shuffled - self.starts[index])
     }
 
-    fn row_of(&self, table: &BlockTable, block: usize, row: u64) -> RowRef {
-        let (shard, block_in_shard) = table.places[block];
+    fn row_in_block(&self, table: &BlockTable, block: usize, row: u64) -> RowRef {
+        let (shard, block_in_shard) = table.blocks[block];
         RowRef {
             row_id: table.first_id + table.starts[block] + row,
             pass: self.pass,
@@ -135,23 +131,23 @@ impl PassOrder {
     }
 }
 
-/// The permutation of the window that was used last: neighbouring places share it.
+/// The permutation of the most recently used window: adjacent offsets share one window.
 #[derive(Default)]
 struct WindowPermutation {
     current: Option<(u64, Permutation)>,
 }
 
 impl WindowPermutation {
-    fn at(&mut self, pass: &PassOrder, rows: u64, place: u64) -> u64 {
-        let number = place / pass.window;
+    fn apply(&mut self, pass: &PassOrder, rows: u64, offset: u64) -> u64 {
+        let number = offset / pass.window;
         let start = number * pass.window;
         if self.current.as_ref().is_none_or(|(current, _)| *current != number) {
             let len = pass.window.min(rows - start);
             let key = mix64(pass_key(pass.seed, pass.pass) ^ mix64(number + 1));
             self.current = Some((number, Permutation::new(len, key)));
         }
-        let (_, permutation) = self.current.as_ref().expect("set above");
-        start + permutation.apply(place - start)
+        let (_, permutation) = self.current.as_ref().expect("the branch above sets the permutation");
+        start + permutation.apply(offset - start)
     }
 }
 
@@ -173,7 +169,7 @@ mod tests {
             starts.push(starts.last().expect("not empty") + u64::from(rows));
         }
         BlockTable {
-            places: (0..block_rows.len() as u32).map(|block| (0, block)).collect(),
+            blocks: (0..block_rows.len() as u32).map(|block| (0, block)).collect(),
             starts,
             first_id: 0,
         }
@@ -181,7 +177,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_row_comes_once_whatever_the_window(
+        fn a_pass_contains_every_row_once_for_any_window(
             blocks in prop::collection::vec(1u32..50, 1..30), seed: u64, pass in 0u32..5, window in 0u64..200,
         ) {
             let table = table(&blocks);
@@ -195,7 +191,7 @@ mod tests {
         }
 
         #[test]
-        fn any_range_equals_that_part_of_the_whole(
+        fn rows_of_a_range_equal_the_same_range_of_the_whole_pass(
             blocks in prop::collection::vec(1u32..50, 1..30), seed: u64, window in 0u64..200, cut: u64,
         ) {
             let table = table(&blocks);
@@ -207,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn window_zero_keeps_storage_order_and_passes_differ_otherwise() {
+    fn window_zero_keeps_storage_order_and_other_windows_differ_by_pass() {
         let table = table(&[3, 4, 5, 6, 7, 8]);
         let ids = |pass, window| -> Vec<u64> {
             let order = PassOrder::new(&table, 9, pass, window);

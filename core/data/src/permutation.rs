@@ -1,5 +1,5 @@
-//! A seeded permutation of `0..len` computable at any index: a Feistel network with cycle walking, so that no list of
-//! all rows is ever held.
+//! A seeded permutation of `0..len` that can be computed at any index: a Feistel network with cycle walking. Memory use
+//! does not depend on `len`.
 //!
 //! Black and Rogaway, "Ciphers with arbitrary finite domains" (CT-RSA 2002), the generalised-Feistel and
 //! cycle-walking constructions.
@@ -7,7 +7,7 @@
 use crate::random::mix64;
 
 const ROUNDS: usize = 6;
-/// Smaller domains than 2^6 mix badly with a Feistel network; walking from a larger one costs little.
+/// A Feistel network shuffles domains below 2^6 poorly. Cycle walking from a larger domain costs little.
 const MIN_HALF_BITS: u32 = 3;
 
 /// A bijection of `0..len`.
@@ -19,7 +19,7 @@ pub struct Permutation {
 }
 
 impl Permutation {
-    /// The permutation of `0..len` chosen by `key`.
+    /// The permutation of `0..len` that `key` selects.
     pub fn new(len: u64, key: u64) -> Self {
         let bits = u64::BITS - len.saturating_sub(1).leading_zeros();
         let half_bits = bits.div_ceil(2).max(MIN_HALF_BITS);
@@ -30,7 +30,7 @@ impl Permutation {
         Self { len, half_bits, keys }
     }
 
-    /// Where `index` goes; `index` must be below `len`.
+    /// The value to which the permutation maps `index`, which must be below `len`.
     pub fn apply(&self, index: u64) -> u64 {
         debug_assert!(index < self.len);
         let mut value = index;
@@ -60,7 +60,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_value_comes_exactly_once(len in 1u64..3_000, key: u64) {
+        fn every_value_appears_exactly_once(len in 1u64..3_000, key: u64) {
             let permutation = Permutation::new(len, key);
             let mut seen = vec![false; len as usize];
             for index in 0..len {
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_uniform_even_for_tiny_sets() {
+    fn values_are_uniform_for_tiny_domains() {
         for len in [2u64, 3, 5, 17] {
             let mut counts = vec![0u32; len as usize];
             let keys = 6_000;
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn large_sets_are_computed_at_any_index() {
+    fn large_domains_are_computed_at_any_index() {
         let permutation = Permutation::new(1 << 50, 3);
         assert!(permutation.apply(123_456_789_012) < 1 << 50);
     }

@@ -1,10 +1,11 @@
-//! The pipeline: a serialisable graph from source to batch, as the user writes it.
+//! The pipeline: a serializable graph from source to batch, as the user writes it.
 //!
-//! [`spec`] holds the types; parsing, checking and building them live beside it.
+//! [`spec`] defines the types. The other modules parse, check, build and render them.
 
 mod access;
 mod builder;
 mod check;
+mod check_error;
 mod column_rules;
 mod functions;
 mod infer;
@@ -23,21 +24,22 @@ mod yaml;
 
 pub use builder::PipelineBuilder;
 pub use infer::infer;
-pub use limits::{MAX_COLUMN_NAME_BYTES, MAX_FILE_BYTES, MAX_NESTING};
+pub use limits::{MAX_FILE_BYTES, MAX_NESTING};
 pub use operators::*;
+pub use parameter_checks::MAX_COLUMN_NAME_BYTES;
 pub use spec::*;
 pub(crate) use suggest::{did_you_mean, listed};
 
-/// Why a pipeline was refused: one sentence with the place and the fix.
+/// An error in a pipeline: one sentence that names the faulty part and the fix.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct PipelineError {
-    /// The sentence.
+    /// The sentence, which starts with the file and line where they are known.
     pub message: String,
 }
 
 impl PipelineError {
-    /// An error with this sentence.
+    /// An error with this message.
     pub fn new(message: impl Into<String>) -> Self {
         Self { message: message.into() }
     }

@@ -1,4 +1,5 @@
-//! Counter-based random numbers: a draw is a function of (seed, stream, epoch, row, draw), never of a generator's state.
+//! Counter-based random numbers: a draw is a function of seed, operator, pass, row id and draw number. No generator state
+//! is carried from row to row.
 
 /// Multipliers and Weyl constants of Philox4x32 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as
 /// 1, 2, 3", SC 2011).
@@ -23,8 +24,8 @@ pub fn philox4x32(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
 
 /// The random draws of one operator for one row.
 ///
-/// Two operators of a pipeline, two rows and two passes over the data have independent draws; the same row in the
-/// same pass has the same draws on every worker.
+/// The draws of different operators, rows and passes are independent. The draws of one row in one pass are the same on
+/// every worker.
 #[derive(Debug, Clone)]
 pub struct RowRandom {
     key: [u32; 2],
@@ -36,7 +37,7 @@ pub struct RowRandom {
 }
 
 impl RowRandom {
-    /// The draws for row `row_id` in pass `pass` (counted over all epochs) of the operator at place `operator`.
+    /// The draws of the operator with index `operator` for row `row_id` in pass `pass`, counted over all epochs.
     pub fn new(seed: u64, operator: u32, pass: u32, row_id: u64) -> Self {
         let mixed = mix64(seed ^ mix64(u64::from(operator) + 1));
         Self {
@@ -49,7 +50,7 @@ impl RowRandom {
         }
     }
 
-    /// The next 32 random bits.
+    /// Returns the next 32 random bits.
     pub fn next_u32(&mut self) -> u32 {
         if self.used == 4 {
             let counter = [self.row as u32, (self.row >> 32) as u32, self.pass, self.draws];
@@ -61,19 +62,19 @@ impl RowRandom {
         self.ready[self.used - 1]
     }
 
-    /// A number uniform in [0, 1) with 53 random bits.
+    /// Returns a number uniform in [0, 1) with 53 random bits.
     pub fn next_f64(&mut self) -> f64 {
         let high = u64::from(self.next_u32());
         let low = u64::from(self.next_u32());
         ((high << 32 | low) >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// A number uniform in [low, high).
+    /// Returns a number uniform in [low, high).
     pub fn uniform(&mut self, low: f64, high: f64) -> f64 {
         low + (high - low) * self.next_f64()
     }
 
-    /// A whole number uniform in [0, bound); `bound` must not be 0. Bias is below 2^-32.
+    /// Returns an integer uniform in [0, bound); `bound` must not be 0. The bias is below 2^-32.
     pub fn below(&mut self, bound: u32) -> u32 {
         debug_assert!(bound > 0);
         let wide = u64::from(self.next_u32()) << 32 | u64::from(self.next_u32());
@@ -81,7 +82,7 @@ impl RowRandom {
     }
 }
 
-/// The finaliser of SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", OOPSLA 2014):
+/// The finalizer of SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", OOPSLA 2014):
 /// a bijection of 64 bits in which every input bit reaches every output bit.
 pub fn mix64(value: u64) -> u64 {
     let value = value.wrapping_add(0x9E37_79B9_7F4A_7C15);
@@ -94,9 +95,9 @@ pub fn mix64(value: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// Known answers of Random123's `kat_vectors` for philox4x32-10.
+    /// The expected values are from Random123's `kat_vectors` for philox4x32-10.
     #[test]
-    fn philox_gives_the_known_answers() {
+    fn philox_matches_the_known_answer_tests() {
         assert_eq!(philox4x32([0; 4], [0; 2]), [0x6627_e8d5, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8]);
         assert_eq!(
             philox4x32([u32::MAX; 4], [u32::MAX; 2]),
@@ -123,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn below_reaches_every_value_and_no_other() {
+    fn below_returns_every_value_under_the_bound() {
         let mut seen = [0u32; 7];
         let mut random = RowRandom::new(1, 0, 0, 0);
         for _ in 0..7_000 {

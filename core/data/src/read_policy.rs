@@ -1,4 +1,4 @@
-//! What a role lets pipelines read.
+//! The URLs and credentials that a coordinator or worker allows pipelines to use.
 
 use std::collections::BTreeMap;
 
@@ -6,25 +6,25 @@ use serde::{Deserialize, Serialize};
 
 use crate::pipeline::{Pipeline, did_you_mean, listed};
 use crate::tenants::TenantReads;
-use crate::urls::{UrlPolicy, is_local, metadata_host, refuse_secrets, without_query};
+use crate::urls::{UrlPolicy, check_no_secrets, is_local, metadata_host, without_query};
 
-/// What a role lets pipelines read. By default all but addresses of metadata services.
+/// The URLs and credentials that a coordinator or worker allows. The default allows everything except metadata services.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ReadPolicy {
-    /// Prefixes within which URLs must lie.
+    /// The allowed URL prefixes.
     pub urls: UrlPolicy,
-    /// Whether a metadata service's address may be read from.
+    /// Whether addresses of metadata services are allowed.
     pub metadata_addresses: bool,
-    /// Whether local files are read only where a prefix names them: where not everybody who may open a job may read what the
-    /// role itself can.
+    /// Whether local files are rejected unless a prefix allows them. Set if users may open jobs without having the process's
+    /// access to files.
     pub local_by_prefix: bool,
-    /// Names of credentials, each with the URLs that it is for; `None` where whoever reads knows them, and checks.
+    /// The URLs that each named credential is valid for. `None` skips the check here, because the reading worker checks.
     pub credentials: Option<BTreeMap<String, UrlPolicy>>,
 }
 
 impl ReadPolicy {
-    /// The same for a tenant's pipelines: of credentials they know those that they may name.
+    /// The policy for a tenant's pipelines, with only the credentials that the tenant may use.
     #[must_use]
     pub fn for_tenant(&self, reads: &TenantReads) -> Self {
         let mut policy = self.clone();
@@ -34,10 +34,10 @@ impl ReadPolicy {
         policy
     }
 
-    /// Checks all that a pipeline reads, as far as its text tells.
+    /// Checks the URLs and credentials in the text of a pipeline.
     ///
     /// # Errors
-    /// One sentence with the place in the pipeline and the fix.
+    /// One sentence that names the field and the fix.
     pub fn check(&self, pipeline: &Pipeline) -> Result<(), String> {
         for (place, url) in pipeline.reads() {
             self.check_url(url).map_err(|sentence| format!("{place}: {sentence}"))?;
@@ -52,7 +52,7 @@ impl ReadPolicy {
         Ok(())
     }
 
-    /// Checks a URL as pipelines have them: it may be a path, and have globs and braces.
+    /// Checks a URL of a pipeline, which may be a path and may contain globs and braces.
     ///
     /// # Errors
     /// One sentence with the fix.
@@ -62,7 +62,7 @@ impl ReadPolicy {
         self.urls.check(url)
     }
 
-    /// Checks the URL of one object, such as one that was listed.
+    /// Checks the URL of one object, such as a listed object.
     ///
     /// # Errors
     /// One sentence with the fix.
@@ -72,25 +72,25 @@ impl ReadPolicy {
         self.urls.check_object(url)
     }
 
-    /// Checks that credentials of this name are known, and are for these URLs.
+    /// Checks that the named credentials exist and are valid for these URLs.
     ///
     /// # Errors
-    /// One sentence that lists the names that are known, or the URLs that they are for.
+    /// One sentence that lists the known names or the valid URLs.
     pub fn check_credentials(&self, name: &str, urls: &[String]) -> Result<(), String> {
         let Some(scope) = self.scope(name)? else { return Ok(()) };
-        urls.iter().try_for_each(|url| scope.check(url).map_err(|_| not_for(name, scope, url)))
+        urls.iter().try_for_each(|url| scope.check(url).map_err(|_| scope_error(name, scope, url)))
     }
 
-    /// Checks that credentials of this name are known, and are for this object.
+    /// Checks that the named credentials exist and are valid for this object.
     ///
     /// # Errors
     /// As [`Self::check_credentials`].
-    pub fn check_credentials_of_object(&self, name: &str, url: &str) -> Result<(), String> {
+    pub fn check_object_credentials(&self, name: &str, url: &str) -> Result<(), String> {
         let Some(scope) = self.scope(name)? else { return Ok(()) };
-        scope.check_object(url).map_err(|_| not_for(name, scope, url))
+        scope.check_object(url).map_err(|_| scope_error(name, scope, url))
     }
 
-    /// The URLs that credentials are for; `None` where others know.
+    /// The URLs that the named credentials are valid for; `None` if the check is skipped here.
     fn scope(&self, name: &str) -> Result<Option<&UrlPolicy>, String> {
         let Some(known) = &self.credentials else { return Ok(None) };
         if let Some(scope) = known.get(name) {
@@ -98,13 +98,13 @@ impl ReadPolicy {
         }
         if known.is_empty() {
             return Err(format!(
-                "there are no credentials `{name}` here: start coordinators and workers with `--credentials FILE`, a file that has \
-                 them"
+                "unknown credentials `{name}`: start coordinators and workers with `--credentials FILE`, and define them in \
+                 that file"
             ));
         }
         let names = || known.keys().map(String::as_str);
         let hint = did_you_mean(name, names());
-        Err(format!("there are no credentials `{name}` here{hint} (known: {})", listed(names())))
+        Err(format!("unknown credentials `{name}`{hint} (known: {})", listed(names())))
     }
 
     fn check_local(&self, url: &str) -> Result<(), String> {
@@ -112,35 +112,36 @@ impl ReadPolicy {
             return Ok(());
         }
         Err(format!(
-            "`{}` is a local file, and where tokens say who comes only those are read that `--allow-url` names: start coordinators \
-             and workers with `--allow-url` for the folder that holds it, and for every other place that pipelines shall read",
+            "`{}` is a local file, and with token authentication only files under an `--allow-url` prefix are allowed: start \
+             coordinators and workers with `--allow-url` for its folder, and for all other data of pipelines",
             without_query(url)
         ))
     }
 
     fn check_host(&self, url: &str) -> Result<(), String> {
-        refuse_secrets(url)?;
+        check_no_secrets(url)?;
         match metadata_host(url) {
-            Some(host) if !self.metadata_addresses => Err(refused_host(host)),
+            Some(host) if !self.metadata_addresses => Err(metadata_host_error(host)),
             _ => Ok(()),
         }
     }
 }
 
-fn not_for(name: &str, scope: &UrlPolicy, url: &str) -> String {
+fn scope_error(name: &str, scope: &UrlPolicy, url: &str) -> String {
     let prefixes: Vec<String> = scope.prefixes().map(|prefix| format!("`{prefix}`")).collect();
     format!(
-        "the credentials `{name}` are not for `{}`, only for {}: name others, or have the file of credentials say so",
+        "the credentials `{name}` are not valid for `{}`, only for {}: use other credentials, or add the URL to `urls` in the \
+         credentials file",
         without_query(url),
         prefixes.join(", ")
     )
 }
 
-/// What to say of a metadata service's host.
-pub fn refused_host(host: &str) -> String {
+/// The error message for the host of a metadata service.
+pub fn metadata_host_error(host: &str) -> String {
     format!(
-        "`{host}` is an address at which clouds tell a machine its keys, and no pipeline reads from there: name another host \
-         (a role that is started with `--allow-metadata-addresses` allows it)"
+        "`{host}` is the address of a cloud metadata service, which pipelines must not read: use another host, or start the \
+         process with `--allow-metadata-addresses`"
     )
 }
 
@@ -165,79 +166,79 @@ mod tests {
         }
     }
 
-    fn refused(source: Source) -> String {
+    fn error_of(source: Source) -> String {
         policy().check(&pipeline(source)).unwrap_err()
     }
 
     #[test]
-    fn every_place_is_checked() {
+    fn every_url_of_a_pipeline_is_checked() {
         assert_eq!(policy().check(&pipeline(Source::text("s3://a/x/"))), Ok(()));
         assert!(
-            refused(Source::text("s3://a/x/").and("s3://b/"))
-                .starts_with("source.url: `s3://b/` lies outside")
+            error_of(Source::text("s3://a/x/").with_url("s3://b/"))
+                .starts_with("source.url: `s3://b/` is outside")
         );
         let mut elsewhere = policy();
         elsewhere.urls = UrlPolicy::new(["s3://a"]).unwrap();
-        let told = elsewhere.check(&pipeline(Source::text("s3://a/x/"))).unwrap_err();
-        assert!(told.starts_with("operator 1 (tokenize).tokenizer: `/vocab/t.json` lies outside"), "{told}");
+        let error = elsewhere.check(&pipeline(Source::text("s3://a/x/"))).unwrap_err();
+        assert!(error.starts_with("operator 1 (tokenize).tokenizer: `/vocab/t.json` is outside"), "{error}");
     }
 
     #[test]
-    fn credentials_are_known_by_name_and_for_their_urls() {
+    fn credentials_are_checked_by_name_and_url() {
         let with = |url: &str, name: &str| Source::text(url).credentials(name);
         assert_eq!(policy().check(&pipeline(with("s3://a/x/y", "one"))), Ok(()));
         assert_eq!(policy().check(&pipeline(with("s3://a/z", "other"))), Ok(()));
         assert_eq!(
-            refused(with("s3://a/z", "one")),
-            "source.credentials: the credentials `one` are not for `s3://a/z`, only for `s3://a/x`: name others, or have \
-             the file of credentials say so"
+            error_of(with("s3://a/z", "one")),
+            "source.credentials: the credentials `one` are not valid for `s3://a/z`, only for `s3://a/x`: use other \
+             credentials, or add the URL to `urls` in the credentials file"
         );
         assert_eq!(
-            refused(with("s3://a/x", "othr")),
-            "source.credentials: there are no credentials `othr` here; did you mean `other`? (known: one, other)"
+            error_of(with("s3://a/x", "othr")),
+            "source.credentials: unknown credentials `othr`; did you mean `other`? (known: one, other)"
         );
-        let nobody = ReadPolicy { credentials: Some(BTreeMap::new()), ..ReadPolicy::default() };
-        let told = nobody.check(&pipeline(with("s3://a/x", "one"))).unwrap_err();
-        assert!(told.contains("--credentials FILE"), "{told}");
+        let none = ReadPolicy { credentials: Some(BTreeMap::new()), ..ReadPolicy::default() };
+        let error = none.check(&pipeline(with("s3://a/x", "one"))).unwrap_err();
+        assert!(error.contains("--credentials FILE"), "{error}");
         assert_eq!(ReadPolicy::default().check(&pipeline(with("s3://a/x", "one"))), Ok(()));
     }
 
     #[test]
-    fn a_tenant_is_told_of_its_own_credentials_only() {
+    fn errors_list_only_the_credentials_of_the_tenant() {
         let only = |names: &[&str]| TenantReads {
             credentials: Some(names.iter().map(|name| (*name).to_owned()).collect()),
             ..TenantReads::default()
         };
         let named = pipeline(Source::text("s3://a/x").credentials("gone"));
-        let told = policy().for_tenant(&only(&["other", "gone"])).check(&named).unwrap_err();
-        assert!(told.ends_with("(known: other)"), "{told}");
-        let told = policy().for_tenant(&TenantReads::default()).check(&named).unwrap_err();
-        assert!(told.ends_with("(known: one, other)"), "{told}");
-        assert_eq!(ReadPolicy::default().for_tenant(&only(&[])), ReadPolicy::default(), "others know");
+        let error = policy().for_tenant(&only(&["other", "gone"])).check(&named).unwrap_err();
+        assert!(error.ends_with("(known: other)"), "{error}");
+        let error = policy().for_tenant(&TenantReads::default()).check(&named).unwrap_err();
+        assert!(error.ends_with("(known: one, other)"), "{error}");
+        assert_eq!(ReadPolicy::default().for_tenant(&only(&[])), ReadPolicy::default(), "the worker checks");
     }
 
     #[test]
-    fn local_files_are_named_by_a_prefix_where_that_is_asked() {
-        let asked = ReadPolicy { local_by_prefix: true, ..ReadPolicy::default() };
+    fn local_files_need_a_prefix_if_the_policy_requires_one() {
+        let strict = ReadPolicy { local_by_prefix: true, ..ReadPolicy::default() };
         for url in ["/keys/worker.token", "keys/secret", "FILE:///keys/secret", "/keys/*"] {
-            for told in [asked.check_url(url), asked.check_object(url)] {
-                let told = told.unwrap_err();
-                assert!(told.contains("is a local file") && told.contains("`--allow-url`"), "{told}");
+            for result in [strict.check_url(url), strict.check_object(url)] {
+                let error = result.unwrap_err();
+                assert!(error.contains("is a local file") && error.contains("`--allow-url`"), "{error}");
             }
         }
-        assert_eq!(asked.check_url("s3://bucket/x"), Ok(()));
-        let within = ReadPolicy { urls: UrlPolicy::new(["/data"]).unwrap(), ..asked };
+        assert_eq!(strict.check_url("s3://bucket/x"), Ok(()));
+        let within = ReadPolicy { urls: UrlPolicy::new(["/data"]).unwrap(), ..strict };
         assert_eq!(within.check_url("/data/x"), Ok(()));
-        assert!(within.check_url("/keys/secret").unwrap_err().contains("lies outside"));
-        assert_eq!(ReadPolicy::default().check_url("/keys/secret"), Ok(()), "it is the user's own");
+        assert!(within.check_url("/keys/secret").unwrap_err().contains("is outside"));
+        assert_eq!(ReadPolicy::default().check_url("/keys/secret"), Ok(()), "the user owns the files");
     }
 
     #[test]
-    fn metadata_services_are_refused_unless_that_is_said() {
+    fn metadata_services_are_rejected_unless_allowed() {
         let url = "http://2852039166/latest/x";
-        let told = ReadPolicy::default().check(&pipeline(Source::files(url))).unwrap_err();
-        assert!(told.starts_with("source.url: `2852039166` is an address at which clouds"), "{told}");
-        assert!(told.contains("--allow-metadata-addresses"));
+        let error = ReadPolicy::default().check(&pipeline(Source::files(url))).unwrap_err();
+        assert!(error.starts_with("source.url: `2852039166` is the address of a cloud metadata"), "{error}");
+        assert!(error.contains("--allow-metadata-addresses"));
         let allowed = ReadPolicy { metadata_addresses: true, ..ReadPolicy::default() };
         assert_eq!(allowed.check(&pipeline(Source::files(url))), Ok(()));
     }

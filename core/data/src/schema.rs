@@ -1,8 +1,8 @@
-//! Column types of a pipeline, without Arrow: what a source yields and what each operator makes of it.
+//! Column types and schemas of a pipeline, independent of Arrow.
 
 use serde::{Deserialize, Serialize};
 
-/// Most columns of a dataset, of a list of columns in a pipeline, and of a batch.
+/// Maximum number of columns of a dataset, of a column list in a pipeline, and of a batch.
 pub const MAX_COLUMNS: usize = 4_096;
 
 /// The element type of a scalar, list or tensor column.
@@ -25,7 +25,7 @@ pub enum ScalarType {
 }
 
 impl ScalarType {
-    /// Bytes of one element in a tensor.
+    /// The size of one element in a tensor, in bytes.
     pub fn width_bytes(self) -> usize {
         match self {
             Self::Bool | Self::Int8 | Self::UInt8 => 1,
@@ -58,27 +58,27 @@ impl ScalarType {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ColumnType {
-    /// One number or truth value per row.
+    /// One number or boolean per row.
     Scalar(ScalarType),
     /// UTF-8 text.
     Utf8,
-    /// Bytes: encoded images, serialised records.
+    /// Bytes, such as encoded images and serialized records.
     Binary,
-    /// A list of varying length per row.
+    /// A list per row. The length varies from row to row.
     List(Box<ColumnType>),
-    /// A decoded image whose size varies from row to row: `uint8`, height x width x 3.
+    /// A decoded image per row: `uint8`, height x width x 3. The size varies from row to row.
     Image,
-    /// A fixed-shape tensor per row, row-major.
+    /// A tensor of fixed shape per row, in row-major order.
     Tensor {
         /// Element type.
         scalar: ScalarType,
-        /// Extent of each dimension, the batch dimension not included.
+        /// The extent of each dimension, without the batch dimension.
         shape: Vec<u32>,
     },
 }
 
 impl ColumnType {
-    /// Bytes of one row where every row has the same size; `None` for varying sizes.
+    /// The size of one row in bytes; `None` if the size varies from row to row.
     pub fn fixed_row_bytes(&self) -> Option<usize> {
         match self {
             Self::Scalar(scalar) => Some(scalar.width_bytes()),
@@ -113,7 +113,7 @@ pub struct Field {
     pub column_type: ColumnType,
 }
 
-/// The columns of a source or of an operator's output, in order. Names are unique.
+/// The columns of a source or of an operator's output, in order. Column names are unique.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Schema {
     /// The columns.
@@ -133,7 +133,7 @@ impl Schema {
         self.fields.iter().find(|field| field.name == name).map(|field| &field.column_type)
     }
 
-    /// The place of the named column.
+    /// The index of the named column.
     pub fn index_of(&self, name: &str) -> Option<usize> {
         self.fields.iter().position(|field| field.name == name)
     }

@@ -1,4 +1,4 @@
-//! The row sequence of a job's passes: the order of one dataset, or of several that are mixed. Computable at any place.
+//! The row sequence of a job's passes over one dataset or a mix. The sequence can be computed at any offset.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,28 +9,28 @@ use crate::order::{BlockTable, PassOrder, RowRef};
 use crate::pipeline::Pipeline;
 use crate::random::mix64;
 
-/// What the order of a job's rows is computed from.
+/// Computes the order of a job's rows.
 #[derive(Debug)]
 pub struct Sequence {
-    /// One for each dataset of a mix; else one.
+    /// The block table of each dataset.
     tables: Arc<Vec<BlockTable>>,
     mixer: Option<Mixer>,
-    /// How the mix changes, in order.
+    /// The changes of the mix's weights, in order.
     changes: Vec<MixChange>,
     seed: u64,
     window: u64,
 }
 
-/// The order of one pass. Clones share it.
+/// The order of one pass. Clones share the order.
 #[derive(Debug, Clone)]
 pub struct SharedPass {
-    /// For each dataset its order in each of the times that it is gone over.
+    /// For each dataset, the order of each time that the pass goes over the dataset.
     orders: Arc<Vec<Vec<PassOrder>>>,
     mixer: Option<Arc<Mixer>>,
 }
 
 impl Sequence {
-    /// The sequence of a job with these changes of its mix ([`Layout::mix`]). The manifest must be that of the pipeline's source.
+    /// The sequence of a job with these changes of its mix ([`Layout::mix`]). `manifest` must describe the pipeline's source.
     ///
     /// [`Layout::mix`]: crate::layout::Layout::mix
     pub fn new(pipeline: &Pipeline, manifest: &Manifest, changes: &[MixChange]) -> Self {
@@ -40,49 +40,49 @@ impl Sequence {
             return Self { tables, mixer: None, changes, seed, window };
         };
         let tables: Vec<BlockTable> =
-            (0..mix.parts.len()).map(|part| BlockTable::of_part(manifest, part as u32)).collect();
+            (0..mix.parts.len()).map(|part| BlockTable::for_part(manifest, part as u32)).collect();
         let rows: Vec<u64> = tables.iter().map(BlockTable::rows).collect();
         Self { mixer: Mixer::new(mix, &rows), tables: Arc::new(tables), changes, seed, window }
     }
 
-    /// Rows of the datasets together: row ids lie below it.
+    /// The number of rows of all datasets. Row ids are below this number.
     pub fn dataset_rows(&self) -> u64 {
         self.tables.iter().map(BlockTable::rows).sum()
     }
 
-    /// How the mix changes, in order.
+    /// The changes of the mix's weights, in order.
     pub fn changes(&self) -> &[MixChange] {
         &self.changes
     }
 
-    /// The same datasets with these changes of the mix.
-    pub fn remixed(&self, changes: &[MixChange]) -> Self {
+    /// A sequence of the same datasets with these changes of the mix.
+    pub fn with_mix_changes(&self, changes: &[MixChange]) -> Self {
         let (tables, mixer) = (Arc::clone(&self.tables), self.mixer.clone());
         Self { tables, mixer, changes: changes.to_vec(), ..*self }
     }
 
-    /// The order of pass `pass`, counted over all epochs. O(blocks of the datasets).
+    /// The order of pass `pass`, counted over all epochs. Takes O(blocks) time.
     pub fn pass(&self, pass: u32) -> SharedPass {
-        let mixer = self.mixer.as_ref().map(|mixer| Arc::new(self.changed(mixer, pass)));
-        let rounds = self.mixer.as_ref().map_or(1, Mixer::rounds);
-        let order = |part: usize, round: u32| {
-            // The first dataset has the order that it would have alone.
+        let mixer = self.mixer.as_ref().map(|mixer| Arc::new(self.mixer_of_pass(mixer, pass)));
+        let max_repeats = self.mixer.as_ref().map_or(1, Mixer::max_part_repeats);
+        let order = |part: usize, repeat: u32| {
+            // The first dataset of a mix has the same order as without the mix.
             let seed = if part == 0 { self.seed } else { mix64(self.seed ^ mix64(part as u64)) };
-            let number = match round < rounds {
-                true => pass * rounds + round,
-                // More often than the job's first weights would have it: a number that no other pass has.
-                false => mix64(u64::from(pass) << 32 | u64::from(round)) as u32 | 1 << 31,
+            let number = match repeat < max_repeats {
+                true => pass * max_repeats + repeat,
+                // Changed weights repeat the dataset more often than planned. Such repeats have the highest bit set.
+                false => mix64(u64::from(pass) << 32 | u64::from(repeat)) as u32 | 1 << 31,
             };
             PassOrder::new(&self.tables[part], seed, number, self.window)
         };
-        let rounds_of = |part: usize| mixer.as_ref().map_or(1, |mixer| mixer.rounds_of(part));
+        let repeats = |part: usize| mixer.as_ref().map_or(1, |mixer| mixer.part_repeats(part));
         let orders =
-            (0..self.tables.len()).map(|part| (0..rounds_of(part)).map(|round| order(part, round)).collect());
+            (0..self.tables.len()).map(|part| (0..repeats(part)).map(|repeat| order(part, repeat)).collect());
         SharedPass { orders: Arc::new(orders.collect()), mixer }
     }
 
-    /// The mix of a pass as the changes have it.
-    fn changed(&self, mixer: &Mixer, pass: u32) -> Mixer {
+    /// The mixer of a pass with the changes that affect the pass.
+    fn mixer_of_pass(&self, mixer: &Mixer, pass: u32) -> Mixer {
         let before = self.changes.iter().take_while(|change| change.pass < pass).last();
         let within = self.changes.iter().filter(|change| change.pass == pass);
         let within: Vec<(u64, &[f64])> =
@@ -90,15 +90,15 @@ impl Sequence {
         if before.is_none() && within.is_empty() {
             return mixer.clone();
         }
-        mixer.changed(before.map(|change| change.weights.as_slice()), within)
+        mixer.with_changes(before.map(|change| change.weights.as_slice()), within)
     }
 
-    /// The rows at these places of a pass, in order.
-    pub fn rows(&self, pass: &SharedPass, places: Range<u64>) -> Vec<RowRef> {
-        let Some(mixer) = &pass.mixer else { return pass.orders[0][0].rows(&self.tables[0], places) };
-        let mixed = mixer.rows(places);
+    /// The rows at these offsets of a pass, in order.
+    pub fn rows(&self, pass: &SharedPass, offsets: Range<u64>) -> Vec<RowRef> {
+        let Some(mixer) = &pass.mixer else { return pass.orders[0][0].rows(&self.tables[0], offsets) };
+        let mixed = mixer.rows(offsets);
         let mut rows: Vec<Option<RowRef>> = vec![None; mixed.len()];
-        // Each dataset's rows lie side by side, so they are looked up together.
+        // The rows of each dataset are contiguous in the order of that dataset, so they are looked up together.
         for (part, (table, orders)) in self.tables.iter().zip(pass.orders.iter()).enumerate() {
             let own = || mixed.iter().enumerate().filter(|(_, row)| row.part == part);
             let Some(first) = own().next().map(|(_, row)| row.row) else { continue };
@@ -106,14 +106,14 @@ impl Sequence {
             let mut found = Vec::with_capacity(count as usize);
             let mut from = first;
             while from < first + count {
-                let round = from / table.rows();
-                let to = (first + count).min((round + 1) * table.rows());
-                let base = round * table.rows();
-                found.extend(orders[round as usize].rows(table, from - base..to - base));
+                let repeat = from / table.rows();
+                let base = repeat * table.rows();
+                let to = (first + count).min(base + table.rows());
+                found.extend(orders[repeat as usize].rows(table, from - base..to - base));
                 from = to;
             }
-            for ((place, _), row) in own().zip(found) {
-                rows[place] = Some(row);
+            for ((index, _), row) in own().zip(found) {
+                rows[index] = Some(row);
             }
         }
         rows.into_iter().flatten().collect()
@@ -165,7 +165,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_mix_has_every_row_as_often_as_it_should_and_any_range_is_part_of_the_whole(
+        fn a_mix_contains_every_row_and_ranges_equal_the_whole_pass(
             rows in prop::collection::vec(1u32..40, 1..4), window in 0u64..20, pass in 0u32..3, cut: u64, restart: bool,
         ) {
             let stop = if restart { MixStop::Restart } else { MixStop::All };
@@ -179,7 +179,7 @@ mod tests {
             for row in &whole {
                 *counts.entry((row.row_id, row.pass)).or_default() += 1;
             }
-            prop_assert!(counts.values().all(|count| *count == 1), "a row of one pass over its dataset comes once");
+            prop_assert!(counts.values().all(|count| *count == 1), "a row appears once in one pass over its dataset");
             let distinct = whole.iter().map(|row| row.row_id).collect::<std::collections::BTreeSet<_>>();
             prop_assert_eq!(distinct.len() as u64, sequence.dataset_rows());
             let cut = cut % mixer.pass_rows();
@@ -189,7 +189,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_mix_that_changes_has_every_row_of_a_pass_and_what_came_before_stays(
+        fn a_change_of_the_mix_preserves_earlier_rows_and_repeats_none(
             rows in prop::collection::vec(1u32..40, 2..4), places in prop::collection::vec(0u64..60, 1..4), weight in 0.1f64..9.0,
             restart: bool, pass in 0u32..3,
         ) {
@@ -218,12 +218,12 @@ mod tests {
             };
             prop_assert_eq!(&before[..same as usize], &after[..same as usize]);
             let ids: std::collections::BTreeSet<(u64, u32)> = after.iter().map(|row| (row.row_id, row.pass)).collect();
-            prop_assert_eq!(ids.len(), after.len(), "no row comes twice in one pass over its dataset");
+            prop_assert_eq!(ids.len(), after.len(), "no row appears twice in one pass over its dataset");
         }
     }
 
     #[test]
-    fn one_dataset_has_the_order_that_it_always_had() {
+    fn the_sequence_of_one_dataset_is_its_pass_order() {
         let manifest = manifest(&[33]);
         let plain =
             Pipeline::builder("p").source(Source::text("/0")).seed(7).shuffle(8).batch(4).build().unwrap();

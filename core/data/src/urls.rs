@@ -1,7 +1,6 @@
-//! Which URLs a pipeline may name: none with a secret in it, only those within allowed prefixes, and none where a cloud keeps
-//! what only the machine itself shall know.
+//! Checks of the URLs in a pipeline: no secrets in URLs, only allowed prefixes, and no cloud metadata services.
 //!
-//! Text alone decides here. What a host's name resolves to, and where links and redirects lead, whoever reads must look at.
+//! These checks see only the text of a URL. The worker that reads a URL checks resolved addresses, links and redirects.
 
 mod braces;
 mod metadata;
@@ -14,4 +13,4 @@ pub use metadata::{is_metadata_address, metadata_host};
 pub(crate) use normal::is_local;
 pub use normal::{local_path, local_pattern};
 pub use policy::UrlPolicy;
-pub use secrets::{refuse_secrets, without_query};
+pub use secrets::{check_no_secrets, without_query};

@@ -1,5 +1,4 @@
-//! The cluster at one moment as users see it: jobs with what they get and what bounds them, workers with what they use, and
-//! what the planner says.
+//! A snapshot of the cluster for users: rates and bottlenecks of jobs, resource use of workers, and decisions of the planner.
 
 mod bottleneck;
 mod own;
@@ -14,54 +13,55 @@ use crate::ids::{JobId, Millis, WorkerId};
 use crate::messages::{JobState, JobStatus};
 use crate::pipeline::{CacheEncoding, CacheTier};
 
-/// The cluster at one moment.
+/// A snapshot of the cluster.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ClusterView {
-    /// The moment, in milliseconds of the coordinator's clock; 0 before the first look.
+    /// The time of the snapshot in milliseconds of the coordinator's clock; 0 before the first snapshot.
     pub now_ms: Millis,
-    /// Jobs by id.
+    /// The jobs by id.
     pub jobs: Vec<JobView>,
-    /// Workers that report, by id.
+    /// The live workers by id.
     pub workers: Vec<WorkerView>,
-    /// Workers that would feed all jobs, by type.
+    /// The number of workers of each type that would feed all jobs.
     pub wanted: Vec<WantedWorkers>,
-    /// What is kept.
+    /// The caches.
     pub caches: Vec<CacheView>,
-    /// What the planner decided and why, in sentences.
+    /// The planner's decisions and their reasons, one sentence each.
     pub reasons: Vec<String>,
-    /// What was last done about the number of workers, in one sentence; `None` where nobody scales.
+    /// The last action of the autoscaler, in one sentence; `None` without an autoscaler.
     pub scaling: Option<String>,
 }
 
-/// A job. Rates are those of the last seconds, and 0 while no rows flow.
+/// A job. Rates are measured over the last seconds, and 0 unless the job is running.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JobView {
     /// The job.
     pub job: JobId,
-    /// Whose it is.
+    /// The tenant of the job.
     #[serde(default)]
     pub tenant: String,
-    /// Its name.
+    /// The name of the job.
     pub name: String,
-    /// How it stands.
+    /// The state of the job.
     pub state: JobState,
-    /// Consumers that it was opened for.
+    /// The number of consumers of the job.
     pub consumers: u32,
-    /// Workers that work on it.
+    /// The number of workers that work on the job.
     pub workers: u32,
-    /// Rows delivered so far.
+    /// The number of delivered rows.
     pub rows: u64,
-    /// Rows per second that its consumers got.
+    /// Delivered rows per second.
     pub rows_per_s: f64,
-    /// Rows per second that its consumers could take; `None` where they take whatever comes.
+    /// Rows per second that the consumers could process; `None` if the consumers have no limit.
     pub demand_rows_per_s: Option<f64>,
-    /// The rate over the demand, at most 1; without a demand, over what the cluster could make for this job alone.
+    /// The delivered rate divided by the demand, at most 1. Without a demand, the delivered rate divided by the rate that the
+    /// cluster could deliver to this job alone.
     pub fed_fraction: Option<f64>,
-    /// Share of their time that its consumers waited.
+    /// The fraction of time that the consumers waited for batches.
     pub stall_share: Option<f64>,
-    /// Cores that the plan grants it, over all workers.
+    /// The cores that the plan allocates to the job, over all workers.
     pub cores: f64,
-    /// What bounds it with these cores.
+    /// The bottleneck of the job with these cores.
     pub bottleneck: Option<Bottleneck>,
 }
 
@@ -70,74 +70,74 @@ pub struct JobView {
 pub struct WorkerView {
     /// The worker.
     pub worker: WorkerId,
-    /// Where consumers reach it.
+    /// The address at which consumers fetch.
     pub address: String,
-    /// Its type.
+    /// The type of the worker.
     pub worker_type: String,
-    /// Threads of its CPU pool.
+    /// The number of threads in the CPU pool.
     pub cores: u32,
-    /// CPU seconds per second that it spends on jobs, transport among it.
+    /// CPU seconds per second spent on jobs, including transport.
     pub used_cores: f64,
-    /// Its memory budget in bytes.
+    /// The memory budget in bytes.
     pub memory_bytes: u64,
-    /// Bytes of rows that it holds.
+    /// Bytes of finished rows in memory.
     pub held_bytes: u64,
-    /// Most memory that its process has held, in bytes; `None` before its first job.
+    /// Peak resident set size of the process in bytes; `None` before the first job.
     pub peak_rss_bytes: Option<u64>,
-    /// Whether it wants to leave.
+    /// Whether the worker drains before it leaves the cluster.
     pub draining: bool,
-    /// Whether its memory leaves no room for further splits.
+    /// Whether the memory budget has no room for further splits.
     pub memory_full: bool,
-    /// What it does for each job that it works on.
+    /// The resources used for each job.
     pub parts: Vec<WorkerPart>,
 }
 
-/// What a worker does for a job.
+/// The resources of a worker that one job uses.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct WorkerPart {
     /// The job.
     pub job: JobId,
-    /// CPU seconds per second that it spends on it, transport among it.
+    /// CPU seconds per second spent on the job, including transport.
     pub used_cores: f64,
-    /// Bytes of its rows that it holds.
+    /// Bytes of the job's finished rows in memory.
     pub held_bytes: u64,
 }
 
-/// Something that is kept.
+/// Cached rows at one cache point.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CacheView {
-    /// The operator whose output it is.
+    /// The operator before the cache point.
     pub operator: String,
-    /// Where.
+    /// The cache tier.
     pub tier: CacheTier,
-    /// In which form.
+    /// The encoding of the rows.
     pub form: CacheEncoding,
-    /// Size of all of it in bytes.
+    /// The size of the cached rows in bytes.
     pub bytes: f64,
-    /// Share of the rows asked for that were found of late; `None` where none was asked for.
+    /// The recent hit rate; `None` without recent lookups.
     pub found_share: Option<f64>,
-    /// Jobs that read it.
+    /// The jobs that read the cached rows.
     pub jobs: Vec<JobId>,
 }
 
-/// Workers of one type that would feed all jobs as far as consumers and store allow.
+/// The number of workers of one type that would feed all jobs as fast as consumers and stores allow.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WantedWorkers {
-    /// The type.
+    /// The type of the workers.
     pub worker_type: String,
-    /// Workers at hand.
+    /// The number of live workers.
     pub present: u32,
-    /// Workers wanted.
+    /// The number of workers that would feed all jobs.
     pub wanted: u32,
 }
 
 impl ClusterView {
-    /// The same with every job that is known, as it stands: those that were not seen to run have no rates.
+    /// Adds every job in `statuses`, and updates the states of all jobs. Jobs that were not measured have no rates.
     pub fn with_states(mut self, statuses: &[JobStatus]) -> Self {
-        let seen = std::mem::take(&mut self.jobs);
-        let mut seen: BTreeMap<JobId, JobView> = seen.into_iter().map(|job| (job.job, job)).collect();
+        let measured = std::mem::take(&mut self.jobs);
+        let mut measured: BTreeMap<JobId, JobView> = measured.into_iter().map(|job| (job.job, job)).collect();
         let job = |status: &JobStatus| {
-            let running = seen.remove(&status.job).filter(|_| !status.state.is_ended());
+            let running = measured.remove(&status.job).filter(|_| !status.state.is_ended());
             JobView {
                 state: status.state.clone(),
                 consumers: status.consumers,
@@ -151,7 +151,7 @@ impl ClusterView {
 }
 
 impl JobView {
-    /// A job of which nothing was seen yet.
+    /// A job without measurements.
     pub fn new(job: JobId, tenant: &str, name: &str) -> Self {
         Self {
             job,

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use feedline_data::ids::{JobId, Millis, WorkerId};
 use feedline_data::messages::samples::JobFacts;
-use feedline_data::messages::{ConsumerStats, FormStats, samples, saturating_sum};
+use feedline_data::messages::{ConsumerStats, EncodingStats, samples, saturating_sum};
 use feedline_data::pipeline::{CacheEncoding, CacheTier};
 use feedline_data::view::Bottleneck;
 
@@ -103,7 +103,7 @@ struct JobWindows {
     /// The operator whose waits hold the job up.
     waits_for: Option<String>,
     /// What forms of kept rows cost, over all workers.
-    forms: BTreeMap<(u32, CacheEncoding), FormStats>,
+    forms: BTreeMap<(u32, CacheEncoding), EncodingStats>,
 }
 
 impl Observer {
@@ -139,7 +139,8 @@ impl Observer {
             for stats in &worker.jobs {
                 if let Some(windows) = self.jobs.get_mut(&stats.job) {
                     for form in &stats.forms {
-                        let none = FormStats { after: form.after, form: form.form, ..FormStats::default() };
+                        let none =
+                            EncodingStats { after: form.after, form: form.form, ..EncodingStats::default() };
                         windows.forms.entry((form.after, form.form)).or_insert(none).add(form);
                     }
                     let sample = worker_sample(worker, stats, windows, operators_ns, self.workers_of_process);
@@ -198,7 +199,7 @@ impl Observer {
         let could = |windows: &&JobWindows| {
             windows.since.is_some_and(|since| now >= since + SETTLED_MS)
                 && windows.facts.passes_left > 1.0
-                && windows.facts.pipeline.cached().is_none()
+                && windows.facts.pipeline.cached_prefix().is_none()
         };
         self.jobs.values().filter(could).map(|windows| windows.facts.job).collect()
     }

@@ -183,8 +183,8 @@ fn caches(observer: &Observer, seen: &[Seen<'_>], keeps: &BTreeMap<JobId, CacheD
 
 /// What the pipeline's own `cache` keeps.
 fn named(pipeline: &Pipeline) -> Option<CacheDecision> {
-    let (before, tier) = pipeline.cached()?;
-    let after = before.iter().filter(|operator| !operator.kind.is_engines()).count() as u32;
+    let (before, tier) = pipeline.cached_prefix()?;
+    let after = before.iter().filter(|operator| !operator.kind.is_engine_operator()).count() as u32;
     Some(CacheDecision { after, tier, form: CacheEncoding::AsIs })
 }
 

@@ -63,7 +63,7 @@ impl FillProgress {
 /// When the pipeline has no cache that outlives this command.
 pub(super) fn pipeline(pipeline: &Pipeline, args: &IndexArgs) -> Result<Pipeline, Failure> {
     let file = args.file.display();
-    match (pipeline.cached(), pipeline.filling_cache()) {
+    match (pipeline.cached_prefix(), pipeline.cache_fill_pipeline()) {
         (Some((_, CacheTier::Memory)), _) if args.remote.urls().is_empty() => Err(Failure::failed(format!(
             "{file}: its `cache` is in the memory of this process: set `tier: disk`, or give --coordinator"
         ))),

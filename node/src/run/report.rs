@@ -115,7 +115,7 @@ impl DefectsReport {
             shard: shard.object.url.clone(),
             byte: defect.offset,
             reason: defect.reason.clone(),
-            left_out_bytes: shard.left_out_bytes(),
+            left_out_bytes: shard.unreadable_bytes(),
             shard_bytes: shard.object.size_bytes,
         });
         Self { count: manifest.defects().count() as u64, first: listed.collect() }

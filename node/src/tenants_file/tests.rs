@@ -27,15 +27,19 @@ fn tenants_without_an_entry_have_the_default_quota() {
         cache_bytes: Some(2.0 * (1u64 << 40) as f64),
         priority: 2.0,
     };
-    assert_eq!(tenants.of("vision"), &vision);
-    assert_eq!(tenants.of("text"), &Quota::default(), "the default does not apply to a tenant with an entry");
+    assert_eq!(tenants.quota_of("vision"), &vision);
+    assert_eq!(
+        tenants.quota_of("text"),
+        &Quota::default(),
+        "the default does not apply to a tenant with an entry"
+    );
     let reads = TenantReads {
         urls: UrlPolicy::new(["s3://vision", "/data/vision"]).unwrap(),
         credentials: Some(vec!["vision".to_owned()]),
     };
     assert_eq!(tenants.reads_of("vision"), &reads);
     assert_eq!(tenants.reads_of("text"), &TenantReads::default());
-    assert_eq!((tenants.of("other").jobs, tenants.of("").cores), (Some(2), Some(8.0)));
+    assert_eq!((tenants.quota_of("other").jobs, tenants.quota_of("").cores), (Some(2), Some(8.0)));
 }
 
 fn check(from: &str, to: &str, expected: &Expect) {
@@ -75,14 +79,14 @@ fn error_messages_name_the_file_the_line_and_the_field() {
         "[s3://vision, /data/vision]",
         "[data]",
         &expect![
-            "t.yaml:4: tenants.vision: `data` is no prefix of URLs: a relative path is another file in each process: write it from `/` on; write one such as `s3://bucket/folder`, `https://host/` or `/data`"
+            "t.yaml:4: tenants.vision: invalid URL prefix `data`: a relative path depends on the process: write an absolute path; write a prefix such as `s3://bucket/folder`, `https://host/` or `/data`"
         ],
     );
     check(
         "  text",
         "  two words",
         &expect![
-            "t.yaml:10: tenants: `two words` is no tenant's name; use letters, digits, `.`, `_` and `-`, at most 64 of them"
+            "t.yaml:10: tenants: invalid tenant name `two words`: use at most 64 letters, digits, `.`, `_` and `-`"
         ],
     );
     check(

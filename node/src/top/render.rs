@@ -98,7 +98,7 @@ fn jobs_table(view: &ClusterView) -> String {
     let lines = jobs.into_iter().chain(last_ended).map(|job| {
         let mut line = job_line(job);
         if has_several_tenants {
-            line.insert(1, tenants::shown(&job.tenant).to_owned());
+            line.insert(1, tenants::display_name(&job.tenant).to_owned());
         }
         line
     });

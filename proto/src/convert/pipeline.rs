@@ -25,7 +25,7 @@ mirror_enum!(Remainder, wire::Remainder, "remainder", { Emit, Drop, Carry });
 
 impl From<Pipeline> for wire::Pipeline {
     fn from(mut pipeline: Pipeline) -> Self {
-        let codes = take_codes(&mut pipeline);
+        let codes = adopt_function_code(&mut pipeline);
         let json = serde_json::to_vec(&pipeline)
             .expect("a pipeline consists of text, numbers, lists and maps with text keys");
         Self { version: PIPELINE_VERSION, json: json.into(), codes }
@@ -54,7 +54,7 @@ impl TryFrom<wire::Pipeline> for Pipeline {
 
 /// Moves pickled functions out of the definition, as bytes. Text that is not the base64 of any bytes stays, so that the
 /// check of the pipeline reports it.
-fn take_codes(pipeline: &mut Pipeline) -> Vec<wire::FunctionCode> {
+fn adopt_function_code(pipeline: &mut Pipeline) -> Vec<wire::FunctionCode> {
     let mut codes = Vec::new();
     for (index, operator) in pipeline.operators.iter_mut().enumerate() {
         let Some(function) = operator.kind.definition_mut().function_mut() else { continue };

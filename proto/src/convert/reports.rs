@@ -4,9 +4,9 @@ use feedline_data::ids::{JobId, SessionId, TaskId, WorkerId};
 use feedline_data::layout::{SplitRef, StreamPosition};
 use feedline_data::manifest::{ShardIndex, ShardRef};
 use feedline_data::messages::{
-    CacheDecision, ConsumerPlan, ConsumerReport, FormStats, JobAllocation, Lease, PlannedSplit, SlotGrant,
-    SlotPosition, SlotReport, Task, TaskOutput, TaskResult, TenantPart, TierCapacity, WorkerJobStats,
-    WorkerPlan, WorkerReport,
+    CacheDecision, ConsumerPlan, ConsumerReport, EncodingStats, JobAllocation, Lease, PlannedSplit,
+    SlotGrant, SlotPosition, SlotReport, Task, TaskOutput, TaskResult, TenantPart, TierCapacity,
+    WorkerJobStats, WorkerPlan, WorkerReport,
 };
 use feedline_data::tenants::TenantReads;
 use feedline_data::urls::UrlPolicy;
@@ -292,15 +292,15 @@ impl TryFrom<wire::WorkerJobStats> for WorkerJobStats {
     }
 }
 
-impl From<FormStats> for wire::FormStats {
-    fn from(stats: FormStats) -> Self {
-        let FormStats { after, form, rows, plain_bytes, bytes, make_ns, plain_ns, use_ns } = stats;
+impl From<EncodingStats> for wire::FormStats {
+    fn from(stats: EncodingStats) -> Self {
+        let EncodingStats { after, form, rows, plain_bytes, bytes, make_ns, plain_ns, use_ns } = stats;
         let form = wire::KeptForm::from(form).into();
         Self { after, form, rows, plain_bytes, bytes, make_ns, plain_ns, use_ns }
     }
 }
 
-impl TryFrom<wire::FormStats> for FormStats {
+impl TryFrom<wire::FormStats> for EncodingStats {
     type Error = WireError;
 
     fn try_from(stats: wire::FormStats) -> Result<Self, WireError> {

@@ -229,7 +229,7 @@ fn worker_job_stats() -> WorkerJobStats {
         peak_rss_bytes: 1 << 30,
         elapsed_ns: 8,
         cpu: cpu(),
-        forms: vec![FormStats {
+        forms: vec![EncodingStats {
             after: 1,
             form: CacheEncoding::Indexed,
             rows: 2,

@@ -231,10 +231,10 @@ fn every_type_is_transferred_in_both_directions() {
     let chunk = Chunk::new(names.zip(columns).collect(), vec![0, 1], vec![0, 0]);
     let mut function = scene.function("every");
     function.outputs = [
-        ("upper", FunctionOutput::of(ElementType::Text)),
+        ("upper", FunctionOutput::element(ElementType::Text)),
         ("words", FunctionOutput::list(ElementType::Text)),
         ("sums", FunctionOutput::list(ElementType::Number(ScalarType::Int32))),
-        ("raw", FunctionOutput::of(ElementType::Bytes)),
+        ("raw", FunctionOutput::element(ElementType::Bytes)),
         ("height", FunctionOutput::numbers(ScalarType::Int64, [])),
         ("mean", FunctionOutput::numbers(ScalarType::Float32, [])),
         ("flags", FunctionOutput::numbers(ScalarType::Bool, [2, 2])),

@@ -1,4 +1,4 @@
-//! Between the schema's types and Arrow's: element types, and rows of bytes and text in whatever form they come.
+//! Conversions between schema types and Arrow types, and access to the bytes and text of a row in any Arrow layout.
 
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::datatypes::DataType;
@@ -6,7 +6,7 @@ use feedline_data::schema::{ColumnType, ScalarType};
 
 use crate::OperatorError;
 
-/// Arrow's name for an element type.
+/// The Arrow type of an element type.
 pub(crate) fn arrow_scalar(scalar: ScalarType) -> DataType {
     match scalar {
         ScalarType::Bool => DataType::Boolean,
@@ -24,7 +24,7 @@ pub(crate) fn arrow_scalar(scalar: ScalarType) -> DataType {
     }
 }
 
-/// Arrow's form of a column; `None` for images and tensors, which are not kept in Arrow.
+/// The Arrow type of a column; `None` for images and tensors, which chunks do not store in Arrow arrays.
 pub(crate) fn arrow_type(column_type: &ColumnType) -> Option<DataType> {
     match column_type {
         ColumnType::Scalar(scalar) => Some(arrow_scalar(*scalar)),
@@ -38,16 +38,17 @@ pub(crate) fn arrow_type(column_type: &ColumnType) -> Option<DataType> {
     }
 }
 
-/// `array` as `wanted`, converted only where it is something else.
+/// Casts the array to the type `wanted`. An array of that type is returned unchanged.
 pub(crate) fn as_type(array: &ArrayRef, wanted: &DataType) -> Result<ArrayRef, OperatorError> {
     if array.data_type() == wanted {
         return Ok(array.clone());
     }
-    arrow::compute::cast(array, wanted)
-        .map_err(|error| OperatorError::new(format!("{} is not {wanted}: {error}", array.data_type())))
+    arrow::compute::cast(array, wanted).map_err(|error| {
+        OperatorError::new(format!("cannot cast {} to {wanted}: {error}", array.data_type()))
+    })
 }
 
-/// The bytes of one row, null where the row is; `None` where the array holds no bytes.
+/// The bytes of one row, `Some(None)` for null; `None` if the array does not contain bytes.
 pub(crate) fn bytes_at(array: &dyn Array, row: usize) -> Option<Option<&[u8]>> {
     let present = array.is_valid(row);
     let value = match array.data_type() {
@@ -60,7 +61,18 @@ pub(crate) fn bytes_at(array: &dyn Array, row: usize) -> Option<Option<&[u8]>> {
     Some(present.then_some(value))
 }
 
-/// The text of one row, null where the row is; `None` where the array holds no text.
+/// The bytes of one row of a column of encoded images; `None` for null.
+pub(crate) fn encoded_bytes<'a>(
+    array: &'a ArrayRef,
+    row: usize,
+    column: &str,
+) -> Result<Option<&'a [u8]>, OperatorError> {
+    bytes_at(array.as_ref(), row).ok_or_else(|| {
+        OperatorError::new(format!("column `{column}` holds {}, not bytes", array.data_type()))
+    })
+}
+
+/// The text of one row, `Some(None)` for null; `None` if the array does not contain text.
 pub(crate) fn text_at(array: &dyn Array, row: usize) -> Option<Option<&str>> {
     let present = array.is_valid(row);
     let value = match array.data_type() {

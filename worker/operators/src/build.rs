@@ -10,10 +10,13 @@ use feedline_data::schema::{ColumnType, Schema};
 use crate::kernels::{KernelContext, KernelDefinition, kernel_definition};
 use crate::operator::{BuiltOperator, Decoding, FunctionCall};
 
-/// Builds the operators of a pipeline whose source has these columns, without those of the engine, such as `batch` and
-/// `cache`. `load` reads a file that an operator names.
+/// Builds the operators of a pipeline, without operators of the engine such as `batch` and `cache`. `source_schema` has the
+/// source's columns. `load` reads a file that an operator names.
 ///
 /// The index of an operator in the result is the key of its output buffers.
+///
+/// # Errors
+/// One sentence that names the operator.
 pub fn build_operators(
     pipeline: &Pipeline,
     source_schema: &Schema,
@@ -23,7 +26,7 @@ pub fn build_operators(
     let mut built: Vec<BuiltOperator> = Vec::with_capacity(pipeline.operators.len());
     let mut counts: BTreeMap<&str, u32> = BTreeMap::new();
     let mut draws = 0;
-    for (place, (operator, around)) in pipeline.operators.iter().zip(schemas.windows(2)).enumerate() {
+    for (index, (operator, around)) in pipeline.operators.iter().zip(schemas.windows(2)).enumerate() {
         let Some(definition) = kernel_definition(&operator.kind) else { continue };
         let context = KernelContext {
             index: built.len(),
@@ -37,9 +40,9 @@ pub fn build_operators(
         let count = counts.entry(kind).and_modify(|count| *count += 1).or_insert(1);
         let name = if *count == 1 { kind.to_owned() } else { format!("{kind}#{count}") };
         let one = build(operator, definition, &context, name)
-            .map_err(|sentence| PipelineError::new(format!("operator {} ({kind}): {sentence}", place + 1)))?;
+            .map_err(|sentence| PipelineError::new(format!("operator {} ({kind}): {sentence}", index + 1)))?;
         built.push(one);
-        // Draws do not depend on whether JPEGs are recoded: the pixels do not either.
+        // An operator that changes only the encoding must not change the draws of later operators.
         draws += u32::from(!operator.kind.definition().is_encoding_only());
     }
     Ok(built)

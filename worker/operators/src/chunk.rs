@@ -1,23 +1,23 @@
-//! A chunk: some rows of a batch on their way through the operators.
+//! A chunk: rows that one task runs through the operators of a stage.
 
 use arrow::array::{ArrayRef, BooleanArray};
 use bytes::{Bytes, BytesMut};
 use feedline_data::schema::ScalarType;
 
-use crate::OperatorError;
+use crate::error::OperatorError;
 
-/// Rows on their way through the operators.
+/// Rows that one task runs through the operators of a stage.
 #[derive(Debug, Clone, Default)]
 pub struct Chunk {
-    /// Columns in order; each has one entry per row.
+    /// The columns in order. Each column has one entry per row.
     pub columns: Vec<(String, Column)>,
-    /// One id per row: what the row's random draws are keyed by.
+    /// The id of each row, which is a key of the row's random draws.
     pub row_ids: Vec<u64>,
-    /// One pass number per row, counted over all epochs.
+    /// The pass of each row, counted over all epochs.
     pub passes: Vec<u32>,
-    /// Each row's place in the chunk as it entered; shrinks where rows leave.
+    /// The index of each row in the original chunk, before operators removed rows.
     pub origins: Vec<u32>,
-    /// Rows that failed, by origin, each once, with the reason.
+    /// The failed rows by their index in the original chunk, each once, with the reason.
     pub failures: Vec<(u32, String)>,
 }
 
@@ -32,33 +32,33 @@ pub enum Column {
     Tensor(Tensor),
 }
 
-/// A decoded image. An empty one stands for a row that failed.
+/// A decoded image. A failed row has an empty image.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Image {
     /// Width in pixels.
     pub width: u32,
     /// Height in pixels.
     pub height: u32,
-    /// RGB8 in rows from the top; may be shared with a cache.
+    /// RGB8, row by row from the top. A cache may share the buffer.
     pub data: Bytes,
 }
 
-/// One tensor per row, one behind the other.
+/// One tensor per row, in one contiguous buffer.
 #[derive(Debug, Clone)]
 pub struct Tensor {
     /// Element type.
     pub scalar: ScalarType,
-    /// Extents of one row's tensor.
+    /// The shape of one row's tensor.
     pub shape: Vec<u32>,
-    /// The elements, native byte order: at least `rows * row_bytes()` bytes. Never shrunk, split or reallocated, since it may
-    /// be a part of the finished batch.
+    /// The elements in native byte order: at least `rows * row_bytes()` bytes. The buffer is never shrunk, split or
+    /// reallocated, because it may be a part of the finished batch.
     pub data: BytesMut,
-    /// Rows.
+    /// The number of rows.
     pub rows: usize,
 }
 
 impl Tensor {
-    /// Bytes of one row.
+    /// The size of one row in bytes.
     pub fn row_bytes(&self) -> usize {
         self.scalar.width_bytes() * self.shape.iter().map(|&extent| extent as usize).product::<usize>()
     }
@@ -69,7 +69,7 @@ impl Tensor {
         &self.data[row * bytes..(row + 1) * bytes]
     }
 
-    /// The bytes of one row, to write to.
+    /// The mutable bytes of one row.
     pub fn row_mut(&mut self, row: usize) -> &mut [u8] {
         let bytes = self.row_bytes();
         &mut self.data[row * bytes..(row + 1) * bytes]
@@ -89,7 +89,7 @@ impl Tensor {
 }
 
 impl Column {
-    /// Rows.
+    /// The number of rows.
     pub fn rows(&self) -> usize {
         match self {
             Self::Arrow(array) => array.len(),
@@ -98,8 +98,8 @@ impl Column {
         }
     }
 
-    /// What the column holds, in messages.
-    pub(crate) fn kind(&self) -> String {
+    /// The type of the values, for messages.
+    pub(crate) fn describe(&self) -> String {
         match self {
             Self::Arrow(array) => format!("{}", array.data_type()),
             Self::Images(_) => "images".to_owned(),
@@ -124,7 +124,7 @@ impl Column {
 }
 
 impl Chunk {
-    /// A chunk of these columns whose rows entered in this order.
+    /// A chunk of these columns.
     pub fn new(columns: Vec<(String, Column)>, row_ids: Vec<u64>, passes: Vec<u32>) -> Self {
         debug_assert_eq!(row_ids.len(), passes.len());
         debug_assert!(columns.iter().all(|(_, column)| column.rows() == row_ids.len()));
@@ -132,7 +132,7 @@ impl Chunk {
         Self { columns, row_ids, passes, origins, failures: Vec::new() }
     }
 
-    /// Rows.
+    /// The number of rows.
     pub fn rows(&self) -> usize {
         self.row_ids.len()
     }
@@ -142,7 +142,7 @@ impl Chunk {
         self.columns.iter().find(|(column, _)| column == name).map(|(_, column)| column)
     }
 
-    /// Keeps the rows whose entry in `keep` is true, in order.
+    /// Removes the rows for which `keep` is false.
     pub fn retain(&mut self, keep: &[bool]) {
         assert_eq!(keep.len(), self.rows(), "a mask has one entry per row");
         if keep.iter().all(|&keep| keep) {
@@ -156,7 +156,7 @@ impl Chunk {
         retain_rows(&mut self.origins, keep);
     }
 
-    /// Notes that a row failed. The first reason stays.
+    /// Records that a row failed. A second failure of the same row is ignored.
     pub fn fail(&mut self, row: usize, reason: impl Into<String>) {
         let origin = self.origins[row];
         if !self.failures.iter().any(|(failed, _)| *failed == origin) {
@@ -164,7 +164,7 @@ impl Chunk {
         }
     }
 
-    /// Which rows have failed so far.
+    /// The rows that have failed so far.
     pub fn failed_rows(&self) -> FailedRows {
         if self.failures.is_empty() {
             return FailedRows(Vec::new());
@@ -173,7 +173,7 @@ impl Chunk {
         FailedRows(self.origins.iter().map(failed).collect())
     }
 
-    pub(crate) fn place_of(&self, name: &str) -> Result<usize, OperatorError> {
+    pub(crate) fn column_index(&self, name: &str) -> Result<usize, OperatorError> {
         self.columns.iter().position(|(column, _)| column == name).ok_or_else(|| {
             let names: Vec<&str> = self.columns.iter().map(|(name, _)| name.as_str()).collect();
             OperatorError::new(format!("the chunk has no column `{name}`; it has {}", names.join(", ")))
@@ -181,9 +181,9 @@ impl Chunk {
     }
 
     pub(crate) fn arrow(&self, name: &str) -> Result<&ArrayRef, OperatorError> {
-        match &self.columns[self.place_of(name)?].1 {
+        match &self.columns[self.column_index(name)?].1 {
             Column::Arrow(array) => Ok(array),
-            other => Err(OperatorError::new(format!("column `{name}` holds {}", other.kind()))),
+            other => Err(OperatorError::new(format!("column `{name}` holds {}", other.describe()))),
         }
     }
 

@@ -1,103 +1,104 @@
-//! Room for images that take much memory while they are decoded or resized: a thread that comes to one waits until those
-//! of other threads are done, so that not every thread has a huge one at a time.
+//! Limits the memory of threads that decode or resize large images at the same time. A thread that exceeds the limit waits
+//! until other threads release their reservations.
 //!
-//! Only what an image takes beyond a usual one counts. One may always go on, whatever it takes, and a thread that has a
-//! place waits for no further one: so those that wait always wait for one that does not.
+//! Only memory above [`FREE_BYTES`] per image is reserved. There is no deadlock: a reservation of any size succeeds if there is
+//! no other, and a thread with a reservation never waits for a second one.
 
 use std::cell::RefCell;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// What an image may take without asking: each thread is taken to have as much.
-const USUAL_BYTES: u64 = 64 << 20;
+/// Memory that each thread may use for an image without a reservation.
+const FREE_BYTES: u64 = 64 << 20;
 
 thread_local! {
-    static HERE: RefCell<Here> = const { RefCell::new(Here { room: None, places: 0 }) };
+    static THREAD: RefCell<ThreadState> = const { RefCell::new(ThreadState { memory: None, reservations: 0 }) };
 }
 
-/// What a thread knows.
-struct Here {
-    room: Option<Arc<DecodeMemory>>,
-    /// Places that it has now.
-    places: u32,
+/// The decode memory that a thread uses, and the number of reservations that the thread holds.
+struct ThreadState {
+    memory: Option<Arc<DecodeMemory>>,
+    reservations: u32,
 }
 
-/// Memory beside that of usual images, for all threads that joined it.
+/// The memory for large images that several threads share.
 #[derive(Debug)]
 pub struct DecodeMemory {
-    room_bytes: u64,
-    taken: Mutex<Taken>,
-    freed: Condvar,
+    limit_bytes: u64,
+    reserved: Mutex<Reserved>,
+    released: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Taken {
+struct Reserved {
     bytes: u64,
-    places: u32,
+    reservations: u32,
 }
 
 impl DecodeMemory {
-    /// Room for so many bytes.
-    pub fn new(room_bytes: u64) -> Arc<Self> {
-        Arc::new(Self { room_bytes, taken: Mutex::default(), freed: Condvar::new() })
+    /// A shared memory with this limit.
+    pub fn new(limit_bytes: u64) -> Arc<Self> {
+        Arc::new(Self { limit_bytes, reserved: Mutex::default(), released: Condvar::new() })
     }
 
-    /// Images that this thread decodes take their room here from now on. Threads that joined none wait for nobody.
-    pub fn join(self: &Arc<Self>) {
-        HERE.with_borrow_mut(|here| here.room = Some(Arc::clone(self)));
+    /// Makes this thread reserve memory here. Other threads need no reservations.
+    pub fn attach_thread(self: &Arc<Self>) {
+        THREAD.with_borrow_mut(|thread| thread.memory = Some(Arc::clone(self)));
     }
 
-    /// Bytes that are taken now.
-    pub fn taken_bytes(&self) -> u64 {
+    /// The number of reserved bytes.
+    pub fn reserved_bytes(&self) -> u64 {
         self.lock().bytes
     }
 
-    fn lock(&self) -> MutexGuard<'_, Taken> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Reserved> {
+        self.reserved.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take(&self, bytes: u64, may_wait: bool) {
-        let mut taken = self.lock();
-        while may_wait && taken.places > 0 && taken.bytes.saturating_add(bytes) > self.room_bytes {
-            taken = self.freed.wait(taken).unwrap_or_else(PoisonError::into_inner);
+    fn acquire(&self, bytes: u64, may_wait: bool) {
+        let mut reserved = self.lock();
+        while may_wait && reserved.reservations > 0 && reserved.bytes.saturating_add(bytes) > self.limit_bytes
+        {
+            reserved = self.released.wait(reserved).unwrap_or_else(PoisonError::into_inner);
         }
-        taken.places += 1;
-        taken.bytes = taken.bytes.saturating_add(bytes);
+        reserved.reservations += 1;
+        reserved.bytes = reserved.bytes.saturating_add(bytes);
     }
 
-    fn give_back(&self, bytes: u64) {
-        let mut taken = self.lock();
-        taken.places -= 1;
-        taken.bytes = taken.bytes.saturating_sub(bytes);
-        drop(taken);
-        // Those that wait may want different amounts.
-        self.freed.notify_all();
+    fn release(&self, bytes: u64) {
+        let mut reserved = self.lock();
+        reserved.reservations -= 1;
+        reserved.bytes = reserved.bytes.saturating_sub(bytes);
+        drop(reserved);
+        // Waiting threads may need different amounts, so all of them check again.
+        self.released.notify_all();
     }
 }
 
-/// What an image takes beyond a usual one, until it is dropped.
+/// Reserved memory for one image. Dropping the reservation releases the memory.
 #[derive(Debug)]
 pub(crate) struct DecodeReservation {
-    room: Arc<DecodeMemory>,
+    memory: Arc<DecodeMemory>,
     bytes: u64,
 }
 
-/// Takes room for an image that takes so many bytes while it is worked on, and waits for it. `None` for a usual one.
-pub(crate) fn take(bytes: u64) -> Option<DecodeReservation> {
-    let beyond = bytes.saturating_sub(USUAL_BYTES);
-    if beyond == 0 {
+/// Reserves memory for an image that needs this number of bytes while it is decoded or resized. Waits until the memory is
+/// available. `None` if the image needs no reservation.
+pub(crate) fn reserve(bytes: u64) -> Option<DecodeReservation> {
+    let bytes = bytes.saturating_sub(FREE_BYTES);
+    if bytes == 0 {
         return None;
     }
-    let (room, places) = HERE.with_borrow(|here| (here.room.clone(), here.places));
-    let room = room?;
-    room.take(beyond, places == 0);
-    HERE.with_borrow_mut(|here| here.places += 1);
-    Some(DecodeReservation { room, bytes: beyond })
+    let (memory, reservations) = THREAD.with_borrow(|thread| (thread.memory.clone(), thread.reservations));
+    let memory = memory?;
+    memory.acquire(bytes, reservations == 0);
+    THREAD.with_borrow_mut(|thread| thread.reservations += 1);
+    Some(DecodeReservation { memory, bytes })
 }
 
 impl Drop for DecodeReservation {
     fn drop(&mut self) {
-        HERE.with_borrow_mut(|here| here.places = here.places.saturating_sub(1));
-        self.room.give_back(self.bytes);
+        THREAD.with_borrow_mut(|thread| thread.reservations = thread.reservations.saturating_sub(1));
+        self.memory.release(self.bytes);
     }
 }
 
@@ -108,43 +109,43 @@ mod tests {
 
     use super::*;
 
-    /// A thread that joins the room and takes and gives back as it is told.
-    struct Worker {
-        orders: mpsc::SyncSender<Option<u64>>,
+    /// A thread that makes reservations on command. `None` releases all of them.
+    struct DecodeThread {
+        commands: mpsc::SyncSender<Option<u64>>,
         done: mpsc::Receiver<()>,
         thread: thread::JoinHandle<()>,
     }
 
-    impl Worker {
-        fn start(room: &Arc<DecodeMemory>) -> Self {
-            let (orders, told) = mpsc::sync_channel::<Option<u64>>(1);
-            let (says, done) = mpsc::sync_channel(1);
-            let room = Arc::clone(room);
+    impl DecodeThread {
+        fn start(memory: &Arc<DecodeMemory>) -> Self {
+            let (commands, received) = mpsc::sync_channel::<Option<u64>>(1);
+            let (sender, done) = mpsc::sync_channel(1);
+            let memory = Arc::clone(memory);
             let thread = thread::spawn(move || {
-                room.join();
-                let mut places = Vec::new();
-                for order in told {
-                    match order {
-                        Some(bytes) => places.push(take(bytes)),
-                        None => places.clear(),
+                memory.attach_thread();
+                let mut reservations = Vec::new();
+                for command in received {
+                    match command {
+                        Some(bytes) => reservations.push(reserve(bytes)),
+                        None => reservations.clear(),
                     }
-                    says.send(()).unwrap();
+                    sender.send(()).unwrap();
                 }
             });
-            Self { orders, done, thread }
+            Self { commands, done, thread }
         }
 
-        fn order(&self, order: Option<u64>) {
-            self.orders.send(order).unwrap();
+        fn send(&self, command: Option<u64>) {
+            self.commands.send(command).unwrap();
         }
 
-        fn takes(&self, bytes: u64) {
-            self.order(Some(bytes));
+        fn reserve(&self, bytes: u64) {
+            self.send(Some(bytes));
             self.done.recv().unwrap();
         }
 
-        fn end(self) {
-            drop(self.orders);
+        fn stop(self) {
+            drop(self.commands);
             self.thread.join().unwrap();
         }
     }
@@ -152,46 +153,46 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     #[test]
-    fn a_large_image_waits_for_others_and_usual_ones_and_the_first_do_not() {
-        let room = DecodeMemory::new(100 * MIB);
-        let [one, other] = [Worker::start(&room), Worker::start(&room)];
-        one.takes(1_000 * MIB);
-        assert_eq!(room.taken_bytes(), 936 * MIB, "one may go on whatever it takes");
-        one.takes(500 * MIB);
-        assert_eq!(room.taken_bytes(), 1_372 * MIB, "who has a place waits for no further one");
-        other.takes(64 * MIB);
-        assert_eq!(room.taken_bytes(), 1_372 * MIB, "a usual one takes no room");
-        other.order(Some(65 * MIB));
+    fn a_second_large_image_waits_for_the_first() {
+        let memory = DecodeMemory::new(100 * MIB);
+        let [one, other] = [DecodeThread::start(&memory), DecodeThread::start(&memory)];
+        one.reserve(1_000 * MIB);
+        assert_eq!(memory.reserved_bytes(), 936 * MIB, "the first reservation may have any size");
+        one.reserve(500 * MIB);
+        assert_eq!(memory.reserved_bytes(), 1_372 * MIB, "a thread with a reservation does not wait");
+        other.reserve(64 * MIB);
+        assert_eq!(memory.reserved_bytes(), 1_372 * MIB, "a small image needs no reservation");
+        other.send(Some(65 * MIB));
         assert_eq!(other.done.try_recv(), Err(mpsc::TryRecvError::Empty));
-        one.order(None);
+        one.send(None);
         other.done.recv().unwrap();
-        assert_eq!(room.taken_bytes(), MIB);
-        [one, other].into_iter().for_each(Worker::end);
-        assert_eq!(room.taken_bytes(), 0);
+        assert_eq!(memory.reserved_bytes(), MIB);
+        [one, other].into_iter().for_each(DecodeThread::stop);
+        assert_eq!(memory.reserved_bytes(), 0);
     }
 
     #[test]
-    fn many_threads_never_have_more_than_the_room_and_all_end() {
-        let room = DecodeMemory::new(100 * MIB);
+    fn many_threads_stay_within_the_limit_and_terminate() {
+        let memory = DecodeMemory::new(100 * MIB);
         let threads = (0..8u64).map(|number| {
-            let room = Arc::clone(&room);
+            let memory = Arc::clone(&memory);
             thread::spawn(move || {
-                room.join();
+                memory.attach_thread();
                 for round in 0..200 {
-                    let _place = take((65 + (number * 7 + round * 13) % 90) * MIB);
-                    // Each takes less than the room, so that no exception is made for any.
+                    // Each reservation is below the limit.
+                    let _reservation = reserve((65 + (number * 7 + round * 13) % 90) * MIB);
                     thread::yield_now();
-                    assert!(room.taken_bytes() <= 100 * MIB);
+                    assert!(memory.reserved_bytes() <= 100 * MIB);
                 }
             })
         });
         let threads: Vec<_> = threads.collect();
         threads.into_iter().for_each(|thread| thread.join().unwrap());
-        assert_eq!(room.taken_bytes(), 0);
+        assert_eq!(memory.reserved_bytes(), 0);
     }
 
     #[test]
-    fn a_thread_that_joined_no_room_takes_none() {
-        assert!(thread::spawn(|| take(1 << 40).is_none()).join().unwrap());
+    fn a_thread_without_decode_memory_needs_no_reservation() {
+        assert!(thread::spawn(|| reserve(1 << 40).is_none()).join().unwrap());
     }
 }

@@ -1,24 +1,24 @@
-//! Which pixels of an image an operator needs, and where they go. Pure arithmetic on sizes.
+//! Computes the region of an image that a crop reads, and the position of the crop in the output.
 
 use feedline_data::pipeline::Size;
 use feedline_data::random::RowRandom;
 use feedline_jpeg::Region;
 
-/// Attempts of torchvision's `RandomResizedCrop.get_params` before it falls back to the centre.
+/// The number of attempts of torchvision's `RandomResizedCrop.get_params` before it falls back to a center crop.
 const ATTEMPTS: usize = 10;
 
-/// A cut is decoded at half the size where it is resized to this part or less, on both axes. What that changes by mean
-/// over the photographs of the tests is 0.8 of 255, at 2 and 3 it would be 2.5 and 1.1.
-const HALVED_FROM: f64 = 3.5;
+/// The minimum downscaling factor, on both axes, at which a crop is decoded at half the size. At 3.5 the mean difference over
+/// the photographs of the tests is 0.8 of 255; at 2 it would be 2.5, and at 3 it would be 1.1.
+const MIN_FACTOR_FOR_HALF: f64 = 3.5;
 
-/// A part of an image and its place in the result.
+/// A crop of an image and its position in the output.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct CropPlan {
-    /// Pixels that take part, within the image. Those outside of it do not exist for the filter.
+    /// The pixels of the image that the resize filter may read.
     pub(crate) region: Region,
-    /// What is resized onto `target`, in pixels from the region's corner; may be fractional.
+    /// The rectangle that is resized to `target`, in possibly fractional pixels from the region's corner.
     pub(crate) source: SourceBox,
-    /// Where it goes in the result; what lies outside of it is black.
+    /// The position in the output. The rest of the output is black.
     pub(crate) target: Region,
 }
 
@@ -32,7 +32,7 @@ pub(crate) struct SourceBox {
 }
 
 impl CropPlan {
-    /// The region, resized to the whole of a result of this size.
+    /// A plan that resizes the region to the whole output.
     pub(crate) fn resized(region: Region, [height, width]: Size) -> Self {
         let (source_width, source_height) = (f64::from(region.width), f64::from(region.height));
         Self {
@@ -42,13 +42,13 @@ impl CropPlan {
         }
     }
 
-    /// Whether decoding at half the size leaves the pixels within what a decoder may differ by.
+    /// Whether the crop may be decoded at half the size, because the resize reduces it enough.
     pub(crate) fn may_be_halved(&self) -> bool {
-        let shrinks = |from: f64, to: u32| from >= HALVED_FROM * f64::from(to);
+        let shrinks = |from: f64, to: u32| from >= MIN_FACTOR_FOR_HALF * f64::from(to);
         shrinks(self.source.width, self.target.width) && shrinks(self.source.height, self.target.height)
     }
 
-    /// The same cut of the image at half the size.
+    /// The plan for the image at half the size.
     pub(crate) fn halved(&self) -> Self {
         let axis = |start: u32, extent: u32, left: f64| {
             let first = start / 2;
@@ -62,15 +62,15 @@ impl CropPlan {
         Self { region: Region { x, y, width, height }, source, target }
     }
 
-    /// The whole image, resized.
+    /// A plan that resizes the whole image.
     pub(crate) fn whole(width: u32, height: u32, size: Size) -> Self {
         Self::resized(Region { x: 0, y: 0, width, height }, size)
     }
 
-    /// torchvision's `CenterCrop(size)` after `Resize(resize)`.
+    /// The plan of torchvision's `CenterCrop(size)` after `Resize(resize)`.
     ///
-    /// Equal to resizing the whole image and cutting then: the box is the crop in the whole image's coordinates, and
-    /// the region holds every pixel that the filter (a triangle of the downscaling's width) reads for it.
+    /// The result equals resizing the whole image and then cropping: the source box is the crop in the coordinates of the whole
+    /// image, and the region contains every pixel that the resize filter (a triangle as wide as the scale) reads.
     pub(crate) fn centered(width: u32, height: u32, size: Size, resize: Option<u32>) -> Self {
         let (resized_width, resized_height) = resized_extents(width, height, resize);
         let across = Axis::centered(width, resized_width, size[1]);
@@ -88,7 +88,7 @@ impl CropPlan {
     }
 }
 
-/// torchvision's `Resize(side)`: the shorter side becomes `side`, the other keeps the ratio, rounded down.
+/// The size after torchvision's `Resize(side)`: the shorter side becomes `side`, and the longer side is rounded down.
 fn resized_extents(width: u32, height: u32, side: Option<u32>) -> (u32, u32) {
     let Some(side) = side else { return (width, height) };
     let longer =
@@ -96,24 +96,24 @@ fn resized_extents(width: u32, height: u32, side: Option<u32>) -> (u32, u32) {
     if width <= height { (side, longer(height, width)) } else { (longer(width, height), side) }
 }
 
-/// One axis of a centred cut.
+/// One axis of a center crop.
 struct Axis {
-    /// First pixel of the region and their number.
+    /// The first pixel and the number of pixels of the region.
     start: u32,
     extent: u32,
-    /// The box from `start`, in pixels.
+    /// The source box relative to `start`, in pixels.
     left: f64,
     width: f64,
-    /// First pixel in the result and their number.
+    /// The first pixel and the number of pixels in the output.
     target: u32,
     target_extent: u32,
 }
 
 impl Axis {
-    /// The middle `size` pixels of an axis of `original` pixels that was resized to `resized`.
+    /// The middle `size` pixels of an axis that was resized from `original` to `resized` pixels.
     fn centered(original: u32, resized: u32, size: u32) -> Self {
         let scale = f64::from(original) / f64::from(resized);
-        // torchvision pads an image that is smaller, the odd pixel at the end, and rounds half to even, as Python.
+        // Like torchvision: pad smaller images, with an odd pixel at the end, and round half to even.
         let (first, target, target_extent) = if size > resized {
             (0, (size - resized) / 2, resized)
         } else {

@@ -1,4 +1,4 @@
-//! The bare image kernel: what one core can do, with nothing around it. The measure that the engine is held against.
+//! A benchmark of the image kernel alone on one core: the upper bound for the engine.
 
 use std::time::Instant;
 
@@ -9,28 +9,28 @@ use feedline_data::random::RowRandom;
 use crate::geometry::{CropPlan, random_crop};
 use crate::render::{Picture, RenderScratch};
 
-/// What a run of the kernel did.
+/// The result of a benchmark run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct KernelResult {
-    /// Images decoded and resized; those that do not decode are left out.
+    /// The number of decoded and resized images, without images that failed to decode.
     pub images: u64,
     /// Wall time in seconds.
     pub seconds: f64,
 }
 
-/// How much of an image the kernel decodes.
+/// The part of an image that the kernel decodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KernelDecode {
-    /// What the crop needs, as the operators do.
+    /// The part that the crop needs, as in the operators.
     Crop,
-    /// All of it.
+    /// The whole image.
     Whole,
 }
 
-/// Decodes a random crop of each JPEG and resizes it to `size` (height, width) on this thread, and nothing else.
+/// Decodes a random crop of each JPEG and resizes it to `size` (height, width) on this thread.
 ///
-/// The crops are those of `random_resized_crop` with its default parameters as the first operator of a pipeline with
-/// this seed, in pass 0, for rows 0 to `jpegs.len() - 1`.
+/// The crops equal those of `random_resized_crop` with default parameters as the first operator of a pipeline with this seed,
+/// in pass 0, for rows 0 to `jpegs.len() - 1`.
 pub fn crop_resize_loop(jpegs: &[Bytes], decode: KernelDecode, seed: u64, size: Size) -> KernelResult {
     let (scale, ratio) = ([0.08, 1.0], [3.0 / 4.0, 4.0 / 3.0]);
     let mut out = vec![0; size[0] as usize * size[1] as usize * 3];
@@ -38,15 +38,15 @@ pub fn crop_resize_loop(jpegs: &[Bytes], decode: KernelDecode, seed: u64, size: 
     let mut images = 0;
     let start = Instant::now();
     for (row, jpeg) in jpegs.iter().enumerate() {
-        let cut = |width, height| {
+        let plan = |width, height| {
             let mut random = RowRandom::new(seed, 0, 0, row as u64);
             CropPlan::resized(random_crop(&mut random, width, height, scale, ratio), size)
         };
         let done = match decode {
-            KernelDecode::Crop => scratch.render(Picture::Encoded(jpeg), cut, size, &mut out),
+            KernelDecode::Crop => scratch.render(Picture::Encoded(jpeg), plan, size, &mut out),
             KernelDecode::Whole => scratch.decode(jpeg).and_then(|image| {
                 let (width, height) = (image.width, image.height);
-                scratch.render(Picture::Decoded { width, height, pixels: &image.data }, cut, size, &mut out)
+                scratch.render(Picture::Decoded { width, height, pixels: &image.data }, plan, size, &mut out)
             }),
         };
         images += u64::from(done.is_ok());
@@ -55,7 +55,7 @@ pub fn crop_resize_loop(jpegs: &[Bytes], decode: KernelDecode, seed: u64, size: 
     KernelResult { images, seconds: start.elapsed().as_secs_f64() }
 }
 
-/// The JPEGs as `recode_jpeg` leaves them: with an index of their data where they can have one.
+/// Adds the index of `recode_jpeg` to the JPEGs. JPEGs that cannot have an index are returned unchanged.
 pub fn with_index(jpegs: &[Bytes]) -> Vec<Bytes> {
     let mut scratch = RenderScratch::new();
     let indexed = |jpeg: &Bytes| scratch.with_index(jpeg).map_or_else(|| jpeg.clone(), Bytes::from);
@@ -68,7 +68,7 @@ mod tests {
     use crate::testing::testdata;
 
     #[test]
-    fn every_form_takes_the_same_images() {
+    fn every_way_of_decoding_accepts_the_same_images() {
         let jpegs = [Bytes::from(testdata("../../jpeg/testdata/420.jpg")), Bytes::from_static(b"none")];
         let indexed = with_index(&jpegs);
         assert!(indexed[0].len() > jpegs[0].len());

@@ -1,5 +1,4 @@
-//! The registry of kernels: how a worker runs each operator. Each kernel is in its own file, with [`KernelDefinition`] for the
-//! operator's parameters.
+//! The registry of kernels. Each kernel has its own file, which implements [`KernelDefinition`] for the operator's parameters.
 
 mod burn;
 mod cast;
@@ -26,10 +25,10 @@ use feedline_data::schema::{ColumnType, ScalarType, Schema};
 
 use crate::{Chunk, OperatorError, OperatorKernel, OutputBuffers};
 
-/// Makes [`kernel_definition`] from the operators that have a kernel and those that the engine runs.
+/// Defines [`kernel_definition`] from the list of operators with a kernel and the list of operators of the engine.
 macro_rules! kernels {
     (kernels: $($kind:ident),+; engine: $($engines:ident),+;) => {
-        /// How a worker runs the operator; `None` for an operator of the engine, such as `batch` and `cache`.
+        /// The kernel definition of an operator; `None` for an operator of the engine, such as `batch` and `cache`.
         pub(crate) fn kernel_definition(kind: &OperatorKind) -> Option<&dyn KernelDefinition> {
             match kind {
                 $(OperatorKind::$kind(parameters) => Some(parameters),)+
@@ -64,32 +63,32 @@ kernels! {
     engine: Cache, Batch, BucketByLength, Pack, Repeat;
 }
 
-/// How a worker runs an operator with these parameters.
+/// Builds the kernel of an operator.
 pub(crate) trait KernelDefinition {
-    /// Builds the kernel. The error is one sentence without its place.
+    /// Builds the kernel. An error is one sentence that does not name the operator.
     fn build(&self, context: &KernelContext<'_>) -> Result<Arc<dyn OperatorKernel>, String>;
 
-    /// The column that the kernel writes to new tensor storage, where the column is a tensor after it.
+    /// The column for which the kernel writes a new tensor, if the column is a tensor after the operator.
     fn written_column(&self) -> Option<&str> {
         None
     }
 
-    /// The column whose encoded images the kernel decodes, and the least height and width to which it brings a whole image.
+    /// The column of encoded images that the kernel decodes, and the minimum height and width of a whole image after it.
     fn decoded_column(&self) -> Option<(&str, Size)> {
         None
     }
 
-    /// Time that the engine lets pass for each row without occupying a thread.
+    /// The time per row that the engine waits without occupying a thread.
     fn wait_per_row(&self) -> Option<Duration> {
         None
     }
 }
 
-/// What a kernel is built from, beside the operator's parameters.
+/// The inputs of building a kernel, in addition to the operator's parameters.
 pub(crate) struct KernelContext<'a> {
-    /// Index among the operators that have a kernel: the key of the kernel's output buffers.
+    /// The index among the operators with a kernel, which is the key of the output buffers.
     pub(crate) index: usize,
-    /// The key of its random draws.
+    /// The key of the operator's random draws.
     pub(crate) draws: u32,
     /// The pipeline's seed.
     pub(crate) seed: u64,
@@ -104,10 +103,10 @@ pub(crate) struct KernelContext<'a> {
 impl KernelContext<'_> {
     /// The named column before the operator.
     pub(crate) fn input_type(&self, column: &str) -> Result<&ColumnType, String> {
-        self.input.get(column).ok_or_else(|| format!("there is not a column `{column}`"))
+        self.input.get(column).ok_or_else(|| format!("column `{column}` does not exist"))
     }
 
-    /// Element type and shape of a column that is a tensor after the operator.
+    /// The element type and shape of a column that is a tensor after the operator.
     pub(crate) fn output_tensor(&self, column: &str) -> Result<(ScalarType, &[u32]), String> {
         match self.output.get(column) {
             Some(ColumnType::Tensor { scalar, shape }) => Ok((*scalar, shape)),
@@ -116,7 +115,7 @@ impl KernelContext<'_> {
     }
 }
 
-/// Leaves a chunk as it is: the engine does the work of the operator.
+/// A kernel that does nothing, for operators that the engine runs itself.
 #[derive(Debug)]
 pub(crate) struct EngineKernel;
 

@@ -1,4 +1,4 @@
-//! What an operator is to the engine.
+//! The interface between operators and the engine.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,91 +6,81 @@ use std::time::Duration;
 use feedline_data::pipeline::{Function, Size};
 use feedline_data::schema::{ColumnType, Field, ScalarType, Schema};
 
-use crate::{Chunk, OutputBuffers};
+use crate::chunk::Chunk;
+use crate::error::OperatorError;
+use crate::output_buffers::OutputBuffers;
 
 /// Transforms the rows of a chunk.
 pub trait OperatorKernel: Send + Sync {
-    /// Transforms `chunk` in place, writing new tensor storage into the place `slots` has for it.
+    /// Transforms `chunk` in place. New tensors are written to the kernel's buffer in `buffers`, if there is one.
     ///
-    /// A row that cannot be processed becomes one of [`Chunk::failures`] and a placeholder; the others go on.
-    fn apply(&self, chunk: &mut Chunk, slots: &mut OutputBuffers) -> Result<(), OperatorError>;
+    /// A row that cannot be processed is added to [`Chunk::failures`], and its value is replaced by a placeholder. Other rows
+    /// are not affected.
+    fn apply(&self, chunk: &mut Chunk, buffers: &mut OutputBuffers) -> Result<(), OperatorError>;
 }
 
-/// Why a whole chunk could not be processed: the chunk does not have the columns the operator was built for.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{message}")]
-pub struct OperatorError {
-    /// The sentence.
-    pub message: String,
-}
-
-impl OperatorError {
-    /// An error with this sentence.
-    pub fn new(message: impl Into<String>) -> Self {
-        Self { message: message.into() }
-    }
-}
-
-/// A column of encoded images that an operator decodes and brings to one size, or a part of each.
+/// A column of encoded images that an operator decodes and resizes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decoding {
     /// The column.
     pub column: String,
-    /// The least height and width to which it brings a whole image: pixels of images that are much larger are not kept.
+    /// The minimum height and width of a whole image after the operator. Caches do not store the pixels of much larger
+    /// images.
     pub size: Size,
 }
 
-/// A Python function that is called for rows, in processes beside the worker.
+/// A Python function that a separate process calls for the rows of a chunk.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FunctionCall {
     /// The function.
     pub function: Function,
-    /// Whether it chooses among rows instead of making columns.
+    /// Whether the function selects rows instead of computing columns.
     pub is_filter: bool,
-    /// Place among the operators that are built: what its slots are keyed by.
+    /// The index among the built operators, which is the key of the output buffers.
     pub index: usize,
-    /// What its rows' seeds are keyed by.
+    /// The key of the rows' seeds.
     pub draws: u32,
     /// The pipeline's seed.
     pub seed: u64,
-    /// The columns that it is given.
+    /// The columns that the function receives.
     pub inputs: Vec<Field>,
 }
 
 impl FunctionCall {
-    /// The columns that it makes; of a filter whether to keep each row.
+    /// The columns that the function returns. A filter returns one boolean column without a name.
     pub fn outputs(&self) -> impl Iterator<Item = (&str, ColumnType)> {
-        let kept = self.is_filter.then_some(("", ColumnType::Scalar(ScalarType::Bool)));
-        let made = self.function.outputs.iter().map(|(name, output)| (name.as_str(), output.column_type()));
-        kept.into_iter().chain(made)
+        let selection = self.is_filter.then_some(("", ColumnType::Scalar(ScalarType::Bool)));
+        let columns =
+            self.function.outputs.iter().map(|(name, output)| (name.as_str(), output.column_type()));
+        selection.into_iter().chain(columns)
     }
 }
 
-/// An operator with what the engine needs to know to run it.
+/// An operator with the properties that the engine needs to run it.
 #[derive(Clone)]
 pub struct BuiltOperator {
-    /// Its kind, such as `random_resized_crop`; the second one of a kind has `#2` behind it.
+    /// The unique name. The second operator of a kind has the suffix `#2`.
     pub name: String,
-    /// The columns after it.
+    /// The columns after the operator.
     pub schema: Schema,
-    /// Upper limit of concurrent executions on one worker.
+    /// Maximum number of concurrent executions on one worker.
     pub parallelism: Option<u32>,
-    /// Time the engine lets pass per row without occupying a thread.
+    /// The time per row that the engine waits without occupying a thread.
     pub wait_per_row: Option<Duration>,
-    /// The Python function that it is: the engine has it called, and what transforms the rows here does nothing.
+    /// The Python function of the operator, which the engine calls. The kernel of such an operator does nothing.
     pub function: Option<Arc<FunctionCall>>,
-    /// The column for which it makes new tensor storage, or takes it from [`OutputBuffers`].
+    /// The column for which the kernel writes a new tensor to [`OutputBuffers`].
     pub writes: Option<String>,
-    /// What it decodes, if it decodes images.
+    /// The column of images that the kernel decodes.
     pub decodes: Option<Decoding>,
-    /// Whether rows may leave.
+    /// Whether the operator may remove rows.
     pub changes_rows: bool,
-    /// What transforms the rows.
+    /// The kernel.
     pub operator: Arc<dyn OperatorKernel>,
 }
 
 impl BuiltOperator {
-    /// Whether it makes new tensor storage for this column, or takes it from [`OutputBuffers`].
+    /// Whether the operator writes a new tensor for this column to [`OutputBuffers`].
     pub fn is_writer_of(&self, column: &str) -> bool {
         let makes = |call: &Arc<FunctionCall>| call.function.outputs.contains_key(column);
         self.writes.as_deref() == Some(column) || self.function.as_ref().is_some_and(makes)

@@ -1,39 +1,40 @@
-//! The places in a finished batch's buffer that operators write to.
+//! The parts of a batch's buffer to which operators write their tensors.
 
 use bytes::BytesMut;
 use feedline_data::schema::ScalarType;
 
-use crate::{OperatorError, Tensor};
+use crate::chunk::Tensor;
+use crate::error::OperatorError;
 
-/// Destinations in the finished batch's buffer, by operator and column. There are few: a list is the fastest map.
+/// Buffers within a batch's buffer, by operator and column. A linear search is fast, because there are few buffers.
 #[derive(Debug, Default)]
 pub struct OutputBuffers {
-    places: Vec<(usize, String, BytesMut)>,
+    buffers: Vec<(usize, String, BytesMut)>,
 }
 
 impl OutputBuffers {
-    /// No destinations: every operator makes its own storage.
+    /// No buffers: every operator allocates its tensors.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Gives the operator at this place the storage for a column: exactly the rows' bytes.
-    pub fn put(&mut self, operator: usize, column: &str, storage: BytesMut) {
-        self.places.push((operator, column.to_owned(), storage));
+    /// Adds the buffer of a column of the operator with this index. The buffer has exactly the size of the rows.
+    pub fn insert(&mut self, operator: usize, column: &str, buffer: BytesMut) {
+        self.buffers.push((operator, column.to_owned(), buffer));
     }
 
-    /// Takes the storage for an operator's column, if there is one.
+    /// Removes and returns the buffer of an operator's column.
     pub fn take(&mut self, operator: usize, column: &str) -> Option<BytesMut> {
-        let index = self.places.iter().position(|(place, name, _)| *place == operator && name == column)?;
-        Some(self.places.swap_remove(index).2)
+        let index = self.buffers.iter().position(|(index, name, _)| *index == operator && name == column)?;
+        Some(self.buffers.swap_remove(index).2)
     }
 
-    /// A tensor for `rows` rows in the operator's slot or, without one, in fresh zeroed storage.
+    /// A tensor for `rows` rows in the operator's buffer or, without a buffer, in newly allocated zeroed memory.
     ///
-    /// A slot's old content is not cleared: the caller writes every row.
+    /// The buffer is not cleared: the caller must write every row.
     ///
     /// # Errors
-    /// When the slot is too small.
+    /// The buffer is too small.
     pub fn tensor(
         &mut self,
         operator: usize,
@@ -44,13 +45,13 @@ impl OutputBuffers {
         let mut tensor = Tensor { scalar, shape: shape.to_vec(), data: BytesMut::new(), rows };
         let wanted = rows * tensor.row_bytes();
         tensor.data = match self.take(operator, column) {
-            Some(slot) if slot.len() < wanted => {
+            Some(buffer) if buffer.len() < wanted => {
                 return Err(OperatorError::new(format!(
-                    "the batch's place for column `{column}` has {} bytes, but {rows} rows need {wanted}",
-                    slot.len()
+                    "the output buffer of column `{column}` has {} bytes, but {rows} rows need {wanted}",
+                    buffer.len()
                 )));
             }
-            Some(slot) => slot,
+            Some(buffer) => buffer,
             None => BytesMut::zeroed(wanted),
         };
         Ok(tensor)

@@ -1,4 +1,4 @@
-//! Decodes the formats that are not JPEG: PNG and WebP, to RGB8 and upright.
+//! Decodes PNG and WebP to RGB8, with the orientation applied.
 
 use std::io::Cursor;
 
@@ -8,20 +8,20 @@ use image::metadata::Orientation;
 use image::{ColorType, DynamicImage, ImageDecoder, ImageFormat, ImageReader};
 
 use crate::Image;
-use crate::cache_encodings::{Pixels, are_pixels, pixels};
 use crate::decode_memory::{self, DecodeReservation};
+use crate::pixels::{Pixels, is_pixels};
 
-/// What a file's first bytes say it is.
+/// The encoding of an image, detected from the first bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Encoding {
     Jpeg,
     Png,
     WebP,
-    /// Pixels that were kept.
+    /// Decoded pixels from a cache.
     Pixels,
 }
 
-/// The encoding of `bytes`, or why it is none that we read.
+/// Detects the encoding of an image.
 pub(crate) fn encoding_of(bytes: &[u8]) -> Result<Encoding, String> {
     if bytes.starts_with(&[0xFF, 0xD8]) {
         return Ok(Encoding::Jpeg);
@@ -32,58 +32,57 @@ pub(crate) fn encoding_of(bytes: &[u8]) -> Result<Encoding, String> {
     if bytes.starts_with(b"RIFF") && bytes.get(8..12) == Some(b"WEBP") {
         return Ok(Encoding::WebP);
     }
-    if are_pixels(bytes) {
+    if is_pixels(bytes) {
         return Ok(Encoding::Pixels);
     }
     if bytes.is_empty() {
-        return Err("there are no bytes to decode".to_owned());
+        return Err("the image is empty".to_owned());
     }
     let start = &bytes[..bytes.len().min(8)];
-    Err(format!("neither JPEG, PNG nor WebP: it starts with {:?}", String::from_utf8_lossy(start)))
+    Err(format!("not a JPEG, PNG or WebP image: it starts with {:?}", String::from_utf8_lossy(start)))
 }
 
-/// Decodes a PNG or WebP, or copies pixels. The place is that of the image, for as long as it is worked on.
+/// Decodes a PNG or WebP image, or copies pixels. The caller holds the reservation while it uses the image.
 pub(crate) fn decode(bytes: &[u8], encoding: Encoding) -> Result<(Image, Option<DecodeReservation>), String> {
-    // The png crate panics on palettes that end amid a colour.
-    contained(|| decode_sound(bytes, encoding), "damaged image: its parts contradict each other")
+    // The png crate panics on palettes that end in the middle of a color.
+    contained(|| decode_unguarded(bytes, encoding), "damaged image: the decoder failed")
 }
 
-fn decode_sound(bytes: &[u8], encoding: Encoding) -> Result<(Image, Option<DecodeReservation>), String> {
+fn decode_unguarded(bytes: &[u8], encoding: Encoding) -> Result<(Image, Option<DecodeReservation>), String> {
     if encoding == Encoding::Pixels {
-        let Pixels { width, height, data } = pixels(bytes)?;
+        let Pixels { width, height, data } = Pixels::parse(bytes)?;
         return Ok((Image { width, height, data: data.to_vec().into() }, None));
     }
     let (format, name) = match encoding {
         Encoding::Png => (ImageFormat::Png, "PNG"),
         _ => (ImageFormat::WebP, "WebP"),
     };
-    let why = |error: image::ImageError| format!("damaged {name}: {error}");
-    let mut decoder = ImageReader::with_format(Cursor::new(bytes), format).into_decoder().map_err(why)?;
+    let damaged = |error: image::ImageError| format!("damaged {name}: {error}");
+    let mut decoder = ImageReader::with_format(Cursor::new(bytes), format).into_decoder().map_err(damaged)?;
     let (width, height) = decoder.dimensions();
     if u64::from(width) * u64::from(height) > MAX_PIXELS {
         return Err(format!(
-            "the image has {width} x {height} pixels, more than the {MAX_PIXELS} a decoder may be asked for: leave it \
-             out or make it smaller"
+            "the image has {width} x {height} pixels, more than the limit of {MAX_PIXELS}: remove the image, or reduce its size"
         ));
     }
-    // Damaged metadata does not damage the pixels.
+    // Damaged metadata does not affect the pixels.
     let orientation = decoder.orientation().unwrap_or(Orientation::NoTransforms);
     let bytes = working_bytes(&decoder, encoding, orientation);
     if bytes > MAX_DECODED_BYTES {
         return Err(format!(
-            "decoding the image of {width} x {height} pixels takes {bytes} bytes, more than the {MAX_DECODED_BYTES} a decoder \
-             may be asked for: leave it out or make it smaller"
+            "decoding the image of {width} x {height} pixels needs {bytes} bytes, more than the limit of {MAX_DECODED_BYTES}: \
+             remove the image, or reduce its size"
         ));
     }
-    let place = decode_memory::take(bytes);
-    let mut decoded = DynamicImage::from_decoder(decoder).map_err(why)?;
+    let reservation = decode_memory::reserve(bytes);
+    let mut decoded = DynamicImage::from_decoder(decoder).map_err(damaged)?;
     decoded.apply_orientation(orientation);
     let (width, height) = (decoded.width(), decoded.height());
-    Ok((Image { width, height, data: to_rgb8(decoded).into() }, place))
+    Ok((Image { width, height, data: to_rgb8(decoded).into() }, reservation))
 }
 
-/// Bytes that decoding takes: its samples, which may have 16 bits and alpha; once more where the decoder has a buffer of its
-/// own, and where the image is turned; and the pixels that come of them, unless those are the samples.
+/// The memory in bytes that decoding needs: the samples, which may have 16 bits and alpha; a copy for WebP's internal buffer; a
+/// copy for a rotation; and the RGB8 pixels, unless the samples are RGB8.
 fn working_bytes(decoder: &impl ImageDecoder, encoding: Encoding, orientation: Orientation) -> u64 {
     let (width, height) = decoder.dimensions();
     let copies =
@@ -92,7 +91,7 @@ fn working_bytes(decoder: &impl ImageDecoder, encoding: Encoding, orientation: O
     decoder.total_bytes().saturating_mul(copies) + u64::from(width) * u64::from(height) * converted
 }
 
-/// Drops alpha and, of 16-bit samples, the lower byte, as Pillow and libpng's `png_set_strip_16` do.
+/// Converts to RGB8. Drops alpha, and the lower byte of 16-bit samples like Pillow and libpng's `png_set_strip_16`.
 fn to_rgb8(decoded: DynamicImage) -> Vec<u8> {
     let high = |sample: u16| (sample >> 8) as u8;
     match decoded {

@@ -1,4 +1,4 @@
-//! Decodes what a cut needs and resizes it into its place: the inner loop of every image operator.
+//! Decodes the part of an image that a crop needs, and resizes it into the output: the inner loop of the image operators.
 
 use std::cell::RefCell;
 
@@ -9,35 +9,35 @@ use feedline_data::pipeline::Size;
 use feedline_jpeg::{Decoder, JpegHeader, MAX_DECODED_BYTES, Region};
 
 use crate::Image;
-use crate::cache_encodings::{Pixels, pixels};
 use crate::decode_memory;
 use crate::geometry::CropPlan;
+use crate::pixels::Pixels;
 use crate::raster::{Encoding, decode, encoding_of};
 
-/// One row's picture, in whatever form it comes.
+/// The encoded or decoded image of one row.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Picture<'a> {
-    /// JPEG, PNG or WebP, or pixels that were kept.
+    /// JPEG, PNG, WebP, or pixels from a cache.
     Encoded(&'a [u8]),
-    /// RGB8 in rows.
+    /// RGB8, row by row.
     Decoded { width: u32, height: u32, pixels: &'a [u8] },
 }
 
-/// What a thread keeps from image to image, so that none of it is allocated again.
+/// Decoder, resizer and buffer of a thread, which are reused for all images.
 pub(crate) struct RenderScratch {
     decoder: Option<Decoder>,
     resizer: Resizer,
     pixels: Vec<u8>,
 }
 
-/// Decoded pixels larger than this are given back after use, so that one huge image does not stay in every thread.
-const KEPT_BYTES: usize = 64 << 20;
+/// Maximum capacity of the reused pixel buffer. A larger buffer is freed after use.
+const MAX_REUSED_BYTES: usize = 64 << 20;
 
 thread_local! {
     static SCRATCH: RefCell<RenderScratch> = RefCell::new(RenderScratch::new());
 }
 
-/// Runs `work` with this thread's scratch.
+/// Runs `work` with the scratch of this thread.
 pub(crate) fn with_scratch<T>(work: impl FnOnce(&mut RenderScratch) -> T) -> T {
     SCRATCH.with_borrow_mut(work)
 }
@@ -51,7 +51,7 @@ impl RenderScratch {
         if decoder.is_none() {
             *decoder = Some(Decoder::new().map_err(|error| error.to_string())?);
         }
-        Ok(decoder.as_mut().expect("it was set above"))
+        Ok(decoder.as_mut().expect("the branch above sets the decoder"))
     }
 
     /// Decodes a whole image.
@@ -63,41 +63,41 @@ impl RenderScratch {
                     Self::decoder(&mut self.decoder)?.open(bytes).map_err(|error| error.to_string())?;
                 let JpegHeader { width, height, .. } = *opened.header();
                 let whole = Region { x: 0, y: 0, width, height };
-                let _place = decode_memory::take(opened.working_bytes(whole));
+                let _reservation = decode_memory::reserve(opened.working_bytes(whole));
                 let decoded = opened.decode(&mut data).map_err(|error| error.to_string())?;
                 Ok(Image { width: decoded.width, height: decoded.height, data: data.into() })
             }
-            other => decode(bytes, other).map(|(image, _place)| image),
+            other => decode(bytes, other).map(|(image, _reservation)| image),
         }
     }
 
-    /// A JPEG with an index of its data; `None` for what has none.
+    /// Adds an index to a JPEG; `None` for other formats and for JPEGs that cannot have an index.
     pub(crate) fn with_index(&mut self, bytes: &[u8]) -> Option<Vec<u8>> {
         Self::decoder(&mut self.decoder).ok()?.with_index(bytes)
     }
 
-    /// Cuts, from the picture's width and height, and resizes into `out`, an image of `size`.
+    /// Crops and resizes a picture into `out`, an image of `size`. `plan` computes the crop from the picture's width and height.
     pub(crate) fn render(
         &mut self,
         picture: Picture<'_>,
-        cut: impl FnOnce(u32, u32) -> CropPlan,
+        plan: impl FnOnce(u32, u32) -> CropPlan,
         size: Size,
         out: &mut [u8],
     ) -> Result<(), String> {
         match picture {
             Picture::Encoded(bytes) => match encoding_of(bytes)? {
-                Encoding::Jpeg => self.render_jpeg(bytes, cut, size, out),
+                Encoding::Jpeg => self.render_jpeg(bytes, plan, size, out),
                 Encoding::Pixels => {
-                    let Pixels { width, height, data } = pixels(bytes)?;
-                    self.render_pixels(data, [width, height], cut, size, out)
+                    let Pixels { width, height, data } = Pixels::parse(bytes)?;
+                    self.render_pixels(data, [width, height], plan, size, out)
                 }
                 other => {
-                    let (image, _place) = decode(bytes, other)?;
-                    self.render_pixels(&image.data, [image.width, image.height], cut, size, out)
+                    let (image, _reservation) = decode(bytes, other)?;
+                    self.render_pixels(&image.data, [image.width, image.height], plan, size, out)
                 }
             },
             Picture::Decoded { width, height, pixels } => {
-                self.render_pixels(pixels, [width, height], cut, size, out)
+                self.render_pixels(pixels, [width, height], plan, size, out)
             }
         }
     }
@@ -105,88 +105,88 @@ impl RenderScratch {
     fn render_jpeg(
         &mut self,
         jpeg: &[u8],
-        cut: impl FnOnce(u32, u32) -> CropPlan,
+        plan: impl FnOnce(u32, u32) -> CropPlan,
         size: Size,
         out: &mut [u8],
     ) -> Result<(), String> {
         let mut opened = Self::decoder(&mut self.decoder)?.open(jpeg).map_err(|error| error.to_string())?;
-        let mut cut = cut(opened.header().width, opened.header().height);
-        let _place = decode_memory::take(opened.working_bytes(cut.region));
-        let half = if cut.may_be_halved() { opened.decode_half(cut.region, &mut self.pixels) } else { None };
+        let mut plan = plan(opened.header().width, opened.header().height);
+        let _reservation = decode_memory::reserve(opened.working_bytes(plan.region));
+        let half =
+            if plan.may_be_halved() { opened.decode_half(plan.region, &mut self.pixels) } else { None };
         let decoded = match half {
             Some(decoded) => {
-                cut = cut.halved();
+                plan = plan.halved();
                 decoded
             }
-            None => opened.decode_region(cut.region, &mut self.pixels).map_err(|error| error.to_string())?,
+            None => opened.decode_region(plan.region, &mut self.pixels).map_err(|error| error.to_string())?,
         };
-        let place = Region { x: decoded.x_offset, y: decoded.y_offset, ..cut.region };
+        let region = Region { x: decoded.x_offset, y: decoded.y_offset, ..plan.region };
         let pixels = &self.pixels[..decoded.bytes()];
-        let done =
-            resample(&mut self.resizer, pixels, [decoded.width, decoded.height], place, &cut, size, out);
-        if self.pixels.capacity() > KEPT_BYTES {
+        let result =
+            resample(&mut self.resizer, pixels, [decoded.width, decoded.height], region, &plan, size, out);
+        if self.pixels.capacity() > MAX_REUSED_BYTES {
             self.pixels = Vec::new();
         }
-        done
+        result
     }
 
     fn render_pixels(
         &mut self,
         pixels: &[u8],
         [width, height]: [u32; 2],
-        cut: impl FnOnce(u32, u32) -> CropPlan,
+        plan: impl FnOnce(u32, u32) -> CropPlan,
         size: Size,
         out: &mut [u8],
     ) -> Result<(), String> {
-        let cut = cut(width, height);
-        resample(&mut self.resizer, pixels, [width, height], cut.region, &cut, size, out)
+        let plan = plan(width, height);
+        resample(&mut self.resizer, pixels, [width, height], plan.region, &plan, size, out)
     }
 }
 
-/// Resizes the cut's box within `place` of the pixels into the cut's target within `out`.
+/// Resizes the plan's source box, relative to `region` of the pixels, into the plan's target in `out`.
 fn resample(
     resizer: &mut Resizer,
     pixels: &[u8],
     [width, height]: [u32; 2],
-    place: Region,
-    cut: &CropPlan,
+    region: Region,
+    plan: &CropPlan,
     [out_height, out_width]: Size,
     out: &mut [u8],
 ) -> Result<(), String> {
-    let cannot = |error: &dyn std::fmt::Display| format!("cannot be resized: {error}");
-    // Rows are resized before columns.
-    let between_bytes = u64::from(cut.target.width) * u64::from(place.height) * 3;
-    if between_bytes > MAX_DECODED_BYTES {
-        return Err(cannot(&format!(
-            "{height} rows of {} pixels each take {between_bytes} bytes on the way, more than {MAX_DECODED_BYTES}",
-            cut.target.width,
-            height = place.height
+    let failed = |error: &dyn std::fmt::Display| format!("the image cannot be resized: {error}");
+    // The resizer resizes rows before columns, so the intermediate image has the target width.
+    let intermediate_bytes = u64::from(plan.target.width) * u64::from(region.height) * 3;
+    if intermediate_bytes > MAX_DECODED_BYTES {
+        return Err(failed(&format!(
+            "an intermediate image of {} x {} pixels needs {intermediate_bytes} bytes, more than the limit of {MAX_DECODED_BYTES}",
+            plan.target.width, region.height
         )));
     }
-    let _place = decode_memory::take(between_bytes);
-    let image = TypedImageRef::<U8x3>::from_buffer(width, height, pixels).map_err(|error| cannot(&error))?;
-    let region = TypedCroppedImage::new(image, place.x, place.y, place.width, place.height)
-        .map_err(|error| cannot(&error))?;
-    let source = cut.source;
+    let _reservation = decode_memory::reserve(intermediate_bytes);
+    let image = TypedImageRef::<U8x3>::from_buffer(width, height, pixels).map_err(|error| failed(&error))?;
+    let cropped = TypedCroppedImage::new(image, region.x, region.y, region.width, region.height)
+        .map_err(|error| failed(&error))?;
+    let source = plan.source;
     let options = ResizeOptions::new().resize_alg(ResizeAlg::Convolution(FilterType::Bilinear)).crop(
         source.left,
         source.top,
         source.width,
         source.height,
     );
-    let target = cut.target;
+    let target = plan.target;
     let is_padded = (target.width, target.height) != (out_width, out_height);
     if is_padded {
         out.fill(0);
     }
     let mut out =
-        TypedImage::<U8x3>::from_buffer(out_width, out_height, out).map_err(|error| cannot(&error))?;
+        TypedImage::<U8x3>::from_buffer(out_width, out_height, out).map_err(|error| failed(&error))?;
     if !is_padded {
-        return resizer.resize_typed(&region, &mut out, &options).map_err(|error| cannot(&error));
+        return resizer.resize_typed(&cropped, &mut out, &options).map_err(|error| failed(&error));
     }
     let mut out = TypedCroppedImageMut::new(out, target.x, target.y, target.width, target.height)
-        .map_err(|error| cannot(&error))?;
-    resizer.resize_typed(&region, &mut out, &options).map_err(|error| cannot(&error))
+        .map_err(|error| failed(&error))?;
+    resizer.resize_typed(&cropped, &mut out, &options).map_err(|error| failed(&error))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! Rows of a chunk as bytes, one buffer each, and back: the form in which caches keep them.
+//! Encodes each row of a chunk to one buffer, and decodes buffers to columns. Caches store rows in this format.
 //!
-//! Large values (bytes, text, images, tensors) stand in the buffer as they are, so that coming back they are views of it,
-//! not copies. The others are in Arrow's row format.
+//! Large values (bytes, text, images, tensors) are stored unchanged, so that decoded values are views of the buffer. Other
+//! values are stored in Arrow's row format.
 
 use std::sync::Arc;
 
@@ -15,20 +15,20 @@ use feedline_data::schema::{ColumnType, ScalarType, Schema};
 use crate::arrow_types::{arrow_type, as_type, bytes_at, text_at};
 use crate::{Chunk, Column, Image, OperatorError, Tensor};
 
-/// Length that stands for a null.
-const NULL: u32 = u32::MAX;
+/// The length that represents null.
+const NULL_LENGTH: u32 = u32::MAX;
 
-/// Turns rows of chunks with certain columns into bytes, and back.
+/// Encodes and decodes rows with a fixed list of columns.
 #[derive(Debug)]
 pub struct RowCodec {
-    columns: Vec<(String, Form)>,
-    /// Of the columns of form [`Form::Small`], in their order.
+    columns: Vec<(String, ValueFormat)>,
+    /// Converts the columns of format [`ValueFormat::Small`], in their order.
     small: Option<RowConverter>,
 }
 
-/// How the values of a column stand in a row's buffer.
+/// The format of a column's values in the buffer of a row.
 #[derive(Debug)]
-enum Form {
+enum ValueFormat {
     Bytes,
     Text,
     Image,
@@ -37,67 +37,63 @@ enum Form {
         shape: Vec<u32>,
         bytes: usize,
     },
-    /// Together with the others of the kind, behind all columns.
+    /// Arrow's row format, for all small columns together, after the large values.
     Small(DataType),
 }
 
-/// Why bytes are not those of a row.
+/// An error of decoding a row.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("a kept row is damaged: {0}")]
+#[error("a cached row is damaged: {0}")]
 pub struct RowCodecError(String);
 
 impl RowCodec {
-    /// For chunks with these columns.
+    /// A codec for chunks with these columns.
     ///
     /// # Errors
-    /// A sentence for a type that cannot be kept.
+    /// One sentence that names the column with an unsupported type.
     pub fn new(schema: &Schema) -> Result<Self, OperatorError> {
         let mut columns = Vec::with_capacity(schema.fields.len());
         let mut small = Vec::new();
         for field in &schema.fields {
             let form = match &field.column_type {
-                ColumnType::Binary => Form::Bytes,
-                ColumnType::Utf8 => Form::Text,
-                ColumnType::Image => Form::Image,
-                ColumnType::Tensor { scalar, shape } => Form::Tensor {
+                ColumnType::Binary => ValueFormat::Bytes,
+                ColumnType::Utf8 => ValueFormat::Text,
+                ColumnType::Image => ValueFormat::Image,
+                ColumnType::Tensor { scalar, shape } => ValueFormat::Tensor {
                     scalar: *scalar,
                     shape: shape.clone(),
                     bytes: field.column_type.fixed_row_bytes().unwrap_or_default(),
                 },
                 ColumnType::Scalar(_) | ColumnType::List(_) => {
                     let wanted = arrow_type(&field.column_type).ok_or_else(|| {
-                        OperatorError::new(format!("column `{}` cannot be kept in a cache", field.name))
+                        OperatorError::new(format!("column `{}` cannot be cached", field.name))
                     })?;
                     small.push(SortField::new(wanted.clone()));
-                    Form::Small(wanted)
+                    ValueFormat::Small(wanted)
                 }
             };
             columns.push((field.name.clone(), form));
         }
-        let small = (!small.is_empty()).then(|| RowConverter::new(small)).transpose();
-        let small =
-            small.map_err(|error| OperatorError::new(format!("rows cannot be kept in a cache: {error}")))?;
+        let small = (!small.is_empty()).then(|| RowConverter::new(small)).transpose()?;
         Ok(Self { columns, small })
     }
 
-    /// Each row of the chunk as bytes, with `first` in front, which [`Self::decode`] does not want.
+    /// Encodes each row of the chunk, with the byte `first` in front. [`Self::decode`] expects rows without this byte.
     ///
     /// # Errors
-    /// Where the chunk does not have the columns.
+    /// The chunk does not have the columns of the codec.
     pub fn encode(&self, chunk: &Chunk, first: u8) -> Result<Vec<Bytes>, OperatorError> {
         let mut small = Vec::new();
         for (name, form) in &self.columns {
-            if let Form::Small(wanted) = form {
+            if let ValueFormat::Small(wanted) = form {
                 small.push(as_type(chunk.arrow(name)?, wanted)?);
             }
         }
-        let small = self.small.as_ref().map(|converter| converter.convert_columns(&small)).transpose();
-        let small =
-            small.map_err(|error| OperatorError::new(format!("rows cannot be kept in a cache: {error}")))?;
-        let columns: Vec<(&Form, &Column)> = self
+        let small = self.small.as_ref().map(|converter| converter.convert_columns(&small)).transpose()?;
+        let columns: Vec<(&ValueFormat, &Column)> = self
             .columns
             .iter()
-            .map(|(name, form)| Ok((form, &chunk.columns[chunk.place_of(name)?].1)))
+            .map(|(name, form)| Ok((form, &chunk.columns[chunk.column_index(name)?].1)))
             .collect::<Result<_, OperatorError>>()?;
         let encode_row = |row: usize| {
             let mut buffer = BytesMut::with_capacity(
@@ -106,7 +102,7 @@ impl RowCodec {
             );
             buffer.put_u8(first);
             for (form, column) in &columns {
-                put_large(&mut buffer, form, column, row)?;
+                write_large(&mut buffer, form, column, row)?;
             }
             if let Some(small) = &small {
                 buffer.put_slice(small.row(row).as_ref());
@@ -116,19 +112,20 @@ impl RowCodec {
         (0..chunk.rows()).map(encode_row).collect()
     }
 
-    /// The columns of rows that [`Self::encode`] made, without their first byte, in the order of the schema. Large values are views of `rows`.
+    /// Decodes rows of [`Self::encode`] without their first byte to columns, in the order of the schema. Large values are views
+    /// of `rows`.
     ///
     /// # Errors
-    /// For bytes that are no row of these columns.
+    /// A row is damaged.
     pub fn decode(&self, rows: &[Bytes]) -> Result<Vec<(String, Column)>, RowCodecError> {
         let mut rest: Vec<Bytes> = rows.to_vec();
         let mut decoded: Vec<(String, Option<Column>)> = Vec::with_capacity(self.columns.len());
         for (name, form) in &self.columns {
             let column = match form {
-                Form::Bytes => Some(Column::Arrow(take_bytes(&mut rest)?)),
-                Form::Text => Some(Column::Arrow(take_text(&mut rest)?)),
-                Form::Image => Some(Column::Images(take_images(&mut rest)?)),
-                Form::Tensor { scalar, shape, bytes } => {
+                ValueFormat::Bytes => Some(Column::Arrow(take_bytes(&mut rest)?)),
+                ValueFormat::Text => Some(Column::Arrow(take_text(&mut rest)?)),
+                ValueFormat::Image => Some(Column::Images(take_images(&mut rest)?)),
+                ValueFormat::Tensor { scalar, shape, bytes } => {
                     let mut data = BytesMut::with_capacity(bytes * rest.len());
                     for row in &mut rest {
                         data.put_slice(&take(row, *bytes)?);
@@ -140,7 +137,7 @@ impl RowCodec {
                         rows: rows.len(),
                     }))
                 }
-                Form::Small(_) => None,
+                ValueFormat::Small(_) => None,
             };
             decoded.push((name.clone(), column));
         }
@@ -161,52 +158,59 @@ impl RowCodec {
     }
 }
 
-/// Bytes that a value takes; 0 for small ones.
-fn large_bytes(form: &Form, column: &Column, row: usize) -> usize {
+/// The encoded size of a large value in bytes; 0 for small values.
+fn large_bytes(form: &ValueFormat, column: &Column, row: usize) -> usize {
     match (form, column) {
-        (Form::Bytes, Column::Arrow(array)) => 4 + bytes_at(array, row).flatten().map_or(0, <[u8]>::len),
-        (Form::Text, Column::Arrow(array)) => 4 + text_at(array, row).flatten().map_or(0, str::len),
-        (Form::Image, Column::Images(images)) => 8 + images[row].data.len(),
-        (Form::Tensor { bytes, .. }, _) => *bytes,
+        (ValueFormat::Bytes, Column::Arrow(array)) => {
+            4 + bytes_at(array, row).flatten().map_or(0, <[u8]>::len)
+        }
+        (ValueFormat::Text, Column::Arrow(array)) => 4 + text_at(array, row).flatten().map_or(0, str::len),
+        (ValueFormat::Image, Column::Images(images)) => 8 + images[row].data.len(),
+        (ValueFormat::Tensor { bytes, .. }, _) => *bytes,
         _ => 0,
     }
 }
 
-fn put_large(buffer: &mut BytesMut, form: &Form, column: &Column, row: usize) -> Result<(), OperatorError> {
-    let unexpected = || OperatorError::new(format!("a column to keep holds {}", column.kind()));
+fn write_large(
+    buffer: &mut BytesMut,
+    form: &ValueFormat,
+    column: &Column,
+    row: usize,
+) -> Result<(), OperatorError> {
+    let unexpected = || OperatorError::new(format!("a column to cache holds {}", column.describe()));
     match (form, column) {
-        (Form::Bytes, Column::Arrow(array)) => {
-            put_value(buffer, bytes_at(array, row).ok_or_else(unexpected)?);
+        (ValueFormat::Bytes, Column::Arrow(array)) => {
+            write_value(buffer, bytes_at(array, row).ok_or_else(unexpected)?);
         }
-        (Form::Text, Column::Arrow(array)) => {
-            put_value(buffer, text_at(array, row).ok_or_else(unexpected)?.map(str::as_bytes));
+        (ValueFormat::Text, Column::Arrow(array)) => {
+            write_value(buffer, text_at(array, row).ok_or_else(unexpected)?.map(str::as_bytes));
         }
-        (Form::Image, Column::Images(images)) => {
+        (ValueFormat::Image, Column::Images(images)) => {
             let image = &images[row];
             buffer.put_u32_le(image.width);
             buffer.put_u32_le(image.height);
             buffer.put_slice(&image.data);
         }
-        (Form::Tensor { bytes, .. }, Column::Tensor(tensor)) if tensor.row_bytes() == *bytes => {
+        (ValueFormat::Tensor { bytes, .. }, Column::Tensor(tensor)) if tensor.row_bytes() == *bytes => {
             buffer.put_slice(tensor.row(row));
         }
-        (Form::Tensor { bytes, .. }, Column::Arrow(array)) => {
-            // One row of fixed-size lists, which come from the source as they are.
+        (ValueFormat::Tensor { bytes, .. }, Column::Arrow(array)) => {
+            // Sources return tensors as fixed-size lists.
             let data = array.to_data();
             let values = data.child_data().first().and_then(|child| child.buffers().first());
             let start = (data.offset() + row) * bytes;
             let values = values.and_then(|values| values.as_slice().get(start..start + bytes));
             buffer.put_slice(values.ok_or_else(unexpected)?);
         }
-        (Form::Small(_), _) => {}
+        (ValueFormat::Small(_), _) => {}
         _ => return Err(unexpected()),
     }
     Ok(())
 }
 
-fn put_value(buffer: &mut BytesMut, value: Option<&[u8]>) {
+fn write_value(buffer: &mut BytesMut, value: Option<&[u8]>) {
     match value {
-        None => buffer.put_u32_le(NULL),
+        None => buffer.put_u32_le(NULL_LENGTH),
         Some(value) => {
             buffer.put_u32_le(value.len() as u32);
             buffer.put_slice(value);
@@ -214,10 +218,10 @@ fn put_value(buffer: &mut BytesMut, value: Option<&[u8]>) {
     }
 }
 
-/// Cuts bytes off the front.
+/// Removes and returns the first bytes of a row.
 fn take(row: &mut Bytes, bytes: usize) -> Result<Bytes, RowCodecError> {
     if row.len() < bytes {
-        return Err(RowCodecError(format!("it ends {} bytes early", bytes - row.len())));
+        return Err(RowCodecError(format!("{} bytes are missing at the end", bytes - row.len())));
     }
     Ok(row.split_to(bytes))
 }
@@ -226,10 +230,10 @@ fn take_u32(row: &mut Bytes) -> Result<u32, RowCodecError> {
     take(row, 4).map(|mut bytes| bytes.get_u32_le())
 }
 
-/// A value with its length in front; `None` for a null.
+/// Removes and returns a value with a length prefix; `None` for null.
 fn take_value(row: &mut Bytes) -> Result<Option<Bytes>, RowCodecError> {
     match take_u32(row)? {
-        NULL => Ok(None),
+        NULL_LENGTH => Ok(None),
         length => take(row, length as usize).map(Some),
     }
 }

@@ -97,7 +97,7 @@ fn wrong_parameters_and_columns_are_rejected() {
     );
     assert_eq!(
         said(pixels(), json!({"value": 0.5})),
-        "value 0.5 does not fit uint8, the elements of column `image`; write a whole number from 0 to 255"
+        "value 0.5 does not fit uint8, the element type of column `image`; write a whole number from 0 to 255"
     );
     assert!(
         said(ColumnType::Binary, json!({}))

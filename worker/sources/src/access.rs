@@ -1,5 +1,5 @@
-//! How a worker reaches objects: the options of stores from its environment, those that credentials give by name, and what
-//! pipelines may read. Secrets stay in here: nothing of them is shown.
+//! A worker's access to object stores: store options from the environment, named credentials, and the read policy. This module
+//! keeps secret values out of messages and debug output.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,8 +16,8 @@ use object_store::gcp::GoogleConfigKey;
 
 use crate::retry::DEFAULT_RETRY_BUDGET;
 
-/// Names that are offered where one is not known; stores know more.
-const USUAL: [&str; 22] = [
+/// Option names that error messages suggest. Stores support more options.
+const SUGGESTED_OPTIONS: [&str; 22] = [
     "aws_access_key_id",
     "aws_secret_access_key",
     "aws_session_token",
@@ -42,10 +42,10 @@ const USUAL: [&str; 22] = [
     "azure_skip_signature",
 ];
 
-/// Shorter values, such as `true`, hide nothing, and would be blotted out of words.
-const SHORTEST_SECRET_BYTES: usize = 5;
+/// Minimum length of a value that is removed from messages. Shorter values, such as `true`, are not secret.
+const MIN_SECRET_BYTES: usize = 5;
 
-/// Options of stores, as name and value. Values are never shown.
+/// Names and values of store options. Debug output contains no values.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub(crate) struct StoreOptions(Vec<(String, String)>);
 
@@ -58,9 +58,9 @@ impl StoreOptions {
         self.0.iter().map(|(key, value)| (key.as_str(), value.as_str()))
     }
 
-    /// Replaces the values of these options in a text, such as the error of a store that cannot parse one.
+    /// Replaces the values of these options in a text, such as the error message of a store.
     pub(crate) fn without_values(&self, text: &str) -> String {
-        let values = self.iter().map(|(_, value)| value).filter(|value| value.len() >= SHORTEST_SECRET_BYTES);
+        let values = self.iter().map(|(_, value)| value).filter(|value| value.len() >= MIN_SECRET_BYTES);
         values.fold(text.to_owned(), |text, value| text.replace(value, "..."))
     }
 }
@@ -71,7 +71,7 @@ impl fmt::Debug for StoreOptions {
     }
 }
 
-/// Options of stores that a pipeline uses by a name, instead of those of the environment.
+/// Named credentials: store options that replace those of the environment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Credential {
     options: StoreOptions,
@@ -79,10 +79,10 @@ pub struct Credential {
 }
 
 impl Credential {
-    /// Credentials for these URLs; for any where the policy is open.
+    /// Credentials that are valid for these URLs.
     ///
     /// # Errors
-    /// One sentence that names an option which no store has. Values are not repeated.
+    /// One sentence that names an unknown option. The sentence does not contain values.
     pub fn new(options: impl IntoIterator<Item = (String, String)>, urls: UrlPolicy) -> Result<Self, String> {
         let options = StoreOptions::new(options);
         for (key, _) in options.iter() {
@@ -91,13 +91,13 @@ impl Credential {
         Ok(Self { options, urls })
     }
 
-    /// The URLs that they are for.
+    /// The URLs for which the credentials are valid.
     pub fn urls(&self) -> &UrlPolicy {
         &self.urls
     }
 }
 
-/// How a worker reaches objects.
+/// A worker's access to object stores.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObjectAccess {
     options: StoreOptions,
@@ -108,14 +108,14 @@ pub struct ObjectAccess {
 }
 
 impl Default for ObjectAccess {
-    /// Nothing from the environment, no credentials, and whatever is not a metadata service.
+    /// No options and no credentials. All URLs except metadata services are allowed.
     fn default() -> Self {
         Self::new(Vec::new())
     }
 }
 
 impl ObjectAccess {
-    /// With the options of the environment, such as `AWS_ENDPOINT`; what a store does not know it leaves alone.
+    /// Access with the options of the environment, such as `AWS_ENDPOINT`. A store ignores unknown options.
     pub fn new(options: Vec<(String, String)>) -> Self {
         let reads = ReadPolicy { credentials: Some(BTreeMap::new()), ..ReadPolicy::default() };
         Self {
@@ -127,7 +127,7 @@ impl ObjectAccess {
         }
     }
 
-    /// The same with credentials that pipelines may name.
+    /// Adds credentials that pipelines may use by name.
     #[must_use]
     pub fn with_credentials(mut self, credentials: BTreeMap<String, Credential>) -> Self {
         let scopes = credentials.iter().map(|(name, credential)| (name.clone(), credential.urls.clone()));
@@ -136,57 +136,57 @@ impl ObjectAccess {
         self
     }
 
-    /// The same where pipelines may read what lies within these prefixes.
+    /// Restricts pipelines to these URL prefixes.
     #[must_use]
     pub fn within(mut self, urls: UrlPolicy) -> Self {
         self.reads.urls = urls;
         self
     }
 
-    /// The same with, or without, addresses of metadata services.
+    /// Allows or rejects addresses of metadata services.
     #[must_use]
     pub fn metadata_addresses(mut self, allowed: bool) -> Self {
         self.reads.metadata_addresses = allowed;
         self
     }
 
-    /// The same where local files are, or are not, read only if a prefix names them.
+    /// Sets whether local files are rejected unless a prefix allows them.
     #[must_use]
-    pub fn local_by_prefix(mut self, asked: bool) -> Self {
-        self.reads.local_by_prefix = asked;
+    pub fn local_by_prefix(mut self, required: bool) -> Self {
+        self.reads.local_by_prefix = required;
         self
     }
 
-    /// The same without these files, whatever prefixes say.
+    /// Rejects the process's own files, even if a prefix allows them.
     #[must_use]
     pub fn without(mut self, own: OwnFiles) -> Self {
         self.own = own;
         self
     }
 
-    /// The same with another time for which failing requests are retried.
+    /// Sets the time for which a failing request is retried.
     #[must_use]
     pub fn with_retry_budget(mut self, retry_budget: Duration) -> Self {
         self.retry_budget = retry_budget;
         self
     }
 
-    /// Time for which a failing request is retried.
+    /// The time for which a failing request is retried.
     pub fn retry_budget(&self) -> Duration {
         self.retry_budget
     }
 
-    /// Files that no pipeline reads.
+    /// The process's own files, which pipelines must not read.
     pub fn own_files(&self) -> &OwnFiles {
         &self.own
     }
 
-    /// What pipelines may read.
+    /// The read policy for pipelines.
     pub fn reads(&self) -> &ReadPolicy {
         &self.reads
     }
 
-    /// The options that a store is opened with. Named credentials are used alone, without options of the environment.
+    /// The options for opening a store. Named credentials replace all options of the environment.
     pub(crate) fn options(&self, credentials: Option<&str>) -> Option<&StoreOptions> {
         match credentials {
             None => Some(&self.options),
@@ -195,7 +195,7 @@ impl ObjectAccess {
     }
 }
 
-/// Refuses the name of an option that no store has.
+/// Checks that at least one store supports an option.
 fn check_key(key: &str) -> Result<(), String> {
     let is_known = AmazonS3ConfigKey::from_str(key).is_ok()
         || GoogleConfigKey::from_str(key).is_ok()
@@ -204,11 +204,11 @@ fn check_key(key: &str) -> Result<(), String> {
     if is_known {
         return Ok(());
     }
-    let likeness = |known: &&str| strsim::jaro_winkler(key, known);
-    let nearest = USUAL.iter().copied().max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
-    let hint = nearest.filter(|nearest| likeness(nearest) > 0.7);
+    let similarity = |known: &&str| strsim::jaro_winkler(key, known);
+    let nearest = SUGGESTED_OPTIONS.iter().copied().max_by(|a, b| similarity(a).total_cmp(&similarity(b)));
+    let hint = nearest.filter(|nearest| similarity(nearest) > 0.7);
     let hint = hint.map(|nearest| format!("; did you mean `{nearest}`?")).unwrap_or_default();
-    // A key may have been written in place of a name.
+    // Text that does not look like a name may be a secret, and is not repeated.
     let is_name = key.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_');
     let shown = if is_name && key.len() <= 64 { format!("`{key}`") } else { "an entry".to_owned() };
     Err(format!("{shown} is not an option of a store{hint}"))
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_secret_is_shown() {
+    fn debug_output_contains_no_secrets() {
         let stores = crate::Stores::with(access());
         for text in [format!("{:?}", access()), format!("{:#?}", access()), format!("{stores:?}")] {
             assert!(!text.contains("HUSH"), "{text}");
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_stands_for_its_options_alone() {
+    fn named_credentials_replace_all_options() {
         let access = access();
         let keys = |name| -> Option<Vec<&str>> {
             access.options(name).map(|options| options.iter().map(|(key, _)| key).collect())
@@ -254,20 +254,20 @@ mod tests {
     }
 
     #[test]
-    fn an_option_that_no_store_has_is_named_and_its_value_is_not() {
-        let refused = |key: &str| Credential::new([pair(key, "HUSH")], UrlPolicy::default()).unwrap_err();
+    fn errors_name_unknown_options_without_their_values() {
+        let error_of = |key: &str| Credential::new([pair(key, "HUSH")], UrlPolicy::default()).unwrap_err();
         assert_eq!(
-            refused("aws_acess_key_id"),
+            error_of("aws_acess_key_id"),
             "`aws_acess_key_id` is not an option of a store; did you mean `aws_access_key_id`?"
         );
-        assert!(refused("wJalrXUtnFEMI/K7MDENG").starts_with("an entry is not an option"));
+        assert!(error_of("wJalrXUtnFEMI/K7MDENG").starts_with("an entry is not an option"));
         for key in ["aws_region", "google_service_account", "azure_storage_account_key", "timeout"] {
             assert!(Credential::new([pair(key, "1")], UrlPolicy::default()).is_ok(), "{key}");
         }
     }
 
     #[test]
-    fn what_a_store_says_of_a_value_does_not_show_it() {
+    fn values_are_removed_from_error_messages() {
         let options = StoreOptions::new([pair("aws_allow_http", "HUSH!"), pair("aws_region", "east")]);
         assert_eq!(
             options.without_values("failed to parse \"HUSH!\" at least"),

@@ -1,17 +1,17 @@
-//! Cuts a shard's rows into blocks.
+//! Divides the rows of a shard into blocks.
 
 use feedline_data::manifest::Block;
 
 /// A block is closed before it grows beyond this many encoded bytes.
 const TARGET_BLOCK_BYTES: u64 = 1 << 20;
-/// Most rows of a block.
+/// Maximum number of rows of a block.
 pub(crate) const MAX_BLOCK_ROWS: usize = 4096;
-/// Rows are worth reading one by one from this mean size on.
+/// Minimum mean row size at which rows are read one by one.
 const MIN_ROW_READ_BYTES: u64 = 4 << 10;
-/// Arrow's views count a value's bytes in 31 bits.
+/// Arrow's views store the length of a value in 31 bits.
 const MAX_ROW_BYTES: u64 = i32::MAX as u64;
 
-/// Collects rows that lie back to back.
+/// Collects contiguous rows into blocks.
 #[derive(Debug)]
 pub(crate) struct BlockBuilder {
     blocks: Vec<Block>,
@@ -21,17 +21,17 @@ pub(crate) struct BlockBuilder {
 }
 
 impl BlockBuilder {
-    /// The first row starts at `offset`.
+    /// A builder for rows that start at `offset`.
     pub(crate) fn new(offset: u64) -> Self {
         Self { blocks: Vec::new(), offset, bytes: 0, row_bytes: Vec::new() }
     }
 
-    /// Where the next row starts.
+    /// The offset of the next row.
     pub(crate) fn end(&self) -> u64 {
         self.offset + self.bytes
     }
 
-    /// Adds the next row. A row beyond 2 GiB is refused.
+    /// Adds the next row. A row above 2 GiB is rejected.
     pub(crate) fn push(&mut self, row_bytes: u64) -> Result<(), String> {
         if row_bytes > MAX_ROW_BYTES {
             return Err(format!("a row of {row_bytes} bytes is larger than 2 GiB: split it"));
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn many_small_rows_close_by_count_and_huge_rows_are_refused() {
+    fn blocks_are_limited_by_row_count_and_huge_rows_are_rejected() {
         let mut builder = BlockBuilder::new(0);
         for _ in 0..MAX_BLOCK_ROWS + 1 {
             builder.push(10).unwrap();

@@ -1,4 +1,4 @@
-//! Keeps what was read of a shard once (footers, headers), for its next block.
+//! Caches one value per shard, such as a footer or header, for further blocks of the shard.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -9,12 +9,12 @@ use tokio::sync::OnceCell;
 
 use crate::error::SourceError;
 
-/// Shards remembered. Footers are small, and neighbouring reads hit few shards.
+/// Maximum number of cached shards. Footers are small, and consecutive reads use few shards.
 const CAPACITY_SHARDS: usize = 256;
 
 type Cell<T> = Arc<OnceCell<Arc<T>>>;
 
-/// The last shards' values, oldest first.
+/// The values of the most recently used shards, the oldest first.
 pub(crate) struct ShardCache<T> {
     cells: Mutex<VecDeque<(ShardRef, Cell<T>)>>,
 }
@@ -26,7 +26,7 @@ impl<T> Default for ShardCache<T> {
 }
 
 impl<T> ShardCache<T> {
-    /// The shard's value; `load` runs once, however many ask at the same time.
+    /// Returns the shard's value. Concurrent calls run `load` once.
     pub(crate) async fn get<F>(
         &self,
         shard: &ShardRef,

@@ -1,4 +1,4 @@
-//! Clients of stores, made of options: one for each scheme.
+//! Builds the clients of object stores from options, by URL scheme.
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use crate::guard::RequestGuard;
 use crate::http_client::GuardedConnector;
 use crate::retry::{REQUEST_TIMEOUT, client_retries};
 
-/// The client of the store at `root`, scheme and authority of a URL, for pipelines of this tenant.
+/// Builds the client of the store at `root`, which is the scheme and authority of a URL, for pipelines of this tenant.
 ///
 /// # Errors
-/// One clause without the values of options.
+/// One clause, without the values of options.
 pub(crate) fn build(
     root: &str,
     options: &StoreOptions,
@@ -39,18 +39,18 @@ pub(crate) fn build(
         "http" | "https" => {
             let client_options = client_options().with_allow_http(scheme == "http");
             let builder = HttpBuilder::new().with_client_options(client_options).with_retry(retries);
-            let guarded = builder.with_http_connector(GuardedConnector(RequestGuard::of_urls(reads, tenant)));
+            let guarded = builder.with_http_connector(GuardedConnector(RequestGuard::for_web(reads, tenant)));
             guarded.with_url(root).build().map(|store| Arc::new(store) as Arc<dyn ObjectStore>)
         }
         other => {
-            return Err(format!("the scheme `{other}` is not known: use file, s3, gs, az, http or https"));
+            return Err(format!("unknown scheme `{other}`: use file, s3, gs, az, http or https"));
         }
     };
     built.map_err(|error| options.without_values(&error.to_string()))
 }
 
-// Each store is made twice: the first fetches credentials, as the operator's options say, perhaps from the machine's own
-// metadata service; the second reads data with them, and is kept from there.
+// Each client is built twice. The first, unguarded client fetches credentials, possibly from the machine's metadata service.
+// The second client reads data with these credentials, and its guard rejects metadata services.
 
 fn s3(
     root: &str,
@@ -62,7 +62,7 @@ fn s3(
     let builder = apply(options, builder, AmazonS3Builder::with_config, AmazonS3ConfigKey::from_str);
     let builder = builder.with_url(root);
     let credentials = Arc::clone(builder.clone().build()?.credentials());
-    let connector = GuardedConnector(RequestGuard::of_stores(reads));
+    let connector = GuardedConnector(RequestGuard::for_stores(reads));
     let guarded = builder.with_credentials(credentials).with_http_connector(connector);
     Ok(Arc::new(guarded.build()?))
 }
@@ -77,7 +77,7 @@ fn google(
     let builder = apply(options, builder, GoogleCloudStorageBuilder::with_config, GoogleConfigKey::from_str);
     let builder = builder.with_url(root);
     let credentials = Arc::clone(builder.clone().build()?.credentials());
-    let connector = GuardedConnector(RequestGuard::of_stores(reads));
+    let connector = GuardedConnector(RequestGuard::for_stores(reads));
     let guarded = builder.with_credentials(credentials).with_http_connector(connector);
     Ok(Arc::new(guarded.build()?))
 }
@@ -92,12 +92,12 @@ fn azure(
     let builder = apply(options, builder, MicrosoftAzureBuilder::with_config, AzureConfigKey::from_str);
     let builder = builder.with_url(root);
     let credentials = Arc::clone(builder.clone().build()?.credentials());
-    let connector = GuardedConnector(RequestGuard::of_stores(reads));
+    let connector = GuardedConnector(RequestGuard::for_stores(reads));
     let guarded = builder.with_credentials(credentials).with_http_connector(connector);
     Ok(Arc::new(guarded.build()?))
 }
 
-/// Hands a builder every option that it knows.
+/// Sets every option that the builder supports.
 fn apply<B, K>(
     options: &StoreOptions,
     builder: B,

@@ -1,4 +1,4 @@
-//! How column types and Arrow types correspond.
+//! Conversions between column types and Arrow types.
 
 use std::sync::Arc;
 
@@ -17,8 +17,12 @@ pub(crate) fn arrow_schema(schema: &Schema) -> SchemaRef {
     Arc::new(ArrowSchema::new(fields))
 }
 
-/// A batch of exactly `schema`'s columns; works without columns, too.
-pub(crate) fn batch_of(schema: &Schema, columns: Vec<ArrayRef>, rows: usize) -> Result<RecordBatch, String> {
+/// Builds a batch with exactly the schema's columns. The schema may be empty.
+pub(crate) fn build_batch(
+    schema: &Schema,
+    columns: Vec<ArrayRef>,
+    rows: usize,
+) -> Result<RecordBatch, String> {
     let options = RecordBatchOptions::new().with_row_count(Some(rows));
     RecordBatch::try_new_with_options(arrow_schema(schema), columns, &options)
         .map_err(|error| error.to_string())
@@ -59,7 +63,7 @@ fn scalar_arrow_type(scalar: ScalarType) -> DataType {
     }
 }
 
-/// The column type of data stored as this Arrow type; an error names what is not supported.
+/// The column type of an Arrow type. An error names the unsupported type.
 pub(crate) fn column_type(data_type: &DataType) -> Result<ColumnType, String> {
     Ok(match data_type {
         DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => ColumnType::Utf8,
@@ -78,7 +82,7 @@ pub(crate) fn column_type(data_type: &DataType) -> Result<ColumnType, String> {
 }
 
 fn fixed_size_list_type(item: &DataType, length: i32) -> Result<ColumnType, String> {
-    let extent = u32::try_from(length).map_err(|_| format!("a list of {length} elements is not possible"))?;
+    let extent = u32::try_from(length).map_err(|_| format!("invalid list length {length}"))?;
     Ok(match column_type(item)? {
         ColumnType::Scalar(scalar) => ColumnType::Tensor { scalar, shape: vec![extent] },
         other => ColumnType::List(Box::new(other)),
@@ -108,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn types_survive_the_way_to_arrow_and_back() {
+    fn types_round_trip_through_arrow() {
         for column_type in [
             ColumnType::Scalar(ScalarType::Bool),
             ColumnType::Scalar(ScalarType::Float16),
@@ -124,6 +128,6 @@ mod tests {
 
     #[test]
     fn a_batch_without_columns_keeps_its_rows() {
-        assert_eq!(batch_of(&Schema::default(), Vec::new(), 3).unwrap().num_rows(), 3);
+        assert_eq!(build_batch(&Schema::default(), Vec::new(), 3).unwrap().num_rows(), 3);
     }
 }

@@ -1,4 +1,4 @@
-//! A dataset: one source of a pipeline, and the reads that workers make of it.
+//! A dataset: the source of a pipeline, which workers list, index and read.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,12 +17,12 @@ use crate::reader::{BlockRead, DecodedBlock, FormatReader, RowFailure};
 use crate::select::Selection;
 use crate::stores::{ScopedStores, Stores};
 
-/// The source of a pipeline: one dataset, or several that are mixed.
+/// The source of a pipeline: one dataset, or a mix of several.
 pub struct Dataset {
     parts: Vec<Part>,
 }
 
-/// One dataset.
+/// One dataset of a source.
 struct Part {
     source: Source,
     reads: ScopedStores,
@@ -33,19 +33,19 @@ struct Part {
 /// Rows of a block.
 #[derive(Debug, Clone)]
 pub struct BlockRows {
-    /// The rows asked for, in order; columns exactly as asked for.
+    /// The requested rows in order, with the requested columns.
     pub batch: RecordBatch,
-    /// Rows of the batch that could not be read.
+    /// The rows of the batch that could not be read.
     pub failures: Vec<RowFailure>,
-    /// Bytes of memory that the batch keeps alive.
+    /// The number of bytes of memory that the batch keeps alive.
     pub held_bytes: usize,
-    /// Bytes read from the store.
+    /// The number of bytes read from the store.
     pub store_bytes: u64,
-    /// Requests made to the store.
+    /// The number of requests to the store.
     pub store_requests: u32,
-    /// Time from a request to its last byte, summed over requests.
+    /// Total time of all requests, from the request to the last byte.
     pub store_wait: Duration,
-    /// Bytes of these that blocking calls read.
+    /// The part of `store_bytes` that blocking calls read.
     pub blocking_bytes: u64,
 }
 
@@ -57,7 +57,7 @@ impl std::fmt::Debug for Dataset {
 }
 
 impl Dataset {
-    /// Checks the source's URLs, and that pipelines may read there; reads nothing yet.
+    /// Checks the URLs of the source and the permission to read them. Makes no requests.
     ///
     /// # Errors
     /// One sentence with the fix.
@@ -65,7 +65,7 @@ impl Dataset {
         Self::of_tenant(source, stores, &TenantReads::default())
     }
 
-    /// The same for a job of a tenant, which reads no more than both the role and the tenant may.
+    /// Like [`Self::new`], for a job of a tenant. Both the worker's policy and the tenant's permissions apply.
     ///
     /// # Errors
     /// As [`Self::new`].
@@ -75,8 +75,8 @@ impl Dataset {
         Ok(Self { parts: parts.collect::<Result<_, _>>()? })
     }
 
-    /// The dataset's shards: each URL's sorted by URL, in the order in which the URLs were given, none twice in a dataset of a mix; those
-    /// of one dataset behind those of another.
+    /// Lists the shards of the datasets, one dataset after the other. Within a dataset, the shards of each source URL are sorted by
+    /// URL, and duplicates are removed.
     pub async fn list(&self) -> Result<Vec<ShardRef>, SourceError> {
         let mut shards = Vec::new();
         for (number, part) in (0..).zip(&self.parts) {
@@ -86,12 +86,12 @@ impl Dataset {
         Ok(shards)
     }
 
-    /// Finds a shard's rows, blocks and columns.
+    /// Indexes a shard: its rows, blocks and columns.
     pub async fn index_shard(&self, shard: &ShardRef) -> Result<ShardIndex, SourceError> {
         self.part_of(shard)?.index_shard(shard).await
     }
 
-    /// Reads rows of a block. Rows that fail are listed, and do not fail the others.
+    /// Reads rows of a block. Failed rows are listed and do not affect other rows.
     pub async fn read_block(&self, read: &BlockRead<'_>) -> Result<BlockRows, SourceError> {
         self.part_of(read.shard)?.read_block(read).await
     }
@@ -99,7 +99,11 @@ impl Dataset {
     fn part_of(&self, shard: &ShardRef) -> Result<&Part, SourceError> {
         self.parts.get(shard.part as usize).ok_or_else(|| SourceError::Url {
             url: shard.url.clone(),
-            reason: format!("it is of dataset {} of a mix of {}", shard.part + 1, self.parts.len()),
+            reason: format!(
+                "the shard belongs to dataset {}, but the source has {} datasets",
+                shard.part + 1,
+                self.parts.len()
+            ),
         })
     }
 }
@@ -119,7 +123,7 @@ impl Part {
         }
         reads.check_credentials(&source.url)?;
         let selection = Selection::new(source.features.clone());
-        let reader = formats::reader_of(source.format);
+        let reader = formats::create_reader(source.format);
         Ok(Self { source, reads, selection, reader })
     }
 
@@ -139,7 +143,7 @@ impl Part {
 
     fn open(&self, shard: &ShardRef) -> Result<Arc<Object>, SourceError> {
         let location = Location::parse(&shard.url)?;
-        // The shard was listed elsewhere.
+        // Another worker may have listed the shard, so this worker checks it again.
         let file = self.reads.check_shard(&location, shard)?;
         let store = self.reads.open(&location)?;
         let object = self.reads.object(store, location.key()?, shard.clone());

@@ -44,7 +44,7 @@ pub enum SourceError {
         retryable: bool,
     },
     /// The object is not the one that was indexed.
-    #[error("`{url}` changed after it was indexed: run `feedline index --rebuild` or restore it")]
+    #[error("`{url}` changed after indexing; restore the object, or run `feedline index --rebuild`")]
     ShardChanged {
         /// The shard.
         url: String,
@@ -106,7 +106,7 @@ impl SourceError {
     pub(crate) fn from_store(url: &str, error: object_store::Error) -> Self {
         use object_store::Error as E;
         let url = url.to_owned();
-        if let Some(refused) = guard::refused(&error) {
+        if let Some(refused) = guard::find_guard_error(&error) {
             return Self::Refused { sentence: format!("`{url}` is not read: {refused}") };
         }
         match error {

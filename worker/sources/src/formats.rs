@@ -1,4 +1,4 @@
-//! The source formats: one module and one row of [`reader_of`] for each.
+//! The source formats. Each format has one module and one line in [`create_reader`].
 
 mod arrow_ipc;
 mod bisect;
@@ -16,8 +16,8 @@ use feedline_data::pipeline::Format;
 
 use crate::reader::FormatReader;
 
-/// A reader for one dataset of this format.
-pub(crate) fn reader_of(format: Format) -> Box<dyn FormatReader> {
+/// Creates a reader for one dataset of this format.
+pub(crate) fn create_reader(format: Format) -> Box<dyn FormatReader> {
     match format {
         Format::TfRecord => Box::new(tfrecord::TfRecordReader),
         Format::WebDataset => Box::new(webdataset::WebDatasetReader),

@@ -1,7 +1,7 @@
-//! Keeps requests away from metadata services, whatever URLs, names and redirects lead there, and follows redirects only within
-//! what pipelines may read. Addresses are looked at where they are connected to: a name may resolve to another one each time.
+//! Rejects requests to metadata services by URL, host name or redirect, and follows redirects only to allowed URLs. Addresses
+//! are checked when a host name is resolved for a connection, because each resolution may return other addresses.
 //!
-//! What credentials are fetched with is not guarded: an instance's role is asked of such a service, as its operator wants.
+//! Requests for credentials are not guarded, because the role of an instance is fetched from a metadata service.
 
 use std::collections::hash_map::RandomState;
 use std::fmt;
@@ -11,52 +11,52 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use feedline_data::read_policy::{ReadPolicy, refused_host};
+use feedline_data::read_policy::{ReadPolicy, metadata_host_error};
 use feedline_data::tenants::TenantReads;
 use feedline_data::urls::{UrlPolicy, is_metadata_address, metadata_host};
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::redirect::Policy;
 use url::{Host, Url};
 
-/// Redirects that are followed one after the other.
-const MOST_REDIRECTS: usize = 10;
+/// Maximum number of consecutive redirects.
+const MAX_REDIRECTS: usize = 10;
 
-/// Why a request was not made; trying again does not help.
+/// The reason why a request was rejected. A retry cannot succeed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct GuardError(String);
 
-/// The refusal among the causes of an error.
-pub(crate) fn refused<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a GuardError> {
+/// Finds a guard error among the causes of an error.
+pub(crate) fn find_guard_error<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a GuardError> {
     let mut next = Some(error);
     while let Some(error) = next {
-        if let Some(refused) = error.downcast_ref() {
-            return Some(refused);
+        if let Some(found) = error.downcast_ref() {
+            return Some(found);
         }
         next = error.source();
     }
     None
 }
 
-/// What requests of one client may lead to.
+/// The checks of all requests of one client.
 #[derive(Debug, Clone)]
 pub(crate) struct RequestGuard {
     metadata_addresses: bool,
-    /// Within these redirects are followed.
+    /// The URLs to which redirects may lead.
     redirects: UrlPolicy,
-    /// And within these of the tenant.
+    /// The tenant's restrictions of redirects.
     tenant: TenantReads,
     lookup: Arc<dyn HostResolver>,
 }
 
-/// Finds the addresses of a host.
+/// Resolves host names.
 #[async_trait]
 pub(crate) trait HostResolver: fmt::Debug + Send + Sync {
-    /// All of them, with any port.
+    /// Returns all addresses of a host. The port is arbitrary.
     async fn addresses(&self, host: &str) -> io::Result<Vec<SocketAddr>>;
 }
 
-/// As the system finds them.
+/// Resolves host names with the system's resolver.
 #[derive(Debug)]
 struct SystemLookup;
 
@@ -68,13 +68,13 @@ impl HostResolver for SystemLookup {
 }
 
 impl RequestGuard {
-    /// For what a pipeline names by a URL itself: redirects stay within what may be read.
-    pub(crate) fn of_urls(reads: &ReadPolicy, tenant: &TenantReads) -> Self {
-        Self { redirects: reads.urls.clone(), tenant: tenant.clone(), ..Self::of_stores(reads) }
+    /// A guard for web servers: redirects must lead to allowed URLs.
+    pub(crate) fn for_web(reads: &ReadPolicy, tenant: &TenantReads) -> Self {
+        Self { redirects: reads.urls.clone(), tenant: tenant.clone(), ..Self::for_stores(reads) }
     }
 
-    /// For stores whose endpoint is the operator's or the cloud's: there it is theirs to say where an object lies.
-    pub(crate) fn of_stores(reads: &ReadPolicy) -> Self {
+    /// A guard for object stores, which are trusted to redirect to any URL except metadata services.
+    pub(crate) fn for_stores(reads: &ReadPolicy) -> Self {
         Self {
             metadata_addresses: reads.metadata_addresses,
             redirects: UrlPolicy::default(),
@@ -88,15 +88,14 @@ impl RequestGuard {
         Self { lookup, ..self }
     }
 
-    /// Looks at a URL as the client will understand it: it knows more forms of addresses than text shows.
+    /// Checks a URL in the form that the HTTP client parses, which accepts more notations of addresses than a text check.
     pub(crate) fn check(&self, url: &str) -> Result<(), GuardError> {
-        let parsed =
-            Url::parse(url).map_err(|error| GuardError(format!("the URL cannot be used: {error}")))?;
+        let parsed = Url::parse(url).map_err(|error| GuardError(format!("invalid URL: {error}")))?;
         match parsed.host() {
             Some(Host::Ipv4(address)) => self.check_address(address.into(), || address.to_string()),
             Some(Host::Ipv6(address)) => self.check_address(address.into(), || address.to_string()),
             _ => match metadata_host(parsed.as_str()) {
-                Some(host) if !self.metadata_addresses => Err(GuardError(refused_host(host))),
+                Some(host) if !self.metadata_addresses => Err(GuardError(metadata_host_error(host))),
                 _ => Ok(()),
             },
         }
@@ -104,7 +103,7 @@ impl RequestGuard {
 
     fn check_address(&self, address: IpAddr, shown: impl FnOnce() -> String) -> Result<(), GuardError> {
         if !self.metadata_addresses && is_metadata_address(address) {
-            return Err(GuardError(refused_host(&shown())));
+            return Err(GuardError(metadata_host_error(&shown())));
         }
         Ok(())
     }
@@ -114,32 +113,32 @@ impl RequestGuard {
         self.redirects
             .check_object(url.as_str())
             .and_then(|()| self.tenant.check_object(url.as_str()))
-            .map_err(|sentence| GuardError(format!("the server sends on to another place: {sentence}")))
+            .map_err(|sentence| GuardError(format!("the server redirects to another URL: {sentence}")))
     }
 
-    /// How the client follows redirects.
+    /// The redirect policy of the client.
     pub(crate) fn redirects(&self) -> Policy {
         let guard = self.clone();
         Policy::custom(move |attempt| {
-            if attempt.previous().len() > MOST_REDIRECTS {
+            if attempt.previous().len() > MAX_REDIRECTS {
                 return attempt
-                    .error(GuardError(format!("the server redirects more than {MOST_REDIRECTS} times")));
+                    .error(GuardError(format!("the server redirects more than {MAX_REDIRECTS} times")));
             }
             match guard.check_redirect(attempt.url()) {
                 Ok(()) => attempt.follow(),
-                Err(refused) => attempt.error(refused),
+                Err(error) => attempt.error(error),
             }
         })
     }
 
-    /// The host's addresses, in an order that differs from time to time, so that all of a store's servers are used.
+    /// Resolves a host to its addresses, rotated by a random offset to spread requests over the servers of a store.
     async fn resolve(&self, host: &str) -> Result<Vec<SocketAddr>, Box<dyn std::error::Error + Send + Sync>> {
         let mut addresses = self.lookup.addresses(host).await?;
         for address in &addresses {
             self.check_address(address.ip(), || format!("{host}, which resolves to {},", address.ip()))?;
         }
         if !addresses.is_empty() {
-            // Its keys are random.
+            // The keys of `RandomState` are random.
             let first = RandomState::new().hash_one(()) as usize % addresses.len();
             addresses.rotate_left(first);
         }
@@ -147,7 +146,7 @@ impl RequestGuard {
     }
 }
 
-/// The client's resolver.
+/// The guarded resolver of the HTTP client.
 #[derive(Debug)]
 pub(crate) struct GuardedResolver(pub(crate) RequestGuard);
 

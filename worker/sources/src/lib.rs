@@ -1,7 +1,7 @@
-//! Datasets in object stores: listing, indexing and reading blocks of every format, without converting anything.
+//! Lists, indexes and reads datasets in object stores, in every source format.
 //!
-//! This crate reads no environment, spawns nothing and keeps no state beyond small caches of shard footers. It does
-//! not know pipelines beyond their source, nor who reads which block.
+//! This crate reads no environment variables and spawns no tasks. Its only state is open clients and small caches of shard
+//! footers. It depends on the source of a pipeline, but not on operators or scheduling.
 
 mod access;
 mod blocks;

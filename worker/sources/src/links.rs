@@ -1,10 +1,10 @@
-//! Where local paths really lead: not into the role's own files, and not, through symbolic links, out of the folders that
-//! pipelines may read.
+//! Resolves symbolic links of local paths. Rejects paths that resolve to the process's own files or, through links, outside of
+//! the allowed folders.
 //!
-//! The way to a folder is followed once as long as it is among the folders remembered, with where it led; of what lies in it each
-//! entry is looked at itself, and the links among them are followed each time. A file is then opened where its links led, and
-//! through none there, so that a link that comes after the look leads nowhere. The listing of a store follows links that come
-//! meanwhile, and so may tell names and sizes from elsewhere; what they name is not read.
+//! The resolved path of a folder is cached. Each entry of a folder is checked, and links among the entries are resolved every
+//! time. A file is then opened at the resolved path without following links, so that a link created after the check has no
+//! effect. A listing may follow links that are created during the listing and reveal names and sizes outside of the allowed
+//! folders, but the content of such files is not read.
 
 use std::collections::HashMap;
 use std::fs::Metadata;
@@ -18,115 +18,115 @@ use feedline_data::urls::UrlPolicy;
 
 use crate::local::{self, LocalFile};
 
-/// Folders that are remembered; all are forgotten when there are more. With their paths they take half a megabyte.
-const MOST_FOLDERS: usize = 1 << 10;
-/// Time for which the role's own files are taken to be where they were seen, by those who read shard after shard.
-const LOOK: Duration = Duration::from_secs(1);
+/// Maximum number of cached folders. A full cache is cleared. With paths it uses about half a megabyte.
+const MAX_CACHED_FOLDERS: usize = 1 << 10;
+/// The time for which the snapshot of the process's own files is reused.
+const SNAPSHOT_LIFETIME: Duration = Duration::from_secs(1);
 
-/// Prefixes within which local files must lie.
+/// Folders that a policy allows.
 #[derive(Debug)]
 pub(crate) struct AllowedFolders {
     pub(crate) policy: UrlPolicy,
-    /// How one more folder is let be read.
+    /// The setting that allows another folder, for messages.
     pub(crate) fix: &'static str,
 }
 
-/// What one dataset may read, of what was looked at.
+/// Checks the local paths that one dataset reads.
 #[derive(Debug)]
 pub(crate) struct LinkPolicy {
     own: OwnFiles,
-    confines: Vec<AllowedFolders>,
-    seen: Mutex<Option<Arc<Seen>>>,
-    /// Those whose entries may be read, links and the role's own files aside, each with the folder that its links lead to.
+    allowed: Vec<AllowedFolders>,
+    own_snapshot: Mutex<Option<Arc<OwnFilesCache>>>,
+    /// Maps allowed folders to their resolved paths. Entries that are links or own files are checked separately.
     folders: Mutex<HashMap<PathBuf, PathBuf>>,
 }
 
-/// The role's own files as they were seen.
+/// A snapshot of the process's own files.
 #[derive(Debug)]
-struct Seen {
-    at: Instant,
-    look: OwnFilesSnapshot,
-    /// Versions of those that are files, each with what is known of it.
+struct OwnFilesCache {
+    created: Instant,
+    snapshot: OwnFilesSnapshot,
+    /// The versions and metadata of the files.
     versions: Vec<(String, Metadata)>,
 }
 
 impl LinkPolicy {
-    pub(crate) fn new(own: OwnFiles, confines: impl IntoIterator<Item = AllowedFolders>) -> Self {
+    pub(crate) fn new(own: OwnFiles, allowed: impl IntoIterator<Item = AllowedFolders>) -> Self {
         Self {
             own,
-            confines: confines.into_iter().filter(|confine| !confine.policy.is_open()).collect(),
-            seen: Mutex::default(),
+            allowed: allowed.into_iter().filter(|folders| !folders.policy.is_open()).collect(),
+            own_snapshot: Mutex::default(),
             folders: Mutex::default(),
         }
     }
 
-    /// Whether local files are read wherever they lie.
-    pub(crate) fn is_free(&self) -> bool {
-        self.own.is_empty() && self.confines.is_empty()
+    /// Whether every local file may be read.
+    pub(crate) fn is_unrestricted(&self) -> bool {
+        self.own.is_empty() && self.allowed.is_empty()
     }
 
-    /// Sees anew where the role's own files are, and where folders lead.
-    pub(crate) fn look_anew(&self) {
+    /// Clears the cached folders and the snapshot of the process's own files.
+    pub(crate) fn clear_cache(&self) {
         self.folders().clear();
-        *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.own_snapshot.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Checks where a path leads and returns the file; with a shard, whatever path it was listed by, also that its version is that of no
-    /// file of the role itself. A path that leads nowhere passes: who reads it says so.
+    /// Checks a path and returns the file at the resolved path. With a shard it also checks that the shard's version is not the
+    /// version of an own file, which detects hard links. A missing file passes the check, and reading it fails.
     pub(crate) fn check(&self, path: &str, shard: Option<&ShardRef>) -> Result<LocalFile, String> {
-        if self.is_free() {
+        if self.is_unrestricted() {
             return Ok(LocalFile::linked(path));
         }
-        let seen = self.seen();
-        // With a slash at the end the system would follow a link instead of describing it.
+        let own_files = self.own_files();
+        // Remove a trailing slash, with which the system would follow a link instead of describing it.
         let path = &Path::new(path).components().collect::<PathBuf>();
         if let Some(shard) = shard
-            && let Some((_, own)) = seen.versions.iter().find(|(version, _)| *version == shard.version)
+            && let Some((_, own)) = own_files.versions.iter().find(|(version, _)| *version == shard.version)
         {
-            seen.look.check_found(path, own)?;
+            own_files.snapshot.check_found(path, own)?;
         }
-        // The files of a folder have the way to it in common.
+        // All files of a folder share the resolved path of the folder.
         if let Some((folder, name)) = path.parent().zip(path.file_name())
-            && let Some(real) = self.allowed_folder(folder, &seen.look)
+            && let Some(real) = self.allowed_folder(folder, &own_files.snapshot)
         {
             let real = real.join(name);
-            match local::look_at(&real) {
+            match local::metadata_without_links(&real) {
                 Ok(found) if !found.is_symlink() => {
-                    seen.look.check_found(path, &found)?;
+                    own_files.snapshot.check_found(path, &found)?;
                     return Ok(LocalFile::plain(real));
                 }
                 Ok(_) => {}
-                // The folder may lead elsewhere by now.
+                // The folder may have been replaced by a link.
                 Err(_) => drop(self.folders().remove(folder)),
             }
         }
-        let real = self.check_way(path, &seen.look)?;
+        let real = self.check_resolved(path, &own_files.snapshot)?;
         Ok(LocalFile::plain(real.unwrap_or_else(|| path.clone())))
     }
 
-    fn seen(&self) -> Arc<Seen> {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(seen) = seen.as_ref().filter(|seen| seen.at.elapsed() < LOOK) {
-            return Arc::clone(seen);
+    fn own_files(&self) -> Arc<OwnFilesCache> {
+        let mut cache = self.own_snapshot.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(cached) = cache.as_ref().filter(|cached| cached.created.elapsed() < SNAPSHOT_LIFETIME) {
+            return Arc::clone(cached);
         }
-        let at = Instant::now();
-        let look = self.own.look();
-        let versions = look.files().map(|found| (local::tag(found), found.clone())).collect();
-        Arc::clone(seen.insert(Arc::new(Seen { at, look, versions })))
+        let created = Instant::now();
+        let snapshot = self.own.look();
+        let versions = snapshot.files().map(|found| (local::file_version(found), found.clone())).collect();
+        Arc::clone(cache.insert(Arc::new(OwnFilesCache { created, snapshot, versions })))
     }
 
-    /// Where a folder leads, if whatever lies in it may be read, links and entries that are the role's own by what they are
-    /// aside. Of one that is not there nothing is remembered.
+    /// The resolved path of a folder, if all entries of the folder may be read except links and own files. A missing folder is
+    /// not cached.
     fn allowed_folder(&self, folder: &Path, own: &OwnFilesSnapshot) -> Option<PathBuf> {
         if let Some(real) = self.folders().get(folder) {
             return Some(real.clone());
         }
-        let real = self.check_way(folder, own).ok().flatten()?;
+        let real = self.check_resolved(folder, own).ok().flatten()?;
         if !real.is_dir() || own.may_lie_in(&real) {
             return None;
         }
         let mut folders = self.folders();
-        if folders.len() >= MOST_FOLDERS {
+        if folders.len() >= MAX_CACHED_FOLDERS {
             folders.clear();
         }
         folders.insert(folder.to_owned(), real.clone());
@@ -137,22 +137,22 @@ impl LinkPolicy {
         self.folders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Follows all links of a path: to a path without any, if something is there.
-    fn check_way(&self, path: &Path, own: &OwnFilesSnapshot) -> Result<Option<PathBuf>, String> {
+    /// Resolves all links of a path and checks the result. `None` if the file does not exist.
+    fn check_resolved(&self, path: &Path, own: &OwnFilesSnapshot) -> Result<Option<PathBuf>, String> {
         let real = std::fs::canonicalize(path).ok();
         own.check(path)?;
         let Some(real) = real else { return Ok(None) };
-        // The links may have changed between the two looks.
+        // The links may have changed after they were resolved, so both paths are checked.
         if real != path {
             own.check(&real)?;
         }
-        self.confines.iter().try_for_each(|confine| confine.check(path, &real))?;
+        self.allowed.iter().try_for_each(|folders| folders.check(path, &real))?;
         Ok(Some(real))
     }
 }
 
 impl AllowedFolders {
-    /// Checks that a path is in one of the policy's folders, after the links of both are followed.
+    /// Checks that a resolved path is in one of the policy's folders, which are resolved too.
     fn check(&self, path: &Path, real: &Path) -> Result<(), String> {
         let real_folder =
             |folder: String| std::fs::canonicalize(&folder).unwrap_or_else(|_| PathBuf::from(folder));
@@ -161,8 +161,7 @@ impl AllowedFolders {
         }
         let prefixes: Vec<String> = self.policy.prefixes().map(|prefix| format!("`{prefix}`")).collect();
         Err(format!(
-            "`{}` leads, through a symbolic link, outside of what may be read here ({}): remove the link, or have {} name the folder \
-             that it leads to",
+            "`{}` leads through a symbolic link outside of the allowed URLs ({}): remove the link, or add the target folder to {}",
             path.display(),
             prefixes.join(", "),
             self.fix
@@ -180,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn links_that_lead_out_are_refused() {
+    fn links_out_of_the_allowed_folders_are_rejected() {
         let folder = tempfile::tempdir().unwrap();
         let root = std::fs::canonicalize(folder.path()).unwrap();
         for name in ["in/sub", "out"] {
@@ -204,7 +203,7 @@ mod tests {
             let refused = within.check(&at(name), None).unwrap_err();
             assert!(refused.contains("symbolic link") && refused.contains("--allow-url"), "{refused}");
         }
-        // The allowed folder may be a link itself.
+        // The allowed folder may itself be a link.
         let aliased = links(&[&at("alias")]);
         assert_eq!(aliased.check(&at("alias/a"), None).map(drop), Ok(()));
         assert!(aliased.check(&at("alias/away/secret"), None).is_err());
@@ -212,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_behind_a_link_lets_nothing_else_through() {
+    fn a_prefix_that_resolves_through_a_link_allows_only_its_target() {
         let folder = tempfile::tempdir().unwrap();
         let root = std::fs::canonicalize(folder.path()).unwrap();
         std::fs::create_dir_all(root.join("a")).unwrap();
@@ -230,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_was_not_there_is_looked_at_again() {
+    fn a_missing_folder_is_not_cached() {
         let folder = tempfile::tempdir().unwrap();
         let root = std::fs::canonicalize(folder.path()).unwrap();
         for name in ["in", "out"] {
@@ -245,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn the_roles_own_files_are_refused_by_any_name() {
+    fn own_files_are_rejected_by_any_name() {
         let folder = tempfile::tempdir().unwrap();
         let root = std::fs::canonicalize(folder.path()).unwrap();
         std::fs::create_dir_all(root.join("sets")).unwrap();
@@ -255,7 +254,7 @@ mod tests {
         std::os::unix::fs::symlink(root.join("token"), root.join("sets/link")).unwrap();
         let at = |name: &str| root.join(name).to_str().unwrap().to_owned();
         let links = LinkPolicy::new(OwnFiles::new([root.join("token")]), []);
-        assert!(!links.is_free());
+        assert!(!links.is_unrestricted());
         for name in ["token", "sets/hard", "sets/link"] {
             assert!(links.check(&at(name), None).unwrap_err().contains("keeps for itself"), "{name}");
         }
@@ -265,7 +264,7 @@ mod tests {
             ShardRef {
                 url: "file:///any".to_owned(),
                 size_bytes: found.len(),
-                version: local::tag(&found),
+                version: local::file_version(&found),
                 part: 0,
             }
         };
@@ -275,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_comes_into_a_known_folder_is_followed() {
+    fn a_new_link_in_a_cached_folder_is_resolved() {
         let folder = tempfile::tempdir().unwrap();
         let root = std::fs::canonicalize(folder.path()).unwrap();
         for file in ["in/a", "out/secret"] {
@@ -291,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_known_folder_that_becomes_a_link_is_followed() {
+    fn a_cached_folder_that_becomes_a_link_is_resolved() {
         let folder = tempfile::tempdir().unwrap();
         let root = std::fs::canonicalize(folder.path()).unwrap();
         for file in ["in/sub/a", "in/next/a", "out/a"] {
@@ -307,13 +306,13 @@ mod tests {
         };
         replace("out");
         assert!(within.check(&path, None).unwrap_err().contains("symbolic link"));
-        // One that stays inside goes on.
+        // A link within the allowed folders is accepted.
         replace("in/next");
         assert_eq!(within.check(&path, None), Ok(LocalFile::plain(root.join("in/next/a"))));
     }
 
     #[test]
-    fn a_file_behind_links_is_read_where_they_lead() {
+    fn a_linked_file_is_read_at_its_resolved_path() {
         let folder = tempfile::tempdir().unwrap();
         let root = std::fs::canonicalize(folder.path()).unwrap();
         for file in ["in/v1/a", "in/v2/a"] {
@@ -333,15 +332,15 @@ mod tests {
         is_at("in/none", "in/none");
         std::fs::remove_file(root.join("in/current")).unwrap();
         link("in/v2", "in/current");
-        // Those who read have begun with the first; who lists looks anew.
+        // Readers use the cached path until a listing clears the cache.
         is_at("in/current/a", "in/v1/a");
-        within.look_anew();
+        within.clear_cache();
         is_at("in/current/a", "in/v2/a");
         assert_eq!(LinkPolicy::new(OwnFiles::default(), []).check("/x", None), Ok(LocalFile::linked("/x")));
     }
 
     #[test]
-    fn in_a_folder_with_files_of_the_role_names_count_and_data_is_read() {
+    fn data_next_to_own_files_can_be_read() {
         let folder = tempfile::tempdir().unwrap();
         let root = std::fs::canonicalize(folder.path()).unwrap();
         std::fs::create_dir(root.join("sets")).unwrap();
@@ -354,17 +353,17 @@ mod tests {
             assert_eq!(links.check(&at(name), None).map(drop), Ok(()), "{name}");
         }
         assert!(links.check(&at("1.index"), None).unwrap_err().contains("*.index"));
-        // One that was not there before.
+        // A new file that matches the pattern of own files is rejected too.
         std::fs::write(root.join("2.index"), "x").unwrap();
         assert!(links.check(&at("2.index"), None).is_err());
     }
 
     #[test]
-    fn of_any_number_of_files_only_some_of_their_folders_are_remembered() {
+    fn the_number_of_cached_folders_is_bounded() {
         let folder = tempfile::tempdir().unwrap();
         let root = std::fs::canonicalize(folder.path()).unwrap();
         let within = links(&[root.to_str().unwrap()]);
-        for number in 0..=MOST_FOLDERS {
+        for number in 0..=MAX_CACHED_FOLDERS {
             let own = root.join(number.to_string());
             std::fs::create_dir(&own).unwrap();
             for file in ["a", "b"] {
@@ -372,7 +371,7 @@ mod tests {
                 assert_eq!(within.check(own.join(file).to_str().unwrap(), None).map(drop), Ok(()));
             }
             let known = within.folders.lock().unwrap();
-            assert!(known.contains_key(&own) && known.len() <= MOST_FOLDERS);
+            assert!(known.contains_key(&own) && known.len() <= MAX_CACHED_FOLDERS);
         }
     }
 }

@@ -53,7 +53,7 @@ impl<'a> Listing<'a> {
     }
 
     async fn shards(&self, urls: &[String]) -> Result<Vec<ShardRef>, SourceError> {
-        self.reads.look_anew();
+        self.reads.clear_link_cache();
         let mut seen = HashSet::new();
         let mut shards = Vec::new();
         let lists = urls.iter().cloned().map(|url| async move { self.list_one(&url).await });

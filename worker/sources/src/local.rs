@@ -1,8 +1,7 @@
-//! Reads a part of a local file: at once where it is in the system's page cache, else in one blocking call, which opens,
-//! compares the version, and reads into memory that was not cleared before. The store's own way takes two blocking calls, one
-//! to open and one to read, and clears.
+//! Reads ranges of local files. A range in the page cache is read without blocking. Other ranges are read by one blocking call,
+//! which opens the file, compares the version, and reads into uninitialized memory.
 //!
-//! A file that was looked at is opened where it was seen, through no symbolic link.
+//! A file with a resolved path is opened without following symbolic links.
 
 use std::collections::HashMap;
 use std::fs::{File, Metadata};
@@ -21,31 +20,32 @@ use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
 use crate::error::SourceError;
 
-/// Copying more takes a thread that others need for too long.
-const MOST_AT_ONCE_BYTES: u64 = 1 << 20;
-/// File systems that open and describe a file without a request to another host or process: ext2 to ext4, XFS, Btrfs, F2FS, tmpfs.
-const OF_THIS_HOST: [u32; 5] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010, 0x0102_1994];
-/// The most folders that are remembered.
-const MOST_FOLDERS: usize = 1 << 16;
+/// Maximum size of a read without a blocking call. A larger copy would occupy the thread for too long.
+const MAX_CACHED_READ_BYTES: u64 = 1 << 20;
+/// Magic numbers of file systems that open a file without a request to another host or process: ext2 to ext4, XFS, Btrfs, F2FS,
+/// tmpfs.
+const LOCAL_FILE_SYSTEMS: [u32; 5] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010, 0x0102_1994];
+/// Maximum number of entries in [`FOLDERS`].
+const MAX_FOLDERS: usize = 1 << 16;
 
-/// For each folder that was read from, whether pages in the cache can be read at once.
+/// For each folder, whether cached pages of its files can be read without blocking.
 static FOLDERS: LazyLock<RwLock<HashMap<PathBuf, bool>>> = LazyLock::new(RwLock::default);
 
-/// A file of this host.
+/// A local file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LocalFile {
     path: PathBuf,
-    /// The path has no symbolic links, and none that comes is followed.
+    /// Whether the path contains no symbolic links, so that opening the file must not follow links.
     is_plain: bool,
 }
 
 impl LocalFile {
-    /// The file that a path leads to, through whatever links.
+    /// The file at a path that may contain symbolic links.
     pub(crate) fn linked(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into(), is_plain: false }
     }
 
-    /// The file at a path on which there are no links.
+    /// The file at a path without symbolic links.
     pub(crate) fn plain(path: PathBuf) -> Self {
         Self { path, is_plain: true }
     }
@@ -65,41 +65,42 @@ impl LocalFile {
         if self.is_plain && Errno::from_io_error(error) == Some(Errno::LOOP) {
             let path = self.path.display();
             let sentence = format!(
-                "`{path}` is not read: it, or a folder on the way to it, became a symbolic link after it was looked at: open the \
-                 job again once nothing is moved there"
+                "`{path}` is not read, because a part of the path became a symbolic link after the check: restart the job when the \
+                 files are no longer moved"
             );
             return SourceError::Refused { sentence };
         }
         match error.kind() {
-            // It was there when it was listed.
+            // The listed file was removed.
             ErrorKind::NotFound => SourceError::ShardChanged { url: shard.url.clone() },
             _ => SourceError::Store { url: shard.url.clone(), reason: error.to_string(), retryable: false },
         }
     }
 }
 
-/// Whether a kernel is too old for a call, or a sandbox does not let it through.
+/// Whether the kernel or a sandbox does not support a system call.
 fn is_unsupported(error: Errno) -> bool {
     matches!(error, Errno::NOSYS | Errno::PERM)
 }
 
-/// Opens a file and then checks its path, where the kernel cannot refuse to follow links.
+/// Opens a file and then compares its path, for kernels that cannot open a file without following links.
 fn open_compared(path: &Path) -> io::Result<File> {
     let file = File::open(path)?;
     let opened = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
     if opened == path { Ok(file) } else { Err(Errno::LOOP.into()) }
 }
 
-/// The metadata of a path, which may be a link; an error where a folder on the way is a link.
-pub(crate) fn look_at(path: &Path) -> io::Result<Metadata> {
+/// The metadata of a path, which may be a link. An error if a folder of the path is a link.
+pub(crate) fn metadata_without_links(path: &Path) -> io::Result<Metadata> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     match openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
-        Err(error) if is_unsupported(error) => look_compared(path),
+        Err(error) if is_unsupported(error) => metadata_compared(path),
         opened => File::from(opened?).metadata(),
     }
 }
 
-fn look_compared(path: &Path) -> io::Result<Metadata> {
+/// Like [`metadata_without_links`], for kernels that cannot open a path without following links.
+fn metadata_compared(path: &Path) -> io::Result<Metadata> {
     let found = path.symlink_metadata()?;
     let is_plain = match path.parent() {
         Some(folder) => std::fs::canonicalize(folder)? == folder,
@@ -108,42 +109,41 @@ fn look_compared(path: &Path) -> io::Result<Metadata> {
     if is_plain { Ok(found) } else { Err(Errno::LOOP.into()) }
 }
 
-fn is_at_once(path: &Path) -> bool {
+fn can_read_cached(path: &Path) -> bool {
     let folders = FOLDERS.read().unwrap_or_else(PoisonError::into_inner);
     path.parent().and_then(|folder| folders.get(folder)).is_some_and(|known| *known)
 }
 
-/// Remembers whether the folder of an open file is of this host, or that the system would not do it there.
-fn note(path: &Path, is_of_this_host: impl FnOnce() -> bool) {
+/// Records whether the folder of an open file is on a local file system.
+fn record_folder(path: &Path, is_local: impl FnOnce() -> bool) {
     let Some(folder) = path.parent() else { return };
     let is_known = FOLDERS.read().unwrap_or_else(PoisonError::into_inner).contains_key(folder);
     if !is_known {
-        let is_of_this_host = is_of_this_host();
+        let is_local = is_local();
         let mut folders = FOLDERS.write().unwrap_or_else(PoisonError::into_inner);
-        if folders.len() < MOST_FOLDERS {
-            folders.insert(folder.to_owned(), is_of_this_host);
+        if folders.len() < MAX_FOLDERS {
+            folders.insert(folder.to_owned(), is_local);
         }
     }
 }
 
-fn forget(path: &Path) {
+fn disable_cached_reads(path: &Path) {
     if let Some(folder) = path.parent() {
         FOLDERS.write().unwrap_or_else(PoisonError::into_inner).insert(folder.to_owned(), false);
     }
 }
 
-/// The bytes of the shard's file in `range`, if nothing of it has to be waited for: neither its name nor its pages, as io_uring
-/// tries each call before it hands it to a thread. `None` otherwise, before [`read`] has seen the folder, and where that would
-/// fail: it says why.
-pub(crate) fn read_at_once(local: &LocalFile, shard: &ShardRef, range: &Range<u64>) -> Option<Bytes> {
+/// Reads a range of the shard's file if the file name and the pages are cached, without blocking. `None` if they are not, if
+/// [`read`] has not recorded the folder yet, or if an error occurs, which [`read`] will report.
+pub(crate) fn read_cached(local: &LocalFile, shard: &ShardRef, range: &Range<u64>) -> Option<Bytes> {
     let path = local.path.as_path();
     let length = range.end - range.start;
-    if length > MOST_AT_ONCE_BYTES || !is_at_once(path) {
+    if length > MAX_CACHED_READ_BYTES || !can_read_cached(path) {
         return None;
     }
     let supported = |error: Errno| {
         if matches!(error, Errno::NOSYS | Errno::OPNOTSUPP | Errno::PERM) {
-            forget(path);
+            disable_cached_reads(path);
         }
     };
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
@@ -157,7 +157,7 @@ pub(crate) fn read_at_once(local: &LocalFile, shard: &ShardRef, range: &Range<u6
     (read as u64 == length).then(|| buffer.into())
 }
 
-/// The bytes of the shard's file in `range`; fewer where the file is shorter. May block.
+/// Reads a range of the shard's file. Returns fewer bytes if the file is shorter. The call may block.
 pub(crate) fn read(local: &LocalFile, shard: &ShardRef, range: Range<u64>) -> Result<Bytes, SourceError> {
     let failed = |error: io::Error| local.failed(shard, &error);
     let file = local.open().map_err(failed)?;
@@ -165,7 +165,9 @@ pub(crate) fn read(local: &LocalFile, shard: &ShardRef, range: Range<u64>) -> Re
     if !is_version(&metadata, shard) {
         return Err(SourceError::ShardChanged { url: shard.url.clone() });
     }
-    note(&local.path, || fstatfs(&file).is_ok_and(|system| OF_THIS_HOST.contains(&(system.f_type as u32))));
+    record_folder(&local.path, || {
+        fstatfs(&file).is_ok_and(|system| LOCAL_FILE_SYSTEMS.contains(&(system.f_type as u32)))
+    });
     let length = (range.end - range.start) as usize;
     let mut buffer = Vec::with_capacity(length);
     while buffer.len() < length {
@@ -176,17 +178,17 @@ pub(crate) fn read(local: &LocalFile, shard: &ShardRef, range: Range<u64>) -> Re
             Err(error) => return Err(failed(error.into())),
         }
     }
-    // There may be room for more than was asked for.
+    // The buffer may have a larger capacity than requested.
     buffer.truncate(length);
     Ok(buffer.into())
 }
 
 fn is_version(metadata: &Metadata, shard: &ShardRef) -> bool {
-    metadata.is_file() && metadata.len() == shard.size_bytes && tag(metadata) == shard.version
+    metadata.is_file() && metadata.len() == shard.size_bytes && file_version(metadata) == shard.version
 }
 
-/// The version that `object_store` lists local files with: inode, time of change in microseconds, size.
-pub(crate) fn tag(metadata: &Metadata) -> String {
+/// The version of a local file in listings of `object_store`: inode, modification time in microseconds, and size.
+pub(crate) fn file_version(metadata: &Metadata) -> String {
     let modified = metadata.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
     let micros = modified.unwrap_or_default().as_micros();
     format!("{:x}-{micros:x}-{:x}", metadata.ino(), metadata.len())
@@ -201,7 +203,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_is_read_is_of_the_version_that_was_listed() {
+    async fn reads_fail_if_the_file_differs_from_the_listed_version() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("shard");
         std::fs::write(&path, b"0123456789").unwrap();
@@ -214,18 +216,18 @@ mod tests {
             version: listed[0].e_tag.clone().unwrap(),
             part: 0,
         };
-        assert_eq!(read_at_once(&local, &shard, &(2..7)), None, "nothing is known of the folder");
+        assert_eq!(read_cached(&local, &shard, &(2..7)), None, "the folder is not recorded");
         assert_eq!(read(&local, &shard, 2..7).unwrap(), b"23456"[..]);
         assert_eq!(read(&local, &shard, 8..12).unwrap(), b"89"[..]);
-        // It was just written. Some systems do not report which pages are cached, and are not asked again.
-        let at_once = read_at_once(&local, &shard, &(2..7));
-        assert_eq!(at_once.is_some(), is_at_once(&path));
-        assert!(at_once.is_none_or(|bytes| bytes == b"23456"[..]));
-        assert_eq!(read_at_once(&local, &shard, &(8..12)), None, "it ends before");
+        // The file is in the page cache. Some systems do not support reads of cached pages only.
+        let cached = read_cached(&local, &shard, &(2..7));
+        assert_eq!(cached.is_some(), can_read_cached(&path));
+        assert!(cached.is_none_or(|bytes| bytes == b"23456"[..]));
+        assert_eq!(read_cached(&local, &shard, &(8..12)), None, "the range exceeds the file");
         let is_changed = |result| matches!(result, Err(SourceError::ShardChanged { .. }));
         std::fs::write(&path, b"0123456789+").unwrap();
         assert!(is_changed(read(&local, &shard, 2..7)));
-        assert_eq!(read_at_once(&local, &shard, &(2..7)), None, "it is another");
+        assert_eq!(read_cached(&local, &shard, &(2..7)), None, "the version differs");
         std::fs::remove_file(&path).unwrap();
         assert!(is_changed(read(&local, &shard, 2..7)));
         std::fs::create_dir(&path).unwrap();
@@ -233,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_came_after_the_look_is_not_followed() {
+    fn a_link_that_is_created_after_the_check_is_not_followed() {
         let folder = tempfile::tempdir().unwrap();
         let root = std::fs::canonicalize(folder.path()).unwrap();
         for name in ["in", "out"] {
@@ -241,25 +243,26 @@ mod tests {
         }
         let path = root.join("in/a");
         std::fs::write(&path, "0123").unwrap();
-        // Its version says nothing: it is the same file.
+        // A hard link has the same version.
         std::fs::hard_link(&path, root.join("out/a")).unwrap();
-        let found = look_at(&path).unwrap();
-        let shard = ShardRef { url: "file:///a".to_owned(), size_bytes: 4, version: tag(&found), part: 0 };
+        let found = metadata_without_links(&path).unwrap();
+        let shard =
+            ShardRef { url: "file:///a".to_owned(), size_bytes: 4, version: file_version(&found), part: 0 };
         let plain = LocalFile::plain(path.clone());
         assert_eq!(read(&plain, &shard, 0..4).unwrap(), b"0123"[..]);
-        assert!(open_compared(&path).is_ok() && look_compared(&path).is_ok());
+        assert!(open_compared(&path).is_ok() && metadata_compared(&path).is_ok());
         std::fs::rename(root.join("in"), root.join("old")).unwrap();
         std::os::unix::fs::symlink(root.join("out"), root.join("in")).unwrap();
         assert_eq!(read(&LocalFile::linked(&path), &shard, 0..4).unwrap(), b"0123"[..]);
-        assert_eq!(read_at_once(&plain, &shard, &(0..4)), None);
+        assert_eq!(read_cached(&plain, &shard, &(0..4)), None);
         let refused = read(&plain, &shard, 0..4).unwrap_err();
         assert!(matches!(&refused, SourceError::Refused { .. }), "{refused}");
         assert!(refused.to_string().contains("became a symbolic link"), "{refused}");
         let is_loop = |error: io::Error| Errno::from_io_error(&error) == Some(Errno::LOOP);
-        assert!(is_loop(look_at(&path).unwrap_err()));
-        // The same for kernels that have no call for it.
-        assert!(is_loop(open_compared(&path).unwrap_err()) && is_loop(look_compared(&path).unwrap_err()));
-        // A link itself is seen as one.
-        assert!(look_at(&root.join("in")).unwrap().is_symlink());
+        assert!(is_loop(metadata_without_links(&path).unwrap_err()));
+        // Kernels without the system call detect the link too.
+        assert!(is_loop(open_compared(&path).unwrap_err()) && is_loop(metadata_compared(&path).unwrap_err()));
+        // The metadata of a link describes the link.
+        assert!(metadata_without_links(&root.join("in")).unwrap().is_symlink());
     }
 }

@@ -1,6 +1,6 @@
 //! URLs as users write them, taken apart into store and key. No requests are made here.
 
-use feedline_data::urls::{refuse_secrets, without_query};
+use feedline_data::urls::{check_no_secrets, without_query};
 use object_store::path::Path;
 use url::Url;
 
@@ -18,7 +18,7 @@ pub(crate) struct Location {
 impl Location {
     /// Reads a URL or a local path.
     pub(crate) fn parse(url: &str) -> Result<Self, SourceError> {
-        refuse_secrets(url).map_err(|sentence| SourceError::Refused { sentence })?;
+        check_no_secrets(url).map_err(|sentence| SourceError::Refused { sentence })?;
         let bad = |reason: &str| SourceError::Url { url: url.to_owned(), reason: reason.to_owned() };
         if url.is_empty() {
             return Err(bad("it is empty"));

@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use crate::error::SourceError;
 use crate::local::{self, LocalFile};
 use crate::location::Location;
-use crate::retry::{self, DEFAULT_RETRY_BUDGET, FIRST_BACKOFF, LONGEST_BACKOFF};
+use crate::retry::{self, DEFAULT_RETRY_BUDGET, FIRST_BACKOFF, MAX_BACKOFF};
 
 /// Neighbouring ranges with at most this many bytes between them are read in one request.
 const COALESCE_GAP_BYTES: u64 = 64 << 10;
@@ -141,7 +141,7 @@ impl Object {
 
     /// Reads until an attempt succeeds or the budget is spent. A client that has spent it is not called again.
     async fn read_with_retries(&self, range: Range<u64>) -> Result<Bytes, SourceError> {
-        let (begun, bound) = (Instant::now(), retry::bound(self.retry_budget));
+        let (begun, bound) = (Instant::now(), retry::max_duration(self.retry_budget));
         let mut backoff = FIRST_BACKOFF;
         loop {
             let attempted = Instant::now();
@@ -157,7 +157,7 @@ impl Object {
             }
             tracing::debug!(url = %self.shard.url, %error, "the read is retried");
             sleep(backoff).await;
-            backoff = (backoff * 2).min(LONGEST_BACKOFF);
+            backoff = (backoff * 2).min(MAX_BACKOFF);
         }
     }
 
@@ -178,7 +178,7 @@ impl Object {
     }
 
     async fn read_file(&self, file: &LocalFile, range: Range<u64>) -> Result<Bytes, SourceError> {
-        if let Some(bytes) = local::read_at_once(file, &self.shard, &range) {
+        if let Some(bytes) = local::read_cached(file, &self.shard, &range) {
             // Many such reads in a row leave their thread to others in between.
             tokio::task::yield_now().await;
             return Ok(bytes);

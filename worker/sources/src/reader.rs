@@ -11,10 +11,10 @@ use crate::error::SourceError;
 use crate::object::Object;
 use crate::select::Selection;
 
-/// Reads the shards of one dataset. It may cache what it needs for every block of a shard, such as a footer.
+/// Reads the shards of one dataset. A reader may cache data that all blocks of a shard need, such as a footer.
 #[async_trait]
 pub(crate) trait FormatReader: Send + Sync {
-    /// Finds a shard's rows, blocks and columns.
+    /// Indexes a shard: its rows, blocks and columns.
     async fn index(&self, object: &Arc<Object>, selection: &Selection) -> Result<ShardIndex, SourceError>;
 
     /// Reads rows of a block.
@@ -26,31 +26,32 @@ pub(crate) trait FormatReader: Send + Sync {
     ) -> Result<DecodedBlock, SourceError>;
 }
 
-/// What to read of a block.
+/// A request to read rows of a block.
 #[derive(Debug, Clone, Copy)]
 pub struct BlockRead<'a> {
-    /// The shard, as it was listed.
+    /// The listed shard.
     pub shard: &'a ShardRef,
-    /// One of its blocks.
+    /// A block of the shard.
     pub block: &'a Block,
-    /// The columns wanted, possibly fewer than the dataset has.
+    /// The requested columns, which may be a subset of the dataset's columns.
     pub schema: &'a Schema,
-    /// Ascending rows inside the block; only where `block.row_bytes` is filled. `None`: all rows.
+    /// The requested rows of the block in ascending order; `None` requests all rows. Single rows can be requested only if
+    /// `block.row_bytes` is not empty.
     pub rows: Option<&'a [u32]>,
 }
 
-/// A row that could not be read. The batch holds a placeholder in its place.
+/// A row that could not be read. The batch contains a placeholder for the row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RowFailure {
-    /// Index in the batch.
+    /// The index in the batch.
     pub row: u32,
-    /// Byte offset in the shard.
+    /// The byte offset in the shard.
     pub offset: u64,
-    /// What is wrong, in one clause.
+    /// The reason, as one clause.
     pub reason: String,
 }
 
-/// The rows of a block, as a format decodes them.
+/// The decoded rows of a block.
 pub(crate) struct DecodedBlock {
     pub(crate) batch: RecordBatch,
     pub(crate) failures: Vec<RowFailure>,

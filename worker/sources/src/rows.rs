@@ -1,4 +1,4 @@
-//! Reads the encoded rows of a block: all of them, or some by their ranges.
+//! Reads the encoded rows of a block: the whole block, or single rows.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use crate::error::SourceError;
 use crate::object::{BufferSpan, Object};
 use crate::reader::BlockRead;
 
-/// Encoded rows, each a span of a buffer.
+/// Encoded rows, as spans of buffers.
 pub(crate) struct RowSet {
     pub(crate) buffers: Vec<Bytes>,
     pub(crate) rows: Vec<EncodedRow>,
@@ -18,7 +18,7 @@ pub(crate) struct RowSet {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct EncodedRow {
     pub(crate) span: BufferSpan,
-    /// Byte offset in the shard.
+    /// The byte offset in the shard.
     pub(crate) offset: u64,
 }
 
@@ -28,38 +28,38 @@ impl RowSet {
         &self.buffers[span.buffer][span.start..span.start + span.len]
     }
 
-    /// Bytes of memory that the buffers hold.
+    /// The total size of the buffers in bytes.
     pub(crate) fn held_bytes(&self) -> usize {
         self.buffers.iter().map(Bytes::len).sum()
     }
 }
 
-/// Where a block's bytes stop making sense, and why.
-pub(crate) struct BadSplit {
+/// An error of splitting a block into rows: the offset in the block, and the reason.
+pub(crate) struct SplitError {
     pub(crate) at: usize,
     pub(crate) reason: String,
 }
 
-/// Reads the rows asked for. `split` gives the spans of all rows in a block's bytes, where the index does not hold them.
+/// Reads the requested rows. `split` computes the spans of all rows in a block, for blocks without row sizes in the index.
 pub(crate) async fn fetch(
     object: &Object,
     read: &BlockRead<'_>,
-    split: impl Fn(&[u8]) -> Result<Vec<Range<usize>>, BadSplit>,
+    split: impl Fn(&[u8]) -> Result<Vec<Range<usize>>, SplitError>,
 ) -> Result<RowSet, SourceError> {
     let block = read.block;
     if let Some(rows) = read.rows {
-        return fetch_some(object, read, rows).await;
+        return fetch_rows(object, read, rows).await;
     }
     let bytes = object.read(block.offset..block.offset + block.bytes).await?;
     let spans = if block.row_bytes.is_empty() {
         split(&bytes)
             .map_err(|bad| SourceError::corrupt(read.shard, block.offset + bad.at as u64, bad.reason))?
     } else {
-        back_to_back(&block.row_bytes)
+        contiguous_spans(&block.row_bytes)
     };
     if spans.len() != block.rows as usize || spans.last().is_some_and(|last| last.end > bytes.len()) {
         let reason = format!(
-            "the block holds {} rows where {} were indexed: run `feedline index --rebuild`",
+            "the block has {} rows, but the index has {}: run `feedline index --rebuild`",
             spans.len(),
             block.rows
         );
@@ -72,17 +72,17 @@ pub(crate) async fn fetch(
     Ok(RowSet { rows: spans.into_iter().map(row).collect(), buffers: vec![bytes] })
 }
 
-async fn fetch_some(object: &Object, read: &BlockRead<'_>, rows: &[u32]) -> Result<RowSet, SourceError> {
-    let refuse =
+async fn fetch_rows(object: &Object, read: &BlockRead<'_>, rows: &[u32]) -> Result<RowSet, SourceError> {
+    let error =
         |reason: &str| SourceError::Request { url: read.shard.url.clone(), reason: reason.to_owned() };
-    let all = back_to_back(&read.block.row_bytes);
+    let all = contiguous_spans(&read.block.row_bytes);
     if all.is_empty() {
-        return Err(refuse("rows can be chosen only where the index holds their sizes"));
+        return Err(error("single rows can be read only if the index contains their sizes"));
     }
     if rows.windows(2).any(|pair| pair[0] >= pair[1])
         || rows.last().is_some_and(|&last| last as usize >= all.len())
     {
-        return Err(refuse("the rows chosen must ascend and lie inside the block"));
+        return Err(error("the requested rows must be in ascending order and within the block"));
     }
     let offset = read.block.offset;
     let ranges: Vec<Range<u64>> = rows
@@ -99,7 +99,7 @@ async fn fetch_some(object: &Object, read: &BlockRead<'_>, rows: &[u32]) -> Resu
     Ok(RowSet { buffers, rows })
 }
 
-fn back_to_back(row_bytes: &[u32]) -> Vec<Range<usize>> {
+fn contiguous_spans(row_bytes: &[u32]) -> Vec<Range<usize>> {
     let mut end = 0;
     row_bytes
         .iter()

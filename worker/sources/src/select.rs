@@ -1,18 +1,17 @@
-//! Which of the data's columns are read, and what they are called: `source.features`.
+//! Selects and renames the columns of the data: `source.features`.
 
 use std::collections::{BTreeMap, HashMap};
 
 use feedline_data::manifest::ShardRef;
-use feedline_data::schema::MAX_COLUMNS;
-use feedline_data::schema::{ColumnType, Schema};
+use feedline_data::schema::{ColumnType, MAX_COLUMNS, Schema};
 
 use crate::error::SourceError;
 use crate::limits::{check_column, check_count};
 
-/// A column found in a shard: its name there, and its type or why it cannot be read.
+/// A column of a shard: the name in the data, and the type or the reason why the column cannot be read.
 pub(crate) type ResolvedColumn = (String, Result<ColumnType, String>);
 
-/// Column name -> name in the data; empty: every column under its own name.
+/// Maps column names to names in the data. If empty, every column keeps its name.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Selection {
     features: BTreeMap<String, String>,
@@ -23,22 +22,23 @@ impl Selection {
         Self { features }
     }
 
-    /// The name in the data of a column.
+    /// The name of a column in the data.
     pub(crate) fn data_name<'a>(&'a self, column: &'a str) -> &'a str {
         self.features.get(column).map_or(column, String::as_str)
     }
 
-    /// The schema's columns under their names in the data.
+    /// The names of the schema's columns in the data.
     pub(crate) fn data_names<'a>(&'a self, schema: &'a Schema) -> Vec<&'a str> {
         schema.names().map(|column| self.data_name(column)).collect()
     }
 
-    /// The shard's schema: what was found, selected and renamed.
+    /// The schema of a shard: the selected columns under their new names.
     pub(crate) fn schema(&self, shard: &ShardRef, found: &[ResolvedColumn]) -> Result<Schema, SourceError> {
         let readable = |name: &str, column_type: &Result<ColumnType, String>| {
             column_type.clone().map_err(|reason| {
-                let reason =
-                    format!("column `{name}`: {reason}; name the columns wanted under `source.features`");
+                let reason = format!(
+                    "column `{name}`: {reason}; list the columns that you need under `source.features`"
+                );
                 SourceError::unsupported(shard, reason)
             })
         };
@@ -49,7 +49,7 @@ impl Selection {
                 schema.set(name, readable(name, column_type)?);
             }
         } else {
-            // Of columns with the same name the first is meant.
+            // If several columns have the same name, the first one is used.
             let known: HashMap<&str, &Result<ColumnType, String>> =
                 found.iter().rev().map(|(name, column_type)| (name.as_str(), column_type)).collect();
             for (column, name) in &self.features {
@@ -69,12 +69,12 @@ impl Selection {
             .take(MAX_COLUMNS)
             .map(|(known, _)| (strsim::jaro_winkler(name, known), known))
             .max_by(|a, b| a.0.total_cmp(&b.0))
-            .filter(|(likeness, _)| *likeness > 0.7);
+            .filter(|(similarity, _)| *similarity > 0.7);
         let names: Vec<String> = found.iter().take(12).map(|(known, _)| format!("`{known}`")).collect();
         let hint = match nearest {
-            Some((_, known)) => format!("did you mean `{known}`? It has {}", names.join(", ")),
-            None if names.is_empty() => "it has no columns".to_owned(),
-            None => format!("it has {}", names.join(", ")),
+            Some((_, known)) => format!("did you mean `{known}`? The columns are {}", names.join(", ")),
+            None if names.is_empty() => "the shard has no columns".to_owned(),
+            None => format!("the columns are {}", names.join(", ")),
         };
         SourceError::MissingFeature {
             url: shard.url.clone(),

@@ -207,7 +207,7 @@ impl Stores {
         tenant: &TenantReads,
     ) -> Result<Arc<dyn ObjectStore>, String> {
         let Some(options) = self.access.options(credentials) else {
-            return Err(format!("there are no credentials `{}` here", credentials.unwrap_or_default()));
+            return Err(format!("unknown credentials `{}`", credentials.unwrap_or_default()));
         };
         clients::build(root, options, self.access.reads(), tenant, self.access.retry_budget())
     }
@@ -233,12 +233,12 @@ pub(crate) struct ScopedStores {
 impl ScopedStores {
     pub(crate) fn new(stores: Arc<Stores>, credentials: Option<String>, tenant: &TenantReads) -> Self {
         let policy = stores.access.reads().for_tenant(tenant);
-        let confine = |policy: &UrlPolicy, fix| AllowedFolders { policy: policy.clone(), fix };
-        let confines = [
-            confine(&policy.urls, "`--allow-url`"),
-            confine(&tenant.urls, "the tenant's `urls` in the coordinator's file of tenants"),
+        let folders = |policy: &UrlPolicy, fix| AllowedFolders { policy: policy.clone(), fix };
+        let allowed = [
+            folders(&policy.urls, "`--allow-url`"),
+            folders(&tenant.urls, "the tenant's `urls` in the coordinator's file of tenants"),
         ];
-        let links = Arc::new(LinkPolicy::new(stores.access.own_files().clone(), confines));
+        let links = Arc::new(LinkPolicy::new(stores.access.own_files().clone(), allowed));
         Self { stores, credentials, policy, tenant: tenant.clone(), links }
     }
 
@@ -255,8 +255,8 @@ impl ScopedStores {
     }
 
     /// Sees anew where the role's own files are: comes before many objects are checked.
-    pub(crate) fn look_anew(&self) {
-        self.links.look_anew();
+    pub(crate) fn clear_link_cache(&self) {
+        self.links.clear_cache();
     }
 
     /// Checks where an object, or a folder that is listed, really lies: by its own URL, and behind links.
@@ -286,7 +286,7 @@ impl ScopedStores {
         self.policy.check_object(&url).map_err(refused)?;
         self.tenant.check_object(&url).map_err(refused)?;
         if let Some(name) = &self.credentials {
-            self.policy.check_credentials_of_object(name, &url).map_err(refused)?;
+            self.policy.check_object_credentials(name, &url).map_err(refused)?;
         }
         if location.is_local() {
             self.links.check(&location.rest, shard).map(Some).map_err(refused)
@@ -295,9 +295,10 @@ impl ScopedStores {
         }
     }
 
-    /// Whether nothing confines what is read there.
+    /// Whether nothing allowed what is read there.
     fn is_free(&self, location: &Location) -> bool {
-        let local_is_free = || !location.is_local() || (self.links.is_free() && !self.policy.local_by_prefix);
+        let local_is_free =
+            || !location.is_local() || (self.links.is_unrestricted() && !self.policy.local_by_prefix);
         let any_url = self.policy.urls.is_open() && self.tenant.urls.is_open();
         any_url && self.credentials.is_none() && !location.is_http() && local_is_free()
     }

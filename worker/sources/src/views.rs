@@ -1,4 +1,4 @@
-//! Columns of text and bytes whose values stay where they were read.
+//! Builds text and binary columns as views of the read buffers, without copies.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use crate::object::BufferSpan;
 
-/// Builds a column of views into buffers.
+/// A builder of a column of views.
 pub(crate) enum Views {
     Text(StringViewBuilder),
     Binary(BinaryViewBuilder),
@@ -27,7 +27,7 @@ impl Views {
         Self::Binary(binary_builder(buffers, rows))
     }
 
-    /// Appends the value of this span; text that is not UTF-8 is refused, and nothing appended.
+    /// Appends the value of this span. Text that is not UTF-8 is rejected and not appended.
     pub(crate) fn append(&mut self, span: BufferSpan) -> Result<(), String> {
         let (block, start, len) = (span.buffer as u32, span.start as u32, span.len as u32);
         match self {
@@ -55,7 +55,7 @@ impl Views {
     }
 }
 
-/// A builder whose block `i` is `buffers[i]`.
+/// A builder in which block `i` is `buffers[i]`.
 pub(crate) fn binary_builder(buffers: &[Bytes], rows: usize) -> BinaryViewBuilder {
     let mut builder = BinaryViewBuilder::with_capacity(rows);
     for buffer in buffers {
@@ -64,7 +64,7 @@ pub(crate) fn binary_builder(buffers: &[Bytes], rows: usize) -> BinaryViewBuilde
     builder
 }
 
-/// The span of `part`, a slice of `row`, in the buffer that has `row` at `span`.
+/// The span of `part`, a slice of `row`, in the buffer that contains `row` at `span`.
 pub(crate) fn span_within(span: BufferSpan, row: &[u8], part: &[u8]) -> BufferSpan {
     let start = (part.as_ptr() as usize).wrapping_sub(row.as_ptr() as usize);
     if start.saturating_add(part.len()) > row.len() {

@@ -1,4 +1,4 @@
-//! One pass over a shard from front to back, in large ranged reads that skip what is not looked at.
+//! Reads a shard sequentially in large ranged requests, and skips unused ranges.
 
 use bytes::Bytes;
 
@@ -6,11 +6,11 @@ use crate::error::SourceError;
 use crate::object::Object;
 
 const READ_AHEAD_BYTES: u64 = 4 << 20;
-/// Looks further apart than this are worth a request each: the bytes between are not wanted.
+/// Accesses that are further apart than this get a request each, without the bytes between them.
 const SPARSE_STEP_BYTES: u64 = 256 << 10;
 const SPARSE_READ_AHEAD_BYTES: u64 = 16 << 10;
 
-/// The part of a shard that is in memory at present.
+/// The part of a shard that is in memory.
 pub(crate) struct ReadWindow<'a> {
     object: &'a Object,
     start: u64,
@@ -23,8 +23,8 @@ impl<'a> ReadWindow<'a> {
         Self { object, start: 0, bytes: Bytes::new(), last_offset: 0 }
     }
 
-    /// The bytes from `offset` on: at least `min_bytes`, fewer only where the shard ends; possibly many more.
-    pub(crate) async fn at(&mut self, offset: u64, min_bytes: u64) -> Result<&[u8], SourceError> {
+    /// Returns the bytes from `offset` on: at least `min_bytes`, or fewer at the end of the shard.
+    pub(crate) async fn read_from(&mut self, offset: u64, min_bytes: u64) -> Result<&[u8], SourceError> {
         let size = self.object.size_bytes();
         let offset = offset.min(size);
         let wanted_end = size.min(offset.saturating_add(min_bytes));

@@ -79,7 +79,7 @@ impl Engine {
         let functions = self.resources.function_bytes.load(Ordering::Relaxed);
         let blocks = self.resources.reading.held_bytes();
         let kept = self.resources.caches.memory_bytes();
-        let passing = self.lent_now() + self.decoding.taken_bytes();
+        let passing = self.lent_now() + self.decoding.reserved_bytes();
         let working = planned + state.reading_bytes + images + functions;
         self.resources.slabs.allocated_bytes() + working + blocks + kept + passing
     }

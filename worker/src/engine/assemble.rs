@@ -81,7 +81,7 @@ impl BatchAssembler for PieceAssembler {
         for (tensor, section) in job.compiled.tensors.iter().zip(&mut self.sections) {
             if let Some(writer) = &tensor.writer {
                 let part = section.rest.split_to(tensor.row_bytes * rows);
-                buffers.put(writer.operator, &writer.column, part);
+                buffers.insert(writer.operator, &writer.column, part);
             }
         }
         buffers

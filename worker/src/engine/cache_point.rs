@@ -81,8 +81,8 @@ impl CachePoint {
         tracing: &Tracing,
         counters: Option<CachePointCounters>,
     ) -> Result<Option<Self>, String> {
-        let Some((before, tier)) = input.pipeline.cached() else { return Ok(None) };
-        let operator = before.iter().filter(|operator| !operator.kind.is_engines()).count();
+        let Some((before, tier)) = input.pipeline.cached_prefix() else { return Ok(None) };
+        let operator = before.iter().filter(|operator| !operator.kind.is_engine_operator()).count();
         let schema = operator.checked_sub(1).map_or(input.read_schema, |last| &input.operators[last].schema);
         let encoder = cache_encoder(input.operators.get(operator), input.encoding)?;
         let new_counters = || CachePointCounters {
@@ -244,8 +244,8 @@ fn prefix(input: &CachePointInput<'_>, encoder: Option<&CacheEncoder>, schema: &
     if let Some(encoder) = encoder {
         hash.update(encoder.describe());
     }
-    let before = pipeline.cached().map_or(&[][..], |(before, _)| before);
-    for operator in before.iter().filter(|operator| !operator.kind.is_engines()) {
+    let before = pipeline.cached_prefix().map_or(&[][..], |(before, _)| before);
+    for operator in before.iter().filter(|operator| !operator.kind.is_engine_operator()) {
         hash.update(format!("{:?}\n", operator.kind));
         if let Some((_, url)) = operator.kind.definition().file()
             && let Some(file) = input.files.get(url)

@@ -2,7 +2,7 @@
 
 use arrow::datatypes::SchemaRef;
 use feedline_data::coordinated::{CoordinatedStep, deal_buckets, deal_evenly, pack_rows};
-use feedline_data::pipeline::{BucketByLength, Longer, OperatorKind, Pack, Pipeline, infer};
+use feedline_data::pipeline::{BucketByLength, LongRowPolicy, OperatorKind, Pack, Pipeline, infer};
 use feedline_data::schema::Schema;
 use feedline_proto::batch::output_schema;
 
@@ -69,11 +69,11 @@ impl Coordination {
     /// The limit above which a list fails its row.
     pub(super) fn length_limit(&self) -> Option<LengthLimit> {
         match &self.mode {
-            BatchMode::Bucket(bucket) => bucket.longest().map(|elements| LengthLimit {
+            BatchMode::Bucket(bucket) => bucket.max_row_length().map(|elements| LengthLimit {
                 elements,
                 advice: "the limit of the longest bucket; add a `truncate` operator, or give batch_sizes one more number",
             }),
-            BatchMode::Pack(pack) if pack.longer == Longer::Fail => Some(LengthLimit {
+            BatchMode::Pack(pack) if pack.longer == LongRowPolicy::Fail => Some(LengthLimit {
                 elements: pack.length,
                 advice: "the length of a packed row; set `longer: truncate`, or a larger `length`",
             }),
@@ -84,7 +84,7 @@ impl Coordination {
     /// The length to which lists are cut off, if they are.
     pub(super) fn truncation(&self) -> Option<u32> {
         match &self.mode {
-            BatchMode::Pack(pack) if pack.longer == Longer::Truncate => Some(pack.length),
+            BatchMode::Pack(pack) if pack.longer == LongRowPolicy::Truncate => Some(pack.length),
             _ => None,
         }
     }
@@ -97,7 +97,7 @@ impl Coordination {
             BatchMode::Bucket(bucket) => {
                 let longest = |lengths: &[u32]| lengths.iter().copied().max().unwrap_or(0);
                 let lengths: Vec<u32> = lengths.chunks(columns).map(longest).collect();
-                (deal_buckets(&lengths, &bucket.boundaries, &bucket.sizes(), streams), None)
+                (deal_buckets(&lengths, &bucket.boundaries, &bucket.batch_rows_per_bucket(), streams), None)
             }
             BatchMode::Pack(pack) => {
                 let packed = pack_rows(lengths, columns, pack.length);

@@ -6,9 +6,9 @@ mod kernel_time;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use feedline_data::messages::FormStats;
+use feedline_data::messages::EncodingStats;
 use feedline_data::pipeline::{CacheEncoding, Pipeline};
-use feedline_operators::{BuiltOperator, Chunk, Decoding, OutputBuffers, row_in_form};
+use feedline_operators::{BuiltOperator, Chunk, Decoding, OutputBuffers, encode_row};
 
 pub(crate) use self::encoder::{CacheEncoder, EncodingPermission};
 pub(crate) use self::kernel_time::KernelTime;
@@ -28,23 +28,23 @@ pub(crate) struct EncodingTrials {
     pub(crate) operator: usize,
     decoding: Decoding,
     chunks: AtomicU64,
-    stats: Mutex<[FormStats; CacheEncoding::MADE.len()]>,
+    stats: Mutex<[EncodingStats; CacheEncoding::TRANSFORMED.len()]>,
 }
 
 impl EncodingTrials {
     /// `None` if rows cannot be cached before an operator that decodes.
     pub(crate) fn new(pipeline: &Pipeline, operators: &[BuiltOperator]) -> Option<Self> {
         let operator = operators.iter().position(|operator| operator.decodes.is_some())?;
-        let mut running = pipeline.operators.iter().filter(|operator| !operator.kind.is_engines());
+        let mut running = pipeline.operators.iter().filter(|operator| !operator.kind.is_engine_operator());
         if running.by_ref().take(operator).any(|earlier| earlier.kind.is_random()) {
             return None;
         }
-        let none = |form| FormStats { after: operator as u32, form, ..FormStats::default() };
+        let none = |form| EncodingStats { after: operator as u32, form, ..EncodingStats::default() };
         Some(Self {
             operator,
             decoding: operators[operator].decodes.clone()?,
             chunks: AtomicU64::new(0),
-            stats: Mutex::new(CacheEncoding::MADE.map(none)),
+            stats: Mutex::new(CacheEncoding::TRANSFORMED.map(none)),
         })
     }
 
@@ -55,7 +55,7 @@ impl EncodingTrials {
             && number / TRIAL_INTERVAL < TRIALS_MAX
             && chunk.rows() > 0
         {
-            for (index, form) in CacheEncoding::MADE.into_iter().enumerate() {
+            for (index, form) in CacheEncoding::TRANSFORMED.into_iter().enumerate() {
                 if let Some(measured) = self.measure(chunk, operator, form) {
                     self.lock()[index].add(&measured);
                 }
@@ -63,33 +63,33 @@ impl EncodingTrials {
         }
     }
 
-    fn measure(&self, chunk: &Chunk, operator: &BuiltOperator, form: CacheEncoding) -> Option<FormStats> {
+    fn measure(&self, chunk: &Chunk, operator: &BuiltOperator, form: CacheEncoding) -> Option<EncodingStats> {
         let timed = |mut one: Chunk| {
             let begun = thread_cpu();
             operator.operator.apply(&mut one, &mut OutputBuffers::new()).ok()?;
             Some((thread_cpu() - begun).as_nanos() as u64).filter(|_| one.failures.is_empty())
         };
-        let (plain, plain_bytes) = row_in_form(chunk, 0, &self.decoding, CacheEncoding::AsIs)?;
+        let (plain, plain_bytes) = encode_row(chunk, 0, &self.decoding, CacheEncoding::AsIs)?;
         let begun = thread_cpu();
-        let (made, bytes) = row_in_form(chunk, 0, &self.decoding, form)?;
+        let (made, bytes) = encode_row(chunk, 0, &self.decoding, form)?;
         let make_ns = (thread_cpu() - begun).as_nanos() as u64;
-        Some(FormStats {
+        Some(EncodingStats {
             rows: 1,
             plain_bytes: plain_bytes as u64,
             bytes: bytes as u64,
             make_ns,
             plain_ns: timed(plain)?,
             use_ns: timed(made)?,
-            ..FormStats::default()
+            ..EncodingStats::default()
         })
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, [FormStats; CacheEncoding::MADE.len()]> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, [EncodingStats; CacheEncoding::TRANSFORMED.len()]> {
         self.stats.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The costs of the encodings that have been measured.
-    pub(crate) fn stats(&self) -> Vec<FormStats> {
+    pub(crate) fn stats(&self) -> Vec<EncodingStats> {
         self.lock().iter().filter(|form| form.rows > 0).copied().collect()
     }
 
@@ -108,23 +108,24 @@ mod tests {
 
     #[test]
     fn an_encoding_repays_if_enough_passes_follow() {
-        let pixels = FormStats {
+        let pixels = EncodingStats {
             form: CacheEncoding::Pixels,
             rows: 3,
             make_ns: 30,
             plain_ns: 20,
             use_ns: 10,
-            ..FormStats::default()
+            ..EncodingStats::default()
         };
-        let indexed = FormStats {
+        let indexed = EncodingStats {
             form: CacheEncoding::Indexed,
             rows: 3,
             make_ns: 1,
             plain_ns: 10,
             use_ns: 20,
-            ..FormStats::default()
+            ..EncodingStats::default()
         };
-        let mut stats = CacheEncoding::MADE.map(|form| FormStats { form, ..FormStats::default() });
+        let mut stats =
+            CacheEncoding::TRANSFORMED.map(|form| EncodingStats { form, ..EncodingStats::default() });
         let trials = |stats| EncodingTrials {
             operator: 0,
             decoding: Decoding { column: "image".to_owned(), size: [8, 8] },
@@ -139,6 +140,6 @@ mod tests {
         // Each pass saves 10 ns, and encoding must save twice its cost of 30 ns.
         assert!(!trials.repays(CacheEncoding::Pixels, 6.0) && trials.repays(CacheEncoding::Pixels, 7.0));
         assert!(!trials.repays(CacheEncoding::Indexed, 1e9), "decoding this encoding is slower");
-        assert_eq!(trials.stats().len(), CacheEncoding::MADE.len());
+        assert_eq!(trials.stats().len(), CacheEncoding::TRANSFORMED.len());
     }
 }

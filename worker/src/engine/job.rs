@@ -92,7 +92,7 @@ impl JobContext {
             }
             None => JobCounters::new(operators, batch_parallelism, &compiled.manifest, tracing),
         };
-        if previous.is_none() && tracing.on && pipeline.cached().is_none() {
+        if previous.is_none() && tracing.on && pipeline.cached_prefix().is_none() {
             counters.trials = EncodingTrials::new(pipeline, operators).map(Arc::new);
         }
         if let Some(cache_point) = &compiled.cache_point {

@@ -91,7 +91,7 @@ impl Pool {
             .map(|number| {
                 let (shared, decoding) = (Arc::clone(&shared), Arc::clone(decoding));
                 std::thread::Builder::new().name(format!("{POOL_THREADS}-{number}")).spawn(move || {
-                    decoding.join();
+                    decoding.attach_thread();
                     shared.run_until_closed();
                 })
             })

@@ -51,7 +51,7 @@ fn names_are_those_of_a_tenant() {
     assert!(bench.open(&of("a", 5)).is_err(), "other settings than those of its own tenant");
     assert_eq!(bench.status(b).tenant, "b");
     let refused = bench.open(&of("a b", 4)).expect_err("no name");
-    expect!["`a b` is no tenant's name; use letters, digits, `.`, `_` and `-`, at most 64 of them"]
+    expect!["invalid tenant name `a b`: use at most 64 letters, digits, `.`, `_` and `-`"]
         .assert_eq(&refused.message);
 }
 
@@ -86,7 +86,10 @@ fn a_tenant_opens_only_jobs_that_read_what_it_may() {
     let of = |tenant: &str| JobSpec { tenant: tenant.to_owned(), ..spec(4, 1) };
     let refusal = bench.open(&of("a")).expect_err("outside");
     assert_eq!(refusal.kind, ServiceErrorKind::Invalid);
-    assert!(refusal.message.contains("lies outside of what tenant `a` may read (/elsewhere)"), "{refusal}");
+    assert!(
+        refusal.message.contains("is outside the URLs that tenant `a` may read (/elsewhere)"),
+        "{refusal}"
+    );
     assert_eq!(bench.records.len(), 0, "nothing was changed");
     bench.open(&of("b")).expect("others may");
 }

@@ -137,7 +137,7 @@ fn a_saved_index_is_used_unless_shards_changed() {
     let mut now = manifest(&[8, 8]);
     now.shards[1].object.size_bytes = 11;
     prepare(&mut bench, &now);
-    let message = "shard file:///d/1 changed after it was indexed: 10 bytes then, 11 now; restore it, or index again with `feedline index --rebuild`";
+    let message = "shard file:///d/1 changed after indexing: expected 10 bytes, found 11; restore the data, or index it again with `feedline index --rebuild`";
     assert_eq!(bench.status(job).state, JobState::Failed(message.to_owned()));
 }
 

@@ -108,7 +108,7 @@ fn a_job_that_goes_on_at_a_position_has_its_changes() {
     let three = MixChange { weights: vec![1.0; 3], ..change.clone() };
     let earlier = MixChange { place: 0, ..change.clone() };
     expect![[r#"
-        3 weights are given for 2 datasets in the position, which changes weights in pass 0; the file was edited
+        the mix has 2 datasets, but there are 3 weights in the position, which changes weights in pass 0; the file was edited
         the position has 2 changes of weights, at most 256 in their order are read; the file was edited
     "#]]
     .assert_eq(&(edited(vec![three]) + &edited(vec![change, earlier])));
@@ -132,8 +132,8 @@ fn weights_that_cannot_be_are_refused_with_a_sentence() {
     let job = bench.open(&mixed(MixStop::All)).expect("sound");
     note(bench.reweigh(job, &[1.0, 2.0]));
     expect![[r#"
-        there is no job 4d here; `feedline job list` lists the jobs of a coordinator
-        1 weights are given for 2 datasets; give job "mixed" one for each dataset of its mix, in its order
+        job 4d does not exist; list the jobs with `feedline job list`
+        the mix has 2 datasets, but there are 1 weights; give job "mixed" one for each dataset of its mix, in its order
         weight -2 is not a number above 0; give job "mixed" one for each dataset of its mix, in its order
         job "mixed" has ended; only a job that runs can be given other weights
         the mix of job "mixed" has `stop: first`, so its weights tell where a pass ends and stay as they are; use all or restart

@@ -81,7 +81,7 @@ impl Position {
             virtual_consumers: layout.streams,
             streams: streams.map(|stream| stream_at(layout, stream, at.epoch, step_of(stream))).collect(),
             open: Vec::new(),
-            mix: layout.mix_from(at.epoch).to_vec(),
+            mix: layout.mix_changes_from(at.epoch).to_vec(),
         }
     }
 

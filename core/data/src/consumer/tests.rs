@@ -213,7 +213,7 @@ fn a_stream_without_last_rows_gives_a_batch_without_rows() {
         assembler.next_run().map(|batch| (batch.kind, batch.epoch, batch.rows))
     };
     assert_eq!(batch(&mut assembler), Some((RunKind::Batch, 0, 4)));
-    assert_eq!(assembler.owed_epoch(), Some(0));
+    assert_eq!(assembler.pending_empty_step_epoch(), Some(0));
     assert_eq!(batch(&mut assembler), Some((RunKind::Batch, 0, 0)));
     assert_eq!(batch(&mut assembler), Some((RunKind::Batch, 1, 4)));
     assert!(!assembler.is_finished());

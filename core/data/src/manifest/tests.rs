@@ -1,4 +1,4 @@
-//! Putting shards together, and noticing that they changed.
+//! Tests of building manifests and of detecting changed shards.
 
 use super::*;
 
@@ -13,7 +13,7 @@ fn number(scalar: ScalarType) -> ColumnType {
 }
 
 #[test]
-fn schemas_widen_and_keep_columns_that_some_shards_lack() {
+fn merged_schemas_widen_and_include_columns_that_some_shards_lack() {
     let list = ColumnType::List(Box::new(number(ScalarType::Int64)));
     let one = Schema::new([("x", number(ScalarType::Int64)), ("y", ColumnType::Utf8), ("z", list.clone())]);
     let two = Schema::new([("x", number(ScalarType::Float64)), ("z", number(ScalarType::Int64))]);
@@ -23,7 +23,7 @@ fn schemas_widen_and_keep_columns_that_some_shards_lack() {
 }
 
 #[test]
-fn the_shard_that_differs_is_named() {
+fn the_error_names_the_incompatible_shard() {
     let one = Schema::new([("x", ColumnType::Utf8)]);
     let two = Schema::new([("x", number(ScalarType::Int64))]);
     let error =
@@ -32,51 +32,51 @@ fn the_shard_that_differs_is_named() {
 }
 
 #[test]
-fn shards_that_have_no_column_in_common_do_not_add_up_without_end() {
+fn the_columns_of_all_shards_together_are_limited() {
     let columns =
         |from: usize| Schema::new((from..from + 3_000).map(|at| (format!("c{at}"), ColumnType::Utf8)));
     let error = Manifest::build(vec![shard("a", Some(columns(0))), shard("b.csv", Some(columns(3_000)))]);
     let error = error.expect_err("they are too many");
-    assert!(error.contains("more than 4096 columns") && error.contains("b.csv"), "{error}");
+    assert!(error.contains("limit of 4096 columns") && error.contains("b.csv"), "{error}");
 }
 
 #[test]
-fn numbers_join_without_loss_of_range() {
+fn the_common_type_of_numbers_preserves_their_range() {
     use ScalarType::{Bool, Float32, Float64, Int8, Int16, Int32, Int64, UInt8};
-    assert_eq!(join_scalars(Int8, Int32), Some(Int32));
-    assert_eq!(join_scalars(Float32, Int64), Some(Float64));
-    assert_eq!(join_scalars(UInt8, Float32), Some(Float32));
-    assert_eq!(join_scalars(UInt8, Int16), None);
-    assert_eq!(join_scalars(Bool, Int8), None);
+    assert_eq!(common_scalar(Int8, Int32), Some(Int32));
+    assert_eq!(common_scalar(Float32, Int64), Some(Float64));
+    assert_eq!(common_scalar(UInt8, Float32), Some(Float32));
+    assert_eq!(common_scalar(UInt8, Int16), None);
+    assert_eq!(common_scalar(Bool, Int8), None);
 }
 
 #[test]
-fn every_kind_of_change_is_noticed_and_named() {
+fn every_kind_of_change_is_detected() {
     let schema = Some(Schema::new([("x", ColumnType::Utf8)]));
     let manifest = Manifest::build(vec![shard("a", schema.clone()), shard("b", schema)]).expect("they agree");
     let listed: Vec<ShardRef> = manifest.shards.iter().map(|shard| shard.object.clone()).collect();
     assert_eq!(manifest.check_unchanged(&listed), Ok(()));
-    let said = |change: &dyn Fn(&mut Vec<ShardRef>)| {
+    let error_after = |change: &dyn Fn(&mut Vec<ShardRef>)| {
         let mut listed = listed.clone();
         change(&mut listed);
         manifest.check_unchanged(&listed).expect_err("it changed")
     };
     assert!(
-        said(&|listed| listed[1].size_bytes = 11)
-            .contains("b changed after it was indexed: 10 bytes then, 11 now")
+        error_after(&|listed| listed[1].size_bytes = 11)
+            .contains("b changed after indexing: expected 10 bytes, found 11")
     );
-    assert!(said(&|listed| listed[0].version = "w".to_owned()).contains("a was written again"));
-    assert!(said(&|listed| listed.truncate(1)).contains("2 shards then, 1 now"));
-    assert!(said(&|listed| listed[0].url = "0".to_owned()).contains("a was where 0 is now"));
+    assert!(error_after(&|listed| listed[0].version = "w".to_owned()).contains("a was overwritten"));
+    assert!(error_after(&|listed| listed.truncate(1)).contains("expected 2 shards, found 1"));
+    assert!(error_after(&|listed| listed[0].url = "0".to_owned()).contains("expected shard a, found 0"));
 }
 
 #[test]
-fn what_is_left_out_of_a_shard_is_never_more_than_all_of_it() {
+fn unreadable_bytes_never_exceed_the_size_of_the_shard() {
     let mut damaged = shard("a", None);
     damaged.index.defects.push(Defect { offset: 4, reason: "cut short".to_owned() });
     damaged.index.blocks[0].bytes = 4;
-    assert_eq!(damaged.left_out_bytes(), 6);
+    assert_eq!(damaged.unreadable_bytes(), 6);
     let block = &mut damaged.index.blocks[0];
     (block.offset, block.bytes) = (u64::MAX, u64::MAX);
-    assert_eq!(damaged.left_out_bytes(), 0, "a block beyond the shard's end");
+    assert_eq!(damaged.unreadable_bytes(), 0, "a block beyond the shard's end");
 }

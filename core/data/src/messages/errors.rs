@@ -1,66 +1,65 @@
-//! Why a service refuses a request.
+//! Errors of the services.
 
 use crate::ids::JobId;
 
-/// Why something was refused. Nothing was changed.
+/// An error of a rejected request. A rejected request has changed nothing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ServiceError {
-    /// What kind of refusal: decides whether trying again can help.
+    /// The kind of error, which determines whether a retry can succeed.
     pub kind: ServiceErrorKind,
     /// One sentence with the fix.
     pub message: String,
-    /// Where to ask instead: the coordinator that leads.
+    /// The URL of the leading coordinator, if the request was sent to a follower.
     pub leader: Option<String>,
-    /// Milliseconds after which asking again may help, where that is known.
+    /// The delay in milliseconds after which a retry may succeed, if known.
     pub retry_after_ms: Option<u64>,
 }
 
-/// Kinds of refusals.
+/// Kinds of service errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServiceErrorKind {
-    /// The request can never work as it is.
+    /// The request is invalid. A retry cannot succeed.
     Invalid,
-    /// There is no such job.
+    /// The job does not exist.
     NotFound,
-    /// Another consumer has taken this place.
+    /// A newer session of the same consumer has replaced this one.
     Superseded,
-    /// Whoever asks may not do it, or has not shown who it is.
+    /// The caller is not authenticated, or not permitted to make the request.
     Denied,
-    /// The coordinator cannot do it now; nothing was lost, try again.
+    /// The coordinator cannot process the request now. A retry may succeed.
     Unavailable,
-    /// There is no room for it now. Nothing is wrong with it, and whoever refuses is well: ask again later, and not before.
+    /// A concurrency limit is reached. A retry may succeed after `retry_after_ms`.
     Busy,
 }
 
 impl ServiceErrorKind {
-    /// Whether the same request may be taken at another time.
-    pub fn is_passing(self) -> bool {
+    /// Whether a retry of the same request may succeed.
+    pub fn is_retryable(self) -> bool {
         matches!(self, Self::Unavailable | Self::Busy)
     }
 }
 
 impl ServiceError {
-    /// A refusal of this kind.
+    /// An error of this kind.
     pub fn new(kind: ServiceErrorKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), leader: None, retry_after_ms: None }
     }
 
-    /// There is no room; asking again may help after so many milliseconds.
+    /// An error for a reached concurrency limit. A retry may succeed after this number of milliseconds.
     pub fn busy(message: impl Into<String>, retry_after_ms: u64) -> Self {
         Self { retry_after_ms: Some(retry_after_ms), ..Self::new(ServiceErrorKind::Busy, message) }
     }
 
-    /// The refusal where there is no such job, or none that the asker may know of: nothing tells these apart.
+    /// An error for a job that does not exist, or that the caller must not see. The two cases are indistinguishable.
     pub fn unknown_job(job: JobId) -> Self {
-        let message =
-            format!("there is no job {job} here; `feedline job list` lists the jobs of a coordinator");
+        let message = format!("job {job} does not exist; list the jobs with `feedline job list`");
         Self::new(ServiceErrorKind::NotFound, message)
     }
 
-    /// The refusal of a coordinator that follows.
-    pub fn led_by(url: &str) -> Self {
-        let message = format!("this coordinator follows the one at {url}; ask that one");
+    /// An error of a follower, which names the leader.
+    pub fn not_leader(url: &str) -> Self {
+        let message = format!("this coordinator is not the leader; send the request to the leader at {url}");
         Self { leader: Some(url.to_owned()), ..Self::new(ServiceErrorKind::Unavailable, message) }
     }
 }

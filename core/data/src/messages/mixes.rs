@@ -1,9 +1,9 @@
-//! How mixes of jobs change, as workers are told.
+//! The changes of a job's mix that a plan sends to workers.
 
 use crate::ids::JobId;
 use crate::mix::MixChange;
 
-/// How the mix of a job has changed.
+/// The changes of a job's mix.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobMixChanges {
     /// The job.

@@ -1,24 +1,24 @@
-//! The positions of a job's consumers at one step, and the report of one consumer.
+//! The positions of all consumers of a job at one step, and the reports from which they are computed.
 
 use crate::checkpoint::PositionHistory;
 use crate::layout::StreamPosition;
 
-/// The position history in a consumer's report.
+/// The part of a consumer's report about its last batches.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HistoryReport {
-    /// The history; `None` where no plan queries a step.
+    /// The positions after each batch; `None` unless a plan has queried a step.
     pub history: Option<Box<PositionHistory>>,
-    /// Whether the consumer closes: it takes no further batch and answers no later query.
+    /// Whether this is the consumer's last report: the consumer stops and cannot answer later queries.
     pub is_last: bool,
 }
 
 /// The positions of a job's consumers at one step.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GroupPositions {
-    /// The next undelivered row of each stream of the consumers that are not missing, ordered by stream.
+    /// The next undelivered row of each stream, in the order of streams, without the streams of missing consumers.
     pub positions: Vec<(u32, StreamPosition)>,
-    /// Consumers whose position is unknown, in order.
+    /// The consumers with unknown positions, in order.
     pub missing: Vec<u32>,
-    /// Whether a retry may find missing consumers.
+    /// Whether a retry may return the positions of missing consumers.
     pub waits: bool,
 }

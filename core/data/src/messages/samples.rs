@@ -1,4 +1,4 @@
-//! The latest reports of workers and consumers, from which the planner plans.
+//! The latest reports of workers and consumers: the input of the planner.
 
 use std::sync::Arc;
 
@@ -8,76 +8,77 @@ use crate::manifest::DatasetSummary;
 use crate::pipeline::Pipeline;
 use crate::tenants::Quota;
 
-/// The latest reports: counters since each reporter's start. A window is the difference of two samples.
+/// The latest reports, with counters since the start of each reporter. The planner computes rates from two samples.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Samples {
-    /// Workers that report, by id.
+    /// The live workers, by id.
     pub workers: Vec<WorkerReportSample>,
-    /// The last sessions of the consumers of jobs that have not ended.
+    /// The latest session of each consumer of an unfinished job.
     pub consumers: Vec<ConsumerReportSample>,
-    /// Jobs whose rows flow.
+    /// The running jobs.
     pub jobs: Vec<JobFacts>,
 }
 
-/// What a job is, for those who plan.
+/// The properties of a job that the planner needs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JobFacts {
     /// The job.
     pub job: JobId,
-    /// Whose it is.
+    /// The tenant of the job.
     pub tenant: String,
-    /// Its name.
+    /// The name of the job.
     pub name: String,
-    /// Its pipeline.
+    /// The pipeline of the job.
     pub pipeline: Pipeline,
-    /// Its dataset.
+    /// The dataset of the job.
     pub dataset: DatasetSummary,
-    /// Passes over the dataset that are still to come, the rest of the present one among them.
+    /// The number of passes over the dataset that remain, including the rest of the current pass.
     pub passes_left: f64,
-    /// Its claim where workers are short: those of a tenant's jobs are as their weights, and on average its priority.
+    /// The job's share when workers are scarce. The weights of a tenant's jobs are scaled so that their mean is the tenant's
+    /// priority.
     pub weight: f64,
-    /// What the jobs of its tenant may take together.
+    /// The quota of the job's tenant.
     pub quota: Quota,
 }
 
-/// What one worker reported last.
+/// The latest report of one worker.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WorkerReportSample {
     /// The worker.
     pub worker: WorkerId,
     /// Address at which consumers fetch.
     pub address: String,
-    /// What its cores are.
+    /// The CPU model of the worker.
     pub machine: String,
-    /// Bandwidth of its network in bytes per second and direction; 0 where it is not known.
+    /// The network bandwidth in bytes per second and direction; 0 if unknown.
     pub nic_bytes_per_s: u64,
-    /// Threads of its CPU pool.
+    /// The number of threads in the CPU pool.
     pub cores: u32,
-    /// Its memory budget in bytes.
+    /// The memory budget in bytes.
     pub memory_bytes: u64,
-    /// The tiers of its caches.
+    /// The cache tiers of the worker.
     pub caches: Vec<TierCapacity>,
-    /// Whether its memory leaves no room for further splits.
+    /// Whether the memory budget has no room for further splits.
     pub memory_full: bool,
-    /// Whether it wants to leave.
+    /// Whether the worker drains before it leaves the cluster.
     pub draining: bool,
-    /// Nanoseconds from its start to its report.
+    /// Nanoseconds from the worker's start to the report.
     pub elapsed_ns: u64,
-    /// CPU time of its process.
+    /// The CPU time of the worker's process.
     pub cpu: ProcessCpu,
-    /// What it did for each job.
+    /// The work done for each job.
     pub jobs: Vec<Arc<WorkerJobStats>>,
 }
 
-/// What one session of a consumer reported last.
+/// The latest report of one consumer session.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ConsumerReportSample {
     /// The job.
     pub job: JobId,
-    /// Which consumer, from 0.
+    /// The index of the consumer, from 0.
     pub consumer: u32,
-    /// Its connection: a newer one counts from 0 again.
+    /// The session. A new session restarts the counters at 0.
     pub session: SessionId,
-    /// What it has received.
+    /// The rows and bytes received in the session.
     pub stats: ConsumerStats,
 }

@@ -1,42 +1,42 @@
-//! What ranks of elastic jobs and the coordinator say to each other about slots: the streams of such a job.
+//! Messages between the ranks of elastic jobs and the coordinator about slots, which are the streams of an elastic job.
 
 use serde::{Deserialize, Serialize};
 
 use crate::layout::StreamPosition;
 
-/// What a rank of an elastic job says; empty in other jobs.
+/// The part of a rank's report about its slots; empty in jobs that are not elastic.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SlotReport {
-    /// The slots that it has, those among them that it has stopped at until a plan says that they are not its own.
+    /// The slots that the rank owns. A stopped slot stays in the list until a plan no longer grants the slot to the rank.
     pub claims: Vec<SlotPosition>,
-    /// Whether it leaves: it gives its slots back and gets none.
+    /// Whether the rank leaves the job: it releases its slots and receives no others.
     pub leaving: bool,
-    /// Nanoseconds that its user takes for a batch of one slot; 0 where that is not known.
+    /// Nanoseconds that the training loop needs for a batch of one slot; 0 if unknown.
     pub slot_ns: u64,
 }
 
-/// Where a rank stands in a slot.
+/// The position of a rank in one of its slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SlotPosition {
     /// The slot.
     pub stream: u32,
-    /// Generation in which it got the slot: progress in another one counts for nothing.
+    /// The generation of the grant. Progress of another generation is ignored.
     pub generation: u64,
-    /// Its next undelivered row.
+    /// The next undelivered row of the slot.
     pub position: StreamPosition,
-    /// Whether it delivers nothing more of it in this generation.
+    /// Whether the rank delivers no further rows of the slot in this generation.
     pub stopped: bool,
 }
 
-/// A slot that a rank has.
+/// A slot that a plan grants to a rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SlotGrant {
     /// The slot.
     pub stream: u32,
-    /// Counts how often the slot was given to someone.
+    /// The number of times that the slot has been granted.
     pub generation: u64,
-    /// Where the coordinator has it: where a rank to which it is new begins.
+    /// The position that the coordinator knows, from which a new owner starts.
     pub position: StreamPosition,
-    /// Whether it is wanted for another rank: to be stopped at once the present step is delivered.
+    /// Whether another rank needs the slot. The owner then stops the slot after the current step.
     pub release: bool,
 }

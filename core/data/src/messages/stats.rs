@@ -1,45 +1,45 @@
-//! What workers and consumers have done, as they report it. Everything is counted since the reporter started and only
-//! grows, but for what says that it is of the moment: the difference of two reports is a window.
+//! Statistics in the reports of workers and consumers. Counters start at 0 when the reporter starts and only increase. Gauges
+//! are marked as such.
 
 use serde::{Deserialize, Serialize};
 
 use crate::ids::JobId;
 use crate::pipeline::CacheEncoding;
 
-/// What one operator has done.
+/// Statistics of one operator.
 ///
-/// An execution is one call on a chunk of rows. `busy_ns / elapsed_ns` is the mean number of executions at a time, and
-/// `cpu_ns / busy_ns` the part of it that was computing.
+/// An execution is one call on a chunk of rows. `busy_ns / elapsed_ns` is the mean number of concurrent executions, and
+/// `cpu_ns / busy_ns` is the fraction of their time on the CPU.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OperatorStats {
-    /// Name, unique in the pipeline; `source` and `batch` are the ends.
+    /// The operator's unique name in the pipeline. `source` is the first stage and `batch` the last.
     pub name: String,
-    /// Rows taken.
+    /// Input rows.
     pub rows_in: u64,
-    /// Rows given.
+    /// Output rows.
     pub rows_out: u64,
-    /// Bytes taken; for `source`, bytes read from the store.
+    /// Input bytes; for `source`, bytes read from the store.
     pub bytes_in: u64,
-    /// Bytes given.
+    /// Output bytes.
     pub bytes_out: u64,
-    /// CPU time in nanoseconds, waiting not counted.
+    /// CPU time in nanoseconds, without waiting.
     pub cpu_ns: u64,
-    /// Time in nanoseconds inside executions, summed over them.
+    /// Total time of all executions in nanoseconds.
     pub busy_ns: u64,
-    /// Time in nanoseconds that chunks of rows waited for this operator's turn or for input.
+    /// Time in nanoseconds that chunks waited for an execution or for input.
     pub wait_input_ns: u64,
-    /// Time in nanoseconds that its finished output waited to be taken.
+    /// Time in nanoseconds that finished output waited to be consumed.
     pub wait_output_ns: u64,
-    /// Time in nanoseconds inside executions that passed without CPU time: `wait`, and reads of `source`.
+    /// Time in nanoseconds within executions without CPU use, such as `wait` and reads of `source`.
     pub latency_ns: u64,
-    /// Of the moment: bytes that wait for its turn; for `batch`, finished batches that wait for consumers.
+    /// Gauge: bytes that wait for an execution; for `batch`, bytes of finished batches that wait for consumers.
     pub queue_bytes: u64,
-    /// Concurrent executions as the pipeline file pins them.
+    /// The number of concurrent executions that the pipeline file sets.
     pub parallelism: Option<u32>,
 }
 
 impl OperatorStats {
-    /// Adds another worker's counts.
+    /// Adds the statistics of another worker.
     pub fn add(&mut self, other: &Self) {
         self.rows_in = self.rows_in.saturating_add(other.rows_in);
         self.rows_out = self.rows_out.saturating_add(other.rows_out);
@@ -53,7 +53,7 @@ impl OperatorStats {
         self.queue_bytes = self.queue_bytes.saturating_add(other.queue_bytes);
     }
 
-    /// Time in nanoseconds that rows waited for this operator's turn or its input, or in it.
+    /// Time in nanoseconds that rows waited for an execution, for input, or within an execution.
     pub fn wait_ns(&self) -> u64 {
         self.wait_input_ns.saturating_add(self.latency_ns)
     }
@@ -62,20 +62,20 @@ impl OperatorStats {
 /// A job's reads from the store.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoreStats {
-    /// Requests, repeated ones included.
+    /// The number of requests, including retries.
     pub requests: u64,
-    /// Bytes read.
+    /// The number of bytes read.
     pub bytes: u64,
-    /// Time in nanoseconds from a request to its last byte, summed over requests.
+    /// Total time of all requests in nanoseconds, from the request to the last byte.
     pub wait_ns: u64,
-    /// Shards of which something was read.
+    /// The number of distinct shards that were read.
     pub distinct_shards: u64,
-    /// The size of these shards in bytes.
+    /// The total size of these shards in bytes.
     pub distinct_shard_bytes: u64,
 }
 
 impl StoreStats {
-    /// Adds another worker's counts. Shards that both have read are counted twice.
+    /// Adds the statistics of another worker. Shards read by both workers count twice.
     pub fn add(&mut self, other: &Self) {
         self.requests = self.requests.saturating_add(other.requests);
         self.bytes = self.bytes.saturating_add(other.bytes);
@@ -85,43 +85,42 @@ impl StoreStats {
     }
 }
 
-/// CPU time that a worker's process has used, in nanoseconds. Where several roles or workers share a process it is that
-/// of all of them.
+/// CPU time of a worker's process in nanoseconds. If several roles or workers share the process, it is their total.
 ///
-/// The operators of all of the process's jobs and `transport_ns` together are `process_ns`, within a few percent.
+/// The CPU time of all operators plus `transport_ns` is `process_ns`, within a few percent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessCpu {
-    /// All threads.
+    /// CPU time of all threads.
     pub process_ns: u64,
-    /// What the threads beside the CPU pool did for no operator: serving batches, connections, control, indexing.
+    /// CPU time outside of operators: serving batches, connections, control messages and indexing.
     pub transport_ns: u64,
 }
 
-/// What a form of kept rows costs, tried on a few rows of a job.
+/// Costs of an encoding of cached rows, measured on a few rows of a job.
 ///
-/// The operator behind the cut was run on each of them as it is and in this form, on the same thread.
+/// For each row the operator after the cache point runs on the original row and on the encoded row, on the same thread.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FormStats {
-    /// Operators before the cut, of those that run.
+pub struct EncodingStats {
+    /// The number of stage operators before the cache point.
     pub after: u32,
-    /// The form.
+    /// The encoding.
     pub form: CacheEncoding,
-    /// Rows that were tried.
+    /// The number of measured rows.
     pub rows: u64,
-    /// Their bytes as they are.
+    /// The size of the original rows in bytes.
     pub plain_bytes: u64,
-    /// Their bytes in this form.
+    /// The size of the encoded rows in bytes.
     pub bytes: u64,
-    /// CPU time in nanoseconds of making the form.
+    /// CPU time of the encoding in nanoseconds.
     pub make_ns: u64,
-    /// CPU time in nanoseconds of the operator behind the cut on the rows as they are.
+    /// CPU time in nanoseconds of the operator after the cache point on the original rows.
     pub plain_ns: u64,
-    /// The same on the rows in this form.
+    /// CPU time in nanoseconds of the operator after the cache point on the encoded rows.
     pub use_ns: u64,
 }
 
-impl FormStats {
-    /// Adds another worker's counts of the same form.
+impl EncodingStats {
+    /// Adds the measurements of another worker for the same encoding.
     pub fn add(&mut self, other: &Self) {
         self.rows = self.rows.saturating_add(other.rows);
         self.plain_bytes = self.plain_bytes.saturating_add(other.plain_bytes);
@@ -132,28 +131,28 @@ impl FormStats {
     }
 }
 
-/// What one worker has done for one job.
+/// Statistics of one worker for one job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkerJobStats {
     /// The job.
     pub job: JobId,
-    /// Operators in order. Empty where the worker does not trace.
+    /// The operators in order. Empty if the worker does not trace.
     pub operators: Vec<OperatorStats>,
     /// Reads from the store.
     pub store: StoreStats,
-    /// Time in nanoseconds in which its next rows waited for memory, and its consumer for them.
+    /// Time in nanoseconds that the job's next rows waited for memory while a consumer waited for the rows.
     pub memory_wait_ns: u64,
-    /// Peak resident set of the worker's process in bytes.
+    /// Peak resident set size of the worker's process in bytes.
     pub peak_rss_bytes: u64,
-    /// Nanoseconds since the worker started: when these counts were taken.
+    /// Nanoseconds from the start of the worker to these statistics.
     pub elapsed_ns: u64,
-    /// CPU time of the worker's process then, whatever it was spent on.
+    /// CPU time of the worker's process for all jobs.
     pub cpu: ProcessCpu,
-    /// What forms of kept rows cost, where some were tried.
-    pub forms: Vec<FormStats>,
+    /// Measured costs of encodings of cached rows.
+    pub forms: Vec<EncodingStats>,
 }
 
-/// What a consumer has received.
+/// Statistics of a consumer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConsumerStats {
     /// Rows delivered.
@@ -164,17 +163,17 @@ pub struct ConsumerStats {
     pub bytes: u64,
     /// Time in nanoseconds that the consumer waited for a batch.
     pub stall_ns: u64,
-    /// Time in nanoseconds that the user spent between taking a batch and asking for the next: `rows / step_ns` is the
-    /// rate that it could take.
+    /// Time in nanoseconds that the training loop spent between two requests for batches. `rows / step_ns` is the rate at which
+    /// the loop could consume rows.
     pub step_ns: u64,
-    /// Part of that time in nanoseconds in which batches were copied to where the user wants them, such as to an accelerator.
+    /// The part of `step_ns` in which batches were copied, such as to an accelerator.
     pub copy_ns: u64,
-    /// Bytes received from workers on other hosts, as they are once unpacked.
+    /// Bytes received from workers on other hosts, after decompression.
     pub network_bytes: u64,
 }
 
 impl ConsumerStats {
-    /// Adds another consumer's counts.
+    /// Adds the statistics of another consumer.
     pub fn add(&mut self, other: &Self) {
         self.rows = self.rows.saturating_add(other.rows);
         self.batches = self.batches.saturating_add(other.batches);
@@ -186,8 +185,7 @@ impl ConsumerStats {
     }
 }
 
-/// The sum of counts; the largest number where it is beyond that. Whoever reports may say anything, and is not to stop those
-/// who add it up.
+/// The sum of counters, saturating at [`u64::MAX`]. Reports come from other processes, so a sum must not panic.
 pub fn saturating_sum(counts: impl Iterator<Item = u64>) -> u64 {
     counts.fold(0, u64::saturating_add)
 }

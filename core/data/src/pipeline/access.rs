@@ -1,4 +1,4 @@
-//! What others ask of a pipeline: names, sizes, which source columns matter, and its fingerprint.
+//! Properties derived from a pipeline: sizes, names, required source columns and the fingerprint.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,11 +9,11 @@ use crate::schema::Schema;
 mod tests;
 
 impl Pipeline {
-    /// Rows of a full batch; 1 where there is no batch, which [`Pipeline::check`] refuses.
+    /// The number of rows of a full batch; 1 without a batch, which [`Pipeline::check`] rejects.
     pub fn batch_size(&self) -> u32 {
         let mut sizes = self.operators.iter().filter_map(|operator| match &operator.kind {
             OperatorKind::Batch(batch) => Some(batch.size),
-            OperatorKind::BucketByLength(bucket) => bucket.sizes().into_iter().max(),
+            OperatorKind::BucketByLength(bucket) => bucket.batch_rows_per_bucket().into_iter().max(),
             OperatorKind::Pack(pack) => Some(pack.size),
             _ => None,
         });
@@ -29,12 +29,12 @@ impl Pipeline {
         remainders.next().unwrap_or_default()
     }
 
-    /// Whether all consumers get batches of one kind in the same step: it ends with `bucket_by_length` or `pack`.
+    /// Whether the pipeline ends with `bucket_by_length` or `pack`, whose batches are formed for all consumers together.
     pub fn is_coordinated(&self) -> bool {
         self.operators.last().is_some_and(|operator| operator.kind.is_coordinated())
     }
 
-    /// Passes over the rows within an epoch; 1 without a `repeat`.
+    /// The number of passes over the rows in an epoch; 1 without a `repeat`.
     pub fn repeat_count(&self) -> u32 {
         let mut counts = self.operators.iter().filter_map(|operator| match &operator.kind {
             OperatorKind::Repeat(repeat) => Some(repeat.count),
@@ -43,45 +43,46 @@ impl Pipeline {
         counts.next().unwrap_or(1)
     }
 
-    /// Whether fewer rows may come out than go in: there is a filter, or failing rows are skipped.
+    /// Whether the output may have fewer rows than the input, because of a filter or skipped rows.
     pub fn changes_rows(&self) -> bool {
         self.operators.iter().any(|operator| operator.kind.drops_rows()) || self.on_error == OnError::Skip
     }
 
-    /// The operators before the `cache`, and where it keeps what they make; `None` without one.
-    pub fn cached(&self) -> Option<(&[Operator], CacheTier)> {
+    /// The operators before the `cache`, and the tier of the cache; `None` without a `cache`.
+    pub fn cached_prefix(&self) -> Option<(&[Operator], CacheTier)> {
         self.operators.iter().enumerate().find_map(|(place, operator)| match &operator.kind {
             OperatorKind::Cache(cache) => Some((&self.operators[..place], cache.tier)),
             _ => None,
         })
     }
 
-    /// The same rows with what the first `after` operators make of them kept, of those that run; as it is where it has a
-    /// `cache` of its own.
-    pub fn keeping(&self, after: u32, tier: CacheTier) -> Self {
-        let mut keeping = self.clone();
-        if self.cached().is_none() {
-            let runs = self.operators.iter().enumerate().filter(|(_, operator)| !operator.kind.is_engines());
+    /// The pipeline with a `cache` after the first `after` operators that run in stages. A pipeline that already has a
+    /// `cache` is returned unchanged.
+    pub fn with_cache_after(&self, after: u32, tier: CacheTier) -> Self {
+        let mut cached = self.clone();
+        if self.cached_prefix().is_none() {
+            let runs =
+                self.operators.iter().enumerate().filter(|(_, operator)| !operator.kind.is_engine_operator());
             let before = runs.take(after as usize).last().map_or(0, |(place, _)| place + 1);
             let cache = Operator { kind: OperatorKind::Cache(Cache { tier }), parallelism: None };
-            keeping.operators.insert(before, cache);
+            cached.operators.insert(before, cache);
         }
-        keeping
+        cached
     }
 
-    /// A pipeline that fills this one's cache and delivers nothing: each row once, as it is stored, up to the `cache`. What
-    /// it keeps is what this pipeline looks for. `None` without a `cache`.
-    pub fn filling_cache(&self) -> Option<Self> {
-        let place = self.cached()?.0.len();
-        // The operators behind stay, since they say which columns are needed; no row comes to them.
-        let nothing = Filter { predicate: "false".to_owned() };
+    /// A pipeline that fills the cache of this pipeline and delivers no rows: it reads each row once, in storage order.
+    /// Both pipelines use the same cache keys. `None` without a `cache`.
+    pub fn cache_fill_pipeline(&self) -> Option<Self> {
+        let place = self.cached_prefix()?.0.len();
+        // The operators after the cache determine the required columns. The filter keeps rows from reaching them.
+        let drop_all = Filter { predicate: "false".to_owned() };
         let mut operators = self.operators.clone();
-        operators.insert(place + 1, Operator { kind: OperatorKind::Filter(nothing), parallelism: None });
+        operators.insert(place + 1, Operator { kind: OperatorKind::Filter(drop_all), parallelism: None });
         operators.retain(|operator| !matches!(operator.kind, OperatorKind::Repeat(_)));
         Some(Self { operators, shuffle: Shuffle::default(), ..self.clone() })
     }
 
-    /// One name per operator, in order and unique: the second of a kind is `resize#2`.
+    /// A unique name for each operator, in order. The second operator of a kind is named like `resize#2`.
     pub fn operator_names(&self) -> Vec<String> {
         let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
         let mut names = Vec::with_capacity(self.operators.len());
@@ -94,9 +95,9 @@ impl Pipeline {
         names
     }
 
-    /// The source's columns that can influence the output, in the source's order: those that come out, and those that
-    /// an operator reads, since a row that fails there changes the output too. A source cut to these columns gives the
-    /// same batches; all of them where the pipeline does not fit the source.
+    /// The source columns that can influence the output, in the order of the source: columns in the output, and columns that
+    /// an operator reads, because a row that fails changes the output too. Returns all columns if the pipeline does not fit
+    /// the source.
     pub fn required_columns(&self, source: &Schema) -> Vec<String> {
         let Ok(schemas) = infer(self, source) else {
             return source.names().map(str::to_owned).collect();
@@ -111,8 +112,9 @@ impl Pipeline {
         source.names().filter(|name| required.contains(*name)).map(str::to_owned).collect()
     }
 
-    /// Takes over the code of functions of the same version: two processes may have sent the same function in different bytes.
-    pub fn take_codes(&mut self, other: &Self) {
+    /// Copies the pickled code of functions whose version is the same in `other`. Two processes may pickle the same function
+    /// into different bytes.
+    pub fn adopt_function_code(&mut self, other: &Self) {
         for (own, other) in self.operators.iter_mut().zip(&other.operators) {
             if let (Some(own), Some(other)) =
                 (own.kind.definition_mut().function_mut(), other.kind.function())
@@ -124,8 +126,8 @@ impl Pipeline {
         }
     }
 
-    /// 16 hex digits that stand for everything that affects the rows' content and order: all but the name, caches, the name
-    /// of credentials and each operator's parallelism. xxh3-64 of the canonical JSON form.
+    /// A hash of everything that affects the content and order of rows, as 16 hex digits: the xxh3-64 of the canonical JSON
+    /// form without the name, caches, names of credentials, and each operator's parallelism.
     pub fn fingerprint(&self) -> String {
         let mut canonical = self.clone();
         canonical.name.clear();
@@ -137,7 +139,7 @@ impl Pipeline {
         for operator in &mut canonical.operators {
             operator.parallelism = None;
             if let Some(function) = operator.kind.definition_mut().function_mut() {
-                *function = function.of_rows();
+                *function = function.without_execution_settings();
             }
         }
         let json = serde_json::to_vec(&canonical)

@@ -1,4 +1,4 @@
-//! Builds a pipeline in Rust. The method of each operator lies in the operator's own file.
+//! Builds a pipeline in Rust. Each operator's file defines the builder method of that operator.
 
 use super::{
     Format, Mix, OnError, Operator, OperatorKind, OrderMode, Pipeline, PipelineError, Shuffle, Source,
@@ -8,7 +8,7 @@ use super::{
 mod tests;
 
 impl Pipeline {
-    /// Begins a pipeline.
+    /// Starts a pipeline.
     ///
     /// ```
     /// use feedline_data::pipeline::{Pipeline, Source};
@@ -39,18 +39,18 @@ impl Pipeline {
 }
 
 impl Source {
-    /// A source of this format at one path, glob, prefix or URL.
+    /// A source of this format that reads one path, glob, prefix or URL.
     pub fn new(format: Format, url: impl Into<String>) -> Self {
         Self { url: vec![url.into()], format, features: Default::default(), credentials: None, mix: None }
     }
 
-    /// Several datasets, mixed.
+    /// A mix of several datasets.
     pub fn mixed(mix: Mix) -> Self {
         let format = mix.parts.first().map_or(Format::Files, |part| part.source.format);
         Self { url: Vec::new(), format, features: Default::default(), credentials: None, mix: Some(mix) }
     }
 
-    /// The datasets: those of the mix, or this one.
+    /// The datasets of the mix, or the source itself if there is no mix.
     pub fn datasets(&self) -> Vec<&Self> {
         match &self.mix {
             Some(mix) => mix.parts.iter().map(|part| &part.source).collect(),
@@ -60,12 +60,12 @@ impl Source {
 
     /// Adds another path, glob, prefix or URL.
     #[must_use]
-    pub fn and(mut self, url: impl Into<String>) -> Self {
+    pub fn with_url(mut self, url: impl Into<String>) -> Self {
         self.url.push(url.into());
         self
     }
 
-    /// Takes the column from the data's own name for it.
+    /// Reads the column `column` from the name `data_name` in the data.
     #[must_use]
     pub fn feature(mut self, column: impl Into<String>, data_name: impl Into<String>) -> Self {
         self.features.insert(column.into(), data_name.into());
@@ -81,13 +81,13 @@ impl Source {
 }
 
 impl From<OperatorKind> for Operator {
-    /// The operator, with its parallelism left to the engine.
+    /// An operator whose parallelism the engine chooses.
     fn from(kind: OperatorKind) -> Self {
         Self { kind, parallelism: None }
     }
 }
 
-/// A pipeline being built; see [`Pipeline::builder`].
+/// A builder of pipelines; see [`Pipeline::builder`].
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct PipelineBuilder {
@@ -102,31 +102,31 @@ pub struct PipelineBuilder {
 }
 
 impl PipelineBuilder {
-    /// Where rows come from.
+    /// Sets the source of the rows.
     pub fn source(mut self, source: Source) -> Self {
         self.source = Some(source);
         self
     }
 
-    /// Seeds the order and every random operator.
+    /// Sets the seed of the row order and of every random operator.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self
     }
 
-    /// Mixes this many rows with each other; 0 keeps storage order.
+    /// Shuffles rows within windows of this many rows; 0 keeps storage order.
     pub fn shuffle(mut self, window: u64) -> Self {
         self.shuffle = Shuffle { window };
         self
     }
 
-    /// How batches are dealt to consumers.
+    /// Sets how batches are assigned to consumers.
     pub fn order(mut self, order: OrderMode) -> Self {
         self.order = order;
         self
     }
 
-    /// What happens to a row that fails.
+    /// Sets what happens to a row that fails.
     pub fn on_error(mut self, on_error: OnError) -> Self {
         self.on_error = on_error;
         self
@@ -138,7 +138,7 @@ impl PipelineBuilder {
         self
     }
 
-    /// Limits the concurrent executions on one worker of the operator added last.
+    /// Limits the concurrent executions of the last added operator on one worker.
     pub fn parallelism(mut self, parallelism: u32) -> Self {
         match self.operators.last_mut() {
             Some(operator) => operator.parallelism = Some(parallelism),
@@ -147,16 +147,16 @@ impl PipelineBuilder {
         self
     }
 
-    /// The pipeline, once [checked](Pipeline::check).
+    /// [Checks](Pipeline::check) and returns the pipeline.
     pub fn build(self) -> Result<Pipeline, PipelineError> {
         let Some(source) = self.source else {
             return Err(PipelineError::new(
-                "source: there is none; add one, such as Source::files(\"images/\")",
+                "source: the pipeline has no source; add one, such as Source::files(\"images/\")",
             ));
         };
         if self.misplaced_parallelism {
             return Err(PipelineError::new(
-                "parallelism: it comes before any operator; set it after the one it limits",
+                "parallelism: no operator precedes it; call it after the operator that it limits",
             ));
         }
         let pipeline = Pipeline {

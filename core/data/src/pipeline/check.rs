@@ -1,71 +1,29 @@
-//! What can be checked in a pipeline without knowing the source's columns.
+//! Checks of a pipeline that do not need the columns of the source.
 
+use super::check_error::{CheckError, ErrorPath, operator_path};
 use super::limits::check_limits;
 use super::{Operator, OperatorKind, OrderMode, Pipeline, PipelineError, Source};
 
 #[cfg(test)]
 mod tests;
 
-/// Most datasets of a mix.
+/// Maximum number of datasets in a mix.
 const MAX_PARTS: usize = 64;
-/// Smallest and largest weight of a dataset: beyond that rows of it would come once in a year, or nothing else.
-const LEAST_WEIGHT: f64 = 1e-6;
-const MOST_WEIGHT: f64 = 1e6;
-
-/// Where in a pipeline something is wrong.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ErrorPath {
-    /// The name.
-    Name,
-    /// A field of the source.
-    Source(&'static str),
-    /// The list of operators.
-    Operators,
-    /// The operator at this index, from 0.
-    Operator(usize),
-}
-
-/// A place and what is wrong there.
-#[derive(Debug)]
-pub(super) struct CheckError {
-    pub(super) place: ErrorPath,
-    pub(super) sentence: String,
-}
-
-impl CheckError {
-    pub(super) fn new(place: ErrorPath, sentence: impl Into<String>) -> Self {
-        Self { place, sentence: sentence.into() }
-    }
-
-    /// The sentence with its place in words.
-    pub(super) fn text(&self, pipeline: &Pipeline) -> String {
-        let sentence = &self.sentence;
-        match self.place {
-            ErrorPath::Name => format!("name: {sentence}"),
-            ErrorPath::Source(field) => format!("source.{field}: {sentence}"),
-            ErrorPath::Operators => format!("operators: {sentence}"),
-            ErrorPath::Operator(index) => match pipeline.operators.get(index) {
-                Some(operator) => format!("{}: {sentence}", operator_place(index, &operator.kind)),
-                None => format!("operator {}: {sentence}", index + 1),
-            },
-        }
-    }
-}
-
-/// `operator 2 (resize)`: operators are counted from 1 in messages.
-pub(super) fn operator_place(index: usize, kind: &OperatorKind) -> String {
-    format!("operator {} ({})", index + 1, kind.name())
-}
+/// Bounds of a dataset's weight. Beyond them one dataset would practically never contribute a row.
+const MIN_WEIGHT: f64 = 1e-6;
+const MAX_WEIGHT: f64 = 1e6;
 
 impl Pipeline {
-    /// Checks everything that can be checked without the source's columns. The error is one sentence with the place
-    /// and the fix; [`infer`](super::infer()) checks the rest.
+    /// Checks everything that does not depend on the source's columns; [`infer`](super::infer()) checks the rest.
+    ///
+    /// # Errors
+    /// One sentence that names the faulty part and the fix.
     pub fn check(&self) -> Result<(), PipelineError> {
-        self.refusal().map_or(Ok(()), |refusal| Err(PipelineError::new(refusal.text(self))))
+        self.first_error().map_or(Ok(()), |error| Err(PipelineError::new(error.message(self))))
     }
 
-    /// The first thing that is wrong.
-    pub(super) fn refusal(&self) -> Option<CheckError> {
+    /// The first error in the pipeline.
+    pub(super) fn first_error(&self) -> Option<CheckError> {
         check_all(self).err()
     }
 }
@@ -81,13 +39,13 @@ fn check_all(pipeline: &Pipeline) -> Result<(), CheckError> {
     check_order(pipeline)
 }
 
-/// In relaxed mode consumers take what is ready, so no two of them are in the same step.
+/// Coordinated batches need steps that all consumers share. Relaxed order has no such steps.
 fn check_order(pipeline: &Pipeline) -> Result<(), CheckError> {
     if pipeline.order == OrderMode::Deterministic || !pipeline.is_coordinated() {
         return Ok(());
     }
     let last = pipeline.operators.len() - 1;
-    let sentence = "it gives all consumers the same step, which `order: relaxed` does not know; use `order: deterministic`";
+    let sentence = "all consumers must share each step, which `order: relaxed` does not support; use `order: deterministic`";
     Err(CheckError::new(ErrorPath::Operator(last), sentence))
 }
 
@@ -97,37 +55,39 @@ fn check_name(name: &str) -> Result<(), String> {
     }
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-');
     match name.chars().find(|&c| !allowed(c)) {
-        Some(c) => Err(format!("`{name}` contains {c:?}; use only letters, digits, `_`, `.` and `-`")),
+        Some(c) => {
+            Err(format!("invalid name `{name}`: {c:?} is not allowed; use letters, digits, `_`, `.` and `-`"))
+        }
         None => Ok(()),
     }
 }
 
-/// A mix has datasets with weights, and none of them is itself one.
+/// Checks the source, or each dataset of a mix. Mixes cannot be nested.
 fn check_sources(source: &Source) -> Result<(), CheckError> {
     let Some(mix) = &source.mix else { return check_source(source) };
-    let refused = |sentence: String| CheckError::new(ErrorPath::Source("mix"), sentence);
+    let error = |sentence: String| CheckError::new(ErrorPath::Source("mix"), sentence);
     if mix.parts.is_empty() {
-        return Err(refused("the list is empty; write at least one dataset with url and format".to_owned()));
+        return Err(error("the list is empty; add at least one dataset with url and format".to_owned()));
     }
     if mix.parts.len() > MAX_PARTS {
         let parts = mix.parts.len();
-        return Err(refused(format!(
-            "{parts} datasets are more than {MAX_PARTS}; put some into one by a list of urls"
+        return Err(error(format!(
+            "{parts} datasets exceed the limit of {MAX_PARTS}; merge some into one dataset with a list of urls"
         )));
     }
-    for (place, part) in mix.parts.iter().enumerate() {
-        let number = place + 1;
-        if !(LEAST_WEIGHT..=MOST_WEIGHT).contains(&part.weight) {
-            return Err(refused(format!(
-                "the weight of dataset {number} is {}; write a number from {LEAST_WEIGHT} to {MOST_WEIGHT}",
+    for (number, part) in (1..).zip(&mix.parts) {
+        if !(MIN_WEIGHT..=MAX_WEIGHT).contains(&part.weight) {
+            return Err(error(format!(
+                "the weight of dataset {number} is {}; write a number from {MIN_WEIGHT} to {MAX_WEIGHT}",
                 part.weight
             )));
         }
         if part.source.mix.is_some() {
-            return Err(refused(format!("dataset {number} is itself a mix; list its datasets here")));
+            return Err(error(format!(
+                "dataset {number} is a mix, and mixes cannot be nested; list its datasets here"
+            )));
         }
-        check_source(&part.source)
-            .map_err(|refusal| refused(format!("dataset {number}: {}", refusal.sentence)))?;
+        check_source(&part.source).map_err(|cause| error(format!("dataset {number}: {}", cause.sentence)))?;
     }
     Ok(())
 }
@@ -136,7 +96,7 @@ fn check_source(source: &Source) -> Result<(), CheckError> {
     if source.url.is_empty() {
         return Err(CheckError::new(
             ErrorPath::Source("url"),
-            "the list is empty; write at least one path, glob or URL",
+            "the list is empty; add at least one path, glob or URL",
         ));
     }
     if source.url.iter().any(|url| url.trim().is_empty()) {
@@ -149,84 +109,81 @@ fn check_source(source: &Source) -> Result<(), CheckError> {
         if column.is_empty() || data_name.is_empty() {
             return Err(CheckError::new(
                 ErrorPath::Source("features"),
-                format!("`{column}: {data_name}` lacks a name; write `column: name in the data`"),
+                format!("`{column}: {data_name}` has an empty name; write `column: name in the data`"),
             ));
         }
     }
     Ok(())
 }
 
-/// One batch, at the end; at most one repeat; a cache where it can be.
+/// Checks that one batching operator ends the list, that at most one operator repeats, and that the cache is allowed.
 fn check_graph(operators: &[Operator]) -> Result<(), CheckError> {
-    let places_of = |wanted: &str| -> Vec<usize> {
-        let named = operators.iter().enumerate().filter(|(_, operator)| operator.kind.name() == wanted);
-        named.map(|(index, _)| index).collect()
+    let indexes_of = |accepts: &dyn Fn(&OperatorKind) -> bool| -> Vec<usize> {
+        (0..operators.len()).filter(|&index| accepts(&operators[index].kind)).collect()
     };
-    if let [first, second, ..] = places_of("repeat")[..] {
-        let sentence =
-            format!("operator {} repeats already; keep one repeat with the product of the counts", first + 1);
+    if let [first, second, ..] = indexes_of(&|kind| matches!(kind, OperatorKind::Repeat(_)))[..] {
+        let sentence = format!(
+            "operator {} is already a repeat; keep one repeat with the product of the counts",
+            first + 1
+        );
         return Err(CheckError::new(ErrorPath::Operator(second), sentence));
     }
-    check_cache(operators, &places_of("cache"))?;
+    check_cache(operators, &indexes_of(&|kind| matches!(kind, OperatorKind::Cache(_))))?;
     let last = operators.len().saturating_sub(1);
-    let batching: Vec<usize> =
-        (0..operators.len()).filter(|&place| operators[place].kind.is_batching()).collect();
-    let name = |place: usize| operators[place].kind.name();
-    match batching[..] {
+    let name = |index: usize| operators[index].kind.name();
+    match indexes_of(&OperatorKind::is_batching)[..] {
         [] => Err(CheckError::new(
             ErrorPath::Operators,
-            "there is no batch; end the list with `- batch: {size: 128}`",
+            "the pipeline has no batch; end the list with `- batch: {size: 128}`",
         )),
         [only] if only == last => Ok(()),
         [only] => {
+            let name = name(only);
             let sentence =
-                format!("operators follow it, but {} must be the last; move it to the end", name(only));
+                format!("{name} must be the last operator, but others follow; move {name} to the end");
             Err(CheckError::new(ErrorPath::Operator(only), sentence))
         }
-        [first, second, ..] if name(first) == "batch" && name(second) == "batch" => Err(CheckError::new(
-            ErrorPath::Operator(first),
-            "there is another batch after it; keep only the one at the end",
-        )),
         [first, second, ..] => {
-            let sentence = format!("{} after it makes batches as well; keep one of them", name(second));
+            let sentence = format!(
+                "operator {} ({}) makes batches too; keep only the one at the end",
+                second + 1,
+                name(second)
+            );
             Err(CheckError::new(ErrorPath::Operator(first), sentence))
         }
     }
 }
 
-/// One cache, and nothing random before it: each pass over the data draws anew.
+/// Checks that there is at most one cache, and that no operator before it is random: each pass must draw new values.
 fn check_cache(operators: &[Operator], caches: &[usize]) -> Result<(), CheckError> {
     let Some(&first) = caches.first() else { return Ok(()) };
     if let Some(&second) = caches.get(1) {
-        let sentence = format!("operator {} caches already; keep the one that saves more work", first + 1);
+        let sentence =
+            format!("operator {} is already a cache; keep the cache that saves more work", first + 1);
         return Err(CheckError::new(ErrorPath::Operator(second), sentence));
     }
-    match operators[..first].iter().position(|operator| operator.kind.is_random()) {
-        Some(random) => {
-            let place = operator_place(random, &operators[random].kind);
-            let seeded = |function: &super::Function| function.seeded;
-            let sentence = if operators[random].kind.function().is_none_or(seeded) {
-                format!(
-                    "{place} before it is random, and every pass would get the same rows; put cache before it"
-                )
-            } else {
-                format!(
-                    "the module of {place} before it may change while its rows are kept; say by `version:` which state \
-                     of it this is, or put cache before it"
-                )
-            };
-            Err(CheckError::new(ErrorPath::Operator(first), sentence))
-        }
-        None => Ok(()),
-    }
+    let Some(random) = operators[..first].iter().position(|operator| operator.kind.is_random()) else {
+        return Ok(());
+    };
+    let kind = &operators[random].kind;
+    let path = operator_path(random, kind);
+    let sentence = if kind.function().is_none_or(|function| function.seeded) {
+        format!(
+            "{path} is random, and a cache after it would repeat its rows in every pass; move cache before it"
+        )
+    } else {
+        format!(
+            "the module of {path} may change while its rows are cached; identify the module's state with `version:`, \
+             or move cache before the operator"
+        )
+    };
+    Err(CheckError::new(ErrorPath::Operator(first), sentence))
 }
 
-/// An operator's own parameters; the sentence comes without its place.
+/// Checks an operator's own parameters. The error does not name the operator.
 pub(super) fn check_operator(operator: &Operator) -> Result<(), String> {
     if operator.parallelism == Some(0) {
-        return Err(
-            "parallelism is 0; write at least 1, or leave it out and let the engine choose".to_owned()
-        );
+        return Err("parallelism is 0; write at least 1, or omit it to let the engine choose".to_owned());
     }
     operator.kind.definition().check()
 }

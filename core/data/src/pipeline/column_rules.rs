@@ -1,25 +1,33 @@
-//! Which columns an operator accepts, and the sentence when a column does not fit. Several operators share these rules.
+//! Rules about the column types that operators accept, with their error messages. Several operators share each rule.
 
 use super::Size;
 use super::suggest::{did_you_mean, listed};
 use crate::schema::{ColumnType, ScalarType, Schema};
 
-/// The columns after an operator that brings images to one size.
-pub(super) fn to_fixed_size(input: &Schema, column: &str, [height, width]: Size) -> Result<Schema, String> {
+/// The columns after an operator that resizes or crops images to one size.
+pub(super) fn infer_fixed_size(
+    input: &Schema,
+    column: &str,
+    [height, width]: Size,
+) -> Result<Schema, String> {
     let needs = "bytes, an image or a uint8 tensor [height, width, 3]";
-    demand(input, column, needs, is_picture, |found| match found {
-        ColumnType::Tensor { .. } => "do it before normalize and cast",
+    require_column_type(input, column, needs, is_picture, |found| match found {
+        ColumnType::Tensor { .. } => "move it before normalize and cast",
         _ => "",
     })?;
-    Ok(with(input, column, ColumnType::Tensor { scalar: ScalarType::UInt8, shape: vec![height, width, 3] }))
+    Ok(with_column_type(
+        input,
+        column,
+        ColumnType::Tensor { scalar: ScalarType::UInt8, shape: vec![height, width, 3] },
+    ))
 }
 
-/// The columns of a batch: images of varying size cannot be batched.
-pub(super) fn batched(input: &Schema) -> Result<Schema, String> {
+/// The columns of a batch. Images of varying size cannot be batched.
+pub(super) fn infer_batch(input: &Schema) -> Result<Schema, String> {
     for field in &input.fields {
         if field.column_type == ColumnType::Image {
             return Err(format!(
-                "column `{}` holds images of varying size, which cannot be batched; add resize or random_resized_crop",
+                "column `{}` holds images of varying size, which cannot be batched; add resize or random_resized_crop before it",
                 field.name
             ));
         }
@@ -27,64 +35,66 @@ pub(super) fn batched(input: &Schema) -> Result<Schema, String> {
     Ok(input.clone())
 }
 
-/// The elements of a column of lists of numbers, which `value` can fill.
-pub(super) fn numbers(input: &Schema, name: &str, value: i64) -> Result<ScalarType, String> {
-    let is_flat =
-        |t: &ColumnType| matches!(t, ColumnType::List(inner) if matches!(**inner, ColumnType::Scalar(_)));
-    let found = demand(input, name, "a list of numbers", is_flat, list_hint)?;
-    let scalar = match found {
+/// The element type of a column of number lists. Checks that `value`, which fills the lists, fits that type.
+pub(super) fn number_list_element(input: &Schema, name: &str, value: i64) -> Result<ScalarType, String> {
+    let element = |column_type: &ColumnType| match column_type {
         ColumnType::List(inner) => match **inner {
             ColumnType::Scalar(scalar) => Some(scalar),
             _ => None,
         },
         _ => None,
     };
-    let scalar = scalar.ok_or_else(|| format!("column `{name}` holds no list of numbers; name another"))?;
-    if !holds(scalar, value) {
-        return Err(format!(
-            "value {value} does not fit {}, the elements of column `{name}`; choose a value that fits or cast before",
+    let is_number_list = |column_type: &ColumnType| element(column_type).is_some();
+    let found = require_column_type(input, name, "a list of numbers", is_number_list, list_hint)?;
+    match element(found) {
+        Some(scalar) if !can_hold(scalar, value) => Err(format!(
+            "value {value} does not fit {}, the element type of column `{name}`; choose a value that fits, or add cast \
+             before it",
             scalar.name()
-        ));
+        )),
+        scalar => Ok(scalar.expect("the column type is checked above")),
     }
-    Ok(scalar)
 }
 
-/// The named column's type where `accepts` takes it; else a sentence with `hint`'s fix or the columns that would do.
-pub(super) fn demand<'a>(
+/// Returns the type of the named column if `accepts` is true for it.
+///
+/// # Errors
+/// One sentence with the fix that `hint` returns for the type, or else with the names of columns that fit.
+pub(super) fn require_column_type<'a>(
     input: &'a Schema,
     name: &str,
     needs: &str,
     accepts: impl Fn(&ColumnType) -> bool,
     hint: impl Fn(&ColumnType) -> &'static str,
 ) -> Result<&'a ColumnType, String> {
-    let found = column(input, name)?;
+    let found = find_column(input, name)?;
     if accepts(found) {
         return Ok(found);
     }
     let fix = match hint(found) {
         "" => {
             let fitting = input.fields.iter().filter(|field| accepts(&field.column_type));
-            format!("columns that would do: {}", listed(fitting.map(|field| field.name.as_str())))
+            format!("columns that fit: {}", listed(fitting.map(|field| field.name.as_str())))
         }
         hint => hint.to_owned(),
     };
-    Err(format!("column `{name}` holds {}, but this needs {needs}; {fix}", holding(found)))
+    Err(format!("column `{name}` holds {}, but the operator needs {needs}; {fix}", describe_type(found)))
 }
 
-/// The named column's type, or a sentence that offers the nearest name.
-pub(super) fn column<'a>(input: &'a Schema, name: &str) -> Result<&'a ColumnType, String> {
+/// Returns the type of the named column.
+///
+/// # Errors
+/// One sentence that suggests the most similar name.
+pub(super) fn find_column<'a>(input: &'a Schema, name: &str) -> Result<&'a ColumnType, String> {
     input.get(name).ok_or_else(|| {
-        let separator = if did_you_mean(name, input.names()).is_empty() { ";" } else { "" };
-        format!(
-            "there is no column `{name}`{}{separator} the columns are {}",
-            did_you_mean(name, input.names()),
-            listed(input.names())
-        )
+        let hint = did_you_mean(name, input.names());
+        let separator = if hint.is_empty() { ";" } else { "" };
+        format!("there is no column `{name}`{hint}{separator} the columns are {}", listed(input.names()))
     })
 }
 
-/// A column's type in a sentence after "holds".
-fn holding(column_type: &ColumnType) -> String {
+/// A column type as the object of "holds" in a sentence.
+fn describe_type(column_type: &ColumnType) -> String {
     match column_type {
         ColumnType::Image => "images".to_owned(),
         ColumnType::List(inner) => format!("lists of {inner}"),
@@ -93,8 +103,8 @@ fn holding(column_type: &ColumnType) -> String {
     }
 }
 
-/// The columns with another type of the named one, which is added where it is missing.
-pub(super) fn with(input: &Schema, name: &str, column_type: ColumnType) -> Schema {
+/// A copy of the columns in which the named column has another type. A missing column is appended.
+pub(super) fn with_column_type(input: &Schema, name: &str, column_type: ColumnType) -> Schema {
     let mut output = input.clone();
     output.set(name, column_type);
     output
@@ -119,8 +129,8 @@ pub(super) fn list_hint(found: &ColumnType) -> &'static str {
     }
 }
 
-/// Whether the element type can hold the whole number.
-fn holds(scalar: ScalarType, value: i64) -> bool {
+/// Whether the element type can represent the integer.
+fn can_hold(scalar: ScalarType, value: i64) -> bool {
     match scalar {
         ScalarType::Bool => (0..=1).contains(&value),
         ScalarType::Int8 => i8::try_from(value).is_ok(),

@@ -1,16 +1,20 @@
-//! Checks a pipeline against its source's columns and infers the columns after each operator.
+//! Checks a pipeline against the columns of its source, and infers the columns after each operator.
 
-use super::check::{check_operator, operator_place};
+use super::check::check_operator;
+use super::check_error::operator_path;
 use super::{Pipeline, PipelineError};
 use crate::schema::Schema;
 
 #[cfg(test)]
 mod tests;
 
-/// The columns after the source and after each operator: `operators.len() + 1` schemas.
+/// Returns the columns after the source and after each operator: `operators.len() + 1` schemas.
 ///
-/// Each operator's own parameters are checked too; what concerns the pipeline as a whole (a batch at the end, one
-/// repeat) is [`Pipeline::check`]'s.
+/// The function also checks the parameters of each operator. [`Pipeline::check`] checks the pipeline as a whole, such as
+/// the batch at the end.
+///
+/// # Errors
+/// One sentence that names the operator and the fix.
 pub fn infer(pipeline: &Pipeline, source: &Schema) -> Result<Vec<Schema>, PipelineError> {
     let mut schemas = Vec::with_capacity(pipeline.operators.len() + 1);
     schemas.push(source.clone());
@@ -18,7 +22,7 @@ pub fn infer(pipeline: &Pipeline, source: &Schema) -> Result<Vec<Schema>, Pipeli
         let output = check_operator(operator)
             .and_then(|()| operator.kind.definition().infer(&schemas[index]))
             .map_err(|sentence| {
-                PipelineError::new(format!("{}: {sentence}", operator_place(index, &operator.kind)))
+                PipelineError::new(format!("{}: {sentence}", operator_path(index, &operator.kind)))
             })?;
         schemas.push(output);
     }

@@ -1,82 +1,80 @@
-//! How large a pipeline may be: each limit is beyond what people write, and within what every role stores, logs and sends.
+//! Size limits of a pipeline. Each limit is above what users need, and low enough for every role to store, log and send the
+//! pipeline.
 
-use super::check::{CheckError, ErrorPath};
-use super::parameter_checks::{column_name, few, short};
+use super::check_error::{CheckError, ErrorPath};
+use super::parameter_checks::{check_column_name_length, check_count, check_text_length};
 use super::{Pipeline, Source};
 use crate::schema::MAX_COLUMNS;
-use crate::urls::refuse_secrets;
+use crate::urls::check_no_secrets;
 
-/// Largest pipeline file in bytes.
+/// Maximum size of a pipeline file in bytes.
 pub const MAX_FILE_BYTES: usize = 1 << 20;
-/// Longest name of a column, or of what it is called in the data, in bytes.
-pub const MAX_COLUMN_NAME_BYTES: usize = 1_024;
-/// Deepest that a column's lists nest.
+/// Maximum nesting depth of a column's lists.
 pub const MAX_NESTING: usize = 8;
-/// Longest row of a `pad`, in elements.
-pub(super) const PAD_LENGTH_MAX: u32 = 1 << 24;
-/// Values in a pipeline file, once its aliases are written out.
+/// Maximum number of values in a pipeline file after alias expansion.
 pub(super) const MAX_VALUES: usize = 200_000;
-/// Most operators.
+/// Maximum number of operators.
 const MAX_OPERATORS: usize = 256;
-/// Most paths, globs and URLs of a source.
+/// Maximum number of paths, globs and URLs of a source.
 const MAX_URLS: usize = 10_000;
-/// Longest path, glob or URL in bytes, as web servers and systems have it.
+/// Maximum length of a path, glob or URL in bytes: the usual limit of web servers and file systems.
 const MAX_URL_BYTES: usize = 4_096;
-/// Longest name of a pipeline, or of credentials, in bytes.
+/// Maximum length in bytes of the name of a pipeline or of credentials.
 const MAX_NAME_BYTES: usize = 128;
 
-/// Checks sizes, and that no URL has a secret in it. What a pipeline means is checked elsewhere.
+/// Checks the sizes of a pipeline, and that no URL contains a secret.
 pub(super) fn check_limits(pipeline: &Pipeline) -> Result<(), CheckError> {
-    short("the name", &pipeline.name, MAX_NAME_BYTES)
+    check_text_length("the name", &pipeline.name, MAX_NAME_BYTES)
         .map_err(|sentence| CheckError::new(ErrorPath::Name, sentence))?;
     for source in pipeline.source.datasets() {
         check_source(source)?;
     }
-    few("operators", pipeline.operators.len(), MAX_OPERATORS, "put several jobs behind each other")
+    check_count("operators", pipeline.operators.len(), MAX_OPERATORS, "split the pipeline into several jobs")
         .map_err(|sentence| CheckError::new(ErrorPath::Operators, sentence))
 }
 
 fn check_source(source: &Source) -> Result<(), CheckError> {
-    let refused = |field| move |sentence: String| CheckError::new(ErrorPath::Source(field), sentence);
-    few("entries", source.url.len(), MAX_URLS, "use globs, prefixes or braces").map_err(refused("url"))?;
+    let error = |field| move |sentence: String| CheckError::new(ErrorPath::Source(field), sentence);
+    check_count("entries", source.url.len(), MAX_URLS, "use globs, prefixes or braces")
+        .map_err(error("url"))?;
     for url in &source.url {
-        check_url(url).map_err(refused("url"))?;
+        check_url(url).map_err(error("url"))?;
     }
     let bytes: usize = source.url.iter().map(String::len).sum();
     if bytes > MAX_FILE_BYTES {
         let sentence = format!(
-            "the entries have {bytes} bytes together, more than {MAX_FILE_BYTES}; use globs, prefixes or braces"
+            "the entries have {bytes} bytes in total, more than the limit of {MAX_FILE_BYTES}; use globs, prefixes or braces"
         );
         return Err(CheckError::new(ErrorPath::Source("url"), sentence));
     }
-    few("columns", source.features.len(), MAX_COLUMNS, "leave out what is not used")
-        .map_err(refused("features"))?;
+    check_count("columns", source.features.len(), MAX_COLUMNS, "remove unused columns")
+        .map_err(error("features"))?;
     for (column, data_name) in &source.features {
-        column_name("a column", column).map_err(refused("features"))?;
-        column_name("a name in the data", data_name).map_err(refused("features"))?;
+        check_column_name_length("column", column).map_err(error("features"))?;
+        check_column_name_length("the name in the data", data_name).map_err(error("features"))?;
     }
     match &source.credentials {
-        Some(name) => check_credentials(name).map_err(refused("credentials")),
+        Some(name) => check_credentials(name).map_err(error("credentials")),
         None => Ok(()),
     }
 }
 
-/// A name, and no key that was written in its place.
+/// Checks the form of a credentials name. The error does not repeat the name, because a user may have written a key.
 fn check_credentials(name: &str) -> Result<(), String> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-');
     if name.is_empty() || name.len() > MAX_NAME_BYTES || !name.chars().all(allowed) {
         return Err(format!(
-            "this is no name of credentials; write the name that the file of `--credentials` has for them, of at most \
-             {MAX_NAME_BYTES} letters, digits, `_`, `.` and `-`, and never a key itself"
+            "invalid name of credentials: write a name from the `--credentials` file, with at most {MAX_NAME_BYTES} letters, \
+             digits, `_`, `.` and `-`; never write the key itself"
         ));
     }
     Ok(())
 }
 
-/// A path or URL without secrets.
+/// Checks that a path or URL contains no secret and is not too long.
 pub(super) fn check_url(url: &str) -> Result<(), String> {
-    refuse_secrets(url)?;
-    short("an entry", url, MAX_URL_BYTES)
+    check_no_secrets(url)?;
+    check_text_length("entry", url, MAX_URL_BYTES)
 }
 
 #[cfg(test)]

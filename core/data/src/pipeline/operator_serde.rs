@@ -1,7 +1,6 @@
-//! How an operator is written in a file: a mapping with one key, the operator's name, whose value holds its
-//! parameters and `parallelism`.
+//! Serde of operators: a mapping with one key, the operator's name. The value contains the parameters and `parallelism`.
 //!
-//! The parameters are read straight from the underlying deserialiser, so that its errors keep their line numbers.
+//! The parameters are read directly from the underlying deserializer, so that its errors keep their line numbers.
 
 use std::fmt;
 
@@ -29,7 +28,7 @@ impl Serialize for Operator {
     }
 }
 
-/// The parameters of an operator, without its name.
+/// Serializes the parameters of an operator without its name.
 struct Parameters<'a>(&'a OperatorKind);
 
 impl Serialize for Parameters<'_> {
@@ -55,20 +54,20 @@ impl<'de> Visitor<'de> for EntryVisitor {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Operator, A::Error> {
-        let Some(name) = map.next_key_seed(NameSeed { taken: None })? else {
+        let Some(name) = map.next_key_seed(NameSeed { previous: None })? else {
             return Err(A::Error::custom(
-                "an operator entry is empty; write one such as `- batch: {size: 128}`",
+                "an operator entry is empty; write an operator, such as `- batch: {size: 128}`",
             ));
         };
         let operator = map.next_value_seed(ParametersSeed { name })?;
-        map.next_key_seed(NameSeed { taken: Some(name) })?;
+        map.next_key_seed(NameSeed { previous: Some(name) })?;
         Ok(operator)
     }
 }
 
-/// Reads an operator's name; after the first, refuses any further key where it stands.
+/// Reads an operator's name. After the first name it rejects every further key at the line of that key.
 struct NameSeed {
-    taken: Option<&'static str>,
+    previous: Option<&'static str>,
 }
 
 impl<'de> DeserializeSeed<'de> for NameSeed {
@@ -88,14 +87,14 @@ impl Visitor<'_> for NameSeed {
 
     fn visit_str<E: de::Error>(self, key: &str) -> Result<&'static str, E> {
         let known = OPERATOR_NAMES.iter().find(|name| **name == key);
-        match (self.taken, known) {
+        match (self.previous, known) {
             (None, Some(name)) => Ok(name),
             (None, None) => Err(E::unknown_variant(key, OPERATOR_NAMES)),
             (Some(_), Some(_)) => Err(E::custom(format!(
-                "`{key}` is a second operator in one entry; begin a new entry with `- {key}:`"
+                "`{key}` is a second operator in one entry; start a new entry with `- {key}:`"
             ))),
-            (Some(taken), None) => Err(E::custom(format!(
-                "`{key}` stands beside `{taken}`; if it is a parameter of {taken}, indent it further"
+            (Some(name), None) => Err(E::custom(format!(
+                "unexpected key `{key}` next to `{name}`; if it is a parameter of {name}, indent it further"
             ))),
         }
     }
@@ -111,24 +110,25 @@ impl<'de> DeserializeSeed<'de> for ParametersSeed {
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Operator, D::Error> {
         let mut parallelism = None;
-        let rest = Rest { inner: deserializer, name: self.name, parallelism: &mut parallelism };
-        let kind = OperatorKind::deserialize_parameters(self.name, rest)?;
+        let parameters =
+            ParametersDeserializer { inner: deserializer, name: self.name, parallelism: &mut parallelism };
+        let kind = OperatorKind::deserialize_parameters(self.name, parameters)?;
         Ok(Operator { kind, parallelism })
     }
 }
 
-/// A deserialiser of parameters that takes `parallelism` aside and hands on the rest.
-struct Rest<'p, D> {
+/// A deserializer of parameters that extracts `parallelism` and forwards all other keys.
+struct ParametersDeserializer<'p, D> {
     inner: D,
     name: &'static str,
     parallelism: &'p mut Option<u32>,
 }
 
-impl<'de, D: Deserializer<'de>> Deserializer<'de> for Rest<'_, D> {
+impl<'de, D: Deserializer<'de>> Deserializer<'de> for ParametersDeserializer<'_, D> {
     type Error = D::Error;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
-        self.inner.deserialize_map(RestVisitor {
+        self.inner.deserialize_map(ParametersVisitor {
             inner: visitor,
             name: self.name,
             parallelism: self.parallelism,
@@ -144,7 +144,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Rest<'_, D> {
         self.inner.deserialize_struct(
             name,
             fields,
-            RestVisitor { inner: visitor, name: self.name, parallelism: self.parallelism },
+            ParametersVisitor { inner: visitor, name: self.name, parallelism: self.parallelism },
         )
     }
 
@@ -154,13 +154,13 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Rest<'_, D> {
     }
 }
 
-struct RestVisitor<'p, V> {
+struct ParametersVisitor<'p, V> {
     inner: V,
     name: &'static str,
     parallelism: &'p mut Option<u32>,
 }
 
-impl<'de, V: Visitor<'de>> Visitor<'de> for RestVisitor<'_, V> {
+impl<'de, V: Visitor<'de>> Visitor<'de> for ParametersVisitor<'_, V> {
     type Value = V::Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -168,32 +168,33 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for RestVisitor<'_, V> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<V::Value, A::Error> {
-        let access = RestAccess { inner: map, name: self.name, any: false, parallelism: self.parallelism };
+        let access =
+            ParametersAccess { inner: map, name: self.name, has_key: false, parallelism: self.parallelism };
         self.inner.visit_map(access)
     }
 }
 
-struct RestAccess<'p, A> {
+struct ParametersAccess<'p, A> {
     inner: A,
     name: &'static str,
-    /// Whether there was any key: every operator requires one, and none at all is mostly a slip of indentation.
-    any: bool,
+    /// Whether a key was read. Every operator has a required key, so an empty mapping is usually wrong indentation.
+    has_key: bool,
     parallelism: &'p mut Option<u32>,
 }
 
-impl<'de, A: MapAccess<'de>> MapAccess<'de> for RestAccess<'_, A> {
+impl<'de, A: MapAccess<'de>> MapAccess<'de> for ParametersAccess<'_, A> {
     type Error = A::Error;
 
     fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, mut seed: K) -> Result<Option<K::Value>, A::Error> {
         loop {
             let key = self.inner.next_key_seed(KeySeed { inner: seed })?;
-            if key.is_none() && !self.any {
+            if key.is_none() && !self.has_key {
                 let name = self.name;
                 return Err(A::Error::custom(format!(
-                    "{name} has no parameters; write them below it and indented further, or as `- {name}: {{...}}`"
+                    "{name} has no parameters; indent them below {name}, or write `- {name}: {{...}}`"
                 )));
             }
-            self.any = true;
+            self.has_key = true;
             match key {
                 None => return Ok(None),
                 Some(Key::Parameter(key)) => return Ok(Some(key)),
@@ -213,7 +214,7 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for RestAccess<'_, A> {
     }
 }
 
-/// A key of the parameters, or the seed given back where the key was `parallelism`.
+/// A key of the parameters. For `parallelism` it returns the unused seed.
 enum Key<P, K> {
     Parameter(P),
     Parallelism(K),

@@ -1,5 +1,5 @@
-//! The registry of operators: one line per operator, which makes its key in pipeline files, its variant of
-//! [`OperatorKind`] and its serde. What an operator means lies in its own file, `operators/KEY.rs`.
+//! The registry of operators. One line per operator defines its key in pipeline files, its variant of [`OperatorKind`] and
+//! its serde. The file `operators/KEY.rs` defines the parameters, checks and schema inference of the operator.
 
 use std::collections::BTreeSet;
 
@@ -34,12 +34,12 @@ mod tokenize;
 mod truncate;
 mod wait;
 
-/// Makes [`OperatorKind`], its names and its serde from lines of `key => Variant(Parameters)`.
+/// Defines [`OperatorKind`], the operator names and their serde from lines of `key => Variant(Parameters)`.
 macro_rules! operators {
     ($($(#[$doc:meta])+ $name:ident => $kind:ident($parameters:ident),)*) => {
         $(pub use self::$name::*;)*
 
-        /// What an operator does.
+        /// The kind of an operator, with its parameters.
         #[derive(Debug, Clone, PartialEq, Serialize)]
         #[serde(rename_all = "snake_case")]
         pub enum OperatorKind {
@@ -57,14 +57,14 @@ macro_rules! operators {
                 }
             }
 
-            /// What the operator means.
+            /// The definition of the operator.
             pub fn definition(&self) -> &dyn OperatorDefinition {
                 match self {
                     $(Self::$kind(parameters) => parameters,)*
                 }
             }
 
-            /// What the operator means, to change it.
+            /// The mutable definition of the operator.
             pub fn definition_mut(&mut self) -> &mut dyn OperatorDefinition {
                 match self {
                     $(Self::$kind(parameters) => parameters,)*
@@ -93,23 +93,23 @@ macro_rules! operators {
 operators! {
     /// Decodes JPEG, PNG or WebP bytes.
     decode_image => DecodeImage(DecodeImage),
-    /// Resizes to a fixed size and ignores the aspect ratio.
+    /// Resizes images to a fixed size. The aspect ratio is not preserved.
     resize => Resize(Resize),
-    /// Crops the centre; torchvision's `CenterCrop` after `Resize(resize)` when `resize` is given.
+    /// Crops the center; torchvision's `CenterCrop`, after `Resize(resize)` if `resize` is set.
     center_crop => CenterCrop(CenterCrop),
-    /// Crops a random area with a random ratio and resizes it; torchvision's `RandomResizedCrop`.
+    /// Crops a random area with a random aspect ratio and resizes it; torchvision's `RandomResizedCrop`.
     random_resized_crop => RandomResizedCrop(RandomResizedCrop),
-    /// Mirrors left and right with a probability; torchvision's `RandomHorizontalFlip`.
+    /// Flips images horizontally with a probability; torchvision's `RandomHorizontalFlip`.
     random_horizontal_flip => RandomHorizontalFlip(RandomHorizontalFlip),
-    /// Turns images grey with a probability; torchvision's `RandomGrayscale`.
+    /// Converts images to grayscale with a probability; torchvision's `RandomGrayscale`.
     random_grayscale => RandomGrayscale(RandomGrayscale),
-    /// Fills a random rectangle with a value, with a probability; torchvision's `RandomErasing`.
+    /// Fills a random rectangle of images with a probability; torchvision's `RandomErasing`.
     random_erasing => RandomErasing(RandomErasing),
     /// `(x / 255 - mean) / std` as float; torchvision's `ToDtype(scale=True)` and `Normalize`.
     normalize => Normalize(Normalize),
     /// Converts the element type of a column.
     cast => Cast(Cast),
-    /// Keeps these columns, in this order.
+    /// Selects columns, in the given order.
     select => Select(Select),
     /// Renames columns.
     rename => Rename(Rename),
@@ -119,23 +119,23 @@ operators! {
     tokenize => Tokenize(Tokenize),
     /// Truncates lists to a length.
     truncate => Truncate(Truncate),
-    /// Pads lists to a length, which gives a fixed-shape tensor.
+    /// Pads lists to a length. The result is a tensor of fixed shape.
     pad => Pad(Pad),
-    /// Adds an index to JPEGs, with which a decoder reads a crop faster.
+    /// Adds an index to JPEGs, with which the decoder reads only the data of a crop.
     recode_jpeg => RecodeJpeg(RecodeJpeg),
-    /// Caches the rows that reach it, so that later passes begin here.
+    /// Caches its input rows for later passes.
     cache => Cache(Cache),
-    /// Groups rows; must be the last operator.
+    /// Batches rows; the last operator.
     batch => Batch(BatchParams),
-    /// Groups rows of similar length; the last operator, in place of `batch`. tf.data's `bucket_by_sequence_length`.
+    /// Batches rows of similar length; the last operator, instead of `batch`. tf.data's `bucket_by_sequence_length`.
     bucket_by_length => BucketByLength(BucketByLength),
-    /// Packs several rows into one of a fixed length, and groups those; the last operator, in place of `batch`.
+    /// Packs several rows into one row of fixed length, and batches the packed rows; the last operator, instead of `batch`.
     pack => Pack(Pack),
-    /// Passes over the rows several times within an epoch, each in its own order; tf.data's `repeat(count)`.
+    /// Makes several passes over the rows in each epoch, each pass in its own order; tf.data's `repeat(count)`.
     repeat => Repeat(Repeat),
-    /// Burns CPU time, for measurements.
+    /// Uses CPU time, for benchmarks.
     burn => Burn(Burn),
-    /// Waits without CPU, for measurements.
+    /// Waits without using CPU time, for benchmarks.
     wait => Wait(Wait),
     /// Computes columns with a Python function.
     map => Map(MapFunction),
@@ -143,59 +143,60 @@ operators! {
     filter_function => FilterFunction(FilterFunction),
 }
 
-/// Operators for measurements, which messages do not suggest.
-pub(crate) const MEASUREMENT_OPERATORS: [&str; 2] = ["burn", "wait"];
+/// Operators for benchmarks, which error messages do not suggest.
+pub(crate) const BENCHMARK_OPERATORS: [&str; 2] = ["burn", "wait"];
 
-/// What the pipeline needs to know of an operator. The error of a check is one sentence without its place.
+/// The definition of an operator. An error is one sentence that does not name the operator.
 pub trait OperatorDefinition {
-    /// Checks the parameters alone.
+    /// Checks the parameters, without the input columns.
     fn check(&self) -> Result<(), String>;
 
-    /// The columns after the operator, whose parameters [`check`](Self::check) has accepted.
+    /// Infers the columns after the operator. [`check`](Self::check) must have accepted the parameters.
     fn infer(&self, input: &Schema) -> Result<Schema, String>;
 
-    /// The key parameters on one line.
+    /// Describes the key parameters in one line.
     fn summary(&self) -> String;
 
-    /// Turns the columns required after the operator into those required before it.
+    /// Replaces the set of columns required after the operator by the columns required before it.
     fn require_inputs(&self, input: &Schema, required: &mut BTreeSet<String>);
 
-    /// Where it runs.
+    /// Where the operator runs.
     fn role(&self) -> OperatorRole {
         OperatorRole::Row
     }
 
-    /// Whether it draws anew in each pass, or may compute something else the next time: nothing after it is cached.
+    /// Whether the output may differ from pass to pass. Rows after a random operator are never cached.
     fn is_random(&self) -> bool {
         false
     }
 
-    /// Whether it drops rows that have not failed.
+    /// Whether the operator drops rows that have not failed.
     fn drops_rows(&self) -> bool {
         false
     }
 
-    /// Whether it changes only how values are encoded: later operators draw the same random numbers with and without it.
+    /// Whether the operator changes only the encoding of values. Such an operator does not change the random draws of later
+    /// operators.
     fn is_encoding_only(&self) -> bool {
         false
     }
 
-    /// The parameter that names a file which workers read, and the file's path or URL. A kernel can read no other file.
+    /// The parameter that names a file for workers to read, with the path or URL. A kernel reads no other file.
     fn file(&self) -> Option<(&'static str, &str)> {
         None
     }
 
-    /// The path or URL of [`file`](Self::file).
+    /// The mutable path or URL of [`file`](Self::file).
     fn file_mut(&mut self) -> Option<&mut String> {
         None
     }
 
-    /// The Python function that it calls.
+    /// The Python function that the operator calls.
     fn function(&self) -> Option<&Function> {
         None
     }
 
-    /// The Python function that it calls.
+    /// The mutable Python function that the operator calls.
     fn function_mut(&mut self) -> Option<&mut Function> {
         None
     }
@@ -208,39 +209,39 @@ pub enum OperatorRole {
     Row,
     /// In the engine, between stages.
     Engine,
-    /// In the engine, as the last operator: it makes batches.
+    /// In the engine, as the last operator, which makes batches.
     Batch,
-    /// In the engine, as the last operator: it makes batches for all consumers together.
+    /// In the engine, as the last operator, which makes batches for all consumers together.
     CoordinatedBatch,
 }
 
 impl OperatorKind {
-    /// Whether it draws anew in each pass, or may compute something else the next time: nothing after it is cached.
+    /// Whether the output may differ from pass to pass. Rows after a random operator are never cached.
     pub fn is_random(&self) -> bool {
         self.definition().is_random()
     }
 
-    /// The Python function that it calls, if it does.
+    /// The Python function that the operator calls.
     pub fn function(&self) -> Option<&Function> {
         self.definition().function()
     }
 
-    /// Whether it drops rows that have not failed.
+    /// Whether the operator drops rows that have not failed.
     pub fn drops_rows(&self) -> bool {
         self.definition().drops_rows()
     }
 
-    /// Whether the engine runs it: it is not among the operators of a stage.
-    pub fn is_engines(&self) -> bool {
+    /// Whether the engine runs the operator outside of stages.
+    pub fn is_engine_operator(&self) -> bool {
         self.definition().role() != OperatorRole::Row
     }
 
-    /// Whether it makes batches for all consumers together.
+    /// Whether the operator makes batches for all consumers together.
     pub fn is_coordinated(&self) -> bool {
         self.definition().role() == OperatorRole::CoordinatedBatch
     }
 
-    /// Whether it makes batches, and so is the last operator.
+    /// Whether the operator makes batches, and therefore must be the last one.
     pub fn is_batching(&self) -> bool {
         matches!(self.definition().role(), OperatorRole::Batch | OperatorRole::CoordinatedBatch)
     }

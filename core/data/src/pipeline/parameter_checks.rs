@@ -1,33 +1,36 @@
-//! Checks of single parameters that several operators share. An error is a sentence without its place.
+//! Checks of single parameters that several operators share. An error is one sentence that does not name the operator.
 
 use std::collections::BTreeSet;
 
 use super::Size;
-use super::limits::{MAX_COLUMN_NAME_BYTES, PAD_LENGTH_MAX};
 use crate::schema::MAX_COLUMNS;
 
-/// Largest image side in pixels.
-pub(super) const SIDE_MAX: u32 = 16_384;
-/// Largest batch in rows.
-pub(super) const BATCH_ROWS_MAX: u32 = 1_000_000;
-/// Longest time a `wait` or `burn` may spend on one row: beyond it a pipeline would seem to hang.
-pub(super) const ROW_SECONDS_MAX: u64 = 60;
+/// Maximum length in bytes of a column name, and of a name in the data that `features` maps to a column.
+pub const MAX_COLUMN_NAME_BYTES: usize = 1_024;
+/// Maximum length of a padded or packed row, in elements.
+pub(super) const MAX_TENSOR_LENGTH: u32 = 1 << 24;
+/// Maximum side of an image in pixels.
+pub(super) const MAX_IMAGE_SIDE: u32 = 16_384;
+/// Maximum number of rows in a batch.
+pub(super) const MAX_BATCH_ROWS: u32 = 1_000_000;
+/// Maximum time that `wait` or `burn` may spend on one row. Beyond this time a pipeline would seem to hang.
+pub(super) const MAX_ROW_SECONDS: u64 = 60;
 
-/// A column's name: not empty, not too long.
+/// Checks that a column name is neither empty nor too long.
 pub(super) fn check_column(field: &str, name: &str) -> Result<(), String> {
-    column_name(field, name)?;
-    named(field, name)
+    check_column_name_length(field, name)?;
+    check_column_given(field, name)
 }
 
-/// A list of different columns.
+/// Checks that a list of columns is not empty and has no duplicates.
 pub(super) fn check_columns(columns: &[String]) -> Result<(), String> {
-    few("columns", columns.len(), MAX_COLUMNS, "leave some out")?;
+    check_count("columns", columns.len(), MAX_COLUMNS, "remove some")?;
     if columns.is_empty() {
-        return Err("columns is empty; write at least one column".to_owned());
+        return Err("columns is empty; add at least one column".to_owned());
     }
     let mut seen = BTreeSet::new();
     for name in columns {
-        check_column("a column", name)?;
+        check_column("column", name)?;
         if !seen.insert(name) {
             return Err(format!("column `{name}` is listed twice; keep one"));
         }
@@ -36,13 +39,13 @@ pub(super) fn check_columns(columns: &[String]) -> Result<(), String> {
 }
 
 pub(super) fn check_size([height, width]: Size) -> Result<(), String> {
-    if [height, width].iter().all(|side| (1..=SIDE_MAX).contains(side)) {
+    if [height, width].iter().all(|side| (1..=MAX_IMAGE_SIDE).contains(side)) {
         return Ok(());
     }
-    Err(format!("size is [{height}, {width}]; write a height and a width from 1 to {SIDE_MAX}"))
+    Err(format!("size is [{height}, {width}]; write a height and a width from 1 to {MAX_IMAGE_SIDE}"))
 }
 
-/// Positive bounds, the smaller first.
+/// Checks that both bounds are positive and in ascending order.
 pub(super) fn check_bounds(field: &str, [low, high]: [f64; 2]) -> Result<(), String> {
     if low > 0.0 && low <= high && high.is_finite() {
         return Ok(());
@@ -57,55 +60,55 @@ pub(super) fn check_probability(field: &str, value: f64) -> Result<(), String> {
     Err(format!("{field} is {value}; write a probability from 0 to 1"))
 }
 
-/// A number of elements that rows are padded or packed to.
+/// Checks the number of elements to which rows are padded or packed.
 pub(super) fn check_tensor_length(field: &str, length: u32) -> Result<(), String> {
-    if length > PAD_LENGTH_MAX {
-        return Err(format!("{field} is {length}; write at most {PAD_LENGTH_MAX}"));
+    if length > MAX_TENSOR_LENGTH {
+        return Err(format!("{field} is {length}; write at most {MAX_TENSOR_LENGTH}"));
     }
     Ok(())
 }
 
-/// Rows that are batched together.
+/// Checks the number of rows from which batches are formed.
 pub(super) fn check_window(window: u64) -> Result<(), String> {
-    if window >= 1 { Ok(()) } else { Err("window is 0; write at least 1, or leave it out".to_owned()) }
+    if window >= 1 { Ok(()) } else { Err("window is 0; write at least 1, or omit it".to_owned()) }
 }
 
-pub(super) fn named(field: &str, name: &str) -> Result<(), String> {
-    written(field, name, "a column's name")
+pub(super) fn check_column_given(field: &str, name: &str) -> Result<(), String> {
+    check_given(field, name, "a column name")
 }
 
-pub(super) fn written(field: &str, text: &str, what: &str) -> Result<(), String> {
-    if text.trim().is_empty() { Err(format!("{field} is empty; write {what}")) } else { Ok(()) }
+pub(super) fn check_given(field: &str, text: &str, expected: &str) -> Result<(), String> {
+    if text.trim().is_empty() { Err(format!("{field} is empty; write {expected}")) } else { Ok(()) }
 }
 
-pub(super) fn within<T: PartialOrd + std::fmt::Display>(
+pub(super) fn check_range<T: PartialOrd + std::fmt::Display>(
     field: &str,
     value: T,
-    least: T,
-    most: T,
+    min: T,
+    max: T,
 ) -> Result<(), String> {
-    if value >= least && value <= most {
+    if value >= min && value <= max {
         return Ok(());
     }
-    Err(format!("{field} is {value}; write a number from {least} to {most}"))
+    Err(format!("{field} is {value}; write a number from {min} to {max}"))
 }
 
-pub(super) fn at_least_one(field: &str, value: u32) -> Result<(), String> {
+pub(super) fn check_positive(field: &str, value: u32) -> Result<(), String> {
     if value >= 1 { Ok(()) } else { Err(format!("{field} is 0; write at least 1")) }
 }
 
-pub(super) fn column_name(what: &str, name: &str) -> Result<(), String> {
-    short(what, name, MAX_COLUMN_NAME_BYTES)
+pub(super) fn check_column_name_length(what: &str, name: &str) -> Result<(), String> {
+    check_text_length(what, name, MAX_COLUMN_NAME_BYTES)
 }
 
-pub(super) fn short(what: &str, text: &str, most: usize) -> Result<(), String> {
-    if text.len() <= most {
+pub(super) fn check_text_length(what: &str, text: &str, max_bytes: usize) -> Result<(), String> {
+    if text.len() <= max_bytes {
         return Ok(());
     }
     let start: String = text.chars().take(24).collect();
-    Err(format!("{what}, `{start}...`, has {} bytes; write at most {most}", text.len()))
+    Err(format!("{what} `{start}...` has {} bytes; write at most {max_bytes} bytes", text.len()))
 }
 
-pub(super) fn few(what: &str, count: usize, most: usize, fix: &str) -> Result<(), String> {
-    if count <= most { Ok(()) } else { Err(format!("there are {count} {what}, more than {most}; {fix}")) }
+pub(super) fn check_count(what: &str, count: usize, max: usize, fix: &str) -> Result<(), String> {
+    if count <= max { Ok(()) } else { Err(format!("{count} {what} exceed the limit of {max}; {fix}")) }
 }

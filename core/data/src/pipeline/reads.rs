@@ -1,11 +1,11 @@
-//! What a pipeline reads: every URL and path in it, with its place.
+//! The URLs and paths that a pipeline reads, each with the name of the field that contains it.
 
-use super::check::operator_place;
+use super::check_error::operator_path;
 use super::{Pipeline, Source};
 
 impl Pipeline {
-    /// Every URL and path that is read when the pipeline runs, each with its place in the pipeline. What a Python function
-    /// reads is not among them: it reads with the worker's rights.
+    /// Every URL and path that the pipeline reads, with the name of the field that contains it. Files that a Python function
+    /// opens are not included: a function has the access rights of the worker process.
     pub fn reads(&self) -> Vec<(String, &str)> {
         let mut reads: Vec<(String, &str)> = Vec::new();
         for (place, dataset) in self.source.datasets().into_iter().enumerate() {
@@ -14,7 +14,7 @@ impl Pipeline {
         }
         for (index, operator) in self.operators.iter().enumerate() {
             if let Some((field, url)) = operator.kind.definition().file() {
-                reads.push((format!("{}.{field}", operator_place(index, &operator.kind)), url));
+                reads.push((format!("{}.{field}", operator_path(index, &operator.kind)), url));
             }
         }
         reads
@@ -22,7 +22,7 @@ impl Pipeline {
 }
 
 impl Source {
-    /// What messages call a field of one of its datasets.
+    /// The name of a dataset's field in messages.
     pub(crate) fn place_of(&self, dataset: usize, field: &str) -> String {
         match &self.mix {
             Some(_) => format!("source.mix[{dataset}].{field}"),
@@ -38,7 +38,7 @@ mod tests {
     #[test]
     fn source_and_tokenizer_are_read() {
         let pipeline = Pipeline::builder("p")
-            .source(Source::text("/a/*").and("s3://b/"))
+            .source(Source::text("/a/*").with_url("s3://b/"))
             .wait(1)
             .tokenize("text", "t.json")
             .batch(1)

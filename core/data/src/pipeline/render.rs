@@ -1,4 +1,4 @@
-//! A pipeline as text: one line for the source, one for the order, one per operator with its key parameters.
+//! Renders a pipeline as text: one line for the source, one for the order, and one per operator with its key parameters.
 
 use super::{MixStop, OnError, OrderMode, Pipeline, Source};
 
@@ -6,7 +6,7 @@ use super::{MixStop, OnError, OrderMode, Pipeline, Source};
 mod tests;
 
 impl Pipeline {
-    /// The graph as text for people and golden tests: lines without trailing spaces, each ended by a newline.
+    /// The pipeline as text for users and golden tests. Lines have no trailing spaces, and each line ends with a newline.
     pub fn render(&self) -> String {
         let names = self.operator_names();
         let width = names.iter().map(String::len).chain(["source".len()]).max().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! How sources stand in pipeline files: the keys of one dataset, or `mix` with a list of datasets and their weights.
+//! Serde of sources: the keys of one dataset, or `mix` with a list of datasets and their weights.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,7 +12,7 @@ use super::spec::{Format, Mix, MixPart, MixStop, Source};
 const SOURCE_KEYS: &[&str] = &["url", "format", "features", "credentials", "mix", "stop"];
 const PART_KEYS: &[&str] = &["weight", "url", "format", "features", "credentials"];
 
-/// What stands under the keys of a source or of a dataset of a mix.
+/// The values of the keys of a source, or of a dataset of a mix.
 #[derive(Default)]
 struct Entries {
     url: Option<Urls>,
@@ -29,17 +29,17 @@ impl Entries {
         let mut entries = Self::default();
         while let Some(key) = map.next_key_seed(Key(known))? {
             match key {
-                "url" => once(&mut entries.url, "url", map.next_value()?)?,
-                "format" => once(&mut entries.format, "format", map.next_value()?)?,
-                "features" => once(&mut entries.features, "features", map.next_value()?)?,
+                "url" => set_once(&mut entries.url, "url", map.next_value()?)?,
+                "format" => set_once(&mut entries.format, "format", map.next_value()?)?,
+                "features" => set_once(&mut entries.features, "features", map.next_value()?)?,
                 "credentials" => {
                     if let Some(name) = map.next_value::<Option<String>>()? {
-                        once(&mut entries.credentials, "credentials", name)?;
+                        set_once(&mut entries.credentials, "credentials", name)?;
                     }
                 }
-                "weight" => once(&mut entries.weight, "weight", map.next_value()?)?,
-                "mix" => once(&mut entries.mix, "mix", map.next_value()?)?,
-                _ => once(&mut entries.stop, "stop", map.next_value()?)?,
+                "weight" => set_once(&mut entries.weight, "weight", map.next_value()?)?,
+                "mix" => set_once(&mut entries.mix, "mix", map.next_value()?)?,
+                _ => set_once(&mut entries.stop, "stop", map.next_value()?)?,
             }
         }
         Ok(entries)
@@ -47,23 +47,21 @@ impl Entries {
 
     fn source<E: de::Error>(self) -> Result<Source, E> {
         if let Some(parts) = self.mix {
-            let beside = [
+            let dataset_keys = [
                 ("url", self.url.is_some()),
                 ("format", self.format.is_some()),
                 ("features", self.features.is_some()),
                 ("credentials", self.credentials.is_some()),
             ];
-            if let Some((key, _)) = beside.into_iter().find(|(_, is_there)| *is_there) {
+            if let Some((key, _)) = dataset_keys.into_iter().find(|(_, is_set)| *is_set) {
                 return Err(E::custom(format!(
-                    "`{key}` stands beside `mix`; write it for each dataset in the list"
+                    "`{key}` cannot be combined with `mix`; write it for each dataset in the list"
                 )));
             }
             return Ok(Source::mixed(Mix { parts, stop: self.stop.unwrap_or_default() }));
         }
         if self.stop.is_some() {
-            return Err(E::custom(
-                "`stop` says when a pass over a `mix` ends, and there is none; leave it out",
-            ));
+            return Err(E::custom("`stop` needs a `mix`; remove `stop`, or list datasets under `mix`"));
         }
         Ok(Source {
             url: self.url.ok_or_else(|| E::missing_field("url"))?.0,
@@ -75,7 +73,7 @@ impl Entries {
     }
 }
 
-/// One of these keys. Refused where it is read, so that the parser knows the line.
+/// Reads one of the known keys. An unknown key is rejected here, so that the parser reports its line.
 struct Key(&'static [&'static str]);
 
 impl<'de> DeserializeSeed<'de> for Key {
@@ -94,13 +92,13 @@ impl Visitor<'_> for Key {
     }
 
     fn visit_str<E: de::Error>(self, key: &str) -> Result<&'static str, E> {
-        let found = self.0.iter().find(|known| **known == key);
-        found.copied().ok_or_else(|| E::unknown_field(key, self.0))
+        let known = self.0.iter().find(|known| **known == key);
+        known.copied().ok_or_else(|| E::unknown_field(key, self.0))
     }
 }
 
-fn once<T, E: de::Error>(place: &mut Option<T>, key: &'static str, value: T) -> Result<(), E> {
-    match place.replace(value) {
+fn set_once<T, E: de::Error>(field: &mut Option<T>, key: &'static str, value: T) -> Result<(), E> {
+    match field.replace(value) {
         None => Ok(()),
         Some(_) => Err(E::duplicate_field(key)),
     }
@@ -108,8 +106,8 @@ fn once<T, E: de::Error>(place: &mut Option<T>, key: &'static str, value: T) -> 
 
 impl<'de> Deserialize<'de> for Source {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct OfSource;
-        impl<'de> Visitor<'de> for OfSource {
+        struct SourceVisitor;
+        impl<'de> Visitor<'de> for SourceVisitor {
             type Value = Source;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -120,14 +118,14 @@ impl<'de> Deserialize<'de> for Source {
                 Entries::read(map, SOURCE_KEYS)?.source()
             }
         }
-        deserializer.deserialize_struct("Source", SOURCE_KEYS, OfSource)
+        deserializer.deserialize_struct("Source", SOURCE_KEYS, SourceVisitor)
     }
 }
 
 impl<'de> Deserialize<'de> for MixPart {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct OfPart;
-        impl<'de> Visitor<'de> for OfPart {
+        struct PartVisitor;
+        impl<'de> Visitor<'de> for PartVisitor {
             type Value = MixPart;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -140,7 +138,7 @@ impl<'de> Deserialize<'de> for MixPart {
                 Ok(MixPart { weight, source: entries.source()? })
             }
         }
-        deserializer.deserialize_struct("MixPart", PART_KEYS, OfPart)
+        deserializer.deserialize_struct("MixPart", PART_KEYS, PartVisitor)
     }
 }
 

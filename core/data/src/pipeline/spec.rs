@@ -1,4 +1,4 @@
-//! The types of a pipeline file. Field names and defaults are the file's own: what serde reads is what is documented.
+//! The types of a pipeline. Field names and defaults are those of pipeline files.
 
 mod function;
 
@@ -9,50 +9,50 @@ use serde::{Deserialize, Serialize};
 pub use self::function::*;
 use super::OperatorKind;
 
-/// Version of the JSON form in which clients, coordinators and workers exchange a [`Pipeline`]. A change of the meaning of keys
-/// raises it. A new operator does not: a release that does not have it rejects the pipeline and names the operator.
+/// Version of the JSON form in which clients, coordinators and workers exchange a [`Pipeline`]. Increment the version when a
+/// key changes its meaning. A new operator needs no new version: a release without the operator rejects the pipeline and
+/// names the operator.
 pub const PIPELINE_VERSION: u32 = 1;
 
-/// A pipeline: one source, operators in order, the last of which is `batch`.
+/// A pipeline: a source and a list of operators that ends with a batching operator.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pipeline {
-    /// Name shown in messages and metrics.
+    /// The name in messages and metrics.
     pub name: String,
-    /// Where rows come from.
+    /// The source of the rows.
     pub source: Source,
-    /// Seeds the order and every random operator.
+    /// The seed of the row order and of every random operator.
     #[serde(default)]
     pub seed: u64,
-    /// How rows are mixed.
+    /// How rows are shuffled.
     #[serde(default)]
     pub shuffle: Shuffle,
-    /// `deterministic` (default): each consumer's stream is a pure function of the job. `relaxed`: a consumer takes
-    /// the next ready rows.
+    /// How batches are assigned to consumers.
     #[serde(default)]
     pub order: OrderMode,
-    /// What happens to a row that cannot be read or processed.
+    /// What happens to a row that fails to be read or processed.
     #[serde(default)]
     pub on_error: OnError,
-    /// Operators in order.
+    /// The operators in order.
     pub operators: Vec<Operator>,
 }
 
-/// Where rows come from: one dataset, or several that are mixed.
+/// The source of the rows: one dataset, or a mix of several.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Source {
-    /// One or several paths, globs, prefixes (ending in `/`) or URLs (`file://`, `s3://`, `gs://`, `az://`, `http(s)://`). Empty where
-    /// there is a mix.
+    /// One or more paths, globs, prefixes (ending in `/`) or URLs (`file://`, `s3://`, `gs://`, `az://`, `http(s)://`). Empty
+    /// in a mix.
     pub url: Vec<String>,
-    /// How the objects are encoded. Means nothing where there is a mix.
+    /// The encoding of the objects. Ignored in a mix.
     pub format: Format,
-    /// Column name -> name in the data: the feature (tfrecord), extension (webdataset), column (parquet, arrow, csv),
-    /// key (jsonl), or `bytes` and `path` (files). Empty: every column under its own name.
+    /// Maps a column name to the name in the data: the feature (tfrecord), extension (webdataset), column (parquet, arrow,
+    /// csv), key (jsonl), or `bytes` and `path` (files). If empty, every column keeps the name in the data.
     pub features: BTreeMap<String, String>,
-    /// Name of the credentials that the objects are read with, which whoever runs the workers gives them. `None`: those of
-    /// the workers' environment.
+    /// The name of the credentials for reading the objects, as in the workers' `--credentials` file. `None` uses the
+    /// credentials of the workers' environment.
     pub credentials: Option<String>,
-    /// Datasets that are mixed, in place of all the above.
+    /// The datasets to mix, instead of the fields above.
     pub mix: Option<Mix>,
 }
 
@@ -61,16 +61,16 @@ pub struct Source {
 pub struct Mix {
     /// The datasets.
     pub parts: Vec<MixPart>,
-    /// When a pass over them ends.
+    /// When a pass over the mix ends.
     pub stop: MixStop,
 }
 
 /// One dataset of a mix.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MixPart {
-    /// Its share of the rows, relative to the weights of the others. Above 0.
+    /// The share of the rows, relative to the weights of the other datasets. Must be above 0.
     pub weight: f64,
-    /// Where its rows come from; itself no mix.
+    /// The source of the dataset. A mix is not allowed here.
     pub source: Source,
 }
 
@@ -78,20 +78,20 @@ pub struct MixPart {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MixStop {
-    /// When all rows of all datasets were had; those that are through leave the mix to the others.
+    /// After all rows of all datasets. An exhausted dataset leaves the mix.
     #[default]
     All,
-    /// When the first dataset is through.
+    /// After the last row of the dataset that is exhausted first.
     First,
-    /// When all datasets are through; short ones are begun again until then.
+    /// After the last row of the dataset that is exhausted last. Shorter datasets restart until then.
     Restart,
 }
 
-/// Defines the source formats. A row has the format's description, its variant and its name, which is also its key in
+/// Defines the source formats. Each entry has a description, a variant and a name, which is the value of `format` in
 /// pipeline files.
 macro_rules! formats {
     ($($(#[doc = $doc:literal])+ $variant:ident => $name:ident,)+) => {
-        /// Encodings of a dataset's objects.
+        /// The encoding of a dataset's objects.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
         #[serde(rename_all = "lowercase")]
         pub enum Format {
@@ -121,47 +121,40 @@ macro_rules! formats {
 formats! {
     /// TFRecord files of `tf.train.Example`.
     TfRecord => tfrecord,
-    /// Tar files; neighbouring members that share a key (the name up to the first dot) are one row, extensions its columns.
+    /// Tar files. Adjacent members with the same key (the name up to the first dot) are one row; extensions are its columns.
     WebDataset => webdataset,
-    /// Each object is one row with the columns `bytes` and `path`.
+    /// Arbitrary files. Each file is one row with the columns `bytes` and `path`.
     Files => files,
     /// Apache Parquet.
     Parquet => parquet,
     /// Arrow IPC files.
     Arrow => arrow,
-    /// One JSON object per line.
+    /// JSON Lines: one JSON object per line.
     Jsonl => jsonl,
     /// Comma-separated values with a header line.
     Csv => csv,
-    /// One row per line in the column `text`.
+    /// Text files. Each line is one row with the column `text`.
     Text => text,
-    /// NumPy `.npy` files; each index along the first axis is a row, in the column `data`.
+    /// NumPy `.npy` files. Each index of the first axis is one row with the column `data`.
     Npy => npy,
 }
 
-/// How rows are mixed within an epoch.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// How rows are shuffled within an epoch.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Shuffle {
-    /// Rows mixed with each other; 0 keeps storage order.
+    /// The number of rows that are shuffled with each other; 0 keeps storage order.
     pub window: u64,
 }
 
-impl Default for Shuffle {
-    /// Storage order.
-    fn default() -> Self {
-        Self { window: 0 }
-    }
-}
-
-/// How batches are dealt to consumers.
+/// How batches are assigned to consumers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OrderMode {
-    /// Each virtual consumer's stream depends on nothing but the job.
+    /// The stream of each virtual consumer is a pure function of the job.
     #[default]
     Deterministic,
-    /// A consumer takes the next ready rows; still exactly once.
+    /// A consumer receives the next finished rows. Each row is still delivered exactly once.
     Relaxed,
 }
 
@@ -169,21 +162,21 @@ pub enum OrderMode {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnError {
-    /// The job fails with the row's shard, offset and reason.
+    /// The job fails. The message names the row's shard, the offset and the reason.
     #[default]
     Fail,
-    /// The row is left out, counted and listed.
+    /// The job skips the row, and reports it.
     Skip,
-    /// The failed columns are filled with zeros or empty values; the row is counted and listed.
+    /// The job fills the row's failed columns with zeros or empty values, and reports the row.
     Replace,
 }
 
-/// One operator: a key that names it, with its parameters.
+/// One operator of a pipeline.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Operator {
-    /// What it does.
+    /// The kind of operator, with its parameters.
     pub kind: OperatorKind,
-    /// Upper limit of concurrent executions on one worker; `None` leaves it to the engine.
+    /// Maximum number of concurrent executions on one worker; `None` lets the engine choose.
     pub parallelism: Option<u32>,
 }
 

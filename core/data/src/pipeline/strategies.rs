@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::limits::PAD_LENGTH_MAX;
+use super::parameter_checks::MAX_TENSOR_LENGTH;
 use super::*;
 use crate::schema::ScalarType;
 
@@ -136,7 +136,7 @@ fn list_kinds() -> impl Strategy<Value = OperatorKind> {
         ),
         (text(), 1u32..=u32::MAX)
             .prop_map(|(column, length)| OperatorKind::Truncate(Truncate { column, length })),
-        (text(), 1u32..=PAD_LENGTH_MAX, any::<i64>())
+        (text(), 1u32..=MAX_TENSOR_LENGTH, any::<i64>())
             .prop_map(|(column, length, value)| OperatorKind::Pad(Pad { column, length, value })),
     ]
 }

@@ -1,8 +1,8 @@
-//! Reads and writes pipeline files. Errors name file and line, and the nearest known name.
+//! Reads and writes pipeline files. Errors name the file and line, and suggest known names.
 
 use serde_yaml_ng::Value;
 
-use super::check::ErrorPath;
+use super::check_error::ErrorPath;
 use super::{Pipeline, PipelineError};
 
 mod lines;
@@ -12,70 +12,77 @@ mod size;
 mod tests;
 
 impl Pipeline {
-    /// Reads a pipeline file and [checks](Pipeline::check) it. `file` is the name shown in errors, which are one
-    /// sentence such as ``pipeline.yaml:7: unknown key `siez` in batch; did you mean `size`?``.
+    /// Parses a pipeline file and [checks](Pipeline::check) the pipeline. `file` is the file name in errors.
+    ///
+    /// # Errors
+    /// One sentence, such as ``pipeline.yaml:7: unknown key `siez` in batch; did you mean `size`?``.
     pub fn from_yaml(text: &str, file: &str) -> Result<Self, PipelineError> {
-        size::check(text).map_err(|sentence| placed(file, None, &sentence))?;
+        size::check(text).map_err(|sentence| error_at(file, None, &sentence))?;
         check_document(text, file)?;
-        let pipeline: Self = serde_yaml_ng::from_str(text).map_err(|error| refused(&error, text, file))?;
-        match pipeline.refusal() {
+        let pipeline: Self =
+            serde_yaml_ng::from_str(text).map_err(|error| parser_error(&error, text, file))?;
+        match pipeline.first_error() {
             None => Ok(pipeline),
-            Some(refusal) => {
-                let line = match refusal.place {
-                    ErrorPath::Name => lines::of_key(text, "name"),
-                    ErrorPath::Source(field) => lines::of_nested_key(text, "source", field),
-                    ErrorPath::Operators => lines::of_key(text, "operators"),
+            Some(error) => {
+                let line = match error.path {
+                    ErrorPath::Name => lines::line_of_key(text, "name"),
+                    ErrorPath::Source(field) => lines::line_of_nested_key(text, "source", field),
+                    ErrorPath::Operators => lines::line_of_key(text, "operators"),
                     ErrorPath::Operator(index) => {
-                        lines::of_entry(text, "operators", index, pipeline.operators.len())
+                        lines::line_of_entry(text, "operators", index, pipeline.operators.len())
                     }
                 };
-                Err(placed(file, line, &refusal.text(&pipeline)))
+                Err(error_at(file, line, &error.message(&pipeline)))
             }
         }
     }
 
-    /// The pipeline as a file that [`Pipeline::from_yaml`] reads back to an equal one.
+    /// Returns the pipeline as YAML. [`Pipeline::from_yaml`] parses it back to an equal pipeline.
     pub fn to_yaml(&self) -> String {
         serde_yaml_ng::to_string(self)
             .expect("a pipeline holds only text, numbers, lists and text-keyed maps")
     }
 }
 
-/// Refuses what is no single mapping, or gives a key twice anywhere: serde would let the last of two features win.
+/// Checks that the document is a mapping and that no key appears twice. Serde alone would accept duplicate features.
 fn check_document(text: &str, file: &str) -> Result<(), PipelineError> {
     let document = match serde_yaml_ng::from_str::<Value>(text) {
         Ok(document) => document,
-        Err(error) => return Err(refused(&error, text, file)),
+        Err(error) => return Err(parser_error(&error, text, file)),
     };
-    let found = match document {
+    let kind = match document {
         Value::Mapping(_) => return Ok(()),
         Value::Null => {
-            return Err(placed(file, None, "the file is empty; write at least name, source and operators"));
+            return Err(error_at(file, None, "the file is empty; add at least name, source and operators"));
         }
         Value::Sequence(_) => "a list",
         Value::Tagged(_) => "a tagged value",
         Value::Bool(_) | Value::Number(_) | Value::String(_) => "a single value",
     };
     let sentence =
-        format!("a pipeline is a mapping with the keys name, source and operators, but this is {found}");
-    Err(placed(file, lines::first_of_content(text), &sentence))
+        format!("the file contains {kind}; write a mapping with the keys name, source and operators");
+    Err(error_at(file, lines::first_content_line(text), &sentence))
 }
 
-/// A parser's error as a sentence with file and line.
-fn refused(error: &serde_yaml_ng::Error, text: &str, file: &str) -> PipelineError {
+/// Converts a parser's error to a sentence with file and line.
+fn parser_error(error: &serde_yaml_ng::Error, text: &str, file: &str) -> PipelineError {
     let line = error.location().map(|location| location.line());
-    if let Some(tabbed) = line.and_then(|line| lines::tab_indented(text, line)) {
-        return placed(file, Some(tabbed), "the line is indented with a tab, which YAML forbids; use spaces");
+    if let Some(tabbed) = line.and_then(|line| lines::line_indented_with_tab(text, line)) {
+        return error_at(
+            file,
+            Some(tabbed),
+            "the line is indented with a tab, which YAML does not allow; use spaces",
+        );
     }
-    let told = sentence::tell(&error.to_string());
-    let line = match (&told.repeated_key, line) {
-        (Some(key), Some(line)) => lines::second_of_key(text, line, key).or(Some(line)),
+    let message = sentence::describe_parser_error(&error.to_string());
+    let line = match (&message.repeated_key, line) {
+        (Some(key), Some(line)) => lines::second_line_of_key(text, line, key).or(Some(line)),
         (_, line) => line,
     };
-    placed(file, line, &told.sentence)
+    error_at(file, line, &message.sentence)
 }
 
-fn placed(file: &str, line: Option<usize>, sentence: &str) -> PipelineError {
+fn error_at(file: &str, line: Option<usize>, sentence: &str) -> PipelineError {
     match line {
         Some(line) => PipelineError::new(format!("{file}:{line}: {sentence}")),
         None => PipelineError::new(format!("{file}: {sentence}")),

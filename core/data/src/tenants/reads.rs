@@ -1,39 +1,39 @@
-//! What the pipelines of a tenant may read, within what roles let be read.
+//! The read permissions of a tenant, which further restrict the read policy of coordinators and workers.
 
 use serde::{Deserialize, Serialize};
 
 use crate::pipeline::{Pipeline, listed};
 use crate::urls::{UrlPolicy, without_query};
 
-/// What the pipelines of a tenant may read. By default all that roles let be read, with any credentials that they know.
+/// The URLs and credentials that pipelines of a tenant may use. The default adds no restrictions.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TenantReads {
-    /// Prefixes within which URLs must lie.
+    /// The allowed URL prefixes.
     pub urls: UrlPolicy,
-    /// Names of credentials that may be named; `None` is any.
+    /// The names of the allowed credentials; `None` allows all.
     pub credentials: Option<Vec<String>>,
 }
 
 impl TenantReads {
-    /// Checks all that a pipeline reads, as far as its text tells. `tenant` is for messages.
+    /// Checks the URLs and credentials in the text of a pipeline. `tenant` is the name for messages.
     ///
     /// # Errors
-    /// One sentence with the place in the pipeline and the fix.
+    /// One sentence that names the field and the fix.
     pub fn check(&self, tenant: &str, pipeline: &Pipeline) -> Result<(), String> {
-        let whom = whom(tenant);
+        let subject = describe_tenant(tenant);
         for (place, url) in pipeline.reads() {
-            self.urls.check(url).map_err(|_| format!("{place}: {}", self.outside(&whom, url)))?;
+            self.urls.check(url).map_err(|_| format!("{place}: {}", self.outside(&subject, url)))?;
         }
         for (place, source) in pipeline.source.datasets().into_iter().enumerate() {
-            self.check_named(&whom, source.credentials.as_deref()).map_err(|sentence| {
+            self.check_named(&subject, source.credentials.as_deref()).map_err(|sentence| {
                 format!("{}: {sentence}", pipeline.source.place_of(place, "credentials"))
             })?;
         }
         Ok(())
     }
 
-    /// Checks a URL as pipelines have them: it may be a path, and have globs and braces.
+    /// Checks a URL of a pipeline, which may be a path and may contain globs and braces.
     ///
     /// # Errors
     /// One sentence with the fix.
@@ -41,7 +41,7 @@ impl TenantReads {
         self.urls.check(url).map_err(|_| self.outside(THE_TENANT, url))
     }
 
-    /// Checks the URL of one object, such as one that was listed.
+    /// Checks the URL of one object, such as a listed object.
     ///
     /// # Errors
     /// As [`Self::check_url`].
@@ -49,41 +49,41 @@ impl TenantReads {
         self.urls.check_object(url).map_err(|_| self.outside(THE_TENANT, url))
     }
 
-    /// Checks that credentials of this name may be named.
+    /// Checks that the named credentials are allowed.
     ///
     /// # Errors
-    /// One sentence that lists those that may.
+    /// One sentence that lists the allowed names.
     pub fn check_credentials(&self, name: &str) -> Result<(), String> {
         self.check_named(THE_TENANT, Some(name))
     }
 
-    fn outside(&self, whom: &str, url: &str) -> String {
+    fn outside(&self, subject: &str, url: &str) -> String {
         format!(
-            "`{}` lies outside of what {whom} may read ({}): read from there, or have its `urls` in the coordinator's file of \
-             tenants name a prefix that holds it",
+            "`{}` is outside the URLs that {subject} may read ({}): use an allowed URL, or add a prefix to `urls` in the \
+             coordinator's tenants file",
             without_query(url),
             listed(self.urls.prefixes())
         )
     }
 
-    fn check_named(&self, whom: &str, name: Option<&str>) -> Result<(), String> {
+    fn check_named(&self, subject: &str, name: Option<&str>) -> Result<(), String> {
         let (Some(name), Some(allowed)) = (name, &self.credentials) else { return Ok(()) };
         if allowed.iter().any(|allowed| allowed == name) {
             return Ok(());
         }
         let allowed = listed(allowed.iter().map(String::as_str));
         Err(format!(
-            "{whom} may not read with the credentials `{name}` (allowed: {allowed}): name others, or have its `credentials` in the \
-             coordinator's file of tenants name these"
+            "{subject} may not use the credentials `{name}` (allowed: {allowed}): use allowed credentials, or add these to \
+             `credentials` in the coordinator's tenants file"
         ))
     }
 }
 
-/// The tenant where its name is not known: on a worker.
+/// The subject of messages on a worker, which does not know the tenant's name.
 const THE_TENANT: &str = "the job's tenant";
 
-/// The tenant in a sentence.
-pub fn whom(tenant: &str) -> String {
+/// The tenant as the subject of a sentence.
+pub fn describe_tenant(tenant: &str) -> String {
     match tenant {
         "" => "callers without a tenant".to_owned(),
         tenant => format!("tenant `{tenant}`"),
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
     use crate::pipeline::Source;
 
-    fn told(reads: &TenantReads, source: Source) -> String {
+    fn error_of(reads: &TenantReads, source: Source) -> String {
         let pipeline =
             Pipeline::builder("p").source(source).tokenize("text", "/vocab/t.json").batch(1).build().unwrap();
         reads.check("vision", &pipeline).err().unwrap_or_default()
@@ -106,46 +106,50 @@ mod tests {
         let urls =
             |prefixes: &[&str]| TenantReads { urls: UrlPolicy::new(prefixes).unwrap(), credentials: None };
         let own = urls(&["s3://vision", "/vocab"]);
-        assert_eq!(told(&own, Source::text("s3://vision/x/")), "");
-        assert_eq!(told(&TenantReads::default(), Source::text("s3://text/x/")), "");
+        assert_eq!(error_of(&own, Source::text("s3://vision/x/")), "");
+        assert_eq!(error_of(&TenantReads::default(), Source::text("s3://text/x/")), "");
         assert_eq!(
-            told(&own, Source::text("s3://vision/../text/?key=1")),
-            "source.url: `s3://vision/../text/` lies outside of what tenant `vision` may read (s3://vision, /vocab): read from \
-             there, or have its `urls` in the coordinator's file of tenants name a prefix that holds it"
+            error_of(&own, Source::text("s3://vision/../text/?key=1")),
+            "source.url: `s3://vision/../text/` is outside the URLs that tenant `vision` may read (s3://vision, /vocab): use an \
+             allowed URL, or add a prefix to `urls` in the coordinator's tenants file"
         );
-        let no_vocabulary = told(&urls(&["s3://vision"]), Source::text("s3://vision/x/"));
+        let no_vocabulary = error_of(&urls(&["s3://vision"]), Source::text("s3://vision/x/"));
         assert!(
-            no_vocabulary.starts_with("operator 1 (tokenize).tokenizer: `/vocab/t.json` lies"),
+            no_vocabulary.starts_with("operator 1 (tokenize).tokenizer: `/vocab/t.json` is outside"),
             "{no_vocabulary}"
         );
     }
 
     #[test]
-    fn who_reads_looks_again() {
+    fn workers_check_urls_and_credentials_again() {
         let own = TenantReads { urls: UrlPolicy::new(["/own"]).unwrap(), credentials: Some(Vec::new()) };
         assert_eq!((own.check_url("/own/*"), own.check_object("/own/[x]")), (Ok(()), Ok(())));
-        for told in [own.check_url("/own*/x"), own.check_object("/other/x")] {
-            let told = told.unwrap_err();
-            assert!(told.contains("lies outside of what the job's tenant may read (/own)"), "{told}");
+        for result in [own.check_url("/own*/x"), own.check_object("/other/x")] {
+            let error = result.unwrap_err();
+            assert!(error.contains("is outside the URLs that the job's tenant may read (/own)"), "{error}");
         }
-        assert!(own.check_credentials("text").unwrap_err().starts_with("the job's tenant may not read with"));
+        assert!(own.check_credentials("text").unwrap_err().starts_with("the job's tenant may not use"));
         assert_eq!(TenantReads::default().check_credentials("text"), Ok(()));
     }
 
     #[test]
-    fn a_tenant_names_its_own_credentials() {
+    fn a_tenant_uses_only_allowed_credentials() {
         let only = |names: &[&str]| TenantReads {
             credentials: Some(names.iter().map(|name| (*name).to_owned()).collect()),
             ..TenantReads::default()
         };
         let with = |name: &str| Source::text("s3://vision/x/").credentials(name);
-        assert_eq!(told(&only(&["vision"]), with("vision")), "");
-        assert_eq!(told(&only(&[]), Source::text("s3://vision/x/")), "", "it names none");
+        assert_eq!(error_of(&only(&["vision"]), with("vision")), "");
         assert_eq!(
-            told(&only(&["vision", "shared"]), with("text")),
-            "source.credentials: tenant `vision` may not read with the credentials `text` (allowed: vision, shared): name \
-             others, or have its `credentials` in the coordinator's file of tenants name these"
+            error_of(&only(&[]), Source::text("s3://vision/x/")),
+            "",
+            "the source names no credentials"
         );
-        assert!(told(&only(&[]), with("text")).contains("(allowed: none)"));
+        assert_eq!(
+            error_of(&only(&["vision", "shared"]), with("text")),
+            "source.credentials: tenant `vision` may not use the credentials `text` (allowed: vision, shared): use allowed \
+             credentials, or add these to `credentials` in the coordinator's tenants file"
+        );
+        assert!(error_of(&only(&[]), with("text")).contains("(allowed: none)"));
     }
 }

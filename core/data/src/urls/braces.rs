@@ -1,18 +1,18 @@
 //! Brace lists in URLs, as shells and WebDataset write them: `train-{000..146}.tar`, `{a,b}.csv`.
 
-/// Most bytes that the URLs of one pattern take together.
+/// Maximum total size in bytes of the URLs that one pattern expands to.
 const MAX_EXPANDED_BYTES: usize = 256 << 20;
 
-/// Every text that the braces stand for, in order, at most `most`. A brace that holds neither `..` nor `,` stands for itself.
+/// Expands the braces of a text to at most `max` texts, in order. Braces without `..` and `,` are kept unchanged.
 ///
 /// # Errors
-/// One sentence where they stand for more, or a range is none of numbers.
-pub fn expand_braces(text: &str, most: usize) -> Result<Vec<String>, String> {
-    let Some((head, choices, tail)) = first_braces(text, most)? else { return Ok(vec![text.to_owned()]) };
-    let tails = expand_braces(tail, most)?;
+/// One sentence if the limit is exceeded or a range is not a range of numbers.
+pub fn expand_braces(text: &str, max: usize) -> Result<Vec<String>, String> {
+    let Some((head, choices, tail)) = first_braces(text, max)? else { return Ok(vec![text.to_owned()]) };
+    let tails = expand_braces(tail, max)?;
     let count = choices.len().saturating_mul(tails.len());
-    if count > most || count.saturating_mul(text.len()) > MAX_EXPANDED_BYTES {
-        return Err(format!("its braces stand for more than {most} objects: use a prefix or a glob"));
+    if count > max || count.saturating_mul(text.len()) > MAX_EXPANDED_BYTES {
+        return Err(format!("the braces expand to more than {max} objects: use a prefix or a glob"));
     }
     let mut all = Vec::with_capacity(count);
     for choice in &choices {
@@ -21,15 +21,16 @@ pub fn expand_braces(text: &str, most: usize) -> Result<Vec<String>, String> {
     Ok(all)
 }
 
+/// The text before the first braces, their choices, and the text after them.
 type Braces<'a> = (&'a str, Vec<String>, &'a str);
 
-fn first_braces(text: &str, most: usize) -> Result<Option<Braces<'_>>, String> {
+fn first_braces(text: &str, max: usize) -> Result<Option<Braces<'_>>, String> {
     let mut from = 0;
     while let Some(open) = text[from..].find('{').map(|at| at + from) {
         let Some(close) = text[open..].find('}').map(|at| at + open) else { return Ok(None) };
         let inside = &text[open + 1..close];
         if let Some((first, last)) = inside.split_once("..") {
-            return Ok(Some((&text[..open], numbers(first, last, most)?, &text[close + 1..])));
+            return Ok(Some((&text[..open], expand_range(first, last, max)?, &text[close + 1..])));
         }
         if inside.contains(',') {
             let choices = inside.split(',').map(str::to_owned).collect();
@@ -40,12 +41,12 @@ fn first_braces(text: &str, most: usize) -> Result<Option<Braces<'_>>, String> {
     Ok(None)
 }
 
-fn numbers(first: &str, last: &str, most: usize) -> Result<Vec<String>, String> {
-    let bad = || format!("`{{{first}..{last}}}` is not a range of numbers such as `{{000..146}}`");
-    let low: usize = first.parse().map_err(|_| bad())?;
-    let high: usize = last.parse().map_err(|_| bad())?;
-    if low > high || high - low >= most {
-        return Err(bad());
+fn expand_range(first: &str, last: &str, max: usize) -> Result<Vec<String>, String> {
+    let error = || format!("`{{{first}..{last}}}` is not a range of numbers such as `{{000..146}}`");
+    let low: usize = first.parse().map_err(|_| error())?;
+    let high: usize = last.parse().map_err(|_| error())?;
+    if low > high || high - low >= max {
+        return Err(error());
     }
     let width = if first.starts_with('0') { first.len() } else { 0 };
     Ok((low..=high).map(|number| format!("{number:0width$}")).collect())
@@ -69,12 +70,12 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_for_too_much_is_refused_before_it_is_built() {
+    fn large_patterns_are_rejected_before_they_are_expanded() {
         assert!(expand("{0..999}{0..999}{0..999}").unwrap_err().contains("more than 1000000"));
         assert!(expand_braces("{0..9}{0..9}", 99).unwrap_err().contains("more than 99"));
         let long = format!("{{0..999999}}{}", "x".repeat(4096));
         assert!(expand(&long).unwrap_err().contains("use a prefix"));
-        // Many braces in a row nest no deeper than a URL is long.
+        // The recursion depth is bounded by the length of the URL.
         assert!(expand(&"{a,b}".repeat(800)).is_err());
     }
 }

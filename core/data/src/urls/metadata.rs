@@ -1,18 +1,18 @@
-//! Where clouds answer questions that only the machine itself shall ask: for its role's keys, its user data, its tokens.
+//! Hosts and addresses of cloud metadata services, which return keys, user data and tokens of the machine.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Names of metadata services. Others resolve to addresses that are known.
+/// Names of metadata services. Other names resolve to one of the known addresses.
 const NAMES: [&str; 5] =
     ["metadata.google.internal", "metadata.goog", "metadata", "instance-data", "instance-data.ec2.internal"];
-/// Alibaba's, Azure's wire server, and Oracle's former one.
+/// The addresses of Alibaba Cloud, of Azure's wire server, and of Oracle's former service.
 const ADDRESSES: [Ipv4Addr; 3] =
     [Ipv4Addr::new(100, 100, 100, 200), Ipv4Addr::new(168, 63, 129, 16), Ipv4Addr::new(192, 0, 0, 192)];
-/// Google's, `fd20:ce::254`.
+/// The IPv6 address of Google Cloud, `fd20:ce::254`.
 const GOOGLE_V6: Ipv6Addr = Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254);
 
-/// Whether an address is link-local, where most metadata services are, or one of the others that are known; also as it is
-/// written within IPv6.
+/// Whether an address is link-local, like most metadata services, or another known metadata service. IPv4 addresses embedded
+/// in IPv6 addresses count too.
 pub fn is_metadata_address(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => is_metadata_v4(address),
@@ -27,19 +27,19 @@ fn is_metadata_v4(address: Ipv4Addr) -> bool {
 fn is_metadata_v6(address: Ipv6Addr) -> bool {
     let parts = address.segments();
     let is_of_a_cloud = match parts {
-        // Amazon's, of which ::254 are instances' metadata and ::23 the keys of pods.
+        // AWS: ::254 serves instance metadata, ::23 serves credentials of pods.
         [0xfd00, 0xec2, ..] => true,
-        // Scaleway's.
+        // Scaleway.
         [0xfd00, 0x42, 0, 0, ..] => true,
         _ => address == GOOGLE_V6,
     };
     let is_link_local = parts[0] & 0xffc0 == 0xfe80;
-    is_of_a_cloud || is_link_local || within_v6(parts).is_some_and(is_metadata_v4)
+    is_of_a_cloud || is_link_local || embedded_v4(parts).is_some_and(is_metadata_v4)
 }
 
-/// The IPv4 address that an IPv6 address stands for: mapped (RFC 4291), compatible, translated (RFC 2765), NAT64 (RFC 6052 and
+/// The IPv4 address embedded in an IPv6 address: mapped (RFC 4291), compatible, translated (RFC 2765), NAT64 (RFC 6052 and
 /// RFC 8215), or 6to4 (RFC 3056).
-fn within_v6(parts: [u16; 8]) -> Option<Ipv4Addr> {
+fn embedded_v4(parts: [u16; 8]) -> Option<Ipv4Addr> {
     let of = |high: u16, low: u16| Ipv4Addr::from(u32::from(high) << 16 | u32::from(low));
     match parts {
         [0, 0, 0, 0, 0, 0 | 0xffff, high, low] | [0, 0, 0, 0, 0xffff, 0, high, low] => Some(of(high, low)),
@@ -48,8 +48,7 @@ fn within_v6(parts: [u16; 8]) -> Option<Ipv4Addr> {
     }
 }
 
-/// The host of an http URL where it is known to be a metadata service's by its text: an address, in any of the forms in
-/// which addresses are written, or a name.
+/// The host of an HTTP URL if the text identifies a metadata service: by name, or by address in any textual form.
 pub fn metadata_host(url: &str) -> Option<&str> {
     let (scheme, rest) = url.split_once("://")?;
     if !scheme.eq_ignore_ascii_case("http") && !scheme.eq_ignore_ascii_case("https") {
@@ -65,27 +64,27 @@ pub fn metadata_host(url: &str) -> Option<&str> {
 }
 
 fn is_metadata_name(host: &str) -> bool {
-    // A zone says by which card a link-local address is reached.
+    // The zone after `%` names the network interface of a link-local address.
     let host = host.split('%').next().unwrap_or_default().trim_end_matches('.').to_ascii_lowercase();
     if let Ok(address) = host.parse::<Ipv6Addr>() {
         return is_metadata_v6(address);
     }
-    loose_v4(&host).map_or_else(|| NAMES.contains(&host.as_str()), is_metadata_v4)
+    parse_loose_v4(&host).map_or_else(|| NAMES.contains(&host.as_str()), is_metadata_v4)
 }
 
-/// An IPv4 address as C's `inet_aton` reads it: one to four numbers, decimal, octal (`0` in front) or hexadecimal (`0x`),
-/// of which the last fills what is left.
-fn loose_v4(host: &str) -> Option<Ipv4Addr> {
-    let parts: Vec<u64> = host.split('.').map(loose_number).collect::<Option<_>>()?;
+/// Parses an IPv4 address like C's `inet_aton`: one to four numbers, each decimal, octal (prefix `0`) or hexadecimal (prefix
+/// `0x`). The last number fills the remaining bytes.
+fn parse_loose_v4(host: &str) -> Option<Ipv4Addr> {
+    let parts: Vec<u64> = host.split('.').map(parse_loose_number).collect::<Option<_>>()?;
     let (last, first) = parts.split_last()?;
     if first.len() > 3 || first.iter().any(|part| *part > 255) || *last >= 1 << (8 * (4 - first.len())) {
         return None;
     }
-    let high = first.iter().enumerate().map(|(place, part)| part << (24 - 8 * place)).sum::<u64>();
+    let high = first.iter().enumerate().map(|(index, part)| part << (24 - 8 * index)).sum::<u64>();
     u32::try_from(high + last).ok().map(Ipv4Addr::from)
 }
 
-fn loose_number(text: &str) -> Option<u64> {
+fn parse_loose_number(text: &str) -> Option<u64> {
     let (digits, radix) = match text.strip_prefix("0x") {
         Some(digits) => (digits, 16),
         None if text.len() > 1 && text.starts_with('0') => (&text[1..], 8),
@@ -94,7 +93,7 @@ fn loose_number(text: &str) -> Option<u64> {
     if digits.is_empty() {
         return (radix == 16).then_some(0);
     }
-    // `from_str_radix` takes a sign.
+    // `from_str_radix` would accept a sign.
     let is_number = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
     is_number.then(|| u64::from_str_radix(digits, radix).ok()).flatten()
 }
@@ -104,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_form_of_the_address_is_known() {
+    fn every_form_of_a_metadata_address_is_recognized() {
         for host in [
             "169.254.169.254",
             "169.254.169.254.",
@@ -148,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn other_hosts_are_not() {
+    fn other_hosts_are_not_metadata_services() {
         for url in [
             "http://169.253.169.254/",
             "http://127.0.0.1:9000/x",

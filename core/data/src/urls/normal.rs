@@ -1,30 +1,28 @@
-//! URLs in one form, so that they can be compared: case, default ports, percent-encoding and parent folders aside.
+//! Normalized URLs for comparison: without differences in case, default ports, percent-encoding and parent folders.
 
-/// Characters of globs and braces.
+/// The characters that start a glob or braces.
 const PATTERN: [char; 4] = ['*', '?', '[', '{'];
-/// Schemes of Azure's stores that name a container alone.
+/// Schemes of Azure stores, in which a URL may name only the container.
 pub(super) const AZURE: [&str; 5] = ["az", "adl", "azure", "abfs", "abfss"];
 
-/// A URL or a path, taken apart.
+/// A normalized URL or absolute path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct NormalizedUrl {
     pub(super) scheme: String,
-    /// Host and port, bucket or container; nothing for local files.
+    /// The host and port, the bucket or the container; empty for local files.
     pub(super) authority: String,
     segments: Vec<String>,
 }
 
 impl NormalizedUrl {
-    /// The one form of a URL or of an absolute path.
+    /// Normalizes a URL or an absolute path.
     ///
     /// # Errors
-    /// One clause on why it has none.
-    pub(super) fn of(url: &str) -> Result<Self, String> {
+    /// One clause that says why the URL cannot be normalized.
+    pub(super) fn parse(url: &str) -> Result<Self, String> {
         let Some((scheme, rest)) = url.split_once("://") else {
             if !url.starts_with('/') {
-                return Err(
-                    "a relative path is another file in each process: write it from `/` on".to_owned()
-                );
+                return Err("a relative path depends on the process: write an absolute path".to_owned());
             }
             return Ok(Self::local(url));
         };
@@ -36,17 +34,17 @@ impl NormalizedUrl {
         }
     }
 
-    /// The same without what comes from the first segment with a glob or braces on: the folder that is listed.
-    pub(super) fn of_pattern(url: &str) -> Result<Self, String> {
-        let mut normal = Self::of(url)?;
-        if let Some(first) = normal.segments.iter().position(|segment| segment.contains(PATTERN)) {
-            normal.segments.truncate(first);
+    /// Normalizes the folder of a pattern: the URL without the segments from the first glob or braces on.
+    pub(super) fn parse_pattern(url: &str) -> Result<Self, String> {
+        let mut parsed = Self::parse(url)?;
+        if let Some(first) = parsed.segments.iter().position(|segment| segment.contains(PATTERN)) {
+            parsed.segments.truncate(first);
         }
-        Ok(normal)
+        Ok(parsed)
     }
 
-    /// Whether `other` is this or lies below it.
-    pub(super) fn holds(&self, other: &Self) -> bool {
+    /// Whether `other` is this URL or is below it.
+    pub(super) fn contains(&self, other: &Self) -> bool {
         self.scheme == other.scheme
             && self.authority == other.authority
             && other.segments.starts_with(&self.segments)
@@ -60,13 +58,13 @@ impl NormalizedUrl {
         self.segments.iter().any(|segment| segment.contains(PATTERN))
     }
 
-    /// The path, from `/` on.
+    /// The absolute path.
     pub(super) fn path(&self) -> String {
         format!("/{}", self.segments.join("/"))
     }
 
     fn local(path: &str) -> Self {
-        Self { scheme: "file".to_owned(), authority: String::new(), segments: resolved(path) }
+        Self { scheme: "file".to_owned(), authority: String::new(), segments: resolve_segments(path) }
     }
 
     fn file(rest: &str) -> Result<Self, String> {
@@ -74,7 +72,7 @@ impl NormalizedUrl {
         if !path.starts_with('/') {
             return Err("a file URL needs an absolute path: write `file:///`".to_owned());
         }
-        Ok(Self::local(&decoded(path)?))
+        Ok(Self::local(&percent_decode(path)?))
     }
 
     fn http(scheme: String, rest: &str) -> Result<Self, String> {
@@ -82,14 +80,14 @@ impl NormalizedUrl {
         let (host, rest) = rest.split_at(end);
         let path = rest.split(['?', '#']).next().unwrap_or_default();
         let authority = http_authority(&scheme, host)?;
-        Ok(Self { scheme, authority, segments: resolved(&decoded(path)?) })
+        Ok(Self { scheme, authority, segments: resolve_segments(&percent_decode(path)?) })
     }
 
-    /// Names of buckets and keys are what they are: no case, no encoding. A store knows no parent folders.
+    /// Names of buckets and keys are case-sensitive and not encoded. Object stores have no parent folders.
     fn bucket(scheme: String, rest: &str) -> Result<Self, String> {
         let (authority, key) = rest.split_once('/').unwrap_or((rest, ""));
         if key.split('/').any(|segment| matches!(segment, "." | "..")) {
-            return Err("an object store knows no `.` and `..`: write the key without them".to_owned());
+            return Err("object stores do not resolve `.` and `..`: write the key without them".to_owned());
         }
         let (scheme, authority) = match (scheme.as_str(), authority.split_once('@')) {
             ("s3a", _) => ("s3".to_owned(), authority.to_owned()),
@@ -99,53 +97,53 @@ impl NormalizedUrl {
             (azure, None) if AZURE.contains(&azure) => ("az".to_owned(), authority.to_owned()),
             _ => (scheme, authority.to_owned()),
         };
-        Ok(Self { scheme, authority, segments: resolved(key) })
+        Ok(Self { scheme, authority, segments: resolve_segments(key) })
     }
 }
 
-/// Whether a URL, as pipelines have them, is a path of whoever reads it.
+/// Whether a URL of a pipeline is a local path.
 pub(crate) fn is_local(url: &str) -> bool {
     url.split_once("://").is_none_or(|(scheme, _)| scheme.eq_ignore_ascii_case("file"))
 }
 
-/// The local path that a URL of a pipeline is, with its globs, braces and parent folders; `None` where it is no local one.
+/// The local path of a URL with its globs, braces and parent folders; `None` for other URLs.
 pub fn local_pattern(url: &str) -> Option<String> {
     match url.split_once("://") {
         _ if !is_local(url) => None,
-        Some((_, rest)) => decoded(rest.strip_prefix("localhost").unwrap_or(rest)).ok(),
+        Some((_, rest)) => percent_decode(rest.strip_prefix("localhost").unwrap_or(rest)).ok(),
         None => Some(url.to_owned()),
     }
 }
 
-/// The local path that a URL of a pipeline begins with, up to the first glob or brace, with its parent folders as they are
-/// written; `None` where it is no local one.
+/// The local folder of a URL before the first glob or brace, or the whole local path; `None` for other URLs. Parent folders
+/// are not resolved.
 pub fn local_path(url: &str) -> Option<String> {
     let path = local_pattern(url)?;
     let Some(first) = path.find(PATTERN) else { return Some(path) };
     Some(path[..first].rsplit_once('/').map_or("", |(folder, _)| folder).to_owned() + "/")
 }
 
-/// A host in lower case, with its port unless that is the scheme's own.
+/// A host in lower case, with its port unless the port is the default of the scheme.
 fn http_authority(scheme: &str, authority: &str) -> Result<String, String> {
     let is_of_host = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':' | '[' | ']');
     if authority.is_empty() || !authority.chars().all(is_of_host) {
-        return Err("it names no host, or one with characters that hosts do not have".to_owned());
+        return Err("the host is missing or contains invalid characters".to_owned());
     }
     let authority = authority.to_ascii_lowercase();
     let in_brackets = authority.rfind(']').map_or(0, |at| at + 1);
     let Some((host, port)) = authority[in_brackets..].rsplit_once(':') else { return Ok(authority) };
     let host = format!("{}{host}", &authority[..in_brackets]);
-    let own: u16 = if scheme == "https" { 443 } else { 80 };
+    let default_port: u16 = if scheme == "https" { 443 } else { 80 };
     match port.parse::<u16>() {
-        Ok(port) if port != own => Ok(format!("{host}:{port}")),
+        Ok(port) if port != default_port => Ok(format!("{host}:{port}")),
         Ok(_) => Ok(host),
         Err(_) if port.is_empty() => Ok(host),
-        Err(_) => Err("its port is no number".to_owned()),
+        Err(_) => Err("the port is not a number".to_owned()),
     }
 }
 
-/// The segments of a path, without empty ones, `.` and `..`.
-fn resolved(path: &str) -> Vec<String> {
+/// The segments of a path after resolving empty segments, `.` and `..`.
+fn resolve_segments(path: &str) -> Vec<String> {
     let mut segments: Vec<String> = Vec::new();
     for segment in path.split('/') {
         match segment {
@@ -159,8 +157,8 @@ fn resolved(path: &str) -> Vec<String> {
     segments
 }
 
-/// Decodes `%2F` and the like, once. What is no code stays.
-pub(super) fn decoded(text: &str) -> Result<String, String> {
+/// Decodes percent-encoding once. Invalid codes are kept unchanged.
+pub(super) fn percent_decode(text: &str) -> Result<String, String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let [first, tail @ ..] = rest {
@@ -179,7 +177,7 @@ pub(super) fn decoded(text: &str) -> Result<String, String> {
             }
         }
     }
-    String::from_utf8(bytes).map_err(|_| "it is not UTF-8 once its %-codes are decoded".to_owned())
+    String::from_utf8(bytes).map_err(|_| "the decoded URL is not UTF-8".to_owned())
 }
 
 fn hex(digit: u8) -> Option<u8> {
@@ -191,15 +189,15 @@ mod tests {
     use super::*;
 
     fn same(a: &str, b: &str) {
-        assert_eq!(NormalizedUrl::of(a).unwrap(), NormalizedUrl::of(b).unwrap(), "{a} {b}");
+        assert_eq!(NormalizedUrl::parse(a).unwrap(), NormalizedUrl::parse(b).unwrap(), "{a} {b}");
     }
 
     fn differ(a: &str, b: &str) {
-        assert_ne!(NormalizedUrl::of(a).unwrap(), NormalizedUrl::of(b).unwrap(), "{a} {b}");
+        assert_ne!(NormalizedUrl::parse(a).unwrap(), NormalizedUrl::parse(b).unwrap(), "{a} {b}");
     }
 
     #[test]
-    fn one_place_has_one_form() {
+    fn equivalent_urls_have_one_normal_form() {
         same("/data/./a//b/../c", "/data/a/c");
         same("FILE:///data/a%20b/%2e%2e/c", "/data/c");
         same("file://localhost/data", "file:///data/");
@@ -213,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_the_same_stays_apart() {
+    fn different_urls_have_different_normal_forms() {
         differ("/data/a%20b", "/data/a b");
         differ("s3://bucket/a%62", "s3://bucket/ab");
         differ("s3://Bucket/a", "s3://bucket/a");
@@ -223,25 +221,25 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_form_says_why() {
+    fn errors_say_why_a_url_cannot_be_normalized() {
         for (url, why) in [
             ("data/x", "relative"),
             ("file://data/x", "absolute"),
-            ("https://", "no host"),
-            ("https://a b/x", "no host"),
-            ("https://host%2eorg/x", "no host"),
-            ("https://user@host/x", "no host"),
+            ("https://", "the host is missing"),
+            ("https://a b/x", "invalid characters"),
+            ("https://host%2eorg/x", "invalid characters"),
+            ("https://user@host/x", "invalid characters"),
             ("https://host:x/", "port"),
             ("s3://bucket/a/../b", "`..`"),
             ("https://host/%ff", "UTF-8"),
         ] {
-            let refused = NormalizedUrl::of(url).unwrap_err();
-            assert!(refused.contains(why), "{url}: {refused}");
+            let error = NormalizedUrl::parse(url).unwrap_err();
+            assert!(error.contains(why), "{url}: {error}");
         }
     }
 
     #[test]
-    fn local_paths_are_told_from_others() {
+    fn local_paths_are_distinguished_from_other_urls() {
         for (url, path) in [
             ("/a/../b", Some("/a/../b")),
             ("FILE:///a%20b", Some("/a b")),
@@ -264,8 +262,8 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_is_its_folder() {
-        let folder = |url: &str| NormalizedUrl::of_pattern(url).unwrap().path();
+    fn a_pattern_is_normalized_to_its_folder() {
+        let folder = |url: &str| NormalizedUrl::parse_pattern(url).unwrap().path();
         assert_eq!(folder("s3://b/a/x-*.tar"), "/a");
         assert_eq!(folder("/d/{a,b}/x"), "/d");
         assert_eq!(folder("/d/x"), "/d/x");

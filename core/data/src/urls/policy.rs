@@ -1,17 +1,17 @@
-//! Prefixes within which URLs must lie.
+//! Allowed URL prefixes.
 
 use serde::{Deserialize, Serialize};
 
 use super::braces::expand_braces;
 use super::normal::NormalizedUrl;
-use super::secrets::{refuse_secrets, without_query};
+use super::secrets::{check_no_secrets, without_query};
 
-/// Most URLs of one pattern that are looked at one by one; of one that stands for more only the folder is.
-const MOST_EXPANDED: usize = 256;
-/// Prefixes that a refusal lists.
-const LISTED: usize = 8;
+/// Maximum number of URLs of a pattern that are checked one by one. For larger patterns only the folder is checked.
+const MAX_EXPANDED_URLS: usize = 256;
+/// Maximum number of prefixes in an error message.
+const MAX_LISTED_PREFIXES: usize = 8;
 
-/// Prefixes within which URLs must lie. None: any URL may be read.
+/// Allowed URL prefixes. An empty policy allows every URL.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Vec<String>", into = "Vec<String>")]
 pub struct UrlPolicy {
@@ -20,110 +20,101 @@ pub struct UrlPolicy {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Prefix {
-    written: String,
-    normal: NormalizedUrl,
+    original: String,
+    normalized: NormalizedUrl,
 }
 
 impl UrlPolicy {
-    /// A policy of these prefixes: URLs of buckets, hosts or folders in them, or absolute local paths. One allows itself and
-    /// what lies below it, so `s3://bucket/a` does not allow `s3://bucket/ab`.
+    /// A policy of these prefixes: URLs of buckets, hosts or folders, or absolute local paths. A prefix allows itself and all
+    /// URLs below it: `s3://bucket/a` allows `s3://bucket/a/b`, but not `s3://bucket/ab`.
     ///
     /// # Errors
-    /// One sentence that names the prefix that is none.
+    /// One sentence that names the invalid prefix.
     pub fn new<S: AsRef<str>>(prefixes: impl IntoIterator<Item = S>) -> Result<Self, String> {
         let prefixes = prefixes.into_iter().map(|prefix| Prefix::new(prefix.as_ref()));
         Ok(Self { prefixes: prefixes.collect::<Result<_, _>>()? })
     }
 
-    /// Whether any URL may be read.
+    /// Whether the policy allows every URL.
     pub fn is_open(&self) -> bool {
         self.prefixes.is_empty()
     }
 
-    /// The prefixes as they were written.
+    /// The prefixes in their original form.
     pub fn prefixes(&self) -> impl Iterator<Item = &str> {
-        self.prefixes.iter().map(|prefix| prefix.written.as_str())
+        self.prefixes.iter().map(|prefix| prefix.original.as_str())
     }
 
-    /// Paths of the local folders among the prefixes.
+    /// The paths of the local folders among the prefixes.
     pub fn folders(&self) -> impl Iterator<Item = String> {
-        self.prefixes.iter().filter(|prefix| prefix.normal.is_local()).map(|prefix| prefix.normal.path())
+        let local = self.prefixes.iter().filter(|prefix| prefix.normalized.is_local());
+        local.map(|prefix| prefix.normalized.path())
     }
 
-    /// Checks a URL as pipelines have them: it may be a path, and have globs and braces.
+    /// Checks a URL of a pipeline, which may be a path and may contain globs and braces.
     ///
     /// # Errors
-    /// One sentence with the URL and the prefixes, where it, or the folder that is listed for it, lies outside of them.
+    /// One sentence with the URL and the prefixes, if the URL or its listed folder is outside all prefixes.
     pub fn check(&self, url: &str) -> Result<(), String> {
-        self.check_each(url, NormalizedUrl::of_pattern)
+        if self.is_open() {
+            return Ok(());
+        }
+        match expand_braces(url, MAX_EXPANDED_URLS) {
+            Ok(urls) => {
+                urls.iter().try_for_each(|one| self.check_parsed(url, NormalizedUrl::parse_pattern(one)))
+            }
+            Err(_) => self.check_parsed(url, NormalizedUrl::parse_pattern(url)),
+        }
     }
 
-    /// Checks the URL of one object, in which globs and braces are what they are.
+    /// Checks the URL of one object. Globs and braces have no special meaning in an object's URL.
     ///
     /// # Errors
     /// As [`Self::check`].
     pub fn check_object(&self, url: &str) -> Result<(), String> {
-        if self.is_open() { Ok(()) } else { self.check_one(url, url, NormalizedUrl::of) }
+        if self.is_open() { Ok(()) } else { self.check_parsed(url, NormalizedUrl::parse(url)) }
     }
 
-    fn check_each(
-        &self,
-        url: &str,
-        normal: impl Fn(&str) -> Result<NormalizedUrl, String>,
-    ) -> Result<(), String> {
-        if self.is_open() {
-            return Ok(());
-        }
-        match expand_braces(url, MOST_EXPANDED) {
-            Ok(urls) => urls.iter().try_for_each(|one| self.check_one(one, url, &normal)),
-            Err(_) => self.check_one(url, url, &normal),
-        }
-    }
-
-    fn check_one(
-        &self,
-        one: &str,
-        url: &str,
-        normal: impl Fn(&str) -> Result<NormalizedUrl, String>,
-    ) -> Result<(), String> {
+    fn check_parsed(&self, url: &str, parsed: Result<NormalizedUrl, String>) -> Result<(), String> {
         let shown = without_query(url);
-        let place = normal(one)
-            .map_err(|reason| format!("`{shown}` cannot be compared with {}: {reason}", self.listed()))?;
-        if self.prefixes.iter().any(|prefix| prefix.normal.holds(&place)) {
+        let parsed = parsed.map_err(|reason| {
+            format!("`{shown}` cannot be compared with the allowed URLs ({}): {reason}", self.list_prefixes())
+        })?;
+        if self.prefixes.iter().any(|prefix| prefix.normalized.contains(&parsed)) {
             return Ok(());
         }
         Err(format!(
-            "`{shown}` lies outside of {}: read from there, or have `--allow-url` name a prefix that holds it",
-            self.listed()
+            "`{shown}` is outside the allowed URLs ({}): use an allowed URL, or add a prefix with `--allow-url`",
+            self.list_prefixes()
         ))
     }
 
-    /// `what may be read here (`a`, `b`)`.
-    fn listed(&self) -> String {
-        let names: Vec<String> = self.prefixes().take(LISTED).map(|prefix| format!("`{prefix}`")).collect();
-        let more = self.prefixes.len().saturating_sub(LISTED);
+    fn list_prefixes(&self) -> String {
+        let prefixes: Vec<String> =
+            self.prefixes().take(MAX_LISTED_PREFIXES).map(|prefix| format!("`{prefix}`")).collect();
+        let more = self.prefixes.len().saturating_sub(MAX_LISTED_PREFIXES);
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        format!("what may be read here ({}{more})", names.join(", "))
+        format!("{}{more}", prefixes.join(", "))
     }
 }
 
 impl Prefix {
-    fn new(written: &str) -> Result<Self, String> {
-        refuse_secrets(written)?;
-        let refused = |reason: &str| {
-            let written = without_query(written);
+    fn new(original: &str) -> Result<Self, String> {
+        check_no_secrets(original)?;
+        let error = |reason: &str| {
+            let shown = without_query(original);
             format!(
-                "`{written}` is no prefix of URLs: {reason}; write one such as `s3://bucket/folder`, `https://host/` or `/data`"
+                "invalid URL prefix `{shown}`: {reason}; write a prefix such as `s3://bucket/folder`, `https://host/` or `/data`"
             )
         };
-        let normal = NormalizedUrl::of(written).map_err(|reason| refused(&reason))?;
-        if !normal.is_local() && normal.authority.is_empty() {
-            return Err(refused("it names no bucket or host"));
+        let normalized = NormalizedUrl::parse(original).map_err(|reason| error(&reason))?;
+        if !normalized.is_local() && normalized.authority.is_empty() {
+            return Err(error("the bucket or host is missing"));
         }
-        if normal.has_pattern() || written.contains(['?', '#']) {
-            return Err(refused("it has a glob, braces or a query"));
+        if normalized.has_pattern() || original.contains(['?', '#']) {
+            return Err(error("globs, braces and queries are not allowed"));
         }
-        Ok(Self { written: written.to_owned(), normal })
+        Ok(Self { original: original.to_owned(), normalized })
     }
 }
 
@@ -137,7 +128,7 @@ impl TryFrom<Vec<String>> for UrlPolicy {
 
 impl From<UrlPolicy> for Vec<String> {
     fn from(policy: UrlPolicy) -> Self {
-        policy.prefixes.into_iter().map(|prefix| prefix.written).collect()
+        policy.prefixes.into_iter().map(|prefix| prefix.original).collect()
     }
 }
 
@@ -156,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_within_is_allowed() {
+    fn urls_below_a_prefix_are_allowed() {
         for url in [
             "s3://bucket/a",
             "S3A://bucket/a/b/*.tar",
@@ -177,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_outside_is_not() {
+    fn other_urls_are_rejected() {
         for url in [
             "s3://bucket/ab",
             "s3://bucket/a*",
@@ -208,42 +199,42 @@ mod tests {
     }
 
     #[test]
-    fn an_object_is_taken_by_its_name() {
+    fn objects_may_have_pattern_characters_in_their_names() {
         let policy = UrlPolicy::new(["/data/x[1]"]);
-        assert!(policy.is_err(), "a prefix has no globs");
+        assert!(policy.is_err(), "globs are not allowed in prefixes");
         let policy = UrlPolicy::new(["/data"]).unwrap();
         assert_eq!(policy.check_object("file:///data/x[1]{a,../../etc}.tar"), Ok(()));
         assert!(policy.check_object("/data/x/../../y").is_err());
     }
 
     #[test]
-    fn the_sentence_says_what_is_allowed() {
+    fn the_error_lists_the_allowed_prefixes() {
         assert_eq!(
             UrlPolicy::new(["/data", "s3://b"]).unwrap().check("s3://c/x").unwrap_err(),
-            "`s3://c/x` lies outside of what may be read here (`/data`, `s3://b`): read from there, or have `--allow-url` \
-             name a prefix that holds it"
+            "`s3://c/x` is outside the allowed URLs (`/data`, `s3://b`): use an allowed URL, or add a prefix with \
+             `--allow-url`"
         );
         let many = UrlPolicy::new((0..11).map(|at| format!("/d{at}"))).unwrap();
         assert!(many.check("/x").unwrap_err().contains("`/d7` and 3 more"));
     }
 
     #[test]
-    fn a_prefix_names_a_place() {
+    fn invalid_prefixes_are_rejected() {
         for (prefix, why) in [
             ("data", "relative"),
-            ("s3://", "no bucket or host"),
-            ("https:///x", "no host"),
-            ("s3://bucket/*", "glob"),
-            ("https://host/x?y=1", "query"),
+            ("s3://", "the bucket or host is missing"),
+            ("https:///x", "the host is missing"),
+            ("s3://bucket/*", "globs"),
+            ("https://host/x?y=1", "queries"),
             ("https://user:word@host/x", "--credentials"),
         ] {
-            let refused = UrlPolicy::new([prefix]).unwrap_err();
-            assert!(refused.contains(why) && !refused.contains("word@"), "{refused}");
+            let error = UrlPolicy::new([prefix]).unwrap_err();
+            assert!(error.contains(why) && !error.contains("word@"), "{error}");
         }
     }
 
     #[test]
-    fn it_is_written_as_a_list() {
+    fn the_serialized_form_is_a_list_of_prefixes() {
         let json = serde_json::to_string(&UrlPolicy::new(["/data/"]).unwrap()).unwrap();
         assert_eq!(json, r#"["/data/"]"#);
         assert_eq!(serde_json::from_str::<UrlPolicy>(&json).unwrap().prefixes().count(), 1);

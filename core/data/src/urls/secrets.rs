@@ -1,6 +1,6 @@
-//! Secrets in URLs: a pipeline is kept, logged and shown, so that none may stand in it.
+//! Rejects secrets in URLs, because pipelines are stored, logged and displayed.
 
-use super::normal::{AZURE, decoded};
+use super::normal::{AZURE, percent_decode};
 
 /// Names of query parameters that carry a key, a token or a signature, in lower case.
 const PARAMETERS: [&str; 18] = [
@@ -23,18 +23,18 @@ const PARAMETERS: [&str; 18] = [
     "apikey",
     "api_key",
 ];
-/// How the names of others begin: signed URLs of Amazon, Google, Alibaba and Tencent.
+/// Prefixes of parameter names in signed URLs of Amazon, Google, Alibaba and Tencent.
 const PREFIXES: [&str; 4] = ["x-amz-", "x-goog-", "x-oss-", "q-sign"];
 
-/// Where keys belong.
-const FIX: &str = "put the key into a file of credentials, start coordinators and workers with `--credentials FILE`, and name \
-                   it in the pipeline's source with `credentials: NAME`";
+/// The fix in error messages.
+const FIX: &str = "write the key to a credentials file, start coordinators and workers with `--credentials FILE`, and set \
+                   `credentials: NAME` in the pipeline's source";
 
-/// Refuses a URL with a user, a password, a key or a signature in it.
+/// Rejects a URL that contains a user, a password, a key or a signature.
 ///
 /// # Errors
-/// One sentence with the fix, in which nothing of the secret stands.
-pub fn refuse_secrets(url: &str) -> Result<(), String> {
+/// One sentence with the fix. The sentence does not repeat the secret.
+pub fn check_no_secrets(url: &str) -> Result<(), String> {
     let Some((scheme, rest)) = url.split_once("://") else { return Ok(()) };
     let scheme = scheme.to_ascii_lowercase();
     if scheme == "file" {
@@ -43,49 +43,52 @@ pub fn refuse_secrets(url: &str) -> Result<(), String> {
     let authority = rest.split(['/', '?', '#', '\\']).next().unwrap_or_default();
     if has_user(&scheme, authority) {
         return Err(format!(
-            "a URL of scheme {} has a user or a password in front of its host: {FIX}",
-            shown(&scheme)
+            "a URL with scheme {} has a user or a password before the host: {FIX}",
+            display_scheme(&scheme)
         ));
     }
     if let Some((_, query)) = rest.split_once(['?', '#'])
         && let Some(name) = query.split(['&', ';', '?', '#']).find_map(secret_parameter)
     {
-        return Err(format!("`{}` carries a key or a signature, `{name}`: {FIX}", without_query(url)));
+        return Err(format!(
+            "`{}` has a key or a signature in the parameter `{name}`: {FIX}",
+            without_query(url)
+        ));
     }
     Ok(())
 }
 
-/// A URL up to its query: what may be shown of one that is refused for what it carries.
+/// The URL without its query and fragment, which may contain secrets.
 pub fn without_query(url: &str) -> &str {
     url.split(['?', '#']).next().unwrap_or_default()
 }
 
-/// A name that is not one of a scheme may be the beginning of anything.
-fn shown(scheme: &str) -> &str {
+/// The scheme for messages. Text that does not look like a scheme is hidden, because it may be part of a secret.
+fn display_scheme(scheme: &str) -> &str {
     let is_scheme = scheme.len() <= 8 && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric());
-    if is_scheme { scheme } else { "that is not known" }
+    if is_scheme { scheme } else { "`?`" }
 }
 
-/// Whether something stands before the host. A password may have a `/` in it, behind which the `@` is not looked for: so a
-/// colon must have a port behind it.
+/// Whether the authority contains a user or password. A password may contain `/`, which ends the authority before the `@`.
+/// Therefore a colon that is not followed by a port number counts as a password too.
 fn has_user(scheme: &str, authority: &str) -> bool {
     if let Some((before, _)) = authority.rsplit_once('@') {
         let is_container = AZURE.contains(&scheme)
             && before.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '$' | '_'));
         return !is_container;
     }
-    let behind_brackets = authority.rsplit(']').next().unwrap_or_default();
-    let port = behind_brackets.split_once(':').map_or("", |(_, port)| port);
+    let after_brackets = authority.rsplit(']').next().unwrap_or_default();
+    let port = after_brackets.split_once(':').map_or("", |(_, port)| port);
     !port.bytes().all(|digit| digit.is_ascii_digit())
 }
 
-/// The parameter's name, where it is one that carries a secret.
+/// The name of a query parameter if it contains a secret.
 fn secret_parameter(parameter: &str) -> Option<String> {
     let (name, _) = parameter.split_once('=')?;
-    let name = decoded(name).ok()?;
-    let plain = name.to_ascii_lowercase();
+    let name = percent_decode(name).ok()?;
+    let lower = name.to_ascii_lowercase();
     let is_secret =
-        PARAMETERS.contains(&plain.as_str()) || PREFIXES.iter().any(|prefix| plain.starts_with(prefix));
+        PARAMETERS.contains(&lower.as_str()) || PREFIXES.iter().any(|prefix| lower.starts_with(prefix));
     is_secret.then_some(name)
 }
 
@@ -94,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secrets_are_refused_and_not_repeated() {
+    fn secrets_are_rejected_and_not_repeated() {
         for url in [
             "https://user:HUSH@host/x",
             "https://HUSH@host/x",
@@ -110,23 +113,23 @@ mod tests {
             "https://host/x#access_token=HUSH",
             "HTTPS://host/x?TOKEN=HUSH",
         ] {
-            let refused = refuse_secrets(url).unwrap_err();
-            assert!(refused.contains("--credentials FILE"), "{url}: {refused}");
-            assert!(!refused.contains("HUSH") && !refused.contains("HU"), "{url}: {refused}");
+            let error = check_no_secrets(url).unwrap_err();
+            assert!(error.contains("--credentials FILE"), "{url}: {error}");
+            assert!(!error.contains("HUSH") && !error.contains("HU"), "{url}: {error}");
         }
     }
 
     #[test]
-    fn the_sentence_names_the_place_and_the_fix() {
+    fn the_error_names_the_parameter_and_the_fix() {
         assert_eq!(
-            refuse_secrets("https://host/x?a=1&sig=abc").unwrap_err(),
-            "`https://host/x` carries a key or a signature, `sig`: put the key into a file of credentials, start \
-             coordinators and workers with `--credentials FILE`, and name it in the pipeline's source with `credentials: NAME`"
+            check_no_secrets("https://host/x?a=1&sig=abc").unwrap_err(),
+            "`https://host/x` has a key or a signature in the parameter `sig`: write the key to a credentials file, start \
+             coordinators and workers with `--credentials FILE`, and set `credentials: NAME` in the pipeline's source"
         );
         assert!(
-            refuse_secrets("https://a:b@host/x")
+            check_no_secrets("https://a:b@host/x")
                 .unwrap_err()
-                .starts_with("a URL of scheme https has a user or a password in front of its host: put")
+                .starts_with("a URL with scheme https has a user or a password before the host: write")
         );
     }
 
@@ -145,7 +148,7 @@ mod tests {
             "az://box/x",
             "relative@x",
         ] {
-            assert_eq!(refuse_secrets(url), Ok(()), "{url}");
+            assert_eq!(check_no_secrets(url), Ok(()), "{url}");
         }
     }
 }

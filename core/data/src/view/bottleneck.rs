@@ -1,24 +1,24 @@
-//! What bounds a job's rate.
+//! Bottlenecks of jobs.
 
 use serde::{Deserialize, Serialize};
 
-/// What can bound a job.
+/// The kinds of resources that can limit the rate of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BottleneckKind {
-    /// All cores work.
+    /// The cores of the workers.
     Cpu,
-    /// The store, or a cache's tier, gives no more bytes.
+    /// The throughput of the store or of a cache tier.
     Store,
-    /// Too little goes on at once for the time that something outside takes.
+    /// The concurrency of operations that wait for an external system.
     Latency,
-    /// An operator may not run more executions at once.
+    /// The parallelism that an operator is limited to.
     Sequential,
-    /// The network of the workers is full.
+    /// The network bandwidth of the workers.
     Network,
-    /// Memory admits no more work at once.
+    /// The memory budget, which limits concurrent work.
     Memory,
-    /// The consumers take no more.
+    /// The rate at which consumers request rows.
     Consumer,
 }
 
@@ -37,12 +37,12 @@ impl BottleneckKind {
     }
 }
 
-/// What one resource allows.
+/// The rate that one resource allows.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ResourceBound {
     /// The resource.
     pub kind: BottleneckKind,
-    /// The operator that it concerns most, where there is one.
+    /// The operator that uses most of the resource, if any.
     pub operator: Option<String>,
     /// Rows per second.
     pub rows_per_s: f64,
@@ -50,10 +50,10 @@ pub struct ResourceBound {
     pub why: String,
 }
 
-/// What bounds a job: the smallest of its bounds.
+/// The lowest bound of a job.
 pub type Bottleneck = ResourceBound;
 
-/// Such as `cpu of random_resized_crop: 2 cores give 375 rows/s at 5.33 ms of CPU per row`.
+/// For example `cpu of random_resized_crop: 2 cores give 375 rows/s at 5.33 ms of CPU per row`.
 impl std::fmt::Display for ResourceBound {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.kind.name())?;

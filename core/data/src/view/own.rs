@@ -1,4 +1,4 @@
-//! What of the cluster a tenant may see: its own jobs, and what is done for them.
+//! The part of a cluster snapshot that a tenant may see: the tenant's jobs and their resources.
 
 use std::collections::BTreeSet;
 
@@ -11,8 +11,8 @@ use crate::messages::saturating_sum;
 mod tests;
 
 impl ClusterView {
-    /// The part that is about a tenant's jobs. What is of all jobs together tells of the others, so it is left out: what
-    /// the planner says, how many workers are wanted, and what becomes of their number.
+    /// The part about a tenant's jobs. Information about all jobs together would reveal other tenants, so the planner's
+    /// reasons, wanted workers and scaling are removed.
     #[must_use]
     pub fn of_tenant(self, tenant: &str) -> Self {
         let own = |job: &super::JobView| job.tenant == tenant;
@@ -29,7 +29,7 @@ impl ClusterView {
 }
 
 impl WorkerView {
-    /// What it does for these jobs; `None` where that is nothing. Numbers of its whole process are left out.
+    /// The worker with only these jobs, and without numbers of the whole process; `None` if it works on none of the jobs.
     fn for_jobs(mut self, jobs: &BTreeSet<JobId>) -> Option<Self> {
         self.parts.retain(|part| jobs.contains(&part.job));
         if self.parts.is_empty() {
@@ -46,8 +46,8 @@ impl WorkerView {
 }
 
 impl CacheView {
-    /// The same with these jobs as its readers; `None` where they are none. What is found is seen over all readers, so it is
-    /// left out where there are others.
+    /// The cache with only these jobs as readers; `None` if no job reads it. The hit rate is removed if other jobs read the
+    /// cache too.
     fn for_jobs(mut self, jobs: &BTreeSet<JobId>) -> Option<Self> {
         let readers = self.jobs.len();
         self.jobs.retain(|job| jobs.contains(job));
@@ -59,9 +59,9 @@ impl CacheView {
 }
 
 impl JobStatus {
-    /// The same without what whole processes did, which others' jobs are part of.
+    /// The status without numbers of whole processes, which include the jobs of other tenants.
     #[must_use]
-    pub fn without_processes(self) -> Self {
+    pub fn without_process_totals(self) -> Self {
         Self {
             worker_cpu: Vec::new(),
             worker_peak_rss_bytes: Vec::new(),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use feedline_data::messages::{FormStats, saturating_sum};
+use feedline_data::messages::{EncodingStats, saturating_sum};
 use feedline_data::pipeline::CacheEncoding;
 use serde::{Deserialize, Serialize};
 
@@ -30,7 +30,7 @@ pub struct JobObservation {
     pub waits_for: Option<String>,
     /// What forms of kept rows cost, over all workers.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub forms: Vec<FormStats>,
+    pub forms: Vec<EncodingStats>,
 }
 
 /// A job's costs. "Per row" means per row delivered to a consumer.
@@ -295,7 +295,7 @@ fn cuts(model: &JobModel, workers: &[&JobWorkerSample]) -> Vec<CachePointModel> 
 }
 
 /// A cut with its rows in another form: sizes and costs are those of the rows that were tried, in proportion.
-fn in_form(model: &JobModel, tried: &FormStats) -> Option<CachePointModel> {
+fn in_form(model: &JobModel, tried: &EncodingStats) -> Option<CachePointModel> {
     let plain = model.cuts.iter().find(|cut| cut.after == tried.after as usize)?;
     if tried.plain_bytes == 0 || tried.plain_ns == 0 {
         return None;

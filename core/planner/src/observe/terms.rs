@@ -108,11 +108,11 @@ pub fn cut_keys(pipeline: &Pipeline, model: &JobModel) -> Vec<u64> {
     let names = pipeline.operator_names();
     let key = |cut: &CachePointModel| {
         let end = names.iter().position(|name| *name == cut.operator).map_or(0, |place| place + 1);
-        let before = pipeline.operators[..end].iter().filter(|operator| !operator.kind.is_engines());
+        let before = pipeline.operators[..end].iter().filter(|operator| !operator.kind.is_engine_operator());
         let kinds: Vec<_> = before.map(|operator| &operator.kind).collect();
         // What images are kept as is for the operator behind.
         let mut behind = pipeline.operators[end..].iter().map(|operator| &operator.kind);
-        let next = behind.find(|kind| !kind.is_engines()).filter(|_| cut.form != CacheEncoding::AsIs);
+        let next = behind.find(|kind| !kind.is_engine_operator()).filter(|_| cut.form != CacheEncoding::AsIs);
         let text = serde_json::to_vec(&(&pipeline.source, pipeline.on_error, kinds, cut.form, next));
         xxh3_64(&text.expect("a pipeline is plain data"))
     };

@@ -356,7 +356,7 @@ fn reported(counts: &[u64]) -> Samples {
                     parallelism: None,
                 };
             }
-            stats.forms = vec![FormStats {
+            stats.forms = vec![EncodingStats {
                 after: 1,
                 form: CacheEncoding::Pixels,
                 rows: next(),

@@ -62,7 +62,7 @@ impl CacheHistory {
     ) -> BTreeMap<JobId, Option<CacheDecision>> {
         self.decided.retain(|job, _| observer.knows(*job));
         self.first.retain(|job, _| observer.knows(*job));
-        for facts in observer.facts().filter(|facts| facts.pipeline.cached().is_none()) {
+        for facts in observer.facts().filter(|facts| facts.pipeline.cached_prefix().is_none()) {
             let keep = || first_keep(&facts.pipeline, &facts.dataset, facts.passes_left, &facts.quota);
             self.first.entry(facts.job).or_insert_with(keep);
         }

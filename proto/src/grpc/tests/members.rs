@@ -26,7 +26,7 @@ fn refused() -> ServiceError {
 
 impl FakeMember {
     fn check(&self) -> Result<(), ServiceError> {
-        self.leader.lock().unwrap().as_deref().map_or(Ok(()), |leader| Err(ServiceError::led_by(leader)))
+        self.leader.lock().unwrap().as_deref().map_or(Ok(()), |leader| Err(ServiceError::not_leader(leader)))
     }
 
     fn routes(self: &Arc<Self>) -> Routes {
@@ -131,7 +131,7 @@ async fn members_are_listed_added_and_removed() {
     assert_eq!(members.transfer_leader(&leader.id).await, Ok(vec![leader.clone()]));
     assert_eq!(members.remove_member("http://a").await, Ok(Vec::new()));
     *fake.leader.lock().unwrap() = Some("http://b".to_owned());
-    assert_eq!(members.members().await, Err(ServiceError::led_by("http://b")));
+    assert_eq!(members.members().await, Err(ServiceError::not_leader("http://b")));
 }
 
 #[tokio::test]

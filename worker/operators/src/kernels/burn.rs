@@ -1,4 +1,4 @@
-//! `burn`: uses CPU time, for measurements.
+//! `burn`: uses CPU time, for benchmarks.
 
 use std::sync::Arc;
 
@@ -14,17 +14,17 @@ impl KernelDefinition for Burn {
     }
 }
 
-/// Burns this thread's CPU time.
+/// Uses CPU time of the current thread.
 #[derive(Debug)]
 pub(crate) struct BurnOperator {
     pub(crate) cpu_us: u64,
 }
 
 impl OperatorKernel for BurnOperator {
-    fn apply(&self, chunk: &mut Chunk, _slots: &mut OutputBuffers) -> Result<(), OperatorError> {
-        let burnt_ns = u128::from(self.cpu_us) * 1_000 * chunk.rows() as u128;
+    fn apply(&self, chunk: &mut Chunk, _buffers: &mut OutputBuffers) -> Result<(), OperatorError> {
+        let target_ns = u128::from(self.cpu_us) * 1_000 * chunk.rows() as u128;
         let start_ns = thread_cpu_ns();
-        while thread_cpu_ns() - start_ns < burnt_ns {
+        while thread_cpu_ns() - start_ns < target_ns {
             std::hint::spin_loop();
         }
         Ok(())
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn burns_the_time_asked_for_per_row() {
+    fn burn_uses_the_configured_time_per_row() {
         let mut chunk = Chunk::new(Vec::new(), vec![0, 1, 2, 3], vec![0; 4]);
         let before_ns = thread_cpu_ns();
         BurnOperator { cpu_us: 500 }.apply(&mut chunk, &mut OutputBuffers::new()).unwrap();

@@ -1,7 +1,7 @@
-//! `cast`: another element type.
+//! `cast`: converts the element type of a column.
 //!
-//! Scalars, lists and text go through Arrow. What the new type cannot hold (text that is no number, 300 as `uint8`)
-//! fails its row; fractions are cut towards zero.
+//! Arrow casts scalars, lists and text. A row fails if a value does not fit the new type, such as text that is not a number, or
+//! 300 as `uint8`. Fractions are truncated towards zero.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use feedline_data::schema::ScalarType;
 use half::f16;
 
 use super::{KernelContext, KernelDefinition};
-use crate::arrow_types::{arrow_type, text_at};
+use crate::arrow_types::{arrow_type, as_type, text_at};
 use crate::{Chunk, Column, FailedRows, OperatorError, OperatorKernel, OutputBuffers, Tensor};
 
 impl KernelDefinition for Cast {
@@ -33,17 +33,17 @@ impl KernelDefinition for Cast {
 /// Converts a column's element type.
 #[derive(Debug)]
 pub(crate) struct CastOperator {
-    /// Place in the pipeline: what the slot is keyed by.
+    /// The key of the output buffers.
     pub(crate) index: usize,
     pub(crate) column: String,
     pub(crate) dtype: ScalarType,
-    /// Arrow's form of the result; `None` for tensors.
+    /// The Arrow type of the result; `None` for tensors.
     pub(crate) arrow: Option<DataType>,
 }
 
 impl OperatorKernel for CastOperator {
-    fn apply(&self, chunk: &mut Chunk, slots: &mut OutputBuffers) -> Result<(), OperatorError> {
-        let place = chunk.place_of(&self.column)?;
+    fn apply(&self, chunk: &mut Chunk, buffers: &mut OutputBuffers) -> Result<(), OperatorError> {
+        let place = chunk.column_index(&self.column)?;
         let failed = chunk.failed_rows();
         let (column, failures) = match (&chunk.columns[place].1, &self.arrow) {
             (Column::Arrow(array), Some(wanted)) => {
@@ -52,13 +52,13 @@ impl OperatorKernel for CastOperator {
             }
             (Column::Tensor(tensor), None) => {
                 let wanted = (self.dtype, tensor.shape.as_slice());
-                let mut out = slots.tensor(self.index, &self.column, wanted, tensor.rows)?;
+                let mut out = buffers.tensor(self.index, &self.column, wanted, tensor.rows)?;
                 let failures = self.cast_rows(tensor, &mut out, &failed);
                 (Column::Tensor(out), failures)
             }
             (other, _) => {
                 let message =
-                    format!("column `{}` holds {}, which cannot be cast", self.column, other.kind());
+                    format!("column `{}` holds {}, which cannot be cast", self.column, other.describe());
                 return Err(OperatorError::new(message));
             }
         };
@@ -86,7 +86,7 @@ impl CastOperator {
             let lost = (array.is_valid(row) && cast.is_null(row))
                 || element_nulls(&cast, row) > element_nulls(array, row);
             if lost {
-                let value = shown(array, row);
+                let value = display_value(array, row);
                 failures
                     .push((row, format!("column `{}`: {value} is not {}", self.column, self.dtype.name())));
             }
@@ -109,23 +109,21 @@ impl CastOperator {
     }
 }
 
-/// Arrow's cast where values that do not fit become null; by way of 32-bit floats where Arrow has no direct way.
+/// Casts with Arrow. Values that do not fit become null. If Arrow has no direct cast, the values are cast to 32-bit floats first.
 fn safe_cast(array: &ArrayRef, wanted: &DataType) -> Result<ArrayRef, OperatorError> {
-    let cannot = |error| OperatorError::new(format!("{} cannot become {wanted}: {error}", array.data_type()));
     if arrow::compute::can_cast_types(array.data_type(), wanted) {
-        return arrow::compute::cast(array, wanted).map_err(cannot);
+        return as_type(array, wanted);
     }
-    let step = arrow::compute::cast(array, &DataType::Float32).map_err(cannot)?;
-    arrow::compute::cast(&step, wanted).map_err(cannot)
+    as_type(&as_type(array, &DataType::Float32)?, wanted)
 }
 
-/// Nulls at every depth.
+/// The number of nulls at every nesting depth.
 fn nulls_within(array: &ArrayRef) -> usize {
     let inner = array.as_list_opt::<i32>().map_or(0, |lists| nulls_within(lists.values()));
     array.null_count() + inner
 }
 
-/// Nulls among the elements of one row's list.
+/// The number of nulls among the elements of one row's list.
 fn element_nulls(array: &ArrayRef, row: usize) -> usize {
     match array.as_list_opt::<i32>() {
         Some(lists) if lists.is_valid(row) => nulls_within(&lists.value(row)),
@@ -133,8 +131,8 @@ fn element_nulls(array: &ArrayRef, row: usize) -> usize {
     }
 }
 
-/// A row's value in a message.
-fn shown(array: &ArrayRef, row: usize) -> String {
+/// A row's value for messages.
+fn display_value(array: &ArrayRef, row: usize) -> String {
     if let Some(Some(text)) = text_at(array.as_ref(), row) {
         let cut: String = text.chars().take(40).collect();
         return format!("{cut:?}");
@@ -146,7 +144,7 @@ fn shown(array: &ArrayRef, row: usize) -> String {
     }
 }
 
-/// An element of a tensor, by way of which it becomes any other: whole numbers are exact, floats are 64-bit.
+/// An intermediate value of a conversion between element types. Integers are exact, and floats have 64 bits.
 #[derive(Clone, Copy)]
 enum Number {
     Whole(i128),
@@ -155,7 +153,7 @@ enum Number {
 
 trait Element: Sized {
     fn number(self) -> Number;
-    /// `None` where the type cannot hold the number.
+    /// `None` if the number does not fit the type.
     fn of(number: Number) -> Option<Self>;
 }
 
@@ -168,7 +166,7 @@ macro_rules! whole_element {
             fn of(number: Number) -> Option<Self> {
                 match number {
                     Number::Whole(value) => value.try_into().ok(),
-                    // Every bound of a whole type is below 2^100, and NaN fails both comparisons.
+                    // Every bound of an integer type is below 2^100. NaN fails the comparison.
                     Number::Float(value) => (value.abs() < 1e30).then_some(value as i128)?.try_into().ok(),
                 }
             }
@@ -195,7 +193,7 @@ macro_rules! float_element {
 whole_element!(i8, i16, i32, i64, u8, u16, u32, u64);
 float_element!(f16: f16::from_f64, f32: |value| value as f32, f64: |value| value);
 
-/// A truth value, stored as one byte.
+/// A boolean, stored as one byte.
 struct Truth(bool);
 
 impl Element for Truth {
@@ -210,7 +208,7 @@ impl Element for Truth {
     }
 }
 
-/// Converts a row of elements; false where one does not fit.
+/// Converts a row of elements. Returns false if an element does not fit.
 fn convert(from: ScalarType, to: ScalarType, source: &[u8], out: &mut [u8]) -> bool {
     macro_rules! from_bytes {
         ($kind:ty) => {

@@ -1,4 +1,4 @@
-//! `select` and `rename`: which columns there are, and what they are called.
+//! `select` and `rename`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,38 +20,38 @@ impl KernelDefinition for Rename {
     }
 }
 
-/// Keeps these columns, in this order.
+/// Selects columns, in the given order.
 #[derive(Debug)]
 pub(crate) struct SelectOperator {
     pub(crate) columns: Vec<String>,
 }
 
 impl OperatorKernel for SelectOperator {
-    fn apply(&self, chunk: &mut Chunk, _slots: &mut OutputBuffers) -> Result<(), OperatorError> {
+    fn apply(&self, chunk: &mut Chunk, _buffers: &mut OutputBuffers) -> Result<(), OperatorError> {
         let mut kept = Vec::with_capacity(self.columns.len());
         for name in &self.columns {
-            kept.push(chunk.columns.remove(chunk.place_of(name)?));
+            kept.push(chunk.columns.remove(chunk.column_index(name)?));
         }
         chunk.columns = kept;
         Ok(())
     }
 }
 
-/// Renames columns, all at once: names may be exchanged.
+/// Renames columns. Two columns may swap names.
 #[derive(Debug)]
 pub(crate) struct RenameOperator {
-    /// New name -> present name.
+    /// Maps new names to current names.
     pub(crate) columns: BTreeMap<String, String>,
 }
 
 impl OperatorKernel for RenameOperator {
-    fn apply(&self, chunk: &mut Chunk, _slots: &mut OutputBuffers) -> Result<(), OperatorError> {
-        let mut places = Vec::with_capacity(self.columns.len());
-        for (new, present) in &self.columns {
-            places.push((chunk.place_of(present)?, new));
+    fn apply(&self, chunk: &mut Chunk, _buffers: &mut OutputBuffers) -> Result<(), OperatorError> {
+        let mut indexes = Vec::with_capacity(self.columns.len());
+        for (new, current) in &self.columns {
+            indexes.push((chunk.column_index(current)?, new));
         }
-        for (place, new) in places {
-            chunk.columns[place].0.clone_from(new);
+        for (index, new) in indexes {
+            chunk.columns[index].0.clone_from(new);
         }
         Ok(())
     }
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn rename_exchanges_names() {
+    fn rename_swaps_names() {
         let mut chunk = chunk();
         let columns = BTreeMap::from([("a".to_owned(), "b".to_owned()), ("b".to_owned(), "a".to_owned())]);
         RenameOperator { columns }.apply(&mut chunk, &mut OutputBuffers::new()).unwrap();
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_column_is_named() {
+    fn the_error_names_the_missing_column() {
         let error =
             SelectOperator { columns: vec!["c".to_owned()] }.apply(&mut chunk(), &mut OutputBuffers::new());
         assert_eq!(error.unwrap_err().message, "the chunk has no column `c`; it has a, b");

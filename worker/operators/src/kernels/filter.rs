@@ -15,10 +15,11 @@ mod evaluate;
 mod expression;
 mod functions;
 mod numeric;
+mod values;
 
 use expression::{ExprType, FilterExpr};
 
-/// Checks a filter's expression against the columns it will see: the error is one sentence.
+/// Checks the expression of a filter against its input columns. An error is one sentence.
 pub fn check_filter(predicate: &str, schema: &Schema) -> Result<(), PipelineError> {
     FilterOperator::new(predicate, schema).map(|_| ()).map_err(PipelineError::new)
 }
@@ -29,7 +30,7 @@ impl KernelDefinition for Filter {
     }
 }
 
-/// Keeps rows by an expression.
+/// Keeps the rows for which an expression is true.
 #[derive(Debug)]
 pub(crate) struct FilterOperator {
     predicate: FilterExpr,
@@ -40,29 +41,29 @@ impl FilterOperator {
         let typed = analyze::analyze(predicate, schema)?;
         match typed.kind {
             ExprType::Bool | ExprType::Null => Ok(Self { predicate: typed.into_kind(ExprType::Bool).node }),
-            other => {
-                Err(format!("where: `{predicate}` is {other}, not true or false; compare it with something"))
-            }
+            other => Err(format!(
+                "where: `{predicate}` is {other}, not a boolean; write a comparison, such as `label < 10`"
+            )),
         }
     }
 
     /// The rows for which the expression is true; null counts as false.
-    fn kept(&self, chunk: &Chunk) -> Result<Vec<bool>, OperatorError> {
+    fn select_rows(&self, chunk: &Chunk) -> Result<Vec<bool>, OperatorError> {
         let value = evaluate::evaluate(&self.predicate, chunk)?;
-        let truth: &BooleanArray = value.array.as_boolean();
-        let is_kept = |row: usize| truth.is_valid(row) && truth.value(row);
+        let booleans: &BooleanArray = value.array.as_boolean();
+        let is_true = |row: usize| booleans.is_valid(row) && booleans.value(row);
         Ok(if value.is_scalar {
-            vec![is_kept(0); chunk.rows()]
+            vec![is_true(0); chunk.rows()]
         } else {
-            (0..chunk.rows()).map(is_kept).collect()
+            (0..chunk.rows()).map(is_true).collect()
         })
     }
 }
 
 impl OperatorKernel for FilterOperator {
-    fn apply(&self, chunk: &mut Chunk, _slots: &mut OutputBuffers) -> Result<(), OperatorError> {
-        let kept = self.kept(chunk)?;
-        chunk.retain(&kept);
+    fn apply(&self, chunk: &mut Chunk, _buffers: &mut OutputBuffers) -> Result<(), OperatorError> {
+        let selected = self.select_rows(chunk)?;
+        chunk.retain(&selected);
         Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! `map` and `filter_function`: the engine calls their functions, in processes beside the worker.
+//! `map` and `filter_function`: the engine calls their functions in separate processes.
 
 use std::sync::Arc;
 

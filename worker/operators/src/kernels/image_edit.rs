@@ -1,4 +1,4 @@
-//! Changes images in place: decoded images of any size, and tensors.
+//! Edits images and image tensors in place.
 
 use bytes::BytesMut;
 use feedline_data::schema::ScalarType;
@@ -9,31 +9,31 @@ use crate::{Chunk, Column, OperatorError};
 pub(crate) struct ImageMut<'a> {
     /// The elements in native byte order.
     pub(crate) data: &'a mut [u8],
-    /// Extents, such as height, width and channels.
+    /// The extents, such as height, width and channels.
     pub(crate) shape: [usize; 3],
     /// Element type.
     pub(crate) scalar: ScalarType,
 }
 
-/// Changes the rows of a column of images or of tensors with three axes, for which `choose` returns a value. A row that failed
-/// before may have an empty image.
+/// Edits the rows for which `choose` returns a value. The column must contain images or tensors with three axes. The image of a
+/// failed row may be empty.
 ///
 /// # Errors
-/// When the column holds something else.
+/// The column contains other values.
 pub(crate) fn edit_images<T>(
     chunk: &mut Chunk,
     column: &str,
     choose: impl Fn(&Chunk, usize) -> Option<T>,
     edit: impl Fn(ImageMut<'_>, T),
 ) -> Result<(), OperatorError> {
-    let place = chunk.place_of(column)?;
+    let place = chunk.column_index(column)?;
     let rows = (0..chunk.rows()).filter_map(|row| choose(chunk, row).map(|value| (row, value)));
     let chosen: Vec<(usize, T)> = rows.collect();
     match &mut chunk.columns[place].1 {
         Column::Images(images) => {
             for (row, value) in chosen {
                 let image = &mut images[row];
-                // Copies only an image that a cache or another chunk shares.
+                // The image is copied only if a cache or another chunk shares the buffer.
                 let mut data = BytesMut::from(std::mem::take(&mut image.data));
                 let shape = [image.height as usize, image.width as usize, 3];
                 edit(ImageMut { data: &mut data, shape, scalar: ScalarType::UInt8 }, value);
@@ -48,7 +48,10 @@ pub(crate) fn edit_images<T>(
             }
         }
         other => {
-            return Err(OperatorError::new(format!("column `{column}` holds {}, not images", other.kind())));
+            return Err(OperatorError::new(format!(
+                "column `{column}` holds {}, not images",
+                other.describe()
+            )));
         }
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! `truncate` and `pad`: lists of bounded and of fixed length.
+//! `truncate` and `pad`: limit and fix the length of lists.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ impl KernelDefinition for Pad {
     }
 }
 
-/// Cuts lists to a length.
+/// Truncates lists to a length.
 #[derive(Debug)]
 pub(crate) struct TruncateOperator {
     pub(crate) column: String,
@@ -38,7 +38,7 @@ pub(crate) struct TruncateOperator {
 }
 
 impl OperatorKernel for TruncateOperator {
-    fn apply(&self, chunk: &mut Chunk, _slots: &mut OutputBuffers) -> Result<(), OperatorError> {
+    fn apply(&self, chunk: &mut Chunk, _buffers: &mut OutputBuffers) -> Result<(), OperatorError> {
         let array = chunk.arrow(&self.column)?;
         let lists = as_lists(array, &self.column)?;
         let longest = self.length as usize;
@@ -52,36 +52,33 @@ impl OperatorKernel for TruncateOperator {
             let start = offsets[row] as u32;
             kept.extend(start..start + length.min(longest) as u32);
         }
-        let values =
-            arrow::compute::take(lists.values(), &UInt32Array::from(kept), None).map_err(|error| {
-                OperatorError::new(format!("column `{}` cannot be cut: {error}", self.column))
-            })?;
-        let cut = OffsetBuffer::from_lengths(lengths.iter().map(|&length| length.min(longest)));
+        let values = arrow::compute::take(lists.values(), &UInt32Array::from(kept), None)?;
+        let offsets = OffsetBuffer::from_lengths(lengths.iter().map(|&length| length.min(longest)));
         let field = Arc::new(Field::new_list_field(values.data_type().clone(), true));
-        let cut = ListArray::new(field, cut, values, lists.nulls().cloned());
-        chunk.set(&self.column, Column::Arrow(Arc::new(cut)));
+        let truncated = ListArray::new(field, offsets, values, lists.nulls().cloned());
+        chunk.set(&self.column, Column::Arrow(Arc::new(truncated)));
         Ok(())
     }
 }
 
-/// Fills lists up to a length, as tensors.
+/// Pads lists to a length, as tensors.
 #[derive(Debug)]
 pub(crate) struct PadOperator {
     index: usize,
     column: String,
     length: u32,
     scalar: ScalarType,
-    /// The bytes of the element that fills the end.
+    /// The bytes of the padding element.
     filler: Vec<u8>,
 }
 
 impl PadOperator {
-    /// For lists of `scalar`; `index` is the place in the pipeline, what the slot is keyed by.
+    /// A kernel for lists of `scalar`. `index` is the key of the output buffers.
     pub(crate) fn new(index: usize, column: &str, length: u32, scalar: ScalarType, value: i64) -> Self {
         Self { index, column: column.to_owned(), length, scalar, filler: element_bytes(scalar, value) }
     }
 
-    /// Writes one row, or says why it cannot.
+    /// Writes one row. An error is the reason why the row fails.
     fn write_row(&self, list: &ElementBytes, row: usize, out: &mut [u8]) -> Result<(), String> {
         let Some(elements) = list.row(row) else {
             return Err(format!("column `{}` is null", self.column));
@@ -89,12 +86,12 @@ impl PadOperator {
         let length = elements.len() / self.scalar.width_bytes();
         if length > self.length as usize {
             return Err(format!(
-                "column `{}` has {length} elements, more than the {} it is padded to: truncate or filter before",
+                "column `{}` has {length} elements, more than the padded length of {}: truncate or filter before pad",
                 self.column, self.length
             ));
         }
         if list.has_null_element(row) {
-            return Err(format!("column `{}` has a null among its elements", self.column));
+            return Err(format!("column `{}` contains a null element", self.column));
         }
         let (front, rest) = out.split_at_mut(elements.len());
         front.copy_from_slice(elements);
@@ -106,10 +103,10 @@ impl PadOperator {
 }
 
 impl OperatorKernel for PadOperator {
-    fn apply(&self, chunk: &mut Chunk, slots: &mut OutputBuffers) -> Result<(), OperatorError> {
+    fn apply(&self, chunk: &mut Chunk, buffers: &mut OutputBuffers) -> Result<(), OperatorError> {
         let lists = ElementBytes::of(chunk.arrow(&self.column)?, self.scalar, &self.column)?;
         let wanted = (self.scalar, [self.length]);
-        let mut out = slots.tensor(self.index, &self.column, (wanted.0, &wanted.1), chunk.rows())?;
+        let mut out = buffers.tensor(self.index, &self.column, (wanted.0, &wanted.1), chunk.rows())?;
         let failed = chunk.failed_rows();
         let mut failures = Vec::new();
         for row in 0..chunk.rows() {
@@ -128,7 +125,7 @@ impl OperatorKernel for PadOperator {
     }
 }
 
-/// Lists of fixed-width elements, seen as bytes.
+/// The bytes of lists of fixed-width elements.
 struct ElementBytes {
     lists: ListArray,
     values: arrow::buffer::Buffer,
@@ -143,7 +140,7 @@ impl ElementBytes {
         let lists = as_type(&(Arc::new(lists) as ArrayRef), &wanted)?.as_list::<i32>().clone();
         let values = lists.values();
         let values = if scalar == ScalarType::Bool {
-            // Arrow packs eight truth values into a byte, a tensor has one in each.
+            // Arrow packs eight booleans into a byte. A tensor has one boolean per byte.
             as_type(values, &DataType::UInt8)?.as_primitive::<UInt8Type>().values().inner().clone()
         } else {
             let data = values.to_data();
@@ -175,7 +172,7 @@ fn as_lists(array: &ArrayRef, column: &str) -> Result<ListArray, OperatorError> 
     }
 }
 
-/// A whole number as an element's bytes; out of range, the nearest.
+/// The bytes of an integer as an element. A value out of range is clamped.
 fn element_bytes(scalar: ScalarType, value: i64) -> Vec<u8> {
     macro_rules! whole {
         ($kind:ty) => {

@@ -1,4 +1,4 @@
-//! `normalize`: pixels to floats, `(x / 255 - mean) / std`.
+//! `normalize`: converts pixels to floats by `(x / 255 - mean) / std`.
 
 use std::sync::Arc;
 
@@ -24,8 +24,8 @@ impl KernelDefinition for Normalize {
     }
 }
 
-/// Turns 8-bit tensors into float tensors by table: 256 values per channel, computed once in the arithmetic of
-/// torchvision (32-bit division, subtraction, division), so that results are equal to the last bit.
+/// Converts 8-bit tensors to float tensors by a table with 256 values per channel. The tables are computed with the arithmetic
+/// of torchvision (32-bit division, subtraction, division), so that the results are bit-identical.
 #[derive(Debug)]
 pub(crate) struct NormalizeOperator {
     index: usize,
@@ -42,7 +42,7 @@ enum Tables {
 }
 
 impl NormalizeOperator {
-    /// For tensors of `channels` channels, giving tensors of `shape`.
+    /// A kernel for tensors with `channels` channels, which writes tensors of `shape`.
     pub(crate) fn new(index: usize, spec: &Normalize, channels: usize, shape: &[u32]) -> Self {
         let of_channel =
             |values: &[f64], channel: usize| values[if values.len() == 1 { 0 } else { channel }] as f32;
@@ -81,10 +81,10 @@ impl NormalizeOperator {
 }
 
 impl OperatorKernel for NormalizeOperator {
-    fn apply(&self, chunk: &mut Chunk, slots: &mut OutputBuffers) -> Result<(), OperatorError> {
-        let place = chunk.place_of(&self.column)?;
+    fn apply(&self, chunk: &mut Chunk, buffers: &mut OutputBuffers) -> Result<(), OperatorError> {
+        let place = chunk.column_index(&self.column)?;
         let rows = chunk.rows();
-        let mut out = slots.tensor(self.index, &self.column, (self.scalar(), &self.shape), rows)?;
+        let mut out = buffers.tensor(self.index, &self.column, (self.scalar(), &self.shape), rows)?;
         let pixels =
             pixels_of(&chunk.columns[place].1, &self.column, out.row_bytes() / self.scalar().width_bytes())?;
         let failed = chunk.failed_rows();
@@ -105,7 +105,7 @@ fn pixels_of<'a>(column: &'a Column, name: &str, elements: usize) -> Result<&'a 
         Column::Tensor(tensor) if tensor.scalar == ScalarType::UInt8 && tensor.row_bytes() == elements => {
             Ok(tensor)
         }
-        other => Err(OperatorError::new(format!("column `{name}` holds {}, not pixels", other.kind()))),
+        other => Err(OperatorError::new(format!("column `{name}` holds {}, not pixels", other.describe()))),
     }
 }
 

@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use arrow::array::ArrayRef;
 use feedline_data::pipeline::{CenterCrop, DecodeImage, RandomResizedCrop, Resize, Size};
 use feedline_data::random::RowRandom;
 use feedline_data::schema::ScalarType;
 
 use super::{KernelContext, KernelDefinition};
-use crate::arrow_types::bytes_at;
+use crate::arrow_types::encoded_bytes;
 use crate::geometry::{CropPlan, random_crop};
 use crate::render::{Picture, with_scratch};
 use crate::{Chunk, Column, Image, OperatorError, OperatorKernel, OutputBuffers};
@@ -26,7 +25,7 @@ pub(crate) struct DecodeImageOperator {
 }
 
 impl OperatorKernel for DecodeImageOperator {
-    fn apply(&self, chunk: &mut Chunk, _slots: &mut OutputBuffers) -> Result<(), OperatorError> {
+    fn apply(&self, chunk: &mut Chunk, _buffers: &mut OutputBuffers) -> Result<(), OperatorError> {
         let encoded = chunk.arrow(&self.column)?.clone();
         let failed = chunk.failed_rows();
         let mut failures = Vec::new();
@@ -52,22 +51,12 @@ impl OperatorKernel for DecodeImageOperator {
     }
 }
 
-pub(crate) fn encoded_bytes<'a>(
-    array: &'a ArrayRef,
-    row: usize,
-    column: &str,
-) -> Result<Option<&'a [u8]>, OperatorError> {
-    bytes_at(array.as_ref(), row).ok_or_else(|| {
-        OperatorError::new(format!("column `{column}` holds {}, not bytes", array.data_type()))
-    })
-}
-
-/// Which part of an image becomes the result.
+/// The part of an image that a kernel crops.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum CropChoice {
-    /// All of it.
+    /// The whole image.
     Whole,
-    /// The centre, after the shorter side was resized to this.
+    /// The center, after the shorter side is resized to this length.
     Center(Option<u32>),
     /// A random rectangle.
     Random { scale: [f64; 2], ratio: [f64; 2] },
@@ -117,12 +106,12 @@ impl KernelDefinition for RandomResizedCrop {
     }
 }
 
-/// Brings a part of each image to one size.
+/// Crops each image and resizes the crop to one size.
 #[derive(Debug)]
 pub(crate) struct FixedSizeOperator {
-    /// Place among the operators that are built: what the slot is keyed by.
+    /// The key of the output buffers.
     pub(crate) index: usize,
-    /// What the draws are keyed by: its place in the pipeline.
+    /// The key of the random draws.
     pub(crate) draws: u32,
     pub(crate) seed: u64,
     pub(crate) column: String,
@@ -136,7 +125,7 @@ impl FixedSizeOperator {
         Self { index, draws, seed, column: column.to_owned(), size, choice }
     }
 
-    fn cut(&self, width: u32, height: u32, pass: u32, row_id: u64) -> CropPlan {
+    fn plan_crop(&self, width: u32, height: u32, pass: u32, row_id: u64) -> CropPlan {
         match self.choice {
             CropChoice::Whole => CropPlan::whole(width, height, self.size),
             CropChoice::Center(resize) => CropPlan::centered(width, height, self.size, resize),
@@ -149,10 +138,11 @@ impl FixedSizeOperator {
 }
 
 impl OperatorKernel for FixedSizeOperator {
-    fn apply(&self, chunk: &mut Chunk, slots: &mut OutputBuffers) -> Result<(), OperatorError> {
-        let place = chunk.place_of(&self.column)?;
+    fn apply(&self, chunk: &mut Chunk, buffers: &mut OutputBuffers) -> Result<(), OperatorError> {
+        let place = chunk.column_index(&self.column)?;
         let shape = [self.size[0], self.size[1], 3];
-        let mut tensor = slots.tensor(self.index, &self.column, (ScalarType::UInt8, &shape), chunk.rows())?;
+        let mut tensor =
+            buffers.tensor(self.index, &self.column, (ScalarType::UInt8, &shape), chunk.rows())?;
         let failed = chunk.failed_rows();
         let column = &chunk.columns[place].1;
         let mut failures = Vec::new();
@@ -172,13 +162,13 @@ impl OperatorKernel for FixedSizeOperator {
                     continue;
                 };
                 let (pass, row_id) = (chunk.passes[row], chunk.row_ids[row]);
-                let cut = |width, height| self.cut(width, height, pass, row_id);
-                if let Err(reason) = scratch.render(picture, cut, self.size, out) {
+                let plan = |width, height| self.plan_crop(width, height, pass, row_id);
+                if let Err(reason) = scratch.render(picture, plan, self.size, out) {
                     failures.push((row, format!("column `{}`: {reason}", self.column)));
                     out.fill(0);
                 }
             }
-            Ok(())
+            Ok::<(), OperatorError>(())
         })?;
         chunk.columns[place].1 = Column::Tensor(tensor);
         chunk.fail_all(failures);
@@ -186,7 +176,7 @@ impl OperatorKernel for FixedSizeOperator {
     }
 }
 
-/// A row's picture; none for the placeholder of a failed row; a reason where the row has none to give.
+/// The picture of a row; `None` for the placeholder of a failed row; an inner error if the value is null.
 #[allow(clippy::type_complexity)]
 fn picture_at<'a>(
     column: &'a Column,
@@ -210,7 +200,7 @@ fn picture_at<'a>(
             _ => {
                 return Err(OperatorError::new(format!(
                     "column `{name}` holds {}, not images",
-                    column.kind()
+                    column.describe()
                 )));
             }
         },

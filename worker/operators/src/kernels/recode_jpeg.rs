@@ -5,8 +5,8 @@ use std::sync::Arc;
 use arrow::array::{Array, BinaryViewBuilder};
 use feedline_data::pipeline::RecodeJpeg;
 
-use super::pictures::encoded_bytes;
 use super::{KernelContext, KernelDefinition};
+use crate::arrow_types::encoded_bytes;
 use crate::render::with_scratch;
 use crate::{Chunk, Column, OperatorError, OperatorKernel, OutputBuffers};
 
@@ -23,7 +23,7 @@ pub(crate) struct RecodeJpegOperator {
 }
 
 impl OperatorKernel for RecodeJpegOperator {
-    fn apply(&self, chunk: &mut Chunk, _slots: &mut OutputBuffers) -> Result<(), OperatorError> {
+    fn apply(&self, chunk: &mut Chunk, _buffers: &mut OutputBuffers) -> Result<(), OperatorError> {
         let encoded = chunk.arrow(&self.column)?.clone();
         let mut recoded = BinaryViewBuilder::with_capacity(encoded.len());
         for row in 0..encoded.len() {

@@ -51,7 +51,7 @@ impl TokenizeOperator {
 impl OperatorKernel for TokenizeOperator {
     /// Row by row on this thread: the engine runs chunks in parallel, and the library's own threads would only
     /// compete with it.
-    fn apply(&self, chunk: &mut Chunk, _slots: &mut OutputBuffers) -> Result<(), OperatorError> {
+    fn apply(&self, chunk: &mut Chunk, _buffers: &mut OutputBuffers) -> Result<(), OperatorError> {
         let texts = chunk.arrow(&self.column)?.clone();
         let failed = chunk.failed_rows();
         let mut failures = Vec::new();

@@ -32,10 +32,10 @@ fn pixels_are_pillows() {
 
 #[test]
 fn what_is_no_image_says_what_it_is() {
-    assert_eq!(encoding_of(b"").unwrap_err(), "there are no bytes to decode");
+    assert_eq!(encoding_of(b"").unwrap_err(), "the image is empty");
     assert_eq!(
         encoding_of(b"GIF89a\x01").unwrap_err(),
-        "neither JPEG, PNG nor WebP: it starts with \"GIF89a\\u{1}\""
+        "not a JPEG, PNG or WebP image: it starts with \"GIF89a\\u{1}\""
     );
 }
 
@@ -99,9 +99,9 @@ fn samples_of_many_bytes_count_as_such() {
     // 170 million pixels: three bytes of each fit, six and three more do not.
     let refused = decode(&png_of("rgb16.png", 13_000, 13_000), Encoding::Png).unwrap_err();
     assert!(
-        refused.starts_with("decoding the image of 13000 x 13000 pixels takes 1521000000 bytes"),
+        refused.starts_with("decoding the image of 13000 x 13000 pixels needs 1521000000 bytes"),
         "{refused}"
     );
     let refused = decode(&png_of("rgba.png", 13_000, 13_000), Encoding::Png).unwrap_err();
-    assert!(refused.contains("takes 1183000000 bytes"), "{refused}");
+    assert!(refused.contains("needs 1183000000 bytes"), "{refused}");
 }

@@ -110,6 +110,6 @@ fn a_row_that_was_cut_off_is_an_error() {
     assert!(codec.decode(std::slice::from_ref(&row)).is_ok());
     for length in 0..row.len() {
         let error = codec.decode(&[row.slice(..length)]).expect_err("a part is no row");
-        assert!(error.to_string().contains("bytes early"), "{error}");
+        assert!(error.to_string().contains("bytes are missing"), "{error}");
     }
 }

@@ -11,7 +11,7 @@ use feedline_data::manifest::{Block, ShardIndex};
 
 use super::parquet::{column, fit, found};
 use crate::cache::ShardCache;
-use crate::columns::{arrow_type, batch_of};
+use crate::columns::{arrow_type, build_batch};
 use crate::error::SourceError;
 use crate::object::Object;
 use crate::reader::{BlockRead, DecodedBlock, FormatReader};
@@ -89,7 +89,7 @@ impl FormatReader for ArrowReader {
             }
             columns.push(fitted);
         }
-        let batch = batch_of(read.schema, columns, data.num_rows()).map_err(corrupt)?;
+        let batch = build_batch(read.schema, columns, data.num_rows()).map_err(corrupt)?;
         Ok(DecodedBlock { batch, failures: Vec::new(), held_bytes: held_bytes + converted_bytes })
     }
 }

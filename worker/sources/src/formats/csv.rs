@@ -15,7 +15,7 @@ use super::bisect;
 use super::jsonl::null_row;
 use super::lines::{self, LineRule};
 use crate::cache::ShardCache;
-use crate::columns::{arrow_type, batch_of, column_type, null_column};
+use crate::columns::{arrow_type, build_batch, column_type, null_column};
 use crate::error::SourceError;
 use crate::limits::{MAX_HEADER_BYTES, MAX_HEADER_COLUMNS};
 use crate::object::Object;
@@ -95,7 +95,7 @@ impl FormatReader for CsvReader {
             at.map_or_else(|| null_column(&field.column_type, data.num_rows()), |at| data.column(at).clone())
         };
         let columns = read.schema.fields.iter().zip(&places).map(column).collect();
-        let batch = batch_of(read.schema, columns, data.num_rows()).map_err(corrupt)?;
+        let batch = build_batch(read.schema, columns, data.num_rows()).map_err(corrupt)?;
         let held_bytes = batch.get_array_memory_size();
         Ok(DecodedBlock { batch, failures, held_bytes })
     }

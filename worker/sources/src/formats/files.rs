@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use feedline_data::manifest::{Block, ShardIndex};
 use feedline_data::schema::ColumnType;
 
-use crate::columns::{batch_of, null_column};
+use crate::columns::{build_batch, null_column};
 use crate::error::SourceError;
 use crate::object::Object;
 use crate::reader::{BlockRead, DecodedBlock, FormatReader};
@@ -66,7 +66,7 @@ impl FormatReader for FilesReader {
                 _ => null_column(&field.column_type, rows),
             });
         }
-        let batch = batch_of(read.schema, columns, rows)
+        let batch = build_batch(read.schema, columns, rows)
             .map_err(|reason| SourceError::corrupt(read.shard, 0, reason))?;
         Ok(DecodedBlock {
             batch,

@@ -12,7 +12,7 @@ use feedline_data::schema::ColumnType;
 
 use super::bisect;
 use super::lines::{self, LineRule};
-use crate::columns::{arrow_field, batch_of, column_type};
+use crate::columns::{arrow_field, build_batch, column_type};
 use crate::error::SourceError;
 use crate::limits::MAX_JSON_DEPTH;
 use crate::object::Object;
@@ -63,7 +63,7 @@ impl FormatReader for JsonlReader {
             data.column_by_name(name).expect("every name is in the schema decoded with").clone()
         };
         let columns = names.iter().map(column).collect();
-        let batch = batch_of(read.schema, columns, data.num_rows()).map_err(corrupt)?;
+        let batch = build_batch(read.schema, columns, data.num_rows()).map_err(corrupt)?;
         let held_bytes = batch.get_array_memory_size();
         Ok(DecodedBlock { batch, failures, held_bytes })
     }

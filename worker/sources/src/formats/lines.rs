@@ -10,7 +10,7 @@ use crate::blocks::BlockBuilder;
 use crate::error::SourceError;
 use crate::limits::MAX_SAMPLED_ROW_BYTES;
 use crate::object::Object;
-use crate::rows::BadSplit;
+use crate::rows::SplitError;
 use crate::window::ReadWindow;
 
 /// Most bytes looked at to find the columns, where the first block is not larger.
@@ -113,7 +113,7 @@ impl Splitter {
 }
 
 /// The spans of all rows in a block's bytes.
-pub(crate) fn split(rule: LineRule, bytes: &[u8]) -> Result<Vec<Range<usize>>, BadSplit> {
+pub(crate) fn split(rule: LineRule, bytes: &[u8]) -> Result<Vec<Range<usize>>, SplitError> {
     let mut splitter = Splitter::new(rule);
     let mut spans: Vec<Range<usize>> = Vec::new();
     let mut start = 0;
@@ -123,7 +123,7 @@ pub(crate) fn split(rule: LineRule, bytes: &[u8]) -> Result<Vec<Range<usize>>, B
         Ok(())
     });
     let Ok(()) = fed;
-    if splitter.finish().map_err(|reason| BadSplit { at: start, reason })? {
+    if splitter.finish().map_err(|reason| SplitError { at: start, reason })? {
         spans.push(start..bytes.len());
     }
     Ok(spans)
@@ -142,7 +142,7 @@ pub(crate) async fn index(
     let mut defects = Vec::new();
     let mut at = start;
     while at < size && defects.is_empty() {
-        let piece = window.at(at, 1).await?;
+        let piece = window.read_from(at, 1).await?;
         let fed = splitter.feed(piece, |end| {
             let row = at + end as u64 - builder.end();
             builder.push(row)

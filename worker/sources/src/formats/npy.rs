@@ -17,7 +17,7 @@ use feedline_data::schema::{ColumnType, ScalarType};
 
 use crate::blocks::BlockBuilder;
 use crate::cache::ShardCache;
-use crate::columns::{arrow_type, batch_of, null_column};
+use crate::columns::{arrow_type, build_batch, null_column};
 use crate::error::SourceError;
 use crate::object::Object;
 use crate::reader::{BlockRead, DecodedBlock, FormatReader};
@@ -91,7 +91,7 @@ impl FormatReader for NpyReader {
             columns.push(column(&header, &rows).map_err(corrupt)?);
         }
         let held_bytes = rows.held_bytes();
-        let batch = batch_of(read.schema, columns, rows.rows.len()).map_err(corrupt)?;
+        let batch = build_batch(read.schema, columns, rows.rows.len()).map_err(corrupt)?;
         Ok(DecodedBlock { batch, failures: Vec::new(), held_bytes })
     }
 }

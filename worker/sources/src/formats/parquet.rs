@@ -17,7 +17,7 @@ use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, RowGroupMetaData
 
 use crate::blocks::MAX_BLOCK_ROWS;
 use crate::cache::ShardCache;
-use crate::columns::{arrow_type, batch_of};
+use crate::columns::{arrow_type, build_batch};
 use crate::error::SourceError;
 use crate::limits::MAX_BLOCKS;
 use crate::object::Object;
@@ -100,7 +100,7 @@ impl FormatReader for ParquetReader {
             let column = fields::fit(&column, &arrow_type(&field.column_type));
             columns.push(column.map_err(|reason| corrupt(format!("column `{name}`: {reason}")))?);
         }
-        let batch = batch_of(read.schema, columns, data.num_rows()).map_err(corrupt)?;
+        let batch = build_batch(read.schema, columns, data.num_rows()).map_err(corrupt)?;
         let held_bytes = batch.get_array_memory_size();
         Ok(DecodedBlock { batch, failures: Vec::new(), held_bytes })
     }
@@ -193,7 +193,7 @@ async fn read_group(
         ));
     }
     if names.is_empty() {
-        return batch_of(read.schema, Vec::new(), rows).map_err(corrupt);
+        return build_batch(read.schema, Vec::new(), rows).map_err(corrupt);
     }
     let parquet_schema = metadata.parquet_schema();
     let leaves = (0..parquet_schema.num_columns())

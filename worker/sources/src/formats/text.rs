@@ -7,7 +7,7 @@ use feedline_data::manifest::ShardIndex;
 use feedline_data::schema::ColumnType;
 
 use super::lines::{self, LineRule};
-use crate::columns::batch_of;
+use crate::columns::build_batch;
 use crate::error::SourceError;
 use crate::object::{BufferSpan, Object};
 use crate::reader::{BlockRead, DecodedBlock, FormatReader, RowFailure};
@@ -48,7 +48,7 @@ impl FormatReader for TextReader {
             columns.push(text_column(&rows, &mut failures).finish());
         }
         let held_bytes = rows.held_bytes() + rows.rows.len() * 17;
-        let batch = batch_of(read.schema, columns, rows.rows.len())
+        let batch = build_batch(read.schema, columns, rows.rows.len())
             .map_err(|reason| SourceError::corrupt(read.shard, read.block.offset, reason))?;
         Ok(DecodedBlock { batch, failures, held_bytes })
     }

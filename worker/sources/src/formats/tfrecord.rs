@@ -38,21 +38,23 @@ impl FormatReader for TfRecordReader {
         let mut rows = 0;
         while builder.end() < shard.size_bytes {
             let offset = builder.end();
-            let framed =
-                match next_record(window.at(offset, HEADER_BYTES as u64).await?, shard.size_bytes - offset) {
-                    Ok(framed) => framed,
-                    Err(reason) => {
-                        refuse_compressed(object, window.at(offset, 4).await?, offset)?;
-                        defects.push(Defect { offset, reason });
-                        break;
-                    }
-                };
+            let framed = match next_record(
+                window.read_from(offset, HEADER_BYTES as u64).await?,
+                shard.size_bytes - offset,
+            ) {
+                Ok(framed) => framed,
+                Err(reason) => {
+                    refuse_compressed(object, window.read_from(offset, 4).await?, offset)?;
+                    defects.push(Defect { offset, reason });
+                    break;
+                }
+            };
             if let Err(reason) = builder.push(framed) {
                 defects.push(Defect { offset, reason });
                 break;
             }
             if rows < EXAMINED_ROWS && framed <= MAX_SAMPLED_ROW_BYTES {
-                let record = &window.at(offset, framed).await?[..framed as usize];
+                let record = &window.read_from(offset, framed).await?[..framed as usize];
                 if let Ok(data) = data_of(record) {
                     scan.add(data).map_err(|reason| SourceError::corrupt(shard, offset, reason))?;
                 }

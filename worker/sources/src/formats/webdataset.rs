@@ -16,7 +16,7 @@ use crate::error::SourceError;
 use crate::limits::MAX_MEMBERS;
 use crate::object::Object;
 use crate::reader::{BlockRead, DecodedBlock, FormatReader};
-use crate::rows::{self, BadSplit};
+use crate::rows::{self, SplitError};
 use crate::select::{ResolvedColumn, Selection};
 use crate::window::ReadWindow;
 
@@ -41,7 +41,7 @@ impl FormatReader for WebDatasetReader {
         // Offsets of the current member, with its extension headers, and of the current header.
         let (mut member, mut at) = (0, 0);
         while at < shard.size_bytes {
-            let header = window.at(at, HEADER_BYTES as u64).await?;
+            let header = window.read_from(at, HEADER_BYTES as u64).await?;
             let step = tar.on_header(header, shard.size_bytes - at);
             let stepped = match step {
                 Ok(TarEntry::End) => break,
@@ -50,7 +50,7 @@ impl FormatReader for WebDatasetReader {
                     Err(tar::truncated(&name))
                 }
                 Ok(TarEntry::Extension { bytes }) => {
-                    let body = window.at(at + HEADER_BYTES as u64, bytes).await?;
+                    let body = window.read_from(at + HEADER_BYTES as u64, bytes).await?;
                     tar.on_extension(&body[..bytes as usize]).map(|()| bytes)
                 }
                 Ok(TarEntry::Skip { bytes }) => {
@@ -181,7 +181,7 @@ fn extension_type(extension: &str) -> ColumnType {
 }
 
 /// The spans of the samples in a block's bytes.
-fn split(bytes: &[u8]) -> Result<Vec<Range<usize>>, BadSplit> {
+fn split(bytes: &[u8]) -> Result<Vec<Range<usize>>, SplitError> {
     let mut spans: Vec<Range<usize>> = Vec::new();
     let mut key: Option<String> = None;
     tar::each_member(bytes, |member| {

@@ -67,14 +67,14 @@ async fn get(guard: RequestGuard, url: &str) -> Result<u16, String> {
     let mut request = HttpRequest::new(HttpRequestBody::empty());
     *request.uri_mut() = url.parse().unwrap();
     let answer = client(guard).execute(request).await;
-    answer.map(|answer| answer.status().as_u16()).map_err(|error| match refused(&error) {
+    answer.map(|answer| answer.status().as_u16()).map_err(|error| match find_guard_error(&error) {
         Some(refused) => refused.to_string(),
         None => format!("not refused: {error}"),
     })
 }
 
 fn guard() -> RequestGuard {
-    RequestGuard::of_stores(&ReadPolicy::default())
+    RequestGuard::for_stores(&ReadPolicy::default())
 }
 
 #[tokio::test]
@@ -140,18 +140,18 @@ async fn redirects_stay_within_what_may_be_read() {
     let (second, _) = serve(redirect_to(&format!("http://{inside}/y"))).await;
     let prefixes = [inside, first, second].map(|address| format!("http://{address}/"));
     let urls = UrlPolicy::new(prefixes).unwrap();
-    let guard = RequestGuard::of_urls(
+    let guard = RequestGuard::for_web(
         &ReadPolicy { urls: urls.clone(), ..ReadPolicy::default() },
         &TenantReads::default(),
     );
     let message = get(guard.clone(), &format!("http://{first}/x")).await.unwrap_err();
-    assert!(message.contains("sends on to another place") && message.contains("lies outside"), "{message}");
+    assert!(message.contains("redirects to another URL") && message.contains("is outside"), "{message}");
     assert!(!message.contains("HUSH"), "{message}");
     assert_eq!(untouched.load(Ordering::SeqCst), 0);
     assert_eq!(get(guard, &format!("http://{second}/x")).await, Ok(200));
     // What a tenant may read confines its redirects too.
     let tenant = TenantReads { urls, ..TenantReads::default() };
-    let guard = RequestGuard::of_urls(&ReadPolicy::default(), &tenant);
+    let guard = RequestGuard::for_web(&ReadPolicy::default(), &tenant);
     let message = get(guard, &format!("http://{first}/x")).await.unwrap_err();
     assert!(message.contains("what the job's tenant may read"), "{message}");
     assert_eq!(untouched.load(Ordering::SeqCst), 0);
@@ -159,7 +159,7 @@ async fn redirects_stay_within_what_may_be_read() {
 
 #[tokio::test]
 async fn it_is_allowed_where_that_is_said() {
-    let allowed = RequestGuard::of_stores(&ReadPolicy { metadata_addresses: true, ..ReadPolicy::default() });
+    let allowed = RequestGuard::for_stores(&ReadPolicy { metadata_addresses: true, ..ReadPolicy::default() });
     assert_eq!(allowed.check("http://169.254.169.254/"), Ok(()));
     let names = Names(HashMap::from([("evil.example.org", vec!["169.254.0.1:0".parse().unwrap()])]));
     assert!(allowed.with_lookup(Arc::new(names)).resolve("evil.example.org").await.is_ok());

@@ -21,7 +21,7 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::{Object, coalesce, strong_tag};
-use crate::retry::LONGEST_BACKOFF;
+use crate::retry::MAX_BACKOFF;
 use crate::testing::fixture;
 use crate::{BlockRead, ObjectAccess, SourceError, Stores};
 
@@ -144,7 +144,7 @@ async fn a_dead_store_fails_a_read_once_one_budget_is_spent() {
     let (error, took) = read_for(&url, budget).await;
     assert!(error.is_retryable() && error.to_string().contains("503"), "{error}");
     // Answers come at once, so nothing is added to the budget but one pause.
-    assert!(took >= budget && took < budget + LONGEST_BACKOFF, "{took:?}");
+    assert!(took >= budget && took < budget + MAX_BACKOFF, "{took:?}");
     let reads = reads.load(Ordering::SeqCst);
     assert!((2..40).contains(&reads), "the client's retries are not repeated: {reads} reads");
 
@@ -153,7 +153,7 @@ async fn a_dead_store_fails_a_read_once_one_budget_is_spent() {
     drop(listener);
     let (error, took) = read_for(&closed, budget).await;
     assert!(error.is_retryable(), "{error}");
-    assert!(took >= budget && took < budget + LONGEST_BACKOFF, "{took:?}");
+    assert!(took >= budget && took < budget + MAX_BACKOFF, "{took:?}");
 }
 
 #[tokio::test(start_paused = true)]

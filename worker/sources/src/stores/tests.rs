@@ -186,7 +186,7 @@ async fn credentials_open_a_client_of_their_own_and_show_nothing() {
     assert_eq!(open("s3://bucket/a/x", "right"), Ok(()));
     assert!(!format!("{stores:?}").contains("HUSH"));
     let message = open("s3://bucket/b/x", "right").unwrap_err().to_string();
-    assert!(message.contains("are not for `s3://bucket/b/x`, only for `s3://bucket/a`"), "{message}");
+    assert!(message.contains("are not valid for `s3://bucket/b/x`, only for `s3://bucket/a`"), "{message}");
     let message = open("s3://bucket/a/x", "rihgt").unwrap_err().to_string();
     assert!(message.contains("did you mean `right`?"), "{message}");
     let message = open("s3://bucket/a/x", "wrong").unwrap_err().to_string();
@@ -250,7 +250,7 @@ async fn a_tenant_reads_what_both_it_and_the_role_may() {
     );
     let named = Source::text(folders.at("in/own/x.txt")).credentials("other");
     let message = Dataset::of_tenant(named, Arc::clone(&folders.stores), &own).unwrap_err().to_string();
-    assert!(message.contains("may not read with the credentials `other` (allowed: own)"), "{message}");
+    assert!(message.contains("may not use the credentials `other` (allowed: own)"), "{message}");
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use feedline_data::pipeline::CacheEncoding;
-use feedline_operators::{Chunk, Decoding, column_in_form};
+use feedline_operators::{Chunk, Decoding, encode_column};
 
 use super::EncodingTrials;
 use crate::engine::trace::thread_cpu;
@@ -67,7 +67,7 @@ impl CacheEncoder {
         let spent_now = || (thread_cpu() - begun).as_nanos() as u64;
         let continues = || is_free || spent_before + spent_now() < allowed_ns;
         let (column, count) =
-            column_in_form(chunk, &self.decoding, self.form, continues).map_err(|error| error.to_string())?;
+            encode_column(chunk, &self.decoding, self.form, continues).map_err(|error| error.to_string())?;
         if !is_free {
             self.spent_ns.fetch_add(spent_now(), Ordering::Relaxed);
         }

@@ -71,7 +71,7 @@ impl RowOrder {
     pub(crate) fn set_mix(&self, changes: &[MixChange]) {
         let mut state = self.lock();
         if state.sequence.changes() != changes {
-            *state = State::new(state.sequence.remixed(changes));
+            *state = State::new(state.sequence.with_mix_changes(changes));
         }
     }
 }

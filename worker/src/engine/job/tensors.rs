@@ -50,7 +50,8 @@ pub(super) fn final_tensors(
 }
 
 fn renames(pipeline: &Pipeline) -> Renames<'_> {
-    let kinds = pipeline.operators.iter().map(|operator| &operator.kind).filter(|kind| !kind.is_engines());
+    let kinds =
+        pipeline.operators.iter().map(|operator| &operator.kind).filter(|kind| !kind.is_engine_operator());
     let renamed = kinds.enumerate().filter_map(|(index, kind)| match kind {
         OperatorKind::Rename(rename) => Some((index, &rename.columns)),
         _ => None,

@@ -119,31 +119,31 @@ fn a_cache_leaves_the_fingerprint_as_it_is() {
     let cached = any().wait(1).cache(CacheTier::Memory).burn(1).batch(1).build().unwrap();
     let plain = any().wait(1).burn(1).batch(1).build().unwrap();
     assert_eq!(cached.fingerprint(), plain.fingerprint());
-    let (before, tier) = cached.cached().unwrap();
+    let (before, tier) = cached.cached_prefix().unwrap();
     assert_eq!((before, tier), (&plain.operators[..1], CacheTier::Memory));
-    assert_eq!(plain.cached(), None);
+    assert_eq!(plain.cached_prefix(), None);
 }
 
 #[test]
 fn a_cache_is_filled_by_each_row_once_and_nothing_behind_it() {
     let cached = any().repeat(3).wait(1).cache(CacheTier::Disk).burn(1).batch(7).build().unwrap();
-    let filling = cached.filling_cache().unwrap();
-    assert_eq!(filling.cached(), Some((&cached.operators[1..2], CacheTier::Disk)));
+    let filling = cached.cache_fill_pipeline().unwrap();
+    assert_eq!(filling.cached_prefix(), Some((&cached.operators[1..2], CacheTier::Disk)));
     assert_eq!(filling.operator_names(), ["wait", "cache", "filter", "burn", "batch"]);
     assert_eq!((filling.repeat_count(), filling.shuffle.window), (1, 0));
     let source = Schema::new([("a", ColumnType::Binary), ("b", ColumnType::Utf8)]);
     assert_eq!(filling.required_columns(&source), cached.required_columns(&source));
-    assert_eq!(any().batch(1).build().unwrap().filling_cache(), None);
+    assert_eq!(any().batch(1).build().unwrap().cache_fill_pipeline(), None);
 }
 
 #[test]
 fn a_plan_keeps_what_operators_that_run_have_made() {
     let plain = any().repeat(3).wait(1).burn(1).batch(7).build().unwrap();
-    let names = |after| plain.keeping(after, CacheTier::Store).operator_names();
+    let names = |after| plain.with_cache_after(after, CacheTier::Store).operator_names();
     assert_eq!(names(0), ["cache", "repeat", "wait", "burn", "batch"]);
     assert_eq!(names(1), ["repeat", "wait", "cache", "burn", "batch"]);
     assert_eq!(names(2), ["repeat", "wait", "burn", "cache", "batch"]);
-    assert_eq!(plain.keeping(1, CacheTier::Store).cached().unwrap().1, CacheTier::Store);
+    assert_eq!(plain.with_cache_after(1, CacheTier::Store).cached_prefix().unwrap().1, CacheTier::Store);
     let cached = any().wait(1).cache(CacheTier::Disk).burn(1).batch(7).build().unwrap();
-    assert_eq!(cached.keeping(0, CacheTier::Memory), cached, "the file has the last word");
+    assert_eq!(cached.with_cache_after(0, CacheTier::Memory), cached, "the file has the last word");
 }

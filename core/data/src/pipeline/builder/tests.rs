@@ -6,7 +6,7 @@ use crate::schema::ScalarType;
 #[test]
 fn a_built_pipeline_equals_its_file() {
     let built = Pipeline::builder("all")
-        .source(Source::webdataset("a/").and("b/").feature("image", "jpg"))
+        .source(Source::webdataset("a/").with_url("b/").feature("image", "jpg"))
         .seed(7)
         .shuffle(16)
         .order(OrderMode::Relaxed)

@@ -32,11 +32,11 @@ fn names_and_sources() {
     );
     check(
         Pipeline::builder("a b").source(Source::files("a")).batch(1),
-        expect!["name: `a b` contains ' '; use only letters, digits, `_`, `.` and `-`"],
+        expect!["name: invalid name `a b`: ' ' is not allowed; use letters, digits, `_`, `.` and `-`"],
     );
     check(
         Pipeline::builder("größe").source(Source::files("a")).batch(1),
-        expect!["name: `größe` contains 'ö'; use only letters, digits, `_`, `.` and `-`"],
+        expect!["name: invalid name `größe`: 'ö' is not allowed; use letters, digits, `_`, `.` and `-`"],
     );
     check(
         Pipeline::builder("a").source(Source::files(" ")).batch(1),
@@ -45,34 +45,39 @@ fn names_and_sources() {
     let nowhere = Source { url: Vec::new(), ..Source::files("a") };
     check(
         Pipeline::builder("a").source(nowhere).batch(1),
-        expect!["source.url: the list is empty; write at least one path, glob or URL"],
+        expect!["source.url: the list is empty; add at least one path, glob or URL"],
     );
     check(
         any().source(Source::files("a").feature("", "path")).batch(1),
-        expect!["source.features: `: path` lacks a name; write `column: name in the data`"],
+        expect!["source.features: `: path` has an empty name; write `column: name in the data`"],
     );
     check(
         Pipeline::builder("a").batch(1),
-        expect![[r#"source: there is none; add one, such as Source::files("images/")"#]],
+        expect![[r#"source: the pipeline has no source; add one, such as Source::files("images/")"#]],
     );
 }
 
 #[test]
 fn the_graph() {
-    check(any(), expect!["operators: there is no batch; end the list with `- batch: {size: 128}`"]);
-    check(any().wait(1), expect!["operators: there is no batch; end the list with `- batch: {size: 128}`"]);
+    check(any(), expect!["operators: the pipeline has no batch; end the list with `- batch: {size: 128}`"]);
+    check(
+        any().wait(1),
+        expect!["operators: the pipeline has no batch; end the list with `- batch: {size: 128}`"],
+    );
     check(
         any().batch(1).wait(1),
-        expect!["operator 1 (batch): operators follow it, but batch must be the last; move it to the end"],
+        expect![
+            "operator 1 (batch): batch must be the last operator, but others follow; move batch to the end"
+        ],
     );
     check(
         any().batch(1).batch(1),
-        expect!["operator 1 (batch): there is another batch after it; keep only the one at the end"],
+        expect!["operator 1 (batch): operator 2 (batch) makes batches too; keep only the one at the end"],
     );
     check(
         any().repeat(2).wait(1).repeat(3).batch(1),
         expect![
-            "operator 3 (repeat): operator 1 repeats already; keep one repeat with the product of the counts"
+            "operator 3 (repeat): operator 1 is already a repeat; keep one repeat with the product of the counts"
         ],
     );
     check(any().repeat(2).batch(1), expect!["accepted"]);
@@ -91,13 +96,11 @@ fn counts() {
     check(any().truncate("a", 0).batch(1), expect!["operator 1 (truncate): length is 0; write at least 1"]);
     check(
         any().burn(1).parallelism(0).batch(1),
-        expect![
-            "operator 1 (burn): parallelism is 0; write at least 1, or leave it out and let the engine choose"
-        ],
+        expect!["operator 1 (burn): parallelism is 0; write at least 1, or omit it to let the engine choose"],
     );
     check(
         any().parallelism(2).batch(1),
-        expect!["parallelism: it comes before any operator; set it after the one it limits"],
+        expect!["parallelism: no operator precedes it; call it after the operator that it limits"],
     );
     check(
         any().burn(60_000_001).batch(1),
@@ -122,7 +125,7 @@ fn images() {
     );
     check(
         any().decode_image("").batch(1),
-        expect!["operator 1 (decode_image): column is empty; write a column's name"],
+        expect!["operator 1 (decode_image): column is empty; write a column name"],
     );
     let column = || "a".to_owned();
     check_kind(
@@ -172,13 +175,13 @@ fn images() {
     check(
         any().normalize("a", [0.5; 3], [0.5]).batch(1),
         expect![
-            "operator 1 (normalize): mean has 3 numbers and std has 1; write one of each per channel, or one of each for all"
+            "operator 1 (normalize): mean has 3 numbers and std has 1; write one of each per channel, or one of each for all channels"
         ],
     );
     check(
         any().normalize("a", [], []).batch(1),
         expect![
-            "operator 1 (normalize): mean has 0 numbers and std has 0; write one of each per channel, or one of each for all"
+            "operator 1 (normalize): mean has 0 numbers and std has 0; write one of each per channel, or one of each for all channels"
         ],
     );
     check(
@@ -197,7 +200,7 @@ fn images() {
 fn columns_and_text() {
     check(
         any().select([""; 0]).batch(1),
-        expect!["operator 1 (select): columns is empty; write at least one column"],
+        expect!["operator 1 (select): columns is empty; add at least one column"],
     );
     check(
         any().select(["a", "a"]).batch(1),
@@ -205,19 +208,19 @@ fn columns_and_text() {
     );
     check(
         any().select(["a", ""]).batch(1),
-        expect!["operator 1 (select): a column is empty; write a column's name"],
+        expect!["operator 1 (select): column is empty; write a column name"],
     );
     check(
         any().rename([("", ""); 0]).batch(1),
-        expect!["operator 1 (rename): columns is empty; write `{new: present}`, or remove this operator"],
+        expect!["operator 1 (rename): columns is empty; write `{new: current}`, or remove this operator"],
     );
     check(
         any().rename([("b", "a"), ("c", "a")]).batch(1),
-        expect!["operator 1 (rename): `a` is given two new names; keep one of them"],
+        expect!["operator 1 (rename): column `a` has two new names; keep one"],
     );
     check(
         any().rename([("", "a")]).batch(1),
-        expect!["operator 1 (rename): a new name is empty; write a column's name"],
+        expect!["operator 1 (rename): new name is empty; write a column name"],
     );
     check(
         any().filter(" ").batch(1),
@@ -234,7 +237,7 @@ fn columns_and_text() {
             output: Some(String::new()),
             add_special_tokens: true,
         }),
-        expect!["operator 1 (tokenize): output is empty; write a column's name"],
+        expect!["operator 1 (tokenize): output is empty; write a column name"],
     );
 }
 
@@ -245,12 +248,12 @@ fn a_cache_stands_alone_and_before_what_is_random() {
     check(crop(recoded()).batch(2), expect!["accepted"]);
     check(
         crop(recoded()).cache(CacheTier::Memory).batch(2),
-        expect!["operator 4 (cache): operator 2 caches already; keep the one that saves more work"],
+        expect!["operator 4 (cache): operator 2 is already a cache; keep the cache that saves more work"],
     );
     check(
         crop(any()).cache(CacheTier::Memory).batch(2),
         expect![
-            "operator 2 (cache): operator 1 (random_resized_crop) before it is random, and every pass would get the same rows; put cache before it"
+            "operator 2 (cache): operator 1 (random_resized_crop) is random, and a cache after it would repeat its rows in every pass; move cache before it"
         ],
     );
 }
@@ -271,26 +274,26 @@ fn coordinated_batches() {
     };
     let said =
         |kind| any().operator(kind).build().map_or_else(|error| error.to_string(), |_| "accepted".to_owned());
-    expect!["operator 1 (bucket_by_length): boundaries is empty; write the longest length of each bucket, such as [16, 32, 64]"]
+    expect!["operator 1 (bucket_by_length): boundaries is empty; write the maximum length of each bucket, such as [16, 32, 64]"]
         .assert_eq(&said(bucket(&[], &[1], None)));
-    expect!["operator 1 (bucket_by_length): boundaries is [8, 8]; write positive lengths, the smaller first"]
+    expect!["operator 1 (bucket_by_length): boundaries is [8, 8]; write positive lengths in ascending order"]
         .assert_eq(&said(bucket(&[8, 8], &[1, 1], None)));
-    expect!["operator 1 (bucket_by_length): tokens and batch_sizes are both there; keep one of them"]
+    expect!["operator 1 (bucket_by_length): tokens and batch_sizes are both set; keep one"]
         .assert_eq(&said(bucket(&[8], &[1], Some(64))));
-    expect!["operator 1 (bucket_by_length): tokens is 7, too few for one row of 8; write at least 8, or a smaller last boundary"]
+    expect!["operator 1 (bucket_by_length): tokens is 7, too few for one row of length 8; write at least 8, or reduce the last boundary"]
         .assert_eq(&said(bucket(&[8], &[], Some(7))));
-    expect!["operator 1 (bucket_by_length): there are no sizes; write batch_sizes, a number for each of the 1 buckets, or tokens"]
+    expect!["operator 1 (bucket_by_length): tokens and batch_sizes are both missing; set batch_sizes to a number for each of the 1 buckets, or set tokens"]
         .assert_eq(&said(bucket(&[8], &[], None)));
-    expect!["operator 1 (bucket_by_length): batch_sizes has 3 numbers for 1 boundaries; write 1, or 2 to take longer rows as well"]
+    expect!["operator 1 (bucket_by_length): batch_sizes has 3 numbers for 1 boundaries; write 1, or 2 to accept longer rows"]
         .assert_eq(&said(bucket(&[8], &[1, 2, 3], None)));
     expect!["accepted"].assert_eq(&said(bucket(&[8], &[4, 2], None)));
     check(
         any().pack(&["tokens"], 64, 4).batch(2),
-        expect!["operator 1 (pack): batch after it makes batches as well; keep one of them"],
+        expect!["operator 1 (pack): operator 2 (batch) makes batches too; keep only the one at the end"],
     );
     check(
         any().pack(&["tokens"], 64, 4).wait(1),
-        expect!["operator 1 (pack): operators follow it, but pack must be the last; move it to the end"],
+        expect!["operator 1 (pack): pack must be the last operator, but others follow; move pack to the end"],
     );
     check(
         any().pack(&["tokens", "tokens"], 64, 4),
@@ -299,7 +302,7 @@ fn coordinated_batches() {
     check(
         any().order(OrderMode::Relaxed).pack(&["tokens"], 64, 4),
         expect![
-            "operator 1 (pack): it gives all consumers the same step, which `order: relaxed` does not know; use `order: deterministic`"
+            "operator 1 (pack): all consumers must share each step, which `order: relaxed` does not support; use `order: deterministic`"
         ],
     );
 }

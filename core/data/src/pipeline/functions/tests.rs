@@ -1,48 +1,45 @@
-//! What is said of functions that are wrong, and how a file says what they are.
+//! Tests of the checks of functions, and of functions in pipeline files.
 
 use super::*;
 use crate::pipeline::{CacheTier, Pipeline, Source};
 use crate::schema::ScalarType;
 
-fn refused(function: Function) -> String {
-    check_map(&function).expect_err("it is wrong")
-}
-
-fn sound() -> Function {
+fn valid_function() -> Function {
     Function::new("m:f").output("y", FunctionOutput::numbers(ScalarType::Float32, []))
 }
 
 #[test]
-fn what_is_wrong_is_said_with_its_fix() {
-    assert_eq!(check_map(&sound()), Ok(()));
+fn errors_name_the_parameter_and_the_fix() {
+    assert_eq!(check_map(&valid_function()), Ok(()));
     let cases = [
         (Function::new("m:f"), "outputs is empty"),
         (
-            Function { function: "f".to_owned(), ..sound() },
-            "`f` names no function; write `package.module:function`",
+            Function { function: "f".to_owned(), ..valid_function() },
+            "invalid function `f`: expected `package.module:function`",
         ),
-        (Function { function: "m:1".to_owned(), ..sound() }, "names no function"),
-        (Function { timeout_s: 0, ..sound() }, "timeout_s is 0"),
-        (Function { memory: 1, ..sound() }, "memory is 1"),
-        (Function { rows: Some(0), ..sound() }, "rows is 0"),
-        (Function { code: Some("é".to_owned()), ..sound() }, "not base64"),
-        (Function { code: Some("gA==".to_owned()), ..sound() }, "environment: {python"),
-        (Function { columns: vec!["a".to_owned(), "a".to_owned()], ..sound() }, "listed twice"),
-        (sound().output("z", FunctionOutput::numbers(ScalarType::Int8, [3, 0])), "extents of at least 1"),
+        (Function { function: "m:1".to_owned(), ..valid_function() }, "invalid function `m:1`"),
+        (Function { timeout_s: 0, ..valid_function() }, "timeout_s is 0"),
+        (Function { memory: 1, ..valid_function() }, "memory is 1"),
+        (Function { rows: Some(0), ..valid_function() }, "rows is 0"),
+        (Function { code: Some("é".to_owned()), ..valid_function() }, "not base64"),
+        (Function { code: Some("gA==".to_owned()), ..valid_function() }, "environment: {python"),
+        (Function { columns: vec!["a".to_owned(), "a".to_owned()], ..valid_function() }, "listed twice"),
+        (valid_function().output("z", FunctionOutput::numbers(ScalarType::Int8, [3, 0])), "each at least 1"),
         (
-            sound().output("z", FunctionOutput { dtype: ElementType::Text, shape: vec![2], list: false }),
+            valid_function()
+                .output("z", FunctionOutput { dtype: ElementType::Text, shape: vec![2], list: false }),
             "output `z` of text cannot have a shape",
         ),
     ];
-    for (function, said) in cases {
-        let sentence = refused(function);
-        assert!(sentence.contains(said), "{sentence}");
+    for (function, expected) in cases {
+        let error = check_map(&function).expect_err("the function is invalid");
+        assert!(error.contains(expected), "{error}");
     }
-    assert!(check_filter_function(&sound()).unwrap_err().contains("remove `outputs`"));
+    assert!(check_filter_function(&valid_function()).unwrap_err().contains("remove `outputs`"));
 }
 
 #[test]
-fn a_file_says_it_as_the_documents_do() {
+fn functions_are_read_from_pipeline_files() {
     let file = "
 name: p
 source: {url: a, format: jsonl}
@@ -69,20 +66,20 @@ operators:
     let random = pipeline.operators.iter().map(|operator| operator.kind.is_random()).collect::<Vec<_>>();
     assert_eq!(random, [true, false, false]);
     let wrong = file.replace("float32", "float31");
-    let said = Pipeline::from_yaml(&wrong, "p.yaml").unwrap_err().to_string();
-    assert!(said.contains("`float31` is no dtype"), "{said}");
+    let error = Pipeline::from_yaml(&wrong, "p.yaml").unwrap_err().to_string();
+    assert!(error.contains("invalid dtype `float31`"), "{error}");
 }
 
 #[test]
-fn how_a_function_is_run_does_not_change_the_rows_fingerprint() {
+fn execution_settings_do_not_affect_the_fingerprint() {
     let fingerprint = |function: Function| {
         let pipeline = Pipeline::builder("p").source(Source::text("a")).map(function).batch(1).build();
         pipeline.unwrap().fingerprint()
     };
-    let bounded = Function { timeout_s: 9, memory: 1 << 31, rows: Some(3), ..sound() };
-    assert_eq!(fingerprint(sound()), fingerprint(bounded));
-    let other = Function { version: Some("2".to_owned()), ..sound() };
-    assert_ne!(fingerprint(sound()), fingerprint(other));
+    let bounded = Function { timeout_s: 9, memory: 1 << 31, rows: Some(3), ..valid_function() };
+    assert_eq!(fingerprint(valid_function()), fingerprint(bounded));
+    let other = Function { version: Some("2".to_owned()), ..valid_function() };
+    assert_ne!(fingerprint(valid_function()), fingerprint(other));
     let sent = |code: &str, version: Option<&str>| {
         let environment = FunctionEnvironment { python: Some("3.11".to_owned()), ..Default::default() };
         let version = version.map(str::to_owned);
@@ -90,23 +87,24 @@ fn how_a_function_is_run_does_not_change_the_rows_fingerprint() {
             code: Some(code.to_owned()),
             version,
             environment: Some(environment),
-            ..sound()
+            ..valid_function()
         })
     };
-    assert_eq!(sent("AAAA", Some("1")), sent("BBBB", Some("1")), "a version stands for the code");
+    assert_eq!(sent("AAAA", Some("1")), sent("BBBB", Some("1")), "a version identifies the code");
     assert_ne!(sent("AAAA", Some("1")), sent("AAAA", Some("2")));
     assert_ne!(sent("AAAA", None), sent("BBBB", None));
 }
 
 #[test]
-fn a_cache_behind_a_module_asks_for_its_version() {
+fn a_cache_after_a_module_requires_a_version() {
     let built = |function: Function| {
         let builder = Pipeline::builder("p").source(Source::text("a")).map(function);
         builder.cache(CacheTier::Memory).batch(1).build()
     };
-    let said = built(sound()).unwrap_err().to_string();
-    assert!(said.contains("may change while its rows are kept") && said.contains("version:"), "{said}");
-    assert!(built(Function { version: Some("1".to_owned()), ..sound() }).is_ok());
-    let said = built(Function { version: Some("1".to_owned()), seeded: true, ..sound() }).unwrap_err();
-    assert!(said.to_string().contains("is random"), "{said}");
+    let error = built(valid_function()).unwrap_err().to_string();
+    assert!(error.contains("may change while its rows are cached") && error.contains("version:"), "{error}");
+    assert!(built(Function { version: Some("1".to_owned()), ..valid_function() }).is_ok());
+    let error =
+        built(Function { version: Some("1".to_owned()), seeded: true, ..valid_function() }).unwrap_err();
+    assert!(error.to_string().contains("is random"), "{error}");
 }

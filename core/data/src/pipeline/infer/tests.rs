@@ -189,42 +189,42 @@ fn image_types_that_do_not_fit() {
         any().decode_image("image").decode_image("image"),
         images(),
         expect![
-            "operator 2 (decode_image): column `image` holds images, but this needs bytes; it is decoded already, so remove this operator"
+            "operator 2 (decode_image): column `image` holds images, but the operator needs bytes; the column is already decoded, so remove this operator"
         ],
     );
     check(
         any().decode_image("label"),
         images(),
         expect![
-            "operator 1 (decode_image): column `label` holds int64, but this needs bytes; columns that would do: image"
+            "operator 1 (decode_image): column `label` holds int64, but the operator needs bytes; columns that fit: image"
         ],
     );
     check(
         any().resize("label", [2, 2]),
         images(),
         expect![
-            "operator 1 (resize): column `label` holds int64, but this needs bytes, an image or a uint8 tensor [height, width, 3]; columns that would do: image"
+            "operator 1 (resize): column `label` holds int64, but the operator needs bytes, an image or a uint8 tensor [height, width, 3]; columns that fit: image"
         ],
     );
     check(
         any().resize("image", [2, 2]).cast("image", ScalarType::Int8).resize("image", [2, 2]),
         images(),
         expect![
-            "operator 3 (resize): column `image` holds int8 tensors [2, 2, 3], but this needs bytes, an image or a uint8 tensor [height, width, 3]; do it before normalize and cast"
+            "operator 3 (resize): column `image` holds int8 tensors [2, 2, 3], but the operator needs bytes, an image or a uint8 tensor [height, width, 3]; move it before normalize and cast"
         ],
     );
     check(
         any().random_horizontal_flip("image"),
         images(),
         expect![
-            "operator 1 (random_horizontal_flip): column `image` holds bytes, but this needs an image or a tensor [height, width, channels]; add decode_image, resize or random_resized_crop before it"
+            "operator 1 (random_horizontal_flip): column `image` holds bytes, but the operator needs an image or a tensor [height, width, channels]; add decode_image, resize or random_resized_crop before it"
         ],
     );
     check(
         any().random_horizontal_flip("label"),
         images(),
         expect![
-            "operator 1 (random_horizontal_flip): column `label` holds int64, but this needs an image or a tensor [height, width, channels]; columns that would do: none"
+            "operator 1 (random_horizontal_flip): column `label` holds int64, but the operator needs an image or a tensor [height, width, channels]; columns that fit: none"
         ],
     );
     let chw = any().resize("image", [9, 9]).operator(normalize(TensorLayout::Chw, 3));
@@ -232,14 +232,14 @@ fn image_types_that_do_not_fit() {
         chw.random_horizontal_flip("image"),
         images(),
         expect![
-            "operator 3 (random_horizontal_flip): column `image` holds float16 tensors [3, 9, 9], but this needs an image or a tensor [height, width, channels]; flip before normalize makes it channels first"
+            "operator 3 (random_horizontal_flip): column `image` holds float16 tensors [3, 9, 9], but the operator needs an image or a tensor [height, width, channels]; move it before normalize, which puts channels first"
         ],
     );
     check(
         any().operator(normalize(TensorLayout::Hwc, 3)),
         images(),
         expect![
-            "operator 1 (normalize): column `image` holds bytes, but this needs a uint8 tensor [height, width, channels]; add resize, center_crop or random_resized_crop before it"
+            "operator 1 (normalize): column `image` holds bytes, but the operator needs a uint8 tensor [height, width, channels]; add resize, center_crop or random_resized_crop before it"
         ],
     );
     let twice = any()
@@ -250,7 +250,7 @@ fn image_types_that_do_not_fit() {
         twice,
         images(),
         expect![
-            "operator 3 (normalize): column `image` holds float16 tensors [9, 9, 3], but this needs a uint8 tensor [height, width, channels]; do it once, and before cast"
+            "operator 3 (normalize): column `image` holds float16 tensors [9, 9, 3], but the operator needs a uint8 tensor [height, width, channels]; normalize once, before cast"
         ],
     );
     check(
@@ -264,14 +264,14 @@ fn image_types_that_do_not_fit() {
         any().decode_image("image"),
         images(),
         expect![
-            "operator 2 (batch): column `image` holds images of varying size, which cannot be batched; add resize or random_resized_crop"
+            "operator 2 (batch): column `image` holds images of varying size, which cannot be batched; add resize or random_resized_crop before it"
         ],
     );
     check(
         any().cast("image", ScalarType::Int8),
         images(),
         expect![
-            "operator 1 (cast): column `image` holds bytes, but this needs a scalar, list, tensor or text; columns that would do: label"
+            "operator 1 (cast): column `image` holds bytes, but the operator needs a scalar, list, tensor or text; columns that fit: label"
         ],
     );
 }
@@ -282,35 +282,35 @@ fn text_types_that_do_not_fit() {
         any().tokenize("tokens", "t.json"),
         texts(),
         expect![
-            "operator 1 (tokenize): column `tokens` holds lists of uint8, but this needs text; columns that would do: text"
+            "operator 1 (tokenize): column `tokens` holds lists of uint8, but the operator needs text; columns that fit: text"
         ],
     );
     check(
         any().operator(tokenize_into("words")),
         texts(),
         expect![
-            "operator 1 (tokenize): output `words` would overwrite the column of that name; choose another output, or drop it with select before"
+            "operator 1 (tokenize): output `words` would overwrite an existing column; choose another output, or drop the column with select before tokenize"
         ],
     );
     check(
         any().truncate("text", 3),
         texts(),
         expect![
-            "operator 1 (truncate): column `text` holds text, but this needs a list; add tokenize before it"
+            "operator 1 (truncate): column `text` holds text, but the operator needs a list; add tokenize before it"
         ],
     );
     check(
         any().pad("text", 3),
         texts(),
         expect![
-            "operator 1 (pad): column `text` holds text, but this needs a list of numbers; add tokenize before it"
+            "operator 1 (pad): column `text` holds text, but the operator needs a list of numbers; add tokenize before it"
         ],
     );
     check(
         any().pad("words", 3),
         texts(),
         expect![
-            "operator 1 (pad): column `words` holds lists of text, but this needs a list of numbers; columns that would do: tokens"
+            "operator 1 (pad): column `words` holds lists of text, but the operator needs a list of numbers; columns that fit: tokens"
         ],
     );
     let pad = OperatorKind::Pad(Pad { column: "tokens".into(), length: 4, value: -1 });
@@ -318,14 +318,14 @@ fn text_types_that_do_not_fit() {
         any().operator(pad),
         texts(),
         expect![
-            "operator 1 (pad): value -1 does not fit uint8, the elements of column `tokens`; choose a value that fits or cast before"
+            "operator 1 (pad): value -1 does not fit uint8, the element type of column `tokens`; choose a value that fits, or add cast before it"
         ],
     );
     check(
         any().rename([("words", "text")]),
         texts(),
         expect![
-            "operator 1 (rename): `text` cannot become `words`: there is a column `words` already; rename that one too, or drop it with select before"
+            "operator 1 (rename): cannot rename `text` to `words`: column `words` already exists; rename that column too, or drop it with select before rename"
         ],
     );
 }
@@ -335,10 +335,8 @@ fn an_operators_own_parameters_are_checked() {
     let mut pipeline = any().resize("image", [2, 2]).batch(1).build().unwrap();
     pipeline.operators[0].parallelism = Some(0);
     let error = infer(&pipeline, &images()).unwrap_err().to_string();
-    expect![
-        "operator 1 (resize): parallelism is 0; write at least 1, or leave it out and let the engine choose"
-    ]
-    .assert_eq(&error);
+    expect!["operator 1 (resize): parallelism is 0; write at least 1, or omit it to let the engine choose"]
+        .assert_eq(&error);
 }
 
 /// Builders of operators over few names, so that many of the pipelines fit.

@@ -1,4 +1,4 @@
-//! `batch`: groups rows.
+//! `batch`: groups rows into batches.
 
 use std::collections::BTreeSet;
 
@@ -6,17 +6,17 @@ use serde::{Deserialize, Serialize};
 
 use super::{OperatorDefinition, OperatorKind, OperatorRole};
 use crate::pipeline::PipelineBuilder;
-use crate::pipeline::column_rules::batched;
-use crate::pipeline::parameter_checks::{BATCH_ROWS_MAX, within};
+use crate::pipeline::column_rules::infer_batch;
+use crate::pipeline::parameter_checks::{MAX_BATCH_ROWS, check_range};
 use crate::schema::Schema;
 
 /// Parameters of `batch`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BatchParams {
-    /// Rows of a batch.
+    /// The number of rows in a batch.
     pub size: u32,
-    /// What happens to the rows left at an epoch's end.
+    /// What happens to the rows of an epoch that do not fill a batch.
     #[serde(default)]
     pub remainder: Remainder,
 }
@@ -25,22 +25,22 @@ pub struct BatchParams {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Remainder {
-    /// They come as a smaller last batch of the epoch.
+    /// They form a smaller last batch of the epoch.
     #[default]
     Emit,
-    /// They are left out, and counted as dropped.
+    /// They are dropped, and counted as dropped.
     Drop,
-    /// They open the next epoch's first batch; after the last epoch they come as a smaller batch.
+    /// They start the first batch of the next epoch. After the last epoch they form a smaller batch.
     Carry,
 }
 
 impl OperatorDefinition for BatchParams {
     fn check(&self) -> Result<(), String> {
-        within("size", self.size, 1, BATCH_ROWS_MAX)
+        check_range("size", self.size, 1, MAX_BATCH_ROWS)
     }
 
     fn infer(&self, input: &Schema) -> Result<Schema, String> {
-        batched(input)
+        infer_batch(input)
     }
 
     fn summary(&self) -> String {
@@ -60,7 +60,7 @@ impl OperatorDefinition for BatchParams {
 }
 
 impl PipelineBuilder {
-    /// Groups rows; the last operator. A smaller batch comes at an epoch's end.
+    /// Groups rows into batches; the last operator. The last batch of an epoch may be smaller.
     pub fn batch(self, size: u32) -> Self {
         self.operator(OperatorKind::Batch(BatchParams { size, remainder: Remainder::default() }))
     }

@@ -1,4 +1,4 @@
-//! `bucket_by_length`: groups rows of similar length, the same bucket for all consumers in a step.
+//! `bucket_by_length`: batches rows of similar length. In each step all consumers receive rows of the same bucket.
 
 use std::collections::BTreeSet;
 
@@ -6,106 +6,108 @@ use serde::{Deserialize, Serialize};
 
 use super::{OperatorDefinition, OperatorKind, OperatorRole};
 use crate::pipeline::PipelineBuilder;
-use crate::pipeline::column_rules::{batched, numbers};
+use crate::pipeline::column_rules::{infer_batch, number_list_element};
 use crate::pipeline::parameter_checks::{
-    BATCH_ROWS_MAX, check_columns, check_tensor_length, check_window, few, within,
+    MAX_BATCH_ROWS, check_columns, check_count, check_range, check_tensor_length, check_window,
 };
 use crate::schema::Schema;
 
-/// Most boundaries.
+/// Maximum number of boundaries.
 const MAX_BUCKETS: usize = 1024;
 
-/// Parameters of `bucket_by_length`. All consumers get rows of the same bucket in the same step.
+/// Parameters of `bucket_by_length`. In each step all consumers receive rows of the same bucket.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BucketByLength {
-    /// Columns of lists. A row is as long as the longest of its lists.
+    /// Columns of lists. The length of a row is the length of its longest list.
     pub columns: Vec<String>,
-    /// The longest length in each bucket, in elements, ascending.
+    /// The maximum row length of each bucket, in elements, in ascending order.
     pub boundaries: Vec<u32>,
-    /// Rows of a batch, for each bucket: one number for each boundary, and one more for rows that are longer than the last.
-    /// Without that one, longer rows fail.
+    /// The number of rows in a batch of each bucket: one number per boundary, and optionally one for rows longer than the
+    /// last boundary. Without this last number longer rows fail.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub batch_sizes: Vec<u32>,
-    /// In place of `batch_sizes`: elements of a batch with its padding, so that a bucket of short rows has large batches.
+    /// The number of elements in a batch with padding, instead of `batch_sizes`. Buckets of short rows get larger batches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens: Option<u32>,
-    /// To which length the lists of a batch are filled.
+    /// The length to which the lists of a batch are padded.
     #[serde(default)]
     pub pad: PadTo,
-    /// What fills them.
+    /// The padding value.
     #[serde(default)]
     pub value: i64,
-    /// Rows that are put into buckets together; chosen by the sizes of batches where it is not given.
+    /// The number of rows that are bucketed together. The default depends on the batch sizes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window: Option<u64>,
 }
 
-/// To which length the lists of a batch are filled.
+/// The length to which the lists of a batch are padded.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PadTo {
-    /// To the longest row of the step, whichever consumer gets it: the same length for all consumers.
+    /// The longest row of the step over all consumers.
     #[default]
     Longest,
-    /// To the bucket's boundary; to the longest row of the step where rows are longer than the last boundary.
+    /// The boundary of the bucket. Rows longer than the last boundary are padded to the longest row of the step.
     Boundary,
-    /// They are not filled.
+    /// No padding.
     None,
 }
 
 impl OperatorDefinition for BucketByLength {
     fn check(&self) -> Result<(), String> {
-        few("boundaries", self.boundaries.len(), MAX_BUCKETS, "write fewer")?;
-        few("batch_sizes", self.batch_sizes.len(), MAX_BUCKETS + 1, "write fewer")?;
+        check_count("boundaries", self.boundaries.len(), MAX_BUCKETS, "write fewer")?;
+        check_count("batch_sizes", self.batch_sizes.len(), MAX_BUCKETS + 1, "write fewer")?;
         check_columns(&self.columns)?;
         check_tensor_length("a boundary", self.boundaries.last().copied().unwrap_or_default())?;
         if self.boundaries.is_empty() {
-            return Err("boundaries is empty; write the longest length of each bucket, such as [16, 32, 64]"
+            return Err("boundaries is empty; write the maximum length of each bucket, such as [16, 32, 64]"
                 .to_owned());
         }
         if self.boundaries[0] == 0 || !self.boundaries.is_sorted_by(|left, right| left < right) {
             return Err(format!(
-                "boundaries is {:?}; write positive lengths, the smaller first",
+                "boundaries is {:?}; write positive lengths in ascending order",
                 self.boundaries
             ));
         }
         let count = self.boundaries.len();
         match self.tokens {
             Some(_) if !self.batch_sizes.is_empty() => {
-                return Err("tokens and batch_sizes are both there; keep one of them".to_owned());
+                return Err("tokens and batch_sizes are both set; keep one".to_owned());
             }
             Some(tokens) => {
                 let longest = self.boundaries[count - 1];
                 if tokens < longest {
                     return Err(format!(
-                        "tokens is {tokens}, too few for one row of {longest}; write at least {longest}, or a smaller last boundary"
+                        "tokens is {tokens}, too few for one row of length {longest}; write at least {longest}, or reduce the last boundary"
                     ));
                 }
             }
             None if self.batch_sizes.is_empty() => {
                 return Err(format!(
-                    "there are no sizes; write batch_sizes, a number for each of the {count} buckets, or tokens"
+                    "tokens and batch_sizes are both missing; set batch_sizes to a number for each of the {count} buckets, or set tokens"
                 ));
             }
             None if self.batch_sizes.len() != count && self.batch_sizes.len() != count + 1 => {
                 return Err(format!(
-                    "batch_sizes has {} numbers for {count} boundaries; write {count}, or {} to take longer rows as well",
+                    "batch_sizes has {} numbers for {count} boundaries; write {count}, or {} to accept longer rows",
                     self.batch_sizes.len(),
                     count + 1
                 ));
             }
             None => {}
         }
-        self.sizes().into_iter().try_for_each(|size| within("a batch size", size, 1, BATCH_ROWS_MAX))?;
+        self.batch_rows_per_bucket()
+            .into_iter()
+            .try_for_each(|size| check_range("batch size", size, 1, MAX_BATCH_ROWS))?;
         self.window.map_or(Ok(()), check_window)
     }
 
     fn infer(&self, input: &Schema) -> Result<Schema, String> {
         for name in &self.columns {
-            numbers(input, name, self.value)?;
+            number_list_element(input, name, self.value)?;
         }
-        batched(input)
+        infer_batch(input)
     }
 
     fn summary(&self) -> String {
@@ -132,7 +134,7 @@ impl OperatorDefinition for BucketByLength {
 }
 
 impl PipelineBuilder {
-    /// Groups rows of about the same length, in batches of about so many tokens; the last operator.
+    /// Batches rows of similar length, with about `tokens` elements per batch; the last operator.
     pub fn bucket_by_length(self, column: impl Into<String>, boundaries: &[u32], tokens: u32) -> Self {
         self.operator(OperatorKind::BucketByLength(BucketByLength {
             columns: vec![column.into()],
@@ -147,8 +149,8 @@ impl PipelineBuilder {
 }
 
 impl BucketByLength {
-    /// Rows of a full batch of each bucket.
-    pub fn sizes(&self) -> Vec<u32> {
+    /// The number of rows in a full batch of each bucket.
+    pub fn batch_rows_per_bucket(&self) -> Vec<u32> {
         match self.tokens {
             Some(tokens) => {
                 self.boundaries.iter().map(|&boundary| (tokens / boundary.max(1)).max(1)).collect()
@@ -157,8 +159,8 @@ impl BucketByLength {
         }
     }
 
-    /// The longest row that is taken; `None` where any is.
-    pub fn longest(&self) -> Option<u32> {
+    /// The maximum length of a row; `None` if there is no maximum.
+    pub fn max_row_length(&self) -> Option<u32> {
         if self.batch_sizes.len() > self.boundaries.len() { None } else { self.boundaries.last().copied() }
     }
 }

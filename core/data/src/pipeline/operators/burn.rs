@@ -1,4 +1,4 @@
-//! `burn`: burns CPU time, for measurements.
+//! `burn`: uses CPU time, for benchmarks.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{OperatorDefinition, OperatorKind};
 use crate::pipeline::PipelineBuilder;
-use crate::pipeline::parameter_checks::{ROW_SECONDS_MAX, within};
+use crate::pipeline::parameter_checks::{MAX_ROW_SECONDS, check_range};
 use crate::schema::Schema;
 
 /// Parameters of `burn`.
@@ -19,7 +19,7 @@ pub struct Burn {
 
 impl OperatorDefinition for Burn {
     fn check(&self) -> Result<(), String> {
-        within("cpu_us", self.cpu_us, 0, ROW_SECONDS_MAX * 1_000_000)
+        check_range("cpu_us", self.cpu_us, 0, MAX_ROW_SECONDS * 1_000_000)
     }
 
     fn infer(&self, input: &Schema) -> Result<Schema, String> {
@@ -34,7 +34,7 @@ impl OperatorDefinition for Burn {
 }
 
 impl PipelineBuilder {
-    /// Burns CPU time per row, in microseconds.
+    /// Uses this much CPU time per row, in microseconds.
     pub fn burn(self, cpu_us: u64) -> Self {
         self.operator(OperatorKind::Burn(Burn { cpu_us }))
     }

@@ -1,4 +1,4 @@
-//! `cache`: caches the rows that reach it, for later passes.
+//! `cache`: caches its input rows for later passes.
 
 use std::collections::BTreeSet;
 
@@ -12,30 +12,30 @@ use crate::schema::Schema;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cache {
-    /// Where rows are kept.
+    /// The tier that stores the rows.
     pub tier: CacheTier,
 }
 
-/// Where rows are kept.
+/// The storage of cached rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CacheTier {
-    /// In the worker's memory, within its budget.
+    /// The memory of a worker, within its memory budget.
     Memory,
-    /// On the worker's disk, where they outlive the worker.
+    /// The disk of a worker. Rows survive a restart of the worker.
     Disk,
-    /// In an object store, where all workers find them.
+    /// An object store, which all workers share.
     Store,
 }
 
-/// In which form a kept row has the images that the next operator decodes.
+/// The encoding of images in cached rows, where the next operator decodes them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CacheEncoding {
-    /// As the row is.
+    /// The unchanged bytes of the row.
     #[default]
     AsIs,
-    /// JPEGs with an index, as `recode_jpeg` makes them.
+    /// JPEGs with the index of `recode_jpeg`.
     Indexed,
     /// Decoded pixels.
     Pixels,
@@ -62,7 +62,7 @@ impl OperatorDefinition for Cache {
 }
 
 impl PipelineBuilder {
-    /// Keeps the rows that come here, so that later passes begin here.
+    /// Caches rows, so that later passes start from the cached rows.
     pub fn cache(self, tier: CacheTier) -> Self {
         self.operator(OperatorKind::Cache(Cache { tier }))
     }
@@ -83,8 +83,8 @@ impl CacheTier {
 }
 
 impl CacheEncoding {
-    /// The forms that something else than the row as it is.
-    pub const MADE: [Self; 2] = [Self::Indexed, Self::Pixels];
+    /// The encodings that differ from the unchanged row.
+    pub const TRANSFORMED: [Self; 2] = [Self::Indexed, Self::Pixels];
 
     /// The name used in messages and reports.
     pub fn name(self) -> &'static str {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{OperatorDefinition, OperatorKind};
 use crate::pipeline::PipelineBuilder;
-use crate::pipeline::column_rules::{demand, with};
+use crate::pipeline::column_rules::{require_column_type, with_column_type};
 use crate::pipeline::parameter_checks::check_column;
 use crate::schema::{ColumnType, ScalarType, Schema};
 
@@ -14,7 +14,7 @@ use crate::schema::{ColumnType, ScalarType, Schema};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cast {
-    /// Column of scalars, lists or tensors; or text holding numbers.
+    /// Column of scalars, lists or tensors, or of text that contains numbers.
     pub column: String,
     /// New element type.
     pub dtype: ScalarType,
@@ -27,9 +27,10 @@ impl OperatorDefinition for Cast {
 
     fn infer(&self, input: &Schema) -> Result<Schema, String> {
         let needs = "a scalar, list, tensor or text";
-        let found = demand(input, &self.column, needs, |t| cast(t, self.dtype).is_some(), |_| "")?;
+        let found =
+            require_column_type(input, &self.column, needs, |t| cast(t, self.dtype).is_some(), |_| "")?;
         let output = cast(found, self.dtype).unwrap_or_else(|| found.clone());
-        Ok(with(input, &self.column, output))
+        Ok(with_column_type(input, &self.column, output))
     }
 
     fn summary(&self) -> String {
@@ -48,7 +49,7 @@ impl PipelineBuilder {
     }
 }
 
-/// The type after a cast; `None` where there is nothing to cast.
+/// The column type after a cast; `None` if the type cannot be cast.
 fn cast(column_type: &ColumnType, dtype: ScalarType) -> Option<ColumnType> {
     match column_type {
         ColumnType::Scalar(_) | ColumnType::Utf8 => Some(ColumnType::Scalar(dtype)),

@@ -1,12 +1,12 @@
-//! `center_crop`: crops the centre of images.
+//! `center_crop`: crops the center of images.
 
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
 use super::{OperatorDefinition, OperatorKind};
-use crate::pipeline::column_rules::to_fixed_size;
-use crate::pipeline::parameter_checks::{SIDE_MAX, check_column, check_size, within};
+use crate::pipeline::column_rules::infer_fixed_size;
+use crate::pipeline::parameter_checks::{MAX_IMAGE_SIDE, check_column, check_range, check_size};
 use crate::pipeline::{PipelineBuilder, Size};
 use crate::schema::Schema;
 
@@ -18,8 +18,8 @@ pub struct CenterCrop {
     pub column: String,
     /// Height and width of the result.
     pub size: Size,
-    /// Shorter side that the image is resized to first, in pixels; without it the crop is cut from the image as it is
-    /// (padded with zeros where the image is smaller, as torchvision does).
+    /// The length in pixels to which the shorter side is resized before the crop. `None` crops the original image, and pads
+    /// smaller images with zeros as torchvision does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resize: Option<u32>,
 }
@@ -28,11 +28,11 @@ impl OperatorDefinition for CenterCrop {
     fn check(&self) -> Result<(), String> {
         check_column("column", &self.column)?;
         check_size(self.size)?;
-        self.resize.map_or(Ok(()), |side| within("resize", side, 1, SIDE_MAX))
+        self.resize.map_or(Ok(()), |side| check_range("resize", side, 1, MAX_IMAGE_SIDE))
     }
 
     fn infer(&self, input: &Schema) -> Result<Schema, String> {
-        to_fixed_size(input, &self.column, self.size)
+        infer_fixed_size(input, &self.column, self.size)
     }
 
     fn summary(&self) -> String {
@@ -49,7 +49,7 @@ impl OperatorDefinition for CenterCrop {
 }
 
 impl PipelineBuilder {
-    /// Cuts the centre of the image as it is.
+    /// Crops the center of the original image.
     pub fn center_crop(self, column: impl Into<String>, size: Size) -> Self {
         self.operator(OperatorKind::CenterCrop(CenterCrop { column: column.into(), size, resize: None }))
     }

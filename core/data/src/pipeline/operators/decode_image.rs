@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 
 use super::{OperatorDefinition, OperatorKind};
 use crate::pipeline::PipelineBuilder;
-use crate::pipeline::column_rules::{demand, is_binary, with};
+use crate::pipeline::column_rules::{is_binary, require_column_type, with_column_type};
 use crate::pipeline::parameter_checks::check_column;
 use crate::schema::{ColumnType, Schema};
 
-/// Parameters of `decode_image`. Output: the column becomes an image, `uint8`, RGB.
+/// Parameters of `decode_image`. The column becomes an image: `uint8`, RGB.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DecodeImage {
@@ -24,11 +24,13 @@ impl OperatorDefinition for DecodeImage {
     }
 
     fn infer(&self, input: &Schema) -> Result<Schema, String> {
-        demand(input, &self.column, "bytes", is_binary, |found| match found {
-            ColumnType::Image | ColumnType::Tensor { .. } => "it is decoded already, so remove this operator",
+        require_column_type(input, &self.column, "bytes", is_binary, |found| match found {
+            ColumnType::Image | ColumnType::Tensor { .. } => {
+                "the column is already decoded, so remove this operator"
+            }
             _ => "",
         })?;
-        Ok(with(input, &self.column, ColumnType::Image))
+        Ok(with_column_type(input, &self.column, ColumnType::Image))
     }
 
     fn summary(&self) -> String {

@@ -6,25 +6,25 @@ use serde::{Deserialize, Serialize};
 
 use super::{OperatorDefinition, OperatorKind};
 use crate::pipeline::PipelineBuilder;
-use crate::pipeline::parameter_checks::{short, written};
+use crate::pipeline::parameter_checks::{check_given, check_text_length};
 use crate::schema::Schema;
 
-/// Longest expression in bytes.
+/// Maximum length of an expression in bytes.
 const MAX_EXPRESSION_BYTES: usize = 16 << 10;
 
 /// Parameters of `filter`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Filter {
-    /// SQL expression over the columns, such as `length(tokens) <= 64 AND label <> 3`. Null counts as false.
+    /// An SQL expression over the columns, such as `length(tokens) <= 64 AND label <> 3`. Null counts as false.
     #[serde(rename = "where")]
     pub predicate: String,
 }
 
 impl OperatorDefinition for Filter {
     fn check(&self) -> Result<(), String> {
-        short("where", &self.predicate, MAX_EXPRESSION_BYTES)?;
-        written("where", &self.predicate, "an expression, such as `label < 10`")
+        check_text_length("where", &self.predicate, MAX_EXPRESSION_BYTES)?;
+        check_given("where", &self.predicate, "an expression, such as `label < 10`")
     }
 
     fn infer(&self, input: &Schema) -> Result<Schema, String> {
@@ -52,13 +52,13 @@ impl PipelineBuilder {
     }
 }
 
-/// Whether the column's name may stand in the expression: as a word, in any case; or anywhere where it is no word.
-/// A word inside a text literal counts too, which costs a column read for nothing but never loses one.
+/// Whether the expression may mention the column: as a word in any letter case, or anywhere if the name is not a word.
+/// A word in a text literal matches too. Such a false match reads an unused column, but no needed column is missed.
 fn mentions(predicate: &str, column: &str) -> bool {
     let is_word_char = |c: char| c.is_alphanumeric() || c == '_';
     let (predicate, column) = (predicate.to_lowercase(), column.to_lowercase());
     if !column.chars().all(is_word_char) {
-        // A quoted name doubles the quotes inside it.
+        // SQL doubles the quotes inside a quoted name.
         return predicate.contains(&column) || predicate.contains(&column.replace('"', "\"\""));
     }
     predicate.split(|c: char| !is_word_char(c)).any(|word| word == column)

@@ -14,7 +14,7 @@ pub struct FilterFunction(pub Function);
 function_operator!(FilterFunction, check: check_filter_function, drops_rows: true);
 
 impl PipelineBuilder {
-    /// Keeps the rows for which a Python function is true.
+    /// Keeps the rows for which a Python function returns true.
     pub fn filter_function(self, function: Function) -> Self {
         self.operator(OperatorKind::FilterFunction(FilterFunction(function)))
     }

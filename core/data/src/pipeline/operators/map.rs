@@ -14,7 +14,7 @@ pub struct MapFunction(pub Function);
 function_operator!(MapFunction, check: check_map, drops_rows: false);
 
 impl PipelineBuilder {
-    /// Has a Python function make columns.
+    /// Computes columns with a Python function.
     pub fn map(self, function: Function) -> Self {
         self.operator(OperatorKind::Map(MapFunction(function)))
     }

@@ -1,4 +1,4 @@
-//! `normalize`: pixels to floats, `(x / 255 - mean) / std`.
+//! `normalize`: converts pixels to floats by `(x / 255 - mean) / std`.
 
 use std::collections::BTreeSet;
 
@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 
 use super::{OperatorDefinition, OperatorKind};
 use crate::pipeline::PipelineBuilder;
-use crate::pipeline::column_rules::{demand, with};
-use crate::pipeline::parameter_checks::{check_column, few};
+use crate::pipeline::column_rules::{require_column_type, with_column_type};
+use crate::pipeline::parameter_checks::{check_column, check_count};
 use crate::schema::{ColumnType, ScalarType, Schema};
 
-/// Most numbers in `mean` and `std`.
+/// Maximum number of values in `mean` and in `std`.
 const MAX_CHANNELS: usize = 64;
 
 /// Parameters of `normalize`. Output: a tensor of `dtype`.
@@ -38,15 +38,15 @@ pub enum TensorLayout {
     /// Height, width, channel.
     #[default]
     Hwc,
-    /// Channel, height, width, as PyTorch models take it.
+    /// Channel, height, width, as PyTorch models expect.
     Chw,
 }
 
 impl OperatorDefinition for Normalize {
     fn check(&self) -> Result<(), String> {
         check_column("column", &self.column)?;
-        few("numbers in mean", self.mean.len(), MAX_CHANNELS, "write one per channel")?;
-        few("numbers in std", self.std.len(), MAX_CHANNELS, "write one per channel")?;
+        check_count("numbers in mean", self.mean.len(), MAX_CHANNELS, "write one per channel")?;
+        check_count("numbers in std", self.std.len(), MAX_CHANNELS, "write one per channel")?;
         check_moments(&self.mean, &self.std)?;
         match self.dtype {
             ScalarType::Float16 | ScalarType::Float32 => Ok(()),
@@ -55,7 +55,7 @@ impl OperatorDefinition for Normalize {
     }
 
     fn infer(&self, input: &Schema) -> Result<Schema, String> {
-        normalized(input, self)
+        infer_normalized(input, self)
     }
 
     fn summary(&self) -> String {
@@ -89,24 +89,15 @@ impl PipelineBuilder {
     }
 }
 
-fn normalized(input: &Schema, p: &Normalize) -> Result<Schema, String> {
+fn infer_normalized(input: &Schema, p: &Normalize) -> Result<Schema, String> {
     let is_pixels = |t: &ColumnType| matches!(t, ColumnType::Tensor { scalar: ScalarType::UInt8, shape } if shape.len() == 3);
-    let found =
-        demand(
-            input,
-            &p.column,
-            "a uint8 tensor [height, width, channels]",
-            is_pixels,
-            |found| match found {
-                ColumnType::Binary | ColumnType::Image => {
-                    "add resize, center_crop or random_resized_crop before it"
-                }
-                ColumnType::Tensor { scalar, .. } if *scalar != ScalarType::UInt8 => {
-                    "do it once, and before cast"
-                }
-                _ => "",
-            },
-        )?;
+    let hint = |found: &ColumnType| match found {
+        ColumnType::Binary | ColumnType::Image => "add resize, center_crop or random_resized_crop before it",
+        ColumnType::Tensor { scalar, .. } if *scalar != ScalarType::UInt8 => "normalize once, before cast",
+        _ => "",
+    };
+    let needs = "a uint8 tensor [height, width, channels]";
+    let found = require_column_type(input, &p.column, needs, is_pixels, hint)?;
     let ColumnType::Tensor { shape, .. } = found else { return Ok(input.clone()) };
     let [height, width, channels] = [shape[0], shape[1], shape[2]];
     if p.mean.len() != 1 && p.mean.len() != channels as usize {
@@ -120,13 +111,13 @@ fn normalized(input: &Schema, p: &Normalize) -> Result<Schema, String> {
         TensorLayout::Hwc => vec![height, width, channels],
         TensorLayout::Chw => vec![channels, height, width],
     };
-    Ok(with(input, &p.column, ColumnType::Tensor { scalar: p.dtype, shape }))
+    Ok(with_column_type(input, &p.column, ColumnType::Tensor { scalar: p.dtype, shape }))
 }
 
 fn check_moments(mean: &[f64], std: &[f64]) -> Result<(), String> {
     if mean.len() != std.len() || mean.is_empty() {
         return Err(format!(
-            "mean has {} numbers and std has {}; write one of each per channel, or one of each for all",
+            "mean has {} numbers and std has {}; write one of each per channel, or one of each for all channels",
             mean.len(),
             std.len()
         ));

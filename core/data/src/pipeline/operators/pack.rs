@@ -1,4 +1,4 @@
-//! `pack`: packs several rows into one of a fixed length, and groups those.
+//! `pack`: packs several rows into one row of fixed length, and batches the packed rows.
 
 use std::collections::BTreeSet;
 
@@ -6,43 +6,43 @@ use serde::{Deserialize, Serialize};
 
 use super::{OperatorDefinition, OperatorKind, OperatorRole};
 use crate::pipeline::PipelineBuilder;
-use crate::pipeline::column_rules::numbers;
+use crate::pipeline::column_rules::number_list_element;
 use crate::pipeline::parameter_checks::{
-    BATCH_ROWS_MAX, at_least_one, check_columns, check_tensor_length, check_window, within,
+    MAX_BATCH_ROWS, check_columns, check_positive, check_range, check_tensor_length, check_window,
 };
 use crate::schema::{ColumnType, ScalarType, Schema};
 
-/// Parameters of `pack`. Output: each column becomes a tensor of shape `[length]`, and beside it there are `int32` tensors
-/// `NAME_segment_ids` (1 for the first row in it, 2 for the second, 0 for what is filled) and `NAME_positions` (the
-/// element's place in its row).
+/// Parameters of `pack`. Each column becomes a tensor of shape `[length]`. For each column `NAME` there are two more `int32`
+/// tensors: `NAME_segment_ids` (1 for elements of the first row, 2 for the second, 0 for padding) and `NAME_positions` (the
+/// index of the element in its row).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pack {
-    /// Columns of lists: all that there are.
+    /// Columns of lists. Every column of the input must be listed.
     pub columns: Vec<String>,
-    /// Elements of a packed row, in each column.
+    /// The number of elements of a packed row in each column.
     pub length: u32,
-    /// Packed rows of a batch.
+    /// The number of packed rows in a batch.
     pub size: u32,
     /// What happens to a row that is longer than `length`.
     #[serde(default)]
-    pub longer: Longer,
-    /// What fills the end.
+    pub longer: LongRowPolicy,
+    /// The padding value.
     #[serde(default)]
     pub value: i64,
-    /// Rows that are packed together; chosen by the size of batches where it is not given.
+    /// The number of rows that are packed together. The default depends on the batch size.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window: Option<u64>,
 }
 
-/// What happens to a row that is longer than a packed one.
+/// What happens to a row that is longer than a packed row.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Longer {
-    /// It fails, as `on_error` says.
+pub enum LongRowPolicy {
+    /// The row fails, and `on_error` applies.
     #[default]
     Fail,
-    /// Its end is cut off.
+    /// The end of the row is cut off.
     Truncate,
 }
 
@@ -50,19 +50,19 @@ impl OperatorDefinition for Pack {
     fn check(&self) -> Result<(), String> {
         check_columns(&self.columns)?;
         check_tensor_length("length", self.length)?;
-        at_least_one("length", self.length)?;
-        within("size", self.size, 1, BATCH_ROWS_MAX)?;
+        check_positive("length", self.length)?;
+        check_range("size", self.size, 1, MAX_BATCH_ROWS)?;
         self.window.map_or(Ok(()), check_window)
     }
 
     fn infer(&self, input: &Schema) -> Result<Schema, String> {
-        packed(input, self)
+        infer_packed(input, self)
     }
 
     fn summary(&self) -> String {
         let longer = match self.longer {
-            Longer::Fail => "fail",
-            Longer::Truncate => "truncate",
+            LongRowPolicy::Fail => "fail",
+            LongRowPolicy::Truncate => "truncate",
         };
         let window = self.window.map(|window| format!(", window {window}")).unwrap_or_default();
         format!(
@@ -84,39 +84,40 @@ impl OperatorDefinition for Pack {
 }
 
 impl PipelineBuilder {
-    /// Packs rows into rows of so many elements, and groups those; the last operator.
+    /// Packs rows into rows of `length` elements, in batches of `size` packed rows; the last operator.
     pub fn pack(self, columns: &[&str], length: u32, size: u32) -> Self {
         self.operator(OperatorKind::Pack(Pack {
             columns: columns.iter().map(|&column| column.to_owned()).collect(),
             length,
             size,
-            longer: Longer::default(),
+            longer: LongRowPolicy::default(),
             value: 0,
             window: None,
         }))
     }
 }
 
-/// Packed columns, each with what tells its rows apart. A column that is not packed would have no value for a packed row.
-fn packed(input: &Schema, p: &Pack) -> Result<Schema, String> {
+/// The packed columns with their segment ids and positions. Every input column must be packed, because a packed row combines
+/// several rows.
+fn infer_packed(input: &Schema, p: &Pack) -> Result<Schema, String> {
     if let Some(other) = input.names().find(|name| !p.columns.iter().any(|column| column == name)) {
         return Err(format!(
-            "column `{other}` is not packed, and several rows share a packed one; name it in columns if it holds lists, or drop it with select before"
+            "column `{other}` is not packed, but a packed row combines several rows; add it to columns if it holds lists, or drop it with select before pack"
         ));
     }
     let mut output = Schema::default();
     for name in &p.columns {
-        let scalar = numbers(input, name, p.value)?;
+        let scalar = number_list_element(input, name, p.value)?;
         let shape = vec![p.length];
         output.set(name, ColumnType::Tensor { scalar, shape: shape.clone() });
         for kind in ["segment_ids", "positions"] {
-            let beside = format!("{name}_{kind}");
-            if p.columns.contains(&beside) {
+            let derived = format!("{name}_{kind}");
+            if p.columns.contains(&derived) {
                 return Err(format!(
-                    "column `{beside}` has the name of what is made for `{name}`; rename it before"
+                    "column `{derived}` has the name of a column that pack adds for `{name}`; rename it before pack"
                 ));
             }
-            output.set(&beside, ColumnType::Tensor { scalar: ScalarType::Int32, shape: shape.clone() });
+            output.set(&derived, ColumnType::Tensor { scalar: ScalarType::Int32, shape: shape.clone() });
         }
     }
     Ok(output)

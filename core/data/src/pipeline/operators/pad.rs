@@ -6,19 +6,19 @@ use serde::{Deserialize, Serialize};
 
 use super::{OperatorDefinition, OperatorKind};
 use crate::pipeline::PipelineBuilder;
-use crate::pipeline::column_rules::{numbers, with};
-use crate::pipeline::parameter_checks::{at_least_one, check_column, check_tensor_length};
+use crate::pipeline::column_rules::{number_list_element, with_column_type};
+use crate::pipeline::parameter_checks::{check_column, check_positive, check_tensor_length};
 use crate::schema::{ColumnType, Schema};
 
-/// Parameters of `pad`. Output: a tensor of shape `[length]`.
+/// Parameters of `pad`. The column becomes a tensor of shape `[length]`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pad {
     /// Column of lists.
     pub column: String,
-    /// Length of every row after padding, in elements; a longer row fails.
+    /// The length of every row after padding, in elements. A longer row fails.
     pub length: u32,
-    /// What fills the end.
+    /// The padding value.
     #[serde(default)]
     pub value: i64,
 }
@@ -27,12 +27,12 @@ impl OperatorDefinition for Pad {
     fn check(&self) -> Result<(), String> {
         check_column("column", &self.column)?;
         check_tensor_length("length", self.length)?;
-        at_least_one("length", self.length)
+        check_positive("length", self.length)
     }
 
     fn infer(&self, input: &Schema) -> Result<Schema, String> {
-        let scalar = numbers(input, &self.column, self.value)?;
-        Ok(with(input, &self.column, ColumnType::Tensor { scalar, shape: vec![self.length] }))
+        let scalar = number_list_element(input, &self.column, self.value)?;
+        Ok(with_column_type(input, &self.column, ColumnType::Tensor { scalar, shape: vec![self.length] }))
     }
 
     fn summary(&self) -> String {
@@ -45,7 +45,7 @@ impl OperatorDefinition for Pad {
 }
 
 impl PipelineBuilder {
-    /// Fills lists with zeros up to a length.
+    /// Pads lists with zeros to a length.
     pub fn pad(self, column: impl Into<String>, length: u32) -> Self {
         self.operator(OperatorKind::Pad(Pad { column: column.into(), length, value: 0 }))
     }

@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 
 use super::{OperatorDefinition, OperatorKind};
 use crate::pipeline::PipelineBuilder;
-use crate::pipeline::column_rules::demand;
-use crate::pipeline::parameter_checks::{check_bounds, check_column, check_probability, within};
+use crate::pipeline::column_rules::require_column_type;
+use crate::pipeline::parameter_checks::{check_bounds, check_column, check_probability, check_range};
 use crate::schema::{ColumnType, ScalarType, Schema};
 
-/// Parameters of `random_erasing`; defaults are torchvision's.
+/// Parameters of `random_erasing`. The defaults are those of torchvision.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RandomErasing {
@@ -19,13 +19,13 @@ pub struct RandomErasing {
     /// Probability that a rectangle is erased.
     #[serde(default = "default_probability")]
     pub p: f64,
-    /// Bounds of the rectangle's share of the image's area.
+    /// Bounds of the rectangle's area as a fraction of the image's area.
     #[serde(default = "default_scale")]
     pub scale: [f64; 2],
     /// Bounds of the rectangle's height / width.
     #[serde(default = "default_ratio")]
     pub ratio: [f64; 2],
-    /// Value of each channel in the rectangle.
+    /// The value that fills each channel of the rectangle.
     #[serde(default)]
     pub value: f64,
 }
@@ -35,18 +35,17 @@ impl OperatorDefinition for RandomErasing {
         check_column("column", &self.column)?;
         check_probability("p", self.p)?;
         check_bounds("scale", self.scale)?;
-        within("the larger scale", self.scale[1], 0.0, 1.0)?;
+        check_range("the larger scale", self.scale[1], 0.0, 1.0)?;
         check_bounds("ratio", self.ratio)?;
-        match self.value.is_finite() {
-            true => Ok(()),
-            false => Err(format!("value is {}; write a finite number", self.value)),
+        if self.value.is_finite() {
+            return Ok(());
         }
+        Err(format!("value is {}; write a finite number", self.value))
     }
 
     fn infer(&self, input: &Schema) -> Result<Schema, String> {
-        let needs =
-            "an image or a tensor of uint8 or floats with three axes, of which one has at most 4 channels";
-        let found = demand(input, &self.column, needs, can_be_erased, |found| match found {
+        let needs = "an image, or a uint8 or float tensor with three axes and at most 4 channels";
+        let found = require_column_type(input, &self.column, needs, can_be_erased, |found| match found {
             ColumnType::Binary => "add decode_image, resize or random_resized_crop before it",
             _ => "",
         })?;
@@ -54,7 +53,7 @@ impl OperatorDefinition for RandomErasing {
         let fits_uint8 = self.value.fract() == 0.0 && (0.0..=255.0).contains(&self.value);
         if !is_float && !fits_uint8 {
             return Err(format!(
-                "value {} does not fit uint8, the elements of column `{}`; write a whole number from 0 to 255",
+                "value {} does not fit uint8, the element type of column `{}`; write a whole number from 0 to 255",
                 self.value, self.column
             ));
         }
@@ -91,7 +90,7 @@ impl PipelineBuilder {
     }
 }
 
-/// A last axis of at most 4 is the channels; otherwise the first.
+/// The channel axis is the last axis if its extent is at most 4, and the first axis otherwise.
 fn can_be_erased(column_type: &ColumnType) -> bool {
     use ScalarType::{Float16, Float32, Float64, UInt8};
     match column_type {

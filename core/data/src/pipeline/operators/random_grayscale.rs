@@ -1,4 +1,4 @@
-//! `random_grayscale`: turns images grey with a probability.
+//! `random_grayscale`: converts images to grayscale with a probability.
 
 use std::collections::BTreeSet;
 
@@ -6,17 +6,17 @@ use serde::{Deserialize, Serialize};
 
 use super::{OperatorDefinition, OperatorKind};
 use crate::pipeline::PipelineBuilder;
-use crate::pipeline::column_rules::demand;
+use crate::pipeline::column_rules::require_column_type;
 use crate::pipeline::parameter_checks::{check_column, check_probability};
 use crate::schema::{ColumnType, ScalarType, Schema};
 
-/// Parameters of `random_grayscale`; defaults are torchvision's.
+/// Parameters of `random_grayscale`. The defaults are those of torchvision.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RandomGrayscale {
     /// Column of images or of `uint8` tensors `[height, width, 3]`.
     pub column: String,
-    /// Probability that an image becomes grey.
+    /// Probability that an image is converted.
     #[serde(default = "default_probability")]
     pub p: f64,
 }
@@ -29,9 +29,9 @@ impl OperatorDefinition for RandomGrayscale {
 
     fn infer(&self, input: &Schema) -> Result<Schema, String> {
         let needs = "an image or a uint8 tensor [height, width, 3]";
-        demand(input, &self.column, needs, has_colors, |found| match found {
+        require_column_type(input, &self.column, needs, has_colors, |found| match found {
             ColumnType::Binary => "add decode_image, resize or random_resized_crop before it",
-            ColumnType::Tensor { .. } => "do it before normalize and cast",
+            ColumnType::Tensor { .. } => "move it before normalize and cast",
             _ => "",
         })?;
         Ok(input.clone())
@@ -51,7 +51,7 @@ impl OperatorDefinition for RandomGrayscale {
 }
 
 impl PipelineBuilder {
-    /// Turns images grey with probability 0.1.
+    /// Converts images to grayscale with probability 0.1.
     pub fn random_grayscale(self, column: impl Into<String>) -> Self {
         self.operator(OperatorKind::RandomGrayscale(RandomGrayscale {
             column: column.into(),

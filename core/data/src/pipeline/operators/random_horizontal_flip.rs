@@ -1,4 +1,4 @@
-//! `random_horizontal_flip`: mirrors images left and right with a probability.
+//! `random_horizontal_flip`: flips images horizontally with a probability.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{OperatorDefinition, OperatorKind};
 use crate::pipeline::PipelineBuilder;
-use crate::pipeline::column_rules::demand;
+use crate::pipeline::column_rules::require_column_type;
 use crate::pipeline::parameter_checks::{check_column, check_probability};
 use crate::schema::{ColumnType, Schema};
 
@@ -29,9 +29,9 @@ impl OperatorDefinition for RandomHorizontalFlip {
 
     fn infer(&self, input: &Schema) -> Result<Schema, String> {
         let needs = "an image or a tensor [height, width, channels]";
-        demand(input, &self.column, needs, can_be_flipped, |found| match found {
+        require_column_type(input, &self.column, needs, can_be_flipped, |found| match found {
             ColumnType::Binary => "add decode_image, resize or random_resized_crop before it",
-            ColumnType::Tensor { .. } => "flip before normalize makes it channels first",
+            ColumnType::Tensor { .. } => "move it before normalize, which puts channels first",
             _ => "",
         })?;
         Ok(input.clone())
@@ -51,7 +51,7 @@ impl OperatorDefinition for RandomHorizontalFlip {
 }
 
 impl PipelineBuilder {
-    /// Mirrors left and right with probability 0.5.
+    /// Flips images horizontally with probability 0.5.
     pub fn random_horizontal_flip(self, column: impl Into<String>) -> Self {
         self.operator(OperatorKind::RandomHorizontalFlip(RandomHorizontalFlip {
             column: column.into(),
@@ -60,7 +60,7 @@ impl PipelineBuilder {
     }
 }
 
-/// A tensor's width is its second axis; a long last axis means channels first, where that would mirror the wrong one.
+/// The width of a channels-last tensor is the second axis. A last axis above 4 means channels first, which is not supported.
 fn can_be_flipped(column_type: &ColumnType) -> bool {
     match column_type {
         ColumnType::Image => true,

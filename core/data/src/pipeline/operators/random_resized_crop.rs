@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use super::{OperatorDefinition, OperatorKind};
-use crate::pipeline::column_rules::to_fixed_size;
+use crate::pipeline::column_rules::infer_fixed_size;
 use crate::pipeline::parameter_checks::{check_bounds, check_column, check_size};
 use crate::pipeline::{PipelineBuilder, Size};
 use crate::schema::Schema;
 
-/// Parameters of `random_resized_crop`; defaults are torchvision's.
+/// Parameters of `random_resized_crop`. The defaults are those of torchvision.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RandomResizedCrop {
@@ -18,7 +18,7 @@ pub struct RandomResizedCrop {
     pub column: String,
     /// Height and width of the result.
     pub size: Size,
-    /// Bounds of the crop's share of the image's area.
+    /// Bounds of the crop's area as a fraction of the image's area.
     #[serde(default = "default_scale")]
     pub scale: [f64; 2],
     /// Bounds of the crop's width / height.
@@ -35,7 +35,7 @@ impl OperatorDefinition for RandomResizedCrop {
     }
 
     fn infer(&self, input: &Schema) -> Result<Schema, String> {
-        to_fixed_size(input, &self.column, self.size)
+        infer_fixed_size(input, &self.column, self.size)
     }
 
     fn summary(&self) -> String {
@@ -57,7 +57,7 @@ impl OperatorDefinition for RandomResizedCrop {
 }
 
 impl PipelineBuilder {
-    /// Cuts a random area with a random ratio and resizes it; torchvision's defaults.
+    /// Crops a random area with a random aspect ratio and resizes it, with torchvision's defaults.
     pub fn random_resized_crop(self, column: impl Into<String>, size: Size) -> Self {
         self.operator(OperatorKind::RandomResizedCrop(RandomResizedCrop {
             column: column.into(),

@@ -6,12 +6,12 @@ use serde::{Deserialize, Serialize};
 
 use super::{OperatorDefinition, OperatorKind};
 use crate::pipeline::PipelineBuilder;
-use crate::pipeline::column_rules::{demand, is_binary};
+use crate::pipeline::column_rules::{is_binary, require_column_type};
 use crate::pipeline::parameter_checks::check_column;
 use crate::schema::{ColumnType, Schema};
 
-/// Parameters of `recode_jpeg`. A JPEG gets a segment of about 1 % of its size that other decoders pass over; its pixels
-/// stay as they are. What has no such index (other formats, progressive or damaged JPEGs) passes unchanged.
+/// Parameters of `recode_jpeg`. The operator adds a segment of about 1 % of the JPEG's size, which other decoders ignore. The
+/// pixels do not change. Other formats and progressive or damaged JPEGs pass through unchanged.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RecodeJpeg {
@@ -25,8 +25,10 @@ impl OperatorDefinition for RecodeJpeg {
     }
 
     fn infer(&self, input: &Schema) -> Result<Schema, String> {
-        demand(input, &self.column, "bytes", is_binary, |found| match found {
-            ColumnType::Image | ColumnType::Tensor { .. } => "put it before the operator that decodes it",
+        require_column_type(input, &self.column, "bytes", is_binary, |found| match found {
+            ColumnType::Image | ColumnType::Tensor { .. } => {
+                "move it before the operator that decodes the column"
+            }
             _ => "",
         })?;
         Ok(input.clone())
@@ -46,7 +48,7 @@ impl OperatorDefinition for RecodeJpeg {
 }
 
 impl PipelineBuilder {
-    /// Gives JPEGs an index of their data, by which a crop of one is decoded faster.
+    /// Adds an index to JPEGs, with which the decoder reads only the data of a crop.
     pub fn recode_jpeg(self, column: impl Into<String>) -> Self {
         self.operator(OperatorKind::RecodeJpeg(RecodeJpeg { column: column.into() }))
     }

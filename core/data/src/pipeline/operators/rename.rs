@@ -6,45 +6,42 @@ use serde::{Deserialize, Serialize};
 
 use super::{OperatorDefinition, OperatorKind};
 use crate::pipeline::PipelineBuilder;
-use crate::pipeline::column_rules::column;
-use crate::pipeline::parameter_checks::{column_name, few, named};
-use crate::schema::MAX_COLUMNS;
-use crate::schema::Schema;
+use crate::pipeline::column_rules::find_column;
+use crate::pipeline::parameter_checks::{check_column, check_count};
+use crate::schema::{MAX_COLUMNS, Schema};
 
 /// Parameters of `rename`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rename {
-    /// New name -> present name.
+    /// Maps new names to current names.
     pub columns: BTreeMap<String, String>,
 }
 
 impl OperatorDefinition for Rename {
     fn check(&self) -> Result<(), String> {
-        let mut present = BTreeSet::new();
-        few("columns", self.columns.len(), MAX_COLUMNS, "leave some out")?;
+        let mut seen = BTreeSet::new();
+        check_count("columns", self.columns.len(), MAX_COLUMNS, "remove some")?;
         if self.columns.is_empty() {
-            return Err("columns is empty; write `{new: present}`, or remove this operator".to_owned());
+            return Err("columns is empty; write `{new: current}`, or remove this operator".to_owned());
         }
-        for (new, old) in &self.columns {
-            column_name("a column", new)?;
-            column_name("a column", old)?;
-            named("a new name", new)?;
-            named("a present name", old)?;
-            if !present.insert(old) {
-                return Err(format!("`{old}` is given two new names; keep one of them"));
+        for (new, current) in &self.columns {
+            check_column("new name", new)?;
+            check_column("current name", current)?;
+            if !seen.insert(current) {
+                return Err(format!("column `{current}` has two new names; keep one"));
             }
         }
         Ok(())
     }
 
     fn infer(&self, input: &Schema) -> Result<Schema, String> {
-        renamed(input, self)
+        infer_renamed(input, self)
     }
 
     fn summary(&self) -> String {
         let renamed: Vec<String> =
-            self.columns.iter().map(|(new, present)| format!("{new} <- {present}")).collect();
+            self.columns.iter().map(|(new, current)| format!("{new} <- {current}")).collect();
         renamed.join(", ")
     }
 
@@ -57,28 +54,28 @@ impl OperatorDefinition for Rename {
 }
 
 impl PipelineBuilder {
-    /// Renames columns, given as (new name, present name).
+    /// Renames columns, given as pairs of new and current name.
     pub fn rename(self, columns: impl IntoIterator<Item = (impl Into<String>, impl Into<String>)>) -> Self {
-        let columns = columns.into_iter().map(|(new, present)| (new.into(), present.into())).collect();
+        let columns = columns.into_iter().map(|(new, current)| (new.into(), current.into())).collect();
         self.operator(OperatorKind::Rename(Rename { columns }))
     }
 }
 
-/// Renames in place: a column keeps its position, and names may be exchanged.
-fn renamed(input: &Schema, p: &Rename) -> Result<Schema, String> {
+/// Renames columns in place. Renamed columns keep their order, and two columns may swap names.
+fn infer_renamed(input: &Schema, p: &Rename) -> Result<Schema, String> {
     let mut output = input.clone();
-    for (new, present) in &p.columns {
-        column(input, present)?;
-        let stays = input.index_of(new).is_some() && !p.columns.values().any(|renamed| renamed == new);
-        if stays {
+    for (new, current) in &p.columns {
+        find_column(input, current)?;
+        let is_taken = input.get(new).is_some() && !p.columns.values().any(|renamed| renamed == new);
+        if is_taken {
             return Err(format!(
-                "`{present}` cannot become `{new}`: there is a column `{new}` already; rename that one too, or drop it \
-                 with select before"
+                "cannot rename `{current}` to `{new}`: column `{new}` already exists; rename that column too, or drop it \
+                 with select before rename"
             ));
         }
     }
-    for (new, present) in &p.columns {
-        if let Some(index) = input.index_of(present) {
+    for (new, current) in &p.columns {
+        if let Some(index) = input.index_of(current) {
             output.fields[index].name.clone_from(new);
         }
     }

@@ -1,4 +1,4 @@
-//! `repeat`: passes over the rows several times within an epoch.
+//! `repeat`: makes several passes over the rows in each epoch.
 
 use std::collections::BTreeSet;
 
@@ -6,29 +6,29 @@ use serde::{Deserialize, Serialize};
 
 use super::{OperatorDefinition, OperatorKind, OperatorRole};
 use crate::pipeline::PipelineBuilder;
-use crate::pipeline::parameter_checks::at_least_one;
+use crate::pipeline::parameter_checks::check_positive;
 use crate::schema::Schema;
 
-/// Most passes.
-const REPEAT_MAX: u32 = 1_000_000;
+/// Maximum number of passes per epoch.
+const MAX_PASSES: u32 = 1_000_000;
 
 /// Parameters of `repeat`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Repeat {
-    /// Passes per epoch.
+    /// The number of passes per epoch.
     pub count: u32,
 }
 
 impl OperatorDefinition for Repeat {
     fn check(&self) -> Result<(), String> {
-        if self.count > REPEAT_MAX {
+        if self.count > MAX_PASSES {
             let count = self.count;
             return Err(format!(
-                "count is {count}; write at most {REPEAT_MAX}, and open the job for more epochs"
+                "count is {count}; write at most {MAX_PASSES}, and run the job for more epochs"
             ));
         }
-        at_least_one("count", self.count)
+        check_positive("count", self.count)
     }
 
     fn infer(&self, input: &Schema) -> Result<Schema, String> {
@@ -47,7 +47,7 @@ impl OperatorDefinition for Repeat {
 }
 
 impl PipelineBuilder {
-    /// Passes over the rows several times within an epoch.
+    /// Makes `count` passes over the rows in each epoch.
     pub fn repeat(self, count: u32) -> Self {
         self.operator(OperatorKind::Repeat(Repeat { count }))
     }

@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use super::{OperatorDefinition, OperatorKind};
-use crate::pipeline::column_rules::to_fixed_size;
+use crate::pipeline::column_rules::infer_fixed_size;
 use crate::pipeline::parameter_checks::{check_column, check_size};
 use crate::pipeline::{PipelineBuilder, Size};
 use crate::schema::Schema;
 
-/// Parameters of `resize`. Bilinear with antialiasing, as Pillow and torchvision (`antialias=True`).
+/// Parameters of `resize`, which is bilinear with antialiasing, like Pillow and torchvision with `antialias=True`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Resize {
@@ -27,7 +27,7 @@ impl OperatorDefinition for Resize {
     }
 
     fn infer(&self, input: &Schema) -> Result<Schema, String> {
-        to_fixed_size(input, &self.column, self.size)
+        infer_fixed_size(input, &self.column, self.size)
     }
 
     fn summary(&self) -> String {
@@ -41,7 +41,7 @@ impl OperatorDefinition for Resize {
 }
 
 impl PipelineBuilder {
-    /// Resizes to a height and width, ignoring the aspect ratio.
+    /// Resizes images to a height and width. The aspect ratio is not preserved.
     pub fn resize(self, column: impl Into<String>, size: Size) -> Self {
         self.operator(OperatorKind::Resize(Resize { column: column.into(), size }))
     }

@@ -1,4 +1,4 @@
-//! `select`: keeps columns, in an order.
+//! `select`: selects columns, in the given order.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{OperatorDefinition, OperatorKind};
 use crate::pipeline::PipelineBuilder;
-use crate::pipeline::column_rules::column;
+use crate::pipeline::column_rules::find_column;
 use crate::pipeline::parameter_checks::check_columns;
 use crate::schema::{Field, Schema};
 
@@ -26,7 +26,7 @@ impl OperatorDefinition for Select {
     fn infer(&self, input: &Schema) -> Result<Schema, String> {
         let mut fields = Vec::with_capacity(self.columns.len());
         for name in &self.columns {
-            fields.push(Field { name: name.clone(), column_type: column(input, name)?.clone() });
+            fields.push(Field { name: name.clone(), column_type: find_column(input, name)?.clone() });
         }
         Ok(Schema { fields })
     }
@@ -41,7 +41,7 @@ impl OperatorDefinition for Select {
 }
 
 impl PipelineBuilder {
-    /// Keeps these columns, in this order.
+    /// Selects these columns, in this order.
     pub fn select(self, columns: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.operator(OperatorKind::Select(Select { columns: columns.into_iter().map(Into::into).collect() }))
     }

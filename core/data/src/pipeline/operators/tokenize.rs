@@ -6,12 +6,12 @@ use serde::{Deserialize, Serialize};
 
 use super::{OperatorDefinition, OperatorKind};
 use crate::pipeline::PipelineBuilder;
-use crate::pipeline::column_rules::{demand, with};
+use crate::pipeline::column_rules::{require_column_type, with_column_type};
 use crate::pipeline::limits::check_url;
-use crate::pipeline::parameter_checks::{check_column, written};
+use crate::pipeline::parameter_checks::{check_column, check_given};
 use crate::schema::{ColumnType, ScalarType, Schema};
 
-/// Parameters of `tokenize`. Output: a list of `int32` token ids.
+/// Parameters of `tokenize`. The output column is a list of `int32` token ids.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tokenize {
@@ -19,10 +19,10 @@ pub struct Tokenize {
     pub column: String,
     /// Path or URL of a Hugging Face `tokenizer.json`.
     pub tokenizer: String,
-    /// Column to write; the text column itself by default.
+    /// The output column. The default replaces the text column.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<String>,
-    /// Whether the tokenizer adds its special tokens.
+    /// Whether the tokenizer adds special tokens.
     #[serde(default = "default_true")]
     pub add_special_tokens: bool,
 }
@@ -32,11 +32,11 @@ impl OperatorDefinition for Tokenize {
         check_column("column", &self.column)?;
         self.output.as_deref().map_or(Ok(()), |output| check_column("output", output))?;
         check_url(&self.tokenizer).map_err(|sentence| format!("tokenizer: {sentence}"))?;
-        written("tokenizer", &self.tokenizer, "the path or URL of a tokenizer.json")
+        check_given("tokenizer", &self.tokenizer, "the path or URL of a tokenizer.json")
     }
 
     fn infer(&self, input: &Schema) -> Result<Schema, String> {
-        tokenized(input, self)
+        infer_tokenized(input, self)
     }
 
     fn summary(&self) -> String {
@@ -62,7 +62,7 @@ impl OperatorDefinition for Tokenize {
 }
 
 impl PipelineBuilder {
-    /// Splits text into token ids, in place and with special tokens.
+    /// Replaces text by token ids, with special tokens.
     pub fn tokenize(self, column: impl Into<String>, tokenizer: impl Into<String>) -> Self {
         self.operator(OperatorKind::Tokenize(Tokenize {
             column: column.into(),
@@ -73,15 +73,15 @@ impl PipelineBuilder {
     }
 }
 
-fn tokenized(input: &Schema, p: &Tokenize) -> Result<Schema, String> {
-    demand(input, &p.column, "text", |t| matches!(t, ColumnType::Utf8), |_| "")?;
+fn infer_tokenized(input: &Schema, p: &Tokenize) -> Result<Schema, String> {
+    require_column_type(input, &p.column, "text", |t| matches!(t, ColumnType::Utf8), |_| "")?;
     let output = p.output.as_deref().unwrap_or(&p.column);
     if output != p.column && input.get(output).is_some() {
         return Err(format!(
-            "output `{output}` would overwrite the column of that name; choose another output, or drop it with select before"
+            "output `{output}` would overwrite an existing column; choose another output, or drop the column with select before tokenize"
         ));
     }
-    Ok(with(input, output, ColumnType::List(Box::new(ColumnType::Scalar(ScalarType::Int32)))))
+    Ok(with_column_type(input, output, ColumnType::List(Box::new(ColumnType::Scalar(ScalarType::Int32)))))
 }
 
 fn default_true() -> bool {

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{OperatorDefinition, OperatorKind};
 use crate::pipeline::PipelineBuilder;
-use crate::pipeline::column_rules::{demand, list_hint};
-use crate::pipeline::parameter_checks::{at_least_one, check_column};
+use crate::pipeline::column_rules::{list_hint, require_column_type};
+use crate::pipeline::parameter_checks::{check_column, check_positive};
 use crate::schema::{ColumnType, Schema};
 
 /// Parameters of `truncate`.
@@ -16,18 +16,18 @@ use crate::schema::{ColumnType, Schema};
 pub struct Truncate {
     /// Column of lists.
     pub column: String,
-    /// Longest length kept, in elements; what is beyond is cut from the end.
+    /// The maximum length in elements. Further elements are removed from the end.
     pub length: u32,
 }
 
 impl OperatorDefinition for Truncate {
     fn check(&self) -> Result<(), String> {
         check_column("column", &self.column)?;
-        at_least_one("length", self.length)
+        check_positive("length", self.length)
     }
 
     fn infer(&self, input: &Schema) -> Result<Schema, String> {
-        demand(input, &self.column, "a list", |t| matches!(t, ColumnType::List(_)), list_hint)?;
+        require_column_type(input, &self.column, "a list", |t| matches!(t, ColumnType::List(_)), list_hint)?;
         Ok(input.clone())
     }
 
@@ -41,7 +41,7 @@ impl OperatorDefinition for Truncate {
 }
 
 impl PipelineBuilder {
-    /// Cuts lists to a length.
+    /// Truncates lists to a length.
     pub fn truncate(self, column: impl Into<String>, length: u32) -> Self {
         self.operator(OperatorKind::Truncate(Truncate { column: column.into(), length }))
     }

@@ -1,4 +1,4 @@
-//! `wait`: waits without CPU, for measurements.
+//! `wait`: waits without using CPU time, for benchmarks.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{OperatorDefinition, OperatorKind};
 use crate::pipeline::PipelineBuilder;
-use crate::pipeline::parameter_checks::{ROW_SECONDS_MAX, within};
+use crate::pipeline::parameter_checks::{MAX_ROW_SECONDS, check_range};
 use crate::schema::Schema;
 
 /// Parameters of `wait`.
@@ -19,7 +19,7 @@ pub struct Wait {
 
 impl OperatorDefinition for Wait {
     fn check(&self) -> Result<(), String> {
-        within("ms", self.ms, 0, ROW_SECONDS_MAX * 1_000)
+        check_range("ms", self.ms, 0, MAX_ROW_SECONDS * 1_000)
     }
 
     fn infer(&self, input: &Schema) -> Result<Schema, String> {
@@ -34,7 +34,7 @@ impl OperatorDefinition for Wait {
 }
 
 impl PipelineBuilder {
-    /// Waits per row, in milliseconds.
+    /// Waits this long per row, in milliseconds.
     pub fn wait(self, ms: u64) -> Self {
         self.operator(OperatorKind::Wait(Wait { ms }))
     }

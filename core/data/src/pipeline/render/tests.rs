@@ -36,7 +36,7 @@ fn an_image_pipeline() {
 #[test]
 fn every_other_operator() {
     let pipeline = Pipeline::builder("rest")
-        .source(Source::parquet("a/").and("s3://b/c/"))
+        .source(Source::parquet("a/").with_url("s3://b/c/"))
         .order(OrderMode::Relaxed)
         .on_error(OnError::Skip)
         .decode_image("image")

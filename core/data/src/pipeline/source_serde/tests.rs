@@ -52,11 +52,11 @@ fn what_is_wrong_with_a_mix_is_told_with_its_line() {
     ];
     expect![[r#"
         p.yaml:6: unknown source.stop `never`; known: all, first, restart
-        p.yaml:3: `url` stands beside `mix`; write it for each dataset in the list
+        p.yaml:3: `url` cannot be combined with `mix`; write it for each dataset in the list
         p.yaml:3: source.mix: the weight of dataset 1 is 0; write a number from 0.000001 to 1000000
         p.yaml:4: unknown key `wieght` in source.mix[0]; did you mean `weight`? (known: weight, url, format, features, credentials)
-        p.yaml:5: source.mix[1] lacks the key `format`; add it
-        p.yaml:3: source.mix: dataset 1: the list is empty; write at least one path, glob or URL
-        p.yaml:3: `stop` says when a pass over a `mix` ends, and there is none; leave it out
-        p.yaml:3: source.mix: the list is empty; write at least one dataset with url and format"#]].assert_eq(&refusals.join("\n"));
+        p.yaml:5: source.mix[1] is missing the key `format`; add it
+        p.yaml:3: source.mix: dataset 1: the list is empty; add at least one path, glob or URL
+        p.yaml:3: `stop` needs a `mix`; remove `stop`, or list datasets under `mix`
+        p.yaml:3: source.mix: the list is empty; add at least one dataset with url and format"#]].assert_eq(&refusals.join("\n"));
 }

@@ -1,4 +1,4 @@
-//! The parameters of `map` and `filter_function`: a Python function, what it is given, what it returns, and its bounds.
+//! The parameters of `map` and `filter_function`: a Python function with its input columns, output columns and limits.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,49 +7,48 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::schema::{ColumnType, ScalarType};
 
-/// Parameters of `map` and of `filter_function`. The function is given a dict of NumPy arrays with an entry per column,
-/// the first axis being rows. `map`: it returns such a dict with as many rows. `filter_function`: it returns one truth
-/// value per row.
+/// Parameters of `map` and of `filter_function`. The function receives a dict with one NumPy array per column; the first
+/// axis is the row. With `map` it returns a dict of the same form with the same number of rows. With `filter_function` it
+/// returns one boolean per row.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Function {
-    /// `package.module:function`, importable on workers; with `code` a name for messages.
+    /// `package.module:function`, which workers import. With `code` it is only a name for messages.
     pub function: String,
-    /// The function as base64 of what cloudpickle makes of it, in place of an import.
+    /// The function pickled by cloudpickle and encoded as base64, instead of an import.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
-    /// Folders on workers in which modules are looked for first.
+    /// Folders on workers that are searched for modules first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub path: Vec<String>,
-    /// Says which state of the module it is: rows behind a function without `code` are kept in caches only where this
-    /// is written.
+    /// Identifies the state of the module. Without `code`, rows after the function are cached only if a version is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// Columns that it is given; empty: all.
+    /// The columns that the function receives. If empty, it receives all columns.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub columns: Vec<String>,
-    /// Columns that `map` adds or replaces; none of `filter_function`.
+    /// The columns that `map` adds or replaces. Empty for `filter_function`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub outputs: BTreeMap<String, FunctionOutput>,
-    /// Python and packages that it was written for: a worker with others refuses the job.
+    /// The versions of Python and packages that the function needs. A worker with other versions rejects the job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub environment: Option<FunctionEnvironment>,
-    /// Most time for one call, in seconds.
+    /// Timeout of one call in seconds.
     #[serde(default = "default_timeout_s")]
     pub timeout_s: u32,
-    /// Most memory of one process, in bytes; `512MiB` or `1GiB` in a file.
+    /// Memory limit of one process in bytes. Files may use units, such as `512MiB`.
     #[serde(default = "default_memory", with = "size")]
     pub memory: u64,
-    /// Most rows of one call; the engine's chunk where it is left out.
+    /// Maximum number of rows per call; `None` passes whole chunks of the engine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rows: Option<u32>,
-    /// Whether it draws random numbers: it is given a seed per row, as the keyword `seeds` or `rngs`.
+    /// Whether the function draws random numbers. If so, it receives a seed per row in the keyword `seeds` or `rngs`.
     #[serde(default, skip_serializing_if = "is_false")]
     pub seeded: bool,
 }
 
 impl Function {
-    /// A function of a module, `package.module:function`, with the usual bounds and no outputs.
+    /// The function `package.module:function` with the default limits and no outputs.
     pub fn new(function: impl Into<String>) -> Self {
         Self {
             function: function.into(),
@@ -66,21 +65,21 @@ impl Function {
         }
     }
 
-    /// With a column that it adds or replaces.
+    /// Adds a column that the function adds or replaces.
     #[must_use]
     pub fn output(mut self, column: impl Into<String>, output: FunctionOutput) -> Self {
         self.outputs.insert(column.into(), output);
         self
     }
 
-    /// Whether what it makes of a row may differ the next time: it draws, or its module may have changed.
-    pub fn may_differ(&self) -> bool {
+    /// Whether a second call may return other values for a row, because the function is random or its module may change.
+    pub fn is_nondeterministic(&self) -> bool {
         self.seeded || (self.code.is_none() && self.version.is_none())
     }
 
-    /// Itself without what says only how it is run: rows do not depend on that. A version stands for the code, of which the bytes may
-    /// differ from process to process.
-    pub(in crate::pipeline) fn of_rows(&self) -> Self {
+    /// A copy without the fields that do not affect rows. The code is removed if a version identifies it, because pickled
+    /// bytes may differ from process to process.
+    pub(in crate::pipeline) fn without_execution_settings(&self) -> Self {
         Self {
             code: self.code.clone().filter(|_| self.version.is_none()),
             path: Vec::new(),
@@ -93,37 +92,37 @@ impl Function {
     }
 }
 
-/// What a column that a function returns holds in each row.
+/// The type of a column that a function returns.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FunctionOutput {
-    /// Its elements: a number's type, `text` or `bytes`.
+    /// The element type: a number type, `text` or `bytes`.
     pub dtype: ElementType,
-    /// Extents of a row's tensor; a single element where it is left out.
+    /// The shape of the tensor in each row. If empty, a row holds one element.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shape: Vec<u32>,
-    /// Whether a row is a list of elements, of any length.
+    /// Whether a row holds a list of elements, of any length.
     #[serde(default, skip_serializing_if = "is_false")]
     pub list: bool,
 }
 
 impl FunctionOutput {
-    /// One number per row, or a tensor of this shape.
+    /// One tensor of this shape per row, or one number if the shape is empty.
     pub fn numbers(dtype: ScalarType, shape: impl Into<Vec<u32>>) -> Self {
         Self { dtype: ElementType::Number(dtype), shape: shape.into(), list: false }
     }
 
     /// One element per row.
-    pub fn of(dtype: ElementType) -> Self {
+    pub fn element(dtype: ElementType) -> Self {
         Self { dtype, shape: Vec::new(), list: false }
     }
 
-    /// A list of elements per row.
+    /// One list of elements per row.
     pub fn list(dtype: ElementType) -> Self {
         Self { dtype, shape: Vec::new(), list: true }
     }
 
-    /// The column's type.
+    /// The type of the column.
     pub fn column_type(&self) -> ColumnType {
         let element = match self.dtype {
             ElementType::Number(scalar) if !self.shape.is_empty() => {
@@ -137,10 +136,10 @@ impl FunctionOutput {
     }
 }
 
-/// What an element is.
+/// The element type of a column that a function returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ElementType {
-    /// A number or truth value.
+    /// A number or boolean.
     Number(ScalarType),
     /// UTF-8 text.
     Text,
@@ -173,8 +172,8 @@ impl ElementType {
         }
     }
 
-    /// The one of this name.
-    pub fn named(name: &str) -> Option<Self> {
+    /// The element type with this name.
+    pub fn from_name(name: &str) -> Option<Self> {
         let mut all = Self::NUMBERS.map(Self::Number).into_iter().chain([Self::Text, Self::Bytes]);
         all.find(|element| element.name() == name)
     }
@@ -189,24 +188,24 @@ impl Serialize for ElementType {
 impl<'de> Deserialize<'de> for ElementType {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let name = String::deserialize(deserializer)?;
-        Self::named(&name).ok_or_else(|| {
+        Self::from_name(&name).ok_or_else(|| {
             let known: Vec<&str> = Self::NUMBERS.iter().map(|scalar| scalar.name()).collect();
             serde::de::Error::custom(format!(
-                "`{name}` is no dtype; write {}, text or bytes",
+                "invalid dtype `{name}`: expected {}, text or bytes",
                 known.join(", ")
             ))
         })
     }
 }
 
-/// What a function was written for.
+/// The versions that a function needs.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FunctionEnvironment {
-    /// Version of Python as far as it matters, such as `3.11`.
+    /// The version of Python, such as `3.11`, which matches every patch release of 3.11.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub python: Option<String>,
-    /// Package -> version as far as it matters: `2.4` stands for 2.4.6 too.
+    /// Maps a package to its version. `2.4` matches 2.4.6 too.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub packages: BTreeMap<String, String>,
 }
@@ -223,7 +222,7 @@ fn is_false(value: &bool) -> bool {
     !*value
 }
 
-/// Bytes as people write them.
+/// Serde form of byte counts with units, such as `512MiB`.
 mod size {
     use super::*;
 
@@ -267,7 +266,9 @@ mod size {
 
             fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<u64, E> {
                 parse(text).ok_or_else(|| {
-                    E::custom(format!("`{text}` is no size; write one such as 512MiB or 1GiB"))
+                    E::custom(format!(
+                        "invalid size `{text}`: expected bytes with a unit, such as 512MiB or 1GiB"
+                    ))
                 })
             }
         }
@@ -281,7 +282,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_as_people_write_them() {
+    fn sizes_are_parsed_with_their_units() {
         for (text, bytes) in [("1GiB", 1 << 30), ("512 MiB", 512 << 20), ("3MB", 3_000_000)] {
             assert_eq!(size::parse(text), Some(bytes), "{text}");
         }
@@ -291,23 +292,23 @@ mod tests {
     }
 
     #[test]
-    fn outputs_have_the_type_that_they_declare() {
+    fn output_declarations_determine_the_column_type() {
         let text = FunctionOutput::list(ElementType::Text);
         assert_eq!(text.column_type(), ColumnType::List(Box::new(ColumnType::Utf8)));
         let tensor = FunctionOutput::numbers(ScalarType::Float16, [2, 3]);
         let wanted = ColumnType::Tensor { scalar: ScalarType::Float16, shape: vec![2, 3] };
         assert_eq!(tensor.column_type(), wanted);
-        let one = FunctionOutput::of(ElementType::Bytes);
+        let one = FunctionOutput::element(ElementType::Bytes);
         assert_eq!(one.column_type(), ColumnType::Binary);
     }
 
     #[test]
-    fn rows_of_a_function_are_kept_only_where_its_code_is_known() {
+    fn a_function_is_deterministic_only_with_code_or_version_and_without_seeds() {
         let plain = Function::new("m:f");
         let versioned = Function { version: Some("2".to_owned()), ..plain.clone() };
         let pickled = Function { code: Some("gA==".to_owned()), ..plain.clone() };
         let seeded = Function { seeded: true, ..pickled.clone() };
-        let differ = [&plain, &versioned, &pickled, &seeded].map(Function::may_differ);
+        let differ = [&plain, &versioned, &pickled, &seeded].map(Function::is_nondeterministic);
         assert_eq!(differ, [true, false, false, true]);
     }
 }

@@ -1,21 +1,21 @@
-//! Finds the line of a key or a list entry in a file written in block style; lines are counted from 1. Where the file
-//! is written otherwise there is no line, and the message names the place in words alone.
+//! Finds the line of a key or a list entry in YAML of block style, counted from 1. For other styles it finds no line, and
+//! error messages name only the field.
 
-/// The line of a key of the top-level mapping.
-pub(super) fn of_key(text: &str, key: &str) -> Option<usize> {
+/// The line of a key in the top-level mapping.
+pub(super) fn line_of_key(text: &str, key: &str) -> Option<usize> {
     text.lines().position(|line| is_key(line, key)).map(|index| index + 1)
 }
 
-/// The line of `key` directly under the top-level `parent`, or else the parent's.
-pub(super) fn of_nested_key(text: &str, parent: &str, key: &str) -> Option<usize> {
-    let start = of_key(text, parent)?;
+/// The line of `key` directly under the top-level `parent`, or else the line of `parent`.
+pub(super) fn line_of_nested_key(text: &str, parent: &str, key: &str) -> Option<usize> {
+    let start = line_of_key(text, parent)?;
     let nested = block(text, start).find(|(_, line)| is_key(line.trim_start(), key));
     Some(nested.map_or(start, |(number, _)| number))
 }
 
-/// The line of an entry of the list under the top-level key, where exactly `count` entries are found.
-pub(super) fn of_entry(text: &str, key: &str, index: usize, count: usize) -> Option<usize> {
-    let start = of_key(text, key)?;
+/// The line of an entry of the list under the top-level key; `None` unless the list has exactly `count` entries.
+pub(super) fn line_of_entry(text: &str, key: &str, index: usize, count: usize) -> Option<usize> {
+    let start = line_of_key(text, key)?;
     let mut entries: Vec<usize> = Vec::new();
     let mut entry_indent = None;
     for (number, line) in block(text, start) {
@@ -28,20 +28,20 @@ pub(super) fn of_entry(text: &str, key: &str, index: usize, count: usize) -> Opt
     if entries.len() == count { entries.get(index).copied() } else { None }
 }
 
-/// The second line at or after `from` that gives `key`.
-pub(super) fn second_of_key(text: &str, from: usize, key: &str) -> Option<usize> {
+/// The second line at or after line `from` that contains `key`.
+pub(super) fn second_line_of_key(text: &str, from: usize, key: &str) -> Option<usize> {
     let numbered = text.lines().enumerate().skip(from.saturating_sub(1));
-    let mut giving = numbered.filter(|(_, line)| is_key(line.trim_start_matches([' ', '-']), key));
-    giving.nth(1).map(|(index, _)| index + 1)
+    let mut matching = numbered.filter(|(_, line)| is_key(line.trim_start_matches([' ', '-']), key));
+    matching.nth(1).map(|(index, _)| index + 1)
 }
 
-/// The first line with content.
-pub(super) fn first_of_content(text: &str) -> Option<usize> {
+/// The first line that is neither blank, a comment nor `---`.
+pub(super) fn first_content_line(text: &str) -> Option<usize> {
     text.lines().position(|line| !is_blank(line) && line.trim() != "---").map(|index| index + 1)
 }
 
-/// The line, or the one before it, where it is indented with a tab: a parser may notice only at the next line.
-pub(super) fn tab_indented(text: &str, line: usize) -> Option<usize> {
+/// `line` or the line before it, whichever is indented with a tab. A parser may report the error one line late.
+pub(super) fn line_indented_with_tab(text: &str, line: usize) -> Option<usize> {
     let has_tab = |number: &usize| {
         let content = text.lines().nth(number.wrapping_sub(1));
         content.is_some_and(|content| content[..content.len() - content.trim_start().len()].contains('\t'))
@@ -49,7 +49,7 @@ pub(super) fn tab_indented(text: &str, line: usize) -> Option<usize> {
     [line, line.wrapping_sub(1)].into_iter().find(has_tab)
 }
 
-/// The numbered lines below a top-level key, up to the next one.
+/// The numbered lines between a top-level key and the next top-level key.
 fn block(text: &str, start: usize) -> impl Iterator<Item = (usize, &str)> {
     let numbered = text.lines().enumerate().map(|(index, line)| (index + 1, line)).skip(start);
     let inside = |line: &str| line.starts_with(' ') || is_entry(line);
@@ -64,7 +64,7 @@ fn is_blank(line: &str) -> bool {
     line.trim().is_empty() || line.trim_start().starts_with('#')
 }
 
-/// Whether the line, from its first character, gives this key.
+/// Whether the line starts with this key.
 fn is_key(line: &str, key: &str) -> bool {
     let unquoted = line.trim_start_matches(['"', '\'']);
     let Some(rest) = unquoted.strip_prefix(key) else { return false };

@@ -1,52 +1,54 @@
-//! Turns serde's errors into sentences for users.
+//! Converts serde's errors to sentences for users.
 //!
-//! The text of an error is all that serde gives: `path: message at line 1 column 2`. What is not recognised is passed
-//! on as it is; the tests of `from_yaml` hold each form.
+//! Serde exposes an error only as text: `path: message at line 1 column 2`. Unrecognized messages are returned unchanged. The
+//! tests of `from_yaml` cover each form.
 
 use crate::pipeline::suggest::{did_you_mean, listed};
-use crate::pipeline::{MEASUREMENT_OPERATORS, OPERATOR_NAMES};
+use crate::pipeline::{BENCHMARK_OPERATORS, OPERATOR_NAMES};
 
-/// What a parser's error says.
+/// A parser's error in the words of a pipeline file.
 pub(super) struct ParserMessage {
     pub(super) sentence: String,
-    /// The key, where the error is that it is given twice.
+    /// The key that appears twice, if the error is a duplicate key.
     pub(super) repeated_key: Option<String>,
 }
 
-/// The sentence for an error's text; the line is said elsewhere.
-pub(super) fn tell(error: &str) -> ParserMessage {
+/// Converts the text of a parser's error. The sentence does not contain the line.
+pub(super) fn describe_parser_error(error: &str) -> ParserMessage {
     let (path, message) = split(error);
     let repeated_key =
-        after(message, "duplicate field ").or(after(message, "duplicate entry with key ")).map(unquoted);
+        message.strip_prefix("duplicate field ").or(message.strip_prefix("duplicate entry with key "));
+    let repeated_key = repeated_key.map(unquoted);
     let sentence = match &repeated_key {
-        Some(key) => format!("key `{key}` is given twice{}; keep one", within(path)),
+        Some(key) => format!("key `{key}` appears twice{}; keep one", in_mapping(path)),
         None => sentence(path, message),
     };
     ParserMessage { sentence, repeated_key }
 }
 
 fn sentence(path: &str, message: &str) -> String {
-    if let Some(rest) = after(message, "unknown field ") {
+    if let Some(rest) = message.strip_prefix("unknown field ") {
         return unknown_key(path, rest);
     }
-    if let Some(rest) = after(message, "unknown variant ") {
+    if let Some(rest) = message.strip_prefix("unknown variant ") {
         return unknown_value(path, rest);
     }
-    if let Some(rest) = after(message, "missing field ") {
-        return format!("{} lacks the key `{}`; add it", value(path), unquoted(rest));
+    if let Some(rest) = message.strip_prefix("missing field ") {
+        return format!("{} is missing the key `{}`; add it", field_name(path), unquoted(rest));
     }
-    if let Some(rest) = after(message, "invalid type: ").or(after(message, "invalid value: ")) {
+    if let Some(rest) = message.strip_prefix("invalid type: ").or(message.strip_prefix("invalid value: ")) {
         return wrong_type(path, rest);
     }
-    if let Some(rest) = after(message, "invalid length ") {
-        let (found, expected) = rest.split_once(", expected ").unwrap_or((rest, "another length"));
-        return format!("{} must be {}, got a list of length {found}", value(path), wanted(path, expected));
+    if let Some(rest) = message.strip_prefix("invalid length ") {
+        let (length, expected) = rest.split_once(", expected ").unwrap_or((rest, "another length"));
+        let (field, expected) = (field_name(path), describe_expected(path, expected));
+        return format!("{field} must be {expected}, got a list of length {length}");
     }
     if message.contains("more than one document") {
-        return "the file holds several documents; keep one, without a second `---`".to_owned();
+        return "the file contains several YAML documents; keep one and remove the second `---`".to_owned();
     }
     match path {
-        "" => format!("this is not valid YAML: {message}"),
+        "" => format!("invalid YAML: {message}"),
         _ => message.to_owned(),
     }
 }
@@ -57,18 +59,18 @@ fn unknown_key(path: &str, rest: &str) -> String {
         known.push("parallelism");
     }
     let hint = did_you_mean(key, known.iter().copied());
-    format!("unknown key `{key}`{}{hint}{}", within(path), known_names(&hint, &known))
+    format!("unknown key `{key}`{}{hint}{}", in_mapping(path), known_names(&hint, &known))
 }
 
 fn unknown_value(path: &str, rest: &str) -> String {
     let (name, mut known) = name_and_known(rest);
     let is_operator = known == OPERATOR_NAMES;
     if is_operator {
-        known.retain(|name| !MEASUREMENT_OPERATORS.contains(name));
+        known.retain(|name| !BENCHMARK_OPERATORS.contains(name));
     }
     let hint = did_you_mean(name, known.iter().copied());
-    let what = if is_operator { "operator".to_owned() } else { value(path) };
-    format!("unknown {what} `{name}`{hint}{}", known_names(&hint, &known))
+    let field = if is_operator { "operator".to_owned() } else { field_name(path) };
+    format!("unknown {field} `{name}`{hint}{}", known_names(&hint, &known))
 }
 
 fn known_names(hint: &str, known: &[&str]) -> String {
@@ -77,19 +79,20 @@ fn known_names(hint: &str, known: &[&str]) -> String {
 }
 
 fn wrong_type(path: &str, rest: &str) -> String {
-    let (found, expected) = rest.split_once(", expected ").unwrap_or((rest, "another type"));
+    let (value, expected) = rest.split_once(", expected ").unwrap_or((rest, "another type"));
     if expected.starts_with("an operator with") {
-        return format!("an entry of operators must be {expected}, got {}", got(found));
+        return format!("an entry of operators must be {expected}, got {}", describe_value(value));
     }
-    let mut sentence = format!("{} must be {}, got {}", value(path), wanted(path, expected), got(found));
-    if expected == "a string" && !["map", "sequence", "unit value"].contains(&found) {
+    let (field, actual) = (field_name(path), describe_value(value));
+    let mut sentence = format!("{field} must be {}, got {actual}", describe_expected(path, expected));
+    if expected == "a string" && !["map", "sequence", "unit value"].contains(&value) {
         sentence.push_str("; put it in quotes");
     }
     sentence
 }
 
-/// What was expected, in the words of a pipeline file.
-fn wanted(path: &str, expected: &str) -> String {
+/// The expected type in the words of a pipeline file.
+fn describe_expected(path: &str, expected: &str) -> String {
     let key = path.rsplit('.').next().unwrap_or_default();
     match (key, expected) {
         ("size", "an array of length 2" | "sequence of 2 elements") => {
@@ -112,20 +115,20 @@ fn wanted(path: &str, expected: &str) -> String {
     }
 }
 
-/// What was found, in the words of a pipeline file.
-fn got(found: &str) -> String {
-    match found.split_once(' ') {
+/// The actual value in the words of a pipeline file.
+fn describe_value(value: &str) -> String {
+    match value.split_once(' ') {
         Some(("string", text)) => format!("text `{}`", unquoted(text)),
         Some(("integer" | "boolean", shown)) => unquoted(shown),
         Some(("floating", shown)) => unquoted(shown.trim_start_matches("point ")),
         Some(("unit", _)) => "nothing".to_owned(),
-        _ if found == "map" => "a mapping".to_owned(),
-        _ if found == "sequence" => "a list".to_owned(),
-        _ => found.to_owned(),
+        _ if value == "map" => "a mapping".to_owned(),
+        _ if value == "sequence" => "a list".to_owned(),
+        _ => value.to_owned(),
     }
 }
 
-/// Path and message, without the location at the end.
+/// Splits an error into path and message, and removes the location at the end.
 fn split(error: &str) -> (&str, &str) {
     let without_location = error.rfind(" at line ").map_or(error, |end| &error[..end]);
     match without_location.split_once(": ") {
@@ -134,13 +137,13 @@ fn split(error: &str) -> (&str, &str) {
     }
 }
 
-/// Messages begin with words, paths with one: `operators[2].batch.size`.
+/// Whether the text is a path such as `operators[2].batch.size`: one word without quotes.
 fn is_path(text: &str) -> bool {
     !text.is_empty() && !text.contains([' ', '`', '"'])
 }
 
-/// `batch.size` of `operators[2].batch.size`: how a value is called in a sentence.
-fn value(path: &str) -> String {
+/// The name of a field in a sentence: `batch.size` for the path `operators[2].batch.size`.
+fn field_name(path: &str) -> String {
     let shown = match path.split_once("].") {
         Some((list, inside)) if list.starts_with("operators[") => inside,
         _ => path,
@@ -148,25 +151,21 @@ fn value(path: &str) -> String {
     if shown.is_empty() { "the pipeline".to_owned() } else { shown.to_owned() }
 }
 
-/// ` in batch`, or nothing at the top level.
-fn within(path: &str) -> String {
-    if path.is_empty() { String::new() } else { format!(" in {}", value(path)) }
+/// ` in batch` for keys of `batch`; empty for top-level keys.
+fn in_mapping(path: &str) -> String {
+    if path.is_empty() { String::new() } else { format!(" in {}", field_name(path)) }
 }
 
-/// The operator whose parameters are at this path.
+/// The operator that has its parameters at this path.
 fn operator_of(path: &str) -> Option<&str> {
     let (list, name) = path.split_once("].")?;
     (list.starts_with("operators[") && OPERATOR_NAMES.contains(&name)).then_some(name)
 }
 
-/// The name and the known names of "`name`, expected one of `a`, `b`".
+/// Splits "`name`, expected one of `a`, `b`" into the name and the known names.
 fn name_and_known(rest: &str) -> (&str, Vec<&str>) {
     let (name, expected) = rest.split_once(", expected ").unwrap_or((rest, ""));
     (name.trim_matches('`'), expected.split('`').skip(1).step_by(2).collect())
-}
-
-fn after<'a>(message: &'a str, prefix: &str) -> Option<&'a str> {
-    message.strip_prefix(prefix)
 }
 
 fn unquoted(text: &str) -> String {

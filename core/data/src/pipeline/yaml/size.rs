@@ -1,5 +1,5 @@
-//! How large a document is: its text, how deep its brackets nest, and its values once aliases are written out, which are
-//! counted without keeping any. A few lines of aliases of aliases would fill any memory.
+//! Size limits of a YAML document: bytes, nesting depth of brackets, and number of values after alias expansion. The values
+//! are counted without being stored, because a few lines of nested aliases can expand to any number of values.
 
 use std::cell::Cell;
 use std::fmt;
@@ -10,32 +10,37 @@ use serde::de::{
 
 use crate::pipeline::limits::{MAX_FILE_BYTES, MAX_VALUES};
 
-/// Deepest that brackets may nest: a parser's work grows with the product of depth and length.
+/// Maximum nesting depth of brackets. The parser's work grows with the product of depth and length.
 const MAX_DEPTH: usize = 100;
 
-/// One sentence on what is too large.
+/// Checks the size of a document.
+///
+/// # Errors
+/// One sentence that names the exceeded limit.
 pub(super) fn check(text: &str) -> Result<(), String> {
     if text.len() > MAX_FILE_BYTES {
         return Err(format!(
-            "the file has {} bytes, more than the {MAX_FILE_BYTES} of a pipeline; list data by globs, prefixes or braces",
+            "the file has {} bytes, more than the limit of {MAX_FILE_BYTES}; use globs, prefixes or braces in urls",
             text.len()
         ));
     }
     if depth(text) > MAX_DEPTH {
-        return Err(format!("brackets nest deeper than {MAX_DEPTH}; a pipeline is a flat list of operators"));
+        return Err(format!(
+            "brackets are nested more than {MAX_DEPTH} deep; write a flat list of operators"
+        ));
     }
     let left = Cell::new(Some(MAX_VALUES));
-    // What else is wrong is told by who reads the file.
-    let _ = Count(&left).deserialize(serde_yaml_ng::Deserializer::from_str(text));
+    // The caller parses the document again and reports syntax errors.
+    let _ = ValueCounter(&left).deserialize(serde_yaml_ng::Deserializer::from_str(text));
     match left.get() {
         Some(_) => Ok(()),
         None => Err(format!(
-            "the file stands for more than {MAX_VALUES} values once its aliases are written out; write fewer"
+            "the file has more than {MAX_VALUES} values after alias expansion; use fewer aliases"
         )),
     }
 }
 
-/// The most brackets that are open at one place, those within quotes too.
+/// The nesting depth of brackets, including brackets in quotes.
 fn depth(text: &str) -> usize {
     let (mut open, mut deepest) = (0_usize, 0);
     for byte in text.bytes() {
@@ -49,19 +54,19 @@ fn depth(text: &str) -> usize {
     deepest
 }
 
-/// Takes one from what is left for each value; `None` once nothing is.
+/// Decrements the number of remaining values for each value. `None` means that the limit is exceeded.
 #[derive(Clone, Copy)]
-struct Count<'a>(&'a Cell<Option<usize>>);
+struct ValueCounter<'a>(&'a Cell<Option<usize>>);
 
-impl Count<'_> {
-    fn one<E: Error>(self) -> Result<(), E> {
+impl ValueCounter<'_> {
+    fn count_value<E: Error>(self) -> Result<(), E> {
         let left = self.0.get().and_then(|left| left.checked_sub(1));
         self.0.set(left);
         left.map(|_| ()).ok_or_else(|| E::custom("too many values"))
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Count<'_> {
+impl<'de> DeserializeSeed<'de> for ValueCounter<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -69,7 +74,7 @@ impl<'de> DeserializeSeed<'de> for Count<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Count<'_> {
+impl<'de> Visitor<'de> for ValueCounter<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -77,39 +82,39 @@ impl<'de> Visitor<'de> for Count<'_> {
     }
 
     fn visit_bool<E: Error>(self, _: bool) -> Result<(), E> {
-        self.one()
+        self.count_value()
     }
 
     fn visit_i64<E: Error>(self, _: i64) -> Result<(), E> {
-        self.one()
+        self.count_value()
     }
 
     fn visit_u64<E: Error>(self, _: u64) -> Result<(), E> {
-        self.one()
+        self.count_value()
     }
 
     fn visit_i128<E: Error>(self, _: i128) -> Result<(), E> {
-        self.one()
+        self.count_value()
     }
 
     fn visit_u128<E: Error>(self, _: u128) -> Result<(), E> {
-        self.one()
+        self.count_value()
     }
 
     fn visit_f64<E: Error>(self, _: f64) -> Result<(), E> {
-        self.one()
+        self.count_value()
     }
 
     fn visit_str<E: Error>(self, _: &str) -> Result<(), E> {
-        self.one()
+        self.count_value()
     }
 
     fn visit_unit<E: Error>(self) -> Result<(), E> {
-        self.one()
+        self.count_value()
     }
 
     fn visit_none<E: Error>(self) -> Result<(), E> {
-        self.one()
+        self.count_value()
     }
 
     fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -117,13 +122,13 @@ impl<'de> Visitor<'de> for Count<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
-        self.one()?;
+        self.count_value()?;
         while items.next_element_seed(self)?.is_some() {}
         Ok(())
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<(), A::Error> {
-        self.one()?;
+        self.count_value()?;
         while entries.next_key_seed(self)?.is_some() {
             entries.next_value_seed(self)?;
         }
@@ -142,34 +147,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn aliases_of_aliases_are_counted_and_not_kept() {
+    fn nested_aliases_are_counted_without_being_expanded() {
         let mut bomb = format!("a0: &a0 [{}x]\n", "x, ".repeat(99));
         for level in 1..9 {
             let before = format!("*a{}, ", level - 1).repeat(10);
             bomb += &format!("a{level}: &a{level} [{}]\n", before.trim_end_matches(", "));
         }
-        let told = check(&bomb).unwrap_err();
-        assert!(told.contains("more than 200000 values once its aliases"), "{told}");
+        let error = check(&bomb).unwrap_err();
+        assert!(error.contains("more than 200000 values after alias expansion"), "{error}");
     }
 
     #[test]
-    fn a_few_aliases_are_no_bomb() {
+    fn a_few_aliases_are_accepted() {
         assert_eq!(
             check("mean: &m [0.5, 0.5]\nstd: *m\nother: !tag {a: ~, b: -1, c: 1.5, d: true}\n"),
             Ok(())
         );
-        assert_eq!(check("not: [valid"), Ok(()), "others tell");
+        assert_eq!(check("not: [valid"), Ok(()), "the parser reports syntax errors");
         assert_eq!(check(""), Ok(()));
     }
 
     #[test]
-    fn deep_and_long_files_are_refused_before_they_are_parsed() {
-        assert!(check(&"[".repeat(500_000)).unwrap_err().contains("nest deeper than 100"));
-        assert!(check(&"- ".repeat(100_000)).is_ok(), "the parser has a limit of its own");
+    fn deep_and_long_files_are_rejected_before_they_are_parsed() {
+        assert!(check(&"[".repeat(500_000)).unwrap_err().contains("nested more than 100 deep"));
+        assert!(check(&"- ".repeat(100_000)).is_ok(), "the parser limits the depth of block lists");
         assert!(
-            check(&" ".repeat(MAX_FILE_BYTES + 1))
-                .unwrap_err()
-                .contains("more than the 1048576 of a pipeline")
+            check(&" ".repeat(MAX_FILE_BYTES + 1)).unwrap_err().contains("more than the limit of 1048576")
         );
     }
 }

@@ -100,7 +100,7 @@ fn every_operator_name_is_known() {
             "f",
         );
         let error = error.unwrap_err().to_string();
-        assert!(error.starts_with(&format!("f:16: {name} lacks the key")), "{error}");
+        assert!(error.starts_with(&format!("f:16: {name} is missing the key")), "{error}");
     }
 }
 
@@ -199,72 +199,74 @@ fn unknown_operators_and_values() {
 
 #[test]
 fn missing_keys() {
-    check("      size: 128\n", "", expect!["pipeline.yaml:18: batch lacks the key `size`; add it"]);
-    check("  format: tfrecord\n", "", expect!["pipeline.yaml:3: source lacks the key `format`; add it"]);
+    check("      size: 128\n", "", expect!["pipeline.yaml:18: batch is missing the key `size`; add it"]);
+    check("  format: tfrecord\n", "", expect!["pipeline.yaml:3: source is missing the key `format`; add it"]);
     check(
         "name: imagenet-train\n",
         "",
-        expect!["pipeline.yaml:1: the pipeline lacks the key `name`; add it"],
+        expect!["pipeline.yaml:1: the pipeline is missing the key `name`; add it"],
     );
-    check("cpu_us: 10, ", "", expect!["pipeline.yaml:16: burn lacks the key `cpu_us`; add it"]);
+    check("cpu_us: 10, ", "", expect!["pipeline.yaml:16: burn is missing the key `cpu_us`; add it"]);
 }
 
 #[test]
 fn files_that_are_no_pipeline() {
-    check_file("", expect!["pipeline.yaml: the file is empty; write at least name, source and operators"]);
+    check_file("", expect!["pipeline.yaml: the file is empty; add at least name, source and operators"]);
     check_file(
         "# only this\n",
-        expect!["pipeline.yaml: the file is empty; write at least name, source and operators"],
+        expect!["pipeline.yaml: the file is empty; add at least name, source and operators"],
     );
     check_file(
         "\n- batch: {size: 1}\n",
         expect![
-            "pipeline.yaml:2: a pipeline is a mapping with the keys name, source and operators, but this is a list"
+            "pipeline.yaml:2: the file contains a list; write a mapping with the keys name, source and operators"
         ],
     );
     check_file(
         "hello",
         expect![
-            "pipeline.yaml:1: a pipeline is a mapping with the keys name, source and operators, but this is a single value"
+            "pipeline.yaml:1: the file contains a single value; write a mapping with the keys name, source and operators"
         ],
     );
     check_file(
         "!a {b: c}",
         expect![
-            "pipeline.yaml:1: a pipeline is a mapping with the keys name, source and operators, but this is a tagged value"
+            "pipeline.yaml:1: the file contains a tagged value; write a mapping with the keys name, source and operators"
         ],
     );
     check_file(
         &format!("{GOOD}---\n{GOOD}"),
-        expect!["pipeline.yaml: the file holds several documents; keep one, without a second `---`"],
+        expect![
+            "pipeline.yaml: the file contains several YAML documents; keep one and remove the second `---`"
+        ],
     );
     check(
         "  window: 4096",
         "\twindow: 4096",
-        expect!["pipeline.yaml:10: the line is indented with a tab, which YAML forbids; use spaces"],
+        expect!["pipeline.yaml:10: the line is indented with a tab, which YAML does not allow; use spaces"],
     );
     check(
         "      size: 128",
         "\t\tsize: 128",
-        expect!["pipeline.yaml:18: the line is indented with a tab, which YAML forbids; use spaces"],
+        expect!["pipeline.yaml:18: the line is indented with a tab, which YAML does not allow; use spaces"],
     );
     check(
         "[224, 224]",
         "[224, 224",
         expect![
-            "pipeline.yaml:16: this is not valid YAML: did not find expected ',' or ']' at line 16 column 9, while parsing a flow sequence"
+            "pipeline.yaml:16: invalid YAML: did not find expected ',' or ']' at line 16 column 9, while parsing a flow sequence"
         ],
     );
     check(
         "seed: 7",
         "seed: 7: 8",
-        expect!["pipeline.yaml:8: this is not valid YAML: mapping values are not allowed in this context"],
+        expect!["pipeline.yaml:8: invalid YAML: mapping values are not allowed in this context"],
     );
-    check("seed: 7", "seed: *seven", expect!["pipeline.yaml:8: this is not valid YAML: unknown anchor"]);
+    check("seed: 7", "seed: *seven", expect!["pipeline.yaml:8: invalid YAML: unknown anchor"]);
     check(
         "seed: 7",
         "seed: @7",
-        expect!["pipeline.yaml:8: this is not valid YAML: found character that cannot start any token"],
+        expect!["pipeline.yaml:8: invalid YAML: found character that cannot start any token"],
     );
 }
 
@@ -274,13 +276,13 @@ fn check_errors_come_with_their_lines() {
         "name: imagenet-train",
         "name: imagenet train",
         expect![
-            "pipeline.yaml:1: name: `imagenet train` contains ' '; use only letters, digits, `_`, `.` and `-`"
+            "pipeline.yaml:1: name: invalid name `imagenet train`: ' ' is not allowed; use letters, digits, `_`, `.` and `-`"
         ],
     );
     check(
         "url: data/*.tfrecord",
         "url: []",
-        expect!["pipeline.yaml:3: source.url: the list is empty; write at least one path, glob or URL"],
+        expect!["pipeline.yaml:3: source.url: the list is empty; add at least one path, glob or URL"],
     );
     check(
         "size: 128",
@@ -298,18 +300,22 @@ fn check_errors_come_with_their_lines() {
         "parallelism: 2",
         "parallelism: 0",
         expect![
-            "pipeline.yaml:16: operator 2 (burn): parallelism is 0; write at least 1, or leave it out and let the engine choose"
+            "pipeline.yaml:16: operator 2 (burn): parallelism is 0; write at least 1, or omit it to let the engine choose"
         ],
     );
     check(
         "    image: image/encoded",
         "    image: ''",
-        expect!["pipeline.yaml:5: source.features: `image: ` lacks a name; write `column: name in the data`"],
+        expect![
+            "pipeline.yaml:5: source.features: `image: ` has an empty name; write `column: name in the data`"
+        ],
     );
     check(
         "  - batch:\n      size: 128\n      remainder: drop\n",
         "",
-        expect!["pipeline.yaml:11: operators: there is no batch; end the list with `- batch: {size: 128}`"],
+        expect![
+            "pipeline.yaml:11: operators: the pipeline has no batch; end the list with `- batch: {size: 128}`"
+        ],
     );
     let flow = "{name: a, source: {url: b, format: files}, operators: [wait: {ms: 1}, batch: {size: 0}]}";
     check_file(

@@ -1,4 +1,4 @@
-//! From SQL text to a typed expression: names are looked up, types are checked, numbers are brought to one kind.
+//! Parses an SQL expression, resolves its columns, and checks its types.
 
 use feedline_data::schema::{ColumnType, ScalarType, Schema};
 use sqlparser::ast::{BinaryOperator, Expr, UnaryOperator, Value};
@@ -6,25 +6,27 @@ use sqlparser::dialect::GenericDialect;
 use sqlparser::parser::Parser;
 use sqlparser::tokenizer::Token;
 
-use super::calls;
-use super::expression::{Arithmetic, Comparison, ExprType, FilterExpr, TypedExpr};
+use super::calls::{self, TypeExpressions};
+use super::expression::{Arithmetic, Comparison, ExprType, FilterExpr, TypedExpr, unify};
 
-/// Deeper than anyone writes, and shallow enough for any thread's stack.
-const DEPTH_MAX: usize = 64;
-/// A chain of ANDs is as deep as it is long, and both its evaluation and its disposal are recursive.
-const CHAIN_MAX: usize = 256;
-/// Longest expression in bytes: what it can nest to is disposed of recursively.
-const LENGTH_MAX: usize = 16 << 10;
-/// How alike two names must be, from 0 to 1, for one to be offered for the other.
-const LIKENESS_MIN: f64 = 0.7;
+/// Maximum nesting depth of the parser, within the stack of any thread.
+const MAX_PARSE_DEPTH: usize = 64;
+/// Maximum depth of the parsed expression. A chain of ANDs is as deep as it is long, and its evaluation and drop are recursive.
+const MAX_EXPRESSION_DEPTH: usize = 256;
+/// Maximum length of an expression in bytes, which also bounds its depth.
+const MAX_EXPRESSION_BYTES: usize = 16 << 10;
+/// Minimum similarity, from 0 to 1, at which a column name is suggested.
+const MIN_SIMILARITY: f64 = 0.6;
 
-/// Reads an expression over these columns; the error is one sentence.
+/// Parses and types an expression over these columns. An error is one sentence.
 pub(super) fn analyze(predicate: &str, schema: &Schema) -> Result<TypedExpr, String> {
-    if predicate.len() > LENGTH_MAX {
-        return Err(format!("where: the expression is longer than {LENGTH_MAX} bytes; use several filters"));
+    if predicate.len() > MAX_EXPRESSION_BYTES {
+        return Err(format!(
+            "where: the expression is longer than {MAX_EXPRESSION_BYTES} bytes; use several filters"
+        ));
     }
     let parsed =
-        parse(predicate).map_err(|error| format!("where: `{predicate}` is not an expression: {error}"))?;
+        parse(predicate).map_err(|error| format!("where: invalid expression `{predicate}`: {error}"))?;
     Analysis { schema, depth: 0 }.typed(&parsed).map_err(|error| format!("where: {error}"))
 }
 
@@ -34,26 +36,26 @@ fn parse(predicate: &str) -> Result<Expr, String> {
         text.trim_start_matches("sql parser error: ").to_owned()
     };
     let mut parser = Parser::new(&GenericDialect {})
-        .with_recursion_limit(DEPTH_MAX)
+        .with_recursion_limit(MAX_PARSE_DEPTH)
         .try_with_sql(predicate)
         .map_err(message)?;
     let expression = parser.parse_expr().map_err(message)?;
     match parser.peek_token().token {
         Token::EOF => Ok(expression),
-        other => Err(format!("`{other}` comes after its end")),
+        other => Err(format!("unexpected `{other}` after the end")),
     }
 }
 
-/// A walk over the parsed expression.
+/// The state of the recursive analysis of a parsed expression.
 #[derive(Clone, Copy)]
 pub(super) struct Analysis<'a> {
     schema: &'a Schema,
     depth: usize,
 }
 
-impl Analysis<'_> {
-    pub(super) fn typed(self, expression: &Expr) -> Result<TypedExpr, String> {
-        if self.depth > CHAIN_MAX {
+impl TypeExpressions for Analysis<'_> {
+    fn typed(self, expression: &Expr) -> Result<TypedExpr, String> {
+        if self.depth > MAX_EXPRESSION_DEPTH {
             return Err("the expression is nested too deeply; use IN (...) or several filters".to_owned());
         }
         let inner = Self { depth: self.depth + 1, ..self };
@@ -94,10 +96,12 @@ impl Analysis<'_> {
             other => Err(format!("`{other}` is not supported in a filter")),
         }
     }
+}
 
+impl Analysis<'_> {
     fn column(self, name: &str) -> Result<TypedExpr, String> {
         let Some(column_type) = self.schema.get(name) else {
-            return Err(format!("there is no column `{name}`{}", self.instead_of(name)));
+            return Err(format!("there is no column `{name}`{}", self.suggest_columns(name)));
         };
         let kind = match column_type {
             ColumnType::Scalar(scalar) => scalar_kind(*scalar),
@@ -107,22 +111,21 @@ impl Analysis<'_> {
             ColumnType::Tensor { shape, .. } if shape.len() == 1 => ExprType::List,
             ColumnType::Image | ColumnType::Tensor { .. } => {
                 return Err(format!(
-                    "column `{name}` holds {column_type}, which a filter cannot read; filter before"
+                    "column `{name}` holds {column_type}, which a filter cannot read; move the filter before the operator \
+                     that creates it"
                 ));
             }
         };
         Ok(TypedExpr::new(kind, FilterExpr::Column { name: name.to_owned(), kind }))
     }
 
-    /// What could be meant by a name that is no column's.
-    fn instead_of(self, name: &str) -> String {
-        let wanted = name.to_lowercase();
-        let likeness = |known: &str| strsim::normalized_damerau_levenshtein(&wanted, &known.to_lowercase());
-        let nearest = self.schema.names().max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
+    /// Suggests the most similar column, or lists all columns.
+    fn suggest_columns(self, name: &str) -> String {
+        let lower = name.to_lowercase();
+        let similarity = |known: &str| strsim::normalized_damerau_levenshtein(&lower, &known.to_lowercase());
+        let nearest = self.schema.names().max_by(|a, b| similarity(a).total_cmp(&similarity(b)));
         match nearest {
-            Some(nearest) if likeness(nearest) >= LIKENESS_MIN - 0.1 => {
-                format!("; did you mean `{nearest}`?")
-            }
+            Some(nearest) if similarity(nearest) >= MIN_SIMILARITY => format!("; did you mean `{nearest}`?"),
             _ => {
                 let names: Vec<&str> = self.schema.names().collect();
                 format!("; the columns are {}", names.join(", "))
@@ -133,12 +136,12 @@ impl Analysis<'_> {
     fn unary(self, operator: UnaryOperator, operand: &Expr) -> Result<TypedExpr, String> {
         match operator {
             UnaryOperator::Not => {
-                let value = self.truth(operand, "NOT")?;
+                let value = self.boolean(operand, "NOT")?;
                 Ok(TypedExpr::new(ExprType::Bool, FilterExpr::Not(Box::new(value))))
             }
             UnaryOperator::Plus => self.number(operand, "+"),
             UnaryOperator::Minus => {
-                // The smallest whole number has no positive counterpart: the sign belongs to the literal.
+                // The smallest integer has no positive counterpart, so the sign is a part of the literal.
                 if let Expr::Value(value) = operand
                     && let Value::Number(digits, _) = &value.value
                 {
@@ -158,11 +161,11 @@ impl Analysis<'_> {
         let comparison = |operator| self.comparison(operator, left, right);
         match operator {
             BinaryOperator::And => {
-                let (left, right) = (self.truth(left, "AND")?, self.truth(right, "AND")?);
+                let (left, right) = (self.boolean(left, "AND")?, self.boolean(right, "AND")?);
                 Ok(TypedExpr::new(ExprType::Bool, FilterExpr::And(Box::new(left), Box::new(right))))
             }
             BinaryOperator::Or => {
-                let (left, right) = (self.truth(left, "OR")?, self.truth(right, "OR")?);
+                let (left, right) = (self.boolean(left, "OR")?, self.boolean(right, "OR")?);
                 Ok(TypedExpr::new(ExprType::Bool, FilterExpr::Or(Box::new(left), Box::new(right))))
             }
             BinaryOperator::Eq => comparison(Comparison::Eq),
@@ -182,7 +185,7 @@ impl Analysis<'_> {
 
     fn arithmetic(self, operator: Arithmetic, left: &Expr, right: &Expr) -> Result<TypedExpr, String> {
         let (a, b) = (self.number(left, "arithmetic")?, self.number(right, "arithmetic")?);
-        let (a, b) = unified(a, b).expect("two numbers have a kind in common");
+        let (a, b) = unify(a, b).expect("two numbers have a common type");
         let kind = a.kind;
         Ok(TypedExpr::new(kind, FilterExpr::Arithmetic(operator, kind, Box::new(a.node), Box::new(b.node))))
     }
@@ -206,7 +209,7 @@ impl Analysis<'_> {
             return Err(format!("`{list}` is {kind}, which cannot be compared; use length({list})"));
         }
         let kinds = (a.kind, b.kind);
-        unified(a, b).ok_or_else(|| {
+        unify(a, b).ok_or_else(|| {
             format!("`{left}` is {}, but `{right}` is {}: they cannot be compared", kinds.0, kinds.1)
         })
     }
@@ -216,7 +219,7 @@ impl Analysis<'_> {
         let mut items = Vec::with_capacity(list.len());
         for item in list {
             let typed = self.typed(item)?;
-            // The value's kind may widen with an item; the items follow below.
+            // An item may widen the type of the value. All items are converted to the final type below.
             let (widened, typed) = self.comparable(kind, value, typed, item)?;
             kind = widened;
             items.push(typed);
@@ -244,33 +247,8 @@ impl Analysis<'_> {
     }
 
     fn is_truth(self, value: &Expr, wanted: bool, negated: bool) -> Result<TypedExpr, String> {
-        let value = self.truth(value, "IS TRUE")?;
+        let value = self.boolean(value, "IS TRUE")?;
         Ok(TypedExpr::new(ExprType::Bool, FilterExpr::IsTruth { value: Box::new(value), wanted, negated }))
-    }
-
-    pub(super) fn truth(self, expression: &Expr, user: &str) -> Result<FilterExpr, String> {
-        self.of_kind(expression, ExprType::Bool, user)
-    }
-
-    pub(super) fn text(self, expression: &Expr, user: &str) -> Result<FilterExpr, String> {
-        self.of_kind(expression, ExprType::Text, user)
-    }
-
-    fn of_kind(self, expression: &Expr, kind: ExprType, user: &str) -> Result<FilterExpr, String> {
-        let typed = self.typed(expression)?;
-        if typed.kind == kind || typed.kind == ExprType::Null {
-            return Ok(typed.into_kind(kind).node);
-        }
-        Err(format!("{user} needs {kind}, but `{expression}` is {}", typed.kind))
-    }
-
-    pub(super) fn number(self, expression: &Expr, user: &str) -> Result<TypedExpr, String> {
-        let typed = self.typed(expression)?;
-        match typed.kind {
-            ExprType::Null => Ok(typed.into_kind(ExprType::Int)),
-            kind if kind.is_number() => Ok(typed),
-            kind => Err(format!("{user} needs a number, but `{expression}` is {kind}")),
-        }
     }
 }
 
@@ -286,19 +264,6 @@ fn scalar_kind(scalar: ScalarType) -> ExprType {
         ScalarType::UInt64 => ExprType::UInt,
         ScalarType::Float16 | ScalarType::Float32 | ScalarType::Float64 => ExprType::Float,
     }
-}
-
-/// Both values as one kind: the wider of two numbers, or the other's where one is NULL.
-pub(super) fn unified(a: TypedExpr, b: TypedExpr) -> Option<(TypedExpr, TypedExpr)> {
-    let kind = match (a.kind, b.kind) {
-        (same, other) if same == other => same,
-        (ExprType::Null, other) | (other, ExprType::Null) => other,
-        (ExprType::Int, ExprType::UInt) if a.is_natural_literal() => ExprType::UInt,
-        (ExprType::UInt, ExprType::Int) if b.is_natural_literal() => ExprType::UInt,
-        (left, right) if left.is_number() && right.is_number() => ExprType::Float,
-        _ => return None,
-    };
-    Some((a.into_kind(kind), b.into_kind(kind)))
 }
 
 fn literal(value: &Value) -> Result<TypedExpr, String> {
@@ -323,14 +288,14 @@ fn number_literal(digits: &str) -> Result<TypedExpr, String> {
 }
 
 fn hex_bytes(digits: &str) -> Result<Vec<u8>, String> {
-    let refused = || format!("X'{digits}' is not hexadecimal");
+    let error = || format!("X'{digits}' is not hexadecimal");
     let (pairs, rest) = digits.as_bytes().as_chunks::<2>();
     if !rest.is_empty() {
-        return Err(refused());
+        return Err(error());
     }
     let byte = |pair: &[u8; 2]| {
         let text = std::str::from_utf8(pair).ok()?;
         u8::from_str_radix(text, 16).ok()
     };
-    pairs.iter().map(byte).collect::<Option<Vec<u8>>>().ok_or_else(refused)
+    pairs.iter().map(byte).collect::<Option<Vec<u8>>>().ok_or_else(error)
 }

@@ -1,16 +1,51 @@
-//! Function calls and CASE: which there are, and what they take and give.
+//! Types function calls and CASE expressions.
 
 use sqlparser::ast::{
     CaseWhen, Expr, Function as Call, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments,
 };
 
-use super::analyze::{Analysis, unified};
-use super::expression::{ExprType, FilterExpr, ScalarFunction, TypedExpr};
+use super::expression::{ExprType, FilterExpr, ScalarFunction, TypedExpr, unify};
 
-const KNOWN: &str = "length, char_length, octet_length, lower, upper, abs, coalesce";
+/// The names of the functions, for messages.
+const FUNCTIONS: &str = "length, char_length, octet_length, lower, upper, abs, coalesce";
 
-/// A call of a function.
-pub(super) fn call(analysis: Analysis<'_>, call: &Call) -> Result<TypedExpr, String> {
+/// Types an expression, with checks of its type for the part of the expression named by `context`.
+pub(super) trait TypeExpressions: Copy {
+    /// The expression with its type.
+    fn typed(self, expression: &Expr) -> Result<TypedExpr, String>;
+
+    /// A boolean expression.
+    fn boolean(self, expression: &Expr, context: &str) -> Result<FilterExpr, String> {
+        self.with_type(expression, ExprType::Bool, context)
+    }
+
+    /// A text expression.
+    fn text(self, expression: &Expr, context: &str) -> Result<FilterExpr, String> {
+        self.with_type(expression, ExprType::Text, context)
+    }
+
+    /// An expression of the given type, or NULL.
+    fn with_type(self, expression: &Expr, kind: ExprType, context: &str) -> Result<FilterExpr, String> {
+        let typed = self.typed(expression)?;
+        if typed.kind == kind || typed.kind == ExprType::Null {
+            return Ok(typed.into_kind(kind).node);
+        }
+        Err(format!("{context} needs {kind}, but `{expression}` is {}", typed.kind))
+    }
+
+    /// A numeric expression.
+    fn number(self, expression: &Expr, context: &str) -> Result<TypedExpr, String> {
+        let typed = self.typed(expression)?;
+        match typed.kind {
+            ExprType::Null => Ok(typed.into_kind(ExprType::Int)),
+            kind if kind.is_number() => Ok(typed),
+            kind => Err(format!("{context} needs a number, but `{expression}` is {kind}")),
+        }
+    }
+}
+
+/// Types a function call.
+pub(super) fn call(analysis: impl TypeExpressions, call: &Call) -> Result<TypedExpr, String> {
     let name = call.name.to_string().to_lowercase();
     let arguments = plain_arguments(call).ok_or_else(|| format!("`{call}` is not supported in a filter"))?;
     let one = || match arguments[..] {
@@ -47,11 +82,11 @@ pub(super) fn call(analysis: Analysis<'_>, call: &Call) -> Result<TypedExpr, Str
             Ok(TypedExpr::new(number.kind, node))
         }
         "coalesce" if !arguments.is_empty() => coalesce(analysis, &arguments),
-        _ => Err(format!("there is no function `{name}`; there are {KNOWN}")),
+        _ => Err(format!("unknown function `{name}`; the functions are {FUNCTIONS}")),
     }
 }
 
-/// The arguments of a call without any of SQL's extras (DISTINCT, OVER, FILTER and the like).
+/// The arguments of a call; `None` if the call has clauses such as DISTINCT, OVER or FILTER.
 fn plain_arguments(call: &Call) -> Option<Vec<&Expr>> {
     let plain = call.filter.is_none() && call.over.is_none() && call.null_treatment.is_none();
     let FunctionArguments::List(FunctionArgumentList { duplicate_treatment: None, args, clauses }) =
@@ -69,7 +104,7 @@ fn plain_arguments(call: &Call) -> Option<Vec<&Expr>> {
     args.iter().map(expression).collect()
 }
 
-fn length(analysis: Analysis<'_>, argument: &Expr) -> Result<TypedExpr, String> {
+fn length(analysis: impl TypeExpressions, argument: &Expr) -> Result<TypedExpr, String> {
     let typed = analysis.typed(argument)?;
     match typed.kind {
         ExprType::Text | ExprType::Bytes | ExprType::List => Ok(TypedExpr::new(
@@ -81,7 +116,7 @@ fn length(analysis: Analysis<'_>, argument: &Expr) -> Result<TypedExpr, String> 
     }
 }
 
-fn coalesce(analysis: Analysis<'_>, arguments: &[&Expr]) -> Result<TypedExpr, String> {
+fn coalesce(analysis: impl TypeExpressions, arguments: &[&Expr]) -> Result<TypedExpr, String> {
     let mut values = Vec::with_capacity(arguments.len());
     for argument in arguments {
         values.push((analysis.typed(argument)?, argument.to_string()));
@@ -91,16 +126,16 @@ fn coalesce(analysis: Analysis<'_>, arguments: &[&Expr]) -> Result<TypedExpr, St
     Ok(TypedExpr::new(kind, FilterExpr::Coalesce(values)))
 }
 
-/// `CASE WHEN condition THEN result ... ELSE result END`.
+/// Types `CASE WHEN condition THEN result ... ELSE result END`.
 pub(super) fn case(
-    analysis: Analysis<'_>,
+    analysis: impl TypeExpressions,
     conditions: &[CaseWhen],
     otherwise: Option<&Expr>,
 ) -> Result<TypedExpr, String> {
     let mut tests = Vec::with_capacity(conditions.len());
     let mut results = Vec::with_capacity(conditions.len() + 1);
     for CaseWhen { condition, result } in conditions {
-        tests.push(analysis.truth(condition, "WHEN")?);
+        tests.push(analysis.boolean(condition, "WHEN")?);
         results.push((analysis.typed(result)?, result.to_string()));
     }
     match otherwise {
@@ -110,21 +145,21 @@ pub(super) fn case(
     let kind = common_kind(&results)?;
     let mut results: Vec<FilterExpr> =
         results.into_iter().map(|(result, _)| result.into_kind(kind).node).collect();
-    let otherwise = results.pop().expect("the result without a condition was pushed last");
+    let otherwise = results.pop().expect("the last result was pushed above");
     let branches = tests.into_iter().zip(results).collect();
     Ok(TypedExpr::new(kind, FilterExpr::Case { branches, otherwise: Box::new(otherwise) }))
 }
 
-/// The kind that all values can take.
+/// The common type of all values.
 fn common_kind(values: &[(TypedExpr, String)]) -> Result<ExprType, String> {
     let mut common = TypedExpr::null();
     let mut named = "NULL";
     for (value, text) in values {
         if value.kind == ExprType::List {
-            return Err(format!("`{text}` is a list, which cannot be a result here"));
+            return Err(format!("`{text}` is a list, which cannot be a result of CASE or coalesce"));
         }
         let kinds = (common.kind, value.kind);
-        let Some((widened, _)) = unified(common, value.clone()) else {
+        let Some((widened, _)) = unify(common, value.clone()) else {
             return Err(format!(
                 "`{named}` is {}, but `{text}` is {}: they must be of one type",
                 kinds.0, kinds.1

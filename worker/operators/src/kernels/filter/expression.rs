@@ -1,4 +1,4 @@
-//! A filter's expression after its names and types are settled.
+//! The typed expression of a filter.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use arrow::array::{
 };
 use arrow::datatypes::DataType;
 
-/// The types an expression can have. Numbers are 64 bits wide while they are computed with.
+/// The type of an expression. Numbers have 64 bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ExprType {
     Bool,
@@ -18,7 +18,7 @@ pub(super) enum ExprType {
     Text,
     Bytes,
     List,
-    /// The literal NULL, which fits everywhere.
+    /// The type of the literal NULL, which converts to every other type.
     Null,
 }
 
@@ -27,7 +27,7 @@ impl ExprType {
         matches!(self, Self::Int | Self::UInt | Self::Float)
     }
 
-    /// Arrow's type for values of this kind; lists have none of their own.
+    /// The Arrow type of values of this type. Lists are not converted.
     pub(super) fn arrow(self) -> DataType {
         match self {
             Self::Bool => DataType::Boolean,
@@ -44,7 +44,7 @@ impl ExprType {
 impl std::fmt::Display for ExprType {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Self::Bool => "a truth value",
+            Self::Bool => "a boolean",
             Self::Int | Self::UInt | Self::Float => "a number",
             Self::Text => "text",
             Self::Bytes => "bytes",
@@ -54,7 +54,7 @@ impl std::fmt::Display for ExprType {
     }
 }
 
-/// How two values are compared.
+/// A comparison operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Comparison {
     Eq,
@@ -63,13 +63,13 @@ pub(super) enum Comparison {
     LtEq,
     Gt,
     GtEq,
-    /// `IS DISTINCT FROM`: null is a value like any other.
+    /// `IS DISTINCT FROM`, which treats null as an ordinary value.
     Distinct,
     /// `IS NOT DISTINCT FROM`.
     NotDistinct,
 }
 
-/// What is done with two numbers.
+/// An arithmetic operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Arithmetic {
     Add,
@@ -82,19 +82,19 @@ pub(super) enum Arithmetic {
 /// A function of one argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ScalarFunction {
-    /// Characters of text, bytes of bytes, elements of a list.
+    /// The number of characters of text, bytes of a binary value, or elements of a list.
     Length,
-    /// Bytes of text or bytes.
+    /// The number of bytes of text or of a binary value.
     OctetLength,
     Lower,
     Upper,
     Abs,
 }
 
-/// One node; operands have the kinds the node needs.
+/// A node of an expression. The operands have the types that the node requires.
 #[derive(Debug, Clone)]
 pub(super) enum FilterExpr {
-    /// A column as values of a kind.
+    /// A column, converted to a type.
     Column {
         name: String,
         kind: ExprType,
@@ -127,19 +127,19 @@ pub(super) enum FilterExpr {
     },
     Arithmetic(Arithmetic, ExprType, Box<FilterExpr>, Box<FilterExpr>),
     Negate(ExprType, Box<FilterExpr>),
-    /// A number as a number of another kind.
+    /// Converts a number to another number type.
     Convert(ExprType, Box<FilterExpr>),
     Call(ScalarFunction, ExprType, Box<FilterExpr>),
-    /// The first that is not null.
+    /// The first value that is not null.
     Coalesce(Vec<FilterExpr>),
-    /// The result of the first condition that is true, or the last.
+    /// The result of the first true condition, or `otherwise`.
     Case {
         branches: Vec<(FilterExpr, FilterExpr)>,
         otherwise: Box<FilterExpr>,
     },
 }
 
-/// A node and the kind of its values.
+/// An expression with its type.
 #[derive(Debug, Clone)]
 pub(super) struct TypedExpr {
     pub(super) node: FilterExpr,
@@ -179,7 +179,7 @@ impl TypedExpr {
         Self::new(ExprType::Null, FilterExpr::Literal(new_null_array(&DataType::Null, 1)))
     }
 
-    /// Whether this is a whole literal that an unsigned number can hold.
+    /// Whether the expression is an integer literal that is not negative.
     pub(super) fn is_natural_literal(&self) -> bool {
         use arrow::array::AsArray;
         match (&self.node, self.kind) {
@@ -190,7 +190,7 @@ impl TypedExpr {
         }
     }
 
-    /// The same values as another kind: numbers are converted, NULL becomes that kind's null.
+    /// Converts the values to another type. NULL becomes a null of that type.
     pub(super) fn into_kind(self, kind: ExprType) -> Self {
         if self.kind == kind {
             return self;
@@ -200,4 +200,17 @@ impl TypedExpr {
         }
         Self::new(kind, FilterExpr::Convert(kind, Box::new(self.node)))
     }
+}
+
+/// Converts both values to a common type: the wider of two number types, or the type of the other value if one is NULL.
+pub(super) fn unify(a: TypedExpr, b: TypedExpr) -> Option<(TypedExpr, TypedExpr)> {
+    let kind = match (a.kind, b.kind) {
+        (same, other) if same == other => same,
+        (ExprType::Null, other) | (other, ExprType::Null) => other,
+        (ExprType::Int, ExprType::UInt) if a.is_natural_literal() => ExprType::UInt,
+        (ExprType::UInt, ExprType::Int) if b.is_natural_literal() => ExprType::UInt,
+        (left, right) if left.is_number() && right.is_number() => ExprType::Float,
+        _ => return None,
+    };
+    Some((a.into_kind(kind), b.into_kind(kind)))
 }

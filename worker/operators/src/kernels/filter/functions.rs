@@ -1,4 +1,4 @@
-//! Functions of one argument, over a column of values.
+//! Evaluates functions of one argument over an array of values.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use arrow::datatypes::DataType;
 use super::expression::{ExprType, ScalarFunction};
 use super::numeric;
 
-/// The function's value for each of `values`, which are of this kind; null for null.
+/// Applies the function to each value. The result for null is null.
 pub(super) fn call(function: ScalarFunction, kind: ExprType, values: &ArrayRef) -> ArrayRef {
     match function {
         ScalarFunction::Abs => numeric::absolute(kind, values),

@@ -1,41 +1,40 @@
-//! Arithmetic in which what has no result (overflow, division of whole numbers by zero) is null.
+//! Arithmetic on arrays. Overflow and integer division by zero result in null.
 
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, ArrowPrimitiveType, AsArray, PrimitiveArray};
 use arrow::compute::kernels::numeric;
 use arrow::datatypes::{Float64Type, Int64Type, UInt64Type};
-use arrow::error::ArrowError;
 
-use super::evaluate::ExprValues;
 use super::expression::{Arithmetic, ExprType};
+use super::values::ExprValues;
 
-/// `left operator right` for numbers of one kind.
+/// Evaluates `left operator right` for numbers of one type.
 pub(super) fn arithmetic(
     operator: Arithmetic,
     kind: ExprType,
     left: &ExprValues,
     right: &ExprValues,
-) -> Result<ExprValues, ArrowError> {
+) -> ExprValues {
     let is_scalar = left.is_scalar && right.is_scalar;
     let array: ArrayRef = match kind {
         ExprType::Int => {
             if let Some(array) = checked(operator, left, right) {
-                return Ok(ExprValues { array, is_scalar });
+                return ExprValues { array, is_scalar };
             }
             let op = match operator {
                 Arithmetic::Add => i64::checked_add,
                 Arithmetic::Subtract => i64::checked_sub,
                 Arithmetic::Multiply => i64::checked_mul,
                 Arithmetic::Divide => i64::checked_div,
-                // The one remainder that overflows, MIN % -1, is 0.
+                // MIN % -1 overflows in Rust, but its remainder is 0.
                 Arithmetic::Remainder => |a: i64, b: i64| (b != 0).then(|| a.wrapping_rem(b)),
             };
             Arc::new(by_row::<Int64Type>(left, right, op))
         }
         ExprType::UInt => {
             if let Some(array) = checked(operator, left, right) {
-                return Ok(ExprValues { array, is_scalar });
+                return ExprValues { array, is_scalar };
             }
             let op = match operator {
                 Arithmetic::Add => u64::checked_add,
@@ -57,10 +56,10 @@ pub(super) fn arithmetic(
             Arc::new(by_row::<Float64Type>(left, right, |a, b| Some(op(a, b))))
         }
     };
-    Ok(ExprValues { array, is_scalar })
+    ExprValues { array, is_scalar }
 }
 
-/// Arrow's vectorised kernel, which refuses the whole array where one row overflows.
+/// Evaluates with Arrow's vectorized kernel; `None` if a row overflows, because the kernel then fails for the whole array.
 fn checked(operator: Arithmetic, left: &ExprValues, right: &ExprValues) -> Option<ArrayRef> {
     let kernel = match operator {
         Arithmetic::Add => numeric::add,

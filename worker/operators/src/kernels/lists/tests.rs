@@ -60,7 +60,7 @@ fn pad_fills_to_the_length_and_fails_what_is_longer() {
         [
             (
                 0,
-                "column `x` has 3 elements, more than the 2 it is padded to: truncate or filter before"
+                "column `x` has 3 elements, more than the padded length of 2: truncate or filter before pad"
                     .to_owned()
             ),
             (2, "column `x` is null".to_owned()),
@@ -94,6 +94,6 @@ fn a_null_among_the_elements_fails_its_row() {
     let operators = build(&list_of(ScalarType::Int64), vec![json!({"pad": {"column": "x", "length": 1}})]);
     let mut padded = chunk([("x", arrow(holes))]);
     run(&operators, &mut padded);
-    assert_eq!(padded.failures, [(1, "column `x` has a null among its elements".to_owned())]);
+    assert_eq!(padded.failures, [(1, "column `x` contains a null element".to_owned())]);
     assert_eq!(tensor(&padded, "x").row(0), 1i64.to_ne_bytes());
 }

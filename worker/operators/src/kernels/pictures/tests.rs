@@ -1,4 +1,4 @@
-//! The image operators on chunks: slots, failures, every kind of input.
+//! The image operators on chunks: buffers, failures, every kind of input.
 
 use arrow::array::BinaryArray;
 use bytes::BytesMut;
@@ -40,12 +40,12 @@ fn a_crop_fills_its_slot_and_nothing_else() {
     let mut whole = BytesMut::from(&[0xEE; 3 * 16 * 20 * 3][..]);
     let mut slot = whole.split_off(16 * 20 * 3);
     let rest = slot.split_off(16 * 20 * 3);
-    let mut slots = OutputBuffers::new();
+    let mut buffers = OutputBuffers::new();
     let place = slot.as_ptr();
-    slots.put(0, "image", slot);
+    buffers.insert(0, "image", slot);
     let mut chunk = chunk([("image", bytes(&[JPEG]))]);
-    operators[0].operator.apply(&mut chunk, &mut slots).unwrap();
-    assert!(slots.take(0, "image").is_none());
+    operators[0].operator.apply(&mut chunk, &mut buffers).unwrap();
+    assert!(buffers.take(0, "image").is_none());
     let written = tensor(&chunk, "image");
     assert_eq!((written.data.as_ptr(), written.data.len(), written.rows), (place, 960, 1));
     assert!(written.row(0).iter().any(|&value| value != 0xEE));
@@ -55,10 +55,11 @@ fn a_crop_fills_its_slot_and_nothing_else() {
 #[test]
 fn a_slot_of_the_wrong_size_is_refused() {
     let operators = build(&image_schema(), vec![crop()]);
-    let mut slots = OutputBuffers::new();
-    slots.put(0, "image", BytesMut::zeroed(10));
-    let error = operators[0].operator.apply(&mut chunk([("image", bytes(&[JPEG]))]), &mut slots).unwrap_err();
-    assert_eq!(error.message, "the batch's place for column `image` has 10 bytes, but 1 rows need 960");
+    let mut buffers = OutputBuffers::new();
+    buffers.insert(0, "image", BytesMut::zeroed(10));
+    let error =
+        operators[0].operator.apply(&mut chunk([("image", bytes(&[JPEG]))]), &mut buffers).unwrap_err();
+    assert_eq!(error.message, "the output buffer of column `image` has 10 bytes, but 1 rows need 960");
 }
 
 #[test]
@@ -74,10 +75,10 @@ fn a_damaged_image_fails_its_row_alone() {
     };
     let column = BinaryArray::from(vec![Some(JPEG), Some(damaged().as_slice()), None, Some(b"GIF89a")]);
     let mut chunk = chunk([("image", arrow(column))]);
-    let mut slots = OutputBuffers::new();
-    slots.put(0, "image", BytesMut::from(&[0xEE; 4 * 960][..]));
+    let mut buffers = OutputBuffers::new();
+    buffers.insert(0, "image", BytesMut::from(&[0xEE; 4 * 960][..]));
     for built in &operators {
-        built.operator.apply(&mut chunk, &mut slots).unwrap();
+        built.operator.apply(&mut chunk, &mut buffers).unwrap();
     }
     let out = tensor(&chunk, "image");
     assert_eq!(out.row(0), good(0));

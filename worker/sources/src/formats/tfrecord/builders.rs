@@ -8,7 +8,7 @@ use feedline_data::schema::{ColumnType, ScalarType};
 
 use super::example::{FeatureValues, each_bytes, each_float, each_int, read_features};
 use super::framing::data_of;
-use crate::columns::batch_of;
+use crate::columns::build_batch;
 use crate::error::SourceError;
 use crate::object::BufferSpan;
 use crate::reader::{BlockRead, DecodedBlock, RowFailure};
@@ -59,7 +59,7 @@ pub(super) fn decode(
     let columns: Vec<ArrayRef> = columns.into_iter().map(Column::finish).collect();
     let own_bytes: usize = columns.iter().map(own_bytes).sum();
     let held_bytes = own_bytes + if has_views { rows.held_bytes() } else { 0 };
-    let batch = batch_of(read.schema, columns, rows.rows.len())
+    let batch = build_batch(read.schema, columns, rows.rows.len())
         .map_err(|reason| SourceError::corrupt(read.shard, read.block.offset, reason))?;
     Ok(DecodedBlock { batch, failures, held_bytes })
 }

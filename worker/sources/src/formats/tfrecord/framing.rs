@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use crate::rows::BadSplit;
+use crate::rows::SplitError;
 
 /// Bytes before the data.
 pub(super) const HEADER_BYTES: usize = 12;
@@ -38,12 +38,12 @@ pub(super) fn next_record(bytes: &[u8], left: u64) -> Result<u64, String> {
 }
 
 /// The ranges of the records in these bytes.
-pub(super) fn split(bytes: &[u8]) -> Result<Vec<Range<usize>>, BadSplit> {
+pub(super) fn split(bytes: &[u8]) -> Result<Vec<Range<usize>>, SplitError> {
     let mut spans = Vec::new();
     let mut at = 0;
     while at < bytes.len() {
-        let framed =
-            next_record(&bytes[at..], (bytes.len() - at) as u64).map_err(|reason| BadSplit { at, reason })?;
+        let framed = next_record(&bytes[at..], (bytes.len() - at) as u64)
+            .map_err(|reason| SplitError { at, reason })?;
         spans.push(at..at + framed as usize);
         at += framed as usize;
     }

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use feedline_data::schema::{ColumnType, ScalarType};
 
 use super::tar;
-use crate::columns::batch_of;
+use crate::columns::build_batch;
 use crate::error::SourceError;
 use crate::limits::MAX_MEMBERS;
 use crate::object::BufferSpan;
@@ -49,7 +49,7 @@ pub(super) fn decode(
     let has_views = columns.iter().any(|column| matches!(column, Column::Views(_)));
     let columns: Vec<ArrayRef> = columns.into_iter().map(Column::finish).collect();
     let held_bytes = columns.len() * rows.rows.len() * 17 + if has_views { rows.held_bytes() } else { 0 };
-    let batch = batch_of(read.schema, columns, rows.rows.len())
+    let batch = build_batch(read.schema, columns, rows.rows.len())
         .map_err(|reason| SourceError::corrupt(read.shard, read.block.offset, reason))?;
     Ok(DecodedBlock { batch, failures, held_bytes })
 }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::limits::MAX_MEMBER_NAME_BYTES;
-use crate::rows::BadSplit;
+use crate::rows::SplitError;
 
 pub(crate) const HEADER_BYTES: usize = 512;
 /// An extension header holds a name; more than this is damage.
@@ -127,11 +127,11 @@ pub(crate) struct TarMember {
 }
 
 /// Calls `on_member` with every regular file in these bytes.
-pub(crate) fn each_member(bytes: &[u8], mut on_member: impl FnMut(TarMember)) -> Result<(), BadSplit> {
+pub(crate) fn each_member(bytes: &[u8], mut on_member: impl FnMut(TarMember)) -> Result<(), SplitError> {
     let mut tar = TarReader::default();
     let (mut start, mut at) = (0, 0);
     while at < bytes.len() {
-        let bad = |reason| BadSplit { at, reason };
+        let bad = |reason| SplitError { at, reason };
         let body = at + HEADER_BYTES;
         let body_bytes = match tar.on_header(&bytes[at..], (bytes.len() - at) as u64).map_err(bad)? {
             TarEntry::End => return Ok(()),

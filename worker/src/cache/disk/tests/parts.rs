@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use super::*;
 
-/// Longer than a day.
+/// LongRowPolicy than a day.
 const LONG: Duration = Duration::from_secs(30 * 3600);
 
 /// Has three workers at once keep a row of their own each, of a good thousand bytes.

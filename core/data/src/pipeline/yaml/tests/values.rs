@@ -123,29 +123,27 @@ fn misshapen_operators() {
     check(
         burn,
         "burn:",
-        expect![
-            "pipeline.yaml:16: burn has no parameters; write them below it and indented further, or as `- burn: {...}`"
-        ],
+        expect!["pipeline.yaml:16: burn has no parameters; indent them below burn, or write `- burn: {...}`"],
     );
     check(burn, "burn: image", expect!["pipeline.yaml:16: burn must be a mapping, got text `image`"]);
     check(
         burn,
         "burn:\n    cpu_us: 10",
-        expect![
-            "pipeline.yaml:16: burn has no parameters; write them below it and indented further, or as `- burn: {...}`"
-        ],
+        expect!["pipeline.yaml:16: burn has no parameters; indent them below burn, or write `- burn: {...}`"],
     );
     check(
         burn,
         "burn: {cpu_us: 1}\n    wait: {ms: 1}",
         expect![
-            "pipeline.yaml:17: `wait` is a second operator in one entry; begin a new entry with `- wait:`"
+            "pipeline.yaml:17: `wait` is a second operator in one entry; start a new entry with `- wait:`"
         ],
     );
     check(
         burn,
         "{}",
-        expect!["pipeline.yaml:16: an operator entry is empty; write one such as `- batch: {size: 128}`"],
+        expect![
+            "pipeline.yaml:16: an operator entry is empty; write an operator, such as `- batch: {size: 128}`"
+        ],
     );
     check(
         burn,
@@ -176,17 +174,17 @@ fn keys_given_twice() {
     check(
         "      size: 128",
         "      size: 128\n      size: 64",
-        expect!["pipeline.yaml:19: key `size` is given twice in batch; keep one"],
+        expect!["pipeline.yaml:19: key `size` appears twice in batch; keep one"],
     );
-    check("seed: 7", "seed: 7\nseed: 8", expect!["pipeline.yaml:9: key `seed` is given twice; keep one"]);
+    check("seed: 7", "seed: 7\nseed: 8", expect!["pipeline.yaml:9: key `seed` appears twice; keep one"]);
     check(
         "    image: image/encoded",
         "    image: image/encoded\n    image: b",
-        expect!["pipeline.yaml:7: key `image` is given twice in source.features; keep one"],
+        expect!["pipeline.yaml:7: key `image` appears twice in source.features; keep one"],
     );
     check(
         "parallelism: 2",
         "parallelism: 2, parallelism: 3",
-        expect!["pipeline.yaml:16: key `parallelism` is given twice in burn; keep one"],
+        expect!["pipeline.yaml:16: key `parallelism` appears twice in burn; keep one"],
     );
 }
