@@ -256,12 +256,10 @@ fn paragraphs(product: &Product) -> Vec<String> {
         let (mut paragraph, mut first) = (String::new(), 1);
         for (index, line) in text.lines().chain([""]).enumerate() {
             is_in_code ^= line.trim_start().starts_with("```");
-            let line = if is_in_code || line.trim_start().starts_with(['#', '|', '`', '!', '<']) {
-                ""
-            } else {
-                line.trim()
-            };
-            let begins = line.starts_with("- ") || line.starts_with("* ") || line.is_empty();
+            let line = line.trim();
+            let is_markup = line.starts_with("```") || line.starts_with(['#', '|', '!', '<']);
+            let line = if is_in_code || is_markup { "" } else { line };
+            let begins = line.is_empty() || is_list_item(line);
             if begins && !paragraph.is_empty() {
                 if paragraph.split_whitespace().count() >= 12 {
                     found.push(format!("{path}:{first}\n   > {}", paragraph.trim()));
@@ -275,6 +273,14 @@ fn paragraphs(product: &Product) -> Vec<String> {
         }
     }
     found
+}
+
+/// Whether a line begins an item of a list: `- `, `* ` or `1. `.
+fn is_list_item(line: &str) -> bool {
+    let numbered = line.trim_start_matches(|letter: char| letter.is_ascii_digit());
+    line.starts_with("- ")
+        || line.starts_with("* ")
+        || numbered.len() < line.len() && numbered.starts_with(". ")
 }
 
 /// Whether a text has at least three words.
@@ -322,7 +328,7 @@ mod tests {
     #[test]
     fn each_item_names_its_kind_and_its_module() {
         let mut product = one_crate(&[("lib.rs", CODE)]);
-        let page = "# Title\n\nA paragraph of more than twelve words that a reader\nof the documents reads from its start to its end.\n\n```\ncode\n```\n- too short\n";
+        let page = "# Title\n\nA paragraph of more than twelve words that a reader\n`of` the documents reads from its start to its end.\n\n1. The first step of a guide, with more than twelve words in its one line.\n2. Short.\n\n```\ncode\n```\n- too short\n";
         product.checkout.files.insert("README.md".into(), page.into());
         let text = sample(&product, 1).unwrap();
         for part in [
@@ -331,7 +337,8 @@ mod tests {
             "method `one::Job::cancel`\n   `pub(crate) fn cancel( &mut self, ) -> bool`\n   [one/src/lib.rs:10]",
             "log line: \"cannot cancel the job {}\"\n   [one/src/lib.rs:13]",
             "comment on `pub struct Job {`\n   > A job that users submit.\n\n   [one/src/lib.rs:3]",
-            "README.md:3\n   > A paragraph of more than twelve words",
+            "README.md:3\n   > A paragraph of more than twelve words that a reader `of` the documents",
+            "README.md:6\n   > 1. The first step of a guide, with more than twelve words in its one line.",
         ] {
             assert!(text.contains(part), "{part}\n{text}");
         }
