@@ -207,6 +207,6 @@ fn rows_that_are_filtered_or_too_long_leave_their_round() {
     let file = scratch.write("strict.yaml", &pipeline(&scratch, "", &operators));
     let call = scratch.call(&["run", &file]);
     assert_eq!(call.status, 1);
-    let said = "elements, more than 32, the limit of the longest bucket; add a `truncate` operator, or give batch_sizes one more number";
+    let said = "elements, more than 32, the limit of the longest bucket; add a `truncate` operator, or add one more number to batch_sizes";
     assert!(call.stderr.contains(said), "{}", call.stderr);
 }

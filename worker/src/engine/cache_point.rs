@@ -102,7 +102,7 @@ impl CachePoint {
         }))
     }
 
-    /// Looks rows up in the cache.
+    /// Looks up rows in the cache.
     pub(super) async fn look_up(&self, caches: &Caches, rows: &[RowRef]) -> Vec<Option<Bytes>> {
         let ids = rows.iter().map(|row| row.row_id).collect();
         let cached = caches.get(self.prefix, self.tier, ids).await;

@@ -239,7 +239,7 @@ impl WorkChunk {
         }
     }
 
-    /// Takes back the parts of the group's buffer that no operator has used, because rows have moved. Operators write to
+    /// Reclaims the parts of the group's buffer that no operator has used, because rows have moved. Operators write to
     /// buffers of their own from here on, and assembly copies these.
     fn reclaim_buffers(&mut self, job: &JobContext) {
         for (number, tensor) in job.compiled.tensors.iter().enumerate() {

@@ -71,7 +71,7 @@ impl Coordination {
         match &self.mode {
             BatchMode::Bucket(bucket) => bucket.max_row_length().map(|elements| LengthLimit {
                 elements,
-                advice: "the limit of the longest bucket; add a `truncate` operator, or give batch_sizes one more number",
+                advice: "the limit of the longest bucket; add a `truncate` operator, or add one more number to batch_sizes",
             }),
             BatchMode::Pack(pack) if pack.longer == LongRowPolicy::Fail => Some(LengthLimit {
                 elements: pack.length,

@@ -134,7 +134,7 @@ impl Pool {
         let run = Box::new(move || {
             if !sender.is_closed() {
                 let result = catch_unwind(AssertUnwindSafe(work)).map_err(|panic| panic_text(&*panic));
-                // The receiver is gone if the lease was revoked.
+                // The receiver is dropped when the lease is revoked.
                 let _ = sender.send(result);
             }
         });
@@ -220,7 +220,7 @@ impl Shared {
                 }
             };
             state.busy += 1;
-            // The woken thread may have been the one that waited for a time, so another one must take over.
+            // The woken thread may have been the one that waited for a time, so another thread must wait instead.
             self.wake(state);
             let begun = Instant::now();
             work();
@@ -330,7 +330,7 @@ mod tests {
                 let ended = ended.clone();
                 let work = move || {
                     burn(Duration::from_millis(30));
-                    // The receiver is gone if the test has failed.
+                    // The receiver is dropped when the test fails.
                     let _ = ended.send(());
                 };
                 pool.shared.push(JobId(1), 0, Box::new(work));

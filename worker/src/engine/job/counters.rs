@@ -19,7 +19,7 @@ pub(crate) struct JobCounters {
     pub(crate) batch: Arc<OperatorCounters>,
     /// Those of the present or the last cache point; `None` as long as the job has cached nothing.
     pub(crate) cache: Option<CachePointCounters>,
-    /// Measured costs of cache encodings; `None` where the pipeline itself decides what is cached.
+    /// Measured costs of cache encodings; `None` if the pipeline has a `cache` operator, or the worker does not trace.
     pub(crate) trials: Option<Arc<EncodingTrials>>,
     /// Nanoseconds in which a consumer waited for rows while the next group waited for memory.
     pub(crate) memory_wait_ns: Arc<AtomicU64>,

@@ -205,7 +205,7 @@ fn the_debt_of_a_limit_ends_with_the_limit() {
 }
 
 #[test]
-fn the_wait_is_short_however_limits_change() {
+fn the_wait_stays_short_when_limits_change() {
     for seed in 0..100 {
         let dice = |number: u64| mix64(seed * 10_000 + number);
         let mut queue = WorkQueue::new(16);
