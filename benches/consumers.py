@@ -42,6 +42,18 @@ operators:
   - random_horizontal_flip: {{ column: image }}
   - batch: {{ size: 128 }}
 """
+# One core computes 200 rows per second; most of the time it waits, so one machine holds many workers.
+SLOW = """
+name: slow
+source: {{ url: "{data}/text/multi30k.train.en", format: text }}
+seed: 7
+shuffle: {{ window: 1024 }}
+operators:
+  - repeat: {{ count: 200 }}
+  - wait: {{ ms: {ms}, parallelism: 1 }}
+  - batch: {{ size: 64 }}
+"""
+FEEDING_SECONDS = 25
 LONG = "\n  - repeat: { count: 20000 }"
 SHORT_EPOCHS = 400
 SHORT_ROWS = 29_000
@@ -119,6 +131,35 @@ def sessions(scratch, file, counts, limits):
         print(f"| {count} | {statistics.median(rates[count]):,.0f} | {cost:.3f} | {cost / one:.2f} |", flush=True)
 
 
+def fed_rate(scratch, file, workers, consumers, worker_rate):
+    """Rows per second that `consumers` of one job receive from workers that compute `worker_rate` rows per second each."""
+    folder = pathlib.Path(tempfile.mkdtemp(dir=scratch))
+    processes = []
+    try:
+        coordinator, address = role("coordinator", "--auto-cache", "off", "--listen", "127.0.0.1:0", "--data-dir", folder)
+        processes.append(coordinator)
+        url = f"http://{address}"
+        for _ in range(workers):
+            worker, _ = role("worker", "--coordinator", url, "--listen", "127.0.0.1:0", "--cores", 1)
+            processes.append(worker)
+        limit = FEEDING_SECONDS * workers * worker_rate
+        return report(file, "--coordinator", url, "--consumers", consumers, "--limit", limit)["rows_per_s"]
+    finally:
+        for process in processes:
+            process.terminate()
+
+
+def feeding(scratch, pipeline):
+    """How much of the workers' rate reaches the consumers, with the start and the end of the run."""
+    print("\n| workers of one core, consumers | rows/s | of the workers' rate |\n|---|---:|---:|")
+    for workers, consumers, ms in ((16, 1, 5), (64, 1, 5), (1, 1, 1), (1, 8, 1)):
+        worker_rate = 1000 // ms
+        file = pipeline(f"slow-{ms}", SLOW.format(data=DATA, ms=ms))
+        rates = [fed_rate(scratch, file, workers, consumers, worker_rate) for _ in range(ROUNDS)]
+        rate = statistics.median(rates)
+        print(f"| {workers} of {worker_rate} rows/s, {consumers} | {rate:,.0f} | {rate / workers / worker_rate:.3f} |", flush=True)
+
+
 def main():
     usage.check(__doc__)
     if not DATA.is_dir():
@@ -134,6 +175,7 @@ def main():
         long = pipeline("long", TEXT.format(data=DATA, repeat=LONG))
         long_epochs("text, batches of 64", long, (1, 64, 512), {1: 20_000_000, 64: 20_000_000, 512: 15_000_000})
         short_epochs(pipeline("short", TEXT.format(data=DATA, repeat="")))
+        feeding(scratch, pipeline)
         photographs = scratch / "photographs"
         command = [FEEDLINE, "make-data", "images", photographs, "--format", "tfrecord", "--from", DATA / "images", "--shards", "4"]
         subprocess.run(command, check=True, capture_output=True)

@@ -1,7 +1,7 @@
-//! How several coordinators become a cluster, once: each asks all others who they are.
+//! Bootstrap: new coordinators form a cluster. Each asks all others for their ids.
 //!
-//! Where all are new they found one, with the same members and the same first state whoever does it first. Where one of
-//! them has a state already, a new one starts with none, and learns it from the leader if it is, or becomes, a member.
+//! If all coordinators are new, each of them bootstraps with the same members and the same first state. If one of them has a
+//! state, a new coordinator starts empty and receives the state from the leader once it is a member.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,16 +16,17 @@ use tokio::time::Instant;
 use crate::error::CoordinatorError;
 use crate::peers::PeerDirectory;
 
-/// Pause between two rounds of asking.
-const RETRY: Duration = Duration::from_millis(200);
-/// How often it says for whom it waits.
-const SAY: Duration = Duration::from_secs(10);
+/// Pause between two rounds of requests.
+const RETRY_INTERVAL: Duration = Duration::from_millis(200);
+/// Interval of the log messages about missing coordinators.
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
-/// What a new coordinator starts with, and who all are: one without a state must be able to answer whoever has one.
+/// Returns the first state of a new coordinator, and the members. A coordinator without a state needs the members to answer
+/// their messages.
 ///
 /// # Errors
-/// For an address that cannot be one.
-pub(crate) async fn found(
+/// If an address is invalid.
+pub(crate) async fn bootstrap(
     own: MemberId,
     url: &str,
     urls: &[String],
@@ -36,12 +37,12 @@ pub(crate) async fn found(
     let peers: Vec<(&str, Arc<dyn PeerService>)> = others
         .map(|other| directory.peer(other).map(|peer| (other.as_str(), peer)).map_err(refused))
         .collect::<Result<_, _>>()?;
-    let mut said: Option<Instant> = None;
+    let mut logged_at: Option<Instant> = None;
     loop {
         let introduction = MemberInfo { id: own.get(), has_state: false };
-        let asked = peers.iter().map(|(_, peer)| peer.introduce(introduction.clone()));
-        let answers = join_all(asked).await;
-        let is_founded = answers.iter().flatten().any(|answer| answer.has_state);
+        let requests = peers.iter().map(|(_, peer)| peer.introduce(introduction.clone()));
+        let answers = join_all(requests).await;
+        let has_cluster = answers.iter().flatten().any(|answer| answer.has_state);
         let mut members = BTreeMap::from([(own, url.to_owned())]);
         let mut silent = Vec::new();
         for ((url, _), answer) in peers.iter().zip(answers) {
@@ -52,17 +53,17 @@ pub(crate) async fn found(
         }
         let is_complete = silent.is_empty() && members.len() == peers.len() + 1;
         let members = Members(members);
-        if is_founded {
+        if has_cluster {
             return Ok((PersistedState::default(), members));
         }
         if is_complete {
-            tracing::info!(members = peers.len() + 1, "the coordinators found a cluster");
-            return Ok((PersistedState::founded_by(&members), members));
+            tracing::info!(members = peers.len() + 1, "the coordinators bootstrap a cluster");
+            return Ok((PersistedState::bootstrap(&members), members));
         }
-        if said.is_none_or(|at| at.elapsed() >= SAY) {
-            said = Some(Instant::now());
+        if logged_at.is_none_or(|at| at.elapsed() >= LOG_INTERVAL) {
+            logged_at = Some(Instant::now());
             tracing::info!("waiting for the other coordinators: {}", silent.join(", "));
         }
-        tokio::time::sleep(RETRY).await;
+        tokio::time::sleep(RETRY_INTERVAL).await;
     }
 }

@@ -1,20 +1,20 @@
-//! The state machine's time: milliseconds in which the coordinator was able to listen.
+//! The clock of the state machine: it stops while the coordinator cannot process reports.
 
 use feedline_data::ids::Millis;
 use tokio::time::{Duration, Instant};
 
-/// A clock that stands still while the coordinator could not take reports: during a slow write, a full disk or a
-/// suspended process. Otherwise every worker would count as lost afterwards for a silence that was the coordinator's.
+/// A clock that stops while the coordinator cannot process reports: during a slow write, with a full disk or in a suspended
+/// process. Otherwise all workers would expire afterwards.
 #[derive(Debug)]
 pub(crate) struct PausableClock {
     last: Instant,
     counted: Duration,
-    /// More time than this between two looks is not counted.
+    /// Longest time that counts between two readings.
     longest_step: Duration,
 }
 
 impl PausableClock {
-    /// A clock that is looked at every `tick_ms` milliseconds or more often.
+    /// A clock that is read at least every `tick_ms` milliseconds.
     pub(crate) fn new(tick_ms: u64) -> Self {
         Self {
             last: Instant::now(),
@@ -23,7 +23,7 @@ impl PausableClock {
         }
     }
 
-    /// The present time.
+    /// Reads the clock.
     pub(crate) fn advance(&mut self) -> Millis {
         let now = Instant::now();
         self.counted += (now - self.last).min(self.longest_step);

@@ -1,4 +1,4 @@
-//! Where a coordinator's log goes: to a file, without keeping the driver from listening, or nowhere.
+//! The disk of a coordinator: writes the log on a thread, or drops it for a coordinator in memory.
 
 use feedline_raft::LogWrite;
 use feedline_raft::log::{FileLog, LogError};
@@ -9,12 +9,12 @@ use tokio::time::Instant;
 use crate::error::CoordinatorError;
 use crate::metrics::{LOG_APPEND_SECONDS, LOG_BYTES};
 
-/// Writes a member's log.
+/// A log that can be written.
 pub(crate) trait WriteLog: Send + 'static {
-    /// Writes everything, durably and in order. After an error, `writes` is what was not written.
+    /// Writes durably and in order. After an error, `writes` contains the rest.
     fn write(&mut self, writes: &mut Vec<LogWrite>) -> Result<(), LogError>;
 
-    /// Size in bytes.
+    /// The size of the log in bytes.
     fn len_bytes(&self) -> u64;
 }
 
@@ -28,58 +28,58 @@ impl WriteLog for FileLog {
     }
 }
 
-/// What a write has come to.
+/// The outcome of a write.
 pub(crate) struct WriteOutcome {
-    /// Everything up to this number is on disk.
+    /// The last number on disk.
     pub(crate) number: Option<u64>,
-    /// Why not all of it is.
+    /// The error, if not everything was written.
     pub(crate) error: Option<LogError>,
 }
 
-/// The log, what of the writes is left, and how it went.
-type Done = (Box<dyn WriteLog>, Vec<LogWrite>, Result<(), LogError>);
+/// The log, the unwritten rest, and the result.
+type Finished = (Box<dyn WriteLog>, Vec<LogWrite>, Result<(), LogError>);
 
-/// A write that a thread is at.
-struct Busy {
+/// A write in progress.
+struct RunningWrite {
     numbers: Vec<Option<u64>>,
-    task: JoinHandle<Done>,
+    task: JoinHandle<Finished>,
 }
 
-/// Where the log goes.
+/// The disk.
 pub(crate) struct Disk {
-    /// `None` while a thread has it, and where nothing is kept.
+    /// `None` during a write, and in memory.
     log: Option<Box<dyn WriteLog>>,
-    keeps: bool,
+    is_durable: bool,
     queued: Vec<LogWrite>,
-    busy: Option<Busy>,
+    running: Option<RunningWrite>,
 }
 
 impl Disk {
-    /// One that keeps nothing: what is written is there at once.
+    /// A disk that drops all writes.
     pub(crate) fn memory() -> Self {
-        Self { log: None, keeps: false, queued: Vec::new(), busy: None }
+        Self { log: None, is_durable: false, queued: Vec::new(), running: None }
     }
 
-    /// One that keeps everything in `log`.
+    /// A disk that writes to `log`.
     pub(crate) fn new(log: Box<dyn WriteLog>) -> Self {
-        Self { log: Some(log), keeps: true, ..Self::memory() }
+        Self { log: Some(log), is_durable: true, ..Self::memory() }
     }
 
-    /// Takes writes; gives the number up to which everything is kept already.
+    /// Queues writes. Returns the last number that is finished already.
     pub(crate) fn push(&mut self, writes: Vec<LogWrite>) -> Option<u64> {
-        if !self.keeps {
+        if !self.is_durable {
             return writes.iter().rev().find_map(LogWrite::number);
         }
         self.queued.extend(writes);
         None
     }
 
-    /// Whether something is not written yet.
+    /// Whether unfinished writes exist.
     pub(crate) fn has_work(&self) -> bool {
-        self.busy.is_some() || !self.queued.is_empty()
+        self.running.is_some() || !self.queued.is_empty()
     }
 
-    /// Begins to write what is queued, if nothing is being written.
+    /// Starts the queued writes unless a write is in progress.
     pub(crate) fn start(&mut self) {
         let Some(mut log) = self.log.take_if(|_| !self.queued.is_empty()) else { return };
         let mut writes = std::mem::take(&mut self.queued);
@@ -91,15 +91,15 @@ impl Disk {
             gauge!(LOG_BYTES).set(log.len_bytes() as f64);
             (log, writes, result)
         });
-        self.busy = Some(Busy { numbers, task });
+        self.running = Some(RunningWrite { numbers, task });
     }
 
-    /// Waits for the write under way; for ever where there is none. Can be dropped and called again.
+    /// Waits for the write in progress; forever without one. Cancel safe.
     pub(crate) async fn written(&mut self) -> Result<WriteOutcome, CoordinatorError> {
-        let Some(busy) = &mut self.busy else { return std::future::pending().await };
-        let ended = (&mut busy.task).await;
+        let Some(write) = &mut self.running else { return std::future::pending().await };
+        let ended = (&mut write.task).await;
         let (log, rest, result) = ended.map_err(|error| CoordinatorError::Stopped(error.to_string()))?;
-        let numbers = self.busy.take().map(|busy| busy.numbers).unwrap_or_default();
+        let numbers = self.running.take().map(|write| write.numbers).unwrap_or_default();
         self.log = Some(log);
         let written = numbers.len() - rest.len();
         self.queued.splice(0..0, rest);

@@ -1,8 +1,9 @@
-//! The one task that owns a coordinator's part in the cluster: takes what waits, decides, has it written and sent, answers.
+//! The driver: the one task that owns the raft node. It takes requests, lets the node decide, writes and sends the results, and
+//! replies.
 
 mod events;
+mod held_inputs;
 mod indexes;
-mod long_polls;
 mod pending;
 
 use std::collections::BTreeMap;
@@ -25,8 +26,8 @@ use tokio::time::{Duration, Instant, Interval, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 use self::events::{Event, next};
+use self::held_inputs::HeldInputs;
 use self::indexes::{IndexEvent, IndexRequests};
-use self::long_polls::LongPolls;
 use self::pending::PendingReplies;
 use crate::clock::PausableClock;
 use crate::disk::{Disk, WriteOutcome};
@@ -38,32 +39,32 @@ use crate::peers::{Peers, SendOutcome};
 use crate::request::{Request, shutting_down};
 use crate::request_queue::{QueuedRequest, RequestReceiver};
 
-/// What this process itself asks of the driver: planning, and changes of the members. Requests wait at the desk.
+/// Queued commands of this process: planning and membership changes. Requests have their own queue.
 pub(crate) const QUEUED_COMMANDS: usize = 64;
-/// Requests that are decided on together.
-const REQUESTS_TOGETHER: usize = 256;
-/// Time that another coordinator has to take over from one that ends.
-const HAND_OVER: Duration = Duration::from_secs(1);
+/// Most requests in one batch of decisions.
+const BATCH_REQUESTS: usize = 256;
+/// Longest wait for another leader during a shutdown.
+const LEADER_TRANSFER_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What the driver is told besides requests.
+/// A command of this process to the driver.
 pub(crate) enum DriverCommand {
-    /// Whoever plans wants to know what was reported, with the state machine's time; `None` where another leads.
+    /// Returns the samples for the planner with the time of the state machine; `None` if another coordinator leads.
     Observe { reply: oneshot::Sender<Option<(Millis, Box<Samples>)>> },
-    /// Whoever plans has decided what jobs may use of workers.
+    /// Applies the allocations of the planner.
     Share { shares: BTreeMap<WorkerId, WorkerAllocations> },
-    /// Someone asks who takes part.
+    /// Lists the members.
     Members { reply: oneshot::Sender<Result<Vec<MemberView>, ServiceError>> },
-    /// Someone changes who takes part.
+    /// Adds or removes a member.
     Change { change: MembershipChange, reply: oneshot::Sender<Result<Members, ServiceError>> },
-    /// Someone makes another coordinator the leader; the reply follows once it leads.
+    /// Transfers leadership; the reply follows once the target leads.
     TransferLeader { target: MemberId, reply: oneshot::Sender<Result<(), ServiceError>> },
 }
 
 impl DriverCommand {
-    /// Answers a command that is not carried out.
+    /// Rejects a command.
     pub(crate) fn refuse(self, refusal: ServiceError) {
         match self {
-            // A sender that no longer waits needs no answer.
+            // The sender may have stopped waiting.
             Self::Observe { reply } => drop(reply.send(None)),
             Self::Share { .. } => {}
             Self::Members { reply } => drop(reply.send(Err(refusal))),
@@ -73,23 +74,21 @@ impl DriverCommand {
     }
 }
 
-/// What the driver works with.
+/// The parts of a coordinator that the driver owns.
 pub(crate) struct DriverContext {
     pub(crate) member: RaftNode,
     pub(crate) disk: Disk,
     pub(crate) store: Arc<IndexStore>,
     pub(crate) peers: Arc<Peers>,
-    /// Whether this coordinator is part of a cluster: told to new ones.
+    /// Whether this coordinator is part of a cluster; new coordinators ask for it.
     pub(crate) has_state: Arc<AtomicBool>,
-    /// Who leads: told to whoever looks whether the coordinator is ready.
+    /// The leader, for readiness probes.
     pub(crate) leader: watch::Sender<Option<MemberId>>,
     pub(crate) deliveries: mpsc::Receiver<SendOutcome>,
     pub(crate) commands: mpsc::Receiver<DriverCommand>,
-    /// Where requests wait.
-    pub(crate) desk: RequestReceiver,
-    /// Most that may wait for the log before further jobs are refused.
+    pub(crate) requests: RequestReceiver,
     pub(crate) limits: RequestLimits,
-    /// Time to keep and answer what has arrived, at the end.
+    /// Longest time to answer queued requests during a shutdown.
     pub(crate) grace: Duration,
     /// Messages of other coordinators.
     pub(crate) inbox: mpsc::Receiver<Vec<Message>>,
@@ -100,19 +99,19 @@ pub(crate) struct DriverContext {
 pub(crate) struct Driver {
     parts: DriverContext,
     pending: PendingReplies,
-    /// The coordinator that is to lead, and who waits until it does.
+    /// The target of a leader transfer, and the reply that waits for it.
     transfer: Option<(MemberId, oneshot::Sender<Result<(), ServiceError>>)>,
     clock: PausableClock,
     started: Instant,
     now: MonotonicTime,
     tick: Duration,
     indexes: IndexRequests,
-    /// Requests that arrived while saved indexes were loaded.
-    held: LongPolls,
-    /// Whether something was asked that is not decided on yet: it gathers while the decisions before it are written.
-    gathers: bool,
-    /// Why the log could not be written.
-    stuck: Option<ServiceError>,
+    /// Inputs that arrived while saved indexes were loaded.
+    held: HeldInputs,
+    /// Whether undecided requests wait in a batch while earlier decisions are written.
+    is_batching: bool,
+    /// The error of the last write, until a write succeeds.
+    write_error: Option<ServiceError>,
     known: Members,
     gauges: Gauges,
 }
@@ -130,26 +129,26 @@ impl Driver {
             now: MonotonicTime::default(),
             tick: Duration::from_millis(tick_ms),
             indexes,
-            held: LongPolls::default(),
-            gathers: false,
-            stuck: None,
+            held: HeldInputs::default(),
+            is_batching: false,
+            write_error: None,
             known: Members::default(),
             gauges: Gauges::default(),
         }
     }
 
-    /// Runs until `stop`; then answers what has arrived, lets another lead, and closes the log.
+    /// Runs until `stop`. Then it answers queued requests, transfers leadership and closes the log.
     pub(crate) async fn run(mut self, stop: CancellationToken) -> Result<(), CoordinatorError> {
         let mut ticks = tokio::time::interval(self.tick);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut commands = Vec::with_capacity(REQUESTS_TOGETHER);
+        let mut commands = Vec::with_capacity(BATCH_REQUESTS);
         self.follow_up()?;
         loop {
-            let DriverContext { disk, inbox, deliveries, commands: asked, desk, .. } = &mut self.parts;
+            let DriverContext { disk, inbox, deliveries, commands: asked, requests, .. } = &mut self.parts;
             tokio::select! {
                 () = stop.cancelled() => break,
-                () = desk.news() => self.turn(&mut commands, false)?,
-                taken = asked.recv_many(&mut commands, REQUESTS_TOGETHER) => {
+                () = requests.ready() => self.turn(&mut commands, false)?,
+                taken = asked.recv_many(&mut commands, BATCH_REQUESTS) => {
                     if taken == 0 {
                         break;
                     }
@@ -158,7 +157,7 @@ impl Driver {
                 event = next(disk, inbox, deliveries, &mut self.indexes) => {
                     self.on_event(event?);
                     self.follow_up()?;
-                    if self.gathers {
+                    if self.is_batching {
                         self.turn(&mut commands, false)?;
                     }
                 }
@@ -168,27 +167,28 @@ impl Driver {
                 }
             }
         }
-        self.end(&mut ticks).await
+        self.shut_down(&mut ticks).await
     }
 
-    /// Answers what has arrived, and has another lead where there is one.
-    async fn end(mut self, ticks: &mut Interval) -> Result<(), CoordinatorError> {
-        let mut commands = Vec::with_capacity(REQUESTS_TOGETHER);
-        self.parts.desk.close();
+    /// Answers queued requests and transfers leadership.
+    async fn shut_down(mut self, ticks: &mut Interval) -> Result<(), CoordinatorError> {
+        let mut commands = Vec::with_capacity(BATCH_REQUESTS);
+        self.parts.requests.close();
         self.parts.commands.close();
-        while self.parts.commands.recv_many(&mut commands, REQUESTS_TOGETHER).await > 0 {
+        while self.parts.commands.recv_many(&mut commands, BATCH_REQUESTS).await > 0 {
             self.turn(&mut commands, true)?;
         }
-        while !self.parts.desk.is_empty() || self.gathers {
+        while !self.parts.requests.is_empty() || self.is_batching {
             self.turn(&mut commands, true)?;
         }
-        let begun = Instant::now();
-        let (kept, handed) = (begun + self.parts.grace, begun + self.parts.grace.min(HAND_OVER));
-        let hands_over = self.parts.member.retire(self.now);
+        let start = Instant::now();
+        let write_deadline = start + self.parts.grace;
+        let transfer_deadline = start + self.parts.grace.min(LEADER_TRANSFER_TIMEOUT);
+        let is_transferring = self.parts.member.retire(self.now);
         self.follow_up()?;
-        while self.stuck.is_none()
-            && (self.parts.disk.has_work() && Instant::now() < kept
-                || hands_over && self.leads() && Instant::now() < handed)
+        while self.write_error.is_none()
+            && (self.parts.disk.has_work() && Instant::now() < write_deadline
+                || is_transferring && self.leads() && Instant::now() < transfer_deadline)
         {
             let DriverContext { disk, inbox, deliveries, .. } = &mut self.parts;
             tokio::select! {
@@ -198,35 +198,38 @@ impl Driver {
             self.follow_up()?;
         }
         self.refuse_waiting(&shutting_down());
-        match self.stuck {
-            // Nothing of it was acknowledged.
+        match self.write_error {
+            // The failed decisions were not acknowledged.
             Some(refusal) => Err(CoordinatorError::Stopped(refusal.message)),
             None => Ok(()),
         }
     }
 
-    /// Takes everything in `commands` and the next requests at one time, and decides what follows: as soon as what was decided
-    /// before is kept, so that decisions are written and sent together, or now where that takes longer.
+    /// Takes all commands and the next requests, and decides on them. While earlier decisions are being written, the requests
+    /// wait for a common batch, at most until the next tick (`now`).
     fn turn(&mut self, commands: &mut Vec<DriverCommand>, now: bool) -> Result<(), CoordinatorError> {
-        self.look_at_clocks();
+        self.advance_clocks();
         for command in commands.drain(..) {
             self.on_command(command);
         }
-        for QueuedRequest { request, reply } in self.parts.desk.take(REQUESTS_TOGETHER) {
-            self.ask(request, reply);
+        for QueuedRequest { request, reply } in self.parts.requests.pop(BATCH_REQUESTS) {
+            self.take_request(request, reply);
         }
-        gauge!(QUEUED_REQUESTS).set(self.parts.desk.waiting() as f64);
-        self.gathers = !now && self.leads() && self.parts.member.pending_entries() > 0;
-        if self.stuck.is_none() && !self.gathers {
+        gauge!(QUEUED_REQUESTS).set(self.parts.requests.len() as f64);
+        self.is_batching = !now && self.leads() && self.parts.member.pending_entries() > 0;
+        if self.write_error.is_none() && !self.is_batching {
             self.parts.member.decide(self.now);
+        }
+        if now {
             self.gauges.publish(self.now.cluster, self.parts.worker_lease_ms);
         }
         self.follow_up()
     }
 
-    /// The state machine's time stands still while nothing can be decided: its workers did not fall silent.
-    fn look_at_clocks(&mut self) {
-        if self.stuck.is_none() {
+    /// Advances the clocks. The time of the state machine stops while the log cannot be written, so that no worker expires
+    /// because its reports are not processed.
+    fn advance_clocks(&mut self) {
+        if self.write_error.is_none() {
             self.now.cluster = self.clock.advance();
         }
         self.now.real = self.started.elapsed().as_millis() as Millis;
@@ -236,16 +239,18 @@ impl Driver {
         match command {
             DriverCommand::Observe { reply } => {
                 let samples = self.parts.member.cluster().map(|cluster| Box::new(cluster.samples()));
-                // Who no longer waits needs no answer.
+                // The planner may have stopped waiting.
                 let _ = reply.send(samples.map(|samples| (self.now.cluster, samples)));
             }
-            // Told again with the next plan that differs.
-            DriverCommand::Share { .. } if self.stuck.is_some() => {}
-            DriverCommand::Share { shares } => self.parts.member.ask(self.now, Input::Shares { shares }),
-            DriverCommand::Members { reply } => drop(reply.send(self.parts.member.views())),
+            // The next plan that differs repeats them.
+            DriverCommand::Share { .. } if self.write_error.is_some() => {}
+            DriverCommand::Share { shares } => {
+                self.parts.member.take_input(self.now, Input::Shares { shares })
+            }
+            DriverCommand::Members { reply } => drop(reply.send(self.parts.member.member_views())),
             DriverCommand::Change { change, reply } => {
                 let request = self.pending.add_change(reply);
-                self.parts.member.change(self.now, request, change);
+                self.parts.member.change_members(self.now, request, change);
             }
             DriverCommand::TransferLeader { target, reply } => {
                 match self.parts.member.transfer_leader(self.now, target) {
@@ -256,12 +261,12 @@ impl Driver {
         }
     }
 
-    fn ask(&mut self, asked: Request, reply: oneshot::Sender<Reply>) {
-        if let Some(refusal) = &self.stuck {
+    fn take_request(&mut self, asked: Request, reply: oneshot::Sender<Reply>) {
+        if let Some(refusal) = &self.write_error {
             drop(reply.send(Reply::Refused(refusal.clone())));
             return;
         }
-        if let Some(refusal) = self.lacks_room(&asked) {
+        if let Some(refusal) = self.check_room(&asked) {
             drop(reply.send(Reply::Refused(refusal)));
             return;
         }
@@ -272,14 +277,14 @@ impl Driver {
         let request = self.pending.add(reply);
         let input = asked.into_input(request);
         if !self.indexes.is_loading() {
-            self.take(input);
-        } else if let Some(earlier) = self.held.put(input) {
-            self.pending.answer(earlier, Reply::Refused(overtaken()));
+            self.take_input(input);
+        } else if let Some(earlier) = self.held.push(input) {
+            self.pending.answer(earlier, Reply::Refused(replaced_report()));
         }
     }
 
-    /// Why a request is not taken now. Reports always are: what they change is bounded by what was opened.
-    fn lacks_room(&self, asked: &Request) -> Option<ServiceError> {
+    /// The rejection of a request beyond the limits. Reports are never rejected: the open jobs bound their number.
+    fn check_room(&self, asked: &Request) -> Option<ServiceError> {
         if matches!(asked, Request::Worker(_) | Request::Consumer(_)) {
             return None;
         }
@@ -288,23 +293,23 @@ impl Driver {
         limits.check(self.pending.len(), opens.then(|| (member.pending_entries(), member.log_bytes())))
     }
 
-    fn take(&mut self, input: Input) {
+    fn take_input(&mut self, input: Input) {
         if let Input::Worker { report, .. } = &input {
             self.gauges.on_worker(report.worker, self.now.cluster);
         }
-        self.parts.member.ask(self.now, input);
+        self.parts.member.take_input(self.now, input);
     }
 
     fn on_tick(&mut self) {
-        self.look_at_clocks();
+        self.advance_clocks();
         self.parts.member.tick(self.now);
-        if self.stuck.is_some() {
+        if self.write_error.is_some() {
             self.parts.disk.start();
         }
     }
 
     fn on_event(&mut self, event: Event) {
-        self.look_at_clocks();
+        self.advance_clocks();
         match event {
             Event::Written(written) => self.on_written(written),
             Event::Messages(messages) => {
@@ -312,7 +317,7 @@ impl Driver {
             }
             Event::Delivery(delivery) => self.on_delivery(delivery),
             Event::Index(IndexEvent::Saved(job, saved)) => {
-                self.parts.member.ask(self.now, Input::IndexSaved { job, saved });
+                self.parts.member.take_input(self.now, Input::IndexSaved { job, saved });
                 self.parts.member.decide(self.now);
             }
             Event::Index(IndexEvent::Loaded(job, saved)) => self.on_loaded(job, saved),
@@ -333,23 +338,23 @@ impl Driver {
         if written.error.is_some() {
             self.parts.member.on_write_failed(self.now);
         }
-        match (written.error, &self.stuck) {
+        match (written.error, &self.write_error) {
             (Some(error), None) => {
                 let refusal = ServiceError::new(ServiceErrorKind::Unavailable, error.to_string());
                 tracing::error!("{refusal}");
                 self.refuse_waiting(&refusal);
-                self.stuck = Some(refusal);
+                self.write_error = Some(refusal);
             }
             (None, Some(_)) => {
                 tracing::info!("the coordinator's log can be written again");
-                self.stuck = None;
-                self.look_at_clocks();
+                self.write_error = None;
+                self.advance_clocks();
             }
             _ => {}
         }
     }
 
-    /// Does what follows from everything so far.
+    /// Carries out the effects of the raft node.
     fn follow_up(&mut self) -> Result<(), CoordinatorError> {
         loop {
             let effects = self.parts.member.effects().map_err(CoordinatorError::Foreign)?;
@@ -359,7 +364,7 @@ impl Driver {
             }
             self.parts.member.on_written(self.now, written);
         }
-        if self.stuck.is_none() {
+        if self.write_error.is_none() {
             self.parts.disk.start();
         }
         if self.known != *self.parts.member.members() {
@@ -384,10 +389,10 @@ impl Driver {
         let (Some((target, _)), Some(leader)) = (&self.transfer, leader) else { return };
         let result = if leader == *target {
             Ok(())
-        } else if self.parts.member.hands_over() {
+        } else if self.parts.member.is_transferring() {
             return;
         } else {
-            let message = format!("coordinator {target} did not take over, {leader} leads; try again");
+            let message = format!("coordinator {target} did not become the leader: {leader} leads; retry");
             Err(ServiceError::new(ServiceErrorKind::Unavailable, message))
         };
         if let Some((_, reply)) = self.transfer.take() {
@@ -395,7 +400,7 @@ impl Driver {
         }
     }
 
-    /// Gives the number up to which everything is written already.
+    /// Sends messages and replies and queues writes. Returns the number of the last write that needs no disk.
     fn carry_out(&mut self, effects: Effects) -> Option<u64> {
         for failed in self.parts.peers.send(effects.messages) {
             self.on_delivery(failed);
@@ -418,7 +423,7 @@ impl Driver {
             self.pending.answer_change(request, changed);
         }
         if has_ended {
-            // The state machine that held their reports back is gone.
+            // The state machine with their long polls is gone.
             self.refuse_waiting(&self.parts.member.refusal());
         }
         written
@@ -433,9 +438,9 @@ impl Driver {
                 self.indexes.load_all(preparing);
             }
             ServingChange::Ended => {
-                tracing::info!(term = self.parts.member.term(), "this coordinator leads no more");
+                tracing::info!(term = self.parts.member.term(), "this coordinator stopped leading");
                 self.indexes.abort_all();
-                self.release_held();
+                self.take_held_inputs();
             }
         }
     }
@@ -445,13 +450,13 @@ impl Driver {
             cluster.set_saved(job, saved);
         }
         if self.indexes.finish_loading() {
-            self.release_held();
+            self.take_held_inputs();
         }
     }
 
-    fn release_held(&mut self) {
+    fn take_held_inputs(&mut self) {
         for input in self.held.take() {
-            self.take(input);
+            self.take_input(input);
         }
     }
 
@@ -465,11 +470,11 @@ impl Driver {
     }
 }
 
-/// What the sender of a report hears whose next one came before a new leader had loaded what it needs.
-fn overtaken() -> ServiceError {
+/// The rejection of a report that a later report of the same session has replaced.
+fn replaced_report() -> ServiceError {
     ServiceError::new(
         ServiceErrorKind::Unavailable,
-        "a later report has come before this one was answered; ask again",
+        "a later report of this session has replaced this one; retry",
     )
 }
 

@@ -1,10 +1,9 @@
-//! Why a coordinator cannot start or go on.
+//! Errors that end a coordinator.
 
 use feedline_raft::files::DirectoryError;
 use feedline_raft::log::LogError;
 
-/// Why a coordinator cannot start or go on. Starting changes nothing but a log's torn end; so starting again is always
-/// safe once the cause is gone.
+/// An error that ends a coordinator. A restart is safe once the cause is removed.
 #[derive(Debug, thiserror::Error)]
 pub enum CoordinatorError {
     /// A directory cannot be used.
@@ -13,13 +12,13 @@ pub enum CoordinatorError {
     /// The log cannot be used.
     #[error(transparent)]
     Log(#[from] LogError),
-    /// The log, or another coordinator, says what this release does not understand.
-    #[error("the coordinator cannot go on: {0}; run the same release on all coordinators")]
+    /// The log or another coordinator sent data of another release.
+    #[error("the coordinator cannot continue: {0}; run the same release on all coordinators")]
     Foreign(String),
     /// A setting is out of range.
     #[error("{0}")]
     Setting(String),
-    /// The coordinator's task ended without being asked to.
+    /// The coordinator's task ended unexpectedly.
     #[error("the coordinator stopped: {0}; start it again, nothing acknowledged is lost")]
     Stopped(String),
 }

@@ -1,4 +1,4 @@
-//! Saved dataset indexes: one file for each source, so that a dataset is indexed once.
+//! The store of saved indexes: one file for each source, so that a dataset is indexed once.
 //!
 //! File: 8 bytes magic, format version (u32, little-endian), CRC-32C of the rest (u32), then the manifest's bytes.
 
@@ -15,27 +15,28 @@ use feedline_raft::files::{DirectoryError, fix, prepare_directory, reason, remov
 const MAGIC: &[u8; 8] = b"FEEDIDX\n";
 const VERSION: u32 = 1;
 const HEADER_BYTES: usize = 16;
-/// Manifests kept in memory, the one used last at the back. A coordinator serves few datasets at a time.
-const CACHED: usize = 16;
+/// Manifests in memory. A coordinator serves few datasets at a time.
+const CACHED_MANIFESTS: usize = 16;
 
-/// The saved indexes.
+/// The store of saved indexes.
 #[derive(Debug)]
 pub(crate) struct IndexStore {
     folder: PathBuf,
-    cache: Mutex<VecDeque<Cached>>,
-    /// Fingerprints of what files hold, by key, as far as they were read or written.
+    /// Least recently used first.
+    cache: Mutex<VecDeque<CachedManifest>>,
+    /// Fingerprints of the saved indexes that were read or written, by key.
     on_disk: Mutex<BTreeMap<String, String>>,
     /// Held while an index is written.
     saving: Mutex<()>,
-    /// What is being read for jobs that are opened, by key.
-    loading: Mutex<BTreeMap<String, Arc<Loading>>>,
+    /// Indexes that are being read, by key.
+    loading: Mutex<BTreeMap<String, Arc<SharedLoad>>>,
 }
 
-/// A read of a saved index, for all who want it while it lasts.
-type Loading = OnceLock<Result<Option<Arc<Manifest>>, String>>;
+/// One read of a saved index that several callers share.
+type SharedLoad = OnceLock<Result<Option<Arc<Manifest>>, String>>;
 
 #[derive(Debug, Clone)]
-struct Cached {
+struct CachedManifest {
     key: String,
     fingerprint: String,
     manifest: Arc<Manifest>,
@@ -54,20 +55,20 @@ impl IndexStore {
         })
     }
 
-    /// The files that indexes have in `folder`, and those that are not whole yet; `*` stands for any text.
+    /// Patterns of complete and incomplete index files in `folder`; `*` matches any text.
     pub(crate) fn files(folder: &Path) -> [PathBuf; 2] {
         ["*.index", "*.index.new*"].map(|name| folder.join(name))
     }
 
-    /// Saves an index, durably, unless it was. Blocks.
+    /// Saves an index durably unless it is saved already. Blocks.
     pub(crate) fn save(&self, key: &str, manifest: &Arc<Manifest>) -> Result<(), String> {
         let fingerprint = manifest.fingerprint();
-        // Jobs that are opened at the same time have the same index, and one name for what is not whole yet.
+        // Jobs that are opened at the same time may save the same index.
         let _one_at_a_time = self.saving.lock().unwrap_or_else(PoisonError::into_inner);
         let path = self.path(key);
         let was_saved =
             self.on_disk.lock().unwrap_or_else(PoisonError::into_inner).get(key) == Some(&fingerprint);
-        // Users are told to remove a file that cannot be used, whatever runs.
+        // A user may have removed the file.
         if was_saved && path.exists() {
             return Ok(());
         }
@@ -80,17 +81,17 @@ impl IndexStore {
                 fix(&error)
             )
         })?;
-        self.remember(key, manifest);
+        self.cache_manifest(key, manifest);
         Ok(())
     }
 
-    /// The saved index of a source; `None` when there is none. Those who ask while it is read share it. Blocks.
+    /// Loads the saved index of a source; `None` if there is none. Simultaneous callers share one read. Blocks.
     pub(crate) fn load(&self, key: &str) -> Result<Option<Arc<Manifest>>, String> {
-        self.share(key, || self.read(key))
+        self.load_shared(key, || self.read(key))
     }
 
-    /// Reads once for all who want it at the same time.
-    fn share(
+    /// Reads once for all simultaneous callers.
+    fn load_shared(
         &self,
         key: &str,
         read: impl FnOnce() -> Result<Option<Arc<Manifest>>, String>,
@@ -100,7 +101,7 @@ impl IndexStore {
         drop(loads);
         let found = load.get_or_init(read).clone();
         let mut loads = self.loading.lock().unwrap_or_else(PoisonError::into_inner);
-        // Whoever comes later reads what is there then.
+        // Later callers read the file again.
         if loads.get(key).is_some_and(|present| Arc::ptr_eq(present, &load)) {
             loads.remove(key);
         }
@@ -121,7 +122,7 @@ impl IndexStore {
             }
         };
         let manifest = decode(&bytes).map_err(|what| {
-            // It is written again, though with the same content.
+            // A damaged file is written again, even with the same content.
             self.on_disk.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
             format!(
                 "the saved index {} cannot be used: {what}; remove it or run `feedline index --rebuild`",
@@ -129,11 +130,11 @@ impl IndexStore {
             )
         })?;
         let manifest = Arc::new(manifest);
-        self.remember(key, &manifest);
+        self.cache_manifest(key, &manifest);
         Ok(Some(manifest))
     }
 
-    /// The index that a job was opened with. Blocks when it is not in memory.
+    /// The index with which a job was opened. Blocks if it is not in memory.
     pub(crate) fn manifest(&self, key: &str, fingerprint: &str) -> Result<Arc<Manifest>, String> {
         if let Some(manifest) = self.cached(key, fingerprint) {
             return Ok(manifest);
@@ -141,11 +142,11 @@ impl IndexStore {
         match self.read(key)? {
             Some(manifest) if manifest.fingerprint() == fingerprint => Ok(manifest),
             Some(_) => Err(
-                "the dataset was indexed again with other data while the job ran; cancel the job and open it anew"
+                "the dataset was indexed again with other data while the job ran; cancel the job and open a new one"
                     .to_owned(),
             ),
             None => Err(format!(
-                "the job's index {} is gone; cancel the job and open it anew, which indexes the dataset again",
+                "the index {} of the job is missing; cancel the job and open a new one, which indexes the dataset again",
                 self.path(key).display()
             )),
         }
@@ -159,8 +160,8 @@ impl IndexStore {
         Some(found.manifest)
     }
 
-    fn remember(&self, key: &str, manifest: &Arc<Manifest>) {
-        let cached = Cached {
+    fn cache_manifest(&self, key: &str, manifest: &Arc<Manifest>) {
+        let cached = CachedManifest {
             key: key.to_owned(),
             fingerprint: manifest.fingerprint(),
             manifest: Arc::clone(manifest),
@@ -169,7 +170,7 @@ impl IndexStore {
         cache.retain(|other| other.key != key || other.fingerprint != cached.fingerprint);
         let fingerprint = cached.fingerprint.clone();
         cache.push_back(cached);
-        if cache.len() > CACHED {
+        if cache.len() > CACHED_MANIFESTS {
             cache.pop_front();
         }
         drop(cache);
@@ -191,7 +192,7 @@ fn header(body: &[u8]) -> [u8; HEADER_BYTES] {
 
 fn decode(bytes: &[u8]) -> Result<Manifest, String> {
     let Some((header, body)) = bytes.split_at_checked(HEADER_BYTES) else {
-        return Err("it is cut short".to_owned());
+        return Err("it is truncated".to_owned());
     };
     if header[..8] != *MAGIC {
         return Err("it is not an index".to_owned());
@@ -201,12 +202,12 @@ fn decode(bytes: &[u8]) -> Result<Manifest, String> {
         return Err(format!("it has format version {version}, and this release reads version {VERSION}"));
     }
     if header[12..] != crc32c::crc32c(body).to_le_bytes() {
-        return Err("it is damaged, its checksum is wrong".to_owned());
+        return Err("its checksum is wrong".to_owned());
     }
     decode_manifest(body)
 }
 
-/// Reads `bytes` as a file, and as what a file holds.
+/// Decodes `bytes` as a file, and as the body of one.
 #[cfg(feature = "fuzzing")]
 pub(crate) fn read_any(bytes: &[u8]) {
     for file in [bytes.to_vec(), [&header(bytes)[..], bytes].concat()] {

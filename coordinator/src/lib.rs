@@ -1,7 +1,6 @@
-//! The coordinator role: drives a member of `feedline_raft`, alone or among several, with a clock, a disk, a network
-//! and requests.
+//! The coordinator: drives a raft node of `feedline_raft` with a clock, a disk, a network and requests.
 //!
-//! One task owns the member. It knows no worker, client or batch, and decides nothing by itself.
+//! One task owns the node. All decisions are made in `feedline_cluster`.
 
 mod bootstrap;
 mod clock;
@@ -24,7 +23,7 @@ mod tenant_gauges;
 mod tenant_view;
 mod token_authenticator;
 
-/// Reads `bytes` as a saved index, and as what such a file holds behind a checksum that is right.
+/// Decodes `bytes` as a saved index, and as the body of one with a correct checksum.
 #[cfg(feature = "fuzzing")]
 pub fn read_index(bytes: &[u8]) {
     index_store::read_any(bytes);

@@ -1,4 +1,4 @@
-//! The coordinator's metrics: their names, units and meanings in one table, and what feeds the gauges.
+//! The metrics of the coordinator in one table, and the state behind its gauges.
 
 use std::collections::BTreeMap;
 
@@ -25,27 +25,27 @@ pub(crate) const TENANT_JOBS: &str = "feedline_coordinator_tenant_jobs";
 pub(crate) const TENANT_CORES: &str = "feedline_coordinator_tenant_cores";
 pub(crate) const PLAN_SECONDS: &str = "feedline_coordinator_plan_seconds";
 
-/// Kinds of metrics.
+/// The kind of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MetricKind {
-    /// Only grows.
+    /// A number that only grows.
     Counter,
-    /// Goes up and down.
+    /// A number that rises and falls.
     Gauge,
-    /// Many measurements.
+    /// A distribution.
     Histogram,
 }
 
-/// One metric.
+/// The description of a metric.
 #[derive(Debug, Clone, Copy)]
 pub struct MetricDescription {
-    /// Full name.
+    /// The name of the metric.
     pub name: &'static str,
-    /// Kind.
+    /// The kind of the metric.
     pub kind: MetricKind,
-    /// Unit.
+    /// The unit of the metric.
     pub unit: Unit,
-    /// What it counts.
+    /// The help text.
     pub text: &'static str,
 }
 
@@ -62,59 +62,49 @@ pub const METRICS: &[MetricDescription] = &[
         "Jobs by `state`: preparing, running, completed, failed, cancelled",
     ),
     metric(WORKERS, MetricKind::Gauge, Unit::Count, "Workers that reported within the lease time"),
-    metric(
-        LOG_APPEND_SECONDS,
-        MetricKind::Histogram,
-        Unit::Seconds,
-        "Time to append to the log durably what has come together",
-    ),
+    metric(LOG_APPEND_SECONDS, MetricKind::Histogram, Unit::Seconds, "Time of one durable write to the log"),
     metric(LOG_BYTES, MetricKind::Gauge, Unit::Bytes, "Size of the log"),
-    metric(RECORDS_TOTAL, MetricKind::Counter, Unit::Count, "Decisions made while it leads"),
+    metric(
+        RECORDS_TOTAL,
+        MetricKind::Counter,
+        Unit::Count,
+        "Records that this coordinator has proposed as the leader",
+    ),
     metric(
         LEASES_GRANTED_TOTAL,
         MetricKind::Counter,
         Unit::Count,
-        "Splits leased to workers, second leases included",
+        "Splits leased to workers, including second leases of late splits",
     ),
-    metric(QUEUED_REQUESTS, MetricKind::Gauge, Unit::Count, "Requests that wait to be decided on"),
+    metric(QUEUED_REQUESTS, MetricKind::Gauge, Unit::Count, "Requests in the queue of the driver"),
     metric(REQUESTS_TOTAL, MetricKind::Counter, Unit::Count, "Requests by `kind`"),
-    metric(REFUSALS_TOTAL, MetricKind::Counter, Unit::Count, "Refused requests by `kind` of refusal"),
+    metric(REFUSALS_TOTAL, MetricKind::Counter, Unit::Count, "Rejected requests by `kind` of error"),
     metric(
         FED_FRACTION,
         MetricKind::Gauge,
         Unit::Count,
-        "Planned rate over the rate that the consumers could take, of the least fed job; 1 without jobs",
+        "Planned rate over the rate that the consumers can take, of the job with the smallest ratio; 1 without jobs",
     ),
     metric(
         WANTED_WORKERS,
         MetricKind::Gauge,
         Unit::Count,
-        "Workers that would feed all jobs as far as consumers and store allow",
+        "Workers with which consumers and store, not workers, would limit all jobs",
     ),
     metric(
         SCALED_WORKERS,
         MetricKind::Gauge,
         Unit::Count,
-        "Workers that the scaler was told to have; 0 without a scaler",
+        "Workers requested from the scaler; 0 without a scaler",
     ),
-    metric(LEADS, MetricKind::Gauge, Unit::Count, "1 where this coordinator leads, 0 where it follows"),
-    metric(
-        TERM,
-        MetricKind::Gauge,
-        Unit::Count,
-        "Elections that the coordinators have held, as far as this one knows",
-    ),
-    metric(TENANT_JOBS, MetricKind::Gauge, Unit::Count, "Jobs that run, by `tenant`"),
-    metric(
-        TENANT_CORES,
-        MetricKind::Gauge,
-        Unit::Count,
-        "Cores that the plan gives the jobs of each `tenant` together",
-    ),
+    metric(LEADS, MetricKind::Gauge, Unit::Count, "1 on the leader, 0 on followers"),
+    metric(TERM, MetricKind::Gauge, Unit::Count, "Current raft term"),
+    metric(TENANT_JOBS, MetricKind::Gauge, Unit::Count, "Running jobs by `tenant`"),
+    metric(TENANT_CORES, MetricKind::Gauge, Unit::Count, "Planned cores of all jobs by `tenant`"),
     metric(PLAN_SECONDS, MetricKind::Histogram, Unit::Seconds, "Time to make a plan"),
 ];
 
-/// Tells the installed recorder the unit and meaning of every metric of the coordinator.
+/// Describes every metric of the coordinator to the installed recorder.
 pub fn describe_metrics() {
     for &MetricDescription { name, kind, unit, text } in METRICS {
         match kind {
@@ -136,34 +126,61 @@ pub(crate) fn refusal_label(kind: ServiceErrorKind) -> &'static str {
     }
 }
 
-const STATES: [&str; 5] = ["preparing", "running", "completed", "failed", "cancelled"];
+/// The state of a job in the gauges.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum JobGauge {
+    Preparing,
+    Running,
+    Completed,
+    Failed,
+    Cancelled,
+}
 
-/// What the gauges count.
+impl JobGauge {
+    const ALL: [Self; 5] = [Self::Preparing, Self::Running, Self::Completed, Self::Failed, Self::Cancelled];
+
+    fn label(self) -> &'static str {
+        match self {
+            Self::Preparing => "preparing",
+            Self::Running => "running",
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
+/// The state behind the gauges of jobs and workers.
 #[derive(Debug, Default)]
 pub(crate) struct Gauges {
-    jobs: BTreeMap<JobId, &'static str>,
+    /// States of the jobs that have not ended.
+    open_jobs: BTreeMap<JobId, JobGauge>,
+    /// The number of jobs in each state.
+    jobs: [u64; JobGauge::ALL.len()],
     workers: BTreeMap<WorkerId, Millis>,
 }
 
 impl Gauges {
-    /// Notes a decision, persisted now or in an earlier life.
+    /// Counts a record of this life or of an earlier one.
     pub(crate) fn on_record(&mut self, record: &Record) {
-        match record {
-            Record::Opened { job, .. } => self.jobs.insert(*job, "preparing"),
-            Record::Ready { job, .. } => self.jobs.insert(*job, "running"),
-            Record::Ended { job, state } => self.jobs.insert(
-                *job,
-                match state {
-                    JobState::Completed => "completed",
-                    JobState::Cancelled => "cancelled",
-                    _ => "failed",
-                },
-            ),
-            _ => None,
+        let (job, state) = match record {
+            Record::Opened { job, .. } => (*job, JobGauge::Preparing),
+            Record::Ready { job, .. } => (*job, JobGauge::Running),
+            Record::Ended { job, state: JobState::Completed } => (*job, JobGauge::Completed),
+            Record::Ended { job, state: JobState::Cancelled } => (*job, JobGauge::Cancelled),
+            Record::Ended { job, .. } => (*job, JobGauge::Failed),
+            _ => return,
         };
+        if let Some(before) = self.open_jobs.remove(&job) {
+            self.jobs[before as usize] -= 1;
+        }
+        self.jobs[state as usize] += 1;
+        if matches!(state, JobGauge::Preparing | JobGauge::Running) {
+            self.open_jobs.insert(job, state);
+        }
     }
 
-    /// Counts decisions of this life.
+    /// Counts the records of this life.
     pub(crate) fn count(records: &[Record]) {
         counter!(RECORDS_TOTAL).increment(records.len() as u64);
         let granted = |record: &Record| match record {
@@ -180,14 +197,13 @@ impl Gauges {
     pub(crate) fn publish(&mut self, now: Millis, worker_lease_ms: u64) {
         self.workers.retain(|_, seen| now.saturating_sub(*seen) <= worker_lease_ms);
         gauge!(WORKERS).set(self.workers.len() as f64);
-        for state in STATES {
-            let jobs = self.jobs.values().filter(|present| **present == state).count();
-            gauge!(JOBS, "state" => state).set(jobs as f64);
+        for state in JobGauge::ALL {
+            gauge!(JOBS, "state" => state.label()).set(self.jobs[state as usize] as f64);
         }
     }
 }
 
-/// Peak resident set of this process in bytes; 0 where the system does not tell.
+/// Peak resident set of this process in bytes; 0 if the system does not report it.
 pub(crate) fn peak_rss_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

@@ -1,4 +1,4 @@
-//! What this coordinator answers the others.
+//! The service of a coordinator for the other coordinators.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,20 +14,20 @@ use tokio::sync::mpsc;
 use crate::index_store::IndexStore;
 use crate::request::shutting_down;
 
-/// Batches of messages that wait for the driver; more wait in their connections.
+/// Batches of messages that are queued for the driver. Further senders wait.
 pub(crate) const QUEUED_BATCHES: usize = 64;
 
-/// This coordinator as the others see it.
+/// The service for other coordinators.
 pub(crate) struct RaftPeerService {
     pub(crate) id: MemberId,
-    /// Whether it is, or was, part of a cluster.
+    /// Whether the coordinator is or was part of a cluster.
     pub(crate) has_state: Arc<AtomicBool>,
     pub(crate) inbox: mpsc::Sender<Vec<Message>>,
     pub(crate) store: Arc<IndexStore>,
 }
 
 impl RaftPeerService {
-    /// Reads or writes an index where blocking is allowed.
+    /// Reads or writes an index on a blocking thread.
     async fn with_store<T: Send + 'static>(
         &self,
         work: impl FnOnce(&IndexStore) -> Result<T, String> + Send + 'static,
@@ -52,20 +52,23 @@ impl PeerService for RaftPeerService {
     }
 
     async fn keep_index(&self, key: &str, manifest: Arc<Manifest>) -> Result<(), ServiceError> {
-        let key = checked(key)?.to_owned();
+        let key = check_key(key)?.to_owned();
         self.with_store(move |store| store.save(&key, &manifest)).await
     }
 
     async fn index(&self, key: &str, fingerprint: &str) -> Result<Arc<Manifest>, ServiceError> {
-        let (key, fingerprint) = (checked(key)?.to_owned(), fingerprint.to_owned());
+        let (key, fingerprint) = (check_key(key)?.to_owned(), fingerprint.to_owned());
         self.with_store(move |store| store.manifest(&key, &fingerprint)).await
     }
 }
 
-/// Keys become names of files.
-fn checked(key: &str) -> Result<&str, ServiceError> {
+/// Checks the key of an index, which becomes a file name.
+fn check_key(key: &str) -> Result<&str, ServiceError> {
     let is_key = !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_hexdigit());
-    is_key
-        .then_some(key)
-        .ok_or_else(|| ServiceError::new(ServiceErrorKind::Invalid, format!("`{key}` names no index")))
+    is_key.then_some(key).ok_or_else(|| {
+        ServiceError::new(
+            ServiceErrorKind::Invalid,
+            format!("invalid index key `{key}`: expected hexadecimal digits"),
+        )
+    })
 }

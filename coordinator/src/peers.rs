@@ -1,4 +1,4 @@
-//! The other coordinators: a queue of messages for each, and what they keep for each other.
+//! The connections to the other coordinators: a message queue for each, and saved indexes.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,28 +15,28 @@ use futures::stream::FuturesUnordered;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-/// Messages for one coordinator that wait; more are dropped, as on a bad network.
+/// Most queued messages for one coordinator. Further ones are dropped, and raft sends them again.
 const QUEUED_MESSAGES: usize = 4096;
-/// Deliveries whose outcome the driver has not heard of yet; peers are given nothing more meanwhile.
+/// Delivery reports that are queued for the driver. Senders wait for a free place.
 const QUEUED_DELIVERIES: usize = 64;
-/// Messages that travel together.
-const MESSAGES_TOGETHER: usize = 256;
-/// Pause before something is tried again that nobody may give up.
-const RETRY: Duration = Duration::from_millis(200);
+/// Most messages in one request.
+const BATCH_MESSAGES: usize = 256;
+/// Pause between two attempts to save an index.
+const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 
-/// How coordinators find each other.
+/// Connects to other coordinators.
 pub trait PeerDirectory: Send + Sync {
     /// The coordinator at `url`.
     ///
     /// # Errors
-    /// For an address that cannot be one.
+    /// If the address is invalid.
     fn peer(&self, url: &str) -> Result<Arc<dyn PeerService>, ServiceError>;
 }
 
-/// Coordinators behind gRPC.
+/// Connects to coordinators by gRPC.
 #[derive(Debug, Clone, Default)]
 pub struct GrpcPeers {
-    /// What this one shows to them.
+    /// The credentials of this coordinator.
     pub credentials: Credentials,
 }
 
@@ -46,16 +46,16 @@ impl PeerDirectory for GrpcPeers {
     }
 }
 
-/// What became of messages.
+/// The outcome of sending messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SendOutcome {
-    /// A coordinator did not take them.
+    /// A coordinator was unreachable.
     Failed(MemberId),
-    /// A snapshot has arrived, or has not.
+    /// Whether a snapshot was delivered.
     Snapshot(MemberId, bool),
 }
 
-/// The way to one coordinator.
+/// The connection to one coordinator.
 struct Link {
     url: String,
     peer: Arc<dyn PeerService>,
@@ -82,15 +82,15 @@ impl Peers {
         own: MemberId,
         directory: Arc<dyn PeerDirectory>,
     ) -> (Self, mpsc::Receiver<SendOutcome>) {
-        let (deliveries, heard) = mpsc::channel(QUEUED_DELIVERIES);
-        (Self { own, directory, deliveries, links: Mutex::default() }, heard)
+        let (deliveries, outcomes) = mpsc::channel(QUEUED_DELIVERIES);
+        (Self { own, directory, deliveries, links: Mutex::default() }, outcomes)
     }
 
-    /// Keeps links to these members, and no others; gives what may have been lost on links that are no more.
+    /// Opens and closes links so that there is one for each member. Returns the outcomes of messages on closed links.
     pub(crate) fn follow(&self, members: &Members) -> Vec<SendOutcome> {
         let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
         let is_closed = |id: &MemberId, link: &mut Link| members.url(*id) != Some(&link.url);
-        // Nothing more would be sent to a member before it is said what became of its snapshot.
+        // Raft sends a member nothing more until the outcome of its snapshot is reported.
         let lost = links.extract_if(.., is_closed).map(|(id, _)| SendOutcome::Snapshot(id, false)).collect();
         for (id, url) in members.0.iter().filter(|(id, _)| **id != self.own) {
             if links.contains_key(id) {
@@ -103,13 +103,13 @@ impl Peers {
                     let link = Link { url: url.clone(), peer, queue, task: tokio::spawn(work) };
                     links.insert(*id, link);
                 }
-                Err(refusal) => tracing::warn!(%refusal, "a coordinator cannot be reached"),
+                Err(refusal) => tracing::warn!(%refusal, "cannot connect to a coordinator"),
             }
         }
         lost
     }
 
-    /// Sends messages, each to its member; gives what became of those that are not on their way.
+    /// Queues messages for their members. Returns the outcomes of messages that could not be queued.
     pub(crate) fn send(&self, messages: Vec<Message>) -> Vec<SendOutcome> {
         let links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
         let mut failed = Vec::new();
@@ -126,45 +126,45 @@ impl Peers {
         failed
     }
 
-    /// All of them.
+    /// All other coordinators.
     fn all(&self) -> Vec<Arc<dyn PeerService>> {
         let links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
         links.values().map(|link| Arc::clone(&link.peer)).collect()
     }
 
-    /// Has so many others keep an index; tries until they do.
+    /// Saves an index at `needed` other coordinators, and retries until they have it.
     ///
     /// # Errors
-    /// When one of them never will: its sentence.
+    /// If one of them rejects the index: its message.
     pub(crate) async fn keep_index(
         &self,
         needed: usize,
         key: &str,
         manifest: &Arc<Manifest>,
     ) -> Result<(), String> {
-        let mut asked: FuturesUnordered<_> =
-            self.all().into_iter().map(|peer| keep_until_done(peer, key, manifest)).collect();
-        let mut kept = 0;
-        while kept < needed {
-            match asked.next().await {
+        let mut saves: FuturesUnordered<_> =
+            self.all().into_iter().map(|peer| save_until_done(peer, key, manifest)).collect();
+        let mut saved = 0;
+        while saved < needed {
+            match saves.next().await {
                 Some(done) => {
                     done?;
-                    kept += 1;
+                    saved += 1;
                 }
-                // There are fewer now.
+                // The number of coordinators has fallen.
                 None => break,
             }
         }
         Ok(())
     }
 
-    /// Who answers at an address.
+    /// Asks the coordinator at an address for its id.
     pub(crate) async fn introduce(&self, url: &str) -> Result<MemberInfo, ServiceError> {
         let own = MemberInfo { id: self.own.get(), has_state: true };
         self.directory.peer(url)?.introduce(own).await
     }
 
-    /// The index from whichever has it.
+    /// Loads an index from another coordinator.
     pub(crate) async fn index(&self, key: &str, fingerprint: &str) -> Option<Arc<Manifest>> {
         for peer in self.all() {
             if let Ok(manifest) = peer.index(key, fingerprint).await
@@ -177,7 +177,7 @@ impl Peers {
     }
 }
 
-async fn keep_until_done(
+async fn save_until_done(
     peer: Arc<dyn PeerService>,
     key: &str,
     manifest: &Arc<Manifest>,
@@ -186,23 +186,23 @@ async fn keep_until_done(
         if refusal.kind == ServiceErrorKind::Invalid {
             return Err(refusal.message);
         }
-        tracing::debug!(%refusal, "another coordinator does not keep the index yet");
-        tokio::time::sleep(RETRY).await;
+        tracing::debug!(%refusal, "another coordinator has not saved the index yet");
+        tokio::time::sleep(RETRY_INTERVAL).await;
     }
     Ok(())
 }
 
-/// Delivers a member's messages, those that wait together in one request.
+/// Sends the queued messages for one member, several in one request.
 async fn deliver(
     id: MemberId,
     peer: Arc<dyn PeerService>,
     mut messages: mpsc::Receiver<Message>,
     deliveries: mpsc::Sender<SendOutcome>,
 ) {
-    let mut together = Vec::with_capacity(MESSAGES_TOGETHER);
-    while messages.recv_many(&mut together, MESSAGES_TOGETHER).await > 0 {
-        let has_snapshot = together.iter().any(feedline_raft::has_snapshot);
-        let encoded: Vec<Bytes> = together.drain(..).filter_map(|it| feedline_raft::encode(&it)).collect();
+    let mut batch = Vec::with_capacity(BATCH_MESSAGES);
+    while messages.recv_many(&mut batch, BATCH_MESSAGES).await > 0 {
+        let has_snapshot = batch.iter().any(feedline_raft::has_snapshot);
+        let encoded: Vec<Bytes> = batch.drain(..).filter_map(|it| feedline_raft::encode(&it)).collect();
         let arrived = peer.deliver(encoded).await.is_ok();
         if has_snapshot && deliveries.send(SendOutcome::Snapshot(id, arrived)).await.is_err() {
             return;

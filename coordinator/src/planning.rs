@@ -1,6 +1,6 @@
-//! Plans: takes what was reported, asks the planner of `feedline_planner::plan`, and tells workers what jobs may use of them.
+//! The planning task: reads the reported samples, calls `feedline_planner::plan`, and sends the allocations to the driver.
 //!
-//! Decides nothing that rows depend on. Where it cannot plan, workers share their threads evenly, as without it.
+//! Rows do not depend on plans. Without a plan, the jobs of a worker share its threads evenly.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,23 +26,23 @@ use crate::metrics::{FED_FRACTION, PLAN_SECONDS, WANTED_WORKERS};
 use crate::scaling::ScalingPolicy;
 use crate::tenant_gauges::TenantGauges;
 
-/// Longest that the choice of caches may take each time.
-const CHOOSING: Duration = Duration::from_millis(250);
-/// Longest that one plan may take.
-const PLANNING: Duration = Duration::from_secs(1);
+/// Longest time for the cache decisions of one plan.
+const CACHE_DECISION_TIMEOUT: Duration = Duration::from_millis(250);
+/// Longest time for one plan.
+const PLAN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How plans are made.
+/// Settings of the planning task.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PlanningSettings {
-    /// Time from one to the next.
+    /// The time between two plans.
     pub(crate) interval: Duration,
-    /// Whether it is also decided what jobs keep.
+    /// Whether plans contain cache decisions.
     pub(crate) auto_cache: bool,
     pub(crate) settings: PlannerSettings,
 }
 
-/// Plans until `stop`, or until the driver has ended; `scaler` changes the number of workers. After each look, what was seen
-/// is published in `views`.
+/// Plans until `stop`, or until the driver has ended. `scaler` changes the number of workers. Each plan publishes a view of the
+/// cluster in `views`.
 pub(crate) async fn run(
     commands: mpsc::Sender<DriverCommand>,
     views: watch::Sender<Arc<ClusterView>>,
@@ -60,16 +60,16 @@ pub(crate) async fn run(
         }
         let Some(observed) = observe(&commands).await else { return };
         let Some((now, samples)) = observed else {
-            // Another plans; what it will have seen when this one leads is not known here.
+            // Another coordinator leads and plans.
             planner = Planner::new(how);
             continue;
         };
-        // Models and plans of many jobs take a while.
+        // Plans of many jobs take long.
         let planned = tokio::task::spawn_blocking(move || {
             let shares = planner.plan(now, &samples);
             planner.tenants.publish(samples.jobs.iter(), planner.plan.as_ref());
-            let (plan, keeps) = (planner.plan.as_ref(), &planner.keeps);
-            let view = cluster_view(now, &samples, &planner.observer, plan, keeps);
+            let (plan, decisions) = (planner.plan.as_ref(), &planner.cache_decisions);
+            let view = cluster_view(now, &samples, &planner.observer, plan, decisions);
             (planner, shares, view)
         });
         match planned.await {
@@ -78,7 +78,7 @@ pub(crate) async fn run(
                 if let Some(scaler) = &mut scaler {
                     scaler.follow(now, planner.needs()).await;
                 }
-                let scaling = scaler.as_ref().and_then(ScalingPolicy::said);
+                let scaling = scaler.as_ref().and_then(ScalingPolicy::last_decision);
                 views.send_replace(Arc::new(ClusterView { scaling, ..view }));
                 if let Some(shares) = shares
                     && commands.send(DriverCommand::Share { shares }).await.is_err()
@@ -87,33 +87,33 @@ pub(crate) async fn run(
                 }
             }
             Err(error) => {
-                tracing::error!(%error, "planning failed and begins anew; please report this");
+                tracing::error!(%error, "planning panicked and starts again; report this defect");
                 planner = Planner::new(how);
             }
         }
     }
 }
 
-/// What was reported; nothing where another leads, `None` once the driver has ended.
+/// Reads the samples. `Some(None)` if another coordinator leads; `None` if the driver has ended.
 async fn observe(commands: &mpsc::Sender<DriverCommand>) -> Option<Option<(Millis, Box<Samples>)>> {
     let (reply, answer) = oneshot::channel();
     commands.send(DriverCommand::Observe { reply }).await.ok()?;
     answer.await.ok()
 }
 
-/// What was seen and decided so far.
+/// The state of the planner between two plans.
 #[derive(Debug, Default)]
 struct Planner {
     settings: PlannerSettings,
     observer: Observer,
     plan: Option<Plan>,
-    /// Decides what jobs keep; `None` where only pipelines do.
-    keeping: Option<CacheHistory>,
-    /// What it decided last.
-    keeps: BTreeMap<JobId, CacheDecision>,
-    /// What workers were told last.
+    /// The state of the cache decisions; `None` if only pipelines decide.
+    cache_history: Option<CacheHistory>,
+    /// The last cache decisions.
+    cache_decisions: BTreeMap<JobId, CacheDecision>,
+    /// The last allocations.
     shares: BTreeMap<WorkerId, WorkerAllocations>,
-    /// How far jobs have come with reading more.
+    /// The progress of raising the concurrent reads of each job.
     reads: ReadSteps,
     needs: ResourceNeeds,
     tenants: TenantGauges,
@@ -121,41 +121,41 @@ struct Planner {
 
 impl Planner {
     fn new(how: PlanningSettings) -> Self {
-        let keeping = how.auto_cache.then(CacheHistory::default);
-        Self { keeping, settings: how.settings, ..Self::default() }
+        let cache_history = how.auto_cache.then(CacheHistory::default);
+        Self { cache_history, settings: how.settings, ..Self::default() }
     }
 
-    /// What the last plan would need.
+    /// The resource needs of the last plan.
     fn needs(&self) -> ResourceNeeds {
         self.needs
     }
 
-    /// Plans for what was reported; gives what workers are to be told, where that has changed.
+    /// Plans for the reported samples. Returns the allocations if they have changed.
     fn plan(&mut self, now: Millis, samples: &Samples) -> Option<BTreeMap<WorkerId, WorkerAllocations>> {
         let began = Instant::now();
         self.observer.push(now, samples);
-        // What caches save is in what jobs take as they fill; which are filled is decided beside the plan.
+        // The measured costs contain the savings of caches, which are decided separately.
         let problem = self.observer.problem(self.settings, CachePolicy::Never);
         let started = Instant::now();
-        let is_chosen = || started.elapsed() > CHOOSING;
-        let keeping = self.keeping.as_mut();
-        let keeps = keeping.map(|keeping| keeping.decide(now, &self.observer, self.settings, &is_chosen));
-        let keeps = keeps.unwrap_or_default();
-        self.say_kept(&keeps);
+        let is_late = || started.elapsed() > CACHE_DECISION_TIMEOUT;
+        let history = self.cache_history.as_mut();
+        let decisions = history.map(|history| history.decide(now, &self.observer, self.settings, &is_late));
+        let decisions = decisions.unwrap_or_default();
+        self.log_cache_decisions(&decisions);
         if problem.jobs.is_empty() {
             gauge!(FED_FRACTION).set(1.0);
             gauge!(WANTED_WORKERS).set(0.0);
             self.plan = None;
             self.needs = self.observer.needs(None, &problem);
-            return self.tell(shares(&Plan::default(), &problem, &keeps));
+            return self.changed_shares(shares(&Plan::default(), &problem, &decisions));
         }
         let started = Instant::now();
-        let plan = solve(&problem, self.plan.as_ref(), &|| started.elapsed() > PLANNING);
+        let plan = solve(&problem, self.plan.as_ref(), &|| started.elapsed() > PLAN_TIMEOUT);
         histogram!(PLAN_SECONDS).record(began.elapsed().as_secs_f64());
         match plan {
-            Ok(plan) => self.on_plan(plan, &problem, &keeps),
+            Ok(plan) => self.on_plan(plan, &problem, &decisions),
             Err(sentence) => {
-                tracing::warn!("no plan was made: {sentence}");
+                tracing::warn!("cannot plan: {sentence}");
                 self.needs = self.observer.needs(None, &problem);
                 None
             }
@@ -166,7 +166,7 @@ impl Planner {
         &mut self,
         plan: Plan,
         problem: &Problem,
-        keeps: &BTreeMap<JobId, Option<CacheDecision>>,
+        decisions: &BTreeMap<JobId, Option<CacheDecision>>,
     ) -> Option<BTreeMap<WorkerId, WorkerAllocations>> {
         self.needs = self.observer.needs(Some(&plan), problem);
         gauge!(FED_FRACTION).set(self.needs.fed_fraction);
@@ -174,19 +174,22 @@ impl Planner {
         if self.plan.as_ref().is_none_or(|before| before.reasons != plan.reasons) {
             tracing::debug!(reasons = %plan.reasons.join("; "), "planned");
         }
-        let shares = self.reads.next(shares(&plan, problem, keeps), |job| self.observer.knows(job));
+        let shares = self.reads.next(shares(&plan, problem, decisions), |job| self.observer.knows(job));
         self.plan = Some(plan);
-        self.tell(shares)
+        self.changed_shares(shares)
     }
 
-    /// Logs what is to be kept, where that has changed.
-    fn say_kept(&mut self, keeps: &BTreeMap<JobId, Option<CacheDecision>>) {
-        let keeps: BTreeMap<JobId, CacheDecision> =
-            keeps.iter().filter_map(|(job, keep)| Some((*job, (*keep)?))).collect();
-        for facts in self.observer.facts().filter(|facts| keeps.get(&facts.job) != self.keeps.get(&facts.job))
+    /// Logs the cache decisions that have changed.
+    fn log_cache_decisions(&mut self, decisions: &BTreeMap<JobId, Option<CacheDecision>>) {
+        let decisions: BTreeMap<JobId, CacheDecision> =
+            decisions.iter().filter_map(|(job, decision)| Some((*job, (*decision)?))).collect();
+        for facts in self
+            .observer
+            .facts()
+            .filter(|facts| decisions.get(&facts.job) != self.cache_decisions.get(&facts.job))
         {
             let (job, name) = (facts.job, &facts.name);
-            match keeps.get(&job) {
+            match decisions.get(&job) {
                 Some(CacheDecision { after, tier, form }) => {
                     let mut running = facts
                         .pipeline
@@ -195,16 +198,16 @@ impl Planner {
                         .filter(|operator| !operator.kind.is_engine_operator());
                     let before = after.checked_sub(1).and_then(|last| running.nth(last as usize));
                     let operator = before.map_or("source", |operator| operator.kind.name());
-                    tracing::info!(%job, "{name} keeps the output of `{operator}` {} in {}", form.name(), tier.name());
+                    tracing::info!(%job, "job {name} caches the output of `{operator}` {} in {}", form.name(), tier.name());
                 }
-                None => tracing::info!(%job, "{name} keeps nothing"),
+                None => tracing::info!(%job, "job {name} caches nothing"),
             }
         }
-        self.keeps = keeps;
+        self.cache_decisions = decisions;
     }
 
-    /// What workers are to be told, if it is something else than what they were told last.
-    fn tell(
+    /// Returns the allocations if they differ from the last ones.
+    fn changed_shares(
         &mut self,
         shares: BTreeMap<WorkerId, WorkerAllocations>,
     ) -> Option<BTreeMap<WorkerId, WorkerAllocations>> {

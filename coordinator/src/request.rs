@@ -1,4 +1,4 @@
-//! What workers, consumers and users ask.
+//! The requests of workers, consumers and users.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use feedline_data::ids::JobId;
 use feedline_data::manifest::Manifest;
 use feedline_data::messages::{ConsumerReport, JobSpec, ServiceError, ServiceErrorKind, WorkerReport};
 
-/// What can be asked: an [`Input`] without its number.
+/// A request: an [`Input`] without its number.
 #[derive(Debug)]
 pub(crate) enum Request {
     OpenJob { spec: Box<JobSpec>, saved: Option<Arc<Manifest>> },
@@ -38,10 +38,10 @@ impl Request {
     }
 }
 
-/// The answer to requests that reach a coordinator which is stopping.
+/// The rejection of requests during a shutdown.
 pub(crate) fn shutting_down() -> ServiceError {
     ServiceError::new(
         ServiceErrorKind::Unavailable,
-        "the coordinator is shutting down; try again once it is back",
+        "the coordinator is shutting down; retry after its restart",
     )
 }

@@ -1,5 +1,5 @@
-//! Where requests wait for the driver: bounded, and in turn. What finds no room is refused at once with a time to come back,
-//! instead of waiting without end; and one who asks for too much waits for itself only.
+//! The queue of requests for the driver: bounded, and fair among clients. A request that finds no room is rejected with a time
+//! after which to retry. A client with many requests delays only itself.
 
 mod fair_queue;
 
@@ -17,110 +17,110 @@ use crate::request::{Request, shutting_down};
 #[cfg(test)]
 mod tests;
 
-/// Reports that wait. A worker has one on its way and a consumer four, so this is a cluster's worth of them.
-const REPORTS: QueueBounds = QueueBounds { all: 16_384, of_one: 4_096 };
-/// Other requests that wait. A turn takes 256 at most, so the last of them waits for some turns.
-const OTHERS: QueueBounds = QueueBounds { all: 1_024, of_one: 256 };
-/// A few turns of the driver.
+/// Queued reports. A worker has one report in flight and a consumer four, so this is enough for a large cluster.
+const REPORTS: QueueBounds = QueueBounds { all: 16_384, per_client: 4_096 };
+/// Other queued requests. The driver takes at most 256 at a time.
+const OTHERS: QueueBounds = QueueBounds { all: 1_024, per_client: 256 };
+/// Milliseconds after which to retry when the queue is full.
 const RETRY_MS: u64 = 200;
 
-/// A request, and who waits for its answer.
+/// A request and the channel for its reply.
 pub(crate) struct QueuedRequest {
     pub(crate) request: Request,
     pub(crate) reply: oneshot::Sender<Reply>,
 }
 
-/// Who asks: whose turn it is.
+/// A client with its own queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Asker {
-    /// A connection from another process, whatever it asks for.
+enum ClientKey {
+    /// A connection of another process.
     Caller(Caller),
-    // In this process, who says who it is.
+    // Clients in this process.
     Worker(WorkerId),
     Consumer(JobId, u32),
-    Nobody,
+    Local,
 }
 
-/// Where requests wait.
+/// The queue of requests.
 pub(crate) struct RequestQueue {
-    state: Mutex<State>,
-    /// Something may wait, or nothing more will.
-    news: Notify,
+    state: Mutex<QueueState>,
+    /// Notified when a request was queued.
+    queued: Notify,
 }
 
-struct State {
-    lanes: FairQueue<Asker, QueuedRequest>,
+struct QueueState {
+    queue: FairQueue<ClientKey, QueuedRequest>,
     closed: bool,
 }
 
 impl RequestQueue {
     pub(crate) fn new() -> Arc<Self> {
-        let state = State { lanes: FairQueue::new(REPORTS, OTHERS), closed: false };
-        Arc::new(Self { state: Mutex::new(state), news: Notify::new() })
+        let state = QueueState { queue: FairQueue::new(REPORTS, OTHERS), closed: false };
+        Arc::new(Self { state: Mutex::new(state), queued: Notify::new() })
     }
 
-    /// Puts a request in the line of whoever asks.
+    /// Queues a request of the current client.
     ///
     /// # Errors
-    /// When there is no room, or the driver has ended.
-    pub(crate) fn put(&self, request: Request) -> Result<oneshot::Receiver<Reply>, ServiceError> {
+    /// If the queue is full or the driver has ended.
+    pub(crate) fn push(&self, request: Request) -> Result<oneshot::Receiver<Reply>, ServiceError> {
         let (reply, answer) = oneshot::channel();
-        let (urgency, asker) = (urgency(&request), asker(&request));
+        let (priority, client) = (priority(&request), client(&request));
         let mut state = self.lock();
         if state.closed {
             return Err(shutting_down());
         }
-        let put = state.lanes.put(urgency, asker, QueuedRequest { request, reply });
+        let outcome = state.queue.push(priority, client, QueuedRequest { request, reply });
         drop(state);
-        let displaced = match put {
-            EnqueueOutcome::Full(_) => return Err(full()),
-            EnqueueOutcome::Instead(other) => Some(other),
-            EnqueueOutcome::Waits => None,
+        let evicted = match outcome {
+            EnqueueOutcome::Rejected(_) => return Err(queue_full()),
+            EnqueueOutcome::Evicted(other) => Some(other),
+            EnqueueOutcome::Queued => None,
         };
-        if let Some(QueuedRequest { reply, .. }) = displaced {
-            // Who no longer waits needs no answer.
-            let _ = reply.send(Reply::Refused(full()));
+        if let Some(QueuedRequest { reply, .. }) = evicted {
+            // The client may have stopped waiting.
+            let _ = reply.send(Reply::Refused(queue_full()));
         }
-        self.news.notify_one();
+        self.queued.notify_one();
         Ok(answer)
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The driver's side of the desk. Once it is dropped nothing waits any more.
+/// The driver's side of the queue. Dropping it rejects all queued requests.
 pub(crate) struct RequestReceiver(Arc<RequestQueue>);
 
 impl RequestReceiver {
-    pub(crate) fn new(desk: Arc<RequestQueue>) -> Self {
-        Self(desk)
+    pub(crate) fn new(queue: Arc<RequestQueue>) -> Self {
+        Self(queue)
     }
 
-    /// Returns once something waits. Can be dropped and called again.
-    pub(crate) async fn news(&self) {
+    /// Waits for a queued request. Cancel safe.
+    pub(crate) async fn ready(&self) {
         while self.is_empty() {
-            self.0.news.notified().await;
+            self.0.queued.notified().await;
         }
     }
 
-    /// What to answer next, up to so much. Who no longer waits for an answer gets none.
-    pub(crate) fn take(&self, most: usize) -> Vec<QueuedRequest> {
-        let taken = self.0.lock().lanes.take(most);
-        taken.into_iter().filter(|ask| !ask.reply.is_closed()).collect()
+    /// Removes and returns at most `most` requests. Skips those with clients that have stopped waiting.
+    pub(crate) fn pop(&self, most: usize) -> Vec<QueuedRequest> {
+        let popped = self.0.lock().queue.pop(most);
+        popped.into_iter().filter(|request| !request.reply.is_closed()).collect()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.waiting() == 0
+        self.len() == 0
     }
 
-    /// Requests that wait.
-    pub(crate) fn waiting(&self) -> usize {
-        self.0.lock().lanes.len()
+    /// The number of queued requests.
+    pub(crate) fn len(&self) -> usize {
+        self.0.lock().queue.len()
     }
 
-    /// Takes nothing more; what waits still does.
+    /// Rejects further requests. Queued ones stay.
     pub(crate) fn close(&self) {
         self.0.lock().closed = true;
     }
@@ -129,32 +129,32 @@ impl RequestReceiver {
 impl Drop for RequestReceiver {
     fn drop(&mut self) {
         self.close();
-        // Whoever still waits hears that the coordinator has ended, since nobody holds the other end.
+        // Dropping a request closes the channel of its client.
         while !self.is_empty() {
-            drop(self.take(REPORTS.all));
+            drop(self.pop(REPORTS.all));
         }
     }
 }
 
-fn urgency(request: &Request) -> RequestPriority {
+fn priority(request: &Request) -> RequestPriority {
     match request {
         Request::Worker(_) | Request::Consumer(_) => RequestPriority::Report,
         _ => RequestPriority::Other,
     }
 }
 
-fn asker(request: &Request) -> Asker {
+fn client(request: &Request) -> ClientKey {
     match (Caller::current(), request) {
-        (Some(caller), _) => Asker::Caller(caller),
-        (None, Request::Worker(report)) => Asker::Worker(report.worker),
-        (None, Request::Consumer(report)) => Asker::Consumer(report.job, report.consumer),
-        (None, _) => Asker::Nobody,
+        (Some(caller), _) => ClientKey::Caller(caller),
+        (None, Request::Worker(report)) => ClientKey::Worker(report.worker),
+        (None, Request::Consumer(report)) => ClientKey::Consumer(report.job, report.consumer),
+        (None, _) => ClientKey::Local,
     }
 }
 
-fn full() -> ServiceError {
+fn queue_full() -> ServiceError {
     ServiceError::busy(
-        "more is asked of the coordinator than it can answer; ask again later, and less at a time",
+        "the request queue of the coordinator is full; retry later, with fewer requests at a time",
         RETRY_MS,
     )
 }

@@ -1,4 +1,4 @@
-//! Starting and ending a coordinator.
+//! Start and shutdown of a coordinator.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,107 +32,106 @@ use crate::scaling::{Scaler, ScalingPolicy};
 use crate::service::LocalCoordinator;
 use crate::settings::CoordinatorSettings;
 
-/// A coordinator that runs. Dropping it ends its task without draining; [`Self::shutdown`] is the orderly way.
+/// A running coordinator. Dropping it aborts its tasks; [`Self::shutdown`] ends it gracefully.
 pub struct RunningCoordinator {
     service: Arc<LocalCoordinator>,
     peer_service: Arc<dyn PeerService>,
     commands: mpsc::Sender<DriverCommand>,
-    /// Who leads.
-    standing: watch::Receiver<Option<MemberId>>,
+    leader: watch::Receiver<Option<MemberId>>,
     stop: CancellationToken,
-    /// `None` once its end was seen.
+    /// `None` after the task has ended.
     task: Option<JoinHandle<Result<(), CoordinatorError>>>,
     planning: Option<JoinHandle<()>>,
 }
 
-/// What a coordinator works with besides its settings.
+/// The components of a coordinator that are not settings.
 #[derive(Clone, Default)]
 pub struct CoordinatorContext {
-    /// Brings as many workers as plans want, within [`CoordinatorSettings::scale`].
+    /// Starts and stops workers within [`CoordinatorSettings::scale`].
     pub scaler: Option<Arc<dyn Scaler>>,
-    /// How it finds other coordinators; by gRPC where nothing is said.
+    /// Connects to other coordinators; gRPC by default.
     pub peers: Option<Arc<dyn PeerDirectory>>,
 }
 
-/// Starts a coordinator: reads its log and goes on where it stood. `life` must be larger than that of every earlier
-/// life on the same directory: a time in nanoseconds will do. One of several answers requests once it leads.
+/// Starts a coordinator: reads its log and continues. `life` must be larger than that of every earlier start with the same
+/// directory, such as a time in nanoseconds. One of several coordinators answers requests once it leads.
 ///
 /// # Errors
-/// When a directory cannot be used, another coordinator uses it, or the log is damaged: one sentence with the fix.
+/// If a directory cannot be used, another coordinator uses it, or the log is damaged: one sentence with a remedy.
 pub async fn start(settings: CoordinatorSettings, life: u64) -> Result<RunningCoordinator, CoordinatorError> {
     start_in(settings, life, CoordinatorContext::default()).await
 }
 
-/// As [`start`], in these surroundings.
+/// Starts a coordinator as [`start`] does, with these components.
 ///
 /// # Errors
-/// As [`start`].
+/// Those of [`start`].
 pub async fn start_in(
     settings: CoordinatorSettings,
     life: u64,
-    surroundings: CoordinatorContext,
+    context: CoordinatorContext,
 ) -> Result<RunningCoordinator, CoordinatorError> {
     if settings.tick_ms == 0 {
-        return Err(CoordinatorError::Setting("tick_ms is 0; set it to 1 or more, 50 is usual".to_owned()));
+        return Err(CoordinatorError::Setting("invalid tick_ms 0: use 1 or more, such as 50".to_owned()));
     }
     let opened = tokio::task::spawn_blocking(move || open(&settings, life).map(|opened| (settings, opened)));
     let (settings, opened) = opened.await.map_err(|error| CoordinatorError::Stopped(error.to_string()))??;
-    Ok(run(settings, life, opened, surroundings))
+    Ok(run(settings, life, opened, context))
 }
 
-/// What was found when starting.
-struct Opened {
+/// The state on disk.
+struct OpenedState {
     id: MemberId,
     stored: PersistedState,
     log: Option<FileLog>,
     store: IndexStore,
 }
 
-fn open(settings: &CoordinatorSettings, life: u64) -> Result<Opened, CoordinatorError> {
+fn open(settings: &CoordinatorSettings, life: u64) -> Result<OpenedState, CoordinatorError> {
     let url = settings.url.bytes().fold(life, |hash, byte| mix64(hash ^ u64::from(byte)));
     let drawn = MemberId::from_random(mix64(url));
     let store = IndexStore::open(settings.index_dir.clone())?;
     let Some(folder) = &settings.data_dir else {
-        return Ok(Opened { id: drawn, stored: PersistedState::default(), log: None, store });
+        return Ok(OpenedState { id: drawn, stored: PersistedState::default(), log: None, store });
     };
     let (log, stored) = FileLog::open(folder, drawn)?;
-    Ok(Opened { id: log.id(), stored, log: Some(log), store })
+    Ok(OpenedState { id: log.id(), stored, log: Some(log), store })
 }
 
 fn run(
     settings: CoordinatorSettings,
     life: u64,
-    opened: Opened,
-    surroundings: CoordinatorContext,
+    opened: OpenedState,
+    context: CoordinatorContext,
 ) -> RunningCoordinator {
     let (sender, commands) = mpsc::channel(QUEUED_COMMANDS);
-    let desk = RequestQueue::new();
+    let requests = RequestQueue::new();
     let (inbox_sender, inbox) = mpsc::channel(QUEUED_BATCHES);
     let store = Arc::new(opened.store);
-    let directory = surroundings.peers.unwrap_or_else(|| Arc::new(GrpcPeers::default()));
+    let directory = context.peers.unwrap_or_else(|| Arc::new(GrpcPeers::default()));
     let (peers, deliveries) = Peers::new(opened.id, Arc::clone(&directory));
     let peers = Arc::new(peers);
     let has_state = Arc::new(AtomicBool::new(!opened.stored.is_empty()));
     let (views, seen) = watch::channel(Arc::default());
     let service = LocalCoordinator::new(
-        Arc::clone(&desk),
+        Arc::clone(&requests),
         sender.clone(),
         Arc::clone(&store),
         Arc::clone(&peers),
         seen,
     );
-    let service = Arc::new(service.that_lets_read(&settings));
+    let service = Arc::new(service.with_read_policy(&settings));
     let peer_side = RaftPeerService {
         id: opened.id,
         has_state: Arc::clone(&has_state),
         inbox: inbox_sender,
         store: Arc::clone(&store),
     };
-    let (leader, standing) = watch::channel(None);
+    let (leader, known_leader) = watch::channel(None);
     let stop = CancellationToken::new();
     let (interval_ms, scale) = (settings.plan_interval_ms, settings.scale);
     let (auto_cache, plans) = (settings.cluster.auto_cache, settings.plan);
-    let starting = Starting {
+    let starting = StartingCoordinator {
         settings,
         life,
         id: opened.id,
@@ -145,23 +144,31 @@ fn run(
         peers,
         deliveries,
         commands,
-        desk: RequestReceiver::new(desk),
+        requests: RequestReceiver::new(requests),
         inbox,
     };
     let task = tokio::spawn(starting.run(stop.clone()).instrument(tracing::info_span!("coordinator")));
     let planning = (interval_ms > 0).then(|| {
         let how =
             PlanningSettings { interval: Duration::from_millis(interval_ms), auto_cache, settings: plans };
-        let scaled = surroundings.scaler.map(|scaler| ScalingPolicy::new(scale, scaler));
+        let scaled = context.scaler.map(|scaler| ScalingPolicy::new(scale, scaler));
         let work = planning::run(sender.clone(), views, how, scaled, stop.clone());
         tokio::spawn(work.instrument(tracing::info_span!("planning")))
     });
     let peer_service: Arc<dyn PeerService> = Arc::new(peer_side);
-    RunningCoordinator { service, peer_service, commands: sender, standing, stop, task: Some(task), planning }
+    RunningCoordinator {
+        service,
+        peer_service,
+        commands: sender,
+        leader: known_leader,
+        stop,
+        task: Some(task),
+        planning,
+    }
 }
 
-/// A coordinator before it is known whether there is a state to go on from.
-struct Starting {
+/// A coordinator before it has a state.
+struct StartingCoordinator {
     settings: CoordinatorSettings,
     life: u64,
     id: MemberId,
@@ -174,18 +181,18 @@ struct Starting {
     peers: Arc<Peers>,
     deliveries: mpsc::Receiver<SendOutcome>,
     commands: mpsc::Receiver<DriverCommand>,
-    desk: RequestReceiver,
+    requests: RequestReceiver,
     inbox: mpsc::Receiver<Vec<Message>>,
 }
 
-impl Starting {
+impl StartingCoordinator {
     async fn run(mut self, stop: CancellationToken) -> Result<(), CoordinatorError> {
         if self.stored.is_empty() {
-            let Some((stored, others)) = self.found(&stop).await? else { return Ok(()) };
+            let Some((stored, others)) = self.bootstrap(&stop).await? else { return Ok(()) };
             self.stored = stored;
-            // Nothing was sent before.
+            // No message was sent before, so none is lost.
             drop(self.peers.follow(&others));
-            self.keep_founding().await?;
+            self.persist_bootstrap().await?;
         }
         self.has_state.store(!self.stored.is_empty(), Ordering::Release);
         let settings = feedline_raft::RaftSettings {
@@ -206,7 +213,7 @@ impl Starting {
             leader: self.leader,
             deliveries: self.deliveries,
             commands: self.commands,
-            desk: self.desk,
+            requests: self.requests,
             limits: self.settings.limits.clone(),
             grace: Duration::from_millis(self.settings.grace_ms),
             inbox: self.inbox,
@@ -216,37 +223,37 @@ impl Starting {
         Driver::new(parts).run(stop).await
     }
 
-    /// What a new coordinator starts with; `None` when it shall end.
-    async fn found(
+    /// The first state of a new coordinator; `None` if it stops first.
+    async fn bootstrap(
         &mut self,
         stop: &CancellationToken,
     ) -> Result<Option<(PersistedState, Members)>, CoordinatorError> {
         let (url, peers) = (&self.settings.url, &self.settings.peers);
         if peers.is_empty() {
             let alone = Members([(self.id, url.clone())].into());
-            return Ok(Some((PersistedState::founded_by(&alone), alone)));
+            return Ok(Some((PersistedState::bootstrap(&alone), alone)));
         }
-        let founding = bootstrap::found(self.id, url, peers, self.directory.as_ref());
-        tokio::pin!(founding);
+        let bootstrapping = bootstrap::bootstrap(self.id, url, peers, self.directory.as_ref());
+        tokio::pin!(bootstrapping);
         loop {
             tokio::select! {
                 () = stop.cancelled() => return Ok(None),
-                founded = &mut founding => return founded.map(Some),
+                bootstrapped = &mut bootstrapping => return bootstrapped.map(Some),
                 command = self.commands.recv() => match command {
-                    Some(command) => command.refuse(not_founded()),
+                    Some(command) => command.refuse(not_bootstrapped()),
                     None => return Ok(None),
                 },
-                () = self.desk.news() => {
-                    for QueuedRequest { reply, .. } in self.desk.take(REFUSED_TOGETHER) {
-                        drop(reply.send(Reply::Refused(not_founded())));
+                () = self.requests.ready() => {
+                    for QueuedRequest { reply, .. } in self.requests.pop(REJECTED_BATCH) {
+                        drop(reply.send(Reply::Refused(not_bootstrapped())));
                     }
                 }
             }
         }
     }
 
-    /// Puts the first state on disk.
-    async fn keep_founding(&mut self) -> Result<(), CoordinatorError> {
+    /// Writes the first state to disk.
+    async fn persist_bootstrap(&mut self) -> Result<(), CoordinatorError> {
         if self.stored.is_empty() {
             return Ok(());
         }
@@ -258,13 +265,13 @@ impl Starting {
     }
 }
 
-/// Requests that are refused at a time before there is a cluster.
-const REFUSED_TOGETHER: usize = 256;
+/// Most requests that are rejected at a time before the bootstrap.
+const REJECTED_BATCH: usize = 256;
 
-fn not_founded() -> ServiceError {
+fn not_bootstrapped() -> ServiceError {
     ServiceError::new(
         ServiceErrorKind::Unavailable,
-        "this coordinator waits for the others of --peers; start them, and try again",
+        "this coordinator waits for the other coordinators of --peers; start them, and retry",
     )
 }
 
@@ -274,52 +281,52 @@ impl RunningCoordinator {
         Arc::clone(&self.service) as Arc<dyn CoordinatorService>
     }
 
-    /// Which coordinator leads, as far as this one knows.
-    pub fn standing(&self) -> watch::Receiver<Option<MemberId>> {
-        self.standing.clone()
+    /// The leader, as far as this coordinator knows.
+    pub fn leader(&self) -> watch::Receiver<Option<MemberId>> {
+        self.leader.clone()
     }
 
-    /// What it answers other coordinators.
+    /// The service for other coordinators.
     pub fn peer_service(&self) -> Arc<dyn PeerService> {
         Arc::clone(&self.peer_service)
     }
 
-    /// What workers and consumers have reported up to now, in milliseconds of the coordinator's clock; `None` when it has
-    /// ended, or another leads.
+    /// The last reports of workers and consumers, with the time of the state machine; `None` if the coordinator has ended or
+    /// another one leads.
     pub async fn samples(&self) -> Option<(Millis, Samples)> {
         let (reply, answer) = oneshot::channel();
         self.commands.send(DriverCommand::Observe { reply }).await.ok()?;
         answer.await.ok().flatten().map(|(now, samples)| (now, *samples))
     }
 
-    /// Tells workers at once what jobs may use of them: complete, so a worker that is not listed has no limits. Rows and
-    /// their order do not depend on it. `false` when the coordinator has ended.
+    /// Applies allocations. They are complete: a worker that is missing has no limits. Rows and their order do not depend on
+    /// them. Returns `false` if the coordinator has ended.
     pub async fn share(&self, shares: BTreeMap<WorkerId, WorkerAllocations>) -> bool {
         self.commands.send(DriverCommand::Share { shares }).await.is_ok()
     }
 
-    /// Waits until the coordinator's task ends, which without [`Self::shutdown`] it does only when it cannot go on:
-    /// the node that runs it should end too. Can be dropped and called again.
+    /// Waits until the coordinator ends. Without [`Self::shutdown`] it ends only after an error, and the process should end
+    /// too. Cancel safe.
     ///
     /// # Errors
-    /// Why it ended.
+    /// The error that ended it.
     pub async fn wait(&mut self) -> Result<(), CoordinatorError> {
         let Some(task) = &mut self.task else {
-            return Err(CoordinatorError::Stopped("it had ended before".to_owned()));
+            return Err(CoordinatorError::Stopped("it had already ended".to_owned()));
         };
         let result = task.await;
         self.task = None;
         result.unwrap_or_else(|error| Err(CoordinatorError::Stopped(error.to_string())))
     }
 
-    /// Takes no further requests, answers those that have arrived, persists and closes the log.
+    /// Stops accepting requests, answers the queued ones and closes the log.
     ///
     /// # Errors
-    /// When decisions could not be persisted. None of them had been acknowledged.
+    /// If decisions could not be persisted. They were not acknowledged.
     pub async fn shutdown(mut self) -> Result<(), CoordinatorError> {
         self.stop.cancel();
         if let Some(planning) = self.planning.take() {
-            // It ends with `stop`; where it crashed, the panic was told.
+            // A panic of the planner was logged.
             let _ = planning.await;
         }
         self.wait().await

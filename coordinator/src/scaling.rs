@@ -1,5 +1,4 @@
-//! From workers that a plan wants to workers that there are: decided by `feedline_planner::plan::scale`, done by a
-//! [`Scaler`].
+//! Scaling of the workers: `feedline_planner::plan::scale` decides on their number, and a [`Scaler`] starts and stops them.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -15,67 +14,67 @@ use crate::metrics::SCALED_WORKERS;
 #[cfg(test)]
 mod tests;
 
-/// Starts workers and lets them go. Without one, wanted workers are a metric only.
+/// Starts and stops workers. Without a scaler, the number of wanted workers is only a metric.
 #[async_trait]
 pub trait Scaler: Debug + Send + Sync {
-    /// Workers that are there or on their way. Those that leave do not count.
+    /// The number of workers that run or start, without draining ones.
     fn present(&self) -> u32;
 
-    /// Brings them to `wanted`: returns once that is under way. Workers that go serve what they hold first, so nothing is
-    /// lost or made twice. Asked again at the next plan, whatever the answer.
+    /// Begins to change the number of workers to `wanted`. A stopping worker drains first, so that no split is computed twice.
+    /// The next plan repeats the call.
     ///
     /// # Errors
-    /// One sentence where workers cannot be started or reached.
+    /// If workers cannot be started or reached: one sentence.
     async fn scale(&self, wanted: u32) -> Result<(), String>;
 }
 
-/// A scaler and when to ask it.
+/// A scaler and its settings.
 #[derive(Debug)]
 pub(crate) struct ScalingPolicy {
     settings: ScaleSettings,
     scaler: Arc<dyn Scaler>,
     scaling: ScaleHistory,
-    /// What was said last.
-    said: String,
+    /// The last decision.
+    last_decision: String,
 }
 
 impl ScalingPolicy {
     pub(crate) fn new(settings: ScaleSettings, scaler: Arc<dyn Scaler>) -> Self {
-        Self { settings, scaler, scaling: ScaleHistory::default(), said: String::new() }
+        Self { settings, scaler, scaling: ScaleHistory::default(), last_decision: String::new() }
     }
 
-    /// Decides, and has it done.
+    /// Decides on the number of workers and scales them.
     pub(crate) async fn follow(&mut self, now: Millis, needs: ResourceNeeds) {
         let present = self.scaler.present();
         let decision = self.scaling.decide(&self.settings, &needs.input(now, present));
         gauge!(SCALED_WORKERS).set(f64::from(decision.wanted));
         if decision.wanted == present {
-            let why = if needs.is_known { &decision.why } else { "what a job needs is not known yet" };
-            self.say(format!("no change: {why}"), false);
+            let why = if needs.is_known { &decision.why } else { "the needs of a job are not measured yet" };
+            self.log(format!("no change: {why}"), false);
             return;
         }
         let wanted = decision.wanted;
-        self.say(format!("workers: from {present} to {wanted}, since {}", decision.why), true);
+        self.log(format!("workers: from {present} to {wanted}, because {}", decision.why), true);
         if let Err(sentence) = self.scaler.scale(decision.wanted).await {
-            tracing::warn!("the number of workers could not be changed: {sentence}");
+            tracing::warn!("cannot change the number of workers: {sentence}");
         }
     }
 
-    /// What was decided last, and why: one sentence.
-    pub(crate) fn said(&self) -> Option<String> {
-        (!self.said.is_empty()).then(|| self.said.clone())
+    /// The last decision with its reason: one sentence.
+    pub(crate) fn last_decision(&self) -> Option<String> {
+        (!self.last_decision.is_empty()).then(|| self.last_decision.clone())
     }
 
-    /// Says each thing once.
-    fn say(&mut self, sentence: String, is_news: bool) {
-        if sentence == self.said {
+    /// Logs a decision unless it equals the last one.
+    fn log(&mut self, sentence: String, is_change: bool) {
+        if sentence == self.last_decision {
             return;
         }
-        if is_news {
+        if is_change {
             tracing::info!("{sentence}");
         } else {
             tracing::debug!("{sentence}");
         }
-        self.said = sentence;
+        self.last_decision = sentence;
     }
 }

@@ -1,4 +1,4 @@
-//! The service: puts requests on the driver's desk and hands manifests out of the store.
+//! The coordinator service: queues requests for the driver and loads manifests from the index store.
 
 mod own;
 
@@ -28,41 +28,42 @@ use crate::request::{Request as QueuedInput, shutting_down};
 use crate::request_queue::RequestQueue;
 use crate::settings::CoordinatorSettings;
 
-/// The coordinator as others see it.
+/// The coordinator service in this process.
 pub(crate) struct LocalCoordinator {
-    desk: Arc<RequestQueue>,
+    requests: Arc<RequestQueue>,
     commands: mpsc::Sender<DriverCommand>,
     store: Arc<IndexStore>,
     peers: Arc<Peers>,
-    /// What planning saw last.
+    /// The last view of the planner.
     views: watch::Receiver<Arc<ClusterView>>,
-    /// What pipelines may read.
+    /// The sources that pipelines may read.
     reads: ReadPolicy,
-    /// What those of each tenant may read of that.
+    /// The sources that each tenant may read.
     tenants: Tenants,
-    /// Files that no pipeline reads.
+    /// Files that no pipeline may read.
     own: OwnFiles,
 }
 
 impl LocalCoordinator {
     pub(crate) fn new(
-        desk: Arc<RequestQueue>,
+        requests: Arc<RequestQueue>,
         commands: mpsc::Sender<DriverCommand>,
         store: Arc<IndexStore>,
         peers: Arc<Peers>,
         views: watch::Receiver<Arc<ClusterView>>,
     ) -> Self {
         let (reads, tenants, own) = Default::default();
-        Self { desk, commands, store, peers, views, reads, tenants, own }
+        Self { requests, commands, store, peers, views, reads, tenants, own }
     }
 
-    /// The same where pipelines may read what these settings allow.
-    pub(crate) fn that_lets_read(self, settings: &CoordinatorSettings) -> Self {
+    /// Sets the read policies of the settings.
+    pub(crate) fn with_read_policy(self, settings: &CoordinatorSettings) -> Self {
         let (reads, tenants) = (settings.reads.clone(), settings.cluster.tenants.clone());
         Self { reads, tenants, own: settings.own_files.clone(), ..self }
     }
 
-    /// Refuses what a job's tenant, and what nobody, may read. The tenant's side comes first, and tells of its own alone.
+    /// Rejects sources that the tenant or nobody may read. The policy of the tenant is first, so that its message reveals no other
+    /// policy.
     async fn check_reads(&self, spec: &JobSpec) -> Result<(), String> {
         let tenant = self.tenants.reads_of(&spec.tenant);
         tenant.check(&spec.tenant, &spec.pipeline)?;
@@ -73,12 +74,12 @@ impl LocalCoordinator {
         let (own, pipeline) = (self.own.clone(), spec.pipeline.clone());
         let checked = tokio::task::spawn_blocking(move || check_own(&own, &pipeline)).await;
         checked.unwrap_or_else(|_| {
-            Err("the coordinator could not look at what the pipeline reads; try again".to_owned())
+            Err("the coordinator could not check the sources of the pipeline; retry".to_owned())
         })
     }
 
     async fn ask(&self, request: QueuedInput) -> Result<ClusterReply, ServiceError> {
-        let answer = self.desk.put(request)?;
+        let answer = self.requests.push(request)?;
         match answer.await.map_err(|_| shutting_down())? {
             ClusterReply::Refused(refusal) => Err(refusal),
             reply => Ok(reply),
@@ -94,13 +95,13 @@ impl LocalCoordinator {
 
     async fn open(&self, spec: JobSpec) -> Result<JobId, ServiceError> {
         let invalid = |message: String| ServiceError::new(ServiceErrorKind::Invalid, message);
-        // Before anything is looked up by what the pipeline says, and before it is kept.
+        // Before any lookup with data of the pipeline.
         spec.pipeline.check().map_err(|error| invalid(error.to_string()))?;
         self.check_reads(&spec).await.map_err(invalid)?;
         let saved = if spec.reindex {
             None
         } else {
-            // A saved index is large: it is read for a job that is opened, and not for one that is joined or refused.
+            // A saved index is large, so it is loaded only for a new job.
             if let Some(job) = self.join(spec.clone(), true).await? {
                 return Ok(job);
             }
@@ -113,7 +114,7 @@ impl LocalCoordinator {
         }
     }
 
-    /// The open job of this name and spec; `None` where there is none and it may be opened.
+    /// Joins an open job; `None` if there is none and the client may open it.
     async fn join(&self, spec: JobSpec, may_open: bool) -> Result<Option<JobId>, ServiceError> {
         match self.ask(QueuedInput::JoinJob { spec: Box::new(spec), may_open }).await? {
             ClusterReply::Opened(job) => Ok(Some(job)),
@@ -130,7 +131,7 @@ impl LocalCoordinator {
         if own.is_ok() {
             return own;
         }
-        // It was down when the others were given it.
+        // This coordinator was down when the index was saved.
         let Some(manifest) = self.peers.index(&key, &fingerprint).await else { return own };
         let found = Arc::clone(&manifest);
         self.with_store(move |store| store.save(&key, &manifest)).await?;
@@ -148,7 +149,7 @@ impl LocalCoordinator {
         }
     }
 
-    /// Reads from the store where blocking is allowed.
+    /// Reads from the index store on a blocking thread.
     async fn with_store<T: Send + 'static>(
         &self,
         read: impl FnOnce(&IndexStore) -> Result<T, String> + Send + 'static,
@@ -218,10 +219,10 @@ impl LocalCoordinator {
     }
 }
 
-/// Longest that a new member may take to learn what there is, before whoever waits is told that it goes on.
-const LEARNING: Duration = Duration::from_secs(20);
-/// Longest that a leader transfer may take: it takes effect or is given up after an election timeout.
-const TRANSFER: Duration = Duration::from_secs(10);
+/// Longest wait for a membership change. The change may continue afterwards.
+const MEMBERSHIP_TIMEOUT: Duration = Duration::from_secs(20);
+/// Longest wait for a leader transfer, which succeeds or fails within an election timeout.
+const TRANSFER_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl LocalCoordinator {
     async fn views(&self) -> Result<Vec<MemberView>, ServiceError> {
@@ -233,8 +234,8 @@ impl LocalCoordinator {
     async fn change(&self, change: MembershipChange) -> Result<Vec<MemberStatus>, ServiceError> {
         let (reply, answer) = oneshot::channel();
         self.commands.send(DriverCommand::Change { change, reply }).await.map_err(|_| shutting_down())?;
-        let late = "the members are not changed yet; `feedline members list` tells when they are";
-        let changed = tokio::time::timeout(LEARNING, answer).await;
+        let late = "the membership change is still in progress; `feedline members list` shows its result";
+        let changed = tokio::time::timeout(MEMBERSHIP_TIMEOUT, answer).await;
         changed
             .map_err(|_| ServiceError::new(ServiceErrorKind::Unavailable, late))?
             .map_err(|_| shutting_down())??;
@@ -263,7 +264,9 @@ impl LocalCoordinator {
         let unreadable = || {
             ServiceError::new(
                 ServiceErrorKind::Invalid,
-                format!("what answers at {url} has no id; run the same release there"),
+                format!(
+                    "the server at {url} is not a coordinator of this release; check the address and run the same release there"
+                ),
             )
         };
         let id = MemberId::new(introduced.id).ok_or_else(unreadable)?;
@@ -271,7 +274,7 @@ impl LocalCoordinator {
             return Err(ServiceError::new(
                 ServiceErrorKind::Invalid,
                 format!(
-                    "the coordinator at {url} is part of another cluster, or was; start it on an empty data directory, with this cluster's addresses as its --peers"
+                    "the coordinator at {url} belongs to another cluster; start it with an empty data directory and with the addresses of this cluster as its --peers"
                 ),
             ));
         }
@@ -279,7 +282,7 @@ impl LocalCoordinator {
             return Err(ServiceError::new(
                 ServiceErrorKind::Invalid,
                 format!(
-                    "the coordinator at {url} has lost its data directory, so it is not the one that is a member; remove that one first with `feedline members remove {url}`"
+                    "the coordinator at {url} has lost its data directory and is not the member with this address; remove that member first with `feedline members remove {url}`"
                 ),
             ));
         }
@@ -290,7 +293,7 @@ impl LocalCoordinator {
         let Some(id) = self.member_at(url).await? else {
             return Err(ServiceError::new(
                 ServiceErrorKind::NotFound,
-                format!("no coordinator at {url} takes part; `feedline members list` lists those that do"),
+                format!("no member has the address {url}; `feedline members list` lists all members"),
             ));
         };
         self.change(MembershipChange::Remove { id }).await
@@ -313,11 +316,11 @@ impl LocalCoordinator {
             .await
             .map_err(|_| shutting_down())?;
         let late = "the leader has not changed yet; `feedline members list` shows which coordinator leads";
-        let transferred = tokio::time::timeout(TRANSFER, answer).await;
+        let transferred = tokio::time::timeout(TRANSFER_TIMEOUT, answer).await;
         transferred
             .map_err(|_| ServiceError::new(ServiceErrorKind::Unavailable, late))?
             .map_err(|_| shutting_down())??;
-        // This coordinator follows now, and only a leader sees the others: what it saw last.
+        // Only a leader sees the other members, so this is the list from before the transfer.
         let led = |member: MemberStatus| MemberStatus { leads: member.id == target.to_string(), ..member };
         Ok(members.into_iter().map(led).collect())
     }
@@ -331,11 +334,11 @@ fn counted<T>(kind: &'static str, answer: Result<T, ServiceError>) -> Result<T, 
     answer
 }
 
-/// The state machine answers each request in its own kind; another is a defect, told rather than panicked about.
+/// The error for a reply of the wrong kind, which is a defect.
 fn mismatch(reply: &ClusterReply) -> ServiceError {
     ServiceError::new(
         ServiceErrorKind::Unavailable,
-        format!("the coordinator gave an answer of the wrong kind: {reply:?}"),
+        format!("the coordinator returned a reply of the wrong kind: {reply:?}; report this defect"),
     )
 }
 

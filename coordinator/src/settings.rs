@@ -1,4 +1,4 @@
-//! What a coordinator is told when it starts.
+//! The settings of a coordinator.
 
 use std::path::PathBuf;
 
@@ -17,42 +17,42 @@ use crate::limits::RequestLimits;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CoordinatorSettings {
-    /// Directory of the log of decisions. `None` keeps them in memory: jobs end with the process.
+    /// Directory of the log. `None` keeps the state in memory, so jobs end with the process.
     #[serde(default)]
     pub data_dir: Option<PathBuf>,
-    /// Directory of the saved dataset indexes.
+    /// Directory of saved indexes.
     pub index_dir: PathBuf,
-    /// Times and depths of the state machine.
+    /// Settings of the state machine.
     #[serde(default)]
     pub cluster: feedline_cluster::ClusterSettings,
-    /// Milliseconds between looks at the clock when nothing else happens; 50 by default.
+    /// Milliseconds between two ticks; 50 by default.
     #[serde(default = "default_tick_ms")]
     pub tick_ms: u64,
-    /// Milliseconds between plans of what jobs may use of workers; 0 makes none. 1,000 by default.
+    /// Milliseconds between two plans; 0 disables planning. 1,000 by default.
     #[serde(default = "default_plan_interval_ms")]
     pub plan_interval_ms: u64,
-    /// URLs of all coordinators, this one among them; none where it is the only one.
+    /// URLs of all coordinators, including this one; empty for a single coordinator.
     #[serde(default)]
     pub peers: Vec<String>,
-    /// URL of this one, as the others know it.
+    /// URL at which the other coordinators reach this one.
     #[serde(default)]
     pub url: String,
-    /// Bounds of the number of workers, where there is a scaler.
+    /// Bounds of the number of workers, for a scaler.
     #[serde(default)]
     pub scale: ScaleSettings,
-    /// How plans weigh things, and what resources cost.
+    /// Settings of the planner.
     #[serde(default)]
     pub plan: plan::PlannerSettings,
-    /// What may wait before further requests are refused.
+    /// Limits on unanswered requests and on the log.
     #[serde(default)]
     pub limits: RequestLimits,
-    /// Milliseconds that it has at its end to keep and answer what has arrived; 10,000 by default.
+    /// Longest time in milliseconds to answer queued requests during a shutdown; 10,000 by default.
     #[serde(default = "default_grace_ms")]
     pub grace_ms: u64,
-    /// What pipelines may read: looked at when a job is opened, before workers look again.
+    /// Sources that pipelines may read. The coordinator checks them when a job is opened, and workers check them again.
     #[serde(default)]
     pub reads: ReadPolicy,
-    /// The coordinator's own files and folders, which no pipeline reads.
+    /// The coordinator's own files and folders, which no pipeline may read.
     #[serde(skip)]
     pub own_files: OwnFiles,
 }
@@ -70,7 +70,7 @@ fn default_tick_ms() -> u64 {
 }
 
 impl CoordinatorSettings {
-    /// Settings of a coordinator that keeps its decisions in memory.
+    /// Settings of a coordinator with its state in memory.
     pub fn in_memory(index_dir: impl Into<PathBuf>) -> Self {
         Self {
             data_dir: None,
@@ -89,13 +89,13 @@ impl CoordinatorSettings {
         }
     }
 
-    /// Settings of a coordinator that keeps its decisions in `data_dir`.
+    /// Settings of a coordinator with its state in `data_dir`.
     pub fn durable(data_dir: impl Into<PathBuf>, index_dir: impl Into<PathBuf>) -> Self {
         Self { data_dir: Some(data_dir.into()), ..Self::in_memory(index_dir) }
     }
 
-    /// The files that the coordinator keeps in its folders, which no pipeline reads; in a name `*` stands for any text. A folder
-    /// may hold data beside them.
+    /// The files of the coordinator, which no pipeline may read; `*` matches any text. Other files in their folders may be
+    /// data.
     pub fn kept_files(&self) -> Vec<PathBuf> {
         let log = self.data_dir.iter().flat_map(|folder| FileLog::files(folder));
         log.chain(IndexStore::files(&self.index_dir)).collect()
@@ -111,9 +111,9 @@ mod tests {
 
     use super::*;
 
-    /// What is read is refused by these names: a file that is written and is not among them would be open to pipelines.
+    /// Pipelines could read a file that is missing in this list.
     #[tokio::test]
-    async fn all_that_a_coordinator_writes_is_among_its_files() {
+    async fn the_list_contains_every_file_that_a_coordinator_writes() {
         let folder = tempfile::tempdir().unwrap();
         let settings = CoordinatorSettings::durable(folder.path().join("data"), folder.path().join("index"));
         let own = OwnFiles::new(settings.kept_files());

@@ -1,4 +1,4 @@
-//! What each tenant has, as metrics.
+//! Metrics of each tenant: running jobs and planned cores.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,12 +9,12 @@ use metrics::gauge;
 
 use crate::metrics::{TENANT_CORES, TENANT_JOBS};
 
-/// Tenants that were told of: one whose last job has ended has none.
+/// Tenants with published metrics. Those without jobs are set to 0.
 #[derive(Debug, Default)]
 pub(crate) struct TenantGauges(BTreeSet<String>);
 
 impl TenantGauges {
-    /// Tells of the jobs that run and of the cores that the plan gives them.
+    /// Publishes the numbers of running jobs and their planned cores.
     pub(crate) fn publish<'a>(&mut self, jobs: impl Iterator<Item = &'a JobFacts>, plan: Option<&Plan>) {
         let planned: BTreeMap<JobId, f64> = plan
             .iter()

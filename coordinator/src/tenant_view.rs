@@ -1,4 +1,4 @@
-//! A coordinator as one tenant sees it: its own jobs, as if there were no others.
+//! The coordinator service restricted to the jobs of one tenant.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,33 +12,33 @@ use feedline_proto::{CoordinatorReply, CoordinatorRequest, CoordinatorService};
 #[cfg(test)]
 pub(crate) mod tests;
 
-/// Jobs that are known to be the tenant's; one that was forgotten is looked up again.
-const KNOWN_JOBS: usize = 4096;
+/// Cached jobs of the tenant. Others are looked up again.
+const CACHED_JOBS: usize = 4096;
 
-/// A coordinator for callers who are this tenant: whoever lets them in makes one for each tenant and keeps it.
+/// The coordinator service for the callers of one tenant. The authenticator keeps one view per tenant.
 ///
-/// A job of another tenant is answered for by the very words of the coordinator for one that never was, after the same
-/// look at it, so that ids, which are numbers in sequence, give nothing away.
+/// A request for a job of another tenant gets the same reply as one for an unknown job, after the same lookup. So consecutive
+/// job ids reveal nothing about other tenants.
 pub struct TenantView {
     inner: Arc<dyn CoordinatorService>,
     tenant: String,
-    /// Jobs that are its own. A job never changes its tenant, and no id is given twice.
+    /// Known jobs of the tenant. A job never changes its tenant, and ids are unique.
     own: Mutex<BTreeSet<JobId>>,
 }
 
 impl TenantView {
-    /// The coordinator as `tenant` sees it; the empty name is the tenant of jobs that have none.
+    /// A view for `tenant`; the empty name selects jobs without a tenant.
     pub fn new(inner: Arc<dyn CoordinatorService>, tenant: impl Into<String>) -> Self {
         Self { inner, tenant: tenant.into(), own: Mutex::default() }
     }
 
-    /// Whose view it is.
+    /// The name of the tenant.
     pub fn tenant(&self) -> &str {
         &self.tenant
     }
 
-    /// Passes for jobs of the tenant. Only these are remembered: for others the coordinator is asked each time, as it is for
-    /// jobs that it does not know.
+    /// Checks that a job belongs to the tenant. Only such jobs are cached: other jobs are looked up each time, as unknown ones
+    /// are.
     async fn check(&self, job: JobId) -> Result<(), ServiceError> {
         if self.own().contains(&job) {
             return Ok(());
@@ -51,13 +51,13 @@ impl TenantView {
         if status.tenant != self.tenant {
             return Err(ServiceError::unknown_job(job));
         }
-        self.remember(job);
+        self.cache(job);
         Ok(status)
     }
 
-    fn remember(&self, job: JobId) {
+    fn cache(&self, job: JobId) {
         let mut own = self.own();
-        if own.len() >= KNOWN_JOBS {
+        if own.len() >= CACHED_JOBS {
             own.pop_first();
         }
         own.insert(job);
@@ -78,24 +78,24 @@ impl CoordinatorService for TenantView {
             }
             Tenancy::Shared => self.inner.call(request).await,
             Tenancy::Restricted => self.restricted(request).await,
-            Tenancy::Cluster => Err(of_cluster(&request)),
+            Tenancy::Cluster => Err(requires_cluster_access(&request)),
         }
     }
 }
 
 impl TenantView {
-    /// Answers what concerns the jobs of the tenant alone.
+    /// Restricts a request to the jobs of the tenant.
     async fn restricted(&self, request: CoordinatorRequest) -> Result<CoordinatorReply, ServiceError> {
         use {CoordinatorReply as Reply, CoordinatorRequest as Request};
         Ok(match request {
             Request::OpenJob { spec } => {
                 let job = self.inner.open_job(self.owned(*spec)).await?;
-                self.remember(job);
+                self.cache(job);
                 Reply::OpenJob(job)
             }
             Request::JoinJob { spec } => {
                 let job = self.inner.join_job(self.owned(*spec)).await?;
-                self.remember(job);
+                self.cache(job);
                 Reply::JoinJob(job)
             }
             Request::GetJobStatus { job } => {
@@ -106,8 +106,8 @@ impl TenantView {
                 Reply::ListJobs(own.map(JobStatus::without_process_totals).collect())
             }
             Request::GetCluster {} => Reply::GetCluster(self.inner.cluster().await?.of_tenant(&self.tenant)),
-            // A row that says `Restricted` needs an arm here; without one a tenant gets nothing.
-            other => return Err(of_cluster(&other)),
+            // A `Restricted` row of the RPC table without an arm here is rejected.
+            other => return Err(requires_cluster_access(&other)),
         })
     }
 
@@ -116,15 +116,13 @@ impl TenantView {
     }
 }
 
-/// The error for a request that is of the whole cluster.
-fn of_cluster(request: &CoordinatorRequest) -> ServiceError {
+/// The rejection of a request that concerns the whole cluster.
+fn requires_cluster_access(request: &CoordinatorRequest) -> ServiceError {
     let message = match request {
         CoordinatorRequest::SyncWorker { .. } => {
-            "a tenant opens and consumes jobs and cannot report as a worker; start workers with access of their own"
+            "a tenant cannot report as a worker; start workers with a token for workers"
         }
-        _ => {
-            "a tenant opens and consumes jobs and cannot administer the cluster; use a token without a tenant"
-        }
+        _ => "a tenant cannot administer the cluster; use a token without a tenant",
     };
     ServiceError::new(ServiceErrorKind::Invalid, message)
 }

@@ -1,4 +1,4 @@
-//! Several coordinators in one process: they found a cluster, one leads, another takes over, members come and go.
+//! Tests of several coordinators in one process: bootstrap, elections, leader transfer and membership changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -14,10 +14,10 @@ use feedline_data::ids::JobId;
 use feedline_data::manifest::Manifest;
 use feedline_data::messages::{JobSpec, ServiceError, ServiceErrorKind};
 use feedline_data::pipeline::{Pipeline, Source};
-use feedline_proto::{CoordinatorService, MemberInfo, PeerService};
+use feedline_proto::{CoordinatorService, MemberInfo, MemberStatus, PeerService};
 use tempfile::TempDir;
 
-/// Far more than anything here takes.
+/// A timeout far above the duration of each test.
 const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(10);
 
@@ -25,17 +25,17 @@ const LOOK: Duration = Duration::from_millis(10);
 #[derive(Default)]
 struct Network {
     reachable: Mutex<BTreeMap<String, Arc<dyn PeerService>>>,
-    /// Those that nobody reaches and that reach nobody.
+    /// Coordinators without connections.
     cut: Mutex<BTreeSet<String>>,
 }
 
-/// The network as one coordinator sees it.
+/// The network of one coordinator.
 struct End {
     network: Arc<Network>,
     own: String,
 }
 
-/// The way from one coordinator to another.
+/// The connection between two coordinators.
 struct Way {
     network: Arc<Network>,
     from: String,
@@ -122,18 +122,18 @@ impl Bench {
         self.running.insert(number, running);
     }
 
-    /// The process dies.
+    /// Kills a coordinator.
     fn kill(&mut self, number: u32) {
         self.network.reachable.lock().expect("nobody panics while holding it").remove(&url(number));
         self.running.remove(&number).expect("it runs");
     }
 
-    /// Whoever leads, once somebody does.
+    /// Waits for a leader.
     async fn leader(&self) -> u32 {
         self.leader_but(None).await
     }
 
-    /// Whoever leads besides this one.
+    /// Waits for a leader other than this one.
     async fn leader_but(&self, but: Option<u32>) -> u32 {
         until(|| async {
             for (number, coordinator) in self.running.iter().filter(|(number, _)| Some(**number) != but) {
@@ -151,7 +151,7 @@ impl Bench {
     }
 }
 
-/// Looks until there is something.
+/// Repeats a check until it returns a value.
 async fn until<T, F: Future<Output = Option<T>>>(look: impl Fn() -> F) -> T {
     let found = async {
         loop {
@@ -176,7 +176,7 @@ async fn names(service: &dyn CoordinatorService) -> Vec<(JobId, String)> {
 }
 
 #[tokio::test]
-async fn another_leads_once_the_leader_is_gone_and_knows_all_jobs() {
+async fn a_new_leader_has_all_jobs_of_a_killed_one() {
     let mut bench = Bench::of(3).await;
     let first = bench.leader().await;
     let job = bench.service(first).open_job(spec("run")).await.unwrap();
@@ -198,14 +198,14 @@ async fn another_leads_once_the_leader_is_gone_and_knows_all_jobs() {
 }
 
 #[tokio::test]
-async fn one_that_ends_in_order_has_another_lead_first() {
+async fn a_shutdown_transfers_leadership_first() {
     let mut bench = Bench::of(3).await;
     let first = bench.leader().await;
-    let term = |bench: &Bench| bench.running.values().filter_map(|it| *it.standing().borrow()).next();
+    let term = |bench: &Bench| bench.running.values().filter_map(|it| *it.leader().borrow()).next();
     let before = term(&bench);
     let ended = bench.running.remove(&first).expect("it runs");
     ended.shutdown().await.unwrap();
-    assert_ne!(term(&bench), before, "another was chosen before the first was gone");
+    assert_ne!(term(&bench), before, "another coordinator leads before the first one has stopped");
     bench.leader().await;
 }
 
@@ -215,18 +215,21 @@ async fn leadership_is_transferred_to_the_chosen_follower() {
     let first = bench.leader().await;
     let job = bench.service(first).open_job(spec("run")).await.unwrap();
     let members = bench.service(first).members().await.unwrap();
-    // Not the one that the leader would choose by itself: of equal followers the last.
+    // Of equal followers, the leader itself would choose the last one.
     let target = members.iter().find(|member| !member.leads).expect("two follow");
     let after = bench.service(first).transfer_leader(&target.id).await.unwrap();
-    let leaders: Vec<&str> =
-        after.iter().filter(|member| member.leads).map(|member| member.url.as_str()).collect();
-    assert_eq!(leaders, [target.url.as_str()]);
+    let leaders = |members: &[MemberStatus]| -> Vec<String> {
+        members.iter().filter(|member| member.leads).map(|member| member.url.clone()).collect()
+    };
+    assert_eq!(leaders(&after), std::slice::from_ref(&target.url));
     let second = bench.leader_but(Some(first)).await;
     assert_eq!(url(second), target.url);
     assert_eq!(names(bench.service(second).as_ref()).await, [(job, "run".to_owned())]);
     let service = bench.service(second);
+    // The client may have lost the reply.
+    let repeated = service.transfer_leader(&target.id).await.unwrap();
+    assert_eq!(leaders(&repeated), std::slice::from_ref(&target.url));
     for (id, said) in [
-        (target.id.as_str(), "is already the leader"),
         (
             "00000000000000aa",
             "no coordinator has the id 00000000000000aa; `feedline members list` lists all ids",
@@ -239,7 +242,7 @@ async fn leadership_is_transferred_to_the_chosen_follower() {
 }
 
 #[tokio::test]
-async fn a_leader_that_is_cut_off_answers_nothing() {
+async fn a_disconnected_leader_sends_no_replies() {
     let bench = Bench::of(3).await;
     let first = bench.leader().await;
     bench.network.cut.lock().expect("nobody panics while holding it").insert(url(first));
@@ -247,7 +250,7 @@ async fn a_leader_that_is_cut_off_answers_nothing() {
     until(|| async { service.list_jobs().await.is_err().then_some(()) }).await;
     let second = bench.leader_but(Some(first)).await;
     let job = bench.service(second).open_job(spec("run")).await.unwrap();
-    assert!(service.list_jobs().await.is_err(), "another has decided since");
+    assert!(service.list_jobs().await.is_err(), "another leader has made decisions");
     bench.network.cut.lock().expect("nobody panics while holding it").clear();
     until(|| async { (service.list_jobs().await.unwrap_err().leader == Some(url(second))).then_some(()) })
         .await;
@@ -280,7 +283,7 @@ async fn members_are_added_and_removed_one_at_a_time() {
 }
 
 #[tokio::test]
-async fn a_coordinator_without_its_disk_is_another_one() {
+async fn a_coordinator_without_its_disk_is_another_member() {
     let mut bench = Bench::of(3).await;
     let leader = bench.leader().await;
     let lost = (0..3).find(|number| *number != leader).expect("two others");
@@ -296,12 +299,12 @@ async fn a_coordinator_without_its_disk_is_another_one() {
 }
 
 #[tokio::test]
-async fn nothing_is_answered_before_there_is_a_majority() {
+async fn requests_wait_for_a_majority() {
     let mut bench = Bench::of(0).await;
     bench.peers = (0..3).map(url).collect();
     bench.start(0).await;
     let refusal = bench.service(0).list_jobs().await.unwrap_err();
-    assert!(refusal.message.contains("waits for the others of --peers"), "{refusal}");
+    assert!(refusal.message.contains("waits for the other coordinators of --peers"), "{refusal}");
     bench.start(1).await;
     bench.start(2).await;
     let leader = bench.leader().await;
@@ -315,7 +318,7 @@ async fn nothing_is_answered_before_there_is_a_majority() {
 }
 
 #[tokio::test]
-async fn a_coordinator_of_another_cluster_is_not_taken_in() {
+async fn a_coordinator_of_another_cluster_is_rejected() {
     let mut bench = Bench::of(3).await;
     let leader = bench.leader().await;
     let peers = std::mem::take(&mut bench.peers);
@@ -325,12 +328,12 @@ async fn a_coordinator_of_another_cluster_is_not_taken_in() {
     let job = until(|| async { alone.open_job(spec("its own")).await.ok() }).await;
     let members = bench.running[&leader].service();
     let refusal = until(|| async { members.add_member(&url(7)).await.err().filter(is_invalid) }).await;
-    assert!(refusal.message.contains("part of another cluster"), "{refusal}");
+    assert!(refusal.message.contains("belongs to another cluster"), "{refusal}");
     assert_eq!(names(alone.as_ref()).await, [(job, "its own".to_owned())]);
 }
 
 #[tokio::test]
-async fn nobody_is_removed_without_whom_there_is_no_majority() {
+async fn a_removal_that_would_lose_the_quorum_is_rejected() {
     let mut bench = Bench::of(3).await;
     let leader = bench.leader().await;
     let [gone, stays] = [(leader + 1) % 3, (leader + 2) % 3];
@@ -342,7 +345,7 @@ async fn nobody_is_removed_without_whom_there_is_no_majority() {
     })
     .await;
     let refusal = members.remove_member(&url(stays)).await.unwrap_err();
-    assert!(refusal.message.contains("too few of the others answer"), "{refusal}");
+    assert!(refusal.message.contains("would lose their quorum"), "{refusal}");
     assert_eq!(members.remove_member(&url(gone)).await.unwrap().len(), 2);
 }
 

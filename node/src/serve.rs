@@ -50,7 +50,7 @@ fn coordinator_routes(
     let (authenticators, for_workers) = match secret {
         Some(secret) => {
             let tokens = TokenAuthenticator::new(secret, service, peer);
-            (tokens.doors(), tokens.for_workers())
+            (tokens.authenticators(), tokens.for_workers())
         }
         None => (Authenticators::open(Arc::clone(&service), peer), service),
     };

@@ -134,7 +134,7 @@ fn a_job_runs_on_a_cluster_that_knows_whom_it_serves() {
         called.stderr
     };
     let no_token = said(&keys.tls("client"));
-    assert!(no_token.contains("this cluster asks for a token: give one with --token-file"), "{no_token}");
+    assert!(no_token.contains("this cluster requires a token: pass one with --token-file"), "{no_token}");
     let no_cert = said(&["--tls-ca".to_owned(), keys.file("ca.pem")]);
     assert!(no_cert.contains("certificate"), "{no_cert}");
     let stranger = said(&[]);

@@ -95,7 +95,7 @@ fn who_finds_no_room_says_so_and_goes_on_once_there_is() {
     let jobs = || -> Value { scratch.call(&["job", "list", "--coordinator", &url, "--json"]).last_json() };
     let id = wait_for("the first job", || jobs()[0]["job"].as_u64());
     let second = Running::start(&["run", &file, "--coordinator", &url, "--report", "json", "--audit"]);
-    let reason = "callers without a tenant may have 1 jobs at once, and as many run";
+    let reason = "the quota of 1 jobs of callers without a tenant is used up";
     assert!(second.says_within(reason, Duration::from_secs(30)), "{}", second.wait().stderr);
     assert!(!second.has_ended());
     let cancelled = scratch.call(&["job", "cancel", &format!("{id:x}"), "--coordinator", &url]);

@@ -1,4 +1,4 @@
-//! What follows from what a member was told.
+//! The outputs of a member.
 
 use std::sync::Arc;
 
@@ -12,84 +12,84 @@ use raft::eraftpb::Message;
 use crate::members::{MemberId, Members};
 use crate::persisted::LogWrite;
 
-/// What to do, in any order but where it says so.
+/// Messages to send, data to write and replies to send. Only the writes are ordered.
 #[derive(Debug, Default)]
 pub struct Effects {
-    /// To send to their members. What is lost is sent again.
+    /// Messages to other members. Raft sends lost ones again.
     pub messages: Vec<Message>,
-    /// To write, in order; then `RaftNode::written` is told their numbers.
+    /// Writes, in order. The driver reports each finished one to `RaftNode::on_written`.
     pub writes: Vec<LogWrite>,
-    /// Answers that may be sent: everything that they rest on is kept by a majority.
+    /// Replies with committed decisions.
     pub replies: Vec<(RequestId, Reply)>,
-    /// Indexes to save at a majority of members; then the state machine is told that they are.
+    /// Indexes to save at a majority of members. An `Input::IndexSaved` reports the result.
     pub manifests: Vec<(JobId, String, Arc<Manifest>)>,
-    /// Records that this leader has decided; not kept by anyone yet.
+    /// Records that this leader has proposed and that are not committed yet.
     pub decided: Vec<Record>,
-    /// Whether requests were taken from here on, with the jobs whose saved indexes are wanted; or were not any more.
+    /// Whether this member has begun or ended to serve requests.
     pub serving: Option<ServingChange>,
-    /// Changes of the members that are done, or refused.
+    /// Results of membership changes.
     pub changes: Vec<(RequestId, Result<Members, ServiceError>)>,
 }
 
-/// How serving has changed.
+/// A member begins or ends to serve requests.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ServingChange {
-    /// It leads. These jobs prepare their dataset, whose index may have been saved under the key.
+    /// The member leads with a complete state machine.
     Begun {
-        /// Jobs and keys.
+        /// Preparing jobs, and the keys under which their indexes may be saved.
         preparing: Vec<(JobId, String)>,
-        /// Records of the state that it begins with.
+        /// The records that rebuild the state.
         state: Vec<Record>,
     },
-    /// It leads no more.
+    /// The member stopped leading.
     Ended,
 }
 
-/// Who a member is to the others.
+/// The role of a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// It leads; requests are answered once `serving`.
+    /// A leader; it replies to requests once `serving`.
     Leader {
-        /// Whether it has everything that was decided before.
+        /// Whether the state machine is complete.
         serving: bool,
     },
-    /// It follows this one, where one is known.
+    /// A follower.
     Follower {
-        /// Who leads.
+        /// The leader, if it is known.
         leader: Option<MemberId>,
     },
 }
 
-/// What shall be changed about the members.
+/// A membership change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MembershipChange {
-    /// One more.
+    /// Adds a member.
     Add {
-        /// Who.
+        /// The id of the member.
         id: MemberId,
-        /// Where.
+        /// The address of the member.
         url: String,
     },
-    /// One less.
+    /// Removes a member.
     Remove {
-        /// Who.
+        /// The id of the member.
         id: MemberId,
     },
 }
 
-/// A member as the leader sees it.
+/// The replication progress of a member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemberView {
-    /// Who.
+    /// The id of the member.
     pub id: MemberId,
-    /// Where.
+    /// The address of the member.
     pub url: String,
-    /// Whether it leads.
+    /// Whether the member leads.
     pub leads: bool,
-    /// Whether it votes; one that was just added learns first.
+    /// Whether the member is a voter. A new member is a learner first.
     pub votes: bool,
-    /// Whether it has answered lately.
+    /// Whether the member has sent a message lately.
     pub is_heard: bool,
-    /// Entries of the leader's log that it has not confirmed.
+    /// Entries of the leader's log that the member has not acknowledged.
     pub lacks: u64,
 }

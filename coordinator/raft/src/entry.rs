@@ -1,21 +1,21 @@
-//! What entries of the log say: a version, a kind, then JSON.
+//! The payload of a log entry: a version, a kind, then JSON.
 
 use feedline_cluster::records::Record;
 use serde::{Deserialize, Serialize};
 
 const VERSION: u8 = 1;
 
-/// What an entry says.
+/// The payload of an entry.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum EntryPayload {
-    /// A leader begins: its life of the state machine is the one of this number.
+    /// A leader begins, with this life of the state machine.
     Lead { life: u64 },
-    /// A leader's decisions, which follow from those before.
+    /// The records of a leader.
     Decided(Vec<Record>),
 }
 
-/// Bytes of an entry of decisions, but for one that a single record fills: a message has one entry at least, however large it is.
-const MOST_BYTES: usize = 8 << 20;
+/// Most bytes of an entry with several records. A larger record has an entry alone: a message contains at least one entry.
+const MAX_ENTRY_BYTES: usize = 8 << 20;
 
 const LEAD: u8 = 1;
 const DECIDED: u8 = 2;
@@ -32,53 +32,55 @@ impl EntryPayload {
             Self::Decided(records) => (DECIDED, serde_json::to_vec(records)),
         };
         let mut bytes = vec![VERSION, kind];
-        bytes.extend(body.expect("numbers, texts and lists of them always have a JSON form"));
+        bytes.extend(body.expect("records can be encoded as JSON"));
         bytes
     }
 
-    /// Decisions as entries of at most [`MOST_BYTES`], in their order; one entry at least.
-    pub(crate) fn decided(records: &[Record]) -> Vec<Vec<u8>> {
-        Self::decided_within(records, MOST_BYTES)
+    /// Encodes records as at least one entry, each of at most [`MAX_ENTRY_BYTES`], in order. Returns the bytes and the records of
+    /// each entry.
+    pub(crate) fn encode_records(records: Vec<Record>) -> Vec<(Vec<u8>, Vec<Record>)> {
+        Self::encode_records_within(records, MAX_ENTRY_BYTES)
     }
 
-    fn decided_within(records: &[Record], most_bytes: usize) -> Vec<Vec<u8>> {
+    fn encode_records_within(records: Vec<Record>, max_bytes: usize) -> Vec<(Vec<u8>, Vec<Record>)> {
+        let begin = || vec![VERSION, DECIDED, b'['];
         let mut entries = Vec::new();
-        let mut entry = vec![VERSION, DECIDED, b'['];
-        let empty = entry.len();
+        let (mut entry, mut own) = (begin(), Vec::new());
         for record in records {
-            let body =
-                serde_json::to_vec(record).expect("numbers, texts and lists of them always have a JSON form");
-            if entry.len() > empty {
-                // With what stands between records and at the end.
-                if entry.len() + body.len() + 2 > most_bytes {
-                    entry.push(b']');
-                    entries.push(std::mem::replace(&mut entry, vec![VERSION, DECIDED, b'[']));
-                } else {
-                    entry.push(b',');
-                }
+            let body = serde_json::to_vec(&record).expect("records can be encoded as JSON");
+            // With a separator and the end of the list.
+            if !own.is_empty() && entry.len() + body.len() + 2 > max_bytes {
+                entry.push(b']');
+                entries.push((std::mem::replace(&mut entry, begin()), std::mem::take(&mut own)));
+            }
+            if !own.is_empty() {
+                entry.push(b',');
             }
             entry.extend(body);
+            own.push(record);
         }
         entry.push(b']');
-        entries.push(entry);
+        entries.push((entry, own));
         entries
     }
 
-    /// Reads one; one clause where that cannot be done.
+    /// Decodes a payload. The error is one clause.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Result<Self, String> {
         let (version, kind, body) = match bytes {
             [version, kind, body @ ..] => (*version, *kind, body),
-            _ => return Err("an entry is cut short".to_owned()),
+            _ => return Err("a log entry is truncated".to_owned()),
         };
         if version != VERSION {
-            return Err(format!("an entry is of version {version}, this release reads version {VERSION}"));
+            return Err(format!(
+                "a log entry has version {version}, and this release reads version {VERSION}"
+            ));
         }
         match kind {
             LEAD => serde_json::from_slice(body).map(|Lead { life }| Self::Lead { life }),
             DECIDED => serde_json::from_slice(body).map(Self::Decided),
-            _ => return Err(format!("an entry is of kind {kind}, which this release does not know")),
+            _ => return Err(format!("a log entry has the unknown kind {kind}; start a newer release")),
         }
-        .map_err(|error| format!("an entry cannot be read: {error}"))
+        .map_err(|error| format!("invalid log entry: {error}"))
     }
 }
 
@@ -90,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn payloads_are_read_as_they_were_written() {
+    fn payloads_survive_encoding() {
         let record = Record::Ended { job: JobId(7), state: JobState::Completed };
         for payload in [EntryPayload::Lead { life: u64::MAX }, EntryPayload::Decided(vec![record])] {
             assert_eq!(EntryPayload::from_bytes(&payload.to_bytes()), Ok(payload));
@@ -98,41 +100,41 @@ mod tests {
     }
 
     #[test]
-    fn many_decisions_are_several_entries() {
+    fn many_records_become_several_entries() {
         let records: Vec<Record> =
             (1..=100).map(|job| Record::Ended { job: JobId(job), state: JobState::Completed }).collect();
         let whole = EntryPayload::Decided(records.clone()).to_bytes();
+        let one = [(whole.clone(), records.clone())];
         assert_eq!(
-            EntryPayload::decided(&records),
-            std::slice::from_ref(&whole),
-            "the same bytes where one is enough"
+            EntryPayload::encode_records(records.clone()),
+            one,
+            "one entry has the bytes of a single payload"
         );
-        assert_eq!(EntryPayload::decided(&[]), [EntryPayload::Decided(Vec::new()).to_bytes()]);
-        for most_bytes in [0, 1, 100, 1_000, whole.len() - 1, whole.len()] {
-            let entries = EntryPayload::decided_within(&records, most_bytes);
+        let empty = [(EntryPayload::Decided(Vec::new()).to_bytes(), Vec::new())];
+        assert_eq!(EntryPayload::encode_records(Vec::new()), empty);
+        for max_bytes in [0, 1, 100, 1_000, whole.len() - 1, whole.len()] {
+            let entries = EntryPayload::encode_records_within(records.clone(), max_bytes);
             let mut read = Vec::new();
-            for entry in &entries {
-                let Ok(EntryPayload::Decided(records)) = EntryPayload::from_bytes(entry) else {
-                    panic!("{entry:?}")
-                };
-                assert!(entry.len() <= most_bytes || records.len() == 1, "{} bytes", entry.len());
-                read.extend(records);
+            for (entry, own) in &entries {
+                assert_eq!(EntryPayload::from_bytes(entry), Ok(EntryPayload::Decided(own.clone())));
+                assert!(entry.len() <= max_bytes || own.len() == 1, "{} bytes", entry.len());
+                read.extend(own.iter().cloned());
             }
             assert_eq!(read, records);
-            assert_eq!(entries.len() == 1, most_bytes == whole.len());
+            assert_eq!(entries.len() == 1, max_bytes == whole.len());
         }
     }
 
     #[test]
-    fn what_is_no_payload_is_told() {
-        for (bytes, said) in [
-            (&b""[..], "cut short"),
+    fn invalid_payloads_are_rejected() {
+        for (bytes, expected) in [
+            (&b""[..], "truncated"),
             (&[9, 1][..], "version 9"),
             (&[1, 9][..], "kind 9"),
-            (&[1, 2, b'x'][..], "cannot be read"),
+            (&[1, 2, b'x'][..], "invalid log entry"),
         ] {
             let error = EntryPayload::from_bytes(bytes).unwrap_err();
-            assert!(error.contains(said), "{error}");
+            assert!(error.contains(expected), "{error}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Writing files so that a crash leaves the old one or the new one, and saying what the system said.
+//! Atomic and durable replacement of files, and messages for errors of the file system.
 
 use std::fs::{self, DirEntry, File, Permissions};
 use std::io::{self, Write};
@@ -6,9 +6,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Stands in the name of a file that is not whole yet, after that of the file that it will be.
+/// Follows the final name in the name of an incomplete file.
 const UNFINISHED: &str = ".new";
-/// Nobody writes a file for this long.
+/// Incomplete files older than this belong to killed processes.
 const ABANDONED: Duration = Duration::from_secs(24 * 3600);
 
 /// A directory cannot be used.
@@ -19,14 +19,14 @@ pub struct DirectoryError {
     pub purpose: &'static str,
     /// The directory.
     pub path: PathBuf,
-    /// What the system said.
+    /// The error of the system.
     pub reason: String,
 }
 
-/// Puts `parts` into the file at `path`, durably and at once. Several processes may do so at a time: the last one's stays.
+/// Replaces the file at `path` by `parts`, atomically and durably. Of several simultaneous processes the last one wins.
 ///
 /// # Errors
-/// What the system said.
+/// Errors of the file system.
 pub fn replace_file(path: &Path, parts: &[&[u8]]) -> io::Result<()> {
     let mut prefix = path.file_name().unwrap_or_default().to_owned();
     prefix.push(UNFINISHED);
@@ -43,7 +43,7 @@ pub fn replace_file(path: &Path, parts: &[&[u8]]) -> io::Result<()> {
     sync_folder_of(path)
 }
 
-/// Removes what processes that were killed long ago had begun to put into files of `folder` that end with `suffix`.
+/// Removes incomplete files in `folder` that killed processes left. The final names of these files end with `suffix`.
 pub fn remove_unfinished(folder: &Path, suffix: &str) {
     let begun = format!("{suffix}{UNFINISHED}");
     let unfinished = |entry: &DirEntry| {
@@ -52,12 +52,12 @@ pub fn remove_unfinished(folder: &Path, suffix: &str) {
         entry.file_name().to_string_lossy().contains(&begun) && age.is_some_and(|age| age > ABANDONED)
     };
     for entry in fs::read_dir(folder).into_iter().flatten().flatten().filter(unfinished) {
-        // What cannot be removed only takes room.
+        // A file that remains only occupies space.
         let _ = fs::remove_file(entry.path());
     }
 }
 
-/// Makes a file's name durable.
+/// Makes the name of a file durable.
 pub(crate) fn sync_folder_of(path: &Path) -> io::Result<()> {
     match path.parent() {
         Some(folder) => File::open(folder)?.sync_all(),
@@ -65,10 +65,10 @@ pub(crate) fn sync_folder_of(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Creates the directory where it is missing and checks that files can be written to it.
+/// Creates a directory if it is missing and checks that it is writable.
 ///
 /// # Errors
-/// When that is not so: one sentence with the fix.
+/// If it is not: one sentence with a remedy.
 pub fn prepare_directory(path: &Path, purpose: &'static str) -> Result<(), DirectoryError> {
     fs::create_dir_all(path)
         .and_then(|()| tempfile::Builder::new().prefix(".feedline-probe").tempfile_in(path))
@@ -85,7 +85,7 @@ pub fn reason(error: &io::Error) -> String {
     }
 }
 
-/// What to do about an error while writing.
+/// The remedy for a write error.
 pub fn fix(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "free some space",
@@ -111,11 +111,11 @@ mod tests {
                 });
             }
         });
-        assert_eq!(fs::read_dir(&folder).expect("a folder").count(), 0, "nothing is left");
+        assert_eq!(fs::read_dir(&folder).expect("a folder").count(), 0, "no probe file is left");
     }
 
     #[test]
-    fn a_file_that_several_replace_at_once_is_one_of_theirs() {
+    fn simultaneous_replacements_leave_one_complete_file() {
         let root = tempfile::tempdir().expect("a folder");
         let path = root.path().join("key.index");
         let written: Vec<Vec<u8>> = (1..=8).map(|by| vec![by; usize::from(by) * 5_000]).collect();
@@ -130,11 +130,11 @@ mod tests {
                 });
             }
         });
-        assert_eq!(fs::read_dir(root.path()).expect("a folder").count(), 1, "nothing else is left");
+        assert_eq!(fs::read_dir(root.path()).expect("a folder").count(), 1, "no incomplete file is left");
     }
 
     #[test]
-    fn only_what_was_begun_long_ago_is_removed() {
+    fn only_old_incomplete_files_are_removed() {
         let root = tempfile::tempdir().expect("a folder");
         let long_ago = SystemTime::now() - ABANDONED * 2;
         for name in ["key.index", "key.index.newAbC", "other.index.newDeF", "theirs.newGhI"] {

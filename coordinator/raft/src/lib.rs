@@ -1,7 +1,7 @@
-//! One coordinator of several that decide together: a raft node with the cluster's state machine on it, and its log.
+//! Consensus among coordinators: a raft node that replicates the cluster's state machine, and its log.
 //!
-//! [`RaftNode`] is told the time, messages and what was written, and says what to send, write and answer, so that a
-//! simulator can drive it as well as a process. [`log`] keeps on disk what it wants written.
+//! [`RaftNode`] receives the time, messages, requests and finished writes, and returns messages, writes and replies, so that a
+//! simulation can drive it as well as a process. [`log`] writes to disk.
 
 mod effects;
 mod entry;
@@ -21,20 +21,20 @@ pub use node::{MonotonicTime, RaftNode, RaftSettings};
 pub use persisted::{LogWrite, PersistedState};
 pub use raft::eraftpb::Message;
 
-/// Reads `bytes` as a log file, as an entry of it, and as a message of another member.
+/// Decodes `bytes` as a log file, a log entry and a message of another member.
 #[cfg(feature = "fuzzing")]
 pub fn read_anything(bytes: &[u8]) {
     log::read_anything(bytes);
-    // Whether they can be read does not matter; that it ends does.
+    // Decoding must end, with or without an error.
     let _ = (entry::EntryPayload::from_bytes(bytes), decode(bytes));
 }
 
-/// What a member writes and sends, by name: what a fuzzer begins with.
+/// Samples of the data that a member writes and sends, by name: the seeds of a fuzzer.
 #[cfg(feature = "fuzzing")]
 pub fn samples() -> Vec<(&'static str, Vec<u8>)> {
     let id = MemberId::from_random(7 << 1);
     let members = Members([(id, "http://127.0.0.1:7070".to_owned())].into());
-    let mut persisted = PersistedState::founded_by(&members);
+    let mut persisted = PersistedState::bootstrap(&members);
     let payload = entry::EntryPayload::Lead { life: 3 }.to_bytes();
     let first = persisted.snapshot.get_metadata().index + 1;
     persisted.entries = (first..first + 3)
@@ -48,25 +48,25 @@ pub fn samples() -> Vec<(&'static str, Vec<u8>)> {
     let mut message = Message { from: id.get(), to: 5, term: 1, ..Message::default() };
     message.set_msg_type(raft::eraftpb::MessageType::MsgAppend);
     message.entries = persisted.entries.clone().into();
-    let message = encode(&message).expect("plain messages have a form").to_vec();
+    let message = encode(&message).expect("plain messages can be encoded").to_vec();
     let [log, frame] = log::samples(id, &persisted);
     vec![("log", log), ("frame", frame), ("entry", payload), ("message", message)]
 }
 
-/// The bytes of a message on its way to another member; `None` where it has no form, which does not happen.
+/// Encodes a message to another member; `None` if it cannot be encoded.
 pub fn encode(message: &Message) -> Option<bytes::Bytes> {
     protobuf::Message::write_to_bytes(message).ok().map(Into::into)
 }
 
-/// Reads a message of another member.
+/// Decodes a message of another member.
 ///
 /// # Errors
-/// One clause where it cannot be read.
+/// If the bytes are not a message: one clause.
 pub fn decode(bytes: &[u8]) -> Result<Message, String> {
-    protobuf::Message::parse_from_bytes(bytes).map_err(|error| format!("a message cannot be read: {error}"))
+    protobuf::Message::parse_from_bytes(bytes).map_err(|error| format!("invalid raft message: {error}"))
 }
 
-/// Whether a message brings a snapshot, whose sender wants to know whether it has arrived.
+/// Whether a message contains a snapshot. Its sender needs a delivery report.
 pub fn has_snapshot(message: &Message) -> bool {
     message.get_msg_type() == raft::eraftpb::MessageType::MsgSnapshot
 }

@@ -1,8 +1,7 @@
-//! A member's log on disk: one file, beside a lock that keeps a second process out.
+//! The log of a member on disk: one file, and a lock that excludes a second process.
 //!
-//! Several appends share one write and one `fdatasync`. What stands for more than was appended, a snapshot, is written to a
-//! file of its own, which then becomes the log. `raft-engine` would do the same with several files and without the check
-//! of what follows damage; a log that fits in memory needs neither.
+//! Several appends share one write and one `fdatasync`. A snapshot is written to a separate file, which then replaces the log.
+//! `raft-engine` needs several files for this and does not tell a torn write from damage in the middle of the log.
 
 mod file;
 mod frames;
@@ -12,70 +11,70 @@ use std::path::PathBuf;
 pub use self::file::FileLog;
 use crate::files::DirectoryError;
 
-/// Why the log cannot be read or written.
+/// The log cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
-    /// It cannot be written. Nothing of what was to be appended remains; appending it again is safe.
+    /// A write failed. The log is as before, and the write can be repeated.
     #[error("cannot write the coordinator's log at {path}: {reason}; {fix}, nothing acknowledged is lost")]
     Write {
-        /// The file.
+        /// The log file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         reason: String,
-        /// What to do.
+        /// The remedy.
         fix: &'static str,
     },
-    /// It cannot be read.
+    /// The log cannot be read.
     #[error("cannot read the coordinator's log at {path}: {reason}; check the disk and the file's owner")]
     Read {
-        /// The file.
+        /// The log file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         reason: String,
     },
-    /// Something that had been acknowledged is damaged.
+    /// An acknowledged write is damaged.
     #[error(
-        "the coordinator's log {path} is damaged at byte {offset}: {what}; move it away: one coordinator of several is then removed and added again with `feedline members`, which loses nothing; a single one starts without the jobs that the log holds, or from a copy, with what was decided since then forgotten"
+        "the coordinator's log {path} is damaged at byte {offset}: {what}; move the file away. Of several coordinators, remove this one and add it again with `feedline members`, which loses nothing. A single coordinator starts without its jobs, or from a backup of the file"
     )]
     Damaged {
-        /// The file.
+        /// The log file.
         path: PathBuf,
         /// First byte of the damaged frame.
         offset: u64,
-        /// What is wrong there.
+        /// The damage.
         what: String,
     },
-    /// It is no log, or one of another release.
+    /// The file is not a log, or a log of another release.
     #[error(
-        "{path} is no log of this release: {what}; start the release that wrote it, or choose another data directory"
+        "{path} is not a log of this release: {what}; start the release that wrote it, or choose another data directory"
     )]
     Foreign {
-        /// The file.
+        /// The log file.
         path: PathBuf,
-        /// What is there instead.
+        /// The difference.
         what: String,
     },
-    /// Its directory cannot be used.
+    /// The directory cannot be used.
     #[error(transparent)]
     Directory(#[from] DirectoryError),
-    /// Another process has it.
-    #[error("another coordinator uses {path}; stop it first, or give this one its own data directory")]
+    /// Another process uses the directory.
+    #[error("another coordinator uses {path}; stop it, or choose another data directory")]
     Locked {
         /// The directory.
         path: PathBuf,
     },
 }
 
-/// Reads `bytes` as a log, and as a frame of one whose checksum is right.
+/// Decodes `bytes` as a log, and as a frame with a correct checksum.
 #[cfg(feature = "fuzzing")]
 pub(crate) fn read_anything(bytes: &[u8]) {
     frames::read_anything(bytes);
 }
 
-/// A log, and what a frame of one holds.
+/// A log, and the body of one of its frames.
 #[cfg(feature = "fuzzing")]
 pub(crate) fn samples(id: crate::MemberId, stored: &crate::PersistedState) -> [Vec<u8>; 2] {
-    frames::samples(id, stored).expect("a small log has a form")
+    frames::samples(id, stored).expect("a small log can be encoded")
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Who takes part: ids and addresses.
+//! The members of a cluster: ids and addresses.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,23 +6,23 @@ use std::num::NonZeroU64;
 
 use serde::{Deserialize, Serialize};
 
-/// Names a member for ever: drawn once, and kept with the member's log. One that has lost its log is another member.
+/// The id of a member: drawn once and stored with its log. A coordinator that loses its log becomes another member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct MemberId(NonZeroU64);
 
 impl MemberId {
-    /// From random bits.
+    /// An id from random bits.
     pub fn from_random(bits: u64) -> Self {
         Self(NonZeroU64::new(bits >> 1).unwrap_or(NonZeroU64::MIN))
     }
 
-    /// From a number that was an id; `None` for 0.
+    /// The id with this number; `None` for 0.
     pub fn new(number: u64) -> Option<Self> {
         NonZeroU64::new(number).map(Self)
     }
 
-    /// The number.
+    /// The number of the id.
     pub fn get(self) -> u64 {
         self.0.get()
     }
@@ -40,12 +40,12 @@ impl fmt::Display for MemberId {
 pub struct Members(pub BTreeMap<MemberId, String>);
 
 impl Members {
-    /// Their ids, in order.
+    /// The ids of the members, in order.
     pub fn ids(&self) -> impl Iterator<Item = MemberId> {
         self.0.keys().copied()
     }
 
-    /// Address of a member.
+    /// The address of a member.
     pub fn url(&self, id: MemberId) -> Option<&str> {
         self.0.get(&id).map(String::as_str)
     }

@@ -1,5 +1,7 @@
-//! One coordinator of several: a raft node with the cluster's state machine on it. It is told the time, messages and what
-//! was written, and says what to send, write and answer. It owns no clock, task, socket or file, and draws nothing.
+//! One coordinator of several: a raft node that replicates the cluster's state machine.
+//!
+//! Its inputs are the time, messages of other members, requests and finished writes. Its outputs are messages, writes and
+//! replies. It owns no clock, task, socket, file or source of randomness.
 
 mod heartbeat;
 mod leader;
@@ -7,8 +9,10 @@ mod leader_transfer;
 mod lease;
 mod membership;
 mod planted;
+mod replies;
 mod settings;
 mod write_queue;
+mod writes;
 
 use std::collections::BTreeMap;
 
@@ -33,55 +37,55 @@ use crate::persisted::{LogWrite, PersistedState};
 use crate::snapshot::AppliedState;
 use crate::storage::MemoryStorage;
 
-/// A log this many times as large as its snapshot is mostly past.
+/// The log is compacted when it is this many times as large as its snapshot.
 const COMPACT_GROWTH: u64 = 4;
-/// Ticks between two heartbeats. Proofs of the lease come between them.
+/// Ticks between two heartbeats.
 const HEARTBEAT_TICKS: usize = 2;
-/// Bytes of entries in one message.
+/// Most bytes of entries in one message.
 const MESSAGE_BYTES: u64 = 1 << 20;
-/// Messages with entries on their way to one member.
+/// Most messages with entries in flight to one member.
 const MESSAGES_AHEAD: usize = 64;
 
 /// One coordinator of several.
 pub struct RaftNode {
     id: MemberId,
     settings: RaftSettings,
-    /// Differs from life to life and from member to member.
+    /// Differs between members and between lives of a member.
     seed: u64,
     node: RawNode<MemoryStorage>,
     applied: AppliedState,
     leading: Option<LeaderState>,
-    /// What was asked while it took over.
-    held: Vec<Input>,
-    /// Whether it serves from this call on.
-    begun: bool,
-    /// Whether it ends soon.
+    /// Inputs that arrived before the state machine was complete.
+    held_inputs: Vec<Input>,
+    /// Whether the state machine became complete since the last call of [`Self::effects`].
+    has_begun_serving: bool,
+    /// Whether the member is shutting down.
     retires: bool,
-    /// Whether a snapshot is wanted, however small the log is.
+    /// Whether the next call compacts the log whatever its size.
     snapshot_due: bool,
     writing: WriteQueue,
     /// Whether term, vote or commit have changed since they were last written.
     state_changed: bool,
     ticks: u64,
     elections: u64,
-    /// When each of the others was heard last.
-    heard: BTreeMap<u64, Millis>,
-    /// Bytes of entries behind the snapshot, and of the snapshot.
+    /// When each of the other members sent its last message.
+    last_heard: BTreeMap<u64, Millis>,
+    /// Bytes of the entries after the snapshot.
     log_bytes: u64,
     snapshot_bytes: u64,
     now: MonotonicTime,
-    out: Effects,
-    /// What a simulator compares with other members.
+    effects: Effects,
+    /// Records for comparison with other members in the simulation.
     #[cfg(feature = "plants")]
     just_applied: Vec<(u64, Vec<feedline_cluster::records::Record>)>,
 }
 
 impl RaftNode {
-    /// A member that goes on from what it has on disk. `seed` should be larger than that of its earlier lives: a time in
-    /// nanoseconds will do.
+    /// A member that continues from its persisted state. `seed` must be larger than those of its earlier lives, such as a time
+    /// in nanoseconds.
     ///
     /// # Errors
-    /// When what is there cannot be read: one clause.
+    /// If the state is damaged: one clause.
     pub fn new(
         id: MemberId,
         stored: PersistedState,
@@ -120,40 +124,40 @@ impl RaftNode {
             node,
             applied,
             leading: None,
-            held: Vec::new(),
-            begun: false,
+            held_inputs: Vec::new(),
+            has_begun_serving: false,
             retires: false,
             snapshot_due: false,
             writing: WriteQueue::default(),
             state_changed: false,
             ticks: 0,
             elections: 0,
-            heard: BTreeMap::new(),
+            last_heard: BTreeMap::new(),
             log_bytes,
             snapshot_bytes,
             now: MonotonicTime::default(),
-            out: Effects::default(),
+            effects: Effects::default(),
             #[cfg(feature = "plants")]
             just_applied: Vec::new(),
         };
         if member.is_alone() {
-            // Nobody else could be elected.
+            // No other member can be elected.
             let _ = member.node.campaign();
         }
         Ok(member)
     }
 
-    /// Its id.
+    /// The id of this member.
     pub fn id(&self) -> MemberId {
         self.id
     }
 
-    /// Who takes part, as far as it knows.
+    /// The members of the applied configuration.
     pub fn members(&self) -> &Members {
         &self.applied.members
     }
 
-    /// Who it is to the others.
+    /// The role of this member.
     pub fn role(&self) -> Role {
         match &self.leading {
             Some(leading) => Role::Leader { serving: leading.cluster.is_some() },
@@ -161,63 +165,63 @@ impl RaftNode {
         }
     }
 
-    /// The term it is in.
+    /// The current term.
     pub fn term(&self) -> u64 {
         self.node.raft.term
     }
 
-    /// Bytes of its log: entries, and the snapshot before them.
+    /// Bytes of the log: the snapshot and the entries after it.
     pub fn log_bytes(&self) -> u64 {
         self.log_bytes + self.snapshot_bytes
     }
 
-    /// Entries that were decided here or have come, and are not kept by a majority and applied yet.
+    /// Entries in the log that are not applied yet.
     pub fn pending_entries(&self) -> u64 {
         self.node.raft.raft_log.last_index().saturating_sub(self.applied.index)
     }
 
-    /// The state machine, where it leads and serves.
+    /// The state machine of a serving leader.
     pub fn cluster(&self) -> Option<&feedline_cluster::Cluster> {
         self.leading.as_ref().and_then(|leading| leading.cluster.as_ref())
     }
 
-    /// The same, to tell it of saved indexes.
+    /// The state machine of a serving leader, for its saved indexes.
     pub fn cluster_mut(&mut self) -> Option<&mut feedline_cluster::Cluster> {
         self.leading.as_mut().and_then(|leading| leading.cluster.as_mut())
     }
 
-    /// Records of the entries that were applied since this was asked last.
+    /// The records of the entries that were applied since the last call.
     #[cfg(feature = "plants")]
     pub fn take_applied(&mut self) -> Vec<(u64, Vec<feedline_cluster::records::Record>)> {
         std::mem::take(&mut self.just_applied)
     }
 
-    /// Whether everything that was decided is applied; what waits for a disk that cannot write is not.
+    /// Whether all decisions are applied.
     pub fn is_settled(&self) -> bool {
         let is_proposed = self.leading.as_ref().is_none_or(|leading| leading.ready.records.is_empty());
         is_proposed && self.node.raft.raft_log.last_index() == self.applied.index
     }
 
-    /// The durable state as far as it was applied.
+    /// The records that rebuild the applied state.
     pub fn snapshot(&self) -> Vec<feedline_cluster::records::Record> {
         self.applied.snapshot().records
     }
 
-    fn pass(&mut self, now: MonotonicTime) {
+    fn advance_clock(&mut self, now: MonotonicTime) {
         self.now.cluster = self.now.cluster.max(now.cluster);
         self.now.real = self.now.real.max(now.real);
     }
 
-    /// A tick has passed.
+    /// Handles one tick of the clock.
     pub fn tick(&mut self, now: MonotonicTime) {
-        self.pass(now);
+        self.advance_clock(now);
         self.ticks += 1;
-        // Drawn here, since raft's own draws could not be repeated.
+        // Raft's own random timeouts could not be reproduced.
         let least = self.election_ticks();
         let draw = mix64(self.seed ^ mix64(self.term() ^ (self.elections << 32))) % least;
         self.node.raft.set_randomized_election_timeout((least + draw) as usize);
-        // One who does not lead stands for election by it.
-        if self.leading.is_some() || self.may_stand() {
+        // A tick lets a follower campaign.
+        if self.leading.is_some() || self.may_campaign() {
             self.node.tick();
         }
         let raft = &self.node.raft;
@@ -225,88 +229,89 @@ impl RaftNode {
         if campaigns && raft.election_elapsed == 0 {
             self.elections += 1;
         }
-        self.pass_hung_steps();
-        self.take_back();
-        self.yield_lead();
-        self.ask_for_lease();
-        self.follow_removal();
+        self.finish_hung_steps();
+        self.end_failed_transfer();
+        self.transfer_if_unfit();
+        self.renew_lease();
+        self.confirm_removal();
         self.promote_learners();
-        self.tell_new_address();
+        self.publish_address();
     }
 
-    /// Takes a request, or says who does. What follows is decided by [`Self::decide`].
-    pub fn ask(&mut self, now: MonotonicTime, input: Input) {
-        self.pass(now);
+    /// Takes an input, or replies with the address of the leader. [`Self::decide`] makes the resulting decisions.
+    pub fn take_input(&mut self, now: MonotonicTime, input: Input) {
+        self.advance_clock(now);
         match &mut self.leading {
-            // What nobody waits for is not told again.
-            Some(leading) if leading.hands_over && input.request().is_some() => self.refuse(input),
+            // Inputs without a request are not retried.
+            Some(leading) if leading.is_transferring && input.request().is_some() => self.refuse(input),
             Some(LeaderState { cluster: Some(cluster), ready, .. }) => {
                 cluster.take(self.now.cluster, input, ready)
             }
-            Some(_) => self.held.push(input),
+            Some(_) => self.held_inputs.push(input),
             None => self.refuse(input),
         }
     }
 
-    /// Decides what follows from everything that was asked, and from the time.
+    /// Decides on all inputs since the last call and on the time, and proposes the resulting records.
     pub fn decide(&mut self, now: MonotonicTime) {
-        self.pass(now);
+        self.advance_clock(now);
         if self.cannot_write() {
             return;
         }
-        let Some(leading) = self.leading.as_mut().filter(|leading| !leading.hands_over) else { return };
+        let Some(leading) = self.leading.as_mut().filter(|leading| !leading.is_transferring) else { return };
         let Some(cluster) = &mut leading.cluster else { return };
         cluster.step(self.now.cluster, Input::Tick, &mut leading.ready);
         let ready = std::mem::take(&mut leading.ready);
-        self.out.manifests.extend(ready.manifests);
+        self.effects.manifests.extend(ready.manifests);
         let needs_proof = !ready.replies.is_empty() && leading.lease.is_given_up();
         if ready.records.is_empty() && !needs_proof {
-            leading.answer_when_proved(ready.replies);
+            leading.reply_when_leading(ready.replies);
             return;
         }
-        for data in EntryPayload::decided(&planted::kept(&self.settings, &ready.records)) {
+        let records = planted::logged_records(&self.settings, &ready.records);
+        for (data, records) in EntryPayload::encode_records(records) {
             if self.node.propose(Vec::new(), data).is_err() {
-                // The state machine is ahead of the log, so it is of no use any more.
+                // The state machine is ahead of the log.
                 self.stop_leading();
                 return;
             }
+            leading.add_proposed(self.node.raft.raft_log.last_index(), records);
         }
-        leading.answer_when_kept(self.node.raft.raft_log.last_index(), ready.replies);
-        self.out.decided.extend(ready.records);
+        leading.reply_when_committed(self.node.raft.raft_log.last_index(), ready.replies);
+        self.effects.decided.extend(ready.records);
     }
 
-    /// What follows from everything since the last call.
+    /// Returns the messages, writes and replies since the last call.
     ///
     /// # Errors
-    /// When an entry cannot be read: the member must stop, and be started as a release that can. One clause.
+    /// If an entry cannot be decoded: the member must stop and be started with a release that can. One clause.
     pub fn effects(&mut self) -> Result<Effects, String> {
         loop {
             self.follow_role();
             if !self.node.has_ready() {
                 break;
             }
-            self.pass_step()?;
-            if std::mem::take(&mut self.begun) {
-                // What was asked while it took over.
+            self.handle_ready()?;
+            if std::mem::take(&mut self.has_begun_serving) {
                 self.decide(self.now);
             }
         }
         self.compact_if_due();
-        self.answer();
-        Ok(std::mem::take(&mut self.out))
+        self.send_due_replies();
+        Ok(std::mem::take(&mut self.effects))
     }
 
-    /// Takes one step of raft's: what is to be sent, written and applied.
-    fn pass_step(&mut self) -> Result<(), String> {
+    /// Handles one `Ready` of raft: messages to send, entries to write and entries to apply.
+    fn handle_ready(&mut self) -> Result<(), String> {
         let mut ready = self.node.ready();
         let number = ready.number();
-        self.out.messages.extend(ready.take_messages());
+        self.effects.messages.extend(ready.take_messages());
         let messages = ready.take_persisted_messages();
         let reads = ready.take_read_states();
         let committed = ready.take_committed_entries();
         let entries = ready.take_entries();
         let snapshot = (!ready.snapshot().is_empty()).then(|| ready.snapshot().clone());
-        let (waits, installs) = (ready.must_sync() || snapshot.is_some(), snapshot.is_some());
+        let (must_write, installs) = (ready.must_sync() || snapshot.is_some(), snapshot.is_some());
         if let Some(state) = ready.hs() {
             self.node.mut_store().set_hard_state(state.clone());
             self.state_changed = true;
@@ -319,17 +324,17 @@ impl RaftNode {
             let storage = self.node.mut_store();
             storage.append(&entries);
             let hard_state = std::mem::take(&mut self.state_changed).then(|| storage.stored_state());
-            self.out.writes.push(LogWrite::Append { number, hard_state, entries });
+            self.effects.writes.push(LogWrite::Append { number, hard_state, entries });
         }
         self.node.advance_append_async(ready);
-        self.keep_step(PendingWrite { number, messages, waits, installs });
+        self.queue_step(PendingWrite { number, messages, must_write, installs });
         for entry in committed {
             self.apply(entry)?;
         }
-        self.tell_applied();
+        self.report_applied();
         self.answer_changes();
         for read in reads {
-            self.on_lease_proved(&read.request_ctx);
+            self.on_read_index_confirmed(&read.request_ctx);
         }
         Ok(())
     }
@@ -340,7 +345,7 @@ impl RaftNode {
         let storage = self.node.mut_store();
         storage.install(snapshot);
         self.state_changed = false;
-        self.out.writes.push(LogWrite::Install { number, stored: Box::new(storage.stored()) });
+        self.effects.writes.push(LogWrite::Install { number, stored: Box::new(storage.stored()) });
         Ok(())
     }
 
@@ -348,7 +353,12 @@ impl RaftNode {
         match entry.get_entry_type() {
             EntryType::EntryNormal if entry.data.is_empty() => {}
             EntryType::EntryNormal => {
-                let payload = self.applied.apply(&entry.data)?;
+                let leading = self.leading.as_mut();
+                let payload = match leading.and_then(|it| it.take_proposed(entry.term, entry.index)) {
+                    Some(records) => EntryPayload::Decided(records),
+                    None => EntryPayload::from_bytes(&entry.data)?,
+                };
+                self.applied.apply(&payload);
                 #[cfg(feature = "plants")]
                 if let EntryPayload::Decided(records) = &payload {
                     self.just_applied.push((entry.index, records.clone()));
@@ -369,7 +379,7 @@ impl RaftNode {
         Ok(())
     }
 
-    /// Makes a snapshot of what was applied once the log is mostly past.
+    /// Replaces the applied entries by a snapshot once the log is large.
     fn compact_if_due(&mut self) {
         let limit = self.settings.compact_bytes.max(COMPACT_GROWTH * self.snapshot_bytes);
         let is_due = std::mem::take(&mut self.snapshot_due) || self.log_bytes > limit;
@@ -383,10 +393,10 @@ impl RaftNode {
         let stored = storage.stored();
         self.log_bytes = stored.entries.iter().map(size).sum();
         self.state_changed = false;
-        self.out.writes.push(LogWrite::Compact(Box::new(stored)));
+        self.effects.writes.push(LogWrite::Compact(Box::new(stored)));
     }
 
-    /// Begins to lead, or stops, as raft has it.
+    /// Begins or stops leading with the role of the raft node.
     fn follow_role(&mut self) {
         let (term, leads) = (self.term(), self.node.raft.state == StateRole::Leader);
         if self.leading.as_ref().is_some_and(|leading| !leads || leading.term != term) {
@@ -409,37 +419,37 @@ impl RaftNode {
         };
         let mut cluster = self.applied.lead(life, self.now.cluster);
         let (preparing, state) = (cluster.preparing(), cluster.snapshot());
-        for input in self.held.drain(..) {
+        for input in self.held_inputs.drain(..) {
             cluster.take(self.now.cluster, input, &mut leading.ready);
         }
         leading.cluster = Some(cluster);
-        self.begun = true;
-        self.out.serving = Some(ServingChange::Begun { preparing, state });
-        self.ask_for_lease();
+        self.has_begun_serving = true;
+        self.effects.serving = Some(ServingChange::Begun { preparing, state });
+        self.renew_lease();
     }
 
-    /// Nothing that was not answered will be: it may be decided otherwise by the next leader.
+    /// Rejects all unanswered requests: the next leader may decide differently.
     fn stop_leading(&mut self) {
         let Some(leading) = self.leading.take() else { return };
         let refusal = self.refusal();
-        let held = std::mem::take(&mut self.held);
+        let held = std::mem::take(&mut self.held_inputs);
         let asked = held.iter().filter_map(Input::request).chain(leading.unanswered());
-        self.out.replies.extend(asked.map(|request| (request, Reply::Refused(refusal.clone()))));
-        self.out
+        self.effects.replies.extend(asked.map(|request| (request, Reply::Refused(refusal.clone()))));
+        self.effects
             .changes
             .extend(leading.changes.into_iter().map(|(request, _)| (request, Err(refusal.clone()))));
         if leading.cluster.is_some() {
-            self.out.serving = Some(ServingChange::Ended);
+            self.effects.serving = Some(ServingChange::Ended);
         }
     }
 
     fn refuse(&mut self, input: Input) {
         if let Some(request) = input.request() {
-            self.out.replies.push((request, Reply::Refused(self.refusal())));
+            self.effects.replies.push((request, Reply::Refused(self.refusal())));
         }
     }
 
-    /// Where to go instead.
+    /// The rejection of a request, with the address of the leader if it is known.
     pub fn refusal(&self) -> ServiceError {
         let leader = MemberId::new(self.node.raft.leader_id).filter(|leader| *leader != self.id);
         match leader.and_then(|leader| self.applied.members.url(leader)) {
@@ -451,13 +461,13 @@ impl RaftNode {
         }
     }
 
-    /// Whether no other votes.
+    /// Whether this member is the only voter.
     fn is_alone(&self) -> bool {
         self.node.store().conf_state().voters == [self.id.get()]
     }
 }
 
-/// Bytes of an entry, without what its form adds.
+/// Bytes of an entry without the overhead of its encoding.
 fn size(entry: &Entry) -> u64 {
     (entry.data.len() + entry.context.len()) as u64
 }

@@ -1,4 +1,4 @@
-//! What a member has on disk, and what it wants written there.
+//! The persisted state of a member, and the writes that change it.
 
 use feedline_cluster::records::Record;
 use raft::eraftpb::{ConfState, Entry, HardState, Snapshot};
@@ -7,55 +7,53 @@ use crate::entry::EntryPayload;
 use crate::members::{MemberId, Members};
 use crate::snapshot::ClusterSnapshot;
 
-/// Index and term of the state that the first members start with.
-const FIRST: u64 = 1;
+/// Index and term of the snapshot with which the first members bootstrap.
+const BOOTSTRAP_INDEX: u64 = 1;
 
-/// What a member has on disk: from it a member starts again.
+/// The persisted state of a member, from which it restarts.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PersistedState {
     /// Term, vote and commit.
     pub hard_state: HardState,
-    /// The state up to an index; index 0 where there is none.
+    /// The state up to an index; index 0 for no snapshot.
     pub snapshot: Snapshot,
-    /// The entries behind it.
+    /// The entries after the snapshot.
     pub entries: Vec<Entry>,
 }
 
-/// Something to be written, as a whole or not at all, behind everything before it.
+/// An atomic write, after all earlier writes.
 #[derive(Debug, Clone, PartialEq)]
 pub enum LogWrite {
-    /// Adds to what is there.
+    /// Appends to the log.
     Append {
-        /// The number to give to `RaftNode::written`.
+        /// The number for `RaftNode::on_written`.
         number: u64,
-        /// Term, vote and commit, where they have changed.
+        /// Term, vote and commit, if they have changed.
         hard_state: Option<HardState>,
-        /// Entries; those that the log has from the first one's index on are replaced.
+        /// Entries. They replace the log from the index of the first one on.
         entries: Vec<Entry>,
     },
-    /// Replaces what is there by something that stands for it. Where that fails the old may stay, and is added to.
+    /// Replaces the log by an equivalent smaller one. If this fails, the old log stays in use.
     Compact(Box<PersistedState>),
-    /// Replaces what is there by a leader's snapshot.
+    /// Replaces the log by a leader's snapshot.
     Install {
-        /// The number to give to `RaftNode::written`.
+        /// The number for `RaftNode::on_written`.
         number: u64,
-        /// What is there from now on.
+        /// The new state.
         stored: Box<PersistedState>,
     },
 }
 
 impl LogWrite {
-    /// The number to give to `RaftNode::written`; `None` where nobody waits for it.
+    /// The number for `RaftNode::on_written`; `None` for a write without one.
     pub fn number(&self) -> Option<u64> {
         match self {
             Self::Append { number, .. } | Self::Install { number, .. } => Some(*number),
             Self::Compact(_) => None,
         }
     }
-}
 
-impl LogWrite {
-    /// Records that are decided by what it appends, for those who look into a log.
+    /// The records in the appended entries, for tools that read a log.
     pub fn records(&self) -> Vec<Record> {
         let Self::Append { entries, .. } = self else { return Vec::new() };
         let records = |entry: &Entry| match EntryPayload::from_bytes(&entry.data) {
@@ -67,27 +65,27 @@ impl LogWrite {
 }
 
 impl PersistedState {
-    /// What the first members of a cluster start with; the same for all.
-    pub fn founded_by(members: &Members) -> Self {
+    /// The state with which the first members of a cluster bootstrap, equal for all of them.
+    pub fn bootstrap(members: &Members) -> Self {
         let mut stored = Self::default();
-        stored.hard_state.term = FIRST;
-        stored.hard_state.commit = FIRST;
+        stored.hard_state.term = BOOTSTRAP_INDEX;
+        stored.hard_state.commit = BOOTSTRAP_INDEX;
         let voters = members.ids().map(MemberId::get).collect();
         let conf_state = ConfState { voters, ..ConfState::default() };
-        stored.snapshot.data = ClusterSnapshot::founded_by(members.clone()).to_bytes().into();
+        stored.snapshot.data = ClusterSnapshot::bootstrap(members.clone()).to_bytes().into();
         let meta = stored.snapshot.mut_metadata();
-        (meta.index, meta.term) = (FIRST, FIRST);
+        (meta.index, meta.term) = (BOOTSTRAP_INDEX, BOOTSTRAP_INDEX);
         meta.set_conf_state(conf_state);
         stored
     }
 
-    /// Whether there is nothing: this member was never part of a cluster.
+    /// Whether this member was never part of a cluster.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Takes a write as a disk does.
-    pub fn take(&mut self, write: LogWrite) {
+    /// Applies a write as a disk does.
+    pub fn apply(&mut self, write: LogWrite) {
         match write {
             LogWrite::Append { hard_state, entries, .. } => {
                 if let Some(hard_state) = hard_state {
@@ -101,27 +99,27 @@ impl PersistedState {
 
     fn append(&mut self, entries: Vec<Entry>) {
         if let Some(first) = entries.first() {
-            let behind = first.index.saturating_sub(self.snapshot.get_metadata().index.saturating_add(1));
-            self.entries.truncate(behind as usize);
+            let kept = first.index.saturating_sub(self.snapshot.get_metadata().index.saturating_add(1));
+            self.entries.truncate(kept as usize);
         }
         self.entries.extend(entries);
     }
 
-    /// Whether entries follow each other and the snapshot; else what is wrong, in one clause.
+    /// Checks that the entries follow each other and the snapshot. The error is one clause.
     pub(crate) fn check(&self) -> Result<(), String> {
         let start = self.snapshot.get_metadata().index;
         let Some(last) = start.checked_add(self.entries.len() as u64) else {
-            return Err(format!("entry {start} leaves no numbers to those behind it"));
+            return Err(format!("the snapshot index {start} leaves no indexes for entries"));
         };
         for (place, entry) in self.entries.iter().enumerate() {
             let expected = start + 1 + place as u64;
             if entry.index != expected {
-                return Err(format!("entry {} stands where entry {expected} belongs", entry.index));
+                return Err(format!("the log contains entry {} instead of entry {expected}", entry.index));
             }
         }
         if self.hard_state.commit > last {
             return Err(format!(
-                "entry {} was committed, and entry {last} is the last one there",
+                "entry {} is committed, and the log ends with entry {last}",
                 self.hard_state.commit
             ));
         }
@@ -134,12 +132,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_that_nothing_can_follow_are_told() {
+    fn the_largest_snapshot_index_is_rejected() {
         let mut stored = PersistedState::default();
         stored.snapshot.mut_metadata().index = u64::MAX;
         let entry = Entry { index: 1, ..Entry::default() };
-        stored.take(LogWrite::Append { number: 0, hard_state: None, entries: vec![entry] });
+        stored.apply(LogWrite::Append { number: 0, hard_state: None, entries: vec![entry] });
         let error = stored.check().unwrap_err();
-        assert!(error.contains("leaves no numbers"), "{error}");
+        assert!(error.contains("leaves no indexes"), "{error}");
     }
 }

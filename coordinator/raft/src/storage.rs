@@ -1,4 +1,4 @@
-//! What raft reads of its log: all of it is in memory, since it is compacted. [`crate::log`] has it on disk.
+//! The log in memory, as raft reads it. Compaction keeps it small. [`crate::log`] stores it on disk.
 
 use bytes::Bytes;
 use raft::eraftpb::{ConfState, Entry, HardState, Snapshot};
@@ -10,7 +10,7 @@ use crate::persisted::PersistedState;
 #[derive(Debug)]
 pub(crate) struct MemoryStorage {
     hard_state: HardState,
-    /// Members by what was applied up to now.
+    /// The applied membership.
     conf_state: ConfState,
     snapshot: Snapshot,
     /// Index and term of the entry before the first.
@@ -24,20 +24,20 @@ impl MemoryStorage {
         let meta = snapshot.get_metadata();
         let (conf_state, before) = (meta.get_conf_state().clone(), (meta.index, meta.term));
         let mut storage = Self { hard_state, conf_state, snapshot, before, entries };
-        // A commit is not written at once.
+        // The commit index is not written immediately.
         storage.hard_state.commit = storage.hard_state.commit.max(before.0);
         storage.hard_state.term = storage.hard_state.term.max(before.1);
         storage
     }
 
-    /// What a disk must have to start from here.
+    /// The state from which this log is restored.
     pub(crate) fn stored(&self) -> PersistedState {
-        let behind = self.snapshot.get_metadata().index;
-        let entries = self.entries.iter().filter(|entry| entry.index > behind).cloned().collect();
+        let base = self.snapshot.get_metadata().index;
+        let entries = self.entries.iter().filter(|entry| entry.index > base).cloned().collect();
         PersistedState { hard_state: self.hard_state.clone(), snapshot: self.snapshot.clone(), entries }
     }
 
-    /// Term, vote and commit as they shall be on disk.
+    /// Term, vote and commit to write to disk.
     pub(crate) fn stored_state(&self) -> HardState {
         self.hard_state.clone()
     }
@@ -58,7 +58,7 @@ impl MemoryStorage {
         &self.conf_state
     }
 
-    /// Takes entries; those that it has from the first one's index on are replaced.
+    /// Appends entries. They replace the log from the index of the first one on.
     pub(crate) fn append(&mut self, entries: &[Entry]) {
         let Some(first) = entries.first() else { return };
         let place = first.index.saturating_sub(self.before.0 + 1) as usize;
@@ -66,7 +66,7 @@ impl MemoryStorage {
         self.entries.extend_from_slice(entries);
     }
 
-    /// Takes a leader's snapshot in place of everything.
+    /// Replaces the log by a leader's snapshot.
     pub(crate) fn install(&mut self, snapshot: Snapshot) {
         let meta = snapshot.get_metadata();
         self.before = (meta.index, meta.term);
@@ -76,7 +76,7 @@ impl MemoryStorage {
         self.snapshot = snapshot;
     }
 
-    /// Makes `data`, which is the state up to `index`, the snapshot, and forgets all but so many entries before it.
+    /// Makes `data`, the state up to `index`, the snapshot, and drops all but `kept` entries before it.
     pub(crate) fn compact(&mut self, index: u64, data: Bytes, kept: u64) {
         let Ok(term) = self.term(index) else { return };
         let mut snapshot = Snapshot { data, ..Snapshot::default() };

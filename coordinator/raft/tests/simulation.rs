@@ -1,6 +1,6 @@
-//! Seeded simulation of coordinators with the cluster's state machine, and of the consumer's assembler: workers, consumers
-//! and coordinators that crash, stall, end in order and restart, come and go, with disks that are slow, hang or refuse and
-//! clocks that differ, over a network that loses, repeats and reorders messages and whose links are cut, in virtual time.
+//! A seeded simulation of coordinators, workers and consumers in virtual time. Processes crash, hang, shut down and restart;
+//! members are added and removed; disks are slow, hang or fail; clocks run at different rates; the network loses, repeats and
+//! reorders messages, and links are cut. It tests the state machine and the client's assembler.
 //!
 //! `FEEDLINE_SIM_SEED=17` runs one seed, `FEEDLINE_SIM_SEEDS=2000` that many.
 
@@ -39,34 +39,34 @@ use crate::check::check_entries;
 use crate::scenario::Scenario;
 use crate::world::{Outcome, World};
 
-/// A bug that the simulator itself brings in, to see that it would be found.
+/// A planted bug: the simulation must find it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Plant {
     None,
-    /// Assigned records are not in the log.
+    /// Assigned splits do not enter the log.
     ForgetAssigned,
-    /// Leases are not in the log.
+    /// Granted leases do not enter the log.
     ForgetLeases,
-    /// Answers leave before what they rest on is kept.
+    /// Replies are sent before their entries are committed.
     EarlyAnswer,
-    /// What is being written is taken for written.
+    /// Unfinished writes count as durable.
     EarlyWrite,
-    /// A leader answers whether or not it still leads.
+    /// A deposed leader still replies.
     StaleLeader,
-    /// A change of the coordinators is answered once it is asked for.
+    /// A membership change is answered before it is committed.
     EarlyChange,
-    /// What a disk that hangs has not written counts as written.
+    /// Hung writes count as durable.
     HungWrite,
-    /// A piece that comes twice is delivered twice.
+    /// A repeated piece is delivered twice.
     PieceTwice,
     /// Positions are reported before the rows are delivered.
     EarlyAck,
-    /// A restarted consumer forgets where its application stands.
+    /// A restarted consumer forgets the position of its application.
     Forgetful,
 }
 
 impl Plant {
-    /// The bug as the coordinators know it.
+    /// The bug in the settings of the raft nodes.
     pub(crate) fn of_replica(self) -> Option<feedline_raft::PlantedBug> {
         match self {
             Self::ForgetAssigned => Some(feedline_raft::PlantedBug::ForgetAssigned),
@@ -116,7 +116,7 @@ fn seeds(default: u64) -> Range<u64> {
     }
 }
 
-/// Runs something for each seed, on all cores; a panic inside counts as a failure.
+/// Runs a function for each seed on all cores. A panic counts as a failure.
 fn failures(seeds: Range<u64>, run: impl Fn(u64) -> Result<(), String> + Sync) -> Vec<(u64, String)> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let next = AtomicU64::new(seeds.start);
@@ -175,7 +175,7 @@ fn a_seed_gives_the_same_trace_twice() {
     }
 }
 
-/// The checks find what they are there for.
+/// The checks find each planted bug.
 #[test]
 fn planted_bugs_are_found() {
     let plants = [
@@ -193,7 +193,7 @@ fn planted_bugs_are_found() {
     for plant in plants {
         let found = AtomicBool::new(false);
         let run = |seed| {
-            // Once it is found the others have nothing to add.
+            // One seed that finds the bug is enough.
             if !found.load(Ordering::Relaxed) && !passes(seed, plant) {
                 found.store(true, Ordering::Relaxed);
             }
@@ -204,7 +204,7 @@ fn planted_bugs_are_found() {
     }
 }
 
-/// Whether nothing is found in the run of a seed.
+/// Whether the checks find nothing in the run of a seed.
 fn passes(seed: u64, plant: Plant) -> bool {
     catch_unwind(AssertUnwindSafe(|| run_whole(seed, plant).is_ok())).unwrap_or(false)
 }

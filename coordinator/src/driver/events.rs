@@ -1,4 +1,4 @@
-//! The events that a driver waits for besides requests and time.
+//! The events that the driver waits for, except requests and ticks.
 
 use feedline_raft::Message;
 use tokio::sync::mpsc;
@@ -8,7 +8,7 @@ use crate::disk::{Disk, WriteOutcome};
 use crate::error::CoordinatorError;
 use crate::peers::SendOutcome;
 
-/// What happens besides requests and time.
+/// An event of the disk, the network or an index task.
 pub(super) enum Event {
     Written(WriteOutcome),
     Messages(Vec<Message>),
@@ -16,7 +16,7 @@ pub(super) enum Event {
     Index(IndexEvent),
 }
 
-/// What happens next, besides requests and time. Cancel safe.
+/// Returns the next event. Cancel safe.
 pub(super) async fn next(
     disk: &mut Disk,
     inbox: &mut mpsc::Receiver<Vec<Message>>,
@@ -30,7 +30,7 @@ pub(super) async fn next(
             Some(delivery) = deliveries.recv() => return Ok(Event::Delivery(delivery)),
             Some(done) = indexes.join_next() => match done {
                 Ok(indexed) => return Ok(Event::Index(indexed)),
-                // This coordinator is not the leader any longer.
+                // This coordinator has stopped leading.
                 Err(error) if error.is_cancelled() => {}
                 Err(error) => return Err(CoordinatorError::Stopped(error.to_string())),
             },

@@ -44,7 +44,7 @@ impl IndexRequests {
         self.loading > 0
     }
 
-    /// Counts a loaded index. Whether it was the last one.
+    /// Counts a loaded index. Returns whether it was the last one.
     pub(super) fn finish_loading(&mut self) -> bool {
         self.loading = self.loading.saturating_sub(1);
         self.loading == 0
@@ -65,7 +65,7 @@ impl IndexRequests {
         });
     }
 
-    /// Stops all tasks: this coordinator is not the leader any longer.
+    /// Stops all tasks: this coordinator has stopped leading.
     pub(super) fn abort_all(&mut self) {
         self.tasks.abort_all();
         self.loading = 0;

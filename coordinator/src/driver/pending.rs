@@ -1,4 +1,4 @@
-//! Requests that the raft node has taken and not answered, with the channels on which their clients wait.
+//! Unanswered requests, with the channels on which their clients wait.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 /// The result of a membership change.
 pub(super) type ChangeResult = Result<Members, ServiceError>;
 
-/// Channels by request number. A client that has gone away needs no answer, so failed sends are ignored.
+/// Channels by request number. A failed send means that the client has stopped waiting, and is ignored.
 #[derive(Default)]
 pub(super) struct PendingReplies {
     last: RequestId,

@@ -1,4 +1,4 @@
-//! The driver through the service, on a log that does what a test says.
+//! Tests of the driver through the service, with a scripted log.
 
 use std::sync::Mutex;
 
@@ -32,18 +32,18 @@ mod writing;
 
 const TICK_MS: u64 = 50;
 
-/// Where a write stops: it says that it has begun, and goes on at a word, or when nobody will say it any more.
+/// Stops a write: it reports that it has begun, and continues when the test sends or drops `word`.
 #[derive(Debug)]
 struct Gate {
     begun: oneshot::Sender<()>,
     word: std::sync::mpsc::Receiver<()>,
 }
 
-/// What a test's log was asked to do, and whether it refuses.
+/// The script and the calls of a log.
 #[derive(Debug, Default)]
 struct Script {
     full: bool,
-    /// The next write stops there, where there is one.
+    /// Stops the next write.
     gate: Option<Gate>,
     writes: Vec<Vec<LogWrite>>,
     tries: u32,
@@ -74,7 +74,7 @@ impl WriteLog for ScriptedLog {
     }
 }
 
-/// Finds nobody.
+/// A directory without coordinators.
 struct Nobody;
 
 impl PeerDirectory for Nobody {
@@ -85,7 +85,7 @@ impl PeerDirectory for Nobody {
 
 struct Bench {
     service: Arc<dyn CoordinatorService>,
-    desk: Arc<RequestQueue>,
+    requests: Arc<RequestQueue>,
     script: Arc<Mutex<Script>>,
     driver: Option<Driver>,
     stop: CancellationToken,
@@ -104,10 +104,10 @@ impl Bench {
         let script = Arc::new(Mutex::new(Script::default()));
         let disk = Disk::new(Box::new(ScriptedLog(Arc::clone(&script))));
         let (sender, commands) = mpsc::channel(QUEUED_COMMANDS);
-        let desk = RequestQueue::new();
+        let requests = RequestQueue::new();
         let (inbox_sender, inbox) = mpsc::channel(1);
         let id = MemberId::from_random(8);
-        let founded = PersistedState::founded_by(&Members([(id, String::new())].into()));
+        let founded = PersistedState::bootstrap(&Members([(id, String::new())].into()));
         let settings = feedline_raft::RaftSettings::default();
         let worker_lease_ms = settings.cluster.worker_lease_ms;
         let member = RaftNode::new(id, founded, settings, 1).unwrap();
@@ -122,7 +122,7 @@ impl Bench {
             leader: watch::channel(None).0,
             deliveries,
             commands,
-            desk: RequestReceiver::new(Arc::clone(&desk)),
+            requests: RequestReceiver::new(Arc::clone(&requests)),
             limits,
             grace: Duration::from_secs(10),
             inbox,
@@ -131,8 +131,8 @@ impl Bench {
         };
         let views = watch::channel(Arc::default()).1;
         Self {
-            service: Arc::new(LocalCoordinator::new(Arc::clone(&desk), sender, store, peers, views)),
-            desk,
+            service: Arc::new(LocalCoordinator::new(Arc::clone(&requests), sender, store, peers, views)),
+            requests,
             script,
             driver: Some(Driver::new(parts)),
             stop: CancellationToken::new(),
@@ -180,12 +180,12 @@ fn work(task: &Task) -> TaskResult {
     TaskResult { id: task.id, outcome: Ok(output) }
 }
 
-/// Has worker 1 list and index the dataset; gives its plan once it holds leases.
+/// Lets worker 1 list and index the dataset. Returns its plan with the first leases.
 async fn prepare(service: &dyn CoordinatorService) -> WorkerPlan {
     let mut plan = service.sync_worker(working()).await.unwrap();
     while plan.leases.is_empty() {
         let tasks = plan.tasks.iter().map(work).collect();
-        // Saving the index takes a while: the answer is held back until the plan has changed.
+        // Saving the index takes a while, so the long poll is held until the plan changes.
         let report = WorkerReport { seen: plan.revision, tasks, ..working() };
         plan = service.sync_worker(report).await.unwrap();
     }
@@ -193,13 +193,13 @@ async fn prepare(service: &dyn CoordinatorService) -> WorkerPlan {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_who_floods_does_not_keep_others_from_being_answered() {
+async fn a_client_that_floods_the_queue_does_not_block_others() {
     let mut bench = Bench::new();
     let task = bench.start();
     let service = Arc::clone(&bench.service);
     let job = service.open_job(spec("run")).await.unwrap();
     let flooder = Caller::next();
-    // Requests of the flood that were answered, and that were refused.
+    // Answered and rejected requests of the flood.
     let counts: Arc<Mutex<(u64, u64)>> = Arc::default();
     let flood: Vec<_> = (0..600)
         .map(|_| {
@@ -230,7 +230,7 @@ async fn one_who_floods_does_not_keep_others_from_being_answered() {
             _ => drop(service.sync_consumer(consuming_from(job, 0)).await.unwrap()),
         }
         let between = counts.lock().unwrap().0 - before;
-        assert!(between <= 3 * REQUESTS_TOGETHER as u64, "{between} others were answered first");
+        assert!(between <= 3 * BATCH_REQUESTS as u64, "{between} others were answered first");
     }
     assert!(counts.lock().unwrap().1 > 1_000, "what is too much is refused at once");
     flood.into_iter().for_each(|flood| flood.abort());
@@ -239,7 +239,7 @@ async fn one_who_floods_does_not_keep_others_from_being_answered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_silent_worker_is_lost_after_its_lease_time() {
+async fn a_silent_worker_expires_after_its_lease_time() {
     let mut bench = Bench::new();
     let task = bench.start();
     let service = Arc::clone(&bench.service);
@@ -253,16 +253,16 @@ async fn a_silent_worker_is_lost_after_its_lease_time() {
 }
 
 #[test]
-fn every_metric_has_a_name_of_its_own_and_a_text() {
+fn every_metric_has_a_unique_name_and_a_help_text() {
     let names: std::collections::BTreeSet<_> = crate::METRICS.iter().map(|metric| metric.name).collect();
     assert_eq!(names.len(), crate::METRICS.len());
     assert!(crate::METRICS.iter().all(|metric| metric.name.starts_with("feedline_coordinator_")));
     assert!(crate::METRICS.iter().all(|metric| !metric.text.is_empty()));
 }
 
-/// The saved index cannot be read, which is said where it is read.
+/// The saved index is damaged, so that reading it is an error.
 #[tokio::test]
-async fn a_saved_index_is_read_for_a_job_that_is_opened_and_no_other() {
+async fn a_saved_index_is_read_only_for_a_new_job() {
     let mut bench = Bench::new();
     let task = bench.start();
     let service = Arc::clone(&bench.service);

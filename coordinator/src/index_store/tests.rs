@@ -1,4 +1,4 @@
-//! Saved indexes come back as they were, or not at all.
+//! Tests of the index store: saved indexes are loaded unchanged, or loading is an error.
 
 use std::fs;
 
@@ -29,7 +29,7 @@ fn store() -> (TempDir, IndexStore) {
 }
 
 #[test]
-fn an_index_is_saved_once_and_found_by_a_later_life() {
+fn an_index_is_saved_once_and_loaded_after_a_restart() {
     let (folder, store) = store();
     assert_eq!(store.load("k").unwrap(), None);
     store.save("k", &manifest(5)).unwrap();
@@ -39,7 +39,7 @@ fn an_index_is_saved_once_and_found_by_a_later_life() {
 }
 
 #[test]
-fn any_damage_is_told_with_the_fix() {
+fn damage_is_an_error_with_a_remedy() {
     let (folder, store) = store();
     store.save("k", &manifest(5)).unwrap();
     let path = folder.path().join("k.index");
@@ -60,7 +60,7 @@ fn any_damage_is_told_with_the_fix() {
 }
 
 #[test]
-fn an_index_that_was_lost_or_damaged_is_written_again() {
+fn a_lost_or_damaged_index_is_written_again() {
     let (folder, store) = store();
     let path = folder.path().join("k.index");
     store.save("k", &manifest(5)).unwrap();
@@ -76,7 +76,7 @@ fn an_index_that_was_lost_or_damaged_is_written_again() {
 }
 
 #[test]
-fn a_running_job_keeps_its_index_while_another_builds_a_new_one() {
+fn a_running_job_keeps_its_index_while_another_job_builds_a_new_one() {
     let (folder, store) = store();
     store.save("k", &manifest(5)).unwrap();
     store.save("k", &manifest(6)).unwrap();
@@ -87,9 +87,9 @@ fn a_running_job_keeps_its_index_while_another_builds_a_new_one() {
     assert!(message.contains("indexed again with other data"), "{message}");
 }
 
-/// As jobs do that are opened together, on one source that has changed in between for some of them.
+/// Jobs that are opened together may have different indexes of a source that has changed.
 #[test]
-fn many_can_save_under_one_key_at_once() {
+fn simultaneous_saves_under_one_key_succeed() {
     let (folder, store) = store();
     std::thread::scope(|scope| {
         for thread in 0..8 {
@@ -106,14 +106,14 @@ fn many_can_save_under_one_key_at_once() {
 }
 
 #[test]
-fn an_index_is_read_once_for_all_who_want_it_at_once() {
+fn simultaneous_loads_share_one_read() {
     const READERS: usize = 8;
     let (_folder, store) = store();
     store.save("k", &manifest(5)).unwrap();
     let reads = std::sync::atomic::AtomicUsize::new(0);
     let wanting = |store: &IndexStore| {
         let loads = store.loading.lock().unwrap();
-        // One more than those who want it: the list has it too.
+        // One reference more than the callers: that of the list.
         loads.get("k").map_or(0, |load| Arc::strong_count(load) - 1)
     };
     let read = || {
@@ -125,7 +125,7 @@ fn an_index_is_read_once_for_all_who_want_it_at_once() {
     };
     std::thread::scope(|scope| {
         for _ in 0..READERS {
-            scope.spawn(|| assert_eq!(store.share("k", read).unwrap(), Some(manifest(5))));
+            scope.spawn(|| assert_eq!(store.load_shared("k", read).unwrap(), Some(manifest(5))));
         }
     });
     assert_eq!(reads.load(std::sync::atomic::Ordering::Relaxed), 1);

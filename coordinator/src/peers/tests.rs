@@ -1,11 +1,11 @@
-//! What becomes of each snapshot is told, also where its link is no more: nothing else would be sent to that member before.
+//! Tests of delivery reports: raft needs the outcome of each snapshot, even if its link is closed.
 
 use async_trait::async_trait;
 use tokio::sync::mpsc::error::TryRecvError;
 
 use super::*;
 
-/// A coordinator that takes messages, refuses them, or never answers, as its address says.
+/// A coordinator that accepts or rejects messages, or never replies, depending on its address.
 struct Fake {
     url: String,
     asked: mpsc::Sender<String>,
@@ -39,7 +39,7 @@ fn refusal() -> ServiceError {
     ServiceError::new(ServiceErrorKind::Unavailable, "it does not")
 }
 
-/// Knows every address but one.
+/// Resolves all addresses except one.
 struct Directory(mpsc::Sender<String>);
 
 impl PeerDirectory for Directory {
@@ -60,13 +60,13 @@ fn other() -> MemberId {
     id(2)
 }
 
-/// Both coordinators, the other one at an address.
+/// Two members, the other one at this address.
 fn both(url: &str) -> Members {
     Members([(id(1), String::new()), (other(), url.to_owned())].into())
 }
 
 fn snapshot() -> Message {
-    // The kind of message, as the form of messages numbers it.
+    // The number of the message type.
     let mut message = feedline_raft::decode(&[0x08, 7]).unwrap();
     assert!(feedline_raft::has_snapshot(&message));
     message.to = other().get();
@@ -80,7 +80,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// The other coordinator is at this address.
+    /// Moves the other coordinator to this address.
     fn at(url: &str) -> Self {
         let (sender, asked) = mpsc::channel(8);
         let (peers, heard) = Peers::new(id(1), Arc::new(Directory(sender)));
@@ -88,7 +88,7 @@ impl Bench {
         Self { peers, heard, asked }
     }
 
-    /// Has a snapshot reach the coordinator at an address.
+    /// Sends a snapshot and waits until the other coordinator receives it.
     async fn send(&mut self, url: &str) {
         assert_eq!(self.peers.send(vec![snapshot()]), []);
         let asked = tokio::time::timeout(Duration::from_secs(1), self.asked.recv()).await;
@@ -98,14 +98,14 @@ impl Bench {
     async fn hears(&mut self, wanted: &[SendOutcome]) {
         for wanted in wanted {
             let heard = tokio::time::timeout(Duration::from_secs(1), self.heard.recv()).await;
-            assert_eq!(heard.expect("it is told"), Some(*wanted));
+            assert_eq!(heard.expect("the outcome"), Some(*wanted));
         }
         assert_eq!(self.heard.try_recv(), Err(TryRecvError::Empty));
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_snapshot_has_arrived_or_has_not() {
+async fn the_outcome_of_a_snapshot_is_reported() {
     let mut bench = Bench::at("takes");
     bench.send("takes").await;
     bench.hears(&[SendOutcome::Snapshot(other(), true)]).await;
@@ -115,7 +115,7 @@ async fn a_snapshot_has_arrived_or_has_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_snapshot_on_its_way_to_an_earlier_address_is_lost_and_the_next_one_arrives() {
+async fn a_snapshot_to_an_old_address_is_lost_and_the_next_one_arrives() {
     let mut bench = Bench::at("hangs");
     bench.send("hangs").await;
     assert_eq!(bench.peers.follow(&both("hangs")), [], "nothing has changed");
@@ -126,17 +126,17 @@ async fn a_snapshot_on_its_way_to_an_earlier_address_is_lost_and_the_next_one_ar
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_snapshot_on_its_way_to_one_that_is_removed_is_lost() {
+async fn a_snapshot_to_a_removed_member_is_lost() {
     let mut bench = Bench::at("hangs");
     bench.send("hangs").await;
     let alone = Members([(id(1), String::new())].into());
     assert_eq!(bench.peers.follow(&alone), [SendOutcome::Snapshot(other(), false)]);
-    assert_eq!(bench.peers.follow(&alone), [], "it is told once");
+    assert_eq!(bench.peers.follow(&alone), [], "it is reported once");
     bench.hears(&[]).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_snapshot_that_does_not_get_on_its_way_has_not_arrived() {
+async fn a_snapshot_that_cannot_be_queued_is_reported_as_lost() {
     let lost = [SendOutcome::Failed(other()), SendOutcome::Snapshot(other(), false)];
     let bench = Bench::at("nowhere");
     assert_eq!(bench.peers.send(vec![snapshot()]), lost, "no link");

@@ -1,4 +1,4 @@
-//! What workers are told of a plan, and when.
+//! Tests of when allocations are sent.
 
 use feedline_data::ids::JobId;
 use feedline_data::view::WantedWorkers;
@@ -39,7 +39,7 @@ fn problem(workers: &[u64]) -> Problem {
 }
 
 #[test]
-fn workers_are_told_what_changed_and_not_what_wavers() {
+fn allocations_are_sent_only_when_they_change() {
     let mut planner = Planner::default();
     let mut tell = |parts: &[(u64, u64, f64)]| planner.on_plan(plan(parts), &problem(&[7]), &BTreeMap::new());
     assert!(tell(&[(1, 7, 1.5), (2, 7, 0.5)]).is_some());
@@ -49,7 +49,7 @@ fn workers_are_told_what_changed_and_not_what_wavers() {
 }
 
 #[test]
-fn nothing_is_planned_before_rows_flow() {
+fn jobs_without_rows_are_not_planned() {
     let mut planner = Planner::default();
     assert_eq!(planner.plan(0, &Samples::default()), None);
     assert_eq!(planner.plan(1_000, &Samples::default()), None);

@@ -1,4 +1,4 @@
-//! When a scaler is asked, and for what.
+//! Tests of the calls of a scaler.
 
 use std::sync::Mutex;
 
@@ -6,7 +6,7 @@ use feedline_data::view::BottleneckKind;
 
 use super::*;
 
-/// Remembers what it was asked; brings workers at once unless it refuses.
+/// A scaler that records its calls and starts workers immediately, or fails.
 #[derive(Debug, Default)]
 struct Remembering {
     state: Mutex<(u32, Vec<u32>)>,
@@ -46,14 +46,14 @@ fn wants(wanted: u32) -> ResourceNeeds {
 }
 
 #[tokio::test]
-async fn workers_come_at_once_and_go_after_a_while() {
+async fn workers_start_immediately_and_stop_after_a_while() {
     let idle = ResourceNeeds { fed_fraction: 1.0, ..wants(0) };
     let steps = [(0, idle), (1_000, wants(5)), (2_000, idle), (31_000, idle), (32_000, idle), (33_000, idle)];
     assert_eq!(asked(false, &steps).await, [1, 5, 1], "the least, what is needed, the least again");
 }
 
 #[tokio::test]
-async fn a_job_that_has_given_no_rows_yet_keeps_the_workers() {
+async fn workers_stay_for_a_job_without_measurements() {
     let unknown = ResourceNeeds::default();
     let steps: Vec<(Millis, ResourceNeeds)> =
         [(0, wants(3))].into_iter().chain((1..100).map(|second| (1_000 * second, unknown))).collect();
@@ -61,6 +61,6 @@ async fn a_job_that_has_given_no_rows_yet_keeps_the_workers() {
 }
 
 #[tokio::test]
-async fn a_scaler_that_fails_is_asked_again() {
+async fn a_failed_call_of_the_scaler_is_repeated() {
     assert_eq!(asked(true, &[(0, wants(2)), (1_000, wants(2))]).await, [2, 2]);
 }

@@ -1,4 +1,4 @@
-//! Whether pipelines name files that the coordinator keeps for itself, which a worker on the same host would read.
+//! Checks that pipelines do not read the files of the coordinator, which a worker on the same host could read.
 
 use std::path::Path;
 
@@ -6,17 +6,16 @@ use feedline_access::{OwnFiles, OwnFilesSnapshot};
 use feedline_data::pipeline::Pipeline;
 use feedline_data::urls::{expand_braces, local_path, local_pattern};
 
-/// URLs of one pattern that are compared with the coordinator's own files one by one.
-const MOST_COMPARED: usize = 16;
-/// What makes a path a pattern. Braces are among them where they stand for too many paths to compare each.
+/// Most URLs into which the braces of one pattern are expanded.
+const MAX_EXPANDED: usize = 16;
+/// The characters of a pattern. Braces remain if they expand to too many paths.
 const GLOB: [char; 6] = ['*', '?', '[', ']', '{', '}'];
 
-/// Refuses paths of the coordinator's own files, and folders and globs that come upon one. What links in a folder lead to,
-/// workers look at.
+/// Rejects paths of the coordinator's own files, and folders and globs that contain one. Workers check links.
 pub(super) fn check_own(own: &OwnFiles, pipeline: &Pipeline) -> Result<(), String> {
     let look = own.look();
     for (place, url) in pipeline.reads() {
-        let urls = expand_braces(url, MOST_COMPARED).unwrap_or_else(|_| vec![url.to_owned()]);
+        let urls = expand_braces(url, MAX_EXPANDED).unwrap_or_else(|_| vec![url.to_owned()]);
         for url in &urls {
             check_url(&look, url).map_err(|sentence| format!("{place}: {sentence}"))?;
         }
@@ -26,27 +25,27 @@ pub(super) fn check_own(own: &OwnFiles, pipeline: &Pipeline) -> Result<(), Strin
 
 fn check_url(own: &OwnFilesSnapshot, url: &str) -> Result<(), String> {
     let (Some(path), Some(pattern)) = (local_path(url), local_pattern(url)) else { return Ok(()) };
-    // A pattern of this directory has no folder before it.
+    // A pattern without a folder matches in the current directory.
     let is_here = path.is_empty() || path == "/" && !url.starts_with('/') && !url.contains("://");
     let path = Path::new(if is_here { "." } else { path.as_str() });
     let names = Names::of(&pattern);
     own.check(path)?;
     if names.is_pattern || path.is_dir() {
-        own.check_listing(path, |found| names.may_find(found))
+        own.check_listing(path, |found| names.may_match(found))
     } else {
         Ok(())
     }
 }
 
-/// What a path or pattern finds in its folder, at least: more is taken for found than a glob finds, and never less.
+/// The names that a path or pattern can match in its folder: a superset of the matches of the glob.
 struct Names<'a> {
     is_pattern: bool,
-    /// How the name of a file begins and ends.
+    /// The fixed start and end of a file name.
     starts: &'a str,
     ends: &'a str,
-    /// Files in folders below are found.
+    /// Whether files in subfolders match.
     is_deep: bool,
-    /// Those whose names, or whose folders' names, begin with a dot.
+    /// Whether hidden files, and files in hidden folders, match.
     are_hidden: bool,
 }
 
@@ -56,12 +55,12 @@ impl<'a> Names<'a> {
         let Some(first) = pattern.find(GLOB) else {
             return Self { is_pattern: false, are_hidden: false, ..any };
         };
-        // Folders that are alternatives: what is in one of them has any name from here on.
+        // Alternative folders: a file in one of them may have any name.
         if pattern.find('{').is_some_and(|brace| pattern[brace..].contains('/')) {
             return any;
         }
         let are_hidden =
-            ["/.", "{.", ",."].iter().any(|dot| pattern.contains(dot)) || may_begin_empty(pattern);
+            ["/.", "{.", ",."].iter().any(|dot| pattern.contains(dot)) || may_begin_with_dot(pattern);
         let is_deep = pattern[first..].contains('/') || pattern.contains("**");
         let name = pattern.rsplit('/').next().unwrap_or(pattern);
         let (starts, ends) = match (name.find(GLOB), name.rfind(GLOB)) {
@@ -71,16 +70,16 @@ impl<'a> Names<'a> {
         Self { is_pattern: true, starts, ends, is_deep, are_hidden }
     }
 
-    /// Whether it may find a path, in which `*` stands for any text in a part.
-    fn may_find(&self, path: &Path) -> bool {
+    /// Whether the pattern may match a path, in which `*` matches any text in a part.
+    fn may_match(&self, path: &Path) -> bool {
         let parts: Vec<_> = path.iter().map(|part| part.to_string_lossy()).collect();
         let Some(name) = parts.last() else { return true };
         let is_within = self.is_deep || parts.len() == 1;
         let is_shown = self.are_hidden || !parts.iter().any(|part| part.starts_with('.'));
-        is_within && is_shown && self.may_be(name)
+        is_within && is_shown && self.may_match_name(name)
     }
 
-    fn may_be(&self, name: &str) -> bool {
+    fn may_match_name(&self, name: &str) -> bool {
         match (name.find('*'), name.rfind('*')) {
             (Some(first), Some(last)) => {
                 let (head, tail) = (&name[..first], &name[last + 1..]);
@@ -92,8 +91,8 @@ impl<'a> Names<'a> {
     }
 }
 
-/// Whether a name begins with braces, behind which, should they stand for nothing, comes a dot.
-fn may_begin_empty(pattern: &str) -> bool {
+/// Whether a name begins with braces that may be empty and are followed by a dot.
+fn may_begin_with_dot(pattern: &str) -> bool {
     pattern.contains("}.") && (pattern.contains("/{") || pattern.starts_with('{'))
 }
 
@@ -102,8 +101,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn globs_find_what_is_named_alike() {
-        let finds = |url: &str, path: &str| Names::of(&local_pattern(url).unwrap()).may_find(Path::new(path));
+    fn globs_match_the_names_of_own_files() {
+        let finds =
+            |url: &str, path: &str| Names::of(&local_pattern(url).unwrap()).may_match(Path::new(path));
         for (url, path) in [
             ("/data/", "records.log"),
             ("/data", "a/records.log"),
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn many_alternatives_beside_the_coordinators_own_files_are_read() {
+    fn many_alternatives_next_to_own_files_are_accepted() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         for name in [".cache/feedline/index", "my data"] {

@@ -1,4 +1,4 @@
-//! What is refused before a job is opened, so that nothing of it is kept.
+//! Tests of the checks before a job is opened.
 
 use std::collections::BTreeMap;
 
@@ -11,14 +11,14 @@ use feedline_data::urls::UrlPolicy;
 
 use crate::settings::CoordinatorSettings;
 
-/// The refusal of a job with this source where pipelines may read what the policy allows.
+/// The rejection of a job with this source under a read policy.
 async fn refused(reads: ReadPolicy, source: Source) -> String {
     let folder = tempfile::tempdir().unwrap();
     let settings = CoordinatorSettings { reads, ..CoordinatorSettings::in_memory(folder.path()) };
     refused_with(settings, source).await
 }
 
-/// The same with these settings.
+/// The rejection under these settings.
 async fn refused_with(settings: CoordinatorSettings, source: Source) -> String {
     let coordinator = crate::start(settings, 1).await.unwrap();
     let mut pipeline = Pipeline::builder("p").source(Source::text("/x")).batch(1).build().unwrap();
@@ -31,14 +31,14 @@ async fn refused_with(settings: CoordinatorSettings, source: Source) -> String {
 }
 
 #[tokio::test]
-async fn a_job_that_reads_elsewhere_is_not_opened() {
+async fn a_source_outside_of_the_policy_is_rejected() {
     let reads = ReadPolicy { urls: UrlPolicy::new(["s3://bucket/a"]).unwrap(), ..ReadPolicy::default() };
     let said = refused(reads, Source::text("s3://bucket/ab/x")).await;
     assert!(said.starts_with("source.url: `s3://bucket/ab/x` is outside the allowed URLs"), "{said}");
 }
 
 #[tokio::test]
-async fn metadata_services_and_secrets_are_not_read_from() {
+async fn metadata_services_and_secrets_are_rejected() {
     let said = refused(ReadPolicy::default(), Source::files("http://169.254.169.254/latest/")).await;
     assert!(said.contains("--allow-metadata-addresses"), "{said}");
     let said = refused(ReadPolicy::default(), Source::files("https://me:HUSH@host/x")).await;
@@ -46,7 +46,7 @@ async fn metadata_services_and_secrets_are_not_read_from() {
 }
 
 #[tokio::test]
-async fn credentials_that_are_not_known_are_named() {
+async fn unknown_credentials_are_named_in_the_error() {
     let known = BTreeMap::from([("imagenet".to_owned(), UrlPolicy::default())]);
     let reads = ReadPolicy { credentials: Some(known), ..ReadPolicy::default() };
     let said = refused(reads, Source::text("s3://bucket/x").credentials("imagent")).await;
@@ -57,7 +57,7 @@ async fn credentials_that_are_not_known_are_named() {
 }
 
 #[tokio::test]
-async fn a_tenant_is_not_told_of_the_credentials_of_others() {
+async fn an_error_does_not_reveal_the_credentials_of_other_tenants() {
     let folder = tempfile::tempdir().unwrap();
     let known = ["imagenet", "text", "vision"].map(|name| (name.to_owned(), UrlPolicy::default()));
     let reads = ReadPolicy { credentials: Some(known.into()), ..ReadPolicy::default() };
@@ -73,13 +73,13 @@ async fn a_tenant_is_not_told_of_the_credentials_of_others() {
     let source = |name: &str| Source::text("s3://bucket/x").credentials(name);
     let said = refused_with(may_name(&["vision"]), source("text")).await;
     assert!(said.contains("(allowed: vision)") && !said.contains("imagenet"), "{said}");
-    // One that it may name, and that is not there.
+    // Permitted credentials that do not exist.
     let said = refused_with(may_name(&["vision", "gone"]), source("gone")).await;
     assert!(said.ends_with("(known: vision)"), "{said}");
 }
 
 #[tokio::test]
-async fn the_coordinators_own_files_are_not_read() {
+async fn the_files_of_the_coordinator_are_rejected_as_sources() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     std::fs::create_dir(&data).unwrap();

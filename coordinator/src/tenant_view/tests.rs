@@ -1,4 +1,4 @@
-//! Every request, for a job of one's own, of another tenant, and one that never was.
+//! Tests of each request for an own job, for a job of another tenant, and for an unknown job.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::{CoordinatorSettings, RunningCoordinator, start};
 
-/// A coordinator with a job of the tenants `a` and `b` each, of the same name.
+/// A coordinator with one job of tenant `a` and one of tenant `b`, with the same name.
 struct Bench {
     coordinator: RunningCoordinator,
     a: Arc<dyn CoordinatorService>,
@@ -73,7 +73,7 @@ impl Bench {
         Self { a, b, jobs, _folder: folder, coordinator }
     }
 
-    /// What `a` is told that asks for this job in each way.
+    /// The replies to all requests of tenant `a` for a job.
     async fn refusals(&self, job: JobId) -> Vec<ServiceError> {
         let a = &self.a;
         vec![
@@ -86,13 +86,13 @@ impl Bench {
     }
 }
 
-/// The refusal with its job's id left out.
+/// The rejection without the job id.
 fn form(refusal: &ServiceError, job: JobId) -> ServiceError {
     ServiceError { message: refusal.message.replace(&format!("job {job} "), "job ID "), ..refusal.clone() }
 }
 
 #[tokio::test]
-async fn tenants_have_jobs_of_the_same_name_and_join_their_own() {
+async fn tenants_join_their_own_jobs_of_equal_names() {
     let bench = Bench::new().await;
     let [of_a, of_b] = bench.jobs;
     assert_ne!(of_a, of_b);
@@ -104,7 +104,7 @@ async fn tenants_have_jobs_of_the_same_name_and_join_their_own() {
 }
 
 #[tokio::test]
-async fn a_job_of_another_is_answered_for_as_one_that_never_was() {
+async fn a_job_of_another_tenant_gets_the_replies_of_an_unknown_job() {
     let bench = Bench::new().await;
     let (foreign, never) = (bench.jobs[1], JobId(1 << 40));
     let of_foreign = bench.refusals(foreign).await;
@@ -113,11 +113,11 @@ async fn a_job_of_another_is_answered_for_as_one_that_never_was() {
         assert_eq!(foreign_refusal.kind, ServiceErrorKind::NotFound);
         assert_eq!(form(foreign_refusal, foreign), form(never_refusal, never));
     }
-    // The coordinator itself says no other words.
+    // The coordinator itself returns the same message.
     let service = bench.coordinator.service();
     let said = service.job_status(never).await.unwrap_err();
     assert!(of_never.iter().all(|refusal| *refusal == said), "{of_never:?}");
-    // Nor does it once the owner has been let in, or the job has ended.
+    // The same after a request of the owner, and after the end of the job.
     bench.b.job_status(foreign).await.unwrap();
     bench.b.cancel_job(foreign).await.unwrap();
     assert_eq!(bench.refusals(foreign).await, of_foreign);
@@ -125,10 +125,10 @@ async fn a_job_of_another_is_answered_for_as_one_that_never_was() {
 }
 
 #[tokio::test]
-async fn a_job_of_ones_own_is_answered_for() {
+async fn an_own_job_gets_its_replies() {
     let bench = Bench::new().await;
     let (a, own) = (&bench.a, bench.jobs[0]);
-    // Nothing is prepared yet: that is said, and not that there is no such job.
+    // The job is preparing, which is another error than an unknown job.
     assert_eq!(a.job_details(own).await.unwrap_err().kind, ServiceErrorKind::Unavailable);
     assert_eq!(a.manifest(own).await.unwrap_err().kind, ServiceErrorKind::Unavailable);
     let plan = a.sync_consumer(consuming(own)).await.unwrap();
@@ -143,7 +143,7 @@ async fn a_job_of_ones_own_is_answered_for() {
 }
 
 #[tokio::test]
-async fn the_cluster_has_no_jobs_but_ones_own() {
+async fn the_cluster_view_contains_only_own_jobs() {
     let bench = Bench::new().await;
     bench.coordinator.service().sync_worker(working()).await.unwrap();
     let view = bench.b.cluster().await.unwrap();
@@ -155,17 +155,14 @@ async fn the_cluster_has_no_jobs_but_ones_own() {
 }
 
 #[tokio::test]
-async fn a_tenant_is_no_worker() {
+async fn a_tenant_cannot_report_as_a_worker() {
     let bench = Bench::new().await;
     let refusal = bench.a.sync_worker(working()).await.unwrap_err();
     assert_eq!(refusal.kind, ServiceErrorKind::Invalid);
-    assert_eq!(
-        refusal.message,
-        "a tenant opens and consumes jobs and cannot report as a worker; start workers with access of their own"
-    );
+    assert_eq!(refusal.message, "a tenant cannot report as a worker; start workers with a token for workers");
 }
 
-/// Counts how often it is looked whose a job is.
+/// Counts the lookups of the tenants of jobs.
 struct Counted {
     inner: Arc<dyn CoordinatorService>,
     looks: AtomicU32,
@@ -182,7 +179,7 @@ impl CoordinatorService for Counted {
 }
 
 #[tokio::test]
-async fn whose_a_job_is_is_looked_up_once() {
+async fn the_tenant_of_a_job_is_looked_up_once() {
     let bench = Bench::new().await;
     let inner = bench.coordinator.service();
     let counted = Arc::new(Counted { inner, looks: AtomicU32::new(0) });

@@ -1,4 +1,4 @@
-//! Who may do what: each scope at each request.
+//! Tests of the permissions: each scope with each request.
 
 use std::sync::Mutex;
 
@@ -13,12 +13,12 @@ use feedline_proto::MemberInfo;
 use super::*;
 use crate::tenant_view::tests::{consuming, working};
 
-/// Names of the requests that arrived.
+/// The names of received requests.
 #[derive(Default)]
 struct Recorder(Mutex<Vec<&'static str>>);
 
 impl Recorder {
-    /// Nothing here has an answer: the gate lets a request through, or does not.
+    /// Returns no replies: the tests check only whether a request is permitted.
     fn note<T>(&self, request: &'static str) -> Result<T, ServiceError> {
         self.0.lock().unwrap().push(request);
         Err(ServiceError::new(ServiceErrorKind::NotFound, "arrived"))
@@ -88,7 +88,7 @@ impl Bench {
     }
 
     fn coordinator(&self, token: Option<&str>) -> Result<Arc<dyn CoordinatorService>, ServiceError> {
-        self.gate.doors().coordinator.enter(token)
+        self.gate.authenticators().coordinator.enter(token)
     }
 }
 
@@ -97,7 +97,7 @@ fn pipeline() -> Pipeline {
     Pipeline::from_yaml(text, "a.yaml").unwrap()
 }
 
-/// Whether each request gets through, by name.
+/// Whether each request is permitted, by name.
 async fn let_through(service: &dyn CoordinatorService) -> Vec<(&'static str, bool)> {
     let job = JobId(1);
     let denied = |refusal: Option<ServiceError>| {
@@ -123,11 +123,11 @@ async fn let_through(service: &dyn CoordinatorService) -> Vec<(&'static str, boo
 }
 
 #[tokio::test]
-async fn a_token_lets_through_what_its_scope_says_and_nothing_else() {
+async fn a_token_permits_exactly_the_requests_of_its_scopes() {
     let seen = ["job_details", "job_status", "list_jobs", "manifest"];
     let expected: [(Scope, &[&str]); 6] = [
         (Scope::Submit, &["open_job", "cancel_job", "set_weights", "cluster"]),
-        // It may join what is open, and nothing is.
+        // The token may join open jobs, and no job is open.
         (Scope::Consume, &["sync_consumer", "places"]),
         (Scope::Work, &["sync_worker"]),
         (Scope::Observe, &["cluster"]),
@@ -146,7 +146,7 @@ async fn a_token_lets_through_what_its_scope_says_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn without_a_good_token_nothing_opens() {
+async fn requests_without_a_valid_token_are_denied() {
     let bench = Bench::new();
     let other = Bench::new().token(&Scope::GIVEN);
     let expired = Tokens::new(&bench.secret).make(&Claims {
@@ -155,11 +155,11 @@ async fn without_a_good_token_nothing_opens() {
         tenant: None,
         expires_s: Some(1),
     });
-    let doors = bench.gate.doors();
+    let authenticators = bench.gate.authenticators();
     for token in [None, Some(""), Some("hunter2"), Some(&*other), Some(&*expired)] {
         for refusal in [
-            doors.coordinator.enter(token).map(|_| ()).unwrap_err(),
-            doors.peer.enter(token).map(|_| ()).unwrap_err(),
+            authenticators.coordinator.enter(token).map(|_| ()).unwrap_err(),
+            authenticators.peer.enter(token).map(|_| ()).unwrap_err(),
         ] {
             assert_eq!(refusal.kind, ServiceErrorKind::Denied);
             assert!(!refusal.message.contains("hunter2"));
@@ -168,9 +168,9 @@ async fn without_a_good_token_nothing_opens() {
 }
 
 #[test]
-fn only_workers_send_what_is_large() {
+fn only_workers_may_send_large_requests() {
     let bench = Bench::new();
-    let coordinator = bench.gate.doors().coordinator;
+    let coordinator = bench.gate.authenticators().coordinator;
     for scope in Scope::GIVEN {
         assert_eq!(coordinator.admits_large(Some(&bench.token(&[scope]))), scope == Scope::Work, "{scope}");
     }
@@ -178,7 +178,7 @@ fn only_workers_send_what_is_large() {
 }
 
 #[test]
-fn a_token_is_read_once_for_as_long_as_it_is_good() {
+fn a_token_is_verified_once_until_it_expires() {
     let bench = Bench::new();
     let token = bench.token(&[Scope::Observe]);
     let [first, second] = [0, 1].map(|_| bench.coordinator(Some(&token)).unwrap());
@@ -186,28 +186,28 @@ fn a_token_is_read_once_for_as_long_as_it_is_good() {
 }
 
 #[tokio::test]
-async fn coordinators_and_administrators_have_doors_of_their_own() {
+async fn coordinators_and_administrators_have_separate_permissions() {
     let bench = Bench::new();
-    let doors = bench.gate.doors();
+    let authenticators = bench.gate.authenticators();
     for scope in Scope::GIVEN {
-        assert!(doors.peer.enter(Some(&bench.token(&[scope]))).is_err(), "{scope}");
-        let members = doors.coordinator.enter(Some(&bench.token(&[scope]))).unwrap();
+        assert!(authenticators.peer.enter(Some(&bench.token(&[scope]))).is_err(), "{scope}");
+        let members = authenticators.coordinator.enter(Some(&bench.token(&[scope]))).unwrap();
         assert!(members.members().await.is_ok(), "clients look for the one that leads");
         assert_eq!(members.add_member("http://a:1").await.is_ok(), scope == Scope::Admin, "{scope}");
         assert_eq!(members.remove_member("http://a:1").await.is_ok(), scope == Scope::Admin, "{scope}");
     }
-    assert!(doors.peer.enter(Some(&bench.token(&[Scope::Coordinate]))).is_ok());
+    assert!(authenticators.peer.enter(Some(&bench.token(&[Scope::Coordinate]))).is_ok());
 }
 
 #[tokio::test]
-async fn what_is_of_the_whole_cluster_opens_no_door_to_a_tenant() {
+async fn a_token_of_a_tenant_does_not_permit_cluster_requests() {
     let bench = Bench::new();
-    let doors = bench.gate.doors();
+    let authenticators = bench.gate.authenticators();
     for scope in Scope::OF_CLUSTER {
         let token = bench.token_of(Some("a"), &[Scope::Submit, scope]);
         for refusal in [
-            doors.coordinator.enter(Some(&token)).map(|_| ()).unwrap_err(),
-            doors.peer.enter(Some(&token)).map(|_| ()).unwrap_err(),
+            authenticators.coordinator.enter(Some(&token)).map(|_| ()).unwrap_err(),
+            authenticators.peer.enter(Some(&token)).map(|_| ()).unwrap_err(),
         ] {
             assert_eq!(refusal.kind, ServiceErrorKind::Denied, "{scope}");
             assert!(refusal.message.contains("of the whole cluster"), "{refusal}");
@@ -216,7 +216,7 @@ async fn what_is_of_the_whole_cluster_opens_no_door_to_a_tenant() {
 }
 
 #[tokio::test]
-async fn workers_hear_with_what_tickets_are_checked() {
+async fn workers_receive_the_key_that_verifies_tickets() {
     let bench = Bench::new();
     let service = bench.coordinator(Some(&bench.token(&[Scope::Work]))).unwrap();
     let key = TicketKey::from_bytes(service.sync_worker(working()).await.unwrap().ticket_key);
@@ -227,7 +227,7 @@ async fn workers_hear_with_what_tickets_are_checked() {
 }
 
 #[tokio::test]
-async fn a_token_of_a_tenant_opens_the_way_to_its_jobs_only() {
+async fn a_token_of_a_tenant_permits_only_its_jobs() {
     let folder = tempfile::tempdir().unwrap();
     let settings = crate::CoordinatorSettings::in_memory(folder.path());
     let coordinator = crate::start(settings, 1).await.unwrap();
@@ -258,12 +258,12 @@ async fn a_token_of_a_tenant_opens_the_way_to_its_jobs_only() {
     ];
     assert!(refusals.iter().all(|refusal| refusal.kind == ServiceErrorKind::NotFound), "{refusals:?}");
     assert!(b.sync_worker(working()).await.is_err());
-    // Who may only consume joins what its tenant has open, and nothing of others.
+    // A consumer joins open jobs of its own tenant only.
     let consumer =
         |tenant| bench.coordinator(Some(&bench.token_of(Some(tenant), &[Scope::Consume]))).unwrap();
     assert_eq!(consumer("a").open_job(spec.clone()).await, Ok(of_a));
     assert_eq!(consumer("c").open_job(spec).await.unwrap_err().kind, ServiceErrorKind::Denied);
-    // The ticket is for the job and the session that asked.
+    // The ticket contains the job and the session of the request.
     let asks = (foreign.consumer, foreign.session);
     let plan = a.sync_consumer(foreign).await.unwrap();
     let key = TicketOffice::new(&bench.secret).public_key();
@@ -274,7 +274,7 @@ async fn a_token_of_a_tenant_opens_the_way_to_its_jobs_only() {
 }
 
 #[tokio::test]
-async fn a_token_without_a_tenant_opens_and_joins_jobs_of_the_default_one() {
+async fn a_token_without_a_tenant_opens_and_joins_jobs_without_a_tenant() {
     let folder = tempfile::tempdir().unwrap();
     let coordinator = crate::start(crate::CoordinatorSettings::in_memory(folder.path()), 1).await.unwrap();
     let secret = Secret::new().unwrap();
@@ -284,13 +284,13 @@ async fn a_token_without_a_tenant_opens_and_joins_jobs_of_the_default_one() {
     let of = |tenant, scopes: &[Scope]| bench.coordinator(Some(&bench.token_of(tenant, scopes))).unwrap();
     let foreign = JobSpec { tenant: "a".to_owned(), ..JobSpec::new(pipeline()) };
     let of_a = of(Some("a"), &[Scope::Submit]).open_job(foreign.clone()).await.unwrap();
-    // One of this name is open, but it is another tenant's: neither is it joined, nor is one opened for that tenant.
+    // An open job of another tenant with this name is not joined, and no job of that tenant is opened.
     let consumer = of(None, &[Scope::Consume]);
     let refusal = consumer.open_job(foreign.clone()).await.unwrap_err();
     assert_eq!(refusal.kind, ServiceErrorKind::Denied);
     assert_eq!(
         refusal.message,
-        "the token of `ci` allows to join jobs and not to open them, and no job `a` is open"
+        "the token of `ci` allows to join jobs but not to open them, and job `a` is not open"
     );
     let submitter = of(None, &[Scope::Submit]);
     let own = submitter.open_job(foreign.clone()).await.unwrap();
@@ -298,7 +298,7 @@ async fn a_token_without_a_tenant_opens_and_joins_jobs_of_the_default_one() {
     assert_eq!(coordinator.service().job_status(own).await.unwrap().tenant, "");
     assert_eq!(consumer.open_job(foreign.clone()).await, Ok(own));
     assert_eq!(submitter.join_job(foreign.clone()).await, Ok(own));
-    // A job that ends meanwhile is not opened anew.
+    // A job that ends meanwhile is not opened again.
     submitter.cancel_job(own).await.unwrap();
     assert_eq!(consumer.open_job(foreign.clone()).await.unwrap_err().kind, ServiceErrorKind::Denied);
     assert_eq!(coordinator.service().list_jobs().await.unwrap().len(), 2);

@@ -1,40 +1,40 @@
-//! Tickets that were given of late: a consumer asks several times a second, and a ticket is good for minutes.
+//! A cache of issued tickets: a consumer reports several times a second, and a ticket is valid for minutes.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use feedline_data::ids::{JobId, SessionId};
 
-/// Time for which a consumer is given the same ticket again.
-const AGAIN_FOR_S: u64 = 60;
-/// Consumers whose tickets are kept; for more they are made anew.
-const KEPT: usize = 4096;
+/// Seconds for which a consumer receives the same ticket.
+const REUSE_S: u64 = 60;
+/// Cached tickets. Other consumers receive new ones.
+const CACHED_TICKETS: usize = 4096;
 
-/// A session of a job's consumer.
+/// One session of a consumer.
 pub(super) type TicketHolder = (JobId, u32, SessionId);
 
-/// The tickets, with when each was made, in seconds since 1970.
+/// Tickets with their issue times in seconds since 1970.
 #[derive(Default)]
 pub(super) struct IssuedTickets(Mutex<HashMap<TicketHolder, (u64, String)>>);
 
 impl IssuedTickets {
-    /// The holder's ticket; `make` makes one where there is none, or it is not that new any more.
+    /// Returns the cached ticket of a session, or issues one with `make`.
     pub(super) fn ticket(&self, holder: TicketHolder, now_s: u64, make: impl FnOnce() -> String) -> String {
-        let is_new = |made_s: u64| now_s.checked_sub(made_s).is_some_and(|age_s| age_s < AGAIN_FOR_S);
-        let given = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, ticket)) = given.get(&holder).filter(|(made_s, _)| is_new(*made_s)) {
+        let is_new = |issued_s: u64| now_s.checked_sub(issued_s).is_some_and(|age_s| age_s < REUSE_S);
+        let issued = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, ticket)) = issued.get(&holder).filter(|(issued_s, _)| is_new(*issued_s)) {
             return ticket.clone();
         }
-        drop(given);
+        drop(issued);
         let ticket = make();
-        let mut given = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if given.len() >= KEPT {
-            given.retain(|_, (made_s, _)| is_new(*made_s));
+        let mut issued = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if issued.len() >= CACHED_TICKETS {
+            issued.retain(|_, (issued_s, _)| is_new(*issued_s));
         }
-        if given.len() >= KEPT {
-            given.clear();
+        if issued.len() >= CACHED_TICKETS {
+            issued.clear();
         }
-        given.insert(holder, (now_s, ticket.clone()));
+        issued.insert(holder, (now_s, ticket.clone()));
         ticket
     }
 }
@@ -45,10 +45,10 @@ mod tests {
 
     #[test]
     fn a_session_has_the_same_ticket_for_a_minute() {
-        let given = IssuedTickets::default();
+        let issued = IssuedTickets::default();
         let holder = (JobId(1), 0, SessionId(7));
         let ask =
-            |holder: TicketHolder, now_s: u64| given.ticket(holder, now_s, || format!("made at {now_s}"));
+            |holder: TicketHolder, now_s: u64| issued.ticket(holder, now_s, || format!("made at {now_s}"));
         assert_eq!(ask(holder, 100), "made at 100");
         assert_eq!(ask(holder, 159), "made at 100");
         assert_eq!(ask((JobId(1), 0, SessionId(8)), 159), "made at 159", "another session");
@@ -58,11 +58,11 @@ mod tests {
     }
 
     #[test]
-    fn there_is_an_end_to_what_is_kept() {
-        let given = IssuedTickets::default();
-        for session in 0..3 * KEPT as u64 {
-            given.ticket((JobId(1), 0, SessionId(session)), 100, String::new);
+    fn the_cache_is_bounded() {
+        let issued = IssuedTickets::default();
+        for session in 0..3 * CACHED_TICKETS as u64 {
+            issued.ticket((JobId(1), 0, SessionId(session)), 100, String::new);
         }
-        assert!(given.0.lock().unwrap().len() <= KEPT);
+        assert!(issued.0.lock().unwrap().len() <= CACHED_TICKETS);
     }
 }

@@ -1,51 +1,51 @@
-//! Which rank of an elastic job has which slot: unequal ranks get unequal numbers, so that the slowest of them is done with
-//! its slots as early as can be, and as few slots as possible change hands.
+//! Assigns the slots of an elastic job to its ranks. Faster ranks get more slots, so that the slowest rank finishes a step as
+//! early as possible, and as few slots as possible change their owners.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
-/// Slots of ranks that stay move only where the slowest rank is done sooner by more than this factor.
+/// Slots of present ranks move only if this speeds up the slowest rank by more than this factor.
 const WORTH_MOVING: f64 = 1.1;
 
-/// A rank that takes slots.
+/// A rank that can own slots.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct SlotRank {
-    /// Its number.
+    /// The number of the rank.
     pub rank: u32,
-    /// Seconds that it takes for a batch of one slot; 0 where that is not known: then as long as the others on average.
+    /// Seconds for a batch of one slot; 0 if unknown, which counts as the mean of the other ranks.
     pub slot_seconds: f64,
 }
 
-/// Deals slots to ranks. `present` has who owns each slot, `None` or a rank that is not listed where nobody does; the result
-/// has who shall own it, `None` only where there are no ranks.
+/// Assigns slots to ranks. `present` contains the owner of each slot; `None`, or a rank that is not listed, is not an owner. The
+/// result contains the next owner of each slot, `None` only without ranks.
 ///
-/// Each rank has at least one slot where there are enough. Of all ways to deal, one has the least time
-/// `max(slots × slot_seconds)` over the ranks, and of these the fewest slots that change hands. Where no rank has come or gone,
-/// nothing moves unless that time falls by more than a tenth.
+/// Each rank gets at least one slot if there are enough. The result minimises `max(slots × slot_seconds)` over the ranks, and
+/// then the number of slots that change their owner. If no rank has joined or left, nothing moves unless this maximum falls by
+/// more than a tenth.
 pub(crate) fn deal_slots(ranks: &[SlotRank], present: &[Option<u32>]) -> Vec<Option<u32>> {
     if ranks.is_empty() {
         return vec![None; present.len()];
     }
-    let hand = Hand::new(ranks, present);
-    let best = hand.fastest();
-    if hand.is_dealt() && hand.slowest(&hand.now) <= WORTH_MOVING * hand.slowest(&best) {
+    let problem = Problem::new(ranks, present);
+    let best = problem.fastest();
+    if problem.is_complete() && problem.slowest(&problem.now) <= WORTH_MOVING * problem.slowest(&best) {
         return present.to_vec();
     }
-    hand.place(present, &hand.nearest(hand.slowest(&best)))
+    problem.place(present, &problem.nearest(problem.slowest(&best)))
 }
 
-/// The problem with dense ordinals: `now[r]` slots are with rank `r`.
-struct Hand {
+/// The problem with dense indexes: rank `r` owns `now[r]` slots.
+struct Problem {
     ranks: Vec<u32>,
     place_of: BTreeMap<u32, usize>,
     seconds: Vec<f64>,
     now: Vec<u64>,
     slots: u64,
-    /// Slots that each rank has at least.
+    /// Least slots of each rank.
     least: u64,
 }
 
-impl Hand {
+impl Problem {
     fn new(ranks: &[SlotRank], present: &[Option<u32>]) -> Self {
         let place_of: BTreeMap<u32, usize> =
             ranks.iter().enumerate().map(|(place, rank)| (rank.rank, place)).collect();
@@ -69,8 +69,8 @@ impl Hand {
         }
     }
 
-    /// Whether every slot is with one of the ranks, and none of these is without.
-    fn is_dealt(&self) -> bool {
+    /// Whether every slot has an owner and every rank has its least number of slots.
+    fn is_complete(&self) -> bool {
         self.now.iter().sum::<u64>() == self.slots && self.now.iter().all(|count| *count >= self.least)
     }
 
@@ -82,16 +82,16 @@ impl Hand {
         counts.iter().enumerate().map(|(place, count)| self.time(place, *count)).fold(0.0, f64::max)
     }
 
-    /// Numbers of slots with the least time of the slowest rank: each slot goes to whoever is done with it first.
+    /// Numbers of slots that minimise the time of the slowest rank: each slot goes to the rank that finishes it first.
     fn fastest(&self) -> Vec<u64> {
         let mut counts = vec![self.least; self.ranks.len()];
         self.fill(&mut counts, f64::INFINITY);
         counts
     }
 
-    /// Hands out what is left of the slots, each to the rank that is done with it first, none beyond `limit`.
+    /// Assigns the remaining slots, each to the rank that finishes it first within `limit`.
     fn fill(&self, counts: &mut [u64], limit: f64) {
-        let after = |place: usize, count: u64| Reverse((key(self.time(place, count + 1)), place));
+        let after = |place: usize, count: u64| Reverse((order_key(self.time(place, count + 1)), place));
         let mut heap: BinaryHeap<_> =
             counts.iter().enumerate().map(|(place, count)| after(place, *count)).collect();
         let mut left = self.slots - counts.iter().sum::<u64>().min(self.slots);
@@ -107,19 +107,22 @@ impl Hand {
         }
     }
 
-    /// Numbers of slots with which no rank takes longer than `limit` and as many slots as possible stay where they are.
+    /// Numbers of slots with which no rank needs longer than `limit` and as few slots as possible move.
     fn nearest(&self, limit: f64) -> Vec<u64> {
         let most = |place: usize| {
-            // Rounding may be off by one either way.
+            // Rounding may be off by one in either direction.
             let about = (limit / self.seconds[place]) as u64 + 1;
             let fits = |count: &u64| self.time(place, *count) <= limit;
             (0..=about).rev().take(3).find(fits).unwrap_or(0).max(self.least)
         };
         let mut counts: Vec<u64> =
             self.now.iter().enumerate().map(|(place, now)| (*now).clamp(self.least, most(place))).collect();
-        // Ranks that had none were given one each: others give up as many, the slowest first.
-        let mut heap: BinaryHeap<(u64, usize)> =
-            counts.iter().enumerate().map(|(place, count)| (key(self.time(place, *count)), place)).collect();
+        // Each rank without slots got one. The slowest ranks give up as many.
+        let mut heap: BinaryHeap<(u64, usize)> = counts
+            .iter()
+            .enumerate()
+            .map(|(place, count)| (order_key(self.time(place, *count)), place))
+            .collect();
         let mut over = counts.iter().sum::<u64>().saturating_sub(self.slots);
         while over > 0
             && let Some((_, place)) = heap.pop()
@@ -127,14 +130,14 @@ impl Hand {
             if counts[place] > self.least {
                 counts[place] -= 1;
                 over -= 1;
-                heap.push((key(self.time(place, counts[place])), place));
+                heap.push((order_key(self.time(place, counts[place])), place));
             }
         }
         self.fill(&mut counts, limit);
         counts
     }
 
-    /// Gives ranks these numbers of slots. A rank that has more gives up its last ones.
+    /// Assigns these numbers of slots. A rank with more gives up its last ones.
     fn place(&self, present: &[Option<u32>], counts: &[u64]) -> Vec<Option<u32>> {
         let mut room = counts.to_vec();
         let mut dealt: Vec<Option<u32>> = present
@@ -148,7 +151,7 @@ impl Hand {
             .collect();
         let mut place = 0;
         for owner in dealt.iter_mut().filter(|owner| owner.is_none()) {
-            // Those that take several take them from all over, one in turn.
+            // Ranks that get several slots take turns.
             let Some(next) =
                 (0..room.len()).map(|step| (place + step) % room.len()).find(|place| room[*place] > 0)
             else {
@@ -162,8 +165,8 @@ impl Hand {
     }
 }
 
-/// Orders times, none of which is below 0.
-fn key(time: f64) -> u64 {
+/// Orders non-negative times.
+fn order_key(time: f64) -> u64 {
     time.to_bits()
 }
 

@@ -1,4 +1,4 @@
-//! What the state machine takes and what it returns.
+//! The inputs and outputs of the state machine.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,91 +14,91 @@ use feedline_data::mix::MixChange;
 
 use crate::records::Record;
 
-/// Names a request that waits for an answer; chosen by the driver.
+/// Identifies a request that waits for a reply; the driver chooses it.
 pub type RequestId = u64;
 
-/// What happened.
+/// One input.
 #[derive(Debug)]
 pub enum Input {
-    /// Time passed.
+    /// Time has passed.
     Tick,
-    /// Someone opens or joins a job.
+    /// A client opens or joins a job.
     OpenJob {
-        /// Answered with [`Reply::Opened`].
+        /// Receives [`Reply::Opened`].
         request: RequestId,
         /// The job.
         spec: Box<JobSpec>,
-        /// The dataset's saved index, if there is one.
+        /// The saved index of the dataset, if there is one.
         saved: Option<Arc<Manifest>>,
     },
-    /// Someone joins a job, or asks whether one may be opened: none is.
+    /// A client joins a job, or asks whether it may open one. This opens no job.
     JoinJob {
-        /// Answered with [`Reply::Opened`] where such a job is open, else with [`Reply::MayOpen`] or a refusal.
+        /// Receives [`Reply::Opened`] if the job is open, else [`Reply::MayOpen`] or a refusal.
         request: RequestId,
         /// The job.
         spec: Box<JobSpec>,
-        /// Whether whoever asks may open it where there is none.
+        /// Whether the client may open the job.
         may_open: bool,
     },
-    /// Someone cancels a job.
+    /// A client cancels a job.
     CancelJob {
-        /// Answered with [`Reply::Cancelled`].
+        /// Receives [`Reply::Cancelled`].
         request: RequestId,
         /// The job.
         job: JobId,
     },
     /// A worker reports.
     Worker {
-        /// Answered with [`Reply::Worker`] once its plan has changed or the hold time is over.
+        /// Receives [`Reply::Worker`] once the plan has changed or the hold time is over.
         request: RequestId,
         /// The report.
         report: WorkerReport,
     },
     /// A consumer reports.
     Consumer {
-        /// Answered with [`Reply::Consumer`] once its plan has changed or the hold time is over.
+        /// Receives [`Reply::Consumer`] once the plan has changed or the hold time is over.
         request: RequestId,
         /// The report.
         report: ConsumerReport,
     },
-    /// It was decided what jobs may use of workers: complete, so a worker that is not listed has no limits.
+    /// The planner's allocations. They are complete: a worker that is missing has no limits.
     Shares {
-        /// By worker.
+        /// The allocations of each worker.
         shares: BTreeMap<WorkerId, WorkerAllocations>,
     },
-    /// The index of a job's dataset, as [`Ready::manifests`] had it, is saved, or cannot be.
+    /// An index of [`Ready::manifests`] was saved, or could not be.
     IndexSaved {
         /// The job.
         job: JobId,
-        /// One sentence with the fix where it cannot be.
+        /// The error is one sentence with a remedy.
         saved: Result<(), String>,
     },
-    /// Someone gives the datasets of a job's mix other weights.
+    /// A client changes the weights of the datasets in a job's mix.
     SetWeights {
-        /// Answered with [`Reply::Remixed`].
+        /// Receives [`Reply::Remixed`].
         request: RequestId,
         /// The job.
         job: JobId,
-        /// One for each dataset.
+        /// One weight for each dataset.
         weights: Vec<f64>,
     },
-    /// Someone asks for what a worker needs to know of a job.
+    /// A worker asks for the details of a job.
     JobDetails {
-        /// Answered with [`Reply::Details`].
+        /// Receives [`Reply::Details`].
         request: RequestId,
         /// The job.
         job: JobId,
     },
-    /// Someone asks how jobs stand.
+    /// A client asks for the status of jobs.
     JobStatus {
-        /// Answered with [`Reply::Status`].
+        /// Receives [`Reply::Status`].
         request: RequestId,
         /// One job, or all.
         job: Option<JobId>,
     },
-    /// Someone asks where all consumers of a job stand at a step.
+    /// A client asks for the positions of all consumers of a job at one step.
     Places {
-        /// Answered with [`Reply::Places`] once that is known, or the hold time is over.
+        /// Receives [`Reply::Places`] once the positions are known or the hold time is over.
         request: RequestId,
         /// The job.
         job: JobId,
@@ -108,7 +108,7 @@ pub enum Input {
 }
 
 impl Input {
-    /// Who waits for an answer.
+    /// The request that waits for a reply.
     pub fn request(&self) -> Option<RequestId> {
         match self {
             Self::OpenJob { request, .. }
@@ -125,38 +125,38 @@ impl Input {
     }
 }
 
-/// An answer.
+/// A reply.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Reply {
-    /// The job's id.
+    /// The id of the opened or joined job.
     Opened(JobId),
-    /// No such job is open, and there is room for it.
+    /// The job is not open, and the client may open it.
     MayOpen,
     /// The job is cancelled, or had ended before.
     Cancelled,
-    /// From where on the mix has the weights that were given.
+    /// The place from which the new weights of the mix apply.
     Remixed(MixChange),
-    /// What the worker shall do.
+    /// The desired state of a worker.
     Worker(WorkerPlan),
-    /// What the consumer shall do.
+    /// The desired state of a consumer.
     Consumer(ConsumerPlan),
-    /// What a worker needs to know of a job.
+    /// The details of a job.
     Details(Box<JobDetails>),
-    /// How jobs stand.
+    /// The status of jobs.
     Status(Vec<JobStatus>),
-    /// Where the consumers of a job stand.
+    /// The positions of a job's consumers at one step.
     Places(GroupPositions),
-    /// Refused; nothing was changed.
+    /// The request was rejected and has changed nothing.
     Refused(ServiceError),
 }
 
-/// What to do after a step: persist `records`, then send `replies`.
+/// The results of steps: the driver persists `records`, then sends `replies`.
 #[derive(Debug, Default)]
 pub struct Ready {
-    /// Indexes of jobs to save under a source's key; then [`Input::IndexSaved`] says so, and the job goes on.
+    /// Indexes to save under the key of a source. An [`Input::IndexSaved`] continues the job.
     pub manifests: Vec<(JobId, String, Arc<Manifest>)>,
-    /// Decisions to persist, in order.
+    /// Records to persist, in order.
     pub records: Vec<Record>,
-    /// Answers to send once the records of this and all earlier steps are persisted.
+    /// Replies to send once the records of this step and of all earlier steps are persisted.
     pub replies: Vec<(RequestId, Reply)>,
 }

@@ -1,139 +1,124 @@
 //! The coordinator's state machine: jobs, workers and consumers, leases and positions.
 //!
-//! It is told the time and what happened ([`Input`]) and says what to persist and what to answer ([`Ready`]). Every
-//! answer waits until the records given before it are persisted. It owns no clock, task, socket or file.
+//! [`Cluster::step`] takes the time and one input, and returns the records to persist and the replies to send ([`Ready`]).
+//! A reply may be sent once all earlier records are persisted. The crate owns no clock, task, socket or file.
+//!
+//! A step examines only what its input has changed and what is due by time, whatever the numbers of jobs, workers, consumers
+//! and leases.
 
-mod candidates;
-mod consumers;
+mod consumer_plans;
+mod consumer_reports;
+mod dataset_checks;
 mod deal;
-mod first_keep;
+mod expiry;
+mod initial_cache;
 mod inputs;
-mod job;
-mod leases;
-mod leases_ahead;
 mod limits;
-mod missing_splits;
 mod mix_changes;
 mod opening;
+mod placement;
 mod prepare;
-mod presence;
 mod quotas;
 pub mod records;
+mod relaxed;
 mod replicated_state;
+mod replies;
+mod restore;
 mod samples;
 mod schedule;
+mod settings;
 mod slots;
+mod spec_checks;
+mod state;
 mod status;
-mod step_queries;
-mod tenant_rotation;
-mod workers;
+mod step_positions;
+mod worker_plans;
+mod worker_reports;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::Arc;
 
-use feedline_data::ids::{JobId, Millis, WorkerId};
-use feedline_data::manifest::Manifest;
-use feedline_data::messages::{JobState, source_key};
+use feedline_data::ids::{JobId, Millis, TaskId, WorkerId};
+use feedline_data::messages::JobState;
 use feedline_data::random::mix64;
-use feedline_data::tenants::Tenants;
-use serde::{Deserialize, Serialize};
 
-pub use self::first_keep::first_keep;
+pub use self::initial_cache::initial_cache_decision;
 pub use self::inputs::{Input, Ready, Reply, RequestId};
-use self::job::TrackedJob;
-pub use self::limits::ClusterLimits;
-use self::limits::kept_text;
-use self::prepare::Preparation;
-use self::presence::Presence;
-use self::quotas::RunningJobs;
 use self::records::Record;
 pub use self::replicated_state::ReplicatedState;
-pub use self::slots::SlotOwnership;
-use self::workers::TrackedWorker;
+pub use self::settings::{ClusterLimits, ClusterSettings};
+use self::state::deadlines::Deadlines;
+use self::state::job::TrackedJob;
+use self::state::preparation::Preparation;
+use self::state::running_jobs::RunningJobs;
+pub use self::state::slot_ownership::SlotOwnership;
+use self::state::task_queue::TaskQueue;
+use self::state::visited_map::VisitedMap;
+use self::state::worker::{TaskRoom, TrackedWorker};
 
-/// Times, depths, quotas and limits of the state machine.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct ClusterSettings {
-    /// Milliseconds without contact after which a worker's leases are given to others.
-    pub worker_lease_ms: u64,
-    /// Milliseconds without contact after which a consumer of a relaxed job loses the splits it took, and a job
-    /// without any consumer its leases.
-    pub consumer_lease_ms: u64,
-    /// Milliseconds without any consumer after which a job fails.
-    pub abandoned_ms: u64,
-    /// Milliseconds that an unchanged plan is held back: the heartbeat interval.
-    pub hold_ms: u64,
-    /// Splits of one job that a worker holds and has not computed yet.
-    pub leases_ahead: u32,
-    /// Milliseconds after which a split near the job's end is leased a second time, to an idle worker.
-    pub straggler_ms: u64,
-    /// Whether rows are kept in caches where no pipeline asks for it.
-    #[serde(default = "default_auto_cache")]
-    pub auto_cache: bool,
-    /// What the jobs of each tenant may take together.
-    pub tenants: Tenants,
-    /// How much there may be at once.
-    pub limits: ClusterLimits,
-}
-
-fn default_auto_cache() -> bool {
-    true
-}
-
-impl Default for ClusterSettings {
-    fn default() -> Self {
-        Self {
-            worker_lease_ms: 3_000,
-            consumer_lease_ms: 15_000,
-            abandoned_ms: 3_600_000,
-            hold_ms: 500,
-            leases_ahead: 3,
-            straggler_ms: 1_000,
-            auto_cache: default_auto_cache(),
-            tenants: Tenants::default(),
-            limits: ClusterLimits::default(),
-        }
-    }
-}
-
-/// Ended jobs that are still told of.
+/// Ended jobs that the state machine still reports.
 const KEPT_ENDED_JOBS: usize = 100;
+/// Jobs without a plan are spread over the workers again this long after the number of running jobs has changed.
+const REDISTRIBUTE_MS: u64 = 250;
+/// Longest text of a report that is kept, in bytes: texts enter the log and are sent to all clients.
+const MAX_TEXT_BYTES: usize = 2_048;
+
+/// Truncates a text of a report to the length that is kept.
+fn truncate_text(mut text: String) -> String {
+    text.truncate(text.floor_char_boundary(MAX_TEXT_BYTES));
+    text
+}
 
 /// The state machine.
 #[derive(Debug)]
 pub struct Cluster {
     settings: ClusterSettings,
-    /// Distinguishes revisions of this life from those of earlier ones.
+    /// Distinguishes the revisions of this life from those of earlier ones.
     life: u64,
     now: Millis,
-    jobs: BTreeMap<JobId, TrackedJob>,
-    workers: BTreeMap<WorkerId, TrackedWorker>,
-    preparations: BTreeMap<JobId, Preparation>,
+    jobs: VisitedMap<JobId, TrackedJob>,
+    workers: VisitedMap<WorkerId, TrackedWorker>,
+    /// Jobs that have not ended, by tenant and name.
+    open_jobs: BTreeMap<(String, String), JobId>,
     /// Ended jobs, the one that ended first in front.
     ended: VecDeque<JobId>,
-    next_job: u64,
-    next_task: u64,
-    /// Turns in which tasks were handed out so far.
-    turn: u64,
-    /// Consumers that are there.
-    seats: Presence,
-    /// Jobs of whose consumers somebody asks where they stand.
-    asking: BTreeSet<JobId>,
-    /// Jobs that run, by tenant.
+    /// Running jobs by tenant.
     running: RunningJobs,
-    /// First plan revision of a worker that appears: beyond those of every worker given up in this life.
+    next_job: u64,
+
+    preparations: BTreeMap<JobId, Preparation>,
+    tasks: TaskQueue,
+    /// The job of each unfinished task.
+    task_jobs: BTreeMap<TaskId, JobId>,
+    /// Workers that can start a task.
+    task_room: TaskRoom,
+    next_task: u64,
+
+    /// The last reports of the consumers of jobs that have not ended.
+    consumer_reports: Deadlines<(JobId, u32)>,
+    /// The last reports of the workers.
+    worker_reports: Deadlines<WorkerId>,
+    consumer_polls: Deadlines<(JobId, u32)>,
+    worker_polls: Deadlines<WorkerId>,
+    /// When each running job must be examined although no input concerns it.
+    job_timers: Deadlines<JobId>,
+    /// Jobs with open step queries.
+    queried_jobs: BTreeSet<JobId>,
+
+    /// The first plan revision of a new worker: after those of every worker that expired in this life.
     next_revision: u64,
-    /// Workers of each job as the plan has it, with its cores there; jobs that are not listed go to any.
-    placed: BTreeMap<JobId, BTreeMap<WorkerId, f64>>,
-    /// Cores that jobs may use of workers at most, where the plan does not place them and their tenants have quotas.
-    capped: BTreeMap<JobId, BTreeMap<WorkerId, f64>>,
-    /// When a job's workers changed last.
-    placed_at: BTreeMap<JobId, Millis>,
-    /// Jobs for whose leases something has changed since they were looked at.
-    stale: BTreeSet<JobId>,
-    /// When all jobs were looked at; `None` when they must be.
-    scheduled_at: Option<Millis>,
+    /// Workers that get leases.
+    live: Vec<WorkerId>,
+    /// The workers that the plan gives each job, with its cores there. Other jobs may use any worker.
+    planned_workers: BTreeMap<JobId, BTreeMap<WorkerId, f64>>,
+    /// When the workers of a planned job changed.
+    planned_at: BTreeMap<JobId, Millis>,
+    /// Most cores that jobs without a plan may use of workers because of their tenants' quotas.
+    core_limits: BTreeMap<JobId, BTreeMap<WorkerId, f64>>,
+    /// When jobs without a plan are spread over the workers again.
+    redistribute_at: Option<Millis>,
+    /// Jobs for which leases must be checked.
+    jobs_to_schedule: BTreeSet<JobId>,
+    examined: u64,
 }
 
 impl Cluster {
@@ -143,111 +128,59 @@ impl Cluster {
             settings,
             life,
             now: 0,
-            jobs: BTreeMap::new(),
-            workers: BTreeMap::new(),
-            preparations: BTreeMap::new(),
+            jobs: VisitedMap::default(),
+            workers: VisitedMap::default(),
+            open_jobs: BTreeMap::new(),
             ended: VecDeque::new(),
-            // Workers may live on while a coordinator loses its log: they must not take a new job for one they know.
-            // A life is a time in nanoseconds, so this leaves room for a job in each millisecond.
+            running: RunningJobs::default(),
+            // Workers outlive a coordinator that loses its log and must not mistake a new job for one that they have. A life
+            // is a time in nanoseconds, so this leaves room for a job in each millisecond.
             next_job: (life >> 20).max(1),
-            // Results of an earlier life's tasks still arrive and must not be taken for this life's.
+            preparations: BTreeMap::new(),
+            tasks: TaskQueue::default(),
+            task_jobs: BTreeMap::new(),
+            task_room: TaskRoom::new(),
+            // Late results of an earlier life's tasks must not match tasks of this life.
             next_task: mix64(life) >> 1,
-            turn: 0,
-            seats: Presence::default(),
-            asking: BTreeSet::new(),
-            running: RunningJobs::new(),
+            consumer_reports: Deadlines::default(),
+            worker_reports: Deadlines::default(),
+            consumer_polls: Deadlines::default(),
+            worker_polls: Deadlines::default(),
+            job_timers: Deadlines::default(),
+            queried_jobs: BTreeSet::new(),
             next_revision: 1,
-            placed: BTreeMap::new(),
-            capped: BTreeMap::new(),
-            placed_at: BTreeMap::new(),
-            stale: BTreeSet::new(),
-            scheduled_at: None,
+            live: Vec::new(),
+            planned_workers: BTreeMap::new(),
+            planned_at: BTreeMap::new(),
+            core_limits: BTreeMap::new(),
+            redistribute_at: None,
+            jobs_to_schedule: BTreeSet::new(),
+            examined: 0,
         }
     }
 
-    /// Rebuilds the durable state from records, in the order in which they were persisted. Workers that hold leases,
-    /// and consumers that hold splits, count as seen at `now`, so that they keep them if they report within the lease
-    /// time.
-    pub fn restore(
-        settings: ClusterSettings,
-        life: u64,
-        now: Millis,
-        records: impl IntoIterator<Item = Record>,
-    ) -> Self {
-        let mut cluster = Self::new(settings, life);
-        cluster.now = now;
-        for record in records {
-            cluster.apply(&record);
-        }
-        let mut holders: Vec<WorkerId> = Vec::new();
-        for job in cluster.jobs.values() {
-            holders.extend(job.holders());
-            if !job.is_ended() && job.dataset.is_none() {
-                cluster.preparations.insert(job.id, Preparation::new(None, 0));
-            }
-        }
-        for worker in holders {
-            cluster.workers.entry(worker).or_insert_with(|| TrackedWorker::remembered(now, 1));
-        }
-        for job in cluster.jobs.values_mut() {
-            for (split, lease) in job.leases.iter() {
-                for holder in &lease.holders {
-                    if let Some(worker) = cluster.workers.get_mut(&holder.worker) {
-                        worker.hold(job.id, split);
-                    }
-                }
-            }
-            job.released.clear();
-            job.remember_consumers(now);
-            if !job.is_ended() {
-                job.consumers.keys().for_each(|consumer| cluster.seats.see(job.id, *consumer, now));
-            }
-        }
-        cluster
+    /// Jobs, workers, consumers, streams and leases that steps have examined so far: a measure of the work of a step that does
+    /// not depend on the machine.
+    pub fn examined(&self) -> u64 {
+        self.examined
     }
 
-    /// Jobs whose dataset is being prepared, with their source keys: after [`Self::restore`] the driver gives their
-    /// saved indexes back by [`Self::set_saved`].
-    pub fn preparing(&self) -> Vec<(JobId, String)> {
-        let key = |job: &JobId| {
-            let spec = &self.jobs[job].spec;
-            source_key(&spec.tenant, &spec.pipeline.source)
-        };
-        self.preparations.keys().map(|job| (*job, key(job))).collect()
-    }
-
-    /// Gives a preparing job the saved index of its dataset, unless it wants another.
-    pub fn set_saved(&mut self, job: JobId, saved: Arc<Manifest>) {
-        let reindex = self.jobs.get(&job).is_some_and(|found| found.spec.reindex);
-        if let Some(preparation) = self.preparations.get_mut(&job).filter(|_| !reindex) {
-            preparation.saved = Some(saved);
-        }
-    }
-
-    /// The records that rebuild the present durable state: what a compacted log holds.
-    pub fn snapshot(&self) -> Vec<Record> {
-        let mut records: Vec<Record> = self.jobs.values().flat_map(TrackedJob::snapshot).collect();
-        let ended = |job: &JobId| {
-            let state = self.jobs.get(job).and_then(|found| found.ended.clone());
-            state.map(|state| Record::Ended { job: *job, state })
-        };
-        // In the order in which they ended, since they are forgotten in that order.
-        records.extend(self.ended.iter().filter_map(ended));
-        records
-    }
-
-    /// Takes one input at time `now` and adds what follows to `ready`.
+    /// Takes one input at time `now` and adds the resulting records and replies to `ready`.
     pub fn step(&mut self, now: Millis, input: Input, ready: &mut Ready) {
         self.take(now, input, ready);
-        self.expire(ready);
-        self.prepare();
-        self.deal_slots(ready);
+        self.expire_workers(ready);
+        let due = self.take_due_jobs();
+        self.expire_consumers(&due, ready);
+        self.expire_jobs(&due, ready);
+        self.hand_out_tasks();
+        self.deal_slots(&due, ready);
         self.schedule(ready);
-        self.answer_parked(ready);
+        self.send_due_replies(ready);
+        self.set_job_timers();
     }
 
-    /// Takes one input of several that come at once. What follows from them together is decided by the [`Self::step`]
-    /// after the last of them, such as a [`Input::Tick`], so that it is decided once.
+    /// Takes one of several simultaneous inputs. The [`Self::step`] after the last one, such as a step with [`Input::Tick`],
+    /// makes the decisions for all of them.
     pub fn take(&mut self, now: Millis, input: Input, ready: &mut Ready) {
         self.now = self.now.max(now);
         match input {
@@ -270,25 +203,30 @@ impl Cluster {
             Input::IndexSaved { job, saved } => self.on_index_saved(job, saved, ready),
             Input::JobDetails { request, job } => ready.replies.push((request, self.details(job))),
             Input::JobStatus { request, job } => ready.replies.push((request, self.status(job))),
-            Input::Places { request, job, step } => self.on_places(request, job, step, ready),
+            Input::Places { request, job, step } => self.on_step_query(request, job, step, ready),
         }
     }
 
-    /// Ends a job: its leases are gone, its workers and consumers are told.
+    /// Ends a job: its leases end, and the plans of its workers and consumers change.
     fn end_job(&mut self, job: JobId, state: JobState, ready: &mut Ready) {
-        self.preparations.remove(&job);
-        self.capped.remove(&job);
-        for (id, worker) in &mut self.workers {
-            if worker.worked_on(job)
-                && let Some(found) = self.jobs.get_mut(&job)
-            {
+        self.drop_preparation(job);
+        self.core_limits.remove(&job);
+        if let Some(found) = self.jobs.get_mut(&job) {
+            for id in std::mem::take(&mut found.workers) {
+                let Some(worker) = self.workers.get_mut(&id) else { continue };
+                worker.release_job(job);
                 worker.revision += 1;
-                found.unsettled.insert(*id, worker.revision);
+                worker.unsettled.insert((worker.revision, job));
+                found.unsettled.insert(id);
             }
-            worker.forget_job(job);
+            for id in found.candidates.take().iter().flat_map(|candidates| candidates.workers()) {
+                if let Some(worker) = self.workers.get_mut(&id) {
+                    worker.candidate_of.remove(&job);
+                }
+            }
         }
         let state = match state {
-            JobState::Failed(message) => JobState::Failed(kept_text(message)),
+            JobState::Failed(message) => JobState::Failed(truncate_text(message)),
             other => other,
         };
         self.record(Record::Ended { job, state }, ready);
@@ -297,14 +235,31 @@ impl Cluster {
         }
     }
 
-    /// Something has changed that concerns the leases of all jobs.
-    fn touch_all_jobs(&mut self) {
-        self.scheduled_at = None;
+    /// Checks the leases of all running jobs in this step, because the workers that get leases have changed.
+    fn refresh_live_workers(&mut self) {
+        self.live =
+            self.workers.iter().filter(|(_, worker)| worker.accepts_work()).map(|(id, _)| *id).collect();
+        let running: Vec<JobId> =
+            self.jobs.values().filter(|job| job.running().is_some()).map(|job| job.id).collect();
+        self.examined += (self.workers.len() + running.len()) as u64;
+        running.into_iter().for_each(|id| self.refresh_candidates_of(id));
     }
 
-    /// Decides: changes the durable state and asks for the record to be persisted.
+    /// Chooses the candidates of a job anew in this step and checks all of its leases.
+    fn refresh_candidates_of(&mut self, id: JobId) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        for worker in job.candidates.take().iter().flat_map(|candidates| candidates.workers()) {
+            if let Some(worker) = self.workers.get_mut(&worker) {
+                worker.candidate_of.remove(&id);
+            }
+        }
+        job.touched.all = true;
+        self.jobs_to_schedule.insert(id);
+    }
+
+    /// Decides: changes the durable state and returns the record for persisting.
     fn record(&mut self, mut record: Record, ready: &mut Ready) {
-        while let Some(part) = record.take_part() {
+        while let Some(part) = record.split_off_part() {
             self.apply(&part);
             ready.records.push(part);
         }
@@ -312,35 +267,41 @@ impl Cluster {
         ready.records.push(record);
     }
 
-    /// Changes the durable state by a record; nothing else changes it.
+    /// Changes the durable state by a record. Nothing else changes it.
     fn apply(&mut self, record: &Record) {
+        let id = record.job();
         if let Record::Opened { job, spec } = record {
             self.next_job = self.next_job.max(job.0 + 1);
+            self.open_jobs.insert((spec.tenant.clone(), spec.name.clone()), *job);
             self.jobs.insert(*job, TrackedJob::new(*job, (**spec).clone(), self.now));
             return;
         }
-        let job = record.job();
-        self.stale.insert(job);
-        if let Some(found) = self.jobs.get_mut(&job) {
-            let ran = found.running().is_some();
-            found.apply(record, self.now);
-            self.running.count(&found.spec.tenant, ran, found.running().is_some());
+        self.jobs_to_schedule.insert(id);
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let ran = job.running().is_some();
+        job.apply(record, self.now);
+        if self.running.update(&job.spec.tenant, ran, job.running().is_some()) {
+            self.redistribute_at.get_or_insert(self.now + REDISTRIBUTE_MS);
         }
         if matches!(record, Record::Ended { .. }) {
-            self.seats.forget_job(job);
-            self.ended.push_back(job);
-            self.forget_an_ended_job();
+            self.open_jobs.remove(&(job.spec.tenant.clone(), job.spec.name.clone()));
+            self.consumer_reports.remove_range((id, 0)..=(id, u32::MAX));
+            self.job_timers.remove(id);
+            self.ended.push_back(id);
+            self.forget_oldest_ended_job();
         }
     }
 
-    /// State and log do not grow with the jobs that ever were. The newest job stays: no other gets its id.
-    fn forget_an_ended_job(&mut self) {
+    /// Forgets an ended job beyond [`KEPT_ENDED_JOBS`], so that state and log do not grow with the number of past jobs. The
+    /// newest job stays, so that no other job gets its id.
+    fn forget_oldest_ended_job(&mut self) {
         if self.ended.len() <= KEPT_ENDED_JOBS {
             return;
         }
-        let newest = self.jobs.last_key_value().map(|(id, _)| *id);
+        let newest = self.jobs.last_key();
         let oldest = self.ended.iter().position(|job| Some(*job) != newest);
-        if let Some(oldest) = oldest.and_then(|place| self.ended.remove(place)) {
+        if let Some(oldest) = oldest.and_then(|index| self.ended.remove(index)) {
+            self.consumer_polls.remove_range((oldest, 0)..=(oldest, u32::MAX));
             self.jobs.remove(&oldest);
         }
     }

@@ -1,4 +1,4 @@
-//! The decisions that outlive the coordinator. Replaying them in order rebuilds its durable state.
+//! The records: decisions that outlive the coordinator. Applying them in order rebuilds its durable state.
 
 use feedline_data::ids::{JobId, SessionId, WorkerId};
 use feedline_data::layout::{SplitRef, StreamPosition};
@@ -7,23 +7,23 @@ use feedline_data::messages::{JobSpec, JobState};
 use feedline_data::mix::MixChange;
 use serde::{Deserialize, Serialize};
 
-use super::slots::SlotOwnership;
+use crate::state::slot_ownership::SlotOwnership;
 
-/// Splits in one record: what is recorded together fits into one entry of the log.
-pub(super) const MOST_SPLITS: usize = 16_384;
+/// Most splits in one record, so that a record fits into one log entry.
+const MAX_SPLITS: usize = 16_384;
 
-/// One decision.
+/// One record.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Record {
-    /// A job was accepted.
+    /// A job was opened.
     Opened {
-        /// Its id.
+        /// The id of the job.
         job: JobId,
-        /// What it is.
+        /// The specification of the job.
         spec: Box<JobSpec>,
     },
-    /// The job's dataset is known: its order is fixed from here on.
+    /// The job's dataset is indexed, which fixes the order of its rows.
     Ready {
         /// The job.
         job: JobId,
@@ -39,7 +39,7 @@ pub enum Record {
         /// The splits.
         splits: Vec<SplitRef>,
     },
-    /// A worker no longer holds these splits.
+    /// A worker lost the leases of splits.
     Revoked {
         /// The job.
         job: JobId,
@@ -48,16 +48,16 @@ pub enum Record {
         /// The splits.
         splits: Vec<SplitRef>,
     },
-    /// Relaxed mode: splits were given to a consumer.
+    /// Relaxed mode: splits were assigned to a consumer.
     Assigned {
         /// The job.
         job: JobId,
-        /// The consumer; `None` takes them back from one that was lost.
+        /// The consumer; `None` frees the splits of a lost consumer.
         consumer: Option<u32>,
         /// The splits.
         splits: Vec<SplitRef>,
     },
-    /// Consumers have taken rows.
+    /// A consumer has delivered rows.
     Advanced {
         /// The job.
         job: JobId,
@@ -68,54 +68,54 @@ pub enum Record {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         splits: Vec<(SplitRef, u32)>,
     },
-    /// Elastic jobs: slots were given to a rank, which begins where the log has them.
+    /// Elastic jobs: slots moved to a rank, which begins at their recorded positions.
     SlotsMoved {
         /// The job.
         job: JobId,
-        /// The rank; `None` where its slots wait for one.
+        /// The rank; `None` for slots that wait for a rank.
         rank: Option<u32>,
-        /// The rank's session.
+        /// The session of the rank.
         session: SessionId,
         /// The slots.
         slots: Vec<u32>,
     },
-    /// In a compacted log: where the job stood.
+    /// In a compacted log: the progress of a job.
     Stands {
         /// The job.
         job: JobId,
-        /// The next undelivered row of each stream; in relaxed mode the next split that nobody has taken.
+        /// The next undelivered row of each stream; in relaxed mode the next split that no consumer has.
         streams: Vec<StreamPosition>,
-        /// Relaxed mode: splits taken and not done, with their consumer and next offset.
+        /// Relaxed mode: undelivered splits that were taken off the sequence, with their consumer and next offset.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         open: Vec<(SplitRef, Option<u32>, u32)>,
-        /// Elastic jobs: who had each slot.
+        /// Elastic jobs: the owner of each slot.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         slots: Vec<SlotOwnership>,
         /// Epoch and round of the furthest split that was ever granted.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         granted: Option<(u32, u64)>,
-        /// How the weights of its mix have changed.
+        /// The changes of the weights of its mix.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         mix: Vec<MixChange>,
     },
-    /// The weights of its mix change, behind everything that was granted.
+    /// The weights of a mix change after all splits that were granted.
     Remixed {
         /// The job.
         job: JobId,
-        /// Where, and to what.
+        /// The place of the change and the new weights.
         change: MixChange,
     },
     /// The job ended.
     Ended {
         /// The job.
         job: JobId,
-        /// How.
+        /// The final state of the job.
         state: JobState,
     },
 }
 
 impl Record {
-    /// The job that it is about.
+    /// The job that the record changes.
     pub fn job(&self) -> JobId {
         match self {
             Self::Opened { job, .. }
@@ -131,11 +131,10 @@ impl Record {
         }
     }
 
-    /// Takes the first splits off a record that has more than [`MOST_SPLITS`], as a record of their own; `None` where it
-    /// has not.
-    pub(super) fn take_part(&mut self) -> Option<Self> {
-        let splits = self.splits_mut().filter(|splits| splits.len() > MOST_SPLITS)?;
-        let rest = splits.split_off(MOST_SPLITS);
+    /// Splits the first [`MAX_SPLITS`] splits off a record with more, as a separate record; `None` for a smaller record.
+    pub(crate) fn split_off_part(&mut self) -> Option<Self> {
+        let splits = self.splits_mut().filter(|splits| splits.len() > MAX_SPLITS)?;
+        let rest = splits.split_off(MAX_SPLITS);
         let part = self.clone();
         *self.splits_mut()? = rest;
         Some(part)
@@ -156,21 +155,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_of_many_splits_is_told_in_parts() {
-        let splits: Vec<SplitRef> = (0..2 * MOST_SPLITS as u64 + 1)
-            .map(|ordinal| SplitRef { epoch: 0, ordinal, stream: 0 })
-            .collect();
+    fn a_record_with_many_splits_becomes_several_records() {
+        let splits: Vec<SplitRef> =
+            (0..2 * MAX_SPLITS as u64 + 1).map(|ordinal| SplitRef { epoch: 0, ordinal, stream: 0 }).collect();
         let of = |splits: &[SplitRef]| Record::Granted {
             job: JobId(1),
             worker: WorkerId(2),
             splits: splits.to_vec(),
         };
         let mut record = of(&splits);
-        let parts: Vec<Record> = std::iter::from_fn(|| record.take_part()).collect();
-        assert_eq!(parts, [of(&splits[..MOST_SPLITS]), of(&splits[MOST_SPLITS..2 * MOST_SPLITS])]);
-        assert_eq!(record, of(&splits[2 * MOST_SPLITS..]));
-        assert_eq!(record.take_part(), None);
+        let parts: Vec<Record> = std::iter::from_fn(|| record.split_off_part()).collect();
+        assert_eq!(parts, [of(&splits[..MAX_SPLITS]), of(&splits[MAX_SPLITS..2 * MAX_SPLITS])]);
+        assert_eq!(record, of(&splits[2 * MAX_SPLITS..]));
+        assert_eq!(record.split_off_part(), None);
         let mut ended = Record::Ended { job: JobId(1), state: JobState::Completed };
-        assert_eq!(ended.take_part(), None);
+        assert_eq!(ended.split_off_part(), None);
     }
 }

@@ -1,13 +1,13 @@
-//! The durable state alone, as a coordinator keeps it that follows another.
+//! The durable state of a follower: it applies records and decides nothing.
 
 use feedline_data::checkpoint::Position;
 use feedline_data::ids::{JobId, Millis};
 
-use super::job::{TouchedStreams, TrackedJob};
-use super::records::Record;
-use super::{Cluster, ClusterSettings};
+use crate::records::Record;
+use crate::state::job::{TouchedStreams, TrackedJob};
+use crate::{Cluster, ClusterSettings};
 
-/// The durable state after some records.
+/// The durable state after a number of records.
 #[derive(Debug)]
 pub struct ReplicatedState {
     cluster: Cluster,
@@ -19,15 +19,17 @@ impl ReplicatedState {
         Self { cluster: Cluster::new(settings, 0) }
     }
 
-    /// The next record.
+    /// Applies the next record.
     pub fn apply(&mut self, record: &Record) {
         self.cluster.apply(record);
-        // Only a leader looks at what has changed.
-        self.cluster.stale.clear();
+        // Only a leader checks what has changed.
+        self.cluster.jobs_to_schedule.clear();
+        self.cluster.redistribute_at = None;
         if let Some(job) = self.cluster.jobs.get_mut(&record.job()) {
             job.released.clear();
-            job.touched = TouchedStreams { all: true, ..TouchedStreams::default() };
+            job.touched = TouchedStreams::all();
         }
+        self.cluster.jobs.take_visited();
     }
 
     /// Records that rebuild the state.
@@ -35,12 +37,12 @@ impl ReplicatedState {
         self.cluster.snapshot()
     }
 
-    /// Where a job stands; `None` where its dataset is not known yet, or the job is not.
+    /// The position of a job; `None` for an unknown job, and before its dataset is known.
     pub fn position(&self, job: JobId) -> Option<Position> {
         self.cluster.jobs.get(&job).and_then(TrackedJob::position)
     }
 
-    /// A state machine that goes on from here: [`Cluster::restore`].
+    /// A state machine that continues from this state: [`Cluster::restore`].
     pub fn lead(&self, life: u64, now: Millis) -> Cluster {
         Cluster::restore(self.cluster.settings.clone(), life, now, self.snapshot())
     }

@@ -1,22 +1,22 @@
-//! What the state machine hands to the planner, and how it applies the planner's allocations.
+//! The samples that the planner reads, and how its allocations are applied.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use feedline_data::ids::{JobId, WorkerId};
 use feedline_data::messages::samples::{ConsumerReportSample, JobFacts, Samples, WorkerReportSample};
 use feedline_data::messages::{JobSpec, LEAST_CORES, WorkerAllocations, WorkerJobStats};
 
-use super::Cluster;
-use super::opening::{LEAST_WEIGHT, MOST_WEIGHT};
+use crate::Cluster;
+use crate::spec_checks::{MAX_WEIGHT, MIN_WEIGHT};
 
-/// A job's weight; logs of earlier releases hold others than jobs may be opened with.
+/// The weight of a job. Logs of earlier releases may contain weights outside the range.
 fn weight(spec: &JobSpec) -> f64 {
-    spec.weight.clamp(LEAST_WEIGHT, MOST_WEIGHT)
+    spec.weight.clamp(MIN_WEIGHT, MAX_WEIGHT)
 }
 
 impl Cluster {
-    /// What every worker and consumer has reported last, each by itself.
+    /// The last report of each worker and consumer.
     pub fn samples(&self) -> Samples {
         let mut stats: BTreeMap<WorkerId, Vec<Arc<WorkerJobStats>>> = BTreeMap::new();
         for job in self.jobs.values() {
@@ -26,7 +26,7 @@ impl Cluster {
                 }
             }
         }
-        let known = self.workers.iter().filter(|(_, worker)| worker.known);
+        let known = self.workers.iter().filter(|(_, worker)| worker.is_known);
         let workers = known.map(|(id, worker)| WorkerReportSample {
             worker: *id,
             address: worker.address.clone(),
@@ -61,14 +61,14 @@ impl Cluster {
                 pipeline: job.spec.pipeline.clone(),
                 dataset: job.dataset.clone()?,
                 passes_left: job.passes_left(),
-                weight: self.claim(&job.spec, &weights),
+                weight: self.share_weight(&job.spec, &weights),
                 quota: *self.settings.tenants.quota_of(&job.spec.tenant),
             })
         });
         Samples { workers: workers.collect(), consumers: sessions.collect(), jobs: facts.collect() }
     }
 
-    /// Mean weight of the jobs of each tenant, of those whose rows flow.
+    /// The mean weight of the running jobs of each tenant.
     fn mean_weights(&self) -> BTreeMap<&str, f64> {
         let mut sums: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
         for job in self.jobs.values().filter(|job| !job.is_ended() && job.dataset.is_some()) {
@@ -78,39 +78,55 @@ impl Cluster {
         sums.into_iter().map(|(tenant, (weights, jobs))| (tenant, weights / jobs)).collect()
     }
 
-    /// A job's claim: tenants compete by their priorities, and the jobs of one by their weights, so that no tenant gets
-    /// more by giving its jobs larger ones.
-    fn claim(&self, spec: &JobSpec, means: &BTreeMap<&str, f64>) -> f64 {
+    /// The weight of a job among all jobs. Tenants compete by priority and the jobs of a tenant by weight, so that larger weights
+    /// of all its jobs gain a tenant nothing.
+    fn share_weight(&self, spec: &JobSpec, means: &BTreeMap<&str, f64>) -> f64 {
         let mean = means.get(spec.tenant.as_str()).copied().unwrap_or(1.0);
         let priority = self.settings.tenants.quota_of(&spec.tenant).priority;
         priority * weight(spec) / mean
     }
 
-    /// Takes what was decided. Only workers for which something changed are told.
-    pub(super) fn on_shares(&mut self, shares: &BTreeMap<WorkerId, WorkerAllocations>) {
-        for (id, worker) in &mut self.workers {
-            let share = shares.get(id).cloned().unwrap_or_default();
-            if worker.share != share {
+    /// Applies the allocations of the planner. Only the plans of workers with other allocations change.
+    pub(crate) fn on_shares(&mut self, shares: &BTreeMap<WorkerId, WorkerAllocations>) {
+        let workers: Vec<WorkerId> = self.workers.keys().copied().collect();
+        self.examined += workers.len() as u64;
+        for id in workers {
+            let share = shares.get(&id).cloned().unwrap_or_default();
+            if self.workers[&id].share != share
+                && let Some(worker) = self.workers.get_mut(&id)
+            {
                 worker.share = share;
                 worker.revision += 1;
             }
         }
-        let mut placed: BTreeMap<JobId, BTreeMap<WorkerId, f64>> = BTreeMap::new();
+        let mut planned_workers: BTreeMap<JobId, BTreeMap<WorkerId, f64>> = BTreeMap::new();
         for (id, share) in shares {
             for allotment in share.allotments.iter().filter(|allotment| allotment.cores > LEAST_CORES) {
-                placed.entry(allotment.job).or_default().insert(*id, allotment.cores);
+                planned_workers.entry(allotment.job).or_default().insert(*id, allotment.cores);
             }
         }
-        if self.placed != placed {
-            let workers = |parts: &BTreeMap<WorkerId, f64>| parts.keys().copied().collect::<Vec<_>>();
-            self.placed_at.retain(|job, _| placed.contains_key(job));
-            for (job, parts) in &placed {
-                if self.placed.get(job).map(workers) != Some(workers(parts)) {
-                    self.placed_at.insert(*job, self.now);
-                }
+        self.set_planned_workers(planned_workers);
+    }
+
+    /// Replaces the workers of the planned jobs, and chooses the candidates of the changed jobs anew.
+    fn set_planned_workers(&mut self, planned_workers: BTreeMap<JobId, BTreeMap<WorkerId, f64>>) {
+        let before = std::mem::replace(&mut self.planned_workers, planned_workers);
+        self.planned_at.retain(|job, _| self.planned_workers.contains_key(job));
+        let jobs: BTreeSet<JobId> = before.keys().chain(self.planned_workers.keys()).copied().collect();
+        for job in jobs {
+            let (old, new) = (before.get(&job), self.planned_workers.get(&job));
+            if old == new {
+                continue;
             }
-            self.placed = placed;
-            self.touch_all_jobs();
+            let has_other_workers = !old
+                .into_iter()
+                .flatten()
+                .map(|part| part.0)
+                .eq(new.into_iter().flatten().map(|part| part.0));
+            if new.is_some() && has_other_workers {
+                self.planned_at.insert(job, self.now);
+            }
+            self.refresh_candidates_of(job);
         }
     }
 }

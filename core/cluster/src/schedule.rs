@@ -1,135 +1,112 @@
-//! Who gets which split: leases in bulk ahead of need, stragglers twice, relaxed splits to whoever asks.
+//! Which worker gets which split: leases in bulk and ahead of need, late splits twice near the end of a job.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use feedline_data::ids::{JobId, Millis, WorkerId};
+use feedline_data::ids::{JobId, WorkerId};
 use feedline_data::layout::SplitRef;
 
-use super::candidates::{CandidateQueue, LeaseCandidate};
-use super::job::{LeaseHolder, TouchedStreams, TrackedJob};
-use super::leases::LeaseState;
-use super::records::Record;
-use super::{Cluster, Ready};
+use crate::records::Record;
+use crate::state::candidates::CandidateQueue;
+use crate::state::job::{TouchedStreams, TrackedJob};
+use crate::state::leases::LeaseHolder;
+use crate::{Cluster, Ready};
 
-/// A stream looks at least this many splits ahead, so that one worker computes while another is read.
+/// Splits ahead of each stream at least, so that one worker computes while a consumer reads from another.
 const MIN_SPLITS_AHEAD: usize = 2;
+/// No split is recalled within this time after the workers of its job have changed: it may be computed soon.
+pub(crate) const SETTLED_MS: u64 = 500;
+/// Uncomputed splits are recalled this long after their grant from a worker that has lost the job: other jobs may leave no
+/// core for them, and a stream waits for its next split wherever it is.
+pub(crate) const RECALL_MS: u64 = 2_000;
 
-/// A split is not recalled before its job's workers have been the same for so long: it may be done soon.
-const SETTLED_MS: u64 = 500;
-
-/// All jobs are looked at as often as this, for what time alone changes.
-const SCHEDULE_MS: u64 = 250;
-
-/// Splits that are not computed so long after they were granted are recalled from a worker in which their job has no part
-/// any more: what others leave of it may be nothing, and a stream waits for its next split whoever has it.
-const RECALL_MS: u64 = 2_000;
-
-/// The workers of a job by what they have to do.
-struct WorkerLoads {
-    queue: CandidateQueue,
-    /// Splits of each stream that are leased ahead.
-    ahead: usize,
+/// New leases of one job.
+#[derive(Default)]
+struct Grants {
+    by_worker: BTreeMap<WorkerId, Vec<SplitRef>>,
+    splits: BTreeSet<SplitRef>,
 }
 
-impl TrackedJob {
-    /// Looks for missing splits of streams that have changed. Gives what had changed.
-    fn look_for_missing(&mut self, ahead: usize) -> TouchedStreams {
-        let touched = std::mem::take(&mut self.touched);
-        let Some(streams) = self.running().map(|layout| layout.streams) else { return touched };
-        if touched.all {
-            self.missing.clear();
-            (0..streams).for_each(|stream| self.look_for_missing_of(stream, ahead));
-        } else {
-            touched.streams.iter().for_each(|stream| self.look_for_missing_of(*stream, ahead));
+impl Grants {
+    fn push(&mut self, worker: WorkerId, split: SplitRef) {
+        if self.splits.insert(split) {
+            self.by_worker.entry(worker).or_default().push(split);
         }
-        touched
-    }
-
-    fn look_for_missing_of(&mut self, stream: u32, ahead: usize) {
-        // Rows may be so few that a consumer needs many splits for a batch: it then asks for more.
-        let wants = self.wants_of(stream);
-        let open = self.open.keys().copied().filter(|split| split.stream == stream);
-        let splits = open.chain(self.splits_from(stream).take(ahead.max(wants)));
-        let missing = splits.filter(|split| !self.leases.contains(*split)).collect();
-        self.missing.set(stream, missing);
     }
 }
 
 impl Cluster {
-    /// Grants what is needed and assigns what was asked for, for jobs of which something has changed and now and then
-    /// for all.
-    pub(super) fn schedule(&mut self, ready: &mut Ready) {
-        let is_recent = |at: Millis| self.now < at + SCHEDULE_MS;
-        let some = self.scheduled_at.is_some_and(is_recent);
-        let stale = std::mem::take(&mut self.stale);
-        let running = |job: &&TrackedJob| job.running().is_some();
-        let chosen: Vec<JobId> = if some {
-            let found = stale.iter().filter_map(|id| self.jobs.get(id));
-            found.filter(running).map(|job| job.id).collect()
-        } else {
-            self.scheduled_at = Some(self.now);
-            self.jobs.values().filter(running).map(|job| job.id).collect()
-        };
-        if chosen.is_empty() {
-            return;
-        }
-        let live: Vec<WorkerId> = self.workers.keys().copied().filter(|id| self.takes_leases(*id)).collect();
-        let running = self.running.all();
-        let by_tenant = self.running_by_tenant();
-        for id in chosen {
-            // Time alone changes what is urgent and what is recalled.
-            if !some && let Some(job) = self.jobs.get_mut(&id) {
-                job.touched.all = true;
+    /// Assigns and leases splits of the jobs that have changed.
+    pub(crate) fn schedule(&mut self, ready: &mut Ready) {
+        self.redistribute_if_due();
+        for id in std::mem::take(&mut self.jobs_to_schedule) {
+            if self.jobs.get(&id).is_none_or(|job| job.running().is_none()) {
+                continue;
             }
-            // A job may start at its end, or the log may hold a job's last step but not its end.
-            if self.finish_if_done(id, ready) || self.jobs[&id].is_idle(self.now, &self.settings) {
+            // A job may start at its end, and the log may contain the last progress of a job without its end.
+            if self.finish_if_delivered(id, ready) || self.jobs[&id].is_idle(self.now, &self.settings) {
                 continue;
             }
             self.assign_relaxed(id, ready);
-            let placed = self.placed_live(id);
-            if let Some(parts) = placed.as_ref().filter(|_| self.jobs[&id].touched.all) {
-                self.recall(id, parts, ready);
-            }
-            let is_placed = placed.is_some();
-            let parts = placed.unwrap_or_else(|| self.unplaced_parts(id, &live, running, &by_tenant));
-            self.cap(id, (!is_placed).then_some(parts.as_slice()));
-            self.lease_missing(id, &parts, ready);
+            self.touch_old_leases(id);
+            self.update_candidates(id);
+            self.recall(id, ready);
+            self.lease_missing(id, ready);
         }
-        // What was recorded meanwhile has been taken into account.
-        self.stale.clear();
+        // The loop has handled its own records.
+        self.jobs_to_schedule.clear();
     }
 
-    fn takes_leases(&self, worker: WorkerId) -> bool {
-        self.workers.get(&worker).is_some_and(|worker| worker.known && !worker.draining)
-    }
-
-    /// The workers that the plan gives a job; `None` where there are none.
-    fn placed_live(&self, job: JobId) -> Option<Vec<LeaseCandidate>> {
-        let parts = self
-            .placed
-            .get(&job)?
-            .iter()
-            .map(|(worker, cores)| LeaseCandidate { worker: *worker, cores: *cores });
-        let live: Vec<LeaseCandidate> = parts.filter(|part| self.takes_leases(part.worker)).collect();
-        (!live.is_empty()).then_some(live)
-    }
-
-    /// Takes splits from workers in which their job has no part any more.
-    fn recall(&mut self, id: JobId, parts: &[LeaseCandidate], ready: &mut Ready) {
-        let mut recalled: BTreeMap<WorkerId, Vec<SplitRef>> = BTreeMap::new();
-        let is_settled = self.placed_at.get(&id).is_none_or(|at| self.now >= at + SETTLED_MS);
-        let job = &self.jobs[&id];
-        // Where a consumer could not reach a worker, the split may be where it is for want of another.
-        let is_avoided = |split| job.avoid.iter().any(|(avoided, _)| *avoided == split);
-        for (split, lease) in job.leases.iter() {
-            for holder in &lease.holders {
-                let is_late = self.now.saturating_sub(holder.granted_at) >= RECALL_MS && is_settled;
-                let has_part = || parts.binary_search_by_key(&holder.worker, |part| part.worker).is_ok();
+    /// Checks the streams of leases that have become late or recallable.
+    fn touch_old_leases(&mut self, id: JobId) {
+        let (now, straggler_ms) = (self.now, self.settings.straggler_ms);
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        while let Some(split) = job.ages.pop_late(now, straggler_ms) {
+            self.examined += 1;
+            let Some(lease) = job.leases.get(split) else { continue };
+            job.touched.streams.insert(split.stream);
+            let is_late = |holder: &LeaseHolder| {
                 let worker = self.workers.get(&holder.worker);
-                let is_computed = || worker.is_none_or(|worker| worker.computed.contains(&(id, split)));
-                let stays = || worker.is_some_and(|worker| !worker.draining);
-                if is_late && !has_part() && stays() && !is_computed() && !is_avoided(split) {
-                    recalled.entry(holder.worker).or_default().push(split);
+                now.saturating_sub(holder.granted_at) >= straggler_ms
+                    && worker.is_some_and(|worker| !worker.is_computed(id, split))
+            };
+            if lease.only_holder().is_some_and(|holder| is_late(&holder)) {
+                job.late.insert(split);
+            }
+        }
+        while let Some(split) = job.ages.pop_recallable(now, RECALL_MS) {
+            self.examined += 1;
+            if job.leases.contains(split) {
+                job.touched.recallable.insert(split.stream);
+            }
+        }
+    }
+
+    /// Revokes old uncomputed leases of workers that the plan no longer gives the job.
+    fn recall(&mut self, id: JobId, ready: &mut Ready) {
+        let job = &self.jobs[&id];
+        let Some(candidates) = job.candidates.as_ref().filter(|_| job.is_planned) else { return };
+        if self.planned_at.contains_key(&id) {
+            return;
+        }
+        let mut recalled: BTreeMap<WorkerId, Vec<SplitRef>> = BTreeMap::new();
+        let mut examine = |split: SplitRef, holder: LeaseHolder| {
+            let is_old = self.now.saturating_sub(holder.granted_at) >= RECALL_MS;
+            let worker = self.workers.get(&holder.worker);
+            let stays = worker.is_some_and(|worker| !worker.draining && !worker.is_computed(id, split));
+            // A split may be at this worker because its consumer could not reach another.
+            if is_old && stays && !candidates.contains(holder.worker) && !job.unreachable.has_split(split) {
+                recalled.entry(holder.worker).or_default().push(split);
+            }
+        };
+        if job.touched.all {
+            self.examined += job.leases.len() as u64;
+            for (split, lease) in job.leases.iter() {
+                lease.holders().for_each(|holder| examine(split, holder));
+            }
+        } else {
+            for stream in &job.touched.recallable {
+                for (split, lease) in job.leases.of_stream(*stream) {
+                    lease.holders().for_each(|holder| examine(split, holder));
                 }
             }
         }
@@ -138,60 +115,53 @@ impl Cluster {
         }
     }
 
-    /// Grants what is missing, and near the job's end what takes long a second time.
-    fn lease_missing(&mut self, id: JobId, parts: &[LeaseCandidate], ready: &mut Ready) {
-        let loads = self.load_of(&self.jobs[&id], parts);
+    /// Leases the missing splits, and near the end of the job late splits a second time.
+    fn lease_missing(&mut self, id: JobId, ready: &mut Ready) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
-        let touched = job.look_for_missing(loads.ahead);
+        let Some(streams) = job.running().map(|layout| layout.streams as usize) else { return };
+        let Some(mut candidates) = job.candidates.take() else { return };
+        let ahead = (2 * candidates.slots()).div_ceil(streams).max(MIN_SPLITS_AHEAD);
+        let touched = job.refresh_missing(ahead);
+        self.examined += if touched.all { streams } else { touched.streams.len() } as u64;
         let missing = job.missing.len();
-        let grants = self.choose_grants(&self.jobs[&id], &touched, parts, loads.queue);
-        let granted: usize = grants.values().map(Vec::len).sum();
+        let grants = self.choose_grants(&self.jobs[&id], &touched, &mut candidates);
+        let has_granted_all = grants.splits.len() == missing;
+        if let Some(job) = self.jobs.get_mut(&id) {
+            job.candidates = Some(candidates);
+        }
         self.grant_all(id, grants, ready);
-        if granted == missing && self.is_tail(&self.jobs[&id]) {
-            let copies = self.choose_copies(&self.jobs[&id], parts);
+        if has_granted_all && self.jobs[&id].is_leased_to_the_end() {
+            let copies = self.choose_copies(id);
             self.grant_all(id, copies, ready);
         }
     }
 
-    /// What the workers of a job have to compute, and how many splits ahead keep them busy.
-    fn load_of(&self, job: &TrackedJob, parts: &[LeaseCandidate]) -> WorkerLoads {
-        let least = self.settings.leases_ahead;
-        let mut queue = CandidateQueue::new(parts, least);
-        let Some(layout) = job.running() else { return WorkerLoads { queue, ahead: 0 } };
-        let mut slots = 0;
-        for part in parts {
-            let worker = &self.workers[&part.worker];
-            let ahead = worker.leases_ahead(least, layout.split_rows);
-            slots += queue.slots(part).max(if ahead > least { ahead } else { 0 }) as usize;
-            queue.put(*part, worker.uncomputed(job.id), ahead, worker.leases.len(), worker.memory_full);
-        }
-        let ahead = (2 * slots).div_ceil(layout.streams as usize).max(MIN_SPLITS_AHEAD);
-        WorkerLoads { queue, ahead }
-    }
-
-    /// Who gets which. The next split of a stream is granted whatever the load, since its consumer waits for nothing
-    /// else. Once no worker has room, only streams that have changed are looked at: time is looked at for all of them.
+    /// Chooses workers for the missing splits. The next split of a stream is granted whatever the load, since its consumer
+    /// waits for nothing else. Once no worker has room, only changed streams are examined.
     fn choose_grants(
         &self,
         job: &TrackedJob,
         touched: &TouchedStreams,
-        parts: &[LeaseCandidate],
-        mut loads: CandidateQueue,
-    ) -> BTreeMap<WorkerId, Vec<SplitRef>> {
-        let mut grants: BTreeMap<WorkerId, Vec<SplitRef>> = BTreeMap::new();
+        candidates: &mut CandidateQueue,
+    ) -> Grants {
+        let mut grants = Grants::default();
         let mut last = None;
-        let looks_at_all = touched.all || job.running().is_some_and(|layout| layout.coordinated);
-        while let Some(split) = job.missing.after(last).filter(|_| looks_at_all || loads.has_room()) {
+        while let Some(split) = job.missing.after(last).filter(|_| candidates.has_room()) {
             last = Some(split);
-            self.choose_grant(job, split, parts, &mut loads, &mut grants);
+            self.choose_grant(job, split, candidates, &mut grants);
         }
-        if !looks_at_all {
-            let streams = touched.streams.iter().flat_map(|stream| job.missing.of_stream(*stream));
-            let mut rest: Vec<SplitRef> = streams.copied().filter(|split| Some(*split) > last).collect();
+        let mut rest: Vec<SplitRef> = Vec::new();
+        if touched.all {
+            rest.extend(std::iter::successors(job.missing.after(last), |split| {
+                job.missing.after(Some(*split))
+            }));
+        } else {
+            let touched = touched.streams.iter().flat_map(|stream| job.missing.of_stream(*stream));
+            rest.extend(touched.copied().filter(|split| Some(*split) > last));
             rest.sort_unstable();
-            for split in rest {
-                self.choose_grant(job, split, parts, &mut loads, &mut grants);
-            }
+        }
+        for split in rest {
+            self.choose_grant(job, split, candidates, &mut grants);
         }
         grants
     }
@@ -200,187 +170,115 @@ impl Cluster {
         &self,
         job: &TrackedJob,
         split: SplitRef,
-        parts: &[LeaseCandidate],
-        loads: &mut CandidateQueue,
-        grants: &mut BTreeMap<WorkerId, Vec<SplitRef>>,
+        candidates: &mut CandidateQueue,
+        grants: &mut Grants,
     ) {
-        let urgent = self.is_urgent(job, split);
-        let avoid = |worker| job.avoid.contains(&(split, worker));
-        let mate = self.round_mate(job, split, grants).filter(|worker| !avoid(*worker));
-        // A worker that the consumer could not reach is asked again only when there is no other, wherever.
-        let chosen = mate.or_else(|| {
-            let (best, first) = loads.choose(urgent, avoid);
-            let elsewhere = || if urgent { self.elsewhere(parts, avoid) } else { None };
+        if grants.splits.contains(&split) {
+            return;
+        }
+        let is_coordinated = job.running().is_some_and(|layout| layout.coordinated);
+        let is_avoided = |worker| job.unreachable.contains(split, worker);
+        let holder_of_round = || {
+            let mut holders = job.leases.holders_of_round(split.epoch, split.ordinal);
+            holders.find(|worker| self.accepts_work(*worker) && !is_avoided(*worker))
+        };
+        let chosen = if is_coordinated { holder_of_round() } else { None }.or_else(|| {
+            let is_urgent = self.is_urgent(job, split);
+            let (best, first) = candidates.choose(is_urgent, is_avoided);
+            let elsewhere = || if is_urgent { self.choose_elsewhere(candidates, is_avoided) } else { None };
+            // A worker that the consumer could not reach is the last choice.
             best.or_else(elsewhere).or(first)
         });
-        if let Some(worker) = chosen {
-            loads.add(worker);
-            grants.entry(worker).or_default().push(split);
+        let Some(worker) = chosen else { return };
+        candidates.add_split(worker);
+        grants.push(worker, split);
+        if is_coordinated {
+            // A worker computes a round for all of its streams.
+            for other in job.missing.of_round(split.epoch, split.ordinal) {
+                if other != split && !job.unreachable.contains(other, worker) {
+                    candidates.add_split(worker);
+                    grants.push(worker, other);
+                }
+            }
         }
     }
 
-    /// The worker that has, or now gets, another stream's part of the same round of a coordinated job: it computes the round
-    /// for all of them.
-    fn round_mate(
+    /// The least loaded worker that the plan does not give the job.
+    fn choose_elsewhere(
         &self,
-        job: &TrackedJob,
-        split: SplitRef,
-        grants: &BTreeMap<WorkerId, Vec<SplitRef>>,
+        candidates: &CandidateQueue,
+        is_avoided: impl Fn(WorkerId) -> bool,
     ) -> Option<WorkerId> {
-        let layout = job.running().filter(|layout| layout.coordinated)?;
-        let mates = || (0..layout.streams).map(|stream| SplitRef { stream, ..split });
-        let held = mates().filter_map(|mate| job.leases.get(mate));
-        let holders = held.flat_map(|lease| lease.holders.iter().map(|holder| holder.worker));
-        let granted = grants.iter().filter(|(_, splits)| mates().any(|mate| splits.contains(&mate)));
-        let mut workers = holders.chain(granted.map(|(worker, _)| *worker));
-        workers.find(|worker| self.takes_leases(*worker))
+        let others = self.live.iter().filter(|id| !candidates.contains(**id) && !is_avoided(**id));
+        others.min_by_key(|id| self.workers.get(id).map(|worker| worker.held())).copied()
     }
 
-    /// A worker beyond those that the job is to be on.
-    fn elsewhere(&self, parts: &[LeaseCandidate], avoid: impl Fn(WorkerId) -> bool) -> Option<WorkerId> {
-        let others = self.workers.iter().filter(|(id, _)| self.takes_leases(**id) && !avoid(**id));
-        let others = others.filter(|(id, _)| parts.binary_search_by_key(id, |part| &part.worker).is_err());
-        others.min_by_key(|(_, worker)| worker.leases.len()).map(|(id, _)| *id)
-    }
-
-    /// Whether a consumer waits for this split before all others of its stream: it is the next one, or those before it
-    /// were computed a while ago and the consumer has not moved, since their rows do not fill a batch. A worker whose memory
-    /// is full computes what a consumer asks for and nothing else: of what it has not computed after a while, the
-    /// consumer has the rows already, from a worker before it.
+    /// Whether a consumer waits for this split before all others of its stream: it is the stream's next split, or the earlier
+    /// ones were ready a while ago and the consumer has not moved, since their rows do not fill a batch. A worker with full
+    /// memory computes only what a consumer waits for, so a split that such a worker has held for a while counts as ready:
+    /// the consumer already has its rows from another worker.
     fn is_urgent(&self, job: &TrackedJob, split: SplitRef) -> bool {
-        if job.is_relaxed() && job.open.contains_key(&split) {
+        if job.open.get(split).is_some() {
             return true;
         }
         let wants = job.wants_of(split.stream);
-        for earlier in job.splits_from(split.stream).take(wants.max(1)) {
+        for earlier in job.streams.splits_from(split.stream).take(wants.max(1)) {
             if earlier == split {
                 return true;
             }
-            let waits = |holder: &LeaseHolder| {
+            let is_ready = |holder: LeaseHolder| {
+                let worker = self.workers.get(&holder.worker);
                 self.now.saturating_sub(holder.granted_at) >= self.settings.straggler_ms
-                    && self
-                        .workers
-                        .get(&holder.worker)
-                        .is_some_and(|found| found.memory_full || found.computed.contains(&(job.id, earlier)))
+                    && worker.is_some_and(|found| found.memory_full || found.is_computed(job.id, earlier))
             };
-            if !job.leases.get(earlier).is_some_and(|lease| lease.holders.iter().any(waits)) {
+            if !job.leases.get(earlier).is_some_and(|lease| lease.holders().any(is_ready)) {
                 return false;
             }
         }
         false
     }
 
-    /// Near the end of a job, splits that take long are leased to an idle worker as well: the results are identical,
-    /// so whichever comes first is taken.
-    fn choose_copies(&self, job: &TrackedJob, parts: &[LeaseCandidate]) -> BTreeMap<WorkerId, Vec<SplitRef>> {
-        let mut copies: BTreeMap<WorkerId, Vec<SplitRef>> = BTreeMap::new();
-        let idle = |(_, worker): &(&WorkerId, &super::workers::TrackedWorker)| {
-            worker.known && !worker.draining && !worker.memory_full && worker.uncomputed(job.id) == 0
+    /// Gives late splits to idle workers as well. The results are identical, so consumers use whichever is ready first.
+    fn choose_copies(&mut self, id: JobId) -> Grants {
+        let mut grants = Grants::default();
+        let Some(job) = self.jobs.get_mut(&id) else { return grants };
+        let Some(candidates) = job.candidates.as_ref().filter(|_| !job.late.is_empty()) else {
+            return grants;
         };
-        // Elsewhere they would be recalled.
-        let own = parts.iter().filter_map(|part| self.workers.get_key_value(&part.worker));
-        let mut idle: Vec<WorkerId> = own.filter(idle).map(|(id, _)| *id).collect();
-        let mut leases: Vec<(SplitRef, &LeaseState)> = job.leases.iter().collect();
-        leases.sort_unstable_by_key(|(split, _)| *split);
-        for (split, lease) in leases {
-            let [holder] = lease.holders.as_slice() else { continue };
-            let late = self.now.saturating_sub(holder.granted_at) >= self.settings.straggler_ms;
-            let computed = self
-                .workers
-                .get(&holder.worker)
-                .is_some_and(|worker| worker.computed.contains(&(job.id, split)));
-            if !late || computed {
-                continue;
-            }
-            let Some(place) = idle.iter().position(|id| *id != holder.worker) else { break };
-            copies.entry(idle.swap_remove(place)).or_default().push(split);
-        }
-        copies
-    }
-
-    /// Whether every split that is left of the job is leased.
-    fn is_tail(&self, job: &TrackedJob) -> bool {
-        let Some(layout) = job.running() else { return false };
-        (0..layout.streams).all(|stream| {
-            // A stream has too many splits left far more often than not, which can be told without looking at them.
-            let left =
-                |next: SplitRef| u64::from(layout.epochs - next.epoch) * layout.splits(stream) - next.ordinal;
-            let next = job.splits_from(stream).next();
-            next.is_none_or(|next| left(next) <= job.leases.len() as u64)
-                && job.splits_from(stream).take(job.leases.len() + 1).all(|split| job.leases.contains(split))
-        })
-    }
-
-    fn grant_all(&mut self, job: JobId, grants: BTreeMap<WorkerId, Vec<SplitRef>>, ready: &mut Ready) {
-        for (worker, splits) in grants {
-            let Some(found) = self.workers.get_mut(&worker) else { continue };
-            for split in &splits {
-                found.grant(job, *split);
-            }
-            self.record(Record::Granted { job, worker, splits: splits.clone() }, ready);
-            let Some(found) = self.jobs.get_mut(&job) else { continue };
-            for split in splits {
-                found.touch_consumer_of(split);
-            }
-        }
-    }
-
-    /// Relaxed mode: gives each consumer that has room the next splits of the sequence.
-    fn assign_relaxed(&mut self, id: JobId, ready: &mut Ready) {
-        let job = &self.jobs[&id];
-        if !job.is_relaxed() {
-            return;
-        }
-        let mut free: Vec<SplitRef> =
-            job.open.iter().filter(|(_, open)| open.consumer.is_none()).map(|(split, _)| *split).collect();
-        let mut held: BTreeMap<u32, usize> = BTreeMap::new();
-        for number in job.open.values().filter_map(|open| open.consumer) {
-            *held.entry(number).or_default() += 1;
-        }
-        let limit = self.settings.consumer_lease_ms;
-        let alive = job.consumers.iter().filter(|(_, seat)| self.now.saturating_sub(seat.last_seen) <= limit);
-        let mut rooms: Vec<(u32, usize)> = alive
-            .map(|(number, seat)| {
-                let held = held.get(number).copied().unwrap_or_default();
-                (*number, (seat.wants as usize).saturating_sub(held))
+        self.examined += (candidates.workers().count() + job.late.len()) as u64;
+        let is_idle = |worker: &WorkerId| {
+            let load = |found: &crate::state::worker::TrackedWorker| found.load(id, 0, 0);
+            self.workers.get(worker).is_some_and(|found| {
+                found.accepts_work() && !found.memory_full && load(found).uncomputed == 0
             })
-            .collect();
-        let wanted: usize = rooms.iter().map(|(_, room)| room).sum();
-        if wanted > free.len() {
-            free.extend(job.splits_ahead(0, wanted - free.len()));
+        };
+        let mut idle: Vec<WorkerId> = candidates.workers().filter(is_idle).collect();
+        for split in &job.late {
+            let Some(holder) = job.leases.get(*split).and_then(|lease| lease.only_holder()) else { continue };
+            let Some(index) = idle.iter().position(|worker| *worker != holder.worker) else { break };
+            grants.push(idle.swap_remove(index), *split);
         }
-        let mut chosen: BTreeMap<u32, Vec<SplitRef>> = BTreeMap::new();
-        let mut free = free.into_iter();
-        // One split in turn to each consumer with room.
-        'outer: loop {
-            let mut given = false;
-            for (number, room) in rooms.iter_mut().filter(|(_, room)| *room > 0) {
-                let Some(split) = free.next() else { break 'outer };
-                *room -= 1;
-                chosen.entry(*number).or_default().push(split);
-                given = true;
-            }
-            if !given {
-                break;
-            }
+        for split in &grants.splits {
+            job.late.remove(split);
         }
-        self.assign_all(id, chosen, ready);
+        grants
     }
 
-    fn assign_all(&mut self, job: JobId, chosen: BTreeMap<u32, Vec<SplitRef>>, ready: &mut Ready) {
-        // The sequence is taken from its head, so records must follow its order.
-        let mut in_order: Vec<(SplitRef, u32)> = chosen
-            .into_iter()
-            .flat_map(|(number, splits)| splits.into_iter().map(move |split| (split, number)))
-            .collect();
-        in_order.sort_unstable();
-        for (split, number) in in_order {
-            self.record(Record::Assigned { job, consumer: Some(number), splits: vec![split] }, ready);
-            let Some(found) = self.jobs.get_mut(&job) else { continue };
-            found.touch_consumer(number);
-            if let Some(seat) = found.consumers.get_mut(&number) {
-                seat.lost.remove(&split);
+    fn grant_all(&mut self, id: JobId, grants: Grants, ready: &mut Ready) {
+        for (worker, splits) in grants.by_worker {
+            let Some(found) = self.workers.get_mut(&worker) else { continue };
+            splits.iter().for_each(|split| found.hold(id, *split));
+            found.revision += 1;
+            if let Some(job) = self.jobs.get_mut(&id) {
+                job.workers.insert(worker);
+                job.changed_loads.insert(worker);
+                for split in &splits {
+                    job.ages.push(self.now, *split);
+                    job.touch_consumer_of(*split);
+                }
             }
+            self.examined += splits.len() as u64;
+            self.record(Record::Granted { job: id, worker, splits }, ready);
         }
     }
 }

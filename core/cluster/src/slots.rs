@@ -1,262 +1,165 @@
-//! Slots of elastic jobs: which rank has which, and how they change hands.
+//! Slots of elastic jobs: which rank owns which slot, and how slots change their owners.
 //!
-//! A slot is a stream of the layout, so its rows are the same whoever has it. Who has it is durable, with a generation that
-//! grows each time it is given to someone. A rank that is there is asked to stop at a slot before another gets it, so that the
-//! other begins right where it ended. Slots of a rank that is silent for the lease time go on where the log has them; if
-//! it had delivered more, it is told that it was superseded when it comes back.
+//! A slot is a stream of the layout, so its rows do not depend on its owner. Ownership is durable, with a generation that
+//! increases with each change. A present rank first stops at a slot, so that the next owner begins where the rank ended. The
+//! slots of a rank that is silent for the lease time continue at their recorded positions; a rank that had delivered more is
+//! rejected as superseded when it returns.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use feedline_data::ids::{JobId, Millis, SessionId};
 use feedline_data::layout::StreamPosition;
-use feedline_data::messages::{ConsumerReport, ServiceError, ServiceErrorKind, SlotGrant, SlotPosition};
-use serde::{Deserialize, Serialize};
+use feedline_data::messages::{ConsumerReport, ServiceError, SlotGrant, SlotPosition};
 
-use super::consumers::TrackedConsumer;
-use super::deal::{SlotRank, deal_slots};
-use super::job::TrackedJob;
+use crate::deal::{SlotRank, deal_slots};
+use crate::records::Record;
+use crate::state::job::TrackedJob;
+use crate::{Cluster, Ready};
 
-use super::records::Record;
-use super::{Cluster, Ready};
-
-/// Ranks of an elastic job are numbered below this: the coordinator keeps something of each that ever came.
-pub(super) const MOST_RANKS: u32 = 65_536;
-/// Generations of a slot whose beginnings are kept. Who was away for more is not known to have stopped in time.
-const KEPT_BEGINNINGS: usize = 4;
-/// Ranks that do not report are looked for as often as this.
-const LOOK_MS: Millis = 1_000;
-/// Slots are dealt anew for changed step times as often as this.
-const RETIME_MS: Millis = 10_000;
-
-/// Who has a slot.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SlotOwnership {
-    /// The rank; `None` where nobody has it.
-    pub rank: Option<u32>,
-    /// The rank's session that has it.
-    pub session: SessionId,
-    /// Counts how often it was given to someone, or taken from everyone.
-    pub generation: u64,
-    /// Where it stood when the last generations began, the present one last.
-    pub begins: Vec<StreamPosition>,
-}
-
-impl SlotOwnership {
-    /// A slot that nobody has had yet.
-    pub(super) fn unowned() -> Self {
-        Self { rank: None, session: SessionId(0), generation: 0, begins: Vec::new() }
-    }
-
-    fn give(&mut self, rank: Option<u32>, session: SessionId, at: StreamPosition) {
-        (self.rank, self.session) = (rank, session);
-        self.generation += 1;
-        self.begins.push(at);
-        let past = self.begins.len().saturating_sub(KEPT_BEGINNINGS);
-        self.begins.drain(..past);
-    }
-
-    /// Where a generation ended; `None` where it has not, or that is not kept.
-    fn end_of(&self, generation: u64) -> Option<StreamPosition> {
-        let back = usize::try_from(self.generation.checked_sub(generation)?).ok()?;
-        self.begins.get(self.begins.len().checked_sub(back)?).copied()
-    }
-}
-
-/// Soft state of an elastic job's dealing: comes back with the next reports.
-#[derive(Debug, Default)]
-pub(super) struct SlotRebalance {
-    /// Who shall have each slot; empty until it was dealt in this life.
-    targets: Vec<Option<u32>>,
-    /// The ranks that it was dealt to, and when.
-    ranks: BTreeSet<u32>,
-    dealt_at: Millis,
-    /// Slots at which their present owners have stopped.
-    stopped: BTreeSet<u32>,
-    /// When a rank was there first.
-    first_at: Option<Millis>,
-    /// When to look again; 0 is at once.
-    look_at: Millis,
-}
-
-impl SlotRebalance {
-    /// Ranks or slots have changed.
-    pub(super) fn touch(&mut self) {
-        self.look_at = 0;
-    }
-}
+/// Ranks of an elastic job are smaller than this: the coordinator keeps state for each rank that ever reported.
+pub(crate) const MAX_RANKS: u32 = 65_536;
+/// Milliseconds between two checks of an elastic job's slots.
+const CHECK_MS: Millis = 1_000;
+/// Milliseconds between two rebalances for changed step times.
+const REBALANCE_MS: Millis = 10_000;
 
 impl TrackedJob {
-    pub(super) fn apply_moved(&mut self, rank: Option<u32>, session: SessionId, slots: &[u32]) {
-        for slot in slots {
-            let place = *slot as usize;
-            if let (Some(found), Some(at)) = (self.slots.get_mut(place), self.streams.get(place)) {
-                found.give(rank, session, *at);
-            }
-        }
-    }
-
-    /// Whether a claim is that of the slot's owner.
-    fn is_own(&self, consumer: u32, session: SessionId, claim: &SlotPosition) -> bool {
-        self.slots.get(claim.stream as usize).is_some_and(|slot| {
+    /// Whether a claim belongs to the present owner of the slot.
+    fn is_owned(&self, consumer: u32, session: SessionId, claim: &SlotPosition) -> bool {
+        self.slots.get(claim.stream).is_some_and(|slot| {
             (slot.rank, slot.session, slot.generation) == (Some(consumer), session, claim.generation)
         })
     }
 
-    /// Whether a rank has delivered rows of a slot behind those with which it was given to others.
-    fn has_gone_on(&self, claim: &SlotPosition) -> bool {
-        let (Some(layout), Some(slot)) = (&self.layout, self.slots.get(claim.stream as usize)) else {
+    /// Whether a rank has delivered rows of a slot after the position at which the slot moved to another rank.
+    fn has_delivered_moved_rows(&self, claim: &SlotPosition) -> bool {
+        let (Some(layout), Some(slot)) = (&self.layout, self.slots.get(claim.stream)) else {
             return false;
         };
         let position = layout.normalise(claim.stream, claim.position);
         claim.generation < slot.generation && slot.end_of(claim.generation).is_none_or(|end| position > end)
     }
 
-    /// Progress in slots that the consumer has; notes where it has stopped.
-    pub(super) fn take_claims(&mut self, report: &ConsumerReport) -> Vec<(u32, StreamPosition)> {
+    /// The progress in the slots that a consumer owns. Also marks the slots at which the consumer has stopped.
+    pub(crate) fn take_claims(&mut self, report: &ConsumerReport) -> Vec<(u32, StreamPosition)> {
         let mut streams = Vec::new();
-        // What is said twice counts once.
+        // A report may repeat a claim.
         for claim in report.slots.claims.iter().take(self.slots.len()) {
-            if !self.is_own(report.consumer, report.session, claim) {
+            if !self.is_owned(report.consumer, report.session, claim) {
                 continue;
             }
-            if claim.position > self.streams[claim.stream as usize] {
+            if self.streams.position(claim.stream).is_some_and(|present| claim.position > present) {
                 streams.push((claim.stream, claim.position));
             }
-            if claim.stopped && self.dealing.stopped.insert(claim.stream) {
-                self.dealing.touch();
+            if claim.stopped && self.rebalance.stopped.insert(claim.stream) {
+                self.rebalance.request();
             }
         }
         streams
     }
 
-    /// The slots of a consumer, as its plan has them.
-    pub(super) fn grants(&self, number: u32, consumer: &TrackedConsumer) -> Vec<SlotGrant> {
-        let own = (0..)
-            .zip(&self.slots)
-            .filter(|(_, slot)| slot.rank == Some(number) && slot.session == consumer.session);
-        own.map(|(stream, slot)| SlotGrant {
-            stream,
-            generation: slot.generation,
-            position: self.streams[stream as usize],
-            release: self.dealing.targets.get(stream as usize).is_some_and(|target| *target != slot.rank),
-        })
-        .collect()
+    /// The slots that a consumer owns, as its plan lists them.
+    pub(crate) fn grants(&self, number: u32, session: SessionId) -> Vec<SlotGrant> {
+        let grant = |stream: u32| {
+            let slot = self.slots.get(stream).filter(|slot| slot.session == session)?;
+            let target = self.rebalance.targets.get(stream as usize);
+            Some(SlotGrant {
+                stream,
+                generation: slot.generation,
+                position: self.streams.position(stream)?,
+                release: target.is_some_and(|target| *target != slot.rank),
+            })
+        };
+        self.slots.of_rank(number).filter_map(grant).collect()
     }
 
-    /// The ranks that are there and stay.
-    fn ranks_here(&self) -> Vec<SlotRank> {
-        let here = self.consumers.iter().filter(|(_, consumer)| consumer.is_here);
+    /// The ranks that report and stay.
+    fn present_ranks(&self) -> Vec<SlotRank> {
+        let here = self.consumers.iter().filter(|(_, consumer)| consumer.is_present);
         here.map(|(rank, consumer)| SlotRank { rank: *rank, slot_seconds: consumer.slot_ns as f64 / 1e9 })
             .collect()
     }
 
-    /// Whether slots are dealt for the first time, and not all ranks are there that were expected.
-    fn waits_for_ranks(&mut self, here: usize, now: Millis, lease_ms: Millis) -> bool {
+    /// Whether the first dealing of the slots still waits for expected ranks.
+    fn is_waiting_for_ranks(&mut self, here: usize, now: Millis, lease_ms: Millis) -> bool {
         if here > 0 {
-            self.dealing.first_at.get_or_insert(now);
+            self.rebalance.first_report_at.get_or_insert(now);
         }
-        let is_new = self.slots.iter().all(|slot| slot.generation == 0);
-        let is_over = self.dealing.first_at.is_some_and(|first| now.saturating_sub(first) > lease_ms);
+        let is_new = self.slots.as_slice().iter().all(|slot| slot.generation == 0);
+        let is_over =
+            self.rebalance.first_report_at.is_some_and(|first| now.saturating_sub(first) > lease_ms);
         is_new && here < (self.spec.consumers as usize).min(self.slots.len()) && !is_over
     }
 
-    /// Decides who shall have which slot; whether that changed.
+    /// Chooses the rank of each slot. Returns whether the choice has changed.
     fn choose_targets(&mut self, ranks: &[SlotRank], now: Millis) -> bool {
         let numbers: BTreeSet<u32> = ranks.iter().map(|rank| rank.rank).collect();
-        let is_same = numbers == self.dealing.ranks && self.dealing.targets.len() == self.slots.len();
-        if is_same && now.saturating_sub(self.dealing.dealt_at) < RETIME_MS {
+        let is_same = numbers == self.rebalance.ranks && self.rebalance.targets.len() == self.slots.len();
+        if is_same && now.saturating_sub(self.rebalance.dealt_at) < REBALANCE_MS {
             return false;
         }
-        let is_here = |rank: &Option<u32>| rank.is_some_and(|rank| numbers.contains(&rank));
-        let targets = self.dealing.targets.iter().copied().chain(std::iter::repeat(None));
+        let is_present = |rank: &Option<u32>| rank.is_some_and(|rank| numbers.contains(&rank));
+        let targets = self.rebalance.targets.iter().copied().chain(std::iter::repeat(None));
         let present: Vec<Option<u32>> = self
             .slots
+            .as_slice()
             .iter()
             .zip(targets)
-            .map(|(slot, target)| if is_here(&target) { target } else { slot.rank })
+            .map(|(slot, target)| if is_present(&target) { target } else { slot.rank })
             .collect();
         let targets = deal_slots(ranks, &present);
-        let has_changed = targets != self.dealing.targets;
-        self.dealing.targets = targets;
-        self.dealing.ranks = numbers;
-        self.dealing.dealt_at = now;
+        let has_changed = targets != self.rebalance.targets;
+        self.rebalance.targets = targets;
+        self.rebalance.ranks = numbers;
+        self.rebalance.dealt_at = now;
         has_changed
     }
 
-    /// Slots to give now, by who gets them: those of nobody, of ranks that are gone, and those at which their owners have stopped.
+    /// Slots that move now, by their next rank: slots without an owner, slots of lost ranks, and slots at which the owners have
+    /// stopped.
     fn due_moves(&self, now: Millis, lease_ms: Millis) -> BTreeMap<Option<u32>, Vec<u32>> {
         let mut moves: BTreeMap<Option<u32>, Vec<u32>> = BTreeMap::new();
-        for ((stream, slot), target) in (0..).zip(&self.slots).zip(&self.dealing.targets) {
+        for ((stream, slot), target) in (0..).zip(self.slots.as_slice()).zip(&self.rebalance.targets) {
             let owner = slot.rank.and_then(|rank| self.consumers.get(&rank));
             let is_held = owner.is_some_and(|owner| {
                 let leaves = owner.is_leaving && now.saturating_sub(owner.last_seen) <= lease_ms;
-                owner.session == slot.session && (owner.is_here || leaves)
+                owner.session == slot.session && (owner.is_present || leaves)
             });
-            let is_due = if is_held { self.dealing.stopped.contains(&stream) } else { target.is_some() };
+            let is_due = if is_held { self.rebalance.stopped.contains(&stream) } else { target.is_some() };
             if is_due {
                 moves.entry(*target).or_default().push(stream);
             }
         }
         moves
     }
-
-    /// Ranks that have been silent for the lease time are gone, unless all have: then it may be the coordinator that was not there.
-    pub(super) fn expire_ranks(&mut self, now: Millis, lease_ms: Millis) {
-        let silent = |consumer: &TrackedConsumer| now.saturating_sub(consumer.last_seen) > lease_ms;
-        let mut here = self.consumers.values().filter(|consumer| consumer.is_here);
-        if here.all(silent) {
-            return;
-        }
-        for consumer in self.consumers.values_mut().filter(|consumer| consumer.is_here && silent(consumer)) {
-            consumer.is_here = false;
-            self.dealing.touch();
-        }
-    }
-
-    /// What is said of how many slots each rank has.
-    pub(super) fn slot_owners(&self) -> Vec<(u32, u32)> {
-        let mut owners: BTreeMap<u32, u32> = BTreeMap::new();
-        for rank in self.slots.iter().filter_map(|slot| slot.rank) {
-            *owners.entry(rank).or_default() += 1;
-        }
-        owners.into_iter().collect()
-    }
 }
 
 impl Cluster {
-    /// Whether a rank may go on: not where it has delivered what others have, too.
-    pub(super) fn check_claims(&self, job: &TrackedJob, report: &ConsumerReport) -> Result<(), ServiceError> {
-        if !report.slots.claims.iter().any(|claim| job.has_gone_on(claim)) {
+    /// Rejects a rank that has delivered rows that other ranks deliver as well.
+    pub(crate) fn check_claims(&self, job: &TrackedJob, report: &ConsumerReport) -> Result<(), ServiceError> {
+        if !report.slots.claims.iter().any(|claim| job.has_delivered_moved_rows(claim)) {
             return Ok(());
         }
-        Err(ServiceError::new(
-            ServiceErrorKind::Superseded,
-            format!(
-                "consumer {} of job `{}` was silent for more than {} s and its slots went to others; start it again from its last checkpoint",
-                report.consumer,
-                job.spec.name,
-                self.settings.consumer_lease_ms / 1_000
-            ),
-        ))
+        Err(self.lost_by_silence(report, &job.spec.name, "slots"))
     }
 
-    /// Deals the slots of elastic jobs whose ranks or slots have changed.
-    pub(super) fn deal_slots(&mut self, ready: &mut Ready) {
-        let now = self.now;
-        let is_due =
-            |job: &&TrackedJob| job.spec.elastic && job.dealing.look_at <= now && job.running().is_some();
-        let due: Vec<JobId> = self.jobs.values().filter(is_due).map(|job| job.id).collect();
+    /// Moves slots of elastic jobs whose ranks or slots have changed.
+    pub(crate) fn deal_slots(&mut self, due: &BTreeSet<JobId>, ready: &mut Ready) {
         for id in due {
-            self.deal_slots_of(id, ready);
+            let is_due = |job: &TrackedJob| job.spec.elastic && job.rebalance.due_at <= self.now;
+            if self.jobs.get(id).is_some_and(|job| job.running().is_some() && is_due(job)) {
+                self.deal_slots_of(*id, ready);
+            }
         }
     }
 
     fn deal_slots_of(&mut self, id: JobId, ready: &mut Ready) {
         let (now, lease_ms) = (self.now, self.settings.consumer_lease_ms);
         let Some(job) = self.jobs.get_mut(&id) else { return };
-        job.dealing.look_at = now + LOOK_MS;
-        let ranks = job.ranks_here();
-        if job.waits_for_ranks(ranks.len(), now, lease_ms) {
+        self.examined += (job.slots.len() + job.consumers.len()) as u64;
+        job.rebalance.due_at = now + CHECK_MS;
+        let ranks = job.present_ranks();
+        if job.is_waiting_for_ranks(ranks.len(), now, lease_ms) {
             return;
         }
         let has_changed = job.choose_targets(&ranks, now);
@@ -264,8 +167,8 @@ impl Cluster {
         if has_changed || !moves.is_empty() {
             job.touch_all_consumers();
         }
-        for slots in moves.values().flatten() {
-            job.dealing.stopped.remove(slots);
+        for slot in moves.values().flatten() {
+            job.rebalance.stopped.remove(slot);
         }
         for (rank, slots) in moves {
             let owner = rank.and_then(|rank| self.jobs[&id].consumers.get(&rank));

@@ -1,4 +1,4 @@
-//! How jobs stand, for workers, people and reports.
+//! The details of a job for workers, and the status of jobs for users.
 
 use feedline_data::ids::JobId;
 use feedline_data::messages::{
@@ -6,33 +6,31 @@ use feedline_data::messages::{
     StoreStats, source_key,
 };
 
-use super::job::TrackedJob;
-
-use super::{Cluster, Reply};
-
-use crate::first_keep::first_keep;
+use crate::initial_cache::initial_cache_decision;
+use crate::state::job::TrackedJob;
+use crate::state::preparation::Preparation;
+use crate::{Cluster, Reply};
 
 impl Cluster {
-    pub(super) fn job_state(&self, job: &TrackedJob) -> JobState {
+    pub(crate) fn job_state(&self, job: &TrackedJob) -> JobState {
         if let Some(state) = &job.ended {
             return state.clone();
         }
         if job.layout.is_some() {
             return JobState::Running;
         }
-        let (indexed, shards) =
-            self.preparations.get(&job.id).map(super::prepare::Preparation::progress).unwrap_or_default();
+        let (indexed, shards) = self.preparations.get(&job.id).map(Preparation::progress).unwrap_or_default();
         JobState::Preparing { indexed, shards, workers: self.live_workers() }
     }
 
     fn live_workers(&self) -> u32 {
-        self.workers.values().filter(|worker| worker.known).count() as u32
+        self.workers.values().filter(|worker| worker.is_known).count() as u32
     }
 
-    pub(super) fn details(&self, id: JobId) -> Reply {
+    pub(crate) fn details(&self, id: JobId) -> Reply {
         let Some(job) = self.jobs.get(&id) else { return Reply::Refused(ServiceError::unknown_job(id)) };
         let (Some(layout), Some(dataset)) = (&job.layout, &job.dataset) else {
-            let message = format!("job {id} is still being prepared; ask again");
+            let message = format!("job {id} is still preparing; retry");
             return Reply::Refused(ServiceError::new(ServiceErrorKind::Unavailable, message));
         };
         Reply::Details(Box::new(JobDetails {
@@ -47,14 +45,14 @@ impl Cluster {
                 .auto_cache
                 .then(|| {
                     let quota = self.settings.tenants.quota_of(&job.spec.tenant);
-                    first_keep(&job.spec.pipeline, dataset, job.passes_left(), quota)
+                    initial_cache_decision(&job.spec.pipeline, dataset, job.passes_left(), quota)
                 })
                 .flatten(),
             reads: self.settings.tenants.reads_of(&job.spec.tenant).clone(),
         }))
     }
 
-    pub(super) fn status(&self, id: Option<JobId>) -> Reply {
+    pub(crate) fn status(&self, id: Option<JobId>) -> Reply {
         match id {
             None => Reply::Status(self.jobs.values().map(|job| self.job_status(job)).collect()),
             Some(id) => match self.jobs.get(&id) {
@@ -103,7 +101,7 @@ impl Cluster {
             coordinator_peak_rss_bytes: 0,
             workers: self.live_workers(),
             settled: job.unsettled.is_empty(),
-            slot_owners: job.slot_owners(),
+            slot_owners: job.slots.owners().collect(),
         }
     }
 }

@@ -1,10 +1,9 @@
-//! The state machine, input by input. What follows from many inputs and faults together is tested by the simulation
-//! in `coordinator/raft/tests/simulation.rs`.
+//! Tests of the state machine, input by input. The simulation in `coordinator/raft/tests/simulation.rs` tests long sequences of
+//! inputs with faults.
 
 mod granting;
 mod limits;
 mod opening;
-mod places;
 mod placing;
 mod preparing;
 mod quotas;
@@ -13,11 +12,18 @@ mod relaxed;
 mod remixing;
 mod restoring;
 mod sampling;
+mod scaling;
 mod slots;
+mod status;
+mod step_positions;
+mod timing;
+
+use std::sync::Arc;
 
 use feedline_data::ids::{SessionId, TaskId};
 use feedline_data::layout::{SplitRef, StreamPosition};
-use feedline_data::manifest::{Block, Defect, Shard, ShardIndex, ShardRef};
+use feedline_data::manifest::{Block, Defect, Manifest, Shard, ShardIndex, ShardRef};
+use feedline_data::messages::source_key;
 use feedline_data::messages::{
     ConsumerPlan, ConsumerReport, ConsumerStats, JobSpec, JobState, JobStatus, Lease, OperatorStats,
     ProcessCpu, Revision, ServiceError, ServiceErrorKind, StoreStats, TaskOutput, TaskResult, WorkerJobStats,
@@ -29,16 +35,18 @@ use feedline_data::schema::{ColumnType, ScalarType, Schema};
 use super::records::Record;
 use super::*;
 
-/// A state machine at a time, with all that it has asked to persist.
+/// A state machine with a clock, and all records that it has returned.
 struct Bench {
     cluster: Cluster,
     now: Millis,
     records: Vec<Record>,
     manifests: Vec<(JobId, String, Arc<Manifest>)>,
-    /// What becomes of indexes that are to be saved.
+    /// The result of saving an index.
     saving: Result<(), String>,
     request: RequestId,
     answered: BTreeMap<RequestId, Reply>,
+    /// Whether each step is compared with a full scan.
+    has_full_checks: bool,
 }
 
 const LIFE: u64 = 9;
@@ -53,10 +61,11 @@ impl Bench {
             saving: Ok(()),
             request: 0,
             answered: BTreeMap::new(),
+            has_full_checks: true,
         }
     }
 
-    /// Takes an input built for a new request; the answer if it came at once.
+    /// Passes an input with a new request. Returns the reply, if the step sent one.
     fn ask(&mut self, input: impl FnOnce(RequestId) -> Input) -> Option<Reply> {
         self.request += 1;
         let request = self.request;
@@ -67,7 +76,9 @@ impl Bench {
     fn step(&mut self, input: Input) {
         let mut ready = Ready::default();
         self.cluster.step(self.now, input, &mut ready);
-        self.check_counts();
+        if self.has_full_checks {
+            self.check_counts();
+        }
         self.records.extend(ready.records);
         self.answered.extend(ready.replies);
         for (job, key, manifest) in ready.manifests {
@@ -76,18 +87,37 @@ impl Bench {
         }
     }
 
-    /// What is counted as it comes and goes is what a look at all of it counts.
+    /// Compares the counters with a scan.
     fn check_counts(&mut self) {
         let cluster = &mut self.cluster;
         let (now, lease) = (cluster.now, cluster.settings.consumer_lease_ms);
-        cluster.seats.expire(now, lease);
-        let (mut seats, mut running) = (0, RunningJobs::new());
-        for job in cluster.jobs.values().filter(|job| !job.is_ended()) {
-            seats +=
-                job.consumers.values().filter(|seat| now.saturating_sub(seat.last_seen) <= lease).count();
-            running.count(&job.spec.tenant, false, job.running().is_some());
+        if let Some(silent_before) = now.checked_sub(lease + 1) {
+            while cluster.consumer_reports.pop_due(silent_before).is_some() {}
         }
-        assert_eq!((cluster.seats.count(), &cluster.running), (seats, &running));
+        let (mut consumers, mut running) = (0, RunningJobs::default());
+        for job in cluster.jobs.values().filter(|job| !job.is_ended()) {
+            consumers += job.consumers.values().filter(|consumer| !consumer.is_silent(now, lease)).count();
+            running.update(&job.spec.tenant, false, job.running().is_some());
+        }
+        assert_eq!((cluster.consumer_reports.len(), &cluster.running), (consumers, &running));
+        self.check_full_scan();
+    }
+
+    /// A scan of all streams and leases after a step decides nothing more: the step has examined everything that was due.
+    fn check_full_scan(&mut self) {
+        let cluster = &mut self.cluster;
+        let running: Vec<JobId> =
+            cluster.jobs.values().filter(|job| job.running().is_some()).map(|job| job.id).collect();
+        for id in running {
+            let Some(job) = cluster.jobs.get_mut(&id) else { continue };
+            job.touched.all = true;
+            cluster.jobs_to_schedule.insert(id);
+        }
+        let mut ready = Ready::default();
+        cluster.schedule(&mut ready);
+        assert_eq!(ready.records, [], "a full scan");
+        cluster.jobs.take_visited();
+        cluster.workers.take_visited();
     }
 
     fn pass(&mut self, ms: Millis) {
@@ -108,7 +138,7 @@ impl Bench {
         }
     }
 
-    /// Reports; the plan if it came at once.
+    /// Passes a report. Returns the plan, if the step sent one.
     fn worker(&mut self, report: WorkerReport) -> Option<WorkerPlan> {
         match self.ask(|request| Input::Worker { request, report }) {
             Some(Reply::Worker(plan)) => Some(plan),
@@ -132,12 +162,12 @@ impl Bench {
         }
     }
 
-    /// A job whose dataset is known, by worker 1, which then holds its first leases.
+    /// A running job. Worker 1 has prepared its dataset and holds its first leases.
     fn running(spec: &JobSpec, rows: u32) -> (Self, JobId) {
         let mut bench = Self::new();
         let manifest = manifest(&[rows]);
-        let job = bench.open_with(spec, Some(Arc::new(manifest.clone()))).expect("a good job");
-        let plan = bench.worker(report(1)).expect("there is a task");
+        let job = bench.open_with(spec, Some(Arc::new(manifest.clone()))).expect("a valid job");
+        let plan = bench.worker(report(1)).expect("the listing task");
         bench.worker(WorkerReport { tasks: vec![listed(plan.tasks[0].id, &manifest)], ..report(1) });
         assert_eq!(bench.status(job).state, JobState::Running);
         (bench, job)
@@ -151,7 +181,7 @@ impl Bench {
         self.records.iter().flat_map(of).collect()
     }
 
-    /// The records since a place, as JSON lines.
+    /// The records from an index on, as JSON lines.
     fn text_since(&self, place: usize) -> String {
         let line = |record: &Record| serde_json::to_string(record).expect("plain data") + "\n";
         self.records[place..].iter().map(line).collect()
@@ -159,7 +189,8 @@ impl Bench {
 }
 
 fn spec(batch: u32, consumers: u32) -> JobSpec {
-    let pipeline = Pipeline::builder("p").source(Source::text("data/*")).batch(batch).build().expect("good");
+    let pipeline =
+        Pipeline::builder("p").source(Source::text("data/*")).batch(batch).build().expect("a valid pipeline");
     JobSpec {
         tenant: String::new(),
         name: "run".to_owned(),
@@ -182,7 +213,7 @@ fn relaxed(batch: u32, consumers: u32) -> JobSpec {
     spec
 }
 
-/// A dataset of one shard for each number of rows.
+/// A dataset with one shard for each number of rows.
 fn manifest(rows: &[u32]) -> Manifest {
     let mut schema = Schema::default();
     schema.set("text", ColumnType::Scalar(ScalarType::Int64));
@@ -199,7 +230,7 @@ fn manifest(rows: &[u32]) -> Manifest {
             defects: Vec::new(),
         },
     };
-    Manifest::build(rows.iter().enumerate().map(shard).collect()).expect("the shards agree")
+    Manifest::build(rows.iter().enumerate().map(shard).collect()).expect("shards of one schema")
 }
 
 fn report(worker: u64) -> WorkerReport {
@@ -222,7 +253,7 @@ fn report(worker: u64) -> WorkerReport {
     }
 }
 
-/// What a worker says of a job on which it has done nothing.
+/// The counters of a worker that has computed nothing of a job.
 fn stats_of(job: JobId, peak_rss_bytes: u64) -> WorkerJobStats {
     WorkerJobStats {
         job,

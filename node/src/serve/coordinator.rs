@@ -71,7 +71,7 @@ pub(crate) async fn run(args: CoordinatorArgs) -> Result<(), Failure> {
 
 /// A coordinator is ready when it knows a leader.
 fn readiness(coordinator: &RunningCoordinator) -> Readiness {
-    let leadership = coordinator.standing();
+    let leadership = coordinator.leader();
     Box::new(move || {
         let leader = *leadership.borrow();
         leader.map(|_| ()).ok_or_else(|| "the coordinators have not elected a leader".to_owned())

@@ -1,4 +1,4 @@
-//! The log as one file. The lock beside it keeps a second coordinator out.
+//! The log file, and the lock that excludes a second coordinator.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write as _};
@@ -22,18 +22,18 @@ pub struct FileLog {
     id: MemberId,
     path: PathBuf,
     file: File,
-    /// End of the last acknowledged frame; what lies behind it is cut off before the next write.
+    /// End of the last acknowledged frame. The next write first truncates the file to this length.
     len: u64,
-    /// Whether something may lie behind `len`.
+    /// Whether the file may be longer than `len`.
     dirty: bool,
-    /// Whether its name is not known to be on disk: nothing is acknowledged before it is.
+    /// Whether the name of the file is not durable yet. No write is acknowledged before it is.
     renamed: bool,
     /// Held for as long as the log is open.
     _lock: File,
 }
 
 impl FileLog {
-    /// The files that a log in `folder` has, whether they are there or not.
+    /// The paths of the files of a log in `folder`.
     pub fn files(folder: &Path) -> [PathBuf; 3] {
         let log = folder.join(LOG_FILE);
         let part = part_of(&log);
@@ -43,7 +43,7 @@ impl FileLog {
     /// Opens the log in `folder` and reads it, or creates one for the member `new_id`.
     ///
     /// # Errors
-    /// When it cannot be used: one sentence with the fix.
+    /// If the log cannot be used: one sentence with a remedy.
     pub fn open(folder: &Path, new_id: MemberId) -> Result<(Self, PersistedState), LogError> {
         prepare_directory(folder, PURPOSE)?;
         let lock = take_lock(folder)?;
@@ -59,7 +59,7 @@ impl FileLog {
             renamed: false,
             _lock: lock,
         };
-        // What a crash amid a compaction left; where it cannot be removed, the next compaction overwrites it.
+        // A crash during a compaction leaves this file. The next compaction would overwrite it.
         let _ = fs::remove_file(log.part());
         match frames::read_start(&bytes) {
             FileHeader::Ours => {}
@@ -77,28 +77,28 @@ impl FileLog {
             tracing::warn!(
                 path = %log.path.display(),
                 bytes = bytes.len() - contents.end,
-                "the log's last write was cut short by a crash before it was acknowledged; it is left out"
+                "the last write of the log was torn by a crash before it was acknowledged; it is dropped"
             );
             log.len = contents.end as u64;
-            log.cut_off().map_err(|error| log.write_error(&error))?;
+            log.truncate_unacknowledged().map_err(|error| log.write_error(&error))?;
         }
         Ok((log, contents.stored))
     }
 
-    /// Whose log it is.
+    /// The member that owns the log.
     pub fn id(&self) -> MemberId {
         self.id
     }
 
-    /// Size in bytes.
+    /// The size of the log in bytes.
     pub fn len_bytes(&self) -> u64 {
         self.len
     }
 
-    /// Writes everything, durably and in order, as far as it can.
+    /// Writes durably and in order, until the first error. Removes finished writes from `writes`, so that the rest can be retried.
     ///
     /// # Errors
-    /// When something cannot be written. What was written is taken from `writes`, so that the rest can be tried again.
+    /// If a write fails.
     pub fn write(&mut self, writes: &mut Vec<LogWrite>) -> Result<(), LogError> {
         while !writes.is_empty() {
             let appends = writes.iter().take_while(|write| matches!(write, LogWrite::Append { .. })).count();
@@ -113,7 +113,7 @@ impl FileLog {
         Ok(())
     }
 
-    /// Appends all at once.
+    /// Appends several writes in one frame.
     fn append(&mut self, writes: &[LogWrite]) -> Result<(), LogError> {
         let appends = writes.iter().filter_map(|write| match write {
             LogWrite::Append { hard_state, entries, .. } => Some((hard_state.as_ref(), entries.as_slice())),
@@ -121,9 +121,9 @@ impl FileLog {
         });
         let bytes = frames::appended(appends).map_err(|what| self.write_error(&io::Error::other(what)))?;
         self.add(&bytes).map_err(|error| {
-            if let Err(cut) = self.cut_off() {
-                // Still dirty: the next append begins with this.
-                tracing::warn!(path = %self.path.display(), error = %cut, "cannot cut off a partial write yet");
+            if let Err(cut) = self.truncate_unacknowledged() {
+                // The next append retries the truncation.
+                tracing::warn!(path = %self.path.display(), error = %cut, "cannot truncate a partial write; the next write retries");
             }
             self.write_error(&error)
         })
@@ -135,7 +135,7 @@ impl FileLog {
             self.renamed = false;
         }
         if self.dirty {
-            self.cut_off()?;
+            self.truncate_unacknowledged()?;
         }
         self.dirty = true;
         self.file.write_all(bytes)?;
@@ -145,8 +145,8 @@ impl FileLog {
         Ok(())
     }
 
-    /// Removes what lies behind the last acknowledged frame.
-    fn cut_off(&mut self) -> io::Result<()> {
+    /// Truncates the file after the last acknowledged frame.
+    fn truncate_unacknowledged(&mut self) -> io::Result<()> {
         self.file.set_len(self.len)?;
         self.file.seek(SeekFrom::Start(self.len))?;
         self.dirty = false;
@@ -166,14 +166,14 @@ impl FileLog {
             Err(error) if must => Err(self.write_error(&error)),
             Err(error) => {
                 let error = self.write_error(&error);
-                tracing::warn!(%error, "the log cannot be compacted; it goes on growing");
+                tracing::warn!(%error, "the log cannot be compacted and continues to grow");
                 Ok(())
             }
             Ok(()) => Ok(()),
         }
     }
 
-    /// Replaces the file by one with these bytes. After an error it is as before, and takes no more space.
+    /// Replaces the file by one with these bytes. An error leaves the old file.
     fn replace_by(&mut self, bytes: &[u8]) -> io::Result<()> {
         let part = self.part();
         let written = || {
@@ -185,19 +185,19 @@ impl FileLog {
             Ok(file)
         };
         let file = written().inspect_err(|_: &io::Error| {
-            // A part would take the space that appends need.
+            // An incomplete file would occupy space that appends need.
             let _ = fs::remove_file(&part);
         })?;
-        // From here on the new file is the log, whatever fails behind: the old one has no name any more.
+        // The new file is the log now, even if a later step fails: the old file has no name.
         (self.file, self.len, self.dirty) = (file, bytes.len() as u64, false);
-        // Until its folder is written, a loss of power may bring the old one back.
+        // Until the directory is written, a power failure may restore the old file.
         self.renamed = true;
         sync_folder_of(&self.path)?;
         self.renamed = false;
         Ok(())
     }
 
-    /// Makes this a new log.
+    /// Creates a new log.
     fn begin(mut self) -> Result<(Self, PersistedState), LogError> {
         let begun =
             frames::empty(self.id).map_err(io::Error::other).and_then(|bytes| self.replace_by(&bytes));
@@ -205,7 +205,7 @@ impl FileLog {
         Ok((self, PersistedState::default()))
     }
 
-    /// Where a whole log is written before it becomes the log.
+    /// The path of a new log before it replaces the old one.
     fn part(&self) -> PathBuf {
         part_of(&self.path)
     }

@@ -1,8 +1,8 @@
-//! The bytes of the log: a header, then frames.
+//! The format of the log file: a header, then frames.
 //!
 //! Header: 8 bytes magic, format version (u32, little-endian). Frame: length of the body (u32), CRC-32C of length and body
-//! (u32), body. Body: a mark, then parts, each its kind (u8), its length (u32) and its bytes. What is written together is
-//! one frame, so that a write which was cut short by a crash is gone as a whole.
+//! (u32), body. Body: a marker, then parts, each with its kind (u8), length (u32) and bytes. A write is one frame, so a write that
+//! was torn by a crash is dropped as a whole.
 
 use protobuf::Message;
 use raft::eraftpb::{Entry, HardState, Snapshot};
@@ -16,18 +16,18 @@ const VERSION: u32 = 3;
 /// Bytes of the header.
 pub(super) const HEADER_BYTES: usize = 12;
 const FRAME_HEADER_BYTES: usize = 8;
-/// How every body begins.
-const MARK: &[u8] = &[0xFE, 0xED];
-/// Entries of a whole log in one frame.
+/// The first bytes of each body.
+const MARKER: &[u8] = &[0xFE, 0xED];
+/// Most entries in one frame of a new log.
 const FRAME_ENTRIES: usize = 1024;
 
 const ID: u8 = 1;
 const HARD_STATE: u8 = 2;
 const SNAPSHOT: u8 = 3;
 const ENTRY: u8 = 4;
-/// How many bytes of the file were written before it became the log: none of them can be torn.
+/// The number of bytes that were written before the file became the log. None of them can be torn.
 const WHOLE: u8 = 5;
-/// What follows was written behind what precedes, in the same write.
+/// Separates two appends in one frame.
 const NEXT: u8 = 6;
 
 pub(super) fn header() -> [u8; HEADER_BYTES] {
@@ -37,13 +37,13 @@ pub(super) fn header() -> [u8; HEADER_BYTES] {
     header
 }
 
-/// What a file's first bytes are.
+/// The kind of a file by its header.
 pub(super) enum FileHeader {
     /// A log of this release.
     Ours,
-    /// The beginning of a header whose write was cut short: the log was never used.
+    /// An incomplete header: the log was never used.
     Torn,
-    /// Something else: one clause.
+    /// Another file: one clause.
     Foreign(String),
 }
 
@@ -53,28 +53,28 @@ pub(super) fn read_start(bytes: &[u8]) -> FileHeader {
         return if header.starts_with(bytes) {
             FileHeader::Torn
         } else {
-            FileHeader::Foreign("it begins otherwise".into())
+            FileHeader::Foreign("it has another header".into())
         };
     }
     if bytes[..8] != *MAGIC {
-        return FileHeader::Foreign("it begins otherwise".to_owned());
+        return FileHeader::Foreign("it has another header".to_owned());
     }
     let version = word(bytes, 8);
     if version != VERSION {
         return FileHeader::Foreign(format!(
-            "its format is version {version}, this release reads version {VERSION}"
+            "it has format version {version}, and this release reads version {VERSION}"
         ));
     }
     FileHeader::Ours
 }
 
-/// A frame that is being put together.
+/// A frame under construction.
 struct Frame(Vec<u8>);
 
 impl Frame {
     fn new() -> Self {
         let mut bytes = vec![0; FRAME_HEADER_BYTES];
-        bytes.extend_from_slice(MARK);
+        bytes.extend_from_slice(MARKER);
         Self(bytes)
     }
 
@@ -101,7 +101,7 @@ impl Frame {
     }
 }
 
-/// The frame of what is appended together, one write after the other.
+/// One frame with several appends, in order.
 pub(super) fn appended<'a>(
     writes: impl IntoIterator<Item = (Option<&'a HardState>, &'a [Entry])>,
 ) -> Result<Vec<u8>, String> {
@@ -120,12 +120,12 @@ pub(super) fn appended<'a>(
     frame.finish()
 }
 
-/// A log that holds no more than whose it is.
+/// A log with only the id of its member.
 pub(super) fn empty(id: MemberId) -> Result<Vec<u8>, String> {
     begin(id, &[])
 }
 
-/// A whole log.
+/// A complete log.
 pub(super) fn whole(id: MemberId, stored: &PersistedState) -> Result<Vec<u8>, String> {
     let mut frame = Frame::new();
     frame.message(SNAPSHOT, &stored.snapshot)?;
@@ -137,7 +137,7 @@ pub(super) fn whole(id: MemberId, stored: &PersistedState) -> Result<Vec<u8>, St
     begin(id, &rest)
 }
 
-/// Header and first frame, and what follows.
+/// Header and first frame, then the rest.
 fn begin(id: MemberId, rest: &[u8]) -> Result<Vec<u8>, String> {
     let first = |whole: u64| {
         let mut frame = Frame::new();
@@ -149,15 +149,15 @@ fn begin(id: MemberId, rest: &[u8]) -> Result<Vec<u8>, String> {
     Ok([&header()[..], &first(whole as u64)?, rest].concat())
 }
 
-/// What a log holds.
+/// The contents of a log.
 #[derive(Default)]
 pub(super) struct LogContents {
-    /// `None` where the write of a new log was cut short.
+    /// `None` for a new log with a torn first write.
     pub(super) id: Option<MemberId>,
     pub(super) stored: PersistedState,
-    /// End of the last whole frame; what follows was cut short by a crash.
+    /// End of the last complete frame. A torn frame may follow.
     pub(super) end: usize,
-    /// Bytes that were written before the file became the log.
+    /// The number of bytes that were written before the file became the log.
     whole: u64,
 }
 
@@ -167,24 +167,24 @@ pub(super) struct CorruptFrame {
     pub(super) what: String,
 }
 
-/// Reads all frames. What a crash cut short at the end is left out; anything else that is damaged is an error.
+/// Decodes all frames. A torn frame at the end is dropped; other damage is an error.
 pub(super) fn read_all(bytes: &[u8]) -> Result<LogContents, CorruptFrame> {
     let mut contents = LogContents::default();
     let mut offset = HEADER_BYTES;
     while offset < bytes.len() {
         let Some(body) = body_at(bytes, offset) else {
             if let Some(later) = (offset + 1..bytes.len()).find(|&later| body_at(bytes, later).is_some()) {
-                let what = format!("its checksum is wrong, and intact records follow from byte {later}");
+                let what = format!("its checksum is wrong, and intact frames follow from byte {later}");
                 return Err(CorruptFrame { offset, what });
             }
             break;
         };
-        read_body(&body[MARK.len()..], &mut contents).map_err(|what| CorruptFrame { offset, what })?;
+        read_body(&body[MARKER.len()..], &mut contents).map_err(|what| CorruptFrame { offset, what })?;
         offset += FRAME_HEADER_BYTES + body.len();
     }
     contents.end = offset.min(bytes.len());
     if (contents.end as u64) < contents.whole {
-        let what = format!("the first {} bytes were written at once, and are not all there", contents.whole);
+        let what = format!("the first {} bytes must be complete, and some are missing", contents.whole);
         return Err(CorruptFrame { offset: contents.end, what });
     }
     let damage = |what| CorruptFrame { offset: contents.end, what };
@@ -193,7 +193,7 @@ pub(super) fn read_all(bytes: &[u8]) -> Result<LogContents, CorruptFrame> {
 }
 
 fn read_body(mut parts: &[u8], contents: &mut LogContents) -> Result<(), String> {
-    let cut = || "a part of it is cut short".to_owned();
+    let cut = || "a part of it is truncated".to_owned();
     let (mut hard_state, mut entries) = (None, Vec::new());
     while let Some((kind, rest)) = parts.split_first() {
         let (len, rest) = rest.split_first_chunk::<4>().ok_or_else(cut)?;
@@ -206,7 +206,7 @@ fn read_body(mut parts: &[u8], contents: &mut LogContents) -> Result<(), String>
             WHOLE => contents.whole = part.try_into().map(u64::from_le_bytes).map_err(|_| cut())?,
             NEXT => {
                 let entries = std::mem::take(&mut entries);
-                contents.stored.take(LogWrite::Append { number: 0, hard_state: hard_state.take(), entries });
+                contents.stored.apply(LogWrite::Append { number: 0, hard_state: hard_state.take(), entries });
             }
             HARD_STATE => hard_state = Some(read::<HardState>(part)?),
             SNAPSHOT => {
@@ -214,11 +214,11 @@ fn read_body(mut parts: &[u8], contents: &mut LogContents) -> Result<(), String>
                     PersistedState { snapshot: read::<Snapshot>(part)?, ..PersistedState::default() }
             }
             ENTRY => entries.push(read::<Entry>(part)?),
-            kind => return Err(format!("it has a part of kind {kind}, which this release does not know")),
+            kind => return Err(format!("it has a part of the unknown kind {kind}")),
         }
         parts = rest;
     }
-    contents.stored.take(LogWrite::Append { number: 0, hard_state, entries });
+    contents.stored.apply(LogWrite::Append { number: 0, hard_state, entries });
     Ok(())
 }
 
@@ -226,10 +226,10 @@ fn read<M: Message>(bytes: &[u8]) -> Result<M, String> {
     M::parse_from_bytes(bytes).map_err(|error| error.to_string())
 }
 
-/// The body of the frame at `offset`, if there is an intact one.
+/// The body of the frame at `offset`, if the frame is intact.
 fn body_at(bytes: &[u8], offset: usize) -> Option<&[u8]> {
     let body = bytes.get(offset + FRAME_HEADER_BYTES..)?;
-    if !body.starts_with(MARK) {
+    if !body.starts_with(MARKER) {
         return None;
     }
     let len = word(bytes, offset);
@@ -247,14 +247,14 @@ fn word(bytes: &[u8], offset: usize) -> u32 {
     u32::from_le_bytes(word)
 }
 
-/// A log, and the parts of a frame of one, as [`read_anything`] takes them.
+/// A log, and the parts of one of its frames, for [`read_anything`].
 #[cfg(feature = "fuzzing")]
 pub(super) fn samples(id: MemberId, stored: &PersistedState) -> Result<[Vec<u8>; 2], String> {
     let frame = appended([(Some(&stored.hard_state), &stored.entries[..])])?;
-    Ok([whole(id, stored)?, frame[FRAME_HEADER_BYTES + MARK.len()..].to_vec()])
+    Ok([whole(id, stored)?, frame[FRAME_HEADER_BYTES + MARKER.len()..].to_vec()])
 }
 
-/// Reads `bytes` as a log, and as a frame of one whose checksum is right.
+/// Decodes `bytes` as a log, and as a frame with a correct checksum.
 #[cfg(feature = "fuzzing")]
 pub(super) fn read_anything(bytes: &[u8]) {
     if matches!(read_start(bytes), FileHeader::Ours) {
@@ -262,7 +262,7 @@ pub(super) fn read_anything(bytes: &[u8]) {
     }
     let mut contents = LogContents::default();
     if read_body(bytes, &mut contents).is_ok() {
-        // Whether it is sound does not matter; that the check ends does.
+        // The check must end, with or without an error.
         let _ = contents.stored.check();
     }
 }

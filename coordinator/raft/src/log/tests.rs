@@ -1,4 +1,4 @@
-//! The log keeps what was acknowledged through crashes, and says so where it cannot.
+//! Tests of the log: acknowledged writes survive crashes, and damage is an error.
 
 use std::fs;
 
@@ -25,10 +25,10 @@ fn append(indexes: &[u64]) -> LogWrite {
 
 fn founded() -> PersistedState {
     let members = [1, 2, 3].map(|number| (id(number), format!("http://h{number}:7070")));
-    PersistedState::founded_by(&Members(members.into()))
+    PersistedState::bootstrap(&Members(members.into()))
 }
 
-/// Writes of a state, of one, two and one entries; the second entry is written twice.
+/// Writes a state, then one, two and one entries; the second entry is written twice.
 fn writes() -> Vec<LogWrite> {
     let founding = LogWrite::Install { number: 1, stored: Box::new(founded()) };
     vec![founding, append(&[2]), append(&[3, 4]), append(&[3])]
@@ -36,7 +36,7 @@ fn writes() -> Vec<LogWrite> {
 
 fn after(writes: &[LogWrite]) -> PersistedState {
     let mut stored = PersistedState::default();
-    writes.iter().cloned().for_each(|write| stored.take(write));
+    writes.iter().cloned().for_each(|write| stored.apply(write));
     stored
 }
 
@@ -44,7 +44,7 @@ fn open(folder: &TempDir) -> Result<(FileLog, PersistedState), LogError> {
     FileLog::open(folder.path(), id(9))
 }
 
-/// The bytes of a log with these writes, and where each ends.
+/// The bytes of a log with these writes, and the end of each write.
 fn written(writes: &[LogWrite]) -> (Vec<u8>, Vec<usize>) {
     let folder = TempDir::new().unwrap();
     let (mut log, found) = open(&folder).unwrap();
@@ -65,12 +65,12 @@ fn open_with(bytes: &[u8]) -> (TempDir, Result<(FileLog, PersistedState), LogErr
 }
 
 #[test]
-fn a_log_cut_at_any_byte_opens_with_its_whole_writes_and_goes_on() {
+fn a_log_truncated_at_any_byte_opens_with_its_complete_writes() {
     let (bytes, ends) = written(&writes());
-    // What founds a member replaces the file: a part of it is damage, not a write that was cut short.
+    // The first state replaces the file, so a part of it is damage and not a torn write.
     for cut in ends[0]..ends[1] {
         let error = open_with(&bytes[..cut]).1.expect_err("a part of what was renamed whole").to_string();
-        assert!(error.contains("is damaged at byte") && error.contains("were written at once"), "{error}");
+        assert!(error.contains("is damaged at byte") && error.contains("must be complete"), "{error}");
     }
     for cut in ends[1]..=bytes.len() {
         let whole = ends.iter().filter(|&&end| end <= cut).count() - 1;
@@ -80,13 +80,13 @@ fn a_log_cut_at_any_byte_opens_with_its_whole_writes_and_goes_on() {
         assert_eq!((stored, log.id()), (expected.clone(), id(9)), "cut at {cut}");
         log.write(&mut vec![append(&[2])]).unwrap();
         drop(log);
-        expected.take(append(&[2]));
+        expected.apply(append(&[2]));
         assert_eq!(open(&folder).unwrap().1, expected, "cut at {cut}, then appended");
     }
 }
 
 #[test]
-fn a_new_log_whose_first_write_was_cut_short_is_begun_anew() {
+fn a_new_log_with_a_torn_first_write_is_created_again() {
     let bytes = frames::empty(id(5)).unwrap();
     for cut in 0..=bytes.len() {
         let (folder, opened) = open_with(&bytes[..cut]);
@@ -99,7 +99,7 @@ fn a_new_log_whose_first_write_was_cut_short_is_begun_anew() {
 }
 
 #[test]
-fn a_flipped_byte_is_refused_unless_it_may_be_a_torn_end() {
+fn a_flipped_byte_is_an_error_unless_it_may_be_a_torn_write() {
     let (bytes, ends) = written(&writes());
     let last = ends[ends.len() - 2];
     for place in 0..bytes.len() {
@@ -114,7 +114,7 @@ fn a_flipped_byte_is_refused_unless_it_may_be_a_torn_end() {
             Err(error) => {
                 assert!(place < last, "the end may always be torn, byte {place}: {error}");
                 let expected = if place < frames::HEADER_BYTES {
-                    "is no log of this release"
+                    "is not a log of this release"
                 } else {
                     "is damaged at byte"
                 };
@@ -125,7 +125,7 @@ fn a_flipped_byte_is_refused_unless_it_may_be_a_torn_end() {
 }
 
 #[test]
-fn a_flipped_byte_of_a_compacted_log_is_never_a_torn_end() {
+fn a_flipped_byte_of_a_compacted_log_is_always_an_error() {
     let compacted = LogWrite::Compact(Box::new(after(&writes())));
     let (bytes, ends) = written(&[compacted]);
     assert_eq!(ends[1], bytes.len());
@@ -138,13 +138,13 @@ fn a_flipped_byte_of_a_compacted_log_is_never_a_torn_end() {
 }
 
 #[test]
-fn damage_names_the_file_the_byte_and_what_to_do() {
+fn an_error_names_the_file_the_byte_and_the_remedy() {
     let (mut bytes, ends) = written(&writes());
     bytes[ends[1] + 12] ^= 1;
     let (folder, opened) = open_with(&bytes);
     let path = folder.path().join("records.log");
     let expected = format!(
-        "the coordinator's log {} is damaged at byte {}: its checksum is wrong, and intact records follow from byte {}; move it away: one coordinator of several is then removed and added again with `feedline members`, which loses nothing; a single one starts without the jobs that the log holds, or from a copy, with what was decided since then forgotten",
+        "the coordinator's log {} is damaged at byte {}: its checksum is wrong, and intact frames follow from byte {}; move the file away. Of several coordinators, remove this one and add it again with `feedline members`, which loses nothing. A single coordinator starts without its jobs, or from a backup of the file",
         path.display(),
         ends[1],
         ends[2]
@@ -153,22 +153,22 @@ fn damage_names_the_file_the_byte_and_what_to_do() {
 }
 
 #[test]
-fn entries_that_do_not_follow_each_other_are_damage() {
+fn a_gap_between_entries_is_an_error() {
     let (bytes, _) = written(&[writes()[0].clone(), append(&[2]), append(&[4])]);
     let error = open_with(&bytes).1.unwrap_err().to_string();
-    assert!(error.contains("entry 4 stands where entry 3 belongs"), "{error}");
+    assert!(error.contains("contains entry 4 instead of entry 3"), "{error}");
 }
 
 #[test]
-fn a_log_of_another_format_is_left_alone() {
+fn a_log_of_another_version_is_rejected_and_unchanged() {
     let mut bytes = written(&writes()).0;
     bytes[8] = 1;
     let error = open_with(&bytes).1.unwrap_err().to_string();
-    assert!(error.contains("its format is version 1, this release reads version 3"), "{error}");
+    assert!(error.contains("it has format version 1, and this release reads version 3"), "{error}");
 }
 
 #[test]
-fn many_writes_at_once_are_as_one_after_the_other() {
+fn a_batch_of_writes_equals_single_writes() {
     let folder = TempDir::new().unwrap();
     let (mut log, _) = open(&folder).unwrap();
     let mut together = writes();
@@ -181,9 +181,9 @@ fn many_writes_at_once_are_as_one_after_the_other() {
     assert_eq!(open(&folder).unwrap().1, expected);
 }
 
-/// Nothing but the log's own name is in the way here, as a full disk would be: the part is written, then must go.
+/// The name of the log is a directory here, so the compaction fails after it has written the new file.
 #[test]
-fn a_failed_compaction_leaves_the_log_and_no_part() {
+fn a_failed_compaction_leaves_the_old_log_only() {
     let folder = TempDir::new().unwrap();
     let (mut log, _) = open(&folder).unwrap();
     log.write(&mut writes()).unwrap();
@@ -201,25 +201,24 @@ fn a_failed_compaction_leaves_the_log_and_no_part() {
     fs::rename(&aside, &path).unwrap();
     drop(log);
     let mut expected = after(&writes());
-    expected.take(append(&[4]));
+    expected.apply(append(&[4]));
     assert_eq!(open(&folder).unwrap().1, expected);
 }
 
 #[test]
-fn a_second_coordinator_is_refused_until_the_first_is_gone() {
+fn a_directory_is_locked_while_a_coordinator_uses_it() {
     let folder = TempDir::new().unwrap();
     let first = open(&folder).unwrap();
     let refused = open(&folder).unwrap_err().to_string();
     let path = folder.path().display();
-    let expected =
-        format!("another coordinator uses {path}; stop it first, or give this one its own data directory");
+    let expected = format!("another coordinator uses {path}; stop it, or choose another data directory");
     assert_eq!(refused, expected);
     drop(first);
     open(&folder).unwrap();
 }
 
 #[test]
-fn a_place_that_is_no_directory_is_refused_in_a_sentence() {
+fn a_path_that_is_not_a_directory_is_an_error() {
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("file");
     fs::write(&file, "x").unwrap();
@@ -230,7 +229,7 @@ fn a_place_that_is_no_directory_is_refused_in_a_sentence() {
 }
 
 #[test]
-fn a_write_that_fails_says_what_to_do() {
+fn a_write_error_names_the_remedy() {
     let error = std::io::Error::from_raw_os_error(28);
     let error = LogError::Write {
         path: "/data/records.log".into(),

@@ -1,4 +1,4 @@
-//! What comes from other members: their messages, and what became of ours.
+//! Messages of other members, and delivery failures of messages to them.
 
 use raft::SnapshotStatus;
 use raft::eraftpb::{Message, MessageType};
@@ -7,33 +7,33 @@ use super::{MonotonicTime, RaftNode};
 use crate::members::MemberId;
 
 impl RaftNode {
-    /// A message of another member has come.
+    /// Handles a message of another member.
     pub fn receive(&mut self, now: MonotonicTime, message: Message) {
-        self.pass(now);
+        self.advance_clock(now);
         let votes = [MessageType::MsgRequestVote, MessageType::MsgRequestPreVote];
-        // Before its last life it may have promised a leader not to vote for a while.
-        let bound = self.ticks <= u64::from(self.settings.election_ticks);
-        let is_refused = self.keeps_out() || bound && votes.contains(&message.get_msg_type());
+        // An earlier life may have promised a leader not to vote for the shortest election timeout.
+        let is_bound = self.ticks <= u64::from(self.settings.election_ticks);
+        let is_refused = self.ignores_messages() || is_bound && votes.contains(&message.get_msg_type());
         if message.to != self.id.get() || is_refused {
             return;
         }
-        if !self.is_sound(&message) {
-            tracing::warn!(from = message.from, kind = ?message.get_msg_type(), "a message was not taken");
+        if !self.is_valid(&message) {
+            tracing::warn!(from = message.from, kind = ?message.get_msg_type(), "an unexpected raft message was ignored");
             return;
         }
         if self.applied.members.0.keys().any(|id| id.get() == message.from) {
-            self.heard.insert(message.from, self.now.real);
+            self.last_heard.insert(message.from, self.now.real);
         }
-        // What raft does not take is sent again, or is too old.
+        // Raft rejects only messages that are too old or are sent again.
         let _ = self.node.step(message);
     }
 
-    /// Whether it is what members send each other: raft panics over some that they do not.
-    fn is_sound(&self, message: &Message) -> bool {
+    /// Whether a member sends such messages. Raft panics on some others.
+    fn is_valid(&self, message: &Message) -> bool {
         use MessageType as T;
         match message.get_msg_type() {
             T::MsgHeartbeat => message.commit <= self.node.raft.raft_log.last_index(),
-            T::MsgTimeoutNow => self.may_stand() && !self.retires,
+            T::MsgTimeoutNow => self.may_campaign() && !self.retires,
             T::MsgAppend
             | T::MsgAppendResponse
             | T::MsgHeartbeatResponse

@@ -1,40 +1,50 @@
-//! What a leader has beside the log: the state machine that decides, and answers that wait.
+//! The state of a leader: its state machine, and the replies that wait for the log or for proof of leadership.
 
 use std::collections::VecDeque;
 
+use feedline_cluster::records::Record;
 use feedline_cluster::{Cluster, Ready, Reply, RequestId};
 use feedline_data::ids::Millis;
 
 use super::lease::LeaderLease;
-use super::{RaftNode, planted};
 use crate::effects::MembershipChange;
 
-/// Answers to what was asked together.
-struct Waiting {
-    /// The entry that must be kept by a majority.
+/// Replies that wait for one log entry.
+struct WaitingReplies {
+    /// The entry that must be committed.
     index: u64,
-    /// Whether nothing of theirs is in it, so that it does not prove that this member still leads.
+    /// Whether the replies need the leader's lease, since the entry is older than the requests and does not prove that this
+    /// member still leads.
     needs_lease: bool,
     replies: Vec<(RequestId, Reply)>,
 }
 
-/// What a leader has.
+/// What replies wait for. All of it, unless a simulation plants a bug.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ReplyWaits {
+    pub(super) for_log: bool,
+    pub(super) for_lease: bool,
+}
+
+/// The state of a leader.
 pub(super) struct LeaderState {
     pub(super) term: u64,
-    /// Index of the entry that says that it leads.
+    /// Index of the last proposed entry; at first of the entry that begins the leadership.
     pub(super) index: u64,
-    /// Ahead of the log by what is not kept by a majority yet; `None` until it has everything that was decided before.
+    /// The state machine, ahead of the committed log; `None` until all earlier entries are applied.
     pub(super) cluster: Option<Cluster>,
-    /// What was decided in the present turn.
+    /// The results of the steps since the last proposal.
     pub(super) ready: Ready,
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<WaitingReplies>,
+    /// The records of proposed entries that are not applied yet, by index: the leader does not decode its own entries.
+    proposed: VecDeque<(u64, Vec<Record>)>,
     pub(super) lease: LeaderLease,
     pub(super) changes: Vec<(RequestId, MembershipChange)>,
-    /// Index of an entry behind the last removal of a member, `None` while there is to be one: those that have it on disk
-    /// have there, too, that the removal is decided.
-    pub(super) behind_removal: Option<u64>,
-    /// Whether another shall lead, so that nothing more is decided.
-    pub(super) hands_over: bool,
+    /// Index of an entry after the last removal of a member; `None` until one is proposed. Members with this entry on disk also
+    /// have on disk that the removal is committed.
+    pub(super) after_removal: Option<u64>,
+    /// Whether leadership is being transferred, so that nothing more is proposed.
+    pub(super) is_transferring: bool,
 }
 
 impl LeaderState {
@@ -45,61 +55,65 @@ impl LeaderState {
             cluster: None,
             ready: Ready::default(),
             waiting: VecDeque::new(),
+            proposed: VecDeque::new(),
             lease: LeaderLease::default(),
             changes: Vec::new(),
-            behind_removal: Some(index),
-            hands_over: false,
+            after_removal: Some(index),
+            is_transferring: false,
         }
     }
 
-    /// Answers rest on the entry at `index` and all before.
-    pub(super) fn answer_when_kept(&mut self, index: u64, replies: Vec<(RequestId, Reply)>) {
+    /// Stores the records of the proposed entry at `index`.
+    pub(super) fn add_proposed(&mut self, index: u64, records: Vec<Record>) {
+        self.proposed.push_back((index, records));
+    }
+
+    /// Removes and returns the records of a committed entry; `None` if this leader did not propose them.
+    pub(super) fn take_proposed(&mut self, term: u64, index: u64) -> Option<Vec<Record>> {
+        while self.proposed.pop_front_if(|(earlier, _)| *earlier < index).is_some() {}
+        let is_own = term == self.term;
+        self.proposed.pop_front_if(|(proposed, _)| is_own && *proposed == index).map(|(_, records)| records)
+    }
+
+    /// Sends replies once the entry at `index` is committed.
+    pub(super) fn reply_when_committed(&mut self, index: u64, replies: Vec<(RequestId, Reply)>) {
         self.index = index;
-        // Once it is kept, it proves that nobody else decided before it.
+        // Once committed, the entry proves that no other leader proposed an earlier one.
         for waiting in self.waiting.iter_mut().filter(|it| it.needs_lease) {
             (waiting.index, waiting.needs_lease) = (index, false);
         }
-        self.waiting.push_back(Waiting { index, needs_lease: false, replies });
+        self.waiting.push_back(WaitingReplies { index, needs_lease: false, replies });
     }
 
-    /// Answers rest on what was decided before, and on nobody else having decided since.
-    pub(super) fn answer_when_proved(&mut self, replies: Vec<(RequestId, Reply)>) {
+    /// Sends replies without an entry of their own once all earlier entries are committed and the lease holds.
+    pub(super) fn reply_when_leading(&mut self, replies: Vec<(RequestId, Reply)>) {
         if !replies.is_empty() {
-            self.waiting.push_back(Waiting { index: self.index, needs_lease: true, replies });
+            self.waiting.push_back(WaitingReplies { index: self.index, needs_lease: true, replies });
         }
     }
 
-    /// What may be answered at `now`, with entries up to `applied` kept by a majority; whether it waits for that, and for
-    /// proof that nobody else leads.
-    pub(super) fn answers(
+    /// Removes and returns the replies that may be sent at `now`, when the entries up to `applied` are committed. Planted bugs
+    /// switch off the waiting for the log or for the lease.
+    pub(super) fn take_due_replies(
         &mut self,
         applied: u64,
         now: Millis,
-        (kept, proved): (bool, bool),
+        waits: ReplyWaits,
     ) -> Vec<(RequestId, Reply)> {
         let holds = self.lease.holds(now);
-        let may_go =
-            |it: &mut Waiting| (it.index <= applied || !kept) && (holds || !it.needs_lease || !proved);
+        let is_due = |it: &mut WaitingReplies| {
+            (it.index <= applied || !waits.for_log) && (holds || !it.needs_lease || !waits.for_lease)
+        };
         let mut replies = Vec::new();
-        while let Some(waiting) = self.waiting.pop_front_if(may_go) {
+        while let Some(waiting) = self.waiting.pop_front_if(is_due) {
             replies.extend(waiting.replies);
         }
         replies
     }
 
-    /// Who waits for an answer that will not come.
+    /// The requests without a reply.
     pub(super) fn unanswered(&self) -> impl Iterator<Item = RequestId> {
         let waiting = self.waiting.iter().flat_map(|it| &it.replies);
         waiting.chain(&self.ready.replies).map(|(request, _)| *request)
-    }
-}
-
-impl RaftNode {
-    /// Sends the answers that may go.
-    pub(super) fn answer(&mut self) {
-        if let Some(leading) = &mut self.leading {
-            let waits = planted::waits(&self.settings);
-            self.out.replies.extend(leading.answers(self.applied.index, self.now.real, waits));
-        }
     }
 }

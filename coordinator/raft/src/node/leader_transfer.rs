@@ -1,4 +1,4 @@
-//! Letting another lead: when this member ends, when its disk cannot keep up, and when it is asked to.
+//! Leader transfer: on shutdown, when writes fail or hang, and on request.
 
 use feedline_data::messages::{ServiceError, ServiceErrorKind};
 use raft::StateRole;
@@ -7,24 +7,29 @@ use super::{MonotonicTime, RaftNode};
 use crate::effects::Role;
 use crate::members::MemberId;
 
-/// A leader that cannot write stops leading after so many of the shortest elections, whether or not another took over.
+/// A leader that cannot write steps down after this many of the shortest election timeouts, even if no other member leads.
 const PATIENT_ELECTIONS: u64 = 4;
 
 impl RaftNode {
-    /// Transfers leadership to the most up-to-date follower. `false` if there is none, or this member does not lead.
-    pub fn hand_over(&mut self, now: MonotonicTime) -> bool {
-        self.pass(now);
+    /// Transfers leadership to the most up-to-date follower. Returns `false` without followers, and if this member does not
+    /// lead.
+    pub fn transfer_to_follower(&mut self, now: MonotonicTime) -> bool {
+        self.advance_clock(now);
         self.most_up_to_date_follower().is_some_and(|target| self.begin_transfer(target))
     }
 
-    /// Begins to transfer leadership to `target`. Another leader, or [`Self::hands_over`] being false, ends the transfer.
+    /// Begins to transfer leadership to `target`. The transfer ends when another member leads, or when
+    /// [`Self::is_transferring`] returns false. A serving leader accepts itself as the target and changes nothing, so that a
+    /// client may retry a transfer after it has lost the reply.
     ///
     /// # Errors
     /// If this member does not lead or is already transferring leadership, or `target` cannot lead.
     pub fn transfer_leader(&mut self, now: MonotonicTime, target: MemberId) -> Result<(), ServiceError> {
-        self.pass(now);
+        self.advance_clock(now);
         self.check_target(target)?;
-        self.begin_transfer(target.get());
+        if target != self.id {
+            self.begin_transfer(target.get());
+        }
         Ok(())
     }
 
@@ -36,14 +41,12 @@ impl RaftNode {
             let message =
                 format!("no coordinator has the id {target}; `feedline members list` lists all ids");
             (ServiceErrorKind::NotFound, message)
-        } else if target == self.id {
-            (ServiceErrorKind::Invalid, format!("coordinator {target} is already the leader"))
         } else if !self.node.store().conf_state().voters.contains(&target.get()) {
             let message = format!(
                 "coordinator {target} is a learner and cannot lead yet; try again once `feedline members list` shows that it follows"
             );
             (ServiceErrorKind::Invalid, message)
-        } else if self.hands_over() {
+        } else if self.is_transferring() {
             let message = "leadership is already being transferred; try again in a second".to_owned();
             (ServiceErrorKind::Unavailable, message)
         } else {
@@ -63,59 +66,58 @@ impl RaftNode {
     /// Stops deciding and gives up the lease, so that the target can be elected at once.
     fn begin_transfer(&mut self, target: u64) -> bool {
         let Some(leading) = &mut self.leading else { return false };
-        leading.hands_over = true;
+        leading.is_transferring = true;
         leading.lease.give_up();
         self.node.transfer_leader(target);
         true
     }
 
-    /// It ends soon: from here on it has another lead, and asks for that with each tick. `false` where there is none, or
-    /// this one does not lead.
+    /// Prepares the shutdown: the member transfers leadership now and again with each tick. Returns `false` without followers,
+    /// and if this member does not lead.
     pub fn retire(&mut self, now: MonotonicTime) -> bool {
         self.retires = true;
-        self.hand_over(now)
+        self.transfer_to_follower(now)
     }
 
-    /// Whether another is to lead.
-    pub fn hands_over(&self) -> bool {
-        self.leading.as_ref().is_some_and(|leading| leading.hands_over)
+    /// Whether leadership is being transferred.
+    pub fn is_transferring(&self) -> bool {
+        self.leading.as_ref().is_some_and(|leading| leading.is_transferring)
     }
 
-    /// Goes on leading where nobody else came to.
-    pub(super) fn take_back(&mut self) {
+    /// Continues to lead after a failed transfer.
+    pub(super) fn end_failed_transfer(&mut self) {
         let is_over = self.node.raft.lead_transferee.is_none();
-        if let Some(leading) = self.leading.as_mut().filter(|leading| leading.hands_over && is_over) {
-            leading.hands_over = false;
+        if let Some(leading) = self.leading.as_mut().filter(|leading| leading.is_transferring && is_over) {
+            leading.is_transferring = false;
         }
     }
 
-    /// Has another lead where this one should not.
-    pub(super) fn yield_lead(&mut self) {
+    /// Transfers leadership if this member shuts down or cannot write.
+    pub(super) fn transfer_if_unfit(&mut self) {
         let (leads, cannot_write) = (self.node.raft.state == StateRole::Leader, self.cannot_write());
         if !leads || !cannot_write && !self.retires {
             return;
         }
-        let has_waited = self.waits_ticks() >= PATIENT_ELECTIONS * self.election_ticks();
+        let has_waited = self.waiting_ticks() >= PATIENT_ELECTIONS * self.election_ticks();
         if cannot_write && has_waited && !self.is_alone() {
-            // As long as it says that it leads, the others elect nobody.
+            // While this member sends heartbeats, the others elect no leader.
             let term = self.term();
             self.node.raft.become_follower(term, raft::INVALID_ID);
-        } else if !self.hands_over() {
-            self.hand_over(self.now);
+        } else if !self.is_transferring() {
+            self.transfer_to_follower(self.now);
         }
     }
 
-    /// Whether it keeps out of what the others do: what it cannot write it cannot take either, and what would follow
-    /// from it would pile up.
-    pub(super) fn keeps_out(&self) -> bool {
+    /// Whether a follower ignores messages, since it cannot write their entries.
+    pub(super) fn ignores_messages(&self) -> bool {
         self.leading.is_none() && self.cannot_write()
     }
 
-    /// Whether it may stand for election.
-    pub(super) fn may_stand(&self) -> bool {
-        // Raft cannot look at what lies before a snapshot that is being written, and takes who wins alone, at once, for
-        // one that has everything on disk.
-        let is_too_early = self.installs() || self.is_alone() && self.is_writing();
-        !is_too_early && !self.keeps_out()
+    /// Whether the member may campaign.
+    pub(super) fn may_campaign(&self) -> bool {
+        // Raft cannot read entries before a snapshot that is being written, and assumes that a single voter has written
+        // everything when it wins.
+        let is_too_early = self.is_installing() || self.is_alone() && self.is_writing();
+        !is_too_early && !self.ignores_messages()
     }
 }

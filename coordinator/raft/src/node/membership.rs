@@ -1,4 +1,4 @@
-//! Members that come and go, one at a time: a new one first learns what there is, then votes.
+//! Membership changes, one at a time. A new member first catches up as a learner, then votes.
 
 use feedline_cluster::RequestId;
 use feedline_data::messages::{ServiceError, ServiceErrorKind};
@@ -10,22 +10,24 @@ use crate::effects::{MemberView, MembershipChange, Role};
 use crate::entry::EntryPayload;
 use crate::members::MemberId;
 
-/// A member that was not heard for so long is silent.
+/// A member without a message for this time is unreachable.
 const SILENT_MS: u64 = 2_000;
-/// A learner that lacks no more entries than this may vote.
-const NEARLY_ALL: u64 = 256;
+/// A learner with at most this many missing entries becomes a voter.
+const PROMOTION_LAG: u64 = 256;
 
 impl RaftNode {
-    /// Changes the members. The answer comes among the effects once a new one votes, or an old one is gone.
-    pub fn change(&mut self, now: MonotonicTime, request: RequestId, change: MembershipChange) {
-        self.pass(now);
-        // Others may have changed the members since, where it only believes that it leads; what it proposes tells.
-        if self.is_done(&change) && self.is_sure() && !self.is_changing() {
-            self.out.changes.push((request, Ok(self.applied.members.clone())));
+    /// Adds or removes a member. [`Effects::changes`] contains the result once the new member votes or the old one is removed.
+    ///
+    /// [`Effects::changes`]: crate::Effects::changes
+    pub fn change_members(&mut self, now: MonotonicTime, request: RequestId, change: MembershipChange) {
+        self.advance_clock(now);
+        // A deposed leader may not know the latest members. A proposal would reveal that.
+        if self.is_done(&change) && self.has_lease() && !self.is_changing() {
+            self.effects.changes.push((request, Ok(self.applied.members.clone())));
             return;
         }
         if let Err(refusal) = self.begin_change(&change) {
-            self.out.changes.push((request, Err(refusal)));
+            self.effects.changes.push((request, Err(refusal)));
         } else if let Some(leading) = &mut self.leading {
             leading.changes.push((request, change));
         }
@@ -36,21 +38,22 @@ impl RaftNode {
             return Err(self.refusal());
         }
         let learners = &self.node.store().conf_state().learners;
-        // One that never learns enough must not be in the way for ever.
-        let gives_up = matches!(change, MembershipChange::Remove { id } if learners.contains(&id.get()));
-        if self.is_changing() || !learners.is_empty() && !gives_up {
+        // A learner that never catches up must not block other changes.
+        let removes_learner =
+            matches!(change, MembershipChange::Remove { id } if learners.contains(&id.get()));
+        if self.is_changing() || !learners.is_empty() && !removes_learner {
             let is_same =
                 self.leading.as_ref().is_some_and(|it| it.changes.iter().any(|(_, other)| other == change));
             let refusal = || {
                 ServiceError::new(
                     ServiceErrorKind::Unavailable,
-                    "another member is being added or removed; wait until that is done",
+                    "another membership change is in progress; retry when it is done",
                 )
             };
             return if is_same { Ok(()) } else { Err(refusal()) };
         }
         let (kind, id, url) = match change {
-            // It votes, and has another address now.
+            // A voter with a new address.
             MembershipChange::Add { id, url }
                 if self.node.store().conf_state().voters.contains(&id.get()) =>
             {
@@ -60,13 +63,13 @@ impl RaftNode {
             MembershipChange::Remove { id } if *id == self.id => {
                 return Err(ServiceError::new(
                     ServiceErrorKind::Invalid,
-                    "the leader cannot remove itself; stop it first, which makes another the leader",
+                    "the leader cannot remove itself; transfer leadership first with `feedline members transfer-leader ID`",
                 ));
             }
-            MembershipChange::Remove { id } if !self.is_enough_without(*id) => {
+            MembershipChange::Remove { id } if !self.has_quorum_without(*id) => {
                 return Err(ServiceError::new(
                     ServiceErrorKind::Invalid,
-                    "too few of the others answer to go on without it; start them, or remove those that are gone for good first",
+                    "the other coordinators would lose their quorum; start those that are down, or remove those that are lost first",
                 ));
             }
             MembershipChange::Remove { id } => (ConfChangeType::RemoveNode, *id, ""),
@@ -74,21 +77,21 @@ impl RaftNode {
         self.propose_change(kind, id, url)
     }
 
-    /// Whether nobody else can have decided anything up to now.
-    fn is_sure(&self) -> bool {
+    /// Whether no other member can have led up to now.
+    fn has_lease(&self) -> bool {
         let leading = self.leading.as_ref();
         leading.is_some_and(|leading| leading.cluster.is_some() && leading.lease.holds(self.now.real))
     }
 
-    /// Whether a change is under way that may yet be decided, or that those who are left may not know to be.
+    /// Whether a membership change is not committed yet, or the remaining members may not know that it is.
     fn is_changing(&self) -> bool {
         let is_known =
-            |leading: &LeaderState| leading.behind_removal.is_some_and(|it| it <= self.applied.index);
+            |leading: &LeaderState| leading.after_removal.is_some_and(|it| it <= self.applied.index);
         self.node.raft.has_pending_conf() || !self.leading.as_ref().is_some_and(is_known)
     }
 
-    /// Whether a majority of those that would be left answers.
-    fn is_enough_without(&self, gone: MemberId) -> bool {
+    /// Whether a majority of the remaining voters responds.
+    fn has_quorum_without(&self, gone: MemberId) -> bool {
         let voters = &self.node.store().conf_state().voters;
         let left: Vec<MemberId> =
             voters.iter().filter_map(|id| MemberId::new(*id)).filter(|id| *id != gone).collect();
@@ -104,22 +107,22 @@ impl RaftNode {
         let refused = |error: raft::Error| {
             ServiceError::new(
                 ServiceErrorKind::Unavailable,
-                format!("the members cannot be changed now: {error}; try again"),
+                format!("the membership cannot change now: {error}; retry"),
             )
         };
         self.node.propose_conf_change(Vec::new(), change).map_err(refused)
     }
 
-    /// Members that vote.
+    /// The number of voters.
     pub fn voters(&self) -> usize {
         self.node.store().conf_state().voters.len()
     }
 
-    /// Who takes part, as the leader sees it.
+    /// The members with their replication progress.
     ///
     /// # Errors
-    /// Where another leads.
-    pub fn views(&self) -> Result<Vec<MemberView>, ServiceError> {
+    /// If this member does not lead.
+    pub fn member_views(&self) -> Result<Vec<MemberView>, ServiceError> {
         if self.role() != (Role::Leader { serving: true }) {
             return Err(self.refusal());
         }
@@ -140,47 +143,47 @@ impl RaftNode {
     }
 
     fn is_heard(&self, id: MemberId) -> bool {
-        let heard = self.heard.get(&id.get());
+        let heard = self.last_heard.get(&id.get());
         heard.is_some_and(|at| self.now.real - at < SILENT_MS)
     }
 
-    /// Lets a new member vote once it knows nearly everything.
+    /// Makes a learner a voter once it has nearly caught up.
     pub(super) fn promote_learners(&mut self) {
-        // Before a leader serves, a change of the leader before it may be on its way.
+        // A change of the previous leader may not be applied yet.
         let serves = self.role() == (Role::Leader { serving: true });
         if !serves || self.node.raft.has_pending_conf() {
             return;
         }
         let last = self.node.raft.raft_log.last_index();
-        // A snapshot was made when it was added: before it has that it has nothing.
+        // Adding a member makes a snapshot. Without it the learner has nothing.
         let base = self.node.store().snapshot_index();
-        let knows = |id: &u64| {
+        let has_caught_up = |id: &u64| {
             self.node
                 .raft
                 .prs()
                 .get(*id)
-                .is_some_and(|it| it.matched >= base && it.matched + NEARLY_ALL >= last)
+                .is_some_and(|it| it.matched >= base && it.matched + PROMOTION_LAG >= last)
         };
-        let ready = self.node.store().conf_state().learners.iter().copied().find(knows);
+        let ready = self.node.store().conf_state().learners.iter().copied().find(has_caught_up);
         if let Some(id) = ready.and_then(MemberId::new) {
             let url = self.applied.members.url(id).unwrap_or_default().to_owned();
-            // Tried again with the next tick.
+            // The next tick retries.
             let _ = self.propose_change(ConfChangeType::AddNode, id, &url);
         }
     }
 
-    /// Tells the others where this leader is found, if that has changed since its last life.
-    pub(super) fn tell_new_address(&mut self) {
+    /// Proposes the address of this leader if it has changed since its last life.
+    pub(super) fn publish_address(&mut self) {
         let serves = self.role() == (Role::Leader { serving: true });
         let is_known = self.applied.members.url(self.id) == Some(&self.settings.url);
         if serves && !is_known && !self.node.raft.has_pending_conf() {
             let url = self.settings.url.clone();
-            // Tried again with the next tick.
+            // The next tick retries.
             let _ = self.propose_change(ConfChangeType::AddNode, self.id, &url);
         }
     }
 
-    /// A change is kept by a majority.
+    /// Applies a committed membership change.
     pub(super) fn apply_change(&mut self, change: &ConfChange) -> Result<(), String> {
         let conf_state = self.node.apply_conf_change(change).map_err(|error| error.to_string())?;
         self.node.mut_store().set_conf_state(conf_state);
@@ -188,14 +191,14 @@ impl RaftNode {
         match change.get_change_type() {
             ConfChangeType::RemoveNode => {
                 self.applied.members.0.remove(&id);
-                self.heard.remove(&id.get());
-                self.refuse_adding(id);
+                self.last_heard.remove(&id.get());
+                self.reject_adding(id);
                 if let Some(leading) = &mut self.leading {
-                    leading.behind_removal = None;
+                    leading.after_removal = None;
                 }
-                self.follow_removal();
+                self.confirm_removal();
                 if id == self.id {
-                    // Another had decided that while it led; raft would have it go on.
+                    // An earlier leader proposed the removal. Raft would continue to lead.
                     let term = self.term();
                     self.node.raft.become_follower(term, raft::INVALID_ID);
                 }
@@ -203,39 +206,38 @@ impl RaftNode {
             ConfChangeType::AddNode | ConfChangeType::AddLearnerNode => {
                 let url = String::from_utf8_lossy(&change.context).into_owned();
                 self.applied.members.0.insert(id, url);
-                // Raft takes no snapshot that does not know of its receiver.
+                // Raft accepts only snapshots that contain the receiver as a member.
                 self.snapshot_due = true;
             }
         }
         Ok(())
     }
 
-    /// Has those who are left write that a removal is decided. From disks that do not have that, two of whom one was
-    /// removed would begin as two, and the one that is gone is missing for a majority.
-    pub(super) fn follow_removal(&mut self) {
-        let Some(leading) = self.leading.as_mut().filter(|leading| leading.behind_removal.is_none()) else {
+    /// Proposes an entry after a removal, so that the remaining members write that the removal is committed. Otherwise, the
+    /// remaining one of two members would restart with a membership of two and miss a majority.
+    pub(super) fn confirm_removal(&mut self) {
+        let Some(leading) = self.leading.as_mut().filter(|leading| leading.after_removal.is_none()) else {
             return;
         };
-        // Refused while another shall lead; tried again with the next tick.
+        // Raft rejects this during a leader transfer. The next tick retries.
         if self.node.propose(Vec::new(), EntryPayload::Decided(Vec::new()).to_bytes()).is_ok() {
-            leading.behind_removal = Some(self.node.raft.raft_log.last_index());
+            leading.after_removal = Some(self.node.raft.raft_log.last_index());
         }
     }
 
-    /// Who waits for one to be added that was removed before it voted.
-    fn refuse_adding(&mut self, removed: MemberId) {
+    /// Rejects the requests to add a member that was removed before it could vote.
+    fn reject_adding(&mut self, removed: MemberId) {
         let Some(leading) = &mut self.leading else { return };
-        let refusal = || {
-            ServiceError::new(ServiceErrorKind::Invalid, "it was removed before it had learnt what there is")
-        };
+        let refusal =
+            || ServiceError::new(ServiceErrorKind::Invalid, "the member was removed before it had caught up");
         let is_void =
             |change: &MembershipChange| matches!(change, MembershipChange::Add { id, .. } if *id == removed);
         for (request, _) in leading.changes.extract_if(.., |(_, change)| is_void(change)) {
-            self.out.changes.push((request, Err(refusal())));
+            self.effects.changes.push((request, Err(refusal())));
         }
     }
 
-    /// Tells who waits for a change that is done.
+    /// Answers the requests with finished changes.
     pub(super) fn answer_changes(&mut self) {
         let is_changing = self.is_changing();
         let early = planted::answers_changes_early(&self.settings);
@@ -244,7 +246,7 @@ impl RaftNode {
         let (done, open): (Vec<_>, Vec<_>) =
             changes.into_iter().partition(|(_, change)| early || !is_changing && self.is_done(change));
         let members = self.applied.members.clone();
-        self.out.changes.extend(done.into_iter().map(|(request, _)| (request, Ok(members.clone()))));
+        self.effects.changes.extend(done.into_iter().map(|(request, _)| (request, Ok(members.clone()))));
         if let Some(leading) = &mut self.leading {
             leading.changes = open;
         }

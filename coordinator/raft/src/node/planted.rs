@@ -1,20 +1,21 @@
-//! Bugs that the simulation must find, where a test asks for one.
+//! Planted bugs: the simulation must find each of them.
 
 use feedline_cluster::records::Record;
 
+use super::leader::ReplyWaits;
 #[cfg(feature = "plants")]
-use super::PlantedBug;
-use super::RaftSettings;
+use super::settings::PlantedBug;
+use super::settings::RaftSettings;
 
-/// What of these records goes into the log: all of them.
+/// The records that enter the log: all of them.
 #[cfg(not(feature = "plants"))]
-pub(super) fn kept(_settings: &RaftSettings, records: &[Record]) -> Vec<Record> {
+pub(super) fn logged_records(_settings: &RaftSettings, records: &[Record]) -> Vec<Record> {
     records.to_vec()
 }
 
-/// What of these records goes into the log.
+/// The records that enter the log.
 #[cfg(feature = "plants")]
-pub(super) fn kept(settings: &RaftSettings, records: &[Record]) -> Vec<Record> {
+pub(super) fn logged_records(settings: &RaftSettings, records: &[Record]) -> Vec<Record> {
     let forgotten = |record: &Record| match settings.plant {
         Some(PlantedBug::ForgetLeases) => matches!(record, Record::Granted { .. }),
         Some(PlantedBug::ForgetAssigned) => matches!(record, Record::Assigned { .. }),
@@ -23,17 +24,20 @@ pub(super) fn kept(settings: &RaftSettings, records: &[Record]) -> Vec<Record> {
     records.iter().filter(|record| !forgotten(record)).cloned().collect()
 }
 
-/// Whether answers wait for the log, and for proof that nobody else leads.
-pub(super) fn waits(settings: &RaftSettings) -> (bool, bool) {
+/// What replies wait for.
+pub(super) fn reply_waits(settings: &RaftSettings) -> ReplyWaits {
     #[cfg(feature = "plants")]
     if let Some(plant) = settings.plant {
-        return (plant != PlantedBug::EarlyAnswer, plant != PlantedBug::StaleLeader);
+        return ReplyWaits {
+            for_log: plant != PlantedBug::EarlyAnswer,
+            for_lease: plant != PlantedBug::StaleLeader,
+        };
     }
     let _ = settings;
-    (true, true)
+    ReplyWaits { for_log: true, for_lease: true }
 }
 
-/// Whether changes of the members are answered before they are decided.
+/// Whether membership changes are answered before they are committed.
 pub(super) fn answers_changes_early(settings: &RaftSettings) -> bool {
     #[cfg(feature = "plants")]
     if settings.plant == Some(PlantedBug::EarlyChange) {
@@ -43,8 +47,8 @@ pub(super) fn answers_changes_early(settings: &RaftSettings) -> bool {
     false
 }
 
-/// Whether what a disk that hangs has not written counts as written.
-pub(super) fn passes_hung_writes(settings: &RaftSettings) -> bool {
+/// Whether hung writes count as durable.
+pub(super) fn finishes_hung_writes(settings: &RaftSettings) -> bool {
     #[cfg(feature = "plants")]
     if settings.plant == Some(PlantedBug::HungWrite) {
         return true;

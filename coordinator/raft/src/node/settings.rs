@@ -1,42 +1,42 @@
-//! A member's settings, and its clocks.
+//! The settings and clocks of a member.
 
 use feedline_data::ids::Millis;
 
-/// Times of a member.
+/// The settings of a member.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RaftSettings {
-    /// Of the state machine.
+    /// The settings of the state machine.
     pub cluster: feedline_cluster::ClusterSettings,
-    /// Milliseconds between two calls of [`RaftNode::tick`].
+    /// Milliseconds between two calls of `RaftNode::tick`.
     pub tick_ms: u64,
-    /// Ticks without a word of the leader after which another may be elected; drawn between this and twice as much.
+    /// The shortest election timeout in ticks. Each timeout is drawn between this and twice this number.
     pub election_ticks: u32,
-    /// Where it is found; empty where nobody looks for it.
+    /// The address of the member; empty for a single coordinator.
     pub url: String,
-    /// Entries before a snapshot that are kept for followers that are a little behind.
+    /// Entries before a snapshot that stay in memory for slow followers.
     pub kept_entries: u64,
-    /// A bug to find.
+    /// A planted bug.
     #[cfg(feature = "plants")]
     pub plant: Option<PlantedBug>,
-    /// Bytes of entries behind a snapshot before the next one, if they are also four times as much as the last.
+    /// Bytes of entries after which the log is compacted, if they are also four times as large as the last snapshot.
     pub compact_bytes: u64,
 }
 
-/// A bug that shows whether the simulation finds it.
+/// A planted bug: the simulation must find it.
 #[cfg(feature = "plants")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PlantedBug {
-    /// Leases are not in the log.
+    /// Granted leases do not enter the log.
     ForgetLeases,
-    /// Splits given to consumers are not in the log.
+    /// Assigned splits do not enter the log.
     ForgetAssigned,
-    /// Answers leave before what they rest on is kept.
+    /// Replies are sent before their entries are committed.
     EarlyAnswer,
-    /// A leader answers whether or not it still leads.
+    /// A deposed leader still replies.
     StaleLeader,
-    /// A change of the members is answered once it is asked for, though those who are left cannot begin without one that goes.
+    /// A membership change is answered before it is committed.
     EarlyChange,
-    /// What a disk that hangs has not written counts as written: it is answered, and acknowledged to the others.
+    /// Hung writes count as durable: replies are sent and entries acknowledged.
     HungWrite,
 }
 
@@ -55,11 +55,11 @@ impl Default for RaftSettings {
     }
 }
 
-/// The time by a member's two clocks, in milliseconds. Neither goes back.
+/// The times of a member's two clocks in milliseconds. Both are monotonic.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MonotonicTime {
-    /// The state machine's time; it may stand still while the member cannot listen.
+    /// The time of the state machine. It stops while the member cannot process requests.
     pub cluster: Millis,
-    /// Time that passes while the process is suspended, too: leases end by it.
+    /// The time since the start, including suspensions of the process. Leases of leaders end by this clock.
     pub real: Millis,
 }

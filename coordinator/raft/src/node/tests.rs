@@ -1,4 +1,4 @@
-//! Members with disks that hang and refuse, among each other: who leads, and what each holds on to.
+//! Tests of several members with disks that hang or fail.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -27,29 +27,29 @@ struct Place {
 }
 
 impl Place {
-    /// Whether anything was written.
+    /// Writes the queue. Returns whether it wrote anything.
     fn write(&mut self, now: MonotonicTime) -> bool {
         if self.disk != Disk::Works || self.writes.is_empty() {
             return false;
         }
         for write in self.writes.drain(..) {
             let number = write.number();
-            self.kept.take(write);
+            self.kept.apply(write);
             self.member.on_written(now, number);
         }
         true
     }
 }
 
-/// Members by id. Messages arrive at once.
+/// Members by id. Messages arrive immediately.
 struct Bench {
     places: BTreeMap<u64, Place>,
     settings: RaftSettings,
     now: MonotonicTime,
     requests: RequestId,
-    /// Those that neither hear nor are heard, and whose clocks stand still.
+    /// Members without a network and with stopped clocks.
     suspended: BTreeSet<u64>,
-    /// Messages on their way that do not arrive.
+    /// Selects messages that are lost.
     stops: Box<dyn Fn(&Message) -> bool>,
     stopped: Vec<Message>,
     replies: BTreeMap<RequestId, Reply>,
@@ -87,7 +87,7 @@ impl Bench {
         };
         let members = Members((1..=count).map(|number| (id(number), url(number))).collect());
         for number in 1..=count {
-            bench.start(number, PersistedState::founded_by(&members));
+            bench.start(number, PersistedState::bootstrap(&members));
         }
         bench.tick(40);
         bench
@@ -107,7 +107,7 @@ impl Bench {
         self.places.get_mut(&number).expect("it runs").disk = disk;
     }
 
-    /// Lets everything follow that does without time.
+    /// Delivers messages and writes until nothing is left to do.
     fn settle(&mut self) {
         loop {
             let mut messages = Vec::new();
@@ -133,7 +133,7 @@ impl Bench {
         }
     }
 
-    /// Whether somebody has taken the message.
+    /// Delivers a message. Returns whether a member received it.
     fn deliver(&mut self, message: Message) -> bool {
         let is_lost = self.suspended.contains(&message.to);
         let Some(place) = self.places.get_mut(&message.to).filter(|_| !is_lost) else { return false };
@@ -160,7 +160,7 @@ impl Bench {
         self.places[&number].member.role() == (Role::Leader { serving: true })
     }
 
-    /// The one that leads; of two the later one.
+    /// The leader of the latest term.
     fn leader(&self) -> u64 {
         let leading = self.places.keys().copied().filter(|number| self.leads(*number));
         leading.max_by_key(|number| self.places[number].member.term()).expect("somebody leads")
@@ -172,7 +172,7 @@ impl Bench {
         let spec = Box::new(JobSpec { name: name.to_owned(), ..JobSpec::new(pipeline) });
         let (now, request) = (self.now, self.requests);
         let member = self.member(number);
-        member.ask(now, Input::OpenJob { request, spec, saved: None });
+        member.take_input(now, Input::OpenJob { request, spec, saved: None });
         member.decide(now);
         self.settle();
         request
@@ -181,12 +181,12 @@ impl Bench {
     fn change(&mut self, number: u64, change: MembershipChange) -> RequestId {
         self.requests += 1;
         let (now, request) = (self.now, self.requests);
-        self.member(number).change(now, request, change);
+        self.member(number).change_members(now, request, change);
         self.settle();
         request
     }
 
-    /// Whether all have the same state.
+    /// Whether all members have the same state.
     fn agrees(&self) -> bool {
         let states: Vec<_> = self.places.values().map(|place| place.member.snapshot()).collect();
         states.windows(2).all(|pair| pair[0] == pair[1])
@@ -194,7 +194,7 @@ impl Bench {
 }
 
 #[test]
-fn a_leader_whose_disk_hangs_has_another_lead() {
+fn a_leader_with_a_hung_disk_transfers_leadership() {
     let mut bench = Bench::of(3);
     let first = bench.leader();
     bench.set_disk(first, Disk::Hangs);
@@ -213,7 +213,7 @@ fn a_leader_whose_disk_hangs_has_another_lead() {
 }
 
 #[test]
-fn a_leader_that_cannot_write_stops_leading_though_nobody_is_heard_to_take_over() {
+fn a_leader_that_cannot_write_steps_down_without_a_successor() {
     let mut bench = Bench::of(3);
     let first = bench.leader();
     bench.stops = Box::new(is_invitation);
@@ -227,7 +227,7 @@ fn a_leader_that_cannot_write_stops_leading_though_nobody_is_heard_to_take_over(
 }
 
 #[test]
-fn a_leader_whose_disk_refuses_has_another_lead_and_takes_part_again() {
+fn a_leader_with_a_failing_disk_transfers_leadership_and_rejoins() {
     let mut bench = Bench::of(3);
     let first = bench.leader();
     bench.set_disk(first, Disk::Refuses);
@@ -245,7 +245,7 @@ fn a_leader_whose_disk_refuses_has_another_lead_and_takes_part_again() {
 }
 
 #[test]
-fn one_whose_log_could_not_be_compacted_at_first_goes_on() {
+fn a_member_continues_after_a_failed_compaction() {
     let mut bench = Bench::of(1);
     bench.set_disk(1, Disk::Refuses);
     bench.member(1).snapshot_due = true;
@@ -258,7 +258,7 @@ fn one_whose_log_could_not_be_compacted_at_first_goes_on() {
 }
 
 #[test]
-fn one_that_votes_alone_leads_on_whatever_its_disk_does() {
+fn a_single_voter_keeps_leading_with_a_failing_disk() {
     let mut bench = Bench::of(1);
     bench.set_disk(1, Disk::Refuses);
     let asked = bench.open(1, "run");
@@ -272,7 +272,7 @@ fn one_that_votes_alone_leads_on_whatever_its_disk_does() {
 }
 
 #[test]
-fn a_hung_follower_takes_no_more_than_it_can_write() {
+fn a_hung_follower_ignores_messages() {
     let mut bench = Bench::of(3);
     let leader = bench.leader();
     let hung = 1 + leader % 3;
@@ -292,7 +292,7 @@ fn a_hung_follower_takes_no_more_than_it_can_write() {
 }
 
 #[test]
-fn one_that_retires_asks_until_another_leads() {
+fn a_retiring_leader_repeats_the_transfer_until_it_succeeds() {
     let mut bench = Bench::of(3);
     let first = bench.leader();
     bench.stops = Box::new(is_invitation);
@@ -307,7 +307,7 @@ fn one_that_retires_asks_until_another_leads() {
 }
 
 #[test]
-fn one_that_ends_is_not_invited_to_lead() {
+fn a_retiring_member_does_not_become_the_leader() {
     let mut bench = Bench::of(3);
     let leader = bench.leader();
     let ending = 1 + leader % 3;
@@ -323,7 +323,7 @@ fn one_that_ends_is_not_invited_to_lead() {
 }
 
 #[test]
-fn a_learner_that_never_comes_is_removed_again() {
+fn an_unreachable_learner_can_be_removed() {
     let mut bench = Bench::of(3);
     let leader = bench.leader();
     let adding = bench.change(leader, MembershipChange::Add { id: id(4), url: url(4) });
@@ -334,17 +334,17 @@ fn a_learner_that_never_comes_is_removed_again() {
     bench.tick(2);
     assert_eq!(bench.changes[&removing].as_ref().map(|members| members.0.len()), Ok(3));
     let refusal = bench.changes[&adding].as_ref().unwrap_err();
-    assert!(refusal.message.contains("removed before it had learnt"), "{refusal}");
+    assert!(refusal.message.contains("removed before it had caught up"), "{refusal}");
 }
 
 #[test]
-fn one_that_may_yet_be_added_is_not_said_to_be_gone() {
+fn a_removal_waits_for_an_addition_in_progress() {
     let mut bench = Bench::of(1);
     bench.set_disk(1, Disk::Hangs);
     bench.change(1, MembershipChange::Add { id: id(2), url: url(2) });
     let early = bench.change(1, MembershipChange::Remove { id: id(2) });
     let refusal = bench.changes[&early].as_ref().unwrap_err();
-    assert!(refusal.message.contains("wait until that is done"), "{refusal}");
+    assert!(refusal.message.contains("retry when it is done"), "{refusal}");
     bench.set_disk(1, Disk::Works);
     bench.tick(2);
     let removing = bench.change(1, MembershipChange::Remove { id: id(2) });
@@ -353,7 +353,7 @@ fn one_that_may_yet_be_added_is_not_said_to_be_gone() {
 }
 
 #[test]
-fn the_one_left_of_two_begins_without_the_other() {
+fn the_remaining_one_of_two_members_restarts_alone() {
     let mut bench = Bench::of(2);
     let left = bench.leader();
     let removing = bench.change(left, MembershipChange::Remove { id: id(3 - left) });
@@ -366,7 +366,7 @@ fn the_one_left_of_two_begins_without_the_other() {
 }
 
 #[test]
-fn a_learner_votes_once_it_has_learnt_and_takes_over() {
+fn a_learner_becomes_a_voter_once_it_has_caught_up() {
     let mut bench = Bench::of(1);
     bench.open(1, "run");
     let adding = bench.change(1, MembershipChange::Add { id: id(2), url: url(2) });
@@ -387,7 +387,7 @@ fn a_learner_votes_once_it_has_learnt_and_takes_over() {
 }
 
 #[test]
-fn a_leader_that_was_replaced_does_not_say_that_a_member_is_gone() {
+fn a_deposed_leader_does_not_confirm_a_removal() {
     let mut bench = Bench::of(3);
     let first = bench.leader();
     bench.suspended.insert(first);
@@ -407,7 +407,7 @@ fn a_leader_that_was_replaced_does_not_say_that_a_member_is_gone() {
 }
 
 #[test]
-fn an_election_waits_for_a_snapshot_that_is_being_written() {
+fn a_member_does_not_campaign_while_it_writes_a_snapshot() {
     let settings = RaftSettings { compact_bytes: 100, kept_entries: 0, ..RaftSettings::default() };
     let mut bench = Bench::with(3, settings);
     let leader = bench.leader();
@@ -420,7 +420,7 @@ fn an_election_waits_for_a_snapshot_that_is_being_written() {
     bench.suspended.clear();
     bench.set_disk(behind, Disk::Hangs);
     bench.tick(4);
-    assert!(bench.places[&behind].member.installs(), "the log's beginning is gone");
+    assert!(bench.places[&behind].member.is_installing(), "the log's beginning is gone");
     bench.places.remove(&leader);
     bench.tick(100);
     assert!(!bench.leads(behind) && !bench.leads(other), "a majority has not got what it needs");
@@ -431,17 +431,17 @@ fn an_election_waits_for_a_snapshot_that_is_being_written() {
 }
 
 #[test]
-fn one_that_votes_alone_waits_for_its_log_before_it_leads() {
+fn a_single_voter_writes_its_log_before_it_leads() {
     let mut bench = Bench::of(2);
     let first = bench.leader();
     let other = 3 - first;
     bench.stops = Box::new(is_invitation);
     let now = bench.now;
-    assert!(bench.member(first).hand_over(now));
+    assert!(bench.member(first).transfer_to_follower(now));
     bench.settle();
     bench.tick(10);
     let invitation = bench.stopped.pop().expect("it was asked to lead");
-    // The other keeps its own removal and does not learn that it is decided.
+    // The other member has its removal in its log and does not know that it is committed.
     let last = bench.places[&first].member.node.raft.raft_log.last_index();
     bench.stops = Box::new(move |message| message.to == other && message.commit > last);
     bench.change(first, MembershipChange::Remove { id: id(other) });
@@ -451,7 +451,7 @@ fn one_that_votes_alone_waits_for_its_log_before_it_leads() {
     bench.stops = Box::new(|_| false);
     bench.deliver(invitation);
     bench.settle();
-    assert!(!bench.leads(first), "the other stands for election with a later term");
+    assert!(!bench.leads(first), "the other member campaigns in a later term");
     bench.tick(15);
     assert!(!bench.leads(first), "its log is not written");
     bench.set_disk(first, Disk::Works);

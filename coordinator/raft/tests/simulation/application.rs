@@ -1,4 +1,4 @@
-//! The training job behind a consumer: what it has consumed, and how much of that survives its crash.
+//! The application of a consumer: the rows that it has consumed, and its checkpoints.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -16,13 +16,13 @@ pub(crate) struct Portion {
     pub(crate) rows: Vec<u64>,
 }
 
-/// A batch, or rows that were left out.
+/// A batch, or skipped rows.
 #[derive(Debug, Clone)]
 pub(crate) struct Entry {
     pub(crate) stream: u32,
     pub(crate) kind: RunKind,
     pub(crate) portions: Vec<Portion>,
-    /// Where the stream stands behind it.
+    /// The position of the stream after the entry.
     pub(crate) position: StreamPosition,
 }
 
@@ -72,13 +72,13 @@ impl Application {
         self.durable = self.entries.len();
     }
 
-    /// Loses what came after the last checkpoint.
+    /// Loses all entries after the last checkpoint.
     pub(crate) fn crash(&mut self) {
         self.entries.truncate(self.durable);
     }
 
-    /// Relaxed mode: a split was taken from this consumer after it was silent for too long; its rows from `offset` on
-    /// go to others, so what it did with them is void.
+    /// Relaxed mode: this consumer was silent for too long and lost a split. Other consumers receive the rows from `offset` on, so
+    /// its own entries for them do not count.
     pub(crate) fn roll_back(&mut self, split: SplitRef, offset: u32) {
         self.crash();
         for entry in &mut self.entries {

@@ -1,4 +1,4 @@
-//! What must hold at the end of a run, whatever happened in it.
+//! The checks at the end of a run.
 
 use std::collections::BTreeMap;
 
@@ -40,7 +40,7 @@ fn check_input_rows(data: &JobData, entries: &[Entry]) -> Result<(), String> {
     if counts.is_empty() { Ok(()) } else { Err(format!("rows that no split has: {counts:?}")) }
 }
 
-/// Every row that the filter keeps was delivered or dropped, once, and no other.
+/// Exactly the rows that pass the filter were delivered or dropped, each once.
 fn check_kept_rows(data: &JobData, entries: &[Entry]) -> Result<(), String> {
     let mut got: Vec<u64> = entries.iter().flat_map(Entry::rows).collect();
     let mut wanted: Vec<u64> = (0..data.spec.epochs).flat_map(|epoch| data.epoch_rows(epoch)).collect();
@@ -85,7 +85,7 @@ fn check_stream(data: &JobData, entries: &[Entry], stream: u32) -> Result<(), St
     Ok(())
 }
 
-/// All streams take the same number of steps, those without rows included.
+/// All streams have the same number of steps, including empty steps.
 fn check_steps(data: &JobData, entries: &[Entry]) -> Result<(), String> {
     let Some(steps) = data.layout.steps() else { return Ok(()) };
     for stream in 0..data.layout.streams {

@@ -1,5 +1,5 @@
-//! A simulated consumer: puts pieces together by the core's assembler as the real client does, and reports what its
-//! application has made durable.
+//! A simulated consumer: joins pieces with the assembler of the real client, and reports the durable position of its
+//! application.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -24,15 +24,15 @@ const ANSWER_MS: Millis = 1_500;
 const FETCH_MS: Millis = 900;
 /// Fetches in flight.
 const FETCHES: usize = 6;
-/// An application that gets nothing new saves its state after this time.
+/// An application without new rows saves a checkpoint after this time.
 const IDLE_MS: Millis = 150;
 
 #[derive(Debug)]
 struct Stream {
     assembler: Assembler<Rows>,
-    /// The split to expect next.
+    /// The next expected split.
     next: Option<SplitRef>,
-    /// Position behind everything expected.
+    /// The position after all expected splits.
     end: StreamPosition,
 }
 
@@ -43,14 +43,14 @@ struct InFlight {
     sent_at: Millis,
 }
 
-/// Which of all consumers one is.
+/// The identity of a consumer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Seat {
-    /// Its number among all.
+    /// The number among all consumers.
     pub(crate) place: u32,
-    /// The job's number in the scenario.
+    /// The number of the job in the scenario.
     pub(crate) of: usize,
-    /// Its number in the job.
+    /// The number in the job.
     pub(crate) number: u32,
 }
 
@@ -61,7 +61,7 @@ pub(crate) struct Consumer {
     pub(crate) alive: bool,
     pub(crate) job: Option<JobId>,
     pub(crate) app: Application,
-    /// The end that it was told of.
+    /// The final state of the job, once known.
     pub(crate) ended: Option<JobState>,
     data: Rc<JobData>,
     plant: Plant,
@@ -70,7 +70,7 @@ pub(crate) struct Consumer {
     plan: Option<ConsumerPlan>,
     /// By stream; relaxed mode has one.
     streams: BTreeMap<u32, Stream>,
-    /// Relaxed mode: splits whose pieces this session has taken.
+    /// Relaxed mode: splits of which this session has received pieces.
     begun: BTreeSet<SplitRef>,
     fetches: BTreeMap<SplitRef, InFlight>,
     fetch_calls: u64,
@@ -79,7 +79,7 @@ pub(crate) struct Consumer {
     report: Call,
     open: Call,
     news: bool,
-    /// Entries that the last report told of, and that the last one which was answered did, in this session.
+    /// The number of entries in the last report, and in the last answered report of this session.
     telling: usize,
     told: usize,
     delivered_at: Millis,
@@ -125,7 +125,7 @@ impl Consumer {
         self.app.crash();
     }
 
-    /// Comes back with what its application had saved, as a new session.
+    /// Restarts from the last checkpoint with a new session.
     pub(crate) fn restart(&mut self) {
         self.alive = true;
         self.session = SessionId(self.session.0 + 1);
@@ -143,7 +143,7 @@ impl Consumer {
         }
     }
 
-    /// How it stands, for the message of a failed run.
+    /// The state for the message of a failed run.
     pub(crate) fn describe(&self) -> String {
         let splits = |stream: &Stream| stream.assembler.progress().collect::<Vec<_>>();
         format!(
@@ -159,7 +159,7 @@ impl Consumer {
         )
     }
 
-    /// Whether an answer says that everything it has consumed is known.
+    /// Whether the coordinator has acknowledged all consumed entries.
     pub(crate) fn is_known(&self) -> bool {
         self.alive && (self.ended.is_some() || self.told == self.app.consumed())
     }
@@ -168,7 +168,7 @@ impl Consumer {
         self.data.spec.pipeline.order == OrderMode::Relaxed
     }
 
-    /// Something to do at regular times. A consumer that is halting delivers nothing more.
+    /// Runs at regular times. A halting consumer delivers nothing.
     pub(crate) fn on_wake(&mut self, now: Millis, halting: bool, dice: &mut Dice, out: &mut Vec<Send>) {
         let Some(job) = self.job else {
             if self.open.may_send(now, ANSWER_MS) {
@@ -219,8 +219,7 @@ impl Consumer {
         }
     }
 
-    /// Splits of a stream that have arrived and are not delivered, for want of rows that fill a batch: beyond them it
-    /// needs others.
+    /// Received splits of a stream that do not fill a batch yet.
     fn arrived(&self) -> u32 {
         let held = |stream: &Stream| stream.assembler.progress().count() - stream.assembler.missing().count();
         self.streams.values().map(held).max().unwrap_or(0) as u32
@@ -281,7 +280,7 @@ impl Consumer {
         Ok(())
     }
 
-    /// Deterministic mode: keeps as many splits expected as it wants.
+    /// Deterministic mode: expects as many splits as the consumer wants.
     fn expect_more(&mut self) {
         if self.is_relaxed() {
             return;
@@ -312,14 +311,14 @@ impl Consumer {
             self.app.consume(*number, position.unwrap_or(stream.end), assembled);
             self.delivered_at = now;
             if self.plant == Plant::EarlyAck {
-                // The planted bug: rows count as consumed before they are.
+                // The planted bug: rows count as consumed too early.
                 self.app.positions.insert(*number, stream.end);
                 self.news = true;
             }
         }
     }
 
-    /// Where the next piece of a split must begin; `None` when nothing is missing.
+    /// The start of the next piece of a split; `None` for a complete split.
     fn missing(&self, split: SplitRef, from: u32) -> Option<u32> {
         let stream = self.streams.get(&split.stream)?;
         if let Some(arrived) = stream.assembler.arrived(split) {
@@ -391,7 +390,7 @@ impl Consumer {
         let relaxed = self.is_relaxed();
         let Some(stream) = self.streams.get_mut(&piece.split.stream) else { return };
         if relaxed && !self.begun.contains(&piece.split) {
-            // Relaxed mode: the order of delivery is the order of arrival.
+            // Relaxed mode: rows are delivered in order of arrival.
             stream.assembler.expect(piece.split, fetch.from, false);
             self.begun.insert(piece.split);
         }

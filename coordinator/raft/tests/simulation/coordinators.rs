@@ -1,5 +1,5 @@
-//! The coordinators' processes: each drives a member, writes to its disk with a delay, may die at any point of it, and
-//! comes back with what was written. What a majority keeps is compared among them.
+//! The processes of the coordinators: each drives a raft node, writes to its disk with a delay, may die at any time and restarts
+//! with the finished writes. The committed entries of all of them are compared.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -22,46 +22,46 @@ use super::members::{Answered, Step};
 use super::messages::{Peer, Request};
 use super::scenario::Machines;
 
-/// Time that another has to take over from one that ends.
+/// Longest wait for another leader during a shutdown.
 const HAND_OVER_MS: Millis = 1_000;
-/// Time that one which ends has to write what it was told.
+/// Longest wait for writes during a shutdown.
 const GRACE_MS: Millis = 10_000;
 
-/// Answers on their way out.
+/// Sent replies.
 pub(crate) type Answers = Vec<(Peer, u64, Reply)>;
 
-/// What follows from something that a coordinator was told.
+/// The outcome of an event at a coordinator.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) answers: Answers,
     /// Messages to other coordinators, by place.
     pub(crate) messages: Vec<(usize, Message)>,
-    /// Writes that were begun.
+    /// Started writes.
     pub(crate) writes: usize,
-    /// Jobs whose index is to be saved.
+    /// Jobs with an index to save.
     pub(crate) saves: Vec<JobId>,
     pub(crate) taken_back: TakenBack,
-    /// Changes of members that are done, with the term.
+    /// Finished membership changes, with the term.
     pub(crate) changed: Vec<(RequestId, u64)>,
-    /// Whether a change was refused for good.
+    /// Whether a membership change was rejected permanently.
     pub(crate) is_refused: bool,
 }
 
-/// One coordinator's process and disk.
+/// The process and the disk of one coordinator.
 struct Node {
     id: MemberId,
-    /// `None` while it is down.
+    /// `None` while the process is down.
     member: Option<RaftNode>,
     disk: PersistedState,
-    /// Writes under way, in order.
+    /// Writes in progress, in order.
     writes: VecDeque<LogWrite>,
     life: u64,
-    /// Its clock runs so many thousandths of the true time.
+    /// The rate of its clock in thousandths.
     rate: u64,
     peers: BTreeMap<RequestId, (Peer, u64)>,
-    /// Whether its disk has refused the last write.
+    /// Whether the last write failed.
     is_stuck: bool,
-    /// Since when it ends.
+    /// When the shutdown began.
     ends_since: Option<Millis>,
 }
 
@@ -80,7 +80,7 @@ impl Node {
         }
     }
 
-    /// What it says to everything where it cannot keep what would follow.
+    /// The rejection of all requests while the disk fails.
     fn refusal(&self) -> Option<Reply> {
         let refused = self.is_stuck || self.ends_since.is_some();
         refused.then(|| {
@@ -92,9 +92,9 @@ impl Node {
 /// All coordinators.
 pub(crate) struct Coordinators {
     nodes: Vec<Node>,
-    /// Places of those that take part, or shall.
+    /// Places of present and future members.
     inside: Vec<usize>,
-    /// The last number that was given to one.
+    /// The last assigned number.
     last_id: u64,
     /// Whether each life has another address.
     moves: bool,
@@ -102,10 +102,10 @@ pub(crate) struct Coordinators {
     kept: Kept,
     manifests: BTreeMap<String, Arc<Manifest>>,
     requests: RequestId,
-    /// Who has led in each term.
+    /// The leader of each term.
     leaders: BTreeMap<u64, usize>,
     answered: Answered,
-    /// Since when the present leader serves, or later, where disks hang: until when dead workers may keep leases.
+    /// When the present leader began to serve, or the last disk stopped hanging: dead workers may keep leases for a while after.
     pub(crate) serving_since: Millis,
     plant: Plant,
 }
@@ -121,7 +121,7 @@ impl Coordinators {
         let life = u64::from(machines.moves);
         let founders = (1..=machines.coordinators).map(member_id);
         let members = Members(founders.map(|id| (id, url(id, life))).collect());
-        let founding = PersistedState::founded_by(&members);
+        let founding = PersistedState::bootstrap(&members);
         let last_id = machines.coordinators + machines.spare;
         let disk = |number| {
             if number <= machines.coordinators { founding.clone() } else { PersistedState::default() }
@@ -139,7 +139,7 @@ impl Coordinators {
             manifests: BTreeMap::new(),
             requests: 0,
             leaders: BTreeMap::new(),
-            answered: Answered::founded_by(&members),
+            answered: Answered::bootstrap(&members),
             serving_since: 0,
             plant,
         };
@@ -153,12 +153,12 @@ impl Coordinators {
         self.nodes.len()
     }
 
-    /// Places of those that take part, or shall.
+    /// Places of present and future members.
     pub(crate) fn inside(&self) -> &[usize] {
         &self.inside
     }
 
-    /// A place where none takes part.
+    /// A place without a member.
     pub(crate) fn outside(&self) -> Option<usize> {
         (0..self.nodes.len()).find(|place| !self.inside.contains(place))
     }
@@ -171,12 +171,12 @@ impl Coordinators {
         self.nodes[place].life
     }
 
-    /// True time between two ticks of a coordinator, whose clock may be fast or slow.
+    /// The true time between two ticks of a coordinator with a fast or slow clock.
     pub(crate) fn tick_ms(&self, place: usize) -> Millis {
         self.settings.tick_ms * 1_000 / self.nodes[place].rate
     }
 
-    /// The one that leads and serves; of two in different terms the later.
+    /// The serving leader of the latest term.
     pub(crate) fn leader(&self) -> Option<usize> {
         let serving = |place: &usize| {
             let member = self.nodes[*place].member.as_ref();
@@ -186,7 +186,7 @@ impl Coordinators {
         (0..self.nodes.len()).filter(serving).max_by_key(term)
     }
 
-    /// Place of the coordinator at an address, whichever of its lives that was.
+    /// The place of the coordinator at an address of any of its lives.
     pub(crate) fn at(&self, url: &str) -> Option<usize> {
         let (id, _) = url.strip_prefix("sim://")?.split_once('.')?;
         self.nodes.iter().position(|node| node.id.to_string() == id)
@@ -197,7 +197,7 @@ impl Coordinators {
         MonotonicTime { cluster: real, real }
     }
 
-    /// How they stand, for the message of a failed run.
+    /// The state for the message of a failed run.
     pub(crate) fn describe(&self) -> String {
         let describe = |place: usize| {
             let Node { id, member, writes, is_stuck, ends_since, .. } = &self.nodes[place];
@@ -225,20 +225,20 @@ impl Coordinators {
         let settings = replica::RaftSettings { url: self.url(place), ..self.settings.clone() };
         let node = &mut self.nodes[place];
         (node.is_stuck, node.ends_since) = (false, None);
-        // Lives need not be larger than those of others.
+        // Lives are larger only than earlier lives of the same coordinator.
         let seed = 1 + node.life * 7 + place as u64;
         let member = RaftNode::new(node.id, node.disk.clone(), settings, seed);
         node.member = Some(member.map_err(|error| format!("coordinator {place} cannot start: {error}"))?);
         Ok(())
     }
 
-    /// One with an empty disk shall take part.
+    /// Adds a coordinator with an empty disk.
     pub(crate) fn bring_in(&mut self, place: usize) -> Result<(), String> {
         self.inside.push(place);
         self.start(place)
     }
 
-    /// One that takes no part any more is stopped, and its disk emptied: it would be another one from now on.
+    /// Stops a removed coordinator and empties its disk. Its next start is another member.
     pub(crate) fn take_out(&mut self, place: usize) {
         self.last_id += 1;
         self.inside.retain(|other| *other != place);
@@ -247,18 +247,18 @@ impl Coordinators {
         *node = Node { life, ..Node::new(self.last_id, rate, PersistedState::default()) };
     }
 
-    /// A coordinator dies: of the writes under way some are done, no answer leaves.
+    /// Kills a coordinator: some writes in progress finish, and no reply is sent.
     pub(crate) fn crash(&mut self, place: usize, dice: &mut Dice) {
         let node = &mut self.nodes[place];
         node.member = None;
         node.peers.clear();
         for _ in 0..dice.range(0, node.writes.len() as u64) {
-            node.writes.pop_front().into_iter().for_each(|write| node.disk.take(write));
+            node.writes.pop_front().into_iter().for_each(|write| node.disk.apply(write));
         }
         node.writes.clear();
     }
 
-    /// Has a coordinator do something, and takes what follows.
+    /// Calls a function of a raft node and carries out the effects.
     pub(crate) fn with(
         &mut self,
         place: usize,
@@ -287,7 +287,7 @@ impl Coordinators {
         }
     }
 
-    /// Gives a number that the plant takes for written.
+    /// The number of a write that a planted bug counts as durable.
     fn take_effects(
         &mut self,
         place: usize,
@@ -342,7 +342,7 @@ impl Coordinators {
         Ok(())
     }
 
-    /// Compares what a coordinator has applied with what others have.
+    /// Compares the applied entries of a coordinator with those of the others.
     fn compare(&mut self, place: usize, outcome: &mut Outcome) -> Result<(), String> {
         let Some(member) = &mut self.nodes[place].member else { return Ok(()) };
         for (index, records) in member.take_applied() {
@@ -351,17 +351,17 @@ impl Coordinators {
         Ok(())
     }
 
-    /// The oldest write of a coordinator is done.
+    /// Finishes the oldest write of a coordinator.
     pub(crate) fn on_written(&mut self, place: usize, now: Millis) -> Result<Outcome, String> {
         let node = &mut self.nodes[place];
         let Some(write) = node.writes.pop_front() else { return Ok(Outcome::default()) };
         let number = write.number();
-        node.disk.take(write);
+        node.disk.apply(write);
         node.is_stuck = false;
         self.with(place, now, |member, time| member.on_written(time, number))
     }
 
-    /// The oldest write of a coordinator was refused; it is tried again. Who waits is refused, too.
+    /// Fails the oldest write of a coordinator, which is retried, and rejects the waiting requests.
     pub(crate) fn on_write_failed(&mut self, place: usize, now: Millis) -> Result<Outcome, String> {
         let mut outcome = self.with(place, now, RaftNode::on_write_failed)?;
         let node = &mut self.nodes[place];
@@ -373,14 +373,14 @@ impl Coordinators {
         Ok(outcome)
     }
 
-    /// A coordinator lets another lead and goes on.
+    /// Transfers leadership away from a coordinator.
     pub(crate) fn hand_over(&mut self, place: usize, now: Millis) -> Result<Outcome, String> {
         self.with(place, now, |member, time| {
-            member.hand_over(time);
+            member.transfer_to_follower(time);
         })
     }
 
-    /// A coordinator is told to end.
+    /// Begins the shutdown of a coordinator.
     pub(crate) fn end(&mut self, place: usize, now: Millis) -> Result<Outcome, String> {
         let node = &mut self.nodes[place];
         node.ends_since = node.ends_since.or(Some(now));
@@ -389,7 +389,7 @@ impl Coordinators {
         })
     }
 
-    /// Whether one that was told to end has done what it can.
+    /// Whether the shutdown of a coordinator is complete.
     pub(crate) fn has_ended(&self, place: usize, now: Millis) -> bool {
         let node = &self.nodes[place];
         let (Some(since), Some(member)) = (node.ends_since, &node.member) else { return false };
@@ -399,7 +399,7 @@ impl Coordinators {
         node.is_stuck || !hands_over && !writes
     }
 
-    /// Asks a coordinator to change the members; gives the request beside what follows.
+    /// Requests a membership change. Returns the request and the outcome.
     pub(crate) fn change(
         &mut self,
         place: usize,
@@ -413,17 +413,17 @@ impl Coordinators {
             Step::Remove(who) => MembershipChange::Remove { id: self.nodes[who].id },
         };
         self.answered.on_asked(&change);
-        let outcome = self.with(place, now, |member, time| member.change(time, request, change))?;
+        let outcome = self.with(place, now, |member, time| member.change_members(time, request, change))?;
         Ok((request, outcome))
     }
 
-    /// A change of the members was answered in this term.
+    /// Records a membership change that was answered in this term.
     pub(crate) fn on_changed(&mut self, term: u64, step: Step) {
         let (Step::Add(place) | Step::Remove(place)) = step;
         self.answered.on_done(term, self.nodes[place].id, step);
     }
 
-    /// A request reaches a coordinator.
+    /// Delivers a request to a coordinator.
     pub(crate) fn on_request(
         &mut self,
         place: usize,
@@ -454,32 +454,32 @@ impl Coordinators {
             Request::Status => Input::JobStatus { request: id, job: None },
         };
         self.with(place, now, |member, time| {
-            member.ask(time, input);
+            member.take_input(time, input);
             member.decide(time);
         })
     }
 
-    /// Checks that what the observer is told is not older than what was kept when it asked.
+    /// Checks that a status reply is not older than the state that was committed when the observer sent its request.
     pub(crate) fn check_status(&mut self, call: u64, status: &[JobStatus]) -> Result<(), String> {
         self.kept.check_status(call, status)
     }
 
-    /// Where a job stands.
+    /// The position of a job.
     pub(crate) fn position(&self, job: JobId) -> Option<Position> {
         self.kept.position(job)
     }
 
-    /// The durable state of what was kept, as records.
+    /// The records that rebuild the committed state.
     pub(crate) fn snapshot(&self) -> Vec<Record> {
         self.kept.snapshot()
     }
 
-    /// Checks that what was kept rebuilds exactly the state that the leader has, if nothing is on its way.
+    /// Checks that the committed records rebuild the state of the leader, if no entry is in progress.
     pub(crate) fn check_replay(&self) -> Result<(), String> {
         let Some(place) = self.leader() else { return Ok(()) };
         let Some(member) = self.nodes[place].member.as_ref() else { return Ok(()) };
-        // What one that hands over hears is not decided on until it leads on.
-        let is_settled = member.is_settled() && !member.hands_over();
+        // A leader decides nothing during a transfer.
+        let is_settled = member.is_settled() && !member.is_transferring();
         let (Some(cluster), true) = (member.cluster(), is_settled) else { return Ok(()) };
         if member.snapshot() != cluster.snapshot() {
             return Err(format!("the log rebuilds {:?} and not {:?}", member.snapshot(), cluster.snapshot()));
@@ -492,7 +492,7 @@ fn member_id(number: u64) -> MemberId {
     MemberId::new(number).expect("numbers begin with 1")
 }
 
-/// Where a coordinator is found.
+/// The address of a coordinator.
 fn url(id: MemberId, life: u64) -> String {
     format!("sim://{id}.{life}")
 }

@@ -1,4 +1,4 @@
-//! The simulator's only source of chance: a counter mixed with the seed, so that a run is a function of its seed.
+//! The only source of randomness of the simulation: a counter mixed with the seed.
 
 use std::fmt;
 
@@ -39,7 +39,7 @@ impl Dice {
     }
 }
 
-/// A hash of everything that happened, fed with text.
+/// A hash of the trace of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Trace(pub(crate) u64);
 

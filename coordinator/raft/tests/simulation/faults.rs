@@ -1,4 +1,4 @@
-//! What goes wrong, and who comes and goes, in the simulated cluster.
+//! The faults and membership changes of a run.
 
 use std::rc::Rc;
 
@@ -10,7 +10,7 @@ use crate::members::{ASK_MS, Step};
 use crate::network::Event;
 use crate::worker::Worker;
 
-/// Time after which a write that was refused is tried again.
+/// Time after which a failed write is retried.
 const RETRY_MS: Millis = 50;
 
 impl World {
@@ -30,7 +30,7 @@ impl World {
             (faults.worker_stalls, Event::StallWorker),
             (faults.consumer_crashes, Event::CrashConsumer),
         ];
-        // Many jobs are short: faults come early more often than late.
+        // Many jobs are short, so most faults are early.
         let horizon = self.dice.pick(&[1_500, 4_000, faults.until]).min(faults.until);
         for (count, event) in kinds {
             for _ in 0..count {
@@ -43,7 +43,7 @@ impl World {
     pub(super) fn on_fault(&mut self, fault: Event) -> Result<(), String> {
         match fault {
             Event::RestartCoordinator(place) => {
-                // It may have been taken out meanwhile, and another one be there.
+                // The coordinator may have been replaced meanwhile.
                 if self.coordinators.inside().contains(&place) && !self.coordinators.is_up(place) {
                     self.coordinators.start(place)?;
                     self.begin_ticks(place);
@@ -75,7 +75,7 @@ impl World {
                 let place = self.a_coordinator();
                 self.suspended_until[place] = self.now + self.dice.range(100, 4_000);
                 if self.coordinators.leader() == Some(place) {
-                    // It hears then what those who died meanwhile had still sent.
+                    // It then receives messages of processes that have died meanwhile.
                     self.forgive(self.suspended_until[place]);
                 }
             }
@@ -110,12 +110,12 @@ impl World {
         Ok(())
     }
 
-    /// Leases of dead workers may outlive them until a leader was able to decide again for a while.
+    /// Dead workers may keep leases until a leader has made decisions for a while.
     fn forgive(&mut self, until: Millis) {
         self.coordinators.serving_since = self.coordinators.serving_since.max(until);
     }
 
-    /// The one that leads, more often than not.
+    /// A coordinator, mostly the leader.
     fn a_coordinator(&mut self) -> usize {
         let any = self.dice.pick(self.coordinators.inside());
         let prefers_leader = self.dice.chance(600);
@@ -132,7 +132,7 @@ impl World {
         self.stop_coordinator(place);
     }
 
-    /// A coordinator's process is gone, for a while.
+    /// Kills a coordinator for a while.
     pub(super) fn stop_coordinator(&mut self, place: usize) {
         if self.coordinators.is_up(place) {
             self.coordinators.crash(place, &mut self.dice);
@@ -143,7 +143,7 @@ impl World {
         }
     }
 
-    /// A coordinator lets another lead, and ends where it shall.
+    /// Transfers leadership away from a coordinator, and optionally shuts it down.
     fn hand_over(&mut self, place: usize, ends: bool) -> Result<(), String> {
         if self.now < self.suspended_until[place] || !self.coordinators.is_up(place) {
             return Ok(());
@@ -157,7 +157,7 @@ impl World {
         self.after(place, told)
     }
 
-    /// A coordinator's disk refuses the oldest write.
+    /// Fails the oldest write of a coordinator.
     pub(super) fn refuse_write(&mut self, place: usize, life: u64) -> Result<(), String> {
         if life != self.coordinators.life(place) || !self.coordinators.is_up(place) {
             return Ok(());
@@ -167,7 +167,7 @@ impl World {
         self.after(place, told)
     }
 
-    /// A coordinator shall come or go, where nobody else does.
+    /// Adds or removes a coordinator, unless another change is in progress.
     fn change_members(&mut self) -> Result<(), String> {
         if self.operator.is_busy() {
             return Ok(());
@@ -190,7 +190,7 @@ impl World {
     fn ask_for_change(&mut self) -> Result<(), String> {
         let Some(step) = self.operator.next(self.now) else { return Ok(()) };
         self.queue.push(self.now + ASK_MS, Event::AskForChange);
-        // One that leads no more, and does not know it, is asked as well.
+        // The request may also reach a deposed leader.
         let any = self.dice.pick(self.coordinators.inside());
         let asks_any = self.dice.chance(200);
         let place = self.coordinators.leader().filter(|_| !asks_any).unwrap_or(any);
@@ -202,7 +202,7 @@ impl World {
         self.after(place, told)
     }
 
-    /// A change of the members was answered in this term.
+    /// Handles a membership change that was answered in this term.
     pub(super) fn on_changed(&mut self, request: RequestId, term: u64) {
         let Some(step) = self.operator.on_done(request) else { return };
         self.coordinators.on_changed(term, step);
@@ -214,7 +214,7 @@ impl World {
         }
     }
 
-    /// A coordinator has refused a change for good: one that leads has to end before it can be removed.
+    /// Handles a permanent rejection: a leader must shut down before it can be removed.
     pub(super) fn on_change_refused(&mut self, place: usize) -> Result<(), String> {
         if self.operator.removes(place) { self.hand_over(place, true) } else { Ok(()) }
     }
@@ -236,7 +236,7 @@ impl World {
         let id = self.dice.pick(&ids);
         self.workers.remove(&id);
         self.died.insert(id, self.now);
-        // Sometimes no other comes, as long as one is left.
+        // Sometimes the worker is not replaced, if another one is left.
         if self.workers.is_empty() || self.dice.chance(700) {
             let delay = self.dice.range(1, 4_000);
             self.queue.push(self.now + delay, Event::StartWorker);

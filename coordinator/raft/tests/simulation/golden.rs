@@ -1,7 +1,7 @@
-//! Golden outcomes of simulated runs: the rows and batches of each stream, and where a stopped run stands. Schedules, traces
-//! and times are left out: they may change.
+//! Golden outcomes of simulated runs: the rows and batches of each stream, and the position of a stopped run. Schedules, traces
+//! and times may change.
 //!
-//! `UPDATE_EXPECT=1 cargo test -p feedline-raft --test simulation golden` writes the file anew.
+//! `UPDATE_EXPECT=1 cargo test -p feedline-raft --test simulation golden` updates the file.
 
 use std::fmt::Write;
 
@@ -43,7 +43,7 @@ fn outcome(data: &JobData, entries: &[Entry]) -> String {
     format!("{count} rows: {}", streams.join(", "))
 }
 
-/// Where each stream of a job stands behind its last row.
+/// The position of each stream after its last row.
 fn positions(data: &JobData, entries: &[Entry]) -> String {
     let last =
         |stream| entries.iter().filter(|entry| entry.stream == stream).map(|entry| entry.position).max();

@@ -1,4 +1,4 @@
-//! What a majority of the coordinators keeps: the one history with which each of them is compared.
+//! The committed history, with which the log of each coordinator is compared.
 
 use std::collections::BTreeMap;
 
@@ -9,21 +9,21 @@ use feedline_data::ids::JobId;
 use feedline_data::layout::{SplitRef, StreamPosition};
 use feedline_data::messages::JobStatus;
 
-/// Splits of a job that were taken back from a consumer, with the offset that counts.
+/// Splits of a job that a consumer has lost, with the recorded offsets.
 pub(crate) type TakenBack = Vec<(JobId, u32, SplitRef, u32)>;
 
-/// What was kept by a majority, as the first that knew of it had it.
+/// The committed entries, as the first coordinator applied them.
 pub(crate) struct Kept {
     /// Records of each entry.
     entries: BTreeMap<u64, Vec<Record>>,
     state: ReplicatedState,
-    /// Offsets acknowledged.
+    /// Acknowledged offsets.
     acknowledged: BTreeMap<(JobId, SplitRef), u32>,
-    /// Consumers that splits are assigned to.
+    /// The consumers of assigned splits.
     holders: BTreeMap<(JobId, SplitRef), u32>,
-    /// Where each job stands.
+    /// The state of each job.
     positions: BTreeMap<JobId, Vec<StreamPosition>>,
-    /// Positions that were kept when the observer asked.
+    /// Committed positions at the time of the observer's request.
     asked: BTreeMap<u64, BTreeMap<JobId, Vec<StreamPosition>>>,
 }
 
@@ -39,7 +39,7 @@ impl Kept {
         }
     }
 
-    /// Takes an entry that the coordinator at `place` has applied, and compares it with what others have.
+    /// Compares an entry that the coordinator at `place` has applied with the same entry of the others.
     pub(crate) fn take(
         &mut self,
         place: usize,
@@ -82,12 +82,12 @@ impl Kept {
         taken_back
     }
 
-    /// The observer asks how jobs stand.
+    /// Records the positions when the observer sends a status request.
     pub(crate) fn on_asked(&mut self, call: u64) {
         self.asked.insert(call, self.positions.clone());
     }
 
-    /// Checks that what the observer is told is not older than what was kept when it asked.
+    /// Checks that a status reply is not older than the positions at the time of the request.
     pub(crate) fn check_status(&mut self, call: u64, status: &[JobStatus]) -> Result<(), String> {
         let Some(kept) = self.asked.remove(&call) else { return Ok(()) };
         for (job, streams) in kept {
@@ -97,19 +97,19 @@ impl Kept {
             let older = streams.iter().zip(told).any(|(kept, told)| told < kept);
             if older || told.len() < streams.len() {
                 return Err(format!(
-                    "job {job} stood at {streams:?} when it was asked for, and {told:?} was told"
+                    "job {job} was at {streams:?} at the time of the request, and the reply has {told:?}"
                 ));
             }
         }
         Ok(())
     }
 
-    /// Where a job stands.
+    /// The position of a job.
     pub(crate) fn position(&self, job: JobId) -> Option<Position> {
         self.state.position(job)
     }
 
-    /// The durable state, as records.
+    /// The records that rebuild the committed state.
     pub(crate) fn snapshot(&self) -> Vec<Record> {
         self.state.snapshot()
     }

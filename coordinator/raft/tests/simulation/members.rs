@@ -1,5 +1,5 @@
-//! Whoever adds and removes coordinators: one at a time, asking again until it is done or given up. What was answered must
-//! be so under every later leader.
+//! The operator that adds and removes coordinators: one at a time, with retries. An answered change must hold under every later
+//! leader.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,21 +7,21 @@ use feedline_cluster::RequestId;
 use feedline_data::ids::Millis;
 use feedline_raft::{MemberId, Members, MembershipChange};
 
-/// Milliseconds between two times that the same is asked for.
+/// Milliseconds between two attempts.
 pub(crate) const ASK_MS: Millis = 150;
-/// A removal that is refused for so long is given up.
+/// A removal that is rejected for this long is abandoned.
 const REMOVING_MS: Millis = 15_000;
 
-/// What is asked for.
+/// A requested change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// The coordinator at this place shall take part.
+    /// Adds the coordinator at this place.
     Add(usize),
-    /// It shall not any more.
+    /// Removes the coordinator at this place.
     Remove(usize),
 }
 
-/// What is being done, and until when it is asked for.
+/// The change in progress and its deadline.
 #[derive(Debug, Default)]
 pub(crate) struct Operator {
     step: Option<(Step, Millis)>,
@@ -33,19 +33,19 @@ impl Operator {
         self.step.is_some()
     }
 
-    /// Whether the coordinator at a place shall go.
+    /// Whether the coordinator at a place is being removed.
     pub(crate) fn removes(&self, place: usize) -> bool {
         matches!(self.step, Some((Step::Remove(other), _)) if other == place)
     }
 
-    /// Begins something. A new member that is not one after `patience_ms` is removed again.
+    /// Begins a change. A new member that has not joined after `patience_ms` is removed.
     pub(crate) fn begin(&mut self, now: Millis, step: Step, patience_ms: Millis) {
         let patience_ms = if matches!(step, Step::Add(_)) { patience_ms } else { REMOVING_MS };
         self.step = Some((step, now + patience_ms));
         self.requests.clear();
     }
 
-    /// What to ask for now.
+    /// The change to request now.
     pub(crate) fn next(&mut self, now: Millis) -> Option<Step> {
         match self.step {
             Some((Step::Add(place), until)) if now >= until => {
@@ -57,12 +57,12 @@ impl Operator {
         self.step.map(|(step, _)| step)
     }
 
-    /// It was asked for by this request.
+    /// Notes the request of the change.
     pub(crate) fn on_asked(&mut self, request: RequestId) {
         self.requests.insert(request);
     }
 
-    /// The request was done; gives what that has ended.
+    /// Ends a request. Returns the finished change.
     pub(crate) fn on_done(&mut self, request: RequestId) -> Option<Step> {
         if !self.requests.contains(&request) {
             return None;
@@ -72,7 +72,7 @@ impl Operator {
     }
 }
 
-/// Changes of members that were answered, with the term in which they were.
+/// Answered membership changes with their terms.
 #[derive(Debug, Default)]
 pub(crate) struct Answered {
     present: BTreeMap<MemberId, u64>,
@@ -80,12 +80,12 @@ pub(crate) struct Answered {
 }
 
 impl Answered {
-    /// The members that begin.
-    pub(crate) fn founded_by(members: &Members) -> Self {
+    /// The first members.
+    pub(crate) fn bootstrap(members: &Members) -> Self {
         Self { present: members.ids().map(|id| (id, 0)).collect(), gone: BTreeMap::new() }
     }
 
-    /// From here on a member may be gone.
+    /// Notes that a member may be removed from now on.
     pub(crate) fn on_asked(&mut self, change: &MembershipChange) {
         if let MembershipChange::Remove { id } = change {
             self.present.remove(id);
@@ -99,7 +99,7 @@ impl Answered {
         };
     }
 
-    /// Checks the members that a leader of this term begins with.
+    /// Checks the members of a new leader of this term.
     pub(crate) fn check(&self, term: u64, members: &Members) -> Result<(), String> {
         let earlier = |told: &BTreeMap<MemberId, u64>| -> Vec<MemberId> {
             told.iter().filter(|(_, at)| **at < term).map(|(id, _)| *id).collect()

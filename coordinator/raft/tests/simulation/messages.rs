@@ -1,4 +1,4 @@
-//! What travels in the simulation, and how a peer keeps its calls apart.
+//! The messages of the simulation, and the calls in progress of a peer.
 
 use std::rc::Rc;
 
@@ -7,20 +7,20 @@ use feedline_data::ids::{JobId, Millis, SessionId, WorkerId};
 use feedline_data::layout::SplitRef;
 use feedline_data::messages::{ConsumerReport, JobSpec, WorkerReport};
 
-/// The rows that a piece carries.
+/// The rows of a piece.
 pub(crate) type Rows = Rc<Vec<u64>>;
 
-/// Who talks to the coordinator.
+/// A client of the coordinator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Peer {
     Worker(WorkerId),
-    /// By its number among all.
+    /// The number among all consumers.
     Consumer(u32, SessionId),
-    /// The test itself.
+    /// The observer of the test.
     Observer,
 }
 
-/// What the coordinator is asked.
+/// A request to the coordinator.
 #[derive(Debug, Clone)]
 pub(crate) enum Request {
     Open(Box<JobSpec>),
@@ -30,11 +30,11 @@ pub(crate) enum Request {
     Status,
 }
 
-/// A consumer asks a worker for rows.
+/// A fetch of a consumer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Fetch {
     pub(crate) worker: WorkerId,
-    /// Its number among all.
+    /// The number among all consumers.
     pub(crate) consumer: u32,
     pub(crate) session: SessionId,
     pub(crate) call: u64,
@@ -43,14 +43,14 @@ pub(crate) struct Fetch {
     pub(crate) from: u32,
 }
 
-/// What comes of a fetch.
+/// The reply to a fetch.
 #[derive(Debug, Clone)]
 pub(crate) enum Outcome {
     Pieces(Vec<Piece<Rows>>),
     NotHeld,
 }
 
-/// What an actor wants sent.
+/// An outgoing message of an actor.
 #[derive(Debug)]
 pub(crate) enum Send {
     Request(u64, Request),
@@ -58,7 +58,7 @@ pub(crate) enum Send {
     Fetched(Fetch, Outcome),
 }
 
-/// A peer's calls of one kind: one is awaited at a time, answers to earlier ones are ignored.
+/// The calls of one kind: one is in progress at a time, and replies to earlier ones are ignored.
 #[derive(Debug, Default)]
 pub(crate) struct Call {
     number: u64,
@@ -66,24 +66,24 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// Whether nothing is awaited, or it was awaited for too long.
+    /// Whether no call is in progress, or the call has timed out.
     pub(crate) fn may_send(&self, now: Millis, patience_ms: Millis) -> bool {
         self.sent_at.is_none_or(|sent| now - sent >= patience_ms)
     }
 
-    /// Milliseconds since the awaited call was sent.
+    /// Milliseconds since the call in progress was sent.
     pub(crate) fn age(&self, now: Millis) -> Millis {
         self.sent_at.map_or(Millis::MAX, |sent| now - sent)
     }
 
-    /// Starts a call.
+    /// Begins a call.
     pub(crate) fn send(&mut self, now: Millis) -> u64 {
         self.number += 1;
         self.sent_at = Some(now);
         self.number
     }
 
-    /// Ends the awaited call if it is this one.
+    /// Ends the call in progress if it is this one.
     pub(crate) fn take(&mut self, call: u64) -> bool {
         let awaited = self.sent_at.is_some() && self.number == call;
         if awaited {

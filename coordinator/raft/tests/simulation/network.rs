@@ -1,4 +1,4 @@
-//! The queue of what will happen, and a network that delays, drops, duplicates and reorders.
+//! The event queue, and a network that delays, drops, duplicates and reorders messages.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -12,7 +12,7 @@ use super::dice::Dice;
 use super::messages::{Fetch, Outcome, Peer, Request};
 use super::scenario::Faults;
 
-/// What happens at a time.
+/// An event.
 #[derive(Debug, Clone)]
 pub(crate) enum Event {
     /// A request to the coordinator at a place.
@@ -24,19 +24,19 @@ pub(crate) enum Event {
     WakeConsumer(u32, SessionId),
     /// A message from one coordinator to another.
     Raft(usize, usize, Wired),
-    /// A coordinator hears what became of a snapshot that it has sent.
+    /// A coordinator receives the outcome of a snapshot that it has sent.
     SnapshotSent {
         place: usize,
         life: u64,
         to: MemberId,
         arrived: bool,
     },
-    /// The oldest write of a coordinator's life is done.
+    /// The oldest write of a coordinator finishes.
     Written {
         place: usize,
         life: u64,
     },
-    /// An index is kept by a majority.
+    /// An index is saved by a majority.
     Saved(JobId),
     Tick,
     /// A coordinator's clock ticks.
@@ -52,17 +52,17 @@ pub(crate) enum Event {
     CutOff,
     /// A coordinator is suspended for a while.
     SuspendCoordinator,
-    /// A coordinator lets another lead, and ends in order where it shall.
+    /// A coordinator transfers leadership, and optionally shuts down.
     HandOver {
         ends: bool,
     },
-    /// A coordinator's disk refuses every write for a while.
+    /// A coordinator's disk fails all writes for a while.
     FailDisk,
-    /// A coordinator's disk does nothing for a while.
+    /// A coordinator's disk hangs for a while.
     HangDisk,
-    /// Members begin to be changed.
+    /// The operator begins a membership change.
     ChangeMembers,
-    /// Whoever changes members asks, or asks again.
+    /// The operator sends or repeats its request.
     AskForChange,
     CrashWorker,
     StartWorker,
@@ -102,7 +102,7 @@ impl Queue {
         self.events.remove(&number).map(|event| (at, event))
     }
 
-    /// Sends something over the network; gives whether it is on its way.
+    /// Sends a message. Returns whether it will arrive.
     pub(crate) fn send(&mut self, now: Millis, faults: &Faults, dice: &mut Dice, event: Event) -> bool {
         let faulty = now < faults.until;
         if faulty && dice.chance(faults.drop_per_mille) {

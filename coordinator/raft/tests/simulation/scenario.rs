@@ -1,4 +1,4 @@
-//! What a seed stands for: a dataset, a job, workers and consumers, and what goes wrong.
+//! The scenario of a seed: a dataset, a job, workers, consumers and faults.
 
 use std::rc::Rc;
 
@@ -13,17 +13,17 @@ use feedline_data::schema::{ColumnType, ScalarType, Schema};
 
 use super::dice::Dice;
 
-/// What goes wrong, and how often.
+/// The faults of a run and their frequencies.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Faults {
     pub(crate) drop_per_mille: u64,
     pub(crate) duplicate_per_mille: u64,
-    /// Messages that take long, so that later ones overtake them.
+    /// Slow messages, so that later ones overtake them.
     pub(crate) slow_per_mille: u64,
     pub(crate) coordinator_crashes: u64,
     pub(crate) coordinator_cuts: u64,
     pub(crate) coordinator_stalls: u64,
-    /// Coordinators that let another lead; some of them end.
+    /// Leader transfers; some of the old leaders shut down.
     pub(crate) hand_overs: u64,
     pub(crate) disk_failures: u64,
     pub(crate) disk_hangs: u64,
@@ -33,7 +33,7 @@ pub(crate) struct Faults {
     pub(crate) worker_crashes: u64,
     pub(crate) worker_stalls: u64,
     pub(crate) consumer_crashes: u64,
-    /// Milliseconds after which nothing goes wrong any more.
+    /// Milliseconds after which there are no more faults.
     pub(crate) until: u64,
 }
 
@@ -41,13 +41,13 @@ pub(crate) struct Faults {
 #[derive(Debug, Clone)]
 pub(crate) struct Machines {
     pub(crate) coordinators: u64,
-    /// Hosts for more of them.
+    /// Spare hosts.
     pub(crate) spare: u64,
     /// Whether each life of a coordinator has another address.
     pub(crate) moves: bool,
-    /// How their clocks run, in thousandths of the true time.
+    /// The rates of their clocks in thousandths.
     pub(crate) rates: [u64; 6],
-    /// Bytes of the log before it is compacted, and entries that stay.
+    /// Bytes of the log before a compaction, and the entries that stay.
     pub(crate) compact_bytes: u64,
     pub(crate) kept_entries: u64,
 }
@@ -72,39 +72,39 @@ pub(crate) struct Scenario {
     pub(crate) machines: Machines,
     pub(crate) workers: u64,
     pub(crate) faults: Faults,
-    /// Batches after which a consumer's application saves its state.
+    /// Batches after which an application saves a checkpoint.
     pub(crate) checkpoint_every: u64,
-    /// Splits that a consumer asks for.
+    /// Splits that a consumer wants ahead.
     pub(crate) wants: u32,
     /// Jobs that run at the same time: one, or two.
     pub(crate) jobs: Vec<Rc<JobData>>,
 }
 
-/// A job's data: the same for both halves of a run that is stopped and resumed.
+/// The data of a job, equal for both parts of a stopped and resumed run.
 #[derive(Debug)]
 pub(crate) struct JobData {
     pub(crate) spec: JobSpec,
     pub(crate) manifest: Manifest,
     pub(crate) layout: Layout,
-    /// One row in this many is removed by the filter; 0 keeps all.
+    /// The filter removes one row in this many; 0 for none.
     removes: u64,
-    /// For each epoch its row sequence: a number for each (pass, row).
+    /// The row sequence of each epoch: a number for each (pass, row).
     sequence: Vec<Vec<u64>>,
 }
 
 impl JobData {
-    /// The rows at an input range of a split.
+    /// The rows of a range of a split.
     pub(crate) fn rows(&self, split: SplitRef, from: u32, to: u32) -> &[u64] {
         let start = self.layout.split_range(split).start as usize;
         &self.sequence[split.epoch as usize][start + from as usize..start + to as usize]
     }
 
-    /// Whether the filter keeps a row.
+    /// Whether a row passes the filter.
     pub(crate) fn keeps(&self, row: u64) -> bool {
         self.removes == 0 || !mix64(row ^ self.spec.pipeline.seed).is_multiple_of(self.removes)
     }
 
-    /// Every row of an epoch's layout, in order of place.
+    /// All rows of an epoch, in the order of the layout.
     pub(crate) fn epoch_rows(&self, epoch: u32) -> Vec<u64> {
         let mut rows = Vec::new();
         for stream in 0..self.layout.streams {
@@ -113,7 +113,7 @@ impl JobData {
         rows
     }
 
-    /// The input rows of a stream in one epoch, straight from the layout.
+    /// The input rows of a stream in one epoch, computed from the layout alone.
     pub(crate) fn stream_rows(&self, epoch: u32, stream: u32) -> Vec<u64> {
         let mut rows = Vec::new();
         for ordinal in 0..self.layout.splits(stream) {
@@ -129,7 +129,7 @@ impl Scenario {
     pub(crate) fn new(seed: u64) -> Self {
         let mut dice = Dice::new(seed);
         let has_two = dice.chance(200);
-        // Two jobs together take about as long as one alone.
+        // Two jobs take about as long as one larger job.
         let sizes = if has_two { &[0, 10, 40][..] } else { &[0, 10, 40, 80, 120][..] };
         let consumers = dice.range(1, if has_two { 2 } else { 4 }) as u32;
         let virtual_consumers = dice.range(u64::from(consumers), 8) as u32;
@@ -153,13 +153,13 @@ impl Scenario {
         }
     }
 
-    /// The same run with its first job alone.
+    /// The same run with only its first job.
     pub(crate) fn of_one_job(mut self) -> Self {
         self.jobs.truncate(1);
         self
     }
 
-    /// The run that resumes this one's only job at a position, with other workers and consumers.
+    /// A run that resumes the only job at a position, with other workers and consumers.
     pub(crate) fn resumed(&self, start: Position) -> Self {
         let mut dice = Dice::new(self.seed ^ 0xBEEF);
         let before = &self.jobs[0];
@@ -177,14 +177,14 @@ impl Scenario {
     }
 }
 
-/// What tells a job from others.
+/// The properties of a job.
 #[derive(Clone, Copy)]
 struct Naming {
     name: &'static str,
     folder: &'static str,
 }
 
-/// A job beside the first one, on the same dataset or on another.
+/// A second job, on the same dataset or on another.
 fn build_second(dice: &mut Dice, first: &JobData, sizes: &[u64]) -> JobData {
     let shares = dice.chance(300);
     let folder = if shares { "data" } else { "more" };
@@ -294,7 +294,7 @@ fn build_job(
     JobData { spec, manifest, layout, removes, sequence }
 }
 
-/// What a run's faults of coordinators are about. All at once would leave none of them the time to do harm.
+/// The kind of coordinator faults in a run. With all kinds at once, none would have time to cause harm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Theme {
     Crashes,

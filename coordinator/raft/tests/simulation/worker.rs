@@ -1,4 +1,4 @@
-//! A simulated worker: reconciles with its plan, computes the pieces of its leases one after the other, serves them.
+//! A simulated worker: follows its plan, computes the pieces of its leases in order, and serves them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -19,13 +19,13 @@ use super::scenario::JobData;
 
 type Key = (JobId, SplitRef);
 
-/// Milliseconds between reports when there is news.
+/// Milliseconds between two reports with changes.
 const NEWS_MS: Millis = 60;
-/// Milliseconds after which an answer is given up.
+/// Milliseconds after which a call times out.
 const ANSWER_MS: Millis = 1_500;
-/// A fetch of rows that are not computed yet is held this long at most.
+/// Longest time for which a fetch waits for rows.
 const HOLD_FETCH_MS: Millis = 400;
-/// Pieces of one answer to a fetch.
+/// Most pieces in one reply to a fetch.
 const PIECES: usize = 3;
 
 #[derive(Debug)]
@@ -40,12 +40,12 @@ struct Work {
 pub(crate) struct Worker {
     pub(crate) id: WorkerId,
     pub(crate) stalled_until: Millis,
-    /// Every job that there may be.
+    /// All jobs of the scenario.
     known: Vec<Rc<JobData>>,
     /// Input rows of a piece.
     cut: u32,
     row_ms: u64,
-    /// Computed splits that fill its memory.
+    /// Computed splits with which the memory is full.
     capacity: usize,
     seen: Revision,
     plan: Vec<Lease>,
@@ -85,7 +85,7 @@ impl Worker {
         }
     }
 
-    /// Something to do at regular times.
+    /// Runs at regular times.
     pub(crate) fn on_wake(&mut self, now: Millis, dice: &mut Dice, out: &mut Vec<Send>) {
         self.compute(now);
         self.index(now, dice);
@@ -188,7 +188,7 @@ impl Worker {
                 len,
                 pieces: Vec::new(),
             });
-            // With full memory only what a consumer asks for is computed.
+            // With full memory the worker computes only splits that a consumer fetches.
             if work.next < work.len && (!full || asked.contains(&key)) {
                 let rows = u64::from(self.cut.min(work.len - work.next));
                 self.busy = Some((key, now + rows * self.row_ms));

@@ -26,25 +26,25 @@ use super::network::{Event, Queue, Wired};
 use super::scenario::Scenario;
 use super::worker::Worker;
 
-/// Once nothing goes wrong any more, a run must end within this time.
+/// Longest time from the last fault to the end of a run.
 const END_MS: Millis = 60_000;
-/// A dead worker's leases are gone after this time: its last report may take 3 s, then the lease time and some ticks.
+/// Longest time for which a dead worker keeps leases: its last report may take 3 s, then the lease time and some ticks.
 const LEASE_MS: Millis = 6_500;
 
-/// Time after which a coordinator hears that a snapshot has arrived, though it may be lost there; or that it has not.
+/// Time after which a coordinator receives the outcome of a snapshot.
 const ARRIVED_MS: Millis = 20;
 const LOST_MS: Millis = 2_000;
 
-/// What a run gave.
+/// The outcome of a run.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) trace: Trace,
     pub(crate) events: u64,
-    /// Virtual time at the end.
+    /// The virtual time at the end.
     pub(crate) took_ms: Millis,
     /// Of each job.
     pub(crate) entries: Vec<Vec<Entry>>,
-    /// Where the first job stood, if the run was stopped before its end.
+    /// The position of the first job, if the run was stopped.
     pub(crate) position: Option<Position>,
     pub(crate) consumer_crashes: u64,
 }
@@ -57,15 +57,15 @@ pub(crate) struct World {
     queue: Queue,
     coordinators: Coordinators,
     crash_armed: bool,
-    /// Until when the messages of a coordinator to others, and from others, are lost.
+    /// The times until which outgoing and incoming messages of a coordinator are lost.
     cut: Vec<(Millis, Millis)>,
     suspended_until: Vec<Millis>,
-    /// When the last write of a coordinator is done.
+    /// When the last write of a coordinator finishes.
     written_at: Vec<Millis>,
-    /// Until when a coordinator's disk refuses writes.
+    /// The time until which a coordinator's disk fails.
     refuses_until: Vec<Millis>,
     operator: Operator,
-    /// Whom each worker and consumer asks.
+    /// The coordinator to which each worker and consumer sends requests.
     targets: BTreeMap<u64, usize>,
     workers: BTreeMap<WorkerId, Worker>,
     died: BTreeMap<WorkerId, Millis>,
@@ -105,7 +105,7 @@ impl World {
             status_calls: 0,
         };
         for (of, data) in scenario.jobs.iter().enumerate() {
-            // A second job comes while the first is prepared, runs, or has ended.
+            // The second job opens while the first is preparing or running, or has ended.
             let begins = if of == 0 { 1 } else { world.dice.range(1, 3_000) };
             for number in 0..data.spec.consumers {
                 let seat = Seat { place: world.consumers.len() as u32, of, number };
@@ -194,7 +194,7 @@ impl World {
         self.consumers_of(of).find_map(|consumer| consumer.job)
     }
 
-    /// Whether every consumer knows that its job ended, and every live worker's counts are in.
+    /// Whether every consumer knows that its job has ended, and every live worker has reported its final counters.
     fn is_settled(&self) -> bool {
         let is_over = |of: usize| {
             let job = self.job(of);
@@ -209,7 +209,7 @@ impl World {
         if let Some(other) =
             self.consumers.iter().find(|consumer| consumer.ended != Some(JobState::Completed))
         {
-            return Err(format!("consumer {:?} was told {:?}", other.seat, other.ended));
+            return Err(format!("consumer {:?} received {:?}", other.seat, other.ended));
         }
         let kept = self.coordinators.snapshot();
         for of in 0..self.scenario.jobs.len() {
@@ -217,7 +217,7 @@ impl World {
             if jobs.iter().any(|job| *job != jobs[0]) {
                 return Err(format!("the consumers joined different jobs: {jobs:?}"));
             }
-            // An opening that arrived late may have opened the job once more.
+            // A late request may have opened the job again.
             let leased =
                 |record: &Record| matches!(record, Record::Granted { job, .. } if Some(*job) == jobs[0]);
             if kept.iter().any(leased) {
@@ -227,9 +227,9 @@ impl World {
         self.coordinators.check_replay()
     }
 
-    /// Where the first job stands.
+    /// The position of the first job.
     fn position(&mut self) -> Result<Position, String> {
-        let job = self.job(0).ok_or_else(|| "there is no job".to_owned())?;
+        let job = self.job(0).ok_or_else(|| "the job does not exist".to_owned())?;
         let missing = || format!("job {job} has no position: {}", self.describe());
         self.coordinators.position(job).ok_or_else(missing)
     }
@@ -249,7 +249,7 @@ impl World {
             Event::Saved(job) => {
                 for place in 0..self.coordinators.count() {
                     let told = self.coordinators.with(place, self.now, |member, now| {
-                        member.ask(now, Input::IndexSaved { job, saved: Ok(()) });
+                        member.take_input(now, Input::IndexSaved { job, saved: Ok(()) });
                         member.decide(now);
                     })?;
                     self.after(place, told)?;
@@ -339,7 +339,7 @@ impl World {
             self.queue.push(self.suspended_until[place], Event::Raft(from, place, message));
             return Ok(());
         }
-        // A link that is cut loses what is on it.
+        // A cut link loses messages in flight.
         if self.now < self.cut[from].0.max(self.cut[place].1) {
             return Ok(());
         }
@@ -347,7 +347,7 @@ impl World {
         self.after(place, told)
     }
 
-    /// What follows from something that a coordinator was told.
+    /// Carries out the outcome of an event at a coordinator.
     fn after(&mut self, place: usize, told: Told) -> Result<(), String> {
         self.answer(told.answers)?;
         self.take_back(told.taken_back);
@@ -371,7 +371,7 @@ impl World {
         let slow = if self.now < self.scenario.faults.until { self.scenario.faults.slow_disk_ms } else { 3 };
         for _ in 0..told.writes {
             let delay = self.dice.pick(&[0, 0, 1, 3, slow]);
-            // Writes are done in their order.
+            // Writes finish in order.
             self.written_at[place] = self.written_at[place].max(self.now + delay);
             self.queue.push(self.written_at[place], Event::Written { place, life });
         }
@@ -402,7 +402,7 @@ impl World {
         Ok(())
     }
 
-    /// Splits were taken from consumers: what those did with them is void, and they begin anew.
+    /// Handles consumers that have lost splits: their entries for these splits do not count, and they restart.
     fn take_back(&mut self, taken_back: TakenBack) {
         for (job, number, split, offset) in taken_back {
             let held = |consumer: &&mut Consumer| consumer.job == Some(job) && consumer.seat.number == number;
@@ -416,7 +416,7 @@ impl World {
         }
     }
 
-    /// No lease stays with a worker that died.
+    /// Checks that dead workers hold no leases.
     fn check_leases(&self) -> Result<(), String> {
         if self.coordinators.leader().is_none() || self.now < self.coordinators.serving_since + LEASE_MS {
             return Ok(());
@@ -468,7 +468,7 @@ impl World {
                 self.queue.push(worker.stalled_until, Event::Fetch(fetch));
             }
             Some(worker) => worker.on_fetch(self.now, fetch, &mut out),
-            // A dead worker's host may refuse at once or say nothing.
+            // A fetch from a dead worker fails immediately or times out.
             None if fetch.call.is_multiple_of(2) => {
                 out.push(Send::Fetched(fetch, super::messages::Outcome::NotHeld))
             }
@@ -498,7 +498,7 @@ impl World {
         if !consumer.alive || consumer.session != session {
             return;
         }
-        // Training begins when all ranks have met: a job that ended without one of them could not be joined by it.
+        // Training begins when all ranks are present: a rank could not join a job that had ended without it.
         if joined || consumer.job.is_none() {
             consumer.on_wake(self.now, self.halting, &mut self.dice, &mut out);
         }
@@ -513,11 +513,11 @@ impl World {
         for send in out {
             let event = match send {
                 Send::Request(call, request) => {
-                    // One that is not answered asks another now and then.
+                    // Without a reply, the client tries another coordinator now and then.
                     let any = self.dice.pick(self.coordinators.inside());
                     let asks_any = self.dice.chance(50);
                     let target = self.targets.entry(target_key(from)).or_insert(any);
-                    // A host that was taken out refuses at once, for ever.
+                    // A removed host rejects all connections.
                     if asks_any || !self.coordinators.inside().contains(target) {
                         *target = any;
                     }
@@ -531,7 +531,7 @@ impl World {
     }
 }
 
-/// A worker or consumer among all.
+/// A worker or consumer.
 fn target_key(peer: Peer) -> u64 {
     match peer {
         Peer::Worker(id) => id.0 << 8,

@@ -1,9 +1,9 @@
-//! The end: whoever waits is answered, and what was asked before is kept.
+//! Tests of the shutdown: all requests are answered, and earlier decisions are written.
 
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn a_shutdown_answers_whoever_waits() {
+async fn a_shutdown_answers_all_requests() {
     let mut bench = Bench::new();
     let task = bench.start();
     let service = Arc::clone(&bench.service);
@@ -21,9 +21,9 @@ async fn a_shutdown_answers_whoever_waits() {
     assert_eq!(service.list_jobs().await.unwrap_err(), shutting_down());
 }
 
-/// A second write waits until the first is done, which takes longer than another coordinator has to take over.
+/// The second write waits for the first one, which takes longer than a leader transfer may take.
 #[tokio::test]
-async fn what_was_asked_before_the_end_is_kept_and_answered_within_the_grace_time() {
+async fn earlier_requests_are_written_and_answered_within_the_grace_time() {
     let mut bench = Bench::new();
     let task = bench.start();
     let service = Arc::clone(&bench.service);
@@ -37,7 +37,7 @@ async fn what_was_asked_before_the_end_is_kept_and_answered_within_the_grace_tim
     });
     begins.await.unwrap();
     bench.stop.cancel();
-    tokio::time::sleep(HAND_OVER + Duration::from_millis(100)).await;
+    tokio::time::sleep(LEADER_TRANSFER_TIMEOUT + Duration::from_millis(100)).await;
     assert!(!opening.is_finished() && !task.is_finished());
     say.send(()).unwrap();
     let opened = opening.await.unwrap().unwrap();

@@ -1,4 +1,4 @@
-//! Restarts: a coordinator goes on from its directory, which no other may have meanwhile.
+//! Tests of restarts: a coordinator continues from its directory, which it locks.
 
 use super::*;
 
@@ -8,7 +8,7 @@ async fn started(folder: &TempDir, life: u64) -> RunningCoordinator {
 }
 
 #[tokio::test]
-async fn a_restart_goes_on_where_the_job_stood() {
+async fn a_restart_continues_a_job_at_its_position() {
     let folder = TempDir::new().unwrap();
     let coordinator = started(&folder, 1).await;
     let service = coordinator.service();
@@ -37,7 +37,7 @@ async fn a_restart_goes_on_where_the_job_stood() {
 }
 
 #[tokio::test]
-async fn a_restart_while_a_dataset_is_prepared_uses_the_saved_index() {
+async fn a_restart_during_a_preparation_uses_the_saved_index() {
     let folder = TempDir::new().unwrap();
     let coordinator = started(&folder, 1).await;
     coordinator.service().open_job(spec("first")).await.unwrap();
@@ -50,7 +50,7 @@ async fn a_restart_while_a_dataset_is_prepared_uses_the_saved_index() {
     let tasks = plan.tasks.iter().map(work).collect();
     let plan = service.sync_worker(WorkerReport { tasks, ..working() }).await.unwrap();
     assert_eq!(plan.tasks, [], "listing was enough");
-    // That others keep the index, too, is made sure of first.
+    // The index is saved by a majority first.
     let mut told = service.sync_consumer(consuming_from(second, 0)).await.unwrap();
     while matches!(told.state, JobState::Preparing { .. }) {
         let report = ConsumerReport { seen: told.revision, ..consuming_from(second, 0) };
@@ -60,7 +60,7 @@ async fn a_restart_while_a_dataset_is_prepared_uses_the_saved_index() {
 }
 
 #[tokio::test]
-async fn a_second_coordinator_on_the_same_directory_is_refused() {
+async fn a_second_coordinator_in_the_same_directory_is_rejected() {
     let folder = TempDir::new().unwrap();
     let first = started(&folder, 1).await;
     let settings = CoordinatorSettings::durable(folder.path().join("log"), folder.path().join("index"));

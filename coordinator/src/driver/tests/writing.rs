@@ -1,15 +1,15 @@
-//! The log: what waits is written together, and nothing is answered that it has not.
+//! Tests of the log: queued requests are written together, and replies follow durable writes.
 
 use super::*;
 
 #[tokio::test]
-async fn what_waits_together_is_committed_together() {
+async fn queued_requests_are_committed_together() {
     let mut bench = Bench::new();
-    // Every request is in the queue before the driver looks at it.
+    // All requests are queued before the driver starts.
     let opening: Vec<_> = (0..100)
         .map(|number| {
             let spec = Box::new(spec(&format!("run {number}")));
-            bench.desk.put(Request::OpenJob { spec, saved: None }).unwrap()
+            bench.requests.push(Request::OpenJob { spec, saved: None }).unwrap()
         })
         .collect();
     let task = bench.start();
@@ -24,23 +24,23 @@ async fn what_waits_together_is_committed_together() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_comes_while_a_decision_is_written_is_decided_together() {
+async fn requests_during_a_write_are_decided_together() {
     let mut bench = Bench::new();
     let task = bench.start();
     bench.service.list_jobs().await.unwrap();
     let (begun, has_begun) = oneshot::channel();
     let (word, waits) = std::sync::mpsc::sync_channel(1);
     bench.script.lock().unwrap().gate = Some(Gate { begun, word: waits });
-    let desk = Arc::clone(&bench.desk);
+    let requests = Arc::clone(&bench.requests);
     let open = |name: u32| {
         let spec = Box::new(spec(&format!("run {name}")));
-        desk.put(Request::OpenJob { spec, saved: None }).unwrap()
+        requests.push(Request::OpenJob { spec, saved: None }).unwrap()
     };
     let mut opening = vec![open(0)];
     has_begun.await.unwrap();
     for number in 1..4 {
         opening.push(open(number));
-        // The driver takes each by itself; no tick passes while the write stops.
+        // The driver takes each request separately; no tick passes while the write is stopped.
         for _ in 0..10 {
             tokio::task::yield_now().await;
         }
@@ -93,12 +93,12 @@ async fn nothing_is_acknowledged_while_the_log_cannot_be_written() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_log_that_is_behind_opens_no_jobs_and_takes_reports() {
+async fn a_log_with_many_uncommitted_entries_rejects_new_jobs_and_accepts_reports() {
     let mut bench = Bench::within(RequestLimits { log_bytes: 1, ..RequestLimits::default() });
     let task = bench.start();
     let service = Arc::clone(&bench.service);
     let refused = loop {
-        // The first entry is the leader's own.
+        // The first entry begins the leadership.
         match service.open_job(spec("run")).await {
             Ok(_) => {}
             Err(refusal) => break refusal,

@@ -1,4 +1,4 @@
-//! Slots are dealt as well as by trying everything, and stay where they are.
+//! Compares the assignment of slots with brute force, and checks that it is stable.
 
 use feedline_data::random::mix64;
 
@@ -21,7 +21,7 @@ fn counts(dealt: &[Option<u32>], ranks: usize) -> Vec<usize> {
     (0..ranks as u32).map(|rank| dealt.iter().filter(|owner| **owner == Some(rank)).count()).collect()
 }
 
-/// The slowest rank's time, and how many slots changed hands; `None` where a rank has none that could have one.
+/// The time of the slowest rank, and the number of moved slots; `None` if a rank has no slot although there are enough.
 fn cost(ranks: &[SlotRank], present: &[Option<u32>], dealt: &[Option<u32>]) -> Option<(f64, usize)> {
     let mut slowest: f64 = 0.0;
     for rank in ranks {
@@ -34,7 +34,7 @@ fn cost(ranks: &[SlotRank], present: &[Option<u32>], dealt: &[Option<u32>]) -> O
     Some((slowest, present.iter().zip(dealt).filter(|(before, after)| before != after).count()))
 }
 
-/// Tries every way to deal.
+/// The least cost of all assignments.
 fn brute_force(ranks: &[SlotRank], present: &[Option<u32>]) -> (f64, usize) {
     let ways = ranks.len().pow(present.len() as u32);
     let way = |mut number: usize| {
@@ -46,7 +46,7 @@ fn brute_force(ranks: &[SlotRank], present: &[Option<u32>]) -> (f64, usize) {
         dealt
     };
     let costs = (0..ways).filter_map(|number| cost(ranks, present, &way(number)));
-    costs.min_by(|a, b| a.partial_cmp(b).expect("times are numbers")).expect("there is a way")
+    costs.min_by(|a, b| a.partial_cmp(b).expect("times are numbers")).expect("at least one assignment")
 }
 
 fn instance(seed: u64) -> (Vec<SlotRank>, Vec<Option<u32>>) {
@@ -67,22 +67,22 @@ fn instance(seed: u64) -> (Vec<SlotRank>, Vec<Option<u32>>) {
 }
 
 #[test]
-fn no_way_to_deal_is_better() {
+fn no_assignment_is_better() {
     let mut moved = 0;
     for seed in 0..400 {
         let (ranks, present) = instance(seed);
-        let hand = Hand::new(&ranks, &present);
-        let dealt = hand.place(&present, &hand.nearest(hand.slowest(&hand.fastest())));
+        let problem = Problem::new(&ranks, &present);
+        let dealt = problem.place(&present, &problem.nearest(problem.slowest(&problem.fastest())));
         let found = cost(&ranks, &present, &dealt).unwrap_or_else(|| panic!("seed {seed}: {dealt:?}"));
         assert!(dealt.iter().all(Option::is_some), "seed {seed}: {dealt:?}");
         assert_eq!(found, brute_force(&ranks, &present), "seed {seed}: {ranks:?} {present:?} {dealt:?}");
         moved += found.1;
     }
-    assert!(moved > 200, "the instances are about something");
+    assert!(moved > 200, "the instances must move slots");
 }
 
 #[test]
-fn what_is_dealt_stays_dealt() {
+fn a_second_assignment_changes_nothing() {
     for seed in 0..400 {
         let (ranks, present) = instance(seed);
         let once = deal_slots(&ranks, &present);
@@ -97,14 +97,14 @@ fn what_is_dealt_stays_dealt() {
 fn small_differences_move_nothing() {
     let even = deal_slots(&ranks(&[1.0, 1.0]), &[None; 8]);
     assert_eq!(counts(&even, 2), [4, 4]);
-    assert_eq!(deal_slots(&ranks(&[1.0, 1.2]), &even), even, "another deal gains nothing");
+    assert_eq!(deal_slots(&ranks(&[1.0, 1.2]), &even), even, "another assignment gains too little");
     let skewed = deal_slots(&ranks(&[1.0, 3.0]), &even);
     assert_eq!(counts(&skewed, 2), [6, 2]);
     assert_eq!(skewed.iter().zip(&even).filter(|(a, b)| a != b).count(), 2);
 }
 
 #[test]
-fn who_comes_gets_slots_and_who_goes_leaves_them() {
+fn joining_ranks_get_slots_and_leaving_ranks_lose_them() {
     let two = deal_slots(&ranks(&[0.0, 0.0]), &[None; 10]);
     let five = deal_slots(&ranks(&[0.0; 5]), &two);
     assert_eq!(counts(&five, 5), [2, 2, 2, 2, 2]);
@@ -121,7 +121,7 @@ fn who_comes_gets_slots_and_who_goes_leaves_them() {
 fn more_ranks_than_slots_leave_some_without() {
     let dealt = deal_slots(&ranks(&[2.0, 1.0, 1.0]), &[None, None]);
     assert_eq!(counts(&dealt, 3), [0, 1, 1]);
-    assert_eq!(deal_slots(&ranks(&[2.0, 1.0, 1.0, 1.0]), &dealt), dealt, "one more gains nothing");
+    assert_eq!(deal_slots(&ranks(&[2.0, 1.0, 1.0, 1.0]), &dealt), dealt, "another move gains nothing");
 }
 
 #[test]
@@ -131,6 +131,6 @@ fn a_rank_of_unknown_speed_counts_as_average() {
 }
 
 #[test]
-fn without_ranks_nobody_has_slots() {
+fn without_ranks_no_slot_has_an_owner() {
     assert_eq!(deal_slots(&[], &[Some(1), None]), [None, None]);
 }

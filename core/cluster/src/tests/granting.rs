@@ -1,4 +1,4 @@
-//! Leases: in bulk, ahead of need, taken from lost workers, twice near the end; and when plans are answered.
+//! Tests of leases: grants in bulk and ahead of need, expiry, second leases of late splits; and of the replies to long polls.
 
 use feedline_data::messages::{JobAllocation, WorkerAllocations};
 
@@ -13,19 +13,19 @@ fn leases_come_in_one_record_ahead_of_need() {
 }
 
 #[test]
-fn every_streams_next_split_is_granted_whatever_the_load() {
+fn the_next_split_of_each_stream_is_granted_regardless_of_load() {
     let (mut bench, _) = Bench::running(&spec(4, 8), 512);
     let heads: Vec<SplitRef> = (0..8).map(|stream| split(stream, 0)).collect();
     assert_eq!(bench.granted(1), heads);
     bench.worker(WorkerReport { memory_full: true, ..report(2) });
-    assert_eq!(bench.granted(2), [], "a worker with full memory gets none that can wait");
+    assert_eq!(bench.granted(2), [], "a worker with full memory gets only urgent splits");
     bench.worker(report(2));
     assert_eq!(bench.granted(2), [split(0, 1), split(1, 1), split(2, 1)]);
 }
 
-/// Rows may be so few that the next split alone fills no batch.
+/// A short split may not fill a batch.
 #[test]
-fn a_consumer_that_does_not_move_gets_the_next_split_in_spite_of_full_memory() {
+fn a_consumer_without_progress_gets_another_split_despite_full_memory() {
     let (mut bench, job) = Bench::running(&spec(4, 1), 256);
     let computed: Vec<_> = (0..3).map(|ordinal| (job, split(0, ordinal))).collect();
     bench.consumer(ConsumerReport { wants: 5, ..taking(job, 0) });
@@ -34,13 +34,13 @@ fn a_consumer_that_does_not_move_gets_the_next_split_in_spite_of_full_memory() {
     assert_eq!(bench.granted(1).len(), 3);
     bench.now += 1_000;
     bench.worker(full.clone());
-    assert_eq!(bench.granted(1).len(), 4, "one more, since those before it were computed a while ago");
+    assert_eq!(bench.granted(1).len(), 4, "one more, since the earlier ones were computed a second ago");
     bench.worker(full);
     assert_eq!(bench.granted(1).len(), 4);
 }
 
 #[test]
-fn an_expired_workers_leases_go_to_another() {
+fn the_leases_of_an_expired_worker_move_to_another() {
     let (mut bench, job) = Bench::running(&spec(4, 1), 64);
     let held = bench.granted(1);
     bench.consumer(taking(job, 0));
@@ -49,20 +49,23 @@ fn an_expired_workers_leases_go_to_another() {
     bench.pass(1_001);
     let revoked = Record::Revoked { job, worker: WorkerId(1), splits: held.clone() };
     assert!(bench.records.contains(&revoked));
-    assert_eq!(bench.granted(2).last(), Some(&held[0]), "the urgent one, whatever the load");
+    assert_eq!(bench.granted(2).last(), Some(&held[0]), "the urgent split, regardless of load");
     let computed = bench.granted(2).into_iter().map(|split| (job, split)).collect();
     bench.worker(WorkerReport { computed, ..report(2) });
-    assert!(held.iter().all(|split| bench.granted(2).contains(split)), "the others once there is room");
+    assert!(held.iter().all(|split| bench.granted(2).contains(split)), "the other splits once there is room");
     let plan = bench.consumer(taking(job, 0)).expect("its workers changed");
     assert_eq!(plan.splits[0].workers, [(WorkerId(2), "w2".to_owned())]);
     let late =
         bench.worker(WorkerReport { computed: vec![(job, held[0])], ..report(1) }).expect("a first plan");
-    assert!(!late.leases.iter().any(|lease| lease.split == held[0]), "the lost one begins anew");
+    assert!(
+        !late.leases.iter().any(|lease| lease.split == held[0]),
+        "an expired worker starts without leases"
+    );
 }
 
-/// Its revisions must not meet those that it remembers of before.
+/// Its new revisions must differ from the earlier ones.
 #[test]
-fn a_returning_worker_is_told_at_once() {
+fn a_returning_worker_receives_a_plan_immediately() {
     let (mut bench, _) = Bench::running(&spec(4, 1), 64);
     let before = bench.worker(report(1)).expect("leases").revision;
     bench.pass(3_001);
@@ -72,13 +75,13 @@ fn a_returning_worker_is_told_at_once() {
 }
 
 #[test]
-fn an_unreachable_workers_split_goes_to_another_if_there_is_one() {
+fn the_split_of_an_unreachable_worker_moves_to_another_if_there_is_one() {
     let (mut bench, job) = Bench::running(&spec(4, 1), 64);
     bench.consumer(ConsumerReport { unreachable: vec![(split(0, 0), WorkerId(1))], ..taking(job, 0) });
     assert_eq!(
         bench.granted(1).iter().filter(|granted| **granted == split(0, 0)).count(),
         2,
-        "there is no other"
+        "no other worker exists"
     );
     bench.worker(report(2));
     bench.consumer(ConsumerReport { unreachable: vec![(split(0, 0), WorkerId(1))], ..taking(job, 0) });
@@ -88,17 +91,17 @@ fn an_unreachable_workers_split_goes_to_another_if_there_is_one() {
 }
 
 #[test]
-fn stragglers_are_leased_twice_near_the_end_only() {
+fn late_splits_are_leased_twice_only_near_the_end() {
     let (mut bench, job) = Bench::running(&spec(4, 1), 256);
     bench.worker(report(2));
     let idle: Vec<_> = bench.granted(2).into_iter().map(|split| (job, split)).collect();
     bench.now += 1_000;
     bench.worker(report(1));
     bench.worker(WorkerReport { computed: idle, memory_full: true, ..report(2) });
-    assert!(bench.granted(1).iter().all(|split| !bench.granted(2).contains(split)), "not at the beginning");
+    assert!(bench.granted(1).iter().all(|split| !bench.granted(2).contains(split)), "not at the start");
 
     let (mut bench, job) = Bench::running(&spec(4, 1), 8);
-    assert_eq!(bench.granted(1), [split(0, 0), split(0, 1)], "the whole job");
+    assert_eq!(bench.granted(1), [split(0, 0), split(0, 1)], "all splits of the job");
     bench.worker(report(2));
     assert_eq!(bench.granted(2), []);
     bench.now += 1_000;
@@ -108,18 +111,18 @@ fn stragglers_are_leased_twice_near_the_end_only() {
     let plan = bench.consumer(taking(job, 0)).expect("a first plan");
     assert_eq!(plan.splits[1].workers.len(), 2);
     bench.worker(report(3));
-    assert_eq!(bench.granted(3), [], "not a third time");
+    assert_eq!(bench.granted(3), [], "at most two leases");
 }
 
 #[test]
-fn a_draining_worker_gets_nothing_new() {
+fn a_draining_worker_gets_no_leases() {
     let (mut bench, _) = Bench::running(&spec(4, 1), 256);
     bench.worker(WorkerReport { draining: true, ..report(2) });
     assert_eq!(bench.granted(2), []);
 }
 
 #[test]
-fn an_unchanged_plan_is_held_and_a_changed_one_answered_at_once() {
+fn a_long_poll_is_held_until_the_plan_changes_or_the_hold_time_is_over() {
     let (mut bench, job) = Bench::running(&spec(4, 1), 64);
     let plan = bench.worker(report(1)).expect("news");
     let same = WorkerReport { seen: plan.revision, ..report(1) };
@@ -139,7 +142,7 @@ fn an_unchanged_plan_is_held_and_a_changed_one_answered_at_once() {
 }
 
 #[test]
-fn a_worker_that_asks_twice_is_answered_twice() {
+fn a_second_poll_of_a_worker_answers_the_first() {
     let (mut bench, _) = Bench::running(&spec(4, 1), 64);
     let plan = bench.worker(report(1)).expect("news");
     let same = WorkerReport { seen: plan.revision, ..report(1) };
@@ -147,23 +150,23 @@ fn a_worker_that_asks_twice_is_answered_twice() {
     let first = bench.request;
     assert_eq!(bench.worker(same), None);
     let second = bench.request;
-    assert_eq!(bench.answered.get(&first), Some(&Reply::Worker(plan)), "the earlier does not wait any more");
+    assert_eq!(bench.answered.get(&first), Some(&Reply::Worker(plan)), "the first poll is answered");
     bench.pass(500);
     assert!(bench.answered.contains_key(&second));
 }
 
 #[test]
-fn a_job_settles_once_its_workers_have_heard_of_its_end() {
+fn a_job_settles_once_its_workers_have_reported_after_its_end() {
     let (mut bench, job) = Bench::running(&spec(4, 1), 8);
     let positions = vec![(0, StreamPosition { epoch: 1, row: 0 })];
     let plan = bench.consumer(ConsumerReport { positions, ..taking(job, 0) }).expect("the end");
     assert_eq!(plan.state, JobState::Completed);
     assert!(!bench.status(job).settled);
-    let told = bench.worker(report(1)).expect("the leases are gone");
-    assert_eq!(told.leases, []);
-    assert!(!bench.status(job).settled, "it has not reported since");
+    let after = bench.worker(report(1)).expect("the leases are gone");
+    assert_eq!(after.leases, []);
+    assert!(!bench.status(job).settled, "the worker has not reported since");
     let stats = vec![stats_of(job, 5)];
-    bench.worker(WorkerReport { seen: told.revision, stats, ..report(1) });
+    bench.worker(WorkerReport { seen: after.revision, stats, ..report(1) });
     let status = bench.status(job);
     assert!(status.settled);
     assert_eq!(status.worker_peak_rss_bytes, [(WorkerId(1), 5)]);
@@ -174,15 +177,15 @@ fn a_job_settles_while_another_keeps_the_worker_busy() {
     let (mut bench, job) = Bench::running(&spec(4, 1), 8);
     let before = bench.worker(report(1)).expect("leases");
     bench.ask(|request| Input::CancelJob { request, job });
-    let told = bench.worker(WorkerReport { seen: before.revision, ..report(1) }).expect("the end");
+    let after = bench.worker(WorkerReport { seen: before.revision, ..report(1) }).expect("the end");
     let other = bench.open(&spec(5, 1)).expect("another job");
     assert_ne!(job, other);
-    bench.worker(WorkerReport { seen: told.revision, ..report(1) });
-    assert!(bench.status(job).settled, "though its plan has changed again");
+    bench.worker(WorkerReport { seen: after.revision, ..report(1) });
+    assert!(bench.status(job).settled, "although the plan has changed again");
 }
 
 #[test]
-fn a_lost_worker_does_not_keep_a_job_from_settling() {
+fn a_job_settles_without_an_expired_worker() {
     let (mut bench, job) = Bench::running(&spec(4, 1), 8);
     bench.ask(|request| Input::CancelJob { request, job });
     assert!(!bench.status(job).settled);
@@ -191,7 +194,7 @@ fn a_lost_worker_does_not_keep_a_job_from_settling() {
 }
 
 #[test]
-fn a_job_without_consumers_gives_its_leases_up_and_fails_in_the_end() {
+fn a_job_without_consumers_loses_its_leases_and_fails_later() {
     let (mut bench, job) = Bench::running(&spec(4, 1), 64);
     bench.consumer(taking(job, 0));
     bench.worker(report(1));
@@ -207,15 +210,15 @@ fn a_job_without_consumers_gives_its_leases_up_and_fails_in_the_end() {
     }
     assert_eq!(leases(&bench), 0);
     bench.consumer(taking(job, 0));
-    assert!(leases(&bench) > 0, "it is back");
+    assert!(leases(&bench) > 0, "the consumer has returned");
     for _ in 0..3_601 {
         bench.pass(1_000);
     }
-    let message = "no consumer has asked for rows for 60 minutes; open the job again from its last position";
+    let message = "no consumer has reported for 60 minutes; open the job again from its last checkpoint";
     assert_eq!(bench.status(job).state, JobState::Failed(message.to_owned()));
 }
 
-fn told(job: JobId, parts: &[(u64, f64)]) -> Input {
+fn plan_of(job: JobId, parts: &[(u64, f64)]) -> Input {
     let share = |cores: f64| WorkerAllocations {
         cores: 0,
         allotments: vec![JobAllocation { cores, ..JobAllocation::unlimited(job) }],
@@ -228,50 +231,50 @@ fn leases_follow_the_plan_in_proportion_to_cores() {
     let (mut bench, job) = Bench::running(&spec(4, 1), 16_384);
     bench.worker(report(2));
     bench.worker(report(3));
-    bench.step(told(job, &[(2, 1.0), (3, 3.0)]));
+    bench.step(plan_of(job, &[(2, 1.0), (3, 3.0)]));
     let before: Vec<usize> = [1, 2, 3].map(|worker| bench.granted(worker).len()).into();
-    // All compute what they hold; there is room everywhere.
+    // All workers have computed their leases and have room.
     for worker in [1, 2, 3] {
         let computed = bench.granted(worker).into_iter().map(|split| (job, split)).collect();
         bench.worker(WorkerReport { computed, ..report(worker) });
     }
     bench.consumer(ConsumerReport { wants: 64, ..taking(job, 0) });
     let after = [1, 2, 3].map(|worker| bench.granted(worker).len());
-    assert_eq!(after[0], before[0], "the job has no part there");
+    assert_eq!(after[0], before[0], "the plan does not give this worker the job");
     assert!(after[1] > before[1] && after[2] > before[2]);
 }
 
 #[test]
-fn a_plan_whose_workers_are_gone_or_cannot_be_reached_holds_nothing_up() {
+fn a_plan_with_lost_or_unreachable_workers_does_not_stop_a_job() {
     let (mut bench, job) = Bench::running(&spec(4, 1), 64);
-    bench.step(told(job, &[(9, 1.0)]));
+    bench.step(plan_of(job, &[(9, 1.0)]));
     let held = bench.granted(1).into_iter().map(|split| (job, split)).collect();
     bench.worker(WorkerReport { computed: held, ..report(1) });
-    assert_eq!(bench.granted(1).len(), 6, "its worker has never been seen");
+    assert_eq!(bench.granted(1).len(), 6, "the planned worker is unknown");
     bench.worker(report(2));
-    bench.step(told(job, &[(1, 1.0)]));
+    bench.step(plan_of(job, &[(1, 1.0)]));
     bench.consumer(ConsumerReport { unreachable: vec![(split(0, 0), WorkerId(1))], ..taking(job, 0) });
-    assert!(bench.granted(2).contains(&split(0, 0)), "though the job has no part there");
+    assert!(bench.granted(2).contains(&split(0, 0)), "although the plan does not give this worker the job");
 }
 
 #[test]
-fn who_asks_for_everything_is_told_of_a_bounded_part() {
+fn plans_of_consumers_are_bounded() {
     let endless = JobSpec { epochs: u32::MAX, ..spec(4, 1) };
     let (mut bench, job) = Bench::running(&endless, 64);
     let plan = bench.consumer(ConsumerReport { wants: u32::MAX, ..taking(job, 0) }).expect("a plan");
     assert_eq!((plan.splits.len(), plan.most_splits), (16_384, 16_384));
-    assert!(bench.granted(1).len() <= 16_384 + 2, "and no more is granted");
+    assert!(bench.granted(1).len() <= 16_384 + 2, "grants are bounded as well");
     let (mut bench, job) = Bench::running(&JobSpec { epochs: u32::MAX, ..spec(1, 8_192) }, 32_768);
     for consumer in 0..2 {
         let plan = bench.consumer(ConsumerReport { wants: u32::MAX, ..taking(job, consumer) });
         let plan = plan.expect("a plan");
-        assert_eq!(plan.splits.len(), 128, "of all streams together");
+        assert_eq!(plan.splits.len(), 128, "the bound of all streams");
         assert_eq!(plan.splits.len(), plan.streams.len() * plan.most_splits as usize);
     }
 }
 
 #[test]
-fn what_is_said_twice_is_recorded_once() {
+fn repeated_positions_are_recorded_once() {
     let (mut bench, job) = Bench::running(&spec(4, 1), 64);
     let decided = bench.records.len();
     let positions = (1..10_000).map(|row| (0, StreamPosition { epoch: 0, row: row % 64 })).collect();

@@ -1,4 +1,4 @@
-//! Who comes beyond a limit is refused, and those who are there go on.
+//! Tests of limits: requests beyond a limit are rejected, and existing jobs, consumers and workers continue.
 
 use expect_test::expect;
 
@@ -18,31 +18,31 @@ fn refusal(reply: Option<Reply>) -> ServiceError {
 }
 
 #[test]
-fn one_more_job_is_refused_until_one_has_ended() {
+fn a_job_beyond_the_limit_is_rejected_until_another_ends() {
     let mut bench = bench(ClusterLimits { jobs: 1, ..ClusterLimits::NONE });
-    let job = bench.open(&spec(4, 1)).expect("room");
+    let job = bench.open(&spec(4, 1)).expect("below the limit");
     let other = JobSpec { name: "other".to_owned(), tenant: "a".to_owned(), ..spec(4, 1) };
-    let refused = bench.open(&other).expect_err("no room");
+    let refused = bench.open(&other).expect_err("at the limit");
     assert_eq!((refused.kind, refused.retry_after_ms), (ServiceErrorKind::Busy, Some(5_000)));
-    expect!["the cluster may have 1 jobs at once, and as many run; wait until one has ended, or have the coordinator's --max-jobs raised"]
+    expect!["the cluster is at its limit of 1 jobs; retry when one has ended, or raise the coordinator's --max-jobs"]
         .assert_eq(&refused.message);
-    assert_eq!(bench.open(&spec(4, 1)), Ok(job), "joining needs no room");
+    assert_eq!(bench.open(&spec(4, 1)), Ok(job), "the limit does not apply to joining");
     bench.ask(|request| Input::CancelJob { request, job });
     bench.open(&other).expect("one has ended");
 }
 
 #[test]
-fn one_more_consumer_is_refused_until_one_has_left() {
+fn a_consumer_beyond_the_limit_is_rejected_until_another_leaves() {
     let mut bench = bench(ClusterLimits { consumers: 2, ..ClusterLimits::NONE });
-    let job = bench.open(&spec(4, 3)).expect("a good job");
+    let job = bench.open(&spec(4, 3)).expect("a valid job");
     assert!(bench.consumer(taking(job, 0)).is_some() && bench.consumer(taking(job, 1)).is_some());
     let report = taking(job, 2);
     let refused = refusal(bench.ask(|request| Input::Consumer { request, report }));
     assert_eq!((refused.kind, refused.retry_after_ms), (ServiceErrorKind::Busy, Some(2_000)));
-    assert!(refused.message.starts_with("the cluster may have 2 consumers at once"), "{refused}");
-    assert!(bench.consumer(taking(job, 0)).is_some(), "who has a place keeps it");
+    assert!(refused.message.starts_with("the cluster is at its limit of 2 consumers"), "{refused}");
+    assert!(bench.consumer(taking(job, 0)).is_some(), "a present consumer continues");
     let newer = ConsumerReport { session: SessionId(2), ..taking(job, 1) };
-    assert!(bench.consumer(newer).is_some(), "also in a newer session");
+    assert!(bench.consumer(newer).is_some(), "so does its next session");
     bench.pass(10_000);
     assert!(bench.consumer(taking(job, 0)).is_some());
     bench.pass(6_000);
@@ -50,13 +50,13 @@ fn one_more_consumer_is_refused_until_one_has_left() {
 }
 
 #[test]
-fn one_more_worker_is_refused_until_one_has_gone() {
+fn a_worker_beyond_the_limit_is_rejected_until_another_expires() {
     let mut bench = bench(ClusterLimits { workers: 1, ..ClusterLimits::NONE });
     assert!(bench.worker(report(1)).is_some());
     let refused = refusal(bench.ask(|request| Input::Worker { request, report: report(2) }));
     assert_eq!((refused.kind, refused.retry_after_ms), (ServiceErrorKind::Busy, Some(2_000)));
-    assert!(refused.message.starts_with("the cluster may have 1 workers at once"), "{refused}");
+    assert!(refused.message.starts_with("the cluster is at its limit of 1 workers"), "{refused}");
     assert!(bench.worker(report(1)).is_some());
     bench.pass(4_000);
-    assert!(bench.worker(report(2)).is_some(), "the other was silent for its lease time");
+    assert!(bench.worker(report(2)).is_some(), "the other worker has expired");
 }

@@ -1,4 +1,4 @@
-//! Opening, joining, refusing, cancelling.
+//! Tests of opening, joining, rejecting and cancelling jobs.
 
 use expect_test::expect;
 use feedline_data::checkpoint::{OpenRange, POSITION_VERSION, Position};
@@ -9,11 +9,11 @@ use feedline_data::urls::UrlPolicy;
 use super::*;
 
 #[test]
-fn the_same_spec_joins_and_another_is_refused() {
+fn a_client_joins_with_the_same_spec_and_is_rejected_with_another() {
     let mut bench = Bench::new();
-    let job = bench.open(&spec(4, 1)).expect("a good job");
+    let job = bench.open(&spec(4, 1)).expect("a valid job");
     assert_eq!(bench.open(&spec(4, 1)), Ok(job));
-    assert_eq!(bench.records.len(), 1, "joining decides nothing");
+    assert_eq!(bench.records.len(), 1, "joining adds no record");
     let refusal = bench.open(&spec(5, 1)).expect_err("other settings");
     assert_eq!(refusal.kind, ServiceErrorKind::Invalid);
     expect!["job `run` is running with other settings; join it with the same pipeline, epochs and consumers, or choose another name"]
@@ -21,7 +21,7 @@ fn the_same_spec_joins_and_another_is_refused() {
 }
 
 #[test]
-fn ranks_that_send_one_function_in_different_bytes_share_a_job() {
+fn ranks_with_different_pickles_of_one_function_share_a_job() {
     let mut bench = Bench::new();
     let with = |code: &str, version: Option<&str>| {
         let mut spec = spec(4, 1);
@@ -34,21 +34,22 @@ fn ranks_that_send_one_function_in_different_bytes_share_a_job() {
         spec.pipeline.operators.insert(0, OperatorKind::FilterFunction(FilterFunction(function)).into());
         spec
     };
-    let job = bench.open(&with("AAAA", Some("1"))).expect("a good job");
+    let job = bench.open(&with("AAAA", Some("1"))).expect("a valid job");
     assert_eq!(bench.open(&with("BBBB", Some("1"))), Ok(job));
     assert!(bench.open(&with("AAAA", Some("2"))).is_err() && bench.open(&with("AAAA", None)).is_err());
-    let opened = bench.cluster.jobs[&job].spec.pipeline.operators[0].kind.function().expect("it has one");
-    assert_eq!(opened.code.as_deref(), Some("AAAA"), "it goes on with what it was opened with");
+    let opened = bench.cluster.jobs[&job].spec.pipeline.operators[0].kind.function().expect("a function");
+    assert_eq!(opened.code.as_deref(), Some("AAAA"), "the pickle of the client that opened the job");
 }
 
 #[test]
-fn names_are_those_of_a_tenant() {
+fn each_tenant_has_its_own_job_names() {
     let mut bench = Bench::new();
     let of = |tenant: &str, batch| JobSpec { tenant: tenant.to_owned(), ..spec(batch, 1) };
-    let [a, b] = [bench.open(&of("a", 4)), bench.open(&of("b", 5))].map(|opened| opened.expect("a good job"));
+    let [a, b] =
+        [bench.open(&of("a", 4)), bench.open(&of("b", 5))].map(|opened| opened.expect("a valid job"));
     assert_ne!(a, b);
     assert_eq!((bench.open(&of("a", 4)), bench.open(&of("b", 5))), (Ok(a), Ok(b)));
-    assert!(bench.open(&of("a", 5)).is_err(), "other settings than those of its own tenant");
+    assert!(bench.open(&of("a", 5)).is_err(), "another spec within the tenant");
     assert_eq!(bench.status(b).tenant, "b");
     let refused = bench.open(&of("a b", 4)).expect_err("no name");
     expect!["invalid tenant name `a b`: use at most 64 letters, digits, `.`, `_` and `-`"]
@@ -56,53 +57,53 @@ fn names_are_those_of_a_tenant() {
 }
 
 #[test]
-fn a_tenant_has_as_many_jobs_at_once_as_its_quota() {
+fn a_tenant_has_at_most_the_jobs_of_its_quota() {
     let few = Quota { jobs: Some(2), ..Quota::default() };
     let tenants = Tenants { tenants: [("a".to_owned(), few)].into(), ..Tenants::default() };
     let mut bench = Bench::new();
     bench.cluster = Cluster::new(ClusterSettings { tenants, ..ClusterSettings::default() }, LIFE);
     let of =
         |tenant: &str, name: &str| JobSpec { tenant: tenant.to_owned(), name: name.to_owned(), ..spec(4, 1) };
-    let first = bench.open(&of("a", "1")).expect("room");
-    bench.open(&of("a", "2")).expect("room");
+    let first = bench.open(&of("a", "1")).expect("below the quota");
+    bench.open(&of("a", "2")).expect("below the quota");
     let decided = bench.records.len();
-    let refusal = bench.open(&of("a", "3")).expect_err("no room");
+    let refusal = bench.open(&of("a", "3")).expect_err("at the quota");
     assert_eq!((refusal.kind, refusal.retry_after_ms), (ServiceErrorKind::Busy, Some(5_000)));
-    expect!["tenant `a` may have 2 jobs at once, and as many run; wait until one has ended, end one with `feedline job cancel ID`, or have the quota raised"]
+    expect!["the quota of 2 jobs of tenant `a` is used up; retry when one has ended, cancel one with `feedline job cancel ID`, or raise the quota"]
         .assert_eq(&refusal.message);
-    assert_eq!(bench.records.len(), decided, "nothing was changed");
-    assert_eq!(bench.open(&of("a", "1")), Ok(first), "joining needs no room");
-    bench.open(&of("b", "3")).expect("others have their own");
+    assert_eq!(bench.records.len(), decided, "a rejection adds no record");
+    assert_eq!(bench.open(&of("a", "1")), Ok(first), "the quota does not apply to joining");
+    bench.open(&of("b", "3")).expect("another tenant");
     bench.ask(|request| Input::CancelJob { request, job: first });
     bench.open(&of("a", "3")).expect("one has ended");
 }
 
 #[test]
-fn a_tenant_opens_only_jobs_that_read_what_it_may() {
+fn a_tenant_opens_only_jobs_with_sources_that_it_may_read() {
     let elsewhere = TenantReads { urls: UrlPolicy::new(["/elsewhere"]).expect("a path"), credentials: None };
     let tenants = Tenants { reads: [("a".to_owned(), elsewhere)].into(), ..Tenants::default() };
     let mut bench = Bench::new();
     bench.cluster = Cluster::new(ClusterSettings { tenants, ..ClusterSettings::default() }, LIFE);
     let of = |tenant: &str| JobSpec { tenant: tenant.to_owned(), ..spec(4, 1) };
-    let refusal = bench.open(&of("a")).expect_err("outside");
+    let refusal = bench.open(&of("a")).expect_err("a source outside of the policy");
     assert_eq!(refusal.kind, ServiceErrorKind::Invalid);
     assert!(
         refusal.message.contains("is outside the URLs that tenant `a` may read (/elsewhere)"),
         "{refusal}"
     );
-    assert_eq!(bench.records.len(), 0, "nothing was changed");
-    bench.open(&of("b")).expect("others may");
+    assert_eq!(bench.records.len(), 0, "a rejection adds no record");
+    bench.open(&of("b")).expect("a tenant without a policy");
 }
 
 #[test]
-fn workers_are_told_what_a_tenant_may_read() {
+fn workers_receive_the_read_policy_of_the_tenant() {
     let own = TenantReads { credentials: Some(vec!["own".to_owned()]), ..TenantReads::default() };
     let tenants = Tenants { reads: [("a".to_owned(), own.clone())].into(), ..Tenants::default() };
     let mut bench = Bench::new();
     bench.cluster = Cluster::new(ClusterSettings { tenants, ..ClusterSettings::default() }, LIFE);
     let rows = Arc::new(manifest(&[8]));
     let spec = JobSpec { tenant: "a".to_owned(), ..spec(4, 1) };
-    let job = bench.open_with(&spec, Some(Arc::clone(&rows))).expect("a good job");
+    let job = bench.open_with(&spec, Some(Arc::clone(&rows))).expect("a valid job");
     let plan = bench.worker(report(1)).expect("there is a task");
     assert_eq!(plan.tasks[0].reads, own);
     bench.worker(WorkerReport { tasks: vec![listed(plan.tasks[0].id, &rows)], ..report(1) });
@@ -113,12 +114,12 @@ fn workers_are_told_what_a_tenant_may_read() {
 }
 
 #[test]
-fn a_job_of_an_earlier_log_has_no_tenant() {
+fn a_job_without_a_tenant_has_the_record_of_earlier_releases() {
     let mut bench = Bench::new();
-    bench.open(&spec(4, 1)).expect("a good job");
+    bench.open(&spec(4, 1)).expect("a valid job");
     let without = bench.text_since(0);
     assert!(!without.contains("tenant"), "{without}");
-    bench.open(&JobSpec { tenant: "a".to_owned(), ..spec(4, 1) }).expect("a good job");
+    bench.open(&JobSpec { tenant: "a".to_owned(), ..spec(4, 1) }).expect("a valid job");
     let record = |line: &str| serde_json::from_str::<Record>(line).expect("a record");
     let restored =
         Cluster::restore(ClusterSettings::default(), LIFE + 1, 0, bench.text_since(0).lines().map(record));
@@ -128,9 +129,9 @@ fn a_job_of_an_earlier_log_has_no_tenant() {
 }
 
 #[test]
-fn an_ended_jobs_name_is_free_again() {
+fn the_name_of_an_ended_job_is_free() {
     let mut bench = Bench::new();
-    let job = bench.open(&spec(4, 1)).expect("a good job");
+    let job = bench.open(&spec(4, 1)).expect("a valid job");
     assert_eq!(bench.ask(|request| Input::CancelJob { request, job }), Some(Reply::Cancelled));
     assert_eq!(bench.status(job).state, JobState::Cancelled);
     assert_ne!(bench.open(&spec(5, 1)), Ok(job));
@@ -138,12 +139,12 @@ fn an_ended_jobs_name_is_free_again() {
 }
 
 #[test]
-fn bad_specs_are_refused_with_the_fix() {
+fn invalid_specs_are_rejected_with_a_remedy() {
     let refuse = |change: fn(&mut JobSpec)| {
         let mut bench = Bench::new();
         let mut spec = spec(4, 2);
         change(&mut spec);
-        let refusal = bench.open(&spec).expect_err("a bad job");
+        let refusal = bench.open(&spec).expect_err("an invalid job");
         assert!(bench.records.is_empty());
         refusal.message + "\n"
     };
@@ -162,20 +163,20 @@ fn bad_specs_are_refused_with_the_fix() {
         refuse(|spec| spec.pipeline.operators.clear()),
     ];
     expect![[r#"
-        the job has no name; give it one
-        a job of 0 epochs has no rows; set epochs to 1 or more
-        a job needs at least 1 consumer; set consumers to 1 or more
+        the job has no name; set a name
+        invalid number of epochs 0; set epochs to 1 or more
+        invalid number of consumers 0; set consumers to 1 or more
         2 consumers cannot share 1 virtual consumers: each needs at least one; open the job with virtual_consumers 2 or more
-        the job's name has 257 bytes; give it one of at most 256
-        65537 virtual consumers are more than the 65536 of a job; open it with fewer
-        4294967295 epochs of 2 passes are more than can be counted; set epochs or repeat to less
+        the job's name has 257 bytes; use at most 256
+        too many virtual consumers: 65537; use at most 65536
+        too many passes: 4294967295 epochs of 2 passes; use fewer epochs or a smaller repeat count
     "#]]
     .assert_eq(&text[..7].concat());
     assert!(text[7].contains("batch"), "{}", text[7]);
 }
 
 #[test]
-fn unknown_jobs_and_consumers_are_refused() {
+fn unknown_jobs_and_consumers_are_rejected() {
     let (mut bench, job) = Bench::running(&spec(4, 1), 8);
     let kind = |reply| match reply {
         Some(Reply::Refused(refusal)) => refusal.kind,
@@ -201,11 +202,11 @@ fn unknown_jobs_and_consumers_are_refused() {
 }
 
 #[test]
-fn a_newer_session_takes_over_and_the_older_is_told() {
+fn a_newer_session_supersedes_the_older_one() {
     let (mut bench, job) = Bench::running(&spec(4, 1), 64);
     let plan = bench.consumer(taking(job, 0)).expect("a first plan comes at once");
     let held = bench.consumer(ConsumerReport { seen: plan.revision, ..taking(job, 0) });
-    assert_eq!(held, None, "nothing is new");
+    assert_eq!(held, None, "the plan has not changed");
     let waiting = bench.request;
     assert!(bench.consumer(ConsumerReport { session: SessionId(2), ..taking(job, 0) }).is_some());
     let superseded = |reply: Option<&Reply>| matches!(reply, Some(Reply::Refused(refusal)) if refusal.kind == ServiceErrorKind::Superseded);
@@ -214,9 +215,9 @@ fn a_newer_session_takes_over_and_the_older_is_told() {
     assert!(superseded(bench.ask(|request| Input::Consumer { request, report }).as_ref()));
 }
 
-/// Requests may overtake each other: the consumer may wait for the answer to either.
+/// Requests may overtake each other, so the consumer may wait for either reply.
 #[test]
-fn asking_anew_in_the_same_session_answers_the_earlier_with_a_plan() {
+fn a_second_poll_of_a_session_answers_the_first_with_a_plan() {
     let (mut bench, job) = Bench::running(&spec(4, 1), 64);
     let plan = bench.consumer(taking(job, 0)).expect("a first plan comes at once");
     let again = ConsumerReport { seen: plan.revision, ..taking(job, 0) };
@@ -227,43 +228,45 @@ fn asking_anew_in_the_same_session_answers_the_earlier_with_a_plan() {
 }
 
 #[test]
-fn a_consumers_failure_ends_the_job() {
+fn a_failed_consumer_ends_the_job() {
     let (mut bench, job) = Bench::running(&spec(4, 1), 64);
     let failed = Some("row 3 is corrupt".to_owned());
-    let plan = bench.consumer(ConsumerReport { failed, ..taking(job, 0) }).expect("told at once");
+    let plan = bench.consumer(ConsumerReport { failed, ..taking(job, 0) }).expect("an immediate plan");
     assert_eq!(plan.state, JobState::Failed("row 3 is corrupt".to_owned()));
 }
 
 #[test]
-fn a_coordinator_that_lost_its_log_gives_no_id_again() {
+fn a_coordinator_without_its_log_does_not_reuse_job_ids() {
     let life = |nanoseconds: u64| {
         let mut bench = Bench::new();
         bench.cluster = Cluster::new(ClusterSettings::default(), nanoseconds);
-        bench.open(&spec(4, 1)).expect("a good job")
+        bench.open(&spec(4, 1)).expect("a valid job")
     };
     let first = 1_700_000_000_000_000_000;
     assert!(life(first) < life(first + 1_000_000_000));
 }
 
 #[test]
-fn a_job_is_joined_and_not_opened_by_who_may_only_join() {
+fn a_client_that_may_only_join_does_not_open_a_job() {
     let mut bench = Bench::new();
     let ask = |bench: &mut Bench, spec: JobSpec, may_open| {
         bench.ask(|request| Input::JoinJob { request, spec: Box::new(spec), may_open })
     };
     let Some(Reply::Refused(refusal)) = ask(&mut bench, spec(4, 1), false) else { panic!("none is open") };
     assert_eq!(refusal.kind, ServiceErrorKind::Denied);
-    expect!["no job `run` is open; have it opened by someone who may, and join it then"]
-        .assert_eq(&refusal.message);
+    expect![
+        "job `run` is not open, and this token may only join jobs; open the job with another token first"
+    ]
+    .assert_eq(&refusal.message);
     assert_eq!(ask(&mut bench, spec(4, 1), true), Some(Reply::MayOpen));
-    assert!(bench.records.is_empty(), "nothing is opened by asking");
-    let job = bench.open(&spec(4, 1)).expect("a good job");
+    assert!(bench.records.is_empty(), "the question opens no job");
+    let job = bench.open(&spec(4, 1)).expect("a valid job");
     for may_open in [false, true] {
         assert_eq!(ask(&mut bench, spec(4, 1), may_open), Some(Reply::Opened(job)));
         let other = ask(&mut bench, spec(5, 1), may_open);
         assert!(matches!(other, Some(Reply::Refused(refusal)) if refusal.kind == ServiceErrorKind::Invalid));
     }
-    // One of another tenant is none.
+    // A job of another tenant does not count.
     let foreign = JobSpec { tenant: "a".to_owned(), ..spec(4, 1) };
     let refused = ask(&mut bench, foreign, false);
     assert!(matches!(refused, Some(Reply::Refused(refusal)) if refusal.kind == ServiceErrorKind::Denied));
@@ -273,20 +276,20 @@ fn a_job_is_joined_and_not_opened_by_who_may_only_join() {
 }
 
 #[test]
-fn weights_lie_between_two_ends() {
+fn weights_are_within_a_range() {
     for weight in [0.01, 1.0, 100.0] {
-        Bench::new().open(&JobSpec { weight, ..spec(4, 1) }).expect("a good job");
+        Bench::new().open(&JobSpec { weight, ..spec(4, 1) }).expect("a valid job");
     }
     let refused =
         |weight| Bench::new().open(&JobSpec { weight, ..spec(4, 1) }).expect_err("no weight").message;
-    expect!["a job cannot have weight 1000000000; give it one from 0.01 to 100"].assert_eq(&refused(1e9));
+    expect!["invalid weight 1000000000; use a weight from 0.01 to 100"].assert_eq(&refused(1e9));
     for weight in [0.0, -1.0, 0.009, 1e308, f64::INFINITY, f64::NAN] {
-        assert!(refused(weight).starts_with("a job cannot have weight "), "{weight}");
+        assert!(refused(weight).starts_with("invalid weight "), "{weight}");
     }
 }
 
 #[test]
-fn a_start_of_more_than_the_job_has_is_not_kept() {
+fn a_start_position_beyond_the_limits_is_rejected() {
     let start = |streams: usize, open: usize| Position {
         version: POSITION_VERSION,
         pipeline: String::new(),
@@ -299,27 +302,28 @@ fn a_start_of_more_than_the_job_has_is_not_kept() {
     };
     let refused = |start| {
         let mut bench = Bench::new();
-        let refusal = bench.open(&JobSpec { start: Some(start), ..spec(4, 2) }).expect_err("too much");
+        let refusal =
+            bench.open(&JobSpec { start: Some(start), ..spec(4, 2) }).expect_err("beyond the limits");
         assert!(bench.records.is_empty());
         refusal.message + "\n"
     };
     let wordy = Position { dataset: "d".repeat(9 << 20), ..start(2, 0) };
     let text = refused(start(3, 0)) + &refused(start(2, 65_537)) + &refused(wordy);
-    let (known, long) = text.split_at(text.find("the job takes").expect("the last one"));
+    let (known, long) = text.split_at(text.find("the job's specification").expect("the last message"));
     expect![[r#"
-        the position has 3 streams, the job 2; open the job with virtual_consumers 3
-        the position leaves 65537 ranges of rows open, more than 65536; open the job from an earlier position
+        the position has 3 streams and the job 2; open the job with virtual_consumers 3
+        the position has 65537 open ranges of rows, more than 65536; open the job from an earlier checkpoint
     "#]]
     .assert_eq(known);
-    assert!(long.contains(" bytes to keep, more than 4194304; "), "{long}");
+    assert!(long.contains(" bytes, more than 4194304; "), "{long}");
     Bench::new().open(&JobSpec { start: Some(start(2, 65_536)), ..spec(4, 2) }).expect("within bounds");
 }
 
 #[test]
-fn as_much_of_a_failure_is_kept_as_people_read() {
+fn long_texts_of_reports_are_truncated() {
     let (mut bench, job) = Bench::running(&spec(4, 1), 64);
     let failed = Some("ä".repeat(1 << 20));
-    let plan = bench.consumer(ConsumerReport { failed, ..taking(job, 0) }).expect("told at once");
+    let plan = bench.consumer(ConsumerReport { failed, ..taking(job, 0) }).expect("an immediate plan");
     assert_eq!(plan.state, JobState::Failed("ä".repeat(1_024)));
     let records = bench.text_since(0);
     assert!(records.len() < 8_192, "{} bytes", records.len());

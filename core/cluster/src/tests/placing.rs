@@ -1,10 +1,10 @@
-//! Leases follow the plan, and inputs that come at once are decided on once.
+//! Tests of leases under a plan, and of several inputs in one step.
 
 use feedline_data::messages::{JobAllocation, LEAST_CORES, WorkerAllocations};
 
 use super::*;
 
-/// A plan that gives a job so many cores of a worker.
+/// A plan that gives a job cores of one worker.
 fn placed(job: JobId, worker: u64, cores: f64) -> Input {
     let share = WorkerAllocations {
         cores: 0,
@@ -21,7 +21,7 @@ fn revoked(bench: &Bench) -> Vec<(WorkerId, Vec<SplitRef>)> {
     bench.records.iter().filter_map(of).collect()
 }
 
-/// Two workers that hold splits of a job; the first has computed one of them.
+/// Two workers with leases of a job; the first has computed one of its splits.
 fn two_workers() -> (Bench, JobId) {
     let (mut bench, job) = Bench::running(&spec(4, 1), 256);
     let computed = vec![(job, bench.granted(1)[0])];
@@ -32,35 +32,35 @@ fn two_workers() -> (Bench, JobId) {
 }
 
 #[test]
-fn leases_go_where_the_job_has_a_part() {
+fn leases_move_to_the_workers_of_the_plan() {
     let (mut bench, job) = two_workers();
     bench.step(placed(job, 2, 1.5));
-    assert_eq!(revoked(&bench), [], "it may be done with them soon");
+    assert_eq!(revoked(&bench), [], "the worker may compute them soon");
     bench.pass(2_000);
     let moved = bench.granted(1)[1..].to_vec();
-    assert_eq!(revoked(&bench), [(WorkerId(1), moved.clone())], "what is computed stays");
+    assert_eq!(revoked(&bench), [(WorkerId(1), moved.clone())], "computed splits stay");
     let computed = vec![(job, bench.granted(1)[0])];
     bench.worker(WorkerReport { computed, ..report(1) });
-    assert_eq!(bench.granted(1).len(), 4, "it has no part");
+    assert_eq!(bench.granted(1).len(), 4, "the plan does not give this worker the job");
     let computed = bench.granted(2).into_iter().map(|split| (job, split)).collect();
     bench.worker(WorkerReport { computed, ..report(2) });
     assert!(moved.iter().all(|split| bench.granted(2).contains(split)));
 }
 
 #[test]
-fn a_plan_of_lost_workers_or_of_no_parts_places_nobody() {
+fn a_plan_with_lost_workers_or_without_cores_has_no_effect() {
     for (worker, cores) in [(9, 1.5), (2, LEAST_CORES)] {
         let (mut bench, job) = two_workers();
         bench.step(placed(job, worker, cores));
         assert_eq!(revoked(&bench), []);
         let computed = bench.granted(1).into_iter().map(|split| (job, split)).collect();
         bench.worker(WorkerReport { computed, ..report(1) });
-        assert!(bench.granted(1).len() > 4, "it goes on");
+        assert!(bench.granted(1).len() > 4, "the job continues on its worker");
     }
 }
 
 #[test]
-fn a_part_too_slow_for_a_split_gets_none() {
+fn a_worker_that_is_too_slow_for_a_split_gets_none() {
     let (mut bench, job) = Bench::running(&spec(4, 1), 256);
     let part = |cores| WorkerAllocations {
         cores: 0,
@@ -75,7 +75,7 @@ fn a_part_too_slow_for_a_split_gets_none() {
 }
 
 #[test]
-fn inputs_that_come_at_once_are_decided_on_once() {
+fn several_inputs_are_decided_together() {
     let (mut bench, _) = Bench::running(&spec(4, 1), 256);
     let mut ready = Ready::default();
     for worker in [2, 3] {
@@ -84,5 +84,9 @@ fn inputs_that_come_at_once_are_decided_on_once() {
     }
     assert_eq!((ready.records.len(), ready.replies.len()), (0, 0));
     bench.cluster.step(bench.now, Input::Tick, &mut ready);
-    assert_eq!((ready.records.len(), ready.replies.len()), (2, 2), "each is granted what it can hold");
+    assert_eq!(
+        (ready.records.len(), ready.replies.len()),
+        (2, 2),
+        "each worker gets its leases in one record"
+    );
 }

@@ -1,4 +1,4 @@
-//! Listing and indexing, and what only the dataset can refuse.
+//! Tests of listing and indexing, and of the checks against the dataset.
 
 use expect_test::expect;
 use feedline_data::layout::StreamPosition;
@@ -6,7 +6,7 @@ use feedline_data::pipeline::{BatchParams, OperatorKind, Remainder, Repeat};
 
 use super::*;
 
-/// Answers every task of a worker's plan from a manifest.
+/// The results of all tasks of a plan, taken from a manifest.
 fn results(plan: &WorkerPlan, manifest: &Manifest) -> Vec<TaskResult> {
     let index = |object: &ShardRef| {
         manifest.shards.iter().find(|shard| shard.object == *object).expect("listed").index.clone()
@@ -20,9 +20,9 @@ fn results(plan: &WorkerPlan, manifest: &Manifest) -> Vec<TaskResult> {
     plan.tasks.iter().map(result).collect()
 }
 
-/// Has one worker prepare a job.
+/// Lets one worker prepare a job.
 fn prepare(bench: &mut Bench, manifest: &Manifest) {
-    let mut plan = bench.worker(report(1)).expect("a first plan comes at once");
+    let mut plan = bench.worker(report(1)).expect("a first plan");
     for _ in 0..100 {
         let tasks = results(&plan, manifest);
         if tasks.is_empty() {
@@ -36,7 +36,7 @@ fn prepare(bench: &mut Bench, manifest: &Manifest) {
 
 fn failure(spec: &JobSpec, manifest: &Manifest) -> String {
     let mut bench = Bench::new();
-    let job = bench.open(spec).expect("a good job");
+    let job = bench.open(spec).expect("a valid job");
     prepare(&mut bench, manifest);
     match bench.status(job).state {
         JobState::Failed(message) => message,
@@ -45,13 +45,13 @@ fn failure(spec: &JobSpec, manifest: &Manifest) -> String {
 }
 
 #[test]
-fn indexing_is_spread_over_workers_and_saved() {
+fn indexing_is_distributed_over_workers_and_saved() {
     let mut bench = Bench::new();
     let manifest = manifest(&[3; 70]);
-    let job = bench.open(&spec(4, 1)).expect("a good job");
+    let job = bench.open(&spec(4, 1)).expect("a valid job");
     let preparing = |indexed, shards, workers| JobState::Preparing { indexed, shards, workers };
     assert_eq!(bench.status(job).state, preparing(0, 0, 0));
-    let one = bench.worker(report(1)).expect("a first plan comes at once");
+    let one = bench.worker(report(1)).expect("a first plan");
     assert_eq!(bench.worker(report(2)).expect("a first plan").tasks, [], "one worker lists");
     let tasks = results(&one, &manifest);
     let one = bench.worker(WorkerReport { seen: one.revision, tasks, ..report(1) }).expect("tasks follow");
@@ -73,7 +73,7 @@ fn indexing_is_spread_over_workers_and_saved() {
 fn an_index_that_cannot_be_saved_fails_the_job() {
     let mut bench = Bench::new();
     bench.saving = Err("the disk is full; free some space".to_owned());
-    let job = bench.open(&spec(4, 1)).expect("a good job");
+    let job = bench.open(&spec(4, 1)).expect("a valid job");
     prepare(&mut bench, &manifest(&[8]));
     assert_eq!(bench.status(job).state, JobState::Failed("the disk is full; free some space".to_owned()));
 }
@@ -81,7 +81,7 @@ fn an_index_that_cannot_be_saved_fails_the_job() {
 #[test]
 fn a_job_waits_until_its_index_is_saved() {
     let mut bench = Bench::new();
-    let job = bench.open(&spec(4, 1)).expect("a good job");
+    let job = bench.open(&spec(4, 1)).expect("a valid job");
     let listing = bench.worker(report(1)).expect("the listing");
     bench.worker(WorkerReport { tasks: results(&listing, &manifest(&[8])), ..report(1) });
     let indexing = bench.worker(report(1)).expect("indexing");
@@ -92,14 +92,14 @@ fn a_job_waits_until_its_index_is_saved() {
     bench.pass(1_000);
     assert_eq!(bench.status(job).state, JobState::Preparing { indexed: 1, shards: 1, workers: 1 });
     bench.step(Input::IndexSaved { job, saved: Ok(()) });
-    bench.step(Input::IndexSaved { job, saved: Err("told twice".to_owned()) });
+    bench.step(Input::IndexSaved { job, saved: Err("a second result".to_owned()) });
     assert_eq!(bench.status(job).state, JobState::Running);
 }
 
 #[test]
-fn a_lost_workers_tasks_go_to_another() {
+fn the_tasks_of_an_expired_worker_move_to_another() {
     let mut bench = Bench::new();
-    bench.open(&spec(4, 1)).expect("a good job");
+    bench.open(&spec(4, 1)).expect("a valid job");
     let lost = bench.worker(report(1)).expect("the listing");
     bench.pass(2_000);
     assert_eq!(bench.worker(report(2)).expect("a first plan").tasks, []);
@@ -108,10 +108,10 @@ fn a_lost_workers_tasks_go_to_another() {
 }
 
 #[test]
-fn tasks_of_ended_jobs_leave_room_for_others() {
+fn tasks_of_ended_jobs_are_removed() {
     let mut bench = Bench::new();
     for _ in 0..3 {
-        let job = bench.open(&spec(4, 1)).expect("a good job");
+        let job = bench.open(&spec(4, 1)).expect("a valid job");
         assert_eq!(bench.worker(report(1)).expect("a plan").tasks.len(), 1);
         bench.ask(|request| Input::CancelJob { request, job });
         assert_eq!(bench.worker(report(1)).expect("a plan").tasks, []);
@@ -119,9 +119,9 @@ fn tasks_of_ended_jobs_leave_room_for_others() {
 }
 
 #[test]
-fn a_result_of_an_earlier_life_is_not_taken_for_this_ones() {
+fn a_task_result_of_an_earlier_life_is_ignored() {
     let mut bench = Bench::new();
-    let job = bench.open(&spec(4, 1)).expect("a good job");
+    let job = bench.open(&spec(4, 1)).expect("a valid job");
     let stale = bench.worker(report(1)).expect("the listing");
     bench.cluster = Cluster::restore(ClusterSettings::default(), LIFE + 1, 0, bench.records.clone());
     bench.worker(WorkerReport { tasks: results(&stale, &manifest(&[9])), ..report(1) });
@@ -129,11 +129,11 @@ fn a_result_of_an_earlier_life_is_not_taken_for_this_ones() {
 }
 
 #[test]
-fn a_saved_index_is_used_unless_shards_changed() {
+fn a_saved_index_is_used_unless_shards_have_changed() {
     let (bench, _) = Bench::running(&spec(4, 1), 8);
-    assert_eq!(bench.manifests.len(), 1, "others may not have it");
+    assert_eq!(bench.manifests.len(), 1, "other coordinators may not have the index");
     let mut bench = Bench::new();
-    let job = bench.open_with(&spec(4, 1), Some(Arc::new(manifest(&[8, 8])))).expect("a good job");
+    let job = bench.open_with(&spec(4, 1), Some(Arc::new(manifest(&[8, 8])))).expect("a valid job");
     let mut now = manifest(&[8, 8]);
     now.shards[1].object.size_bytes = 11;
     prepare(&mut bench, &now);
@@ -146,7 +146,7 @@ fn reindex_ignores_the_saved_index_after_a_restart_too() {
     let spec = JobSpec { reindex: true, index_only: true, ..spec(4, 1) };
     let mut bench = Bench::new();
     let old = Arc::new(manifest(&[5]));
-    let job = bench.open_with(&spec, Some(Arc::clone(&old))).expect("a good job");
+    let job = bench.open_with(&spec, Some(Arc::clone(&old))).expect("a valid job");
     bench.cluster = Cluster::restore(ClusterSettings::default(), LIFE + 1, 0, bench.records.clone());
     bench.cluster.set_saved(job, old);
     prepare(&mut bench, &manifest(&[8]));
@@ -155,27 +155,27 @@ fn reindex_ignores_the_saved_index_after_a_restart_too() {
 }
 
 #[test]
-fn defects_fail_the_job_or_are_left_out() {
+fn defects_fail_the_job_or_are_skipped() {
     let mut damaged = manifest(&[8]);
     damaged.shards[0].index.defects.push(Defect { offset: 700, reason: "the last record is cut".to_owned() });
-    expect!["file:///d/0 at byte 700: the last record is cut; mend the shard, or set `on_error: skip` to leave out what follows in it"]
+    expect!["file:///d/0 at byte 700: the last record is cut; repair the shard, or set `on_error: skip` to skip the rest of it"]
         .assert_eq(&failure(&spec(4, 1), &damaged));
     let mut skipping = spec(4, 1);
     skipping.pipeline.on_error = OnError::Skip;
     let mut bench = Bench::new();
-    let job = bench.open(&skipping).expect("a good job");
+    let job = bench.open(&skipping).expect("a valid job");
     prepare(&mut bench, &damaged);
     assert_eq!(bench.status(job).state, JobState::Running);
 }
 
 #[test]
-fn datasets_that_cannot_serve_the_job_fail_it() {
-    expect!["9 virtual consumers are more than the dataset's 8 rows; use fewer consumers"]
+fn a_dataset_that_does_not_fit_the_job_fails_it() {
+    expect!["9 virtual consumers are more than the 8 rows of the dataset; use fewer consumers"]
         .assert_eq(&failure(&spec(4, 9), &manifest(&[8])));
     let mut dropping = spec(4, 1);
     dropping.pipeline.operators =
         vec![OperatorKind::Batch(BatchParams { size: 16, remainder: Remainder::Drop }).into()];
-    expect!["`remainder: drop` leaves nothing: 8 rows are fewer than one batch of 16 for each of 1 consumers; use a smaller batch or `remainder: emit`"]
+    expect!["`remainder: drop` drops all rows: 8 rows are less than one batch of 16 for each of 1 consumers; use a smaller batch or `remainder: emit`"]
         .assert_eq(&failure(&dropping, &manifest(&[8])));
     let (mut bench, job) = Bench::running(&spec(4, 1), 8);
     let start = bench.status(job).position;
@@ -189,7 +189,7 @@ fn a_job_that_starts_at_its_end_completes() {
     let mut start = bench.status(job).position.expect("it runs");
     start.streams = vec![StreamPosition { epoch: 1, row: 0 }];
     let mut bench = Bench::new();
-    let job = bench.open(&JobSpec { start: Some(start), ..spec(4, 1) }).expect("a good job");
+    let job = bench.open(&JobSpec { start: Some(start), ..spec(4, 1) }).expect("a valid job");
     prepare(&mut bench, &manifest(&[8]));
     assert_eq!(bench.status(job).state, JobState::Completed);
 }
@@ -197,7 +197,7 @@ fn a_job_that_starts_at_its_end_completes() {
 #[test]
 fn a_wrong_number_of_indexes_fails_the_job() {
     let mut bench = Bench::new();
-    let job = bench.open(&spec(4, 1)).expect("a good job");
+    let job = bench.open(&spec(4, 1)).expect("a valid job");
     let plan = bench.worker(report(1)).expect("the listing");
     bench.worker(WorkerReport { tasks: results(&plan, &manifest(&[8, 8])), ..report(1) });
     let plan = bench.worker(report(1)).expect("indexing");
@@ -207,55 +207,53 @@ fn a_wrong_number_of_indexes_fails_the_job() {
 }
 
 #[test]
-fn a_dataset_of_many_shards_holds_up_no_other_tenants() {
+fn a_dataset_with_many_shards_delays_no_other_tenant() {
     let mut bench = Bench::new();
     let (large, small) = (manifest(&[1; 1_600]), manifest(&[8]));
     let of = |tenant: &str| JobSpec { tenant: tenant.to_owned(), ..spec(1, 1) };
-    let first = bench.open(&of("a")).expect("a good job");
-    let plan = bench.worker(report(1)).expect("a first plan comes at once");
+    let first = bench.open(&of("a")).expect("a valid job");
+    let plan = bench.worker(report(1)).expect("a first plan");
     let tasks = results(&plan, &large);
     let mut plan =
         bench.worker(WorkerReport { seen: plan.revision, tasks, ..report(1) }).expect("tasks follow");
-    let second = bench.open(&of("b")).expect("a good job");
+    let second = bench.open(&of("b")).expect("a valid job");
     for _ in 0..4 {
-        // One is done at a time, and its place is free.
+        // One task finishes at a time.
         let task = plan.tasks.last().expect("there is much to do").clone();
         let is_second = task.shards.as_ref().is_none_or(|shards| shards.len() == 1);
         let one = WorkerPlan { tasks: vec![task], ..plan.clone() };
         let tasks = results(&one, if is_second { &small } else { &large });
         plan = bench.worker(WorkerReport { tasks, ..report(1) }).expect("the plan changed");
     }
-    assert_eq!(bench.status(second).state, JobState::Running, "within a few tasks of the other");
+    assert_eq!(bench.status(second).state, JobState::Running, "after a few tasks of the other job");
     let JobState::Preparing { indexed, .. } = bench.status(first).state else { panic!("it has much to do") };
     assert!(indexed < 1_600);
 }
 
 #[test]
-fn rows_that_cannot_be_counted_are_refused() {
+fn too_many_rows_are_rejected() {
     let manifest = manifest(&[u32::MAX; 5_000]);
     let mut spec = spec(1, 1);
     spec.pipeline.operators.insert(0, OperatorKind::Repeat(Repeat { count: 1_000_000 }).into());
     let mut bench = Bench::new();
-    let job = bench.open_with(&spec, Some(Arc::new(manifest.clone()))).expect("a good job");
+    let job = bench.open_with(&spec, Some(Arc::new(manifest.clone()))).expect("a valid job");
     let plan = bench.worker(report(1)).expect("there is a task");
     bench.worker(WorkerReport { tasks: vec![listed(plan.tasks[0].id, &manifest)], ..report(1) });
     let JobState::Failed(message) = bench.status(job).state else { panic!("it is not counted") };
-    expect![
-        "1000000 passes over 21474836475000 rows are more rows than can be counted; use a smaller `repeat`"
-    ]
-    .assert_eq(&message);
+    expect!["too many rows: 1000000 passes over 21474836475000 rows; use a smaller `repeat`"]
+        .assert_eq(&message);
 }
 
-/// Sizes are what a worker says they are.
+/// A worker may report any sizes.
 #[test]
-fn shards_of_impossible_sizes_stop_nobody() {
+fn sums_of_impossible_shard_sizes_saturate() {
     let mut manifest = manifest(&[1, 1]);
     for shard in &mut manifest.shards {
         shard.object.size_bytes = u64::MAX;
         shard.index.blocks.iter_mut().for_each(|block| block.bytes = u64::MAX);
     }
     let mut bench = Bench::new();
-    let job = bench.open(&spec(4, 1)).expect("a good job");
+    let job = bench.open(&spec(4, 1)).expect("a valid job");
     prepare(&mut bench, &manifest);
     let status = bench.status(job);
     assert_eq!(status.state, JobState::Running);

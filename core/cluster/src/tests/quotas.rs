@@ -1,11 +1,11 @@
-//! Quotas of cores hold before a job is planned, and where nobody plans.
+//! Tests of core quotas for jobs without a plan.
 
 use feedline_data::messages::{JobAllocation, TenantPart, WorkerAllocations};
 use feedline_data::tenants::{Quota, Tenants};
 
 use super::*;
 
-/// Tenant `a` may have one core; jobs start with a saved index.
+/// A cluster in which tenant `a` has a quota of one core.
 fn bench() -> Bench {
     let one = Quota { cores: Some(1.0), ..Quota::default() };
     let tenants = Tenants { tenants: [("a".to_owned(), one)].into(), ..Tenants::default() };
@@ -17,7 +17,7 @@ fn bench() -> Bench {
 fn job(bench: &mut Bench, tenant: &str, name: &str) -> JobId {
     let spec = JobSpec { tenant: tenant.to_owned(), name: name.to_owned(), ..spec(4, 1) };
     let manifest = manifest(&[256]);
-    let job = bench.open_with(&spec, Some(Arc::new(manifest.clone()))).expect("a good job");
+    let job = bench.open_with(&spec, Some(Arc::new(manifest.clone()))).expect("a valid job");
     let tasks = bench.worker(worker(1)).map(|plan| plan.tasks).unwrap_or_default();
     let tasks = tasks.iter().map(|task| listed(task.id, &manifest)).collect();
     bench.worker(WorkerReport { tasks, ..worker(1) });
@@ -29,10 +29,10 @@ fn worker(number: u64) -> WorkerReport {
     WorkerReport { cores: 2, ..report(number) }
 }
 
-/// Cores that a job may use at most, by worker.
+/// The limit of a job's cores on each worker.
 fn limits(bench: &mut Bench, job: JobId) -> Vec<(u64, f64)> {
     let of = |number: u64| {
-        let plan = bench.worker(worker(number)).expect("an older revision is answered at once");
+        let plan = bench.worker(worker(number)).expect("an immediate plan");
         let own = plan.allotments.iter().find(|allotment| allotment.job == job);
         own.map(|allotment| (number, allotment.most_cores))
     };
@@ -40,27 +40,27 @@ fn limits(bench: &mut Bench, job: JobId) -> Vec<(u64, f64)> {
 }
 
 #[test]
-fn a_job_that_is_not_planned_has_its_part_of_the_quota_on_few_workers() {
+fn a_job_without_a_plan_has_its_part_of_the_quota_on_few_workers() {
     let mut bench = bench();
     (1..=3).for_each(|number| drop(bench.worker(worker(number))));
     let first = job(&mut bench, "a", "first");
     bench.pass(300);
     let own = limits(&mut bench, first);
-    assert_eq!(own.len(), 1, "a worker has the cores: {own:?}");
+    assert_eq!(own.len(), 1, "one worker has enough cores: {own:?}");
     assert_eq!(own[0].1, 1.0);
     let holders: Vec<u64> = (1..=3).filter(|number| !bench.granted(*number).is_empty()).collect();
-    assert_eq!(holders, [own[0].0], "leases are where it may compute");
+    assert_eq!(holders, [own[0].0], "leases are on the workers with cores");
     let second = job(&mut bench, "a", "second");
     bench.pass(300);
     let (first, second) = (limits(&mut bench, first), limits(&mut bench, second));
     assert_eq!((first[0].1, second[0].1), (0.5, 0.5));
     let free = job(&mut bench, "b", "free");
     bench.pass(300);
-    assert_eq!(limits(&mut bench, free), [], "no quota, no limit");
+    assert_eq!(limits(&mut bench, free), [], "a tenant without a quota has no limit");
 }
 
 #[test]
-fn a_plan_says_it_and_what_it_leaves_out_is_limited_all_the_same() {
+fn a_plan_sets_limits_and_other_workers_have_the_even_part() {
     let mut bench = bench();
     (1..=2).for_each(|number| drop(bench.worker(worker(number))));
     let planned = job(&mut bench, "a", "planned");
@@ -74,11 +74,11 @@ fn a_plan_says_it_and_what_it_leaves_out_is_limited_all_the_same() {
     let mut told = limits(&mut bench, planned);
     told.sort_by(|a, b| a.1.total_cmp(&b.1));
     let rest = 1.0 / bench.cluster.workers.len() as f64;
-    assert_eq!(told, [(before, rest), (other, 0.9)], "splits from before are finished");
+    assert_eq!(told, [(before, rest), (other, 0.9)], "earlier splits are finished");
 }
 
 #[test]
-fn a_jobs_weight_is_multiplied_by_its_tenants_priority() {
+fn the_weight_of_a_job_is_multiplied_by_the_priority_of_its_tenant() {
     let first = Quota { priority: 4.0, ..Quota::default() };
     let mut bench = bench();
     let tenants = Tenants { tenants: [("first".to_owned(), first)].into(), ..Tenants::default() };
@@ -92,7 +92,7 @@ fn a_jobs_weight_is_multiplied_by_its_tenants_priority() {
 }
 
 #[test]
-fn workers_hear_whose_jobs_are_and_what_may_be_kept_for_them() {
+fn workers_receive_the_tenants_of_jobs_and_their_cache_quotas() {
     let some = Quota { cache_bytes: Some(300.0), ..Quota::default() };
     let tenants = Tenants { tenants: [("a".to_owned(), some)].into(), ..Tenants::default() };
     let mut bench = bench();
@@ -102,18 +102,18 @@ fn workers_hear_whose_jobs_are_and_what_may_be_kept_for_them() {
     bench.pass(300);
     let mut told: Vec<TenantPart> = Vec::new();
     for number in 1..=3 {
-        let plan = bench.worker(worker(number)).expect("an older revision is answered at once");
+        let plan = bench.worker(worker(number)).expect("an immediate plan");
         told.extend(plan.tenants);
     }
     for (tenant, cache_bytes, job) in [("a", Some(100), jobs[0]), ("b", None, jobs[1])] {
         let part = TenantPart { tenant: tenant.to_owned(), cache_bytes, jobs: vec![job] };
         assert!(told.contains(&part), "{told:?}");
     }
-    assert!(told.iter().all(|part| !part.jobs.contains(&jobs[2])), "it has no tenant and no limit");
+    assert!(told.iter().all(|part| !part.jobs.contains(&jobs[2])), "no tenant and no quota");
 }
 
 #[test]
-fn tenants_compete_by_priority_and_their_jobs_by_weight() {
+fn tenants_compete_by_priority_and_jobs_of_a_tenant_by_weight() {
     let first = Quota { priority: 4.0, ..Quota::default() };
     let mut bench = bench();
     let tenants = Tenants { tenants: [("first".to_owned(), first)].into(), ..Tenants::default() };
@@ -127,7 +127,7 @@ fn tenants_compete_by_priority_and_their_jobs_by_weight() {
         ("other", "e", 0.01),
     ] {
         let spec = JobSpec { tenant: tenant.to_owned(), name: name.to_owned(), weight, ..spec(4, 1) };
-        bench.open_with(&spec, Some(Arc::new(manifest.clone()))).expect("a good job");
+        bench.open_with(&spec, Some(Arc::new(manifest.clone()))).expect("a valid job");
         let tasks = bench.worker(worker(1)).map(|plan| plan.tasks).unwrap_or_default();
         let tasks = tasks.iter().map(|task| listed(task.id, &manifest)).collect();
         bench.worker(WorkerReport { tasks, ..worker(1) });

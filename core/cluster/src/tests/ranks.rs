@@ -1,6 +1,5 @@
-//! Seeded simulation of an elastic job: ranks join, leave, die, are suspended and come back while reports and answers are lost,
-//! repeated and late and leaders change, and the rows of each slot are delivered once, in order, as far as they were
-//! acknowledged.
+//! A seeded simulation of an elastic job. Ranks join, leave, die, hang and return; messages are lost, repeated and delayed; leaders
+//! change. The acknowledged rows of each slot are delivered once and in order.
 
 use std::collections::BTreeMap;
 
@@ -29,17 +28,17 @@ impl Dice {
     }
 }
 
-/// A bug that the simulation itself brings in, to see that it would be found.
+/// A planted bug: the simulation must find it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Plant {
     None,
-    /// Ranks deliver more of a slot after they said that they had stopped.
+    /// Ranks deliver rows of a slot after they have reported that they stopped.
     GoesOn,
-    /// Ranks say that they have delivered what they deliver next.
+    /// Ranks report rows before they deliver them.
     EarlyClaim,
-    /// Ranks begin with the batch before the one that is due.
+    /// Ranks begin one batch too early.
     BeginsEarly,
-    /// Reports say the newest generation of a slot, and not that in which the rank got it.
+    /// Ranks report the newest generation of a slot instead of their own.
     ForgetsGeneration,
 }
 
@@ -52,10 +51,10 @@ struct Held {
     is_stopped: bool,
 }
 
-/// A report: its number, when it was sent, the slots that it said were stopped, and whether it said that the rank leaves.
+/// A report: its number, its time, the stopped slots, and whether the rank leaves.
 type Asked = (RequestId, Millis, Vec<(u32, u64)>, bool);
 
-/// One session of a rank, as the client behaves.
+/// One session of a rank.
 #[derive(Debug)]
 struct Rank {
     number: u32,
@@ -63,13 +62,13 @@ struct Rank {
     is_alive: bool,
     suspended_until: Millis,
     leaving: bool,
-    /// Whether it has left, or was told that the job ended, or that it was superseded.
+    /// Whether the rank has left, was superseded, or knows that the job has ended.
     is_done: bool,
     is_superseded: bool,
     slots: BTreeMap<u32, Held>,
     last: Option<StreamPosition>,
     seen: Revision,
-    /// The report that waits for its answer.
+    /// The unanswered report.
     asked: Option<Asked>,
     slot_ns: u64,
 }
@@ -88,15 +87,15 @@ struct World {
     dice: Dice,
     ranks: Vec<Rank>,
     queue: BTreeMap<(Millis, u64), Event>,
-    /// The session of each request that waits, and what it calls the request.
+    /// The session and the number of each unanswered request.
     asker: BTreeMap<RequestId, (usize, RequestId)>,
     number: u64,
     life: u64,
-    /// Of each slot, by generation: who delivered it, and which rows.
+    /// The rank and the delivered rows of each generation of each slot.
     delivered: Vec<BTreeMap<u64, (usize, StreamPosition, StreamPosition)>>,
-    /// Of each slot: where each generation began.
+    /// The first position of each generation of each slot.
     began: Vec<BTreeMap<u64, StreamPosition>>,
-    /// Of each session: when it was heard of last, and whether it has been silent for the lease time.
+    /// The last report of each session, and whether the session was silent for the lease time.
     heard: BTreeMap<usize, (Millis, bool)>,
 }
 
@@ -138,7 +137,7 @@ impl World {
         world
     }
 
-    /// A rank comes: a number that is free, or that of one that is gone.
+    /// A rank joins with a free number, or with that of a lost rank.
     fn join(&mut self) {
         let mut number = self.dice.below(6) as u32;
         while self.ranks.iter().any(|rank| rank.number == number && rank.is_alive && !rank.is_done) {
@@ -244,7 +243,7 @@ impl World {
         }
         let rank = &mut self.ranks[place];
         let is_late = rank.asked.as_ref().is_some_and(|(_, sent, ..)| now - sent >= ANSWER_MS);
-        // News make a second report; the answer to the first counts no more.
+        // A second report replaces the first one, and its reply is ignored.
         if rank.asked.is_some() && !is_late && !self.dice.chance(100) {
             return;
         }
@@ -252,7 +251,7 @@ impl World {
         let stopped = rank.slots.iter().filter(|(_, slot)| slot.is_stopped);
         let stopped = stopped.map(|(stream, slot)| (*stream, slot.generation)).collect();
         rank.asked = Some((self.number, now, stopped, rank.leaving));
-        let (plant, slots) = (self.plant, &self.bench.cluster.jobs[&self.job].slots);
+        let (plant, slots) = (self.plant, self.bench.cluster.jobs[&self.job].slots.as_slice());
         let claim = |(stream, slot): (&u32, &Held)| {
             let forgets = plant == Plant::ForgetsGeneration;
             let ahead = if plant == Plant::EarlyClaim { BATCH } else { 0 };
@@ -292,7 +291,7 @@ impl World {
         let row = (began.row + BATCH).min(self.layout.stream_rows(stream));
         slot.position = self.layout.normalise(stream, StreamPosition { epoch: began.epoch, row });
         if slot.position == began {
-            // The step without rows at an epoch's end.
+            // The empty step at the end of an epoch.
             slot.position = StreamPosition { epoch: began.epoch + 1, row: 0 };
         }
         let entry = self.delivered[stream as usize].entry(slot.generation).or_insert((place, began, began));
@@ -318,7 +317,7 @@ impl World {
                     (self.bench.now, self.heard.entry(place).or_insert((self.bench.now, false)));
                 heard.1 |= now - heard.0 > LEASE_MS;
                 heard.0 = now;
-                // Each arrival is a request of its own to the coordinator.
+                // Each delivery of a message is a separate request.
                 self.bench.request += 1;
                 let asked = self.bench.request;
                 self.asker.insert(asked, (place, request));
@@ -338,7 +337,7 @@ impl World {
         }
     }
 
-    /// Takes an input and sends the answers that follow; notes where generations begin.
+    /// Passes an input, sends the replies, and records where generations begin.
     fn step(&mut self, input: Input) -> Result<(), String> {
         self.bench.step(input);
         for (request, reply) in std::mem::take(&mut self.bench.answered) {
@@ -347,7 +346,7 @@ impl World {
             }
         }
         let job = &self.bench.cluster.jobs[&self.job];
-        for (place, slot) in job.slots.iter().enumerate() {
+        for (place, slot) in job.slots.as_slice().iter().enumerate() {
             let began = slot.begins.last().copied().unwrap_or_default();
             if slot.generation > 0 && *self.began[place].entry(slot.generation).or_insert(began) != began {
                 return Err(format!("generation {} of slot {place} began twice", slot.generation));
@@ -356,7 +355,7 @@ impl World {
         Ok(())
     }
 
-    /// Each generation of a slot was delivered from where the one before ended, and by whoever was there no further.
+    /// Checks that each generation of a slot continues where the previous one ended.
     fn check(&self) -> Result<(), String> {
         for (stream, began) in self.began.iter().enumerate() {
             let end = StreamPosition { epoch: self.layout.epochs, row: 0 };
@@ -376,7 +375,7 @@ impl World {
                 let whole = from == start && *to >= ends;
                 let who = &self.ranks[*rank];
                 let was_lost = !who.is_alive || self.heard[rank].1;
-                // One that is suspended to its end is told when it comes back.
+                // A suspended rank learns of the end when it returns.
                 let is_told = !who.is_alive || who.is_superseded;
                 if !whole || (*to > ends && !(was_lost && is_told)) {
                     return Err(format!(
@@ -437,7 +436,7 @@ impl Rank {
 }
 
 #[test]
-fn each_slots_rows_come_once_in_order_whoever_comes_and_goes() {
+fn the_rows_of_each_slot_are_delivered_once_and_in_order() {
     let mut sum = [0; 4];
     let mut failed = Vec::new();
     for seed in 0..400 {

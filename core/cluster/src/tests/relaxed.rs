@@ -1,4 +1,4 @@
-//! Relaxed jobs: splits are taken off one sequence, in order, and go on to others when a consumer is lost.
+//! Tests of relaxed jobs: splits leave one sequence in order, and move to other consumers when a consumer is lost.
 
 use super::*;
 
@@ -7,19 +7,19 @@ fn held(plan: &ConsumerPlan) -> Vec<u64> {
 }
 
 fn plan(bench: &mut Bench, job: JobId, consumer: u32) -> ConsumerPlan {
-    bench.consumer(taking(job, consumer)).expect("a plan for one who has none")
+    bench.consumer(taking(job, consumer)).expect("a first plan")
 }
 
 #[test]
-fn splits_are_assigned_in_order_to_whoever_has_room() {
+fn splits_are_assigned_in_order_to_consumers_with_room() {
     let (mut bench, job) = Bench::running(&relaxed(4, 2), 64);
     assert_eq!(held(&plan(&mut bench, job, 0)), [0, 1]);
     assert_eq!(held(&plan(&mut bench, job, 1)), [2, 3]);
     let open = vec![(split(0, 0), 8), (split(0, 1), 4)];
     let after = bench.consumer(ConsumerReport { open, ..taking(job, 0) }).expect("a plan");
     assert_eq!(held(&after), [1, 4]);
-    assert_eq!(after.consumers, 2, "the other may use up the data");
-    assert_eq!(after.splits[0].from, 4, "where the consumer stands");
+    assert_eq!(after.consumers, 2, "the number of consumers of the job");
+    assert_eq!(after.splits[0].from, 4, "the offset of the consumer");
     let status = bench.status(job).position.expect("it runs");
     assert_eq!(status.streams, [StreamPosition { epoch: 0, row: 40 }]);
     let open: Vec<_> = status.open.iter().map(|range| (range.from, range.to)).collect();
@@ -27,7 +27,7 @@ fn splits_are_assigned_in_order_to_whoever_has_room() {
 }
 
 #[test]
-fn a_lost_consumers_splits_go_to_others_from_where_it_stood() {
+fn the_splits_of_a_lost_consumer_move_to_others_with_their_offsets() {
     let (mut bench, job) = Bench::running(&relaxed(4, 2), 64);
     let open = vec![(split(0, 1), 4)];
     plan(&mut bench, job, 0);
@@ -43,12 +43,12 @@ fn a_lost_consumers_splits_go_to_others_from_where_it_stood() {
     let more = bench.consumer(ConsumerReport { wants: 4, ..taking(job, 1) }).expect("a plan");
     assert_eq!(held(&more), [0, 1, 2, 3]);
     assert_eq!(more.splits[1].from, 4);
-    assert_eq!(held(&plan(&mut bench, job, 0)), [4, 5], "it comes back to others");
+    assert_eq!(held(&plan(&mut bench, job, 0)), [4, 5], "the returning consumer gets other splits");
 }
 
-/// The splits of a consumer that never comes back after the coordinator's restart would else wait for ever.
+/// Otherwise, splits of a consumer that does not return after a restart of the coordinator would never be delivered.
 #[test]
-fn a_consumer_known_from_the_log_alone_is_lost_too() {
+fn a_consumer_that_is_only_in_the_log_expires() {
     let (mut bench, job) = Bench::running(&relaxed(4, 2), 64);
     plan(&mut bench, job, 0);
     bench.cluster = Cluster::restore(ClusterSettings::default(), LIFE + 1, bench.now, bench.records.clone());
@@ -60,40 +60,40 @@ fn a_consumer_known_from_the_log_alone_is_lost_too() {
 }
 
 #[test]
-fn a_consumer_whose_rows_went_to_others_while_it_was_silent_is_told() {
+fn a_silent_consumer_that_delivered_rows_of_others_is_superseded() {
     let (mut bench, job) = Bench::running(&relaxed(4, 2), 64);
     plan(&mut bench, job, 0);
     bench.pass(10_000);
     plan(&mut bench, job, 1);
     bench.pass(5_001);
-    // It took rows before it fell silent, which it could not report.
+    // The consumer delivered rows before it fell silent, and could not report them.
     let gone_on = ConsumerReport { open: vec![(split(0, 0), 4)], ..taking(job, 0) };
     let answer = bench.ask(|request| Input::Consumer { request, report: gone_on });
     let Some(Reply::Refused(refusal)) = answer else { panic!("{answer:?}") };
     assert_eq!(refusal.kind, ServiceErrorKind::Superseded);
     assert_eq!(
         refusal.message,
-        "consumer 0 of job `run` was silent for more than 15 s and its rows went to others; start it again from its last checkpoint"
+        "consumer 0 of job `run` was silent for more than 15 s and lost its rows to others; start it again from its last checkpoint"
     );
     let anew = ConsumerReport { session: SessionId(9), ..taking(job, 0) };
-    assert!(bench.consumer(anew).is_some(), "a new session begins anew");
+    assert!(bench.consumer(anew).is_some(), "a new session starts without splits");
 }
 
 #[test]
-fn a_consumer_that_was_silent_and_took_nothing_goes_on() {
+fn a_silent_consumer_that_delivered_nothing_continues() {
     let (mut bench, job) = Bench::running(&relaxed(4, 2), 64);
     plan(&mut bench, job, 0);
     bench.pass(10_000);
     bench.consumer(ConsumerReport { wants: 0, ..taking(job, 1) });
     bench.pass(5_001);
-    assert_eq!(held(&plan(&mut bench, job, 0)), [0, 1], "nobody else wanted them");
+    assert_eq!(held(&plan(&mut bench, job, 0)), [0, 1], "no other consumer wanted the splits");
     let open = vec![(split(0, 0), 8)];
-    let plan = bench.consumer(ConsumerReport { open, ..taking(job, 0) }).expect("it is not refused");
+    let plan = bench.consumer(ConsumerReport { open, ..taking(job, 0) }).expect("no rejection");
     assert_eq!(held(&plan), [1, 2]);
 }
 
 #[test]
-fn consumers_that_were_all_silent_keep_their_rows() {
+fn consumers_keep_their_splits_if_all_were_silent() {
     let (mut bench, job) = Bench::running(&relaxed(4, 2), 64);
     assert_eq!(held(&plan(&mut bench, job, 0)), [0, 1]);
     assert_eq!(held(&plan(&mut bench, job, 1)), [2, 3]);
@@ -106,7 +106,7 @@ fn consumers_that_were_all_silent_keep_their_rows() {
 }
 
 #[test]
-fn progress_counts_for_the_holder_only() {
+fn only_the_holder_advances_a_split() {
     let (mut bench, job) = Bench::running(&relaxed(4, 2), 64);
     plan(&mut bench, job, 0);
     let records = bench.records.len();
@@ -115,17 +115,17 @@ fn progress_counts_for_the_holder_only() {
 }
 
 #[test]
-fn the_job_completes_when_all_is_taken_and_done() {
+fn a_job_completes_when_all_splits_are_delivered() {
     let (mut bench, job) = Bench::running(&relaxed(4, 1), 16);
     let first = bench.consumer(ConsumerReport { wants: 9, ..taking(job, 0) }).expect("a plan");
-    assert!(first.exhausted, "every split has been handed out");
+    assert!(first.exhausted, "all splits are assigned");
     let open: Vec<_> = first.splits.iter().map(|planned| (planned.split, 4)).collect();
     let last = bench.consumer(ConsumerReport { open, ..taking(job, 0) }).expect("a plan");
     assert_eq!(last.state, JobState::Completed);
 }
 
 #[test]
-fn who_asks_for_everything_gets_a_bounded_part() {
+fn the_splits_of_a_consumer_are_bounded() {
     let endless = JobSpec { epochs: u32::MAX, ..relaxed(4, 2) };
     let (mut bench, job) = Bench::running(&endless, 64);
     let plan = bench.consumer(ConsumerReport { wants: u32::MAX, ..taking(job, 0) }).expect("a plan");
@@ -133,5 +133,5 @@ fn who_asks_for_everything_gets_a_bounded_part() {
     let many = JobSpec { epochs: u32::MAX, consumers: 60_000, virtual_consumers: 65_536, ..relaxed(1, 1) };
     let (mut bench, job) = Bench::running(&many, 100_000);
     let plan = bench.consumer(ConsumerReport { wants: u32::MAX, ..taking(job, 0) }).expect("a plan");
-    assert_eq!(plan.splits.len(), 16, "of so many, each has less");
+    assert_eq!(plan.splits.len(), 16, "the bound of one of many consumers");
 }

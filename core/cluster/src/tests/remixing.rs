@@ -1,4 +1,4 @@
-//! Weights of a mix that change while its job runs: from where on they hold, who is told, and what is refused.
+//! Tests of weight changes in a mix: where they apply, who receives them, and which are rejected.
 
 use expect_test::expect;
 use feedline_data::checkpoint::Position;
@@ -7,11 +7,11 @@ use feedline_data::pipeline::{Mix, MixPart, MixStop};
 
 use super::*;
 
-/// Two datasets of 512 rows each in batches of 4: splits of 128 rows, of which a worker gets three ahead.
+/// Two datasets of 512 rows in batches of 4: splits of 128 rows, three of them ahead of a worker.
 fn mixed(stop: MixStop) -> JobSpec {
     let part = |url: &str| MixPart { weight: 1.0, source: Source::text(url) };
     let source = Source::mixed(Mix { parts: vec![part("/one"), part("/other")], stop });
-    let pipeline = Pipeline::builder("mixed").source(source).batch(4).build().expect("sound");
+    let pipeline = Pipeline::builder("mixed").source(source).batch(4).build().expect("a valid job");
     JobSpec { epochs: 2, ..JobSpec::new(pipeline) }
 }
 
@@ -21,7 +21,7 @@ fn running(spec: &JobSpec) -> (Bench, JobId) {
         shard.object.part = part;
     }
     let mut bench = Bench::new();
-    let job = bench.open_with(spec, Some(Arc::new(manifest.clone()))).expect("a good job");
+    let job = bench.open_with(spec, Some(Arc::new(manifest.clone()))).expect("a valid job");
     let plan = bench.worker(report(1)).expect("there is a task");
     bench.worker(WorkerReport { tasks: vec![listed(plan.tasks[0].id, &manifest)], ..report(1) });
     assert_eq!(bench.status(job).state, JobState::Running);
@@ -44,28 +44,28 @@ fn furthest(bench: &Bench) -> u64 {
 }
 
 #[test]
-fn weights_hold_from_behind_all_that_was_ever_granted() {
+fn weights_apply_after_all_granted_splits() {
     let (mut bench, job) = running(&mixed(MixStop::All));
     let rows = bench.status(job).layout.expect("it runs").split_rows;
     let change = bench.reweigh(job, &[3.0, 1.0]).expect("there are rows left");
     assert_eq!((change.pass, change.place), (0, (furthest(&bench) + 1) * rows));
-    // Its workers and consumers are told all changes before they hear of rows behind them.
+    // Workers and consumers receive all changes before leases after them.
     let plan = bench.worker(report(1)).expect("it changed");
     assert_eq!(plan.mixes.len(), 1);
     assert_eq!((plan.mixes[0].job, &plan.mixes[0].changes), (job, &vec![change.clone()]));
     let plan = bench.consumer(taking(job, 0)).expect("a first plan");
     assert_eq!(plan.layout.expect("it runs").mix, std::slice::from_ref(&change));
-    // Again at the same place: nobody has seen a row of the first.
+    // A second change at the same place replaces the first.
     let again = bench.reweigh(job, &[1.0, 2.0]).expect("there are rows left");
     assert_eq!((again.pass, again.place), (change.pass, change.place));
     let status = bench.status(job);
     assert_eq!(status.layout.expect("it runs").mix, std::slice::from_ref(&again));
     assert_eq!(status.position.expect("it runs").mix, std::slice::from_ref(&again));
-    // A lost worker's leases are revoked, and what it sent may be in a consumer's hands all the same.
+    // A consumer may have rows of revoked leases.
     bench.pass(3_001);
     let later = bench.reweigh(job, &[1.0, 3.0]).expect("there are rows left");
     assert_eq!(later.place, change.place);
-    // After a restart of the coordinator, from its log and from a compacted one.
+    // The same after a restart from the log and from a snapshot.
     for records in [bench.records.clone(), bench.cluster.snapshot()] {
         let mut other = Bench::new();
         other.cluster = Cluster::restore(ClusterSettings::default(), LIFE + 1, 0, records);
@@ -75,26 +75,26 @@ fn weights_hold_from_behind_all_that_was_ever_granted() {
 }
 
 #[test]
-fn at_the_end_of_an_epoch_they_hold_in_the_next_and_at_the_end_of_all_for_nothing() {
+fn weights_apply_in_the_next_epoch_and_are_rejected_at_the_end_of_the_job() {
     let (mut bench, job) = running(&mixed(MixStop::All));
     let layout = bench.status(job).layout.expect("it runs");
     let at = |epoch: u32, row: u64| vec![(0, StreamPosition { epoch, row })];
     let report = |positions| ConsumerReport { positions, ..taking(job, 0) };
     bench.consumer(report(at(0, layout.stream_rows(0) - 4)));
     let change = bench.reweigh(job, &[3.0, 1.0]).expect("there is another epoch");
-    // Of which two splits are granted already.
+    // Two splits of the next epoch are granted.
     assert_eq!((change.pass, change.place), (1, 2 * layout.split_rows));
     bench.consumer(report(at(1, layout.stream_rows(0) - 4)));
     let said = bench.reweigh(job, &[3.0, 1.0]).expect_err("nothing is left");
-    expect![[r#"all rows of job "mixed" are on their way already, so other weights would hold for none; a smaller `buffer` of its consumers fetches less ahead"#]]
+    expect![[r#"all rows of job "mixed" are already granted, so new weights would change nothing; use a smaller `buffer` in its consumers"#]]
         .assert_eq(&said);
-    // Of earlier changes a position has what tells what is to come.
+    // A position contains only the changes that affect later rows.
     let position = bench.status(job).position.expect("it runs");
     assert_eq!(position.mix, [change]);
 }
 
 #[test]
-fn a_job_that_goes_on_at_a_position_has_its_changes() {
+fn a_job_that_starts_at_a_position_has_its_changes() {
     let (mut bench, job) = running(&mixed(MixStop::Restart));
     let change = bench.reweigh(job, &[3.0, 1.0]).expect("there are rows left");
     let position = bench.status(job).position.expect("it runs");
@@ -108,14 +108,14 @@ fn a_job_that_goes_on_at_a_position_has_its_changes() {
     let three = MixChange { weights: vec![1.0; 3], ..change.clone() };
     let earlier = MixChange { place: 0, ..change.clone() };
     expect![[r#"
-        the mix has 2 datasets, but there are 3 weights in the position, which changes weights in pass 0; the file was edited
-        the position has 2 changes of weights, at most 256 in their order are read; the file was edited
+        the mix has 2 datasets, but there are 3 weights in the position at pass 0; use an unedited checkpoint
+        the position has 2 changes of weights, which must be sorted and at most 256; use an unedited checkpoint
     "#]]
     .assert_eq(&(edited(vec![three]) + &edited(vec![change, earlier])));
 }
 
 #[test]
-fn weights_that_cannot_be_are_refused_with_a_sentence() {
+fn invalid_weights_are_rejected_with_a_message() {
     let mut said = String::new();
     let (mut bench, job) = running(&mixed(MixStop::All));
     let mut note = |result: Result<MixChange, String>| said += &(result.expect_err("refused") + "\n");
@@ -129,15 +129,15 @@ fn weights_that_cannot_be_are_refused_with_a_sentence() {
     let (mut bench, job) = Bench::running(&spec(4, 1), 64);
     note(bench.reweigh(job, &[1.0, 2.0]));
     let mut bench = Bench::new();
-    let job = bench.open(&mixed(MixStop::All)).expect("sound");
+    let job = bench.open(&mixed(MixStop::All)).expect("a valid job");
     note(bench.reweigh(job, &[1.0, 2.0]));
     expect![[r#"
         job 4d does not exist; list the jobs with `feedline job list`
-        the mix has 2 datasets, but there are 1 weights; give job "mixed" one for each dataset of its mix, in its order
-        weight -2 is not a number above 0; give job "mixed" one for each dataset of its mix, in its order
-        job "mixed" has ended; only a job that runs can be given other weights
-        the mix of job "mixed" has `stop: first`, so its weights tell where a pass ends and stay as they are; use all or restart
-        job "run" reads one dataset; only those of a `mix` have weights
-        job "mixed" is still being prepared; ask again
+        the mix has 2 datasets, but there are 1 weights; pass one weight for each dataset in the mix of job "mixed", in order
+        weight -2 is not a number above 0; pass one weight for each dataset in the mix of job "mixed", in order
+        job "mixed" has ended; change the weights of a running job
+        the weights of job "mixed" cannot change, since they decide where a pass ends under `stop: first`; use `stop: all` or `stop: restart`
+        job "run" has no mix; only datasets of a `mix` have weights
+        job "mixed" is still preparing; retry
     "#]].assert_eq(&said);
 }

@@ -1,4 +1,4 @@
-//! The durable state is what the records say, replayed or compacted.
+//! Tests of restoring the durable state from records and from snapshots.
 
 use expect_test::expect;
 use proptest::prelude::*;
@@ -36,7 +36,7 @@ fn a_small_run_in_records() {
     "#]].assert_eq(&bench.text_since(1));
 }
 
-/// What may happen, in numbers that the test turns into inputs.
+/// Random numbers that the test turns into inputs.
 fn inputs() -> impl Strategy<Value = Vec<(u8, u64, u64, bool)>> {
     prop::collection::vec((0u8..6, 0u64..4, 0u64..40, any::<bool>()), 1..60)
 }
@@ -55,7 +55,7 @@ fn play(bench: &mut Bench, job: JobId, (kind, who, number, flag): (u8, u64, u64,
             let session = SessionId(u64::MAX);
             let wants = who as u32;
             let report = ConsumerReport { positions, open, session, wants, ..taking(job, consumer) };
-            // Refused where it goes on with splits that it lost.
+            // Rejected if the report contains lost splits.
             bench.ask(|request| Input::Consumer { request, report });
         }
         4 => {
@@ -64,7 +64,7 @@ fn play(bench: &mut Bench, job: JobId, (kind, who, number, flag): (u8, u64, u64,
             bench.consumer(ConsumerReport { unreachable, session, ..taking(job, 0) });
         }
         _ => {
-            bench.open(&JobSpec { name: format!("job {who}"), ..spec(3, 1) }).expect("a good job");
+            bench.open(&JobSpec { name: format!("job {who}"), ..spec(3, 1) }).expect("a valid job");
         }
     }
 }
@@ -80,7 +80,7 @@ proptest! {
             prop_assert_eq!(&restore(&bench.records).snapshot(), &snapshot);
             prop_assert_eq!(&restore(&snapshot).snapshot(), &snapshot);
             let parked = bench.request as usize - bench.answered.len();
-            prop_assert!(parked <= 6, "one request of each worker and consumer at most: {parked}");
+            prop_assert!(parked <= 6, "at most one parked request per worker and consumer: {parked}");
         }
     }
 }
@@ -92,7 +92,7 @@ fn a_restored_worker_keeps_its_leases_if_it_reports_in_time() {
     bench.cluster = restore(&bench.records);
     bench.now = 2_000;
     let plan = bench.consumer(taking(job, 0)).expect("a first plan");
-    assert_eq!(plan.splits[0].workers, [], "its address is not known yet");
+    assert_eq!(plan.splits[0].workers, [], "the address is not known yet");
     let leases = bench.worker(report(1)).expect("a first plan").leases;
     assert_eq!(leases.iter().map(|lease| lease.split).collect::<Vec<_>>(), held);
     bench.pass(2_500);
@@ -119,6 +119,6 @@ fn a_job_whose_end_was_not_persisted_ends_after_the_restart() {
 fn a_new_job_does_not_reuse_an_id() {
     let (mut bench, job) = Bench::running(&spec(4, 1), 8);
     bench.cluster = restore(&bench.cluster.snapshot());
-    let other = bench.open(&JobSpec { name: "other".to_owned(), ..spec(4, 1) }).expect("a good job");
+    let other = bench.open(&JobSpec { name: "other".to_owned(), ..spec(4, 1) }).expect("a valid job");
     assert!(other > job);
 }

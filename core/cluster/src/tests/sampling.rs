@@ -1,11 +1,11 @@
-//! What whoever plans is told, and what it decides.
+//! Tests of the samples for the planner, and of its allocations.
 
 use feedline_data::messages::samples::ConsumerReportSample;
 use feedline_data::messages::{JobAllocation, WorkerAllocations};
 
 use super::*;
 
-/// A report of a worker that has decoded so many rows.
+/// A report of a worker that has decoded `rows` rows.
 fn decoded(worker: u64, job: JobId, rows: u64) -> WorkerReport {
     let decode = OperatorStats { name: "decode_image".to_owned(), rows_in: rows, ..OperatorStats::default() };
     let store = StoreStats { bytes: rows * 10, ..StoreStats::default() };
@@ -15,7 +15,7 @@ fn decoded(worker: u64, job: JobId, rows: u64) -> WorkerReport {
 }
 
 #[test]
-fn every_worker_and_consumer_is_seen_by_itself() {
+fn samples_contain_each_worker_and_consumer() {
     let (mut bench, job) = Bench::running(&spec(4, 2), 80);
     bench.worker(decoded(1, job, 10));
     bench.worker(decoded(2, job, 30));
@@ -36,7 +36,7 @@ fn every_worker_and_consumer_is_seen_by_itself() {
 }
 
 #[test]
-fn a_worker_is_told_of_its_share_when_it_changes_and_only_then() {
+fn a_worker_receives_its_allocations_only_when_they_change() {
     let (mut bench, job) = Bench::running(&spec(4, 1), 80);
     let plan = bench.worker(report(1)).expect("leases");
     assert_eq!((plan.cores, plan.allotments.len()), (0, 0));
@@ -50,21 +50,21 @@ fn a_worker_is_told_of_its_share_when_it_changes_and_only_then() {
     let shares: BTreeMap<WorkerId, WorkerAllocations> = [(WorkerId(1), share.clone())].into();
     bench.step(Input::Shares { shares: shares.clone() });
     let Some(Reply::Worker(told)) = bench.answered.get(&request).cloned() else {
-        panic!("it is told at once")
+        panic!("an immediate plan")
     };
     assert_eq!((told.cores, &told.allotments), (3, &share.allotments));
     assert_eq!(told.leases, plan.leases);
     let waits = WorkerReport { seen: told.revision, ..waits };
     assert_eq!(bench.worker(waits.clone()), None);
     bench.step(Input::Shares { shares });
-    assert_eq!(bench.worker(waits), None, "the same again is no news");
+    assert_eq!(bench.worker(waits), None, "equal allocations change no plan");
     bench.step(Input::Shares { shares: BTreeMap::new() });
     let after = bench.worker(report(1)).expect("the limits are gone");
     assert_eq!((after.cores, after.allotments.len()), (0, 0));
 }
 
 #[test]
-fn a_consumer_that_comes_back_again_and_again_is_counted_in_few_places() {
+fn only_the_last_sessions_of_a_consumer_have_separate_counters() {
     let (mut bench, job) = Bench::running(&spec(4, 1), 80);
     for session in 1..=100 {
         let stats = ConsumerStats { rows: 3, bytes: u64::MAX, ..ConsumerStats::default() };
@@ -76,6 +76,6 @@ fn a_consumer_that_comes_back_again_and_again_is_counted_in_few_places() {
     assert_eq!(
         (delivered.rows, delivered.bytes),
         (300, u64::MAX),
-        "those before are in the sum, and nothing wraps"
+        "the sum contains all sessions and saturates"
     );
 }

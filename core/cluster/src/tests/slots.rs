@@ -1,4 +1,4 @@
-//! Elastic jobs: ranks join, leave, are lost and come back, and slots go from one to another where the last one ended.
+//! Tests of elastic jobs: ranks join, leave, expire and return, and slots continue where their last owners stopped.
 
 use feedline_data::messages::{SlotGrant, SlotPosition, SlotReport};
 
@@ -13,10 +13,10 @@ fn at(row: u64) -> StreamPosition {
 }
 
 fn grants(plan: &ConsumerPlan) -> Vec<SlotGrant> {
-    plan.slots.clone().expect("an elastic job says so")
+    plan.slots.clone().expect("an elastic job")
 }
 
-/// (slot, row, whether it is to be released) of each grant.
+/// The slot, the row, and whether the slot must be released, of each grant.
 fn brief(plan: &ConsumerPlan) -> Vec<(u32, u64, bool)> {
     grants(plan).iter().map(|grant| (grant.stream, grant.position.row, grant.release)).collect()
 }
@@ -29,9 +29,9 @@ fn claiming(job: JobId, rank: u32, claims: Vec<SlotPosition>) -> ConsumerReport 
     ConsumerReport { slots: SlotReport { claims, ..SlotReport::default() }, ..taking(job, rank) }
 }
 
-/// A report that is answered at once, as one whose asker holds no plan is.
+/// Passes a report without a known revision, so that the reply is immediate.
 fn ask(bench: &mut Bench, report: ConsumerReport) -> ConsumerPlan {
-    bench.consumer(report).expect("a plan for one who holds none")
+    bench.consumer(report).expect("an immediate plan")
 }
 
 fn refused(bench: &mut Bench, report: ConsumerReport) -> ServiceError {
@@ -41,10 +41,10 @@ fn refused(bench: &mut Bench, report: ConsumerReport) -> ServiceError {
     }
 }
 
-/// Ranks 0 and 1 with two of four slots each.
+/// Ranks 0 and 1 with two slots each.
 fn two() -> (Bench, JobId, [Vec<SlotGrant>; 2]) {
     let (mut bench, job) = Bench::running(&elastic(4, 2), 64);
-    assert_eq!(brief(&ask(&mut bench, taking(job, 0))), [], "the other one is waited for");
+    assert_eq!(brief(&ask(&mut bench, taking(job, 0))), [], "the first dealing waits for the other rank");
     let one = grants(&ask(&mut bench, taking(job, 1)));
     let zero = grants(&ask(&mut bench, taking(job, 0)));
     let streams = |grants: &[SlotGrant]| grants.iter().map(|grant| grant.stream).collect::<Vec<_>>();
@@ -57,7 +57,7 @@ fn owners(bench: &mut Bench, job: JobId) -> Vec<(u32, u32)> {
 }
 
 #[test]
-fn ranks_that_do_not_come_are_waited_for_so_long() {
+fn the_first_dealing_waits_for_missing_ranks_for_the_lease_time() {
     let (mut bench, job) = Bench::running(&elastic(4, 3), 64);
     ask(&mut bench, taking(job, 7));
     bench.pass(14_000);
@@ -67,11 +67,11 @@ fn ranks_that_do_not_come_are_waited_for_so_long() {
 }
 
 #[test]
-fn who_joins_gets_slots_where_their_owners_stopped() {
+fn a_joining_rank_gets_slots_at_the_positions_where_their_owners_stopped() {
     let (mut bench, job, [zero, one]) = two();
     let joined = ask(&mut bench, taking(job, 9));
-    assert_eq!(brief(&joined), [], "nothing is free");
-    // One slot of somebody is wanted, and nobody has stopped.
+    assert_eq!(brief(&joined), [], "no slot is free");
+    // One slot must move, and its owner has not stopped yet.
     let plans = [(0, &zero), (1, &one)].map(|(rank, own)| {
         let claims = own.iter().map(|grant| claim(grant, 4, false)).collect();
         ask(&mut bench, claiming(job, rank, claims))
@@ -81,16 +81,16 @@ fn who_joins_gets_slots_where_their_owners_stopped() {
     assert_eq!(wanted.position, at(4));
     let owner = u32::from(wanted.stream % 2 == 1);
     assert_eq!(brief(&ask(&mut bench, taking(job, 9))), []);
-    // It goes on to the end of its step, and stops.
+    // The owner finishes its step and stops.
     ask(&mut bench, claiming(job, owner, vec![claim(wanted, 8, true)]));
     let joined = ask(&mut bench, taking(job, 9));
     assert_eq!(brief(&joined), [(wanted.stream, 8, false)]);
     assert_eq!(grants(&joined)[0].generation, wanted.generation + 1);
-    assert_eq!(bench.cluster.jobs[&job].streams[wanted.stream as usize], at(8));
+    assert_eq!(bench.cluster.jobs[&job].streams.position(wanted.stream), Some(at(8)));
 }
 
 #[test]
-fn who_leaves_gives_its_slots_back() {
+fn a_leaving_rank_releases_its_slots() {
     let (mut bench, job, [zero, _]) = two();
     let leaving = |claims: Vec<SlotPosition>| {
         let slots = SlotReport { claims, leaving: true, slot_ns: 0 };
@@ -101,17 +101,21 @@ fn who_leaves_gives_its_slots_back() {
     let plan = ask(&mut bench, leaving(zero.iter().map(|grant| claim(grant, 8, true)).collect()));
     assert_eq!(brief(&plan), []);
     assert_eq!(owners(&mut bench, job), [(1, 4)]);
-    // What it said before it left arrives late and brings it no slots.
+    // A late report from before the leave has no effect.
     assert_eq!(brief(&ask(&mut bench, claiming(job, 0, vec![claim(&zero[0], 4, false)]))), []);
     assert_eq!(owners(&mut bench, job), [(1, 4)]);
     let anew = ConsumerReport { session: SessionId(2), ..taking(job, 0) };
     ask(&mut bench, anew);
     let plan = ask(&mut bench, taking(job, 1));
-    assert_eq!(brief(&plan).iter().filter(|(_, _, release)| *release).count(), 2, "it may come back");
+    assert_eq!(
+        brief(&plan).iter().filter(|(_, _, release)| *release).count(),
+        2,
+        "a new session of the rank joins"
+    );
 }
 
 #[test]
-fn slots_of_the_last_one_that_leaves_wait() {
+fn the_slots_of_the_last_rank_wait_for_another() {
     let (mut bench, job) = Bench::running(&elastic(2, 1), 64);
     let own = grants(&ask(&mut bench, taking(job, 0)));
     let claims = own.iter().map(|grant| claim(grant, 8, true)).collect();
@@ -123,7 +127,7 @@ fn slots_of_the_last_one_that_leaves_wait() {
 }
 
 #[test]
-fn slots_of_a_lost_rank_go_on_where_the_log_has_them() {
+fn the_slots_of_a_lost_rank_continue_at_their_recorded_positions() {
     let (mut bench, job, [zero, _]) = two();
     ask(&mut bench, claiming(job, 0, vec![claim(&zero[0], 8, false)]));
     bench.pass(10_000);
@@ -134,7 +138,7 @@ fn slots_of_a_lost_rank_go_on_where_the_log_has_them() {
 }
 
 #[test]
-fn a_rank_that_delivered_what_others_got_is_told() {
+fn a_rank_that_delivered_rows_of_moved_slots_is_superseded() {
     let (mut bench, job, [zero, _]) = two();
     ask(&mut bench, claiming(job, 0, vec![claim(&zero[0], 8, false)]));
     bench.pass(10_000);
@@ -145,13 +149,13 @@ fn a_rank_that_delivered_what_others_got_is_told() {
     assert_eq!(refusal.kind, ServiceErrorKind::Superseded);
     assert_eq!(
         refusal.message,
-        "consumer 0 of job `run` was silent for more than 15 s and its slots went to others; start it again from its last checkpoint"
+        "consumer 0 of job `run` was silent for more than 15 s and lost its slots to others; start it again from its last checkpoint"
     );
-    assert_eq!(bench.records.len(), records, "it advances nothing");
+    assert_eq!(bench.records.len(), records, "the rejected report advances no slot");
 }
 
 #[test]
-fn a_rank_that_delivered_nothing_meanwhile_joins_again() {
+fn a_silent_rank_that_delivered_nothing_joins_again() {
     let (mut bench, job, [zero, _]) = two();
     ask(&mut bench, claiming(job, 0, vec![claim(&zero[0], 8, false)]));
     bench.pass(10_000);
@@ -168,7 +172,7 @@ fn a_rank_that_delivered_nothing_meanwhile_joins_again() {
 }
 
 #[test]
-fn ranks_that_were_all_silent_keep_their_slots() {
+fn ranks_keep_their_slots_if_all_were_silent() {
     let (mut bench, job, [zero, one]) = two();
     bench.pass(60_000);
     for (rank, own) in [(0, zero), (1, one)] {
@@ -178,9 +182,9 @@ fn ranks_that_were_all_silent_keep_their_slots() {
     }
 }
 
-/// A lost rank that never comes back is not seated again because another one was away for a moment.
+/// A return of another rank must not renew a lost one.
 #[test]
-fn a_rank_that_was_given_up_gets_nothing_when_others_come_back() {
+fn a_lost_rank_gets_no_slots_when_other_ranks_return() {
     let (mut bench, job, _) = two();
     bench.pass(10_000);
     ask(&mut bench, taking(job, 1));
@@ -193,22 +197,22 @@ fn a_rank_that_was_given_up_gets_nothing_when_others_come_back() {
 }
 
 #[test]
-fn a_new_session_of_a_rank_takes_its_slots_and_the_old_one_advances_nothing() {
+fn a_new_session_takes_the_slots_and_the_old_one_advances_nothing() {
     let (mut bench, job, [zero, _]) = two();
     let anew = ConsumerReport { session: SessionId(2), ..taking(job, 0) };
     let plan = ask(&mut bench, anew.clone());
     let plan = if grants(&plan).is_empty() { ask(&mut bench, anew) } else { plan };
     assert_eq!(brief(&plan), [(0, 0, false), (2, 0, false)]);
     assert_eq!(grants(&plan)[0].generation, zero[0].generation + 1);
-    // The log alone knows which session is the present one.
+    // After a restart only the log contains the present session.
     bench.cluster = Cluster::restore(ClusterSettings::default(), LIFE + 1, bench.now, bench.records.clone());
     let late = claiming(job, 0, vec![claim(&zero[0], 16, false)]);
     assert_eq!(refused(&mut bench, late).kind, ServiceErrorKind::Superseded);
-    assert_eq!(bench.cluster.jobs[&job].streams[0], at(0));
+    assert_eq!(bench.cluster.jobs[&job].streams.position(0), Some(at(0)));
 }
 
 #[test]
-fn progress_counts_for_the_owner_and_its_generation_only() {
+fn only_the_owner_advances_a_slot_and_only_in_its_generation() {
     let (mut bench, job, [zero, one]) = two();
     let records = bench.records.len();
     ask(&mut bench, claiming(job, 1, vec![claim(&zero[0], 8, false)]));
@@ -218,9 +222,9 @@ fn progress_counts_for_the_owner_and_its_generation_only() {
     assert_eq!(bench.records.len(), records);
 }
 
-/// Late and repeated reports neither move a slot back nor have it moved twice.
+/// Late and repeated reports have no effect.
 #[test]
-fn what_was_said_of_a_slot_before_it_was_given_away_does_no_harm() {
+fn reports_from_before_a_move_change_nothing() {
     let (mut bench, job, [zero, _]) = two();
     let leaving = ConsumerReport {
         slots: SlotReport {
@@ -238,7 +242,7 @@ fn what_was_said_of_a_slot_before_it_was_given_away_does_no_harm() {
 }
 
 #[test]
-fn a_new_leader_moves_nothing_because_it_has_not_heard_of_ranks_yet() {
+fn a_new_leader_waits_for_reports_before_it_moves_slots() {
     let (mut bench, job, [zero, _]) = two();
     ask(&mut bench, claiming(job, 0, vec![claim(&zero[0], 8, false)]));
     let snapshot = bench.cluster.snapshot();
@@ -247,7 +251,7 @@ fn a_new_leader_moves_nothing_because_it_has_not_heard_of_ranks_yet() {
         bench.records.clear();
         bench.pass(1_000);
         let plan = ask(&mut bench, claiming(job, 1, Vec::new()));
-        assert_eq!(brief(&plan), [(1, 0, false), (3, 0, false)], "rank 0 has time to be heard of");
+        assert_eq!(brief(&plan), [(1, 0, false), (3, 0, false)], "rank 0 has the lease time to report");
         bench.pass(10_000);
         assert!(!bench.records.iter().any(|record| matches!(record, Record::SlotsMoved { .. })));
         assert_eq!(owners(&mut bench, job), [(0, 2), (1, 2)]);
@@ -289,23 +293,23 @@ fn slower_ranks_get_fewer_slots() {
 }
 
 #[test]
-fn what_cannot_be_elastic_is_refused() {
+fn invalid_elastic_jobs_are_rejected() {
     let mut bench = Bench::new();
     let refusal = bench.open(&JobSpec { elastic: true, ..relaxed(4, 2) }).unwrap_err();
     assert_eq!(
         refusal.message,
-        "an elastic job has fixed slots, which order: relaxed has not; use order: deterministic, or open the job without elastic: consumers of a relaxed one may be lost and come back as it is"
+        "an elastic job needs order: deterministic; use that order, or open the job without elastic, since consumers of a relaxed job may leave and return anyway"
     );
     let (mut bench, job) = Bench::running(&elastic(4, 2), 64);
     let refusal = refused(&mut bench, taking(job, 70_000));
-    assert_eq!(refusal.message, "rank 70000 is more than a job can have; number ranks from 0 to 65535");
+    assert_eq!(refusal.message, "invalid rank 70000: number ranks from 0 to 65535");
     let more = JobSpec { consumers: 3, ..elastic(4, 2) };
-    assert_eq!(bench.open(&more), Ok(job), "who comes later may expect another number of ranks");
+    assert_eq!(bench.open(&more), Ok(job), "a later rank may expect another number of ranks");
     assert!(bench.open(&JobSpec { elastic: false, ..elastic(4, 2) }).is_err());
 }
 
 #[test]
-fn a_job_of_many_ranks_completes() {
+fn an_elastic_job_completes() {
     let (mut bench, job) = Bench::running(&elastic(2, 1), 16);
     let own = grants(&ask(&mut bench, taking(job, 3)));
     ask(&mut bench, taking(job, 4));

@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use feedline_cluster::first_keep;
+use feedline_cluster::initial_cache_decision;
 use feedline_data::ids::{JobId, Millis};
 use feedline_data::messages::CacheDecision;
 
@@ -63,7 +63,8 @@ impl CacheHistory {
         self.decided.retain(|job, _| observer.knows(*job));
         self.first.retain(|job, _| observer.knows(*job));
         for facts in observer.facts().filter(|facts| facts.pipeline.cached_prefix().is_none()) {
-            let keep = || first_keep(&facts.pipeline, &facts.dataset, facts.passes_left, &facts.quota);
+            let keep =
+                || initial_cache_decision(&facts.pipeline, &facts.dataset, facts.passes_left, &facts.quota);
             self.first.entry(facts.job).or_insert_with(keep);
         }
         let is_due = |job: &JobId| {

@@ -213,5 +213,5 @@ fn a_tenant_gets_its_quota_and_the_others_the_rest() {
         ..scenario
     };
     let refused = run(&refused, ScalingRule::None, &mut ()).map(|_| ()).unwrap_err();
-    assert!(refused.starts_with("tenant `vision` may have 1 jobs at once"), "{refused}");
+    assert!(refused.starts_with("the quota of 1 jobs of tenant `vision` is used up"), "{refused}");
 }

@@ -35,15 +35,26 @@ fn a_target_that_cannot_lead_is_rejected_and_the_leader_stays() {
     bench.change(leader, MembershipChange::Add { id: id(9), url: url(9) });
     bench.tick(4);
     for (from, to, said) in [
-        (leader, leader, "is already the leader"),
         (leader, 77, "no coordinator has the id 000000000000004d; `feedline members list`"),
         (leader, 9, "is a learner and cannot lead yet"),
     ] {
         let refusal = bench.transfer(from, to).unwrap_err();
         assert!(refusal.contains(said), "{refusal}");
-        assert!(bench.leads(leader) && !bench.member(leader).hands_over());
+        assert!(bench.leads(leader) && !bench.member(leader).is_transferring());
     }
     assert!(bench.transfer(follower, leader).unwrap_err().contains(&url(leader)), "it names the leader");
+}
+
+/// A client that lost the reply of a finished transfer sends the request again, to the new leader.
+#[test]
+fn a_transfer_to_the_present_leader_succeeds_and_changes_nothing() {
+    let mut bench = Bench::of(3);
+    let leader = bench.leader();
+    assert_eq!(bench.transfer(leader, leader), Ok(()));
+    assert!(bench.leads(leader) && !bench.member(leader).is_transferring());
+    let request = bench.open(leader, "run");
+    bench.tick(4);
+    assert!(matches!(bench.replies[&request], Reply::Opened(_)), "{:?}", bench.replies[&request]);
 }
 
 #[test]
@@ -53,10 +64,10 @@ fn a_leader_goes_on_if_the_target_is_not_reached() {
     let target = (1..=3).find(|number| *number != leader).unwrap();
     bench.stops = Box::new(is_invitation);
     bench.transfer(leader, target).unwrap();
-    assert!(bench.member(leader).hands_over());
+    assert!(bench.member(leader).is_transferring());
     assert!(bench.transfer(leader, target).unwrap_err().contains("already being transferred"));
     bench.tick(20);
-    assert!(bench.leads(leader) && !bench.member(leader).hands_over());
+    assert!(bench.leads(leader) && !bench.member(leader).is_transferring());
     let asked = bench.open(leader, "run");
     bench.tick(4);
     assert!(matches!(bench.replies[&asked], Reply::Opened(_)), "{:?}", bench.replies[&asked]);

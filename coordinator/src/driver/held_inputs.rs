@@ -1,29 +1,29 @@
-//! Requests that came while a leader's indexes are loaded. A report replaces an earlier one of the same session, which says
-//! nothing that it does not.
+//! Inputs that arrive while a new leader loads saved indexes. Reports are complete, so a report replaces an earlier one of the
+//! same session.
 
 use std::collections::HashMap;
 
 use feedline_cluster::{Input, RequestId};
 use feedline_data::ids::{JobId, SessionId, WorkerId};
 
-/// Whose report it is.
+/// The sender of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Reporter {
     Worker(WorkerId),
     Consumer(JobId, u32, SessionId),
 }
 
-/// Requests in the order in which they came first.
+/// Inputs in their order of arrival.
 #[derive(Debug, Default)]
-pub(super) struct LongPolls {
+pub(super) struct HeldInputs {
     inputs: Vec<Input>,
-    /// Where the report of each is.
+    /// The index of each sender's report.
     reports: HashMap<Reporter, usize>,
 }
 
-impl LongPolls {
-    /// Holds a request; gives the one whose place it takes.
-    pub(super) fn put(&mut self, input: Input) -> Option<RequestId> {
+impl HeldInputs {
+    /// Adds an input. Returns the request of the report that it replaces.
+    pub(super) fn push(&mut self, input: Input) -> Option<RequestId> {
         let Some(reporter) = reporter(&input) else {
             self.inputs.push(input);
             return None;
@@ -36,7 +36,7 @@ impl LongPolls {
         None
     }
 
-    /// All of them; none is held then.
+    /// Removes and returns all inputs.
     pub(super) fn take(&mut self) -> Vec<Input> {
         self.reports.clear();
         std::mem::take(&mut self.inputs)
@@ -63,31 +63,31 @@ mod tests {
     use crate::tenant_view::tests::{consuming, working};
 
     #[test]
-    fn a_repeated_report_takes_the_place_of_the_one_before() {
-        let mut held = LongPolls::default();
+    fn a_report_replaces_the_earlier_one_of_its_session() {
+        let mut held = HeldInputs::default();
         let consumer = |session| {
             let report = consuming(JobId(1));
             feedline_data::messages::ConsumerReport { session: SessionId(session), ..report }
         };
-        assert_eq!(held.put(Input::Worker { request: 1, report: working() }), None);
-        assert_eq!(held.put(Input::JobStatus { request: 2, job: None }), None);
-        assert_eq!(held.put(Input::Consumer { request: 3, report: consumer(1) }), None);
+        assert_eq!(held.push(Input::Worker { request: 1, report: working() }), None);
+        assert_eq!(held.push(Input::JobStatus { request: 2, job: None }), None);
+        assert_eq!(held.push(Input::Consumer { request: 3, report: consumer(1) }), None);
         for request in 4..1_000 {
             assert_eq!(
-                held.put(Input::Worker { request, report: working() }),
+                held.push(Input::Worker { request, report: working() }),
                 Some(if request == 4 { 1 } else { request - 1 })
             );
         }
-        assert_eq!(held.put(Input::JobStatus { request: 1_000, job: None }), None);
-        assert_eq!(held.put(Input::Consumer { request: 1_001, report: consumer(1) }), Some(3));
+        assert_eq!(held.push(Input::JobStatus { request: 1_000, job: None }), None);
+        assert_eq!(held.push(Input::Consumer { request: 1_001, report: consumer(1) }), Some(3));
         assert_eq!(
-            held.put(Input::Consumer { request: 1_002, report: consumer(2) }),
+            held.push(Input::Consumer { request: 1_002, report: consumer(2) }),
             None,
-            "of another session"
+            "another session"
         );
         assert_eq!(held.len(), 5);
         let requests: Vec<_> = held.take().iter().filter_map(Input::request).collect();
         assert_eq!(requests, [999, 2, 1_001, 1_000, 1_002]);
-        assert_eq!((held.len(), held.put(Input::Worker { request: 1, report: working() })), (0, None));
+        assert_eq!((held.len(), held.push(Input::Worker { request: 1, report: working() })), (0, None));
     }
 }

@@ -1,4 +1,4 @@
-//! Where all consumers stand at a step: who is asked, when that is answered, and what is not known.
+//! Tests of queries for the positions of all consumers at one step.
 
 use feedline_data::checkpoint::{DeliveredRun, PositionHistory, StepId};
 use feedline_data::messages::{GroupPositions, HistoryReport};
@@ -13,14 +13,14 @@ fn step(batches: u64) -> StepId {
     StepId { epochs: None, rounds: batches, rest: 0 }
 }
 
-/// A job of which only rows tell where its consumers stand.
+/// A running job with positions that depend on its rows.
 fn skipping(consumers: u32) -> (Bench, JobId) {
     let mut spec = spec(4, consumers);
     spec.pipeline.on_error = OnError::Skip;
     Bench::running(&spec, 400)
 }
 
-/// What a consumer says that began there and has had so many batches, each of 5 rows.
+/// The report of a consumer that began at a position and has delivered a number of batches of 5 rows.
 fn marked(job: JobId, consumer: u32, began: StreamPosition, batches: u64) -> ConsumerReport {
     let mut history = PositionHistory::new(vec![(consumer, began)]);
     for batch in 1..=batches {
@@ -49,7 +49,7 @@ impl Bench {
 }
 
 #[test]
-fn consumers_are_asked_and_who_asks_is_answered_once_all_have_said_it() {
+fn a_step_query_is_answered_once_all_consumers_have_answered() {
     let (mut bench, job) = skipping(2);
     let plans = [0, 1].map(|consumer| bench.consumer(taking(job, consumer)).expect("news"));
     assert!(plans.iter().all(|plan| plan.step_queries.is_empty()));
@@ -64,29 +64,29 @@ fn consumers_are_asked_and_who_asks_is_answered_once_all_have_said_it() {
         let Some(Reply::Consumer(plan)) = bench.answered.get(&request) else { panic!("it is asked at once") };
         assert_eq!(plan.step_queries, [step(3)]);
     }
-    // One has not come there yet.
+    // Consumer 1 has not reached the step yet.
     bench.consumer(marked(job, 0, at(0), 4));
     let plan = bench.consumer(marked(job, 1, at(0), 2)).expect("news");
     assert_eq!((plan.step_queries, bench.told(asked)), (vec![step(3)], None));
     let plan = bench.consumer(taking(job, 0)).expect("news");
-    assert_eq!(plan.step_queries, [], "it has said so");
+    assert_eq!(plan.step_queries, [], "consumer 0 has answered");
     bench.consumer(marked(job, 1, at(0), 3));
     let told = GroupPositions { positions: vec![(0, at(15)), (1, at(15))], ..GroupPositions::default() };
     assert_eq!(bench.told(asked).as_ref(), Some(&told));
-    assert_eq!(bench.places(job, step(3)), Some(told), "what was said is known");
-    let told = bench.places(job, step(1)).expect("it is known as well");
+    assert_eq!(bench.places(job, step(3)), Some(told), "the answers are stored");
+    let told = bench.places(job, step(1)).expect("the history contains earlier steps");
     assert_eq!(told.positions, [(0, at(5)), (1, at(5))]);
-    assert_eq!(bench.places(job, step(4)), None, "of another step one is asked");
+    assert_eq!(bench.places(job, step(4)), None, "another step needs a query");
     assert_eq!(bench.consumer(taking(job, 0)).expect("news").step_queries, []);
     assert_eq!(bench.consumer(taking(job, 1)).expect("news").step_queries, [step(4)]);
-    // Nobody waits for it any more.
+    // The query has expired.
     bench.pass(1_000);
     assert_eq!(bench.consumer(taking(job, 1)).expect("news").step_queries, []);
-    assert!(bench.cluster.asking.is_empty());
+    assert!(bench.cluster.queried_jobs.is_empty());
 }
 
 #[test]
-fn what_is_not_known_is_told_when_waiting_is_over_or_of_no_use() {
+fn a_query_returns_missing_consumers_after_the_hold_time_or_when_waiting_is_useless() {
     let (mut bench, job) = skipping(3);
     bench.consumer(taking(job, 0));
     assert_eq!(bench.places(job, step(1)), None);
@@ -97,14 +97,14 @@ fn what_is_not_known_is_told_when_waiting_is_over_or_of_no_use() {
     bench.pass(1);
     let told = bench.told(asked).expect("after `hold_ms`");
     assert_eq!((told.positions, told.missing, told.waits), (vec![(0, at(5))], vec![1, 2], true));
-    // One ends before the step, one was somebody else before.
+    // One consumer ends before the step, and one continues an earlier session.
     let mut last = marked(job, 1, at(0), 0);
     last.history.is_last = true;
     bench.consumer(last);
     bench.consumer(marked(job, 2, at(20), 9));
     let told = bench.places(job, step(1)).expect("nobody can say more");
     assert_eq!((told.missing, told.waits), (vec![1, 2], false));
-    // Another session has counted nothing of what the last one had.
+    // A new session has not counted the steps of the earlier one.
     bench.consumer(taking_as(job, 0, 2));
     bench.pass(2_000);
     assert_eq!(bench.places(job, step(1)), None);
@@ -116,7 +116,7 @@ fn taking_as(job: JobId, consumer: u32, session: u64) -> ConsumerReport {
 }
 
 #[test]
-fn a_consumer_that_is_silent_is_not_waited_for() {
+fn a_query_does_not_wait_for_silent_consumers() {
     let (mut bench, job) = skipping(2);
     bench.consumer(taking(job, 0));
     bench.consumer(taking(job, 1));
@@ -129,7 +129,7 @@ fn a_consumer_that_is_silent_is_not_waited_for() {
 }
 
 #[test]
-fn the_beginning_is_known_to_all_and_some_jobs_have_no_steps() {
+fn the_start_is_known_and_some_jobs_have_no_common_steps() {
     let (mut bench, job) = skipping(2);
     for step in [StepId::default(), StepId { epochs: Some(0), rounds: 0, rest: 0 }] {
         let told = bench.places(job, step).expect("it is where the job was opened at");
@@ -149,7 +149,7 @@ fn the_beginning_is_known_to_all_and_some_jobs_have_no_steps() {
 }
 
 #[test]
-fn so_many_steps_are_asked_for_and_no_more() {
+fn the_number_of_open_queries_is_bounded() {
     let (mut bench, job) = skipping(1);
     for batches in 1..=64 {
         assert_eq!(bench.places(job, step(batches)), None);

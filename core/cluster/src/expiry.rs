@@ -1,0 +1,165 @@
+//! What ends by time: the leases of silent workers, the splits and slots of silent consumers, and jobs without consumers.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use feedline_data::ids::{JobId, Millis, WorkerId};
+use feedline_data::layout::SplitRef;
+use feedline_data::messages::{JobState, WorkerPlan};
+
+use crate::records::Record;
+use crate::schedule::{RECALL_MS, SETTLED_MS};
+use crate::state::job::TrackedJob;
+use crate::{Cluster, Ready, Reply};
+
+impl Cluster {
+    /// Expires workers that have been silent for the lease time.
+    pub(crate) fn expire_workers(&mut self, ready: &mut Ready) {
+        let Some(silent_before) = self.now.checked_sub(self.settings.worker_lease_ms + 1) else { return };
+        let mut has_expired = false;
+        while let Some(id) = self.worker_reports.pop_due(silent_before) {
+            self.expire_worker(id, ready);
+            has_expired = true;
+        }
+        if has_expired {
+            self.refresh_live_workers();
+        }
+    }
+
+    fn expire_worker(&mut self, id: WorkerId, ready: &mut Ready) {
+        let Some(worker) = self.workers.remove(&id) else { return };
+        self.examined += worker.held() as u64;
+        self.next_revision = self.next_revision.max(worker.revision + 1);
+        self.worker_polls.remove(id);
+        if let Some(tasks) = worker.queued_tasks {
+            self.task_room.remove(&(tasks, id));
+        }
+        if let Some(parked) = worker.parked {
+            ready.replies.push((parked.request, Reply::Worker(WorkerPlan::default())));
+        }
+        let mut by_job: BTreeMap<JobId, Vec<SplitRef>> = BTreeMap::new();
+        for (job, split) in worker.leases() {
+            by_job.entry(job).or_default().push(split);
+        }
+        for (job, splits) in by_job {
+            self.revoke(job, id, splits, ready);
+        }
+        for (_, job) in worker.unsettled {
+            if let Some(job) = self.jobs.get_mut(&job) {
+                job.unsettled.remove(&id);
+            }
+        }
+        self.return_tasks(&worker.tasks);
+    }
+
+    /// Jobs that the input has changed, and jobs that are due by time.
+    pub(crate) fn take_due_jobs(&mut self) -> BTreeSet<JobId> {
+        while let Some(id) = self.job_timers.pop_due(self.now) {
+            self.jobs.visit(id);
+            self.jobs_to_schedule.insert(id);
+            let is_settled = |at: &Millis| self.now >= at.saturating_add(SETTLED_MS);
+            if self.planned_at.get(&id).is_some_and(is_settled) {
+                self.planned_at.remove(&id);
+                if let Some(job) = self.jobs.get_mut(&id) {
+                    job.touched.all = true;
+                }
+            }
+        }
+        self.examined += self.jobs.visited().len() as u64;
+        self.jobs.visited().clone()
+    }
+
+    /// Sets the timers of the jobs that this step has changed.
+    pub(crate) fn set_job_timers(&mut self) {
+        for id in self.jobs.take_visited() {
+            match self.jobs.get(&id).and_then(|job| self.next_deadline(job)) {
+                Some(at) => self.job_timers.set(id, at),
+                None => self.job_timers.remove(id),
+            }
+        }
+    }
+
+    /// When a running job must be examined although no input concerns it.
+    fn next_deadline(&self, job: &TrackedJob) -> Option<Millis> {
+        job.running()?;
+        let settings = &self.settings;
+        let after = |at: Millis, lease_ms: u64| at.saturating_add(lease_ms).saturating_add(1);
+        let deadlines = [
+            Some(after(job.last_seen, settings.consumer_lease_ms)),
+            Some(after(job.last_seen, settings.abandoned_ms)),
+            job.activity.earliest().map(|at| after(at, settings.consumer_lease_ms)),
+            job.spec.elastic.then_some(job.rebalance.due_at),
+            job.ages.next_deadline(settings.straggler_ms, RECALL_MS),
+            self.planned_at.get(&job.id).map(|at| at.saturating_add(SETTLED_MS)),
+        ];
+        deadlines.into_iter().flatten().filter(|at| *at > self.now).min()
+    }
+
+    /// Silent consumers of relaxed jobs lose their splits, and silent ranks of elastic jobs their slots, once another consumer
+    /// can take them.
+    pub(crate) fn expire_consumers(&mut self, due: &BTreeSet<JobId>, ready: &mut Ready) {
+        for id in due {
+            let Some(job) = self.jobs.get_mut(id).filter(|job| job.running().is_some()) else { continue };
+            let silent = job.take_silent_consumers(self.now, self.settings.consumer_lease_ms);
+            self.examined += silent.len() as u64;
+            for number in silent {
+                self.expire_consumer(*id, number, ready);
+            }
+        }
+    }
+
+    fn expire_consumer(&mut self, id: JobId, number: u32, ready: &mut Ready) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let Some(consumer) = job.consumers.get_mut(&number) else { return };
+        if job.spec.elastic {
+            consumer.is_present = false;
+            job.rebalance.request();
+            return;
+        }
+        job.consumers_with_room.remove(&number);
+        let splits: Vec<SplitRef> = job.open.of(Some(number)).collect();
+        let offset = |split: &SplitRef| Some((*split, job.open.get(*split)?.offset));
+        consumer.lost.extend(splits.iter().filter_map(offset));
+        if !splits.is_empty() {
+            self.record(Record::Assigned { job: id, consumer: None, splits }, ready);
+        }
+    }
+
+    /// A job without consumers loses its leases, so that workers compute other jobs. After a longer time it fails.
+    pub(crate) fn expire_jobs(&mut self, due: &BTreeSet<JobId>, ready: &mut Ready) {
+        for id in due {
+            let Some(job) = self.jobs.get(id).filter(|job| job.running().is_some()) else { continue };
+            if job.spec.index_only || !job.is_idle(self.now, &self.settings) {
+                continue;
+            }
+            if self.now.saturating_sub(job.last_seen) > self.settings.abandoned_ms {
+                let minutes = self.settings.abandoned_ms / 60_000;
+                let message = format!(
+                    "no consumer has reported for {minutes} minutes; open the job again from its last checkpoint"
+                );
+                self.end_job(*id, JobState::Failed(message), ready);
+                continue;
+            }
+            self.examined += job.leases.len() as u64;
+            for (worker, splits) in job.leases.by_worker() {
+                self.revoke(*id, worker, splits, ready);
+            }
+        }
+    }
+
+    /// Removes leases of a worker, and changes the plans of the worker and of the consumers of the splits.
+    pub(crate) fn revoke(&mut self, job: JobId, worker: WorkerId, splits: Vec<SplitRef>, ready: &mut Ready) {
+        if let Some(found) = self.workers.get_mut(&worker) {
+            for split in &splits {
+                found.release(job, *split);
+            }
+            found.revision += 1;
+        }
+        if let Some(found) = self.jobs.get_mut(&job) {
+            found.changed_loads.insert(worker);
+            for split in &splits {
+                found.touch_consumer_of(*split);
+            }
+        }
+        self.record(Record::Revoked { job, worker, splits }, ready);
+    }
+}

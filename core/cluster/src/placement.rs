@@ -1,0 +1,135 @@
+//! The workers that may get splits of a job: those of the plan, or for a job without a plan its part of all workers.
+
+use feedline_data::ids::{JobId, WorkerId};
+
+use crate::Cluster;
+use crate::state::candidates::{CandidateQueue, LeaseCandidate};
+
+/// A job without a plan may have splits on this many times its even part of the workers. So few jobs are on all workers, and
+/// each worker has few of many jobs.
+const SPREAD: usize = 4;
+
+impl Cluster {
+    /// Chooses the candidates of a job if plan or workers have changed, and updates the loads that have changed.
+    pub(crate) fn update_candidates(&mut self, id: JobId) {
+        if self.jobs.get(&id).is_some_and(|job| job.candidates.is_none()) {
+            self.choose_candidates(id);
+        }
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let Some(split_rows) = job.running().map(|layout| layout.split_rows) else { return };
+        let Some(candidates) = &mut job.candidates else { return };
+        let changed = std::mem::take(&mut job.changed_loads);
+        self.examined += changed.len() as u64;
+        let slots = candidates.slots();
+        for worker in changed {
+            if let Some(found) = self.workers.get(&worker) {
+                let least = self.settings.leases_ahead;
+                candidates.set_load(worker, found.load(id, least, split_rows), least);
+            }
+        }
+        // The number of splits ahead of each stream depends on the slots of all candidates.
+        job.touched.all |= candidates.slots() != slots;
+    }
+
+    fn choose_candidates(&mut self, id: JobId) {
+        let planned = self.planned_candidates(id);
+        let is_planned = !planned.is_empty();
+        let candidates = if is_planned { planned } else { self.unplanned_candidates(id) };
+        self.set_core_limits(id, (!is_planned).then_some(candidates.as_slice()));
+        self.examined += candidates.len() as u64;
+        for candidate in &candidates {
+            if let Some(worker) = self.workers.get_mut(&candidate.worker) {
+                worker.candidate_of.insert(id);
+            }
+        }
+        if let Some(job) = self.jobs.get_mut(&id) {
+            job.changed_loads.extend(candidates.iter().map(|candidate| candidate.worker));
+            job.candidates = Some(CandidateQueue::new(&candidates, self.settings.leases_ahead));
+            job.is_planned = is_planned;
+            job.touched.all = true;
+        }
+    }
+
+    /// The live workers that the plan gives a job.
+    fn planned_candidates(&self, id: JobId) -> Vec<LeaseCandidate> {
+        let planned = self.planned_workers.get(&id).into_iter().flatten();
+        let candidates = planned.map(|(worker, cores)| LeaseCandidate { worker: *worker, cores: *cores });
+        candidates.filter(|candidate| self.accepts_work(candidate.worker)).collect()
+    }
+
+    /// Workers for a job without a plan. The jobs of a tenant with a quota have even parts of it, each on as few workers as
+    /// have the cores, so that no job begins with small parts of many workers.
+    fn unplanned_candidates(&self, id: JobId) -> Vec<LeaseCandidate> {
+        let candidates = workers_for_unplanned_job(&self.live, id, self.running.total());
+        let job = &self.jobs[&id];
+        let running = self.running.of_tenant(&job.spec.tenant);
+        let Some(quota) = self.cores_quota(job).filter(|_| running > 0) else { return candidates };
+        let part = quota / f64::from(running);
+        // Neighbouring jobs begin at different workers.
+        let start = (id.0 as usize).wrapping_mul(7) % candidates.len().max(1);
+        let mut chosen: Vec<LeaseCandidate> = Vec::new();
+        let mut cores = 0.0;
+        for candidate in candidates.iter().cycle().skip(start).take(candidates.len()) {
+            if cores >= part && !chosen.is_empty() {
+                break;
+            }
+            let own = f64::from(self.workers[&candidate.worker].cores.max(1));
+            cores += own;
+            chosen.push(LeaseCandidate { worker: candidate.worker, cores: own });
+        }
+        let share = (part / cores).min(1.0);
+        chosen.iter_mut().for_each(|candidate| candidate.cores *= share);
+        chosen.sort_unstable_by_key(|candidate| candidate.worker);
+        chosen
+    }
+
+    pub(crate) fn accepts_work(&self, worker: WorkerId) -> bool {
+        self.workers.get(&worker).is_some_and(|worker| worker.accepts_work())
+    }
+
+    /// Spreads the jobs without a plan over the workers again, some time after the number of jobs has changed.
+    pub(crate) fn redistribute_if_due(&mut self) {
+        if self.redistribute_at.take_if(|at| *at <= self.now).is_none() {
+            return;
+        }
+        let unplanned = self.jobs.values().filter(|job| job.running().is_some() && !job.is_planned);
+        let unplanned: Vec<JobId> = unplanned.map(|job| job.id).collect();
+        self.examined += unplanned.len() as u64;
+        unplanned.into_iter().for_each(|id| self.refresh_candidates_of(id));
+    }
+}
+
+/// Workers for one of `jobs` running jobs: neighbouring jobs have neighbouring workers.
+fn workers_for_unplanned_job(live: &[WorkerId], job: JobId, jobs: usize) -> Vec<LeaseCandidate> {
+    let count = (SPREAD * live.len()).div_ceil(jobs.max(1)).min(live.len());
+    let start = (job.0 as usize).wrapping_mul(count) % live.len().max(1);
+    let chosen = live.iter().cycle().skip(start).take(count);
+    let mut candidates: Vec<LeaseCandidate> =
+        chosen.map(|worker| LeaseCandidate { worker: *worker, cores: 1.0 }).collect();
+    candidates.sort_unstable_by_key(|candidate| candidate.worker);
+    candidates
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jobs_are_spread_over_four_times_their_part_of_the_workers() {
+        let live: Vec<WorkerId> = (1..=12).map(WorkerId).collect();
+        let workers = |job: u64, jobs: usize| -> Vec<u64> {
+            workers_for_unplanned_job(&live, JobId(job), jobs)
+                .into_iter()
+                .map(|candidate| candidate.worker.0)
+                .collect()
+        };
+        assert_eq!(workers(1, 0), (1..=12).collect::<Vec<_>>());
+        assert_eq!(workers(1, 4), (1..=12).collect::<Vec<_>>());
+        assert_eq!(
+            (workers(0, 16), workers(1, 16), workers(5, 16)),
+            (vec![1, 2, 3], vec![4, 5, 6], vec![4, 5, 6])
+        );
+        assert_eq!(workers(2, 10), [1, 2, 3, 11, 12], "five workers from the eleventh on");
+        assert!(workers_for_unplanned_job(&[], JobId(1), 3).is_empty());
+    }
+}

@@ -1,0 +1,67 @@
+//! Relaxed mode: consumers with room get the next splits of the sequence.
+
+use feedline_data::ids::JobId;
+use feedline_data::layout::SplitRef;
+
+use crate::records::Record;
+use crate::state::job::TrackedJob;
+use crate::{Cluster, Ready};
+
+impl Cluster {
+    /// Assigns the next splits of a relaxed job to the consumers that want more, one split to each in turn.
+    pub(crate) fn assign_relaxed(&mut self, id: JobId, ready: &mut Ready) {
+        let (now, lease_ms) = (self.now, self.settings.consumer_lease_ms);
+        let Some(job) = self.jobs.get_mut(&id).filter(|job| job.is_relaxed()) else { return };
+        if job.open.count_of(None) == 0 && job.streams.head(0).is_none() {
+            return;
+        }
+        self.examined += job.consumers_with_room.len() as u64;
+        let mut rooms = take_room_by_consumer(job, |job, number| {
+            job.consumers.get(&number).is_some_and(|consumer| !consumer.is_silent(now, lease_ms))
+        });
+        let wanted: usize = rooms.iter().map(|(_, room)| room).sum();
+        let mut splits: Vec<SplitRef> = job.open.of(None).take(wanted).collect();
+        splits.extend(job.streams.splits_from(0).take(wanted - splits.len()));
+        let mut chosen: Vec<(SplitRef, u32)> = Vec::new();
+        let mut splits = splits.into_iter();
+        'splits: while rooms.iter().any(|(_, room)| *room > 0) {
+            for (number, room) in rooms.iter_mut().filter(|(_, room)| *room > 0) {
+                let Some(split) = splits.next() else { break 'splits };
+                *room -= 1;
+                chosen.push((split, *number));
+            }
+        }
+        job.consumers_with_room.extend(rooms.iter().filter(|(_, room)| *room > 0).map(|(number, _)| *number));
+        self.assign_all(id, chosen, ready);
+    }
+
+    fn assign_all(&mut self, job: JobId, mut chosen: Vec<(SplitRef, u32)>, ready: &mut Ready) {
+        // Splits leave the sequence at its head, so the records follow its order.
+        chosen.sort_unstable();
+        for run in chosen.chunk_by(|a, b| a.1 == b.1) {
+            let number = run[0].1;
+            let splits: Vec<SplitRef> = run.iter().map(|(split, _)| *split).collect();
+            self.record(Record::Assigned { job, consumer: Some(number), splits: splits.clone() }, ready);
+            let Some(found) = self.jobs.get_mut(&job) else { continue };
+            found.touch_consumer(number);
+            if let Some(consumer) = found.consumers.get_mut(&number) {
+                consumer.lost.retain(|split, _| !splits.contains(split));
+            }
+        }
+    }
+}
+
+/// The numbers of splits that the hungry consumers have room for. Consumers without room and dead ones are no longer hungry.
+fn take_room_by_consumer(
+    job: &mut TrackedJob,
+    is_alive: impl Fn(&TrackedJob, u32) -> bool,
+) -> Vec<(u32, usize)> {
+    let consumers_with_room = std::mem::take(&mut job.consumers_with_room);
+    let alive = consumers_with_room.into_iter().filter(|number| is_alive(job, *number));
+    let rooms = alive.filter_map(|number| {
+        let wants = job.consumers.get(&number)?.wants as usize;
+        let room = wants.saturating_sub(job.open.count_of(Some(number)));
+        (room > 0).then_some((number, room))
+    });
+    rooms.collect()
+}

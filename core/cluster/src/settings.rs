@@ -1,0 +1,73 @@
+//! Settings of the state machine: timeouts, scheduling depth, tenants' quotas and limits.
+
+use feedline_data::tenants::Tenants;
+use serde::{Deserialize, Serialize};
+
+/// Timeouts, scheduling depth, quotas and limits of the state machine.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ClusterSettings {
+    /// Milliseconds without a report after which a worker's leases expire.
+    pub worker_lease_ms: u64,
+    /// Milliseconds without a report after which a consumer of a relaxed job loses its splits, a rank of an elastic job
+    /// loses its slots, and a job without any consumer loses its leases.
+    pub consumer_lease_ms: u64,
+    /// Milliseconds without a report of any consumer after which a job fails.
+    pub abandoned_ms: u64,
+    /// Milliseconds for which a long poll is held while its plan does not change: the heartbeat interval.
+    pub hold_ms: u64,
+    /// Uncomputed splits of one job that a worker holds.
+    pub leases_ahead: u32,
+    /// Milliseconds after which an uncomputed split near the job's end is also leased to an idle worker.
+    pub straggler_ms: u64,
+    /// Whether workers cache rows of pipelines that have no `cache` operator.
+    #[serde(default = "default_auto_cache")]
+    pub auto_cache: bool,
+    /// Quotas and read permissions of each tenant.
+    pub tenants: Tenants,
+    /// Most jobs, consumers and workers at the same time.
+    pub limits: ClusterLimits,
+}
+
+fn default_auto_cache() -> bool {
+    true
+}
+
+impl Default for ClusterSettings {
+    fn default() -> Self {
+        Self {
+            worker_lease_ms: 3_000,
+            consumer_lease_ms: 15_000,
+            abandoned_ms: 3_600_000,
+            hold_ms: 500,
+            leases_ahead: 3,
+            straggler_ms: 1_000,
+            auto_cache: default_auto_cache(),
+            tenants: Tenants::default(),
+            limits: ClusterLimits::default(),
+        }
+    }
+}
+
+/// Most jobs, consumers and workers at the same time.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ClusterLimits {
+    /// Jobs that are preparing or running.
+    pub jobs: u32,
+    /// Consumers of these jobs that report.
+    pub consumers: u32,
+    /// Workers that report.
+    pub workers: u32,
+}
+
+impl Default for ClusterLimits {
+    fn default() -> Self {
+        Self { jobs: 5_000, consumers: 50_000, workers: 10_000 }
+    }
+}
+
+impl ClusterLimits {
+    /// No limits.
+    pub const NONE: Self = Self { jobs: u32::MAX, consumers: u32::MAX, workers: u32::MAX };
+}

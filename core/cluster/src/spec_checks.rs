@@ -1,0 +1,115 @@
+//! Checks of a job's specification that need no dataset.
+
+use feedline_data::messages::JobSpec;
+use feedline_data::mix::MixChange;
+use feedline_data::pipeline::OrderMode;
+use feedline_data::tenants;
+
+/// Longest name of a job in bytes.
+const MAX_NAME_BYTES: usize = 256;
+/// Most virtual consumers: a coordinator keeps a position for each.
+const MAX_VIRTUAL_CONSUMERS: u32 = 65_536;
+/// Most open ranges in the start position of a relaxed job: as many splits as its consumers can hold together.
+const MAX_OPEN_RANGES: usize = 65_536;
+/// Largest specification in bytes: it is one log entry, which every coordinator receives in one message.
+const MAX_SPEC_BYTES: usize = 4 << 20;
+/// Most changes of the weights of one job's mix: every worker of the job stores all of them.
+pub(crate) const MAX_MIX_CHANGES: usize = 256;
+/// Smallest weight of a job.
+pub(crate) const MIN_WEIGHT: f64 = 0.01;
+/// Largest weight of a job.
+pub(crate) const MAX_WEIGHT: f64 = 100.0;
+
+/// Checks a specification before the dataset is known.
+pub(crate) fn check_spec(spec: &JobSpec) -> Result<(), String> {
+    tenants::check_name(&spec.tenant)?;
+    spec.pipeline.check().map_err(|error| error.to_string())?;
+    if spec.name.is_empty() {
+        return Err("the job has no name; set a name".to_owned());
+    }
+    if spec.name.len() > MAX_NAME_BYTES {
+        return Err(format!("the job's name has {} bytes; use at most {MAX_NAME_BYTES}", spec.name.len()));
+    }
+    if spec.virtual_consumers > MAX_VIRTUAL_CONSUMERS {
+        return Err(format!(
+            "too many virtual consumers: {}; use at most {MAX_VIRTUAL_CONSUMERS}",
+            spec.virtual_consumers
+        ));
+    }
+    if spec.epochs.checked_mul(spec.pipeline.repeat_count()).is_none() {
+        return Err(format!(
+            "too many passes: {} epochs of {} passes; use fewer epochs or a smaller repeat count",
+            spec.epochs,
+            spec.pipeline.repeat_count()
+        ));
+    }
+    if spec.epochs == 0 {
+        return Err("invalid number of epochs 0; set epochs to 1 or more".to_owned());
+    }
+    if !(MIN_WEIGHT..=MAX_WEIGHT).contains(&spec.weight) {
+        return Err(format!(
+            "invalid weight {}; use a weight from {MIN_WEIGHT} to {MAX_WEIGHT}",
+            spec.weight
+        ));
+    }
+    if spec.consumers == 0 {
+        return Err("invalid number of consumers 0; set consumers to 1 or more".to_owned());
+    }
+    if spec.virtual_consumers < spec.consumers {
+        return Err(format!(
+            "{} consumers cannot share {} virtual consumers: each needs at least one; open the job with virtual_consumers {} or more",
+            spec.consumers, spec.virtual_consumers, spec.consumers
+        ));
+    }
+    if spec.elastic && spec.pipeline.order == OrderMode::Relaxed {
+        return Err(
+            "an elastic job needs order: deterministic; use that order, or open the job without elastic, since consumers of a relaxed job may leave and return anyway".to_owned(),
+        );
+    }
+    check_start(spec)?;
+    let bytes = serde_json::to_vec(spec).expect("a specification is plain data").len();
+    if bytes > MAX_SPEC_BYTES {
+        return Err(format!(
+            "the job's specification has {bytes} bytes, more than {MAX_SPEC_BYTES}; select the source's files with globs or prefixes, and use fewer virtual consumers"
+        ));
+    }
+    Ok(())
+}
+
+/// Checks a start position before the dataset is known.
+fn check_start(spec: &JobSpec) -> Result<(), String> {
+    let Some(start) = &spec.start else { return Ok(()) };
+    if start.streams.len() > spec.virtual_consumers as usize {
+        return Err(format!(
+            "the position has {} streams and the job {}; open the job with virtual_consumers {}",
+            start.streams.len(),
+            spec.virtual_consumers,
+            start.virtual_consumers
+        ));
+    }
+    check_mix(spec, &start.mix)?;
+    if start.open.len() > MAX_OPEN_RANGES {
+        return Err(format!(
+            "the position has {} open ranges of rows, more than {MAX_OPEN_RANGES}; open the job from an earlier checkpoint",
+            start.open.len()
+        ));
+    }
+    Ok(())
+}
+
+/// Checks the changes of weights in a start position.
+fn check_mix(spec: &JobSpec, changes: &[MixChange]) -> Result<(), String> {
+    let datasets = spec.pipeline.source.mix.as_ref().map_or(0, |mix| mix.parts.len());
+    if !changes.is_sorted_by_key(|change| (change.pass, change.place)) || changes.len() > MAX_MIX_CHANGES {
+        return Err(format!(
+            "the position has {} changes of weights, which must be sorted and at most {MAX_MIX_CHANGES}; use an unedited checkpoint",
+            changes.len()
+        ));
+    }
+    for change in changes {
+        MixChange::check(&change.weights, datasets).map_err(|clause| {
+            format!("{clause} in the position at pass {}; use an unedited checkpoint", change.pass)
+        })?;
+    }
+    Ok(())
+}

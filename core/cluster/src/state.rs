@@ -1,0 +1,21 @@
+//! The state of the cluster: what is tracked of jobs, workers and consumers, with the indexes that make a step cheap. The
+//! decisions are in the files beside this folder.
+
+pub(crate) mod candidates;
+pub(crate) mod consumer;
+pub(crate) mod deadlines;
+pub(crate) mod job;
+mod job_records;
+pub(crate) mod leases;
+pub(crate) mod long_poll;
+pub(crate) mod missing_splits;
+pub(crate) mod open_splits;
+pub(crate) mod preparation;
+pub(crate) mod running_jobs;
+pub(crate) mod slot_ownership;
+pub(crate) mod slot_rebalance;
+pub(crate) mod step_queries;
+pub(crate) mod streams;
+pub(crate) mod task_queue;
+pub(crate) mod visited_map;
+pub(crate) mod worker;

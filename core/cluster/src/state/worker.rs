@@ -1,0 +1,248 @@
+//! One worker: its last report, its leases and its tasks.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use feedline_data::ids::{JobId, Millis, TaskId, WorkerId};
+use feedline_data::layout::SplitRef;
+use feedline_data::messages::{ProcessCpu, TierCapacity, WorkerAllocations};
+
+use super::candidates::CandidateLoad;
+use super::long_poll::LongPoll;
+
+/// Rows leased ahead for each core. The number does not follow the measured rate: new weights of a mix take effect after all
+/// leases, and a short job with leases for all of its rows could not change its weights.
+const ROWS_PER_CORE: u64 = 16;
+/// Most leases ahead of one job on one worker.
+const MOST_AHEAD: u32 = 4_096;
+
+/// Counts of a worker's leases of one job.
+#[derive(Debug, Clone, Copy, Default)]
+struct JobLeases {
+    held: u32,
+    computed: u32,
+}
+
+#[derive(Debug)]
+pub(crate) struct TrackedWorker {
+    pub(crate) address: String,
+    pub(crate) last_seen: Millis,
+    /// Whether the worker has reported in this life of the coordinator.
+    pub(crate) is_known: bool,
+    pub(crate) memory_full: bool,
+    pub(crate) draining: bool,
+    pub(crate) machine: String,
+    pub(crate) nic_bytes_per_s: u64,
+    /// Threads of its CPU pool.
+    pub(crate) cores: u32,
+    pub(crate) memory_bytes: u64,
+    pub(crate) caches: Vec<TierCapacity>,
+    /// Nanoseconds from the start of the worker to its last report.
+    pub(crate) elapsed_ns: u64,
+    /// CPU time that the worker had used by then.
+    pub(crate) cpu: ProcessCpu,
+    /// The allocations of the plan.
+    pub(crate) share: WorkerAllocations,
+    /// Held splits, and whether each is computed.
+    leases: BTreeMap<(JobId, SplitRef), bool>,
+    leases_by_job: BTreeMap<JobId, JobLeases>,
+    pub(crate) tasks: BTreeSet<TaskId>,
+    /// Counts changes of its plan.
+    pub(crate) revision: u64,
+    pub(crate) parked: Option<LongPoll>,
+    /// Ended jobs that the worker has worked on, with the plan revision without them.
+    pub(crate) unsettled: BTreeSet<(u64, JobId)>,
+    /// Running jobs that have the worker among their candidates.
+    pub(crate) candidate_of: BTreeSet<JobId>,
+    /// The worker's key in the queue of workers with room for tasks, if it is there.
+    pub(crate) queued_tasks: Option<usize>,
+}
+
+impl TrackedWorker {
+    /// A worker that has not reported. Its plans are counted from `revision` on.
+    pub(crate) fn new(now: Millis, revision: u64) -> Self {
+        Self {
+            address: String::new(),
+            last_seen: now,
+            is_known: false,
+            memory_full: false,
+            draining: false,
+            cores: 0,
+            memory_bytes: 0,
+            machine: String::new(),
+            nic_bytes_per_s: 0,
+            caches: Vec::new(),
+            elapsed_ns: 0,
+            cpu: ProcessCpu::default(),
+            share: WorkerAllocations::default(),
+            leases: BTreeMap::new(),
+            leases_by_job: BTreeMap::new(),
+            tasks: BTreeSet::new(),
+            revision,
+            parked: None,
+            unsettled: BTreeSet::new(),
+            candidate_of: BTreeSet::new(),
+            queued_tasks: None,
+        }
+    }
+
+    /// Whether the worker gets new leases and tasks.
+    pub(crate) fn accepts_work(&self) -> bool {
+        self.is_known && !self.draining
+    }
+
+    /// Held splits, ordered by job.
+    pub(crate) fn leases(&self) -> impl Iterator<Item = (JobId, SplitRef)> + '_ {
+        self.leases.keys().copied()
+    }
+
+    pub(crate) fn jobs(&self) -> impl Iterator<Item = JobId> + '_ {
+        self.leases_by_job.keys().copied()
+    }
+
+    pub(crate) fn is_computed(&self, job: JobId, split: SplitRef) -> bool {
+        self.leases.get(&(job, split)).copied().unwrap_or_default()
+    }
+
+    /// Splits of a job that the worker holds and has still to compute.
+    fn uncomputed(&self, job: JobId) -> u32 {
+        self.leases_by_job.get(&job).map_or(0, |leases| leases.held - leases.computed)
+    }
+
+    /// The worker's load as a candidate for splits of a job.
+    pub(crate) fn load(&self, job: JobId, least_ahead: u32, split_rows: u64) -> CandidateLoad {
+        CandidateLoad {
+            uncomputed: self.uncomputed(job),
+            held: self.leases.len(),
+            ahead: leases_for_cores(least_ahead, self.cores, split_rows),
+            memory_full: self.memory_full,
+        }
+    }
+
+    pub(crate) fn held(&self) -> usize {
+        self.leases.len()
+    }
+
+    pub(crate) fn hold(&mut self, job: JobId, split: SplitRef) {
+        if let std::collections::btree_map::Entry::Vacant(entry) = self.leases.entry((job, split)) {
+            entry.insert(false);
+            self.leases_by_job.entry(job).or_default().held += 1;
+        }
+    }
+
+    /// Removes a split. Returns whether the worker held it.
+    pub(crate) fn release(&mut self, job: JobId, split: SplitRef) -> bool {
+        let Some(is_computed) = self.leases.remove(&(job, split)) else { return false };
+        if let Some(leases) = self.leases_by_job.get_mut(&job) {
+            leases.held -= 1;
+            leases.computed -= u32::from(is_computed);
+            if leases.held == 0 {
+                self.leases_by_job.remove(&job);
+            }
+        }
+        true
+    }
+
+    /// Removes all splits of a job.
+    pub(crate) fn release_job(&mut self, job: JobId) {
+        self.leases_by_job.remove(&job);
+        let first = SplitRef { epoch: 0, ordinal: 0, stream: 0 };
+        let last = SplitRef { epoch: u32::MAX, ordinal: u64::MAX, stream: u32::MAX };
+        let own: Vec<_> = self.leases.range((job, first)..=(job, last)).map(|(lease, _)| *lease).collect();
+        for lease in own {
+            self.leases.remove(&lease);
+        }
+        self.candidate_of.remove(&job);
+    }
+
+    /// Replaces the set of computed splits. Returns the splits that are new in it.
+    pub(crate) fn set_computed(&mut self, reported: &[(JobId, SplitRef)]) -> Vec<(JobId, SplitRef)> {
+        let mut newly = Vec::new();
+        let mut held: BTreeSet<&(JobId, SplitRef)> = BTreeSet::new();
+        for lease in reported {
+            let Some(is_computed) = self.leases.get_mut(lease) else { continue };
+            held.insert(lease);
+            if !std::mem::replace(is_computed, true) {
+                newly.push(*lease);
+                self.leases_by_job.entry(lease.0).or_default().computed += 1;
+            }
+        }
+        let computed: usize = self.leases_by_job.values().map(|leases| leases.computed as usize).sum();
+        if computed > held.len() {
+            for (lease, is_computed) in &mut self.leases {
+                if *is_computed && !held.contains(lease) {
+                    *is_computed = false;
+                    self.leases_by_job.entry(lease.0).or_default().computed -= 1;
+                }
+            }
+        }
+        newly
+    }
+}
+
+/// Leases that keep all cores of a worker busy, at least `least`, however short splits are.
+fn leases_for_cores(least: u32, cores: u32, split_rows: u64) -> u32 {
+    let rows = u64::from(cores) * ROWS_PER_CORE;
+    least.max(rows.div_ceil(split_rows.max(1)).min(u64::from(MOST_AHEAD)) as u32)
+}
+
+/// Workers in the order in which they get tasks: running tasks, then the id.
+pub(crate) type TaskRoom = BTreeSet<(usize, WorkerId)>;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn every_core_has_rows_from_the_start() {
+        assert_eq!(leases_for_cores(3, 64, 1024), 3);
+        assert_eq!(leases_for_cores(3, 64, 7), 147);
+        assert_eq!(leases_for_cores(3, 1, 7), 3);
+        assert_eq!(leases_for_cores(3, 1 << 20, 0), MOST_AHEAD);
+    }
+
+    proptest! {
+        #[test]
+        fn counts_equal_a_scan_of_all_leases(
+            steps in proptest::collection::vec((0u8..5, 0u64..3, 0u64..5, any::<u16>()), 0..100),
+        ) {
+            let mut worker = TrackedWorker::new(0, 1);
+            let mut all: BTreeMap<(JobId, SplitRef), bool> = BTreeMap::new();
+            let lease = |job, ordinal| (JobId(job), SplitRef { epoch: 0, ordinal, stream: 0 });
+            for (kind, job, ordinal, bits) in steps {
+                let (job, split) = lease(job, ordinal);
+                match kind {
+                    0 | 1 => {
+                        worker.hold(job, split);
+                        all.entry((job, split)).or_default();
+                    }
+                    2 => prop_assert_eq!(worker.release(job, split), all.remove(&(job, split)).is_some()),
+                    3 => {
+                        let reported: Vec<_> =
+                            (0..15).filter(|bit| bits >> bit & 1 == 1).map(|bit| lease(bit / 5, bit % 5)).collect();
+                        let newly = worker.set_computed(&reported);
+                        let expected: Vec<_> =
+                            reported.iter().copied().filter(|lease| all.get(lease) == Some(&false)).collect();
+                        prop_assert_eq!(newly, expected);
+                        all.iter_mut().for_each(|(lease, is_computed)| *is_computed = reported.contains(lease));
+                    }
+                    _ => {
+                        worker.release_job(job);
+                        all.retain(|(of, _), _| *of != job);
+                    }
+                }
+                prop_assert_eq!(&worker.leases, &all);
+                prop_assert_eq!(worker.held(), all.len());
+                prop_assert_eq!(worker.leases().count(), all.len());
+                let jobs: BTreeSet<JobId> = all.keys().map(|(job, _)| *job).collect();
+                prop_assert_eq!(worker.jobs().collect::<BTreeSet<_>>(), jobs);
+                for job in 0..3 {
+                    let uncomputed = all.iter().filter(|((of, _), is_computed)| of.0 == job && !**is_computed).count();
+                    prop_assert_eq!(worker.load(JobId(job), 3, 1024).uncomputed as usize, uncomputed);
+                }
+                prop_assert_eq!(worker.is_computed(job, split), all.get(&(job, split)) == Some(&true));
+            }
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! The plan of a worker: its leases, tasks, allocations and limits.
+
+use std::collections::BTreeSet;
+
+use feedline_data::ids::{JobId, WorkerId};
+use feedline_data::messages::{JobAllocation, LEAST_CORES, Lease, Revision, WorkerPlan};
+
+use crate::Cluster;
+use crate::state::worker::TrackedWorker;
+
+impl Cluster {
+    pub(crate) fn worker_plan(&self, id: WorkerId) -> WorkerPlan {
+        let worker = &self.workers[&id];
+        let jobs: BTreeSet<JobId> = worker.jobs().collect();
+        WorkerPlan {
+            revision: Revision { life: self.life, number: worker.revision },
+            leases: self.planned_leases(worker, jobs.len()),
+            tasks: self.tasks_of(worker),
+            lease_ms: self.settings.worker_lease_ms,
+            cores: worker.share.cores,
+            allotments: self.allocations(id, worker, &jobs),
+            tenants: self.tenant_parts(&jobs),
+            ticket_key: Vec::new(),
+            mixes: self.mix_changes(jobs.iter().copied()),
+        }
+    }
+
+    /// The undelivered splits that a worker holds, in the order of their epochs and rounds.
+    fn planned_leases(&self, worker: &TrackedWorker, jobs: usize) -> Vec<Lease> {
+        let mut leases = Vec::with_capacity(worker.held());
+        let mut present = None;
+        for (job, split) in worker.leases() {
+            if present.is_none_or(|(id, _)| id != job) {
+                present = self.jobs.get(&job).map(|found| (job, found));
+            }
+            if let Some(from) = present.and_then(|(_, found)| found.next_offset(split)) {
+                leases.push(Lease { job, split, from });
+            }
+        }
+        if jobs > 1 {
+            leases.sort_by_key(|lease| (lease.split, lease.job));
+        }
+        leases
+    }
+
+    /// The allocations of the plan, and the limits of held jobs that the plan does not contain.
+    fn allocations(
+        &self,
+        id: WorkerId,
+        worker: &TrackedWorker,
+        held: &BTreeSet<JobId>,
+    ) -> Vec<JobAllocation> {
+        let mut allocations = worker.share.allotments.clone();
+        let listed: BTreeSet<JobId> = allocations.iter().map(|allocation| allocation.job).collect();
+        for job in held.difference(&listed) {
+            let is_planned = self.planned_workers.contains_key(job);
+            // A job that is not planned yet has only the limits of its tenant.
+            if is_planned || self.unplanned_core_limit(*job, id) > 0.0 {
+                let cores = if is_planned { LEAST_CORES } else { 0.0 };
+                allocations.push(JobAllocation { cores, ..JobAllocation::unlimited(*job) });
+            }
+        }
+        for allocation in allocations.iter_mut().filter(|allocation| allocation.most_cores == 0.0) {
+            allocation.most_cores = self.unplanned_core_limit(allocation.job, id);
+        }
+        allocations
+    }
+}

@@ -1,0 +1,135 @@
+//! Reports of workers.
+
+use std::sync::Arc;
+
+use feedline_data::ids::WorkerId;
+use feedline_data::messages::{WorkerJobStats, WorkerReport};
+
+use crate::state::long_poll::LongPoll;
+use crate::state::worker::TrackedWorker;
+use crate::{Cluster, Ready, Reply, RequestId, truncate_text};
+
+impl Cluster {
+    pub(crate) fn on_worker(&mut self, request: RequestId, mut report: WorkerReport, ready: &mut Ready) {
+        if let Err(refusal) = self.check_worker_room(report.worker) {
+            ready.replies.push((request, Reply::Refused(refusal)));
+            return;
+        }
+        let (id, now) = (report.worker, self.now);
+        report.address = truncate_text(report.address);
+        report.machine = truncate_text(report.machine);
+        let (tasks, stats) = (std::mem::take(&mut report.tasks), std::mem::take(&mut report.stats));
+        let poll = LongPoll::new(request, now, report.seen, self.life);
+        self.worker_reports.set(id, now);
+        self.worker_polls.set(id, now.saturating_add(self.settings.hold_ms));
+        self.update_worker(report);
+        if let Some(earlier) = self.workers.get_mut(&id).and_then(|worker| worker.parked.replace(poll)) {
+            // Requests may overtake each other, so this may answer the later one: with a correct plan.
+            ready.replies.push((earlier.request, Reply::Worker(self.worker_plan(id))));
+        }
+        self.update_worker_stats(id, stats);
+        self.settle(id, poll.seen);
+        self.on_task_results(id, tasks, ready);
+    }
+
+    /// Replaces what the cluster knows about a worker.
+    fn update_worker(&mut self, report: WorkerReport) {
+        let id = report.worker;
+        if !self.workers.contains_key(&id) {
+            self.workers.insert(id, TrackedWorker::new(self.now, self.next_revision));
+        }
+        let Some(worker) = self.workers.get_mut(&id) else { return };
+        let accepted_work = worker.accepts_work();
+        let has_new_address = !worker.is_known || worker.address != report.address;
+        let has_new_load = worker.memory_full != report.memory_full || worker.cores != report.cores;
+        worker.is_known = true;
+        worker.address = report.address;
+        worker.last_seen = self.now;
+        worker.memory_full = report.memory_full;
+        worker.draining = report.draining;
+        worker.cores = report.cores;
+        worker.memory_bytes = report.memory_bytes;
+        worker.machine = report.machine;
+        worker.nic_bytes_per_s = report.nic_bytes_per_s;
+        worker.caches = report.caches;
+        worker.elapsed_ns = report.elapsed_ns;
+        worker.cpu = report.cpu;
+        let computed = worker.set_computed(&report.computed);
+        self.examined += report.computed.len() as u64;
+        let changes_live = accepted_work != worker.accepts_work();
+        let filled_memory = has_new_load && worker.memory_full;
+        // The worker has room for more of each computed job.
+        for (job, split) in computed {
+            self.jobs_to_schedule.insert(job);
+            if let Some(job) = self.jobs.get_mut(&job) {
+                job.touched.streams.insert(split.stream);
+                job.late.remove(&split);
+                job.changed_loads.insert(id);
+            }
+        }
+        if has_new_address {
+            self.touch_consumers_of_worker(id);
+        }
+        if changes_live {
+            self.refresh_live_workers();
+        } else if has_new_load {
+            self.touch_jobs_of_candidate(id, filled_memory);
+        }
+    }
+
+    /// Updates the load of a worker in all jobs that have it as a candidate. A worker that has filled its memory makes splits
+    /// after its own urgent, so the streams of its leases are checked.
+    fn touch_jobs_of_candidate(&mut self, id: WorkerId, filled_memory: bool) {
+        let worker = &self.workers[&id];
+        self.examined += worker.candidate_of.len() as u64;
+        for job in &worker.candidate_of {
+            if let Some(job) = self.jobs.get_mut(job) {
+                job.changed_loads.insert(id);
+                self.jobs_to_schedule.insert(job.id);
+            }
+        }
+        if filled_memory {
+            self.examined += worker.held() as u64;
+            for (job, split) in worker.leases() {
+                if let Some(job) = self.jobs.get_mut(&job) {
+                    job.touched.streams.insert(split.stream);
+                    self.jobs_to_schedule.insert(job.id);
+                }
+            }
+        }
+    }
+
+    fn touch_consumers_of_worker(&mut self, id: WorkerId) {
+        let worker = &self.workers[&id];
+        self.examined += worker.held() as u64;
+        for (job, split) in worker.leases() {
+            if let Some(job) = self.jobs.get_mut(&job) {
+                job.touch_consumer_of(split);
+            }
+        }
+    }
+
+    fn update_worker_stats(&mut self, id: WorkerId, stats: Vec<WorkerJobStats>) {
+        for mut stats in stats {
+            for operator in &mut stats.operators {
+                operator.name = truncate_text(std::mem::take(&mut operator.name));
+            }
+            if let Some(job) = self.jobs.get_mut(&stats.job) {
+                job.worker_stats.insert(id, Arc::new(stats));
+            }
+        }
+    }
+
+    /// Removes the worker from the ended jobs that its plan no longer contained: its last report has their final counters.
+    fn settle(&mut self, id: WorkerId, seen: u64) {
+        let Some(worker) = self.workers.get_mut(&id) else { return };
+        while let Some((_, job)) = worker.unsettled.first().copied().filter(|(revision, _)| *revision <= seen)
+        {
+            worker.unsettled.pop_first();
+            self.examined += 1;
+            if let Some(job) = self.jobs.get_mut(&job) {
+                job.unsettled.remove(&id);
+            }
+        }
+    }
+}
