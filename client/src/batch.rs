@@ -152,7 +152,7 @@ impl TakenBatch {
 }
 
 /// Adds a run that is not a batch to the rows that the next batch carries.
-pub(crate) fn carry(carried: &mut BatchInfo, assembled: &AssembledBatch<PieceBytes>) {
+pub(crate) fn add_carried(carried: &mut BatchInfo, assembled: &AssembledBatch<PieceBytes>) {
     if assembled.kind == RunKind::Dropped {
         carried.dropped_rows += u64::from(assembled.rows);
     }

@@ -1,14 +1,13 @@
 //! A consumer: the user's interface to the batches of one rank.
 
+use std::ops::Deref;
 use std::sync::Arc;
 
-use feedline_data::layout::{SplitRef, StreamPosition};
+use feedline_data::layout::StreamPosition;
 use feedline_data::messages::{ConsumerStats, JobState};
 use feedline_data::mix::MixChange;
 use feedline_pinned::Gpu;
 use feedline_proto::CoordinatorService;
-use futures::Stream;
-use futures::stream;
 use metrics::gauge;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -30,7 +29,7 @@ use crate::workers::WorkerDirectory;
 
 /// One rank of a training job. Its background task reports and fetches until the consumer is closed or dropped.
 pub struct Consumer {
-    shared: Arc<SharedState>,
+    view: ConsumerView,
     acknowledged: watch::Receiver<u64>,
     /// Time of the last batch, until the user asks for the next one.
     delivered_at: Option<Instant>,
@@ -46,7 +45,7 @@ impl Consumer {
         workers: Arc<dyn WorkerDirectory>,
         settings: ClientSettings,
     ) -> Self {
-        let pool = receive_pool(&settings);
+        let pool = create_receive_pool(&settings);
         let timeouts = SessionTimeouts {
             unavailable: Duration::from_millis(settings.patience_ms),
             busy: Duration::from_millis(settings.admission_ms),
@@ -59,7 +58,8 @@ impl Consumer {
         let stop = CancellationToken::new();
         let session = Session::new(coordinator, context, timeouts, sender);
         let task = tokio::spawn(session.run(stop.clone()).instrument(span));
-        Self { shared, acknowledged, delivered_at: None, stop: stop.drop_guard(), task }
+        let view = ConsumerView { shared };
+        Self { view, acknowledged, delivered_at: None, stop: stop.drop_guard(), task }
     }
 
     /// Waits for the next batch. Returns `None` after the last batch, when the coordinator has acknowledged all deliveries.
@@ -75,19 +75,19 @@ impl Consumer {
         self.end_step();
         let mut stall = None;
         loop {
-            let taken = self.shared.lock().take(Instant::now());
+            let taken = self.view.shared.lock().take(Instant::now());
             match taken {
                 TakeResult::Batch(taken) => {
                     drop(stall);
-                    self.shared.notify_session();
+                    self.view.shared.notify_session();
                     let batch = taken.join().map_err(|message| self.fail_damaged(message))?;
                     self.delivered_at = Some(Instant::now());
                     return Ok(Some(batch));
                 }
                 TakeResult::Pending => {
-                    stall.get_or_insert_with(|| Stall::begin(&self.shared));
-                    self.shared.notify_session();
-                    self.shared.batch_notified().await;
+                    stall.get_or_insert_with(|| Stall::begin(&self.view.shared));
+                    self.view.shared.notify_session();
+                    self.view.shared.batch_notified().await;
                 }
                 TakeResult::Finished => {
                     self.flush().await?;
@@ -109,10 +109,10 @@ impl Consumer {
     /// # Errors
     /// As [`Self::next`].
     pub fn try_next(&mut self) -> Result<Option<Batch>, ClientError> {
-        let taken = self.shared.lock().take(Instant::now());
+        let taken = self.view.shared.lock().take(Instant::now());
         let TakeResult::Batch(taken) = taken else { return Ok(None) };
         self.end_step();
-        self.shared.notify_session();
+        self.view.shared.notify_session();
         let batch = taken.join().map_err(|message| self.fail_damaged(message))?;
         self.delivered_at = Some(Instant::now());
         Ok(Some(batch))
@@ -122,44 +122,32 @@ impl Consumer {
     fn end_step(&mut self) {
         let Some(delivered_at) = self.delivered_at.take() else { return };
         let step = delivered_at.elapsed();
-        self.shared.lock().add_step(step.as_nanos() as u64);
+        self.view.shared.lock().add_step(step.as_nanos() as u64);
         gauge!(STEP_SECONDS_TOTAL).increment(step.as_secs_f64());
     }
 
     /// Adds time that the user spent on copying batches, such as to a GPU; a part of the time between batches.
     pub fn add_copy(&self, time: Duration) {
-        self.shared.lock().add_copy(time.as_nanos() as u64);
+        self.view.shared.lock().add_copy(time.as_nanos() as u64);
         gauge!(COPY_SECONDS_TOTAL).increment(time.as_secs_f64());
     }
 
     /// Fails the consumer, because the parts of a batch have different columns and its rows are already taken.
     fn fail_damaged(&self, message: String) -> ClientError {
         let error = ClientError::Damaged { split: "of the last batch".to_owned(), message };
-        self.shared.lock().fail(error.clone());
+        self.view.shared.lock().fail(error.clone());
         error
-    }
-
-    /// Returns the batches as a stream, which ends after the last batch or an error.
-    pub fn into_stream(self) -> impl Stream<Item = Result<Batch, ClientError>> + Send {
-        stream::try_unfold(self, |mut consumer| async move {
-            Ok(consumer.next().await?.map(|batch| (batch, consumer)))
-        })
     }
 
     /// Declares that the user prefetches one batch, such as to copy it to a device during a step. Affects the answers to
     /// [`crate::Job::positions_at`].
     pub fn set_prefetching(&self) {
-        self.shared.lock().set_prefetching();
+        self.view.shared.lock().set_prefetching();
     }
 
     /// Deterministic mode: returns the next undelivered row of each stream. Empty until the dataset is indexed.
     pub fn positions(&self) -> Vec<(u32, StreamPosition)> {
-        self.shared.lock().positions()
-    }
-
-    /// Relaxed mode: returns the offset of the next undelivered row of each split of this consumer.
-    pub fn open_splits(&self) -> Vec<(SplitRef, u32)> {
-        self.shared.lock().open_splits()
+        self.view.shared.lock().positions()
     }
 
     /// Waits until the coordinator has acknowledged all deliveries.
@@ -167,11 +155,11 @@ impl Consumer {
     /// # Errors
     /// When no coordinator answers within the client's timeout, or another session supersedes this one.
     pub async fn flush(&mut self) -> Result<(), ClientError> {
-        let version = self.shared.lock().request_flush();
-        self.shared.notify_session();
+        let version = self.view.shared.lock().request_flush();
+        self.view.shared.notify_session();
         match self.acknowledged.wait_for(|acknowledged| *acknowledged >= version).await {
             Ok(_) => Ok(()),
-            Err(_) => Err(self.shared.lock().fatal_error().unwrap_or(ClientError::Closed)),
+            Err(_) => Err(self.view.shared.lock().fatal_error().unwrap_or(ClientError::Closed)),
         }
     }
 
@@ -180,7 +168,7 @@ impl Consumer {
     /// # Errors
     /// As [`Self::flush`]; the consumer is closed in any case.
     pub async fn close(mut self) -> Result<(), ClientError> {
-        self.shared.lock().begin_closing();
+        self.view.shared.lock().begin_closing();
         let flushed = self.flush().await;
         let Self { stop, task, .. } = self;
         drop(stop);
@@ -190,12 +178,12 @@ impl Consumer {
 
     /// Returns a view that other threads can use while this one waits for a batch.
     pub fn view(&self) -> ConsumerView {
-        ConsumerView { shared: Arc::clone(&self.shared) }
+        self.view.clone()
     }
 
     /// Whether the job has ended or the consumer has failed. [`Self::next`] returns the reason.
     pub fn is_ended(&self) -> bool {
-        let state = self.shared.lock();
+        let state = self.view.shared.lock();
         state.fatal_error().is_some() || state.job_state().is_ended()
     }
 
@@ -205,11 +193,11 @@ impl Consumer {
     /// # Errors
     /// As [`Self::flush`]; the coordinator then grants the slots to other ranks when it considers this rank lost.
     pub async fn leave(&mut self) -> Result<(), ClientError> {
-        self.shared.lock().leave();
-        self.shared.notify_session();
+        self.view.shared.lock().leave();
+        self.view.shared.notify_session();
         loop {
             {
-                let state = self.shared.lock();
+                let state = self.view.shared.lock();
                 if let Some(error) = state.fatal_error() {
                     return Err(error);
                 }
@@ -217,51 +205,35 @@ impl Consumer {
                     return Ok(());
                 }
             }
-            self.shared.batch_notified().await;
+            self.view.shared.batch_notified().await;
         }
-    }
-
-    /// Returns the streams of this consumer; in an elastic job, the slots that it delivers at present.
-    pub fn slots(&self) -> Vec<u32> {
-        self.shared.lock().active_slots()
     }
 
     /// Sets the time that this rank takes for a batch of one slot, instead of the measured time between calls of [`Self::next`].
     /// The coordinator of an elastic job grants slots by this time. Useful where ranks synchronize after each batch, so that
     /// all measurements are equal.
     pub fn set_batch_time(&self, time: Duration) {
-        self.shared.lock().set_batch_time(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+        self.view.shared.lock().set_batch_time(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
     }
 
     /// Returns the state of the job in the coordinator's last reply.
     pub fn state(&self) -> JobState {
-        self.shared.lock().job_state()
-    }
-
-    /// Returns the delivered rows, batches and bytes, the time that [`Self::next`] waited, and the time between its calls.
-    pub fn stats(&self) -> ConsumerStats {
-        self.shared.lock().stats()
-    }
-
-    /// Returns the changes of the job's mix that affect rows from `epoch` on. They apply to all rows that were delivered to this
-    /// consumer or planned for it.
-    pub fn mix_changes_from(&self, epoch: u32) -> Vec<MixChange> {
-        self.shared.lock().mix_changes_from(epoch).to_vec()
+        self.view.shared.lock().job_state()
     }
 
     /// Updates the mix of `origins` to that of this consumer.
     pub fn update_mix(&self, origins: &mut Origins) {
-        origins.set_mix(self.shared.lock().mix_changes_from(0));
+        origins.set_mix(self.view.shared.lock().mix_changes_from(0));
     }
 
     /// Returns the rows since the last batch that belong to no batch: removed, skipped and dropped rows.
     pub fn trailing(&self) -> BatchInfo {
-        self.shared.lock().carried()
+        self.view.shared.lock().carried()
     }
 }
 
 /// Creates the pool of receive buffers: pinned, where the settings name a GPU whose driver is available.
-fn receive_pool(settings: &ClientSettings) -> Arc<ReceivePool> {
+fn create_receive_pool(settings: &ClientSettings) -> Arc<ReceivePool> {
     let idle_bytes = settings.idle_bytes();
     match settings.gpu.map(Gpu::open) {
         None => ReceivePool::new(idle_bytes),
@@ -280,19 +252,28 @@ pub struct ConsumerView {
 }
 
 impl ConsumerView {
-    /// As [`Consumer::stats`].
+    /// Returns the delivered rows, batches and bytes, the time that [`Consumer::next`] waited, and the time between its calls.
     pub fn stats(&self) -> ConsumerStats {
         self.shared.lock().stats()
     }
 
-    /// As [`Consumer::slots`].
+    /// Returns the streams of the consumer; in an elastic job, the slots that it delivers at present.
     pub fn slots(&self) -> Vec<u32> {
         self.shared.lock().active_slots()
     }
 
-    /// As [`Consumer::mix_changes_from`].
+    /// Returns the changes of the job's mix that affect rows from `epoch` on. They apply to all rows that were delivered to the
+    /// consumer or planned for it.
     pub fn mix_changes_from(&self, epoch: u32) -> Vec<MixChange> {
         self.shared.lock().mix_changes_from(epoch).to_vec()
+    }
+}
+
+impl Deref for Consumer {
+    type Target = ConsumerView;
+
+    fn deref(&self) -> &ConsumerView {
+        &self.view
     }
 }
 

@@ -44,7 +44,7 @@ async fn fetch(order: FetchOrder, context: &FetchContext) -> FetchOutcome {
     };
     let open = FetchOpen { job: context.job, split, from, credit_bytes, ticket };
     let started = Instant::now();
-    let mut frames = match worker.fetch(requests(open, credit)).await {
+    let mut frames = match worker.fetch(request_stream(open, credit)).await {
         Ok(frames) => frames,
         Err(error) => return outcome_of(error, started),
     };
@@ -84,7 +84,10 @@ async fn fetch(order: FetchOrder, context: &FetchContext) -> FetchOutcome {
 }
 
 /// Creates the request stream of a fetch: the open request, then the credit that the state grants.
-pub(crate) fn requests(open: FetchOpen, credit: watch::Receiver<u64>) -> BoxStream<'static, FetchRequest> {
+pub(crate) fn request_stream(
+    open: FetchOpen,
+    credit: watch::Receiver<u64>,
+) -> BoxStream<'static, FetchRequest> {
     let first_credit = open.credit_bytes;
     let grants = stream::unfold((credit, first_credit), |(mut credit, sent)| async move {
         credit.changed().await.ok()?;

@@ -9,7 +9,7 @@ use feedline_proto::services::FetchOpen;
 use futures::StreamExt;
 use tokio::sync::watch;
 
-use crate::fetch::requests;
+use crate::fetch::request_stream;
 use crate::pieces::{FrameEvent, PieceReader};
 use crate::receive_pool::ReceivePool;
 
@@ -45,7 +45,7 @@ impl Probe {
             ticket: String::new(),
         };
         let (granted, credit) = watch::channel(self.window_bytes);
-        let frames = self.worker.fetch(requests(open, credit)).await;
+        let frames = self.worker.fetch(request_stream(open, credit)).await;
         let mut frames = frames.map_err(|error| error.message)?;
         let mut reader = PieceReader::new(Arc::clone(&self.pool));
         let mut total = 0;

@@ -24,9 +24,9 @@ mod streams;
 use std::collections::BTreeMap;
 
 use arrow::datatypes::SchemaRef;
-use feedline_data::ids::{JobId, SessionId, WorkerId};
+use feedline_data::ids::{JobId, SessionId};
 use feedline_data::layout::{Layout, SplitRef};
-use feedline_data::messages::{ConsumerStats, JobState, Revision};
+use feedline_data::messages::{ConsumerStats, JobState, PlannedSplit, Revision};
 use feedline_data::mix::MixChange;
 use metrics::gauge;
 use tokio::time::{Duration, Instant};
@@ -66,8 +66,7 @@ pub(crate) struct ConsumerState {
     layout: Option<Layout>,
     /// Deterministic mode: the consumer's streams. Relaxed mode: one.
     streams: StreamTable,
-    /// The offset from which to fetch each planned split, and its workers.
-    planned: BTreeMap<SplitRef, (u32, Vec<(WorkerId, String)>)>,
+    planned: BTreeMap<SplitRef, PlannedSplit>,
     /// Relaxed mode: whether the coordinator has assigned all splits.
     is_exhausted: bool,
     /// Most splits in a plan: of each stream, in relaxed mode of the consumer; 0 before the first plan.

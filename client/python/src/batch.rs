@@ -13,7 +13,7 @@ use crate::errors::FeedlineError;
 use crate::origins::SharedOrigins;
 
 /// The next undelivered row of a slot: `(slot, epoch, row)`.
-pub(crate) type SlotPosition = (u32, u32, u64);
+pub(crate) type SlotPositionTuple = (u32, u32, u64);
 
 /// One batch: its columns and their origin.
 #[pyclass(frozen, module = "feedline._native")]
@@ -21,7 +21,7 @@ pub(crate) struct Batch {
     records: RecordBatch,
     info: BatchInfo,
     /// The position of the consumer after this batch.
-    positions: Vec<SlotPosition>,
+    positions: Vec<SlotPositionTuple>,
     origins: SharedOrigins,
     /// Columns whose lists have equal lengths within each batch.
     dense_columns: Arc<[String]>,
@@ -30,7 +30,7 @@ pub(crate) struct Batch {
 impl Batch {
     pub(crate) fn new(
         batch: ClientBatch,
-        positions: Vec<SlotPosition>,
+        positions: Vec<SlotPositionTuple>,
         origins: SharedOrigins,
         dense_columns: Arc<[String]>,
     ) -> Self {
@@ -88,7 +88,7 @@ impl Batch {
 
     /// The position of the consumer after this batch: the next undelivered row of each slot, as `(slot, epoch, row)`.
     #[getter]
-    fn positions(&self) -> Vec<SlotPosition> {
+    fn positions(&self) -> Vec<SlotPositionTuple> {
         self.positions.clone()
     }
 

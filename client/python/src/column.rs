@@ -75,7 +75,7 @@ pub(crate) fn to_numpy<'py>(
             objects(py, column)
         }
         other => {
-            let typestr = typestr(other).ok_or_else(|| unsupported(field.name(), other))?;
+            let typestr = numpy_typestr(other).ok_or_else(|| unsupported(field.name(), other))?;
             scalars(py, column, values(column), typestr)
         }
     }
@@ -94,7 +94,7 @@ pub(crate) fn to_dense<'py>(
     let offsets = lists.offsets();
     let length = offsets.windows(2).next().map_or(0, |pair| pair[1] - pair[0]);
     let elements = lists.values();
-    let typestr = typestr(elements.data_type()).filter(|_| elements.null_count() == 0);
+    let typestr = numpy_typestr(elements.data_type()).filter(|_| elements.null_count() == 0);
     match typestr {
         Some(typestr) if offsets.windows(2).all(|pair| pair[1] - pair[0] == length) => {
             let (first, rows) = (offsets[0] as usize, lists.len());
@@ -112,7 +112,7 @@ fn unsupported(name: &str, data_type: &DataType) -> PyErr {
 }
 
 /// NumPy's name of an element type; `None` for unsupported types.
-fn typestr(data_type: &DataType) -> Option<&'static str> {
+fn numpy_typestr(data_type: &DataType) -> Option<&'static str> {
     Some(match data_type {
         DataType::Int8 => "|i1",
         DataType::Int16 => "<i2",
@@ -173,7 +173,7 @@ fn scalars<'py>(
 fn tensor<'py>(py: Python<'py>, field: &Field, column: &FixedSizeListArray) -> PyResult<Bound<'py, PyAny>> {
     let elements = column.values();
     let is_bool = field.metadata().contains_key(BOOL_TENSOR_KEY);
-    let typestr = if is_bool { Some("|b1") } else { typestr(elements.data_type()) };
+    let typestr = if is_bool { Some("|b1") } else { numpy_typestr(elements.data_type()) };
     let typestr = typestr.ok_or_else(|| unsupported(field.name(), elements.data_type()))?;
     let mut shape = vec![column.len()];
     shape.extend(shape_of(field).unwrap_or_else(|| vec![column.value_length() as usize]));

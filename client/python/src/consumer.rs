@@ -7,7 +7,7 @@ use feedline_client::{Batch as ClientBatch, ClientError, Consumer as ClientConsu
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::batch::{Batch, SlotPosition};
+use crate::batch::{Batch, SlotPositionTuple};
 use crate::errors::{FeedlineError, WrongUse, from_client};
 use crate::origins::SharedOrigins;
 use crate::runtime;
@@ -105,7 +105,7 @@ impl Drop for Consumer {
 }
 
 /// The next undelivered row of each slot of the consumer.
-fn slot_positions(consumer: &ClientConsumer) -> Vec<SlotPosition> {
+fn slot_positions(consumer: &ClientConsumer) -> Vec<SlotPositionTuple> {
     let positions = consumer.positions();
     positions.into_iter().map(|(slot, position)| (slot, position.epoch, position.row)).collect()
 }
@@ -113,7 +113,7 @@ fn slot_positions(consumer: &ClientConsumer) -> Vec<SlotPosition> {
 #[pymethods]
 impl Consumer {
     /// Waits for the start position of the consumer, and returns it as `(slot, epoch, row)`. Empty for an ended job.
-    fn start_position(&self, py: Python<'_>) -> PyResult<Vec<SlotPosition>> {
+    fn start_position(&self, py: Python<'_>) -> PyResult<Vec<SlotPositionTuple>> {
         let consumer = self.take()?;
         let waited = runtime::wait(py, async {
             while slot_positions(&consumer).is_empty() && !consumer.is_ended() {

@@ -13,7 +13,7 @@ use feedline_node::JobService;
 use feedline_proto::CoordinatorService;
 use pyo3::prelude::*;
 
-use crate::batch::SlotPosition;
+use crate::batch::SlotPositionTuple;
 use crate::consumer::Consumer;
 use crate::errors::{FeedlineError, from_client};
 use crate::origins::SharedOrigins;
@@ -127,7 +127,7 @@ impl Job {
         rounds: u64,
         rest: u32,
         seconds: f64,
-    ) -> PyResult<(Vec<SlotPosition>, Vec<u32>)> {
+    ) -> PyResult<(Vec<SlotPositionTuple>, Vec<u32>)> {
         runtime::check_process(self.process)?;
         let request = self.job.positions_at(StepId { epochs, rounds, rest }, timeout_of(seconds));
         let group = runtime::wait(py, request)?.map_err(|error| from_client(&error))?;

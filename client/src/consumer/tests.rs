@@ -14,7 +14,7 @@ use feedline_data::ids::{JobId, SessionId};
 use feedline_data::layout::{Layout, SplitRef, StreamPosition};
 use feedline_data::messages::JobState;
 use feedline_data::pipeline::Remainder;
-use futures::{FutureExt, TryStreamExt};
+use futures::FutureExt;
 use tokio::time::{Duration, Instant};
 
 use super::Consumer;
@@ -112,14 +112,6 @@ async fn batches_of_several_streams_follow_the_order_of_steps() {
         assert_eq!(consumer.stats().rows, 2 * rows);
         consumer.close().await.unwrap();
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_stream_of_batches_can_be_sent_to_another_task() {
-    let layout = layout(20, 4, 1, 2);
-    let (_, _, consumer) = single(&layout, FakeWorker::new(&layout, 4));
-    let batches = tokio::spawn(async move { consumer.into_stream().try_collect::<Vec<_>>().await });
-    assert_eq!(all_ids(&batches.await.unwrap().unwrap()), (0..20).collect::<Vec<_>>());
 }
 
 #[tokio::test(start_paused = true)]

@@ -14,14 +14,6 @@ use super::split_queue::QueuedSplit;
 const WINDOW_MIN_BYTES: u64 = 64 << 10;
 const WINDOW_MAX_BYTES: u64 = 32 << 20;
 
-/// A split to fetch.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct SplitRequest {
-    pub(super) split: SplitRef,
-    /// Whether the next batch waits for the split.
-    pub(super) is_urgent: bool,
-}
-
 impl ConsumerState {
     /// Bytes that one fetch may buffer or receive: an equal share of the budget, rounded down to whole pieces where their size
     /// is known, and at least one piece.
@@ -58,20 +50,11 @@ impl ConsumerState {
         self.missing_splits(stream).next().map(|(split, _)| split)
     }
 
-    /// Splits that have not arrived, at most `ahead` of each stream: the first split of every stream, then the second split of
-    /// every stream, and so on. Before the first piece its size is unknown, so only the stream of the next batch fetches.
-    pub(super) fn wanted(&self, ahead: usize) -> Vec<SplitRequest> {
-        let count = if self.largest_piece.is_some() { self.streams.len() } else { 1 };
-        let mut wanted = Vec::new();
-        for (rank, index) in self.streams.indexes_in_order().enumerate().take(count) {
-            let stream = self.streams.get(index);
-            for (number, (split, _)) in self.missing_splits(stream).take(ahead).enumerate() {
-                let is_urgent = rank == 0 && number == 0 && !stream.assembler.has_run();
-                wanted.push((number, SplitRequest { split, is_urgent }));
-            }
-        }
-        wanted.sort_by_key(|(number, _)| *number);
-        wanted.into_iter().map(|(_, wanted)| wanted).collect()
+    /// The first missing splits of the stream that delivers the next batch.
+    pub(super) fn first_missing_splits(&self) -> Vec<SplitRef> {
+        let Some(index) = self.streams.next_index() else { return Vec::new() };
+        let missing = self.missing_splits(self.streams.get(index)).map(|(split, _)| split);
+        missing.take(self.splits_ahead as usize).collect()
     }
 
     /// Adds a split to the queue of fetches that may receive further credit.
@@ -98,15 +81,10 @@ impl ConsumerState {
     /// Grants further credit within the budget: after a change of the window to all fetches, otherwise to queued fetches.
     pub(super) fn grant_credit(&mut self, now: Instant) {
         let terms = self.credit_terms();
-        if self.identity.is_relaxed || self.window != terms.window {
+        if self.window != terms.window {
             self.window = terms.window;
-            self.credit_queue.clear();
-            for SplitRequest { split, is_urgent } in self.wanted(usize::MAX) {
-                if !self.grant(split, is_urgent, &terms, now) {
-                    self.queue_for_credit(split);
-                }
-            }
-            return;
+            let fetched: Vec<SplitRef> = self.fetches.iter().map(|(split, _)| split).collect();
+            fetched.into_iter().for_each(|split| self.queue_for_credit(split));
         }
         if let Some(urgent) = self.urgent_split() {
             self.grant(urgent, true, &terms, now);

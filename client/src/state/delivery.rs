@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::ConsumerState;
 use super::fetch_table::SplitFetch;
-use crate::batch::{StepShare, TakenBatch, carry, is_last_part};
+use crate::batch::{StepShare, TakenBatch, add_carried, is_last_part};
 use crate::error::ClientError;
 use crate::metrics::{BATCHES_TOTAL, BUFFERED_BYTES, BYTES_TOTAL, ROWS_TOTAL};
 use crate::pieces::PieceBytes;
@@ -49,7 +49,7 @@ impl ConsumerState {
             if run.kind == RunKind::Batch {
                 return TakeResult::Batch(Box::new(self.deliver(index, start, run, now)));
             }
-            carry(&mut self.carried, &run);
+            add_carried(&mut self.carried, &run);
             self.extend_stream(index);
             self.grant_credit(now);
         }

@@ -10,7 +10,6 @@ use tokio::time::{Duration, Instant};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::ConsumerState;
-use super::credit::SplitRequest;
 use super::fetch_order::FetchOrder;
 use super::fetch_outcome::{BACKOFF_MIN, FetchDecision, FetchOutcome};
 use super::fetch_table::{Attempt, SplitFetch};
@@ -34,8 +33,8 @@ impl ConsumerState {
     /// Raises the number of splits that each stream fetches ahead to the number of workers that compute them, so that one
     /// consumer receives from all workers concurrently. Returns whether the number has changed.
     pub(super) fn raise_splits_ahead(&mut self) -> bool {
-        let planned = self.planned.values().flat_map(|(_, workers)| workers.first());
-        let workers: BTreeSet<WorkerId> = planned.map(|(worker, _)| *worker).collect();
+        let holders = self.planned.values().filter_map(|planned| planned.workers.first());
+        let workers: BTreeSet<WorkerId> = holders.map(|(worker, _)| *worker).collect();
         let wanted = SPLITS_PER_WORKER * workers.len() as u32;
         let per_stream = wanted.div_ceil(self.streams.len().max(1) as u32).min(MAX_SPLITS_AHEAD);
         let is_raised = per_stream > self.splits_ahead;
@@ -50,19 +49,20 @@ impl ConsumerState {
         }
         self.queue_due_splits(now);
         let mut orders = Vec::new();
-        if self.identity.is_relaxed || self.largest_piece.is_none() {
-            for SplitRequest { split, is_urgent } in self.wanted(self.splits_ahead as usize) {
-                orders.extend(self.order(split, is_urgent, now).ok().flatten());
+        if let Some(urgent) = self.urgent_split() {
+            orders.extend(self.order_fetch(urgent, true, now).ok().flatten());
+        }
+        if self.largest_piece.is_none() {
+            // The number of pieces that fit into the budget is unknown, so only the stream of the next batch fetches.
+            for split in self.first_missing_splits() {
+                orders.extend(self.order_fetch(split, false, now).ok().flatten());
             }
             return orders;
-        }
-        if let Some(urgent) = self.urgent_split() {
-            orders.extend(self.order(urgent, true, now).ok().flatten());
         }
         while let Some(first) = self.start_queue.pop_first() {
             self.grant_before(Some(first), now);
             let (position, split) = first;
-            match self.order(split, false, now) {
+            match self.order_fetch(split, false, now) {
                 Ok(order) => orders.extend(order),
                 Err(BudgetExhausted) => {
                     self.start_queue.insert(position, split);
@@ -75,7 +75,7 @@ impl ConsumerState {
     }
 
     /// Starts a fetch of a split, if the split is wanted and a worker is available.
-    fn order(
+    fn order_fetch(
         &mut self,
         split: SplitRef,
         is_urgent: bool,
@@ -84,7 +84,7 @@ impl ConsumerState {
         let Some(from) = self.missing_offset(split) else { return Ok(None) };
         let Some(worker) = self.choose_worker(split, now) else { return Ok(None) };
         let credit_bytes = self.first_credit(is_urgent).ok_or(BudgetExhausted)?;
-        Ok(Some(self.start(split, from, worker, credit_bytes, now)))
+        Ok(Some(self.start_fetch(split, from, worker, credit_bytes, now)))
     }
 
     /// Queues the splits that can be fetched because time has passed.
@@ -113,7 +113,7 @@ impl ConsumerState {
 
     /// Returns the worker to fetch a split from now; while an attempt is silent, a second worker.
     pub(super) fn choose_worker(&self, split: SplitRef, now: Instant) -> Option<(WorkerId, String)> {
-        let (_, workers) = self.planned.get(&split)?;
+        let workers = &self.planned.get(&split)?.workers;
         let Some(fetch) = self.fetches.get(split) else { return workers.first().cloned() };
         if fetch.row_error.is_some() || now < fetch.retry_at {
             return None;
@@ -132,7 +132,7 @@ impl ConsumerState {
         }
     }
 
-    fn start(
+    fn start_fetch(
         &mut self,
         split: SplitRef,
         from: u32,

@@ -14,6 +14,7 @@ impl ConsumerState {
         self.recorder.set_queries(std::mem::take(&mut plan.step_queries));
         self.revision = plan.revision;
         self.job_state = plan.state.clone();
+        let is_first = self.apply_layout(&plan);
         if self.job_state.is_ended() {
             // The consumer delivers what has arrived, and fetches nothing more.
             self.planned.clear();
@@ -25,7 +26,9 @@ impl ConsumerState {
         self.max_splits = plan.most_splits;
         self.consumers = plan.consumers;
         self.ticket = std::mem::take(&mut plan.ticket);
-        self.apply_layout(&plan);
+        if self.raise_splits_ahead() || is_first {
+            (0..self.streams.len()).for_each(|index| self.extend_stream(index));
+        }
         match &plan.slots {
             Some(_) if self.job_state.is_ended() => self.end_slots(),
             Some(grants) => self.apply_grants(grants),
@@ -39,39 +42,35 @@ impl ConsumerState {
         self.grant_credit(now);
     }
 
-    /// Creates the streams at the first plan with a layout. Later plans change the mix only.
-    fn apply_layout(&mut self, plan: &ConsumerPlan) {
-        let Some(planned) = &plan.layout else { return };
-        let is_first = self.layout.is_none();
+    /// Creates the streams at the first plan with a layout, and returns `true` then. Later plans change the mix only.
+    fn apply_layout(&mut self, plan: &ConsumerPlan) -> bool {
+        let Some(planned) = &plan.layout else { return false };
         if let Some(layout) = &mut self.layout {
             layout.mix.clone_from(&planned.mix);
-        } else {
-            let streams = match self.identity.is_relaxed {
-                true => vec![StreamState::relaxed(planned)],
-                false => {
-                    let streams = plan.streams.iter();
-                    streams.map(|(stream, from)| StreamState::new(planned, *stream, *from)).collect()
-                }
-            };
-            self.streams = StreamTable::new(streams, planned);
-            self.layout = Some(planned.clone());
-            self.start_history(plan.consumers, plan.slots.is_some());
+            return false;
         }
-        if self.raise_splits_ahead() || is_first {
-            (0..self.streams.len()).for_each(|index| self.extend_stream(index));
-        }
+        let streams = match self.identity.is_relaxed {
+            true => vec![StreamState::relaxed(planned)],
+            false => {
+                let streams = plan.streams.iter();
+                streams.map(|(stream, from)| StreamState::new(planned, *stream, *from)).collect()
+            }
+        };
+        self.streams = StreamTable::new(streams, planned);
+        self.layout = Some(planned.clone());
+        self.start_history(plan.consumers, plan.slots.is_some());
+        true
     }
 
     /// Replaces the planned splits, and queues those with new workers.
     fn replace_planned(&mut self, splits: Vec<PlannedSplit>) {
-        let planned =
-            splits.into_iter().map(|planned| (planned.split, (planned.from, planned.workers))).collect();
+        let planned = splits.into_iter().map(|planned| (planned.split, planned)).collect();
         let before = std::mem::replace(&mut self.planned, planned);
-        let is_new = |split: &SplitRef, workers| before.get(split).is_none_or(|(_, known)| known != workers);
-        let new = self.planned.iter().filter(|(split, (_, workers))| is_new(split, workers));
-        for split in new.map(|(split, _)| *split).collect::<Vec<_>>() {
-            self.queue_for_start(split);
-        }
+        let is_new = |planned: &&PlannedSplit| {
+            before.get(&planned.split).is_none_or(|before| before.workers != planned.workers)
+        };
+        let new: Vec<SplitRef> = self.planned.values().filter(is_new).map(|planned| planned.split).collect();
+        new.into_iter().for_each(|split| self.queue_for_start(split));
     }
 
     /// Relaxed mode: discards splits that the coordinator assigned to another consumer. Other splits are fetched again from
@@ -93,5 +92,7 @@ impl ConsumerState {
         self.streams = StreamTable::new(vec![stream], layout);
         self.fetches.clear();
         self.remove_all_buffered();
+        let splits: Vec<SplitRef> = self.planned.keys().copied().collect();
+        splits.into_iter().for_each(|split| self.queue_for_start(split));
     }
 }

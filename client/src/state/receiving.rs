@@ -50,7 +50,7 @@ impl ConsumerState {
         }
         let bytes = payload.bytes;
         let (Some(index), Some(layout)) = (self.streams.index_of(split.stream), &self.layout) else { return };
-        let planned_from = self.planned.get(&split).map_or(from, |(planned_from, _)| *planned_from);
+        let planned_from = self.planned.get(&split).map_or(from, |planned| planned.from);
         let is_relaxed = self.identity.is_relaxed;
         let is_accepted = self.streams.update(index, layout, |stream| {
             if is_relaxed && stream.assembler.arrived(split).is_none() {

@@ -34,11 +34,6 @@ impl SplitQueue {
         self.positions.remove(&first.1);
         Some(first)
     }
-
-    pub(super) fn clear(&mut self) {
-        self.in_order.clear();
-        self.positions.clear();
-    }
 }
 
 #[cfg(test)]

@@ -70,11 +70,6 @@ impl StreamTable {
         self.by_order.first().map(|(_, index)| *index)
     }
 
-    /// The indexes of unfinished streams, in the order of their next batches.
-    pub(super) fn indexes_in_order(&self) -> impl Iterator<Item = usize> + '_ {
-        self.by_order.iter().map(|(_, index)| *index)
-    }
-
     /// The largest number of complete splits of one stream.
     pub(super) fn max_complete_splits(&self) -> usize {
         self.by_complete_splits.last_key_value().map_or(0, |(splits, _)| *splits)

@@ -78,9 +78,9 @@ impl ConsumerState {
         &'a self,
         stream: &'a StreamState,
     ) -> impl Iterator<Item = (SplitRef, u32)> + 'a {
-        let planned = self.identity.is_relaxed.then_some(&self.planned).into_iter().flatten();
-        let unstarted = planned.filter(|(split, _)| self.is_unstarted(stream, **split));
-        stream.assembler.missing().chain(unstarted.map(|(split, (from, _))| (*split, *from)))
+        let planned = self.identity.is_relaxed.then(|| self.planned.values()).into_iter().flatten();
+        let unstarted = planned.filter(|planned| self.is_unstarted(stream, planned.split));
+        stream.assembler.missing().chain(unstarted.map(|planned| (planned.split, planned.from)))
     }
 
     /// Whether no row of a split of a relaxed job has arrived.
@@ -94,7 +94,7 @@ impl ConsumerState {
         match stream.assembler.arrived(split) {
             Some(from) => (!stream.assembler.is_complete(split)).then_some(from),
             None if self.identity.is_relaxed && self.is_unstarted(stream, split) => {
-                self.planned.get(&split).map(|(from, _)| *from)
+                self.planned.get(&split).map(|planned| planned.from)
             }
             None => None,
         }

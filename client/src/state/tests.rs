@@ -26,10 +26,11 @@ impl ConsumerState {
         let orders = self.take_orders(now);
         let is_ended = self.fatal_error.is_some() || self.job_state.is_ended();
         if !is_ended && self.first_credit(false).is_some() {
-            for wanted in self.wanted(self.splits_ahead as usize) {
-                let is_fetched =
-                    self.fetches.get(wanted.split).is_some_and(|fetch| !fetch.attempts.is_empty());
-                assert!(is_fetched || self.choose_worker(wanted.split, now).is_none(), "{wanted:?}");
+            for stream in self.streams.as_slice().iter().filter(|_| self.largest_piece.is_some()) {
+                for (split, _) in self.missing_splits(stream).take(self.splits_ahead as usize) {
+                    let is_fetched = self.fetches.get(split).is_some_and(|fetch| !fetch.attempts.is_empty());
+                    assert!(is_fetched || self.choose_worker(split, now).is_none(), "{split:?}");
+                }
             }
         }
         // The test starts no fetch, so these attempts end as interrupted ones.

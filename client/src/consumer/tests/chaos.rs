@@ -62,7 +62,7 @@ async fn deterministic_batches_do_not_depend_on_faults() {
         let mut taken = Vec::new();
         while let Some(batch) = consumer.next().await.unwrap() {
             taken.push((batch.info.stream, ids(&batch)));
-            let mut state = consumer.shared.lock();
+            let mut state = consumer.view.shared.lock();
             state.check_indexes();
             if random.below(8) == 0 {
                 state.check_orders(Instant::now());
@@ -84,7 +84,7 @@ async fn relaxed_rows_are_delivered_once_despite_faults() {
         let workers = workers(&layout, &mut random);
         let mut consumer = consumer(&coordinator, &workers, true, settings(&mut random));
         let batches = drain_all(&mut consumer).await;
-        consumer.shared.lock().check_indexes();
+        consumer.view.shared.lock().check_indexes();
         let mut taken = all_ids(&batches);
         taken.sort_unstable();
         let rows = layout.epoch_rows() * u64::from(layout.epochs);
@@ -107,5 +107,5 @@ async fn batches_of_hundreds_of_streams_are_in_order() {
     let batches = drain_all(&mut consumer).await;
     let taken: Vec<_> = batches.iter().map(|batch| (batch.info.stream, ids(batch))).collect();
     assert_eq!(taken, expected(&layout));
-    consumer.shared.lock().check_indexes();
+    consumer.view.shared.lock().check_indexes();
 }
