@@ -36,7 +36,9 @@ impl ConsumerState {
         let holders = self.planned.values().filter_map(|planned| planned.workers.first());
         let workers: BTreeSet<WorkerId> = holders.map(|(worker, _)| *worker).collect();
         let wanted = SPLITS_PER_WORKER * workers.len() as u32;
-        let per_stream = wanted.div_ceil(self.streams.len().max(1) as u32).min(MAX_SPLITS_AHEAD);
+        // Consumers of a relaxed job share its splits, so one consumer must not hold all of them.
+        let shares = if self.identity.is_relaxed { self.consumers } else { self.streams.len() as u32 };
+        let per_stream = wanted.div_ceil(shares.max(1)).min(MAX_SPLITS_AHEAD);
         let is_raised = per_stream > self.splits_ahead;
         self.splits_ahead = self.splits_ahead.max(per_stream);
         is_raised
