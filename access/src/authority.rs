@@ -1,4 +1,4 @@
-//! A cluster's own certificate authority, for those who have no other.
+//! A certificate authority for clusters without another one.
 
 use std::net::IpAddr;
 
@@ -8,72 +8,76 @@ use rcgen::{
 };
 use time::{Duration, OffsetDateTime};
 
-/// Name of every such authority; its key tells it from others.
+/// Common name of every authority. Authorities differ in their keys.
 const NAME: &str = "Feedline cluster authority";
-/// Certificates are good from this long before they are made, since clocks differ.
-const BEFORE: Duration = Duration::hours(1);
+/// Certificates are valid from this long before their creation, because the clocks of hosts differ.
+const CLOCK_TOLERANCE: Duration = Duration::hours(1);
 
 /// A certificate and its private key, in PEM.
 #[derive(Clone)]
-pub struct Certified {
+pub struct CertifiedKey {
     /// The certificate.
     pub cert: String,
-    /// The key.
+    /// The private key.
     pub key: String,
 }
 
-impl std::fmt::Debug for Certified {
+impl std::fmt::Debug for CertifiedKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Certified").field("cert", &self.cert).field("key", &"hidden").finish()
+        f.debug_struct("CertifiedKey").field("cert", &self.cert).field("key", &"hidden").finish()
     }
 }
 
-/// An authority.
-pub struct Authority {
+/// A certificate authority.
+pub struct CertificateAuthority {
     issuer: Issuer<'static, KeyPair>,
-    own: Certified,
+    own: CertifiedKey,
 }
 
-impl Authority {
-    /// A new one, good for so many days.
+impl CertificateAuthority {
+    /// Creates an authority that is valid for this number of days.
     ///
     /// # Errors
-    /// One clause, when the system gives no random numbers.
+    /// One clause, if the system provides no random numbers.
     pub fn new(days: u32) -> Result<Self, String> {
-        Self::of(KeyPair::generate().map_err(|error| error.to_string())?, days)
+        Self::with_key(KeyPair::generate().map_err(|error| error.to_string())?, days)
     }
 
-    /// The one with this private key in PEM: certificates that it issues are trusted wherever its own is, however old that is.
+    /// Loads an authority from its private key in PEM. Processes that trust the old certificate of the authority also trust the
+    /// certificates that it issues now.
     ///
     /// # Errors
-    /// One clause, when this is no key.
-    pub fn of_key(pem: &str) -> Result<Self, String> {
-        Self::of(KeyPair::from_pem(pem).map_err(|_| "it has no private key in PEM".to_owned())?, 1)
+    /// One clause, if the text is not a private key.
+    pub fn from_key(pem: &str) -> Result<Self, String> {
+        Self::with_key(
+            KeyPair::from_pem(pem).map_err(|_| "the file contains no private key in PEM".to_owned())?,
+            1,
+        )
     }
 
-    fn of(key: KeyPair, days: u32) -> Result<Self, String> {
+    fn with_key(key: KeyPair, days: u32) -> Result<Self, String> {
         let mut params = params(Vec::new(), NAME, days)?;
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let cert = params.self_signed(&key).map_err(|error| error.to_string())?.pem();
-        let own = Certified { cert, key: key.serialize_pem() };
+        let own = CertifiedKey { cert, key: key.serialize_pem() };
         Ok(Self { issuer: Issuer::new(params, key), own })
     }
 
-    /// Its own certificate, by which others know it, and its key.
-    pub fn certified(&self) -> &Certified {
+    /// The certificate of the authority, which other processes trust, and its key.
+    pub fn certified_key(&self) -> &CertifiedKey {
         &self.own
     }
 
-    /// A certificate with which a process can listen at these names and addresses, and connect to others.
+    /// Issues a certificate for a server at these host names and addresses, which is also a client certificate.
     ///
     /// # Errors
-    /// One clause, when one of them is neither.
-    pub fn issue(&self, name: &str, hosts: &[String], days: u32) -> Result<Certified, String> {
+    /// One clause, for a host that is neither a name nor an address.
+    pub fn issue(&self, name: &str, hosts: &[String], days: u32) -> Result<CertifiedKey, String> {
         for host in hosts {
             let is_name = host.chars().all(|c| c.is_ascii_alphanumeric() || "-.*".contains(c));
             if host.is_empty() || !(is_name || host.parse::<IpAddr>().is_ok()) {
-                return Err(format!("`{host}` is no name or address of a host"));
+                return Err(format!("invalid host `{host}`: expected a name or an address"));
             }
         }
         let mut params = params(hosts.to_vec(), name, days)?;
@@ -83,7 +87,7 @@ impl Authority {
             vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
         let key = KeyPair::generate().map_err(|error| error.to_string())?;
         let cert = params.signed_by(&key, &self.issuer).map_err(|error| error.to_string())?;
-        Ok(Certified { cert: cert.pem(), key: key.serialize_pem() })
+        Ok(CertifiedKey { cert: cert.pem(), key: key.serialize_pem() })
     }
 }
 
@@ -91,8 +95,8 @@ fn params(hosts: Vec<String>, name: &str, days: u32) -> Result<CertificateParams
     let mut params = CertificateParams::new(hosts).map_err(|error| error.to_string())?;
     params.distinguished_name.push(DnType::CommonName, name);
     let now = OffsetDateTime::now_utc();
-    params.not_before = now - BEFORE;
+    params.not_before = now - CLOCK_TOLERANCE;
     let end = now.checked_add(Duration::days(i64::from(days)));
-    params.not_after = end.ok_or("that is too many days")?;
+    params.not_after = end.ok_or("the number of days is too large")?;
     Ok(params)
 }

@@ -1,4 +1,4 @@
-//! What a process shows to others: its certificate and its token.
+//! Credentials of a process: its certificates and its token.
 
 use std::fs;
 use std::path::PathBuf;
@@ -7,17 +7,17 @@ use std::time::Duration;
 
 use crate::{Tls, TlsFiles, now_s, warn_if_exposed};
 
-/// What a process shows to whom it connects; by default nothing, over connections that are not encrypted.
+/// Credentials for connections to other processes. The default has none, for connections without encryption.
 #[derive(Debug, Clone, Default)]
 pub struct Credentials {
-    /// Certificates for `https://` addresses; without, those of the system are trusted.
+    /// Certificates for `https://` addresses; `None` trusts the authorities of the system.
     pub tls: Option<Arc<Tls>>,
     /// The token.
-    pub token: Option<Arc<Bearer>>,
+    pub token: Option<Arc<BearerToken>>,
 }
 
 impl Credentials {
-    /// Certificates for an `https://` address.
+    /// Returns the certificates for an `https://` address.
     ///
     /// # Errors
     /// As [`Tls::load`].
@@ -29,88 +29,88 @@ impl Credentials {
     }
 }
 
-/// A token that is shown with each request.
-pub struct Bearer {
-    source: Source,
-    held: Mutex<Held>,
+/// A token that a client sends with each request.
+pub struct BearerToken {
+    source: TokenSource,
+    current: Mutex<CurrentToken>,
 }
 
-/// Where further tokens come from.
-enum Source {
-    /// There are none.
+/// The source of new tokens.
+enum TokenSource {
+    /// The token never changes.
     Fixed,
     File(PathBuf),
-    /// They are made, each a while after the last.
-    Made(Box<dyn Fn() -> String + Send + Sync>, Duration),
+    /// A function that generates tokens, and the age at which a token is replaced.
+    Generated(Box<dyn Fn() -> String + Send + Sync>, Duration),
 }
 
-struct Held {
+struct CurrentToken {
     token: Arc<str>,
-    /// Seconds since 1970, UTC.
-    since_s: u64,
+    /// Time of its creation in seconds since 1970, UTC.
+    created_s: u64,
 }
 
-impl Held {
+impl CurrentToken {
     fn new(token: Arc<str>) -> Mutex<Self> {
-        Mutex::new(Self { token, since_s: now_s() })
+        Mutex::new(Self { token, created_s: now_s() })
     }
 }
 
-impl std::fmt::Debug for Bearer {
+impl std::fmt::Debug for BearerToken {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Bearer(hidden)")
+        f.write_str("BearerToken(hidden)")
     }
 }
 
-impl Bearer {
-    /// This token.
+impl BearerToken {
+    /// A token that never changes.
     pub fn fixed(token: &str) -> Self {
-        Self { source: Source::Fixed, held: Held::new(token.trim().into()) }
+        Self { source: TokenSource::Fixed, current: CurrentToken::new(token.trim().into()) }
     }
 
-    /// Tokens that are made here, another one each time that the last is so old.
-    pub fn made(every: Duration, make: impl Fn() -> String + Send + Sync + 'static) -> Self {
-        let held = Held::new(make().into());
-        Self { source: Source::Made(Box::new(make), every), held }
+    /// Tokens from a function. A token of this age is replaced by a new one.
+    pub fn generated(max_age: Duration, generate: impl Fn() -> String + Send + Sync + 'static) -> Self {
+        let current = CurrentToken::new(generate().into());
+        Self { source: TokenSource::Generated(Box::new(generate), max_age), current }
     }
 
-    /// The token in a file.
+    /// Reads the token from a file.
     ///
     /// # Errors
-    /// One sentence with the file and the fix; it does not show what the file says.
+    /// One sentence with the file and the fix. It does not contain the text of the file.
     pub fn load(file: PathBuf) -> Result<Self, String> {
         let token = read(&file)?;
         warn_if_exposed("a token", &file);
-        Ok(Self { source: Source::File(file), held: Held::new(token) })
+        Ok(Self { source: TokenSource::File(file), current: CurrentToken::new(token) })
     }
 
-    /// Reads the file again, where there is one.
+    /// Reads the token from its file again, if it has one. Returns whether the token has changed.
     ///
     /// # Errors
-    /// As [`Self::load`]; the token stays what it was.
+    /// As [`Self::load`]. The token does not change after an error.
     pub fn reload(&self) -> Result<bool, String> {
-        let Source::File(file) = &self.source else { return Ok(false) };
+        let TokenSource::File(file) = &self.source else { return Ok(false) };
         let token = read(file)?;
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        let has_changed = held.token != token;
-        held.token = token;
-        drop(held);
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let has_changed = current.token != token;
+        current.token = token;
+        drop(current);
         if has_changed {
             warn_if_exposed("a token", file);
         }
         Ok(has_changed)
     }
 
-    /// The token.
+    /// The current token.
     pub fn token(&self) -> Arc<str> {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        // A clock that was set back must not keep a token until it has expired for everybody else.
-        if let Source::Made(make, every) = &self.source
-            && now_s().abs_diff(held.since_s) >= every.as_secs()
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        // After a clock was set back, the token must not stay until it has expired for the servers.
+        if let TokenSource::Generated(generate, max_age) = &self.source
+            && now_s().abs_diff(current.created_s) >= max_age.as_secs()
         {
-            *held = Held { token: make().into(), since_s: now_s() };
+            *current = CurrentToken { token: generate().into(), created_s: now_s() };
         }
-        Arc::clone(&held.token)
+        Arc::clone(&current.token)
     }
 }
 
@@ -118,10 +118,10 @@ fn read(file: &PathBuf) -> Result<Arc<str>, String> {
     let text = fs::read_to_string(file)
         .map_err(|error| format!("cannot read the token in {}: {error}", file.display()))?;
     let token = text.trim();
-    let is_fit = !token.is_empty() && token.chars().all(|c| c.is_ascii_graphic());
-    if !is_fit {
+    let is_valid = !token.is_empty() && token.chars().all(|c| c.is_ascii_graphic());
+    if !is_valid {
         return Err(format!(
-            "{} has no token, which is one line of letters and digits; `feedline keys token` makes one",
+            "{} contains no valid token: expected one line of letters and digits; create a token with `feedline keys token`",
             file.display()
         ));
     }
@@ -135,39 +135,39 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_that_is_made_here_is_made_anew_when_it_is_old() {
-        let counting = |every| {
-            let made = AtomicU32::new(0);
-            Bearer::made(every, move || made.fetch_add(1, Ordering::Relaxed).to_string())
+    fn a_generated_token_is_replaced_at_its_maximum_age() {
+        let counting = |max_age| {
+            let count = AtomicU32::new(0);
+            BearerToken::generated(max_age, move || count.fetch_add(1, Ordering::Relaxed).to_string())
         };
         let at_once = counting(Duration::ZERO);
         assert_eq!([at_once.token(), at_once.token()].map(|token| token.to_string()), ["1", "2"]);
         let later = counting(Duration::from_secs(3_600));
         assert_eq!([later.token(), later.token()].map(|token| token.to_string()), ["0", "0"]);
         assert_eq!(later.reload(), Ok(false));
-        // As if the clock had been set back, and then as if an hour had gone by.
-        for since_s in [now_s() + 7_200, now_s() - 3_600] {
+        // A clock that was set back, and a token of one hour.
+        for created_s in [now_s() + 7_200, now_s() - 3_600] {
             let before = later.token();
-            later.held.lock().unwrap().since_s = since_s;
+            later.current.lock().unwrap().created_s = created_s;
             assert_ne!(later.token(), before);
         }
     }
 
     #[test]
-    fn a_token_is_read_again_when_its_file_changes() {
+    fn a_changed_token_file_is_reloaded() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("token");
         fs::write(&file, "one\n").unwrap();
-        let bearer = Bearer::load(file.clone()).unwrap();
+        let bearer = BearerToken::load(file.clone()).unwrap();
         assert_eq!(&*bearer.token(), "one");
         assert_eq!(bearer.reload(), Ok(false));
         fs::write(&file, "two").unwrap();
         assert_eq!(bearer.reload(), Ok(true));
         assert_eq!(&*bearer.token(), "two");
         fs::write(&file, "two lines\nof secrets").unwrap();
-        let said = bearer.reload().unwrap_err();
-        assert!(said.contains("has no token") && !said.contains("secrets"), "{said}");
+        let error = bearer.reload().unwrap_err();
+        assert!(error.contains("contains no valid token") && !error.contains("secrets"), "{error}");
         assert_eq!(&*bearer.token(), "two");
-        assert_eq!(format!("{bearer:?}"), "Bearer(hidden)");
+        assert_eq!(format!("{bearer:?}"), "BearerToken(hidden)");
     }
 }

@@ -1,25 +1,27 @@
-//! Files with secrets in them that others than their owner can get at.
+//! Warnings about files with secrets that other users can access.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-/// What a mode may allow those who do not own the file.
-const OTHERS: u32 = 0o077;
+/// Permission bits of the group and of other users.
+const NON_OWNER_BITS: u32 = 0o077;
 
-/// Says in the log that others than its owner can get at a file that has `what` in it, where they can.
+/// Logs a warning if other users can access a file that contains `what`.
 pub fn warn_if_exposed(what: &str, file: &Path) {
-    if let Some(sentence) = exposed(what, file) {
-        tracing::warn!("{sentence}");
+    if let Some(warning) = exposure_warning(what, file) {
+        tracing::warn!("{warning}");
     }
 }
 
-fn exposed(what: &str, file: &Path) -> Option<String> {
-    // Of a file that is not there whoever reads it tells.
+fn exposure_warning(what: &str, file: &Path) -> Option<String> {
+    // The reader of the file reports a missing file.
     let mode = fs::metadata(file).ok()?.permissions().mode() & 0o777;
     let file = file.display();
-    (mode & OTHERS != 0).then(|| {
-        format!("{file} has {what} in it, and others than its owner can get at it (mode {mode:03o}); `chmod 600 {file}` keeps them out")
+    (mode & NON_OWNER_BITS != 0).then(|| {
+        format!(
+            "other users can access {file}, which contains {what} (mode {mode:03o}); run `chmod 600 {file}`"
+        )
     })
 }
 
@@ -28,20 +30,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_that_others_can_get_at_are_told_of() {
+    fn a_file_that_other_users_can_access_causes_a_warning() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("token");
         fs::write(&file, "feedline-token-1.hunter2").unwrap();
-        for (mode, is_told) in [(0o600, false), (0o400, false), (0o640, true), (0o604, true), (0o622, true)] {
+        for (mode, is_exposed) in
+            [(0o600, false), (0o400, false), (0o640, true), (0o604, true), (0o622, true)]
+        {
             fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
-            let said = exposed("a token", &file);
-            assert_eq!(said.is_some(), is_told, "{mode:o}");
-            assert!(
-                said.is_none_or(
-                    |said| said.contains(&format!("mode {mode:03o}")) && !said.contains("hunter2")
-                )
-            );
+            let warning = exposure_warning("a token", &file);
+            assert_eq!(warning.is_some(), is_exposed, "{mode:o}");
+            let text = format!("mode {mode:03o}");
+            assert!(warning.is_none_or(|warning| warning.contains(&text) && !warning.contains("hunter2")));
         }
-        assert_eq!(exposed("a token", &folder.path().join("none")), None);
+        assert_eq!(exposure_warning("a token", &folder.path().join("none")), None);
     }
 }

@@ -1,4 +1,4 @@
-//! Connections as they come, once they have proved who they are.
+//! Accepts TLS connections. The number of concurrent handshakes is limited.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};
@@ -15,38 +15,39 @@ use tokio_rustls::server::TlsStream;
 
 use crate::{Protocol, Tls};
 
-/// What clients that are to prove who they are may take.
+/// Limits of TLS handshakes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HandshakeLimits {
-    /// Clients that do so at once. Of more the oldest of the network with the most gives way, since who is honest is done soon.
-    pub(crate) most: usize,
-    /// Time that each has.
+    /// Most concurrent handshakes. If there are more, the oldest handshake of the network with the most handshakes is aborted,
+    /// because an honest client finishes soon.
+    pub(crate) max_concurrent: usize,
+    /// Timeout of a handshake.
     pub(crate) timeout: Duration,
 }
 
 impl Default for HandshakeLimits {
     fn default() -> Self {
-        Self { most: 1024, timeout: Duration::from_secs(2) }
+        Self { max_concurrent: 1024, timeout: Duration::from_secs(2) }
     }
 }
 
-/// Pause after the system could accept none, such as for want of file descriptors.
-const PAUSE: Duration = Duration::from_millis(100);
-/// Groups of an IPv6 address that tell networks apart: whoever has one address has all of its network.
+/// Pause after a failed accept, for example because no file descriptors are left.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Groups of an IPv6 address that identify its network. A client usually controls all addresses of its network.
 const NETWORK_GROUPS: usize = 4;
 
-/// Connections over which `protocol` can be spoken. Those that do not prove what they have to are closed without an
-/// answer, and hold nobody up.
-pub fn incoming(
+/// Returns the accepted connections for `protocol`. A connection whose handshake fails is closed without a response, and does
+/// not delay others.
+pub fn incoming_connections(
     listener: TcpListener,
     tls: Arc<Tls>,
     protocol: Protocol,
 ) -> BoxStream<'static, TlsStream<TcpStream>> {
-    incoming_with(listener, tls, protocol, HandshakeLimits::default())
+    incoming_connections_within(listener, tls, protocol, HandshakeLimits::default())
 }
 
-/// As [`incoming`], within other limits.
-pub(crate) fn incoming_with(
+/// As [`incoming_connections`], with other limits.
+pub(crate) fn incoming_connections_within(
     listener: TcpListener,
     tls: Arc<Tls>,
     protocol: Protocol,
@@ -54,38 +55,38 @@ pub(crate) fn incoming_with(
 ) -> BoxStream<'static, TlsStream<TcpStream>> {
     let handshakes = Handshakes { tls, protocol, limits, tasks: JoinSet::new(), open: VecDeque::new() };
     stream::unfold((listener, handshakes), |(listener, mut handshakes)| async move {
-        let proved = handshakes.next(&listener).await;
-        Some((proved, (listener, handshakes)))
+        let connection = handshakes.accept(&listener).await;
+        Some((connection, (listener, handshakes)))
     })
     .boxed()
 }
 
-/// Handshakes under way, each a task of its own. They end with this.
+/// Running handshakes, one task each. Dropping the struct aborts them.
 struct Handshakes {
     tls: Arc<Tls>,
     protocol: Protocol,
     limits: HandshakeLimits,
     tasks: JoinSet<io::Result<TlsStream<TcpStream>>>,
-    /// The oldest first.
-    open: VecDeque<Open>,
+    /// Running handshakes, oldest first.
+    open: VecDeque<OpenHandshake>,
 }
 
-/// One of them.
-struct Open {
-    from: IpAddr,
+/// A running handshake.
+struct OpenHandshake {
+    network: IpAddr,
     task: AbortHandle,
 }
 
 impl Handshakes {
-    /// Accepts connections until one has proved what it has to.
-    async fn next(&mut self, listener: &TcpListener) -> TlsStream<TcpStream> {
+    /// Accepts connections until the handshake of one succeeds.
+    async fn accept(&mut self, listener: &TcpListener) -> TlsStream<TcpStream> {
         loop {
             tokio::select! {
                 accepted = listener.accept() => match accepted {
-                    Ok((stream, from)) => self.begin(stream, from.ip()),
+                    Ok((stream, address)) => self.start(stream, address.ip()),
                     Err(error) => {
-                        tracing::warn!(%error, "a connection cannot be accepted");
-                        tokio::time::sleep(PAUSE).await;
+                        tracing::warn!(%error, "cannot accept a connection");
+                        tokio::time::sleep(ACCEPT_PAUSE).await;
                     }
                 },
                 Some(ended) = self.tasks.join_next_with_id() => {
@@ -97,12 +98,12 @@ impl Handshakes {
         }
     }
 
-    fn begin(&mut self, stream: TcpStream, from: IpAddr) {
-        let from = network(from);
-        let is_full = self.open.len() >= self.limits.most;
-        let gives_way = is_full.then(|| oldest_of_most(self.open.iter().map(|open| open.from))).flatten();
-        if let Some(oldest) = gives_way.and_then(|place| self.open.remove(place)) {
-            oldest.task.abort();
+    fn start(&mut self, stream: TcpStream, address: IpAddr) {
+        let is_full = self.open.len() >= self.limits.max_concurrent;
+        let networks = self.open.iter().map(|handshake| handshake.network);
+        let evicted = is_full.then(|| oldest_of_largest_network(networks)).flatten();
+        if let Some(evicted) = evicted.and_then(|index| self.open.remove(index)) {
+            evicted.task.abort();
         }
         let (tls, protocol, timeout) = (Arc::clone(&self.tls), self.protocol, self.limits.timeout);
         let task = self.tasks.spawn(async move {
@@ -110,34 +111,35 @@ impl Handshakes {
             let late = |_| io::Error::from(io::ErrorKind::TimedOut);
             tokio::time::timeout(timeout, tls.accept(stream, protocol)).await.map_err(late)?
         });
-        self.open.push_back(Open { from, task });
+        self.open.push_back(OpenHandshake { network: network_of(address), task });
     }
 
     fn on_ended(
         &mut self,
         ended: Result<(Id, io::Result<TlsStream<TcpStream>>), JoinError>,
     ) -> Option<TlsStream<TcpStream>> {
-        let (id, proved) = match ended {
+        let (id, result) = match ended {
             Ok(ended) => ended,
             Err(error) => (error.id(), Err(io::Error::other(error))),
         };
-        // One that gave way is no longer there.
-        self.open.retain(|open| open.task.id() != id);
-        proved.inspect_err(|error| tracing::debug!(%error, "a connection did not prove who it is")).ok()
+        // An evicted handshake is no longer in the list.
+        self.open.retain(|handshake| handshake.task.id() != id);
+        result.inspect_err(|error| tracing::debug!(%error, "a TLS handshake failed")).ok()
     }
 }
 
-/// The place of the first of those who are the most from one network; of networks with as many the one that came first.
-fn oldest_of_most(open: impl Iterator<Item = IpAddr>) -> Option<usize> {
-    let mut networks: HashMap<IpAddr, (usize, Reverse<usize>)> = HashMap::new();
-    for (place, from) in open.enumerate() {
-        networks.entry(from).or_insert((0, Reverse(place))).0 += 1;
+/// Returns the index of the oldest handshake of the network with the most handshakes. Of networks with equally many, the one
+/// with the oldest handshake counts.
+fn oldest_of_largest_network(networks: impl Iterator<Item = IpAddr>) -> Option<usize> {
+    let mut counts: HashMap<IpAddr, (usize, Reverse<usize>)> = HashMap::new();
+    for (index, network) in networks.enumerate() {
+        counts.entry(network).or_insert((0, Reverse(index))).0 += 1;
     }
-    networks.into_values().max().map(|(_, Reverse(oldest))| oldest)
+    counts.into_values().max().map(|(_, Reverse(oldest))| oldest)
 }
 
-/// Those who come from there may be one.
-fn network(address: IpAddr) -> IpAddr {
+/// Returns the network of an address. Clients of one network may be one user.
+fn network_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {
             let mut groups = address.segments();
@@ -153,8 +155,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_of_one_network_are_one() {
-        let of = |text: &str| network(text.parse().unwrap());
+    fn addresses_of_one_network_are_equal() {
+        let of = |text: &str| network_of(text.parse().unwrap());
         assert_eq!(of("2001:db8:1:2:3:4:5:6"), of("2001:db8:1:2::1"));
         assert_ne!(of("2001:db8:1:2::1"), of("2001:db8:1:3::1"));
         assert_eq!(of("::ffff:10.0.0.1"), of("10.0.0.1"));
@@ -162,11 +164,13 @@ mod tests {
     }
 
     #[test]
-    fn the_network_with_the_most_gives_way_first() {
-        let gives_way = |from: &[u8]| oldest_of_most(from.iter().map(|last| IpAddr::from([10, 0, 0, *last])));
-        assert_eq!(gives_way(&[1, 2, 3, 2, 1, 2]), Some(1));
-        assert_eq!(gives_way(&[3, 2, 1, 2, 1]), Some(1), "of two the one that came first");
-        assert_eq!(gives_way(&[4, 5, 6]), Some(0));
-        assert_eq!(gives_way(&[]), None);
+    fn the_largest_network_is_evicted_first() {
+        let evicted = |hosts: &[u8]| {
+            oldest_of_largest_network(hosts.iter().map(|host| IpAddr::from([10, 0, 0, *host])))
+        };
+        assert_eq!(evicted(&[1, 2, 3, 2, 1, 2]), Some(1));
+        assert_eq!(evicted(&[3, 2, 1, 2, 1]), Some(1), "the network with the oldest handshake");
+        assert_eq!(evicted(&[4, 5, 6]), Some(0));
+        assert_eq!(evicted(&[]), None);
     }
 }

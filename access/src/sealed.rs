@@ -1,4 +1,4 @@
-//! Signed text: a payload that everybody can read and nobody can change.
+//! Signed text. Everyone can read its payload, and only the owner of the key can create it.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -6,19 +6,20 @@ use ring::signature::{ED25519, Ed25519KeyPair, UnparsedPublicKey};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Longest text that is looked at.
+/// Longest text that is verified.
 const MAX_TEXT_BYTES: usize = 4 << 10;
 
-/// `prefix`, the payload as JSON, and the signature of both, with dots between, all fit for a header.
+/// Signs a payload. The text consists of `prefix`, the payload as JSON and the signature, separated by dots, and fits into a
+/// header.
 pub(crate) fn seal<T: Serialize>(prefix: &str, payload: &T, keys: &Ed25519KeyPair) -> String {
-    let payload = serde_json::to_vec(payload).expect("payloads have only fields that JSON knows");
+    let payload = serde_json::to_vec(payload).expect("payloads consist of types that JSON supports");
     let signed = format!("{prefix}.{}", URL_SAFE_NO_PAD.encode(payload));
     let signature = URL_SAFE_NO_PAD.encode(keys.sign(signed.as_bytes()));
     format!("{signed}.{signature}")
 }
 
-/// The payload of what [`seal`] gave under the pair that `public` is of; `None` for anything else. The signature is
-/// checked before the payload is read.
+/// Returns the payload of a text that [`seal`] has signed with the private key of `public`; `None` for any other text. The
+/// signature is verified before the payload is parsed.
 pub(crate) fn unseal<T: DeserializeOwned>(prefix: &str, text: &str, public: &[u8]) -> Option<T> {
     let text = text.trim();
     if text.len() > MAX_TEXT_BYTES {

@@ -1,4 +1,4 @@
-//! What a cluster's coordinators know and nobody else does.
+//! The secret of a cluster, which its coordinators share.
 
 use std::fmt;
 
@@ -9,20 +9,20 @@ use ring::hmac;
 use ring::rand::{SecureRandom, SystemRandom};
 use ring::signature::{Ed25519KeyPair, KeyPair};
 
-/// Bytes of a secret, and of the seed of a pair of keys.
+/// Length of a secret, and of the seed of a key pair.
 const SECRET_BYTES: usize = 32;
-/// How its text begins, so that it is not taken for something else, and is found where it should not be.
+/// Prefix of the text of a secret. It makes misplaced secrets easy to find.
 const PREFIX: &str = "feedline-secret-1:";
-/// Keys of one use are of none for another.
+/// Salt of the key derivation.
 const SALT: &[u8] = b"feedline cluster secret 1";
 
-/// The secret of a cluster, and a second one while one is exchanged for another. Whoever has either can do everything.
+/// The secret of a cluster, and a second one during a rotation. The owner of either secret has all rights.
 #[derive(Clone)]
 pub struct Secret {
-    /// What is signed is signed with this one.
-    signs: [u8; SECRET_BYTES],
-    /// What this one signed is good too.
-    also: Option<[u8; SECRET_BYTES]>,
+    /// Signs tokens and tickets.
+    signing: [u8; SECRET_BYTES],
+    /// Its signatures are valid too.
+    additional: Option<[u8; SECRET_BYTES]>,
 }
 
 impl fmt::Debug for Secret {
@@ -32,96 +32,97 @@ impl fmt::Debug for Secret {
 }
 
 impl Secret {
-    /// A new one.
+    /// Generates a secret.
     ///
     /// # Errors
-    /// One clause, when the system gives no random numbers.
+    /// One clause, if the system provides no random numbers.
     pub fn new() -> Result<Self, String> {
         let mut bytes = [0; SECRET_BYTES];
-        SystemRandom::new().fill(&mut bytes).map_err(|_| "the system gives no random numbers".to_owned())?;
-        Ok(Self { signs: bytes, also: None })
+        SystemRandom::new()
+            .fill(&mut bytes)
+            .map_err(|_| "the system provides no random numbers".to_owned())?;
+        Ok(Self { signing: bytes, additional: None })
     }
 
-    /// Reads what [`Self::text`] wrote: one secret, or two with a line each, of which the first signs and both are good.
-    /// Spaces and empty lines do not matter.
+    /// Parses the text of [`Self::text`]: one secret, or two on separate lines. The first secret signs, and the signatures of
+    /// both are valid. Spaces and empty lines are ignored.
     ///
     /// # Errors
-    /// One clause, which does not show the text.
+    /// One clause, which does not contain the text.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
-        let signs = bytes_of(lines.next().unwrap_or_default())?;
-        let also = lines.next().map(bytes_of).transpose()?;
+        let signing = parse_line(lines.next().unwrap_or_default())?;
+        let additional = lines.next().map(parse_line).transpose()?;
         if lines.next().is_some() {
             return Err(
-                "it has more than two secrets: keep the one that signs and the one that is exchanged"
-                    .to_owned(),
+                "it contains more than two secrets: keep the signing one and the previous one".to_owned()
             );
         }
-        Ok(Self { signs, also })
+        Ok(Self { signing, additional })
     }
 
-    /// The secret as a line of text, and the second one as another, without a line end after the last.
+    /// The secret as one line of text, followed by the second one on another line. The last line has no line break.
     pub fn text(&self) -> String {
         let lines: Vec<String> =
             self.all().map(|bytes| format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(bytes))).collect();
         lines.join("\n")
     }
 
-    /// A number by which logs and people tell secrets apart, and which says nothing of them; two for two.
+    /// A short hash that identifies the secret in logs without revealing it; two hashes for two secrets.
     pub fn fingerprint(&self) -> String {
-        let number = |bytes: &[u8; SECRET_BYTES]| -> String {
-            let named = [SALT, b" fingerprint ".as_slice(), bytes.as_slice()].concat();
-            digest(&SHA256, &named).as_ref()[..4].iter().map(|byte| format!("{byte:02x}")).collect()
+        let hash = |bytes: &[u8; SECRET_BYTES]| -> String {
+            let salted = [SALT, b" fingerprint ".as_slice(), bytes.as_slice()].concat();
+            digest(&SHA256, &salted).as_ref()[..4].iter().map(|byte| format!("{byte:02x}")).collect()
         };
-        let numbers: Vec<String> = self.all().map(number).collect();
-        numbers.join(" and ")
+        let hashes: Vec<String> = self.all().map(hash).collect();
+        hashes.join(" and ")
     }
 
-    /// The pair of keys that signs for one use.
-    pub(crate) fn keys(&self, usage: &str) -> Ed25519KeyPair {
-        pair(&self.signs, usage)
+    /// The key pair that signs for one usage.
+    pub(crate) fn signing_keys(&self, usage: &str) -> Ed25519KeyPair {
+        derive_key_pair(&self.signing, usage)
     }
 
-    /// The public keys for one use with which signatures are good, that of [`Self::keys`] first.
+    /// The public keys that verify signatures for one usage. The key of [`Self::signing_keys`] is the first one.
     pub(crate) fn public_keys(&self, usage: &str) -> Vec<Vec<u8>> {
-        self.all().map(|bytes| pair(bytes, usage).public_key().as_ref().to_vec()).collect()
+        self.all().map(|bytes| derive_key_pair(bytes, usage).public_key().as_ref().to_vec()).collect()
     }
 
-    /// The one that signs, and the one that is good too.
+    /// The signing secret, then the additional one.
     fn all(&self) -> impl Iterator<Item = &[u8; SECRET_BYTES]> {
-        std::iter::once(&self.signs).chain(&self.also)
+        std::iter::once(&self.signing).chain(&self.additional)
     }
 }
 
-fn bytes_of(line: &str) -> Result<[u8; SECRET_BYTES], String> {
-    let refused = || {
+fn parse_line(line: &str) -> Result<[u8; SECRET_BYTES], String> {
+    let invalid = || {
         format!(
-            "it is no secret of a cluster, which is a line that begins with {PREFIX}; `feedline keys` makes one"
+            "it is not a cluster secret: expected a line that starts with {PREFIX}; create a secret with `feedline keys`"
         )
     };
-    let encoded = line.strip_prefix(PREFIX).ok_or_else(refused)?;
-    let bytes = URL_SAFE_NO_PAD.decode(encoded).map_err(|_| refused())?;
-    bytes.try_into().map_err(|_| refused())
+    let encoded = line.strip_prefix(PREFIX).ok_or_else(invalid)?;
+    let bytes = URL_SAFE_NO_PAD.decode(encoded).map_err(|_| invalid())?;
+    bytes.try_into().map_err(|_| invalid())
 }
 
-/// The pair of keys for one use: HMAC-SHA256 as a pseudo-random function of the use (RFC 5869, one block of the
-/// expansion) gives its seed.
-fn pair(secret: &[u8; SECRET_BYTES], usage: &str) -> Ed25519KeyPair {
+/// Derives the key pair for one usage. HMAC-SHA256 of the usage is the seed, which is one block of the expansion of HKDF
+/// (RFC 5869).
+fn derive_key_pair(secret: &[u8; SECRET_BYTES], usage: &str) -> Ed25519KeyPair {
     let key = hmac::Key::new(hmac::HMAC_SHA256, secret);
     let seed = hmac::sign(&key, &[SALT, b" ", usage.as_bytes()].concat());
-    Ed25519KeyPair::from_seed_unchecked(seed.as_ref()).expect("a seed has the 32 bytes of a SHA-256")
+    Ed25519KeyPair::from_seed_unchecked(seed.as_ref()).expect("a SHA-256 hash has the 32 bytes of a seed")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn of(byte: u8) -> Secret {
-        Secret { signs: [byte; SECRET_BYTES], also: None }
+    fn secret_of(byte: u8) -> Secret {
+        Secret { signing: [byte; SECRET_BYTES], additional: None }
     }
 
     #[test]
-    fn a_secret_is_read_as_it_was_written_and_shows_itself_nowhere_else() {
+    fn a_secret_survives_a_round_trip_and_is_hidden_in_debug_output() {
         let secret = Secret::new().unwrap();
         let again = Secret::parse(&format!(" {}\n", secret.text())).unwrap();
         assert_eq!(again.text(), secret.text());
@@ -132,36 +133,47 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_secret_is_refused_without_being_shown() {
+    fn an_invalid_secret_is_rejected_without_its_text() {
         for wrong in ["", "hunter2", "feedline-secret-1:", "feedline-secret-1:aGVsbG8", "feedline-secret-1:!"]
         {
-            let said = Secret::parse(wrong).unwrap_err();
-            assert!(said.starts_with("it is no secret of a cluster"), "{said}");
-            assert!(!said.contains("hunter2") && !said.contains("aGVsbG8"));
+            let error = Secret::parse(wrong).unwrap_err();
+            assert!(error.starts_with("it is not a cluster secret"), "{error}");
+            assert!(!error.contains("hunter2") && !error.contains("aGVsbG8"));
         }
     }
 
     #[test]
-    fn of_two_secrets_the_first_signs_and_both_are_good() {
-        let both = Secret::parse(&format!("\n{}\n\n {}\n", of(7).text(), of(8).text())).unwrap();
-        assert_eq!(both.text(), format!("{}\n{}", of(7).text(), of(8).text()));
-        assert_eq!(both.fingerprint(), format!("{} and {}", of(7).fingerprint(), of(8).fingerprint()));
-        assert_eq!(both.keys("tokens").public_key().as_ref(), of(7).keys("tokens").public_key().as_ref());
+    fn the_first_of_two_secrets_signs_and_both_verify() {
+        let both =
+            Secret::parse(&format!("\n{}\n\n {}\n", secret_of(7).text(), secret_of(8).text())).unwrap();
+        assert_eq!(both.text(), format!("{}\n{}", secret_of(7).text(), secret_of(8).text()));
+        assert_eq!(
+            both.fingerprint(),
+            format!("{} and {}", secret_of(7).fingerprint(), secret_of(8).fingerprint())
+        );
+        assert_eq!(
+            both.signing_keys("tokens").public_key().as_ref(),
+            secret_of(7).signing_keys("tokens").public_key().as_ref()
+        );
         assert_eq!(
             both.public_keys("tokens"),
-            [of(7).public_keys("tokens"), of(8).public_keys("tokens")].concat()
+            [secret_of(7).public_keys("tokens"), secret_of(8).public_keys("tokens")].concat()
         );
-        let three = format!("{}\n{}", both.text(), of(9).text());
+        let three = format!("{}\n{}", both.text(), secret_of(9).text());
         assert!(Secret::parse(&three).unwrap_err().contains("more than two secrets"));
-        assert!(Secret::parse(&format!("{}\nhunter2", of(7).text())).unwrap_err().contains("no secret"));
+        assert!(
+            Secret::parse(&format!("{}\nhunter2", secret_of(7).text()))
+                .unwrap_err()
+                .contains("not a cluster secret")
+        );
     }
 
     #[test]
-    fn each_use_has_keys_of_its_own() {
-        let secret = of(7);
-        let public = |usage| secret.keys(usage).public_key().as_ref().to_vec();
+    fn each_usage_has_different_keys() {
+        let secret = secret_of(7);
+        let public = |usage| secret.signing_keys(usage).public_key().as_ref().to_vec();
         assert_eq!(public("tokens"), public("tokens"));
         assert_ne!(public("tokens"), public("tickets"));
-        assert_ne!(public("tokens"), of(8).keys("tokens").public_key().as_ref());
+        assert_ne!(public("tokens"), secret_of(8).signing_keys("tokens").public_key().as_ref());
     }
 }

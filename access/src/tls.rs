@@ -1,4 +1,4 @@
-//! Connections on which both ends have proved who they are, with certificates that may change while they are used.
+//! TLS connections with mutual authentication, and certificates that are reloaded while the process runs.
 
 use std::fs;
 use std::io;
@@ -15,17 +15,17 @@ use tokio_rustls::{TlsAcceptor, TlsConnector, client, server};
 
 use crate::warn_if_exposed;
 
-/// Files in PEM, as certificate managers write them.
+/// Certificate files in PEM.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// The certificate of this process, and those between it and the authority.
+    /// The certificate of this process and the intermediate certificates.
     pub cert: Option<PathBuf>,
-    /// Its private key.
+    /// The private key of the certificate.
     pub key: Option<PathBuf>,
-    /// Authorities whose certificates are trusted; without, those of the system.
+    /// Trusted certificate authorities; `None` trusts those of the system.
     pub ca: Option<PathBuf>,
-    /// Whether clients without a certificate of `ca` may connect as well.
-    pub admits_anybody: bool,
+    /// Whether clients without a certificate of `ca` may connect.
+    pub allows_unverified_clients: bool,
 }
 
 impl TlsFiles {
@@ -36,12 +36,12 @@ impl TlsFiles {
     }
 }
 
-/// What is spoken inside.
+/// The protocol inside a TLS connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
     /// gRPC.
     Http2,
-    /// `/metrics` and the like.
+    /// HTTP endpoints such as `/metrics`.
     Http1,
 }
 
@@ -54,34 +54,34 @@ impl Protocol {
     }
 }
 
-/// TLS 1.3 with the certificates in some files, as they were when these were read last.
+/// TLS 1.3 with certificates from files.
 #[derive(Debug)]
 pub struct Tls {
     files: TlsFiles,
-    loaded: Mutex<Arc<Loaded>>,
+    loaded: Mutex<Arc<LoadedTls>>,
 }
 
 #[derive(Debug)]
-struct Loaded {
-    contents: Contents,
-    server: Option<Listening>,
+struct LoadedTls {
+    contents: FileContents,
+    server: Option<ServerConfigs>,
     client: Arc<ClientConfig>,
 }
 
-/// What it listens with, by what is spoken.
+/// The server configurations of both protocols.
 #[derive(Debug, Clone)]
-struct Listening {
+struct ServerConfigs {
     http2: Arc<ServerConfig>,
     http1: Arc<ServerConfig>,
 }
 
-/// Bytes of certificate, key and authorities.
+/// Contents of the files of the certificate, the key and the authorities.
 #[derive(Clone, PartialEq, Eq)]
-struct Contents([Option<Vec<u8>>; 3]);
+struct FileContents([Option<Vec<u8>>; 3]);
 
-impl std::fmt::Debug for Contents {
+impl std::fmt::Debug for FileContents {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Contents(hidden)")
+        f.write_str("FileContents(hidden)")
     }
 }
 
@@ -91,42 +91,42 @@ impl Tls {
     /// # Errors
     /// One sentence with the file and the fix.
     pub fn load(files: TlsFiles) -> Result<Self, String> {
-        let contents = Contents::read(&files)?;
-        let loaded = Mutex::new(Arc::new(Loaded::new(&files, contents)?));
+        let contents = FileContents::read(&files)?;
+        let loaded = Mutex::new(Arc::new(LoadedTls::new(&files, contents)?));
         files.warn_if_exposed();
         Ok(Self { loaded, files })
     }
 
-    /// Reads the files again, and uses for new connections what they say now; `true` where that is something else. With an
-    /// error what was read before goes on.
+    /// Reads the files again, for new connections. Returns whether they have changed. After an error, the previous certificates
+    /// stay in use.
     ///
     /// # Errors
     /// As [`Self::load`].
     pub fn reload(&self) -> Result<bool, String> {
-        let contents = Contents::read(&self.files)?;
+        let contents = FileContents::read(&self.files)?;
         if self.loaded().contents == contents {
             return Ok(false);
         }
-        let loaded = Arc::new(Loaded::new(&self.files, contents)?);
+        let loaded = Arc::new(LoadedTls::new(&self.files, contents)?);
         *self.loaded.lock().unwrap_or_else(PoisonError::into_inner) = loaded;
         self.files.warn_if_exposed();
         Ok(true)
     }
 
-    /// Whether it has a certificate, without which nothing can listen.
+    /// Whether there is a certificate, which a server needs.
     pub fn can_listen(&self) -> bool {
         self.loaded().server.is_some()
     }
 
     /// Whether clients must have a certificate.
     pub fn is_mutual(&self) -> bool {
-        self.files.ca.is_some() && !self.files.admits_anybody
+        self.files.ca.is_some() && !self.files.allows_unverified_clients
     }
 
-    /// The listening end of a new connection.
+    /// Performs the server side of a handshake.
     ///
     /// # Errors
-    /// When the other end proves nothing, or this one has no certificate.
+    /// If the client cannot be authenticated, or this process has no certificate.
     pub async fn accept(
         &self,
         stream: TcpStream,
@@ -135,8 +135,9 @@ impl Tls {
         let config = {
             let loaded = self.loaded();
             let configs = loaded.server.as_ref();
-            let configs =
-                configs.ok_or_else(|| io::Error::other("there is no certificate to listen with"))?;
+            let configs = configs.ok_or_else(|| {
+                io::Error::other("a server needs a certificate; give --tls-cert and --tls-key")
+            })?;
             match protocol {
                 Protocol::Http2 => Arc::clone(&configs.http2),
                 Protocol::Http1 => Arc::clone(&configs.http1),
@@ -145,10 +146,10 @@ impl Tls {
         TlsAcceptor::from(config).accept(stream).await
     }
 
-    /// The connecting end of a new connection to `host`, a name or an address, to speak gRPC.
+    /// Performs the client side of a handshake with `host`, a name or an address, for gRPC.
     ///
     /// # Errors
-    /// When the other end does not prove that it is `host`.
+    /// If the server has no trusted certificate for `host`.
     pub async fn connect(&self, host: &str, stream: TcpStream) -> io::Result<client::TlsStream<TcpStream>> {
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
         let name = ServerName::try_from(host).map_err(io::Error::other)?;
@@ -156,13 +157,13 @@ impl Tls {
         TlsConnector::from(config).connect(name, stream).await
     }
 
-    /// What was read last; shared, since each connection asks.
-    fn loaded(&self) -> Arc<Loaded> {
+    /// The current configuration.
+    fn loaded(&self) -> Arc<LoadedTls> {
         Arc::clone(&self.loaded.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-impl Contents {
+impl FileContents {
     fn read(files: &TlsFiles) -> Result<Self, String> {
         let read = |path: &Option<PathBuf>| match path {
             Some(path) => {
@@ -174,22 +175,23 @@ impl Contents {
     }
 }
 
-impl Loaded {
-    fn new(files: &TlsFiles, contents: Contents) -> Result<Self, String> {
-        let Contents([cert, key, ca]) = &contents;
+impl LoadedTls {
+    fn new(files: &TlsFiles, contents: FileContents) -> Result<Self, String> {
+        let FileContents([cert, key, ca]) = &contents;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let roots = Arc::new(match (ca, &files.ca) {
-            (Some(pem), Some(path)) => authorities(pem, path)?,
+            (Some(pem), Some(path)) => parse_authorities(pem, path)?,
             _ => system_authorities(),
         });
-        let own = match (cert, key, &files.cert, &files.key) {
+        let certified_key = match (cert, key, &files.cert, &files.key) {
             (Some(cert), Some(key), Some(cert_path), Some(key_path)) => {
-                Some((chain(cert, cert_path)?, private_key(key, key_path)?, cert_path))
+                Some((parse_chain(cert, cert_path)?, parse_key(key, key_path)?, cert_path))
             }
             (None, None, ..) => None,
             _ => {
                 return Err(
-                    "a certificate and its key belong together: give both, or none of them".to_owned()
+                    "a certificate needs its key, and a key needs its certificate: give both or none"
+                        .to_owned(),
                 );
             }
         };
@@ -197,17 +199,20 @@ impl Loaded {
             .with_protocol_versions(&[&rustls::version::TLS13])
             .map_err(|error| error.to_string())?
             .with_root_certificates(Arc::clone(&roots));
-        let (mut client, server) = match own {
+        let (mut client, server) = match certified_key {
             None => (client.with_no_client_auth(), None),
             Some((chain, key, path)) => {
-                let unfit = |error: rustls::Error| {
-                    format!("the certificate in {} cannot be used with its key: {error}", path.display())
+                let mismatch = |error: rustls::Error| {
+                    format!("cannot use the certificate in {} with its key: {error}", path.display())
                 };
-                let admitted = (ca.is_some() && !files.admits_anybody).then_some(&roots);
-                let server = server_config(&provider, admitted)?
+                let client_roots = (ca.is_some() && !files.allows_unverified_clients).then_some(&roots);
+                let server = server_config(&provider, client_roots)?
                     .with_single_cert(chain.clone(), key.clone_key())
-                    .map_err(unfit)?;
-                (client.with_client_auth_cert(chain, key).map_err(unfit)?, Some(Listening::of(server)))
+                    .map_err(mismatch)?;
+                (
+                    client.with_client_auth_cert(chain, key).map_err(mismatch)?,
+                    Some(ServerConfigs::new(server)),
+                )
             }
         };
         client.alpn_protocols = Protocol::Http2.alpn();
@@ -215,67 +220,70 @@ impl Loaded {
     }
 }
 
-impl Listening {
-    fn of(config: ServerConfig) -> Self {
-        let speaks = |protocol: Protocol| {
+impl ServerConfigs {
+    fn new(config: ServerConfig) -> Self {
+        let with_protocol = |protocol: Protocol| {
             let mut config = config.clone();
             config.alpn_protocols = protocol.alpn();
             Arc::new(config)
         };
-        Self { http2: speaks(Protocol::Http2), http1: speaks(Protocol::Http1) }
+        Self { http2: with_protocol(Protocol::Http2), http1: with_protocol(Protocol::Http1) }
     }
 }
 
-/// A listener's settings; with authorities, for clients that have a certificate of one of them.
+/// The configuration of a server. With authorities, clients need a certificate of one of them.
 fn server_config(
     provider: &Arc<CryptoProvider>,
-    admitted: Option<&Arc<RootCertStore>>,
+    client_roots: Option<&Arc<RootCertStore>>,
 ) -> Result<ConfigBuilder<ServerConfig, WantsServerCert>, String> {
     let builder = ServerConfig::builder_with_provider(Arc::clone(provider))
         .with_protocol_versions(&[&rustls::version::TLS13])
         .map_err(|error| error.to_string())?;
-    let Some(roots) = admitted else { return Ok(builder.with_no_client_auth()) };
+    let Some(roots) = client_roots else { return Ok(builder.with_no_client_auth()) };
     let verifier =
         WebPkiClientVerifier::builder_with_provider(Arc::clone(roots), Arc::clone(provider)).build();
     Ok(builder.with_client_cert_verifier(verifier.map_err(|error| error.to_string())?))
 }
 
-fn authorities(pem: &[u8], path: &Path) -> Result<RootCertStore, String> {
+fn parse_authorities(pem: &[u8], path: &Path) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
-    for certificate in chain(pem, path)? {
+    for certificate in parse_chain(pem, path)? {
         roots.add(certificate).map_err(|error| {
-            format!("{} has a certificate that is no authority's: {error}", path.display())
+            format!("{} contains a certificate that is not one of an authority: {error}", path.display())
         })?;
     }
     Ok(roots)
 }
 
-/// Those of the system that can be read; with none, no server is trusted, which the first connection says.
+/// The authorities of the system. Without any, the first connection fails, because no server is trusted.
 fn system_authorities() -> RootCertStore {
     let mut roots = RootCertStore::empty();
     let found = rustls_native_certs::load_native_certs();
     for error in &found.errors {
-        tracing::warn!(%error, "some of the system's certificate authorities cannot be read");
+        tracing::warn!(%error, "cannot read a certificate authority of the system");
     }
     roots.add_parsable_certificates(found.certs);
     roots
 }
 
-fn chain(pem: &[u8], path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let unreadable = |error| format!("{} is no certificate in PEM: {error}", path.display());
-    let chain: Vec<_> = CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>().map_err(unreadable)?;
+fn parse_chain(pem: &[u8], path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let invalid = |error| format!("cannot parse the certificate in {}: {error}", path.display());
+    let chain: Vec<_> = CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>().map_err(invalid)?;
     if chain.is_empty() {
         return Err(format!(
-            "{} has no certificate in PEM, which begins with -----BEGIN CERTIFICATE-----",
+            "{} contains no certificate: expected PEM that starts with -----BEGIN CERTIFICATE-----",
             path.display()
         ));
     }
     Ok(chain)
 }
 
-fn private_key(pem: &[u8], path: &Path) -> Result<PrivateKeyDer<'static>, String> {
+fn parse_key(pem: &[u8], path: &Path) -> Result<PrivateKeyDer<'static>, String> {
     PrivateKeyDer::from_pem_slice(pem).map_err(|_| {
-        format!("{} has no private key in PEM, which begins with -----BEGIN PRIVATE KEY-----", path.display())
+        format!(
+            "{} contains no private key: expected PEM that starts with -----BEGIN PRIVATE KEY-----",
+            path.display()
+        )
     })
 }
 

@@ -1,10 +1,13 @@
 //! The delay of a retry at a service that is busy: the delay that the service asks for, plus jitter, so that clients that were
 //! rejected together do not retry together.
 
+use feedline_common::backoff::Backoff;
 use feedline_data::messages::ServiceError;
 use feedline_data::random::mix64;
 use tokio::time::{Duration, Instant};
 
+/// Pauses between requests to a coordinator that cannot be reached. A new leader is elected within a second.
+pub(crate) const COORDINATOR_BACKOFF: Backoff = Backoff::from_millis(50, 250);
 /// The delay where the service asks for none.
 const DEFAULT_DELAY: Duration = Duration::from_millis(500);
 /// Bounds of the delay that a service may ask for.

@@ -22,8 +22,8 @@ use crate::settings::ClientSettings;
 use crate::state::ConsumerIdentity;
 use crate::workers::{GrpcWorkers, WorkerDirectory};
 
-const BACKOFF_MIN: Duration = Duration::from_millis(50);
-const BACKOFF_MAX: Duration = Duration::from_millis(250);
+/// Pause between two requests for positions.
+const POSITIONS_PAUSE: Duration = Duration::from_millis(50);
 
 /// A job that this client opened or joined. Clones refer to the same job.
 #[derive(Clone)]
@@ -139,10 +139,12 @@ impl Job {
         let started = Instant::now();
         loop {
             let is_late = started.elapsed() >= timeout;
-            match self.coordinator.places(self.id, step).await {
+            match self.coordinator.positions(self.id, step).await {
                 Ok(group) if group.missing.is_empty() || !group.waits || is_late => return Ok(group),
                 Ok(_) => {}
-                Err(error) if error.kind.is_retryable() && !is_late => tokio::time::sleep(BACKOFF_MIN).await,
+                Err(error) if error.kind.is_retryable() && !is_late => {
+                    tokio::time::sleep(POSITIONS_PAUSE).await
+                }
                 Err(error) => return Err(error.into()),
             }
         }
@@ -166,7 +168,7 @@ async fn retry<T, F: Future<Output = Result<T, ServiceError>>>(
     let busy_timeout = Duration::from_millis(settings.admission_ms);
     let started = Instant::now();
     let mut last_answer = started;
-    let mut backoff = BACKOFF_MIN;
+    let mut backoff = busy::COORDINATOR_BACKOFF;
     let mut logged = String::new();
     loop {
         let sent_at = Instant::now();
@@ -183,7 +185,8 @@ async fn retry<T, F: Future<Output = Result<T, ServiceError>>>(
                     logged = error.message;
                 }
                 tokio::time::sleep(delay).await;
-                (last_answer, backoff) = (Instant::now(), BACKOFF_MIN);
+                last_answer = Instant::now();
+                backoff.reset();
             }
             Err(error) if error.kind != ServiceErrorKind::Unavailable => return Err(error.into()),
             Err(error) if last_answer.elapsed() >= unavailable_timeout => {
@@ -193,8 +196,7 @@ async fn retry<T, F: Future<Output = Result<T, ServiceError>>>(
                 });
             }
             Err(_) => {
-                tokio::time::sleep(backoff).await;
-                backoff = (backoff * 2).min(BACKOFF_MAX);
+                tokio::time::sleep(backoff.next_pause()).await;
             }
         }
     }

@@ -1,5 +1,6 @@
 //! The table of the client's metrics: names, units and descriptions.
 
+use feedline_common::metric_table::{self, MetricDescription};
 use feedline_proto::local::ReceivePath;
 use metrics::Unit;
 
@@ -15,68 +16,33 @@ pub(crate) const FETCH_FAILURES_TOTAL: &str = "feedline_client_fetch_failures_to
 pub(crate) const RECEIVED_BYTES_TOTAL: &str = "feedline_client_received_bytes_total";
 pub(crate) const RECONNECTS_TOTAL: &str = "feedline_client_reconnects_total";
 
-/// Kinds of metrics.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MetricKind {
-    /// A value that only increases.
-    Counter,
-    /// A value that increases and decreases.
-    Gauge,
-}
-
-/// One metric.
-#[derive(Debug, Clone, Copy)]
-pub struct MetricDescription {
-    /// Full name.
-    pub name: &'static str,
-    /// Kind.
-    pub kind: MetricKind,
-    /// Unit.
-    pub unit: Unit,
-    /// Description.
-    pub text: &'static str,
-}
-
-const fn metric(name: &'static str, kind: MetricKind, unit: Unit, text: &'static str) -> MetricDescription {
-    MetricDescription { name, kind, unit, text }
-}
-
 /// Every metric of the client.
 pub const METRICS: &[MetricDescription] = &[
-    metric(BATCHES_TOTAL, MetricKind::Counter, Unit::Count, "Batches delivered"),
-    metric(ROWS_TOTAL, MetricKind::Counter, Unit::Count, "Rows delivered"),
-    metric(BYTES_TOTAL, MetricKind::Counter, Unit::Bytes, "Bytes delivered"),
+    metric_table::counter(BATCHES_TOTAL, Unit::Count, "Batches delivered"),
+    metric_table::counter(ROWS_TOTAL, Unit::Count, "Rows delivered"),
+    metric_table::counter(BYTES_TOTAL, Unit::Bytes, "Bytes delivered"),
     // A gauge that only increases, because counters are integers.
-    metric(STALL_SECONDS_TOTAL, MetricKind::Gauge, Unit::Seconds, "Time that consumers waited for a batch"),
-    metric(
+    metric_table::gauge(STALL_SECONDS_TOTAL, Unit::Seconds, "Time that consumers waited for a batch"),
+    metric_table::gauge(
         STEP_SECONDS_TOTAL,
-        MetricKind::Gauge,
         Unit::Seconds,
         "Time from receiving a batch to requesting the next one, which is the step time of a training loop",
     ),
-    metric(
+    metric_table::gauge(
         COPY_SECONDS_TOTAL,
-        MetricKind::Gauge,
         Unit::Seconds,
         "Part of the step time spent on copying batches, such as to an accelerator",
     ),
-    metric(BUFFERED_BYTES, MetricKind::Gauge, Unit::Bytes, "Bytes fetched but not yet delivered"),
-    metric(
+    metric_table::gauge(BUFFERED_BYTES, Unit::Bytes, "Bytes fetched but not yet delivered"),
+    metric_table::counter(
         RECEIVED_BYTES_TOTAL,
-        MetricKind::Counter,
         Unit::Bytes,
         "Batch bytes received from other processes, by `transport`: tcp, unix or memory",
     ),
-    metric(
-        FETCHES_TOTAL,
-        MetricKind::Counter,
-        Unit::Count,
-        "Fetches started, including second fetches of a split",
-    ),
-    metric(FETCH_FAILURES_TOTAL, MetricKind::Counter, Unit::Count, "Fetches that ended early with an error"),
-    metric(
+    metric_table::counter(FETCHES_TOTAL, Unit::Count, "Fetches started, including second fetches of a split"),
+    metric_table::counter(FETCH_FAILURES_TOTAL, Unit::Count, "Fetches that ended early with an error"),
+    metric_table::counter(
         RECONNECTS_TOTAL,
-        MetricKind::Counter,
         Unit::Count,
         "Reconnections to the coordinator after a connection loss",
     ),
@@ -85,14 +51,4 @@ pub const METRICS: &[MetricDescription] = &[
 /// Counts bytes of batches that arrived from another process.
 pub(crate) fn count_received(via: ReceivePath, bytes: u64) {
     metrics::counter!(RECEIVED_BYTES_TOTAL, "transport" => via.name()).increment(bytes);
-}
-
-/// Registers the unit and description of every metric with the installed recorder.
-pub fn describe_metrics() {
-    for &MetricDescription { name, kind, unit, text } in METRICS {
-        match kind {
-            MetricKind::Counter => metrics::describe_counter!(name, unit, text),
-            MetricKind::Gauge => metrics::describe_gauge!(name, unit, text),
-        }
-    }
 }

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use bytes::Bytes;
+use feedline_common::idle_buffers::{IdleBuffers, ReusableBuffer};
 use feedline_pinned::{Gpu, PinnedBuffer};
 use feedline_proto::batch::ALIGNMENT_BYTES;
 
@@ -22,9 +23,9 @@ pub(crate) struct ReceivePool {
     pinning: Option<Pinning>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct PooledBuffers {
-    idle: Vec<BufferMemory>,
+    idle: IdleBuffers<BufferMemory>,
     /// Capacity of the buffers in use.
     used_bytes: usize,
 }
@@ -56,7 +57,8 @@ impl ReceivePool {
     fn with(idle_limit_bytes: u64, min_retained_bytes: u64, pinning: Option<Pinning>) -> Arc<Self> {
         let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
         let (idle_limit_bytes, min_retained_bytes) = (size(idle_limit_bytes), size(min_retained_bytes));
-        Arc::new(Self { buffers: Mutex::default(), idle_limit_bytes, min_retained_bytes, pinning })
+        let buffers = Mutex::new(PooledBuffers { idle: IdleBuffers::new(ROUND_BYTES), used_bytes: 0 });
+        Arc::new(Self { buffers, idle_limit_bytes, min_retained_bytes, pinning })
     }
 
     /// Whether the buffers are pinned, so that copying received bytes into them pays off.
@@ -67,9 +69,9 @@ impl ReceivePool {
     /// Returns a buffer for `len` bytes.
     pub(crate) fn acquire(self: &Arc<Self>, len: usize) -> ReceiveBuffer {
         let needed = (len + ALIGNMENT_BYTES).next_multiple_of(ROUND_BYTES);
-        let reused = self.lock().take_fitting(needed);
+        let reused = self.lock().idle.take(needed);
         let mut memory = reused.unwrap_or_else(|| self.allocate(needed));
-        self.lock().used_bytes += memory.capacity();
+        self.lock().used_bytes += memory.capacity_bytes();
         let start = memory.align();
         ReceiveBuffer { memory, start, len, pool: Arc::downgrade(self) }
     }
@@ -90,10 +92,10 @@ impl ReceivePool {
     fn release(&self, mut memory: BufferMemory) {
         memory.clear();
         let mut buffers = self.lock();
-        buffers.used_bytes = buffers.used_bytes.saturating_sub(memory.capacity());
+        buffers.used_bytes = buffers.used_bytes.saturating_sub(memory.capacity_bytes());
         let min_idle = self.min_retained_bytes.saturating_sub(buffers.used_bytes);
         buffers.idle.push(memory);
-        let evicted = buffers.evict(self.idle_limit_bytes.max(min_idle));
+        let evicted = buffers.idle.evict(MAX_IDLE_BUFFERS, self.idle_limit_bytes.max(min_idle));
         // Freeing memory is slow, so it happens without the lock.
         drop(buffers);
         drop(evicted);
@@ -104,27 +106,6 @@ impl ReceivePool {
     }
 }
 
-impl PooledBuffers {
-    /// Takes the smallest idle buffer with one to two times the needed capacity.
-    fn take_fitting(&mut self, needed: usize) -> Option<BufferMemory> {
-        let fits = |memory: &BufferMemory| (needed..=2 * needed).contains(&memory.capacity());
-        let fitting = self.idle.iter().enumerate().filter(|(_, memory)| fits(memory));
-        let (index, _) = fitting.min_by_key(|(_, memory)| memory.capacity())?;
-        Some(self.idle.swap_remove(index))
-    }
-
-    /// Removes the oldest idle buffers beyond the limits. Recent buffers have the sizes in use.
-    fn evict(&mut self, limit_bytes: usize) -> Vec<BufferMemory> {
-        let mut bytes: usize = self.idle.iter().map(BufferMemory::capacity).sum();
-        let mut count = 0;
-        while self.idle.len() - count > MAX_IDLE_BUFFERS || bytes > limit_bytes {
-            bytes -= self.idle[count].capacity();
-            count += 1;
-        }
-        self.idle.drain(..count).collect()
-    }
-}
-
 /// The memory of a buffer, written from its start.
 #[derive(Debug)]
 enum BufferMemory {
@@ -132,14 +113,16 @@ enum BufferMemory {
     Pinned(PinnedBuffer),
 }
 
-impl BufferMemory {
-    fn capacity(&self) -> usize {
+impl ReusableBuffer for BufferMemory {
+    fn capacity_bytes(&self) -> usize {
         match self {
             Self::Heap(data) => data.capacity(),
             Self::Pinned(data) => data.capacity(),
         }
     }
+}
 
+impl BufferMemory {
     fn bytes(&self) -> &[u8] {
         match self {
             Self::Heap(data) => data,

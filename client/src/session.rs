@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use feedline_common::backoff::Backoff;
 use feedline_data::messages::{ConsumerPlan, ServiceError, ServiceErrorKind};
 use feedline_proto::CoordinatorService;
 use futures::StreamExt;
@@ -24,9 +25,6 @@ use crate::state::SentReport;
 const TICK: Duration = Duration::from_millis(20);
 /// Reports without a reply: the coordinator may hold one, and newer ones follow.
 const REPORTS_IN_FLIGHT: usize = 4;
-const BACKOFF_MIN: Duration = Duration::from_millis(50);
-/// Short, because a cluster elects a new leader within a second.
-const BACKOFF_MAX: Duration = Duration::from_millis(250);
 
 /// The coordinator's reply to a report.
 struct Reply {
@@ -57,7 +55,7 @@ pub(crate) struct Session {
     last_applied: u64,
     /// The earliest time of the next report.
     next_report_at: Instant,
-    backoff: Duration,
+    backoff: Backoff,
     /// Start of the present time without a coordinator.
     unavailable_since: Option<Instant>,
     /// Start of the present time with a busy coordinator.
@@ -83,7 +81,7 @@ impl Session {
             last_sent: 0,
             last_applied: 0,
             next_report_at: Instant::now(),
-            backoff: BACKOFF_MIN,
+            backoff: busy::COORDINATOR_BACKOFF,
             unavailable_since: None,
             busy_since: None,
             is_superseded: false,
@@ -166,7 +164,7 @@ impl Session {
             counter!(RECONNECTS_TOTAL).increment(1);
             tracing::info!("reconnected to the coordinator");
         }
-        self.backoff = BACKOFF_MIN;
+        self.backoff.reset();
         self.busy_since = None;
         self.is_superseded = false;
         let mut state = self.context.shared.lock();
@@ -219,8 +217,7 @@ impl Session {
         }
         if now >= self.next_report_at {
             tracing::debug!(message = error.message, "the coordinator is unavailable, retrying");
-            self.next_report_at = now + self.backoff;
-            self.backoff = (self.backoff * 2).min(BACKOFF_MAX);
+            self.next_report_at = now + self.backoff.next_pause();
         }
     }
 }

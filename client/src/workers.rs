@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use feedline_access::Credentials;
 use feedline_data::messages::ServiceError;
 use feedline_proto::WorkerService;
-use feedline_proto::grpc::connect_worker_by;
+use feedline_proto::grpc::connect_worker_over;
 use feedline_proto::local::Transport;
 
 use crate::metrics::count_received;
@@ -42,7 +42,7 @@ impl GrpcWorkers {
 
 impl WorkerDirectory for GrpcWorkers {
     fn worker(&self, address: &str) -> Result<Arc<dyn WorkerService>, ServiceError> {
-        let connect = || connect_worker_by(address, &self.credentials, self.transport, count_received);
+        let connect = || connect_worker_over(address, &self.credentials, self.transport, count_received);
         let mut connected = self.connected.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(connections) = connected.get_mut(address) {
             return connections.select(connect);

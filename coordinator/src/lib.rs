@@ -31,7 +31,7 @@ pub fn read_index(bytes: &[u8]) {
 
 pub use error::CoordinatorError;
 pub use limits::RequestLimits;
-pub use metrics::{METRICS, MetricDescription, MetricKind, describe_metrics};
+pub use metrics::METRICS;
 pub use peers::{GrpcPeers, PeerDirectory};
 pub use running::{CoordinatorContext, RunningCoordinator, start, start_in};
 pub use scaling::Scaler;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use feedline_cluster::records::Record;
+use feedline_common::metric_table::{self, MetricDescription};
 use feedline_data::ids::{JobId, Millis, WorkerId};
 use feedline_data::messages::{JobState, ServiceErrorKind};
 use metrics::{Unit, counter, gauge};
@@ -25,95 +26,46 @@ pub(crate) const TENANT_JOBS: &str = "feedline_coordinator_tenant_jobs";
 pub(crate) const TENANT_CORES: &str = "feedline_coordinator_tenant_cores";
 pub(crate) const PLAN_SECONDS: &str = "feedline_coordinator_plan_seconds";
 
-/// The kind of a metric.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MetricKind {
-    /// A number that only grows.
-    Counter,
-    /// A number that rises and falls.
-    Gauge,
-    /// A distribution.
-    Histogram,
-}
-
-/// The description of a metric.
-#[derive(Debug, Clone, Copy)]
-pub struct MetricDescription {
-    /// The name of the metric.
-    pub name: &'static str,
-    /// The kind of the metric.
-    pub kind: MetricKind,
-    /// The unit of the metric.
-    pub unit: Unit,
-    /// The help text.
-    pub text: &'static str,
-}
-
-const fn metric(name: &'static str, kind: MetricKind, unit: Unit, text: &'static str) -> MetricDescription {
-    MetricDescription { name, kind, unit, text }
-}
-
 /// Every metric of the coordinator.
 pub const METRICS: &[MetricDescription] = &[
-    metric(
+    metric_table::gauge(
         JOBS,
-        MetricKind::Gauge,
         Unit::Count,
         "Jobs by `state`: preparing, running, completed, failed, cancelled",
     ),
-    metric(WORKERS, MetricKind::Gauge, Unit::Count, "Workers that reported within the lease time"),
-    metric(LOG_APPEND_SECONDS, MetricKind::Histogram, Unit::Seconds, "Time of one durable write to the log"),
-    metric(LOG_BYTES, MetricKind::Gauge, Unit::Bytes, "Size of the log"),
-    metric(
+    metric_table::gauge(WORKERS, Unit::Count, "Workers that reported within the lease time"),
+    metric_table::histogram(LOG_APPEND_SECONDS, Unit::Seconds, "Time of one durable write to the log"),
+    metric_table::gauge(LOG_BYTES, Unit::Bytes, "Size of the log"),
+    metric_table::counter(
         RECORDS_TOTAL,
-        MetricKind::Counter,
         Unit::Count,
         "Records that this coordinator has proposed as the leader",
     ),
-    metric(
+    metric_table::counter(
         LEASES_GRANTED_TOTAL,
-        MetricKind::Counter,
         Unit::Count,
         "Splits leased to workers, including second leases of late splits",
     ),
-    metric(QUEUED_REQUESTS, MetricKind::Gauge, Unit::Count, "Requests in the queue of the driver"),
-    metric(REQUESTS_TOTAL, MetricKind::Counter, Unit::Count, "Requests by `kind`"),
-    metric(REFUSALS_TOTAL, MetricKind::Counter, Unit::Count, "Rejected requests by `kind` of error"),
-    metric(
+    metric_table::gauge(QUEUED_REQUESTS, Unit::Count, "Requests in the queue of the driver"),
+    metric_table::counter(REQUESTS_TOTAL, Unit::Count, "Requests by `kind`"),
+    metric_table::counter(REFUSALS_TOTAL, Unit::Count, "Rejected requests by `kind` of error"),
+    metric_table::gauge(
         FED_FRACTION,
-        MetricKind::Gauge,
         Unit::Count,
         "Planned rate over the rate that the consumers can take, of the job with the smallest ratio; 1 without jobs",
     ),
-    metric(
+    metric_table::gauge(
         WANTED_WORKERS,
-        MetricKind::Gauge,
         Unit::Count,
         "Workers with which consumers and store, not workers, would limit all jobs",
     ),
-    metric(
-        SCALED_WORKERS,
-        MetricKind::Gauge,
-        Unit::Count,
-        "Workers requested from the scaler; 0 without a scaler",
-    ),
-    metric(LEADS, MetricKind::Gauge, Unit::Count, "1 on the leader, 0 on followers"),
-    metric(TERM, MetricKind::Gauge, Unit::Count, "Current raft term"),
-    metric(TENANT_JOBS, MetricKind::Gauge, Unit::Count, "Running jobs by `tenant`"),
-    metric(TENANT_CORES, MetricKind::Gauge, Unit::Count, "Planned cores of all jobs by `tenant`"),
-    metric(PLAN_SECONDS, MetricKind::Histogram, Unit::Seconds, "Time to make a plan"),
+    metric_table::gauge(SCALED_WORKERS, Unit::Count, "Workers requested from the scaler; 0 without a scaler"),
+    metric_table::gauge(LEADS, Unit::Count, "1 on the leader, 0 on followers"),
+    metric_table::gauge(TERM, Unit::Count, "Current raft term"),
+    metric_table::gauge(TENANT_JOBS, Unit::Count, "Running jobs by `tenant`"),
+    metric_table::gauge(TENANT_CORES, Unit::Count, "Planned cores of all jobs by `tenant`"),
+    metric_table::histogram(PLAN_SECONDS, Unit::Seconds, "Time to make a plan"),
 ];
-
-/// Describes every metric of the coordinator to the installed recorder.
-pub fn describe_metrics() {
-    for &MetricDescription { name, kind, unit, text } in METRICS {
-        match kind {
-            MetricKind::Counter => metrics::describe_counter!(name, unit, text),
-            MetricKind::Gauge => metrics::describe_gauge!(name, unit, text),
-            MetricKind::Histogram => metrics::describe_histogram!(name, unit, text),
-        }
-    }
-}
 
 pub(crate) fn refusal_label(kind: ServiceErrorKind) -> &'static str {
     match kind {
@@ -201,11 +153,4 @@ impl Gauges {
             gauge!(JOBS, "state" => state.label()).set(self.jobs[state as usize] as f64);
         }
     }
-}
-
-/// Peak resident set of this process in bytes; 0 if the system does not report it.
-pub(crate) fn peak_rss_bytes() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0) * 1024
 }

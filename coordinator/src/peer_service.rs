@@ -51,12 +51,12 @@ impl PeerService for RaftPeerService {
         self.inbox.send(messages).await.map_err(|_| shutting_down())
     }
 
-    async fn keep_index(&self, key: &str, manifest: Arc<Manifest>) -> Result<(), ServiceError> {
+    async fn store_index(&self, key: &str, manifest: Arc<Manifest>) -> Result<(), ServiceError> {
         let key = check_key(key)?.to_owned();
         self.with_store(move |store| store.save(&key, &manifest)).await
     }
 
-    async fn index(&self, key: &str, fingerprint: &str) -> Result<Arc<Manifest>, ServiceError> {
+    async fn load_index(&self, key: &str, fingerprint: &str) -> Result<Arc<Manifest>, ServiceError> {
         let (key, fingerprint) = (check_key(key)?.to_owned(), fingerprint.to_owned());
         self.with_store(move |store| store.manifest(&key, &fingerprint)).await
     }

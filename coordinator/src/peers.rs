@@ -136,7 +136,7 @@ impl Peers {
     ///
     /// # Errors
     /// If one of them rejects the index: its message.
-    pub(crate) async fn keep_index(
+    pub(crate) async fn store_index(
         &self,
         needed: usize,
         key: &str,
@@ -165,9 +165,9 @@ impl Peers {
     }
 
     /// Loads an index from another coordinator.
-    pub(crate) async fn index(&self, key: &str, fingerprint: &str) -> Option<Arc<Manifest>> {
+    pub(crate) async fn load_index(&self, key: &str, fingerprint: &str) -> Option<Arc<Manifest>> {
         for peer in self.all() {
-            if let Ok(manifest) = peer.index(key, fingerprint).await
+            if let Ok(manifest) = peer.load_index(key, fingerprint).await
                 && manifest.fingerprint() == fingerprint
             {
                 return Some(manifest);
@@ -182,7 +182,7 @@ async fn save_until_done(
     key: &str,
     manifest: &Arc<Manifest>,
 ) -> Result<(), String> {
-    while let Err(refusal) = peer.keep_index(key, Arc::clone(manifest)).await {
+    while let Err(refusal) = peer.store_index(key, Arc::clone(manifest)).await {
         if refusal.kind == ServiceErrorKind::Invalid {
             return Err(refusal.message);
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use feedline_access::OwnFiles;
+use feedline_access::ProtectedFiles;
 use feedline_cluster::Reply as ClusterReply;
 use feedline_data::ids::JobId;
 use feedline_data::manifest::Manifest;
@@ -41,7 +41,7 @@ pub(crate) struct LocalCoordinator {
     /// The sources that each tenant may read.
     tenants: Tenants,
     /// Files that no pipeline may read.
-    own: OwnFiles,
+    own: ProtectedFiles,
 }
 
 impl LocalCoordinator {
@@ -132,7 +132,7 @@ impl LocalCoordinator {
             return own;
         }
         // This coordinator was down when the index was saved.
-        let Some(manifest) = self.peers.index(&key, &fingerprint).await else { return own };
+        let Some(manifest) = self.peers.load_index(&key, &fingerprint).await else { return own };
         let found = Arc::clone(&manifest);
         self.with_store(move |store| store.save(&key, &manifest)).await?;
         Ok(found)
@@ -141,7 +141,7 @@ impl LocalCoordinator {
     async fn statuses(&self, job: Option<JobId>) -> Result<Vec<JobStatus>, ServiceError> {
         match self.ask(QueuedInput::JobStatus(job)).await? {
             ClusterReply::Status(mut statuses) => {
-                let peak = crate::metrics::peak_rss_bytes();
+                let peak = feedline_common::process::peak_rss_bytes();
                 statuses.iter_mut().for_each(|status| status.coordinator_peak_rss_bytes = peak);
                 Ok(statuses)
             }
@@ -207,8 +207,8 @@ impl LocalCoordinator {
                 ClusterReply::Consumer(plan) => Reply::SyncConsumer(plan),
                 other => return Err(mismatch(&other)),
             },
-            Request::GetPlaces { job, step } => match self.ask(QueuedInput::Places(job, step)).await? {
-                ClusterReply::Places(positions) => Reply::GetPlaces(positions),
+            Request::GetPositions { job, step } => match self.ask(QueuedInput::Places(job, step)).await? {
+                ClusterReply::Places(positions) => Reply::GetPositions(positions),
                 other => return Err(mismatch(&other)),
             },
             Request::ListMembers {} => Reply::ListMembers(self.members().await?),
@@ -250,10 +250,10 @@ impl LocalCoordinator {
         let status = |view: MemberView| MemberStatus {
             id: view.id.to_string(),
             url: view.url,
-            leads: view.leads,
-            votes: view.votes,
-            is_heard: view.is_heard,
-            lacks: view.lacks,
+            is_leader: view.leads,
+            is_voter: view.votes,
+            is_reachable: view.is_heard,
+            unconfirmed_entries: view.lacks,
         };
         Ok(self.views().await?.into_iter().map(status).collect())
     }
@@ -321,7 +321,8 @@ impl LocalCoordinator {
             .map_err(|_| ServiceError::new(ServiceErrorKind::Unavailable, late))?
             .map_err(|_| shutting_down())??;
         // Only a leader sees the other members, so this is the list from before the transfer.
-        let led = |member: MemberStatus| MemberStatus { leads: member.id == target.to_string(), ..member };
+        let led =
+            |member: MemberStatus| MemberStatus { is_leader: member.id == target.to_string(), ..member };
         Ok(members.into_iter().map(led).collect())
     }
 }

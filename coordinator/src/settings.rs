@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use feedline_access::OwnFiles;
+use feedline_access::ProtectedFiles;
 
 use feedline_data::read_policy::ReadPolicy;
 use feedline_planner::plan;
@@ -54,7 +54,7 @@ pub struct CoordinatorSettings {
     pub reads: ReadPolicy,
     /// The coordinator's own files and folders, which no pipeline may read.
     #[serde(skip)]
-    pub own_files: OwnFiles,
+    pub own_files: ProtectedFiles,
 }
 
 fn default_plan_interval_ms() -> u64 {
@@ -85,7 +85,7 @@ impl CoordinatorSettings {
             limits: RequestLimits::default(),
             grace_ms: default_grace_ms(),
             reads: ReadPolicy::default(),
-            own_files: OwnFiles::default(),
+            own_files: ProtectedFiles::default(),
         }
     }
 
@@ -116,7 +116,7 @@ mod tests {
     async fn the_list_contains_every_file_that_a_coordinator_writes() {
         let folder = tempfile::tempdir().unwrap();
         let settings = CoordinatorSettings::durable(folder.path().join("data"), folder.path().join("index"));
-        let own = OwnFiles::new(settings.kept_files());
+        let own = ProtectedFiles::new(settings.kept_files());
         let coordinator = crate::start(settings.clone(), 1).await.unwrap();
         let store = IndexStore::open(settings.index_dir.clone()).unwrap();
         let manifest = Manifest { schema: Schema::default(), shards: Vec::new() };

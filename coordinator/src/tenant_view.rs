@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 use feedline_data::ids::JobId;
 use feedline_data::messages::{JobSpec, JobStatus, ServiceError, ServiceErrorKind};
-use feedline_proto::rpc::Tenancy;
+use feedline_proto::rpc::{Tenancy, TenantRequest};
 use feedline_proto::{CoordinatorReply, CoordinatorRequest, CoordinatorService};
 
 #[cfg(test)]
@@ -77,7 +77,7 @@ impl CoordinatorService for TenantView {
                 self.inner.call(request).await
             }
             Tenancy::Shared => self.inner.call(request).await,
-            Tenancy::Restricted => self.restricted(request).await,
+            Tenancy::Restricted(restricted) => self.call_restricted(restricted).await,
             Tenancy::Cluster => Err(requires_cluster_access(&request)),
         }
     }
@@ -85,34 +85,34 @@ impl CoordinatorService for TenantView {
 
 impl TenantView {
     /// Restricts a request to the jobs of the tenant.
-    async fn restricted(&self, request: CoordinatorRequest) -> Result<CoordinatorReply, ServiceError> {
-        use {CoordinatorReply as Reply, CoordinatorRequest as Request};
+    async fn call_restricted(&self, request: TenantRequest<'_>) -> Result<CoordinatorReply, ServiceError> {
+        use CoordinatorReply as Reply;
         Ok(match request {
-            Request::OpenJob { spec } => {
-                let job = self.inner.open_job(self.owned(*spec)).await?;
+            TenantRequest::OpenJob(spec) => {
+                let job = self.inner.open_job(self.with_tenant(spec)).await?;
                 self.cache(job);
                 Reply::OpenJob(job)
             }
-            Request::JoinJob { spec } => {
-                let job = self.inner.join_job(self.owned(*spec)).await?;
+            TenantRequest::JoinJob(spec) => {
+                let job = self.inner.join_job(self.with_tenant(spec)).await?;
                 self.cache(job);
                 Reply::JoinJob(job)
             }
-            Request::GetJobStatus { job } => {
+            TenantRequest::GetJobStatus(job) => {
                 Reply::GetJobStatus(self.status(job).await?.without_process_totals())
             }
-            Request::ListJobs {} => {
+            TenantRequest::ListJobs => {
                 let own = self.inner.list_jobs().await?.into_iter().filter(|job| job.tenant == self.tenant);
                 Reply::ListJobs(own.map(JobStatus::without_process_totals).collect())
             }
-            Request::GetCluster {} => Reply::GetCluster(self.inner.cluster().await?.of_tenant(&self.tenant)),
-            // A `Restricted` row of the RPC table without an arm here is rejected.
-            other => return Err(requires_cluster_access(&other)),
+            TenantRequest::GetCluster => {
+                Reply::GetCluster(self.inner.cluster().await?.of_tenant(&self.tenant))
+            }
         })
     }
 
-    fn owned(&self, spec: JobSpec) -> JobSpec {
-        JobSpec { tenant: self.tenant.clone(), ..spec }
+    fn with_tenant(&self, spec: &JobSpec) -> JobSpec {
+        JobSpec { tenant: self.tenant.clone(), ..spec.clone() }
     }
 }
 

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
-use feedline_access::ticket::TicketOffice;
+use feedline_access::ticket::TicketIssuer;
 use feedline_access::token::Tokens;
 use feedline_access::{Claims, Scope, Secret, now_s};
 use feedline_data::ids::JobId;
@@ -26,7 +26,7 @@ const CACHED_TENANTS: usize = 1024;
 /// Authenticates callers by token.
 pub struct TokenAuthenticator {
     tokens: Tokens,
-    office: Arc<TicketOffice>,
+    office: Arc<TicketIssuer>,
     issued: Arc<IssuedTickets>,
     /// Verified tokens. Their expiry is checked on each use.
     verified: Mutex<HashMap<String, VerifiedToken>>,
@@ -53,7 +53,7 @@ impl TokenAuthenticator {
     ) -> Arc<Self> {
         Arc::new(Self {
             tokens: Tokens::new(secret),
-            office: Arc::new(TicketOffice::new(secret)),
+            office: Arc::new(TicketIssuer::new(secret)),
             issued: Arc::default(),
             verified: Mutex::default(),
             service,
@@ -124,17 +124,17 @@ impl TokenAuthenticator {
 }
 
 impl Authenticator<dyn CoordinatorService> for TokenAuthenticator {
-    fn enter(&self, token: Option<&str>) -> Result<Arc<dyn CoordinatorService>, ServiceError> {
+    fn authenticate(&self, token: Option<&str>) -> Result<Arc<dyn CoordinatorService>, ServiceError> {
         Ok(self.verify(token)?.view)
     }
 
-    fn admits_large(&self, token: Option<&str>) -> bool {
-        self.verify(token).is_ok_and(|verified| verified.claims.allows(&[Scope::Work]))
+    fn allows_large_messages(&self, token: Option<&str>) -> bool {
+        self.verify(token).is_ok_and(|verified| verified.claims.has_any_scope(&[Scope::Work]))
     }
 }
 
 impl Authenticator<dyn PeerService> for TokenAuthenticator {
-    fn enter(&self, token: Option<&str>) -> Result<Arc<dyn PeerService>, ServiceError> {
+    fn authenticate(&self, token: Option<&str>) -> Result<Arc<dyn PeerService>, ServiceError> {
         require(&self.verify(token)?.claims, rpc::PEER_ACCESS)?;
         Ok(Arc::clone(&self.peer))
     }
@@ -152,7 +152,7 @@ fn require(claims: &Claims, access: Access) -> Result<(), ServiceError> {
         Access::AnyToken | Access::Open => return Ok(()),
         Access::Ticket => return Err(denied("only workers accept tickets; send the request to a worker")),
     };
-    if claims.allows(scopes) {
+    if claims.has_any_scope(scopes) {
         return Ok(());
     }
     let names: Vec<&str> = scopes.iter().map(|scope| scope.name()).collect();
@@ -167,14 +167,14 @@ fn require(claims: &Claims, access: Access) -> Result<(), ServiceError> {
 struct AuthorizedCoordinator {
     inner: Arc<dyn CoordinatorService>,
     claims: Arc<Claims>,
-    office: Arc<TicketOffice>,
+    office: Arc<TicketIssuer>,
     issued: Arc<IssuedTickets>,
 }
 
 impl AuthorizedCoordinator {
     /// Sets the tenant of a job. The inner service sets the tenant of a token. Without one, only administrators choose the tenant.
     fn with_tenant(&self, spec: JobSpec) -> JobSpec {
-        if self.claims.tenant.is_some() || self.claims.allows(&[Scope::Admin]) {
+        if self.claims.tenant.is_some() || self.claims.has_any_scope(&[Scope::Admin]) {
             return spec;
         }
         JobSpec { tenant: String::new(), ..spec }
@@ -199,7 +199,7 @@ impl CoordinatorService for AuthorizedCoordinator {
         use {CoordinatorReply as Reply, CoordinatorRequest as Request};
         require(&self.claims, request.rpc().access)?;
         Ok(match request {
-            Request::OpenJob { spec } if self.claims.allows(&[Scope::Submit]) => {
+            Request::OpenJob { spec } if self.claims.has_any_scope(&[Scope::Submit]) => {
                 Reply::OpenJob(self.inner.open_job(self.with_tenant(*spec)).await?)
             }
             Request::OpenJob { spec } => Reply::OpenJob(self.join(self.with_tenant(*spec)).await?),
@@ -213,7 +213,7 @@ impl CoordinatorService for AuthorizedCoordinator {
                 let (job, consumer, session) = (report.job, report.consumer, report.session);
                 let plan = self.inner.sync_consumer(report).await?;
                 let now_s = now_s();
-                let make = || self.office.make(job, consumer, session, now_s);
+                let make = || self.office.issue(job, consumer, session, now_s);
                 let ticket = self.issued.ticket((job, consumer, session), now_s, make);
                 Reply::SyncConsumer(ConsumerPlan { ticket, ..plan })
             }

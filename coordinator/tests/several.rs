@@ -64,12 +64,12 @@ impl PeerService for Way {
         self.peer()?.deliver(messages).await
     }
 
-    async fn keep_index(&self, key: &str, manifest: Arc<Manifest>) -> Result<(), ServiceError> {
-        self.peer()?.keep_index(key, manifest).await
+    async fn store_index(&self, key: &str, manifest: Arc<Manifest>) -> Result<(), ServiceError> {
+        self.peer()?.store_index(key, manifest).await
     }
 
-    async fn index(&self, key: &str, fingerprint: &str) -> Result<Arc<Manifest>, ServiceError> {
-        self.peer()?.index(key, fingerprint).await
+    async fn load_index(&self, key: &str, fingerprint: &str) -> Result<Arc<Manifest>, ServiceError> {
+        self.peer()?.load_index(key, fingerprint).await
     }
 }
 
@@ -216,10 +216,10 @@ async fn leadership_is_transferred_to_the_chosen_follower() {
     let job = bench.service(first).open_job(spec("run")).await.unwrap();
     let members = bench.service(first).members().await.unwrap();
     // Of equal followers, the leader itself would choose the last one.
-    let target = members.iter().find(|member| !member.leads).expect("two follow");
+    let target = members.iter().find(|member| !member.is_leader).expect("two follow");
     let after = bench.service(first).transfer_leader(&target.id).await.unwrap();
     let leaders = |members: &[MemberStatus]| -> Vec<String> {
-        members.iter().filter(|member| member.leads).map(|member| member.url.clone()).collect()
+        members.iter().filter(|member| member.is_leader).map(|member| member.url.clone()).collect()
     };
     assert_eq!(leaders(&after), std::slice::from_ref(&target.url));
     let second = bench.leader_but(Some(first)).await;
@@ -266,7 +266,7 @@ async fn members_are_added_and_removed_one_at_a_time() {
     bench.start(3).await;
     let leader = bench.leader().await;
     let members = until(|| async { bench.running[&leader].service().add_member(&url(3)).await.ok() }).await;
-    assert_eq!(members.iter().filter(|member| member.votes).count(), 4);
+    assert_eq!(members.iter().filter(|member| member.is_voter).count(), 4);
     let gone = (0..3).find(|number| *number != leader).expect("two others");
     bench.kill(gone);
     let members = bench.running[&leader].service().remove_member(&url(gone)).await.unwrap();
@@ -341,7 +341,7 @@ async fn a_removal_that_would_lose_the_quorum_is_rejected() {
     let members = bench.running[&leader].service();
     until(|| async {
         let known = members.members().await.ok()?;
-        known.iter().any(|member| member.url == url(gone) && !member.is_heard).then_some(())
+        known.iter().any(|member| member.url == url(gone) && !member.is_reachable).then_some(())
     })
     .await;
     let refusal = members.remove_member(&url(stays)).await.unwrap_err();

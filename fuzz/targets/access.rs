@@ -3,15 +3,15 @@
 
 use std::sync::LazyLock;
 
-use feedline_access::ticket::{TicketKey, TicketOffice};
+use feedline_access::ticket::{TicketKey, TicketIssuer};
 use feedline_access::token::Tokens;
-use feedline_access::{Authority, Secret};
+use feedline_access::{CertificateAuthority, Secret};
 use feedline_data::ids::JobId;
 use libfuzzer_sys::fuzz_target;
 
 static KEYS: LazyLock<(Tokens, TicketKey)> = LazyLock::new(|| {
     let secret = Secret::new().expect("the system provides random numbers");
-    (Tokens::new(&secret), TicketOffice::new(&secret).public_key())
+    (Tokens::new(&secret), TicketIssuer::new(&secret).public_key())
 });
 
 fuzz_target!(|bytes: &[u8]| {
@@ -20,5 +20,5 @@ fuzz_target!(|bytes: &[u8]| {
     assert!(KEYS.1.check(Some(text), JobId(1), 0).is_err(), "the input is not signed");
     // Errors are expected; only panics and hangs are failures.
     let _ = Secret::parse(text);
-    let _ = Authority::of_key(text);
+    let _ = CertificateAuthority::from_key(text);
 });

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use feedline_access::token::{Claims, Scope, Tokens};
-use feedline_access::{Bearer, Credentials, Secret, Tls, TlsFiles, now_s, warn_if_exposed};
+use feedline_access::{BearerToken, Credentials, Secret, Tls, TlsFiles, now_s, warn_if_exposed};
 use tokio::task::JoinHandle;
 
 use crate::cli::{AccessArgs, ClientAuthArg, ServerAccessArgs};
@@ -27,13 +27,13 @@ impl AccessArgs {
         self.load_credentials(false)
     }
 
-    fn load_credentials(&self, admits_anybody: bool) -> Result<Credentials, Failure> {
+    fn load_credentials(&self, allows_unverified_clients: bool) -> Result<Credentials, Failure> {
         let has_files = self.tls_ca.is_some() || self.tls_cert.is_some();
         let files = TlsFiles {
             cert: self.tls_cert.clone(),
             key: self.tls_key.clone(),
             ca: self.tls_ca.clone(),
-            admits_anybody,
+            allows_unverified_clients,
         };
         let tls = has_files.then(|| Tls::load(files)).transpose().map_err(Failure::wrong_use)?;
         let token = load_token(self.token_file.clone(), environment::token(), environment::token_file())?;
@@ -46,10 +46,10 @@ fn load_token(
     flag: Option<PathBuf>,
     token: Option<String>,
     file: Option<PathBuf>,
-) -> Result<Option<Bearer>, Failure> {
+) -> Result<Option<BearerToken>, Failure> {
     match (flag, token) {
-        (None, Some(token)) => Ok(Some(Bearer::fixed(&token))),
-        (flag, _) => flag.or(file).map(Bearer::load).transpose().map_err(Failure::wrong_use),
+        (None, Some(token)) => Ok(Some(BearerToken::fixed(&token))),
+        (flag, _) => flag.or(file).map(BearerToken::load).transpose().map_err(Failure::wrong_use),
     }
 }
 
@@ -164,14 +164,14 @@ pub(crate) fn read_secret(file: &Path) -> Result<Secret, Failure> {
 
 /// Returns a token without expiry for the workers that this process starts.
 pub(crate) fn worker_token(secret: &Secret) -> String {
-    Tokens::new(secret).make(&role_claims(Scope::Work, None))
+    Tokens::new(secret).issue(&role_claims(Scope::Work, None))
 }
 
 /// Returns the token with which a coordinator authenticates to other coordinators.
-pub(crate) fn coordinator_token(secret: &Secret) -> Bearer {
+pub(crate) fn coordinator_token(secret: &Secret) -> BearerToken {
     let tokens = Tokens::new(secret);
-    Bearer::made(PEER_TOKEN_RENEWAL, move || {
-        tokens.make(&role_claims(Scope::Coordinate, Some(now_s() + PEER_TOKEN_LIFETIME.as_secs())))
+    BearerToken::generated(PEER_TOKEN_RENEWAL, move || {
+        tokens.issue(&role_claims(Scope::Coordinate, Some(now_s() + PEER_TOKEN_LIFETIME.as_secs())))
     })
 }
 

@@ -29,7 +29,9 @@ use feedline_data::schema::Schema;
 use feedline_proto::CoordinatorService;
 use feedline_proto::authenticator::Authenticator;
 use feedline_proto::batch::output_schema;
-use feedline_proto::grpc::{self, AuthService, CallerService, entered, shown_token, to_status};
+use feedline_proto::grpc::{
+    self, AuthService, CallerService, authenticated_service, bearer_token, to_status,
+};
 use feedline_proto::local::Transport;
 use futures::{StreamExt, stream};
 use serde::{Deserialize, Serialize};
@@ -77,7 +79,7 @@ pub(crate) fn service(
     let readers = FlightLimit::new("Flight streams", MAX_READERS.0, MAX_READERS.1);
     let flights =
         Arc::new(JobFlights { authenticator: Arc::clone(&authenticator), workers, openings, readers });
-    grpc::behind(authenticator, |max_bytes| {
+    grpc::with_authenticator(authenticator, |max_bytes| {
         FlightServiceServer::from_arc(Arc::clone(&flights)).max_decoding_message_size(max_bytes)
     })
 }
@@ -201,7 +203,7 @@ impl FlightService for JobFlights {
         &self,
         request: Request<FlightDescriptor>,
     ) -> Result<Response<FlightInfo>, Status> {
-        let coordinator = entered(&request)?;
+        let coordinator = authenticated_service(&request)?;
         let descriptor = request.into_inner();
         let (status, schema) = self.open(coordinator, &descriptor).await?;
         let endpoint = |consumer: u32| {
@@ -222,7 +224,7 @@ impl FlightService for JobFlights {
     }
 
     async fn get_schema(&self, request: Request<FlightDescriptor>) -> Result<Response<SchemaResult>, Status> {
-        let coordinator = entered(&request)?;
+        let coordinator = authenticated_service(&request)?;
         let (_, schema) = self.open(coordinator, &request.into_inner()).await?;
         let options = IpcWriteOptions::default();
         let schema = SchemaAsIpc::new(&schema, &options).try_into();
@@ -233,8 +235,8 @@ impl FlightService for JobFlights {
 
     /// Streams the batches of one consumer.
     async fn do_get(&self, request: Request<Ticket>) -> Result<Response<Self::DoGetStream>, Status> {
-        let coordinator = entered(&request)?;
-        let token = shown_token(request.metadata().as_ref()).map_err(to_status)?;
+        let coordinator = authenticated_service(&request)?;
+        let token = bearer_token(request.metadata().as_ref()).map_err(to_status)?;
         let authorization = FlightAuthorization {
             authenticator: Arc::clone(&self.authenticator),
             token: token.map(str::to_owned),

@@ -76,9 +76,14 @@ pub(crate) async fn start(
         .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &SECONDS_BUCKETS)
         .and_then(PrometheusBuilder::install_recorder)
         .map_err(|error| Failure::failed(format!("cannot start the metrics recorder: {error}")))?;
-    feedline_coordinator::describe_metrics();
-    feedline_client::describe_metrics();
-    process_metrics::describe();
+    for table in [
+        feedline_coordinator::METRICS,
+        feedline_worker::metrics::METRICS,
+        feedline_client::METRICS,
+        process_metrics::METRICS,
+    ] {
+        feedline_common::metric_table::describe_metrics(table);
+    }
     let readiness = Arc::new(ReadinessCell::default());
     let stop = CancellationToken::new();
     let secret = secret.filter(|_| !security.requires_certificates());
@@ -87,7 +92,7 @@ pub(crate) async fn start(
         routes(HttpState { metrics: metrics.clone(), readiness: Arc::clone(&readiness), metrics_access });
     let server: BoxFuture<'static, ()> = match security.tls() {
         Some(tls) => {
-            let incoming = feedline_access::incoming(bound.listener, tls, Protocol::Http1);
+            let incoming = feedline_access::incoming_connections(bound.listener, tls, Protocol::Http1);
             connections::serve(incoming, routes, stop.clone()).boxed()
         }
         None => connections::serve(connections::accept_plain(bound.listener), routes, stop.clone()).boxed(),

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use feedline_access::token::{Claims, Scope, Tokens};
-use feedline_access::{Authority, Secret, now_s, warn_if_exposed};
+use feedline_access::{CertificateAuthority, Secret, now_s, warn_if_exposed};
 
 use crate::access::read_secret;
 use crate::failure::{Failure, reason};
@@ -146,7 +146,7 @@ pub(crate) fn run(args: &KeysArgs) -> Result<(), Failure> {
             claims.check().map_err(Failure::wrong_use)?;
             // On standard error, because users redirect the token to a file.
             eprintln!("feedline: the token of `{}` is {}", claims.holder, args.expires);
-            Ok(output::print(&format!("{}\n", tokens.make(&claims)))?)
+            Ok(output::print(&format!("{}\n", tokens.issue(&claims)))?)
         }
         KeysAction::Secret => {
             let secret = Secret::new().map_err(Failure::failed)?;
@@ -158,14 +158,14 @@ pub(crate) fn run(args: &KeysArgs) -> Result<(), Failure> {
 fn create_all(args: &NewArgs) -> Result<(), Failure> {
     let folder = &args.folder;
     let secret = Secret::new().map_err(Failure::failed)?;
-    let authority = Authority::new(args.days).map_err(Failure::failed)?;
+    let authority = CertificateAuthority::new(args.days).map_err(Failure::failed)?;
     let role = authority.issue("feedline role", &args.host, args.days).map_err(Failure::wrong_use)?;
     let client = authority.issue("feedline client", &[], args.days).map_err(Failure::failed)?;
     let tokens = Tokens::new(&secret);
     let expires_s = args.expires.expires_s();
     let token = |holder: &str, scopes: &[Scope]| {
         let scopes: BTreeSet<Scope> = scopes.iter().copied().collect();
-        tokens.make(&Claims { holder: holder.to_owned(), scopes, tenant: None, expires_s }) + "\n"
+        tokens.issue(&Claims { holder: holder.to_owned(), scopes, tenant: None, expires_s }) + "\n"
     };
     DirBuilder::new().mode(0o700).create(folder).map_err(|error| {
         Failure::wrong_use(format!(
@@ -174,7 +174,7 @@ fn create_all(args: &NewArgs) -> Result<(), Failure> {
             reason(&error)
         ))
     })?;
-    let root = authority.certified();
+    let root = authority.certified_key();
     for (name, text) in [
         ("ca.pem", root.cert.clone()),
         ("ca-key.pem", root.key.clone()),
@@ -209,7 +209,7 @@ fn create_certificate(args: &CertArgs) -> Result<(), Failure> {
     })?;
     warn_if_exposed("the authority's private key", &file);
     let invalid = |error: String| Failure::wrong_use(format!("{}: {error}", file.display()));
-    let authority = Authority::of_key(&key).map_err(invalid)?;
+    let authority = CertificateAuthority::from_key(&key).map_err(invalid)?;
     let certificate =
         authority.issue(&format!("feedline {name}"), host, *days).map_err(Failure::wrong_use)?;
     // Write the key first: a role that loads both files in between sees that they do not match, and keeps its old ones.

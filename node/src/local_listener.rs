@@ -104,7 +104,7 @@ pub(crate) fn open(transport: TransportArg, memory_bytes: u64) -> Result<Option<
     });
     match opened {
         Ok((folder, listener)) => {
-            let shared_bytes = listener.lent_bytes();
+            let shared_bytes = listener.shared_bytes();
             Ok(Some(OpenedListener { listener, folder, shared_bytes }))
         }
         Err(error) if transport == TransportArg::Auto => {

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use clap::ValueEnum;
-use feedline_access::{Bearer, OwnFiles};
+use feedline_access::{BearerToken, ProtectedFiles};
+use feedline_common::backoff::Backoff;
 use feedline_coordinator::Scaler;
 use feedline_worker::WorkerSettings;
 use tokio::process::{ChildStdin, Command};
@@ -24,10 +25,8 @@ use crate::logging::LogFormat;
 
 /// A worker that exits within this time after its start counts as broken.
 const MIN_RUN_TIME: Duration = Duration::from_secs(5);
-/// Backoff before the next start after a broken worker; it doubles each time.
-const FIRST_BACKOFF: Duration = Duration::from_secs(1);
-/// Longest backoff before the next start.
-const MAX_BACKOFF: Duration = Duration::from_secs(60);
+/// Pauses before further workers start after that.
+const START_BACKOFF: Backoff = Backoff::from_millis(1_000, 60_000);
 
 /// The command line of each worker process.
 #[derive(Debug)]
@@ -51,11 +50,11 @@ pub(crate) struct WorkerCommand {
     /// Accepted clients.
     pub(crate) server_access: ServerAccessArgs,
     /// Token for the coordinator, if the cluster uses tokens.
-    pub(crate) token: Option<Bearer>,
+    pub(crate) token: Option<BearerToken>,
     /// Access to object stores and files.
     pub(crate) stores: WorkerStoreArgs,
     /// Files that no pipeline may read.
-    pub(crate) own_files: OwnFiles,
+    pub(crate) own_files: ProtectedFiles,
 }
 
 /// Starts and drains worker processes.
@@ -67,14 +66,14 @@ pub(crate) struct LocalScaler {
     exited: Arc<Notify>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct ScalerState {
     /// Workers that have not been asked to exit, the oldest first.
     workers: Vec<WorkerProcess>,
     /// Number of running processes, including those that are draining.
     running: usize,
     next_number: u64,
-    backoff: Duration,
+    backoff: Backoff,
     /// Earliest time of the next start.
     not_before: Option<Instant>,
     /// Whether no further workers are started.
@@ -89,6 +88,17 @@ struct WorkerProcess {
 }
 
 impl ScalerState {
+    fn new() -> Self {
+        Self {
+            workers: Vec::new(),
+            running: 0,
+            next_number: 0,
+            backoff: START_BACKOFF,
+            not_before: None,
+            is_closed: false,
+        }
+    }
+
     fn is_backing_off(&self) -> bool {
         self.not_before.is_some_and(|time| Instant::now() < time)
     }
@@ -98,10 +108,10 @@ impl ScalerState {
         if self.is_backing_off() {
             // Workers that started together exit together: they count as one failure.
         } else if run_time < MIN_RUN_TIME {
-            self.backoff = (self.backoff * 2).clamp(FIRST_BACKOFF, MAX_BACKOFF);
-            self.not_before = Some(Instant::now() + self.backoff);
+            self.not_before = Some(Instant::now() + self.backoff.next_pause());
         } else {
-            (self.backoff, self.not_before) = (Duration::ZERO, None);
+            self.backoff.reset();
+            self.not_before = None;
         }
     }
 }
@@ -109,12 +119,12 @@ impl ScalerState {
 impl LocalScaler {
     /// Creates a scaler without workers.
     pub(crate) fn new(command: WorkerCommand) -> Self {
-        Self { command, state: Arc::default(), exited: Arc::default() }
+        Self { command, state: Arc::new(Mutex::new(ScalerState::new())), exited: Arc::default() }
     }
 
     /// Sets the token for the coordinator.
     pub(crate) fn with_token(mut self, token: &str) -> Self {
-        self.command.token = Some(Bearer::fixed(token));
+        self.command.token = Some(BearerToken::fixed(token));
         self
     }
 

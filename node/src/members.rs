@@ -138,21 +138,27 @@ struct MemberLine<'a> {
 
 impl<'a> MemberLine<'a> {
     fn of(status: &'a MemberStatus) -> Self {
-        let MemberStatus { id, url, leads, votes, is_heard, lacks } = status;
-        Self { id, url, leads: *leads, votes: *votes, is_heard: *is_heard, lacks: *lacks }
+        Self {
+            id: &status.id,
+            url: &status.url,
+            leads: status.is_leader,
+            votes: status.is_voter,
+            is_heard: status.is_reachable,
+            lacks: status.unconfirmed_entries,
+        }
     }
 }
 
 fn render(members: &[MemberStatus]) -> String {
     let head = ["url", "id", "role", "state", "lacks"].map(str::to_owned).to_vec();
     let rows = members.iter().map(|member| {
-        let role = match (member.leads, member.votes) {
+        let role = match (member.is_leader, member.is_voter) {
             (true, _) => "leads",
             (false, true) => "follows",
             (false, false) => "learns",
         };
-        let state = if member.is_heard { "answers" } else { "silent" };
-        let lacks = member.lacks.to_string();
+        let state = if member.is_reachable { "answers" } else { "silent" };
+        let lacks = member.unconfirmed_entries.to_string();
         vec![member.url.clone(), member.id.clone(), role.to_owned(), state.to_owned(), lacks]
     });
     let rows: Vec<Vec<String>> = std::iter::once(head).chain(rows).collect();
@@ -165,14 +171,14 @@ mod tests {
 
     use super::*;
 
-    fn member(number: u64, leads: bool, votes: bool) -> MemberStatus {
+    fn member(number: u64, is_leader: bool, is_voter: bool) -> MemberStatus {
         MemberStatus {
             id: format!("{number:016x}"),
             url: format!("http://10.0.0.{number}:7070"),
-            leads,
-            votes,
-            is_heard: number != 2,
-            lacks: if leads { 0 } else { 10 * number },
+            is_leader,
+            is_voter,
+            is_reachable: number != 2,
+            unconfirmed_entries: if is_leader { 0 } else { 10 * number },
         }
     }
 

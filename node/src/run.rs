@@ -305,7 +305,7 @@ fn build_report(args: &RunArgs, job: String, delivery: &DeliveredRows, started: 
         store: (&delivery.status.store).into(),
         worker_cpu: delivery.status.worker_cpu.iter().map(|(_, cpu)| cpu.into()).collect(),
         peak_rss_bytes: PeakRss {
-            client: feedline_worker::metrics::peak_rss_bytes(),
+            client: feedline_common::process::peak_rss_bytes(),
             coordinator: delivery.status.coordinator_peak_rss_bytes,
             workers: delivery.status.worker_peak_rss_bytes.iter().map(|(_, bytes)| *bytes).collect(),
         },

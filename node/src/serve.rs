@@ -52,7 +52,7 @@ fn coordinator_routes(
             let tokens = TokenAuthenticator::new(secret, service, peer);
             (tokens.authenticators(), tokens.for_workers())
         }
-        None => (Authenticators::open(Arc::clone(&service), peer), service),
+        None => (Authenticators::allow_all(Arc::clone(&service), peer), service),
     };
     let flights = flight::service(Arc::clone(&authenticators.coordinator), credentials);
     CoordinatorRoutes { routes: grpc::member_routes(authenticators).add_service(flights), for_workers }
@@ -86,10 +86,10 @@ impl GrpcServer {
             return Self::start(listener, tls, grpc::worker_routes(service));
         };
         worker.running.count_lent(shared_bytes);
-        let routes = grpc::worker_routes_with(service, &local);
+        let routes = grpc::worker_routes_with_local(service, &local);
         let (deadline, deadline_receiver) = watch::channel(None);
         let remote = serve(listener, tls, routes.clone(), deadline_receiver.clone());
-        let local = grpc::serve_entrance(local, routes, wait_for_deadline(deadline_receiver));
+        let local = grpc::serve_local(local, routes, wait_for_deadline(deadline_receiver));
         let task = tokio::spawn(async move { tokio::try_join!(remote, local).map(|_| ()) });
         Self { deadline, task, _folder: Some(folder) }
     }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use feedline_access::OwnFiles;
+use feedline_access::ProtectedFiles;
 use feedline_data::read_policy::ReadPolicy;
 use feedline_data::urls::{UrlPolicy, local_path};
 use feedline_worker::ObjectAccess;
@@ -52,7 +52,7 @@ pub(crate) fn own_files(
     server_access: &ServerAccessArgs,
     stores: &StoreArgs,
     others: impl IntoIterator<Item = PathBuf>,
-) -> OwnFiles {
+) -> ProtectedFiles {
     let access = &server_access.access;
     let files = [&access.tls_cert, &access.tls_key, &access.token_file, &stores.credentials];
     let names_credentials = |option: &str| option.ends_with("_file") || KEY_FILES.contains(&option);
@@ -60,7 +60,7 @@ pub(crate) fn own_files(
     let store_files = options.filter(|(option, _)| names_credentials(&option.to_ascii_lowercase()));
     let process_files = PathBuf::from("/proc");
     let named = files.into_iter().flatten().cloned().chain(others);
-    OwnFiles::new(named.chain(store_files.map(|(_, path)| path.into())).chain([process_files]))
+    ProtectedFiles::new(named.chain(store_files.map(|(_, path)| path.into())).chain([process_files]))
 }
 
 /// Returns the files that workers write to a cache directory.

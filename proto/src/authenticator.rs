@@ -1,4 +1,4 @@
-//! Doors: what of a service whoever shows a token may use.
+//! Authenticators: which rights to a service the owner of a token has.
 
 use std::sync::Arc;
 
@@ -6,30 +6,30 @@ use feedline_data::messages::ServiceError;
 
 use crate::services::{CoordinatorService, PeerService};
 
-/// The way to a service.
+/// Authenticates the callers of a service.
 pub trait Authenticator<S: ?Sized>: Send + Sync {
-    /// The service as the holder of this token may use it.
+    /// Returns the service with the rights of this token.
     ///
     /// # Errors
-    /// `Denied`, when the holder may use nothing of it.
-    fn enter(&self, token: Option<&str>) -> Result<Arc<S>, ServiceError>;
+    /// `Denied`, if the token is invalid or grants no rights to the service.
+    fn authenticate(&self, token: Option<&str>) -> Result<Arc<S>, ServiceError>;
 
-    /// Whether the holder of this token, who has entered, may send messages as large as only workers and coordinators have.
-    fn admits_large(&self, _token: Option<&str>) -> bool {
+    /// Whether a caller with this valid token may send the large messages of workers and coordinators.
+    fn allows_large_messages(&self, _token: Option<&str>) -> bool {
         true
     }
 }
 
-/// A door that is open to everybody.
+/// An authenticator that accepts every caller.
 pub struct AllowAll<S: ?Sized>(pub Arc<S>);
 
 impl<S: ?Sized + Send + Sync> Authenticator<S> for AllowAll<S> {
-    fn enter(&self, _: Option<&str>) -> Result<Arc<S>, ServiceError> {
+    fn authenticate(&self, _: Option<&str>) -> Result<Arc<S>, ServiceError> {
         Ok(Arc::clone(&self.0))
     }
 }
 
-/// The doors of a coordinator.
+/// The authenticators of a coordinator.
 #[derive(Clone)]
 pub struct Authenticators {
     /// For clients, workers and administrators.
@@ -39,8 +39,8 @@ pub struct Authenticators {
 }
 
 impl Authenticators {
-    /// Doors that are open to everybody.
-    pub fn open(coordinator: Arc<dyn CoordinatorService>, peer: Arc<dyn PeerService>) -> Self {
+    /// Authenticators that accept every caller.
+    pub fn allow_all(coordinator: Arc<dyn CoordinatorService>, peer: Arc<dyn PeerService>) -> Self {
         Self { coordinator: Arc::new(AllowAll(coordinator)), peer: Arc::new(AllowAll(peer)) }
     }
 }

@@ -1,5 +1,5 @@
-//! Who asks, as far as the connection tells. It rides with the task that answers a request, so that services that serve askers
-//! in turn need no argument for it, and those that do not care do not see it.
+//! The connection that a request came from. A task-local carries it, so services that treat clients fairly need no argument
+//! for it, and other services ignore it.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,27 +8,27 @@ tokio::task_local! {
     static CALLER: Caller;
 }
 
-/// Connections so far.
-static CONNECTIONS: AtomicU64 = AtomicU64::new(0);
+/// Number of callers that exist so far.
+static CALLER_COUNT: AtomicU64 = AtomicU64::new(0);
 
-/// One who asks: a connection from another process. It says nothing of who that is.
+/// A connection from another process. It does not identify a user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Caller(u64);
 
 impl Caller {
-    /// A new one.
-    pub fn next() -> Self {
-        Self(CONNECTIONS.fetch_add(1, Ordering::Relaxed))
+    /// A caller that differs from all others.
+    pub fn unique() -> Self {
+        Self(CALLER_COUNT.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Who asked for what this task is at; `None` where the request came from this process.
+    /// The caller of the request that this task serves; `None` for a request from this process.
     pub fn current() -> Option<Self> {
         CALLER.try_with(|caller| *caller).ok()
     }
 
-    /// Runs what answers a request of this caller. Tasks that it spawns are nobody's.
-    pub fn answers<F: Future>(self, answering: F) -> impl Future<Output = F::Output> {
-        CALLER.scope(self, answering)
+    /// Runs a future with this caller as the current one. Tasks that the future spawns have no caller.
+    pub fn scope<F: Future>(self, future: F) -> impl Future<Output = F::Output> {
+        CALLER.scope(self, future)
     }
 }
 
@@ -37,17 +37,17 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_request_has_its_caller_and_what_it_spawns_has_none() {
+    async fn a_request_has_its_caller_and_a_spawned_task_has_none() {
         assert_eq!(Caller::current(), None);
-        let (one, other) = (Caller::next(), Caller::next());
-        assert_ne!(one, other);
-        let seen = one.answers(async {
+        let (first, second) = (Caller::unique(), Caller::unique());
+        assert_ne!(first, second);
+        let callers = first.scope(async {
             tokio::task::yield_now().await;
-            let within = other.answers(async { Caller::current() }).await;
+            let nested = second.scope(async { Caller::current() }).await;
             let spawned = tokio::spawn(async { Caller::current() }).await.unwrap();
-            (within, Caller::current(), spawned)
+            (nested, Caller::current(), spawned)
         });
-        assert_eq!(seen.await, (Some(other), Some(one), None));
+        assert_eq!(callers.await, (Some(second), Some(first), None));
         assert_eq!(Caller::current(), None);
     }
 }

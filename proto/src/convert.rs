@@ -1,100 +1,252 @@
-//! Conversions between `core`'s types and wire types. What comes from the wire is checked: a missing or unknown field
-//! gives one sentence, never a panic.
+//! Conversion between the types of `core` and protobuf messages. Received messages are checked: a missing or unknown value is
+//! an error of one sentence, never a panic.
 
+mod allocations;
 mod cluster;
 pub(crate) mod dataset;
-mod fetch;
+pub(crate) mod fetch;
+mod history;
 mod pipeline;
-mod places;
 mod reports;
-mod status;
+mod requests;
 mod view;
 
-/// Why a message could not be read: one sentence.
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+
+/// Why a message cannot be read: one sentence.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-#[allow(unreachable_pub, reason = "a conversion's error must be as visible as the types it converts")]
+#[allow(
+    unreachable_pub,
+    reason = "the error of a conversion must be as visible as the types that it converts"
+)]
 pub struct WireError(pub(crate) String);
 
-/// The value of a field that must be there.
+/// A value with a protobuf form of type `W`: a message, or a field of one.
+pub(crate) trait Wire<W>: Sized {
+    /// Writes the value.
+    fn into_wire(self) -> W;
+
+    /// Reads the value. `field` names it in errors, such as `job.pipeline`.
+    fn from_wire(value: W, field: &str) -> Result<Self, WireError>;
+}
+
+/// Returns the value of a required field.
 pub(crate) fn required<T>(value: Option<T>, field: &str) -> Result<T, WireError> {
     value.ok_or_else(|| {
         WireError(format!(
-            "the message has no `{field}`, or one that this release does not know; use the same release on both sides"
+            "the message lacks `{field}`, or this release does not support its value; use the same release on both sides"
         ))
     })
 }
 
-/// Reads a field that must be there.
-fn read<W, C: TryFrom<W, Error = WireError>>(value: Option<W>, field: &str) -> Result<C, WireError> {
-    required(value, field)?.try_into()
+/// Values that protobuf represents as they are.
+macro_rules! identical {
+    ($($type:ty),*) => {
+        $(impl Wire<$type> for $type {
+            fn into_wire(self) -> $type {
+                self
+            }
+
+            fn from_wire(value: $type, _: &str) -> Result<Self, WireError> {
+                Ok(value)
+            }
+        })*
+    };
 }
 
-/// Reads a field that may be absent.
-fn read_optional<W, C: TryFrom<W, Error = WireError>>(value: Option<W>) -> Result<Option<C>, WireError> {
-    value.map(C::try_from).transpose()
+identical!(u32, u64, f64, bool, String, BTreeMap<String, String>);
+
+/// A message without fields.
+macro_rules! empty {
+    ($($message:ident),*) => {
+        $(impl $crate::convert::Wire<$crate::wire::$message> for () {
+            fn into_wire(self) -> $crate::wire::$message {
+                $crate::wire::$message {}
+            }
+
+            fn from_wire(_: $crate::wire::$message, _: &str) -> Result<Self, $crate::convert::WireError> {
+                Ok(())
+            }
+        })*
+    };
 }
 
-/// Reads a list.
-fn read_all<W, C: TryFrom<W, Error = WireError>>(values: Vec<W>) -> Result<Vec<C>, WireError> {
-    values.into_iter().map(C::try_from).collect()
-}
+/// A struct and a message with the same name and fields. `name` starts the names of its fields in errors. `check` validates a
+/// received value.
+macro_rules! message {
+    ($type:ident, $name:literal, { $($field:ident),* $(,)? } $(, check: $check:expr)?) => {
+        impl $crate::convert::Wire<$crate::wire::$type> for $type {
+            fn into_wire(self) -> $crate::wire::$type {
+                $crate::wire::$type { $($field: $crate::convert::Wire::into_wire(self.$field)),* }
+            }
 
-/// Reads an enum's number: through the wire's enum into `core`'s.
-fn read_enum<W: TryFrom<i32>, C: TryFrom<W, Error = WireError>>(
-    number: i32,
-    field: &str,
-) -> Result<C, WireError> {
-    required(W::try_from(number).ok(), field)?.try_into()
-}
-
-/// Converts every element of a list.
-fn all<A, B: From<A>>(values: Vec<A>) -> Vec<B> {
-    values.into_iter().map(B::from).collect()
-}
-
-/// Both directions for a message whose fields have the same names and types as `core`'s.
-macro_rules! mirror {
-    ($core:ty, $wire:ty, { $($field:ident),* $(,)? }) => {
-        impl From<$core> for $wire {
-            fn from(value: $core) -> Self {
-                Self { $($field: value.$field),* }
+            fn from_wire(
+                message: $crate::wire::$type,
+                _: &str,
+            ) -> Result<Self, $crate::convert::WireError> {
+                let value = Self {
+                    $($field: $crate::convert::Wire::from_wire(
+                        message.$field,
+                        concat!($name, ".", stringify!($field)),
+                    )?),*
+                };
+                $(let value = $check(value)?;)?
+                Ok(value)
             }
         }
 
-        impl From<$wire> for $core {
-            fn from(value: $wire) -> Self {
-                Self { $($field: value.$field),* }
+        $crate::convert::field!($type, $type);
+    };
+}
+
+/// A tuple and a message with one field for each element.
+macro_rules! tuple {
+    (($($type:ty),+) => $message:ident { $($field:ident),+ }) => {
+        impl $crate::convert::Wire<$crate::wire::$message> for ($($type,)+) {
+            fn into_wire(self) -> $crate::wire::$message {
+                let ($($field,)+) = self;
+                $crate::wire::$message { $($field: $crate::convert::Wire::into_wire($field)),+ }
+            }
+
+            fn from_wire(
+                message: $crate::wire::$message,
+                _: &str,
+            ) -> Result<Self, $crate::convert::WireError> {
+                Ok(($($crate::convert::Wire::from_wire(
+                    message.$field,
+                    concat!(stringify!($message), ".", stringify!($field)),
+                )?,)+))
             }
         }
     };
 }
 
-/// Both directions for an enum whose variants have the same names; the wire's `Unspecified` is refused.
-macro_rules! mirror_enum {
-    ($core:ty, $wire:ty, $field:literal, { $($variant:ident),* $(,)? }) => {
-        impl From<$core> for $wire {
-            fn from(value: $core) -> Self {
-                match value {
-                    $(<$core>::$variant => Self::$variant,)*
-                }
+/// A value and a message that contains nothing else.
+macro_rules! wrapper {
+    ($type:ty => $message:ident { $field:ident }) => {
+        impl $crate::convert::Wire<$crate::wire::$message> for $type {
+            fn into_wire(self) -> $crate::wire::$message {
+                $crate::wire::$message { $field: $crate::convert::Wire::into_wire(self) }
+            }
+
+            fn from_wire(
+                message: $crate::wire::$message,
+                field: &str,
+            ) -> Result<Self, $crate::convert::WireError> {
+                $crate::convert::Wire::from_wire(message.$field, field)
             }
         }
+    };
+}
 
-        impl TryFrom<$wire> for $core {
-            type Error = crate::convert::WireError;
+/// A message as a required field of another one.
+macro_rules! field {
+    ($type:ty, $message:ident) => {
+        impl $crate::convert::Wire<Option<$crate::wire::$message>> for $type {
+            fn into_wire(self) -> Option<$crate::wire::$message> {
+                Some($crate::convert::Wire::into_wire(self))
+            }
 
-            fn try_from(value: $wire) -> Result<Self, Self::Error> {
-                match value {
-                    <$wire>::Unspecified => crate::convert::required(None, $field),
-                    $(<$wire>::$variant => Ok(Self::$variant),)*
+            fn from_wire(
+                message: Option<$crate::wire::$message>,
+                field: &str,
+            ) -> Result<Self, $crate::convert::WireError> {
+                $crate::convert::Wire::from_wire($crate::convert::required(message, field)?, field)
+            }
+        }
+    };
+}
+
+/// An enum without data and a protobuf enum with the same name and variants. `Unspecified` is rejected.
+macro_rules! enumeration {
+    ($type:ident, { $($variant:ident),* $(,)? }) => {
+        impl $crate::convert::Wire<i32> for $type {
+            fn into_wire(self) -> i32 {
+                match self {
+                    $(Self::$variant => $crate::wire::$type::$variant.into(),)*
+                }
+            }
+
+            fn from_wire(number: i32, field: &str) -> Result<Self, $crate::convert::WireError> {
+                match $crate::wire::$type::try_from(number) {
+                    $(Ok($crate::wire::$type::$variant) => Ok(Self::$variant),)*
+                    Ok($crate::wire::$type::Unspecified) | Err(_) => $crate::convert::required(None, field),
                 }
             }
         }
     };
 }
 
-use {mirror, mirror_enum};
+/// A struct around one number.
+macro_rules! id {
+    ($($type:ident),*) => {
+        $(impl $crate::convert::Wire<u64> for $type {
+            fn into_wire(self) -> u64 {
+                self.0
+            }
+
+            fn from_wire(value: u64, _: &str) -> Result<Self, $crate::convert::WireError> {
+                Ok(Self(value))
+            }
+        })*
+    };
+}
+
+use {empty, enumeration, field, id, message, tuple, wrapper};
+
+impl Wire<Bytes> for Vec<u8> {
+    fn into_wire(self) -> Bytes {
+        self.into()
+    }
+
+    fn from_wire(value: Bytes, _: &str) -> Result<Self, WireError> {
+        Ok(value.into())
+    }
+}
+
+impl<T: Wire<W>, W> Wire<Vec<W>> for Vec<T> {
+    fn into_wire(self) -> Vec<W> {
+        self.into_iter().map(T::into_wire).collect()
+    }
+
+    fn from_wire(values: Vec<W>, field: &str) -> Result<Self, WireError> {
+        values.into_iter().map(|value| T::from_wire(value, field)).collect()
+    }
+}
+
+impl<T: Wire<W>, W> Wire<Option<W>> for Option<T> {
+    fn into_wire(self) -> Option<W> {
+        self.map(T::into_wire)
+    }
+
+    fn from_wire(value: Option<W>, field: &str) -> Result<Self, WireError> {
+        value.map(|value| T::from_wire(value, field)).transpose()
+    }
+}
+
+impl<T: Wire<W>, W> Wire<W> for Box<T> {
+    fn into_wire(self) -> W {
+        T::into_wire(*self)
+    }
+
+    fn from_wire(value: W, field: &str) -> Result<Self, WireError> {
+        T::from_wire(value, field).map(Self::new)
+    }
+}
+
+/// The arguments of an RPC with one argument.
+impl<T: Wire<W>, W> Wire<W> for (T,) {
+    fn into_wire(self) -> W {
+        T::into_wire(self.0)
+    }
+
+    fn from_wire(value: W, field: &str) -> Result<Self, WireError> {
+        T::from_wire(value, field).map(|value| (value,))
+    }
+}
 
 #[cfg(test)]
 pub(crate) mod samples;

@@ -1,4 +1,4 @@
-//! What a fuzzer needs of the messages: reading any bytes as any of them, as whoever receives it does.
+//! Entry points for fuzzers: read arbitrary bytes as each message, as the receiver of the message does.
 
 use feedline_data::messages::{
     ConsumerPlan, ConsumerReport, GroupPositions, JobDetails, JobSpec, JobStatus, WorkerPlan, WorkerReport,
@@ -6,7 +6,7 @@ use feedline_data::messages::{
 use feedline_data::view::ClusterView;
 use prost::Message;
 
-use crate::convert::WireError;
+use crate::convert::Wire;
 use crate::convert::dataset::decode_manifest;
 use crate::grpc::fuzzing::{read_answer, read_frame};
 use crate::rpc::coordinator_rpcs;
@@ -17,10 +17,10 @@ use crate::wire::index_chunk::Part;
 #[cfg(test)]
 mod tests;
 
-/// Reads bytes as one message. Whether they can be read does not matter; that it ends does.
+/// Reads bytes as one message. The call must return, with or without an error.
 type Read = fn(&[u8]);
 
-/// Makes the entries of all requests and replies in the table of RPCs: each is decoded.
+/// Generates an entry for each request and reply in the table of RPCs. An entry decodes the message.
 macro_rules! decoders {
     ($($mode:ident $service:ident { $(
         $(#[$doc:meta])*
@@ -33,7 +33,7 @@ macro_rules! decoders {
             deadline: $deadline:expr, retry: $retry:expr,
         }
     )* })*) => {
-        /// Every message in the table of RPCs, by its name.
+        /// All messages in the table of RPCs, by name.
         const DECODERS: &[(&str, Read)] = &[$($($(
             (stringify!($in), decode::<wire::$in>),
             (stringify!($out), decode::<wire::$out>),
@@ -43,7 +43,7 @@ macro_rules! decoders {
 
 coordinator_rpcs!(decoders);
 
-/// Messages that are read further than their protobuf form, and those of services without a table, by name.
+/// Messages whose conversion is read too, and messages of services without a table, by name.
 const MESSAGES: &[(&str, Read)] = &[
     ("ClusterView", convert::<wire::ClusterView, ClusterView>),
     ("ConsumerPlan", convert::<wire::ConsumerPlan, ConsumerPlan>),
@@ -51,26 +51,26 @@ const MESSAGES: &[(&str, Read)] = &[
     ("DeliverResponse", decode::<wire::DeliverResponse>),
     ("FetchFrame", fetch_frame),
     ("FetchRequest", convert::<wire::FetchRequest, FetchRequest>),
-    ("GroupPlaces", convert::<wire::GroupPlaces, GroupPositions>),
+    ("GroupPositions", convert::<wire::GroupPositions, GroupPositions>),
     ("HasIndexResponse", decode::<wire::HasIndexResponse>),
     ("IndexChunk", index_chunk),
     ("IndexRef", decode::<wire::IndexRef>),
     ("Introduction", decode::<wire::Introduction>),
     ("JobDetails", convert::<wire::JobDetails, JobDetails>),
-    ("JobList", job_list),
+    ("JobList", convert::<wire::JobList, Vec<JobStatus>>),
     ("JobSpec", convert::<wire::JobSpec, JobSpec>),
     ("JobStatus", convert::<wire::JobStatus, JobStatus>),
-    ("KeepIndexResponse", decode::<wire::KeepIndexResponse>),
+    ("StoreIndexResponse", decode::<wire::StoreIndexResponse>),
     ("LocateRequest", decode::<wire::LocateRequest>),
     ("LocateResponse", decode::<wire::LocateResponse>),
     ("ManifestChunk", manifest_chunk),
-    // What they hold is read by `feedline_raft`, which has a fuzzer of its own.
+    // `feedline_raft` reads their content and has another fuzzer.
     ("RaftMessages", decode::<wire::RaftMessages>),
     ("WorkerPlan", convert::<wire::WorkerPlan, WorkerPlan>),
     ("WorkerReport", convert::<wire::WorkerReport, WorkerReport>),
 ];
 
-/// Reads `bytes` as each message of the services, and as what comes in answer to a fetch.
+/// Reads `bytes` as each message of the services, and as the response to a fetch.
 pub fn read_messages(bytes: &[u8]) {
     for (_, read) in DECODERS.iter().chain(MESSAGES) {
         read(bytes);
@@ -82,15 +82,9 @@ fn decode<W: Message + Default>(bytes: &[u8]) {
     drop(W::decode(bytes));
 }
 
-fn convert<W: Message + Default, C: TryFrom<W, Error = WireError>>(bytes: &[u8]) {
+fn convert<W: Message + Default, C: Wire<W>>(bytes: &[u8]) {
     if let Ok(message) = W::decode(bytes) {
-        drop(C::try_from(message));
-    }
-}
-
-fn job_list(bytes: &[u8]) {
-    if let Ok(list) = wire::JobList::decode(bytes) {
-        list.jobs.into_iter().for_each(|job| drop(JobStatus::try_from(job)));
+        drop(C::from_wire(message, "fuzz"));
     }
 }
 
@@ -100,7 +94,7 @@ fn fetch_frame(bytes: &[u8]) {
     }
 }
 
-/// One chunk may be all of a manifest.
+/// One chunk may contain a whole manifest.
 fn manifest_chunk(bytes: &[u8]) {
     if let Ok(chunk) = wire::ManifestChunk::decode(bytes) {
         drop(decode_manifest(&chunk.data));

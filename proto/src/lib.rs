@@ -1,7 +1,7 @@
-//! The wire: protobuf messages, their conversions from and to `core`, the layout of a batch, and the service traits
-//! with their gRPC forms. The local form of a service is the trait object itself.
+//! Wire protocol: protobuf messages, their conversion from and to the types of `core`, the layout of a batch, and the service
+//! traits with their gRPC clients and servers. A service in the same process is called through its trait object.
 //!
-//! Wire types do not leave this crate. It knows no coordinator, worker or client, only what they say to each other.
+//! Wire types do not leave this crate. The crate does not depend on coordinator, worker or client.
 
 pub mod authenticator;
 pub mod batch;
@@ -23,5 +23,5 @@ pub use services::{
     MemberStatus, PeerService, PieceHeader, SkippedRow, WorkerService,
 };
 
-/// Version of the messages. Client and server must speak the same.
+/// Version of the messages. Client and server must use the same one.
 pub const PROTOCOL_VERSION: u32 = 3;

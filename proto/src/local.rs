@@ -1,9 +1,8 @@
-//! Shorter ways between a worker and a client on one host: a Unix socket for the same gRPC services, and memory that the
-//! worker lends to the client.
+//! Local transports between a worker and a client on one host: the gRPC services over a Unix socket, and shared memory.
 //!
-//! The worker opens both sockets in a private directory and tells whoever asks over TCP where they are, together with
-//! the host's boot id. A client on another host sees another boot id; one in another container of the same host finds
-//! nothing at the path. Both stay with TCP at once.
+//! The worker opens both sockets in a private directory. A client asks for their paths and for the boot id of the host over
+//! TCP. A client on another host sees another boot id, and a client in another container does not find the sockets. Both
+//! continue with TCP at once.
 
 mod link_id;
 mod message;
@@ -22,27 +21,27 @@ pub use self::shm_bytes::ShmBytes;
 pub(crate) use self::shm_client::{ShmClient, ShmFetchReceiver};
 pub(crate) use self::shm_server::{ShmFetchSender, ShmServer};
 
-/// Names of the sockets in the private directory.
+/// File names of the sockets in the private directory.
 const SOCKET: &str = "worker.sock";
 const MEMORY_SOCKET: &str = "memory.sock";
-/// Where Linux tells what identifies this boot of this host.
-const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+/// File with the id of the current boot of this host.
+const BOOT_ID_FILE: &str = "/proc/sys/kernel/random/boot_id";
 
-/// By which way batches travel.
+/// The transport that a client uses for batches.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Transport {
-    /// The shortest that both ends offer: shared memory, else a Unix socket, else TCP.
+    /// The fastest transport that both sides support: shared memory, then a Unix socket, then TCP.
     #[default]
     Auto,
     /// TCP only.
     Tcp,
     /// A Unix socket only.
     Unix,
-    /// Shared memory; what does not fit into it comes through a Unix socket.
+    /// Shared memory. Pieces that do not fit travel through a Unix socket.
     Memory,
 }
 
-/// By which way bytes of a batch came.
+/// The transport over which a client received bytes of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReceivePath {
     /// TCP.
@@ -54,7 +53,7 @@ pub enum ReceivePath {
 }
 
 impl ReceivePath {
-    /// Its name in metrics.
+    /// Name of the transport in metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::Tcp => "tcp",
@@ -64,32 +63,31 @@ impl ReceivePath {
     }
 }
 
-/// A worker's sockets for clients on its own host.
+/// The sockets of a worker for clients on the same host.
 #[derive(Debug)]
 pub struct LocalListener {
-    pub(crate) place: LocalEndpoint,
+    pub(crate) endpoint: LocalEndpoint,
     pub(crate) socket: UnixListener,
     pub(crate) memory: Option<(UnixListener, Arc<ShmServer>)>,
 }
 
-/// Where an entrance is.
+/// The address of a local listener.
 #[derive(Debug, Clone)]
 pub(crate) struct LocalEndpoint {
-    /// The host's boot id.
-    pub(crate) host: String,
+    /// Boot id of the host.
+    pub(crate) boot_id: String,
     pub(crate) socket: PathBuf,
     pub(crate) memory_socket: Option<PathBuf>,
 }
 
 impl LocalListener {
-    /// Opens the sockets in `folder`, which nobody but this user may enter, and which is kept until the worker ends. At
-    /// most `memory_bytes` of memory are lent to clients at a time; `None` lends none. Must be called inside a tokio
-    /// runtime.
+    /// Opens the sockets in `folder`, a private directory that must exist until the worker ends. Shares at most
+    /// `memory_bytes` of memory with clients at a time; `None` shares none. Call it inside a tokio runtime.
     ///
     /// # Errors
-    /// When the sockets cannot be opened there, or the system does not tell its boot id.
+    /// If a socket cannot be opened, or the system does not report a boot id.
     pub fn open(folder: &Path, memory_bytes: Option<u64>) -> io::Result<Self> {
-        let host = this_host()?;
+        let boot_id = boot_id()?;
         let socket = folder.join(SOCKET);
         let memory_socket = memory_bytes.map(|_| folder.join(MEMORY_SOCKET));
         let listen = |path: &PathBuf| UnixListener::bind(path);
@@ -97,21 +95,22 @@ impl LocalListener {
             (Some(path), Some(bytes)) => Some((listen(path)?, ShmServer::new(bytes))),
             _ => None,
         };
-        Ok(Self { socket: listen(&socket)?, memory, place: LocalEndpoint { host, socket, memory_socket } })
+        let endpoint = LocalEndpoint { boot_id, socket, memory_socket };
+        Ok(Self { socket: listen(&endpoint.socket)?, memory, endpoint })
     }
 
-    /// Bytes of memory that are lent or ready to be, as they change.
-    pub fn lent_bytes(&self) -> Arc<ShmBytes> {
-        self.memory.as_ref().map(|(_, lender)| lender.lent_bytes()).unwrap_or_default()
+    /// Counter of the shared bytes, leased or idle.
+    pub fn shared_bytes(&self) -> Arc<ShmBytes> {
+        self.memory.as_ref().map(|(_, server)| server.shared_bytes()).unwrap_or_default()
     }
 }
 
-/// What identifies this boot of this host.
+/// Returns the id of the current boot of this host.
 ///
 /// # Errors
-/// When the system does not tell.
-pub(crate) fn this_host() -> io::Result<String> {
-    let id = std::fs::read_to_string(BOOT_ID)?;
+/// If the system does not report one.
+pub(crate) fn boot_id() -> io::Result<String> {
+    let id = std::fs::read_to_string(BOOT_ID_FILE)?;
     match id.trim() {
         "" => Err(io::ErrorKind::InvalidData.into()),
         id => Ok(id.to_owned()),

@@ -1,5 +1,5 @@
-//! What every RPC is subject to: who may call it, how large its messages are, how long it may take, and whether it is
-//! retried. One row for each method; those of the coordinator are in [`table`].
+//! The rules of every RPC: who may call it, the sizes of its messages, its deadline, and its retry policy. Each method has
+//! one row; the rows of the coordinator are in [`table`].
 
 mod request;
 mod table;
@@ -8,25 +8,26 @@ use std::time::Duration;
 
 use feedline_access::Scope;
 use feedline_data::ids::JobId;
+use feedline_data::messages::JobSpec;
 
 pub use self::request::{CoordinatorReply, CoordinatorRequest, CoordinatorService};
-pub(crate) use self::table::{FromWire, IntoWire, coordinator_rpcs};
+pub(crate) use self::table::coordinator_rpcs;
 
-/// Longest wait for the answer to a unary request, or for the next part of a manifest.
+/// Deadline of a unary request, and of the next chunk of a manifest.
 pub(crate) const REQUEST_DEADLINE: Duration = Duration::from_secs(30);
-/// Longest wait for another coordinator to receive messages.
+/// Deadline of a request to another coordinator.
 const PEER_DEADLINE: Duration = Duration::from_secs(5);
-/// Longest wait for another coordinator to receive an index, which may have hundreds of megabytes.
+/// Deadline of the transfer of an index between coordinators. An index may have hundreds of megabytes.
 pub(crate) const INDEX_DEADLINE: Duration = Duration::from_secs(600);
-/// Longest wait for a worker to send the address of its local sockets.
+/// Deadline of the request for the local sockets of a worker.
 pub(crate) const LOCATE_DEADLINE: Duration = Duration::from_secs(2);
-/// Largest message to and from a coordinator: the listing of a dataset of millions of files is one message.
+/// Largest message from or to a coordinator. The listing of a dataset with millions of files is one message.
 pub(crate) const MAX_CONTROL_BYTES: usize = 512 << 20;
 
-/// A report that was not answered after this long is sent to another coordinator, if there is one: the leader answers
-/// after half a second.
+/// Time without a response after which a client sends a report to another coordinator. The leader responds to a report after
+/// half a second at the latest.
 pub const REPORT_PATIENCE: Duration = Duration::from_millis(900);
-/// The same for reads and changes of one job.
+/// The same time for reads and changes of one job.
 const LOOKUP_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The rules of one RPC.
@@ -42,22 +43,22 @@ pub struct Rpc {
     pub max_request: MessageSize,
     /// Largest message of a response.
     pub max_response: MessageSize,
-    /// Longest wait for the response, or for the first message of a stream; `None` for a stream that the client ends.
+    /// Deadline of the response, or of the first message of a stream; `None` for a stream that the client ends.
     pub deadline: Option<Duration>,
-    /// Whether a client with several servers sends it again.
+    /// Whether a client with several servers retries it.
     pub retry: Retry,
 }
 
-/// Who may call an RPC in a cluster that has a secret.
+/// Who may call an RPC in a cluster with a secret.
 #[derive(Debug, Clone, Copy)]
 pub enum Access {
-    /// Whoever has one of these scopes; the text says what they allow.
+    /// Callers with one of these scopes. The text completes the message "a token that allows to ...".
     Scopes(&'static [Scope], &'static str),
-    /// Whoever has a valid token.
+    /// Callers with a valid token.
     AnyToken,
-    /// Whoever has the ticket that the coordinator issued for the job.
+    /// Callers with a ticket that the coordinator issued for the job.
     Ticket,
-    /// Everybody who reaches the server.
+    /// All callers.
     Open,
 }
 
@@ -66,13 +67,13 @@ pub enum Access {
 pub enum RpcKind {
     /// One request, one response.
     Unary,
-    /// One request; the response comes when something changes, or after about half a second.
+    /// One request, one response. The server responds when the state changes, or after about half a second.
     LongPoll,
     /// The request or the response is a stream.
     Stream,
 }
 
-/// How large a message may be.
+/// Size class of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MessageSize {
     /// An id, a name or an address: 64 KiB.
@@ -81,12 +82,12 @@ pub enum MessageSize {
     Medium,
     /// A piece of a batch: 64 MiB.
     Piece,
-    /// What workers and coordinators send, such as the listing of a dataset of millions of files: 512 MiB.
+    /// A message of a worker or coordinator, such as the listing of a dataset with millions of files: 512 MiB.
     Large,
 }
 
 impl MessageSize {
-    /// The limit.
+    /// Largest message of this class.
     pub const fn bytes(self) -> usize {
         match self {
             Self::Small => 64 << 10,
@@ -97,29 +98,45 @@ impl MessageSize {
     }
 }
 
-/// Whether a client with several servers sends a request again, to another one. Every request that is sent again is
-/// idempotent: a lost answer does no harm.
+/// Retry policy of a client with several servers. A retry goes to another server. All requests are idempotent, so a lost
+/// response is harmless.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Retry {
-    /// When the server answers `Unavailable` or cannot be reached, or has not answered after this long.
+    /// Retry if the server is unreachable, responds with `Unavailable`, or does not respond for this duration.
     After(Duration),
-    /// When the server answers `Unavailable` or cannot be reached.
+    /// Retry if the server is unreachable or responds with `Unavailable`.
     IfUnavailable,
-    /// Never by the transport; the caller decides.
+    /// The client never retries. The caller decides.
     Never,
 }
 
-/// What an RPC means to a caller that belongs to one tenant.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Tenancy {
-    /// It is about this job, which must be the tenant's own.
+/// What a caller that belongs to a tenant may do with a request.
+#[derive(Debug, Clone, Copy)]
+pub enum Tenancy<'a> {
+    /// The request concerns this job, which must belong to the tenant.
     OfJob(JobId),
-    /// Its request or its reply is restricted to the tenant; the tenant layer says how.
-    Restricted,
-    /// It is the same for all tenants.
+    /// The tenant layer restricts the request or the reply to the tenant.
+    Restricted(TenantRequest<'a>),
+    /// The request and the reply are the same for all tenants.
     Shared,
-    /// It is of the whole cluster and refused.
+    /// The request concerns the whole cluster, and the tenant layer rejects it.
     Cluster,
+}
+
+/// A request that the tenant layer restricts. The layer matches all variants, so a new variant without a restriction does not
+/// compile.
+#[derive(Debug, Clone, Copy)]
+pub enum TenantRequest<'a> {
+    /// Opens a job of the tenant.
+    OpenJob(&'a JobSpec),
+    /// Joins a job of the tenant.
+    JoinJob(&'a JobSpec),
+    /// Returns the status of a job of the tenant.
+    GetJobStatus(JobId),
+    /// Lists the jobs of the tenant.
+    ListJobs,
+    /// Returns the part of the cluster that the tenant may see.
+    GetCluster,
 }
 
 /// Who may call the RPCs between coordinators.
@@ -138,23 +155,23 @@ const fn peer(path: &'static str, kind: RpcKind, max_request: MessageSize, deadl
     }
 }
 
-/// Learns who a coordinator is.
+/// Exchanges the identities of two coordinators.
 pub(crate) const INTRODUCE: Rpc =
     peer("/feedline.v1.Peer/Introduce", RpcKind::Unary, MessageSize::Small, PEER_DEADLINE);
-/// Sends raft messages. The raft library sends lost ones again.
+/// Sends raft messages. The raft library resends lost ones.
 pub(crate) const DELIVER: Rpc =
     peer("/feedline.v1.Peer/Deliver", RpcKind::Unary, MessageSize::Large, PEER_DEADLINE);
 /// Asks whether a coordinator stores an index.
 pub(crate) const HAS_INDEX: Rpc =
     peer("/feedline.v1.Peer/HasIndex", RpcKind::Unary, MessageSize::Small, INDEX_DEADLINE);
-/// Sends an index in parts.
-pub(crate) const KEEP_INDEX: Rpc =
-    peer("/feedline.v1.Peer/KeepIndex", RpcKind::Stream, MessageSize::Medium, INDEX_DEADLINE);
-/// Reads an index in parts.
+/// Sends an index in chunks.
+pub(crate) const STORE_INDEX: Rpc =
+    peer("/feedline.v1.Peer/StoreIndex", RpcKind::Stream, MessageSize::Medium, INDEX_DEADLINE);
+/// Returns an index in chunks.
 pub(crate) const GET_INDEX: Rpc =
     peer("/feedline.v1.Peer/GetIndex", RpcKind::Stream, MessageSize::Small, INDEX_DEADLINE);
 
-/// Streams the pieces of a split. The client fetches the rest from another worker.
+/// Streams the pieces of a split. After an error, the client fetches the rest from another worker.
 pub(crate) const FETCH: Rpc = Rpc {
     path: "/feedline.v1.Worker/Fetch",
     access: Access::Ticket,
@@ -165,9 +182,9 @@ pub(crate) const FETCH: Rpc = Rpc {
     retry: Retry::Never,
 };
 
-/// Asks for the local sockets of a worker. A client that gets no answer uses TCP.
+/// Returns the paths of the local sockets of a worker. A client without a response uses TCP.
 pub(crate) const LOCATE: Rpc = Rpc {
-    path: "/feedline.v1.Entrance/Locate",
+    path: "/feedline.v1.LocalTransport/Locate",
     access: Access::Open,
     kind: RpcKind::Unary,
     max_request: MessageSize::Small,
@@ -176,7 +193,7 @@ pub(crate) const LOCATE: Rpc = Rpc {
     retry: Retry::Never,
 };
 
-/// The rules of an RPC of Arrow Flight, whose handler calls the coordinator with the caller's own rights.
+/// The rules of an RPC of Arrow Flight. Its handler calls the coordinator with the rights of the caller.
 const fn flight(path: &'static str, kind: RpcKind, max_request: MessageSize) -> Rpc {
     Rpc {
         path,
@@ -189,12 +206,12 @@ const fn flight(path: &'static str, kind: RpcKind, max_request: MessageSize) -> 
     }
 }
 
-/// RPCs that are not the coordinator's own.
-const OTHERS: [Rpc; 10] = [
+/// RPCs that are not in the table of the coordinator.
+const OTHER_RPCS: [Rpc; 10] = [
     INTRODUCE,
     DELIVER,
     HAS_INDEX,
-    KEEP_INDEX,
+    STORE_INDEX,
     GET_INDEX,
     FETCH,
     LOCATE,
@@ -203,9 +220,9 @@ const OTHERS: [Rpc; 10] = [
     flight("/arrow.flight.protocol.FlightService/DoGet", RpcKind::Stream, MessageSize::Small),
 ];
 
-/// The rules of the RPC with this path; `None` for a method that this release does not have.
+/// Returns the rules of the RPC with this path; `None` for an unknown method.
 pub fn find(path: &str) -> Option<&'static Rpc> {
-    CoordinatorRequest::RPCS.iter().chain(&OTHERS).find(|rpc| rpc.path == path)
+    CoordinatorRequest::RPCS.iter().chain(&OTHER_RPCS).find(|rpc| rpc.path == path)
 }
 
 #[cfg(test)]

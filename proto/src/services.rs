@@ -1,5 +1,5 @@
-//! The services between coordinators and of a worker. Callers hold the trait; whether it is local or remote does not matter
-//! to them. The service of a coordinator is generated from the table in `rpc`.
+//! The peer service of a coordinator and the service of a worker. Callers hold a trait object, local or remote. The table in
+//! `rpc` generates the service of a coordinator for clients.
 
 use std::sync::Arc;
 
@@ -15,141 +15,141 @@ use futures::stream::BoxStream;
 use crate::batch::BatchLayout;
 pub use crate::rpc::{CoordinatorReply, CoordinatorRequest, CoordinatorService};
 
-/// What a coordinator answers other coordinators.
+/// The service of a coordinator for other coordinators.
 #[async_trait]
 pub trait PeerService: Send + Sync {
-    /// Tells who asks, and answers who it is itself.
+    /// Sends the identity of the caller and returns the identity of the callee.
     async fn introduce(&self, from: MemberInfo) -> Result<MemberInfo, ServiceError>;
 
-    /// Takes messages of `feedline_raft`, in its form.
+    /// Delivers messages that `feedline_raft` has encoded.
     async fn deliver(&self, messages: Vec<Bytes>) -> Result<(), ServiceError>;
 
-    /// Keeps a dataset's index under the key of its source, durably.
-    async fn keep_index(&self, key: &str, manifest: Arc<Manifest>) -> Result<(), ServiceError>;
+    /// Stores the index of a dataset durably, under the key of its source.
+    async fn store_index(&self, key: &str, manifest: Arc<Manifest>) -> Result<(), ServiceError>;
 
-    /// The index that was kept.
-    async fn index(&self, key: &str, fingerprint: &str) -> Result<Arc<Manifest>, ServiceError>;
+    /// Returns a stored index.
+    async fn load_index(&self, key: &str, fingerprint: &str) -> Result<Arc<Manifest>, ServiceError>;
 }
 
-/// Who a coordinator is.
+/// Identity of a coordinator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemberInfo {
-    /// Its id among coordinators.
+    /// Id of the coordinator.
     pub id: u64,
-    /// Whether it is part of a cluster.
+    /// Whether the coordinator is a member of a cluster.
     pub has_state: bool,
 }
 
-/// A coordinator as the one that leads sees it.
+/// State of a coordinator, as the leader sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemberStatus {
-    /// Its id.
+    /// Id of the coordinator.
     pub id: String,
-    /// Its address.
+    /// Address of the coordinator.
     pub url: String,
-    /// Whether it leads.
-    pub leads: bool,
-    /// Whether it votes; one that was just added learns first.
-    pub votes: bool,
-    /// Whether it has answered lately.
-    pub is_heard: bool,
-    /// Entries of the leader's log that it has not confirmed.
-    pub lacks: u64,
+    /// Whether the coordinator is the leader.
+    pub is_leader: bool,
+    /// Whether the coordinator votes. A new member is a learner first.
+    pub is_voter: bool,
+    /// Whether the coordinator has responded recently.
+    pub is_reachable: bool,
+    /// Log entries of the leader that the coordinator has not confirmed.
+    pub unconfirmed_entries: u64,
 }
 
-/// What a worker answers.
+/// The service of a worker.
 #[async_trait]
 pub trait WorkerService: Send + Sync {
-    /// Streams a split's pieces. The first request is [`FetchRequest::Open`], the others are credit. Dropping the
-    /// returned stream ends the fetch at once; the end of `requests` only means that no further credit comes.
+    /// Streams the pieces of a split. The first request is [`FetchRequest::Open`], the others grant credit. Dropping the
+    /// returned stream ends the fetch at once. The end of `requests` means that no further credit follows.
     async fn fetch(
         &self,
         requests: BoxStream<'static, FetchRequest>,
     ) -> Result<BoxStream<'static, Result<Frame, ServiceError>>, ServiceError>;
 
-    /// Whether what it gives to this caller crosses a network, as far as the last fetch has told.
+    /// Whether the last fetch of this caller crossed a network.
     fn is_remote(&self) -> bool {
         false
     }
 }
 
-/// What a consumer sends while fetching.
+/// A message from a consumer to a worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FetchRequest {
-    /// Which rows; comes first and once.
+    /// Opens the fetch. It is the first message, and is sent once.
     Open(FetchOpen),
-    /// Allows the worker to send more.
+    /// Grants credit to the worker.
     Credit {
-        /// Further bytes of chunks that may be sent.
+        /// Further bytes of chunks that the worker may send.
         bytes: u64,
     },
 }
 
-/// Which rows a fetch wants.
+/// The rows that a fetch requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FetchOpen {
     /// The job.
     pub job: JobId,
     /// The split.
     pub split: SplitRef,
-    /// Offset in the split of the first row wanted.
+    /// Offset in the split of the first requested row.
     pub from: u32,
-    /// Bytes of chunks that may be sent before further credit comes.
+    /// Bytes of chunks that the worker may send before it receives further credit.
     pub credit_bytes: u64,
-    /// What the coordinator gave the consumer; empty where workers do not ask.
+    /// Ticket of the consumer; empty in a cluster without a secret.
     pub ticket: String,
 }
 
-/// What a worker sends while a split is fetched: `Schema`, then for each piece `Piece` and its chunks, then `End`.
+/// A message from a worker to a consumer. A fetch returns `Schema`, then `Piece` and chunks for each piece, then `End`.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Frame {
-    /// Columns of every piece; first and once.
+    /// Columns of all pieces. It is the first message, and is sent once.
     Schema(SchemaRef),
-    /// Opens the next piece. Its chunks follow and cover `batch.total_bytes` exactly, in order.
+    /// Starts a piece. Its chunks follow in order and contain exactly `batch.total_bytes`.
     Piece(PieceHeader),
-    /// Bytes of the present piece.
+    /// Bytes of the current piece.
     Chunk {
-        /// Place of the first byte in the piece's buffer.
+        /// Offset of the first byte in the buffer of the piece.
         offset: u64,
-        /// The bytes. A local worker may send a whole piece as one chunk.
+        /// The bytes. A worker in the same process may send a whole piece as one chunk.
         data: Bytes,
     },
-    /// Nothing is ready, but the worker goes on with the job: waiting is of use. Never inside a piece.
+    /// The worker computes the next piece. Sent between pieces, so that the client keeps waiting.
     Working,
-    /// A row failed under `on_error: fail`: one sentence. Nothing follows.
+    /// A row failed and the pipeline has `on_error: fail`: one sentence. It is the last message.
     Failed(String),
-    /// The split is complete. Nothing follows.
+    /// The split is complete. It is the last message.
     End,
 }
 
-/// A piece: the output of consecutive rows of a split.
+/// Header of a piece, the output of consecutive rows of a split.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PieceHeader {
     /// Offset in the split of the first input row.
     pub from: u32,
     /// Offset in the split after the last input row.
     pub to: u32,
-    /// Rows that remain; equals `batch.rows`.
+    /// Number of output rows; equals `batch.rows`.
     pub rows: u32,
-    /// Offsets in the split of the rows that remain, when operators removed some; `None` when all remain.
+    /// Offsets in the split of the output rows; `None` if operators removed no rows.
     pub kept: Option<Vec<u32>>,
-    /// Audit: ids of every input row from `from` to `to`, in order.
+    /// Ids of all input rows from `from` to `to`, in order; present in a job with audit.
     pub row_ids: Option<Vec<u64>>,
-    /// Rows that failed and were skipped or replaced.
+    /// Rows that failed, and that the worker skipped or replaced.
     pub skipped: Vec<SkippedRow>,
-    /// Where the columns lie in the piece's buffer.
+    /// Positions of the columns in the buffer of the piece.
     pub batch: BatchLayout,
 }
 
-/// A row that could not be read or processed.
+/// A row that a worker could not read or process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SkippedRow {
-    /// Its id: its place in the dataset.
+    /// Row id, the index of the row in the dataset.
     pub row_id: u64,
-    /// URL of its shard.
+    /// URL of the shard.
     pub shard: String,
     /// Byte offset of the row in the shard; the row number in columnar formats.
     pub offset: u64,
-    /// What is wrong, in one clause.
+    /// The reason, in one clause.
     pub reason: String,
 }

@@ -1,4 +1,4 @@
-//! The generated messages, clients and servers. They do not leave this crate.
+//! Generated messages, clients and servers. They do not leave this crate.
 
 #![allow(missing_docs, unreachable_pub, reason = "generated; the .proto files are the documentation")]
 #![allow(clippy::all, clippy::unwrap_used, reason = "generated")]

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use feedline_access::token::{Scope, Tokens};
-use feedline_access::{Bearer, Credentials, Secret, Tls, TlsFiles, now_s};
+use feedline_access::{BearerToken, Credentials, Secret, Tls, TlsFiles, now_s};
 use feedline_data::ids::JobId;
 use feedline_data::layout::SplitRef;
 use feedline_data::messages::{ServiceError, ServiceErrorKind};
@@ -112,7 +112,7 @@ impl Keys {
             ca: Some(self.file("ca.pem").into()),
             cert: Some(self.file("client.pem").into()),
             key: Some(self.file("client-key.pem").into()),
-            admits_anybody: false,
+            allows_unverified_clients: false,
         }
     }
 }
@@ -147,7 +147,7 @@ fn a_job_runs_on_a_cluster_that_knows_whom_it_serves() {
     assert_eq!(made.status, 0, "{}", made.stderr);
     let other = cluster.scratch.file("other/client.token");
     let other = said(&[keys.tls("client"), vec!["--token-file".to_owned(), other]].concat());
-    assert!(other.contains("the token is none of this cluster's"), "{other}");
+    assert!(other.contains("the token is not valid in this cluster"), "{other}");
     // Nobody reads a token on its way.
     let plain = call(&[
         "job",
@@ -298,11 +298,11 @@ fn rows_are_given_with_a_ticket_only() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     runtime.block_on(async {
         let tls = Some(Arc::new(Tls::load(keys.files()).unwrap()));
-        let token = Arc::new(Bearer::load(keys.file("client.token").into()).unwrap());
+        let token = Arc::new(BearerToken::load(keys.file("client.token").into()).unwrap());
         let credentials = Credentials { tls, token: Some(token) };
         for way in [Transport::Tcp, Transport::Auto] {
             let url = cluster.worker.secure_url();
-            let worker = grpc::connect_worker_by(&url, &credentials, way, |_, _| {}).unwrap();
+            let worker = grpc::connect_worker_over(&url, &credentials, way, |_, _| {}).unwrap();
             for ticket in ["", "feedline-ticket-1.e30.AAAA"] {
                 let refusal = fetch(worker.as_ref(), ticket).await.unwrap_err();
                 assert_eq!(refusal.kind, ServiceErrorKind::Denied, "{refusal}");
@@ -482,12 +482,12 @@ fn files_that_others_can_read_are_told_of() {
     let keys = Keys(scratch.file("keys"));
     let secret = keys.file("secret");
     let quiet = make_token(&scratch, &secret, &["--scope", "observe"]);
-    assert!(!quiet.stderr.contains("others than its owner"), "{}", quiet.stderr);
+    assert!(!quiet.stderr.contains("other users can access"), "{}", quiet.stderr);
     for name in ["secret", "client.token", "client-key.pem"] {
         fs::set_permissions(keys.file(name), fs::Permissions::from_mode(0o644)).unwrap();
     }
     let told = make_token(&scratch, &secret, &["--scope", "observe"]);
-    assert!(told.status == 0 && told.stderr.contains("others than its owner"), "{}", told.stderr);
+    assert!(told.status == 0 && told.stderr.contains("other users can access"), "{}", told.stderr);
     // Nobody listens there; the files are read first.
     let mut arguments = vec!["job", "list", "--coordinator", "https://127.0.0.1:1"];
     let client = keys.client();
@@ -536,7 +536,7 @@ fn a_secret_is_exchanged_while_tokens_of_both_are_good() {
 struct Spy(Mutex<Vec<String>>);
 
 impl<S: ?Sized> Authenticator<S> for Spy {
-    fn enter(&self, token: Option<&str>) -> Result<Arc<S>, ServiceError> {
+    fn authenticate(&self, token: Option<&str>) -> Result<Arc<S>, ServiceError> {
         self.0.lock().expect("nobody panics with it").push(token.unwrap_or_default().to_owned());
         Err(ServiceError::new(ServiceErrorKind::Denied, "nobody is let in here"))
     }

@@ -12,7 +12,7 @@ use std::fs;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use feedline_access::ticket::TicketOffice;
+use feedline_access::ticket::TicketIssuer;
 use feedline_access::token::{Claims, Scope, Tokens};
 use feedline_access::{Secret, now_s};
 use feedline_data::ids::{JobId, SessionId};
@@ -94,15 +94,15 @@ const TABLE: &[Row] = &[
     Row("feedline.v1.Coordinator/ListJobs", [Yes, Yes, Yes, Denied], Some(Who::B)),
     Row("feedline.v1.Coordinator/GetCluster", [Yes, Yes, Denied, Denied], Some(Who::B)),
     // Who reaches a worker may ask where its sockets are; they lie where only the worker's user can go.
-    Row("feedline.v1.Entrance/Locate", [Yes, Yes, Yes, Yes], Some(Who::Nobody)),
+    Row("feedline.v1.LocalTransport/Locate", [Yes, Yes, Yes, Yes], Some(Who::Nobody)),
     Row("feedline.v1.Coordinator/SyncConsumer", [Unknown, Denied, Denied, Denied], Some(Who::B)),
     Row("feedline.v1.Coordinator/SetWeights", [Unknown, Denied, Denied, Denied], Some(Who::B)),
-    Row("feedline.v1.Coordinator/GetPlaces", [Unknown, Denied, Denied, Denied], Some(Who::B)),
+    Row("feedline.v1.Coordinator/GetPositions", [Unknown, Denied, Denied, Denied], Some(Who::B)),
     Row("feedline.v1.Coordinator/SyncWorker", [Denied, Denied, Yes, Denied], Some(Who::Worker)),
     Row("feedline.v1.Peer/Introduce", [Denied, Denied, Denied, Denied], Some(Who::Coordinator)),
     Row("feedline.v1.Peer/Deliver", [Denied, Denied, Denied, Denied], Some(Who::Coordinator)),
     Row("feedline.v1.Peer/HasIndex", [Denied, Denied, Denied, Denied], Some(Who::Coordinator)),
-    Row("feedline.v1.Peer/KeepIndex", [Denied, Denied, Denied, Denied], Some(Who::Coordinator)),
+    Row("feedline.v1.Peer/StoreIndex", [Denied, Denied, Denied, Denied], Some(Who::Coordinator)),
     Row("feedline.v1.Peer/GetIndex", [Denied, Denied, Denied, Denied], Some(Who::Coordinator)),
     Row("feedline.v1.Members/ListMembers", [Yes, Yes, Yes, Denied], Some(Who::Admin)),
     Row("feedline.v1.Members/AddMember", [Denied, Denied, Denied, Denied], Some(Who::Admin)),
@@ -208,9 +208,9 @@ async fn a_ticket_opens_its_own_job_and_for_its_own_time_only() {
     let scene = Scene::start().await;
     let secret = scene.secret();
     // The same consumer and session as that of the good ticket, an hour ago.
-    let expired = TicketOffice::new(&secret).make(scene.job, 0, SessionId(1), now_s() - 3_600);
+    let expired = TicketIssuer::new(&secret).issue(scene.job, 0, SessionId(1), now_s() - 3_600);
     let other =
-        TicketOffice::new(&Secret::new().expect("random numbers")).make(scene.job, 0, SessionId(1), now_s());
+        TicketIssuer::new(&Secret::new().expect("random numbers")).issue(scene.job, 0, SessionId(1), now_s());
     let token = scene.tokens[&Who::B].clone();
     let cut = scene.ticket[..scene.ticket.len() - 2].to_owned();
     for way in [Transport::Tcp, Transport::Auto] {
@@ -223,10 +223,10 @@ async fn a_ticket_opens_its_own_job_and_for_its_own_time_only() {
             (of_b, &scene.ticket_of_a, "for another job"),
             (of_a, &scene.ticket, "for another job"),
             (of_b, &expired, "expired"),
-            (of_b, &other, "none of this cluster's"),
-            (of_b, &token, "none of this cluster's"),
-            (of_b, &cut, "none of this cluster's"),
-            (of_b, &String::new(), "with a ticket of their job only"),
+            (of_b, &other, "not valid in this cluster"),
+            (of_b, &token, "not valid in this cluster"),
+            (of_b, &cut, "not valid in this cluster"),
+            (of_b, &String::new(), "has no ticket"),
         ] {
             let refusal = scene.fetch(place, ticket, way).await.expect_err(why);
             assert_eq!(refusal.kind, ServiceErrorKind::Denied, "{refusal}");
@@ -253,7 +253,7 @@ async fn batches_come_by_flight_until_the_token_expires() {
         tenant: Some("b".to_owned()),
         expires_s: Some(end_s),
     };
-    let token = Tokens::new(&scene.secret()).make(&claims);
+    let token = Tokens::new(&scene.secret()).issue(&claims);
     let place = field(1, json!({ "job": job.0, "consumer": 0 }).to_string().as_bytes());
     let (url, method) = (scene.coordinator.url(), "arrow.flight.protocol.FlightService/DoGet");
     let mut messages = scene.call(&url, method, Some(&token), place).await.expect("the token is good");

@@ -282,7 +282,7 @@ fn the_keys_of_roles_are_read_by_no_path_at_all() {
         let refused = all.read(path, "text");
         let said = sentence(&refused, 2);
         let own = all.scratch.file(of);
-        assert!(said.contains("keeps for itself") && said.contains(&own), "{path}: {said}");
+        assert!(said.contains("the protected file") && said.contains(&own), "{path}: {said}");
     }
     for path in [
         "keys/worker.token",
@@ -294,7 +294,7 @@ fn the_keys_of_roles_are_read_by_no_path_at_all() {
         "links/*",
     ] {
         let refused = all.read(path, "text");
-        assert!(sentence(&refused, 1).contains("keeps for itself"), "{path}: {}", refused.stderr);
+        assert!(sentence(&refused, 1).contains("the protected file"), "{path}: {}", refused.stderr);
     }
 }
 
@@ -321,6 +321,6 @@ fn data_may_lie_where_a_role_keeps_its_files() {
     {
         let refused = read(path);
         let said = sentence(&refused, 2);
-        assert!(said.contains("keeps for itself") && said.contains(of), "{path}: {said}");
+        assert!(said.contains("the protected file") && said.contains(of), "{path}: {said}");
     }
 }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use feedline_common::backoff::Backoff;
 use feedline_data::ids::{JobId, WorkerId};
 use feedline_data::manifest::Manifest;
 use feedline_data::messages::{Revision, ServiceError, WorkerPlan, WorkerReport};
@@ -24,17 +25,10 @@ use crate::{WorkerSettings, metrics, stored_index};
 
 /// Time after which a report without a reply is sent again.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(2);
-/// Pause after a failed report. It doubles up to [`LONGEST_PAUSE`].
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-/// A new leader is elected within a second, and must not wait for reports of workers.
-const LONGEST_PAUSE: Duration = Duration::from_millis(250);
+/// Pauses between requests to a coordinator that cannot be reached. A new leader is elected within a second.
+const COORDINATOR_BACKOFF: Backoff = Backoff::from_millis(50, 250);
 /// Longest pause that a busy coordinator can request.
 const LONGEST_BUSY_PAUSE: Duration = Duration::from_secs(10);
-
-/// The pause before the next retry.
-fn next_pause(pause: Duration) -> Duration {
-    (pause * 2).min(LONGEST_PAUSE)
-}
 
 /// Why a job cannot be loaded.
 struct LoadError {
@@ -62,7 +56,7 @@ impl ControlLoop {
     /// serves consumers while the coordinator restarts. Then it drops them, because other workers have acquired them.
     pub(crate) async fn run(self: Arc<Self>) {
         let mut seen = Revision::default();
-        let mut pause = FIRST_PAUSE;
+        let mut backoff = COORDINATOR_BACKOFF;
         let mut lease = Duration::from_secs(3);
         let mut last_contact = Instant::now();
         while !self.stop.is_cancelled() {
@@ -72,7 +66,7 @@ impl ControlLoop {
             };
             match answer {
                 Ok(plan) => {
-                    pause = FIRST_PAUSE;
+                    backoff.reset();
                     last_contact = Instant::now();
                     // An empty plan has no revision: the next report follows at once.
                     if plan.revision.life != 0 {
@@ -87,8 +81,7 @@ impl ControlLoop {
                         self.engine.set_leases(&[]);
                         seen = Revision::default();
                     }
-                    self.pause(pause.max(least)).await;
-                    pause = next_pause(pause);
+                    self.pause(backoff.next_pause().max(least)).await;
                 }
             }
         }
@@ -189,7 +182,7 @@ impl ControlLoop {
 
     /// Loads a job. Retries while the coordinator is unavailable and the plan contains the job.
     async fn load(&self, id: JobId) {
-        let mut pause = FIRST_PAUSE;
+        let mut backoff = COORDINATOR_BACKOFF;
         while self.needs_loading(id) {
             match self.try_load(id).await {
                 // The cache decision may have changed while the job was being loaded.
@@ -202,8 +195,7 @@ impl ControlLoop {
                 }
                 Err(error) => self.engine.fail_job(id, &error.message),
             }
-            self.pause(pause).await;
-            pause = next_pause(pause);
+            self.pause(backoff.next_pause()).await;
         }
     }
 

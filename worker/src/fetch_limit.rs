@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use feedline_access::concurrency_limit::{self, ConcurrencyLimit, LimitReached};
 use feedline_access::ticket::Ticket;
+use feedline_common::concurrency_limit::{self, ConcurrencyLimit, LimitReached};
 use feedline_data::ids::{JobId, SessionId};
 use feedline_data::messages::ServiceError;
 use feedline_proto::Caller;
@@ -54,8 +54,8 @@ impl FetchLimit {
     /// If the limit is reached.
     pub(crate) fn acquire(&self, ticket: Option<&Ticket>) -> Result<FetchPermit, ServiceError> {
         match Caller::current() {
-            Some(caller) => self.0.enter(FetchClient::new(caller, ticket)).map_err(rejection),
-            None => Ok(self.0.enter_anyway()),
+            Some(caller) => self.0.acquire(FetchClient::new(caller, ticket)).map_err(rejection),
+            None => Ok(self.0.acquire_always()),
         }
     }
 }
@@ -63,10 +63,10 @@ impl FetchLimit {
 fn rejection(limit: LimitReached) -> ServiceError {
     metrics::count_refused_fetch();
     let (who, most, fix) = match limit {
-        LimitReached::OfAll(most) => {
+        LimitReached::Total(most) => {
             ("this worker", most, "raise the --max-fetches of the workers, or add workers")
         }
-        LimitReached::OfOne(most) => ("this client", most, "open fewer streams at a time"),
+        LimitReached::PerClient(most) => ("this client", most, "open fewer streams at a time"),
     };
     ServiceError::busy(
         format!("{who} has {most} open fetches, which is the limit; retry later, or {fix}"),
@@ -81,28 +81,28 @@ mod tests {
     use super::*;
 
     async fn acquire(limit: &FetchLimit, caller: Caller) -> Result<FetchPermit, ServiceError> {
-        caller.answers(async { limit.acquire(None) }).await
+        caller.scope(async { limit.acquire(None) }).await
     }
 
     #[tokio::test]
     async fn one_client_may_open_a_quarter_of_all_fetches() {
         let limit = FetchLimit::new(8);
-        let greedy = Caller::next();
+        let greedy = Caller::unique();
         let mut permits =
             vec![acquire(&limit, greedy).await.unwrap(), acquire(&limit, greedy).await.unwrap()];
         let refusal = acquire(&limit, greedy).await.unwrap_err();
         assert_eq!((refusal.kind, refusal.retry_after_ms), (ServiceErrorKind::Busy, Some(RETRY_MS)));
         assert!(refusal.message.starts_with("this client has 2 open fetches"), "{refusal}");
         for _ in 0..3 {
-            let other = Caller::next();
+            let other = Caller::unique();
             permits.push(acquire(&limit, other).await.unwrap());
             permits.push(acquire(&limit, other).await.unwrap());
         }
-        let refusal = acquire(&limit, Caller::next()).await.unwrap_err();
+        let refusal = acquire(&limit, Caller::unique()).await.unwrap_err();
         assert!(refusal.message.starts_with("this worker has 8 open fetches"), "{refusal}");
         permits.remove(0);
         permits.push(acquire(&limit, greedy).await.unwrap());
-        assert!(acquire(&limit, Caller::next()).await.is_err());
+        assert!(acquire(&limit, Caller::unique()).await.is_err());
     }
 
     #[tokio::test]
@@ -110,7 +110,7 @@ mod tests {
         let limit = FetchLimit::new(8);
         let acquire_with = async |session| {
             let ticket = Ticket { job: JobId(1), consumer: 0, session: SessionId(session), expires_s: 0 };
-            Caller::next().answers(async { limit.acquire(Some(&ticket)) }).await
+            Caller::unique().scope(async { limit.acquire(Some(&ticket)) }).await
         };
         let _permits = [acquire_with(1).await.unwrap(), acquire_with(1).await.unwrap()];
         let refusal = acquire_with(1).await.unwrap_err();
@@ -122,8 +122,8 @@ mod tests {
     async fn consumers_in_this_process_count_and_are_not_rejected() {
         let limit = FetchLimit::new(8);
         let permits: Vec<FetchPermit> = (0..9).map(|_| limit.acquire(None).unwrap()).collect();
-        assert!(acquire(&limit, Caller::next()).await.is_err());
+        assert!(acquire(&limit, Caller::unique()).await.is_err());
         drop(permits);
-        assert!(acquire(&limit, Caller::next()).await.is_ok());
+        assert!(acquire(&limit, Caller::unique()).await.is_ok());
     }
 }

@@ -1,58 +1,70 @@
 //! Metrics of the worker. [`METRICS`] lists all of them; a test compares the list with the documentation.
 
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use feedline_common::metric_table::{self, MetricDescription};
+use metrics::{Unit, counter, gauge};
 
-use metrics::{counter, gauge};
-
-/// Kind, name, unit and help text of each metric.
-pub const METRICS: &[(&str, &str, &str, &str)] = &[
-    (
-        "gauge",
+/// Every metric of the worker.
+pub const METRICS: &[MetricDescription] = &[
+    metric_table::gauge(
         "feedline_worker_memory_used_bytes",
-        "bytes",
+        Unit::Bytes,
         "Memory in use for batches, encoded rows, decoded images between operators, block caches, shared memory of consumers and of Python functions",
     ),
-    ("gauge", "feedline_worker_memory_budget_bytes", "bytes", "Memory budget, as set by --memory"),
-    (
-        "gauge",
+    metric_table::gauge(
+        "feedline_worker_memory_budget_bytes",
+        Unit::Bytes,
+        "Memory budget, as set by --memory",
+    ),
+    metric_table::gauge(
         "feedline_worker_lent_bytes",
-        "bytes",
+        Unit::Bytes,
         "Shared memory for consumers on this host, in use or idle",
     ),
-    ("gauge", "feedline_worker_groups_in_flight", "groups", "Groups of rows that are being read or computed"),
-    ("gauge", "feedline_worker_leases", "splits", "Splits for which the worker has a lease"),
-    ("counter", "feedline_worker_sent_bytes_total", "bytes", "Bytes of batches sent to consumers"),
-    ("counter", "feedline_worker_sent_rows_total", "rows", "Rows sent to consumers"),
-    (
-        "counter",
+    metric_table::gauge(
+        "feedline_worker_groups_in_flight",
+        Unit::Count,
+        "Groups of rows that are being read or computed",
+    ),
+    metric_table::gauge("feedline_worker_leases", Unit::Count, "Splits for which the worker has a lease"),
+    metric_table::counter(
+        "feedline_worker_sent_bytes_total",
+        Unit::Bytes,
+        "Bytes of batches sent to consumers",
+    ),
+    metric_table::counter("feedline_worker_sent_rows_total", Unit::Count, "Rows sent to consumers"),
+    metric_table::counter(
         "feedline_worker_skipped_rows_total",
-        "rows",
+        Unit::Count,
         "Rows that were skipped or replaced after an error",
     ),
-    ("counter", "feedline_worker_fetches_total", "fetches", "Fetches opened by consumers"),
-    ("gauge", "feedline_worker_open_fetches", "fetches", "Open fetches"),
-    (
-        "counter",
+    metric_table::counter("feedline_worker_fetches_total", Unit::Count, "Fetches opened by consumers"),
+    metric_table::gauge("feedline_worker_open_fetches", Unit::Count, "Open fetches"),
+    metric_table::counter(
         "feedline_worker_refused_fetches_total",
-        "fetches",
+        Unit::Count,
         "Fetches rejected because of the limit of open fetches",
     ),
-    (
-        "counter",
+    metric_table::counter(
         "feedline_worker_coordinator_errors_total",
-        "errors",
+        Unit::Count,
         "Reports to the coordinator that failed",
     ),
-    ("counter", "feedline_worker_cache_hits_total", "rows", "Rows found in a row cache, by `tier`"),
-    ("counter", "feedline_worker_cache_misses_total", "rows", "Rows not found in a row cache, by `tier`"),
-    ("gauge", "feedline_worker_cache_bytes", "bytes", "Bytes in row caches, by `tier`"),
-    ("counter", "feedline_worker_tasks_total", "tasks", "Listing and indexing tasks finished"),
-    ("counter", "feedline_worker_function_calls_total", "calls", "Calls of Python functions"),
-    (
-        "counter",
+    metric_table::counter(
+        "feedline_worker_cache_hits_total",
+        Unit::Count,
+        "Rows found in a row cache, by `tier`",
+    ),
+    metric_table::counter(
+        "feedline_worker_cache_misses_total",
+        Unit::Count,
+        "Rows not found in a row cache, by `tier`",
+    ),
+    metric_table::gauge("feedline_worker_cache_bytes", Unit::Bytes, "Bytes in row caches, by `tier`"),
+    metric_table::counter("feedline_worker_tasks_total", Unit::Count, "Listing and indexing tasks finished"),
+    metric_table::counter("feedline_worker_function_calls_total", Unit::Count, "Calls of Python functions"),
+    metric_table::counter(
         "feedline_worker_function_deaths_total",
-        "processes",
+        Unit::Count,
         "Processes of Python functions that crashed, or were killed because of their time or memory limit",
     ),
 ];
@@ -108,24 +120,4 @@ pub(crate) fn count_coordinator_error() {
 
 pub(crate) fn count_task() {
     counter!("feedline_worker_tasks_total").increment(1);
-}
-
-/// Time for which the peak is cached: reading it costs more than the rest of a worker's report.
-const PEAK_RSS_AGE: Duration = Duration::from_millis(50);
-
-/// Peak resident set of this process in bytes, at most [`PEAK_RSS_AGE`] old; 0 if the system does not report it.
-pub fn peak_rss_bytes() -> u64 {
-    static LAST: Mutex<Option<(Instant, u64)>> = Mutex::new(None);
-    let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
-    if last.is_none_or(|(read_at, _)| read_at.elapsed() >= PEAK_RSS_AGE) {
-        *last = Some((Instant::now(), read_peak_rss()));
-    }
-    last.map_or(0, |(_, bytes)| bytes)
-}
-
-fn read_peak_rss() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let kib: Option<u64> = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
-    kib.unwrap_or(0) * 1024
 }

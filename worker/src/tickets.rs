@@ -126,7 +126,7 @@ impl Sessions {
 #[cfg(test)]
 mod tests {
     use feedline_access::Secret;
-    use feedline_access::ticket::TicketOffice;
+    use feedline_access::ticket::TicketIssuer;
     use feedline_data::layout::SplitRef;
 
     use super::*;
@@ -144,14 +144,14 @@ mod tests {
     fn a_ticket_is_required_once_the_coordinator_has_sent_a_key() {
         let tickets = Tickets::new(false);
         assert_eq!(tickets.check(&open(1, "")), Ok(None));
-        let office = TicketOffice::new(&Secret::new().unwrap());
-        tickets.set_key(office.public_key().as_bytes().to_vec());
-        let ticket = office.make(JobId(1), 0, SessionId(1), now_s());
+        let issuer = TicketIssuer::new(&Secret::new().unwrap());
+        tickets.set_key(issuer.public_key().as_bytes().to_vec());
+        let ticket = issuer.issue(JobId(1), 0, SessionId(1), now_s());
         assert!(tickets.check(&open(1, &ticket)).is_ok_and(|ticket| ticket.is_some()));
         for refused in [open(1, ""), open(2, &ticket), open(1, "feedline-ticket-1.a.b")] {
             assert_eq!(refusal(&tickets, &refused), ServiceErrorKind::Denied);
         }
-        let old = office.make(JobId(1), 0, SessionId(1), now_s() - 3_600);
+        let old = issuer.issue(JobId(1), 0, SessionId(1), now_s() - 3_600);
         assert_eq!(refusal(&tickets, &open(1, &old)), ServiceErrorKind::Denied);
         tickets.set_key(Vec::new());
         assert_eq!(
@@ -165,8 +165,8 @@ mod tests {
     #[test]
     fn a_worker_with_a_token_rejects_fetches_until_it_has_a_ticket_key() {
         let tickets = Tickets::new(true);
-        let office = TicketOffice::new(&Secret::new().unwrap());
-        let ticket = office.make(JobId(1), 0, SessionId(1), now_s());
+        let issuer = TicketIssuer::new(&Secret::new().unwrap());
+        let ticket = issuer.issue(JobId(1), 0, SessionId(1), now_s());
         // The error is retryable until a plan without a key has arrived.
         for kind in [ServiceErrorKind::Unavailable, ServiceErrorKind::Invalid] {
             for text in ["", &ticket] {
@@ -180,7 +180,7 @@ mod tests {
                 .contains("start the coordinator with --secret-file, or start this worker without a token"),
             "{message}"
         );
-        tickets.set_key(office.public_key().as_bytes().to_vec());
+        tickets.set_key(issuer.public_key().as_bytes().to_vec());
         assert!(tickets.check(&open(1, &ticket)).is_ok());
         assert_eq!(refusal(&tickets, &open(1, "")), ServiceErrorKind::Denied);
     }
@@ -188,10 +188,10 @@ mod tests {
     #[test]
     fn a_ticket_is_valid_until_its_consumer_has_a_newer_session() {
         let tickets = Tickets::new(true);
-        let office = TicketOffice::new(&Secret::new().unwrap());
-        tickets.set_key(office.public_key().as_bytes().to_vec());
+        let issuer = TicketIssuer::new(&Secret::new().unwrap());
+        tickets.set_key(issuer.public_key().as_bytes().to_vec());
         let open_as =
-            |consumer, session| open(1, &office.make(JobId(1), consumer, SessionId(session), now_s()));
+            |consumer, session| open(1, &issuer.issue(JobId(1), consumer, SessionId(session), now_s()));
         let (copied, newer, other) = (open_as(0, 7), open_as(0, 8), open_as(1, 3));
         assert!(tickets.check(&copied).is_ok() && tickets.check(&copied).is_ok());
         assert!(tickets.check(&newer).is_ok());

@@ -88,7 +88,7 @@ impl RunningWorker {
         let (engine, stop) = (Arc::clone(&self.engine), self.stop.clone());
         let start_groups = async move {
             loop {
-                lent_bytes.returned().await;
+                lent_bytes.wait_for_decrease().await;
                 engine.pump();
             }
         };

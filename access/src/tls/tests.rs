@@ -1,4 +1,4 @@
-//! Connections between ends that prove who they are, and between others.
+//! TLS connections with and without valid certificates.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -9,21 +9,22 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket};
 
 use super::*;
-use crate::Authority;
-use crate::incoming::{HandshakeLimits, incoming_with};
+use crate::CertificateAuthority;
+use crate::incoming::{HandshakeLimits, incoming_connections_within};
 
-/// Far beyond what anything here takes: a hang fails the test.
+/// Longer than every test takes, so that a hang fails the test.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 struct Folder {
     folder: TempDir,
-    authority: Authority,
+    authority: CertificateAuthority,
 }
 
 impl Folder {
     fn new() -> Self {
-        let folder = Self { folder: tempfile::tempdir().unwrap(), authority: Authority::new(1).unwrap() };
-        folder.write("ca.pem", &folder.authority.certified().cert);
+        let folder =
+            Self { folder: tempfile::tempdir().unwrap(), authority: CertificateAuthority::new(1).unwrap() };
+        folder.write("ca.pem", &folder.authority.certified_key().cert);
         folder.issue("own");
         folder
     }
@@ -48,7 +49,7 @@ impl Folder {
             cert: Some(self.path("own.pem")),
             key: Some(self.path("own-key.pem")),
             ca: Some(self.path("ca.pem")),
-            admits_anybody: false,
+            allows_unverified_clients: false,
         }
     }
 
@@ -57,7 +58,7 @@ impl Folder {
     }
 }
 
-/// A server that says "hello" to whoever gets in.
+/// Starts a server that sends "hello" to every authenticated client.
 async fn serve(tls: Arc<Tls>) -> SocketAddr {
     serve_with(tls, HandshakeLimits::default()).await
 }
@@ -66,9 +67,9 @@ async fn serve_with(tls: Arc<Tls>, limits: HandshakeLimits) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
-        let mut connections = incoming_with(listener, tls, Protocol::Http2, limits);
+        let mut connections = incoming_connections_within(listener, tls, Protocol::Http2, limits);
         while let Some(mut connection) = connections.next().await {
-            // A client that goes at once is no business of the others.
+            // A client may disconnect at once.
             let _ = connection.write_all(b"hello").await;
             let _ = connection.shutdown().await;
         }
@@ -76,68 +77,68 @@ async fn serve_with(tls: Arc<Tls>, limits: HandshakeLimits) -> SocketAddr {
     address
 }
 
-async fn hear(tls: &Tls, host: &str, address: SocketAddr) -> io::Result<String> {
+async fn receive(tls: &Tls, host: &str, address: SocketAddr) -> io::Result<String> {
     let mut stream = tls.connect(host, TcpStream::connect(address).await?).await?;
-    let mut heard = String::new();
-    stream.read_to_string(&mut heard).await?;
-    Ok(heard)
+    let mut received = String::new();
+    stream.read_to_string(&mut received).await?;
+    Ok(received)
 }
 
 #[tokio::test]
-async fn both_ends_prove_who_they_are() {
+async fn both_ends_are_authenticated() {
     let folder = Folder::new();
     let tls = Arc::new(Tls::load(folder.files()).unwrap());
     assert!(tls.can_listen() && tls.is_mutual());
     let address = serve(Arc::clone(&tls)).await;
-    assert_eq!(hear(&tls, "localhost", address).await.unwrap(), "hello");
-    assert_eq!(hear(&tls, "127.0.0.1", address).await.unwrap(), "hello");
-    let wrong = hear(&tls, "elsewhere", address).await.unwrap_err();
+    assert_eq!(receive(&tls, "localhost", address).await.unwrap(), "hello");
+    assert_eq!(receive(&tls, "127.0.0.1", address).await.unwrap(), "hello");
+    let wrong = receive(&tls, "elsewhere", address).await.unwrap_err();
     assert!(wrong.to_string().contains("not valid for name"), "{wrong}");
 }
 
 #[tokio::test]
-async fn who_proves_nothing_hears_nothing() {
+async fn a_client_without_a_valid_certificate_receives_nothing() {
     let folder = Folder::new();
     let address = serve(Arc::new(Tls::load(folder.files()).unwrap())).await;
-    let nameless = Tls::load(folder.without_cert()).unwrap();
-    assert!(!nameless.can_listen());
-    assert!(hear(&nameless, "localhost", address).await.is_err());
-    // Of another authority.
+    let anonymous = Tls::load(folder.without_cert()).unwrap();
+    assert!(!anonymous.can_listen());
+    assert!(receive(&anonymous, "localhost", address).await.is_err());
+    // A certificate of another authority.
     let other = Folder::new();
     let stranger = Tls::load(TlsFiles { ca: Some(folder.path("ca.pem")), ..other.files() }).unwrap();
-    assert!(hear(&stranger, "localhost", address).await.is_err());
-    assert!(hear(&Tls::load(other.files()).unwrap(), "localhost", address).await.is_err());
-    // What speaks no TLS is not answered in its own terms.
+    assert!(receive(&stranger, "localhost", address).await.is_err());
+    assert!(receive(&Tls::load(other.files()).unwrap(), "localhost", address).await.is_err());
+    // A client without TLS receives no response.
     let mut plain = TcpStream::connect(address).await.unwrap();
     plain.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
-    let mut heard = Vec::new();
-    let _ = plain.read_to_end(&mut heard).await;
-    // A TLS alert, at most.
-    assert!(heard.len() <= 7 && !heard.starts_with(b"H"), "{heard:?}");
+    let mut received = Vec::new();
+    let _ = plain.read_to_end(&mut received).await;
+    // At most a TLS alert.
+    assert!(received.len() <= 7 && !received.starts_with(b"H"), "{received:?}");
 }
 
 #[tokio::test]
-async fn everybody_is_let_in_where_the_user_wants_it() {
+async fn unverified_clients_are_accepted_if_the_user_allows_them() {
     let folder = Folder::new();
-    let tls = Tls::load(TlsFiles { admits_anybody: true, ..folder.files() }).unwrap();
+    let tls = Tls::load(TlsFiles { allows_unverified_clients: true, ..folder.files() }).unwrap();
     assert!(!tls.is_mutual());
     let address = serve(Arc::new(tls)).await;
-    let nameless = Tls::load(folder.without_cert()).unwrap();
-    assert_eq!(hear(&nameless, "localhost", address).await.unwrap(), "hello");
+    let anonymous = Tls::load(folder.without_cert()).unwrap();
+    assert_eq!(receive(&anonymous, "localhost", address).await.unwrap(), "hello");
 }
 
 #[tokio::test]
-async fn a_silent_client_holds_up_nobody() {
+async fn a_silent_client_does_not_delay_others() {
     let folder = Folder::new();
     let tls = Arc::new(Tls::load(folder.files()).unwrap());
     let address = serve(Arc::clone(&tls)).await;
     let silent = TcpStream::connect(address).await.unwrap();
-    assert_eq!(hear(&tls, "localhost", address).await.unwrap(), "hello");
+    assert_eq!(receive(&tls, "localhost", address).await.unwrap(), "hello");
     drop(silent);
 }
 
-/// A client at this loopback address that says nothing.
-async fn silent(from: &str, address: SocketAddr) -> TcpStream {
+/// Connects a client at this loopback address that sends nothing.
+async fn connect_silently(from: &str, address: SocketAddr) -> TcpStream {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind(SocketAddr::new(from.parse().unwrap(), 0)).unwrap();
     socket.connect(address).await.unwrap()
@@ -145,29 +146,31 @@ async fn silent(from: &str, address: SocketAddr) -> TcpStream {
 
 /// Waits until the server has closed the connection.
 async fn closed(client: &mut TcpStream) {
-    // A reset is an end as well.
-    let _ = tokio::time::timeout(PATIENCE, client.read_to_end(&mut Vec::new())).await.expect("it is closed");
+    // A reset closes the connection, too.
+    let _ = tokio::time::timeout(PATIENCE, client.read_to_end(&mut Vec::new()))
+        .await
+        .expect("the server closes the connection");
 }
 
 #[tokio::test]
-async fn of_too_many_silent_clients_the_oldest_of_those_who_have_the_most_give_way() {
+async fn of_too_many_silent_clients_the_oldest_of_the_largest_network_is_evicted() {
     let folder = Folder::new();
     let tls = Arc::new(Tls::load(folder.files()).unwrap());
-    // Nobody's time is over before a wait here fails.
-    let limits = HandshakeLimits { most: 4, timeout: PATIENCE * 10 };
+    // No handshake times out before a wait of the test fails.
+    let limits = HandshakeLimits { max_concurrent: 4, timeout: PATIENCE * 10 };
     let address = serve_with(Arc::clone(&tls), limits).await;
-    let other = silent("127.0.0.2", address).await;
-    let mut first = silent("127.0.0.3", address).await;
-    let mut second = silent("127.0.0.3", address).await;
-    // There is room for one more, and nobody gives way to it.
-    assert_eq!(hear(&tls, "localhost", address).await.unwrap(), "hello");
+    let other = connect_silently("127.0.0.2", address).await;
+    let mut first = connect_silently("127.0.0.3", address).await;
+    let mut second = connect_silently("127.0.0.3", address).await;
+    // The limit allows one more handshake, so none is evicted.
+    assert_eq!(receive(&tls, "localhost", address).await.unwrap(), "hello");
     let open = first.try_read(&mut [0]).unwrap_err();
     assert_eq!(open.kind(), io::ErrorKind::WouldBlock);
-    let third = silent("127.0.0.3", address).await;
-    // Now there is none: those of one address give way, and not who came before them.
+    let third = connect_silently("127.0.0.3", address).await;
+    // The limit is reached: handshakes of the network with the most handshakes are evicted, not older ones of others.
     let mut more = Vec::new();
     for oldest in [&mut first, &mut second] {
-        more.push(silent("127.0.0.1", address).await);
+        more.push(connect_silently("127.0.0.1", address).await);
         closed(oldest).await;
     }
     assert_eq!(other.try_read(&mut [0]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
@@ -175,52 +178,52 @@ async fn of_too_many_silent_clients_the_oldest_of_those_who_have_the_most_give_w
 }
 
 #[tokio::test]
-async fn new_certificates_are_used_without_a_restart() {
+async fn reloaded_certificates_apply_to_new_connections() {
     let folder = Folder::new();
     let server = Arc::new(Tls::load(folder.files()).unwrap());
     let client = Tls::load(folder.files()).unwrap();
     let address = serve(Arc::clone(&server)).await;
     assert_eq!(server.reload(), Ok(false));
-    // Another authority from now on.
+    // Replace the authority.
     let next = Folder::new();
     for name in ["ca.pem", "own.pem", "own-key.pem"] {
         fs::copy(next.path(name), folder.path(name)).unwrap();
     }
-    assert_eq!(hear(&client, "localhost", address).await.unwrap(), "hello");
+    assert_eq!(receive(&client, "localhost", address).await.unwrap(), "hello");
     assert_eq!(server.reload(), Ok(true));
-    assert!(hear(&client, "localhost", address).await.is_err());
+    assert!(receive(&client, "localhost", address).await.is_err());
     assert_eq!(client.reload(), Ok(true));
-    assert_eq!(hear(&client, "localhost", address).await.unwrap(), "hello");
-    // What cannot be used changes nothing.
+    assert_eq!(receive(&client, "localhost", address).await.unwrap(), "hello");
+    // A key that does not match changes nothing.
     folder.issue("other");
     fs::copy(folder.path("other-key.pem"), folder.path("own-key.pem")).unwrap();
-    assert!(server.reload().unwrap_err().contains("cannot be used with its key"));
-    assert_eq!(hear(&client, "localhost", address).await.unwrap(), "hello");
+    assert!(server.reload().unwrap_err().contains("cannot use the certificate"));
+    assert_eq!(receive(&client, "localhost", address).await.unwrap(), "hello");
 }
 
 #[test]
-fn files_that_are_none_are_named() {
+fn errors_name_the_invalid_file() {
     let folder = Folder::new();
     folder.write("empty.pem", "");
-    let said = |files: TlsFiles| Tls::load(files).unwrap_err();
-    let missing = said(TlsFiles { ca: Some(folder.path("no.pem")), ..TlsFiles::default() });
+    let error = |files: TlsFiles| Tls::load(files).unwrap_err();
+    let missing = error(TlsFiles { ca: Some(folder.path("no.pem")), ..TlsFiles::default() });
     assert!(missing.starts_with("cannot read ") && missing.contains("no.pem"), "{missing}");
-    let empty = said(TlsFiles { ca: Some(folder.path("empty.pem")), ..TlsFiles::default() });
-    assert!(empty.contains("empty.pem has no certificate in PEM"), "{empty}");
-    let no_key = said(TlsFiles { key: Some(folder.path("own.pem")), ..folder.files() });
-    assert!(no_key.contains("has no private key in PEM"), "{no_key}");
-    assert!(said(TlsFiles { key: None, ..folder.files() }).contains("belong together"));
+    let empty = error(TlsFiles { ca: Some(folder.path("empty.pem")), ..TlsFiles::default() });
+    assert!(empty.contains("empty.pem contains no certificate"), "{empty}");
+    let no_key = error(TlsFiles { key: Some(folder.path("own.pem")), ..folder.files() });
+    assert!(no_key.contains("contains no private key"), "{no_key}");
+    assert!(error(TlsFiles { key: None, ..folder.files() }).contains("give both or none"));
 }
 
 #[tokio::test]
-async fn a_certificate_is_renewed_with_the_authoritys_key_alone() {
+async fn the_key_of_the_authority_suffices_to_renew_a_certificate() {
     let folder = Folder::new();
-    let again = Authority::of_key(&folder.authority.certified().key).unwrap();
+    let again = CertificateAuthority::from_key(&folder.authority.certified_key().key).unwrap();
     let renewed = again.issue("own", &["localhost".to_owned()], 1).unwrap();
     let address = serve(Arc::new(Tls::load(folder.files()).unwrap())).await;
     folder.write("own.pem", &renewed.cert);
     folder.write("own-key.pem", &renewed.key);
-    assert_eq!(hear(&Tls::load(folder.files()).unwrap(), "localhost", address).await.unwrap(), "hello");
-    assert!(Authority::of_key("nonsense").err().unwrap().contains("no private key"));
-    assert!(again.issue("own", &["a b".to_owned()], 1).unwrap_err().contains("`a b` is no name"));
+    assert_eq!(receive(&Tls::load(folder.files()).unwrap(), "localhost", address).await.unwrap(), "hello");
+    assert!(CertificateAuthority::from_key("nonsense").err().unwrap().contains("no private key"));
+    assert!(again.issue("own", &["a b".to_owned()], 1).unwrap_err().contains("invalid host `a b`"));
 }

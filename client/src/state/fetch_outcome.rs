@@ -8,8 +8,6 @@ use super::fetch_table::SplitFetch;
 use crate::error::ClientError;
 
 /// Delays of retries after failed fetches.
-pub(super) const BACKOFF_MIN: Duration = Duration::from_millis(50);
-const BACKOFF_MAX: Duration = Duration::from_secs(1);
 /// Delays of retries while a new lease is on its way to its worker.
 const NOT_FOUND_MIN: Duration = Duration::from_millis(20);
 const NOT_FOUND_MAX: Duration = Duration::from_millis(200);
@@ -97,8 +95,7 @@ impl SplitFetch {
             }
         }
         self.failed_workers.insert(worker);
-        self.retry_at = now + self.backoff;
-        self.backoff = (self.backoff * 2).min(BACKOFF_MAX);
+        self.retry_at = now + self.backoff.next_pause();
         FetchDecision::ReportAndRetry(self.retry_at)
     }
 

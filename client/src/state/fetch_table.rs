@@ -2,12 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use feedline_common::backoff::Backoff;
 use feedline_data::ids::WorkerId;
 use feedline_data::layout::SplitRef;
 use tokio::sync::watch;
-use tokio::time::{Duration, Instant};
+use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
+/// Pauses before a split is fetched again after a fetch broke.
+const FETCH_BACKOFF: Backoff = Backoff::from_millis(50, 1_000);
 /// The fetches of one split.
 #[derive(Debug)]
 pub(super) struct SplitFetch {
@@ -18,7 +21,7 @@ pub(super) struct SplitFetch {
     /// Workers at which an attempt failed since the last piece arrived.
     pub(super) failed_workers: BTreeSet<WorkerId>,
     pub(super) retry_at: Instant,
-    pub(super) backoff: Duration,
+    pub(super) backoff: Backoff,
     pub(super) not_found_since: Option<Instant>,
     pub(super) busy_since: Option<Instant>,
     /// Attempts since the last piece that received invalid frames.
@@ -28,14 +31,14 @@ pub(super) struct SplitFetch {
 }
 
 impl SplitFetch {
-    pub(super) fn new(now: Instant, backoff: Duration) -> Self {
+    pub(super) fn new(now: Instant) -> Self {
         Self {
             attempts: Vec::new(),
             buffered_bytes: 0,
             row_error: None,
             failed_workers: BTreeSet::new(),
             retry_at: now,
-            backoff,
+            backoff: FETCH_BACKOFF,
             not_found_since: None,
             busy_since: None,
             invalid_attempts: 0,
@@ -44,16 +47,16 @@ impl SplitFetch {
     }
 
     /// Resets the failure counters, because a piece has arrived.
-    pub(super) fn reset_failures(&mut self, backoff: Duration) {
+    pub(super) fn reset_failures(&mut self) {
         self.failed_workers.clear();
-        self.backoff = backoff;
+        self.backoff.reset();
         self.not_found_since = None;
         self.busy_since = None;
         self.invalid_attempts = 0;
     }
 
     /// Records that `attempt` delivered a piece, and aborts the other attempts. Returns `false` for an attempt that has ended.
-    pub(super) fn select_attempt(&mut self, attempt: u64, now: Instant, backoff: Duration) -> bool {
+    pub(super) fn select_attempt(&mut self, attempt: u64, now: Instant) -> bool {
         if self.attempts.iter().all(|present| present.id != attempt) {
             return false;
         }
@@ -62,7 +65,7 @@ impl SplitFetch {
             selected.has_delivered = true;
             selected.on_progress(now);
         }
-        self.reset_failures(backoff);
+        self.reset_failures();
         true
     }
 

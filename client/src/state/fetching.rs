@@ -11,7 +11,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::ConsumerState;
 use super::fetch_order::FetchOrder;
-use super::fetch_outcome::{BACKOFF_MIN, FetchDecision, FetchOutcome};
+use super::fetch_outcome::{FetchDecision, FetchOutcome};
 use super::fetch_table::{Attempt, SplitFetch};
 use crate::metrics::{FETCH_FAILURES_TOTAL, FETCHES_TOTAL};
 
@@ -146,7 +146,7 @@ impl ConsumerState {
         let id = self.next_attempt;
         self.next_attempt += 1;
         let attempt = Attempt::new(id, worker, sender, now);
-        self.fetches.add_attempt(split, attempt, || SplitFetch::new(now, BACKOFF_MIN));
+        self.fetches.add_attempt(split, attempt, || SplitFetch::new(now));
         counter!(FETCHES_TOTAL).increment(1);
         FetchOrder { split, attempt: id, from, address, credit_bytes, credit, ticket: self.ticket.clone() }
     }

@@ -6,7 +6,7 @@ use feedline_data::layout::SplitRef;
 use tokio::time::Instant;
 
 use super::ConsumerState;
-use super::fetch_outcome::{BACKOFF_MIN, FetchOutcome};
+use super::fetch_outcome::FetchOutcome;
 use crate::pieces::ReadPiece;
 
 impl ConsumerState {
@@ -38,7 +38,7 @@ impl ConsumerState {
 
     /// Handles a complete piece.
     pub(crate) fn on_piece(&mut self, split: SplitRef, attempt: u64, piece: ReadPiece, now: Instant) {
-        let is_selected = self.fetches.update(split, |fetch| fetch.select_attempt(attempt, now, BACKOFF_MIN));
+        let is_selected = self.fetches.update(split, |fetch| fetch.select_attempt(attempt, now));
         if is_selected != Some(true) {
             return;
         }

@@ -46,5 +46,5 @@ fn every_metric_has_a_unique_name_and_a_text() {
     let names: std::collections::BTreeSet<_> = crate::METRICS.iter().map(|metric| metric.name).collect();
     assert_eq!(names.len(), crate::METRICS.len());
     assert!(crate::METRICS.iter().all(|metric| metric.name.starts_with("feedline_client_")));
-    assert!(crate::METRICS.iter().all(|metric| !metric.text.is_empty()));
+    assert!(crate::METRICS.iter().all(|metric| !metric.help.is_empty()));
 }

@@ -58,7 +58,7 @@ impl IndexRequests {
             let saved = tokio::task::spawn_blocking(move || store.save(&own_key, &own)).await;
             let saved = saved.unwrap_or_else(|error| Err(format!("saving the index failed: {error}")));
             let saved = match saved {
-                Ok(()) => peers.keep_index(others, &key, &manifest).await,
+                Ok(()) => peers.store_index(others, &key, &manifest).await,
                 failed => failed,
             };
             IndexEvent::Saved(job, saved)

@@ -198,13 +198,13 @@ async fn a_client_that_floods_the_queue_does_not_block_others() {
     let task = bench.start();
     let service = Arc::clone(&bench.service);
     let job = service.open_job(spec("run")).await.unwrap();
-    let flooder = Caller::next();
+    let flooder = Caller::unique();
     // Answered and rejected requests of the flood.
     let counts: Arc<Mutex<(u64, u64)>> = Arc::default();
     let flood: Vec<_> = (0..600)
         .map(|_| {
             let (service, counts) = (Arc::clone(&service), Arc::clone(&counts));
-            tokio::spawn(flooder.answers(async move {
+            tokio::spawn(flooder.scope(async move {
                 loop {
                     let answer = service.list_jobs().await;
                     match answer {
@@ -225,7 +225,7 @@ async fn a_client_that_floods_the_queue_does_not_block_others() {
     for number in 0..100 {
         let before = counts.lock().unwrap().0;
         match number % 3 {
-            0 => drop(Caller::next().answers(service.job_status(job)).await.unwrap()),
+            0 => drop(Caller::unique().scope(service.job_status(job)).await.unwrap()),
             1 => drop(service.sync_worker(working()).await.unwrap()),
             _ => drop(service.sync_consumer(consuming_from(job, 0)).await.unwrap()),
         }
@@ -257,7 +257,7 @@ fn every_metric_has_a_unique_name_and_a_help_text() {
     let names: std::collections::BTreeSet<_> = crate::METRICS.iter().map(|metric| metric.name).collect();
     assert_eq!(names.len(), crate::METRICS.len());
     assert!(crate::METRICS.iter().all(|metric| metric.name.starts_with("feedline_coordinator_")));
-    assert!(crate::METRICS.iter().all(|metric| !metric.text.is_empty()));
+    assert!(crate::METRICS.iter().all(|metric| !metric.help.is_empty()));
 }
 
 /// The saved index is damaged, so that reading it is an error.

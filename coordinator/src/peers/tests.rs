@@ -26,11 +26,11 @@ impl PeerService for Fake {
         }
     }
 
-    async fn keep_index(&self, _key: &str, _manifest: Arc<Manifest>) -> Result<(), ServiceError> {
+    async fn store_index(&self, _key: &str, _manifest: Arc<Manifest>) -> Result<(), ServiceError> {
         Err(refusal())
     }
 
-    async fn index(&self, _key: &str, _fingerprint: &str) -> Result<Arc<Manifest>, ServiceError> {
+    async fn load_index(&self, _key: &str, _fingerprint: &str) -> Result<Arc<Manifest>, ServiceError> {
         Err(refusal())
     }
 }

@@ -18,14 +18,14 @@ async fn push(
     caller: Caller,
     request: Request,
 ) -> Result<oneshot::Receiver<Reply>, ServiceError> {
-    caller.answers(async { queue.push(request) }).await
+    caller.scope(async { queue.push(request) }).await
 }
 
 #[tokio::test]
 async fn a_flood_does_not_change_the_latency_of_other_clients() {
     let queue = RequestQueue::new();
     let receiver = RequestReceiver::new(Arc::clone(&queue));
-    let (flooder, other) = (Caller::next(), Caller::next());
+    let (flooder, other) = (Caller::unique(), Caller::unique());
     let mut flood = Vec::new();
     let mut refused = 0;
     for _ in 0..100 {
@@ -67,13 +67,13 @@ async fn reports_pass_a_flood_of_other_requests() {
     let receiver = RequestReceiver::new(Arc::clone(&queue));
     let mut flood = Vec::new();
     for _ in 0..20 {
-        let caller = Caller::next();
+        let caller = Caller::unique();
         for _ in 0..100 {
             flood.extend(push(&queue, caller, status()).await);
         }
     }
     assert_eq!(receiver.len(), OTHERS.all, "the bound of all clients");
-    let worker = push(&queue, Caller::next(), Request::Worker(working())).await.expect("reports have room");
+    let worker = push(&queue, Caller::unique(), Request::Worker(working())).await.expect("reports have room");
     let consumer = queue.push(Request::Consumer(consuming(JobId(1)))).expect("reports have room");
     for request in receiver.pop(2) {
         assert!(matches!(request.request, Request::Worker(_) | Request::Consumer(_)));
@@ -93,12 +93,12 @@ async fn closed_requests_are_skipped_and_evicted_ones_are_rejected() {
     // Four clients fill the queue before a fifth one.
     let mut answers = Vec::new();
     for _ in 0..4 {
-        let caller = Caller::next();
+        let caller = Caller::unique();
         for _ in 0..OTHERS.per_client {
             answers.push(push(&queue, caller, status()).await.expect("room"));
         }
     }
-    push(&queue, Caller::next(), status()).await.expect("another client makes room").close();
+    push(&queue, Caller::unique(), status()).await.expect("another client makes room").close();
     let rejections = answers.iter_mut().filter_map(|answer| answer.try_recv().ok());
     let rejections: Vec<Reply> = rejections.collect();
     assert!(

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use feedline_access::{OwnFiles, OwnFilesSnapshot};
+use feedline_access::{ProtectedFiles, ProtectedFilesSnapshot};
 use feedline_data::pipeline::Pipeline;
 use feedline_data::urls::{expand_braces, local_path, local_pattern};
 
@@ -12,8 +12,8 @@ const MAX_EXPANDED: usize = 16;
 const GLOB: [char; 6] = ['*', '?', '[', ']', '{', '}'];
 
 /// Rejects paths of the coordinator's own files, and folders and globs that contain one. Workers check links.
-pub(super) fn check_own(own: &OwnFiles, pipeline: &Pipeline) -> Result<(), String> {
-    let look = own.look();
+pub(super) fn check_own(own: &ProtectedFiles, pipeline: &Pipeline) -> Result<(), String> {
+    let look = own.snapshot();
     for (place, url) in pipeline.reads() {
         let urls = expand_braces(url, MAX_EXPANDED).unwrap_or_else(|_| vec![url.to_owned()]);
         for url in &urls {
@@ -23,7 +23,7 @@ pub(super) fn check_own(own: &OwnFiles, pipeline: &Pipeline) -> Result<(), Strin
     Ok(())
 }
 
-fn check_url(own: &OwnFilesSnapshot, url: &str) -> Result<(), String> {
+fn check_url(own: &ProtectedFilesSnapshot, url: &str) -> Result<(), String> {
     let (Some(path), Some(pattern)) = (local_path(url), local_pattern(url)) else { return Ok(()) };
     // A pattern without a folder matches in the current directory.
     let is_here = path.is_empty() || path == "/" && !url.starts_with('/') && !url.contains("://");
@@ -160,7 +160,7 @@ mod tests {
             std::fs::write(at(name), "x").unwrap();
         }
         let own = [".cache/feedline/index/*.index", "records.log", "my data/*.index"].map(at);
-        let own = OwnFiles::new(own);
+        let own = ProtectedFiles::new(own);
         let shown = folder.path().display();
         let check = |url: &str| {
             let text = format!(
@@ -182,7 +182,7 @@ mod tests {
             format!("{shown}/{{.cache,0,1,2,3,4,5,6,7,8,9,a,b,c,d,e,f}}/feedline/index/*"),
             format!("file://{shown}/my%20data/%2A.index"),
         ] {
-            assert!(check(&url).unwrap_err().contains("keeps for itself"), "{url}");
+            assert!(check(&url).unwrap_err().contains("the protected file"), "{url}");
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use feedline_access::OwnFiles;
+use feedline_access::ProtectedFiles;
 use feedline_data::messages::{JobSpec, ServiceErrorKind};
 use feedline_data::pipeline::{Pipeline, Source};
 use feedline_data::read_policy::ReadPolicy;
@@ -89,10 +89,10 @@ async fn the_files_of_the_coordinator_are_rejected_as_sources() {
         [at("data/log"), at("data/*"), at("link/log"), at("{x,link}/*"), format!("file://{}", at("d%61ta/"))]
     {
         let settings = CoordinatorSettings {
-            own_files: OwnFiles::new([data.clone()]),
+            own_files: ProtectedFiles::new([data.clone()]),
             ..CoordinatorSettings::in_memory(folder.path().join("index"))
         };
         let said = refused_with(settings, Source::text(&url)).await;
-        assert!(said.starts_with("source.url: ") && said.contains("keeps for itself"), "{url}: {said}");
+        assert!(said.starts_with("source.url: ") && said.contains("the protected file"), "{url}: {said}");
     }
 }

@@ -52,11 +52,11 @@ impl PeerService for Recorder {
         Ok(())
     }
 
-    async fn keep_index(&self, _: &str, _: Arc<Manifest>) -> Result<(), ServiceError> {
+    async fn store_index(&self, _: &str, _: Arc<Manifest>) -> Result<(), ServiceError> {
         Ok(())
     }
 
-    async fn index(&self, _: &str, _: &str) -> Result<Arc<Manifest>, ServiceError> {
+    async fn load_index(&self, _: &str, _: &str) -> Result<Arc<Manifest>, ServiceError> {
         self.note("index")
     }
 }
@@ -79,7 +79,7 @@ impl Bench {
     }
 
     fn token_of(&self, tenant: Option<&str>, scopes: &[Scope]) -> String {
-        Tokens::new(&self.secret).make(&Claims {
+        Tokens::new(&self.secret).issue(&Claims {
             holder: "ci".to_owned(),
             scopes: scopes.iter().copied().collect(),
             tenant: tenant.map(str::to_owned),
@@ -88,7 +88,7 @@ impl Bench {
     }
 
     fn coordinator(&self, token: Option<&str>) -> Result<Arc<dyn CoordinatorService>, ServiceError> {
-        self.gate.authenticators().coordinator.enter(token)
+        self.gate.authenticators().coordinator.authenticate(token)
     }
 }
 
@@ -117,7 +117,7 @@ async fn let_through(service: &dyn CoordinatorService) -> Vec<(&'static str, boo
         ("add_member", !denied(service.add_member("http://a:1").await.err())),
         ("remove_member", !denied(service.remove_member("http://a:1").await.err())),
         ("transfer_leader", !denied(service.transfer_leader("1").await.err())),
-        ("places", !denied(service.places(job, StepId::default()).await.err())),
+        ("places", !denied(service.positions(job, StepId::default()).await.err())),
         ("sync_consumer", !denied(service.sync_consumer(consuming(job)).await.err())),
     ]
 }
@@ -148,18 +148,18 @@ async fn a_token_permits_exactly_the_requests_of_its_scopes() {
 #[tokio::test]
 async fn requests_without_a_valid_token_are_denied() {
     let bench = Bench::new();
-    let other = Bench::new().token(&Scope::GIVEN);
-    let expired = Tokens::new(&bench.secret).make(&Claims {
+    let other = Bench::new().token(&Scope::GRANTABLE);
+    let expired = Tokens::new(&bench.secret).issue(&Claims {
         holder: "ci".to_owned(),
-        scopes: Scope::GIVEN.into(),
+        scopes: Scope::GRANTABLE.into(),
         tenant: None,
         expires_s: Some(1),
     });
     let authenticators = bench.gate.authenticators();
     for token in [None, Some(""), Some("hunter2"), Some(&*other), Some(&*expired)] {
         for refusal in [
-            authenticators.coordinator.enter(token).map(|_| ()).unwrap_err(),
-            authenticators.peer.enter(token).map(|_| ()).unwrap_err(),
+            authenticators.coordinator.authenticate(token).map(|_| ()).unwrap_err(),
+            authenticators.peer.authenticate(token).map(|_| ()).unwrap_err(),
         ] {
             assert_eq!(refusal.kind, ServiceErrorKind::Denied);
             assert!(!refusal.message.contains("hunter2"));
@@ -171,10 +171,14 @@ async fn requests_without_a_valid_token_are_denied() {
 fn only_workers_may_send_large_requests() {
     let bench = Bench::new();
     let coordinator = bench.gate.authenticators().coordinator;
-    for scope in Scope::GIVEN {
-        assert_eq!(coordinator.admits_large(Some(&bench.token(&[scope]))), scope == Scope::Work, "{scope}");
+    for scope in Scope::GRANTABLE {
+        assert_eq!(
+            coordinator.allows_large_messages(Some(&bench.token(&[scope]))),
+            scope == Scope::Work,
+            "{scope}"
+        );
     }
-    assert!(!coordinator.admits_large(None));
+    assert!(!coordinator.allows_large_messages(None));
 }
 
 #[test]
@@ -189,28 +193,28 @@ fn a_token_is_verified_once_until_it_expires() {
 async fn coordinators_and_administrators_have_separate_permissions() {
     let bench = Bench::new();
     let authenticators = bench.gate.authenticators();
-    for scope in Scope::GIVEN {
-        assert!(authenticators.peer.enter(Some(&bench.token(&[scope]))).is_err(), "{scope}");
-        let members = authenticators.coordinator.enter(Some(&bench.token(&[scope]))).unwrap();
+    for scope in Scope::GRANTABLE {
+        assert!(authenticators.peer.authenticate(Some(&bench.token(&[scope]))).is_err(), "{scope}");
+        let members = authenticators.coordinator.authenticate(Some(&bench.token(&[scope]))).unwrap();
         assert!(members.members().await.is_ok(), "clients look for the one that leads");
         assert_eq!(members.add_member("http://a:1").await.is_ok(), scope == Scope::Admin, "{scope}");
         assert_eq!(members.remove_member("http://a:1").await.is_ok(), scope == Scope::Admin, "{scope}");
     }
-    assert!(authenticators.peer.enter(Some(&bench.token(&[Scope::Coordinate]))).is_ok());
+    assert!(authenticators.peer.authenticate(Some(&bench.token(&[Scope::Coordinate]))).is_ok());
 }
 
 #[tokio::test]
 async fn a_token_of_a_tenant_does_not_permit_cluster_requests() {
     let bench = Bench::new();
     let authenticators = bench.gate.authenticators();
-    for scope in Scope::OF_CLUSTER {
+    for scope in Scope::CLUSTER_WIDE {
         let token = bench.token_of(Some("a"), &[Scope::Submit, scope]);
         for refusal in [
-            authenticators.coordinator.enter(Some(&token)).map(|_| ()).unwrap_err(),
-            authenticators.peer.enter(Some(&token)).map(|_| ()).unwrap_err(),
+            authenticators.coordinator.authenticate(Some(&token)).map(|_| ()).unwrap_err(),
+            authenticators.peer.authenticate(Some(&token)).map(|_| ()).unwrap_err(),
         ] {
             assert_eq!(refusal.kind, ServiceErrorKind::Denied, "{scope}");
-            assert!(refusal.message.contains("of the whole cluster"), "{refusal}");
+            assert!(refusal.message.contains("concerns the whole cluster"), "{refusal}");
         }
     }
 }
@@ -220,7 +224,7 @@ async fn workers_receive_the_key_that_verifies_tickets() {
     let bench = Bench::new();
     let service = bench.coordinator(Some(&bench.token(&[Scope::Work]))).unwrap();
     let key = TicketKey::from_bytes(service.sync_worker(working()).await.unwrap().ticket_key);
-    let ticket = TicketOffice::new(&bench.secret).make(JobId(1), 0, SessionId(1), now_s());
+    let ticket = TicketIssuer::new(&bench.secret).issue(JobId(1), 0, SessionId(1), now_s());
     assert!(key.check(Some(&ticket), JobId(1), now_s()).is_ok());
     let plan = bench.gate.for_workers().sync_worker(working()).await.unwrap();
     assert_eq!(plan.ticket_key, key.as_bytes(), "those in the same process too");
@@ -266,7 +270,7 @@ async fn a_token_of_a_tenant_permits_only_its_jobs() {
     // The ticket contains the job and the session of the request.
     let asks = (foreign.consumer, foreign.session);
     let plan = a.sync_consumer(foreign).await.unwrap();
-    let key = TicketOffice::new(&bench.secret).public_key();
+    let key = TicketIssuer::new(&bench.secret).public_key();
     let ticket = key.check(Some(&plan.ticket), of_a, now_s()).unwrap();
     assert_eq!((ticket.consumer, ticket.session), asks);
     assert!(key.check(Some(&plan.ticket), of_b, now_s()).is_err());

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use feedline_access::concurrency_limit::{self, LimitReached};
+use feedline_common::concurrency_limit::{self, LimitReached};
 use feedline_data::messages::ServiceError;
 use feedline_proto::Caller;
 
@@ -30,13 +30,13 @@ impl FlightLimit {
     /// # Errors
     /// When the limit is reached. The error contains the time to wait.
     pub(super) fn acquire(&self) -> Result<FlightPermit, ServiceError> {
-        self.limit.enter(Caller::current()).map_err(|reached| self.limit_error(reached))
+        self.limit.acquire(Caller::current()).map_err(|reached| self.limit_error(reached))
     }
 
     fn limit_error(&self, reached: LimitReached) -> ServiceError {
         let (owner, max) = match reached {
-            LimitReached::OfAll(max) => ("this coordinator", max),
-            LimitReached::OfOne(max) => ("this client", max),
+            LimitReached::Total(max) => ("this coordinator", max),
+            LimitReached::PerClient(max) => ("this client", max),
         };
         let requests = self.requests;
         ServiceError::busy(
@@ -55,13 +55,13 @@ mod tests {
     use super::*;
 
     async fn acquire(limit: &FlightLimit, caller: Caller) -> Result<FlightPermit, ServiceError> {
-        caller.answers(async { limit.acquire() }).await
+        caller.scope(async { limit.acquire() }).await
     }
 
     #[tokio::test]
     async fn requests_are_limited_per_client_and_in_total() {
         let limit = FlightLimit::new("Flight streams", 3, 2);
-        let (greedy, other) = (Caller::next(), Caller::next());
+        let (greedy, other) = (Caller::unique(), Caller::unique());
         let permits = [acquire(&limit, greedy).await.unwrap(), acquire(&limit, greedy).await.unwrap()];
         let error = acquire(&limit, greedy).await.err().unwrap();
         assert_eq!((error.kind, error.retry_after_ms), (ServiceErrorKind::Busy, Some(RETRY_MS)));

@@ -53,7 +53,7 @@ pub(super) struct FlightAuthorization {
 impl FlightAuthorization {
     /// Rejects a client with an expired token.
     pub(super) fn check(&self) -> Result<(), Status> {
-        self.authenticator.enter(self.token.as_deref()).map(drop).map_err(to_status)
+        self.authenticator.authenticate(self.token.as_deref()).map(drop).map_err(to_status)
     }
 
     /// Waits for `next`, and checks the token meanwhile.
@@ -136,7 +136,7 @@ mod tests {
     struct ExpiredTokens;
 
     impl Authenticator<dyn CoordinatorService> for ExpiredTokens {
-        fn enter(&self, token: Option<&str>) -> Result<Arc<dyn CoordinatorService>, ServiceError> {
+        fn authenticate(&self, token: Option<&str>) -> Result<Arc<dyn CoordinatorService>, ServiceError> {
             assert_eq!(token, Some("token"));
             Err(ServiceError::new(ServiceErrorKind::Denied, "the token of `ci` expired 1 s ago"))
         }
@@ -158,7 +158,7 @@ mod tests {
     }
 
     impl Authenticator<dyn CoordinatorService> for AcceptsUntil {
-        fn enter(&self, _: Option<&str>) -> Result<Arc<dyn CoordinatorService>, ServiceError> {
+        fn authenticate(&self, _: Option<&str>) -> Result<Arc<dyn CoordinatorService>, ServiceError> {
             if Instant::now() < self.end {
                 return Ok(Arc::clone(&self.service));
             }

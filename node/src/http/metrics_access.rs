@@ -3,7 +3,7 @@
 use axum::http::HeaderMap;
 use feedline_access::Secret;
 use feedline_access::token::{Scope, Tokens};
-use feedline_proto::grpc::shown_token;
+use feedline_proto::grpc::bearer_token;
 
 /// Accepts tokens with the scope `observe` and without a tenant, because metrics describe all tenants.
 pub(super) struct MetricsAccess(Tokens);
@@ -16,12 +16,12 @@ impl MetricsAccess {
 
     /// Checks the token in the headers of a request. `now_s` is in seconds since 1970. The error is one sentence.
     pub(super) fn check(&self, headers: &HeaderMap, now_s: u64) -> Result<(), String> {
-        let token = shown_token(headers)
+        let token = bearer_token(headers)
             .map_err(|error| error.message)?
             .ok_or("metrics require a token with the scope `observe`: send `authorization: Bearer TOKEN`")?;
         let claims = self.0.check(token, now_s)?;
         let holder = &claims.holder;
-        if !claims.allows(&[Scope::Observe]) {
+        if !claims.has_any_scope(&[Scope::Observe]) {
             return Err(format!(
                 "the token of `{holder}` has no scope `observe`, which metrics require: use another token"
             ));

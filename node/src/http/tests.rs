@@ -38,7 +38,7 @@ async fn get(secret: Option<&Secret>, path: &str, token: Option<&str>) -> String
 
 fn token(secret: &Secret, scope: Scope, tenant: Option<&str>, expires_s: Option<u64>) -> String {
     let (holder, tenant) = ("ci".to_owned(), tenant.map(str::to_owned));
-    Tokens::new(secret).make(&Claims { holder, scopes: [scope].into(), tenant, expires_s })
+    Tokens::new(secret).issue(&Claims { holder, scopes: [scope].into(), tenant, expires_s })
 }
 
 #[tokio::test]

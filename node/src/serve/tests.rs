@@ -42,7 +42,7 @@ impl FlightCluster {
     }
 
     fn token(&self, tenant: &str, scopes: &[Scope], expires_s: Option<u64>) -> String {
-        Tokens::new(&self.secret).make(&Claims {
+        Tokens::new(&self.secret).issue(&Claims {
             holder: "ci".to_owned(),
             scopes: scopes.iter().copied().collect(),
             tenant: Some(tenant.to_owned()),

@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use feedline_access::OwnFiles;
+use feedline_access::ProtectedFiles;
 use feedline_coordinator::{CoordinatorContext, CoordinatorSettings, RunningCoordinator, Scaler};
 use feedline_planner::plan::ScaleSettings;
 use feedline_proto::CoordinatorService;
@@ -193,7 +193,7 @@ fn settings(args: &UpArgs, access: &ObjectAccess) -> Result<CoordinatorSettings,
 }
 
 /// Returns the files of all roles that no pipeline may read.
-fn own_files(args: &UpArgs) -> Result<OwnFiles, Failure> {
+fn own_files(args: &UpArgs) -> Result<ProtectedFiles, Failure> {
     let cache_dir = args.local.cache.cache_dir.clone().map_or_else(environment::cache_dir, Ok)?;
     let files = [&args.secret.secret_file, &args.tenants.tenants].into_iter().flatten().cloned();
     let stored =

@@ -1,165 +1,125 @@
-//! Jobs, positions, layouts and splits: what reports, plans and status share.
+//! Jobs, positions, layouts, splits and statistics, which reports, plans and status share.
 
 use feedline_data::checkpoint::{OpenRange, Position};
-use feedline_data::ids::JobId;
+use feedline_data::ids::{JobId, SessionId, TaskId, WorkerId};
 use feedline_data::layout::{Layout, SplitRef, StreamPosition};
 use feedline_data::messages::{
-    ConsumerStats, JobMixChanges, JobSpec, OperatorStats, ProcessCpu, Revision, StoreStats,
+    ConsumerStats, EncodingStats, JobDetails, JobMixChanges, JobSpec, JobState, JobStatus, OperatorStats,
+    ProcessCpu, Revision, StoreStats,
 };
 use feedline_data::mix::MixChange;
+use feedline_data::tenants::TenantReads;
+use feedline_data::urls::UrlPolicy;
 
-use super::{WireError, all, mirror, read, read_enum, read_optional};
+use super::{Wire, WireError, field, id, message, required, tuple, wrapper};
 use crate::wire;
 
-mirror!(Revision, wire::Revision, { life, number });
-mirror!(StreamPosition, wire::StreamPosition, { epoch, row });
-mirror!(SplitRef, wire::SplitRef, { epoch, ordinal, stream });
-mirror!(OpenRange, wire::OpenRange, { epoch, from, to });
-mirror!(ConsumerStats, wire::ConsumerStats, { rows, batches, bytes, stall_ns, step_ns, copy_ns, network_bytes });
-mirror!(ProcessCpu, wire::ProcessCpu, { process_ns, transport_ns });
-mirror!(StoreStats, wire::StoreStats, { requests, bytes, wait_ns, distinct_shards, distinct_shard_bytes });
-mirror!(OperatorStats, wire::OperatorStats, {
+id!(JobId, SessionId, TaskId, WorkerId);
+
+message!(Revision, "revision", { life, number });
+message!(StreamPosition, "position", { epoch, row });
+message!(SplitRef, "split", { epoch, ordinal, stream });
+message!(OpenRange, "range", { epoch, from, to });
+message!(MixChange, "mix", { pass, place, weights });
+message!(JobMixChanges, "mix", { job, changes });
+tuple!((JobId, SplitRef) => JobSplit { job, split });
+tuple!((u32, StreamPosition) => PositionOfStream { stream, position });
+
+message!(ConsumerStats, "stats", { rows, batches, bytes, stall_ns, step_ns, copy_ns, network_bytes });
+message!(ProcessCpu, "cpu", { process_ns, transport_ns });
+message!(StoreStats, "store", { requests, bytes, wait_ns, distinct_shards, distinct_shard_bytes });
+message!(EncodingStats, "forms", { after, form, rows, plain_bytes, bytes, make_ns, plain_ns, use_ns });
+message!(OperatorStats, "operator", {
     name, rows_in, rows_out, bytes_in, bytes_out, cpu_ns, busy_ns, wait_input_ns, wait_output_ns, latency_ns,
     queue_bytes, parallelism,
 });
 
-impl From<JobSpec> for wire::JobSpec {
-    fn from(spec: JobSpec) -> Self {
-        Self {
-            tenant: spec.tenant,
-            name: spec.name,
-            pipeline: Some(spec.pipeline.into()),
-            epochs: spec.epochs,
-            virtual_consumers: spec.virtual_consumers,
-            consumers: spec.consumers,
-            start: spec.start.map(Into::into),
-            audit: spec.audit,
-            reindex: spec.reindex,
-            index_only: spec.index_only,
-            weight: spec.weight,
-            elastic: spec.elastic,
+message!(
+    JobSpec,
+    "job",
+    {
+        tenant, name, pipeline, epochs, virtual_consumers, consumers, start, audit, reindex, index_only, weight,
+        elastic,
+    },
+    check: with_default_weight
+);
+
+/// Replaces the weight 0 with the default.
+fn with_default_weight(spec: JobSpec) -> Result<JobSpec, WireError> {
+    let weight = if spec.weight == 0.0 { 1.0 } else { spec.weight };
+    Ok(JobSpec { weight, ..spec })
+}
+
+message!(Position, "position", { version, pipeline, dataset, order, virtual_consumers, streams, open, mix });
+message!(
+    Layout,
+    "layout",
+    {
+        dataset_rows, passes, epochs, streams, batch_rows, remainder, changes_rows, split_rows, group_rows,
+        coordinated, mix,
+    },
+    check: without_empty_units
+);
+
+/// Rejects sizes of 0, because the computation of positions divides by them.
+fn without_empty_units(layout: Layout) -> Result<Layout, WireError> {
+    match layout {
+        Layout { batch_rows: 0, .. } | Layout { split_rows: 0, .. } | Layout { streams: 0, .. } => {
+            Err(WireError("a layout has batches, splits or streams of size 0".to_owned()))
         }
+        layout => Ok(layout),
     }
 }
 
-impl TryFrom<wire::JobSpec> for JobSpec {
-    type Error = WireError;
+message!(TenantReads, "reads", { urls, credentials });
+wrapper!(Vec<String> => CredentialNames { names });
 
-    fn try_from(spec: wire::JobSpec) -> Result<Self, WireError> {
-        Ok(Self {
-            tenant: spec.tenant,
-            name: spec.name,
-            pipeline: read(spec.pipeline, "job.pipeline")?,
-            epochs: spec.epochs,
-            virtual_consumers: spec.virtual_consumers,
-            consumers: spec.consumers,
-            start: read_optional(spec.start)?,
-            audit: spec.audit,
-            reindex: spec.reindex,
-            index_only: spec.index_only,
-            // Absent where it is the usual one.
-            weight: if spec.weight == 0.0 { 1.0 } else { spec.weight },
-            elastic: spec.elastic,
-        })
+impl Wire<Vec<String>> for UrlPolicy {
+    fn into_wire(self) -> Vec<String> {
+        self.into()
+    }
+
+    fn from_wire(prefixes: Vec<String>, _: &str) -> Result<Self, WireError> {
+        Self::new(prefixes).map_err(WireError)
     }
 }
 
-impl From<Position> for wire::Position {
-    fn from(position: Position) -> Self {
-        Self {
-            version: position.version,
-            pipeline: position.pipeline,
-            dataset: position.dataset,
-            order: wire::OrderMode::from(position.order).into(),
-            virtual_consumers: position.virtual_consumers,
-            streams: all(position.streams),
-            open: all(position.open),
-            mix: all(position.mix),
-        }
+message!(JobDetails, "job", { job, pipeline, layout, source_key, dataset, audit, keep, reads });
+tuple!((WorkerId, ProcessCpu) => WorkerCpu { worker, cpu });
+tuple!((WorkerId, u64) => WorkerPeak { worker, bytes });
+tuple!((u32, u32) => SlotOwner { rank, slots });
+message!(JobStatus, "job", {
+    job, tenant, name, state, epochs, consumers, dataset, layout, position, operators, store, worker_cpu, delivered,
+    worker_peak_rss_bytes, coordinator_peak_rss_bytes, workers, settled, slot_owners,
+});
+
+field!(JobState, JobState);
+
+impl Wire<wire::JobState> for JobState {
+    fn into_wire(self) -> wire::JobState {
+        use wire::job_state::State;
+        let state = match self {
+            Self::Preparing { indexed, shards, workers } => {
+                State::Preparing(wire::Preparing { indexed, shards, workers })
+            }
+            Self::Running => State::Running(wire::Empty {}),
+            Self::Completed => State::Completed(wire::Empty {}),
+            Self::Failed(message) => State::Failed(message),
+            Self::Cancelled => State::Cancelled(wire::Empty {}),
+        };
+        wire::JobState { state: Some(state) }
     }
-}
 
-impl TryFrom<wire::Position> for Position {
-    type Error = WireError;
-
-    fn try_from(position: wire::Position) -> Result<Self, WireError> {
-        Ok(Self {
-            version: position.version,
-            pipeline: position.pipeline,
-            dataset: position.dataset,
-            order: read_enum::<wire::OrderMode, _>(position.order, "position.order")?,
-            virtual_consumers: position.virtual_consumers,
-            streams: all(position.streams),
-            open: all(position.open),
-            mix: all(position.mix),
-        })
-    }
-}
-
-impl From<MixChange> for wire::MixChange {
-    fn from(change: MixChange) -> Self {
-        let MixChange { pass, place, weights } = change;
-        Self { pass, place, weights }
-    }
-}
-
-impl From<wire::MixChange> for MixChange {
-    fn from(change: wire::MixChange) -> Self {
-        let wire::MixChange { pass, place, weights } = change;
-        Self { pass, place, weights }
-    }
-}
-
-impl From<JobMixChanges> for wire::JobMix {
-    fn from(mix: JobMixChanges) -> Self {
-        Self { job: mix.job.0, changes: all(mix.changes) }
-    }
-}
-
-impl From<wire::JobMix> for JobMixChanges {
-    fn from(mix: wire::JobMix) -> Self {
-        Self { job: JobId(mix.job), changes: all(mix.changes) }
-    }
-}
-
-impl From<Layout> for wire::Layout {
-    fn from(layout: Layout) -> Self {
-        Self {
-            dataset_rows: layout.dataset_rows,
-            passes: layout.passes,
-            epochs: layout.epochs,
-            streams: layout.streams,
-            batch_rows: layout.batch_rows,
-            remainder: wire::Remainder::from(layout.remainder).into(),
-            changes_rows: layout.changes_rows,
-            split_rows: layout.split_rows,
-            group_rows: layout.group_rows,
-            coordinated: layout.coordinated,
-            mix: all(layout.mix),
-        }
-    }
-}
-
-impl TryFrom<wire::Layout> for Layout {
-    type Error = WireError;
-
-    fn try_from(layout: wire::Layout) -> Result<Self, WireError> {
-        // The layout's arithmetic divides by these.
-        if layout.batch_rows == 0 || layout.split_rows == 0 || layout.streams == 0 {
-            return Err(WireError("a layout has batches, splits or streams of size 0".to_owned()));
-        }
-        Ok(Self {
-            dataset_rows: layout.dataset_rows,
-            passes: layout.passes,
-            epochs: layout.epochs,
-            streams: layout.streams,
-            batch_rows: layout.batch_rows,
-            remainder: read_enum::<wire::Remainder, _>(layout.remainder, "layout.remainder")?,
-            changes_rows: layout.changes_rows,
-            split_rows: layout.split_rows,
-            group_rows: layout.group_rows,
-            coordinated: layout.coordinated,
-            mix: all(layout.mix),
+    fn from_wire(message: wire::JobState, field: &str) -> Result<Self, WireError> {
+        use wire::job_state::State;
+        Ok(match required(message.state, field)? {
+            State::Preparing(wire::Preparing { indexed, shards, workers }) => {
+                Self::Preparing { indexed, shards, workers }
+            }
+            State::Running(_) => Self::Running,
+            State::Completed(_) => Self::Completed,
+            State::Failed(message) => Self::Failed(message),
+            State::Cancelled(_) => Self::Cancelled,
         })
     }
 }

@@ -1,89 +1,80 @@
-//! Manifests and what belongs to them. Blocks are packed: a list for each of their fields.
+//! Manifests. The blocks of a shard are packed: one list for each field of a block.
 
 use feedline_data::manifest::{Block, DatasetSummary, Defect, Manifest, Shard, ShardIndex, ShardRef};
 use prost::Message;
 
-use super::{WireError, all, mirror, read, read_all, read_optional};
+use super::{Wire, WireError, field, message};
 use crate::wire;
 
-/// The present version of a saved manifest.
+/// Version of an encoded manifest.
 const MANIFEST_VERSION: u32 = 1;
 
-mirror!(ShardRef, wire::ShardRef, { url, size_bytes, version, part });
-mirror!(Defect, wire::Defect, { offset, reason });
+message!(ShardRef, "shard", { url, size_bytes, version, part });
+message!(Defect, "defect", { offset, reason });
+message!(Shard, "shard", { object, index });
+message!(DatasetSummary, "dataset", { fingerprint, rows, bytes, shards, blocks, schema, defects, part_rows });
+field!(ShardIndex, ShardIndex);
 
-/// The bytes of a manifest, for a file or for sending in chunks.
+/// Encodes a manifest, for a file or for a stream of chunks.
 pub fn encode_manifest(manifest: &Manifest) -> Vec<u8> {
     let shards = manifest.shards.iter().map(|shard| wire::Shard {
-        object: Some(shard.object.clone().into()),
-        index: Some((&shard.index).into()),
+        object: shard.object.clone().into_wire(),
+        index: Some(write_index(&shard.index)),
     });
     let message = wire::Manifest {
         version: MANIFEST_VERSION,
-        schema: Some(manifest.schema.clone().into()),
+        schema: manifest.schema.clone().into_wire(),
         shards: shards.collect(),
     };
     message.encode_to_vec()
 }
 
-/// Reads [`encode_manifest`]'s bytes.
+/// Decodes a manifest that [`encode_manifest`] has encoded.
 ///
 /// # Errors
-/// One sentence, for bytes that are damaged or of another release.
+/// One sentence, for damaged bytes or another version.
 pub fn decode_manifest(bytes: &[u8]) -> Result<Manifest, String> {
-    let message = wire::Manifest::decode(bytes).map_err(|error| {
+    let damaged = |error: &dyn std::fmt::Display| {
         format!("the index is damaged: {error}; build it again with `feedline index --rebuild`")
-    })?;
+    };
+    let message = wire::Manifest::decode(bytes).map_err(|error| damaged(&error))?;
     if message.version != MANIFEST_VERSION {
         return Err(format!(
             "the index has version {}, this release reads version {MANIFEST_VERSION}; build it again with `feedline index --rebuild`",
             message.version
         ));
     }
-    read_manifest(message).map_err(|error| {
-        format!("the index is damaged: {error}; build it again with `feedline index --rebuild`")
-    })
+    let schema = Wire::from_wire(message.schema, "manifest.schema").map_err(|error| damaged(&error))?;
+    let shards = Wire::from_wire(message.shards, "manifest.shards").map_err(|error| damaged(&error))?;
+    Ok(Manifest { schema, shards })
 }
 
-fn read_manifest(message: wire::Manifest) -> Result<Manifest, WireError> {
-    Ok(Manifest { schema: read(message.schema, "manifest.schema")?, shards: read_all(message.shards)? })
-}
-
-impl TryFrom<wire::Shard> for Shard {
-    type Error = WireError;
-
-    fn try_from(shard: wire::Shard) -> Result<Self, WireError> {
-        let object = super::required(shard.object, "shard.object")?.into();
-        Ok(Self { object, index: read(shard.index, "shard.index")? })
+fn write_index(index: &ShardIndex) -> wire::ShardIndex {
+    let blocks = &index.blocks;
+    let has_row_sizes = blocks.iter().any(|block| !block.row_bytes.is_empty());
+    let sizes = blocks.iter().filter(|_| has_row_sizes).map(|block| block.row_bytes.len() as u32);
+    wire::ShardIndex {
+        block_rows: blocks.iter().map(|block| block.rows).collect(),
+        block_offsets: blocks.iter().map(|block| block.offset).collect(),
+        block_bytes: blocks.iter().map(|block| block.bytes).collect(),
+        block_groups: blocks.iter().map(|block| block.group).collect(),
+        block_row_sizes: sizes.collect(),
+        row_bytes: blocks.iter().flat_map(|block| &block.row_bytes).copied().collect(),
+        schema: index.schema.clone().into_wire(),
+        defects: index.defects.clone().into_wire(),
     }
 }
 
-impl From<&ShardIndex> for wire::ShardIndex {
-    fn from(index: &ShardIndex) -> Self {
-        let blocks = &index.blocks;
-        let any_rows = blocks.iter().any(|block| !block.row_bytes.is_empty());
-        let sizes = blocks.iter().filter(|_| any_rows).map(|block| block.row_bytes.len() as u32);
-        Self {
-            block_rows: blocks.iter().map(|block| block.rows).collect(),
-            block_offsets: blocks.iter().map(|block| block.offset).collect(),
-            block_bytes: blocks.iter().map(|block| block.bytes).collect(),
-            block_groups: blocks.iter().map(|block| block.group).collect(),
-            block_row_sizes: sizes.collect(),
-            row_bytes: blocks.iter().flat_map(|block| &block.row_bytes).copied().collect(),
-            schema: index.schema.clone().map(Into::into),
-            defects: all(index.defects.clone()),
-        }
+impl Wire<wire::ShardIndex> for ShardIndex {
+    fn into_wire(self) -> wire::ShardIndex {
+        write_index(&self)
     }
-}
 
-impl TryFrom<wire::ShardIndex> for ShardIndex {
-    type Error = WireError;
-
-    fn try_from(index: wire::ShardIndex) -> Result<Self, WireError> {
+    fn from_wire(message: wire::ShardIndex, _: &str) -> Result<Self, WireError> {
         Ok(Self {
-            blocks: read_blocks(&index)?,
-            schema: read_optional(index.schema)?,
-            defects: all(index.defects),
+            blocks: read_blocks(&message)?,
+            schema: Wire::from_wire(message.schema, "index.schema")?,
+            defects: Wire::from_wire(message.defects, "index.defects")?,
         })
     }
 }
@@ -91,60 +82,28 @@ impl TryFrom<wire::ShardIndex> for ShardIndex {
 fn read_blocks(index: &wire::ShardIndex) -> Result<Vec<Block>, WireError> {
     let count = index.block_rows.len();
     let lens = [index.block_offsets.len(), index.block_bytes.len(), index.block_groups.len()];
-    let sized = [0, count].contains(&index.block_row_sizes.len());
-    if lens != [count; 3] || !sized {
-        return Err(WireError(format!("the lists of a shard's {count} blocks differ in length")));
+    let has_valid_sizes = [0, count].contains(&index.block_row_sizes.len());
+    if lens != [count; 3] || !has_valid_sizes {
+        return Err(WireError(format!("the lists of the {count} blocks of a shard differ in length")));
     }
     let mut row_bytes = index.row_bytes.as_slice();
     let mut blocks = Vec::with_capacity(count);
-    for place in 0..count {
-        let rows = index.block_row_sizes.get(place).copied().unwrap_or(0) as usize;
-        let Some((mine, others)) = row_bytes.split_at_checked(rows) else {
-            return Err(WireError(format!("the row sizes of a shard end before block {place}")));
+    for number in 0..count {
+        let rows = index.block_row_sizes.get(number).copied().unwrap_or(0) as usize;
+        let Some((of_block, rest)) = row_bytes.split_at_checked(rows) else {
+            return Err(WireError(format!("the row sizes of a shard end before block {number}")));
         };
-        row_bytes = others;
+        row_bytes = rest;
         blocks.push(Block {
-            rows: index.block_rows[place],
-            offset: index.block_offsets[place],
-            bytes: index.block_bytes[place],
-            group: index.block_groups[place],
-            row_bytes: mine.to_vec(),
+            rows: index.block_rows[number],
+            offset: index.block_offsets[number],
+            bytes: index.block_bytes[number],
+            group: index.block_groups[number],
+            row_bytes: of_block.to_vec(),
         });
     }
     if !row_bytes.is_empty() {
-        return Err(WireError("a shard has more row sizes than its blocks".to_owned()));
+        return Err(WireError("a shard has more row sizes than its blocks have rows".to_owned()));
     }
     Ok(blocks)
-}
-
-impl From<DatasetSummary> for wire::DatasetSummary {
-    fn from(summary: DatasetSummary) -> Self {
-        Self {
-            fingerprint: summary.fingerprint,
-            rows: summary.rows,
-            bytes: summary.bytes,
-            shards: summary.shards,
-            blocks: summary.blocks,
-            schema: Some(summary.schema.into()),
-            defects: summary.defects,
-            part_rows: summary.part_rows,
-        }
-    }
-}
-
-impl TryFrom<wire::DatasetSummary> for DatasetSummary {
-    type Error = WireError;
-
-    fn try_from(summary: wire::DatasetSummary) -> Result<Self, WireError> {
-        Ok(Self {
-            fingerprint: summary.fingerprint,
-            rows: summary.rows,
-            bytes: summary.bytes,
-            shards: summary.shards,
-            blocks: summary.blocks,
-            schema: read(summary.schema, "dataset.schema")?,
-            defects: summary.defects,
-            part_rows: summary.part_rows,
-        })
-    }
 }

@@ -4,47 +4,46 @@ use arrow::datatypes::SchemaRef;
 use arrow::ipc::reader::StreamReader;
 use arrow::ipc::writer::StreamWriter;
 use bytes::Bytes;
-use feedline_data::ids::JobId;
 
-use super::{WireError, all, mirror, required};
+use super::{Wire, WireError, field, message, required, wrapper};
 use crate::batch::BatchLayout;
 use crate::services::{FetchOpen, FetchRequest, Frame, PieceHeader, SkippedRow};
 use crate::wire;
 
-mirror!(SkippedRow, wire::SkippedRow, { row_id, shard, offset, reason });
+message!(SkippedRow, "skipped", { row_id, shard, offset, reason });
+message!(PieceHeader, "piece", { from, to, rows, kept, row_ids, skipped, batch });
+wrapper!(Vec<u32> => RowOffsets { offsets });
+wrapper!(Vec<u64> => RowIds { ids });
+field!(BatchLayout, BatchLayout);
 
-impl From<FetchRequest> for wire::FetchRequest {
-    fn from(request: FetchRequest) -> Self {
+impl Wire<wire::FetchRequest> for FetchRequest {
+    fn into_wire(self) -> wire::FetchRequest {
         use wire::fetch_request::Request;
-        let request = match request {
-            FetchRequest::Open(open) => Request::Open(wire::FetchOpen {
-                job: open.job.0,
-                split: Some(open.split.into()),
-                from: open.from,
-                credit_bytes: open.credit_bytes,
-                memory: None,
-                lz4: false,
-                ticket: open.ticket,
-            }),
-            FetchRequest::Credit { bytes } => Request::CreditBytes(bytes),
+        let request = match self {
+            Self::Open(FetchOpen { job, split, from, credit_bytes, ticket }) => {
+                Request::Open(wire::FetchOpen {
+                    job: job.into_wire(),
+                    split: split.into_wire(),
+                    from,
+                    credit_bytes,
+                    memory: None,
+                    lz4: false,
+                    ticket,
+                })
+            }
+            Self::Credit { bytes } => Request::CreditBytes(bytes),
         };
-        Self { request: Some(request) }
+        wire::FetchRequest { request: Some(request) }
     }
-}
 
-impl TryFrom<wire::FetchRequest> for FetchRequest {
-    type Error = WireError;
-
-    fn try_from(request: wire::FetchRequest) -> Result<Self, WireError> {
+    fn from_wire(message: wire::FetchRequest, field: &str) -> Result<Self, WireError> {
         use wire::fetch_request::Request;
-        Ok(match required(request.request, "fetch.request")? {
-            Request::Open(open) => Self::Open(FetchOpen {
-                job: JobId(open.job),
-                split: required(open.split, "fetch.split")?.into(),
-                from: open.from,
-                credit_bytes: open.credit_bytes,
-                ticket: open.ticket,
-            }),
+        Ok(match required(message.request, field)? {
+            Request::Open(wire::FetchOpen { job, split, from, credit_bytes, ticket, .. }) => {
+                let (job, split) =
+                    (Wire::from_wire(job, "fetch.job")?, Wire::from_wire(split, "fetch.split")?);
+                Self::Open(FetchOpen { job, split, from, credit_bytes, ticket })
+            }
             Request::CreditBytes(bytes) => Self::Credit { bytes },
         })
     }
@@ -54,14 +53,14 @@ impl TryFrom<Frame> for wire::FetchFrame {
     type Error = WireError;
 
     fn try_from(frame: Frame) -> Result<Self, WireError> {
-        use wire::fetch_frame::Frame as Wire;
+        use wire::fetch_frame::Frame as Wired;
         let frame = match frame {
-            Frame::Schema(schema) => Wire::Schema(write_schema(&schema)?),
-            Frame::Piece(piece) => Wire::Piece(piece.into()),
-            Frame::Chunk { offset, data } => Wire::Chunk(wire::Chunk { offset, data }),
-            Frame::Working => Wire::Working(wire::Working {}),
-            Frame::Failed(message) => Wire::Failed(message),
-            Frame::End => Wire::End(wire::End {}),
+            Frame::Schema(schema) => Wired::Schema(write_schema(&schema)?),
+            Frame::Piece(piece) => Wired::Piece(piece.into_wire()),
+            Frame::Chunk { offset, data } => Wired::Chunk(wire::Chunk { offset, data }),
+            Frame::Working => Wired::Working(wire::Empty {}),
+            Frame::Failed(message) => Wired::Failed(message),
+            Frame::End => Wired::End(wire::Empty {}),
         };
         Ok(Self { frame: Some(frame) })
     }
@@ -71,41 +70,40 @@ impl TryFrom<wire::FetchFrame> for Frame {
     type Error = WireError;
 
     fn try_from(frame: wire::FetchFrame) -> Result<Self, WireError> {
-        use wire::fetch_frame::Frame as Wire;
+        use wire::fetch_frame::Frame as Wired;
+        let unexpected = |what: &str| WireError(format!("the worker sent {what}, which was not requested"));
         Ok(match required(frame.frame, "fetch.frame")? {
-            Wire::Schema(bytes) => Self::Schema(read_schema(&bytes)?),
-            Wire::Piece(piece) => Self::Piece(piece.try_into()?),
-            Wire::Chunk(chunk) => Self::Chunk { offset: chunk.offset, data: chunk.data },
-            Wire::Working(_) => Self::Working,
-            Wire::Failed(message) => Self::Failed(message),
-            Wire::End(_) => Self::End,
-            Wire::Packed(_) => return Err(WireError("a chunk came packed that nobody asked for".to_owned())),
-            Wire::Lent(_) => {
-                return Err(WireError("a piece was lent that nobody asked to borrow".to_owned()));
-            }
+            Wired::Schema(bytes) => Self::Schema(read_schema(&bytes)?),
+            Wired::Piece(piece) => Self::Piece(Wire::from_wire(piece, "fetch.piece")?),
+            Wired::Chunk(wire::Chunk { offset, data }) => Self::Chunk { offset, data },
+            Wired::Working(_) => Self::Working,
+            Wired::Failed(message) => Self::Failed(message),
+            Wired::End(_) => Self::End,
+            Wired::Packed(_) => return Err(unexpected("a packed chunk")),
+            Wired::Shared(_) => return Err(unexpected("a piece in shared memory")),
         })
     }
 }
 
-/// Begins a message of Arrow's streaming format, before its length.
+/// First bytes of a message of the Arrow streaming format, before its length.
 const CONTINUATION: [u8; 4] = [0xff; 4];
 
 fn write_schema(schema: &SchemaRef) -> Result<Bytes, WireError> {
-    let unwritable = |error| WireError(format!("the schema of the rows cannot be sent: {error}"));
+    let failed = |error| WireError(format!("cannot encode the schema of the rows: {error}"));
     let mut bytes = Vec::new();
-    // The writer begins with the schema; no batch follows.
-    StreamWriter::try_new(&mut bytes, schema).map_err(unwritable)?;
+    // The writer writes the schema at once. No batch follows.
+    StreamWriter::try_new(&mut bytes, schema).map_err(failed)?;
     Ok(bytes.into())
 }
 
 fn read_schema(bytes: &[u8]) -> Result<SchemaRef, WireError> {
-    // The reader makes room for as many bytes as are told, before it looks for them.
+    // The reader allocates the declared length before it looks for the bytes.
     let message = bytes.strip_prefix(&CONTINUATION).unwrap_or(bytes);
-    let told = message.first_chunk().map_or(0, |length| u32::from_le_bytes(*length) as usize);
-    if told > message.len() {
-        let there = message.len();
+    let declared = message.first_chunk().map_or(0, |length| u32::from_le_bytes(*length) as usize);
+    if declared > message.len() {
+        let present = message.len();
         return Err(WireError(format!(
-            "the schema of the rows is cut short: {told} bytes are told and {there} there"
+            "the schema of the rows is truncated: it declares {declared} bytes and has {present}"
         )));
     }
     let reader = StreamReader::try_new(bytes, None)
@@ -113,66 +111,24 @@ fn read_schema(bytes: &[u8]) -> Result<SchemaRef, WireError> {
     Ok(reader.schema())
 }
 
-impl From<PieceHeader> for wire::Piece {
-    fn from(piece: PieceHeader) -> Self {
-        Self {
-            from: piece.from,
-            to: piece.to,
-            rows: piece.rows,
-            kept: piece.kept.map(|offsets| wire::KeptRows { offsets }),
-            row_ids: piece.row_ids.map(|ids| wire::RowIds { ids }),
-            skipped: all(piece.skipped),
-            batch: Some(piece.batch.into()),
-        }
+impl Wire<wire::BatchLayout> for BatchLayout {
+    fn into_wire(self) -> wire::BatchLayout {
+        let Self { rows, total_bytes, nodes, buffers } = self;
+        let (node_lengths, node_nulls) = nodes.into_iter().unzip();
+        let (buffer_offsets, buffer_lengths) = buffers.into_iter().unzip();
+        wire::BatchLayout { rows, total_bytes, node_lengths, node_nulls, buffer_offsets, buffer_lengths }
     }
-}
 
-impl TryFrom<wire::Piece> for PieceHeader {
-    type Error = WireError;
-
-    fn try_from(piece: wire::Piece) -> Result<Self, WireError> {
-        Ok(Self {
-            from: piece.from,
-            to: piece.to,
-            rows: piece.rows,
-            kept: piece.kept.map(|kept| kept.offsets),
-            row_ids: piece.row_ids.map(|row_ids| row_ids.ids),
-            skipped: all(piece.skipped),
-            batch: required(piece.batch, "piece.batch")?.try_into()?,
-        })
-    }
-}
-
-impl From<BatchLayout> for wire::BatchLayout {
-    fn from(layout: BatchLayout) -> Self {
-        let (node_lengths, node_nulls) = layout.nodes.into_iter().unzip();
-        let (buffer_offsets, buffer_lengths) = layout.buffers.into_iter().unzip();
-        Self {
-            rows: layout.rows,
-            total_bytes: layout.total_bytes,
-            node_lengths,
-            node_nulls,
-            buffer_offsets,
-            buffer_lengths,
-        }
-    }
-}
-
-impl TryFrom<wire::BatchLayout> for BatchLayout {
-    type Error = WireError;
-
-    fn try_from(layout: wire::BatchLayout) -> Result<Self, WireError> {
-        let pair = |left: Vec<u64>, right: Vec<u64>| {
-            if left.len() != right.len() {
-                return Err(WireError("the lists of a batch's layout differ in length".to_owned()));
-            }
-            Ok(left.into_iter().zip(right).collect())
+    fn from_wire(message: wire::BatchLayout, _: &str) -> Result<Self, WireError> {
+        let zip = |left: Vec<u64>, right: Vec<u64>| match left.len() == right.len() {
+            true => Ok(left.into_iter().zip(right).collect()),
+            false => Err(WireError("the lists of the layout of a batch differ in length".to_owned())),
         };
         Ok(Self {
-            rows: layout.rows,
-            total_bytes: layout.total_bytes,
-            nodes: pair(layout.node_lengths, layout.node_nulls)?,
-            buffers: pair(layout.buffer_offsets, layout.buffer_lengths)?,
+            rows: message.rows,
+            total_bytes: message.total_bytes,
+            nodes: zip(message.node_lengths, message.node_nulls)?,
+            buffers: zip(message.buffer_offsets, message.buffer_lengths)?,
         })
     }
 }

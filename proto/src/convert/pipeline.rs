@@ -1,41 +1,48 @@
-//! Pipelines, their sources and schemas. A pipeline travels as the JSON of its own serde form.
+//! Pipelines, their sources and schemas. A pipeline travels as JSON, in the form that serde gives it.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use feedline_data::pipeline::{
-    CacheEncoding, CacheTier, Format, Mix, MixPart, MixStop, OrderMode, PIPELINE_VERSION, Pipeline,
-    Remainder, Source,
+    Format, Mix, MixPart, MixStop, OrderMode, PIPELINE_VERSION, Pipeline, Remainder, Source,
 };
 use feedline_data::schema::{ColumnType, Field, ScalarType, Schema};
 
-use super::{WireError, all, mirror_enum, read, read_all, read_enum, read_optional, required};
+use super::{Wire, WireError, enumeration, field, message, required};
 use crate::wire;
 
-mirror_enum!(ScalarType, wire::ScalarType, "dtype", {
+enumeration!(ScalarType, {
     Bool, Int8, Int16, Int32, Int64, UInt8, UInt16, UInt32, UInt64, Float16, Float32, Float64,
 });
-mirror_enum!(Format, wire::Format, "source.format", {
-    TfRecord, WebDataset, Files, Parquet, Arrow, Jsonl, Csv, Text, Npy,
-});
-mirror_enum!(OrderMode, wire::OrderMode, "order", { Deterministic, Relaxed });
-mirror_enum!(CacheTier, wire::CacheTier, "cache.tier", { Memory, Disk, Store });
-mirror_enum!(CacheEncoding, wire::KeptForm, "form", { AsIs, Indexed, Pixels });
-mirror_enum!(MixStop, wire::MixStop, "source.stop", { All, First, Restart });
-mirror_enum!(Remainder, wire::Remainder, "remainder", { Emit, Drop, Carry });
+enumeration!(Format, { TfRecord, WebDataset, Files, Parquet, Arrow, Jsonl, Csv, Text, Npy });
+enumeration!(OrderMode, { Deterministic, Relaxed });
+enumeration!(MixStop, { All, First, Restart });
+enumeration!(Remainder, { Emit, Drop, Carry });
 
-impl From<Pipeline> for wire::Pipeline {
-    fn from(mut pipeline: Pipeline) -> Self {
-        let codes = adopt_function_code(&mut pipeline);
-        let json = serde_json::to_vec(&pipeline)
-            .expect("a pipeline consists of text, numbers, lists and maps with text keys");
-        Self { version: PIPELINE_VERSION, json: json.into(), codes }
+message!(Source, "source", { url, format, features, credentials, mix });
+message!(MixPart, "source.mix", { weight, source });
+message!(Mix, "source.mix", { parts, stop }, check: without_nested_mix);
+message!(Schema, "schema", { fields });
+message!(Field, "field", { name, column_type });
+field!(Pipeline, Pipeline);
+field!(ColumnType, ColumnType);
+
+/// Rejects a mix within a mix, which the check of a pipeline rejects too.
+fn without_nested_mix(mix: Mix) -> Result<Mix, WireError> {
+    match mix.parts.iter().any(|part| part.source.mix.is_some()) {
+        true => Err(WireError("a dataset of `source.mix` is itself a mix".to_owned())),
+        false => Ok(mix),
     }
 }
 
-impl TryFrom<wire::Pipeline> for Pipeline {
-    type Error = WireError;
+impl Wire<wire::Pipeline> for Pipeline {
+    fn into_wire(mut self) -> wire::Pipeline {
+        let codes = take_function_codes(&mut self);
+        let json = serde_json::to_vec(&self)
+            .expect("a pipeline consists of text, numbers, lists and maps with text keys");
+        wire::Pipeline { version: PIPELINE_VERSION, json: json.into(), codes }
+    }
 
-    fn try_from(message: wire::Pipeline) -> Result<Self, WireError> {
+    fn from_wire(message: wire::Pipeline, _: &str) -> Result<Self, WireError> {
         if message.version != PIPELINE_VERSION {
             return Err(WireError(format!(
                 "the pipeline has version {}, this release reads version {PIPELINE_VERSION}; use the same release on both sides",
@@ -46,15 +53,15 @@ impl TryFrom<wire::Pipeline> for Pipeline {
             WireError(format!("cannot read the pipeline: {error}; use the same release on both sides"))
         })?;
         for code in message.codes {
-            put_code(&mut pipeline, code)?;
+            insert_code(&mut pipeline, code)?;
         }
         Ok(pipeline)
     }
 }
 
-/// Moves pickled functions out of the definition, as bytes. Text that is not the base64 of any bytes stays, so that the
-/// check of the pipeline reports it.
-fn adopt_function_code(pipeline: &mut Pipeline) -> Vec<wire::FunctionCode> {
+/// Moves pickled functions out of the definition, as bytes. Text that is not valid base64 stays, so that the check of the
+/// pipeline reports it.
+fn take_function_codes(pipeline: &mut Pipeline) -> Vec<wire::FunctionCode> {
     let mut codes = Vec::new();
     for (index, operator) in pipeline.operators.iter_mut().enumerate() {
         let Some(function) = operator.kind.definition_mut().function_mut() else { continue };
@@ -67,12 +74,12 @@ fn adopt_function_code(pipeline: &mut Pipeline) -> Vec<wire::FunctionCode> {
     codes
 }
 
-fn put_code(pipeline: &mut Pipeline, code: wire::FunctionCode) -> Result<(), WireError> {
+fn insert_code(pipeline: &mut Pipeline, code: wire::FunctionCode) -> Result<(), WireError> {
     let operator = pipeline.operators.get_mut(code.operator as usize);
     let function = operator.and_then(|operator| operator.kind.definition_mut().function_mut());
     let function = function.ok_or_else(|| {
         WireError(format!(
-            "the pipeline has code for operator {}, which calls no function",
+            "the pipeline contains code for operator {}, which does not call a function",
             u64::from(code.operator) + 1
         ))
     })?;
@@ -80,121 +87,33 @@ fn put_code(pipeline: &mut Pipeline, code: wire::FunctionCode) -> Result<(), Wir
     Ok(())
 }
 
-impl From<Source> for wire::Source {
-    fn from(source: Source) -> Self {
-        Self {
-            urls: source.url,
-            // A mix has those of its datasets.
-            format: wire::Format::from(source.format).into(),
-            features: source.features,
-            credentials: source.credentials,
-            mix: source.mix.map(Into::into),
-        }
-    }
-}
-
-impl From<Mix> for wire::Mix {
-    fn from(mix: Mix) -> Self {
-        let part = |part: MixPart| wire::MixPart { weight: part.weight, source: Some(part.source.into()) };
-        Self { parts: mix.parts.into_iter().map(part).collect(), stop: wire::MixStop::from(mix.stop).into() }
-    }
-}
-
-impl TryFrom<wire::Mix> for Mix {
-    type Error = WireError;
-
-    fn try_from(mix: wire::Mix) -> Result<Self, WireError> {
-        let part = |part: wire::MixPart| {
-            let source = required(part.source, "source.mix.source")?;
-            // A mix in a mix is refused by the check; here it would be read without an end.
-            if source.mix.is_some() {
-                return Err(WireError("a dataset of `source.mix` is itself a mix".to_owned()));
-            }
-            Ok(MixPart { weight: part.weight, source: source.try_into()? })
-        };
-        Ok(Self {
-            parts: mix.parts.into_iter().map(part).collect::<Result<_, _>>()?,
-            stop: read_enum::<wire::MixStop, _>(mix.stop, "source.stop")?,
-        })
-    }
-}
-
-impl TryFrom<wire::Source> for Source {
-    type Error = WireError;
-
-    fn try_from(source: wire::Source) -> Result<Self, WireError> {
-        Ok(Self {
-            url: source.urls,
-            format: read_enum::<wire::Format, _>(source.format, "source.format")?,
-            features: source.features,
-            credentials: source.credentials,
-            mix: read_optional(source.mix)?,
-        })
-    }
-}
-
-impl From<Schema> for wire::Schema {
-    fn from(schema: Schema) -> Self {
-        Self { fields: all(schema.fields) }
-    }
-}
-
-impl TryFrom<wire::Schema> for Schema {
-    type Error = WireError;
-
-    fn try_from(schema: wire::Schema) -> Result<Self, WireError> {
-        Ok(Self { fields: read_all(schema.fields)? })
-    }
-}
-
-impl From<Field> for wire::Field {
-    fn from(field: Field) -> Self {
-        Self { name: field.name, r#type: Some(field.column_type.into()) }
-    }
-}
-
-impl TryFrom<wire::Field> for Field {
-    type Error = WireError;
-
-    fn try_from(field: wire::Field) -> Result<Self, WireError> {
-        Ok(Self { name: field.name, column_type: read(field.r#type, "field.type")? })
-    }
-}
-
-impl From<ColumnType> for wire::ColumnType {
-    fn from(column_type: ColumnType) -> Self {
+impl Wire<wire::ColumnType> for ColumnType {
+    fn into_wire(self) -> wire::ColumnType {
         use wire::column_type::Type;
-        let wire_type = match column_type {
-            ColumnType::Scalar(scalar) => Type::Scalar(wire::ScalarType::from(scalar).into()),
-            ColumnType::Utf8 => Type::Utf8(wire::Plain {}),
-            ColumnType::Binary => Type::Binary(wire::Plain {}),
-            ColumnType::List(inner) => Type::List(Box::new((*inner).into())),
-            ColumnType::Image => Type::Image(wire::Plain {}),
-            ColumnType::Tensor { scalar, shape } => {
-                Type::Tensor(wire::Tensor { scalar: wire::ScalarType::from(scalar).into(), shape })
+        let column_type = match self {
+            Self::Scalar(scalar) => Type::Scalar(scalar.into_wire()),
+            Self::Utf8 => Type::Utf8(wire::Empty {}),
+            Self::Binary => Type::Binary(wire::Empty {}),
+            Self::List(inner) => Type::List(Box::new(inner.into_wire())),
+            Self::Image => Type::Image(wire::Empty {}),
+            Self::Tensor { scalar, shape } => {
+                Type::Tensor(wire::Tensor { scalar: scalar.into_wire(), shape })
             }
         };
-        Self { r#type: Some(wire_type) }
+        wire::ColumnType { r#type: Some(column_type) }
     }
-}
 
-impl TryFrom<wire::ColumnType> for ColumnType {
-    type Error = WireError;
-
-    fn try_from(column_type: wire::ColumnType) -> Result<Self, WireError> {
+    fn from_wire(message: wire::ColumnType, field: &str) -> Result<Self, WireError> {
         use wire::column_type::Type;
-        Ok(match required(column_type.r#type, "field.type")? {
-            Type::Scalar(scalar) => {
-                Self::Scalar(read_enum::<wire::ScalarType, _>(scalar, "field.type.scalar")?)
-            }
+        Ok(match required(message.r#type, field)? {
+            Type::Scalar(scalar) => Self::Scalar(Wire::from_wire(scalar, field)?),
             Type::Utf8(_) => Self::Utf8,
             Type::Binary(_) => Self::Binary,
-            Type::List(inner) => Self::List(Box::new((*inner).try_into()?)),
+            Type::List(inner) => Self::List(Wire::from_wire(*inner, field)?),
             Type::Image(_) => Self::Image,
-            Type::Tensor(tensor) => Self::Tensor {
-                scalar: read_enum::<wire::ScalarType, _>(tensor.scalar, "field.type.tensor.scalar")?,
-                shape: tensor.shape,
-            },
+            Type::Tensor(wire::Tensor { scalar, shape }) => {
+                Self::Tensor { scalar: Wire::from_wire(scalar, field)?, shape }
+            }
         })
     }
 }

@@ -1,6 +1,6 @@
-//! One full value of every message, for tests.
+//! One sample of each message, with all fields set.
 
-mod places;
+mod history;
 mod view;
 
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ use feedline_data::schema::{ColumnType, ScalarType, Schema};
 use feedline_data::tenants::TenantReads;
 use feedline_data::urls::UrlPolicy;
 
-pub(crate) use self::places::{group_places, step};
+pub(crate) use self::history::{group_positions, step};
 pub(crate) use self::view::{bottleneck_kinds, cluster_view};
 
 /// Operators with parameters of every serde form: numbers, sizes, lists, maps, enums and functions.
@@ -92,7 +92,7 @@ pub(crate) fn pipeline() -> Pipeline {
         order: OrderMode::Relaxed,
         on_error: OnError::Skip,
         operators: kinds
-            .map(|(place, kind)| Operator { kind, parallelism: (place % 2 == 1).then_some(place as u32) })
+            .map(|(index, kind)| Operator { kind, parallelism: (index % 2 == 1).then_some(index as u32) })
             .collect(),
     }
 }
@@ -166,17 +166,17 @@ pub(crate) fn schema() -> Schema {
     ])
 }
 
-fn object(place: u64) -> ShardRef {
+fn object(number: u64) -> ShardRef {
     ShardRef {
-        url: format!("s3://bucket/train/{place}.tar"),
+        url: format!("s3://bucket/train/{number}.tar"),
         size_bytes: 1 << 33,
-        version: format!("etag-{place}"),
+        version: format!("etag-{number}"),
         part: 3,
     }
 }
 
-/// A shard of these blocks: (rows, whether their sizes are kept).
-fn shard(place: u64, blocks: &[(u32, bool)]) -> Shard {
+/// A shard with these blocks: (rows, whether the index has the sizes of rows).
+fn shard(number: u64, blocks: &[(u32, bool)]) -> Shard {
     let block = |(number, &(rows, sized)): (usize, &(u32, bool))| Block {
         rows,
         offset: number as u64 * 1_000_000,
@@ -184,10 +184,10 @@ fn shard(place: u64, blocks: &[(u32, bool)]) -> Shard {
         group: number as u32,
         row_bytes: if sized { (0..rows).map(|row| 1000 + row).collect() } else { Vec::new() },
     };
-    let defects = vec![Defect { offset: 17, reason: "the record is cut short".to_owned() }];
+    let defects = vec![Defect { offset: 17, reason: "the record is truncated".to_owned() }];
     let schema = (!blocks.is_empty()).then(schema);
     let index = ShardIndex { blocks: blocks.iter().enumerate().map(block).collect(), schema, defects };
-    Shard { object: object(place), index }
+    Shard { object: object(number), index }
 }
 
 pub(crate) fn manifest() -> Manifest {
@@ -325,7 +325,7 @@ pub(crate) fn consumer_report() -> ConsumerReport {
             leaving: true,
             slot_ns: 1_000,
         },
-        history: HistoryReport { history: Some(Box::new(places::history())), is_last: true },
+        history: HistoryReport { history: Some(Box::new(history::history())), is_last: true },
     }
 }
 

@@ -1,5 +1,5 @@
-//! A service behind a door: who asks is known by the headers of a request, before any of its message is read; and a message
-//! may be as large as its method needs, and no larger.
+//! The authentication layer. It authenticates a request by its headers before it reads the message, and limits the message
+//! to the size that the method allows.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -11,17 +11,17 @@ use tonic::codegen::Service;
 use tonic::server::NamedService;
 use tonic::{Request, Status};
 
-use super::refusal::to_status;
-use super::version::{check_version, shown_token};
+use super::errors::to_status;
+use super::version::{bearer_token, check_version};
 use crate::authenticator::Authenticator;
 use crate::rpc::{self, MessageSize};
 
-/// A service that is reached by a door.
+/// A service whose requests are authenticated.
 pub struct AuthService<S: ?Sized, I> {
-    door: Arc<dyn Authenticator<S>>,
-    /// What the server is, where clients say which version of the protocol they speak.
+    authenticator: Arc<dyn Authenticator<S>>,
+    /// Role of the server, if its clients send a protocol version.
     role: Option<&'static str>,
-    /// The service as it takes messages of each size.
+    /// The service for messages of each size.
     small: I,
     medium: I,
     large: I,
@@ -29,9 +29,9 @@ pub struct AuthService<S: ?Sized, I> {
 
 impl<S: ?Sized, I: Clone> Clone for AuthService<S, I> {
     fn clone(&self) -> Self {
-        let Self { door, role, small, medium, large } = self;
+        let Self { authenticator, role, small, medium, large } = self;
         Self {
-            door: Arc::clone(door),
+            authenticator: Arc::clone(authenticator),
             role: *role,
             small: small.clone(),
             medium: medium.clone(),
@@ -41,35 +41,35 @@ impl<S: ?Sized, I: Clone> Clone for AuthService<S, I> {
 }
 
 impl<S: ?Sized, I> AuthService<S, I> {
-    /// What `service` makes for messages of so many bytes, behind the door.
+    /// Wraps a service. `service` returns it for messages of at most the given number of bytes.
     pub(super) fn new(
-        door: Arc<dyn Authenticator<S>>,
+        authenticator: Arc<dyn Authenticator<S>>,
         role: Option<&'static str>,
         service: impl Fn(usize) -> I,
     ) -> Self {
         let [small, medium, large] =
             [MessageSize::Small, MessageSize::Medium, MessageSize::Large].map(|size| service(size.bytes()));
-        Self { door, role, small, medium, large }
+        Self { authenticator, role, small, medium, large }
     }
 
-    /// What takes this request; it finds in the request what is behind the door.
-    fn admit(&mut self, request: &mut http::Request<Body>) -> Result<&mut I, Status>
+    /// Authenticates a request, puts the caller's service into the request, and returns the service of its message size.
+    fn authenticate(&mut self, request: &mut http::Request<Body>) -> Result<&mut I, Status>
     where
         S: Send + Sync + 'static,
     {
         if let Some(role) = self.role {
             check_version(role, request.headers())?;
         }
-        // A method without a row is refused by the service, which reads little of it.
+        // The service rejects a method without a row. A small limit suffices for that.
         let rpc = rpc::find(request.uri().path());
         let mut size = rpc.map_or(MessageSize::Small, |rpc| rpc.max_request);
-        let token = shown_token(request.headers()).map_err(to_status)?;
-        let entered = self.door.enter(token).map_err(to_status)?;
-        if size == MessageSize::Large && !self.door.admits_large(token) {
-            // Whether the method is this holder's at all is for the service to say.
+        let token = bearer_token(request.headers()).map_err(to_status)?;
+        let authenticated = self.authenticator.authenticate(token).map_err(to_status)?;
+        if size == MessageSize::Large && !self.authenticator.allows_large_messages(token) {
+            // The service decides whether the caller may call the method.
             size = MessageSize::Medium;
         }
-        request.extensions_mut().insert(entered);
+        request.extensions_mut().insert(authenticated);
         Ok(match size {
             MessageSize::Small => &mut self.small,
             MessageSize::Medium => &mut self.medium,
@@ -93,7 +93,7 @@ where
     type Future = BoxFuture<'static, Result<http::Response<Body>, Infallible>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        // Services of this crate are always ready; those of others say so of all three at once.
+        // Services of this crate are always ready. Another service is ready for all sizes at once.
         for service in [&mut self.small, &mut self.medium, &mut self.large] {
             if service.poll_ready(cx)?.is_pending() {
                 return Poll::Pending;
@@ -103,18 +103,20 @@ where
     }
 
     fn call(&mut self, mut request: http::Request<Body>) -> Self::Future {
-        match self.admit(&mut request) {
+        match self.authenticate(&mut request) {
             Ok(service) => Box::pin(service.call(request)),
             Err(status) => Box::pin(std::future::ready(Ok(status.into_http()))),
         }
     }
 }
 
-/// The service as whoever sent this request may use it: what the request found behind the door.
+/// Returns the service with the rights of the caller, which the authentication layer put into the request.
 ///
 /// # Errors
-/// `internal`, for a request that came by no door.
-pub fn entered<S: ?Sized + Send + Sync + 'static, T>(request: &Request<T>) -> Result<Arc<S>, Status> {
+/// `internal`, for a request that did not pass the authentication layer.
+pub fn authenticated_service<S: ?Sized + Send + Sync + 'static, T>(
+    request: &Request<T>,
+) -> Result<Arc<S>, Status> {
     let found = request.extensions().get::<Arc<S>>().cloned();
-    found.ok_or_else(|| Status::internal("the request came by no door; please report this"))
+    found.ok_or_else(|| Status::internal("the request was not authenticated; please report this"))
 }

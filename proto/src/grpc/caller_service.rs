@@ -1,4 +1,4 @@
-//! Requests that know over which connection they came.
+//! Connection information of requests: who called, and over which link.
 
 use std::task::{Context, Poll};
 
@@ -11,26 +11,26 @@ use super::link::ConnectionLink;
 use crate::caller::Caller;
 use crate::local::PeerProcess;
 
-/// What a request knows of its connection.
+/// The connection of a request.
 #[derive(Debug, Clone)]
 pub(super) struct ConnectionInfo {
-    /// Who is at the other end.
+    /// The connected client.
     pub(super) caller: Caller,
-    /// How fast it is, where it leads to another host.
+    /// Throughput of the connection, if the client is on another host.
     pub(super) link: Option<ConnectionLink>,
-    /// Whose it is, where it came by the entrance of this host.
+    /// Process of the client, if it is connected through the local listener.
     pub(super) process: Option<PeerProcess>,
 }
 
 impl ConnectionInfo {
-    /// A new connection by a network, or between two ends of one host.
+    /// A new TCP connection. `is_local` means that both ends are on this host.
     pub(super) fn network(is_local: bool) -> Self {
-        // Between two ends of one host nothing is faster than memory.
-        Self { caller: Caller::next(), link: (!is_local).then(ConnectionLink::default), process: None }
+        // Packing never pays between two processes of one host.
+        Self { caller: Caller::unique(), link: (!is_local).then(ConnectionLink::default), process: None }
     }
 }
 
-/// Answers requests in the name of their caller.
+/// Runs each request with its caller as the current caller.
 #[derive(Debug, Clone)]
 pub struct CallerService<S>(pub(super) S);
 
@@ -52,11 +52,11 @@ where
     }
 
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
-        let caller = request.extensions().get::<ConnectionInfo>().map(|over| over.caller);
-        let answering = self.0.call(request);
+        let caller = request.extensions().get::<ConnectionInfo>().map(|connection| connection.caller);
+        let response = self.0.call(request);
         match caller {
-            Some(caller) => Box::pin(caller.answers(answering)),
-            None => Box::pin(answering),
+            Some(caller) => Box::pin(caller.scope(response)),
+            None => Box::pin(response),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A connection to a peer that connects and reconnects by itself.
+//! Channels to remote processes. A channel connects at its first request and reconnects after a lost connection.
 
 use std::io;
 use std::net::IpAddr;
@@ -13,76 +13,92 @@ use futures::future::BoxFuture;
 use http::Uri;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
+use tonic::Request;
 use tonic::codegen::Service;
 use tonic::transport::{Channel, Endpoint};
 
-use super::{CONNECT_TIMEOUT, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, MAX_FRAME_BYTES, WINDOW_BYTES};
-use crate::rpc::REQUEST_DEADLINE;
+use super::settings::{
+    CONNECT_TIMEOUT, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, MAX_FRAME_BYTES, WINDOW_BYTES,
+};
+use crate::rpc::{REQUEST_DEADLINE, Rpc};
 
-/// Time to connect and to prove to each other who is there.
+/// Time to connect and to finish the TLS handshake.
 const TLS_TIMEOUT: Duration = Duration::from_secs(3);
-/// Port of an `https://` address that names none.
+/// Port of an `https://` address without a port.
 const HTTPS_PORT: u16 = 443;
 
-/// Whom a client talks to, for messages.
+/// Role and address of a remote process, for error messages.
 #[derive(Debug, Clone)]
 pub(super) struct RemoteName {
     /// `coordinator` or `worker`.
     pub(super) role: &'static str,
-    /// Its address.
+    /// Address of the process.
     pub(super) url: Arc<str>,
-    /// Whether it speaks TLS and is shown no certificate.
-    is_shown_none: bool,
+    /// Whether the connection uses TLS without a client certificate.
+    lacks_client_certificate: bool,
 }
 
 impl RemoteName {
     pub(super) fn new(role: &'static str, url: &str, credentials: &Credentials) -> Self {
-        let is_certified = credentials.tls.as_ref().is_some_and(|tls| tls.can_listen());
-        Self { role, url: url.into(), is_shown_none: url.starts_with("https:") && !is_certified }
+        let has_certificate = credentials.tls.as_ref().is_some_and(|tls| tls.can_listen());
+        let lacks_client_certificate = url.starts_with("https:") && !has_certificate;
+        Self { role, url: url.into(), lacks_client_certificate }
     }
 
-    /// Whether its address is one of this host's own, which no network leads to.
+    /// Whether the address is a loopback address of this host.
     pub(super) fn is_loopback(&self) -> bool {
         self.url.parse::<Uri>().is_ok_and(|url| url.host().is_some_and(is_loopback))
     }
 
-    /// What may be wrong beside what a connection died of.
+    /// Returns what to check after a connection failed with `cause`.
     pub(super) fn hint(&self, cause: &str) -> &'static str {
-        // The other end proved nothing, or what it did is not believed.
         if cause.contains("invalid peer certificate") {
-            "; --tls-ca names the authorities whose certificates are trusted"
-        } else if self.is_shown_none {
-            "; it may ask for a certificate, which --tls-cert and --tls-key name"
+            "; name the trusted certificate authorities with --tls-ca"
+        } else if self.lacks_client_certificate {
+            "; if the server requires a client certificate, give --tls-cert and --tls-key"
         } else if self.url.starts_with("http:") {
             ""
         } else {
-            "; does it trust the authority of this certificate, and speak TLS?"
+            "; check that the server uses TLS and trusts the authority of this certificate"
         }
     }
 }
 
-/// A channel to the peer. Nothing is sent before the first request.
-pub(super) fn connect_lazily(peer: &RemoteName, credentials: &Credentials) -> Result<Channel, ServiceError> {
-    connect_lazily_within(peer, credentials, REQUEST_DEADLINE)
+/// Adds the deadline of its RPC to a message.
+pub(super) fn request<T>(rpc: &Rpc, message: T) -> Request<T> {
+    let mut request = Request::new(message);
+    if let Some(deadline) = rpc.deadline {
+        request.set_timeout(deadline);
+    }
+    request
 }
 
-/// The same, with requests that take no longer than this.
+/// Returns a channel to a remote process. The channel connects at its first request.
+pub(super) fn connect_lazily(
+    remote: &RemoteName,
+    credentials: &Credentials,
+) -> Result<Channel, ServiceError> {
+    connect_lazily_within(remote, credentials, REQUEST_DEADLINE)
+}
+
+/// As [`connect_lazily`], with another timeout for requests.
 pub(super) fn connect_lazily_within(
-    peer: &RemoteName,
+    remote: &RemoteName,
     credentials: &Credentials,
     timeout: Duration,
 ) -> Result<Channel, ServiceError> {
-    let RemoteName { role, url, .. } = peer;
+    let RemoteName { role, url, .. } = remote;
     let invalid = |fix: &str| {
-        ServiceError::new(ServiceErrorKind::Invalid, format!("`{url}` is no {role}'s address; {fix}"))
+        let message = format!("invalid address `{url}` of a {role}: {fix}");
+        ServiceError::new(ServiceErrorKind::Invalid, message)
     };
-    let write = "write it as http://HOST:PORT or https://HOST:PORT";
+    let form = "expected http://HOST:PORT or https://HOST:PORT";
     let endpoint = Endpoint::from_shared(url.to_string())
         .ok()
         .filter(|endpoint| endpoint.uri().host().is_some_and(|host| !host.is_empty()))
-        .ok_or_else(|| invalid(write))?;
+        .ok_or_else(|| invalid(form))?;
     if tokio::runtime::Handle::try_current().is_err() {
-        return Err(invalid("connections need a tokio runtime, and there is none here"));
+        return Err(invalid("connections need a tokio runtime; connect from inside one"));
     }
     let scheme = endpoint.uri().scheme_str().unwrap_or_default().to_owned();
     let host = endpoint.uri().host().unwrap_or_default().to_owned();
@@ -90,31 +106,29 @@ pub(super) fn connect_lazily_within(
     match scheme.as_str() {
         "http" if credentials.token.is_some() && !is_loopback(&host) => Err(ServiceError::new(
             ServiceErrorKind::Invalid,
-            format!(
-                "the token is not sent to `{url}`, since everybody on the way could read it; use https://"
-            ),
+            format!("the token is not sent to `{url}` because the connection is not encrypted; use https://"),
         )),
         "http" => Ok(endpoint.connect_lazy()),
         "https" => {
             let tls =
                 credentials.tls().map_err(|reason| ServiceError::new(ServiceErrorKind::Invalid, reason))?;
-            Ok(endpoint.connect_with_connector_lazy(TlsPeers(tls)))
+            Ok(endpoint.connect_with_connector_lazy(TlsConnect(tls)))
         }
-        _ => Err(invalid(write)),
+        _ => Err(invalid(form)),
     }
 }
 
-/// Whether a host is this one by its name.
+/// Whether a host name or address means this host.
 fn is_loopback(host: &str) -> bool {
     let address = host.trim_start_matches('[').trim_end_matches(']');
     host == "localhost" || address.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-/// Connects by TLS.
+/// Opens TLS connections.
 #[derive(Clone)]
-struct TlsPeers(Arc<Tls>);
+struct TlsConnect(Arc<Tls>);
 
-impl Service<Uri> for TlsPeers {
+impl Service<Uri> for TlsConnect {
     type Response = TokioIo<TlsStream<TcpStream>>;
     type Error = io::Error;
     type Future = BoxFuture<'static, io::Result<Self::Response>>;
@@ -133,24 +147,24 @@ impl Service<Uri> for TlsPeers {
             Ok(TokioIo::new(tls.connect(host, stream).await?))
         };
         Box::pin(async move {
-            let late = |_| io::Error::new(io::ErrorKind::TimedOut, "no TLS connection in time");
+            let late = |_| io::Error::new(io::ErrorKind::TimedOut, "the TLS connection timed out");
             tokio::time::timeout(TLS_TIMEOUT, connect).await.map_err(late)?
         })
     }
 }
 
-/// A channel to the Unix socket at `path`, connected.
+/// Connects to the Unix socket at `path`.
 ///
 /// # Errors
-/// One clause, when nobody answers there in time.
+/// One clause, if no process answers in time.
 pub(super) async fn connect_local(path: &Path) -> Result<Channel, String> {
-    let refused = |error: tonic::transport::Error| format!("nothing answers at {}: {error}", path.display());
+    let refused = |error: tonic::transport::Error| format!("cannot connect to {}: {error}", path.display());
     let endpoint = Endpoint::from_shared(format!("unix:{}", path.display())).map_err(refused)?;
     let connected = tokio::time::timeout(CONNECT_TIMEOUT, tuned(endpoint).connect()).await;
-    connected.map_err(|_| format!("nothing answers in time at {}", path.display()))?.map_err(refused)
+    connected.map_err(|_| format!("connecting to {} timed out", path.display()))?.map_err(refused)
 }
 
-/// Timeouts, and the windows and frames that carry batches fastest.
+/// Sets timeouts, and the window and frame sizes with the highest throughput of batches.
 fn tuned(endpoint: Endpoint) -> Endpoint {
     endpoint
         .connect_timeout(CONNECT_TIMEOUT)

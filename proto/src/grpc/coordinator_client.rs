@@ -3,79 +3,67 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use feedline_data::manifest::Manifest;
+use feedline_access::Credentials;
 use feedline_data::messages::{ServiceError, ServiceErrorKind};
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Channel;
-use tonic::{Request, Response, Status, Streaming};
+use tonic::{Response, Status};
 
-use super::channel::RemoteName;
+use super::channel::{RemoteName, connect_lazily, request};
+use super::manifest_stream::receive_manifest;
 use super::version::VersionInterceptor;
-use crate::convert::WireError;
-use crate::convert::dataset::decode_manifest;
-use crate::rpc::{
-    CoordinatorReply, CoordinatorRequest, CoordinatorService, FromWire, IntoWire, REQUEST_DEADLINE, Rpc,
-    coordinator_rpcs,
-};
+use crate::PROTOCOL_VERSION;
+use crate::convert::Wire;
+use crate::rpc::{CoordinatorReply, CoordinatorRequest, CoordinatorService, coordinator_rpcs};
 use crate::wire;
 use crate::wire::coordinator_client::CoordinatorClient;
 use crate::wire::members_client::MembersClient;
 
+/// Returns a client of the coordinator at `url`, such as `http://10.0.0.1:7070`. The client connects at its first request
+/// and reconnects after a lost connection. Call it inside a tokio runtime.
+///
+/// # Errors
+/// `Invalid` for a malformed address, or if the connection would send the token without encryption. An unreachable
+/// coordinator fails the first request.
+pub fn connect_coordinator(
+    url: &str,
+    credentials: &Credentials,
+) -> Result<Arc<dyn CoordinatorService>, ServiceError> {
+    connect_coordinator_with_version(url, credentials, PROTOCOL_VERSION)
+}
+
+/// As [`connect_coordinator`], with this version of the protocol.
+///
+/// # Errors
+/// As [`connect_coordinator`].
+pub fn connect_coordinator_with_version(
+    url: &str,
+    credentials: &Credentials,
+    version: u32,
+) -> Result<Arc<dyn CoordinatorService>, ServiceError> {
+    let remote = RemoteName::new("coordinator", url, credentials);
+    let channel = connect_lazily(&remote, credentials)?;
+    let channel = InterceptedService::new(channel, VersionInterceptor::new(version, credentials));
+    Ok(Arc::new(RemoteCoordinator { remote, channel }))
+}
+
 /// A remote coordinator.
-pub(super) struct RemoteCoordinator {
-    peer: RemoteName,
+struct RemoteCoordinator {
+    remote: RemoteName,
     channel: InterceptedService<Channel, VersionInterceptor>,
 }
 
 impl RemoteCoordinator {
-    pub(super) fn new(peer: RemoteName, channel: Channel, version: VersionInterceptor) -> Self {
-        Self { peer, channel: InterceptedService::new(channel, version) }
-    }
-
     fn response<W>(&self, response: Result<Response<W>, Status>) -> Result<W, ServiceError> {
-        response.map(Response::into_inner).map_err(|status| self.peer.refusal(&status))
+        response.map(Response::into_inner).map_err(|status| self.remote.error(&status))
     }
 
-    fn reply<W, T: FromWire<W>>(&self, response: Result<Response<W>, Status>) -> Result<T, ServiceError> {
-        T::from_wire(self.response(response)?).map_err(|error| self.peer.unreadable(&error))
+    fn reply<W, T: Wire<W>>(&self, response: Result<Response<W>, Status>) -> Result<T, ServiceError> {
+        T::from_wire(self.response(response)?, "reply").map_err(|error| self.remote.unreadable(&error))
     }
 }
 
-/// A message that is sent under the rules of its RPC.
-pub(super) fn request<T>(rpc: &Rpc, message: T) -> Request<T> {
-    let mut request = Request::new(message);
-    if let Some(deadline) = rpc.deadline {
-        request.set_timeout(deadline);
-    }
-    request
-}
-
-/// Puts a manifest's chunks together.
-pub(super) async fn read_manifest(
-    peer: &RemoteName,
-    mut chunks: Streaming<wire::ManifestChunk>,
-) -> Result<Arc<Manifest>, ServiceError> {
-    let mut bytes = Vec::new();
-    loop {
-        let chunk = tokio::time::timeout(REQUEST_DEADLINE, chunks.message())
-            .await
-            .unwrap_or_else(|_| Err(Status::deadline_exceeded("")))
-            .map_err(|status| peer.refusal(&status))?;
-        match chunk {
-            Some(chunk) => bytes.extend_from_slice(&chunk.data),
-            None => break,
-        }
-    }
-    tokio::task::spawn_blocking(move || decode_manifest(&bytes))
-        .await
-        .map_err(|error| {
-            ServiceError::new(ServiceErrorKind::Unavailable, format!("reading the manifest: {error}"))
-        })?
-        .map(Arc::new)
-        .map_err(|message| peer.unreadable(&WireError(message)))
-}
-
-/// The gRPC client of a service, for messages as large as the RPC's rules allow.
+/// The gRPC client of a service, for messages as large as the RPC allows.
 macro_rules! client {
     ($remote:ident, $rpc:ident, Coordinator) => {
         CoordinatorClient::new($remote.channel.clone()).max_decoding_message_size($rpc.max_response.bytes())
@@ -85,7 +73,7 @@ macro_rules! client {
     };
 }
 
-/// The client's answer to each row.
+/// Implements the service: one arm for each row of the table.
 macro_rules! send {
     (
         unary Coordinator { $($(#[$c_doc:meta])* $c_name:ident {
@@ -101,9 +89,9 @@ macro_rules! send {
     ) => {
         #[async_trait]
         impl CoordinatorService for RemoteCoordinator {
-            async fn call(&self, asked: CoordinatorRequest) -> Result<CoordinatorReply, ServiceError> {
-                let rpc = asked.rpc();
-                match asked {
+            async fn call(&self, called: CoordinatorRequest) -> Result<CoordinatorReply, ServiceError> {
+                let rpc = called.rpc();
+                match called {
                     $(CoordinatorRequest::$c_name { $($c_arg),* } => {
                         let message: wire::$c_in = ($($c_arg,)*).into_wire();
                         let response = client!(self, rpc, Coordinator).$c_method(request(rpc, message)).await;
@@ -117,11 +105,12 @@ macro_rules! send {
                     CoordinatorRequest::GetManifest { job } => {
                         let message: wire::JobRef = (job,).into_wire();
                         let response = client!(self, rpc, Coordinator).get_manifest(request(rpc, message)).await;
-                        read_manifest(&self.peer, self.response(response)?).await.map(CoordinatorReply::GetManifest)
+                        let chunks = self.response(response)?;
+                        receive_manifest(&self.remote, chunks).await.map(CoordinatorReply::GetManifest)
                     }
                     $(CoordinatorRequest::$l_name { .. } => Err(ServiceError::new(
                         ServiceErrorKind::Denied,
-                        concat!(stringify!($l_name), " is not offered over the network; call OpenJob"),
+                        concat!(stringify!($l_name), " is not available over the network; call OpenJob"),
                     )),)*
                 }
             }

@@ -1,8 +1,7 @@
-//! A coordinator's gRPC server: decodes each request, calls the service, encodes the reply.
+//! The gRPC server of a coordinator: decodes each request, calls the service, and encodes the reply.
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use feedline_data::checkpoint::StepId;
 use feedline_data::ids::JobId;
 use feedline_data::messages::{ConsumerReport, JobSpec, WorkerReport};
@@ -10,13 +9,11 @@ use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use tonic::{Request, Response, Status, async_trait};
 
-use super::MANIFEST_CHUNK_BYTES;
-use super::auth_service::entered;
-use super::refusal::{to_status, unreadable};
-use crate::convert::dataset::encode_manifest;
-use crate::rpc::{
-    CoordinatorReply, CoordinatorRequest, CoordinatorService, FromWire, IntoWire, coordinator_rpcs,
-};
+use super::auth_service::authenticated_service;
+use super::errors::{to_status, unreadable};
+use super::manifest_stream::manifest_chunks;
+use crate::convert::Wire;
+use crate::rpc::{CoordinatorReply, CoordinatorRequest, CoordinatorService, coordinator_rpcs};
 use crate::wire;
 use crate::wire::coordinator_server::Coordinator;
 use crate::wire::members_server::Members;
@@ -26,19 +23,19 @@ pub(super) struct CoordinatorAdapter;
 
 /// The service with the rights of the caller.
 fn service<T>(request: &Request<T>) -> Result<Arc<dyn CoordinatorService>, Status> {
-    entered(request)
+    authenticated_service(request)
 }
 
-/// A service that answered one request with the reply to another.
+/// The status of a call whose service returned the reply to another request.
 fn wrong_reply() -> Status {
-    Status::internal("the coordinator sent a reply of the wrong kind; please report this")
+    Status::internal("the coordinator returned a reply of the wrong kind; please report this")
 }
 
 /// One method of a gRPC server.
 macro_rules! answer {
-    ($asked:ident, $name:ident, ($($arg:ident: $type:ty),*), $out:ident) => {{
-        let service = service(&$asked)?;
-        let ($($arg,)*) = <($($type,)*)>::from_wire($asked.into_inner()).map_err(unreadable)?;
+    ($received:ident, $name:ident, ($($arg:ident: $type:ty),*), $out:ident) => {{
+        let service = service(&$received)?;
+        let ($($arg,)*) = <($($type,)*)>::from_wire($received.into_inner(), "request").map_err(unreadable)?;
         match service.call(CoordinatorRequest::$name { $($arg),* }).await.map_err(to_status)? {
             CoordinatorReply::$name(reply) => {
                 let message: wire::$out = reply.into_wire();
@@ -69,16 +66,20 @@ macro_rules! serve {
 
             async fn get_manifest(
                 &self,
-                asked: Request<wire::JobRef>,
+                received: Request<wire::JobRef>,
             ) -> Result<Response<Self::GetManifestStream>, Status> {
-                send_manifest(asked).await
+                let service = service(&received)?;
+                let job = JobId::from_wire(received.into_inner(), "request").map_err(unreadable)?;
+                let manifest = service.manifest(job).await.map_err(to_status)?;
+                let chunks = manifest_chunks(manifest).await?;
+                Ok(Response::new(stream::iter(chunks.map(|data| Ok(wire::ManifestChunk { data }))).boxed()))
             }
 
             $(async fn $c_method(
                 &self,
-                asked: Request<wire::$c_in>,
+                received: Request<wire::$c_in>,
             ) -> Result<Response<wire::$c_out>, Status> {
-                answer!(asked, $c_name, ($($c_arg: $c_type),*), $c_out)
+                answer!(received, $c_name, ($($c_arg: $c_type),*), $c_out)
             })*
         }
 
@@ -86,31 +87,12 @@ macro_rules! serve {
         impl Members for CoordinatorAdapter {
             $(async fn $m_method(
                 &self,
-                asked: Request<wire::$m_in>,
+                received: Request<wire::$m_in>,
             ) -> Result<Response<wire::$m_out>, Status> {
-                answer!(asked, $m_name, ($($m_arg: $m_type),*), $m_out)
+                answer!(received, $m_name, ($($m_arg: $m_type),*), $m_out)
             })*
         }
     };
 }
 
 coordinator_rpcs!(serve);
-
-async fn send_manifest(
-    asked: Request<wire::JobRef>,
-) -> Result<Response<BoxStream<'static, Result<wire::ManifestChunk, Status>>>, Status> {
-    let service = service(&asked)?;
-    let manifest = service.manifest(JobId::from_wire(asked.into_inner()).map_err(unreadable)?).await;
-    let manifest = manifest.map_err(to_status)?;
-    let bytes = tokio::task::spawn_blocking(move || encode_manifest(&manifest))
-        .await
-        .map_err(|error| Status::unavailable(format!("writing the manifest: {error}")))?;
-    Ok(Response::new(stream::iter(chunks(bytes.into())).boxed()))
-}
-
-pub(super) fn chunks(bytes: Bytes) -> impl Iterator<Item = Result<wire::ManifestChunk, Status>> {
-    (0..bytes.len()).step_by(MANIFEST_CHUNK_BYTES).map(move |start| {
-        let end = bytes.len().min(start + MANIFEST_CHUNK_BYTES);
-        Ok(wire::ManifestChunk { data: bytes.slice(start..end) })
-    })
-}

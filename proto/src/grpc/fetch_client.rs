@@ -1,4 +1,4 @@
-//! A fetch at a worker behind gRPC, reading the bytes of batches where HTTP/2 has put them.
+//! The client side of a fetch. It reads the bytes of batches from the buffers of HTTP/2 without copying them.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -20,10 +20,10 @@ use super::version;
 use crate::rpc;
 use crate::wire;
 
-/// Opens a fetch and gives what comes.
+/// Opens a fetch and returns its messages.
 ///
 /// # Errors
-/// What the worker answers instead, or why it cannot be reached.
+/// The status of the worker, or the reason why the worker is unreachable.
 pub(super) async fn fetch(
     mut channel: Channel,
     protocol: u32,
@@ -39,7 +39,7 @@ pub(super) async fn fetch(
     let headers = request.headers_mut();
     headers.insert(header::TE, HeaderValue::from_static("trailers"));
     headers.insert(header::CONTENT_TYPE, tonic::metadata::GRPC_CONTENT_TYPE);
-    headers.insert(version::KEY, HeaderValue::from(protocol));
+    headers.insert(version::PROTOCOL_KEY, HeaderValue::from(protocol));
     let unreachable = |error: tonic::transport::Error| Status::from_error(Box::new(error));
     poll_fn(|cx| channel.poll_ready(cx)).await.map_err(unreachable)?;
     let response = channel.call(request).await.map_err(unreachable)?;
@@ -51,7 +51,7 @@ pub(super) async fn fetch(
     match response.status() {
         StatusCode::OK => {}
         StatusCode::NOT_FOUND => return Err(Status::unimplemented("")),
-        other => return Err(Status::unavailable(format!("it answered with HTTP status {other}"))),
+        other => return Err(Status::unavailable(format!("the worker answered with HTTP status {other}"))),
     }
     Ok(FrameStream {
         body: response.into_body(),
@@ -61,22 +61,22 @@ pub(super) async fn fetch(
     })
 }
 
-/// What comes in answer to a fetch.
+/// The received messages of a fetch.
 pub(super) struct FrameStream {
     body: Body,
     parser: FrameParser,
-    /// Received and not taken apart.
+    /// Received bytes that are not parsed yet.
     data: Bytes,
     ended: bool,
 }
 
 impl FrameStream {
-    /// What the body's end means: a stream that ends before its status was cut off.
+    /// Returns the last item of the stream. A body that ends without a status was cut off.
     fn on_end(&self, trailers: Option<&http::HeaderMap>) -> Option<Result<ReceivedMessage, Status>> {
         match trailers.and_then(Status::from_header_map) {
             Some(status) if status.code() != Code::Ok => Some(Err(status)),
             Some(_) if self.parser.is_between() => None,
-            _ => Some(Err(Status::unavailable("the worker's answer was cut off"))),
+            _ => Some(Err(Status::unavailable("the response of the worker was cut off"))),
         }
     }
 }

@@ -1,5 +1,5 @@
-//! A worker's fetches behind gRPC: decode, call, and lay messages around the bytes of batches without copying them, or
-//! lend these in shared memory.
+//! The server side of a fetch: decodes the request, calls the service, and sends the bytes of batches without copying them,
+//! or in shared memory.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -22,27 +22,28 @@ use tonic::server::NamedService;
 use tonic::{Code, Status};
 use tonic_prost::ProstCodec;
 
-use super::MAX_CHUNK_BYTES;
 use super::caller_service::ConnectionInfo;
-use super::framing::{put_chunk, put_message};
+use super::errors::{to_status, unreadable};
+use super::framing::{push_chunk, push_message};
 use super::link::ConnectionLink;
 use super::pending_fetches::PendingFetches;
-use super::refusal::{to_status, unreadable};
+use super::settings::MAX_CHUNK_BYTES;
+use crate::convert::Wire;
 use crate::local::{LinkId, PeerProcess, ShmFetchSender, ShmServer};
 use crate::rpc;
 use crate::services::{FetchRequest, Frame, WorkerService};
 use crate::wire;
 
-/// Time that a client has to say what it wants.
+/// Time in which a client must send the first request of a fetch.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Serves a worker's service.
+/// Serves the fetches of a worker.
 #[derive(Clone)]
 pub(super) struct FetchServer {
     service: Arc<dyn WorkerService>,
-    /// Lends memory to clients on this host.
-    lender: Option<Arc<ShmServer>>,
-    unopened: Arc<PendingFetches>,
+    /// Shares memory with clients on this host.
+    shm_server: Option<Arc<ShmServer>>,
+    pending: Arc<PendingFetches>,
 }
 
 impl NamedService for FetchServer {
@@ -65,9 +66,9 @@ impl Service<http::Request<Body>> for FetchServer {
 }
 
 impl FetchServer {
-    /// Serves this service, and lends memory where there is a lender.
-    pub(super) fn new(service: Arc<dyn WorkerService>, lender: Option<Arc<ShmServer>>) -> Self {
-        Self { service, lender, unopened: Arc::default() }
+    /// Serves a worker, and shares memory if there is a server for it.
+    pub(super) fn new(service: Arc<dyn WorkerService>, shm_server: Option<Arc<ShmServer>>) -> Self {
+        Self { service, shm_server, pending: Arc::default() }
     }
 
     async fn answer(&self, request: http::Request<Body>) -> Result<http::Response<Body>, Status> {
@@ -75,24 +76,26 @@ impl FetchServer {
             return Err(Status::unimplemented(""));
         }
         let decoder = ProstCodec::<wire::FetchFrame, wire::FetchRequest>::default().decoder();
-        let over = request.extensions().get::<ConnectionInfo>();
-        let (link, process) = over.map_or((None, None), |over| (over.link.clone(), over.process));
+        let connection = request.extensions().get::<ConnectionInfo>();
+        let (link, process) = connection.map_or((None, None), |info| (info.link.clone(), info.process));
         let body = request.into_body();
         let mut inbound = Streaming::new_request(decoder, body, None, Some(rpc::FETCH.max_request.bytes()));
-        let first = self.first(&mut inbound).await?;
-        let (link, wanted) = (link.filter(|_| accepts_lz4(&first)), wanted_memory(&first));
-        let open: FetchRequest = first.try_into().map_err(unreadable)?;
+        let first = self.receive_first(&mut inbound).await?;
+        let (link, wanted) = (link.filter(|_| accepts_lz4(&first)), requested_memory(&first));
+        let open = FetchRequest::from_wire(first, "fetch").map_err(unreadable)?;
         if !matches!(open, FetchRequest::Open(_)) {
-            return Err(Status::invalid_argument("a fetch begins with what to open, not with credit"));
+            return Err(Status::invalid_argument(
+                "the first request of a fetch must open a split, not grant credit",
+            ));
         }
-        // A request that cannot be read ends the credit; the fetch goes on with what it has.
+        // A malformed request ends the credit. The fetch continues with the credit that it has.
         let others = inbound.scan((), |(), request| {
-            ready(request.ok().and_then(|request| FetchRequest::try_from(request).ok()))
+            ready(request.ok().and_then(|request| FetchRequest::from_wire(request, "fetch").ok()))
         });
         let requests = stream::once(ready(open)).chain(others).boxed();
         let frames = self.service.fetch(requests).await.map_err(to_status)?;
-        // Only now is it known that the client may have the rows.
-        let memory = wanted.zip(process).and_then(|(wanted, process)| self.lend(wanted, process));
+        // The service has checked the ticket, so the client may map memory.
+        let memory = wanted.zip(process).and_then(|(wanted, process)| self.share_memory(wanted, process));
         let body = FrameBody { frames, memory, link, parts: VecDeque::new(), rest: None, ended: false };
         let mut response = http::Response::new(Body::new(body));
         let grpc = tonic::metadata::GRPC_CONTENT_TYPE;
@@ -100,32 +103,37 @@ impl FetchServer {
         Ok(response)
     }
 
-    /// What the client wants.
-    async fn first(&self, inbound: &mut Streaming<wire::FetchRequest>) -> Result<wire::FetchRequest, Status> {
-        let mut place = self.unopened.enter();
+    /// Receives the first request of a fetch.
+    async fn receive_first(
+        &self,
+        inbound: &mut Streaming<wire::FetchRequest>,
+    ) -> Result<wire::FetchRequest, Status> {
+        let mut permit = self.pending.register();
         let first = tokio::select! {
             first = tokio::time::timeout(OPEN_TIMEOUT, inbound.message()) => first,
-            () = place.taken() => {
+            () = permit.evicted() => {
                 return Err(Status::unavailable(
-                    "too many fetches do not say what they want, and this one was among the oldest; ask again",
+                    "too many fetches wait for their first request, and this one was among the oldest; retry the fetch",
                 ));
             }
         };
         let late = |_| {
             let seconds = OPEN_TIMEOUT.as_secs();
-            Status::unavailable(format!("the fetch did not say within {seconds} s what it wants; ask again"))
+            Status::unavailable(format!(
+                "the first request of the fetch did not arrive within {seconds} s; retry the fetch"
+            ))
         };
         Ok(first.map_err(late)??.unwrap_or_default())
     }
 
-    /// The share of lent memory of a client that is this process, where its link is there.
-    fn lend(&self, wanted: wire::MemoryLink, process: PeerProcess) -> Option<ShmFetchSender> {
+    /// Returns the sender of pieces in shared memory, if the link of the client exists and belongs to its process.
+    fn share_memory(&self, wanted: wire::MemoryLink, process: PeerProcess) -> Option<ShmFetchSender> {
         let wire::MemoryLink { link, fetch, key } = wanted;
-        self.lender.as_ref()?.fetch(LinkId { link, key }, process, fetch)
+        self.shm_server.as_ref()?.open_fetch(LinkId { link, key }, process, fetch)
     }
 }
 
-fn wanted_memory(request: &wire::FetchRequest) -> Option<wire::MemoryLink> {
+fn requested_memory(request: &wire::FetchRequest) -> Option<wire::MemoryLink> {
     let Some(wire::fetch_request::Request::Open(open)) = &request.request else { return None };
     open.memory
 }
@@ -134,15 +142,16 @@ fn accepts_lz4(request: &wire::FetchRequest) -> bool {
     matches!(&request.request, Some(wire::fetch_request::Request::Open(open)) if open.lz4)
 }
 
-/// Frames as the body of an answer.
+/// The frames of a fetch as the body of a response.
 struct FrameBody {
     frames: BoxStream<'static, Result<Frame, ServiceError>>,
     memory: Option<ShmFetchSender>,
     /// The connection, where chunks may be packed.
     link: Option<ConnectionLink>,
-    /// Parts of messages that are to go out.
+    /// Encoded messages that wait to be sent.
     parts: VecDeque<Bytes>,
-    /// What is left of a piece, and its offset. Cut as it goes out, since the link may change meanwhile.
+    /// Offset and bytes of a piece that are not cut into chunks yet. Chunks are cut when they are sent, because the link
+    /// may change in the meantime.
     rest: Option<(u64, Bytes)>,
     ended: bool,
 }
@@ -160,18 +169,18 @@ impl http_body::Body for FrameBody {
             if let Some(part) = this.parts.pop_front() {
                 return Poll::Ready(Some(Ok(http_body::Frame::data(part))));
             }
-            if this.put_next_chunk() {
+            if this.push_next_chunk() {
                 continue;
             }
             if this.ended {
                 return Poll::Ready(None);
             }
             let status = match poll_ready!(this.frames.poll_next_unpin(cx)) {
-                Some(Ok(frame)) => match this.put_frame(frame) {
+                Some(Ok(frame)) => match this.push_frame(frame) {
                     Ok(()) => continue,
                     Err(status) => status,
                 },
-                Some(Err(refusal)) => to_status(refusal),
+                Some(Err(error)) => to_status(error),
                 None => Status::new(Code::Ok, ""),
             };
             this.ended = true;
@@ -182,26 +191,26 @@ impl http_body::Body for FrameBody {
 }
 
 impl FrameBody {
-    /// A service's frame as messages; the bytes of a piece as what is left to be cut.
-    fn put_frame(&mut self, frame: Frame) -> Result<(), Status> {
+    /// Encodes a frame. The bytes of a piece are cut into chunks later.
+    fn push_frame(&mut self, frame: Frame) -> Result<(), Status> {
         let (offset, data) = match frame {
             Frame::Chunk { offset, data } => (offset, data),
             other => {
                 let frame = wire::FetchFrame::try_from(other).map_err(|error| Status::internal(error.0))?;
-                put_message(&frame, &mut self.parts);
+                push_message(&frame, &mut self.parts);
                 return Ok(());
             }
         };
         let memory = self.memory.as_ref().filter(|_| offset == 0);
-        match memory.and_then(|memory| memory.lend(&data)) {
-            Some(lent) => self.put(wire::fetch_frame::Frame::Lent(lent)),
+        match memory.and_then(|memory| memory.share(&data)) {
+            Some(piece) => self.push(wire::fetch_frame::Frame::Shared(piece)),
             None => self.rest = Some((offset, data)),
         }
         Ok(())
     }
 
-    /// Cuts the next chunk of a piece; `false` when nothing of it is left.
-    fn put_next_chunk(&mut self) -> bool {
+    /// Cuts the next chunk of a piece. Returns `false` at the end of the piece.
+    fn push_next_chunk(&mut self) -> bool {
         let Some((offset, mut data)) = self.rest.take().filter(|(_, data)| !data.is_empty()) else {
             return false;
         };
@@ -210,16 +219,16 @@ impl FrameBody {
         self.rest = Some((offset + u64::from(bytes), data));
         match self.link.as_ref().and_then(|link| link.pack(&chunk)) {
             Some(lz4) => {
-                let packed = wire::Packed { offset, bytes, lz4: lz4.into() };
-                self.put(wire::fetch_frame::Frame::Packed(packed));
+                let packed = wire::PackedChunk { offset, bytes, lz4: lz4.into() };
+                self.push(wire::fetch_frame::Frame::Packed(packed));
             }
-            None => put_chunk(offset, chunk, &mut self.parts),
+            None => push_chunk(offset, chunk, &mut self.parts),
         }
         true
     }
 
-    fn put(&mut self, frame: wire::fetch_frame::Frame) {
-        put_message(&wire::FetchFrame { frame: Some(frame) }, &mut self.parts);
+    fn push(&mut self, frame: wire::fetch_frame::Frame) {
+        push_message(&wire::FetchFrame { frame: Some(frame) }, &mut self.parts);
     }
 }
 

@@ -1,5 +1,5 @@
-//! gRPC messages of a fetch, laid by hand around the bytes of a batch, so that these are never copied: tonic's codec
-//! copies them once on each end. On the wire it is plain gRPC.
+//! Framing of the gRPC messages of a fetch. The bytes of a batch are never copied, while the codec of tonic copies them once
+//! on each side. The result on the wire is plain gRPC.
 
 use std::collections::VecDeque;
 
@@ -11,31 +11,31 @@ use tonic::Status;
 use crate::rpc;
 use crate::wire;
 
-/// A gRPC message opens with one byte for its compression and four for its length.
+/// Bytes of the header of a gRPC message: one for the compression and four for the length.
 const HEADER_BYTES: usize = 5;
-/// Most bytes of a message before the bytes of a chunk: four keys and lengths of at most ten bytes each.
+/// Most bytes of a message before the data of a chunk: four keys and lengths of at most ten bytes each.
 const MAX_PREFIX_BYTES: usize = 44;
-/// Numbers of the fields on the way from a frame to a chunk's bytes, as data.proto has them.
+/// Field numbers in data.proto of the chunk of a frame, and of the offset and the data of a chunk.
 const FRAME_CHUNK: u32 = 3;
 const CHUNK_OFFSET: u32 = 1;
 const CHUNK_DATA: u32 = 2;
 
 /// Appends a message.
-pub(super) fn put_message(frame: &wire::FetchFrame, out: &mut VecDeque<Bytes>) {
+pub(super) fn push_message(frame: &wire::FetchFrame, out: &mut VecDeque<Bytes>) {
     let len = frame.encoded_len();
     let mut message = BytesMut::with_capacity(HEADER_BYTES + len);
     put_header(len, &mut message);
-    frame.encode(&mut message).expect("it has the room that it asked for");
+    frame.encode(&mut message).expect("the buffer has the encoded length");
     out.push_back(message.freeze());
 }
 
-/// Appends a chunk that shares its memory.
-pub(super) fn put_chunk(offset: u64, data: Bytes, out: &mut VecDeque<Bytes>) {
+/// Appends a chunk without copying its data.
+pub(super) fn push_chunk(offset: u64, data: Bytes, out: &mut VecDeque<Bytes>) {
     out.push_back(chunk_prefix(offset, data.len()));
     out.push_back(data);
 }
 
-/// What comes before `len` bytes of a chunk.
+/// The bytes of a message before `len` bytes of chunk data.
 fn chunk_prefix(offset: u64, len: usize) -> Bytes {
     let mut fields = BytesMut::with_capacity(MAX_PREFIX_BYTES);
     if offset > 0 {
@@ -58,12 +58,12 @@ fn put_header(message_bytes: usize, out: &mut BytesMut) {
     out.put_u32(u32::try_from(message_bytes).expect("messages are cut far below 4 GiB"));
 }
 
-/// What was received.
+/// A part of a fetch that the client received.
 #[derive(Debug, PartialEq)]
 pub(super) enum ReceivedMessage {
-    /// Bytes of a chunk; those of one chunk may come in several parts.
+    /// Bytes of a chunk. One chunk may arrive in several parts.
     Chunk {
-        /// Place of the first byte in the piece's buffer.
+        /// Offset of the first byte in the buffer of the piece.
         offset: u64,
         data: Bytes,
     },
@@ -71,7 +71,7 @@ pub(super) enum ReceivedMessage {
     Message(wire::FetchFrame),
 }
 
-/// Takes messages apart as their bytes come.
+/// Parses messages incrementally.
 #[derive(Debug, Default)]
 pub(super) struct FrameParser {
     state: State,
@@ -79,13 +79,13 @@ pub(super) struct FrameParser {
 
 #[derive(Debug)]
 enum State {
-    /// Before a message: what came of its header.
+    /// Before a message, with the received part of its header.
     Header(Vec<u8>),
-    /// At the start of a message of `len` bytes: what came of it.
+    /// At the start of a message of `len` bytes, with the received part of it.
     Start { len: usize, head: Vec<u8> },
-    /// Within the bytes of a chunk.
+    /// Within the data of a chunk.
     Chunk { offset: u64, left: usize },
-    /// Within another message of `len` bytes.
+    /// Within any other message of `len` bytes.
     Message { len: usize, message: BytesMut },
 }
 
@@ -96,7 +96,7 @@ impl Default for State {
 }
 
 impl FrameParser {
-    /// Whether it stands between two messages.
+    /// Whether the parser is between two messages.
     pub(super) fn is_between(&self) -> bool {
         match &self.state {
             State::Header(header) => header.is_empty(),
@@ -105,10 +105,10 @@ impl FrameParser {
         }
     }
 
-    /// Takes bytes from `data`; `None` when all are taken and more are needed.
+    /// Consumes bytes of `data` and returns the next part; `None` if more bytes are needed.
     ///
     /// # Errors
-    /// For bytes that are no messages of a fetch.
+    /// For bytes that are not messages of a fetch.
     pub(super) fn next(&mut self, data: &mut Bytes) -> Result<Option<ReceivedMessage>, Status> {
         loop {
             match &mut self.state {
@@ -129,11 +129,11 @@ impl FrameParser {
                         self.state = State::Message { len: *len, message: BytesMut::from(&head[..]) };
                         continue;
                     };
-                    // A few bytes of the chunk itself may have been taken with its prefix.
-                    let beyond = Bytes::copy_from_slice(&head[prefix..]);
+                    // The head may end with a few bytes of the data.
+                    let data_start = Bytes::copy_from_slice(&head[prefix..]);
                     self.state = State::Chunk { offset, left: *len - prefix };
-                    if !beyond.is_empty() {
-                        return Ok(self.chunk(beyond));
+                    if !data_start.is_empty() {
+                        return Ok(self.chunk(data_start));
                     }
                 }
                 State::Chunk { left, .. } => {
@@ -163,7 +163,7 @@ impl FrameParser {
         }
     }
 
-    /// Notes that `data` of the present chunk came.
+    /// Returns received data of the current chunk, with its offset.
     fn chunk(&mut self, data: Bytes) -> Option<ReceivedMessage> {
         let State::Chunk { offset, left } = &mut self.state else { return None };
         let begin = *offset;
@@ -173,7 +173,7 @@ impl FrameParser {
     }
 }
 
-/// Moves bytes until `buffer` has `wanted`, or there are no more.
+/// Moves bytes from `data` until `buffer` contains `wanted` bytes or `data` is empty.
 fn take(data: &mut Bytes, buffer: &mut Vec<u8>, wanted: usize) {
     let bytes = wanted.saturating_sub(buffer.len()).min(data.len());
     buffer.extend_from_slice(&data[..bytes]);
@@ -181,19 +181,23 @@ fn take(data: &mut Bytes, buffer: &mut Vec<u8>, wanted: usize) {
 }
 
 fn message_len(header: &[u8]) -> Result<usize, Status> {
-    let [compressed, length @ ..] = header else { return Err(damaged(&"it has no header")) };
+    let [compressed, length @ ..] = header else { return Err(damaged(&"the header is missing")) };
     if *compressed != 0 {
-        return Err(Status::internal("a fetch came compressed, which was not asked for"));
+        return Err(Status::internal(
+            "a message of a fetch is compressed, which the client does not support",
+        ));
     }
     let len = <[u8; 4]>::try_from(length).map(u32::from_be_bytes).map_err(|error| damaged(&error))?;
     match usize::try_from(len) {
         Ok(len) if len <= rpc::FETCH.max_response.bytes() => Ok(len),
-        _ => Err(Status::out_of_range(format!("a message of a fetch has {len} bytes"))),
+        _ => Err(Status::out_of_range(format!(
+            "a message of a fetch has {len} bytes, which exceeds the limit"
+        ))),
     }
 }
 
-/// Where a chunk's bytes start in the piece and in its message of `len` bytes; `None` when the message is none that a
-/// chunk's bytes end, or not enough of it is there.
+/// Returns the offset of a chunk in its piece, and of its data in its message of `len` bytes. Returns `None` if the message
+/// does not end with the data of a chunk, or if `head` is too short.
 fn chunk_start(head: &[u8], len: usize) -> Option<(u64, usize)> {
     let mut rest = head;
     let length_of = |field: u32, rest: &mut &[u8]| {
@@ -207,10 +211,10 @@ fn chunk_start(head: &[u8], len: usize) -> Option<(u64, usize)> {
     }
     let mut offset = 0;
     let key = u64::from(CHUNK_OFFSET << 3);
-    let mut ahead = rest;
-    if decode_varint(&mut ahead).ok()? == key {
-        offset = decode_varint(&mut ahead).ok()?;
-        rest = ahead;
+    let mut after = rest;
+    if decode_varint(&mut after).ok()? == key {
+        offset = decode_varint(&mut after).ok()?;
+        rest = after;
     }
     let data_len = length_of(CHUNK_DATA, &mut rest)?;
     let prefix = head.len() - rest.len();

@@ -1,4 +1,4 @@
-//! Reading any bytes as what a worker sends in answer to a fetch, as a client does to which nothing is lent.
+//! Reads arbitrary bytes as the response to a fetch, as a client without shared memory does.
 
 use bytes::Bytes;
 
@@ -7,7 +7,7 @@ use super::worker_client::unpack;
 use crate::services::Frame;
 use crate::wire;
 
-/// Takes `bytes` apart into messages and chunks.
+/// Parses `bytes` as messages and chunks.
 pub(crate) fn read_answer(bytes: &[u8]) {
     let (mut parser, mut data) = (FrameParser::default(), Bytes::copy_from_slice(bytes));
     while let Ok(Some(received)) = parser.next(&mut data) {
@@ -17,7 +17,7 @@ pub(crate) fn read_answer(bytes: &[u8]) {
     }
 }
 
-/// Reads one message. Whether it can be read does not matter; that it ends does.
+/// Reads one message. The call must return, with or without an error.
 pub(crate) fn read_frame(message: wire::FetchFrame) {
     if let Some(wire::fetch_frame::Frame::Packed(packed)) = &message.frame {
         drop(unpack(packed));

@@ -1,42 +1,42 @@
-//! What a sender knows of one connection: how fast it takes bytes while everything waits for it, and whether packing them
-//! with LZ4 pays there. It pays where the link is clearly slower than the codec and the bytes shrink; both are measured.
+//! The decision whether to pack chunks with LZ4 on a connection. Packing pays if the link is the bottleneck and much slower
+//! than the codec, and if the bytes shrink. The sender measures all three.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Time over which a link is measured.
-const SPAN: Duration = Duration::from_millis(100);
-/// A measured rate counts for this long: a link that packing has relieved is no longer what everything waits for.
-const MEMORY: Duration = Duration::from_secs(5);
-/// The codec must be this much faster than the link: its time is taken from computing batches.
-const LEAD: f64 = 2.0;
-/// Bytes that shrink to more than this part are sent as they are.
-const WORTH: f64 = 0.9;
-/// Chunks that are sent as they are after one that was not worth packing.
-const CHUNKS_UNTRIED: u32 = 64;
+/// Interval of one measurement of a link.
+const MEASUREMENT_INTERVAL: Duration = Duration::from_millis(100);
+/// Age up to which a measured rate is valid. Packing can remove the bottleneck, and then no new measurement follows.
+const RATE_MAX_AGE: Duration = Duration::from_secs(5);
+/// Ratio of the rates of codec and link above which packing pays. The codec takes CPU time from the computation of batches.
+const MIN_CODEC_SPEEDUP: f64 = 2.0;
+/// Ratio of packed to original size up to which packing pays.
+const MAX_PACKED_RATIO: f64 = 0.9;
+/// Chunks that are sent without packing after a chunk for which packing did not pay.
+const SKIPPED_CHUNKS: u32 = 64;
 
-/// A connection, as its sender sees it. Clones are the same connection.
+/// The measurements of one connection. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ConnectionLink(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
-    meter: Meter,
-    codec: Codec,
+    meter: LinkMeter,
+    codec: CodecStats,
 }
 
 impl ConnectionLink {
-    /// The connection took `bytes`.
+    /// The connection accepted `bytes`.
     pub(super) fn on_written(&self, bytes: usize) {
         self.lock().meter.on_written(bytes as u64, Instant::now());
     }
 
-    /// The connection takes nothing for now.
+    /// The connection accepts no bytes at the moment.
     pub(super) fn on_blocked(&self) {
         self.lock().meter.on_blocked(Instant::now());
     }
 
-    /// The bytes packed, where that pays.
+    /// Returns the packed bytes, or `None` if packing does not pay.
     pub(super) fn pack(&self, data: &[u8]) -> Option<Vec<u8>> {
         let mut state = self.lock();
         let link_rate = state.meter.rate(Instant::now())?;
@@ -56,18 +56,18 @@ impl ConnectionLink {
     }
 }
 
-/// Measures a link: bytes per second over spans in which it was blocked at least half of the time.
+/// Measures the rate of a link in intervals in which the sender was blocked at least half of the time.
 #[derive(Debug, Default)]
-struct Meter {
+struct LinkMeter {
     begun: Option<Instant>,
     bytes: u64,
     blocked: Duration,
     blocked_since: Option<Instant>,
-    /// The last rate, and when it was measured.
+    /// The last rate and the time of its measurement.
     measured: Option<(f64, Instant)>,
 }
 
-impl Meter {
+impl LinkMeter {
     fn on_written(&mut self, bytes: u64, now: Instant) {
         if let Some(since) = self.blocked_since.take() {
             self.blocked += now - since;
@@ -75,7 +75,7 @@ impl Meter {
         let begun = *self.begun.get_or_insert(now);
         self.bytes += bytes;
         let elapsed = now - begun;
-        if elapsed < SPAN {
+        if elapsed < MEASUREMENT_INTERVAL {
             return;
         }
         if self.blocked * 2 >= elapsed {
@@ -89,46 +89,46 @@ impl Meter {
         self.blocked_since.get_or_insert(now);
     }
 
-    /// Bytes per second; `None` when the link was not what everything waited for of late.
+    /// Bytes per second; `None` if the link has not been the bottleneck recently.
     fn rate(&self, now: Instant) -> Option<f64> {
-        self.measured.filter(|(_, at)| now - *at < MEMORY).map(|(rate, _)| rate)
+        self.measured.filter(|(_, at)| now - *at < RATE_MAX_AGE).map(|(rate, _)| rate)
     }
 }
 
-/// What packing costs and gains here.
+/// Measured rate of the codec, and chunks to skip.
 #[derive(Debug, Default)]
-struct Codec {
-    /// Bytes per second that it takes in; `None` before the first chunk.
+struct CodecStats {
+    /// Input bytes per second; `None` before the first chunk.
     rate: Option<f64>,
-    /// Chunks that are not tried.
-    untried: u32,
+    /// Chunks to send without packing.
+    skipped: u32,
 }
 
-impl Codec {
+impl CodecStats {
     fn is_worth_trying(&mut self, link_rate: f64) -> bool {
-        if self.untried > 0 {
-            self.untried -= 1;
+        if self.skipped > 0 {
+            self.skipped -= 1;
             return false;
         }
-        let fast = self.rate.is_none_or(|rate| rate >= LEAD * link_rate);
+        let fast = self.rate.is_none_or(|rate| rate >= MIN_CODEC_SPEEDUP * link_rate);
         if !fast {
-            // It is tried again now and then: the processor may have been busy.
-            self.untried = CHUNKS_UNTRIED;
+            // A later chunk measures the codec again, because the processor may have been busy.
+            self.skipped = SKIPPED_CHUNKS;
             self.rate = None;
         }
         fast
     }
 
-    /// A chunk was packed; whether that paid.
+    /// Records a packed chunk. Returns whether packing paid.
     fn on_packed(&mut self, from: usize, to: usize, took: Duration, link_rate: f64) -> bool {
         let rate = from as f64 / took.as_secs_f64().max(1e-9);
         let rate = self.rate.map_or(rate, |known| known * 0.75 + rate * 0.25);
         self.rate = Some(rate);
-        let shrinks = to as f64 <= WORTH * from as f64;
+        let shrinks = to as f64 <= MAX_PACKED_RATIO * from as f64;
         if !shrinks {
-            self.untried = CHUNKS_UNTRIED;
+            self.skipped = SKIPPED_CHUNKS;
         }
-        shrinks && rate >= LEAD * link_rate
+        shrinks && rate >= MIN_CODEC_SPEEDUP * link_rate
     }
 }
 

@@ -1,26 +1,28 @@
-//! Tells clients over TCP where a worker's local sockets are.
+//! Tells clients the addresses of a worker's local sockets over TCP.
+
+use std::path::Path;
 
 use tonic::{Request, Response, Status, async_trait};
 
 use crate::local::LocalEndpoint;
 use crate::wire;
-use crate::wire::entrance_server::Entrance;
+use crate::wire::local_transport_server::LocalTransport;
 
-/// Answers with one place.
+/// Returns one local endpoint to every caller.
 pub(super) struct LocalListenerAdapter(pub(super) LocalEndpoint);
 
 #[async_trait]
-impl Entrance for LocalListenerAdapter {
+impl LocalTransport for LocalListenerAdapter {
     async fn locate(
         &self,
         _: Request<wire::LocateRequest>,
     ) -> Result<Response<wire::LocateResponse>, Status> {
-        let LocalEndpoint { host, socket, memory_socket } = &self.0;
-        let path = |path: &std::path::PathBuf| path.display().to_string();
+        let LocalEndpoint { boot_id, socket, memory_socket } = &self.0;
+        let text = |path: &Path| path.display().to_string();
         Ok(Response::new(wire::LocateResponse {
-            host: host.clone(),
-            socket: path(socket),
-            memory_socket: memory_socket.as_ref().map(path).unwrap_or_default(),
+            boot_id: boot_id.clone(),
+            socket: text(socket),
+            memory_socket: memory_socket.as_deref().map(text).unwrap_or_default(),
         }))
     }
 }

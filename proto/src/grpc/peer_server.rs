@@ -1,4 +1,4 @@
-//! A coordinator's answers to the others, behind gRPC.
+//! The gRPC server of a coordinator's peer service.
 
 use std::sync::Arc;
 
@@ -6,22 +6,22 @@ use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use tonic::{Request, Response, Status, Streaming, async_trait};
 
-use super::auth_service::entered;
-use super::coordinator_server::chunks;
-use super::refusal::to_status;
-use crate::convert::dataset::{decode_manifest, encode_manifest};
+use super::auth_service::authenticated_service;
+use super::errors::to_status;
+use super::manifest_stream::manifest_chunks;
+use crate::convert::dataset::decode_manifest;
 use crate::rpc::MAX_CONTROL_BYTES;
 use crate::services::{MemberInfo, PeerService};
 use crate::wire;
 use crate::wire::index_chunk::Part;
 use crate::wire::peer_server::Peer;
 
-/// Serves a coordinator's answers to the others.
+/// Serves the peer service that the authenticator put into the request.
 pub(super) struct PeerAdapter;
 
-/// The service, for another coordinator.
-fn peer<T>(request: &Request<T>) -> Result<Arc<dyn PeerService>, Status> {
-    entered(request)
+/// The peer service with the rights of the caller.
+fn service<T>(request: &Request<T>) -> Result<Arc<dyn PeerService>, Status> {
+    authenticated_service(request)
 }
 
 #[async_trait]
@@ -32,17 +32,18 @@ impl Peer for PeerAdapter {
         &self,
         request: Request<wire::Introduction>,
     ) -> Result<Response<wire::Introduction>, Status> {
-        let service = peer(&request)?;
+        let service = service(&request)?;
         let wire::Introduction { id, has_state } = request.into_inner();
-        let answer = service.introduce(MemberInfo { id, has_state }).await.map_err(to_status)?;
-        Ok(Response::new(wire::Introduction { id: answer.id, has_state: answer.has_state }))
+        let MemberInfo { id, has_state } =
+            service.introduce(MemberInfo { id, has_state }).await.map_err(to_status)?;
+        Ok(Response::new(wire::Introduction { id, has_state }))
     }
 
     async fn deliver(
         &self,
         request: Request<wire::RaftMessages>,
     ) -> Result<Response<wire::DeliverResponse>, Status> {
-        peer(&request)?.deliver(request.into_inner().messages).await.map_err(to_status)?;
+        service(&request)?.deliver(request.into_inner().messages).await.map_err(to_status)?;
         Ok(Response::new(wire::DeliverResponse {}))
     }
 
@@ -50,17 +51,17 @@ impl Peer for PeerAdapter {
         &self,
         request: Request<wire::IndexRef>,
     ) -> Result<Response<wire::HasIndexResponse>, Status> {
-        let service = peer(&request)?;
+        let service = service(&request)?;
         let wire::IndexRef { key, fingerprint } = request.into_inner();
-        let has = service.index(&key, &fingerprint).await.is_ok();
-        Ok(Response::new(wire::HasIndexResponse { has }))
+        let has_index = service.load_index(&key, &fingerprint).await.is_ok();
+        Ok(Response::new(wire::HasIndexResponse { has_index }))
     }
 
-    async fn keep_index(
+    async fn store_index(
         &self,
         request: Request<Streaming<wire::IndexChunk>>,
-    ) -> Result<Response<wire::KeepIndexResponse>, Status> {
-        let service = peer(&request)?;
+    ) -> Result<Response<wire::StoreIndexResponse>, Status> {
+        let service = service(&request)?;
         let mut chunks = request.into_inner();
         let (mut key, mut bytes) = (String::new(), Vec::new());
         while let Some(chunk) = chunks.message().await? {
@@ -70,29 +71,28 @@ impl Peer for PeerAdapter {
                     bytes.extend_from_slice(&data)
                 }
                 Some(Part::Data(_)) => {
-                    return Err(Status::invalid_argument("the index is too large for this coordinator"));
+                    let limit = MAX_CONTROL_BYTES >> 20;
+                    return Err(Status::invalid_argument(format!("the index is larger than {limit} MiB")));
                 }
                 None => {}
             }
         }
         let manifest = tokio::task::spawn_blocking(move || decode_manifest(&bytes))
             .await
-            .map_err(|error| Status::unavailable(format!("reading the index: {error}")))?
+            .map_err(|error| Status::unavailable(format!("cannot decode the index: {error}")))?
             .map_err(Status::invalid_argument)?;
-        service.keep_index(&key, Arc::new(manifest)).await.map_err(to_status)?;
-        Ok(Response::new(wire::KeepIndexResponse {}))
+        service.store_index(&key, Arc::new(manifest)).await.map_err(to_status)?;
+        Ok(Response::new(wire::StoreIndexResponse {}))
     }
 
     async fn get_index(
         &self,
         request: Request<wire::IndexRef>,
     ) -> Result<Response<Self::GetIndexStream>, Status> {
-        let service = peer(&request)?;
+        let service = service(&request)?;
         let wire::IndexRef { key, fingerprint } = request.into_inner();
-        let manifest = service.index(&key, &fingerprint).await.map_err(to_status)?;
-        let bytes = tokio::task::spawn_blocking(move || encode_manifest(&manifest))
-            .await
-            .map_err(|error| Status::unavailable(format!("writing the index: {error}")))?;
-        Ok(Response::new(stream::iter(chunks(bytes.into())).boxed()))
+        let manifest = service.load_index(&key, &fingerprint).await.map_err(to_status)?;
+        let chunks = manifest_chunks(manifest).await?;
+        Ok(Response::new(stream::iter(chunks.map(|data| Ok(wire::ManifestChunk { data }))).boxed()))
     }
 }

@@ -1,64 +1,64 @@
-//! Fetches that have not said what they want. Whoever reaches the port can begin one, so they have an end, and where there
-//! are too many the oldest give way: a client says at once what it wants.
+//! Fetches whose first request has not arrived. Every client that reaches the port can open such a fetch, so their number is
+//! limited: the oldest one is evicted.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
 
-/// At once, of all clients.
-const MOST: usize = 1024;
+/// Most pending fetches of all clients together.
+const MAX_PENDING: usize = 1024;
 
-/// All of them.
+/// All pending fetches of a server.
 #[derive(Debug, Default)]
-pub(super) struct PendingFetches(Mutex<Waiting>);
+pub(super) struct PendingFetches(Mutex<PendingState>);
 
 #[derive(Debug, Default)]
-struct Waiting {
-    last: u64,
-    /// By the order in which they came.
+struct PendingState {
+    last_number: u64,
+    /// By number: the oldest fetch is the first one.
     open: BTreeMap<u64, oneshot::Sender<()>>,
 }
 
-/// The place of one, until it is dropped.
+/// The registration of a pending fetch. Dropping it ends the registration.
 pub(super) struct PendingFetchPermit {
-    all: Arc<PendingFetches>,
+    fetches: Arc<PendingFetches>,
     number: u64,
-    /// Ends when the place is given to another.
-    taken: oneshot::Receiver<()>,
+    /// Closes when the fetch is evicted.
+    eviction: oneshot::Receiver<()>,
 }
 
 impl PendingFetches {
-    /// Takes a place, that of the oldest where there is no other.
-    pub(super) fn enter(self: &Arc<Self>) -> PendingFetchPermit {
-        let (held, taken) = oneshot::channel();
-        let mut waiting = self.waiting();
-        if waiting.open.len() >= MOST {
-            drop(waiting.open.pop_first());
+    /// Registers a fetch, and evicts the oldest one if there are too many.
+    pub(super) fn register(self: &Arc<Self>) -> PendingFetchPermit {
+        let (sender, eviction) = oneshot::channel();
+        let mut state = self.state();
+        if state.open.len() >= MAX_PENDING {
+            drop(state.open.pop_first());
         }
-        waiting.last += 1;
-        let number = waiting.last;
-        waiting.open.insert(number, held);
-        drop(waiting);
-        PendingFetchPermit { all: Arc::clone(self), number, taken }
+        state.last_number += 1;
+        let number = state.last_number;
+        state.open.insert(number, sender);
+        drop(state);
+        PendingFetchPermit { fetches: Arc::clone(self), number, eviction }
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+    fn state(&self) -> MutexGuard<'_, PendingState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl PendingFetchPermit {
-    /// Waits until another one takes the place.
-    pub(super) async fn taken(&mut self) {
-        // Nothing is ever sent: it ends as its other end is dropped.
-        let _ = (&mut self.taken).await;
+    /// Waits until the fetch is evicted.
+    pub(super) async fn evicted(&mut self) {
+        // The sender never sends. The channel closes when the registry drops the sender.
+        let _ = (&mut self.eviction).await;
     }
 }
 
 impl Drop for PendingFetchPermit {
     fn drop(&mut self) {
-        self.all.waiting().open.remove(&self.number);
+        self.fetches.state().open.remove(&self.number);
     }
 }
 
@@ -69,16 +69,16 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_oldest_gives_way_and_what_is_dropped_leaves_room() {
-        let all = Arc::new(PendingFetches::default());
-        let mut places: Vec<PendingFetchPermit> = (0..MOST).map(|_| all.enter()).collect();
-        drop(places.pop());
-        let fits = all.enter();
-        assert!(places[0].taken().now_or_never().is_none());
-        let late = all.enter();
-        assert!(places[0].taken().now_or_never().is_some());
-        assert!(places[1].taken().now_or_never().is_none());
-        drop((places, fits, late));
-        assert!(all.waiting().open.is_empty());
+    async fn the_oldest_fetch_is_evicted_and_a_dropped_one_makes_room() {
+        let fetches = Arc::new(PendingFetches::default());
+        let mut permits: Vec<PendingFetchPermit> = (0..MAX_PENDING).map(|_| fetches.register()).collect();
+        drop(permits.pop());
+        let fits = fetches.register();
+        assert!(permits[0].evicted().now_or_never().is_none());
+        let late = fetches.register();
+        assert!(permits[0].evicted().now_or_never().is_some());
+        assert!(permits[1].evicted().now_or_never().is_none());
+        drop((permits, fits, late));
+        assert!(fetches.state().open.is_empty());
     }
 }

@@ -1,4 +1,5 @@
-//! The route to a worker: looked up at the first fetch, and again after it broke.
+//! Routing to a worker: which transport its client uses. The first fetch looks up the route, and a fetch after a failure
+//! looks it up again.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,70 +13,70 @@ use tonic::transport::Channel;
 
 use super::channel::{self, RemoteName};
 use super::version::VersionInterceptor;
-use crate::local::{ReceivePath, ShmClient, Transport, this_host};
+use crate::local::{ReceivePath, ShmClient, Transport, boot_id};
 use crate::rpc::LOCATE_DEADLINE;
 use crate::wire;
-use crate::wire::entrance_client::EntranceClient;
+use crate::wire::local_transport_client::LocalTransportClient;
 
-/// A lookup that is running or done, and that every fetch waits for.
+/// A running or finished lookup. All fetches wait for the same one.
 type SharedLookup = Shared<BoxFuture<'static, Result<Route, ServiceError>>>;
 
 /// Looks up the route to a worker and caches it.
 pub(super) struct Router {
     lookup: Arc<RouteLookup>,
-    /// Locked only to start, read or forget a lookup, and never while one runs.
-    found: Mutex<Option<SharedLookup>>,
+    /// The lock is held to start, read or discard a lookup, never while one runs.
+    cached: Mutex<Option<SharedLookup>>,
 }
 
-/// What a lookup needs.
+/// The inputs of a lookup.
 struct RouteLookup {
-    peer: RemoteName,
+    remote_name: RemoteName,
     version: u32,
     transport: Transport,
-    remote: Channel,
+    tcp: Channel,
 }
 
-/// A way to a worker.
+/// A route to a worker.
 #[derive(Clone)]
 pub(super) struct Route {
     pub(super) channel: Channel,
     pub(super) memory: Option<Arc<ShmClient>>,
-    /// How the bytes of chunks come.
+    /// How the client receives chunks.
     pub(super) via: ReceivePath,
 }
 
 impl Router {
-    pub(super) fn new(peer: RemoteName, version: u32, transport: Transport, remote: Channel) -> Self {
-        let lookup = Arc::new(RouteLookup { peer, version, transport, remote });
-        Self { lookup, found: Mutex::new(None) }
+    pub(super) fn new(remote_name: RemoteName, version: u32, transport: Transport, tcp: Channel) -> Self {
+        let lookup = Arc::new(RouteLookup { remote_name, version, transport, tcp });
+        Self { lookup, cached: Mutex::new(None) }
     }
 
-    /// The route; looks for a shorter one than TCP when none is known. Fetches that start together share one lookup.
+    /// Returns the route, and looks it up first if necessary. Fetches that start together share one lookup.
     ///
     /// # Errors
-    /// When the worker cannot be reached, or not by the transport that was asked for.
+    /// If the worker is unreachable, or does not offer the requested transport.
     pub(super) async fn route(&self) -> Result<Route, ServiceError> {
         let lookup = {
-            let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
-            match found.as_ref().filter(|lookup| is_usable(lookup)) {
+            let mut cached = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
+            match cached.as_ref().filter(|lookup| is_usable(lookup)) {
                 Some(lookup) => lookup.clone(),
                 None => {
-                    let parts = Arc::clone(&self.lookup);
-                    let lookup = async move { parts.look().await }.boxed().shared();
-                    found.insert(lookup).clone()
+                    let inputs = Arc::clone(&self.lookup);
+                    let lookup = async move { inputs.run().await }.boxed().shared();
+                    cached.insert(lookup).clone()
                 }
             }
         };
         lookup.await
     }
 
-    /// The route broke: the next fetch looks it up again.
-    pub(super) fn forget(&self) {
-        *self.found.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    /// Discards a broken route. The next fetch looks up a new one.
+    pub(super) fn discard(&self) {
+        *self.cached.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 }
 
-/// Whether a lookup runs, or has found a route that is alive. One that nobody waits for any more stands still.
+/// Whether a lookup runs, or has found a route that still works. A lookup without a waiting fetch makes no progress.
 fn is_usable(lookup: &SharedLookup) -> bool {
     match lookup.peek() {
         Some(found) => found.as_ref().is_ok_and(Route::is_alive),
@@ -84,61 +85,64 @@ fn is_usable(lookup: &SharedLookup) -> bool {
 }
 
 impl RouteLookup {
-    /// Looks for the shortest way. A worker that does not answer in time is reached by TCP until that breaks.
-    async fn look(&self) -> Result<Route, ServiceError> {
-        let remote = Route { channel: self.remote.clone(), memory: None, via: ReceivePath::Tcp };
+    /// Finds the fastest route. If a worker does not locate its sockets in time, the client uses TCP until the connection
+    /// breaks.
+    async fn run(&self) -> Result<Route, ServiceError> {
+        let tcp = Route { channel: self.tcp.clone(), memory: None, via: ReceivePath::Tcp };
         if self.transport == Transport::Tcp {
-            return Ok(remote);
+            return Ok(tcp);
         }
-        let mut client = EntranceClient::with_interceptor(
-            self.remote.clone(),
+        let mut client = LocalTransportClient::with_interceptor(
+            self.tcp.clone(),
             VersionInterceptor::new(self.version, &Credentials::default()),
         );
-        let answer = tokio::time::timeout(LOCATE_DEADLINE, client.locate(wire::LocateRequest {})).await;
-        let local = match answer {
-            Ok(Ok(answer)) => self.enter(answer.into_inner()).await,
-            Ok(Err(status)) if status.code() == Code::Unavailable => return Err(self.peer.refusal(&status)),
-            Ok(Err(status)) => Err(format!("it has none: {}", status.message())),
-            Err(_) => Err("it does not tell".to_owned()),
+        let located = tokio::time::timeout(LOCATE_DEADLINE, client.locate(wire::LocateRequest {})).await;
+        let local = match located {
+            Ok(Ok(endpoint)) => self.connect_local(endpoint.into_inner()).await,
+            Ok(Err(status)) if status.code() == Code::Unavailable => {
+                return Err(self.remote_name.error(&status));
+            }
+            Ok(Err(status)) => Err(format!("it offers none: {}", status.message())),
+            Err(_) => Err("it did not locate its sockets in time".to_owned()),
         };
-        let RemoteName { role, url, .. } = &self.peer;
+        let RemoteName { role, url, .. } = &self.remote_name;
         match local {
             Ok(route) => {
                 let via = route.memory.as_ref().map_or(ReceivePath::Unix, |_| ReceivePath::Memory).name();
-                tracing::info!(worker = %url, transport = via, "a worker on this host is reached without TCP");
+                tracing::info!(worker = %url, transport = via, "the client reaches a worker on this host without TCP");
                 Ok(route)
             }
             Err(why) if self.transport == Transport::Auto => {
-                tracing::debug!(worker = %url, why, "a worker is reached by TCP");
-                Ok(remote)
+                tracing::debug!(worker = %url, why, "the client reaches a worker over TCP");
+                Ok(tcp)
             }
             Err(why) => Err(ServiceError::new(
                 ServiceErrorKind::Invalid,
                 format!(
-                    "the {role} at {url} cannot be reached by a local socket: {why}; use --transport auto"
+                    "cannot reach the {role} at {url} through a local socket: {why}; use --transport auto"
                 ),
             )),
         }
     }
 
     /// Connects to the worker's local sockets.
-    async fn enter(&self, place: wire::LocateResponse) -> Result<Route, String> {
-        let host = this_host().map_err(|error| format!("this host does not tell its boot id: {error}"))?;
-        if place.host != host {
+    async fn connect_local(&self, endpoint: wire::LocateResponse) -> Result<Route, String> {
+        let host = boot_id().map_err(|error| format!("cannot read the boot id of this host: {error}"))?;
+        if endpoint.boot_id != host {
             return Err("it runs on another host".to_owned());
         }
-        let channel = channel::connect_local(Path::new(&place.socket)).await?;
-        let wants_memory = self.transport != Transport::Unix && !place.memory_socket.is_empty();
+        let channel = channel::connect_local(Path::new(&endpoint.socket)).await?;
+        let wants_memory = self.transport != Transport::Unix && !endpoint.memory_socket.is_empty();
         let memory = match wants_memory {
-            true => Some(ShmClient::connect(Path::new(&place.memory_socket)).await),
+            true => Some(ShmClient::connect(Path::new(&endpoint.memory_socket)).await),
             false => None,
         };
         let memory = match memory {
-            Some(Ok(link)) => Some(Arc::new(link)),
+            Some(Ok(client)) => Some(Arc::new(client)),
             Some(Err(error)) if self.transport == Transport::Memory => {
-                return Err(format!("its memory cannot be shared: {error}"));
+                return Err(format!("cannot share its memory: {error}"));
             }
-            None if self.transport == Transport::Memory => return Err("it shares no memory".to_owned()),
+            None if self.transport == Transport::Memory => return Err("it does not share memory".to_owned()),
             Some(Err(_)) | None => None,
         };
         Ok(Route { channel, memory, via: ReceivePath::Unix })
@@ -146,8 +150,8 @@ impl RouteLookup {
 }
 
 impl Route {
-    /// Whether what it consists of is still there, as far as is known.
+    /// Whether the route still works, as far as this process knows.
     fn is_alive(&self) -> bool {
-        self.memory.as_ref().is_none_or(|link| !link.is_closed())
+        self.memory.as_ref().is_none_or(|client| !client.is_closed())
     }
 }

@@ -1,4 +1,4 @@
-//! The server: settings of the transport, an orderly end, and no connection that outlives it.
+//! The gRPC server: transport settings, graceful shutdown, and connections that end with the server.
 
 use std::future::Future;
 use std::io;
@@ -22,16 +22,16 @@ use crate::caller::Caller;
 use crate::local::{LocalListener, PeerProcess};
 
 use super::caller_service::ConnectionInfo;
-use super::{KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, MAX_FRAME_BYTES, MAX_STREAMS, WINDOW_BYTES};
+use super::settings::{KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, MAX_FRAME_BYTES, MAX_STREAMS, WINDOW_BYTES};
 
-/// What may be on its way through a Unix socket. TCP finds a size by itself.
+/// Send buffer of a Unix socket. TCP tunes its buffers itself.
 const UNIX_BUFFER_BYTES: usize = 1 << 20;
 
-/// Serves until `shutdown` completes, then takes no new requests, gives the open ones until the time that it completed
-/// with, and cuts what is left. Dropping the future cuts every connection at once.
+/// Serves until `shutdown` returns a deadline. After that, the server accepts no new requests, waits for the open ones until
+/// the deadline, and closes the remaining connections. Dropping the future closes all connections at once.
 ///
 /// # Errors
-/// When the transport cannot go on.
+/// If the transport fails.
 pub async fn serve(
     listener: TcpListener,
     routes: Routes,
@@ -46,7 +46,7 @@ pub async fn serve(
     serve_all(incoming, routes, shutdown).await
 }
 
-/// As [`serve`], over TLS. Connections that do not prove what they have to are closed without an answer.
+/// As [`serve`], over TLS. Connections whose handshake fails are closed without a response.
 ///
 /// # Errors
 /// As [`serve`].
@@ -56,7 +56,7 @@ pub async fn serve_tls(
     routes: Routes,
     shutdown: impl Future<Output = Instant>,
 ) -> io::Result<()> {
-    let incoming = feedline_access::incoming(listener, tls, Protocol::Http2).map(|stream| {
+    let incoming = feedline_access::incoming_connections(listener, tls, Protocol::Http2).map(|stream| {
         let tcp = stream.get_ref().0;
         let is_local = tcp.peer_addr()?.ip() == tcp.local_addr()?.ip();
         io::Result::Ok((stream, ConnectionInfo::network(is_local)))
@@ -64,32 +64,27 @@ pub async fn serve_tls(
     serve_all(incoming, routes, shutdown).await
 }
 
-/// As [`serve`], for clients on this host: by a Unix socket, and with lent memory where the entrance has some.
+/// As [`serve`], for clients on this host: over a Unix socket, and with shared memory if the listener provides it.
 ///
 /// # Errors
-/// When the transport cannot go on.
-pub async fn serve_entrance(
-    entrance: LocalListener,
+/// If the transport fails.
+pub async fn serve_local(
+    listener: LocalListener,
     routes: Routes,
     shutdown: impl Future<Output = Instant>,
 ) -> io::Result<()> {
-    let incoming = UnixListenerStream::new(entrance.socket).map(|stream| {
+    let incoming = UnixListenerStream::new(listener.socket).map(|stream| {
         let stream = stream?;
-        // With less the two ends wait for each other; where the system allows less, it is that.
+        // With a smaller buffer the two processes wait for each other. The system may set a smaller size.
         set_socket_send_buffer_size(&stream, UNIX_BUFFER_BYTES)?;
         let process = PeerProcess::of(&stream);
-        io::Result::Ok((stream, ConnectionInfo { caller: Caller::next(), link: None, process }))
+        io::Result::Ok((stream, ConnectionInfo { caller: Caller::unique(), link: None, process }))
     });
     let served = serve_all(incoming, routes, shutdown);
-    let Some((listener, lender)) = entrance.memory else { return served.await };
-    let lending = async move {
-        lender.serve(listener).await;
-        // Without it pieces come through the socket.
-        std::future::pending::<()>().await;
-    };
+    let Some((memory_listener, shm_server)) = listener.memory else { return served.await };
     tokio::select! {
         result = served => result,
-        () = lending => Ok(()),
+        never = shm_server.serve(memory_listener) => match never {},
     }
 }
 
@@ -105,8 +100,8 @@ where
     let _cut_when_done = cut.clone().drop_guard();
     let stopping = CancellationToken::new();
     let incoming = incoming.map(move |stream| {
-        let (stream, over) = stream?;
-        io::Result::Ok(Connection { stream, over, cut: Box::pin(cut.clone().cancelled_owned()) })
+        let (stream, info) = stream?;
+        io::Result::Ok(Connection { stream, info, cut: Box::pin(cut.clone().cancelled_owned()) })
     });
     let server = Server::builder()
         .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
@@ -129,17 +124,17 @@ where
     }
 }
 
-/// A connection that fails as soon as the server is gone: tonic's task for it would go on. It measures how fast a link
-/// to another host is.
+/// A connection that fails as soon as the server is dropped, because the task of tonic would continue. It also measures the
+/// throughput to another host.
 struct Connection<S> {
     stream: S,
-    over: ConnectionInfo,
+    info: ConnectionInfo,
     cut: Pin<Box<WaitForCancellationFutureOwned>>,
 }
 
 impl<S> Connection<S> {
-    fn note(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
-        match (&self.over.link, &written) {
+    fn measure(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        match (&self.info.link, &written) {
             (Some(link), Poll::Ready(Ok(bytes))) => link.on_written(*bytes),
             (Some(link), Poll::Pending) => link.on_blocked(),
             _ => {}
@@ -148,12 +143,12 @@ impl<S> Connection<S> {
     }
 }
 
-/// What requests know of their connection.
+/// Passes the connection to its requests.
 impl<S> Connected for Connection<S> {
     type ConnectInfo = ConnectionInfo;
 
     fn connect_info(&self) -> ConnectionInfo {
-        self.over.clone()
+        self.info.clone()
     }
 }
 
@@ -173,7 +168,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Connection<S> {
 impl<S: AsyncWrite + Unpin> AsyncWrite for Connection<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(cx, buf);
-        self.note(written)
+        self.measure(written)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -190,7 +185,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Connection<S> {
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
-        self.note(written)
+        self.measure(written)
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -1,8 +1,8 @@
-//! What every request carries: the protocol version, which every server checks, and the client's token.
+//! Metadata of every request: the protocol version, which every server checks, and the token of the client.
 
 use std::sync::Arc;
 
-use feedline_access::{Bearer, Credentials};
+use feedline_access::{BearerToken, Credentials};
 use feedline_data::messages::{ServiceError, ServiceErrorKind};
 use http::HeaderMap;
 use tonic::metadata::{Ascii, MetadataValue};
@@ -11,23 +11,23 @@ use tonic::{Request, Status};
 
 use crate::PROTOCOL_VERSION;
 
-/// Metadata key of the version.
-pub(super) const KEY: &str = "feedline-protocol";
+/// Metadata key of the protocol version.
+pub(super) const PROTOCOL_KEY: &str = "feedline-protocol";
 
-/// Metadata key of the token, as everywhere on the web.
+/// Metadata key of the token.
 const AUTHORIZATION: &str = "authorization";
-/// What stands before the token.
+/// Prefix of the token in its metadata.
 const BEARER: &str = "Bearer ";
 
 /// Adds the version and the token to a client's requests.
 #[derive(Debug, Clone)]
 pub(super) struct VersionInterceptor {
     version: MetadataValue<Ascii>,
-    token: Option<Arc<Bearer>>,
+    token: Option<Arc<BearerToken>>,
 }
 
 impl VersionInterceptor {
-    /// Speaks this version and shows this token.
+    /// Sends this version, and the token of the credentials.
     pub(super) fn new(version: u32, credentials: &Credentials) -> Self {
         Self { version: version.into(), token: credentials.token.clone() }
     }
@@ -35,22 +35,23 @@ impl VersionInterceptor {
 
 impl Interceptor for VersionInterceptor {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
-        request.metadata_mut().insert(KEY, self.version.clone());
+        request.metadata_mut().insert(PROTOCOL_KEY, self.version.clone());
         if let Some(token) = &self.token {
-            let shown = format!("{BEARER}{}", token.token()).parse::<MetadataValue<Ascii>>();
-            let mut shown =
-                shown.map_err(|_| Status::unauthenticated("the token is no line of letters and digits"))?;
-            shown.set_sensitive(true);
-            request.metadata_mut().insert(AUTHORIZATION, shown);
+            let value = format!("{BEARER}{}", token.token()).parse::<MetadataValue<Ascii>>();
+            let mut value = value.map_err(|_| {
+                Status::unauthenticated("invalid token: expected one line of letters and digits")
+            })?;
+            value.set_sensitive(true);
+            request.metadata_mut().insert(AUTHORIZATION, value);
         }
         Ok(request)
     }
 }
 
-/// Refuses requests of another version.
+/// Rejects requests of another protocol version.
 #[derive(Debug, Clone)]
 pub(super) struct VersionCheck {
-    /// What the server is, for the message.
+    /// Role of the server, for error messages.
     pub(super) role: &'static str,
 }
 
@@ -61,31 +62,31 @@ impl Interceptor for VersionCheck {
     }
 }
 
-/// Refuses a request with these headers where it is of another version.
+/// Rejects a request of another protocol version.
 pub(super) fn check_version(role: &str, headers: &HeaderMap) -> Result<(), Status> {
-    let spoken = headers.get(KEY).and_then(|version| version.to_str().ok());
-    match spoken {
+    let version = headers.get(PROTOCOL_KEY).and_then(|version| version.to_str().ok());
+    match version {
         Some(version) if version.parse() == Ok(PROTOCOL_VERSION) => Ok(()),
         Some(version) => Err(Status::failed_precondition(format!(
-            "the client speaks protocol {version}, this {role} speaks {PROTOCOL_VERSION}; use the same release on both"
+            "the client uses protocol version {version}, this {role} uses version {PROTOCOL_VERSION}; use the same release on both sides"
         ))),
         None => Err(Status::failed_precondition(format!(
-            "the request has no metadata `{KEY}`; this {role} speaks {PROTOCOL_VERSION}"
+            "the request lacks the metadata `{PROTOCOL_KEY}`; this {role} uses protocol version {PROTOCOL_VERSION}"
         ))),
     }
 }
 
-/// The token that a request with these headers shows.
+/// Returns the token of a request with these headers.
 ///
 /// # Errors
-/// When what it shows is no token.
-pub fn shown_token(headers: &HeaderMap) -> Result<Option<&str>, ServiceError> {
-    let Some(shown) = headers.get(AUTHORIZATION) else { return Ok(None) };
-    let token = shown.to_str().ok().and_then(|shown| shown.strip_prefix(BEARER));
+/// `Denied`, for a malformed `authorization`.
+pub fn bearer_token(headers: &HeaderMap) -> Result<Option<&str>, ServiceError> {
+    let Some(value) = headers.get(AUTHORIZATION) else { return Ok(None) };
+    let token = value.to_str().ok().and_then(|text| text.strip_prefix(BEARER));
     let denied = || {
         ServiceError::new(
             ServiceErrorKind::Denied,
-            "the metadata `authorization` has no token; send `Bearer TOKEN`",
+            "invalid metadata `authorization`: expected `Bearer TOKEN`",
         )
     };
     token.map(Some).ok_or_else(denied)

@@ -1,48 +1,81 @@
-//! A worker behind gRPC, as a service to its caller.
+//! A remote worker over gRPC.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
+use feedline_access::Credentials;
 use feedline_data::messages::{ServiceError, ServiceErrorKind};
 use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt};
 use tokio_util::sync::{CancellationToken, DropGuard};
-use tonic::transport::Channel;
 
-use super::channel::RemoteName;
+use super::channel::{RemoteName, connect_lazily};
 use super::fetch_client::{self, FrameStream};
 use super::framing::ReceivedMessage;
 use super::route::{Route, Router};
-use crate::convert::WireError;
+use crate::PROTOCOL_VERSION;
+use crate::convert::{Wire, WireError};
 use crate::local::{ReceivePath, ShmFetchReceiver, Transport};
 use crate::rpc;
 use crate::services::{FetchRequest, Frame, WorkerService};
 use crate::wire;
 
-/// Hears of bytes of batches as they come.
+/// A callback that receives the transport and the number of bytes of each received chunk.
 pub type OnReceived = fn(ReceivePath, u64);
 
-/// A worker behind gRPC.
-pub(super) struct RemoteWorker {
-    peer: RemoteName,
+/// Returns a client of the worker at `url`, such as `http://10.0.0.7:7071`, over the fastest transport. The client connects
+/// at its first request and reconnects after a lost connection. Call it inside a tokio runtime.
+///
+/// # Errors
+/// `Invalid` for a malformed address. An unreachable worker fails the first request.
+pub fn connect_worker(url: &str, credentials: &Credentials) -> Result<Arc<dyn WorkerService>, ServiceError> {
+    connect_worker_over(url, credentials, Transport::Auto, |_, _| {})
+}
+
+/// As [`connect_worker`], over this transport. The client does not send the token, because workers check tickets.
+///
+/// # Errors
+/// As [`connect_worker`].
+pub fn connect_worker_over(
+    url: &str,
+    credentials: &Credentials,
+    transport: Transport,
+    on_received: OnReceived,
+) -> Result<Arc<dyn WorkerService>, ServiceError> {
+    let credentials = Credentials { token: None, ..credentials.clone() };
+    connect(url, &credentials, PROTOCOL_VERSION, transport, on_received)
+}
+
+/// As [`connect_worker`], with this version of the protocol.
+///
+/// # Errors
+/// As [`connect_worker`].
+pub fn connect_worker_with_version(url: &str, version: u32) -> Result<Arc<dyn WorkerService>, ServiceError> {
+    connect(url, &Credentials::default(), version, Transport::Auto, |_, _| {})
+}
+
+fn connect(
+    url: &str,
+    credentials: &Credentials,
+    version: u32,
+    transport: Transport,
+    on_received: OnReceived,
+) -> Result<Arc<dyn WorkerService>, ServiceError> {
+    let remote = RemoteName::new("worker", url, credentials);
+    let channel = connect_lazily(&remote, credentials)?;
+    let router = Router::new(remote.clone(), version, transport, channel);
+    Ok(Arc::new(RemoteWorker { remote, version, router, on_received, is_remote: AtomicBool::new(false) }))
+}
+
+/// A remote worker.
+struct RemoteWorker {
+    remote: RemoteName,
     version: u32,
     router: Router,
     on_received: OnReceived,
     /// Whether the last fetch crossed a network.
     is_remote: AtomicBool,
-}
-
-impl RemoteWorker {
-    pub(super) fn new(
-        peer: RemoteName,
-        channel: Channel,
-        version: u32,
-        transport: Transport,
-        on_received: OnReceived,
-    ) -> Self {
-        let router = Router::new(peer.clone(), version, transport, channel);
-        Self { peer, version, router, on_received, is_remote: AtomicBool::new(false) }
-    }
 }
 
 #[async_trait]
@@ -52,27 +85,27 @@ impl WorkerService for RemoteWorker {
         requests: BoxStream<'static, FetchRequest>,
     ) -> Result<BoxStream<'static, Result<Frame, ServiceError>>, ServiceError> {
         let Route { channel, memory, via } = self.router.route().await?;
-        self.is_remote.store(via == ReceivePath::Tcp && !self.peer.is_loopback(), Ordering::Relaxed);
-        let borrowed = memory.map(|link| link.begin());
+        self.is_remote.store(via == ReceivePath::Tcp && !self.remote.is_loopback(), Ordering::Relaxed);
+        let shared = memory.map(|client| client.open_fetch());
         let abandoned = CancellationToken::new();
         let requests = requests.take_until(abandoned.clone().cancelled_owned());
-        let memory = borrowed.as_ref().map(|borrowed| borrowed.memory);
+        let memory = shared.as_ref().map(|shared| shared.memory);
         let requests = to_wire(requests, memory, via == ReceivePath::Tcp);
-        // HTTP/2 resets a stream only when both of its directions are given up: no frames wanted, no more requests.
+        // HTTP/2 resets a stream only after the client has dropped both the frames and the requests.
         let guard = abandoned.drop_guard();
         let received = match fetch_client::fetch(channel, self.version, requests).await {
             Ok(received) => received,
             Err(status) => {
-                let refusal = self.peer.refusal(&status);
-                if refusal.kind == ServiceErrorKind::Unavailable {
-                    self.router.forget();
+                let error = self.remote.error(&status);
+                if error.kind == ServiceErrorKind::Unavailable {
+                    self.router.discard();
                 }
-                return Err(refusal);
+                return Err(error);
             }
         };
-        let peer = self.peer.clone();
+        let remote = self.remote.clone();
         let incoming =
-            Incoming { received, borrowed, peer, via, on_received: self.on_received, _guard: guard };
+            IncomingFetch { received, shared, remote, via, on_received: self.on_received, _guard: guard };
         Ok(stream::unfold(incoming, |mut incoming| async move { Some((incoming.next().await?, incoming)) })
             .boxed())
     }
@@ -82,73 +115,75 @@ impl WorkerService for RemoteWorker {
     }
 }
 
-/// What comes of one fetch.
-struct Incoming {
+/// The frames of one fetch.
+struct IncomingFetch {
     received: FrameStream,
-    borrowed: Option<ShmFetchReceiver>,
-    peer: RemoteName,
+    shared: Option<ShmFetchReceiver>,
+    remote: RemoteName,
     via: ReceivePath,
     on_received: OnReceived,
     _guard: DropGuard,
 }
 
-impl Incoming {
+impl IncomingFetch {
     async fn next(&mut self) -> Option<Result<Frame, ServiceError>> {
-        use wire::fetch_frame::Frame::{Lent, Packed};
+        use wire::fetch_frame::Frame::{Packed, Shared};
         match self.received.next().await? {
             Ok(ReceivedMessage::Chunk { offset, data }) => {
                 (self.on_received)(self.via, data.len() as u64);
                 Some(Ok(Frame::Chunk { offset, data }))
             }
-            Ok(ReceivedMessage::Message(wire::FetchFrame { frame: Some(Lent(lent)) }))
-                if self.borrowed.is_some() =>
+            Ok(ReceivedMessage::Message(wire::FetchFrame { frame: Some(Shared(piece)) }))
+                if self.shared.is_some() =>
             {
-                Some(self.borrow(lent).await)
+                Some(self.map_piece(piece).await)
             }
             Ok(ReceivedMessage::Message(wire::FetchFrame { frame: Some(Packed(packed)) })) => {
                 (self.on_received)(self.via, packed.lz4.len() as u64);
-                Some(unpack(&packed).map_err(|error| self.peer.unreadable(&error)))
+                Some(unpack(&packed).map_err(|error| self.remote.unreadable(&error)))
             }
             Ok(ReceivedMessage::Message(frame)) => {
-                Some(frame.try_into().map_err(|error| self.peer.unreadable(&error)))
+                Some(frame.try_into().map_err(|error| self.remote.unreadable(&error)))
             }
-            Err(status) => Some(Err(self.peer.refusal(&status))),
+            Err(status) => Some(Err(self.remote.error(&status))),
         }
     }
 
-    async fn borrow(&mut self, lent: wire::Lent) -> Result<Frame, ServiceError> {
-        let gone = |why: String| {
-            let RemoteName { role, url, .. } = &self.peer;
-            ServiceError::new(ServiceErrorKind::Unavailable, format!("the {role} at {url}: {why}"))
+    /// Returns the bytes of a piece in shared memory.
+    async fn map_piece(&mut self, piece: wire::SharedPiece) -> Result<Frame, ServiceError> {
+        let failed = |reason: String| {
+            let RemoteName { role, url, .. } = &self.remote;
+            ServiceError::new(ServiceErrorKind::Unavailable, format!("the {role} at {url}: {reason}"))
         };
-        let Some(borrowed) = &mut self.borrowed else {
-            return Err(gone("it lent what nobody borrows".to_owned()));
+        let Some(shared) = &mut self.shared else {
+            return Err(failed("it sent a piece in shared memory, which was not requested".to_owned()));
         };
-        let data = borrowed.take(lent).await.map_err(gone)?;
+        let data = shared.map_piece(piece).await.map_err(failed)?;
         (self.on_received)(ReceivePath::Memory, data.len() as u64);
         Ok(Frame::Chunk { offset: 0, data })
     }
 }
 
-/// The chunk that was packed.
-pub(super) fn unpack(packed: &wire::Packed) -> Result<Frame, WireError> {
+/// Unpacks a chunk.
+pub(super) fn unpack(packed: &wire::PackedChunk) -> Result<Frame, WireError> {
     let bytes = packed.bytes as usize;
-    if bytes > rpc::FETCH.max_response.bytes() {
-        return Err(WireError(format!("a packed chunk says that it has {bytes} bytes")));
+    let limit = rpc::FETCH.max_response.bytes();
+    if bytes > limit {
+        return Err(WireError(format!("a packed chunk has {bytes} bytes, more than the limit of {limit}")));
     }
     let data = lz4_flex::block::decompress(&packed.lz4, bytes);
-    let data = data.map_err(|error| WireError(format!("a packed chunk is damaged: {error}")))?;
+    let data = data.map_err(|error| WireError(format!("cannot unpack a chunk: {error}")))?;
     Ok(Frame::Chunk { offset: packed.offset, data: data.into() })
 }
 
-/// Requests as messages; the opening one says which memory may be lent, and whether chunks may come packed.
+/// Encodes requests. The first one also offers shared memory and LZ4.
 fn to_wire(
     requests: impl Stream<Item = FetchRequest> + Send + 'static,
     memory: Option<wire::MemoryLink>,
     lz4: bool,
 ) -> impl Stream<Item = wire::FetchRequest> + Send + 'static {
     requests.map(move |request| {
-        let mut request = wire::FetchRequest::from(request);
+        let mut request: wire::FetchRequest = request.into_wire();
         if let Some(wire::fetch_request::Request::Open(open)) = &mut request.request {
             (open.memory, open.lz4) = (memory, lz4);
         }

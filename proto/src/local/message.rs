@@ -1,4 +1,4 @@
-//! What lender and borrower of memory say to each other: three numbers at a time, and with a region its descriptor.
+//! Messages about shared memory between a worker and a client: three numbers each, and the descriptor of a new region.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -13,33 +13,34 @@ use tokio::net::UnixStream;
 
 use super::link_id::LinkId;
 
+/// Encoded length of a message.
 const BYTES: usize = 24;
 
-/// What the lender says.
+/// A message from the worker to the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ShmServerMessage {
-    /// First and once: what the link is called.
+    /// The id of the link. It is the first message.
     Welcome(LinkId),
-    /// A new region; its descriptor comes along.
-    Region { region: u64 },
-    /// A region that is of no use any more.
-    Gone { region: u64 },
+    /// A new region. Its file descriptor travels with the message.
+    RegionAdded { region: u64 },
+    /// A region that the worker has freed.
+    RegionRemoved { region: u64 },
 }
 
-/// What the borrower says.
+/// A message from the client to the worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ShmClientMessage {
-    /// The bytes of a lease are no longer read.
+    /// The client no longer reads the bytes of a lease.
     Release { lease: u64 },
-    /// A fetch has ended; of its leases none beyond `last` arrived or ever will.
-    Ended { fetch: u64, last: u64 },
+    /// A fetch has ended. Leases after `last` did not arrive and will not arrive.
+    FetchEnded { fetch: u64, last: u64 },
 }
 
-/// A message as it travels.
+/// Encoding of a message as numbers.
 pub(super) trait ShmMessage: Sized {
     fn to_numbers(self) -> [u64; 3];
 
-    /// `None` for what is no such message.
+    /// Returns `None` for numbers that are not a message of this type.
     fn from_numbers(numbers: [u64; 3]) -> Option<Self>;
 }
 
@@ -47,16 +48,16 @@ impl ShmMessage for ShmServerMessage {
     fn to_numbers(self) -> [u64; 3] {
         match self {
             Self::Welcome(LinkId { link, key }) => [1, link, key],
-            Self::Region { region } => [2, region, 0],
-            Self::Gone { region } => [3, region, 0],
+            Self::RegionAdded { region } => [2, region, 0],
+            Self::RegionRemoved { region } => [3, region, 0],
         }
     }
 
     fn from_numbers(numbers: [u64; 3]) -> Option<Self> {
         match numbers {
             [1, link, key] => Some(Self::Welcome(LinkId { link, key })),
-            [2, region, _] => Some(Self::Region { region }),
-            [3, region, _] => Some(Self::Gone { region }),
+            [2, region, _] => Some(Self::RegionAdded { region }),
+            [3, region, _] => Some(Self::RegionRemoved { region }),
             _ => None,
         }
     }
@@ -66,31 +67,31 @@ impl ShmMessage for ShmClientMessage {
     fn to_numbers(self) -> [u64; 3] {
         match self {
             Self::Release { lease } => [1, lease, 0],
-            Self::Ended { fetch, last } => [2, fetch, last],
+            Self::FetchEnded { fetch, last } => [2, fetch, last],
         }
     }
 
     fn from_numbers(numbers: [u64; 3]) -> Option<Self> {
         match numbers {
             [1, lease, _] => Some(Self::Release { lease }),
-            [2, fetch, last] => Some(Self::Ended { fetch, last }),
+            [2, fetch, last] => Some(Self::FetchEnded { fetch, last }),
             _ => None,
         }
     }
 }
 
-/// Sends a message. A future that is dropped midway leaves the socket of no use.
+/// Sends a message. If the future is dropped before it completes, the socket is unusable.
 ///
 /// # Errors
-/// When the other end has gone.
+/// If the other end has closed the socket.
 pub(super) async fn send(
     stream: &UnixStream,
     message: impl ShmMessage,
     mut descriptor: Option<BorrowedFd<'_>>,
 ) -> io::Result<()> {
     let mut bytes = [0; BYTES];
-    for (place, number) in bytes.chunks_exact_mut(8).zip(message.to_numbers()) {
-        place.copy_from_slice(&number.to_le_bytes());
+    for (part, number) in bytes.chunks_exact_mut(8).zip(message.to_numbers()) {
+        part.copy_from_slice(&number.to_le_bytes());
     }
     let mut sent = 0;
     while sent < BYTES {
@@ -99,7 +100,7 @@ pub(super) async fn send(
             0 => return Err(io::ErrorKind::WriteZero.into()),
             more => sent += more,
         }
-        // The descriptor went with the first byte.
+        // The descriptor travels with the first byte.
         descriptor = None;
     }
     Ok(())
@@ -112,16 +113,16 @@ fn try_send(stream: &UnixStream, bytes: &[u8], descriptor: Option<BorrowedFd<'_>
     if let Some(descriptors) = &descriptors
         && !control.push(SendAncillaryMessage::ScmRights(descriptors))
     {
-        return Err(io::Error::other("there is no room for a descriptor"));
+        return Err(io::Error::other("the control buffer is too small for a descriptor"));
     }
     Ok(rustix::net::sendmsg(stream, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL)?)
 }
 
-/// Receives a message and the descriptor that came along; `None` when the other end has closed. A future that is dropped
-/// midway leaves the socket of no use.
+/// Receives a message and its descriptor; `None` if the other end has closed the socket. If the future is dropped before it
+/// completes, the socket is unusable.
 ///
 /// # Errors
-/// When the other end has gone, or sent what is no message.
+/// If the connection breaks within a message, or the bytes are not a message.
 pub(super) async fn receive<M: ShmMessage>(stream: &UnixStream) -> io::Result<Option<(M, Option<OwnedFd>)>> {
     let mut bytes = [0; BYTES];
     let mut descriptor = None;
@@ -138,8 +139,8 @@ pub(super) async fn receive<M: ShmMessage>(stream: &UnixStream) -> io::Result<Op
         }
     }
     let mut numbers = [0; 3];
-    for (number, place) in numbers.iter_mut().zip(bytes.chunks_exact(8)) {
-        *number = u64::from_le_bytes(place.try_into().map_err(io::Error::other)?);
+    for (number, part) in numbers.iter_mut().zip(bytes.chunks_exact(8)) {
+        *number = u64::from_le_bytes(part.try_into().map_err(io::Error::other)?);
     }
     let message = M::from_numbers(numbers).ok_or(io::ErrorKind::InvalidData)?;
     Ok(Some((message, descriptor)))

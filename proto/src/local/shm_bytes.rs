@@ -1,35 +1,35 @@
-//! How much memory is lent, for whoever keeps to a budget.
+//! Size of the memory that a worker shares with clients. The memory budget of the worker includes it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::Notify;
 
-/// Counts the bytes of memory that are lent to clients or ready to be.
+/// Counts the bytes of all shared regions, leased or idle.
 #[derive(Debug, Default)]
 pub struct ShmBytes {
     bytes: AtomicU64,
-    returned: Notify,
+    decreased: Notify,
 }
 
 impl ShmBytes {
-    /// Bytes now.
-    pub fn now(&self) -> u64 {
+    /// The current number of bytes.
+    pub fn current(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Waits until some were given back since it was last asked.
-    pub async fn returned(&self) {
-        self.returned.notified().await;
+    /// Waits until the number has decreased since the previous call.
+    pub async fn wait_for_decrease(&self) {
+        self.decreased.notified().await;
     }
 
-    /// Adds bytes, unless there would be more than `limit`.
+    /// Adds bytes. Returns `false` and adds nothing if the sum would exceed `limit`.
     pub(super) fn add(&self, bytes: u64, limit: u64) -> bool {
-        let within = |lent: u64| lent.checked_add(bytes).filter(|lent| *lent <= limit);
+        let within = |current: u64| current.checked_add(bytes).filter(|sum| *sum <= limit);
         self.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within).is_ok()
     }
 
-    pub(super) fn give_back(&self, bytes: u64) {
+    pub(super) fn subtract(&self, bytes: u64) {
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
-        self.returned.notify_one();
+        self.decreased.notify_one();
     }
 }

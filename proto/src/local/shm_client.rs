@@ -1,4 +1,4 @@
-//! The client's end of shared memory: maps the regions that a worker lends, and says when it has let go of a piece.
+//! The client side of shared memory: maps the regions of a worker, and releases the lease of a piece after its last use.
 
 use std::collections::HashMap;
 use std::io;
@@ -17,12 +17,13 @@ use super::link_id::LinkId;
 use super::message::{ShmClientMessage, ShmServerMessage, receive, send};
 use crate::wire;
 
-/// Time to connect and to be welcomed.
+/// Time to connect and to receive the id of the link.
 const WELCOME_TIMEOUT: Duration = Duration::from_secs(1);
-/// A region is announced before a piece that lies in it, on another socket: it arrives at about the same time.
+/// Time to wait for a region. The worker announces a region on another socket before it sends a piece in the region, so both
+/// arrive at about the same time.
 const REGION_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A client's link to a worker that lends memory. Pieces that were borrowed stay readable when it is gone.
+/// A link to a worker that shares memory. Mapped pieces stay readable after the link has ended.
 #[derive(Debug)]
 pub(crate) struct ShmClient {
     id: LinkId,
@@ -34,16 +35,16 @@ pub(crate) struct ShmClient {
 #[derive(Debug, Default)]
 struct Shared {
     state: Mutex<State>,
-    /// Woken when a region came, or the link has ended.
-    arrived: Notify,
-    /// Woken when there is something to say.
-    news: Notify,
+    /// Notified when a region arrives or the link ends.
+    region_changed: Notify,
+    /// Notified when the outbox has a message.
+    outbox_changed: Notify,
 }
 
 #[derive(Debug, Default)]
 struct State {
     regions: HashMap<u64, Arc<ReadableRegion>>,
-    /// What the worker is to be told: at most one message for each lease and each fetch.
+    /// Messages to the worker. Bounded: at most one for each lease and each fetch.
     outbox: Vec<ShmClientMessage>,
     closed: bool,
 }
@@ -52,7 +53,7 @@ impl ShmClient {
     /// Connects to the socket at `path`.
     ///
     /// # Errors
-    /// When nobody answers there in time.
+    /// If no process answers in time.
     pub(crate) async fn connect(path: &Path) -> io::Result<Self> {
         let welcome = async {
             let stream = UnixStream::connect(path).await?;
@@ -68,13 +69,13 @@ impl ShmClient {
         Ok(Self { id, shared, last_fetch: AtomicU64::new(0), _task: AbortOnDropHandle::new(task) })
     }
 
-    /// Whether the worker has gone.
+    /// Whether the link has ended.
     pub(crate) fn is_closed(&self) -> bool {
         self.shared.lock().closed
     }
 
-    /// Begins a fetch: what it borrows goes back when it ends before it arrived.
-    pub(crate) fn begin(&self) -> ShmFetchReceiver {
+    /// Opens a fetch. When it is dropped, the worker reclaims the leases that did not arrive.
+    pub(crate) fn open_fetch(&self) -> ShmFetchReceiver {
         let fetch = self.last_fetch.fetch_add(1, Ordering::Relaxed) + 1;
         let LinkId { link, key } = self.id;
         let memory = wire::MemoryLink { link, fetch, key };
@@ -82,61 +83,63 @@ impl ShmClient {
     }
 }
 
-/// One fetch's view of the link.
+/// The receiver of pieces of one fetch.
 #[derive(Debug)]
 pub(crate) struct ShmFetchReceiver {
-    /// What the worker is told when the fetch is opened.
+    /// Identifies the fetch to the worker.
     pub(crate) memory: wire::MemoryLink,
     last_lease: u64,
     shared: Arc<Shared>,
 }
 
 impl ShmFetchReceiver {
-    /// The bytes of a piece that was lent. The worker hears when the last reader has let go of them.
+    /// Returns the bytes of a piece. Dropping the last reference releases the lease.
     ///
     /// # Errors
-    /// One clause, when the memory cannot be reached.
-    pub(crate) async fn take(&mut self, lent: wire::Lent) -> Result<Bytes, String> {
-        self.last_lease = lent.lease;
-        let lease = Leased { lease: lent.lease, shared: Arc::clone(&self.shared) };
-        let region = tokio::time::timeout(REGION_TIMEOUT, self.shared.region(lent.region)).await;
-        let region = region.ok().flatten().ok_or("the worker's shared memory is gone")?;
-        let len = usize::try_from(lent.bytes).unwrap_or(usize::MAX);
+    /// One clause, if the memory is unavailable.
+    pub(crate) async fn map_piece(&mut self, piece: wire::SharedPiece) -> Result<Bytes, String> {
+        self.last_lease = piece.lease;
+        let lease = LeaseGuard { lease: piece.lease, shared: Arc::clone(&self.shared) };
+        let region = tokio::time::timeout(REGION_TIMEOUT, self.shared.region(piece.region)).await;
+        let region = region.ok().flatten().ok_or("the region of shared memory is unavailable")?;
+        let len = usize::try_from(piece.bytes).unwrap_or(usize::MAX);
         if region.bytes(len).is_none() {
-            return Err(format!("{} bytes do not lie in the worker's shared memory", lent.bytes));
+            return Err(format!("a piece of {} bytes exceeds its region of shared memory", piece.bytes));
         }
-        Ok(Bytes::from_owner(View { region, len, _lease: lease }))
+        Ok(Bytes::from_owner(MappedPiece { region, len, _lease: lease }))
     }
 }
 
 impl Drop for ShmFetchReceiver {
     fn drop(&mut self) {
-        self.shared.say(ShmClientMessage::Ended { fetch: self.memory.fetch, last: self.last_lease });
+        self.shared
+            .send_later(ShmClientMessage::FetchEnded { fetch: self.memory.fetch, last: self.last_lease });
     }
 }
 
 /// A piece in shared memory.
-struct View {
+struct MappedPiece {
     region: Arc<ReadableRegion>,
     len: usize,
-    /// Goes back after the last use of the region.
-    _lease: Leased,
+    /// Released after the region, since fields are dropped in order.
+    _lease: LeaseGuard,
 }
 
-impl AsRef<[u8]> for View {
+impl AsRef<[u8]> for MappedPiece {
     fn as_ref(&self) -> &[u8] {
         self.region.bytes(self.len).unwrap_or_default()
     }
 }
 
-struct Leased {
+/// Releases a lease when dropped.
+struct LeaseGuard {
     lease: u64,
     shared: Arc<Shared>,
 }
 
-impl Drop for Leased {
+impl Drop for LeaseGuard {
     fn drop(&mut self) {
-        self.shared.say(ShmClientMessage::Release { lease: self.lease });
+        self.shared.send_later(ShmClientMessage::Release { lease: self.lease });
     }
 }
 
@@ -145,21 +148,21 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn say(&self, message: ShmClientMessage) {
+    fn send_later(&self, message: ShmClientMessage) {
         let mut state = self.lock();
         if !state.closed {
             state.outbox.push(message);
             drop(state);
-            self.news.notify_one();
+            self.outbox_changed.notify_one();
         }
     }
 
-    /// The region, once it has been announced; `None` when the link has ended.
+    /// Waits until the worker has announced a region; `None` if the link has ended.
     async fn region(&self, number: u64) -> Option<Arc<ReadableRegion>> {
         loop {
-            let arrived = self.arrived.notified();
-            tokio::pin!(arrived);
-            arrived.as_mut().enable();
+            let changed = self.region_changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
             {
                 let state = self.lock();
                 if let Some(region) = state.regions.get(&number) {
@@ -169,43 +172,43 @@ impl Shared {
                     return None;
                 }
             }
-            arrived.await;
+            changed.await;
         }
     }
 
-    /// Hears and tells until the worker has gone.
+    /// Receives and sends messages until the link ends.
     async fn run(self: Arc<Self>, stream: UnixStream) {
-        let ended = Ended(&self);
+        let close = CloseGuard(&self);
         let result = tokio::select! {
-            result = self.listen(&stream) => result,
-            result = self.tell(&stream) => result,
+            result = self.receive_messages(&stream) => result,
+            result = self.send_messages(&stream) => result,
         };
         if let Err(error) = result {
-            tracing::debug!(%error, "the link to a worker's shared memory ended");
+            tracing::debug!(%error, "the link for shared memory ended");
         }
-        drop(ended);
+        drop(close);
     }
 
-    async fn listen(&self, stream: &UnixStream) -> io::Result<()> {
+    async fn receive_messages(&self, stream: &UnixStream) -> io::Result<()> {
         while let Some((message, descriptor)) = receive(stream).await? {
             match (message, descriptor) {
-                (ShmServerMessage::Region { region }, Some(descriptor)) => {
+                (ShmServerMessage::RegionAdded { region }, Some(descriptor)) => {
                     let mapped = Arc::new(ReadableRegion::open(descriptor)?);
                     self.lock().regions.insert(region, mapped);
-                    self.arrived.notify_waiters();
+                    self.region_changed.notify_waiters();
                 }
-                (ShmServerMessage::Gone { region }, _) => drop(self.lock().regions.remove(&region)),
+                (ShmServerMessage::RegionRemoved { region }, _) => drop(self.lock().regions.remove(&region)),
                 _ => return Err(io::ErrorKind::InvalidData.into()),
             }
         }
         Ok(())
     }
 
-    async fn tell(&self, stream: &UnixStream) -> io::Result<()> {
+    async fn send_messages(&self, stream: &UnixStream) -> io::Result<()> {
         loop {
             let messages = std::mem::take(&mut self.lock().outbox);
             if messages.is_empty() {
-                self.news.notified().await;
+                self.outbox_changed.notified().await;
             }
             for message in messages {
                 send(stream, message, None).await?;
@@ -214,16 +217,16 @@ impl Shared {
     }
 }
 
-/// Marks the link as closed, also when its task is aborted.
-struct Ended<'a>(&'a Shared);
+/// Closes the link, also if its task is aborted.
+struct CloseGuard<'a>(&'a Shared);
 
-impl Drop for Ended<'_> {
+impl Drop for CloseGuard<'_> {
     fn drop(&mut self) {
         let mut state = self.0.lock();
         state.closed = true;
         state.regions.clear();
         state.outbox.clear();
         drop(state);
-        self.0.arrived.notify_waiters();
+        self.0.region_changed.notify_waiters();
     }
 }

@@ -1,10 +1,11 @@
-//! The worker's end of shared memory: copies finished pieces into regions that it lends to one client each.
+//! The worker side of shared memory: copies finished pieces into regions, and leases them to clients.
 //!
-//! A region belongs to one link, that is to one client: no client sees what another one got. It is lent with one piece
-//! and used again once the client has let go of it. When a link ends, because its client has gone, all of its regions go.
-//! Where there is no room for a piece it travels through the socket: nothing ever waits for memory.
+//! A region belongs to one link, which belongs to one client, so no client can read the rows of another. A lease covers one
+//! piece. The worker reuses the region after the client has released the lease, and frees all regions of a link when the
+//! link ends. Nothing waits for memory: a piece that finds no free region travels through the socket.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::convert::Infallible;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -20,38 +21,37 @@ use super::message::{ShmClientMessage, ShmServerMessage, receive, send};
 use super::shm_bytes::ShmBytes;
 use crate::wire;
 
-/// A smaller piece costs less through the socket.
-const LEAST_BYTES: usize = 64 << 10;
-/// Sizes of regions are rounded up to this, so that pieces of nearly the same size use the same ones.
+/// Smallest piece in shared memory. A smaller one costs less through the socket.
+const MIN_PIECE_BYTES: usize = 64 << 10;
+/// Granularity of region sizes. Pieces of similar size reuse the same regions.
 const ROUND_BYTES: usize = 256 << 10;
-/// Fetches that are remembered of which one end has heard and the other has not: that they ended before they began, or
-/// that nothing more is sent.
-const FETCHES_KEPT: usize = 1024;
-/// Time until clients are taken in again after one could not be.
-const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
+/// Most fetches in each state that only one side knows: ended by the client before the worker opened them, or finished by
+/// the worker.
+const MAX_HALF_CLOSED_FETCHES: usize = 1024;
+/// Pause after a connection could not be accepted.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Lends memory to clients.
+/// Shares memory with clients.
 #[derive(Debug)]
 pub(crate) struct ShmServer {
     limit_bytes: u64,
-    lent_bytes: Arc<ShmBytes>,
+    shared_bytes: Arc<ShmBytes>,
     links: Mutex<BTreeMap<LinkId, Arc<Link>>>,
 }
 
 impl ShmServer {
-    /// Lends at most `limit_bytes` at a time.
+    /// Shares at most `limit_bytes` at a time.
     pub(crate) fn new(limit_bytes: u64) -> Arc<Self> {
-        Arc::new(Self { limit_bytes, lent_bytes: Arc::default(), links: Mutex::default() })
+        Arc::new(Self { limit_bytes, shared_bytes: Arc::default(), links: Mutex::default() })
     }
 
-    /// Bytes of all regions, as they change.
-    pub(crate) fn lent_bytes(&self) -> Arc<ShmBytes> {
-        Arc::clone(&self.lent_bytes)
+    /// Counter of the bytes of all regions.
+    pub(crate) fn shared_bytes(&self) -> Arc<ShmBytes> {
+        Arc::clone(&self.shared_bytes)
     }
 
-    /// The fetch with this number on the link of a client that is this process; `None` when the link has ended, or is
-    /// another's.
-    pub(crate) fn fetch(&self, id: LinkId, process: PeerProcess, fetch: u64) -> Option<ShmFetchSender> {
+    /// Returns the sender of a fetch; `None` if the link has ended or belongs to another process.
+    pub(crate) fn open_fetch(&self, id: LinkId, process: PeerProcess, fetch: u64) -> Option<ShmFetchSender> {
         let link = self.links().get(&id).filter(|link| link.process == process).cloned()?;
         let mut state = link.lock();
         if state.fetches.get(&fetch) != Some(&FetchState::Ended) {
@@ -61,17 +61,17 @@ impl ShmServer {
         Some(ShmFetchSender { link, fetch })
     }
 
-    /// Takes clients in, until dropped. Their links end with it.
-    pub(crate) async fn serve(self: Arc<Self>, listener: UnixListener) {
+    /// Accepts clients until the future is dropped, which also ends all links.
+    pub(crate) async fn serve(self: Arc<Self>, listener: UnixListener) -> Infallible {
         let mut clients = JoinSet::new();
         loop {
             tokio::select! {
                 accepted = listener.accept() => match accepted {
                     Ok((stream, _)) => drop(clients.spawn(Arc::clone(&self).serve_client(stream))),
-                    // Out of file descriptors, say: those who are in go on, and later there may be room again.
+                    // For example, no file descriptors are left. Present links continue, and a later attempt may succeed.
                     Err(error) => {
-                        tracing::warn!(%error, "a client on this host could not be taken in to share memory");
-                        tokio::time::sleep(ACCEPT_AGAIN).await;
+                        tracing::warn!(%error, "cannot accept a client on this host that asks for shared memory");
+                        tokio::time::sleep(ACCEPT_PAUSE).await;
                     }
                 },
                 Some(_) = clients.join_next() => {}
@@ -82,26 +82,26 @@ impl ShmServer {
     async fn serve_client(self: Arc<Self>, stream: UnixStream) {
         let (Some(id), Some(process)) = (LinkId::random(), PeerProcess::of(&stream)) else {
             tracing::warn!(
-                "the system gives no random numbers, or does not tell who connects: no memory is lent"
+                "no shared memory for a client: the system provides no random numbers or no peer credentials"
             );
             return;
         };
         let link = Arc::new(Link {
             process,
             limit_bytes: self.limit_bytes,
-            lent_bytes: Arc::clone(&self.lent_bytes),
+            shared_bytes: Arc::clone(&self.shared_bytes),
             state: Mutex::default(),
-            news: Notify::new(),
+            outbox_changed: Notify::new(),
         });
         self.links().insert(id, Arc::clone(&link));
-        let _gone = Gone { lender: &self, id };
+        let _remove = RemoveLink { server: &self, id };
         if send(&stream, ShmServerMessage::Welcome(id), None).await.is_err() {
             return;
         }
-        // Both run until the client has gone, one way or the other.
+        // Both run until the client disconnects.
         tokio::select! {
-            _ = link.listen(&stream) => {}
-            _ = link.tell(&stream) => {}
+            _ = link.receive_messages(&stream) => {}
+            _ = link.send_messages(&stream) => {}
         }
     }
 
@@ -110,85 +110,85 @@ impl ShmServer {
     }
 }
 
-/// Forgets a link when its client has gone.
-struct Gone<'a> {
-    lender: &'a ShmServer,
+/// Removes a link when its client disconnects.
+struct RemoveLink<'a> {
+    server: &'a ShmServer,
     id: LinkId,
 }
 
-impl Drop for Gone<'_> {
+impl Drop for RemoveLink<'_> {
     fn drop(&mut self) {
-        if let Some(link) = self.lender.links().remove(&self.id) {
+        if let Some(link) = self.server.links().remove(&self.id) {
             let mut state = link.lock();
             state.closed = true;
-            state.slots.clear();
+            state.regions.clear();
             state.outbox.clear();
         }
     }
 }
 
-/// What one client borrows.
+/// The connection of one client.
 #[derive(Debug)]
 struct Link {
     process: PeerProcess,
     limit_bytes: u64,
-    lent_bytes: Arc<ShmBytes>,
+    shared_bytes: Arc<ShmBytes>,
     state: Mutex<LinkState>,
-    news: Notify,
+    outbox_changed: Notify,
 }
 
 #[derive(Debug, Default)]
 struct LinkState {
-    slots: Vec<Slot>,
+    regions: Vec<SharedRegion>,
     last_region: u64,
     last_lease: u64,
     fetches: BTreeMap<u64, FetchState>,
-    /// What the client is to be told. Bounded by the regions that fit the limit.
+    /// Messages to the client. Bounded by the number of regions within the limit.
     outbox: VecDeque<(ShmServerMessage, Option<OwnedFd>)>,
     closed: bool,
 }
 
-/// How a fetch stands; forgotten once both ends are done with it.
+/// State of a fetch. The entry is removed when both sides have ended the fetch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FetchState {
     Running,
-    /// The client reads no more of it.
+    /// The client has ended the fetch.
     Ended,
-    /// Nothing more is sent.
+    /// The worker has sent everything.
     Finished,
 }
 
-/// A region and who has it.
+/// A region and its lease.
 #[derive(Debug)]
-struct Slot {
+struct SharedRegion {
     number: u64,
     bytes: usize,
-    /// Out while it is being written.
-    region: Option<WritableRegion>,
-    lease: Option<Lease>,
-    _counted: Counted,
+    /// `None` while a piece is being written.
+    memory: Option<WritableRegion>,
+    lease: Option<RegionLease>,
+    _reservation: RegionReservation,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Lease {
+struct RegionLease {
     number: u64,
     fetch: u64,
 }
 
-/// Counts a region's bytes while it exists.
+/// Bytes of a region in the counter of shared memory, until the region is dropped.
 #[derive(Debug)]
-struct Counted {
+struct RegionReservation {
     bytes: u64,
-    lent_bytes: Arc<ShmBytes>,
+    shared_bytes: Arc<ShmBytes>,
 }
 
-impl Drop for Counted {
+impl Drop for RegionReservation {
     fn drop(&mut self) {
-        self.lent_bytes.give_back(self.bytes);
+        self.shared_bytes.subtract(self.bytes);
     }
 }
 
-/// A fetch whose pieces may lie in lent memory.
+/// The sender of pieces of one fetch.
 #[derive(Debug)]
 pub(crate) struct ShmFetchSender {
     link: Arc<Link>,
@@ -196,15 +196,15 @@ pub(crate) struct ShmFetchSender {
 }
 
 impl ShmFetchSender {
-    /// Copies a whole piece to where the client can read it; `None` when it must go another way.
-    pub(crate) fn lend(&self, data: &Bytes) -> Option<wire::Lent> {
-        if data.len() < LEAST_BYTES {
+    /// Copies a piece into shared memory and leases it to the client; `None` if the piece must travel through the socket.
+    pub(crate) fn share(&self, data: &Bytes) -> Option<wire::SharedPiece> {
+        if data.len() < MIN_PIECE_BYTES {
             return None;
         }
-        let (number, lease, mut region) = self.link.lock().take(&self.link, data.len(), self.fetch)?;
-        let fits = region.write(data);
-        self.link.lock().put_back(number, region);
-        fits.then_some(wire::Lent { region: number, lease, bytes: data.len() as u64 })
+        let (number, lease, mut memory) = self.link.lock().lease(&self.link, data.len(), self.fetch)?;
+        let fits = memory.write(data);
+        self.link.lock().finish_write(number, memory);
+        fits.then_some(wire::SharedPiece { region: number, lease, bytes: data.len() as u64 })
     }
 }
 
@@ -214,7 +214,7 @@ impl Drop for ShmFetchSender {
         match state.fetches.get_mut(&self.fetch) {
             Some(fetch @ FetchState::Running) => {
                 *fetch = FetchState::Finished;
-                state.forget(FetchState::Finished);
+                state.remove_excess(FetchState::Finished);
             }
             Some(FetchState::Ended) => drop(state.fetches.remove(&self.fetch)),
             Some(FetchState::Finished) | None => {}
@@ -227,114 +227,113 @@ impl Link {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Hears what the client lets go of, until it has gone.
-    async fn listen(&self, stream: &UnixStream) -> std::io::Result<()> {
+    /// Receives messages until the client disconnects.
+    async fn receive_messages(&self, stream: &UnixStream) -> std::io::Result<()> {
         while let Some((message, _)) = receive(stream).await? {
             match message {
                 ShmClientMessage::Release { lease } => self.lock().release(lease),
-                ShmClientMessage::Ended { fetch, last } => self.lock().on_ended(fetch, last),
+                ShmClientMessage::FetchEnded { fetch, last } => self.lock().on_fetch_ended(fetch, last),
             }
         }
         Ok(())
     }
 
-    /// Tells the client of regions as they come and go.
-    async fn tell(&self, stream: &UnixStream) -> std::io::Result<()> {
+    /// Sends the messages of the outbox.
+    async fn send_messages(&self, stream: &UnixStream) -> std::io::Result<()> {
         loop {
             let next = self.lock().outbox.pop_front();
             match next {
                 Some((message, descriptor)) => {
                     send(stream, message, descriptor.as_ref().map(AsFd::as_fd)).await?;
                 }
-                None => self.news.notified().await,
+                None => self.outbox_changed.notified().await,
             }
         }
     }
 }
 
 impl LinkState {
-    /// Takes a region for `len` bytes out, to be written: its number, the number of its lease, and the region.
-    fn take(&mut self, link: &Link, len: usize, fetch: u64) -> Option<(u64, u64, WritableRegion)> {
+    /// Leases a region for `len` bytes. Returns its number, the number of the lease, and the memory to write.
+    fn lease(&mut self, link: &Link, len: usize, fetch: u64) -> Option<(u64, u64, WritableRegion)> {
         if self.closed || self.fetches.get(&fetch) == Some(&FetchState::Ended) {
             return None;
         }
-        let place = match self.idle(len) {
-            Some(place) => place,
-            None => self.make(link, len)?,
+        let index = match self.find_idle(len) {
+            Some(index) => index,
+            None => self.create(link, len)?,
         };
         self.last_lease += 1;
-        let slot = &mut self.slots[place];
-        slot.lease = Some(Lease { number: self.last_lease, fetch });
-        Some((slot.number, self.last_lease, slot.region.take()?))
+        let region = &mut self.regions[index];
+        region.lease = Some(RegionLease { number: self.last_lease, fetch });
+        Some((region.number, self.last_lease, region.memory.take()?))
     }
 
-    /// The smallest idle region that fits and is not much too large.
-    fn idle(&self, len: usize) -> Option<usize> {
-        let fits = |slot: &Slot| slot.is_idle() && (len..=2 * len.max(ROUND_BYTES)).contains(&slot.bytes);
-        let found = self.slots.iter().enumerate().filter(|(_, slot)| fits(slot));
-        found.min_by_key(|(_, slot)| slot.bytes).map(|(place, _)| place)
+    /// Returns the index of the smallest idle region that fits without wasting more than half of its size.
+    fn find_idle(&self, len: usize) -> Option<usize> {
+        let sizes = len..=2 * len.max(ROUND_BYTES);
+        let fits = |region: &SharedRegion| region.is_idle() && sizes.contains(&region.bytes);
+        let fitting = self.regions.iter().enumerate().filter(|(_, region)| fits(region));
+        fitting.min_by_key(|(_, region)| region.bytes).map(|(index, _)| index)
     }
 
-    /// Makes a region for `len` bytes, in the room of idle ones where there is no other.
-    fn make(&mut self, link: &Link, len: usize) -> Option<usize> {
+    /// Creates a region for `len` bytes. Frees idle regions if the limit requires it.
+    fn create(&mut self, link: &Link, len: usize) -> Option<usize> {
         let bytes = len.next_multiple_of(ROUND_BYTES);
-        let counted = loop {
-            if let Some(counted) = link.count(bytes as u64) {
-                break counted;
+        let reservation = loop {
+            if let Some(reservation) = link.reserve(bytes as u64) {
+                break reservation;
             }
-            let place = self.slots.iter().position(Slot::is_idle)?;
-            let gone = self.slots.swap_remove(place);
-            self.outbox.push_back((ShmServerMessage::Gone { region: gone.number }, None));
-            link.news.notify_one();
+            let index = self.regions.iter().position(SharedRegion::is_idle)?;
+            let freed = self.regions.swap_remove(index);
+            self.outbox.push_back((ShmServerMessage::RegionRemoved { region: freed.number }, None));
+            link.outbox_changed.notify_one();
         };
-        let region = WritableRegion::create(bytes);
-        let made = region.and_then(|region| Ok((region.as_fd().try_clone_to_owned()?, region)));
-        let (descriptor, region) = match made {
-            Ok(made) => made,
-            Err(error) => {
-                tracing::debug!(%error, "a region of shared memory could not be made");
-                return None;
-            }
-        };
+        let memory = WritableRegion::create(bytes);
+        let created = memory.and_then(|memory| Ok((memory.as_fd().try_clone_to_owned()?, memory)));
+        let (descriptor, memory) = created
+            .inspect_err(|error| tracing::debug!(%error, "cannot create a region of shared memory"))
+            .ok()?;
         self.last_region += 1;
         let number = self.last_region;
-        self.outbox.push_back((ShmServerMessage::Region { region: number }, Some(descriptor)));
-        self.slots.push(Slot { number, bytes, region: Some(region), lease: None, _counted: counted });
-        link.news.notify_one();
-        Some(self.slots.len() - 1)
+        self.outbox.push_back((ShmServerMessage::RegionAdded { region: number }, Some(descriptor)));
+        let region =
+            SharedRegion { number, bytes, memory: Some(memory), lease: None, _reservation: reservation };
+        self.regions.push(region);
+        link.outbox_changed.notify_one();
+        Some(self.regions.len() - 1)
     }
 
-    fn put_back(&mut self, number: u64, region: WritableRegion) {
-        if let Some(slot) = self.slots.iter_mut().find(|slot| slot.number == number) {
-            slot.region = Some(region);
+    fn finish_write(&mut self, number: u64, memory: WritableRegion) {
+        if let Some(region) = self.regions.iter_mut().find(|region| region.number == number) {
+            region.memory = Some(memory);
         }
     }
 
     fn release(&mut self, lease: u64) {
-        for slot in &mut self.slots {
-            slot.lease = slot.lease.filter(|held| held.number != lease);
+        for region in &mut self.regions {
+            region.lease = region.lease.filter(|held| held.number != lease);
         }
     }
 
-    /// Nobody reads the fetch any more: what is lent to it beyond `last` never arrived.
-    fn on_ended(&mut self, fetch: u64, last: u64) {
-        for slot in &mut self.slots {
-            slot.lease = slot.lease.filter(|held| held.fetch != fetch || held.number <= last);
+    /// The client has ended the fetch. Leases of the fetch after `last` never arrived, so they are released.
+    fn on_fetch_ended(&mut self, fetch: u64, last: u64) {
+        for region in &mut self.regions {
+            region.lease = region.lease.filter(|held| held.fetch != fetch || held.number <= last);
         }
         if self.fetches.get(&fetch) == Some(&FetchState::Finished) {
             self.fetches.remove(&fetch);
             return;
         }
         self.fetches.insert(fetch, FetchState::Ended);
-        self.forget(FetchState::Ended);
+        self.remove_excess(FetchState::Ended);
     }
 
-    /// Forgets the oldest fetch in this state, where there are more than are kept.
-    fn forget(&mut self, state: FetchState) {
-        let alike = self.fetches.iter().filter(|(_, other)| **other == state);
+    /// Removes the oldest fetch in this state if there are too many.
+    fn remove_excess(&mut self, state: FetchState) {
+        let in_state = self.fetches.iter().filter(|(_, other)| **other == state);
         let (count, oldest) =
-            alike.fold((0, None), |(count, oldest), (fetch, _)| (count + 1, oldest.or(Some(*fetch))));
-        if count > FETCHES_KEPT
+            in_state.fold((0, None), |(count, oldest), (fetch, _)| (count + 1, oldest.or(Some(*fetch))));
+        if count > MAX_HALF_CLOSED_FETCHES
             && let Some(oldest) = oldest
         {
             self.fetches.remove(&oldest);
@@ -342,18 +341,18 @@ impl LinkState {
     }
 }
 
-impl Slot {
+impl SharedRegion {
     fn is_idle(&self) -> bool {
-        self.lease.is_none() && self.region.is_some()
+        self.lease.is_none() && self.memory.is_some()
     }
 }
 
 impl Link {
-    /// Counts bytes of a new region; `None` when they would exceed the limit.
-    fn count(&self, bytes: u64) -> Option<Counted> {
-        if !self.lent_bytes.add(bytes, self.limit_bytes) {
+    /// Reserves the bytes of a new region; `None` if they would exceed the limit.
+    fn reserve(&self, bytes: u64) -> Option<RegionReservation> {
+        if !self.shared_bytes.add(bytes, self.limit_bytes) {
             return None;
         }
-        Some(Counted { bytes, lent_bytes: Arc::clone(&self.lent_bytes) })
+        Some(RegionReservation { bytes, shared_bytes: Arc::clone(&self.shared_bytes) })
     }
 }

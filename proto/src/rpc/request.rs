@@ -1,4 +1,4 @@
-//! The requests and replies of a coordinator, generated from the table, and the service that answers them.
+//! Requests and replies of a coordinator, generated from the table, and the service that answers them.
 
 use std::sync::Arc;
 
@@ -17,20 +17,21 @@ use feedline_data::view::ClusterView;
 use super::table::coordinator_rpcs;
 use super::{
     Access, LOOKUP_PATIENCE, MessageSize, REPORT_PATIENCE, REQUEST_DEADLINE, Retry, Rpc, RpcKind, Tenancy,
+    TenantRequest,
 };
 use crate::services::MemberStatus;
 
-/// Who handles the rows of a job.
+/// Scopes of callers that work with jobs.
 const SEE_JOBS: &[Scope] = &[Scope::Submit, Scope::Consume, Scope::Work, Scope::Observe];
 
-/// A coordinator. The state machine, the client and every layer between them implement this one method; callers use the
-/// typed methods of `dyn CoordinatorService`.
+/// A coordinator. The state machine, the client and every layer between them implement this method; callers use the typed
+/// methods of `dyn CoordinatorService`.
 ///
-/// An error of kind `Unavailable` from a remote coordinator may mean that the request arrived all the same: reports are
-/// complete and repeatable, and opening or cancelling a job twice has the effect of once, so a caller may always retry.
+/// After an error of kind `Unavailable`, the coordinator may have executed the request. All requests are idempotent, so a
+/// caller may always retry.
 #[async_trait]
 pub trait CoordinatorService: Send + Sync {
-    /// Answers a request with the reply of the same name.
+    /// Executes a request and returns the reply of the same name.
     async fn call(&self, request: CoordinatorRequest) -> Result<CoordinatorReply, ServiceError>;
 }
 
@@ -48,7 +49,7 @@ macro_rules! define {
     )* })*) => {
         /// A request to a coordinator.
         #[derive(Debug, Clone)]
-        #[allow(missing_docs, reason = "the arguments are described with their request")]
+        #[allow(missing_docs, reason = "the documentation of a request describes its arguments")]
         pub enum CoordinatorRequest {
             $($($(#[$doc])* $name { $($arg: $type),* },)*)*
         }
@@ -60,7 +61,7 @@ macro_rules! define {
             $($($(#[$doc])* $name($reply),)*)*
         }
 
-        /// Places of the rows in the table.
+        /// Indexes of the rows in the table.
         #[derive(Clone, Copy)]
         enum Row {
             $($($name,)*)*
@@ -93,9 +94,9 @@ macro_rules! define {
                 }
             }
 
-            /// What the request means to a caller that belongs to one tenant.
-            #[allow(unused_variables, reason = "a row names the arguments that it needs")]
-            pub fn tenancy(&self) -> Tenancy {
+            /// What a caller that belongs to a tenant may do with this request.
+            #[allow(unused_variables, reason = "a row uses only some arguments")]
+            pub fn tenancy(&self) -> Tenancy<'_> {
                 match self {
                     $($(Self::$name { $($arg),* } => $tenancy,)*)*
                 }
@@ -107,7 +108,7 @@ macro_rules! define {
                 $(#[$doc])*
                 ///
                 /// # Errors
-                /// As the coordinator, or a layer before it, refuses.
+                /// The error of the coordinator or of a layer before it.
                 pub async fn $call(&self, $($arg: impl Into<$type>),*) -> Result<$reply, ServiceError> {
                     match self.call(CoordinatorRequest::$name { $($arg: $arg.into()),* }).await? {
                         CoordinatorReply::$name(reply) => Ok(reply),
@@ -121,10 +122,10 @@ macro_rules! define {
 
 coordinator_rpcs!(define);
 
-/// A layer that answers a request with the reply to another one is defective; the caller reports it and lives on.
+/// The error for a layer that returned the reply to another request. Such a layer is defective.
 fn wrong_reply(reply: &CoordinatorReply) -> ServiceError {
     ServiceError::new(
         ServiceErrorKind::Unavailable,
-        format!("the coordinator sent a reply of the wrong kind: {reply:?}"),
+        format!("the coordinator returned a reply of the wrong kind: {reply:?}; please report this"),
     )
 }

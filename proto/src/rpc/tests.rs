@@ -1,4 +1,4 @@
-//! The table agrees with the `.proto` files.
+//! The table and the `.proto` files declare the same methods.
 
 use super::*;
 
@@ -32,14 +32,14 @@ fn every_declared_method_has_a_row() {
 }
 
 #[test]
-fn a_method_receives_what_it_needs_and_an_unknown_one_has_no_row() {
+fn a_row_limits_the_size_of_requests_and_an_unknown_method_has_no_row() {
     for (path, size) in [
         ("/feedline.v1.Coordinator/OpenJob", MessageSize::Medium),
         ("/feedline.v1.Coordinator/SyncConsumer", MessageSize::Medium),
         ("/feedline.v1.Coordinator/SyncWorker", MessageSize::Large),
         ("/feedline.v1.Coordinator/CancelJob", MessageSize::Small),
         ("/feedline.v1.Peer/Deliver", MessageSize::Large),
-        ("/feedline.v1.Peer/KeepIndex", MessageSize::Medium),
+        ("/feedline.v1.Peer/StoreIndex", MessageSize::Medium),
         ("/feedline.v1.Members/AddMember", MessageSize::Small),
         ("/arrow.flight.protocol.FlightService/GetFlightInfo", MessageSize::Medium),
         ("/arrow.flight.protocol.FlightService/DoGet", MessageSize::Small),
@@ -50,8 +50,25 @@ fn a_method_receives_what_it_needs_and_an_unknown_one_has_no_row() {
 }
 
 #[test]
+fn long_polls_and_streams_have_rows_too() {
+    for (path, kind, deadline) in [
+        ("/feedline.v1.Coordinator/SyncWorker", RpcKind::LongPoll, Some(REQUEST_DEADLINE)),
+        ("/feedline.v1.Coordinator/SyncConsumer", RpcKind::LongPoll, Some(REQUEST_DEADLINE)),
+        ("/feedline.v1.Coordinator/GetPositions", RpcKind::LongPoll, Some(REQUEST_DEADLINE)),
+        ("/feedline.v1.Coordinator/GetManifest", RpcKind::Stream, Some(REQUEST_DEADLINE)),
+        ("/feedline.v1.Peer/GetIndex", RpcKind::Stream, Some(INDEX_DEADLINE)),
+        ("/feedline.v1.Worker/Fetch", RpcKind::Stream, None),
+        ("/arrow.flight.protocol.FlightService/DoGet", RpcKind::Stream, None),
+    ] {
+        let rpc = find(path).unwrap();
+        assert_eq!((rpc.kind, rpc.deadline), (kind, deadline), "{path}");
+    }
+}
+
+#[test]
 fn a_request_has_the_rules_of_its_path() {
     let request = CoordinatorRequest::CancelJob { job: JobId(3) };
     assert_eq!(request.rpc().path, "/feedline.v1.Coordinator/CancelJob");
-    assert_eq!((request.name(), request.tenancy()), ("cancel_job", Tenancy::OfJob(JobId(3))));
+    assert_eq!(request.name(), "cancel_job");
+    assert!(matches!(request.tenancy(), Tenancy::OfJob(JobId(3))));
 }

@@ -51,7 +51,7 @@ impl Scene {
             Some("Peer") => self.ask_peer(name, who).await,
             Some("Members") => self.ask_members(name, who).await,
             Some("Worker") => self.ask_worker(who).await,
-            Some("Entrance") => self.send(&self.worker.url(), method, who, Vec::new()).await,
+            Some("LocalTransport") => self.send(&self.worker.url(), method, who, Vec::new()).await,
             Some("FlightService") => self.ask_flight(method, name, who).await,
             _ => panic!("say how {method} is called"),
         }
@@ -70,7 +70,9 @@ impl Scene {
             "GetCluster" => service.cluster().await.into(),
             "GetManifest" => service.manifest(job).await.into(),
             "SyncWorker" => service.sync_worker(leaving_worker()).await.into(),
-            "GetPlaces" => service.places(job, feedline_data::checkpoint::StepId::default()).await.into(),
+            "GetPositions" => {
+                service.positions(job, feedline_data::checkpoint::StepId::default()).await.into()
+            }
             "SyncConsumer" => service.sync_consumer(consumer_report(job, 2)).await.into(),
             _ => panic!("say how {name} is called"),
         }
@@ -84,12 +86,12 @@ impl Scene {
         match name {
             "Introduce" => peer.introduce(MemberInfo { id: 7, has_state: false }).await.into(),
             "Deliver" => peer.deliver(Vec::new()).await.into(),
-            "GetIndex" => peer.index(key, fingerprint).await.into(),
+            "GetIndex" => peer.load_index(key, fingerprint).await.into(),
             "HasIndex" => {
                 let index = [field(1, key.as_bytes()), field(2, fingerprint.as_bytes())].concat();
                 self.send(&url, &method, who, index).await
             }
-            "KeepIndex" => self.send(&url, &method, who, field(1, key.as_bytes())).await,
+            "StoreIndex" => self.send(&url, &method, who, field(1, key.as_bytes())).await,
             _ => panic!("say how {name} is called"),
         }
     }
@@ -139,7 +141,7 @@ impl Scene {
         ticket: &str,
         way: Transport,
     ) -> Result<String, ServiceError> {
-        let worker = grpc::connect_worker_by(&self.worker.url(), &Credentials::default(), way, |_, _| {})?;
+        let worker = grpc::connect_worker_over(&self.worker.url(), &Credentials::default(), way, |_, _| {})?;
         let open = FetchOpen { job, split, from: 0, credit_bytes: 1 << 20, ticket: ticket.to_owned() };
         let requests = stream::once(async { FetchRequest::Open(open) }).boxed();
         let mut frames = worker.fetch(requests).await?;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use feedline_access::token::{Claims, Scope, Tokens};
-use feedline_access::{Bearer, Credentials, Secret, now_s};
+use feedline_access::{BearerToken, Credentials, Secret, now_s};
 use feedline_data::ids::{JobId, SessionId, WorkerId};
 use feedline_data::layout::SplitRef;
 use feedline_data::messages::{
@@ -88,7 +88,7 @@ impl Scene {
     }
 
     pub(crate) fn credentials(&self, who: Who) -> Credentials {
-        let token = self.tokens.get(&who).map(|token| Arc::new(Bearer::fixed(token)));
+        let token = self.tokens.get(&who).map(|token| Arc::new(BearerToken::fixed(token)));
         Credentials { tls: None, token }
     }
 
@@ -153,7 +153,7 @@ fn tokens(scratch: &Scratch) -> BTreeMap<Who, String> {
         (Who::B, token(&["--scope", "submit,consume", "--tenant", "b"])),
         (Who::Admin, token(&["--scope", "admin"])),
         // The command line gives nobody one.
-        (Who::Coordinator, Tokens::new(&Secret::parse(&text).expect("it is one")).make(&coordinator)),
+        (Who::Coordinator, Tokens::new(&Secret::parse(&text).expect("it is one")).issue(&coordinator)),
     ])
 }
 

@@ -6,7 +6,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use feedline_access::OwnFiles;
+use feedline_access::ProtectedFiles;
 use feedline_data::read_policy::ReadPolicy;
 use feedline_data::urls::UrlPolicy;
 use object_store::ClientConfigKey;
@@ -103,7 +103,7 @@ pub struct ObjectAccess {
     options: StoreOptions,
     credentials: BTreeMap<String, Credential>,
     reads: ReadPolicy,
-    own: OwnFiles,
+    own: ProtectedFiles,
     retry_budget: Duration,
 }
 
@@ -122,7 +122,7 @@ impl ObjectAccess {
             options: StoreOptions::new(options),
             credentials: BTreeMap::new(),
             reads,
-            own: OwnFiles::default(),
+            own: ProtectedFiles::default(),
             retry_budget: DEFAULT_RETRY_BUDGET,
         }
     }
@@ -159,7 +159,7 @@ impl ObjectAccess {
 
     /// Rejects the process's own files, even if a prefix allows them.
     #[must_use]
-    pub fn without(mut self, own: OwnFiles) -> Self {
+    pub fn without(mut self, own: ProtectedFiles) -> Self {
         self.own = own;
         self
     }
@@ -177,7 +177,7 @@ impl ObjectAccess {
     }
 
     /// The process's own files, which pipelines must not read.
-    pub fn own_files(&self) -> &OwnFiles {
+    pub fn own_files(&self) -> &ProtectedFiles {
         &self.own
     }
 

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use feedline_access::{OwnFiles, OwnFilesSnapshot};
+use feedline_access::{ProtectedFiles, ProtectedFilesSnapshot};
 use feedline_data::manifest::ShardRef;
 use feedline_data::urls::UrlPolicy;
 
@@ -34,7 +34,7 @@ pub(crate) struct AllowedFolders {
 /// Checks the local paths that one dataset reads.
 #[derive(Debug)]
 pub(crate) struct LinkPolicy {
-    own: OwnFiles,
+    own: ProtectedFiles,
     allowed: Vec<AllowedFolders>,
     own_snapshot: Mutex<Option<Arc<OwnFilesCache>>>,
     /// Maps allowed folders to their resolved paths. Entries that are links or own files are checked separately.
@@ -45,13 +45,13 @@ pub(crate) struct LinkPolicy {
 #[derive(Debug)]
 struct OwnFilesCache {
     created: Instant,
-    snapshot: OwnFilesSnapshot,
+    snapshot: ProtectedFilesSnapshot,
     /// The versions and metadata of the files.
     versions: Vec<(String, Metadata)>,
 }
 
 impl LinkPolicy {
-    pub(crate) fn new(own: OwnFiles, allowed: impl IntoIterator<Item = AllowedFolders>) -> Self {
+    pub(crate) fn new(own: ProtectedFiles, allowed: impl IntoIterator<Item = AllowedFolders>) -> Self {
         Self {
             own,
             allowed: allowed.into_iter().filter(|folders| !folders.policy.is_open()).collect(),
@@ -83,7 +83,7 @@ impl LinkPolicy {
         if let Some(shard) = shard
             && let Some((_, own)) = own_files.versions.iter().find(|(version, _)| *version == shard.version)
         {
-            own_files.snapshot.check_found(path, own)?;
+            own_files.snapshot.check_metadata(path, own)?;
         }
         // All files of a folder share the resolved path of the folder.
         if let Some((folder, name)) = path.parent().zip(path.file_name())
@@ -92,7 +92,7 @@ impl LinkPolicy {
             let real = real.join(name);
             match local::metadata_without_links(&real) {
                 Ok(found) if !found.is_symlink() => {
-                    own_files.snapshot.check_found(path, &found)?;
+                    own_files.snapshot.check_metadata(path, &found)?;
                     return Ok(LocalFile::plain(real));
                 }
                 Ok(_) => {}
@@ -110,19 +110,19 @@ impl LinkPolicy {
             return Arc::clone(cached);
         }
         let created = Instant::now();
-        let snapshot = self.own.look();
+        let snapshot = self.own.snapshot();
         let versions = snapshot.files().map(|found| (local::file_version(found), found.clone())).collect();
         Arc::clone(cache.insert(Arc::new(OwnFilesCache { created, snapshot, versions })))
     }
 
     /// The resolved path of a folder, if all entries of the folder may be read except links and own files. A missing folder is
     /// not cached.
-    fn allowed_folder(&self, folder: &Path, own: &OwnFilesSnapshot) -> Option<PathBuf> {
+    fn allowed_folder(&self, folder: &Path, own: &ProtectedFilesSnapshot) -> Option<PathBuf> {
         if let Some(real) = self.folders().get(folder) {
             return Some(real.clone());
         }
         let real = self.check_resolved(folder, own).ok().flatten()?;
-        if !real.is_dir() || own.may_lie_in(&real) {
+        if !real.is_dir() || own.may_be_in(&real) {
             return None;
         }
         let mut folders = self.folders();
@@ -138,7 +138,7 @@ impl LinkPolicy {
     }
 
     /// Resolves all links of a path and checks the result. `None` if the file does not exist.
-    fn check_resolved(&self, path: &Path, own: &OwnFilesSnapshot) -> Result<Option<PathBuf>, String> {
+    fn check_resolved(&self, path: &Path, own: &ProtectedFilesSnapshot) -> Result<Option<PathBuf>, String> {
         let real = std::fs::canonicalize(path).ok();
         own.check(path)?;
         let Some(real) = real else { return Ok(None) };
@@ -175,7 +175,7 @@ mod tests {
 
     fn links(prefixes: &[&str]) -> LinkPolicy {
         let policy = UrlPolicy::new(prefixes).unwrap();
-        LinkPolicy::new(OwnFiles::default(), [AllowedFolders { policy, fix: "`--allow-url`" }])
+        LinkPolicy::new(ProtectedFiles::default(), [AllowedFolders { policy, fix: "`--allow-url`" }])
     }
 
     #[test]
@@ -253,10 +253,10 @@ mod tests {
         std::fs::hard_link(root.join("token"), root.join("sets/hard")).unwrap();
         std::os::unix::fs::symlink(root.join("token"), root.join("sets/link")).unwrap();
         let at = |name: &str| root.join(name).to_str().unwrap().to_owned();
-        let links = LinkPolicy::new(OwnFiles::new([root.join("token")]), []);
+        let links = LinkPolicy::new(ProtectedFiles::new([root.join("token")]), []);
         assert!(!links.is_unrestricted());
         for name in ["token", "sets/hard", "sets/link"] {
-            assert!(links.check(&at(name), None).unwrap_err().contains("keeps for itself"), "{name}");
+            assert!(links.check(&at(name), None).unwrap_err().contains("the protected file"), "{name}");
         }
         assert_eq!(links.check(&at("sets/a"), None).map(drop), Ok(()));
         let shard = |name: &str| {
@@ -269,7 +269,7 @@ mod tests {
             }
         };
         let message = links.check("/any", Some(&shard("sets/hard"))).unwrap_err();
-        assert!(message.starts_with("`/any` ") && message.contains(&at("token")), "{message}");
+        assert!(message.starts_with("cannot read `/any`: ") && message.contains(&at("token")), "{message}");
         assert_eq!(links.check("/any", Some(&shard("sets/a"))).map(drop), Ok(()));
     }
 
@@ -336,7 +336,10 @@ mod tests {
         is_at("in/current/a", "in/v1/a");
         within.clear_cache();
         is_at("in/current/a", "in/v2/a");
-        assert_eq!(LinkPolicy::new(OwnFiles::default(), []).check("/x", None), Ok(LocalFile::linked("/x")));
+        assert_eq!(
+            LinkPolicy::new(ProtectedFiles::default(), []).check("/x", None),
+            Ok(LocalFile::linked("/x"))
+        );
     }
 
     #[test]
@@ -348,7 +351,7 @@ mod tests {
             std::fs::write(root.join(file), file).unwrap();
         }
         let at = |name: &str| root.join(name).to_str().unwrap().to_owned();
-        let links = LinkPolicy::new(OwnFiles::new([root.join("*.index")]), []);
+        let links = LinkPolicy::new(ProtectedFiles::new([root.join("*.index")]), []);
         for name in ["a", "sets/1.index", "sets", "."] {
             assert_eq!(links.check(&at(name), None).map(drop), Ok(()), "{name}");
         }

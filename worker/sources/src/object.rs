@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use feedline_common::backoff::Backoff;
 use feedline_data::manifest::ShardRef;
 use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path as Key;
@@ -142,7 +143,7 @@ impl Object {
     /// Reads until an attempt succeeds or the budget is spent. A client that has spent it is not called again.
     async fn read_with_retries(&self, range: Range<u64>) -> Result<Bytes, SourceError> {
         let (begun, bound) = (Instant::now(), retry::max_duration(self.retry_budget));
-        let mut backoff = FIRST_BACKOFF;
+        let mut backoff = Backoff::new(FIRST_BACKOFF, MAX_BACKOFF);
         loop {
             let attempted = Instant::now();
             let result = timeout_at(begun + bound, self.read_once(range.clone())).await;
@@ -156,8 +157,7 @@ impl Object {
                 return Err(error);
             }
             tracing::debug!(url = %self.shard.url, %error, "the read is retried");
-            sleep(backoff).await;
-            backoff = (backoff * 2).min(MAX_BACKOFF);
+            sleep(backoff.next_pause()).await;
         }
     }
 

@@ -54,7 +54,7 @@ impl Engine {
         self.update_metrics();
         // First, since it shares out among the jobs what blocking calls took.
         let cpu = if self.tracing.on { self.tracing.clock.sample() } else { ProcessCpu::default() };
-        let peak_rss_bytes = crate::metrics::peak_rss_bytes();
+        let peak_rss_bytes = feedline_common::process::peak_rss_bytes();
         let state = self.lock();
         let jobs: Vec<Arc<JobContext>> = state.jobs.values().cloned().collect();
         // What rows save is known better as more of them are made.
@@ -85,7 +85,7 @@ impl Engine {
     }
 
     fn lent_now(&self) -> u64 {
-        self.lent_bytes.get().map_or(0, |lent| lent.now())
+        self.lent_bytes.get().map_or(0, |lent| lent.current())
     }
 
     fn update_metrics(&self) {

@@ -4,8 +4,12 @@
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use bytes::{Buf, Bytes, BytesMut};
+use feedline_common::idle_buffers::IdleBuffers;
 use feedline_proto::batch::ALIGNMENT_BYTES;
 use tokio::sync::Notify;
+
+/// A request for fewer bytes may use an idle buffer of up to twice this size.
+const MIN_FIT_BYTES: usize = 64 << 10;
 
 /// A pool of buffers. It counts every allocated byte, in use or idle.
 #[derive(Debug, Default)]
@@ -15,11 +19,16 @@ pub(crate) struct SlabPool {
     pub(crate) returned: Notify,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
-    idle: Vec<BytesMut>,
+    idle: IdleBuffers<BytesMut>,
     allocated_bytes: u64,
-    idle_bytes: u64,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self { idle: IdleBuffers::new(MIN_FIT_BYTES), allocated_bytes: 0 }
+    }
 }
 
 /// The bytes that the pool counts for a buffer in use.
@@ -83,20 +92,15 @@ impl SlabPool {
 
     /// Bytes of idle buffers.
     pub(crate) fn idle_bytes(&self) -> u64 {
-        self.lock().idle_bytes
+        self.lock().idle.bytes() as u64
     }
 
     /// Returns a buffer of exactly `len` bytes with unspecified content. Idle buffers are used again if one fits.
     pub(crate) fn take(self: &Arc<Self>, len: usize) -> (BytesMut, SlabReservation) {
         let mut state = self.lock();
-        let best = (0..state.idle.len())
-            .filter(|&index| fits(&state.idle[index], len))
-            .min_by_key(|&index| state.idle[index].capacity());
-        if let Some(index) = best {
-            let mut slab = state.idle.swap_remove(index);
-            let bytes = slab.capacity() as u64;
-            state.idle_bytes -= bytes;
+        if let Some(mut slab) = state.idle.take(len) {
             drop(state);
+            let bytes = slab.capacity() as u64;
             // The resize stays within the capacity, and zeroes only bytes that a shorter use has truncated.
             slab.resize(len, 0);
             return (slab, SlabReservation { bytes, pool: Arc::downgrade(self) });
@@ -119,31 +123,23 @@ impl SlabPool {
     /// Adds a buffer to the idle ones. The reservation of its last reader is released right after this.
     fn recycle(&self, slab: BytesMut) {
         let mut state = self.lock();
-        let bytes = slab.capacity() as u64;
-        state.allocated_bytes += bytes;
-        state.idle_bytes += bytes;
+        state.allocated_bytes += slab.capacity() as u64;
         state.idle.push(slab);
     }
 
     /// Frees idle buffers until a buffer of `len` bytes fits into `limit` bytes, unless an idle buffer fits.
     pub(crate) fn make_room(&self, len: usize, limit: u64) {
         let mut state = self.lock();
-        if state.idle.iter().any(|slab| fits(slab, len)) {
+        if state.idle.has_fit(len) {
             return;
         }
-        while state.allocated_bytes + len as u64 > limit
-            && let Some(slab) = state.idle.pop()
-        {
-            let bytes = slab.capacity() as u64;
-            state.allocated_bytes -= bytes;
-            state.idle_bytes -= bytes;
-        }
+        let excess = (state.allocated_bytes + len as u64).saturating_sub(limit) as usize;
+        let before = state.idle.bytes();
+        let evicted = state.idle.evict(usize::MAX, before.saturating_sub(excess));
+        state.allocated_bytes -= (before - state.idle.bytes()) as u64;
+        drop(state);
+        drop(evicted);
     }
-}
-
-/// Whether an idle buffer has room for `len` bytes, and at most half of it would be unused.
-fn fits(slab: &BytesMut, len: usize) -> bool {
-    slab.capacity() >= len && slab.capacity() / 2 <= len.max(1 << 16)
 }
 
 #[cfg(test)]

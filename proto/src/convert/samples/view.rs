@@ -1,4 +1,4 @@
-//! The cluster as people see it.
+//! A sample of the view of the cluster.
 
 use feedline_data::ids::{JobId, WorkerId};
 use feedline_data::messages::*;
@@ -12,7 +12,7 @@ pub(crate) fn bottleneck_kinds() -> [BottleneckKind; 7] {
     [Cpu, Store, Latency, Sequential, Network, Memory, Consumer]
 }
 
-/// A running job that is held up, one that waits, a worker, and a plan that keeps something.
+/// A view with a running job, a preparing job, two workers and a cache per tier.
 pub(crate) fn cluster_view() -> ClusterView {
     let running = JobView {
         job: JobId(5),

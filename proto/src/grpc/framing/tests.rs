@@ -1,9 +1,9 @@
-//! Messages laid by hand are those that prost writes, and come apart however they are cut.
+//! Framed messages equal those of prost, and the parser accepts every fragmentation.
 
 use proptest::prelude::*;
 
 use super::*;
-use crate::grpc::MAX_CHUNK_BYTES;
+use crate::grpc::settings::MAX_CHUNK_BYTES;
 
 fn chunk(offset: u64, data: &Bytes) -> wire::FetchFrame {
     let chunk = wire::Chunk { offset, data: data.clone() };
@@ -42,9 +42,9 @@ fn chunks_laid_by_hand_are_what_prost_writes() {
     let data = Bytes::from(vec![7; MAX_CHUNK_BYTES]);
     for offset in [0, 1, 127, 128, 1 << 20, u64::MAX >> 1] {
         let mut parts = VecDeque::new();
-        put_chunk(offset, data.clone(), &mut parts);
+        push_chunk(offset, data.clone(), &mut parts);
         let mut expected = VecDeque::new();
-        put_message(&chunk(offset, &data), &mut expected);
+        push_message(&chunk(offset, &data), &mut expected);
         assert_eq!(joined(&parts), joined(&expected), "offset {offset}");
     }
 }
@@ -73,12 +73,12 @@ proptest! {
         for (is_chunk, offset, len) in messages {
             let data = Bytes::from(vec![len as u8; len]);
             if is_chunk && len > 0 {
-                put_chunk(offset, data.clone(), &mut parts);
+                push_chunk(offset, data.clone(), &mut parts);
                 expected.push(ReceivedMessage::Chunk { offset, data });
             } else {
                 let text = "x".repeat(len);
                 let frame = wire::FetchFrame { frame: Some(wire::fetch_frame::Frame::Failed(text)) };
-                put_message(&frame, &mut parts);
+                push_message(&frame, &mut parts);
                 expected.push(ReceivedMessage::Message(frame));
             }
         }

@@ -1,4 +1,4 @@
-//! Services that answer with samples, and tell the test what reached them.
+//! Fake services that return samples and report the received requests to the test.
 
 use std::sync::Arc;
 
@@ -18,26 +18,26 @@ use crate::services::{
     CoordinatorReply, CoordinatorRequest, CoordinatorService, FetchRequest, Frame, PieceHeader, WorkerService,
 };
 
-/// Jobs from here on are refused: with `Invalid`, `NotFound`, `Superseded` and `Unavailable`.
-pub(super) const FIRST_REFUSED: u64 = 100;
-/// This job is refused with a long sentence.
+/// Requests for the four jobs from this one on fail with `Invalid`, `NotFound`, `Superseded` and `Unavailable`.
+pub(super) const FIRST_FAILING: u64 = 100;
+/// Requests for this job fail with a long message.
 pub(super) const LONG: u64 = 104;
-/// For this one there is no room.
+/// Requests for this job fail with `Busy`.
 pub(super) const BUSY: u64 = 105;
 /// This job has a large manifest.
 pub(super) const LARGE: u64 = 2;
 
-pub(super) fn refusal(kind: ServiceErrorKind) -> ServiceError {
-    ServiceError::new(kind, format!("refused as {kind:?}: 100 % ünïcode"))
+pub(super) fn error(kind: ServiceErrorKind) -> ServiceError {
+    ServiceError::new(kind, format!("fails with {kind:?}: 100 % ünïcode"))
 }
 
 fn check(job: JobId) -> Result<(), ServiceError> {
     match job.0 {
-        100 => Err(refusal(ServiceErrorKind::Invalid)),
-        101 => Err(refusal(ServiceErrorKind::NotFound)),
-        102 => Err(refusal(ServiceErrorKind::Superseded)),
-        103 => Err(refusal(ServiceErrorKind::Unavailable)),
-        BUSY => Err(ServiceError::busy("it runs as many jobs as it may", 1_500)),
+        100 => Err(error(ServiceErrorKind::Invalid)),
+        101 => Err(error(ServiceErrorKind::NotFound)),
+        102 => Err(error(ServiceErrorKind::Superseded)),
+        103 => Err(error(ServiceErrorKind::Unavailable)),
+        BUSY => Err(ServiceError::busy("the limit of running jobs is reached", 1_500)),
         LONG => Err(ServiceError::new(ServiceErrorKind::Invalid, "é".repeat(5000))),
         _ => Ok(()),
     }
@@ -49,7 +49,7 @@ pub(super) fn large_manifest() -> Manifest {
     Manifest { shards, ..samples }
 }
 
-/// Answers with samples, after checking that the request was one.
+/// Checks that each request is a sample, and returns samples.
 pub(super) struct FakeCoordinator;
 
 #[async_trait]
@@ -84,27 +84,27 @@ impl CoordinatorService for FakeCoordinator {
                 assert_eq!(*report, samples::consumer_report());
                 Reply::SyncConsumer(samples::consumer_plan())
             }
-            Request::GetPlaces { job, step } => {
+            Request::GetPositions { job, step } => {
                 check(job)?;
                 assert_eq!(step, samples::step());
-                Reply::GetPlaces(samples::group_places())
+                Reply::GetPositions(samples::group_positions())
             }
             other => panic!("no test sends {other:?}"),
         })
     }
 }
 
-/// What reached a worker.
+/// An event at the fake worker.
 #[derive(Debug, PartialEq)]
-pub(super) enum Seen {
+pub(super) enum WorkerEvent {
     Request(FetchRequest),
     Dropped,
 }
 
-/// Sends three pieces that are all the same batch: the first at once, each other one for a request of credit.
+/// Sends the same batch as three pieces: the first one at once, each further one after a credit.
 pub(super) struct FakeWorker {
     pub(super) batch: Bytes,
-    pub(super) seen: mpsc::Sender<Seen>,
+    pub(super) seen: mpsc::Sender<WorkerEvent>,
 }
 
 pub(super) fn schema() -> SchemaRef {
@@ -116,13 +116,13 @@ pub(super) fn piece(number: u32, total_bytes: u64) -> PieceHeader {
     PieceHeader { from: number, to: number + 1, rows: 1, batch, ..PieceHeader::default() }
 }
 
-/// Tells the test when the stream that owns it is gone.
-struct TellDropped(mpsc::Sender<Seen>);
+/// Reports to the test when the stream is dropped.
+struct DropReporter(mpsc::Sender<WorkerEvent>);
 
-impl Drop for TellDropped {
+impl Drop for DropReporter {
     fn drop(&mut self) {
         // The test may have ended already.
-        let _ = self.0.try_send(Seen::Dropped);
+        let _ = self.0.try_send(WorkerEvent::Dropped);
     }
 }
 
@@ -133,16 +133,16 @@ impl WorkerService for FakeWorker {
         mut requests: BoxStream<'static, FetchRequest>,
     ) -> Result<BoxStream<'static, Result<Frame, ServiceError>>, ServiceError> {
         let Some(FetchRequest::Open(open)) = requests.next().await else {
-            panic!("the adapter lets this through")
+            panic!("the server rejects fetches without an opening request")
         };
-        if open.job.0 == FIRST_REFUSED {
-            return Err(refusal(ServiceErrorKind::NotFound));
+        if open.job.0 == FIRST_FAILING {
+            return Err(error(ServiceErrorKind::NotFound));
         }
         let seen = self.seen.clone();
-        let _ = seen.send(Seen::Request(FetchRequest::Open(open))).await;
+        let _ = seen.send(WorkerEvent::Request(FetchRequest::Open(open))).await;
         let batch = self.batch.clone();
         let first = futures::stream::iter([Frame::Schema(schema())]);
-        let dropped = TellDropped(seen.clone());
+        let dropped = DropReporter(seen.clone());
         let pieces = futures::stream::iter(0..3_u32).flat_map(move |number| {
             let header = Frame::Piece(piece(number, batch.len() as u64));
             futures::stream::iter([header, Frame::Chunk { offset: 0, data: batch.clone() }])
@@ -151,11 +151,11 @@ impl WorkerService for FakeWorker {
         let state = (frames.boxed(), requests, seen, dropped, 0);
         let paced =
             futures::stream::unfold(state, |(mut frames, mut requests, seen, dropped, sent)| async move {
-                // Frames are: schema, (piece, chunk) x 3, end. Before every piece but the first, and before the end, wait
-                // for credit.
+                // The frames are: schema, (piece, chunk) x 3, end. Wait for credit before the second and third piece and
+                // before the end.
                 if sent >= 3 && sent % 2 == 1 {
                     let request = requests.next().await?;
-                    let _ = seen.send(Seen::Request(request)).await;
+                    let _ = seen.send(WorkerEvent::Request(request)).await;
                 }
                 let frame = frames.next().await?;
                 Some((Ok(frame), (frames, requests, seen, dropped, sent + 1)))

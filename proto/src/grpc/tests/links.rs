@@ -1,4 +1,4 @@
-//! A link that is slower than LZ4 carries packed chunks; others carry bytes as they are.
+//! A slow link carries packed chunks, and a fast link carries plain ones.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,18 +6,18 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpSocket;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::ways::{fetch, near};
+use super::transports::{fetch, start_local_worker};
 use super::*;
 
-/// Bytes of each of the fake worker's three pieces.
+/// Bytes of each of the three pieces of the fake worker.
 const PIECE: usize = 16 << 20;
-/// Bytes per second of the slow link: far below what LZ4 does in a build for tests.
+/// Bytes per second of the slow link, much slower than LZ4 in a debug build.
 const RATE: u64 = 24_000_000;
 
-/// A link to a worker. To the worker its client is on another host.
+/// A slow link to a worker. The worker sees a client on another host.
 struct SlowLink {
     url: String,
-    /// Bytes that came to the client.
+    /// Bytes that the client has received.
     passed: Arc<AtomicU64>,
     _task: AbortOnDropHandle<std::io::Result<()>>,
 }
@@ -59,41 +59,44 @@ async fn carry(
     tokio::try_join!(down, up).map(|_| ())
 }
 
-/// Fetches three pieces through a slow link and checks them; says how many bytes the link carried.
+/// Fetches three pieces through a slow link, checks them, and returns the number of bytes that the link carried.
 async fn through_slow_link(batch: &Bytes) -> u64 {
-    let worker = near(batch, None, |_| {}).await;
+    let worker = start_local_worker(batch, None, |_| {}).await;
     let link = slow_link(&worker.url).await;
-    let client = connect_worker_by(&link.url, &Credentials::default(), Transport::Tcp, |_, _| {}).unwrap();
+    let client = connect_worker_over(&link.url, &Credentials::default(), Transport::Tcp, |_, _| {}).unwrap();
     let (credit, requests) = requests(open(1));
     for bytes in 0..3 {
         credit.send(FetchRequest::Credit { bytes }).await.unwrap();
     }
     let frames: Vec<Frame> =
         within(within(client.fetch(requests)).await.unwrap().try_collect()).await.unwrap();
-    let mut place = 0;
+    let mut position = 0;
     for frame in &frames {
         let Frame::Chunk { offset, data } = frame else { continue };
-        assert_eq!(*offset as usize, place % PIECE);
-        assert!(data[..] == batch[place % PIECE..place % PIECE + data.len()], "the bytes at {place}");
-        place += data.len();
+        assert_eq!(*offset as usize, position % PIECE);
+        assert!(
+            data[..] == batch[position % PIECE..position % PIECE + data.len()],
+            "the bytes at {position}"
+        );
+        position += data.len();
     }
-    assert_eq!((place, frames.last()), (3 * PIECE, Some(&Frame::End)));
+    assert_eq!((position, frames.last()), (3 * PIECE, Some(&Frame::End)));
     link.passed.load(Ordering::Relaxed)
 }
 
 fn compressible() -> Bytes {
-    (0..PIECE).map(|place| (place / 7 % 251) as u8).collect::<Vec<u8>>().into()
+    (0..PIECE).map(|index| (index / 7 % 251) as u8).collect::<Vec<u8>>().into()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_link_slower_than_the_codec_carries_packed_chunks() {
     let carried = through_slow_link(&compressible()).await;
-    // How soon it is known that packing pays depends on what else the machine does; packed pieces are tiny.
+    // The load of the machine determines when packing begins. Packed pieces are tiny.
     assert!(carried < 3 * PIECE as u64 * 9 / 10, "{carried} of {} bytes", 3 * PIECE);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_does_not_shrink_is_not_packed() {
+async fn incompressible_bytes_are_not_packed() {
     let mut state = 1_u64;
     let noise = std::iter::repeat_with(|| {
         state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
@@ -104,9 +107,9 @@ async fn what_does_not_shrink_is_not_packed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_packed_between_two_ends_of_a_host() {
+async fn chunks_between_processes_of_one_host_are_not_packed() {
     let batch = compressible();
-    let worker = near(&batch, None, |_| {}).await;
-    // Fails unless as many bytes come as the pieces have.
+    let worker = start_local_worker(&batch, None, |_| {}).await;
+    // The helper fails if the number of received bytes differs from the size of the pieces.
     assert_eq!(fetch(&worker.url, Transport::Tcp, &batch).await, Ok(vec![ReceivePath::Tcp]));
 }

@@ -1,4 +1,4 @@
-//! Coordinators among themselves, what is asked about them, and a client that looks for the one that leads.
+//! The peer service, the administration of members, and failover to the leader.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -9,19 +9,19 @@ use feedline_data::manifest::Manifest;
 use super::*;
 use crate::services::{CoordinatorReply, CoordinatorRequest, MemberInfo, MemberStatus};
 
-/// A coordinator that follows where it was told to, and lists those that it was told of.
+/// A coordinator with a configurable leader and list of members.
 #[derive(Default)]
 pub(super) struct FakeMember {
     leader: Mutex<Option<String>>,
     members: Mutex<Vec<MemberStatus>>,
     delivered: Mutex<Vec<Bytes>>,
     indexes: Mutex<BTreeMap<String, Arc<Manifest>>>,
-    /// Indexes that were sent, and not only asked for.
+    /// Number of indexes that clients have sent.
     sent: Mutex<usize>,
 }
 
 fn refused() -> ServiceError {
-    ServiceError::new(ServiceErrorKind::Unavailable, "not asked for here")
+    ServiceError::new(ServiceErrorKind::Unavailable, "the fake does not serve this request")
 }
 
 impl FakeMember {
@@ -30,7 +30,7 @@ impl FakeMember {
     }
 
     fn routes(self: &Arc<Self>) -> Routes {
-        member_routes(Authenticators::open(Arc::clone(self) as _, Arc::clone(self) as _))
+        member_routes(Authenticators::allow_all(Arc::clone(self) as _, Arc::clone(self) as _))
     }
 }
 
@@ -57,7 +57,7 @@ impl CoordinatorService for FakeMember {
                 Reply::RemoveMember(members.clone())
             }
             Request::TransferLeader { id } => {
-                members.iter_mut().for_each(|member| member.leads = member.id == id);
+                members.iter_mut().for_each(|member| member.is_leader = member.id == id);
                 Reply::TransferLeader(members.clone())
             }
             _ => return Err(refused()),
@@ -76,17 +76,17 @@ impl PeerService for FakeMember {
         Ok(())
     }
 
-    async fn keep_index(&self, key: &str, manifest: Arc<Manifest>) -> Result<(), ServiceError> {
+    async fn store_index(&self, key: &str, manifest: Arc<Manifest>) -> Result<(), ServiceError> {
         *self.sent.lock().unwrap() += 1;
         self.indexes.lock().unwrap().insert(key.to_owned(), manifest);
         Ok(())
     }
 
-    async fn index(&self, key: &str, fingerprint: &str) -> Result<Arc<Manifest>, ServiceError> {
+    async fn load_index(&self, key: &str, fingerprint: &str) -> Result<Arc<Manifest>, ServiceError> {
         let found = self.indexes.lock().unwrap().get(key).cloned();
         found
             .filter(|manifest| manifest.fingerprint() == fingerprint)
-            .ok_or_else(|| ServiceError::new(ServiceErrorKind::NotFound, "there is no such index"))
+            .ok_or_else(|| ServiceError::new(ServiceErrorKind::NotFound, "unknown index"))
     }
 }
 
@@ -94,15 +94,15 @@ fn member(url: &str) -> MemberStatus {
     MemberStatus {
         id: "000000000000000f".to_owned(),
         url: url.to_owned(),
-        leads: false,
-        votes: true,
-        is_heard: true,
-        lacks: 3,
+        is_leader: false,
+        is_voter: true,
+        is_reachable: true,
+        unconfirmed_entries: 3,
     }
 }
 
 #[tokio::test]
-async fn what_coordinators_say_to_each_other_comes_through() {
+async fn every_peer_request_reaches_the_service() {
     let fake = Arc::new(FakeMember::default());
     let server = start(fake.routes()).await;
     let peer = connect_peer(&server.url, &Credentials::default()).unwrap();
@@ -112,12 +112,15 @@ async fn what_coordinators_say_to_each_other_comes_through() {
     peer.deliver(messages.clone()).await.unwrap();
     assert_eq!(*fake.delivered.lock().unwrap(), messages);
     let manifest = Arc::new(fake::large_manifest());
-    assert_eq!(peer.index("k", &manifest.fingerprint()).await.unwrap_err().kind, ServiceErrorKind::NotFound);
+    assert_eq!(
+        peer.load_index("k", &manifest.fingerprint()).await.unwrap_err().kind,
+        ServiceErrorKind::NotFound
+    );
     for _ in 0..2 {
-        within(peer.keep_index("k", Arc::clone(&manifest))).await.unwrap();
+        within(peer.store_index("k", Arc::clone(&manifest))).await.unwrap();
     }
-    assert_eq!(*fake.sent.lock().unwrap(), 1, "what is there is not sent again");
-    assert_eq!(within(peer.index("k", &manifest.fingerprint())).await.unwrap(), manifest);
+    assert_eq!(*fake.sent.lock().unwrap(), 1, "a stored index is not sent again");
+    assert_eq!(within(peer.load_index("k", &manifest.fingerprint())).await.unwrap(), manifest);
 }
 
 #[tokio::test]
@@ -127,7 +130,7 @@ async fn members_are_listed_added_and_removed() {
     let members = connect_coordinator(&server.url, &Credentials::default()).unwrap();
     assert_eq!(members.add_member("http://a").await, Ok(vec![member("http://a")]));
     assert_eq!(members.members().await, Ok(vec![member("http://a")]));
-    let leader = MemberStatus { leads: true, ..member("http://a") };
+    let leader = MemberStatus { is_leader: true, ..member("http://a") };
     assert_eq!(members.transfer_leader(&leader.id).await, Ok(vec![leader.clone()]));
     assert_eq!(members.remove_member("http://a").await, Ok(Vec::new()));
     *fake.leader.lock().unwrap() = Some("http://b".to_owned());
@@ -135,7 +138,7 @@ async fn members_are_listed_added_and_removed() {
 }
 
 #[tokio::test]
-async fn a_client_follows_to_the_leader_and_learns_the_others() {
+async fn a_client_switches_to_the_leader_and_learns_all_members() {
     let (first, second, third) = (FakeMember::default(), FakeMember::default(), FakeMember::default());
     let fakes = [Arc::new(first), Arc::new(second), Arc::new(third)];
     let mut servers = Vec::new();
@@ -147,16 +150,19 @@ async fn a_client_follows_to_the_leader_and_learns_the_others() {
         *fake.members.lock().unwrap() = urls.iter().map(|url| member(url)).collect();
     }
     *fakes[0].leader.lock().unwrap() = Some(urls[1].clone());
-    let failover =
-        Arc::new(coordinators::FailoverCoordinator::new(&urls[..1], &Credentials::default()).unwrap());
+    let failover = Arc::new(failover::FailoverCoordinator::new(&urls[..1], &Credentials::default()).unwrap());
     let client: Arc<dyn CoordinatorService> = failover.clone();
-    assert_eq!(client.open_job(samples::spec()).await, Ok(JobId(5)), "the first points at the second");
-    let learnt = async {
+    assert_eq!(
+        client.open_job(samples::spec()).await,
+        Ok(JobId(5)),
+        "the first coordinator names the second as leader"
+    );
+    let learned = async {
         while failover.urls().len() < 3 {
             tokio::task::yield_now().await;
         }
     };
-    within(learnt).await;
+    within(learned).await;
     servers[0].task.abort();
     servers[1].task.abort();
     let found = async {
@@ -168,7 +174,7 @@ async fn a_client_follows_to_the_leader_and_learns_the_others() {
 }
 
 #[tokio::test]
-async fn two_that_point_at_each_other_do_not_hold_a_client() {
+async fn a_client_of_coordinators_that_name_each_other_as_leader_gets_an_error() {
     let fakes = [Arc::new(FakeMember::default()), Arc::new(FakeMember::default())];
     let servers = [start(fakes[0].routes()).await, start(fakes[1].routes()).await];
     for (fake, other) in fakes.iter().zip(servers.iter().rev()) {
@@ -177,6 +183,6 @@ async fn two_that_point_at_each_other_do_not_hold_a_client() {
     let client =
         connect_coordinators(&[servers[0].url.clone(), servers[1].url.clone()], &Credentials::default())
             .unwrap();
-    let refusal = within(client.cancel_job(JobId(1))).await.unwrap_err();
-    assert_eq!(refusal.kind, ServiceErrorKind::Unavailable);
+    let error = within(client.cancel_job(JobId(1))).await.unwrap_err();
+    assert_eq!(error.kind, ServiceErrorKind::Unavailable);
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use feedline_access::OwnFiles;
+use feedline_access::ProtectedFiles;
 use feedline_data::pipeline::Source;
 use feedline_data::urls::UrlPolicy;
 use object_store::memory::InMemory;
@@ -258,7 +258,7 @@ async fn the_roles_own_files_are_read_by_no_name() {
     let folders = Folders::new();
     std::fs::hard_link(folders.at("out/secret.txt"), folders.at("in/hard.txt")).unwrap();
     folders.link("out/secret.txt", "in2/link.txt");
-    let own = OwnFiles::new([std::path::PathBuf::from(folders.at("out/secret.txt"))]);
+    let own = ProtectedFiles::new([std::path::PathBuf::from(folders.at("out/secret.txt"))]);
     let stores = Stores::with(ObjectAccess::default().without(own));
     for url in
         ["out/secret.txt", "out/", "out/*", "in/hard.txt", "in/*", "in2/link.txt", "in/../out/secret.txt"]

@@ -56,8 +56,10 @@ impl CoordinatorGroup {
             let coordinator = feedline_coordinator::start(settings, host.next_session().0)
                 .await
                 .map_err(Failure::failed)?;
-            let routes =
-                grpc::member_routes(Authenticators::open(coordinator.service(), coordinator.peer_service()));
+            let routes = grpc::member_routes(Authenticators::allow_all(
+                coordinator.service(),
+                coordinator.peer_service(),
+            ));
             let stopped = stop.clone();
             let deadline = async move {
                 stopped.cancelled().await;

@@ -48,7 +48,7 @@ pub(super) struct WorkerReceiver {
 pub(super) fn connect_all(splits: u32) -> Result<Vec<WorkerReceiver>, Failure> {
     let receiver = |name, transport| -> Result<WorkerReceiver, Failure> {
         let peer = SenderProcess::start(SenderKind::Worker)?;
-        let worker = grpc::connect_worker_by(&peer.address, &Credentials::default(), transport, |_, _| {})?;
+        let worker = grpc::connect_worker_over(&peer.address, &Credentials::default(), transport, |_, _| {})?;
         Ok(WorkerReceiver { name, probe: Probe::new(worker, BUFFER_BYTES, splits), splits, peer })
     };
     Ok(vec![
@@ -88,9 +88,9 @@ pub(super) async fn serve() -> Result<(String, TempDir), Failure> {
     let url = format!("http://{}", listener.local_addr().map_err(Failure::failed)?);
     let folder = tempfile::tempdir().map_err(Failure::failed)?;
     let local = LocalListener::open(folder.path(), Some(BUFFER_BYTES)).map_err(Failure::failed)?;
-    let routes = grpc::worker_routes_with(service, &local);
+    let routes = grpc::worker_routes_with_local(service, &local);
     tokio::spawn(grpc::serve(listener, routes.clone(), std::future::pending()));
-    tokio::spawn(grpc::serve_entrance(local, routes, std::future::pending()));
+    tokio::spawn(grpc::serve_local(local, routes, std::future::pending()));
     Ok((url, folder))
 }
 

@@ -1,4 +1,4 @@
-//! Refusals as gRPC statuses and back. What the transport reports becomes `Unavailable`.
+//! Conversion between service errors and gRPC statuses. An error of the transport becomes `Unavailable`.
 
 use std::error::Error;
 
@@ -9,16 +9,16 @@ use super::channel::RemoteName;
 use crate::convert::WireError;
 use crate::rpc::REQUEST_DEADLINE;
 
-/// Metadata key of the coordinator that leads.
+/// Metadata key of the address of the leader.
 const LEADER: &str = "feedline-leader";
-/// Metadata key of the time after which asking again may help, in milliseconds: gRPC's own.
+/// Metadata key of the time until a retry, in milliseconds. gRPC defines the key.
 const RETRY_AFTER: &str = "grpc-retry-pushback-ms";
-/// A status travels in a header, which must stay small: longer messages are cut.
+/// Length of the message of a status. Longer messages are cut, because headers are limited in size.
 const MAX_MESSAGE_BYTES: usize = 2 << 10;
 
-/// The status that carries a refusal, the time to wait and the coordinator to ask instead among it.
-pub fn to_status(refusal: ServiceError) -> Status {
-    let code = match refusal.kind {
+/// Converts an error to a status. Metadata carry the address of the leader and the time until a retry.
+pub fn to_status(error: ServiceError) -> Status {
+    let code = match error.kind {
         ServiceErrorKind::Invalid => Code::InvalidArgument,
         ServiceErrorKind::NotFound => Code::NotFound,
         ServiceErrorKind::Superseded => Code::Aborted,
@@ -26,33 +26,33 @@ pub fn to_status(refusal: ServiceError) -> Status {
         ServiceErrorKind::Unavailable => Code::Unavailable,
         ServiceErrorKind::Busy => Code::ResourceExhausted,
     };
-    let mut message = refusal.message;
+    let mut message = error.message;
     if message.len() > MAX_MESSAGE_BYTES {
         message.truncate(message.floor_char_boundary(MAX_MESSAGE_BYTES));
         message.push_str(" ...");
     }
     let mut status = Status::new(code, message);
-    if let Some(Ok(leader)) = refusal.leader.as_deref().map(str::parse) {
+    if let Some(Ok(leader)) = error.leader.as_deref().map(str::parse) {
         status.metadata_mut().insert(LEADER, leader);
     }
-    if let Some(retry_after_ms) = refusal.retry_after_ms {
+    if let Some(retry_after_ms) = error.retry_after_ms {
         status.metadata_mut().insert(RETRY_AFTER, retry_after_ms.into());
     }
     status
 }
 
-/// The status for a request that could not be read.
+/// The status of a request that cannot be decoded.
 pub(super) fn unreadable(error: WireError) -> Status {
     Status::invalid_argument(error.0)
 }
 
 impl RemoteName {
-    /// The refusal that a status stands for.
-    pub(super) fn refusal(&self, status: &Status) -> ServiceError {
+    /// Converts a status of the remote process to an error.
+    pub(super) fn error(&self, status: &Status) -> ServiceError {
         let Self { role, url, .. } = self;
         let retry_after = status.metadata().get(RETRY_AFTER).and_then(|ms| ms.to_str().ok()?.parse().ok());
         let kind = match status.code() {
-            // Without a time it is the transport that says so, of a message that is too large.
+            // The transport reports a message that is too large with this code and without a time.
             Code::ResourceExhausted if retry_after.is_some() => ServiceErrorKind::Busy,
             Code::InvalidArgument
             | Code::FailedPrecondition
@@ -65,15 +65,15 @@ impl RemoteName {
             _ => ServiceErrorKind::Unavailable,
         };
         let message = match (status.code(), status.source()) {
-            (Code::DeadlineExceeded, _) => self.too_late(),
-            // What tonic calls a request that its own timeout ended.
-            (Code::Cancelled, Some(_)) if status.message() == "Timeout expired" => self.too_late(),
+            (Code::DeadlineExceeded, _) => self.timed_out(),
+            // tonic reports its own request timeout this way.
+            (Code::Cancelled, Some(_)) if status.message() == "Timeout expired" => self.timed_out(),
             (_, Some(source)) => {
                 let cause = root_cause(source).to_string();
                 format!("cannot reach {role} at {url}: {cause}{}", self.hint(&cause))
             }
             (Code::Unimplemented, None) => format!(
-                "what answers at {url} is no {role} of this release; check the address, or use the same release on both"
+                "the server at {url} is not a {role} of this release; check the address, or use the same release on both sides"
             ),
             (_, None) => status.message().to_owned(),
         };
@@ -81,18 +81,16 @@ impl RemoteName {
         ServiceError { kind, message, leader: leader.map(str::to_owned), retry_after_ms: retry_after }
     }
 
-    fn too_late(&self) -> String {
+    fn timed_out(&self) -> String {
         let Self { role, url, .. } = self;
         format!("the {role} at {url} did not answer within {} s", REQUEST_DEADLINE.as_secs())
     }
 
-    /// The refusal for an answer that could not be read.
+    /// The error for a response that cannot be decoded.
     pub(super) fn unreadable(&self, error: &WireError) -> ServiceError {
         let Self { role, url, .. } = self;
-        ServiceError::new(
-            ServiceErrorKind::Invalid,
-            format!("the {role} at {url} sent what cannot be read: {error}"),
-        )
+        let message = format!("the {role} at {url} sent a malformed response: {error}");
+        ServiceError::new(ServiceErrorKind::Invalid, message)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Who asks is known before anything that is sent is read, and nothing is read that is larger than its method needs.
+//! Authentication happens before a message is read, and a message larger than its method allows is rejected.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -13,81 +13,84 @@ use tonic_prost::ProstCodec;
 
 use super::members::FakeMember;
 use super::*;
+use crate::authenticator::Authenticator;
 use crate::grpc::fetch_server::FetchServer;
 use crate::wire;
 
-/// Opens to whoever shows `worker`, and as far as clients go to whoever shows `client`.
-struct Guarded(Arc<FakeMember>);
+/// Accepts the tokens `worker` and `client`; only `worker` may send large messages.
+struct FakeAuthenticator(Arc<FakeMember>);
 
-impl Guarded {
+impl FakeAuthenticator {
     fn check(token: Option<&str>) -> Result<(), ServiceError> {
         match token {
             Some("worker" | "client") => Ok(()),
-            _ => Err(ServiceError::new(ServiceErrorKind::Denied, "nobody knows this one")),
+            _ => Err(ServiceError::new(ServiceErrorKind::Denied, "unknown token")),
         }
     }
 }
 
-impl Authenticator<dyn CoordinatorService> for Guarded {
-    fn enter(&self, token: Option<&str>) -> Result<Arc<dyn CoordinatorService>, ServiceError> {
+impl Authenticator<dyn CoordinatorService> for FakeAuthenticator {
+    fn authenticate(&self, token: Option<&str>) -> Result<Arc<dyn CoordinatorService>, ServiceError> {
         Self::check(token)?;
         Ok(Arc::clone(&self.0) as _)
     }
 
-    fn admits_large(&self, token: Option<&str>) -> bool {
+    fn allows_large_messages(&self, token: Option<&str>) -> bool {
         token == Some("worker")
     }
 }
 
-impl Authenticator<dyn PeerService> for Guarded {
-    fn enter(&self, token: Option<&str>) -> Result<Arc<dyn PeerService>, ServiceError> {
+impl Authenticator<dyn PeerService> for FakeAuthenticator {
+    fn authenticate(&self, token: Option<&str>) -> Result<Arc<dyn PeerService>, ServiceError> {
         Self::check(token)?;
         Ok(Arc::clone(&self.0) as _)
     }
 }
 
-async fn guarded() -> Running {
-    let door = Arc::new(Guarded(Arc::default()));
-    let doors = Authenticators { coordinator: door.clone(), peer: door };
-    start(member_routes(doors)).await
+async fn start_authenticated() -> Running {
+    let fake = Arc::new(FakeAuthenticator(Arc::default()));
+    start(member_routes(Authenticators { coordinator: fake.clone(), peer: fake })).await
 }
 
 fn with_token(token: &str) -> Credentials {
-    Credentials { token: Some(Arc::new(feedline_access::Bearer::fixed(token))), ..Credentials::default() }
+    Credentials {
+        token: Some(Arc::new(feedline_access::BearerToken::fixed(token))),
+        ..Credentials::default()
+    }
 }
 
-/// What a request hears whose message never comes.
-async fn heard_without_a_message(server: &Running, path: &'static str) -> Code {
+/// Sends a request without a message and returns the status of the response.
+async fn status_without_message(server: &Running, path: &'static str) -> Code {
     let channel = Endpoint::from_shared(server.url.clone()).unwrap().connect_lazy();
     let mut client = tonic::client::Grpc::new(channel);
     client.ready().await.unwrap();
     let mut request = Request::new(stream::pending::<wire::JobRef>());
-    request.metadata_mut().insert(version::KEY, PROTOCOL_VERSION.into());
+    request.metadata_mut().insert(version::PROTOCOL_KEY, PROTOCOL_VERSION.into());
     let codec = ProstCodec::<wire::JobRef, wire::JobRef>::default();
     let answer = client.client_streaming(request, PathAndQuery::from_static(path), codec);
     within(answer).await.unwrap_err().code()
 }
 
 #[tokio::test]
-async fn a_stranger_is_refused_before_its_message_is_read() {
-    let server = guarded().await;
+async fn a_caller_without_a_token_is_rejected_before_its_message_is_read() {
+    let server = start_authenticated().await;
     for path in [
         "/feedline.v1.Coordinator/SyncWorker",
         "/feedline.v1.Coordinator/OpenJob",
         "/feedline.v1.Peer/Deliver",
-        "/feedline.v1.Peer/KeepIndex",
+        "/feedline.v1.Peer/StoreIndex",
         "/feedline.v1.Members/AddMember",
     ] {
-        assert_eq!(heard_without_a_message(&server, path).await, Code::PermissionDenied, "{path}");
+        assert_eq!(status_without_message(&server, path).await, Code::PermissionDenied, "{path}");
     }
 }
 
 #[tokio::test]
-async fn a_message_is_no_larger_than_its_method_needs() {
-    let server = guarded().await;
-    let too_large = |refusal: ServiceError| {
-        assert_eq!(refusal.kind, ServiceErrorKind::Invalid, "{refusal}");
-        assert!(refusal.message.contains("too large"), "{refusal}");
+async fn a_message_larger_than_its_method_allows_is_rejected() {
+    let server = start_authenticated().await;
+    let too_large = |error: ServiceError| {
+        assert_eq!(error.kind, ServiceErrorKind::Invalid, "{error}");
+        assert!(error.message.contains("too large"), "{error}");
     };
     let members = connect_coordinator(&server.url, &with_token("client")).unwrap();
     assert!(members.add_member(&"x".repeat(60 << 10)).await.is_ok());
@@ -99,7 +102,7 @@ async fn a_message_is_no_larger_than_its_method_needs() {
     };
     assert_eq!(client.open_job(named(3 << 20)).await, Ok(JobId(5)));
     too_large(client.open_job(named(5 << 20)).await.unwrap_err());
-    // What a worker alone may send reaches the service, which refuses it for another reason.
+    // The large message of a worker reaches the service, which rejects it for another reason.
     let report =
         || feedline_data::messages::WorkerReport { machine: "x".repeat(5 << 20), ..samples::worker_report() };
     too_large(client.sync_worker(report()).await.unwrap_err());
@@ -107,7 +110,7 @@ async fn a_message_is_no_larger_than_its_method_needs() {
     assert_eq!(worker.sync_worker(report()).await.unwrap_err().kind, ServiceErrorKind::Unavailable);
 }
 
-/// A body of which nothing ever comes.
+/// A body that never yields data.
 struct Silent;
 
 impl http_body::Body for Silent {
@@ -123,7 +126,7 @@ impl http_body::Body for Silent {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fetch_that_says_nothing_is_given_up() {
+async fn a_fetch_without_a_first_request_times_out() {
     let (seen, _seen) = mpsc::channel(1);
     let mut server = FetchServer::new(Arc::new(FakeWorker { batch: Bytes::new(), seen }), None);
     let request = http::Request::builder().uri(crate::rpc::FETCH.path).body(Body::new(Silent)).unwrap();
@@ -131,15 +134,15 @@ async fn a_fetch_that_says_nothing_is_given_up() {
     let answer = server.call(request).await.unwrap();
     let status = tonic::Status::from_header_map(answer.headers()).unwrap();
     assert_eq!(status.code(), Code::Unavailable);
-    assert!(status.message().contains("did not say within 5 s"), "{}", status.message());
+    assert!(status.message().contains("did not arrive within 5 s"), "{}", status.message());
     assert!(begun.elapsed() < Duration::from_secs(6));
 }
 
 #[tokio::test]
-async fn a_request_of_a_fetch_is_small() {
+async fn a_large_fetch_request_is_rejected() {
     let (_server, client, _seen) = worker(Bytes::new()).await;
     let large = FetchOpen { ticket: "x".repeat(65 << 10), ..open(1) };
     let fetched = client.fetch(stream::iter([FetchRequest::Open(large)]).boxed()).await;
-    let refusal = fetched.map(|_| ()).unwrap_err();
-    assert!(refusal.message.contains("too large"), "{refusal}");
+    let error = fetched.map(|_| ()).unwrap_err();
+    assert!(error.message.contains("too large"), "{error}");
 }

@@ -1,4 +1,4 @@
-//! Samples of consumers' positions.
+//! Position histories and positions at a step.
 
 use feedline_data::checkpoint::{BatchCount, DeliveredRun, HistoryBase, PositionHistory, StepId};
 use feedline_data::messages::GroupPositions;
@@ -13,13 +13,13 @@ pub(super) fn history() -> PositionHistory {
     ];
     let base = HistoryBase { positions: vec![at(1, 60), at(1, 64)], count };
     PositionHistory::from_parts(vec![(0, at(0, 0)), (4, at(0, 9))], base, list, 5, true)
-        .expect("the parts belong together")
+        .expect("the parts are consistent")
 }
 
 pub(crate) fn step() -> StepId {
     StepId { epochs: Some(2), rounds: 1 << 33, rest: 3 }
 }
 
-pub(crate) fn group_places() -> GroupPositions {
+pub(crate) fn group_positions() -> GroupPositions {
     GroupPositions { positions: vec![(0, at(1, 2)), (2, at(0, 5))], missing: vec![1], waits: true }
 }

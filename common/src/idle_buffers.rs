@@ -1,0 +1,119 @@
+//! Idle buffers of a pool: returns the best fit, and evicts the oldest ones above a limit.
+
+use bytes::BytesMut;
+
+/// A buffer that a pool reuses.
+pub trait ReusableBuffer {
+    /// Bytes that the buffer can hold without a new allocation.
+    fn capacity_bytes(&self) -> usize;
+}
+
+impl ReusableBuffer for BytesMut {
+    fn capacity_bytes(&self) -> usize {
+        self.capacity()
+    }
+}
+
+/// Buffers of a pool that nobody uses, oldest first.
+#[derive(Debug)]
+pub struct IdleBuffers<B> {
+    buffers: Vec<B>,
+    bytes: usize,
+    min_bytes: usize,
+}
+
+impl<B: ReusableBuffer> IdleBuffers<B> {
+    /// An empty list. A request below `min_bytes` counts as one for `min_bytes` when the fit of a buffer is judged.
+    pub fn new(min_bytes: usize) -> Self {
+        Self { buffers: Vec::new(), bytes: 0, min_bytes }
+    }
+
+    /// Capacity of all idle buffers together.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Number of idle buffers.
+    pub fn len(&self) -> usize {
+        self.buffers.len()
+    }
+
+    /// Whether there are no idle buffers.
+    pub fn is_empty(&self) -> bool {
+        self.buffers.is_empty()
+    }
+
+    /// Adds a buffer as the newest one.
+    pub fn push(&mut self, buffer: B) {
+        self.bytes += buffer.capacity_bytes();
+        self.buffers.push(buffer);
+    }
+
+    /// Whether a buffer fits a request for `len` bytes without wasting more than half of its capacity.
+    pub fn has_fit(&self, len: usize) -> bool {
+        self.buffers.iter().any(|buffer| self.fits(buffer, len))
+    }
+
+    /// Removes and returns the smallest buffer that fits a request for `len` bytes.
+    pub fn take(&mut self, len: usize) -> Option<B> {
+        let fitting = self.buffers.iter().enumerate().filter(|(_, buffer)| self.fits(buffer, len));
+        let (index, _) = fitting.min_by_key(|(_, buffer)| buffer.capacity_bytes())?;
+        let buffer = self.buffers.remove(index);
+        self.bytes -= buffer.capacity_bytes();
+        Some(buffer)
+    }
+
+    /// Removes and returns the oldest buffers while there are more than `max_count`, or more than `max_bytes` in all. The
+    /// sizes in use are those of the newest buffers.
+    pub fn evict(&mut self, max_count: usize, max_bytes: usize) -> Vec<B> {
+        let mut count = 0;
+        while self.buffers.len() - count > max_count || self.bytes > max_bytes {
+            self.bytes -= self.buffers[count].capacity_bytes();
+            count += 1;
+        }
+        self.buffers.drain(..count).collect()
+    }
+
+    fn fits(&self, buffer: &B, len: usize) -> bool {
+        (len..=2 * len.max(self.min_bytes)).contains(&buffer.capacity_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl ReusableBuffer for usize {
+        fn capacity_bytes(&self) -> usize {
+            *self
+        }
+    }
+
+    fn idle(sizes: &[usize]) -> IdleBuffers<usize> {
+        let mut idle = IdleBuffers::new(100);
+        sizes.iter().for_each(|size| idle.push(*size));
+        idle
+    }
+
+    #[test]
+    fn the_smallest_buffer_that_fits_is_taken() {
+        let mut idle = idle(&[900, 500, 200, 300]);
+        assert_eq!(idle.take(250), Some(300));
+        assert_eq!(idle.take(250), Some(500));
+        assert_eq!(idle.take(250), None, "900 bytes waste more than half");
+        assert!(idle.has_fit(1) && !idle.has_fit(201));
+        assert_eq!(idle.take(1), Some(200), "a request for less than the minimum");
+        assert_eq!((idle.len(), idle.bytes()), (1, 900));
+    }
+
+    #[test]
+    fn the_oldest_buffers_are_evicted_above_a_limit() {
+        let mut idle = idle(&[1, 2, 3, 4]);
+        assert!(idle.evict(4, 10).is_empty());
+        assert_eq!(idle.evict(3, 10), [1]);
+        assert_eq!(idle.evict(3, 4), [2, 3]);
+        assert_eq!((idle.len(), idle.bytes()), (1, 4));
+        assert_eq!(idle.evict(0, 4), [4]);
+        assert!(idle.is_empty());
+    }
+}

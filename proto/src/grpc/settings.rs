@@ -1,0 +1,21 @@
+//! Settings of gRPC connections: timeouts, windows and sizes that client and server share.
+
+use std::time::Duration;
+
+/// Time to connect to a remote process before it counts as unreachable.
+pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+/// Interval between keepalive pings, also on idle connections.
+pub(super) const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
+/// A remote process that does not answer a ping for this long is dead.
+pub(super) const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(4);
+/// Flow-control window of a stream and of a connection. The default of tonic halves the throughput.
+pub(super) const WINDOW_BYTES: u32 = 16 << 20;
+/// Largest HTTP/2 frame that a process accepts. A sender obeys the value of its receiver.
+pub(super) const MAX_FRAME_BYTES: u32 = 1 << 20;
+/// Most concurrent streams on one connection. A consumer fetches a few splits at a time, and a node sends a few control
+/// requests.
+pub(super) const MAX_STREAMS: u32 = 1024;
+/// Largest chunk of a batch. A chunk of this size stays in the CPU cache while it is sent.
+pub(super) const MAX_CHUNK_BYTES: usize = 512 << 10;
+/// Largest chunk of a manifest.
+pub(super) const MANIFEST_CHUNK_BYTES: usize = 1 << 20;
