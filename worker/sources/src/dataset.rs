@@ -147,6 +147,6 @@ impl Part {
         let file = self.reads.check_shard(&location, shard)?;
         let store = self.reads.open(&location)?;
         let object = self.reads.object(store, location.key()?, shard.clone());
-        Ok(Arc::new(object.at(file)))
+        Ok(Arc::new(object.with_file(file)))
     }
 }

@@ -1,104 +1,104 @@
-//! What can go wrong between a dataset's URL and its rows.
+//! Errors of listing, indexing and reading datasets.
 
 use feedline_data::manifest::ShardRef;
 
 use crate::guard;
 
-/// Why a dataset could not be listed, indexed or read. No variant leaves side effects behind.
+/// An error of listing, indexing or reading a dataset. A failed call has no side effects.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SourceError {
-    /// The URL cannot be used as it is written.
+    /// The URL is invalid.
     #[error("cannot use `{url}` as a source: {reason}")]
     Url {
-        /// As given.
+        /// The URL.
         url: String,
-        /// What to change.
+        /// The reason and the fix.
         reason: String,
     },
-    /// Pipelines may not read from there, or not so.
+    /// The read policy or the tenant's permissions reject the read.
     #[error("{sentence}")]
     Refused {
-        /// One sentence with the place and the fix.
+        /// One sentence with the URL and the fix.
         sentence: String,
     },
-    /// There is no such object.
-    #[error("`{url}` does not exist: check the path, or end it with `/` to read everything below it")]
+    /// The object does not exist.
+    #[error("`{url}` does not exist: check the path, or add `/` at the end to read all objects below it")]
     NotFound {
-        /// As given.
+        /// The URL.
         url: String,
     },
-    /// A glob or prefix under which nothing lies.
-    #[error("`{url}` matches no objects: check the pattern, and that the data is there")]
+    /// A glob or prefix matches no objects.
+    #[error("`{url}` matches no objects: check the pattern and the data")]
     Empty {
-        /// As given.
+        /// The URL.
         url: String,
     },
-    /// The store refused or failed.
+    /// The store rejected a request or failed.
     #[error("cannot read `{url}`: {reason}")]
     Store {
-        /// Object or prefix.
+        /// The object or prefix.
         url: String,
-        /// The store's words.
+        /// The store's error message.
         reason: String,
         /// Whether the same request may succeed later.
         retryable: bool,
     },
-    /// The object is not the one that was indexed.
+    /// The object changed after indexing.
     #[error("`{url}` changed after indexing; restore the object, or run `feedline index --rebuild`")]
     ShardChanged {
         /// The shard.
         url: String,
     },
-    /// The bytes are not what the format says.
+    /// The bytes do not conform to the format.
     #[error("`{url}` at byte {offset}: {reason}")]
     Corrupt {
         /// The shard.
         url: String,
-        /// Byte offset in the shard.
+        /// The byte offset in the shard.
         offset: u64,
-        /// What is wrong, and what to do.
+        /// The reason and the fix.
         reason: String,
     },
-    /// A dataset that is valid but not readable here.
+    /// The data uses an unsupported feature, or exceeds a limit.
     #[error("`{url}` cannot be read: {reason}")]
     Unsupported {
         /// The shard.
         url: String,
-        /// What is not supported, and what to do.
+        /// The reason and the fix.
         reason: String,
     },
-    /// A column that the data does not have.
-    #[error("`{url}` has no `{name}` (wanted for column `{column}`): {hint}")]
+    /// The data does not contain a requested column.
+    #[error("`{url}` has no `{name}` (for column `{column}`): {hint}")]
     MissingFeature {
         /// The shard.
         url: String,
-        /// Name of the column in the pipeline.
+        /// The name of the column in the pipeline.
         column: String,
-        /// Name in the data.
+        /// The name in the data.
         name: String,
-        /// The nearest names known.
+        /// Suggested names.
         hint: String,
     },
-    /// Shards that do not fit together.
+    /// The schema of a shard differs from the other shards.
     #[error("`{url}` differs from the other shards: {reason}")]
     SchemaMismatch {
-        /// The shard that differs.
+        /// The shard.
         url: String,
-        /// How it differs, and what to do.
+        /// The difference and the fix.
         reason: String,
     },
-    /// A read that no index could have led to.
+    /// The request is not valid for the block.
     #[error("cannot read this block of `{url}`: {reason}")]
     Request {
         /// The shard.
         url: String,
-        /// What is wrong with the request.
+        /// The reason.
         reason: String,
     },
 }
 
 impl SourceError {
-    /// Whether the same call may succeed later without anybody changing anything.
+    /// Whether a retry of the same call may succeed.
     pub fn is_retryable(&self) -> bool {
         matches!(self, Self::Store { retryable: true, .. })
     }
@@ -106,16 +106,16 @@ impl SourceError {
     pub(crate) fn from_store(url: &str, error: object_store::Error) -> Self {
         use object_store::Error as E;
         let url = url.to_owned();
-        if let Some(refused) = guard::find_guard_error(&error) {
-            return Self::Refused { sentence: format!("`{url}` is not read: {refused}") };
+        if let Some(rejected) = guard::find_guard_error(&error) {
+            return Self::Refused { sentence: format!("`{url}` is not read: {rejected}") };
         }
         match error {
             E::NotFound { .. } => Self::NotFound { url },
             E::Precondition { .. } => Self::ShardChanged { url },
-            // Listings have no kind of their own for it.
+            // Listings return a generic error for denied access.
             E::Generic { source, .. } if is_denied(source.as_ref()) => Self::denied(url, source.as_ref()),
             E::Generic { store, source } => {
-                // A local disk's failures (permissions, a directory) do not pass by waiting.
+                // Errors of local files, such as missing permissions, are permanent.
                 Self::Store { url, reason: causes(source.as_ref()), retryable: store != "LocalFileSystem" }
             }
             E::PermissionDenied { source, .. } | E::Unauthenticated { source, .. } => {
@@ -159,7 +159,8 @@ fn causes(error: &(dyn std::error::Error + 'static)) -> String {
     without_body(&text).replace('\n', " ")
 }
 
-/// A text in which the body of a store's answer is cut to what it says: the rest repeats the request, with its signature.
+/// Reduces the XML body of a store's response to its code and message. The rest of the body repeats the request with its
+/// signature.
 fn without_body(text: &str) -> String {
     let Some(start) = text.find("<?xml").or_else(|| text.find("<Error>")) else { return text.to_owned() };
     let (before, body) = text.split_at(start);
@@ -176,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_a_stores_answer_only_what_it_says_is_told() {
+    fn store_errors_contain_only_code_and_message() {
         let answer = "status 403: <?xml version=\"1.0\"?>\n<Error><Code>SignatureDoesNotMatch</Code><Message>Check your key.\
                       </Message><AWSAccessKeyId>HUSH</AWSAccessKeyId><SignatureProvided>HUSH</SignatureProvided></Error>";
         let error = object_store::Error::PermissionDenied { path: "x".to_owned(), source: answer.into() };

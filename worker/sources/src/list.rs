@@ -1,4 +1,4 @@
-//! From URLs to shards: single objects, prefixes, globs and brace lists.
+//! Lists the shards of a source: single objects, prefixes, globs and brace lists.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,38 +18,38 @@ use crate::object::{head, version_of};
 use crate::stores::ScopedStores;
 
 const GLOB_CHARACTERS: [char; 3] = ['*', '?', '['];
-/// Objects that a store is asked about at once, over all URLs of a source.
+/// Maximum number of concurrent HEAD requests over all URLs of a source.
 const CONCURRENT_HEADS: usize = 32;
-/// Patterns of a source that are expanded at once.
+/// Maximum number of patterns of a source that are expanded concurrently.
 const CONCURRENT_PATTERNS: usize = 1;
-/// Most objects that are found for a source, with those that hold no rows: each takes memory until it is indexed.
-const MOST_OBJECTS: usize = 10_000_000;
-/// A listing fails when no further object is listed for this time; the client has retried by then.
-const STALLED: Duration = Duration::from_secs(180);
-/// The same for the listing of a folder without those below it, of which the client tells at its end only.
-const STALLED_FOLDER: Duration = Duration::from_secs(1800);
+/// Maximum number of listed objects of a source, because each object needs memory until it is indexed.
+const MAX_OBJECTS: usize = 10_000_000;
+/// A recursive listing fails if it returns no further object for this time. It is longer than the client's retries.
+const LISTING_TIMEOUT: Duration = Duration::from_secs(180);
+/// The timeout of listing a single folder, which the client returns as a whole.
+const FOLDER_TIMEOUT: Duration = Duration::from_secs(1800);
 
-/// The shards of these URLs: sorted within each, none twice.
+/// Lists the shards of these URLs. The shards of each URL are sorted, and duplicates are removed.
 pub(crate) async fn list(reads: &ScopedStores, urls: &[String]) -> Result<Vec<ShardRef>, SourceError> {
-    Listing::new(reads, MOST_OBJECTS).shards(urls).await
+    Listing::new(reads, MAX_OBJECTS).shards(urls).await
 }
 
 /// The listing of one source.
 struct Listing<'a> {
     reads: &'a ScopedStores,
-    /// Limits the objects that stores are asked about at once.
+    /// Limits concurrent HEAD requests.
     heads: Semaphore,
-    /// Limits the patterns that are expanded at once: the names in their braces may take much memory.
+    /// Limits concurrent expansions of patterns, because expanded braces may need much memory.
     patterns: Semaphore,
-    /// Objects found so far.
+    /// The number of objects found so far.
     found: AtomicUsize,
-    most: usize,
+    max_objects: usize,
 }
 
 impl<'a> Listing<'a> {
-    fn new(reads: &'a ScopedStores, most: usize) -> Self {
+    fn new(reads: &'a ScopedStores, max_objects: usize) -> Self {
         let (heads, patterns) = (Semaphore::new(CONCURRENT_HEADS), Semaphore::new(CONCURRENT_PATTERNS));
-        Self { reads, heads, patterns, found: AtomicUsize::new(0), most }
+        Self { reads, heads, patterns, found: AtomicUsize::new(0), max_objects }
     }
 
     async fn shards(&self, urls: &[String]) -> Result<Vec<ShardRef>, SourceError> {
@@ -59,7 +59,7 @@ impl<'a> Listing<'a> {
         let lists = urls.iter().cloned().map(|url| async move { self.list_one(&url).await });
         let mut lists = futures::stream::iter(lists).buffered(CONCURRENT_HEADS);
         while let Some(mut found) = lists.try_next().await? {
-            // A listing, and links among local files, may lead elsewhere.
+            // A listing may contain URLs and links outside of the allowed URLs.
             for shard in &found {
                 self.reads.check_shard(&Location::parse(&shard.url)?, shard)?;
             }
@@ -78,7 +78,7 @@ impl<'a> Listing<'a> {
             return self.list_prefix(store.as_ref(), &location, url).await;
         }
         if has_glob || location.rest.contains('{') {
-            // A local file may really be called `x[1].tar`.
+            // A local file may have a name such as `x[1].tar`.
             if location.is_local()
                 && self.reads.check_object(&location).is_ok()
                 && let Ok(shard) = self.head(store.as_ref(), &location, url).await
@@ -99,14 +99,14 @@ impl<'a> Listing<'a> {
         }
     }
 
-    /// One object, once the store is asked about few enough others.
+    /// Requests the metadata of one object.
     async fn head(
         &self,
         store: &dyn ObjectStore,
         location: &Location,
         given: &str,
     ) -> Result<ShardRef, SourceError> {
-        let _turn = self.heads.acquire().await.expect("it is never closed");
+        let _permit = self.heads.acquire().await.expect("the semaphore is never closed");
         let shard = head(store, location, given).await?;
         self.count(1, given)?;
         Ok(shard)
@@ -123,7 +123,7 @@ impl<'a> Listing<'a> {
             return Err(SourceError::NotFound { url: given.to_owned() });
         }
         let prefix = location.key()?;
-        let metas = self.below(store, Some(&prefix), given).await?;
+        let metas = self.list_recursively(store, Some(&prefix), given).await?;
         let shards: Vec<ShardRef> =
             metas.iter().filter(|meta| is_data(meta, &prefix)).map(|meta| shard_of(location, meta)).collect();
         if shards.is_empty() { Err(SourceError::Empty { url: given.to_owned() }) } else { Ok(shards) }
@@ -135,7 +135,7 @@ impl<'a> Listing<'a> {
         location: &Location,
         given: &str,
     ) -> Result<Vec<ShardRef>, SourceError> {
-        let _permit = self.patterns.acquire().await.expect("it is never closed");
+        let _permit = self.patterns.acquire().await.expect("the semaphore is never closed");
         let patterns = ScopedStores::expand(&location.rest)
             .map_err(|reason| SourceError::Url { url: given.to_owned(), reason })?;
         let lists = patterns.into_iter().map(|rest| async move {
@@ -165,7 +165,7 @@ impl<'a> Listing<'a> {
         let text = location.rest.trim_start_matches('/');
         let pattern = Pattern::new(text).map_err(|error| SourceError::Url {
             url: given.to_owned(),
-            reason: format!("the glob is not valid: {}", error.msg),
+            reason: format!("invalid glob: {}", error.msg),
         })?;
         let first_glob = text.find(GLOB_CHARACTERS).unwrap_or(text.len());
         let fixed = text[..first_glob].rfind('/').map_or("", |slash| &text[..slash]);
@@ -181,9 +181,9 @@ impl<'a> Listing<'a> {
         let prefix = fixed_location.key()?;
         let prefix = (!prefix.is_root()).then_some(&prefix);
         let metas = if is_flat {
-            self.directly_in(store, prefix, given).await?
+            self.list_folder(store, prefix, given).await?
         } else {
-            self.below(store, prefix, given).await?
+            self.list_recursively(store, prefix, given).await?
         };
         let options = MatchOptions {
             case_sensitive: true,
@@ -198,8 +198,8 @@ impl<'a> Listing<'a> {
         if shards.is_empty() { Err(SourceError::Empty { url: given.to_owned() }) } else { Ok(shards) }
     }
 
-    /// All objects below a folder.
-    async fn below(
+    /// Lists all objects below a folder.
+    async fn list_recursively(
         &self,
         store: &dyn ObjectStore,
         prefix: Option<&Path>,
@@ -208,7 +208,8 @@ impl<'a> Listing<'a> {
         let mut objects = store.list(prefix);
         let mut metas = Vec::new();
         loop {
-            let next = timeout(STALLED, objects.try_next()).await.map_err(|_| stalled(given, STALLED))?;
+            let next = timeout(LISTING_TIMEOUT, objects.try_next()).await;
+            let next = next.map_err(|_| timeout_error(given, LISTING_TIMEOUT))?;
             let Some(meta) = next.map_err(|error| SourceError::from_store(given, error))? else {
                 return Ok(metas);
             };
@@ -217,59 +218,61 @@ impl<'a> Listing<'a> {
         }
     }
 
-    /// Objects in a folder, and not in those below it.
-    async fn directly_in(
+    /// Lists the objects of a folder without its subfolders.
+    async fn list_folder(
         &self,
         store: &dyn ObjectStore,
         prefix: Option<&Path>,
         given: &str,
     ) -> Result<Vec<ObjectMeta>, SourceError> {
-        let listed = timeout(STALLED_FOLDER, store.list_with_delimiter(prefix)).await;
-        let listed = listed.map_err(|_| stalled(given, STALLED_FOLDER))?;
+        let listed = timeout(FOLDER_TIMEOUT, store.list_with_delimiter(prefix)).await;
+        let listed = listed.map_err(|_| timeout_error(given, FOLDER_TIMEOUT))?;
         let metas = listed.map_err(|error| SourceError::from_store(given, error))?.objects;
         self.count(metas.len(), given)?;
         Ok(metas)
     }
 
-    /// Counts objects that were found.
+    /// Counts found objects. An error if the source has too many.
     fn count(&self, objects: usize, given: &str) -> Result<(), SourceError> {
-        if self.found.fetch_add(objects, Ordering::Relaxed).saturating_add(objects) <= self.most {
+        if self.found.fetch_add(objects, Ordering::Relaxed).saturating_add(objects) <= self.max_objects {
             return Ok(());
         }
         Err(SourceError::Url {
             url: given.to_owned(),
             reason: format!(
-                "with it more than {} objects are listed for one source: name fewer folders, or put rows together into larger \
-                 files, such as tar or Parquet",
-                self.most
+                "the source has more than {} objects: list fewer folders, or pack the rows into larger files, such as tar or \
+                 Parquet",
+                self.max_objects
             ),
         })
     }
 }
 
-fn stalled(given: &str, after: Duration) -> SourceError {
+fn timeout_error(given: &str, after: Duration) -> SourceError {
     SourceError::Store {
         url: given.to_owned(),
         reason: format!(
-            "its listing returned no further object for {} s: check the store and the network, and open the job again",
+            "the listing returned no further object for {} s: check the store and the network, and restart the job",
             after.as_secs()
         ),
         retryable: true,
     }
 }
 
+/// Rejects the listing of a web server.
 fn refuse_http_listing(location: &Location, given: &str) -> Result<(), SourceError> {
     if !location.is_http() {
         return Ok(());
     }
     Err(SourceError::Url {
         url: given.to_owned(),
-        reason: "an http server cannot be listed: give each object's URL, or a range such as `{000..099}`"
-            .to_owned(),
+        reason:
+            "a web server cannot be listed: write the URL of each object, or a range such as `{000..099}`"
+                .to_owned(),
     })
 }
 
-/// Whether an object under a prefix is data: not hidden, not a marker that a writer left.
+/// Whether an object under a prefix is data, which excludes hidden files and the marker files of writers.
 fn is_data(meta: &ObjectMeta, prefix: &Path) -> bool {
     let Some(parts) = meta.location.prefix_match(prefix) else { return false };
     let hidden = parts.into_iter().any(|part| part.as_ref().starts_with('.'));

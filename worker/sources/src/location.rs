@@ -1,4 +1,4 @@
-//! URLs as users write them, taken apart into store and key. No requests are made here.
+//! Parses URLs into store and key, without requests.
 
 use feedline_data::urls::{check_no_secrets, without_query};
 use object_store::path::Path;
@@ -6,22 +6,22 @@ use url::Url;
 
 use crate::error::SourceError;
 
-/// A store and the part of it under one URL.
+/// A parsed URL: a store and a key, prefix or pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Location {
-    /// `file://` or scheme and authority, such as `s3://bucket`: what a store is opened for.
+    /// The store: `file://`, or scheme and authority, such as `s3://bucket`.
     pub(crate) root: String,
-    /// What follows: a plain local path, a raw object key, or an encoded URL path for http.
+    /// The rest of the URL: a plain local path, a raw object key, or an encoded URL path for http.
     pub(crate) rest: String,
 }
 
 impl Location {
-    /// Reads a URL or a local path.
+    /// Parses a URL or a local path.
     pub(crate) fn parse(url: &str) -> Result<Self, SourceError> {
         check_no_secrets(url).map_err(|sentence| SourceError::Refused { sentence })?;
         let bad = |reason: &str| SourceError::Url { url: url.to_owned(), reason: reason.to_owned() };
         if url.is_empty() {
-            return Err(bad("it is empty"));
+            return Err(bad("the URL is empty"));
         }
         let Some((scheme, rest)) = url.split_once("://") else {
             return Ok(Self { root: "file://".to_owned(), rest: absolute(url)? });
@@ -35,13 +35,13 @@ impl Location {
         }
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
         if authority.is_empty() {
-            return Err(bad("it names no host or bucket"));
+            return Err(bad("the host or bucket is missing"));
         }
         if scheme.starts_with("http") && path.contains(['?', '#']) {
-            // A query may be a key, in whatever way it is written.
+            // Any query may contain a key, so the message does not repeat the query.
             return Err(SourceError::Url {
                 url: without_query(url).to_owned(),
-                reason: "an http URL must not carry a query: use a plain URL, or the store's own scheme (s3, gs, az) with \
+                reason: "an http URL must not have a query: use a plain URL, or the scheme of the store (s3, gs, az) with \
                          `credentials: NAME`"
                     .to_owned(),
             });
@@ -57,7 +57,7 @@ impl Location {
         self.root.starts_with("http")
     }
 
-    /// The object's key for `object_store`.
+    /// The key of the object for `object_store`.
     pub(crate) fn key(&self) -> Result<Path, SourceError> {
         let path = if self.is_local() {
             Path::from_absolute_path(&self.rest)
@@ -96,13 +96,13 @@ fn absolute(path: &str) -> Result<String, SourceError> {
     without_parents(text).map_err(bad)
 }
 
-/// Follows `..`, which stores of objects do not know: as the system does, through links.
+/// Resolves `..` like the operating system, which follows links. Object stores do not resolve `..`.
 fn without_parents(path: String) -> Result<String, String> {
     let parts: Vec<&str> = path.split('/').collect();
     let Some(last) = parts.iter().rposition(|part| *part == "..") else { return Ok(path) };
     let (before, after) = (parts[..=last].join("/"), &parts[last + 1..]);
     let folder =
-        std::fs::canonicalize(&before).map_err(|error| format!("{before} cannot be followed: {error}"))?;
+        std::fs::canonicalize(&before).map_err(|error| format!("{before} cannot be resolved: {error}"))?;
     let folder = folder.to_str().ok_or("the path is not UTF-8")?.trim_end_matches('/');
     Ok(format!("{folder}/{}", after.join("/")))
 }
@@ -118,7 +118,7 @@ fn local_path(rest: &str) -> Result<String, String> {
     }
     let escaped = rest.replace('?', "%3F").replace('#', "%23");
     let url = Url::parse(&format!("file://{escaped}")).map_err(|error| error.to_string())?;
-    let path = url.to_file_path().map_err(|()| "it names no local file".to_owned())?;
+    let path = url.to_file_path().map_err(|()| "the URL is not a local path".to_owned())?;
     let mut text = path.to_str().ok_or_else(|| "the path is not UTF-8".to_owned())?.to_owned();
     if rest.ends_with('/') && !text.ends_with('/') {
         text.push('/');
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn takes_urls_apart() {
+    fn urls_are_split_into_store_and_key() {
         assert_eq!(parts("s3://bucket/a/b?.tar"), ("s3://bucket".into(), "a/b?.tar".into()));
         assert_eq!(parts("file:///data/a%20b"), ("file://".into(), "/data/a b".into()));
         assert_eq!(parts("/data/x*"), ("file://".into(), "/data/x*".into()));
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn parent_folders_are_followed() {
+    fn parent_folders_are_resolved() {
         let folder = std::env::current_dir().unwrap();
         let parent = folder.parent().unwrap().canonicalize().unwrap();
         assert_eq!(parts("../x/*.jpg").1, format!("{}/x/*.jpg", parent.display()));
@@ -159,13 +159,13 @@ mod tests {
             parts(&format!("file://{}/src/../a", folder.display())).1,
             format!("{}/a", folder.display())
         );
-        let refused = Location::parse("/no/such/../x").unwrap_err().to_string();
-        assert!(refused.contains("/no/such/.. cannot be followed"), "{refused}");
+        let error = Location::parse("/no/such/../x").unwrap_err().to_string();
+        assert!(error.contains("/no/such/.. cannot be resolved"), "{error}");
         assert_eq!(parts("/tmp/a..b/..c").1, "/tmp/a..b/..c");
     }
 
     #[test]
-    fn refuses_with_a_reason() {
+    fn errors_contain_the_reason() {
         assert!(Location::parse("https://host/a?b=1").unwrap_err().to_string().contains("query"));
         for url in ["https://host/a?auth=HUSH", "https://host/a?sig=HUSH", "https://me:HUSH@host/a"] {
             let refused = Location::parse(url).unwrap_err().to_string();
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_local_names_survive_the_round_trip() {
+    fn unusual_local_names_round_trip() {
         for name in ["/tmp/a b#c?d%e", "/tmp/[x]", "/tmp/ü{1}"] {
             let location = Location { root: "file://".into(), rest: name.into() };
             assert_eq!(Location::parse(&location.url()).unwrap().rest, name);

@@ -1,4 +1,4 @@
-//! Ranged reads of one shard: pinned to the version that was listed, retried, and counted.
+//! Ranged reads of one shard. Reads are pinned to the listed version, retried and counted.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,14 +18,14 @@ use crate::local::{self, LocalFile};
 use crate::location::Location;
 use crate::retry::{self, DEFAULT_RETRY_BUDGET, FIRST_BACKOFF, MAX_BACKOFF};
 
-/// Neighbouring ranges with at most this many bytes between them are read in one request.
+/// Ranges with at most this number of bytes between them are read in one request.
 const COALESCE_GAP_BYTES: u64 = 64 << 10;
-/// A request asks for no more than this, so that it ends within the request timeout.
+/// Maximum size of a request, so that a request completes within its timeout.
 const MAX_REQUEST_BYTES: u64 = 16 << 20;
-/// Requests of one read that are under way at once.
+/// Maximum number of concurrent requests of one read.
 const MAX_PARALLEL_REQUESTS: usize = 8;
 
-/// A part of one of several buffers.
+/// A range of one of several buffers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BufferSpan {
     pub(crate) buffer: usize,
@@ -37,13 +37,13 @@ pub(crate) struct BufferSpan {
 pub(crate) struct Object {
     store: Arc<dyn ObjectStore>,
     key: Key,
-    /// The file, if it is on this host.
+    /// The local file of the shard, if any.
     file: Option<LocalFile>,
     shard: ShardRef,
-    /// Time for which a failing read is retried.
+    /// The time for which a failing read is retried.
     retry_budget: Duration,
     read_bytes: AtomicU64,
-    /// Of these, bytes that blocking calls read.
+    /// The part of `read_bytes` that blocking calls read.
     blocking_bytes: AtomicU64,
     requests: AtomicU32,
     wait_ns: AtomicU64,
@@ -64,8 +64,8 @@ impl Object {
         }
     }
 
-    /// Reads from this file of the host, if there is one.
-    pub(crate) fn at(self, file: Option<LocalFile>) -> Self {
+    /// Reads from this local file, if there is one.
+    pub(crate) fn with_file(self, file: Option<LocalFile>) -> Self {
         Self { file, ..self }
     }
 
@@ -82,18 +82,18 @@ impl Object {
         self.shard.size_bytes
     }
 
-    /// Bytes, requests and the time that these took together, failed attempts included.
+    /// The number of bytes and requests, and the total time of the requests, including failed attempts.
     pub(crate) fn traffic(&self) -> (u64, u32, Duration) {
         let wait = Duration::from_nanos(self.wait_ns.load(Ordering::Relaxed));
         (self.read_bytes.load(Ordering::Relaxed), self.requests.load(Ordering::Relaxed), wait)
     }
 
-    /// Bytes that blocking calls have read, whose CPU time is on other threads than the reader's.
+    /// The number of bytes that blocking calls have read. The CPU time of these calls is on other threads.
     pub(crate) fn blocking_bytes(&self) -> u64 {
         self.blocking_bytes.load(Ordering::Relaxed)
     }
 
-    /// These bytes, all of them.
+    /// Reads a range completely.
     pub(crate) async fn read(&self, range: Range<u64>) -> Result<Bytes, SourceError> {
         if range.is_empty() {
             return Ok(Bytes::new());
@@ -102,7 +102,7 @@ impl Object {
             return Err(SourceError::corrupt(
                 &self.shard,
                 range.end,
-                "the index reaches beyond the end: run `feedline index --rebuild`",
+                "the index exceeds the end of the shard: run `feedline index --rebuild`",
             ));
         }
         if range.end - range.start <= MAX_REQUEST_BYTES {
@@ -119,8 +119,8 @@ impl Object {
         Ok(whole.freeze())
     }
 
-    /// Several ranges, ascending and apart: the buffers read, and where in them each range lies. Near neighbours
-    /// share a request, and so a buffer.
+    /// Reads several ranges, which must be ascending and disjoint. Returns the buffers and the span of each range. Ranges that are
+    /// close to each other share a request and a buffer.
     pub(crate) async fn read_ranges(
         &self,
         ranges: &[Range<u64>],
@@ -140,7 +140,7 @@ impl Object {
         Ok((buffers, spans))
     }
 
-    /// Reads until an attempt succeeds or the budget is spent. A client that has spent it is not called again.
+    /// Reads a range until an attempt succeeds or the retry budget is exhausted.
     async fn read_with_retries(&self, range: Range<u64>) -> Result<Bytes, SourceError> {
         let (begun, bound) = (Instant::now(), retry::max_duration(self.retry_budget));
         let mut backoff = Backoff::new(FIRST_BACKOFF, MAX_BACKOFF);
@@ -151,7 +151,7 @@ impl Object {
             let error = match result {
                 Ok(Ok(bytes)) => return Ok(bytes),
                 Ok(Err(error)) => error,
-                Err(_) => self.failed(format!("the store did not answer for {} s", bound.as_secs()), true),
+                Err(_) => self.failed(format!("the store did not respond for {} s", bound.as_secs()), true),
             };
             if !error.is_retryable() || begun.elapsed() >= self.retry_budget {
                 return Err(error);
@@ -170,16 +170,14 @@ impl Object {
         };
         self.read_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         if bytes.len() as u64 != wanted {
-            return Err(
-                self.failed(format!("{} bytes came where {wanted} were asked for", bytes.len()), true)
-            );
+            return Err(self.failed(format!("received {} bytes instead of {wanted}", bytes.len()), true));
         }
         Ok(bytes)
     }
 
     async fn read_file(&self, file: &LocalFile, range: Range<u64>) -> Result<Bytes, SourceError> {
         if let Some(bytes) = local::read_cached(file, &self.shard, &range) {
-            // Many such reads in a row leave their thread to others in between.
+            // Let other tasks run between consecutive cached reads.
             tokio::task::yield_now().await;
             return Ok(bytes);
         }
@@ -196,7 +194,7 @@ impl Object {
 
     async fn get(&self, range: Range<u64>) -> Result<Bytes, SourceError> {
         let store_error = |error| match SourceError::from_store(&self.shard.url, error) {
-            // It was there when it was listed.
+            // The listed object was removed.
             SourceError::NotFound { url } => SourceError::ShardChanged { url },
             other => other,
         };
@@ -211,17 +209,17 @@ impl Object {
         }
         let (size, indexed) = (result.meta.size, self.shard.size_bytes);
         if size != indexed {
-            // The store is out of order, or the object was changed within the second in which it was listed.
-            let said = format!(
-                "the store says that it has {size} bytes and not {indexed}, in the same version: if it has changed, run `feedline index --rebuild`"
+            // The store is inconsistent, or the object was changed within the second in which it was listed.
+            let reason = format!(
+                "the object has {size} bytes instead of {indexed}, with the same version: if the object changed, run `feedline index --rebuild`"
             );
-            return Err(self.failed(said, true));
+            return Err(self.failed(reason, true));
         }
         result.bytes().await.map_err(store_error)
     }
 }
 
-/// One object as the store describes it.
+/// Requests the metadata of one object.
 pub(crate) async fn head(
     store: &dyn ObjectStore,
     location: &Location,
@@ -231,7 +229,7 @@ pub(crate) async fn head(
     Ok(ShardRef { url: location.url(), size_bytes: meta.size, version: version_of(&meta), part: 0 })
 }
 
-/// What changes when an object changes.
+/// The version of an object: the entity tag, or else the modification time.
 pub(crate) fn version_of(meta: &ObjectMeta) -> String {
     match &meta.e_tag {
         Some(tag) if !tag.is_empty() => tag.clone(),
@@ -239,7 +237,7 @@ pub(crate) fn version_of(meta: &ObjectMeta) -> String {
     }
 }
 
-/// Whether an answer is of this version. A time is compared to the second: listings may be finer than answers.
+/// Whether a response has this version. Times are compared in seconds, because listings may have a finer resolution.
 fn is_version(meta: &ObjectMeta, version: &str) -> bool {
     if is_time(version) {
         return meta.last_modified.to_rfc3339().get(..SECOND) == version.get(..SECOND);
@@ -247,7 +245,7 @@ fn is_version(meta: &ObjectMeta, version: &str) -> bool {
     meta.e_tag.as_deref() == Some(version)
 }
 
-/// Characters of an RFC 3339 time up to the second.
+/// The length of an RFC 3339 time up to the seconds.
 const SECOND: usize = "2000-01-01T00:00:00".len();
 
 fn is_time(version: &str) -> bool {

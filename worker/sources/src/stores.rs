@@ -1,4 +1,4 @@
-//! Opens stores and keeps them: one per scheme and authority, and per credentials.
+//! Opens and caches the clients of stores: one client per scheme, authority and credentials.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
@@ -21,50 +21,49 @@ use crate::local::LocalFile;
 use crate::location::Location;
 use crate::object::{Object, head};
 
-/// Ranges of one object with at most this many bytes between them are read in one request.
+/// Ranges of one object with at most this number of bytes between them are read in one request.
 const COALESCE_GAP_BYTES: u64 = 64 << 10;
-/// Largest object that is read whole before any row is: a tokenizer of a hundred languages has a tenth of it.
+/// Maximum size of a file that an operator reads. A tokenizer for a hundred languages has a tenth of this size.
 const MAX_FILE_BYTES: u64 = 256 << 20;
-/// What all of them take together that the operators of one pipeline read.
+/// Maximum total size of the files that the operators of one pipeline read.
 const MAX_FILES_BYTES: u64 = 512 << 20;
 
-/// Opens and keeps one client per store.
+/// Opens and caches one client per store.
 pub struct Stores {
     access: ObjectAccess,
     open: Mutex<HashMap<StoreKey, Arc<dyn ObjectStore>>>,
 }
 
-/// Scheme and authority, the name of the credentials, and the prefixes of the tenant within which a web server may redirect.
+/// Scheme and authority, the name of the credentials, and the tenant's prefixes to which a web server may redirect.
 type StoreKey = (String, Option<String>, Vec<String>);
 
 impl std::fmt::Debug for Stores {
-    /// Without the clients, which would show their keys.
+    /// Omits the clients, because their debug output contains keys.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Stores").field("access", &self.access).finish_non_exhaustive()
     }
 }
 
 impl Stores {
-    /// `options` are a store's settings by their usual names, such as `AWS_ENDPOINT`; what a store does not know it
-    /// leaves alone.
+    /// Stores with these options, such as `AWS_ENDPOINT`. A store ignores unknown options.
     pub fn new(options: Vec<(String, String)>) -> Arc<Self> {
         Self::with(ObjectAccess::new(options))
     }
 
-    /// Stores that are reached so.
+    /// Stores with this access.
     pub fn with(access: ObjectAccess) -> Arc<Self> {
         Arc::new(Self { access, open: Mutex::default() })
     }
 
-    /// The whole of a small object that a pipeline names, such as a `tokenizer.json`; `url` may be a plain path.
+    /// Reads a small object that a pipeline names, such as a `tokenizer.json`. `url` may be a local path.
     ///
     /// # Errors
-    /// When pipelines may not read from there, it is too large, or the store fails.
+    /// The read policy rejects the URL, the object is too large, or the store fails.
     pub async fn get(self: &Arc<Self>, url: &str) -> Result<Bytes, SourceError> {
         self.get_for(url, &TenantReads::default()).await
     }
 
-    /// The same for a tenant's pipeline.
+    /// Like [`Self::get`], for a tenant's pipeline.
     ///
     /// # Errors
     /// As [`Self::get`].
@@ -74,10 +73,10 @@ impl Stores {
         Ok(bytes)
     }
 
-    /// Reads the objects that the operators of one pipeline need, each once and whole, unless they are too large together.
+    /// Reads the files that the operators of one pipeline need.
     ///
     /// # Errors
-    /// As [`Self::get`], and before any is read where they are too large.
+    /// As [`Self::get`]. No file is read if the files are too large in total.
     pub async fn files(
         self: &Arc<Self>,
         urls: BTreeSet<String>,
@@ -89,8 +88,8 @@ impl Stores {
             all_bytes += object.size_bytes();
             if all_bytes > MAX_FILES_BYTES {
                 let reason = format!(
-                    "with it the files that the pipeline's operators read have {all_bytes} bytes, and may have \
-                     {MAX_FILES_BYTES} together: use fewer or smaller ones, or divide the pipeline"
+                    "the files of the pipeline's operators have {all_bytes} bytes in total, more than the limit of \
+                     {MAX_FILES_BYTES}: use fewer or smaller files, or split the pipeline"
                 );
                 return Err(SourceError::Unsupported { url, reason });
             }
@@ -103,7 +102,7 @@ impl Stores {
         Ok(files)
     }
 
-    /// An object that is small enough to be read whole.
+    /// Opens a file of an operator, and checks its size.
     async fn file(self: &Arc<Self>, url: &str, tenant: &TenantReads) -> Result<Object, SourceError> {
         let reads = ScopedStores::new(Arc::clone(self), None, tenant);
         reads.check(url)?;
@@ -114,18 +113,18 @@ impl Stores {
         let file = reads.check_shard(&location, &shard)?;
         if shard.size_bytes > MAX_FILE_BYTES {
             let reason = format!(
-                "it has {} bytes, and a file that an operator reads has at most {MAX_FILE_BYTES}",
+                "the file has {} bytes, more than the limit of {MAX_FILE_BYTES} for a file of an operator",
                 shard.size_bytes
             );
             return Err(SourceError::unsupported(&shard, reason));
         }
-        Ok(reads.object(store, location.key()?, shard).at(file))
+        Ok(reads.object(store, location.key()?, shard).with_file(file))
     }
 
-    /// Writes an object, whole or not at all. Folders of a local path are made.
+    /// Writes an object atomically. Creates the folders of a local path.
     ///
     /// # Errors
-    /// When the store refuses or fails; the object may be there all the same.
+    /// The store rejects the request or fails. The object may have been written even so.
     pub async fn put(&self, url: &str, bytes: Bytes) -> Result<(), SourceError> {
         let location = Location::parse(url)?;
         let (store, key) = (self.open(&location, None, &TenantReads::default())?, location.key()?);
@@ -133,11 +132,10 @@ impl Stores {
         Ok(())
     }
 
-    /// Tells `found` of every object below a folder, by its path from there and its size in bytes. A folder that is not
-    /// there has none.
+    /// Calls `found` with the relative path and the size in bytes of every object below a folder. A missing folder is empty.
     ///
     /// # Errors
-    /// When the store cannot be listed, as a web server.
+    /// The store fails, or cannot be listed, such as a web server.
     pub async fn list_folder(
         &self,
         url: &str,
@@ -146,11 +144,11 @@ impl Stores {
         let bad = |reason: &str| SourceError::Url { url: url.to_owned(), reason: reason.to_owned() };
         let location = Location::parse(url)?;
         if location.is_http() {
-            return Err(bad("an http server cannot be listed: use a folder, or scheme s3, gs or az"));
+            return Err(bad("a web server cannot be listed: use a folder, or the scheme s3, gs or az"));
         }
         let path = std::path::Path::new(&location.rest);
         if location.is_local() && path.exists() && !path.is_dir() {
-            return Err(bad("it is not a folder"));
+            return Err(bad("the path is not a folder"));
         }
         let (store, folder) = (self.open(&location, None, &TenantReads::default())?, location.key()?);
         let mut objects = store.list((!folder.is_root()).then_some(&folder));
@@ -162,15 +160,15 @@ impl Stores {
         Ok(())
     }
 
-    /// Parts of an object, in the order asked for and each whole. Near ones share a request, and so memory.
+    /// Reads ranges of an object, in the requested order. Ranges that are close to each other share a request and a buffer.
     ///
     /// # Errors
-    /// When the store fails, or the object is shorter.
+    /// The store fails, or the object is too short.
     pub async fn get_ranges(&self, url: &str, ranges: &[Range<u64>]) -> Result<Vec<Bytes>, SourceError> {
         let location = Location::parse(url)?;
         let (store, key) = (self.open(&location, None, &TenantReads::default())?, location.key()?);
         let read = if location.is_local() {
-            // Opens the file once.
+            // This call opens the file only once.
             store.get_ranges(&key, ranges).await
         } else {
             let read_one = |range| get_whole(store.as_ref(), &key, range);
@@ -185,7 +183,7 @@ impl Stores {
         credentials: Option<&str>,
         tenant: &TenantReads,
     ) -> Result<Arc<dyn ObjectStore>, SourceError> {
-        // Other stores are not asked to keep to prefixes in what they redirect to.
+        // Only redirects of web servers are restricted to prefixes.
         let redirects =
             if location.is_http() { tenant.urls.prefixes().map(str::to_owned).collect() } else { Vec::new() };
         let key = (location.root.clone(), credentials.map(str::to_owned), redirects);
@@ -218,14 +216,14 @@ impl Stores {
     }
 }
 
-/// Stores as one pipeline may use them: with its credentials, and where pipelines, and those of its tenant, may read.
+/// Stores with the credentials and the permissions of one pipeline.
 #[derive(Debug, Clone)]
 pub(crate) struct ScopedStores {
     stores: Arc<Stores>,
     credentials: Option<String>,
-    /// What the role lets be read.
+    /// The read policy of the worker.
     policy: ReadPolicy,
-    /// What the job's tenant may read of that.
+    /// The read permissions of the job's tenant.
     tenant: TenantReads,
     links: Arc<LinkPolicy>,
 }
@@ -236,36 +234,35 @@ impl ScopedStores {
         let folders = |policy: &UrlPolicy, fix| AllowedFolders { policy: policy.clone(), fix };
         let allowed = [
             folders(&policy.urls, "`--allow-url`"),
-            folders(&tenant.urls, "the tenant's `urls` in the coordinator's file of tenants"),
+            folders(&tenant.urls, "the tenant's `urls` in the coordinator's tenants file"),
         ];
         let links = Arc::new(LinkPolicy::new(stores.access.own_files().clone(), allowed));
         Self { stores, credentials, policy, tenant: tenant.clone(), links }
     }
 
-    /// Checks a URL of the pipeline, with globs and braces.
+    /// Checks a URL of the pipeline, which may contain globs and braces.
     pub(crate) fn check(&self, url: &str) -> Result<(), SourceError> {
         self.policy.check_url(url).and_then(|()| self.tenant.check_url(url)).map_err(refused)
     }
 
-    /// Checks that the credentials may be named, are known, and are for these URLs.
+    /// Checks that the credentials are allowed, exist, and are valid for these URLs.
     pub(crate) fn check_credentials(&self, urls: &[String]) -> Result<(), SourceError> {
         let Some(name) = &self.credentials else { return Ok(()) };
-        let may_name = self.tenant.check_credentials(name);
-        may_name.and_then(|()| self.policy.check_credentials(name, urls)).map_err(refused)
+        let is_allowed = self.tenant.check_credentials(name);
+        is_allowed.and_then(|()| self.policy.check_credentials(name, urls)).map_err(refused)
     }
 
-    /// Sees anew where the role's own files are: comes before many objects are checked.
+    /// Clears cached link resolutions before many objects are checked.
     pub(crate) fn clear_link_cache(&self) {
         self.links.clear_cache();
     }
 
-    /// Checks where an object, or a folder that is listed, really lies: by its own URL, and behind links.
+    /// Checks the URL and the resolved path of an object or folder.
     pub(crate) fn check_object(&self, location: &Location) -> Result<(), SourceError> {
         self.check_at(location, None).map(drop)
     }
 
-    /// The same of an object that was found, in the version that was. Where it is a file of this host, it is read as this tells,
-    /// since what was checked may change.
+    /// Checks a listed object. Returns the checked local file of an object on this host, which must be used for reading.
     pub(crate) fn check_shard(
         &self,
         location: &Location,
@@ -279,7 +276,7 @@ impl ScopedStores {
         location: &Location,
         shard: Option<&ShardRef>,
     ) -> Result<Option<LocalFile>, SourceError> {
-        if self.is_free(location) {
+        if self.is_unrestricted(location) {
             return Ok(location.is_local().then(|| LocalFile::linked(&location.rest)));
         }
         let url = location.url();
@@ -297,13 +294,13 @@ impl ScopedStores {
 
     /// Whether nothing allowed what is read there.
     fn is_free(&self, location: &Location) -> bool {
-        let local_is_free =
+        let is_local_unrestricted =
             || !location.is_local() || (self.links.is_unrestricted() && !self.policy.local_by_prefix);
         let any_url = self.policy.urls.is_open() && self.tenant.urls.is_open();
-        any_url && self.credentials.is_none() && !location.is_http() && local_is_free()
+        any_url && self.credentials.is_none() && !location.is_http() && is_local_unrestricted()
     }
 
-    /// An object of a store, whose reads are retried as the role's settings say.
+    /// An object of a store, with the worker's retry budget.
     pub(crate) fn object(&self, store: Arc<dyn ObjectStore>, key: Path, shard: ShardRef) -> Object {
         Object::new(store, key, shard).with_retry_budget(self.stores.access.retry_budget())
     }
@@ -315,7 +312,7 @@ impl ScopedStores {
 
     /// Expands a URL's braces.
     pub(crate) fn expand(text: &str) -> Result<Vec<String>, String> {
-        /// More URLs than this in one pattern are a typing mistake.
+        /// Maximum number of URLs of one pattern. A larger number is probably a typing error.
         const MAX_EXPANSIONS: usize = 1_000_000;
         expand_braces(text, MAX_EXPANSIONS)
     }
@@ -325,7 +322,7 @@ fn refused(sentence: String) -> SourceError {
     SourceError::Refused { sentence }
 }
 
-/// A range of an object; an error where the object ends before it does.
+/// Reads a range of an object. An error if the object is too short.
 async fn get_whole(
     store: &dyn ObjectStore,
     key: &Path,
@@ -336,7 +333,7 @@ async fn get_whole(
     if bytes.len() as u64 == wanted {
         return Ok(bytes);
     }
-    let source = format!("{} bytes came where {wanted} were asked for", bytes.len()).into();
+    let source = format!("received {} bytes instead of {wanted}", bytes.len()).into();
     Err(object_store::Error::Generic { store: "ranges", source })
 }
 

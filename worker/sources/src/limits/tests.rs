@@ -48,7 +48,10 @@ async fn columns_and_their_names_have_an_end() {
     let chosen = fixture(line.as_bytes(), Format::Jsonl, &[("x", "c4999")]).read_all().await;
     assert_eq!(chosen.rows(), ["1"]);
     let message = refused(format!("{{\"{}\":1}}\n", "n".repeat(2_000)).as_bytes(), Format::Jsonl).await;
-    assert!(message.contains("has 2000 bytes, more than 1024") && message.len() < 400, "{message}");
+    assert!(
+        message.contains("has 2000 bytes, more than the limit of 1024") && message.len() < 400,
+        "{message}"
+    );
     let names: Vec<String> = (0..5_000).map(|at| format!("f{at:04}")).collect();
     let features: Vec<(&str, Feature<'_>)> =
         names.iter().map(|name| (name.as_str(), Feature::Ints(&[1]))).collect();

@@ -184,7 +184,7 @@ async fn more_objects_than_can_be_kept_are_refused() {
     for urls in [vec![at("")], vec![at("*.tar"), at("sub/c.tar")], vec![at("b-{00..02}.tar"), at("sub/")]] {
         // The pattern's folder has objects that it does not match.
         let error = Listing::new(&reads, 3).shards(&urls).await.unwrap_err();
-        assert!(error.to_string().contains("more than 3 objects are listed"), "{urls:?}: {error}");
+        assert!(error.to_string().contains("more than 3 objects"), "{urls:?}: {error}");
         assert!(Listing::new(&reads, 30).shards(&urls).await.is_ok());
     }
 }

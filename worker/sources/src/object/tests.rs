@@ -164,7 +164,7 @@ async fn a_store_that_never_answers_fails_a_read_within_the_bound() {
     let begun = tokio::time::Instant::now();
     let error = object.read(0..5).await.unwrap_err();
     assert_eq!(begun.elapsed().as_secs(), 95, "60 s of retries, a pause of 5 s and a request of 30 s");
-    assert!(error.is_retryable() && error.to_string().contains("did not answer for 95 s"), "{error}");
+    assert!(error.is_retryable() && error.to_string().contains("did not respond for 95 s"), "{error}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -199,7 +199,7 @@ async fn a_file_of_an_operator_is_not_read_where_it_is_too_large() {
     let path = folder.path().join("t.json");
     std::fs::File::create(&path).unwrap().set_len(MAX_FILE_BYTES + 1).unwrap();
     let error = Stores::new(Vec::new()).get(path.to_str().unwrap()).await.unwrap_err();
-    assert!(error.to_string().contains("a file that an operator reads has at most"), "{error}");
+    assert!(error.to_string().contains("for a file of an operator"), "{error}");
 }
 
 #[tokio::test]
@@ -217,7 +217,7 @@ async fn files_of_operators_are_not_read_where_they_are_too_large_together() {
     // Each is small enough.
     let large = ["c.json", "d.json", "e.json"].map(|name| file(name, MAX_FILE_BYTES - 1));
     let error = stores.files(large.clone().into(), &TenantReads::default()).await.unwrap_err().to_string();
-    assert!(error.contains("e.json") && error.contains("may have 536870912 together"), "{error}");
+    assert!(error.contains("e.json") && error.contains("more than the limit of 536870912"), "{error}");
 }
 
 #[tokio::test]
