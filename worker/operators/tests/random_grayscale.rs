@@ -45,6 +45,6 @@ fn wrong_parameters_and_columns_are_rejected() {
     assert_eq!(
         said(floats, json!({"random_grayscale": {"column": "image"}})),
         "operator 1 (random_grayscale): column `image` holds float32 tensors [3, 16, 20], but the operator needs an image or a \
-         uint8 tensor [height, width, 3]; do it before normalize and cast"
+         uint8 tensor [height, width, 3]; move it before normalize and cast"
     );
 }

@@ -292,8 +292,8 @@ impl ScopedStores {
         }
     }
 
-    /// Whether nothing allowed what is read there.
-    fn is_free(&self, location: &Location) -> bool {
+    /// Whether no policy restricts reads of the location.
+    fn is_unrestricted(&self, location: &Location) -> bool {
         let is_local_unrestricted =
             || !location.is_local() || (self.links.is_unrestricted() && !self.policy.local_by_prefix);
         let any_url = self.policy.urls.is_open() && self.tenant.urls.is_open();

@@ -1,4 +1,4 @@
-//! Arrow IPC files: a block is a record batch.
+//! Arrow IPC files: each record batch is one block.
 
 mod footer;
 
@@ -34,7 +34,7 @@ impl FormatReader for ArrowReader {
         let rows = footer.batch_rows(object).await?;
         let mut blocks = Vec::new();
         for (group, (batch, rows)) in footer.batches.iter().zip(rows).enumerate() {
-            // An empty record batch holds no block.
+            // An empty record batch is not a block.
             if rows > 0 {
                 let bytes = batch.range().end - batch.range().start;
                 blocks.push(Block { rows, offset: 0, bytes, group: group as u32, row_bytes: Vec::new() });

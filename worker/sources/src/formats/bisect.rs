@@ -1,4 +1,4 @@
-//! Decodes many rows at once, and where that fails finds the rows that are to blame.
+//! Decodes many rows at once. If decoding fails, bisection finds the rows that cause the failure.
 
 use arrow::array::RecordBatch;
 use arrow::compute::concat_batches;
@@ -6,14 +6,13 @@ use arrow::compute::concat_batches;
 use crate::reader::RowFailure;
 use crate::rows::RowSet;
 
-/// Longest part of a decoder's message that is kept.
+/// Maximum length of a decoder's error message.
 const MAX_REASON_CHARS: usize = 240;
 
 /// Decodes encoded rows into a batch.
 pub(crate) type DecodeRows<'a> = dyn Fn(&[&[u8]]) -> Result<RecordBatch, String> + 'a;
 
-/// Decodes all rows; `decode` gives exactly one batch row per encoded row, or an error. `null_row` replaces a row
-/// that fails.
+/// Decodes all rows. `decode` returns exactly one batch row per encoded row, or an error. `null_row` replaces a failed row.
 pub(crate) fn decode_rows(
     rows: &RowSet,
     null_row: &RecordBatch,
@@ -25,7 +24,7 @@ pub(crate) fn decode_rows(
     }
     let mut batches = Vec::new();
     let mut failures = Vec::new();
-    // Ranges still to decode, the next one last.
+    // The remaining ranges, in reverse order.
     let mut ranges: Vec<std::ops::Range<usize>> = std::iter::once(0..encoded.len()).collect();
     while let Some(range) = ranges.pop() {
         match decode(&encoded[range.clone()]) {

@@ -1,4 +1,4 @@
-//! Comma-separated values with a header line.
+//! CSV files with a header line.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -23,16 +23,16 @@ use crate::reader::{BlockRead, DecodedBlock, FormatReader};
 use crate::rows;
 use crate::select::{ResolvedColumn, Selection};
 
-/// Rows looked at to find the columns' types.
+/// The number of rows that are sampled to infer the column types.
 const INFERRED_ROWS: u64 = 1000;
 const FIRST_HEADER_READ_BYTES: u64 = 64 << 10;
 
 /// A shard's header line.
 pub(crate) struct CsvHeader {
     names: Vec<String>,
-    /// The line itself.
+    /// The bytes of the line.
     line: Vec<u8>,
-    /// Byte offset behind it.
+    /// The byte offset after the line.
     end: u64,
 }
 
@@ -108,7 +108,7 @@ async fn read_header(object: &Object) -> Result<CsvHeader, SourceError> {
     loop {
         let bytes = object.read(start..size.min(start + read_bytes)).await?;
         let mut end = None;
-        // The first row's end stops the pass.
+        // Stop at the end of the first row.
         let _ = lines::Splitter::new(LineRule::Csv).feed(&bytes, |row_end| {
             end = Some(row_end);
             Err(())
@@ -152,7 +152,8 @@ fn field_names(line: &[u8]) -> Result<Vec<String>, String> {
     Ok(schema.fields().iter().map(|field| field.name().clone()).collect())
 }
 
-/// The columns' types in the first rows. Rows that do not fit the header are left out: reading them will say so.
+/// Infers the column types from the first rows. Rows that do not fit the header are skipped, because reading them will report
+/// the error.
 fn infer(header: &CsvHeader, sample: &[u8]) -> Result<Vec<ResolvedColumn>, String> {
     let infer = |rows: &[u8]| {
         Format::default()
@@ -171,7 +172,7 @@ fn infer(header: &CsvHeader, sample: &[u8]) -> Result<Vec<ResolvedColumn>, Strin
     Ok(schema.fields().iter().map(|field| (field.name().clone(), Ok(csv_type(field.data_type())))).collect())
 }
 
-/// Numbers and truth values are read as such; everything else, dates too, as the text that it is.
+/// The type of a column: numbers and booleans keep their type, and all other values, such as dates, are text.
 fn csv_type(data_type: &DataType) -> ColumnType {
     match column_type(data_type) {
         Ok(scalar @ ColumnType::Scalar(_)) => scalar,
@@ -182,7 +183,7 @@ fn csv_type(data_type: &DataType) -> ColumnType {
 struct RowDecoder {
     /// All columns of the file.
     schema: SchemaRef,
-    /// Those wanted, ascending.
+    /// The indexes of the requested columns, in ascending order.
     projection: Vec<usize>,
 }
 
@@ -203,7 +204,7 @@ impl RowDecoder {
                 return Err("the row holds more than one record".to_owned());
             }
         }
-        // Ends a last row that no line end ends.
+        // Ends the last row, which may have no line break.
         decoder.decode(&[]).map_err(text)?;
         match decoder.flush().map_err(text)? {
             Some(batch) if batch.num_rows() == rows.len() => Ok(batch),

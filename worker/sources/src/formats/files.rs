@@ -1,4 +1,4 @@
-//! Each object is one row with the columns `bytes` and `path`.
+//! Arbitrary files: each object is one row with the columns `bytes` and `path`.
 
 use std::sync::Arc;
 

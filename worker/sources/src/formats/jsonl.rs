@@ -1,4 +1,4 @@
-//! One JSON object per line.
+//! JSON Lines files: one JSON object per line.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::reader::{BlockRead, DecodedBlock, FormatReader};
 use crate::rows;
 use crate::select::{ResolvedColumn, Selection};
 
-/// Lines looked at to find the columns.
+/// The number of lines that are sampled to infer the columns.
 const INFERRED_ROWS: u64 = 1000;
 
 /// Reads files of one JSON object per line.
@@ -69,7 +69,7 @@ impl FormatReader for JsonlReader {
     }
 }
 
-/// The columns of the first lines. Lines that are not JSON objects are left out; reading reports them.
+/// Infers the columns from the first lines. Lines that are not JSON objects are skipped, because reading reports the error.
 fn infer(sample: &[u8]) -> Result<Vec<ResolvedColumn>, String> {
     let objects: Vec<serde_json::Value> = sample
         .split(|&byte| byte == b'\n')
@@ -88,7 +88,7 @@ fn infer(sample: &[u8]) -> Result<Vec<ResolvedColumn>, String> {
 
 fn json_type(data_type: &DataType) -> Result<ColumnType, String> {
     match data_type {
-        // Nothing but nulls yet: text takes whatever comes.
+        // A column with only nulls is text, which can represent every value.
         DataType::Null => Ok(ColumnType::Utf8),
         DataType::List(item) => Ok(ColumnType::List(Box::new(json_type(item.data_type())?))),
         DataType::Struct(_) => Err("nested objects are not supported".to_owned()),
@@ -116,7 +116,7 @@ fn decode(schema: &SchemaRef, lines: &[&[u8]]) -> Result<RecordBatch, String> {
         if nests_too_deep(line) {
             return Err(format!("the line nests deeper than {MAX_JSON_DEPTH}"));
         }
-        // The line end closes a value that could go on otherwise, such as a number.
+        // A line break ends a value that could continue, such as a number.
         for piece in [line, b"\n".as_slice()] {
             if decoder.decode(piece).map_err(text)? != piece.len() {
                 return Err("the line holds more than one JSON object".to_owned());

@@ -1,4 +1,4 @@
-//! Formats whose rows are lines: where each row ends, in one pass, and again within a block.
+//! Splits line-based formats into rows, for a whole shard and for a block.
 
 use std::ops::Range;
 
@@ -13,17 +13,17 @@ use crate::object::Object;
 use crate::rows::SplitError;
 use crate::window::ReadWindow;
 
-/// Most bytes looked at to find the columns, where the first block is not larger.
+/// Maximum number of bytes that are sampled to infer the columns, unless the first block is larger.
 const MAX_SAMPLE_BYTES: u64 = 16 << 20;
 
-/// What makes a row.
+/// The rule that divides lines into rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LineRule {
-    /// Every line, empty ones too.
+    /// Every line is a row, including empty lines.
     Text,
-    /// Every line that is not blank. Blank lines belong to the row after them.
+    /// Every line that is not blank is a row. Blank lines belong to the next row.
     Jsonl,
-    /// Every record that is not empty; a quoted field may hold line ends.
+    /// Every record that is not empty is a row. A quoted field may contain line breaks.
     Csv,
 }
 
@@ -33,15 +33,15 @@ enum Csv {
     FieldStart,
     Unquoted,
     Quoted,
-    /// After a quote within a quoted field: its end, or the first half of an escaped quote.
+    /// After a quote within a quoted field, which ends the field or starts an escaped quote.
     QuoteInQuoted,
 }
 
-/// Finds the ends of rows in bytes that come piece by piece.
+/// Finds the ends of rows in consecutive pieces of a shard.
 #[derive(Debug)]
 pub(crate) struct Splitter {
     rule: LineRule,
-    /// Whether the row that has begun holds anything yet.
+    /// Whether the current row has content.
     has_content: bool,
     csv: Csv,
 }
@@ -51,7 +51,8 @@ impl Splitter {
         Self { rule, has_content: false, csv: Csv::FieldStart }
     }
 
-    /// Takes the next piece; `on_end` gets the place behind each row that ends in it, and may stop the pass.
+    /// Processes the next piece. Calls `on_end` with the offset after each row that ends in the piece. An error of `on_end` stops
+    /// the processing.
     pub(crate) fn feed<E>(
         &mut self,
         piece: &[u8],
@@ -112,7 +113,7 @@ impl Splitter {
     }
 }
 
-/// The spans of all rows in a block's bytes.
+/// The spans of all rows in a block.
 pub(crate) fn split(rule: LineRule, bytes: &[u8]) -> Result<Vec<Range<usize>>, SplitError> {
     let mut splitter = Splitter::new(rule);
     let mut spans: Vec<Range<usize>> = Vec::new();
@@ -129,7 +130,7 @@ pub(crate) fn split(rule: LineRule, bytes: &[u8]) -> Result<Vec<Range<usize>>, S
     Ok(spans)
 }
 
-/// The blocks of a shard whose first row starts at `start`.
+/// Indexes a shard with the first row at `start`.
 pub(crate) async fn index(
     object: &Object,
     rule: LineRule,
@@ -164,7 +165,7 @@ pub(crate) async fn index(
     Ok((builder.finish(), defects))
 }
 
-/// Where the first row can start: behind a byte order mark. Compressed data is refused.
+/// The offset of the first row, after a byte order mark. Compressed data is rejected.
 pub(crate) async fn start(object: &Object) -> Result<u64, SourceError> {
     let head = object.read(0..object.size_bytes().min(4)).await?;
     if let Some(name) = compression(&head) {
@@ -176,7 +177,7 @@ pub(crate) async fn start(object: &Object) -> Result<u64, SourceError> {
     Ok(if head.starts_with(b"\xef\xbb\xbf") { 3 } else { 0 })
 }
 
-/// The compression that data with this start has.
+/// Detects the compression of data from its first bytes.
 pub(crate) fn compression(start: &[u8]) -> Option<&'static str> {
     match start {
         [0x1f, 0x8b, ..] => Some("gzip"),

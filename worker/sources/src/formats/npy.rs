@@ -1,7 +1,7 @@
-//! NumPy `.npy` files: each index along the first axis is a row, in the column `data`.
+//! NumPy `.npy` files: each index of the first axis is one row with the column `data`.
 //!
-//! File: magic, version (two bytes), header length (u16, from version 2 on u32), header (a Python dict), then the elements
-//! of the array in C order, so that rows are back to back.
+//! A file consists of the magic, the version (two bytes), the header length (u16, or u32 since version 2), the header (a Python
+//! dict), and the elements of the array in C order. Rows are therefore contiguous.
 
 use std::iter::Peekable;
 use std::ops::Range;
@@ -27,11 +27,11 @@ use crate::select::Selection;
 /// The column of the rows.
 const DATA: &str = "data";
 const MAGIC: &[u8] = b"\x93NUMPY";
-/// Bytes read first: the header of an array of numbers has 118 bytes.
+/// The size of the first read. The header of an array of numbers has 118 bytes.
 const FIRST_READ_BYTES: u64 = 4 << 10;
-/// NumPy itself reads no longer header.
+/// NumPy's own limit.
 const MAX_HEADER_BYTES: u64 = 10_000;
-/// What to do with an array whose elements are not numbers.
+/// The fix for arrays with elements that are not numbers.
 const CONVERT: &str = "convert it before `np.save`, such as `array.astype('float32')`";
 
 /// Reads NumPy files.
@@ -40,13 +40,13 @@ pub(super) struct NpyReader {
     headers: ShardCache<NpyHeader>,
 }
 
-/// What a file's header says.
+/// The parsed header of a file.
 #[derive(Debug, PartialEq)]
 struct NpyHeader {
     column_type: ColumnType,
     rows: u64,
     row_bytes: u64,
-    /// Offset of the first row.
+    /// The offset of the first row.
     data_start: u64,
 }
 
@@ -120,7 +120,7 @@ async fn read_header(object: &Arc<Object>) -> Result<NpyHeader, SourceError> {
     build_header(shard, &descr, is_fortran, &shape, range.end)
 }
 
-/// Where the header's dict is, by the first bytes of the file.
+/// The range of the header's dict, from the first bytes of the file.
 fn header_range(start: &[u8]) -> Result<Range<u64>, String> {
     let not_npy = || "it is not a NumPy file: check the format".to_owned();
     let (version, rest) =
@@ -186,7 +186,7 @@ fn build_header(
     Ok(NpyHeader { column_type, rows, row_bytes, data_start })
 }
 
-/// The type of a dtype's elements, and their size in bytes.
+/// The element type of a dtype, and the size of an element in bytes.
 fn scalar_of(descr: &str) -> Result<(ScalarType, u64), String> {
     let (order, kind) = descr.split_at_checked(1).unwrap_or_default();
     let scalar = match kind {
@@ -213,7 +213,7 @@ fn scalar_of(descr: &str) -> Result<(ScalarType, u64), String> {
     }
 }
 
-/// The rows as an array of Arrow.
+/// The rows as an Arrow array.
 fn column(header: &NpyHeader, rows: &RowSet) -> Result<ArrayRef, String> {
     let bytes = contiguous(rows);
     let elements = |scalar: ScalarType, count: usize| -> Result<ArrayRef, String> {
@@ -235,7 +235,7 @@ fn column(header: &NpyHeader, rows: &RowSet) -> Result<ArrayRef, String> {
     }
 }
 
-/// The bytes of all rows. A block that is read whole is not copied.
+/// The bytes of all rows in one buffer. A block that was read completely is not copied.
 fn contiguous(rows: &RowSet) -> Buffer {
     let row_bytes: usize = rows.rows.iter().map(|row| row.span.len).sum();
     match rows.buffers.as_slice() {
@@ -248,7 +248,7 @@ fn contiguous(rows: &RowSet) -> Buffer {
     }
 }
 
-/// Parses the header's Python dict of strings, truth values and tuples of numbers.
+/// Parses the header's Python dict of strings, booleans and tuples of numbers.
 struct Literal<'a> {
     rest: Peekable<Chars<'a>>,
 }

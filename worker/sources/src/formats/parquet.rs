@@ -36,10 +36,10 @@ const PART_BYTES: u64 = 4 << 20;
 const MAX_VALUES_BYTES: u64 = 256 << 20;
 /// A value's place in memory at most, where it is of one size: a view.
 const VALUE_BYTES: u64 = 16;
-/// Rows, and bytes once decompressed, that a row group may claim.
+/// Maximum number of rows, and of bytes after decompression, of a row group.
 const MAX_GROUP_ROWS: u64 = 1 << 31;
 const MAX_GROUP_BYTES: u64 = 1 << 40;
-/// Bytes that pages may take beyond the sizes in the footer: writers count differently.
+/// Tolerance in bytes of page sizes beyond the sizes in the footer, because writers count differently.
 const ROOM_BYTES: u64 = 64 << 20;
 
 /// A shard's metadata.
@@ -118,14 +118,14 @@ async fn read_footer(object: Arc<Object>) -> Result<ParquetFooter, SourceError> 
     let mut loading = reader.clone();
     let metadata = ArrowReaderMetadata::load_async(&mut loading, options.clone()).await;
     let metadata = metadata.map_err(|error| reader.error(&error, shard.size_bytes))?;
-    // Text and bytes come as views, so that a page's values are not copied.
+    // Text and bytes are read as views, so that values are not copied.
     let options = options.with_schema(fields::with_views(metadata.schema()));
     let metadata = ArrowReaderMetadata::try_new(metadata.metadata().clone(), options)
         .map_err(|error| SourceError::unsupported(&shard, error.to_string()))?;
     Ok(ParquetFooter { metadata })
 }
 
-/// The blocks of a row group. Their bytes are what the wanted columns take once decompressed.
+/// The blocks of a row group. The size of a block is the decompressed size of the requested columns.
 fn group_blocks(metadata: &ParquetMetaData, group: usize, names: &[&str]) -> Result<Vec<Block>, String> {
     let row_group = metadata.row_group(group);
     let rows = u64::try_from(row_group.num_rows()).unwrap_or(0);
@@ -140,7 +140,7 @@ fn group_blocks(metadata: &ParquetMetaData, group: usize, names: &[&str]) -> Res
     } else if has_pages {
         (rows * PART_BYTES / bytes).clamp(1, MAX_BLOCK_ROWS as u64)
     } else {
-        // Without a page index each part reads its columns whole, so fewer parts are better.
+        // Without a page index each block reads whole columns, so fewer blocks are better.
         (rows * LARGE_GROUP_BYTES / bytes).max(1)
     };
     let most = MAX_VALUES_BYTES / (VALUE_BYTES * columns.max(1));
@@ -159,7 +159,7 @@ fn group_blocks(metadata: &ParquetMetaData, group: usize, names: &[&str]) -> Res
     Ok((0..rows.div_ceil(rows_per_block)).map(part).collect())
 }
 
-/// Bytes that the wanted columns of a row group take once decompressed, by the footer, and how many columns those are.
+/// The decompressed size and the number of the requested columns of a row group, according to the footer.
 fn group_bytes(row_group: &RowGroupMetaData, names: &[&str]) -> (u64, u64) {
     let wanted = row_group.columns().iter().filter(|column| is_wanted(column.column_path().parts(), names));
     wanted.fold((0, 0), |(bytes, columns), column| {
@@ -168,7 +168,7 @@ fn group_bytes(row_group: &RowGroupMetaData, names: &[&str]) -> (u64, u64) {
     })
 }
 
-/// Whether a leaf belongs to one of the named columns, where `a.b` names field `b` of struct `a`.
+/// Whether a leaf belongs to one of the named columns. `a.b` names field `b` of struct `a`.
 fn is_wanted(parts: &[String], names: &[&str]) -> bool {
     let path = parts.join(".");
     names

@@ -1,4 +1,4 @@
-//! One row per line in the column `text`.
+//! Text files: each line is one row with the column `text`.
 
 use std::sync::Arc;
 

@@ -21,7 +21,7 @@ use crate::window::ReadWindow;
 use example::SchemaScan;
 use framing::{HEADER_BYTES, data_of, next_record, split};
 
-/// Records looked into to find the columns.
+/// The number of records that are sampled to infer the columns.
 const EXAMINED_ROWS: u64 = 16;
 
 /// Reads TFRecord files.

@@ -1,4 +1,4 @@
-//! Tar files in which neighbouring members that share a key are one row.
+//! WebDataset tar files, in which adjacent members with the same key are one row.
 
 mod sample;
 mod tar;
@@ -8,8 +8,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use feedline_data::manifest::{Defect, ShardIndex};
-use feedline_data::schema::MAX_COLUMNS;
-use feedline_data::schema::{ColumnType, ScalarType};
+use feedline_data::schema::{ColumnType, MAX_COLUMNS, ScalarType};
 
 use crate::blocks::BlockBuilder;
 use crate::error::SourceError;
@@ -23,7 +22,7 @@ use crate::window::ReadWindow;
 use sample::{KEY, key_and_extension, too_many_members};
 use tar::{HEADER_BYTES, TarEntry, TarReader, padded};
 
-/// Rows looked at to find the extensions.
+/// The number of rows that are sampled to infer the columns.
 const EXAMINED_ROWS: u64 = 16;
 
 /// Reads WebDataset tar files.
@@ -38,7 +37,7 @@ impl FormatReader for WebDatasetReader {
         let mut tar = TarReader::default();
         let mut samples = Samples::default();
         let mut defects = Vec::new();
-        // Offsets of the current member, with its extension headers, and of the current header.
+        // The offsets of the current member including its extension headers, and of the current header.
         let (mut member, mut at) = (0, 0);
         while at < shard.size_bytes {
             let header = window.read_from(at, HEADER_BYTES as u64).await?;
@@ -99,16 +98,16 @@ impl FormatReader for WebDatasetReader {
 /// Groups members into samples while indexing.
 #[derive(Default)]
 struct Samples {
-    /// Starts at the first sample's first header.
+    /// Starts at the first header of the first sample.
     builder: Option<BlockBuilder>,
     rows: u64,
     key: Option<String>,
-    /// Members of the present sample.
+    /// The number of members of the current sample.
     members: usize,
-    /// End of the present sample.
+    /// The end of the current sample.
     end: u64,
     extensions: Vec<String>,
-    /// Whether the present sample is known to have no further members.
+    /// Whether the current sample is known to be complete.
     is_whole: bool,
 }
 
@@ -116,7 +115,7 @@ impl Samples {
     fn on_member(&mut self, name: &str, start: u64, end: u64) -> Result<(), String> {
         let Some((key, extension)) = key_and_extension(name) else { return Ok(()) };
         if self.key.as_deref() != Some(key) {
-            // What lies between two samples, such as folders, belongs to the first.
+            // Entries between two samples, such as folders, belong to the first sample.
             self.end = start;
             self.close()?;
             self.key = Some(key.to_owned());
@@ -140,7 +139,7 @@ impl Samples {
         Ok(())
     }
 
-    /// Ends the present sample, if there is one.
+    /// Ends the current sample, if there is one.
     fn close(&mut self) -> Result<(), String> {
         let (Some(_), Some(builder)) = (self.key.take(), &mut self.builder) else { return Ok(()) };
         builder.push(self.end - builder.end())?;
@@ -148,12 +147,12 @@ impl Samples {
         Ok(())
     }
 
-    /// A truncated member of the next sample shows that the present one is whole.
+    /// Handles a truncated member. If it belongs to another sample, the current sample is complete.
     fn on_truncated(&mut self, name: &str) {
         self.is_whole = key_and_extension(name).is_none_or(|(key, _)| self.key.as_deref() != Some(key));
     }
 
-    /// Leaves out the present sample, whose last members may be missing.
+    /// Drops the current sample if its last members may be missing.
     fn drop_last(&mut self) {
         if !self.is_whole {
             self.key = None;

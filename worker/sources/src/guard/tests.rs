@@ -1,4 +1,4 @@
-//! Requests that lead to metadata services: by address, by name, by redirect; and redirects out of what may be read.
+//! Tests of requests that lead to metadata services by address, name or redirect, and of redirects to forbidden URLs.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,7 +13,7 @@ use super::*;
 use crate::http_client::GuardedConnector;
 use crate::{ObjectAccess, SourceError, Stores};
 
-/// Names that resolve to what a test says.
+/// Resolves names to the addresses of a test.
 #[derive(Debug, Default)]
 struct Names(HashMap<&'static str, Vec<SocketAddr>>);
 
@@ -62,7 +62,7 @@ fn client(guard: RequestGuard) -> HttpClient {
     GuardedConnector(guard).connect(&options).unwrap()
 }
 
-/// Why a request is refused, or the answer's status.
+/// The status of the response, or the error of a rejected request.
 async fn get(guard: RequestGuard, url: &str) -> Result<u16, String> {
     let mut request = HttpRequest::new(HttpRequestBody::empty());
     *request.uri_mut() = url.parse().unwrap();
@@ -97,7 +97,7 @@ async fn addresses_are_refused_in_every_form() {
 }
 
 #[tokio::test]
-async fn names_are_refused_by_what_they_resolve_to_and_at_once() {
+async fn names_are_rejected_by_their_addresses_without_retries() {
     let (address, requests) = serve(page()).await;
     let link_local: SocketAddr = "169.254.169.254:0".parse().unwrap();
     let names = Names(HashMap::from([
@@ -121,7 +121,7 @@ async fn redirects_are_looked_at_too() {
     for target in ["http://169.254.169.254/latest/", "http://[::ffff:a9fe:a9fe]/", "http://2852039166/"] {
         let (address, requests) = serve(redirect_to(target)).await;
         let message = get(guard(), &format!("http://{address}/x")).await.unwrap_err();
-        assert!(message.contains("tell a machine its keys"), "{message}");
+        assert!(message.contains("cloud metadata service"), "{message}");
         assert_eq!(requests.load(Ordering::SeqCst), 1);
     }
     let (address, _) = serve(page()).await;
@@ -133,7 +133,7 @@ async fn redirects_are_looked_at_too() {
 }
 
 #[tokio::test]
-async fn redirects_stay_within_what_may_be_read() {
+async fn redirects_lead_only_to_allowed_urls() {
     let (inside, _) = serve(page()).await;
     let (outside, untouched) = serve(page()).await;
     let (first, _) = serve(redirect_to(&format!("http://{outside}/y?token=HUSH"))).await;
@@ -149,11 +149,11 @@ async fn redirects_stay_within_what_may_be_read() {
     assert!(!message.contains("HUSH"), "{message}");
     assert_eq!(untouched.load(Ordering::SeqCst), 0);
     assert_eq!(get(guard, &format!("http://{second}/x")).await, Ok(200));
-    // What a tenant may read confines its redirects too.
+    // The tenant's permissions restrict redirects too.
     let tenant = TenantReads { urls, ..TenantReads::default() };
     let guard = RequestGuard::for_web(&ReadPolicy::default(), &tenant);
     let message = get(guard, &format!("http://{first}/x")).await.unwrap_err();
-    assert!(message.contains("what the job's tenant may read"), "{message}");
+    assert!(message.contains("that the job's tenant may read"), "{message}");
     assert_eq!(untouched.load(Ordering::SeqCst), 0);
 }
 

@@ -96,7 +96,7 @@ fn parquet_with(footer: &[u8]) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn a_footer_that_claims_what_it_cannot_hold_is_refused_and_ends_no_process() {
+async fn a_footer_with_impossible_sizes_is_rejected() {
     // Version 1; a schema of one group without children; two thousand million row groups.
     let mut footer = vec![0x15, 2, 0x19, 0x1c, 0x48, 1, b'r', 0x15, 0, 0, 0x16, 2, 0x19, 0xfc];
     footer.extend([0x80, 0xa8, 0xd6, 0xb9, 0x07]);

@@ -64,7 +64,7 @@ async fn odd_names_are_listed_and_read() {
 }
 
 #[tokio::test]
-async fn what_is_missing_is_named_with_the_fix() {
+async fn errors_of_missing_objects_contain_the_fix() {
     let tree = tree();
     let at = |name: &str| path(tree.path(), name);
     for (url, fix) in [
@@ -139,7 +139,7 @@ impl ObjectStore for Slow {
     }
 }
 
-/// The store with this many objects, and what reads from it.
+/// A store with this number of objects, and its reader.
 async fn slow(objects: usize) -> (Arc<Slow>, ScopedStores) {
     let inner = InMemory::new();
     for object in 0..objects {
@@ -170,7 +170,7 @@ async fn a_store_is_asked_about_many_objects_at_once_but_not_about_all() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_listing_that_stands_still_is_given_up() {
+async fn a_stalled_listing_times_out() {
     let (_, reads) = slow(1).await;
     let error = list(&reads, &["mem://host/".to_owned()]).await.unwrap_err();
     assert!(error.is_retryable() && error.to_string().contains("no further object for 180 s"), "{error}");

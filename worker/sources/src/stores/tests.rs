@@ -1,4 +1,4 @@
-//! Tests of stores: what the caches use, and what pipelines may not.
+//! Tests of stores: the interface of the caches, and the restrictions of pipelines.
 
 use std::collections::BTreeMap;
 
@@ -40,7 +40,7 @@ async fn objects_are_written_listed_and_read_in_parts() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_listed_is_told() {
+async fn errors_say_why_a_folder_cannot_be_listed() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("file");
     std::fs::write(&file, b"").expect("a file");
@@ -144,7 +144,7 @@ async fn a_folder_that_is_exchanged_for_a_link_while_a_job_reads_leads_nowhere()
     let shard = dataset.list().await.unwrap().remove(0);
     dataset.index_shard(&shard).await.unwrap();
     assert_eq!(folders.stores.get(&folders.at("in/near/x.txt")).await.unwrap(), "text\n");
-    // The version that was listed lies behind the link, too.
+    // The target of the link has the listed version too.
     std::fs::hard_link(folders.at("in/sub/x.txt"), folders.at("out/x.txt")).unwrap();
     std::fs::rename(folders.at("in/sub"), folders.at("in/old")).unwrap();
     folders.link("out", "in/sub");
@@ -164,7 +164,7 @@ async fn the_places_of_caches_are_not_the_pipelines() {
 }
 
 #[tokio::test]
-async fn credentials_open_a_client_of_their_own_and_show_nothing() {
+async fn each_credential_has_its_own_client_and_is_not_shown() {
     let option = |key: &str, value: &str| (key.to_owned(), value.to_owned());
     let options = [
         option("aws_access_key_id", "HUSHID"),
@@ -221,7 +221,7 @@ async fn files_of_operators_are_not_read_where_they_are_too_large_together() {
 }
 
 #[tokio::test]
-async fn a_tenant_reads_what_both_it_and_the_role_may() {
+async fn the_permissions_of_tenant_and_worker_both_apply() {
     let folders = Folders::new();
     std::fs::create_dir(folders.root.path().join("in/own")).unwrap();
     std::fs::write(folders.root.path().join("in/own/x.txt"), "text\n").unwrap();

@@ -1,4 +1,4 @@
-//! The footer of an Arrow IPC file: where its record batches and dictionaries lie.
+//! The footer of an Arrow IPC file, with the locations of its record batches and dictionaries.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::limits::{MAX_BLOCKS, MAX_DICTIONARY_BYTES, MAX_FOOTER_BYTES, MAX_HEAD
 use crate::object::Object;
 
 const MAGIC: &[u8] = b"ARROW1";
-/// A shard's tail that most footers fit into.
+/// The size of the shard's end that contains most footers.
 const FOOTER_READ_BYTES: u64 = 64 << 10;
 const TAIL_BYTES: u64 = 10;
 
@@ -29,7 +29,7 @@ pub(crate) struct ArrowFooter {
     dictionaries: Vec<(MessageLocation, Buffer)>,
 }
 
-/// Where one message lies.
+/// The location of one message in the shard.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct MessageLocation {
     offset: u64,
@@ -38,7 +38,7 @@ pub(crate) struct MessageLocation {
 }
 
 impl MessageLocation {
-    /// The place a footer gives; an error if it is not inside the shard.
+    /// The location from the footer. An error if the location exceeds the shard.
     fn new(block: &IpcBlock, size: u64) -> Result<Self, String> {
         let part = |value: i64| u64::try_from(value).ok().filter(|&value| value <= size);
         let bad = || "the footer points outside the file: it is damaged".to_owned();
@@ -126,7 +126,7 @@ impl ArrowFooter {
         Ok((this, dictionaries?))
     }
 
-    /// The rows of each record batch, from the messages' heads.
+    /// The number of rows of each record batch, from the headers of the messages.
     pub(crate) async fn batch_rows(&self, object: &Object) -> Result<Vec<u32>, SourceError> {
         let mut order: Vec<usize> = (0..self.batches.len()).collect();
         order.sort_by_key(|&at| self.batches[at].offset);
@@ -173,14 +173,14 @@ impl ArrowFooter {
     }
 }
 
-/// The Arrow crate panics on some damaged schemas and messages: a bad file must not take a worker down.
+/// Converts panics to errors. The Arrow crate panics on some damaged schemas and messages, which must not stop a worker.
 fn without_panic<T>(decode: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     contained(decode, "the Arrow data makes no sense: the file is damaged")
 }
 
 fn message_rows(head: &[u8]) -> Result<u32, String> {
     let bad = || "a record batch's head cannot be read: the file is damaged".to_owned();
-    // A length, since version 5 behind a continuation mark.
+    // The length of the message, which follows a continuation marker since version 5.
     let message = match head.strip_prefix(&[0xff; 4]) {
         Some(rest) => rest.get(4..),
         None => head.get(4..),
@@ -190,7 +190,7 @@ fn message_rows(head: &[u8]) -> Result<u32, String> {
     u32::try_from(rows).map_err(|_| format!("a record batch of {rows} rows is too large: write smaller ones"))
 }
 
-/// The error for a file without the magic end.
+/// The error for a file that does not end with the magic.
 async fn refuse_stream(object: &Object) -> Result<SourceError, SourceError> {
     let start = object.read(0..object.size_bytes().min(6)).await?;
     let reason = if start.starts_with(&[0xff; 4]) {

@@ -1,4 +1,4 @@
-//! Columns of columnar files: fields of structs by dotted names, text and bytes as views.
+//! Columns of columnar files. Struct fields have dotted names, and text and bytes are views.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef};
 use crate::columns::column_type;
 use crate::select::ResolvedColumn;
 
-/// The columns of these fields. A struct gives its fields' columns, as `struct.field`.
+/// The columns of these fields. The fields of a struct become columns named `struct.field`.
 pub(crate) fn found(fields: &Fields) -> Vec<ResolvedColumn> {
     let mut all = Vec::new();
     for field in fields {
@@ -26,7 +26,7 @@ pub(crate) fn found(fields: &Fields) -> Vec<ResolvedColumn> {
     all
 }
 
-/// The schema to decode with: text and bytes as views, wherever they are not inside lists.
+/// The schema for decoding, with text and bytes as views except inside lists.
 pub(crate) fn with_views(schema: &Schema) -> SchemaRef {
     Arc::new(Schema::new_with_metadata(view_fields(schema.fields()), schema.metadata().clone()))
 }
@@ -44,7 +44,7 @@ fn view_type(field: &Field) -> DataType {
     }
 }
 
-/// The named column of a batch, where `a.b` is field `b` of struct `a`. A null struct has null fields.
+/// The named column of a batch. `a.b` is field `b` of struct `a`. The fields of a null struct are null.
 pub(crate) fn column(batch: &RecordBatch, name: &str) -> Option<ArrayRef> {
     if let Some(column) = batch.column_by_name(name) {
         return Some(column.clone());
@@ -71,13 +71,13 @@ fn inner_column(outer: &StructArray, name: &str) -> Option<ArrayRef> {
     })
 }
 
-/// The column as this type, converted only if it is of another.
+/// Casts the column to this type. A column of this type is returned unchanged.
 pub(crate) fn fit(column: &ArrayRef, wanted: &DataType) -> Result<ArrayRef, String> {
     if column.data_type() == wanted {
         return Ok(column.clone());
     }
     let column = match column.data_type() {
-        // As views into the dictionary: written out, a few long values would fill any memory.
+        // Views into the dictionary: expanded values could exceed any memory limit.
         DataType::Dictionary(..) if matches!(wanted, DataType::Utf8View | DataType::BinaryView) => column,
         DataType::Dictionary(_, values) => &cast(column, values).map_err(|error| error.to_string())?,
         _ => column,

@@ -1,4 +1,4 @@
-//! What the Parquet crate reads shards through.
+//! Gives the Parquet crate access to the ranges of a shard.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,17 +19,17 @@ use crate::object::Object;
 
 /// A shard's tail that most footers fit into.
 const FOOTER_READ_BYTES: u64 = 64 << 10;
-/// The footer's length and the magic behind it.
+/// The size of the footer's length and the magic at the end of the shard.
 const TAIL_BYTES: u64 = 8;
 
-/// Reads ranges of a shard, and keeps why a read failed, which the Parquet crate would turn into text.
+/// Reads ranges of a shard. Stores the error of a failed read, because the Parquet crate converts errors to text.
 #[derive(Clone)]
 pub(crate) struct ObjectReader {
     object: Arc<Object>,
     failed: Arc<Mutex<Option<SourceError>>>,
-    /// The shard's end, where it was read before.
+    /// The end of the shard, if it was read before.
     tail: Bytes,
-    /// Bytes that pages may still take once they are decompressed.
+    /// The remaining number of bytes that decompressed pages may have.
     room: Option<Arc<AtomicU64>>,
 }
 
@@ -69,12 +69,12 @@ impl ObjectReader {
         Ok(self)
     }
 
-    /// Limits the bytes that all pages take after decompression.
+    /// Limits the total size of all pages after decompression.
     pub(crate) fn with_room(self, bytes: u64) -> Self {
         Self { room: Some(Arc::new(AtomicU64::new(bytes))), ..self }
     }
 
-    /// Takes what these pages claim from the room that there is.
+    /// Subtracts the claimed sizes of these pages from the remaining size.
     fn check_room(&self, pages: &[Bytes]) -> Result<()> {
         let Some(room) = &self.room else { return Ok(()) };
         let wanted = pages.iter().map(|part| decompressed_bytes(part)).fold(0, u64::saturating_add);

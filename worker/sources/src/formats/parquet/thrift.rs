@@ -1,21 +1,21 @@
-//! As much of Thrift's compact protocol as shows how large a Parquet file's footer and pages claim to be, before the Parquet
-//! crate makes room for what they claim.
+//! Parses the parts of Thrift's compact protocol that contain the sizes of a Parquet file's footer and pages. The sizes are
+//! checked before the Parquet crate allocates memory for them.
 
 /// Types on the wire.
 const BINARY: u8 = 8;
 const LIST: u8 = 9;
 const STRUCT: u8 = 12;
 const I32: u8 = 5;
-/// Deepest that structs and lists nest in any sound file.
+/// Maximum nesting depth of structs and lists in a valid file.
 const MAX_DEPTH: usize = 32;
-/// Deepest that groups of a schema nest: they are read recursively.
+/// Maximum nesting depth of the groups of a schema, which the Parquet crate reads recursively.
 const MAX_SCHEMA_DEPTH: usize = 64;
-/// Columns and groups of a schema.
+/// Maximum number of columns and groups of a schema.
 const MAX_SCHEMA_ELEMENTS: usize = 131_072;
-/// A row group's number has 16 bits.
+/// The index of a row group has 16 bits.
 const MAX_ROW_GROUPS: usize = i16::MAX as usize;
 
-/// Checks a footer, a `FileMetaData`: its counts, and how deep its schema nests.
+/// Checks the counts and the nesting depth of a footer (`FileMetaData`).
 pub(super) fn check_footer(footer: &[u8]) -> Result<(), String> {
     let mut input = Compact(footer);
     let mut id = 0;
@@ -38,8 +38,8 @@ pub(super) fn check_footer(footer: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// Bytes that pages which lie back to back claim to take once they are decompressed. What is no page ends them: the Parquet
-/// crate says what is wrong.
+/// The total decompressed size that contiguous pages claim. Stops at bytes that are not a page; the Parquet crate reports the
+/// error.
 pub(super) fn decompressed_bytes(pages: &[u8]) -> u64 {
     let mut input = Compact(pages);
     let mut all = 0_u64;
@@ -53,7 +53,7 @@ pub(super) fn decompressed_bytes(pages: &[u8]) -> u64 {
     all
 }
 
-/// What is left of a message.
+/// The unread rest of a message.
 struct Compact<'a>(&'a [u8]);
 
 impl<'a> Compact<'a> {
@@ -152,12 +152,12 @@ impl<'a> Compact<'a> {
         }
     }
 
-    /// An item of a list: there a truth value has a byte.
+    /// Skips an item of a list, in which a boolean has one byte.
     fn skip_item(&mut self, kind: u8, depth: usize) -> Result<(), String> {
         if matches!(kind, 1 | 2) { self.take(1).map(|_| ()) } else { self.skip(kind, depth) }
     }
 
-    /// A schema: its elements in depth-first order, each with the number of its children.
+    /// Checks a schema, which lists its elements in depth-first order with their numbers of children.
     fn check_schema(&mut self) -> Result<(), String> {
         let (kind, count) = self.list()?;
         if kind != STRUCT {
@@ -168,7 +168,7 @@ impl<'a> Compact<'a> {
                 "its schema has {count} columns and groups, more than {MAX_SCHEMA_ELEMENTS}"
             ));
         }
-        // Children that are still to come, of each group that is open.
+        // The number of remaining children of each open group.
         let mut open: Vec<i64> = Vec::new();
         for _ in 0..count {
             let children = self.children()?;
@@ -203,7 +203,7 @@ impl<'a> Compact<'a> {
         Ok(children)
     }
 
-    /// A `PageHeader`'s sizes: decompressed and as it is stored.
+    /// The decompressed and the stored size of a page, from its `PageHeader`.
     fn page(&mut self) -> Result<(u64, u64), String> {
         let (mut id, mut decompressed, mut stored) = (0, 0, 0);
         while let Some((next, kind)) = self.field(id)? {

@@ -1,4 +1,4 @@
-//! From examples to columns.
+//! Decodes `tf.train.Example` records to columns.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::rows::RowSet;
 use crate::select::Selection;
 use crate::views::{Views, binary_builder, span_within};
 
-/// Decodes framed records into the columns asked for.
+/// Decodes framed records to the requested columns.
 pub(super) fn decode(
     rows: &RowSet,
     read: &BlockRead<'_>,
@@ -64,7 +64,7 @@ pub(super) fn decode(
     Ok(DecodedBlock { batch, failures, held_bytes })
 }
 
-/// A column's memory beside the shared buffers that it views.
+/// The memory of a column without the shared buffers that it views.
 fn own_bytes(column: &ArrayRef) -> usize {
     use arrow::datatypes::DataType;
     match column.data_type() {
@@ -76,7 +76,7 @@ fn own_bytes(column: &ArrayRef) -> usize {
     }
 }
 
-/// Appends one row; where a value does not fit its column, null, and the first such reason is returned.
+/// Appends one row. A value that does not fit its column becomes null, and the first error is returned.
 fn append_row(
     columns: &mut [Column],
     names: &[&str],
@@ -162,7 +162,7 @@ impl Column {
         record: &[u8],
     ) -> Result<(), String> {
         let appended = match (&mut *self, values) {
-            // A feature that is absent, or set to nothing, is an empty list.
+            // A missing or unset feature is an empty list.
             (Self::BytesList(_) | Self::IntList(_) | Self::FloatList(_), FeatureValues::Unset) => Ok(()),
             (Self::BytesList(builder), FeatureValues::Bytes(list)) => each_bytes(list, |value| {
                 let part = span_within(span, record, value);

@@ -1,4 +1,4 @@
-//! Reads `tf.train.Example` from its protobuf encoding, borrowing every value.
+//! Parses `tf.train.Example` from its protobuf encoding without copying values.
 //!
 //! `Example { 1: Features { 1: map<1: name, 2: Feature> } }`, where a `Feature` holds one of `1: BytesList`,
 //! `2: FloatList`, `3: Int64List`, each `{ 1: repeated value }`, numbers packed or not.
@@ -136,7 +136,7 @@ enum Value<'a> {
     Other,
 }
 
-/// What is left of a protobuf message.
+/// The unread rest of a protobuf message.
 struct Wire<'a>(&'a [u8]);
 
 impl<'a> Wire<'a> {
@@ -191,12 +191,12 @@ pub(crate) struct SchemaScan {
 struct Seen {
     name: String,
     kind: &'static str,
-    /// Examples in which it has exactly one value.
+    /// The number of examples in which the feature has exactly one value.
     single: usize,
 }
 
 impl SchemaScan {
-    /// Adds a record; one that is malformed is left out, since reading it will say so.
+    /// Adds a record. A malformed record is skipped, because reading it will report the error.
     pub(crate) fn add(&mut self, example: &[u8]) -> Result<(), String> {
         let mut features = Vec::new();
         let is_example = read_features(example, |name, values| features.push((name, values))).is_ok();

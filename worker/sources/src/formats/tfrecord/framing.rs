@@ -5,11 +5,11 @@ use std::ops::Range;
 
 use crate::rows::SplitError;
 
-/// Bytes before the data.
+/// The size of the length and its checksum before the data.
 pub(super) const HEADER_BYTES: usize = 12;
 const FRAME_BYTES: u64 = 16;
 
-/// The data of a framed record whose checksums are right.
+/// The data of a framed record, after its checksums are verified.
 pub(super) fn data_of(record: &[u8]) -> Result<&[u8], String> {
     let framed = next_record(record, record.len() as u64)?;
     if framed != record.len() as u64 {
@@ -22,7 +22,7 @@ pub(super) fn data_of(record: &[u8]) -> Result<&[u8], String> {
     Ok(data)
 }
 
-/// The size of the framed record that starts here, of which `left` bytes remain in the shard.
+/// The size of the framed record at the start of `bytes`; `left` bytes remain in the shard.
 pub(super) fn next_record(bytes: &[u8], left: u64) -> Result<u64, String> {
     let truncated = || "the last record is truncated: write the file again".to_owned();
     let Some((length, rest)) = bytes.split_first_chunk::<8>() else { return Err(truncated()) };
@@ -50,7 +50,7 @@ pub(super) fn split(bytes: &[u8]) -> Result<Vec<Range<usize>>, SplitError> {
     Ok(spans)
 }
 
-/// TFRecord's masking, so that checksums of data that holds checksums stay apart.
+/// TFRecord's masked checksum. The mask avoids problems with checksums of data that contains checksums.
 fn masked_crc(data: &[u8]) -> u32 {
     crc32c::crc32c(data).rotate_right(15).wrapping_add(0xa282_ead8)
 }

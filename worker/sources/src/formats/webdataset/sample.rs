@@ -1,4 +1,4 @@
-//! From samples to columns.
+//! Decodes WebDataset samples to columns.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::views::Views;
 /// The column of keys.
 pub(super) const KEY: &str = "__key__";
 
-/// Decodes samples into the columns asked for. A member that a sample lacks is null.
+/// Decodes samples to the requested columns. A missing member is null.
 pub(super) fn decode(
     rows: &RowSet,
     read: &BlockRead<'_>,
@@ -54,7 +54,7 @@ pub(super) fn decode(
     Ok(DecodedBlock { batch, failures, held_bytes })
 }
 
-/// Appends one row; where a value cannot be read, null, and the first such reason is returned.
+/// Appends one row. A value that cannot be read becomes null, and the first error is returned.
 fn append_row(
     columns: &mut [Column],
     names: &[&str],
@@ -167,12 +167,12 @@ impl Column {
     }
 }
 
-/// What is wrong with a sample of too many members.
+/// The error message for a sample with too many members.
 pub(super) fn too_many_members(key: &str) -> String {
     format!("the sample `{key}` has more than {MAX_MEMBERS} members: check how members are named")
 }
 
-/// A member's key (its name up to the first dot of the last component) and extension (what follows).
+/// Splits a member's name into key (up to the first dot of the last path component) and extension (after that dot).
 pub(super) fn key_and_extension(name: &str) -> Option<(&str, &str)> {
     let base = name.rfind('/').map_or(0, |slash| slash + 1);
     let dot = base + name[base..].find('.')?;

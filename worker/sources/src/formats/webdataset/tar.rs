@@ -6,21 +6,21 @@ use crate::limits::MAX_MEMBER_NAME_BYTES;
 use crate::rows::SplitError;
 
 pub(crate) const HEADER_BYTES: usize = 512;
-/// An extension header holds a name; more than this is damage.
+/// Maximum size of an extension header, which contains a name. A larger header is damaged.
 const MAX_EXTENSION_BYTES: u64 = 1 << 20;
 
-/// What a header announces. `bytes` is the size of the body behind it.
+/// The meaning of a header. `bytes` is the size of the body that follows the header.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum TarEntry {
-    /// The archive ends here.
+    /// The end of the archive.
     End,
-    /// A header for the next header; its body goes to `on_extension`.
+    /// An extension of the next header. The caller passes the body to `on_extension`.
     Extension { bytes: u64 },
     /// A regular file.
     Member { name: String, bytes: u64 },
-    /// Something else, such as a folder or a link.
+    /// Another entry, such as a folder or a link.
     Skip { bytes: u64 },
-    /// A member that reaches beyond the archive's end.
+    /// A member that exceeds the end of the archive.
     Truncated { name: String },
 }
 
@@ -34,19 +34,19 @@ pub(crate) fn padded(body_bytes: u64) -> u64 {
     HEADER_BYTES as u64 + body_bytes.div_ceil(HEADER_BYTES as u64) * HEADER_BYTES as u64
 }
 
-/// Reads headers in order.
+/// Parses headers in order.
 #[derive(Debug, Default)]
 pub(crate) struct TarReader {
     kind: u8,
-    /// Said by extension headers about the next member.
+    /// The name of the next member from extension headers.
     name: Option<String>,
     bytes: Option<u64>,
 }
 
 impl TarReader {
-    /// Reads the header at the start of `header`; `left` bytes remain in the archive.
+    /// Parses the header at the start of `header`; `left` bytes remain in the archive.
     pub(crate) fn on_header(&mut self, header: &[u8], left: u64) -> Result<TarEntry, String> {
-        // A header starts with a name: nothing but zeros is the archive's end, cut short or not.
+        // Zeros mark the end of the archive, even if they are truncated. Any other header starts with a name.
         if header.iter().take(HEADER_BYTES).all(|&byte| byte == 0) {
             return Ok(TarEntry::End);
         }
@@ -57,7 +57,7 @@ impl TarReader {
         self.kind = header[156];
         let is_extension = matches!(self.kind, b'L' | b'K' | b'x' | b'g');
         let bytes = match (self.kind, self.bytes) {
-            // Links, folders and devices have no body, whatever size they state.
+            // Links, folders and devices have no body, even if the header contains a size.
             (b'1'..=b'6', _) => 0,
             (_, Some(bytes)) if !is_extension => bytes,
             _ => number(&header[124..136])?,
@@ -81,7 +81,7 @@ impl TarReader {
         }
     }
 
-    /// Takes the body of the extension header just read.
+    /// Processes the body of the last extension header.
     pub(crate) fn on_extension(&mut self, body: &[u8]) -> Result<(), String> {
         match self.kind {
             b'L' => self.name = Some(short(text(body))?),
@@ -91,7 +91,7 @@ impl TarReader {
         Ok(())
     }
 
-    /// Records `<length> <key>=<value>\n`.
+    /// Parses pax records of the form `<length> <key>=<value>\n`.
     fn on_pax(&mut self, mut body: &[u8]) -> Result<(), String> {
         let bad = || "a pax header cannot be read: the archive is damaged".to_owned();
         while !body.is_empty() {
@@ -118,15 +118,15 @@ impl TarReader {
     }
 }
 
-/// A member found in bytes in memory.
+/// A regular file of an archive in memory.
 pub(crate) struct TarMember {
-    /// Where its first header starts, extensions included.
+    /// The offset of the first header, including extension headers.
     pub(crate) start: usize,
     pub(crate) name: String,
     pub(crate) body: Range<usize>,
 }
 
-/// Calls `on_member` with every regular file in these bytes.
+/// Calls `on_member` with every regular file of the archive.
 pub(crate) fn each_member(bytes: &[u8], mut on_member: impl FnMut(TarMember)) -> Result<(), SplitError> {
     let mut tar = TarReader::default();
     let (mut start, mut at) = (0, 0);
