@@ -1,7 +1,8 @@
-//! Golden values of what decides rows and positions: layouts, orders, mixes, random draws, steps of coordinated batches
-//! and fingerprints equal those of commit ef04d0d. A saved position is of use only while they do.
+//! Golden values of everything that determines rows and positions: layouts, orders, mixes, random draws, steps of
+//! coordinated batches and fingerprints equal those of commit ef04d0d. Saved positions are valid only while these values do
+//! not change.
 //!
-//! `UPDATE_EXPECT=1 cargo test -p feedline-data --test golden` writes the file anew.
+//! `UPDATE_EXPECT=1 cargo test -p feedline-data --test golden` rewrites the file.
 
 use std::fmt::Write;
 use std::ops::Range;
@@ -33,7 +34,7 @@ fn digest_rows(rows: &[RowRef]) -> String {
     digest(rows.iter().flat_map(fields))
 }
 
-/// Shards of several blocks. The rows of `part` are `rows` in all, each of `row_bytes`.
+/// Shards of several blocks. The shards of `part` have `rows` rows in total, each of `row_bytes`.
 fn shards(part: u32, rows: u64, row_bytes: u64) -> Vec<Shard> {
     let mut schema = Schema::default();
     schema.set("label", ColumnType::Scalar(ScalarType::Int64));
@@ -76,7 +77,7 @@ fn plain(head: &str, operators: &str) -> String {
     )
 }
 
-/// Pipelines that between them use what layouts depend on.
+/// Pipelines that together use every setting on which layouts depend.
 fn pipelines() -> Vec<String> {
     let mut pipelines = Vec::new();
     for window in [0, 64, 10_000] {
@@ -116,7 +117,7 @@ fn write_layouts(out: &mut String) {
     }
 }
 
-/// The rows of a stream's first splits and last splits, and where positions lie in them.
+/// The rows of a stream's first splits and last splits, and the locations of positions in them.
 fn cuts(layout: &Layout, stream: u32) -> Vec<u64> {
     let splits = layout.splits(stream);
     let mut numbers = vec![splits, layout.stream_rows(stream)];

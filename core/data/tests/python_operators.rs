@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use expect_test::expect_file;
 
-/// Operators whose methods take a Python function, and so are written by hand.
+/// Operators whose methods are handwritten because they take a Python function.
 const BY_HAND: [&str; 3] = ["filter", "map", "filter_function"];
 /// Longest line of the generated file.
 const LINE_LENGTH: usize = 140;
@@ -150,7 +150,7 @@ fn method(operator: &Registered, parameters: &[Parameter]) -> String {
     text + &call
 }
 
-/// A line, broken before the words that do not fit.
+/// The lines of a wrapped paragraph.
 fn wrapped(line: &str, indent: &str) -> String {
     let start = line.len() - line.trim_start().len();
     let mut lines = vec![line[..start].to_owned()];

@@ -1,7 +1,7 @@
-//! What each operator takes for a row, alone on one thread: `cargo bench --workspace --bench kernels`.
+//! Measures the time of each operator per row on one thread: `cargo bench --workspace --bench kernels`.
 //!
-//! Photographs are those of `$FEEDLINE_SHARED_DATA/images` (default `../shared/data`), or one small image where they are
-//! not at hand.
+//! The photographs are in `$FEEDLINE_SHARED_DATA/images` (default `../shared/data`). Without them, one small image is
+//! used.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,12 +16,15 @@ use feedline_operators::kernel::with_index;
 use feedline_operators::{BuiltOperator, Chunk, Column, OutputBuffers, build_operators};
 use serde_json::{Value, json};
 
-/// Photographs of a chunk.
+/// Photographs per chunk.
 const PHOTOGRAPHS: usize = 32;
-/// Rows of a chunk of small rows.
+/// Rows per chunk of small rows.
 const ROWS: usize = 4096;
 
-#[expect(clippy::disallowed_methods, reason = "a benchmark is told by the environment where its data is")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "an environment variable has the folder of the benchmark's data"
+)]
 fn photographs() -> Vec<Bytes> {
     let shared = std::env::var("FEEDLINE_SHARED_DATA")
         .unwrap_or_else(|_| concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data").to_owned());
@@ -34,7 +37,7 @@ fn photographs() -> Vec<Bytes> {
         files.filter(|file| file.starts_with(&[0xFF, 0xD8])).take(PHOTOGRAPHS).map(Bytes::from).collect();
     if jpegs.is_empty() {
         eprintln!(
-            "there are no photographs at {shared}: one small image stands in (set FEEDLINE_SHARED_DATA)"
+            "there are no photographs at {shared}: one small image is used instead; set FEEDLINE_SHARED_DATA"
         );
         jpegs = vec![Bytes::from_static(include_bytes!("../../jpeg/testdata/420.jpg"))];
     }
@@ -62,7 +65,7 @@ fn binary(values: &[Bytes]) -> Column {
     Column::Arrow(Arc::new(BinaryViewArray::from_iter_values(values)))
 }
 
-/// Measures operator `place` on what those before it make of `column`.
+/// Measures operator `place` on the output of the operators before it.
 fn measure(
     group: &mut BenchmarkGroup<'_, WallTime>,
     name: &str,
@@ -87,7 +90,7 @@ fn measure(
             .expect("the chunk suits the operators");
         chunk
     };
-    // Made outside of what is measured.
+    // Not part of the measured time.
     let copy = || Chunk::new(input.columns.clone(), input.row_ids.clone(), input.passes.clone());
     group.bench_function(name, |bencher| bencher.iter_batched(copy, run, BatchSize::PerIteration));
 }

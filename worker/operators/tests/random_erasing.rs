@@ -22,7 +22,7 @@ fn rows_equal_torchvisions_under_the_same_parameters() {
 }
 
 #[test]
-fn decoded_images_and_float_planes_lose_the_same_rectangles() {
+fn the_same_rectangles_are_erased_from_images_and_float_planes() {
     let golden = testdata("random_erasing.rgb");
     let image = Image { width: 20, height: 16, data: testdata("photo16.rgb").into() };
     let columns = vec![("image".to_owned(), Column::Images(vec![image; SHAPE[0]]))];
@@ -48,7 +48,7 @@ fn decoded_images_and_float_planes_lose_the_same_rectangles() {
 }
 
 #[test]
-fn rectangles_have_the_declared_areas_and_reach_every_side() {
+fn rectangles_have_the_given_areas_and_reach_every_side() {
     let spec = json!({"random_erasing": {"column": "image", "p": 1.0, "scale": [0.1, 0.2], "value": 1}});
     let operator = build(pixels(), spec).unwrap();
     let (mut areas, mut corners) = (Vec::new(), [false; 2]);

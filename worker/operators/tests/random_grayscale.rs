@@ -23,7 +23,7 @@ fn rows_equal_torchvisions_where_the_draw_is_below_p() {
 }
 
 #[test]
-fn decoded_images_become_grey_as_tensors_do() {
+fn decoded_images_become_gray_like_tensors() {
     let spec = json!({"random_grayscale": {"column": "image", "p": 1.0}});
     let as_tensors = build(pixels(), spec.clone()).unwrap();
     let tensors = applied(&as_tensors, chunk(ScalarType::UInt8, &[16, 20, 3], &photo(), 0));

@@ -1,4 +1,4 @@
-//! Batches do not depend on how pieces are cut, and every input row is accounted for once.
+//! Tests of the consumer: batches do not depend on the sizes of pieces, and each input row is counted once.
 
 use proptest::prelude::*;
 
@@ -38,7 +38,7 @@ fn number(layout: &Layout, split: SplitRef, offset: u32) -> u64 {
     u64::from(split.epoch) * layout.epoch_rows() + layout.split_range(split).start + u64::from(offset)
 }
 
-/// Cuts a split's rows into pieces of `cut` input rows; keeps the rows for which `keep` is true.
+/// Divides a split's rows into pieces of `cut` input rows. Keeps the rows for which `keep` is true.
 fn pieces(
     layout: &Layout,
     split: SplitRef,
@@ -66,8 +66,8 @@ struct Delivered {
     inputs: Vec<u64>,
 }
 
-/// Delivers from `start` on; `order` decides which split's next piece arrives; stops after `stop` batches and returns
-/// the position there.
+/// Delivers batches from `start` on and stops after `stop` batches. `order` selects the split whose next piece arrives.
+/// Returns the position after the batches.
 fn deliver(
     layout: &Layout,
     start: StreamPosition,
@@ -185,7 +185,7 @@ proptest! {
 }
 
 #[test]
-fn a_piece_from_another_worker_is_trimmed_to_what_is_missing() {
+fn a_piece_from_another_worker_is_trimmed_to_the_missing_rows() {
     let layout = layout(8, 4, 2, Remainder::Emit, false);
     let split = SplitRef { epoch: 0, ordinal: 0, stream: 0 };
     let mut assembler = Assembler::new(layout);

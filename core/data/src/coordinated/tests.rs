@@ -1,4 +1,4 @@
-//! Steps of a round against slow and plain ways to find them.
+//! Tests of the steps of a round, which are compared with those of slow and simple algorithms.
 
 use proptest::prelude::*;
 
@@ -16,8 +16,8 @@ fn a_bucket_takes_rows_up_to_its_boundary() {
 }
 
 #[test]
-fn a_step_comes_as_soon_as_a_bucket_has_a_batch_for_each_stream() {
-    // Buckets up to 4 and up to 8; two streams, batches of 2 and 1.
+fn a_bucket_with_a_batch_for_each_stream_makes_a_step() {
+    // Buckets of lengths up to 4 and up to 8, two streams, batches of 2 and 1 rows.
     let steps = deal_buckets(&[1, 8, 2, 3, 7, 4, 2], &[4, 8], &[2, 1], 2);
     let dealt: Vec<_> = steps.iter().map(|step| (step.bucket, step.streams.clone())).collect();
     assert_eq!(
@@ -27,21 +27,21 @@ fn a_step_comes_as_soon_as_a_bucket_has_a_batch_for_each_stream() {
 }
 
 #[test]
-fn a_few_rows_that_are_left_go_with_longer_ones() {
+fn few_remaining_rows_join_the_next_longer_bucket() {
     let steps = deal_buckets(&[1, 6, 7, 8], &[4, 8], &[4, 4], 1);
     assert_eq!(steps, [CoordinatedStep { bucket: 1, streams: vec![vec![0, 1, 2, 3]] }]);
     let steps = deal_buckets(&[1, 2, 8, 8, 8], &[4, 8], &[4, 4], 1);
-    assert_eq!(steps.len(), 2, "half a step is worth one of its own");
+    assert_eq!(steps.len(), 2, "half of a step becomes a step");
 }
 
 #[test]
 fn a_packed_row_takes_the_first_row_that_fits() {
     assert_eq!(pack_rows(&[5, 4, 3, 6, 2], 1, 8), [vec![0, 2], vec![1, 4], vec![3]]);
-    // Two columns: both must have room.
+    // With two columns, both must have room.
     assert_eq!(pack_rows(&[1, 8, 1, 1, 1, 7], 2, 8), [vec![0], vec![1, 2]]);
 }
 
-/// First fit with nothing closed but by the bound, looked for from the first packed row on each time.
+/// First fit that searches all open packed rows for each row, and closes them only at the limit.
 fn first_fit(lengths: &[u32], length: u32) -> Vec<Vec<u32>> {
     let mut packed: Vec<(Vec<u32>, u32)> = Vec::new();
     for (row, &needed) in (0..).zip(lengths) {

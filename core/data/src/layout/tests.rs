@@ -76,7 +76,7 @@ proptest! {
 }
 
 #[test]
-fn the_end_of_an_epoch_is_normalised_to_the_start_of_the_next() {
+fn the_end_of_an_epoch_is_normalized_to_the_start_of_the_next() {
     let layout = layout(100, 1, 10, Remainder::Emit, 2);
     let end = StreamPosition { epoch: 0, row: 100 };
     assert_eq!(layout.normalise(0, end), StreamPosition { epoch: 1, row: 0 });

@@ -1,4 +1,4 @@
-//! What messages are made of.
+//! Tests of messages.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Names, places, and what the engine is told.
+//! Tests of building operators: names, positions in the pipeline, and properties that the engine uses.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::*;
 use crate::testing::{build, image_schema, try_build};
 
 #[test]
-fn batch_and_repeat_are_left_out_and_kinds_are_numbered() {
+fn batch_and_repeat_are_omitted_and_kinds_are_numbered() {
     let operators = build(
         &image_schema(),
         vec![
@@ -53,7 +53,7 @@ fn only_filters_change_rows_and_only_tensors_are_written() {
 }
 
 #[test]
-fn a_bad_filter_is_refused_with_its_place() {
+fn an_invalid_filter_is_rejected_with_its_position() {
     let refused = try_build(
         &image_schema(),
         vec![json!({"burn": {"cpu_us": 1}}), json!({"filter": {"where": "lable = 1"}})],

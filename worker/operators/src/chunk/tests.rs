@@ -1,4 +1,4 @@
-//! Rows leaving a chunk, and rows that failed.
+//! Tests of removing rows from a chunk, and of failed rows.
 
 use arrow::array::{AsArray, Int64Array, ListArray, StringViewArray};
 use arrow::datatypes::{Int32Type, Int64Type};
@@ -38,13 +38,13 @@ fn retain_compacts_every_kind_of_column() {
     assert_eq!(images.iter().map(|image| image.width).collect::<Vec<_>>(), [1, 2]);
     let tensor = tensor(&chunk, "tensor");
     assert_eq!((tensor.rows, tensor.row(0), tensor.row(1)), (2, &[10, 11][..], &[20, 21][..]));
-    assert_eq!((tensor.data.len(), tensor.data.as_ptr()), (8, storage), "the storage stays as it was");
+    assert_eq!((tensor.data.len(), tensor.data.as_ptr()), (8, storage), "the storage is unchanged");
     chunk.retain(&[false, true]);
     assert_eq!((chunk.rows(), &chunk.origins[..]), (1, &[2][..]));
 }
 
 #[test]
-fn retain_may_keep_all_or_none() {
+fn retain_can_keep_all_rows_or_none() {
     let mut chunk = mixed();
     chunk.retain(&[true; 4]);
     assert_eq!(chunk.rows(), 4);
@@ -55,7 +55,7 @@ fn retain_may_keep_all_or_none() {
 }
 
 #[test]
-fn a_row_fails_once_and_is_known_by_its_origin() {
+fn a_row_fails_once_and_is_identified_by_its_origin() {
     let mut chunk = mixed();
     chunk.retain(&[false, true, true, true]);
     chunk.fail(1, "first");

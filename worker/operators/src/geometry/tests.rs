@@ -1,8 +1,8 @@
-//! Crops against torchvision's formulas.
+//! Tests of crops against torchvision's formulas.
 
 use super::*;
 
-/// A direct rendering of torchvision's `get_params` with its own source of numbers: an xorshift generator.
+/// A direct translation of torchvision's `get_params`, with an xorshift generator as its random numbers.
 fn reference(
     state: &mut u64,
     width: u32,
@@ -48,7 +48,7 @@ fn distance(mut a: Vec<f64>, mut b: Vec<f64>) -> f64 {
 }
 
 #[test]
-fn random_crops_are_distributed_as_torchvisions() {
+fn random_crops_have_torchvisions_distribution() {
     const DRAWS: u64 = 20_000;
     let (scale, ratio) = ([0.08, 1.0], [3.0 / 4.0, 4.0 / 3.0]);
     for (width, height) in [(500, 375), (375, 500), (1000, 200)] {
@@ -71,7 +71,7 @@ fn random_crops_are_distributed_as_torchvisions() {
                 .unwrap_or_else(|| ((f64::from(height) * ratio[1]).round() as u32, height));
             add(1, w, h);
         }
-        // For 20,000 draws each, equal distributions are farther apart than this once in 10,000 times.
+        // With 20,000 draws each, samples of equal distributions exceed this distance with a probability of 1 in 10,000.
         let limit = 2.23 * (2.0 / DRAWS as f64).sqrt();
         let [ours, theirs] = areas;
         assert!(distance(ours, theirs) < limit, "areas in {width} x {height}");
@@ -81,7 +81,7 @@ fn random_crops_are_distributed_as_torchvisions() {
 }
 
 #[test]
-fn random_crops_reach_every_place_evenly() {
+fn random_crops_are_uniform_over_the_image() {
     let mut left = 0;
     for row in 0..4000 {
         let crop = random_crop(&mut RowRandom::new(3, 0, 0, row), 100, 100, [0.25, 0.25], [1.0, 1.0]);
@@ -92,7 +92,7 @@ fn random_crops_reach_every_place_evenly() {
 }
 
 #[test]
-fn an_image_too_narrow_for_any_crop_gives_its_middle() {
+fn an_image_too_narrow_for_any_crop_is_cropped_at_its_center() {
     let crop = |width, height| {
         random_crop(&mut RowRandom::new(1, 0, 0, 0), width, height, [0.9, 1.0], [0.75, 4.0 / 3.0])
     };
@@ -102,7 +102,7 @@ fn an_image_too_narrow_for_any_crop_gives_its_middle() {
 }
 
 #[test]
-fn a_crop_of_the_same_row_differs_by_pass_and_operator_only() {
+fn crops_of_the_same_row_depend_only_on_pass_and_operator() {
     let crop = |operator, pass| {
         random_crop(&mut RowRandom::new(1, operator, pass, 9), 500, 375, [0.08, 1.0], [0.75, 1.33])
     };
@@ -112,7 +112,7 @@ fn a_crop_of_the_same_row_differs_by_pass_and_operator_only() {
 }
 
 #[test]
-fn the_shorter_side_rules_and_the_other_is_rounded_down() {
+fn the_shorter_side_has_the_given_size_and_the_other_is_rounded_down() {
     assert_eq!(resized_extents(500, 375, Some(256)), (341, 256));
     assert_eq!(resized_extents(375, 500, Some(256)), (256, 341));
     assert_eq!(resized_extents(300, 300, Some(256)), (256, 256));
@@ -126,7 +126,7 @@ fn half_offsets_round_to_even_as_in_python() {
 }
 
 #[test]
-fn a_centred_cut_needs_little_of_a_large_image() {
+fn a_center_crop_needs_a_small_region_of_a_large_image() {
     let cut = CropPlan::centered(4000, 3000, [224, 224], Some(256));
     assert!(cut.region.width < 2700 && cut.region.height < 2700, "{cut:?}");
     assert_eq!(cut.target, Region { x: 0, y: 0, width: 224, height: 224 });
@@ -140,7 +140,7 @@ fn a_centred_cut_needs_little_of_a_large_image() {
 }
 
 #[test]
-fn half_a_cut_is_the_same_part_of_the_image() {
+fn a_crop_at_half_scale_is_the_same_region_of_the_image() {
     let region = Region { x: 101, y: 40, width: 1000, height: 903 };
     let cut = CropPlan::resized(region, [200, 224]);
     assert!(cut.may_be_halved());

@@ -11,7 +11,7 @@ use super::image_edit::{ImageMut, edit_images};
 use super::{KernelContext, KernelDefinition};
 use crate::{Chunk, OperatorError, OperatorKernel, OutputBuffers};
 
-/// Attempts of torchvision's `RandomErasing.get_params` before it leaves the image as it is.
+/// Attempts of torchvision's `RandomErasing.get_params` before it returns the image unchanged.
 const ATTEMPTS: usize = 10;
 
 impl KernelDefinition for RandomErasing {

@@ -16,7 +16,7 @@ impl KernelDefinition for RecodeJpeg {
     }
 }
 
-/// Adds an index of its data to each JPEG that can have one; everything else stays as it is.
+/// Adds an index of its data to each JPEG that can have one; other values are unchanged.
 #[derive(Debug)]
 pub(crate) struct RecodeJpegOperator {
     pub(crate) column: String,

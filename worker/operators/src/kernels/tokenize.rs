@@ -33,7 +33,7 @@ pub(crate) struct TokenizeOperator {
 impl TokenizeOperator {
     /// Reads a `tokenizer.json`; the error is a sentence without a place.
     pub(crate) fn read(bytes: &[u8], path: &str) -> Result<Tokenizer, String> {
-        // The tokenizers crate panics on some parts that are not what they should be.
+        // The tokenizers crate panics on some invalid parts.
         let read = || Tokenizer::from_bytes(bytes).map_err(|error| error.to_string());
         contained(read, "a part of it cannot be read")
             .map_err(|reason| format!("`{path}` is not a Hugging Face tokenizer.json: {reason}"))

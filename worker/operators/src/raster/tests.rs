@@ -1,10 +1,10 @@
-//! PNG and WebP against Pillow's pixels.
+//! Tests of PNG and WebP images against Pillow's pixels.
 
 use super::*;
 use crate::testing::{difference, golden, testdata};
 
 #[test]
-fn pixels_are_pillows() {
+fn pixels_equal_pillows() {
     for name in [
         "rgb.png",
         "rgba.png",
@@ -24,14 +24,14 @@ fn pixels_are_pillows() {
         let (width, height, pixels) = golden(&expected);
         assert_eq!((image.width, image.height), (width, height), "{name}");
         let (mean, worst) = difference(&image.data, pixels);
-        // Lossy WebP leaves the chroma's upsampling to the decoder.
+        // Decoders of lossy WebP may upsample chroma in different ways.
         let (mean_max, worst_max) = if name == "lossy.webp" { (1.0, 12) } else { (0.0, 0) };
         assert!(mean <= mean_max && worst <= worst_max, "{name}: mean {mean}, worst {worst}");
     }
 }
 
 #[test]
-fn what_is_no_image_says_what_it_is() {
+fn data_that_is_not_an_image_is_rejected() {
     assert_eq!(encoding_of(b"").unwrap_err(), "the image is empty");
     assert_eq!(
         encoding_of(b"GIF89a\x01").unwrap_err(),
@@ -51,7 +51,7 @@ fn damaged_files_are_errors_not_panics() {
     }
 }
 
-/// A PNG whose header says that it is so large.
+/// A PNG whose header has this size.
 fn png_of(name: &str, width: u32, height: u32) -> Vec<u8> {
     let mut png = testdata(name);
     png[16..20].copy_from_slice(&width.to_be_bytes());
@@ -61,7 +61,7 @@ fn png_of(name: &str, width: u32, height: u32) -> Vec<u8> {
     png
 }
 
-/// That of a chunk's type and data (PNG, section 5.5).
+/// The CRC of a chunk's type and data (PNG, section 5.5).
 fn checksum(chunk: &[u8]) -> [u8; 4] {
     let mut crc = u32::MAX;
     for &byte in chunk {
@@ -74,12 +74,12 @@ fn checksum(chunk: &[u8]) -> [u8; 4] {
 }
 
 #[test]
-fn a_palette_that_ends_amid_a_colour_fails_its_image_alone() {
+fn a_palette_that_ends_within_a_color_fails_only_its_image() {
     let mut png = testdata("palette.png");
     let at = png.windows(4).position(|bytes| bytes == b"PLTE").unwrap();
     let length = u32::from_be_bytes(png[at - 4..at].try_into().unwrap()) as usize;
     let end = at + 4 + length;
-    // Without the last two bytes of its last colour.
+    // The last two bytes of the last color are missing.
     png.drain(end - 2..end);
     png[at - 4..at].copy_from_slice(&(length as u32 - 2).to_be_bytes());
     let checksum = checksum(&png[at..end - 2]);
@@ -89,14 +89,14 @@ fn a_palette_that_ends_amid_a_colour_fails_its_image_alone() {
 }
 
 #[test]
-fn a_bomb_is_refused_by_its_header() {
+fn a_decompression_bomb_is_rejected_by_its_header() {
     let refused = decode(&png_of("rgb.png", 65_536, 65_536), Encoding::Png).unwrap_err();
     assert!(refused.starts_with("the image has 65536 x 65536 pixels"), "{refused}");
 }
 
 #[test]
-fn samples_of_many_bytes_count_as_such() {
-    // 170 million pixels: three bytes of each fit, six and three more do not.
+fn the_size_limit_depends_on_the_bytes_per_pixel() {
+    // 170 million pixels fit in the limit with three bytes per pixel, but not with nine.
     let refused = decode(&png_of("rgb16.png", 13_000, 13_000), Encoding::Png).unwrap_err();
     assert!(
         refused.starts_with("decoding the image of 13000 x 13000 pixels needs 1521000000 bytes"),

@@ -1,4 +1,4 @@
-//! Resized pixels against Pillow's.
+//! Tests of resized pixels against Pillow's.
 
 use super::*;
 use crate::testing::{difference, photo, testdata};
@@ -39,11 +39,11 @@ impl Case {
 }
 
 #[test]
-fn pixels_are_pillows() {
+fn pixels_equal_pillows() {
     let (width, height, pixels) = photo();
     let mut scratch = RenderScratch::new();
     for case in cases() {
-        // What was in the storage before must not show through.
+        // Earlier contents of the storage must not affect the image.
         let mut out = vec![0xAA; (case.size[0] * case.size[1] * 3) as usize];
         let picture = Picture::Decoded { width, height, pixels };
         scratch.render(picture, |width, height| case.cut(width, height), case.size, &mut out).unwrap();
@@ -53,7 +53,7 @@ fn pixels_are_pillows() {
 }
 
 #[test]
-fn a_region_of_a_jpeg_gives_what_the_whole_image_gives() {
+fn a_region_of_a_jpeg_has_the_same_pixels_as_in_the_whole_image() {
     let mut scratch = RenderScratch::new();
     for name in ["420", "exif6", "progressive", "cmyk"] {
         let jpeg = testdata(&format!("../../jpeg/testdata/{name}.jpg"));

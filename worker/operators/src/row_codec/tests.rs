@@ -1,4 +1,4 @@
-//! What goes in comes out, for every type of column; damaged bytes are an error.
+//! Tests of encoded rows: values of every column type are preserved, and damaged bytes are an error.
 
 use arrow::array::{
     AsArray, BinaryViewArray, BooleanArray, Float32Array, Int32Builder, Int64Array, ListBuilder,
@@ -66,7 +66,7 @@ fn shown(columns: &[(String, Column)]) -> String {
 }
 
 #[test]
-fn rows_come_back_as_they_were_in_any_order() {
+fn rows_are_decoded_unchanged_in_any_order() {
     let (schema, chunk) = (schema(), chunk());
     let codec = RowCodec::new(&schema).unwrap();
     let rows = encode(&codec, &chunk);
@@ -86,7 +86,7 @@ fn rows_come_back_as_they_were_in_any_order() {
 }
 
 #[test]
-fn large_values_are_views_of_the_kept_bytes() {
+fn large_values_are_views_of_the_encoded_bytes() {
     let codec = RowCodec::new(&schema()).unwrap();
     let rows = encode(&codec, &chunk());
     let inside = |pointer: *const u8| rows.iter().any(|row| row.as_ptr_range().contains(&pointer));
@@ -102,14 +102,14 @@ fn large_values_are_views_of_the_kept_bytes() {
 }
 
 #[test]
-fn a_row_that_was_cut_off_is_an_error() {
+fn a_truncated_row_is_an_error() {
     let mut large = schema();
     large.fields.retain(|field| !matches!(field.column_type, ColumnType::Scalar(_) | ColumnType::List(_)));
     let codec = RowCodec::new(&large).unwrap();
     let row = encode(&codec, &chunk()).swap_remove(0);
     assert!(codec.decode(std::slice::from_ref(&row)).is_ok());
     for length in 0..row.len() {
-        let error = codec.decode(&[row.slice(..length)]).expect_err("a part is no row");
+        let error = codec.decode(&[row.slice(..length)]).expect_err("a part of a row is not a row");
         assert!(error.to_string().contains("bytes are missing"), "{error}");
     }
 }

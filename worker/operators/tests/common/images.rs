@@ -27,7 +27,7 @@ pub(crate) fn pixels() -> ColumnType {
     ColumnType::Tensor { scalar: ScalarType::UInt8, shape: vec![16, 20, 3] }
 }
 
-/// 16 rows of the same part of a photograph, row ids from 0.
+/// 16 rows with the same part of a photograph. The row ids start at 0.
 pub(crate) fn photo() -> Vec<u8> {
     testdata("photo16.rgb").repeat(SHAPE[0])
 }

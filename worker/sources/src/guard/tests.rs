@@ -13,7 +13,7 @@ use super::*;
 use crate::http_client::GuardedConnector;
 use crate::{ObjectAccess, SourceError, Stores};
 
-/// Resolves names to the addresses of a test.
+/// Resolves names to addresses of the test.
 #[derive(Debug, Default)]
 struct Names(HashMap<&'static str, Vec<SocketAddr>>);
 
@@ -24,12 +24,12 @@ impl HostResolver for Names {
     }
 }
 
-/// A web server that answers every request alike, and counts them.
+/// A web server that sends the same response to all requests, and counts them.
 async fn serve(answer: String) -> (SocketAddr, Arc<AtomicU32>) {
     serve_by(move |_| answer.clone()).await
 }
 
-/// A web server that answers by the request's head.
+/// A web server whose response depends on the head of the request.
 async fn serve_by(answer: impl Fn(&str) -> String + Send + 'static) -> (SocketAddr, Arc<AtomicU32>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -78,7 +78,7 @@ fn guard() -> RequestGuard {
 }
 
 #[tokio::test]
-async fn addresses_are_refused_in_every_form() {
+async fn addresses_of_every_notation_are_rejected() {
     for url in [
         "http://169.254.169.254/latest/meta-data/",
         "http://2852039166/",
@@ -117,7 +117,7 @@ async fn names_are_rejected_by_their_addresses_without_retries() {
 }
 
 #[tokio::test]
-async fn redirects_are_looked_at_too() {
+async fn redirects_to_metadata_services_are_rejected() {
     for target in ["http://169.254.169.254/latest/", "http://[::ffff:a9fe:a9fe]/", "http://2852039166/"] {
         let (address, requests) = serve(redirect_to(target)).await;
         let message = get(guard(), &format!("http://{address}/x")).await.unwrap_err();
@@ -158,7 +158,7 @@ async fn redirects_lead_only_to_allowed_urls() {
 }
 
 #[tokio::test]
-async fn it_is_allowed_where_that_is_said() {
+async fn metadata_services_are_allowed_with_the_option() {
     let allowed = RequestGuard::for_stores(&ReadPolicy { metadata_addresses: true, ..ReadPolicy::default() });
     assert_eq!(allowed.check("http://169.254.169.254/"), Ok(()));
     let names = Names(HashMap::from([("evil.example.org", vec!["169.254.0.1:0".parse().unwrap()])]));
@@ -166,7 +166,7 @@ async fn it_is_allowed_where_that_is_said() {
 }
 
 #[tokio::test]
-async fn a_store_that_redirects_is_refused_without_trying_again() {
+async fn redirects_of_a_store_are_rejected_without_retries() {
     let (address, requests) = serve(redirect_to("http://169.254.169.254/latest/")).await;
     let error =
         Stores::with(ObjectAccess::default()).get(&format!("http://{address}/t.json")).await.unwrap_err();
@@ -178,8 +178,8 @@ async fn a_store_that_redirects_is_refused_without_trying_again() {
 }
 
 #[tokio::test]
-async fn a_role_may_be_asked_for_its_keys_but_not_for_data() {
-    // A metadata service of a test: it gives the keys of a role, as the operator's options say where it is.
+async fn a_metadata_service_is_read_for_credentials_but_not_for_data() {
+    // The metadata service of the test returns the keys of a role. Its address is in the operator's options.
     let keys = r#"{"AccessKeyId":"a","SecretAccessKey":"b","Token":"c","Expiration":"2999-01-01T00:00:00Z","Code":"Success"}"#;
     let (service, asked) = serve_by(move |head| {
         let body = match head.split(' ').nth(1) {
@@ -204,7 +204,7 @@ async fn a_role_may_be_asked_for_its_keys_but_not_for_data() {
 }
 
 #[tokio::test]
-async fn plain_servers_are_read_as_before() {
+async fn servers_without_redirects_are_read() {
     let (address, _) = serve(page()).await;
     let store = crate::clients::build(
         &format!("http://{address}"),

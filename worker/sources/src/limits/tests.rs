@@ -1,4 +1,4 @@
-//! Shards that ask for more than they hold.
+//! Tests of shards that exceed size limits.
 
 use std::sync::Arc;
 
@@ -16,31 +16,31 @@ async fn refused(bytes: &[u8], format: Format) -> String {
 }
 
 #[tokio::test]
-async fn lists_in_lists_have_an_end() {
+async fn the_depth_of_nested_lists_is_limited() {
     let nested = |depth: usize| format!("{{\"a\":{}1{}}}\n", "[".repeat(depth), "]".repeat(depth));
     let all = fixture(nested(MAX_NESTING).as_bytes(), Format::Jsonl, &[]).read_all().await;
     assert_eq!(all.rows().len(), 1);
     let message = refused(nested(MAX_NESTING + 1).as_bytes(), Format::Jsonl).await;
     assert!(message.contains("column `a` has lists nested more than 8 deep"), "{message}");
-    // Deeper than is looked into: no columns are found in it.
+    // Deeper than the limit, so no columns are found.
     let message = refused(nested(10_000).as_bytes(), Format::Jsonl).await;
     assert!(message.contains("none of its first lines is a JSON object"), "{message}");
 }
 
 #[tokio::test]
-async fn a_row_that_nests_without_end_fails_alone() {
+async fn a_row_of_too_deep_nesting_fails_only_its_row() {
     let deep = "[".repeat(100_000) + &"]".repeat(100_000);
     let text = format!("{{\"a\":1}}\n{{\"a\":{deep}}}\n{{\"a\":2,\"b\":{deep}}}\n");
     let all = fixture(text.as_bytes(), Format::Jsonl, &[]).read_all().await;
     assert_eq!(all.rows(), ["1", "null", "null"]);
     assert!(all.failures().iter().all(|failure| failure.reason == "the line nests deeper than 128"));
-    // Brackets in a text are none.
+    // Brackets in a string do not count.
     let text = format!("{{\"a\":\"{}\\\"[\"}}\n", "[".repeat(1_000));
     assert_eq!(fixture(text.as_bytes(), Format::Jsonl, &[]).read_all().await.failures(), []);
 }
 
 #[tokio::test]
-async fn columns_and_their_names_have_an_end() {
+async fn columns_and_their_names_are_limited() {
     let fields: Vec<String> = (0..5_000).map(|at| format!("\"c{at}\":1")).collect();
     let line = format!("{{{}}}\n", fields.join(","));
     let message = refused(line.as_bytes(), Format::Jsonl).await;
@@ -60,7 +60,7 @@ async fn columns_and_their_names_have_an_end() {
 }
 
 #[tokio::test]
-async fn a_header_line_has_an_end() {
+async fn the_length_of_a_header_line_is_limited() {
     let message = refused(&vec![b'x'; MAX_HEADER_BYTES as usize + 1], Format::Csv).await;
     assert!(message.contains("its header line has no end within 16777216 bytes"), "{message}");
     let commas = ",".repeat(MAX_HEADER_COLUMNS) + "\n";
@@ -69,7 +69,7 @@ async fn a_header_line_has_an_end() {
 }
 
 #[tokio::test]
-async fn samples_of_a_tar_file_have_an_end() {
+async fn samples_of_a_tar_file_are_limited() {
     let names: Vec<String> = (0..MAX_MEMBERS + 1).map(|at| format!("k.e{at}")).collect();
     let members: Vec<(&str, &[u8])> = names.iter().map(|name| (name.as_str(), b"".as_slice())).collect();
     let mut bytes = tar(&[("a.txt", b"whole")]);
@@ -89,7 +89,7 @@ async fn samples_of_a_tar_file_have_an_end() {
     assert!(index.defects[0].reason.contains("a member's name has 5004 bytes"), "{:?}", index.defects);
 }
 
-/// A Parquet file with this footer and nothing else.
+/// A Parquet file with only this footer.
 fn parquet_with(footer: &[u8]) -> Vec<u8> {
     let length = (footer.len() as u32).to_le_bytes();
     [b"PAR1".as_slice(), footer, &length, b"PAR1"].concat()
@@ -97,7 +97,7 @@ fn parquet_with(footer: &[u8]) -> Vec<u8> {
 
 #[tokio::test]
 async fn a_footer_with_impossible_sizes_is_rejected() {
-    // Version 1; a schema of one group without children; two thousand million row groups.
+    // Version 1, a schema of one group without children, and two billion row groups.
     let mut footer = vec![0x15, 2, 0x19, 0x1c, 0x48, 1, b'r', 0x15, 0, 0, 0x16, 2, 0x19, 0xfc];
     footer.extend([0x80, 0xa8, 0xd6, 0xb9, 0x07]);
     let message = refused(&parquet_with(&footer), Format::Parquet).await;
@@ -122,7 +122,7 @@ async fn a_footer_with_impossible_sizes_is_rejected() {
 }
 
 #[tokio::test]
-async fn a_first_row_that_is_a_whole_disk_is_not_looked_into() {
+async fn a_first_row_above_the_limit_is_not_sampled() {
     let store = InMemory::new();
     let path = Path::from("x");
     store.put(&path, b"{}".as_slice().into()).await.unwrap();

@@ -1,4 +1,4 @@
-//! Tests of listing.
+//! Tests of listing shards.
 
 use std::fmt;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ fn tree() -> tempfile::TempDir {
 }
 
 #[tokio::test]
-async fn globs_prefixes_lists_and_braces() {
+async fn globs_prefixes_lists_and_braces_are_expanded() {
     let tree = tree();
     let at = |name: &str| path(tree.path(), name);
     assert_eq!(names(&[at("*.tar")]).await.unwrap(), ["b-00.tar", "b-01.tar", "b-02.tar"]);
@@ -51,7 +51,7 @@ async fn globs_prefixes_lists_and_braces() {
 }
 
 #[tokio::test]
-async fn odd_names_are_listed_and_read() {
+async fn names_with_special_characters_are_listed_and_read() {
     let tree = tree();
     let fixture = dataset(&[path(tree.path(), "x*").as_str()], Format::Files, &[("b", "bytes")]);
     let shard = fixture.list().await.unwrap().remove(0);
@@ -82,7 +82,7 @@ async fn errors_of_missing_objects_contain_the_fix() {
     }
 }
 
-/// A store that answers about as many objects at once as it may be asked about, and returns none in a listing.
+/// A store that responds after it has the maximum number of concurrent requests, and returns empty listings.
 #[derive(Debug)]
 struct Slow {
     inner: InMemory,
@@ -157,12 +157,12 @@ async fn slow(objects: usize) -> (Arc<Slow>, ScopedStores) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_is_asked_about_many_objects_at_once_but_not_about_all() {
+async fn requests_for_many_objects_are_concurrent_up_to_a_limit() {
     let (store, reads) = slow(4 * CONCURRENT_HEADS).await;
     let braces = "mem://host/x-{000..096}".to_owned();
     let plain = (97..128).map(|object| format!("mem://host/x-{object:03}"));
     let urls: Vec<String> = [braces].into_iter().chain(plain).collect();
-    // One after the other they would never come together.
+    // Sequential requests would not reach the number for which the store waits.
     let shards = timeout(Duration::from_secs(60), list(&reads, &urls)).await.expect("at once").unwrap();
     let names: Vec<&str> = shards.iter().map(|shard| &shard.url["mem://host/x-".len()..]).collect();
     assert_eq!(names, (0..128).map(|object| format!("{object:03}")).collect::<Vec<_>>());
@@ -177,12 +177,12 @@ async fn a_stalled_listing_times_out() {
 }
 
 #[tokio::test]
-async fn more_objects_than_can_be_kept_are_refused() {
+async fn a_listing_of_too_many_objects_is_an_error() {
     let tree = tree();
     let reads = ScopedStores::new(Stores::new(Vec::new()), None, &TenantReads::default());
     let at = |name: &str| path(tree.path(), name);
     for urls in [vec![at("")], vec![at("*.tar"), at("sub/c.tar")], vec![at("b-{00..02}.tar"), at("sub/")]] {
-        // The pattern's folder has objects that it does not match.
+        // The folder of the pattern has objects that do not match it.
         let error = Listing::new(&reads, 3).shards(&urls).await.unwrap_err();
         assert!(error.to_string().contains("more than 3 objects"), "{urls:?}: {error}");
         assert!(Listing::new(&reads, 30).shards(&urls).await.is_ok());

@@ -25,12 +25,12 @@ use crate::retry::MAX_BACKOFF;
 use crate::testing::fixture;
 use crate::{BlockRead, ObjectAccess, SourceError, Stores};
 
-/// A store whose first reads break off in the middle.
+/// A store whose first reads fail in the middle of the response.
 #[derive(Debug)]
 struct Flaky {
     inner: InMemory,
     failures_left: AtomicU32,
-    /// No read is ever answered.
+    /// No read gets a response.
     is_silent: bool,
 }
 
@@ -97,7 +97,7 @@ async fn flaky(failures: u32) -> Arc<Stores> {
     stores
 }
 
-/// The error of reading `url`, and the time until it came.
+/// The error of a read of `url`, and its duration.
 async fn read_for(url: &str, retry_budget: Duration) -> (SourceError, Duration) {
     let stores = Stores::with(ObjectAccess::default().with_retry_budget(retry_budget));
     let begun = std::time::Instant::now();
@@ -105,7 +105,7 @@ async fn read_for(url: &str, retry_budget: Duration) -> (SourceError, Duration) 
     (error, begun.elapsed())
 }
 
-/// A web server that describes an object of 5 bytes and answers each read of it with 503. Counts the reads.
+/// A web server that describes an object of 5 bytes and responds to each read of it with status 503. Counts the reads.
 async fn unavailable() -> (String, Arc<AtomicU32>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a loopback port is free");
     let url = format!("http://{}/x", listener.local_addr().expect("it is bound"));
@@ -138,12 +138,12 @@ async fn answer(mut connection: BufReader<TcpStream>, reads: Arc<AtomicU32>) -> 
 }
 
 #[tokio::test]
-async fn a_dead_store_fails_a_read_once_one_budget_is_spent() {
+async fn an_unavailable_store_fails_a_read_when_the_retry_budget_is_used_up() {
     let budget = Duration::from_millis(300);
     let (url, reads) = unavailable().await;
     let (error, took) = read_for(&url, budget).await;
     assert!(error.is_retryable() && error.to_string().contains("503"), "{error}");
-    // Answers come at once, so nothing is added to the budget but one pause.
+    // Responses take no time, so the read takes the budget and at most one pause.
     assert!(took >= budget && took < budget + MAX_BACKOFF, "{took:?}");
     let reads = reads.load(Ordering::SeqCst);
     assert!((2..40).contains(&reads), "the client's retries are not repeated: {reads} reads");
@@ -157,7 +157,7 @@ async fn a_dead_store_fails_a_read_once_one_budget_is_spent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_never_answers_fails_a_read_within_the_bound() {
+async fn a_store_that_does_not_respond_fails_a_read_within_the_limit() {
     let silent = Flaky { inner: InMemory::new(), failures_left: AtomicU32::new(0), is_silent: true };
     let shard = ShardRef { url: "mem://x".to_owned(), size_bytes: 5, version: "\"1\"".to_owned(), part: 0 };
     let object = Object::new(Arc::new(silent), Path::from("x"), shard);
@@ -168,7 +168,7 @@ async fn a_store_that_never_answers_fails_a_read_within_the_bound() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn reads_that_break_off_are_retried_until_the_budget_is_spent() {
+async fn interrupted_reads_are_retried_until_the_budget_is_used_up() {
     assert_eq!(flaky(2).await.get("mem://host/a/x").await.unwrap(), "whole body");
     let error = flaky(u32::MAX).await.get("mem://host/a/x").await.unwrap_err();
     assert!(error.is_retryable() && error.to_string().contains("connection reset"), "{error}");
@@ -177,7 +177,7 @@ async fn reads_that_break_off_are_retried_until_the_budget_is_spent() {
 }
 
 #[tokio::test]
-async fn a_changed_or_removed_shard_is_noticed() {
+async fn a_changed_or_removed_shard_is_detected() {
     let fixture = fixture(b"one\ntwo\n", Format::Text, &[]);
     let shard = fixture.index().await.unwrap();
     let file = fixture.directory.path().join("shard");
@@ -212,7 +212,7 @@ async fn near_ranges_share_a_request() {
     assert!(wait > Duration::ZERO);
     let part = |at: usize| &buffers[spans[at].buffer][spans[at].start..spans[at].start + spans[at].len];
     assert_eq!((part(0), part(1), part(2)), (&body[5..10], &body[50..60], &body[1_000_000..1_000_003]));
-    // A large range comes in parts, in order.
+    // A large range is returned in parts, in order.
     assert!(object.read(1..40_000_000).await.unwrap() == body[1..]);
     assert!(object.read(0..40_000_001).await.unwrap_err().to_string().contains("--rebuild"));
 }
@@ -225,7 +225,7 @@ fn only_strong_tags_are_sent() {
 }
 
 #[tokio::test]
-async fn files_are_rows_and_paths_need_no_read() {
+async fn files_are_rows_and_their_paths_are_returned_without_reads() {
     let fixture = fixture(b"whole file", Format::Files, &[]);
     let shard = fixture.index().await.unwrap();
     let rows = fixture.read(&shard, 0, Some(&[0])).await.unwrap();

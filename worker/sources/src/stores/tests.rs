@@ -40,7 +40,7 @@ async fn objects_are_written_listed_and_read_in_parts() {
 }
 
 #[tokio::test]
-async fn errors_say_why_a_folder_cannot_be_listed() {
+async fn errors_name_the_reason_that_a_folder_cannot_be_listed() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("file");
     std::fs::write(&file, b"").expect("a file");
@@ -52,7 +52,7 @@ async fn errors_say_why_a_folder_cannot_be_listed() {
     }
 }
 
-/// A folder that pipelines may read, one that they may not, and links between them.
+/// A folder that pipelines may read, a folder that they may not read, and links between them.
 struct Folders {
     root: tempfile::TempDir,
     stores: Arc<Stores>,
@@ -124,7 +124,7 @@ async fn links_out_of_an_allowed_folder_are_not_followed() {
 }
 
 #[tokio::test]
-async fn a_shard_that_somebody_else_listed_is_looked_at_again() {
+async fn a_shard_that_another_process_listed_is_checked_again() {
     let folders = Folders::new();
     let everything = Stores::new(Vec::new());
     let source = Source::text(folders.at("out/secret.txt"));
@@ -134,7 +134,7 @@ async fn a_shard_that_somebody_else_listed_is_looked_at_again() {
 }
 
 #[tokio::test]
-async fn a_folder_that_is_exchanged_for_a_link_while_a_job_reads_leads_nowhere() {
+async fn a_folder_that_is_replaced_by_a_link_during_a_job_is_not_read() {
     let folders = Folders::new();
     std::fs::create_dir(folders.root.path().join("in/sub")).unwrap();
     std::fs::write(folders.root.path().join("in/sub/x.txt"), "text\n").unwrap();
@@ -144,7 +144,7 @@ async fn a_folder_that_is_exchanged_for_a_link_while_a_job_reads_leads_nowhere()
     let shard = dataset.list().await.unwrap().remove(0);
     dataset.index_shard(&shard).await.unwrap();
     assert_eq!(folders.stores.get(&folders.at("in/near/x.txt")).await.unwrap(), "text\n");
-    // The target of the link has the listed version too.
+    // The target of the link also has the listed version.
     std::fs::hard_link(folders.at("in/sub/x.txt"), folders.at("out/x.txt")).unwrap();
     std::fs::rename(folders.at("in/sub"), folders.at("in/old")).unwrap();
     folders.link("out", "in/sub");
@@ -153,7 +153,7 @@ async fn a_folder_that_is_exchanged_for_a_link_while_a_job_reads_leads_nowhere()
 }
 
 #[tokio::test]
-async fn the_places_of_caches_are_not_the_pipelines() {
+async fn caches_are_not_restricted_by_the_permissions_of_pipelines() {
     let folders = Folders::new();
     let url = folders.at("cache/x");
     folders.stores.put(&url, Bytes::from_static(b"row")).await.unwrap();
@@ -194,7 +194,7 @@ async fn each_credential_has_its_own_client_and_is_not_shown() {
 }
 
 #[tokio::test]
-async fn a_file_of_an_operator_is_not_read_where_it_is_too_large() {
+async fn a_file_of_an_operator_that_is_too_large_is_not_read() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("t.json");
     std::fs::File::create(&path).unwrap().set_len(MAX_FILE_BYTES + 1).unwrap();
@@ -203,7 +203,7 @@ async fn a_file_of_an_operator_is_not_read_where_it_is_too_large() {
 }
 
 #[tokio::test]
-async fn files_of_operators_are_not_read_where_they_are_too_large_together() {
+async fn files_of_operators_whose_total_size_is_too_large_are_not_read() {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str, bytes: u64| {
         let path = folder.path().join(name);
@@ -214,7 +214,7 @@ async fn files_of_operators_are_not_read_where_they_are_too_large_together() {
     let small = [file("a.json", 3), file("b.json", 5)];
     let read = stores.files(small.clone().into(), &TenantReads::default()).await.unwrap();
     assert_eq!(small.map(|url| read[&url].len()), [3, 5]);
-    // Each is small enough.
+    // Each file is small enough.
     let large = ["c.json", "d.json", "e.json"].map(|name| file(name, MAX_FILE_BYTES - 1));
     let error = stores.files(large.clone().into(), &TenantReads::default()).await.unwrap_err().to_string();
     assert!(error.contains("e.json") && error.contains("more than the limit of 536870912"), "{error}");
@@ -235,12 +235,12 @@ async fn the_permissions_of_tenant_and_worker_both_apply() {
         dataset.list().await.map(|shards| shards.len())
     };
     assert_eq!(list(folders.at("in/own/*.txt")).await.unwrap(), 1);
-    // The role may read the first, the tenant the second.
+    // The role may read the first folder, and the tenant may read the second.
     is_refused(list(folders.at("in/a.txt")).await);
     is_refused(list(folders.at("out/secret.txt")).await);
     is_refused(folders.stores.get_for(&folders.at("in/a.txt"), &own).await);
     assert_eq!(folders.stores.get_for(&folders.at("in/own/x.txt"), &own).await.unwrap(), "text\n");
-    // A link that the role would follow.
+    // A link to a file that the role may read.
     folders.link("in/a.txt", "in/own/link.txt");
     assert_eq!(folders.list(&folders.at("in/own/*.txt")).await.unwrap(), 2);
     let message = list(folders.at("in/own/*.txt")).await.unwrap_err().to_string();
@@ -254,7 +254,7 @@ async fn the_permissions_of_tenant_and_worker_both_apply() {
 }
 
 #[tokio::test]
-async fn the_roles_own_files_are_read_by_no_name() {
+async fn the_files_of_the_role_are_not_read_by_any_path() {
     let folders = Folders::new();
     std::fs::hard_link(folders.at("out/secret.txt"), folders.at("in/hard.txt")).unwrap();
     folders.link("out/secret.txt", "in2/link.txt");
@@ -270,7 +270,7 @@ async fn the_roles_own_files_are_read_by_no_name() {
         }
     }
     assert_eq!(stores.get(&folders.at("in/a.txt")).await.unwrap(), "text\n");
-    // Somebody else listed it, by a name that was harmless when it was looked at.
+    // Another process listed it by a path that was allowed at that time.
     let other = Dataset::new(Source::text(folders.at("in/hard.txt")), Stores::new(Vec::new())).unwrap();
     let mut shard = other.list().await.unwrap().remove(0);
     shard.url = format!("file://{}", folders.at("in/later.txt"));

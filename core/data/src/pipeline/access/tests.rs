@@ -1,4 +1,4 @@
-//! Accessors, required columns, fingerprints and suggestions.
+//! Tests of accessors, required columns, fingerprints and suggestions.
 
 use expect_test::expect;
 use proptest::prelude::*;
@@ -31,7 +31,7 @@ fn required(builder: PipelineBuilder) -> String {
 }
 
 #[test]
-fn sizes_and_counts() {
+fn accessors_return_sizes_and_counts() {
     let plain = any().batch(32).build().unwrap();
     assert_eq!((plain.batch_size(), plain.remainder(), plain.repeat_count()), (32, Remainder::Emit, 1));
     assert!(!plain.changes_rows());
@@ -77,7 +77,7 @@ fn a_fingerprint_is_fixed_across_versions() {
 }
 
 #[test]
-fn nearest_operators() {
+fn misspelled_names_suggest_the_nearest_operator() {
     let named = |name| nearest(name, OPERATOR_NAMES.iter().copied()).unwrap_or("-");
     let shown: Vec<String> =
         ["random_crop", "crop", "flip", "Batch", "btach", "decode", "normalise", "shuffle", "map", "zip"]
@@ -115,7 +115,7 @@ proptest! {
 }
 
 #[test]
-fn a_cache_leaves_the_fingerprint_as_it_is() {
+fn a_cache_does_not_change_the_fingerprint() {
     let cached = any().wait(1).cache(CacheTier::Memory).burn(1).batch(1).build().unwrap();
     let plain = any().wait(1).burn(1).batch(1).build().unwrap();
     assert_eq!(cached.fingerprint(), plain.fingerprint());
@@ -125,7 +125,7 @@ fn a_cache_leaves_the_fingerprint_as_it_is() {
 }
 
 #[test]
-fn a_cache_is_filled_by_each_row_once_and_nothing_behind_it() {
+fn a_cache_fill_processes_each_row_once_and_ends_at_the_cache() {
     let cached = any().repeat(3).wait(1).cache(CacheTier::Disk).burn(1).batch(7).build().unwrap();
     let filling = cached.cache_fill_pipeline().unwrap();
     assert_eq!(filling.cached_prefix(), Some((&cached.operators[1..2], CacheTier::Disk)));
@@ -137,7 +137,7 @@ fn a_cache_is_filled_by_each_row_once_and_nothing_behind_it() {
 }
 
 #[test]
-fn a_plan_keeps_what_operators_that_run_have_made() {
+fn a_cache_plan_stores_the_output_of_operators_that_run() {
     let plain = any().repeat(3).wait(1).burn(1).batch(7).build().unwrap();
     let names = |after| plain.with_cache_after(after, CacheTier::Store).operator_names();
     assert_eq!(names(0), ["cache", "repeat", "wait", "burn", "batch"]);
@@ -145,5 +145,5 @@ fn a_plan_keeps_what_operators_that_run_have_made() {
     assert_eq!(names(2), ["repeat", "wait", "burn", "cache", "batch"]);
     assert_eq!(plain.with_cache_after(1, CacheTier::Store).cached_prefix().unwrap().1, CacheTier::Store);
     let cached = any().wait(1).cache(CacheTier::Disk).burn(1).batch(7).build().unwrap();
-    assert_eq!(cached.with_cache_after(0, CacheTier::Memory), cached, "the file has the last word");
+    assert_eq!(cached.with_cache_after(0, CacheTier::Memory), cached, "a cache in the file takes precedence");
 }

@@ -1,4 +1,4 @@
-//! The builder gives what the file would give.
+//! Tests of the builder: its pipelines equal those of pipeline files.
 
 use crate::pipeline::{Format, OnError, OrderMode, Pipeline, Source};
 use crate::schema::ScalarType;

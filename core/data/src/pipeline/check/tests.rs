@@ -1,4 +1,4 @@
-//! What `check` refuses, and in which words.
+//! Tests of the error messages of `check`.
 
 use expect_test::{Expect, expect};
 
@@ -25,7 +25,7 @@ fn check_kind(kind: OperatorKind, expect: Expect) {
 }
 
 #[test]
-fn names_and_sources() {
+fn errors_in_names_and_sources() {
     check(
         Pipeline::builder("").source(Source::files("a")).batch(1),
         expect!["name: the pipeline's name is empty; write one, such as `imagenet-train`"],
@@ -58,7 +58,7 @@ fn names_and_sources() {
 }
 
 #[test]
-fn the_graph() {
+fn errors_in_the_order_of_operators() {
     check(any(), expect!["operators: the pipeline has no batch; end the list with `- batch: {size: 128}`"]);
     check(
         any().wait(1),
@@ -84,7 +84,7 @@ fn the_graph() {
 }
 
 #[test]
-fn counts() {
+fn errors_in_counts() {
     check(any().batch(0), expect!["operator 1 (batch): size is 0; write a number from 1 to 1000000"]);
     check(any().batch(1_000_000), expect!["accepted"]);
     check(
@@ -113,7 +113,7 @@ fn counts() {
 }
 
 #[test]
-fn images() {
+fn errors_in_image_operators() {
     check(
         any().resize("a", [0, 2]).batch(1),
         expect!["operator 1 (resize): size is [0, 2]; write a height and a width from 1 to 16384"],
@@ -197,7 +197,7 @@ fn images() {
 }
 
 #[test]
-fn columns_and_text() {
+fn errors_in_columns_and_text_operators() {
     check(
         any().select([""; 0]).batch(1),
         expect!["operator 1 (select): columns is empty; add at least one column"],
@@ -242,7 +242,7 @@ fn columns_and_text() {
 }
 
 #[test]
-fn a_cache_stands_alone_and_before_what_is_random() {
+fn a_pipeline_has_one_cache_before_its_random_operators() {
     let recoded = || any().recode_jpeg("image").cache(CacheTier::Disk);
     let crop = |builder: PipelineBuilder| builder.random_resized_crop("image", [2, 2]);
     check(crop(recoded()).batch(2), expect!["accepted"]);
@@ -259,7 +259,7 @@ fn a_cache_stands_alone_and_before_what_is_random() {
 }
 
 #[test]
-fn coordinated_batches() {
+fn errors_in_coordinated_batches() {
     use crate::pipeline::{BucketByLength, OrderMode, PadTo};
     let bucket = |boundaries: &[u32], batch_sizes: &[u32], tokens| {
         OperatorKind::BucketByLength(BucketByLength {

@@ -1,4 +1,4 @@
-//! Columns after each operator, and what is said where a pipeline does not fit its source.
+//! Tests of the columns after each operator, and of the errors of pipelines that do not fit their source.
 
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
@@ -23,7 +23,7 @@ fn any() -> PipelineBuilder {
     Pipeline::builder("any").source(Source::files("data/"))
 }
 
-/// The columns after each operator, one line each; or the error.
+/// The columns after each operator, one line for each, or the error.
 fn check(builder: PipelineBuilder, source: Schema, expect: Expect) {
     let pipeline = builder.batch(2).build().unwrap();
     let shown = match infer(&pipeline, &source) {
@@ -339,7 +339,7 @@ fn an_operators_own_parameters_are_checked() {
         .assert_eq(&error);
 }
 
-/// Builders of operators over few names, so that many of the pipelines fit.
+/// Operators over few column names, so that many of the pipelines are valid.
 fn steps() -> impl Strategy<Value = OperatorKind> {
     let name = || prop::sample::select(vec!["image", "label", "text", "x y", "a"]).prop_map(str::to_owned);
     let one = |builder: PipelineBuilder| builder.batch(1).build().unwrap().operators.remove(0).kind;

@@ -1,4 +1,4 @@
-//! Pipelines as text.
+//! Tests of the text form of pipelines.
 
 use expect_test::expect;
 use proptest::prelude::*;

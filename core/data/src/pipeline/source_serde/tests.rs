@@ -1,4 +1,4 @@
-//! Mixes are read, written, and refused with their lines.
+//! Tests of mixes in pipeline files: they are read and written, and errors name the line.
 
 use expect_test::expect;
 
@@ -32,7 +32,7 @@ fn a_mix_is_read_and_written() {
 }
 
 #[test]
-fn what_is_wrong_with_a_mix_is_told_with_its_line() {
+fn errors_in_a_mix_name_the_line() {
     let refusal = |from: &str, to: &str| {
         assert!(MIXED.contains(from), "{from}");
         Pipeline::from_yaml(&MIXED.replace(from, to), "p.yaml").unwrap_err().to_string()

@@ -1,4 +1,4 @@
-//! Pipeline files: what they read as, what each mistake is told, and round trips.
+//! Tests of pipeline files: their values, the error of each mistake, and round trips.
 
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
@@ -30,9 +30,9 @@ operators:
       remainder: drop
 ";
 
-/// The error of the good file with one piece replaced.
+/// The error of the valid file after one replacement.
 fn check(from: &str, to: &str, expect: Expect) {
-    assert_eq!(GOOD.matches(from).count(), 1, "{from:?} must stand once in the good file");
+    assert_eq!(GOOD.matches(from).count(), 1, "{from:?} must occur once in the valid file");
     check_file(&GOOD.replace(from, to), expect);
 }
 
@@ -44,7 +44,7 @@ fn check_file(text: &str, expect: Expect) {
 }
 
 #[test]
-fn a_good_file_is_read() {
+fn a_valid_file_is_read() {
     let pipeline = Pipeline::from_yaml(GOOD, "pipeline.yaml").unwrap();
     assert_eq!(pipeline.source.url, ["data/*.tfrecord"]);
     assert_eq!(pipeline.operators[1].parallelism, Some(2));
@@ -55,7 +55,7 @@ fn a_good_file_is_read() {
 }
 
 #[test]
-fn a_file_written_back_is_block_style() {
+fn written_files_are_in_block_style() {
     let text = Pipeline::from_yaml(GOOD, "pipeline.yaml").unwrap().to_yaml();
     expect![[r#"
         name: imagenet-train
@@ -210,7 +210,7 @@ fn missing_keys() {
 }
 
 #[test]
-fn files_that_are_no_pipeline() {
+fn files_that_are_not_pipelines() {
     check_file("", expect!["pipeline.yaml: the file is empty; add at least name, source and operators"]);
     check_file(
         "# only this\n",
@@ -271,7 +271,7 @@ fn files_that_are_no_pipeline() {
 }
 
 #[test]
-fn check_errors_come_with_their_lines() {
+fn check_errors_name_the_line() {
     check(
         "name: imagenet-train",
         "name: imagenet train",

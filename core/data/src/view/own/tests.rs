@@ -1,4 +1,4 @@
-//! A cluster of two tenants, as one of them sees it.
+//! Tests of a tenant's view of a cluster with two tenants.
 
 use super::*;
 use crate::ids::WorkerId;
@@ -41,7 +41,7 @@ fn cache(jobs: &[u64]) -> CacheView {
 }
 
 #[test]
-fn a_tenant_sees_its_jobs_and_what_is_done_for_them() {
+fn a_tenant_sees_its_jobs_and_the_work_for_them() {
     let view = ClusterView {
         now_ms: 9,
         jobs: vec![job(1, "a"), job(2, "b"), job(3, "")],

@@ -1,4 +1,4 @@
-//! Casts of scalars, text, lists and tensors, and what does not fit.
+//! Tests of casts of scalars, text, lists and tensors, and of values out of range.
 
 use arrow::array::{Float64Array, Int64Array, ListArray, StringArray, StringViewArray};
 use arrow::datatypes::{Float32Type, Int32Type, Int64Type, UInt8Type};
@@ -17,7 +17,7 @@ fn cast(column_type: ColumnType, column: Column, dtype: &str) -> Chunk {
 }
 
 #[test]
-fn scalars_change_type_and_misfits_fail_their_row() {
+fn scalars_change_type_and_values_out_of_range_fail_their_row() {
     let numbers = Int64Array::from(vec![Some(1), Some(300), None, Some(255)]);
     let chunk = cast(ColumnType::Scalar(ScalarType::Int64), arrow(numbers), "uint8");
     let out = array(&chunk, "x").as_primitive::<UInt8Type>();
@@ -30,7 +30,7 @@ fn scalars_change_type_and_misfits_fail_their_row() {
 }
 
 #[test]
-fn text_becomes_numbers_and_bad_text_fails_its_row() {
+fn text_becomes_numbers_and_invalid_text_fails_its_row() {
     for column in [
         arrow(StringViewArray::from(vec!["12", "cat", "-3"])),
         arrow(StringArray::from(vec!["12", "cat", "-3"])),
@@ -49,7 +49,7 @@ fn text_becomes_numbers_and_bad_text_fails_its_row() {
 }
 
 #[test]
-fn lists_are_cast_by_element() {
+fn each_element_of_a_list_is_cast() {
     let lists = ListArray::from_iter_primitive::<Int64Type, _, _>([
         Some(vec![Some(1), Some(2)]),
         None,
@@ -73,7 +73,7 @@ fn tensor_of<const N: usize>(scalar: ScalarType, rows: usize, elements: &[[u8; N
 }
 
 #[test]
-fn tensors_go_to_fresh_storage_and_misfits_fail_their_row() {
+fn tensors_are_cast_to_new_storage_and_values_out_of_range_fail_their_row() {
     let elements = [1.0f32, -1.5, 255.9, 300.0].map(f32::to_ne_bytes);
     let floats = tensor_of(ScalarType::Float32, 2, &elements);
     let of_type = ColumnType::Tensor { scalar: ScalarType::Float32, shape: vec![2] };
@@ -87,7 +87,7 @@ fn tensors_go_to_fresh_storage_and_misfits_fail_their_row() {
 }
 
 #[test]
-fn every_pair_of_element_types_keeps_small_numbers() {
+fn every_pair_of_element_types_preserves_small_numbers() {
     let all = [
         ScalarType::Bool,
         ScalarType::Int8,

@@ -1,4 +1,4 @@
-//! Filters: SQL's answers, refusals in one sentence, and a row-by-row evaluator that must agree.
+//! Tests of filters: results as in SQL, error messages, and equality with a row-by-row evaluation.
 
 use std::sync::Arc;
 
@@ -49,7 +49,7 @@ fn rows() -> Chunk {
     ])
 }
 
-/// The ids of the rows that stay.
+/// The ids of the rows that remain.
 fn kept(predicate: &str) -> Vec<u64> {
     let operators = build(&schema(), vec![serde_json::json!({"filter": {"where": predicate}})]);
     let mut chunk = rows();
@@ -63,7 +63,7 @@ fn check(predicate: &str, expected: &[u64]) {
 }
 
 #[test]
-fn comparisons_and_logic_are_sqls() {
+fn comparisons_and_logic_are_as_in_sql() {
     check("label = 1", &[0]);
     check("label <> 1", &[1, 3]);
     check("NOT label = 1", &[1, 3]);
@@ -82,7 +82,7 @@ fn comparisons_and_logic_are_sqls() {
 }
 
 #[test]
-fn lists_ranges_and_patterns() {
+fn lists_ranges_and_patterns_are_as_in_sql() {
     check("label IN (2, 3, 9223372036854775807)", &[1, 3]);
     check("label NOT IN (1)", &[1, 3]);
     check("label NOT IN (1, NULL)", &[]);
@@ -96,7 +96,7 @@ fn lists_ranges_and_patterns() {
 }
 
 #[test]
-fn numbers_coerce_and_impossible_ones_are_null() {
+fn numbers_are_converted_and_values_out_of_range_are_null() {
     check("label + 1 > 1", &[0, 1]);
     check("small * 2 = 6", &[0]);
     check("7 / small = 2", &[0]);
@@ -134,7 +134,7 @@ fn functions_count_characters_bytes_and_elements() {
 }
 
 #[test]
-fn plain_arrow_text_and_narrow_numbers_are_read_too() {
+fn arrow_strings_without_views_and_narrow_numbers_are_read() {
     let schema = Schema::new([("t", ColumnType::Utf8), ("n", ColumnType::Scalar(ScalarType::UInt8))]);
     let operators = build(&schema, vec![serde_json::json!({"filter": {"where": "t LIKE 'a%' AND n > 3"}})]);
     let mut chunk = chunk([
@@ -146,7 +146,7 @@ fn plain_arrow_text_and_narrow_numbers_are_read_too() {
 }
 
 #[test]
-fn a_failed_row_that_leaves_keeps_its_failure() {
+fn a_removed_row_that_failed_is_still_reported() {
     let mut chunk = rows();
     chunk.fail(2, "broken");
     run(&build(&schema(), vec![serde_json::json!({"filter": {"where": "label > 0"}})]), &mut chunk);
@@ -154,7 +154,7 @@ fn a_failed_row_that_leaves_keeps_its_failure() {
 }
 
 #[test]
-fn refusals_say_what_is_wrong() {
+fn errors_name_the_problem() {
     let refused = |predicate: &str| check_filter(predicate, &schema()).unwrap_err().message;
     assert_eq!(refused("lable = 1"), "where: there is no column `lable`; did you mean `label`?");
     assert!(refused("zzz = 1").starts_with("where: there is no column `zzz`; the columns are label, small,"));
@@ -193,7 +193,7 @@ fn refusals_say_what_is_wrong() {
 }
 
 #[test]
-fn long_chains_work_or_are_refused() {
+fn chains_up_to_the_maximum_depth_are_evaluated() {
     let chain = |terms: usize| vec!["small > 0"; terms].join(" AND ");
     check(&chain(200), &[0, 3]);
     let refused = |predicate: &str| check_filter(predicate, &schema()).unwrap_err().message;

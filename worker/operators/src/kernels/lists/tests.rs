@@ -1,4 +1,4 @@
-//! Lists cut and filled.
+//! Tests of truncated and padded lists.
 
 use arrow::array::{BooleanArray, BooleanBuilder, LargeListArray, ListBuilder};
 use arrow::datatypes::{Float32Type, Int32Type, Int64Type};
@@ -27,7 +27,7 @@ fn values(array: &ArrayRef) -> Vec<Option<Vec<i32>>> {
 }
 
 #[test]
-fn truncate_cuts_the_end_of_what_is_longer() {
+fn truncate_removes_the_end_of_longer_lists() {
     let operators =
         build(&list_of(ScalarType::Int32), vec![json!({"truncate": {"column": "x", "length": 2}})]);
     let mut cut = chunk([("x", arrow(lists()))]);
@@ -43,7 +43,7 @@ fn truncate_cuts_the_end_of_what_is_longer() {
 }
 
 #[test]
-fn pad_fills_to_the_length_and_fails_what_is_longer() {
+fn pad_fills_to_the_length_and_fails_longer_lists() {
     let operators =
         build(&list_of(ScalarType::Int32), vec![json!({"pad": {"column": "x", "length": 2, "value": -1}})]);
     assert_eq!(operators[0].writes.as_deref(), Some("x"));

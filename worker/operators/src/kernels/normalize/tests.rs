@@ -1,4 +1,4 @@
-//! Values against torchvision's arithmetic, in both layouts and both widths.
+//! Tests of normalized values against torchvision's arithmetic, in both layouts and both float types.
 
 use super::*;
 use crate::testing::{build, chunk, pixels, tensor};
@@ -25,7 +25,7 @@ fn expected(value: u8, mean: f64, std: f64) -> f32 {
 }
 
 #[test]
-fn float32_is_torchvisions_to_the_bit() {
+fn float32_values_are_bit_identical_to_torchvisions() {
     let chunk = normalized("float32", "hwc", &MEAN, &STD);
     let out = tensor(&chunk, "image");
     assert_eq!((out.scalar, &out.shape[..], out.rows), (ScalarType::Float32, &[2, 3, 3][..], 2));
@@ -36,7 +36,7 @@ fn float32_is_torchvisions_to_the_bit() {
 }
 
 #[test]
-fn channels_first_is_the_same_numbers_in_planes() {
+fn channels_first_has_the_same_values_in_planes() {
     let chunk = normalized("float32", "chw", &MEAN, &STD);
     let out = tensor(&chunk, "image");
     assert_eq!(out.shape, [3, 2, 3]);
@@ -48,7 +48,7 @@ fn channels_first_is_the_same_numbers_in_planes() {
 }
 
 #[test]
-fn float16_rounds_the_float32_value_and_one_mean_serves_all() {
+fn float16_rounds_the_float32_value_and_one_mean_applies_to_all_channels() {
     for layout in ["hwc", "chw"] {
         let chunk = normalized("float16", layout, &[0.5], &[0.25]);
         let out = tensor(&chunk, "image");
@@ -60,7 +60,7 @@ fn float16_rounds_the_float32_value_and_one_mean_serves_all() {
 }
 
 #[test]
-fn other_channel_counts_work_too() {
+fn images_of_other_channel_counts_are_normalized() {
     for channels in [1, 2, 4] {
         let schema = Schema::new([(
             "image",

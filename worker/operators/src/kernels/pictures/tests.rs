@@ -1,4 +1,4 @@
-//! The image operators on chunks: buffers, failures, every kind of input.
+//! Tests of the image operators on chunks: buffers, failures and every type of input.
 
 use arrow::array::BinaryArray;
 use bytes::BytesMut;
@@ -53,7 +53,7 @@ fn a_crop_fills_its_slot_and_nothing_else() {
 }
 
 #[test]
-fn a_slot_of_the_wrong_size_is_refused() {
+fn a_slot_of_the_wrong_size_is_an_error() {
     let operators = build(&image_schema(), vec![crop()]);
     let mut buffers = OutputBuffers::new();
     buffers.insert(0, "image", BytesMut::zeroed(10));
@@ -63,7 +63,7 @@ fn a_slot_of_the_wrong_size_is_refused() {
 }
 
 #[test]
-fn a_damaged_image_fails_its_row_alone() {
+fn a_damaged_image_fails_only_its_row() {
     let operators = build(
         &image_schema(),
         vec![crop(), json!({"random_horizontal_flip": {"column": "image", "p": 1.0}})],
@@ -149,7 +149,7 @@ fn the_same_row_gives_the_same_bytes_in_any_chunk() {
 }
 
 #[test]
-fn an_empty_chunk_is_no_trouble() {
+fn an_empty_chunk_is_processed() {
     let operators = build(&image_schema(), vec![json!({"decode_image": {"column": "image"}}), crop()]);
     let mut empty = chunk([("image", bytes(&[]))]);
     run(&operators, &mut empty);
@@ -157,7 +157,7 @@ fn an_empty_chunk_is_no_trouble() {
 }
 
 #[test]
-fn a_column_of_another_kind_is_a_chunk_error() {
+fn a_column_of_another_type_is_a_chunk_error() {
     let operators = build(&image_schema(), vec![crop()]);
     let mut wrong = chunk([("image", arrow(arrow::array::Int64Array::from(vec![1])))]);
     let error = operators[0].operator.apply(&mut wrong, &mut OutputBuffers::new()).unwrap_err();

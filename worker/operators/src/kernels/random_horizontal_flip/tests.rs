@@ -1,4 +1,4 @@
-//! Mirrored pixels, and how often.
+//! Tests of flipped pixels, and of the frequency of flips.
 
 use super::*;
 use crate::testing::{chunk, pixels, tensor};
@@ -10,7 +10,7 @@ fn flip(p: f64) -> FlipOperator {
 }
 
 #[test]
-fn lines_turn_round_and_pixels_stay_whole() {
+fn the_pixels_of_a_line_are_reversed() {
     let mut mirrored = chunk([(
         "image",
         pixels(&[2, 3, 3], &[1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 14, 15, 16, 17, 18, 19]),
@@ -26,7 +26,7 @@ fn lines_turn_round_and_pixels_stay_whole() {
 }
 
 #[test]
-fn every_pixel_width_is_mirrored() {
+fn images_of_every_pixel_size_are_flipped() {
     for (scalar, channels) in [
         (ScalarType::UInt8, 1),
         (ScalarType::UInt8, 4),
@@ -50,7 +50,7 @@ fn every_pixel_width_is_mirrored() {
 }
 
 #[test]
-fn images_are_mirrored_and_placeholders_left() {
+fn images_are_flipped_and_placeholders_are_not() {
     let image = Image { width: 2, height: 1, data: vec![1, 2, 3, 4, 5, 6].into() };
     let mut mirrored = chunk([("image", Column::Images(vec![Image::default(), image]))]);
     flip(1.0).apply(&mut mirrored, &mut OutputBuffers::new()).unwrap();
@@ -62,7 +62,7 @@ fn images_are_mirrored_and_placeholders_left() {
 fn the_frequency_is_the_probability() {
     for p in [0.25, 0.5, 0.9] {
         let flipped = (0..20_000).filter(|&row| flip(p).is_flipped(0, row)).count();
-        // Four standard deviations.
+        // The tolerance is four standard deviations.
         let margin = 4.0 * (p * (1.0 - p) / 20_000.0f64).sqrt();
         assert!((flipped as f64 / 20_000.0 - p).abs() < margin, "{flipped} of 20000 for {p}");
     }

@@ -1,4 +1,4 @@
-//! Token ids with a small word-level tokenizer.
+//! Tests of token ids with a small word-level tokenizer.
 
 use arrow::array::{AsArray, StringViewArray};
 use arrow::datatypes::Int32Type;
@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::testing::{array, arrow, build, chunk, run, try_build};
 
-/// Words by white space, `[CLS]` in front as the one special token.
+/// A tokenizer that splits words at white space and puts the special token `[CLS]` first.
 fn tokenizer_json() -> String {
     json!({
         "version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": {"type": "Lowercase"},
@@ -61,7 +61,7 @@ fn text_becomes_ids_and_null_fails_its_row() {
 }
 
 #[test]
-fn special_tokens_can_be_left_out_and_the_text_replaced() {
+fn special_tokens_can_be_omitted_and_the_text_replaced() {
     let file = tokenizer_file();
     let spec = json!({"tokenize": {"column": "text", "tokenizer": file.path(), "add_special_tokens": false}});
     let mut chunk = chunk([("text", arrow(StringViewArray::from(vec!["hello"])))]);
@@ -70,7 +70,7 @@ fn special_tokens_can_be_left_out_and_the_text_replaced() {
 }
 
 #[test]
-fn a_file_that_is_no_tokenizer_is_named() {
+fn the_error_names_a_file_that_is_not_a_tokenizer() {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), "{}").unwrap();
     let spec = json!({"tokenize": {"column": "text", "tokenizer": file.path()}});
@@ -80,7 +80,7 @@ fn a_file_that_is_no_tokenizer_is_named() {
             && message.contains("is not a Hugging Face tokenizer.json"),
         "{message}"
     );
-    // What the library does not bear.
+    // The library panics on this file.
     std::fs::write(file.path(), tokenizer_json().replace("\"decoder\":null", "\"decoder\":{\"type\":}"))
         .unwrap();
     let spec = json!({"tokenize": {"column": "text", "tokenizer": file.path()}});

@@ -26,7 +26,7 @@ fn batch(from: i64, rows: i64) -> RecordBatch {
 fn file() -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut writer = FileWriter::try_new(&mut bytes, &batch(0, 1).schema()).unwrap();
-    // Slices of one batch, since a file holds one dictionary per column.
+    // Slices of one batch, because a file has one dictionary per column.
     let whole = batch(0, 107);
     for (from, rows) in [(0, 100), (100, 0), (100, 7)] {
         writer.write(&whole.slice(from, rows)).unwrap();
@@ -47,13 +47,13 @@ async fn record_batches_are_blocks() {
 }
 
 #[tokio::test]
-async fn columns_are_pruned_and_renamed() {
+async fn columns_are_selected_and_renamed() {
     let all = fixture(&file(), Format::Arrow, &[("t", "text"), ("a", "id")]).read_all().await;
     assert_eq!(all.rows()[5], "5|text 5");
 }
 
 #[tokio::test]
-async fn streams_truncated_files_and_other_data_are_refused() {
+async fn streams_truncated_files_and_other_data_are_rejected() {
     let mut stream = Vec::new();
     let mut writer = StreamWriter::try_new(&mut stream, &batch(0, 3).schema()).unwrap();
     writer.write(&batch(0, 3)).unwrap();
@@ -69,7 +69,7 @@ async fn streams_truncated_files_and_other_data_are_refused() {
         let error = fixture(bytes, Format::Arrow, &[]).index().await.unwrap_err().to_string();
         assert!(error.contains(reason), "{error}");
     }
-    // A footer that lies must not panic.
+    // An inconsistent footer must not cause a panic.
     for at in (file.len() - 400..file.len() - 10).step_by(3) {
         let mut damaged = file.clone();
         damaged[at] ^= 0x55;

@@ -7,7 +7,7 @@ use crate::BlockRead;
 use crate::testing::{fixture, lines};
 
 #[tokio::test]
-async fn quoted_line_ends_belong_to_their_field() {
+async fn quoted_line_ends_are_part_of_the_field() {
     let text = "id,name,score\n1,\"two\nlines, and \"\"quotes\"\"\",0.5\r\n\n2,plain,3\n3,\"\",";
     let all = fixture(text.as_bytes(), Format::Csv, &[]).read_all().await;
     assert_eq!(all.columns(), "id: int64, name: text, score: float64");
@@ -16,7 +16,7 @@ async fn quoted_line_ends_belong_to_their_field() {
 }
 
 #[tokio::test]
-async fn bad_rows_fail_alone() {
+async fn invalid_rows_do_not_affect_others() {
     let mut text = "id,x\n".to_owned();
     for row in 0..1200 {
         text += &format!("{row},{}\n", row * 2);
@@ -30,14 +30,14 @@ async fn bad_rows_fail_alone() {
 }
 
 #[tokio::test]
-async fn bad_rows_among_the_first_do_not_spoil_the_types() {
+async fn invalid_rows_do_not_affect_the_inferred_types() {
     let all = fixture(b"a,b\n1,2\n3\n4,5\n", Format::Csv, &[]).read_all().await;
     assert_eq!((all.columns().as_str(), all.failures().len()), ("a: int64, b: int64", 1));
     assert_eq!(all.rows(), ["1|2", "null|null", "4|5"]);
 }
 
 #[tokio::test]
-async fn columns_are_pruned_renamed_and_filled() {
+async fn columns_are_selected_renamed_and_filled() {
     let fixture = fixture(b"\xef\xbb\xbfday,n,s\n2024-01-01,1,x\n", Format::Csv, &[("d", "day"), ("n", "n")]);
     let all = fixture.read_all().await;
     assert_eq!((all.columns().as_str(), all.rows()), ("d: text, n: int64", vec!["2024-01-01|1".to_owned()]));
@@ -49,7 +49,7 @@ async fn columns_are_pruned_renamed_and_filled() {
 }
 
 #[tokio::test]
-async fn unclosed_quotes_and_empty_shards() {
+async fn unclosed_quotes_fail_and_empty_shards_have_no_rows() {
     let index = fixture(b"a,b\n1,2\n3,\"x\n", Format::Csv, &[]).index().await.unwrap().index;
     assert_eq!((index.rows(), index.defects.len(), index.defects[0].offset), (1, 1, 8));
     assert_eq!(fixture(b"", Format::Csv, &[]).read_all().await.rows().len(), 0);

@@ -8,10 +8,10 @@ use crate::BlockRead;
 use crate::testing::{fixture, lines};
 
 #[tokio::test]
-async fn a_bad_line_fails_alone() {
+async fn an_invalid_line_fails_only_its_row() {
     let text = "{\"a\":1,\"t\":\"x\",\"l\":[1,2]}\nnot json\n\n{\"a\":2}{\"a\":3}\n{\"a\":\n1}\n{\"a\":\"q\",\"t\":null}\n{\"a\":4}";
     let all = fixture(text.as_bytes(), Format::Jsonl, &[("n", "a"), ("t", "t")]).read_all().await;
-    // A number and a text make text: what the first lines hold decides.
+    // The first lines have a number and a string, so the column's type is string.
     assert_eq!(all.columns(), "n: text, t: text");
     assert_eq!(all.rows(), ["1|x", "null|null", "null|null", "null|null", "null|null", "q|null", "4|null"]);
     let failed: Vec<(u32, u64)> = all.failures().iter().map(|it| (it.row, it.offset)).collect();
@@ -35,7 +35,7 @@ async fn types_are_inferred_and_widened_between_shards() {
 }
 
 #[tokio::test]
-async fn nested_objects_are_refused_by_name_unless_left_out() {
+async fn nested_objects_are_rejected_by_name_unless_omitted() {
     let text = b"{\"a\":1,\"meta\":{\"x\":1}}\n";
     let error = fixture(text, Format::Jsonl, &[]).index().await.unwrap_err().to_string();
     assert!(error.contains("`meta`") && error.contains("source.features"), "{error}");
@@ -43,7 +43,7 @@ async fn nested_objects_are_refused_by_name_unless_left_out() {
 }
 
 #[tokio::test]
-async fn many_lines_come_once_in_order() {
+async fn each_of_many_lines_is_read_once_in_order() {
     let text: String = (0..10_000).map(|row| format!("{{\"row\":{row}}}\n")).collect();
     let all = fixture(text.as_bytes(), Format::Jsonl, &[]).read_all().await;
     assert_eq!(all.index.blocks.len(), 3);
@@ -51,7 +51,7 @@ async fn many_lines_come_once_in_order() {
 }
 
 #[tokio::test]
-async fn text_lines_keep_their_bytes_and_bad_ones_fail() {
+async fn text_lines_are_read_unchanged_and_invalid_ones_fail() {
     let all = fixture(b"one\r\n\ntwo\n\xff\xfe\nlast", Format::Text, &[]).read_all().await;
     assert_eq!(all.rows(), ["one", "", "two", "null", "last"]);
     assert_eq!(all.failures().len(), 1);

@@ -1,4 +1,4 @@
-//! Tests of NumPy files. `testdata` has files that NumPy 2.4 wrote, each named after what is special about it.
+//! Tests of NumPy files. `testdata` has files that NumPy 2.4 wrote, each named after its special property.
 
 use arrow::array::{Array, AsArray};
 use arrow::datatypes::{Float32Type, Int64Type};
@@ -32,7 +32,7 @@ fn npy(version: u8, descr: &str, shape: &str, data: &[u8]) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn files_of_numpy_are_read_in_every_version() {
+async fn files_of_every_format_version_are_read() {
     let numbers: [&[u8]; 3] = [
         include_bytes!("testdata/int64_v1.npy"),
         include_bytes!("testdata/int64_v2.npy"),
@@ -54,7 +54,7 @@ async fn files_of_numpy_are_read_in_every_version() {
 }
 
 #[tokio::test]
-async fn other_arrays_are_refused_with_the_file_and_the_fix() {
+async fn errors_of_other_arrays_name_the_file_and_the_fix() {
     let files: [(&[u8], &str); 6] = [
         (
             include_bytes!("testdata/fortran.npy"),
@@ -179,7 +179,7 @@ fn text(row: &[f32], is_scalar: bool) -> String {
 }
 
 #[tokio::test]
-async fn every_dtype_keeps_its_bits() {
+async fn values_of_every_dtype_are_preserved() {
     for (descr, bytes) in [
         ("|b1", 1),
         ("|i1", 1),

@@ -57,7 +57,7 @@ fn many_kinds() -> Vec<(&'static str, ArrayRef)> {
 }
 
 #[tokio::test]
-async fn every_kind_of_column_comes_back() {
+async fn every_type_of_column_is_read() {
     let all = shard(many_kinds()).read_all().await;
     assert_eq!(
         all.columns(),
@@ -94,13 +94,13 @@ async fn large_row_groups_are_read_in_parts() {
     assert!(all.index.blocks.iter().all(|block| block.rows <= 4096 && block.group == 0));
     let ids = all.rows().into_iter().map(|row| row[..row.find('|').unwrap()].parse::<usize>().unwrap());
     assert!(ids.eq(0..25_000));
-    // The page index lets each part read its own pages.
+    // With a page index, each part reads only its pages.
     let read: u64 = all.blocks.iter().map(|block| block.store_bytes).sum();
     assert!(read < 2 * fixture.shard().await.size_bytes, "{read}");
 }
 
 #[tokio::test]
-async fn without_a_page_index_the_parts_are_few() {
+async fn without_a_page_index_there_are_few_parts() {
     let properties = WriterProperties::builder()
         .set_dictionary_enabled(false)
         .set_statistics_enabled(EnabledStatistics::None)
@@ -112,7 +112,7 @@ async fn without_a_page_index_the_parts_are_few() {
 }
 
 #[tokio::test]
-async fn columns_not_wanted_are_not_read() {
+async fn other_columns_are_not_read() {
     let fixture = large(5_000, WriterProperties::builder().set_dictionary_enabled(false).build());
     let shard = fixture.index().await.unwrap();
     let schema = Schema { fields: shard.index.schema.clone().unwrap().fields[..1].to_vec() };
@@ -127,7 +127,7 @@ async fn columns_not_wanted_are_not_read() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_says_why() {
+async fn errors_name_the_reason() {
     let dated: ArrayRef = Arc::new(Date32Array::from(vec![1]));
     let error = shard(vec![("day", dated)]).index().await.unwrap_err().to_string();
     assert!(error.contains("`day`") && error.contains("Date32"), "{error}");
@@ -140,7 +140,7 @@ async fn what_cannot_be_read_says_why() {
 }
 
 #[tokio::test]
-async fn a_changed_shard_is_noticed_through_the_parquet_reader() {
+async fn the_parquet_reader_detects_a_changed_shard() {
     let fixture = shard(many_kinds());
     let listed = fixture.index().await.unwrap();
     std::fs::write(fixture.directory.path().join("shard"), b"something else").unwrap();
@@ -186,7 +186,7 @@ async fn pages_that_claim_far_more_than_the_footer_are_not_decompressed() {
 }
 
 #[tokio::test]
-async fn rows_that_are_stored_as_nothing_still_make_blocks_of_bounded_size() {
+async fn rows_of_zero_encoded_bytes_are_in_blocks_of_bounded_size() {
     let nulls = Arc::new(Int64Array::from(vec![None; 3_000_000])) as ArrayRef;
     let columns: Vec<(String, ArrayRef)> = (0..8).map(|at| (format!("c{at}"), Arc::clone(&nulls))).collect();
     let columns = columns.iter().map(|(name, column)| (name.as_str(), Arc::clone(column))).collect();

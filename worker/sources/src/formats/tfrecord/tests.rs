@@ -31,7 +31,7 @@ fn shard(bytes: &[u8]) -> Fixture {
 }
 
 #[tokio::test]
-async fn round_trip_of_every_kind_of_feature() {
+async fn every_type_of_feature_is_read() {
     let all = shard(&tfrecord(&records(&[3, 20, 0, 1]))).read_all().await;
     assert_eq!(all.columns(), "boxes: list of float32, image: bytes, label: int64");
     let long = "b".repeat(20);
@@ -41,7 +41,7 @@ async fn round_trip_of_every_kind_of_feature() {
 }
 
 #[tokio::test]
-async fn features_select_rename_and_name_the_nearest() {
+async fn features_are_selected_and_renamed_and_errors_suggest_the_nearest() {
     let bytes = tfrecord(&records(&[3]));
     let all = fixture(&bytes, Format::TfRecord, &[("y", "label")]).read_all().await;
     assert_eq!((all.columns().as_str(), all.rows()), ("y: int64", vec!["-1".to_owned()]));
@@ -51,7 +51,7 @@ async fn features_select_rename_and_name_the_nearest() {
 }
 
 #[tokio::test]
-async fn a_later_row_that_contradicts_the_columns_fails_alone() {
+async fn a_row_that_does_not_match_the_columns_fails() {
     let mut all = records(&[2; 17]);
     all.push(example(&[("label", Feature::Ints(&[1, 2])), ("image", Feature::Bytes(&[b"x"]))]));
     all.push(example(&[("label", Feature::Floats(&[1.0])), ("image", Feature::Bytes(&[b"x"]))]));
@@ -84,7 +84,7 @@ async fn a_wrong_data_checksum_fails_its_row_and_a_wrong_length_checksum_ends_th
 }
 
 #[tokio::test]
-async fn truncation_at_every_byte_keeps_the_whole_rows() {
+async fn truncation_at_every_byte_preserves_complete_rows() {
     let records = records(&[2, 3, 4]);
     let bytes = tfrecord(&records);
     let mut ends = vec![0];
@@ -102,7 +102,7 @@ async fn truncation_at_every_byte_keeps_the_whole_rows() {
 }
 
 #[tokio::test]
-async fn compressed_shards_and_other_data_are_refused() {
+async fn compressed_shards_and_other_data_are_rejected() {
     let error = shard(&[0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]).index().await.unwrap_err().to_string();
     assert!(error.contains("gzip") && error.contains("decompress"), "{error}");
     let error = shard(&tfrecord(&[b"not an example".to_vec()])).index().await.unwrap_err().to_string();
@@ -173,7 +173,7 @@ proptest! {
             let at = at % data.len();
             data[at] ^= mask;
         }
-        // Right checksums around a damaged example.
+        // A damaged example with correct checksums.
         runtime.block_on(async {
             let mut all = records(&[3, 3]);
             all.push(data);

@@ -38,7 +38,7 @@ async fn members_that_share_a_key_are_one_row() {
 }
 
 #[tokio::test]
-async fn long_names_pax_names_and_folders_are_understood() {
+async fn long_names_pax_names_and_folders_are_read() {
     let long = format!("{}/x.txt", "d".repeat(150));
     let record = format!(" path={}\n", long.replace("x.", "y."));
     let pax = format!("{}{record}", record.len() + 3);
@@ -55,7 +55,7 @@ async fn long_names_pax_names_and_folders_are_understood() {
 }
 
 #[tokio::test]
-async fn chosen_rows_equal_whole_blocks() {
+async fn selected_rows_equal_those_of_whole_blocks() {
     let fixture = shard(&samples(300, 9_000));
     let all = fixture.read_all().await;
     assert_eq!(all.rows().len(), 300);
@@ -66,21 +66,21 @@ async fn chosen_rows_equal_whole_blocks() {
     let whole = lines(&all.blocks[1].batch);
     assert_eq!(lines(&some.batch), rows.map(|row| whole[row as usize].clone()));
     assert!(some.store_bytes < all.blocks[1].store_bytes);
-    // Neighbours and near neighbours share a request; the far row has its own.
+    // Near rows share a request, and the distant row has its own.
     assert_eq!(some.store_requests, 2);
 }
 
 #[tokio::test]
-async fn truncation_at_every_byte_keeps_whole_samples() {
+async fn truncation_at_every_byte_preserves_complete_samples() {
     let bytes = samples(3, 10);
     for length in 0..bytes.len() {
         let all = shard(&bytes[..length]).read_all().await;
         let rows = all.rows();
-        // A cut between two members leaves nothing to see; any other cut is a defect, and its sample left out.
+        // Truncation between two members cannot be detected. Any other truncation is a defect, and its sample is omitted.
         let is_between = length % 1024 == 0 || length > 3 * 2048;
         assert_eq!(all.index.defects.is_empty(), is_between, "{length}");
         if length < 3 * 2048 && !is_between {
-            // Within a header nobody can tell whose member it opens: the sample before it is left out.
+            // A truncated header may be of a member of the sample before it, so that sample is omitted.
             let whole = if length % 2048 < 512 { (length / 2048).saturating_sub(1) } else { length / 2048 };
             assert_eq!(rows.len(), whole, "{length}");
         }
@@ -107,7 +107,7 @@ async fn values_that_cannot_be_read_fail_their_row() {
 }
 
 #[tokio::test]
-async fn what_is_no_tar_says_so() {
+async fn data_that_is_not_tar_is_rejected() {
     let shard_index = shard(&[7; 2000]).index().await.unwrap().index;
     assert!(shard_index.blocks.is_empty() && shard_index.defects[0].reason.contains("not a tar file"));
     assert!(shard(&[0x1f, 0x8b, 8, 0]).index().await.unwrap_err().to_string().contains("gzip"));

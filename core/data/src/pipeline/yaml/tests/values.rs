@@ -1,4 +1,4 @@
-//! Values of the wrong type or shape, and keys given twice.
+//! Tests of values of the wrong type or shape, and of duplicate keys.
 
 use expect_test::expect;
 
@@ -111,7 +111,7 @@ fn wrong_types() {
 }
 
 #[test]
-fn misshapen_operators() {
+fn operators_of_the_wrong_shape() {
     let burn = "burn: {cpu_us: 10, parallelism: 2}";
     check(
         burn,
@@ -170,7 +170,7 @@ fn misshapen_operators() {
 }
 
 #[test]
-fn keys_given_twice() {
+fn duplicate_keys() {
     check(
         "      size: 128",
         "      size: 128\n      size: 64",

@@ -1,4 +1,4 @@
-//! Random expressions, evaluated row by row with `Option` for null, against the vectorised evaluation.
+//! Tests of random expressions: the vectorized evaluation equals a row-by-row evaluation with `Option` for null.
 
 use arrow::array::{BooleanArray, Int64Array, StringViewArray};
 use feedline_data::schema::{ColumnType, ScalarType, Schema};
