@@ -6,16 +6,14 @@ mod held_inputs;
 mod indexes;
 mod pending;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use feedline_cluster::{Input, Reply};
-use feedline_data::ids::{JobId, Millis, WorkerId};
+use feedline_data::ids::{JobId, Millis};
 use feedline_data::manifest::Manifest;
-use feedline_data::messages::WorkerAllocations;
 use feedline_data::messages::samples::Samples;
-use feedline_data::messages::{ServiceError, ServiceErrorKind};
+use feedline_data::messages::{PlanAllocations, ServiceError, ServiceErrorKind};
 use feedline_raft::{
     Effects, MemberId, MemberView, Members, MembershipChange, Message, MonotonicTime, RaftNode, Role,
     ServingChange,
@@ -51,7 +49,7 @@ pub(crate) enum DriverCommand {
     /// Returns the samples for the planner with the time of the state machine; `None` if another coordinator leads.
     Observe { reply: oneshot::Sender<Option<(Millis, Box<Samples>)>> },
     /// Applies the allocations of the planner.
-    Share { shares: BTreeMap<WorkerId, WorkerAllocations> },
+    Allocate { allocations: PlanAllocations },
     /// Lists the members.
     Members { reply: oneshot::Sender<Result<Vec<MemberView>, ServiceError>> },
     /// Adds or removes a member.
@@ -66,7 +64,7 @@ impl DriverCommand {
         match self {
             // The sender may have stopped waiting.
             Self::Observe { reply } => drop(reply.send(None)),
-            Self::Share { .. } => {}
+            Self::Allocate { .. } => {}
             Self::Members { reply } => drop(reply.send(Err(refusal))),
             Self::Change { reply, .. } => drop(reply.send(Err(refusal))),
             Self::TransferLeader { reply, .. } => drop(reply.send(Err(refusal))),
@@ -243,9 +241,9 @@ impl Driver {
                 let _ = reply.send(samples.map(|samples| (self.now.cluster, samples)));
             }
             // The next plan that differs repeats them.
-            DriverCommand::Share { .. } if self.write_error.is_some() => {}
-            DriverCommand::Share { shares } => {
-                self.parts.member.take_input(self.now, Input::Shares { shares })
+            DriverCommand::Allocate { .. } if self.write_error.is_some() => {}
+            DriverCommand::Allocate { allocations } => {
+                self.parts.member.take_input(self.now, Input::Allocations { allocations })
             }
             DriverCommand::Members { reply } => drop(reply.send(self.parts.member.member_views())),
             DriverCommand::Change { change, reply } => {

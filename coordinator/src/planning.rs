@@ -6,14 +6,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use feedline_data::ids::{JobId, Millis, WorkerId};
-use feedline_data::messages::CacheDecision;
-use feedline_data::messages::WorkerAllocations;
+use feedline_data::ids::{JobId, Millis};
 use feedline_data::messages::samples::Samples;
+use feedline_data::messages::{CacheDecision, PlanAllocations};
 use feedline_data::view::ClusterView;
 use feedline_planner::observe::{Observer, ResourceNeeds};
 use feedline_planner::plan::{
-    CacheHistory, CachePolicy, Plan, PlannerSettings, Problem, ReadSteps, shares, solve,
+    CacheHistory, CachePolicy, Plan, PlannerSettings, Problem, ReadLimits, plan_allocations, solve,
 };
 use feedline_planner::view::cluster_view;
 use metrics::{gauge, histogram};
@@ -66,22 +65,22 @@ pub(crate) async fn run(
         };
         // Plans of many jobs take long.
         let planned = tokio::task::spawn_blocking(move || {
-            let shares = planner.plan(now, &samples);
+            let allocations = planner.plan(now, &samples);
             planner.tenants.publish(samples.jobs.iter(), planner.plan.as_ref());
             let (plan, decisions) = (planner.plan.as_ref(), &planner.cache_decisions);
             let view = cluster_view(now, &samples, &planner.observer, plan, decisions);
-            (planner, shares, view)
+            (planner, allocations, view)
         });
         match planned.await {
-            Ok((planned, shares, view)) => {
+            Ok((planned, allocations, view)) => {
                 planner = planned;
                 if let Some(scaler) = &mut scaler {
                     scaler.follow(now, planner.needs()).await;
                 }
                 let scaling = scaler.as_ref().and_then(ScalingPolicy::last_decision);
                 views.send_replace(Arc::new(ClusterView { scaling, ..view }));
-                if let Some(shares) = shares
-                    && commands.send(DriverCommand::Share { shares }).await.is_err()
+                if let Some(allocations) = allocations
+                    && commands.send(DriverCommand::Allocate { allocations }).await.is_err()
                 {
                     return;
                 }
@@ -112,9 +111,9 @@ struct Planner {
     /// The last cache decisions.
     cache_decisions: BTreeMap<JobId, CacheDecision>,
     /// The last allocations.
-    shares: BTreeMap<WorkerId, WorkerAllocations>,
+    allocations: PlanAllocations,
     /// The progress of raising the concurrent reads of each job.
-    reads: ReadSteps,
+    reads: ReadLimits,
     needs: ResourceNeeds,
     tenants: TenantGauges,
 }
@@ -131,7 +130,7 @@ impl Planner {
     }
 
     /// Plans for the reported samples. Returns the allocations if they have changed.
-    fn plan(&mut self, now: Millis, samples: &Samples) -> Option<BTreeMap<WorkerId, WorkerAllocations>> {
+    fn plan(&mut self, now: Millis, samples: &Samples) -> Option<PlanAllocations> {
         let began = Instant::now();
         self.observer.push(now, samples);
         // The measured costs contain the savings of caches, which are decided separately.
@@ -147,7 +146,7 @@ impl Planner {
             gauge!(WANTED_WORKERS).set(0.0);
             self.plan = None;
             self.needs = self.observer.needs(None, &problem);
-            return self.changed_shares(shares(&Plan::default(), &problem, &decisions));
+            return self.changed_allocations(plan_allocations(&Plan::default(), &problem, &decisions));
         }
         let started = Instant::now();
         let plan = solve(&problem, self.plan.as_ref(), &|| started.elapsed() > PLAN_TIMEOUT);
@@ -167,16 +166,17 @@ impl Planner {
         plan: Plan,
         problem: &Problem,
         decisions: &BTreeMap<JobId, Option<CacheDecision>>,
-    ) -> Option<BTreeMap<WorkerId, WorkerAllocations>> {
+    ) -> Option<PlanAllocations> {
         self.needs = self.observer.needs(Some(&plan), problem);
         gauge!(FED_FRACTION).set(self.needs.fed_fraction);
         gauge!(WANTED_WORKERS).set(f64::from(self.needs.wanted));
         if self.plan.as_ref().is_none_or(|before| before.reasons != plan.reasons) {
             tracing::debug!(reasons = %plan.reasons.join("; "), "planned");
         }
-        let shares = self.reads.next(shares(&plan, problem, decisions), |job| self.observer.knows(job));
+        let wanted = plan_allocations(&plan, problem, decisions);
+        let allocations = self.reads.limit(wanted, |job| self.observer.has_job(job));
         self.plan = Some(plan);
-        self.changed_shares(shares)
+        self.changed_allocations(allocations)
     }
 
     /// Logs the cache decisions that have changed.
@@ -190,7 +190,7 @@ impl Planner {
         {
             let (job, name) = (facts.job, &facts.name);
             match decisions.get(&job) {
-                Some(CacheDecision { after, tier, form }) => {
+                Some(CacheDecision { after, tier, encoding }) => {
                     let mut running = facts
                         .pipeline
                         .operators
@@ -198,7 +198,7 @@ impl Planner {
                         .filter(|operator| !operator.kind.is_engine_operator());
                     let before = after.checked_sub(1).and_then(|last| running.nth(last as usize));
                     let operator = before.map_or("source", |operator| operator.kind.name());
-                    tracing::info!(%job, "job {name} caches the output of `{operator}` {} in {}", form.name(), tier.name());
+                    tracing::info!(%job, "job {name} caches the output of `{operator}` {} in {}", encoding.name(), tier.name());
                 }
                 None => tracing::info!(%job, "job {name} caches nothing"),
             }
@@ -207,15 +207,12 @@ impl Planner {
     }
 
     /// Returns the allocations if they differ from the last ones.
-    fn changed_shares(
-        &mut self,
-        shares: BTreeMap<WorkerId, WorkerAllocations>,
-    ) -> Option<BTreeMap<WorkerId, WorkerAllocations>> {
-        if shares == self.shares {
+    fn changed_allocations(&mut self, allocations: PlanAllocations) -> Option<PlanAllocations> {
+        if allocations == self.allocations {
             return None;
         }
-        self.shares.clone_from(&shares);
-        Some(shares)
+        self.allocations.clone_from(&allocations);
+        Some(allocations)
     }
 }
 

@@ -1,15 +1,13 @@
 //! Start and shutdown of a coordinator.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use feedline_cluster::Reply;
-use feedline_data::ids::{Millis, WorkerId};
-use feedline_data::messages::WorkerAllocations;
+use feedline_data::ids::Millis;
 use feedline_data::messages::samples::Samples;
-use feedline_data::messages::{ServiceError, ServiceErrorKind};
+use feedline_data::messages::{PlanAllocations, ServiceError, ServiceErrorKind};
 use feedline_data::random::mix64;
 use feedline_proto::{CoordinatorService, PeerService};
 use feedline_raft::log::FileLog;
@@ -301,8 +299,8 @@ impl RunningCoordinator {
 
     /// Applies allocations. They are complete: a worker that is missing has no limits. Rows and their order do not depend on
     /// them. Returns `false` if the coordinator has ended.
-    pub async fn share(&self, shares: BTreeMap<WorkerId, WorkerAllocations>) -> bool {
-        self.commands.send(DriverCommand::Share { shares }).await.is_ok()
+    pub async fn allocate(&self, allocations: PlanAllocations) -> bool {
+        self.commands.send(DriverCommand::Allocate { allocations }).await.is_ok()
     }
 
     /// Waits until the coordinator ends. Without [`Self::shutdown`] it ends only after an error, and the process should end

@@ -16,11 +16,8 @@ pub(crate) struct TenantGauges(BTreeSet<String>);
 impl TenantGauges {
     /// Publishes the numbers of running jobs and their planned cores.
     pub(crate) fn publish<'a>(&mut self, jobs: impl Iterator<Item = &'a JobFacts>, plan: Option<&Plan>) {
-        let planned: BTreeMap<JobId, f64> = plan
-            .iter()
-            .flat_map(|plan| &plan.jobs)
-            .map(|job| (job.job, job.assignments.iter().map(|part| part.cores).sum()))
-            .collect();
+        let planned: BTreeMap<JobId, f64> =
+            plan.iter().flat_map(|plan| &plan.jobs).map(|job| (job.job, job.cores())).collect();
         let mut now: BTreeMap<&str, (u32, f64)> = BTreeMap::new();
         for job in jobs {
             let (count, cores) = now.entry(&job.tenant).or_default();

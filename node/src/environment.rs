@@ -7,10 +7,10 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use feedline_data::memory::MemoryLimits;
+
 use crate::failure::{Failure, reason};
 
-/// Default memory for batches. If a quarter of the machine's memory is less, that is the default.
-const DEFAULT_MEMORY_BYTES: u64 = 1 << 30;
 /// Prefixes of the environment variables with options of object stores.
 const STORE_PREFIXES: [&str; 3] = ["AWS_", "GOOGLE_", "AZURE_"];
 
@@ -126,9 +126,9 @@ pub(crate) fn nic_bytes_per_s() -> u64 {
     speeds.max().unwrap_or(0) * 1_000_000 / 8
 }
 
-/// Returns the default memory for batches in bytes.
+/// Returns the memory budget of a worker without `--memory`.
 pub(crate) fn default_memory_bytes() -> u64 {
-    memory_bytes().map_or(DEFAULT_MEMORY_BYTES, |all| DEFAULT_MEMORY_BYTES.min(all / 4))
+    MemoryLimits::default_budget_bytes(memory_bytes())
 }
 
 /// Returns the memory of the machine or, if less, of the container; `None` if unknown.

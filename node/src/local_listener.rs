@@ -7,13 +7,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use clap::ValueEnum;
+use feedline_data::memory::MemoryLimits;
 use feedline_proto::local::{LocalListener, ShmBytes, Transport};
 use tempfile::TempDir;
 
 use crate::failure::{Failure, reason};
 
-/// At most one part in this many of a worker's memory is shared with clients.
-const SHARED_MEMORY_DIVISOR: u64 = 4;
 /// Prefix of the names of private directories.
 const FOLDER_PREFIX: &str = "feedline-worker-";
 
@@ -97,7 +96,9 @@ pub(crate) fn open(transport: TransportArg, memory_bytes: u64) -> Result<Option<
     let shared_limit = match transport {
         TransportArg::Tcp => return Ok(None),
         TransportArg::Unix => None,
-        TransportArg::Auto | TransportArg::Memory => Some(memory_bytes / SHARED_MEMORY_DIVISOR),
+        TransportArg::Auto | TransportArg::Memory => {
+            Some(MemoryLimits::new(memory_bytes).shared_memory_bytes())
+        }
     };
     let opened = SocketFolder::create(&std::env::temp_dir()).and_then(|folder| {
         LocalListener::open(folder.path(), shared_limit).map(|listener| (folder, listener))

@@ -85,7 +85,7 @@ impl GrpcServer {
         let Some(OpenedListener { listener: local, folder, shared_bytes }) = opened else {
             return Self::start(listener, tls, grpc::worker_routes(service));
         };
-        worker.running.count_lent(shared_bytes);
+        worker.running.count_shared_memory(shared_bytes);
         let routes = grpc::worker_routes_with_local(service, &local);
         let (deadline, deadline_receiver) = watch::channel(None);
         let remote = serve(listener, tls, routes.clone(), deadline_receiver.clone());

@@ -65,7 +65,7 @@ impl SavedTrace {
             worker_type: input.worker_type.to_owned(),
             rows: input.rows,
             seconds: input.seconds,
-            cut_keys: observe::cut_keys(resolved, input.model),
+            cut_keys: observe::cache_point_keys(resolved, input.model),
             model: input.model.clone(),
         }
     }
@@ -129,11 +129,11 @@ impl SavedTrace {
             )));
         }
         let trace: Self = serde_json::from_value(value).map_err(invalid)?;
-        if trace.cut_keys.len() != trace.model.cuts.len() {
+        if trace.cut_keys.len() != trace.model.cache_points.len() {
             return Err(Failure::wrong_use(format!(
                 "invalid trace {path}: {} fingerprints for {} cache points; {fix}",
                 trace.cut_keys.len(),
-                trace.model.cuts.len()
+                trace.model.cache_points.len()
             )));
         }
         Ok(trace)
@@ -190,7 +190,7 @@ pub(crate) mod tests {
         JobModel {
             rows_per_s: 900.0,
             operators: vec![operator("source", 0.2), operator("burn", burn_ms), operator("batch", 0.0)],
-            cuts: vec![cut(0, "source", 100e9), cut(1, "burn", 150e9)],
+            cache_points: vec![cut(0, "source", 100e9), cut(1, "burn", 150e9)],
             delivered_bytes: 150e3,
             store_bytes: 100e3,
             ..JobModel::default()

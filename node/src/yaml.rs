@@ -61,11 +61,11 @@ mod tests {
         let error_of = |text: &str| settings_of(text).unwrap_err();
         assert_eq!(
             error_of("prices: { core_hour: -1 }"),
-            "p.yaml: prices.core_hour: -1 makes no sense; give 0 or more"
+            "p.yaml: invalid prices.core_hour -1: expected a finite number of at least 0"
         );
         assert_eq!(
             error_of("cache_memory_share: 2"),
-            "p.yaml: cache_memory_share: 2 is no share; give one from 0 to 1"
+            "p.yaml: invalid cache_memory_share 2: expected a number from 0 to 1"
         );
         assert!(error_of("headroom: 1\nheadrom: 2").starts_with("p.yaml:2: unknown field `headrom`"));
     }

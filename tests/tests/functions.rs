@@ -221,7 +221,7 @@ fn a_worker_that_does_not_run_users_code_says_so() {
     let file = scene.write("refused", &scene.map("length", ""), "");
     let call = scene.call(&file, &["--functions", "off"]);
     let failed = sentence(&call);
-    for part in ["operator 1 (map)", "does not run users' code", "`mine:length`", "--functions on"] {
+    for part in ["operator 1 (map)", "does not run Python functions", "`mine:length`", "--functions on"] {
         assert!(failed.contains(part), "{failed}");
     }
     let missing = scene.write("missing", &scene.map("length", "").replace("mine:", "nowhere:"), "");

@@ -1,9 +1,11 @@
-//! What a pipeline's `cache` keeps: each row as the operators before it made it, in memory, on disk or in the object store.
+//! Cached rows of pipelines: each row as the operators before the cache computed it, in memory, on disk or in the
+//! object store.
 //!
-//! Rows are kept under the fingerprint of what made them, so that every job with the same data and the same operators
-//! before its cache finds them, whatever comes after. A row is kept whole or not at all, and a cache that is full never lets
-//! go of rows for others of the same prefix: passes over a data set that is too large find a part of it here, where evicting
-//! the oldest would find none. Rows of other prefixes give way to rows that save more for each byte.
+//! Rows are stored under a fingerprint of their data and operators, the prefix, so that every job with the same data
+//! and the same operators before its cache finds them. A row is stored as a whole or not at all. A full cache never
+//! evicts rows of a prefix for rows of the same prefix: a pass over a dataset that is too large then finds a part of
+//! its rows, while evicting the oldest rows would leave none of them. Rows of other prefixes are evicted for rows
+//! that save more time for each byte.
 
 mod disk;
 mod eviction;
@@ -28,21 +30,21 @@ use self::store::StoreTier;
 use crate::metrics;
 use crate::settings::{RowCacheSettings, StoreCacheSettings};
 
-/// The tiers of one worker.
+/// The cache tiers of one worker.
 #[derive(Debug)]
 pub(crate) struct Caches {
     memory: MemoryTier,
     disk: Option<DiskTier>,
-    /// Whether plans may use the disk.
+    /// Whether a plan may cache rows on disk.
     is_disk_for_plans: bool,
     store: Option<StoreTier>,
 }
 
 impl Caches {
-    /// Keeps up to `memory_bytes` in memory.
+    /// Creates the tiers. The memory tier holds up to `memory_bytes`.
     ///
     /// # Errors
-    /// When the system refuses to start a thread.
+    /// Returns an error if the system cannot start a thread.
     pub(crate) fn new(
         memory_bytes: u64,
         disk: Option<RowCacheSettings>,
@@ -59,10 +61,10 @@ impl Caches {
         })
     }
 
-    /// Makes the rows of a prefix ready that were kept by an earlier life of this worker.
+    /// Loads the rows of a prefix that an earlier life of this worker stored.
     ///
     /// # Errors
-    /// A sentence where there is no such tier, or where its files cannot be read.
+    /// One sentence if the worker does not have the tier, or cannot read its files.
     pub(crate) async fn open(&self, prefix: Prefix, tier: CacheTier) -> Result<(), String> {
         match (tier, &self.disk) {
             (CacheTier::Memory, _) => Ok(()),
@@ -83,7 +85,7 @@ impl Caches {
         }
     }
 
-    /// The rows of a prefix that are kept, in the order asked for.
+    /// Returns cached rows of a prefix, in the order of the ids; `None` for a missing row.
     pub(crate) async fn get(&self, prefix: Prefix, tier: CacheTier, rows: Vec<u64>) -> Vec<Option<Bytes>> {
         let found = match (tier, &self.disk, &self.store) {
             (CacheTier::Disk, Some(disk), _) => disk.get(prefix, rows).await,
@@ -95,7 +97,7 @@ impl Caches {
         found
     }
 
-    /// Keeps rows, as far as there is room.
+    /// Stores rows, as far as the tier has capacity.
     pub(crate) fn put(&self, prefix: Prefix, tier: CacheTier, rows: Vec<CachedRow>) {
         match (tier, &self.disk, &self.store) {
             (CacheTier::Disk, Some(disk), _) => disk.put(prefix, rows),
@@ -104,7 +106,7 @@ impl Caches {
         }
     }
 
-    /// Whether rows are worth being made for it: there is room, as far as is known.
+    /// Whether the tier seems to have capacity for more rows of a prefix.
     pub(crate) fn has_room(&self, prefix: Prefix, tier: CacheTier) -> bool {
         match (tier, &self.disk, &self.store) {
             (CacheTier::Disk, Some(disk), _) => disk.has_room(prefix),
@@ -113,8 +115,8 @@ impl Caches {
         }
     }
 
-    /// Names the prefixes of the jobs that are worked on, with what they save: the rows of the others go first, then those
-    /// that save less.
+    /// Sets the prefixes of running jobs, with the value of their rows. Rows of other prefixes are evicted first,
+    /// then those with the smallest value.
     pub(crate) fn set_active(&self, worth: CacheValues) {
         if let Some(store) = &self.store {
             store.set_active(Arc::new(worth.keys().copied().collect()));
@@ -126,7 +128,7 @@ impl Caches {
         self.memory.set_active(worth);
     }
 
-    /// What each tier that plans may use has room for, and what it holds.
+    /// The capacity of each tier that plans may use, and how much of it is used.
     pub(crate) fn rooms(&self) -> Vec<TierCapacity> {
         let room = |tier, (room_bytes, held_bytes)| TierCapacity { tier, room_bytes, held_bytes };
         let memory = room(CacheTier::Memory, (self.memory.room_bytes(), self.memory.held_bytes()));
@@ -146,18 +148,18 @@ impl Caches {
         self.memory.free_inactive()
     }
 
-    /// Bytes of memory that it holds.
+    /// Bytes of memory that all tiers hold.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let disk = self.disk.as_ref().map_or(0, DiskTier::waiting_bytes);
         self.memory.held_bytes() + disk + self.store.as_ref().map_or(0, StoreTier::waiting_bytes)
     }
 
-    /// Bytes of disk that it holds.
+    /// Bytes of disk that the disk tier holds.
     pub(crate) fn disk_bytes(&self) -> u64 {
         self.disk.as_ref().map_or(0, DiskTier::held_bytes)
     }
 
-    /// Waits until everything that was put is on disk or in the store.
+    /// Waits until all stored rows are on disk or in the object store.
     pub(crate) async fn flush(&self) {
         if let Some(disk) = &self.disk {
             disk.flush().await;

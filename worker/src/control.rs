@@ -145,6 +145,7 @@ impl ControlLoop {
             elapsed_ns,
             cpu,
             stats,
+            memory: self.engine.memory_usage(),
             caches: self.engine.caches().rooms(),
         }
     }
@@ -153,7 +154,7 @@ impl ControlLoop {
         self.tickets.set_key(plan.ticket_key);
         self.engine.set_tenants(&plan.tenants);
         // Allocations are set before the leases that depend on them.
-        self.engine.set_allocations(plan.cores, &plan.allotments);
+        self.engine.set_allocations(plan.cores, &plan.allocations);
         self.engine.set_mixes(plan.mixes);
         self.engine.set_leases(&plan.leases);
         self.index_tasks.set_tasks(plan.tasks);
@@ -215,8 +216,8 @@ impl ControlLoop {
                 (details, manifest)
             }
         };
-        let cache = cache.unwrap_or(details.keep);
-        let settings = self.engine.runs(&self.settings);
+        let cache = cache.unwrap_or(details.cache);
+        let settings = self.engine.operator_settings(&self.settings);
         let context = CompileContext {
             caches: self.engine.caches(),
             settings: &settings,

@@ -21,6 +21,7 @@ mod fetches;
 mod group;
 mod job;
 mod leases;
+mod memory_budget;
 mod pace;
 mod piece;
 mod pool;
@@ -39,11 +40,11 @@ mod trace;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use feedline_data::ids::JobId;
-use feedline_data::messages::CACHE_MEMORY_SHARE;
+use feedline_data::memory::MemoryAccount;
 use feedline_data::messages::{CacheDecision, JobAllocation, JobMixChanges, Lease, TenantPart};
 use feedline_operators::DecodeMemory;
 use feedline_proto::local::ShmBytes;
@@ -53,6 +54,7 @@ use tokio_util::task::TaskTracker;
 
 pub(crate) use self::fetches::{OpenFetch, PieceLookup};
 pub(crate) use self::job::{CompileContext, JobContext, JobSource};
+use self::memory_budget::MemoryBudget;
 use self::pool::Pool;
 use self::read::ReadResources;
 use self::state::EngineState;
@@ -61,25 +63,14 @@ pub(crate) use self::trace::Tracing;
 use crate::cache::{Caches, Tenant};
 use crate::{RowCacheSettings, StoreCacheSettings};
 
-/// Part of the budget that cached blocks may use, and part for blocks while they are read.
-const CACHE_PART: u64 = 4;
-const READING_PART: u64 = 8;
-/// Part of the budget that decoding may use beyond what a usual image needs in each thread.
-const DECODING_PART: u64 = 8;
-
 pub(crate) struct Engine {
     started: Instant,
     tracing: Tracing,
-    memory_bytes: u64,
     threads: usize,
     resources: WorkerResources,
-    /// Memory for decoding large images.
-    decoding: Arc<DecodeMemory>,
     state: Mutex<EngineState>,
     /// Nanoseconds that threads have waited for the lock of the state.
     lock_wait_ns: AtomicU64,
-    /// Bytes lent to clients as shared memory, where any are lent.
-    lent_bytes: OnceLock<Arc<ShmBytes>>,
     /// Notifies the control loop: a lease is computed, memory is free again, or the worker drains.
     pub(crate) news: Notify,
     /// Whether the last report said that memory is full.
@@ -101,36 +92,33 @@ impl Engine {
         caches: CacheLocations,
         tracing: Tracing,
     ) -> std::io::Result<Arc<Self>> {
-        let decoding = DecodeMemory::new(memory_bytes / DECODING_PART);
-        let cache_bytes = (memory_bytes as f64 * CACHE_MEMORY_SHARE) as u64;
+        let budget = Arc::new(MemoryBudget::new(memory_bytes));
+        let limits = budget.limits();
+        let decoding = DecodeMemory::new(limits.decode_bytes());
         let resources = WorkerResources {
-            caches: Arc::new(Caches::new(cache_bytes, caches.disk, caches.store)?),
+            caches: Arc::new(Caches::new(limits.cache_bytes(), caches.disk, caches.store)?),
             pool: Arc::new(Pool::new(cores, &decoding)?),
             slabs: Arc::default(),
-            reading: Arc::new(ReadResources::new(memory_bytes / CACHE_PART, memory_bytes / READING_PART)),
-            planned_bytes: Arc::default(),
-            image_bytes: Arc::default(),
-            function_bytes: Arc::default(),
+            reading: Arc::new(ReadResources::new(limits.block_cache_bytes(), limits.read_bytes())),
+            budget,
         };
+        resources.register_accounts(decoding);
         Ok(Arc::new(Self {
             started: Instant::now(),
             tracing,
-            memory_bytes,
             threads: cores as usize,
             resources,
-            decoding,
             state: Mutex::default(),
             lock_wait_ns: AtomicU64::new(0),
-            lent_bytes: OnceLock::new(),
             news: Notify::new(),
             has_reported_full: AtomicBool::new(false),
             tasks: TaskTracker::new(),
         }))
     }
 
-    /// Counts bytes that are lent to clients against the budget. A second call has no effect.
-    pub(crate) fn count_lent(&self, lent_bytes: Arc<ShmBytes>) {
-        let _ = self.lent_bytes.set(lent_bytes);
+    /// Counts the memory shared with consumers on this host in the budget. A second call has no effect.
+    pub(crate) fn count_shared_memory(&self, shared: Arc<ShmBytes>) {
+        self.resources.budget.add_source(MemoryAccount::SharedMemory, move || shared.current());
     }
 
     /// Locks the state, and measures the wait if another thread holds the lock.
@@ -206,19 +194,19 @@ impl Engine {
         self.lock().tenants = tenants;
     }
 
-    /// Replaces what all jobs may use, also for running groups. `cores` is the number of threads to use, 0 for all.
+    /// Replaces the allocations of all jobs, also for running groups. `cores` is the number of threads to use; 0 for all.
     pub(crate) fn set_allocations(self: &Arc<Self>, cores: u32, allocations: &[JobAllocation]) {
         let shared = allocations.iter().filter(|allocation| allocation.cores > 0.0);
         let shares = shared.map(|allocation| (allocation.job, allocation.cores)).collect();
-        let limited = allocations.iter().filter(|allocation| allocation.most_cores > 0.0);
-        let limits = limited.map(|allocation| (allocation.job, allocation.most_cores)).collect();
+        let limited = allocations.iter().filter(|allocation| allocation.max_cores > 0.0);
+        let limits = limited.map(|allocation| (allocation.job, allocation.max_cores)).collect();
         self.resources.pool.set_shares(cores, shares, limits);
         let wanted: BTreeMap<JobId, JobAllocation> =
             allocations.iter().map(|allocation| (allocation.job, allocation.clone())).collect();
         let mut state = self.lock();
         for (id, job) in &state.jobs {
             if state.allocations.get(id) != wanted.get(id) {
-                job.limits.obey(wanted.get(id));
+                job.limits.apply(wanted.get(id));
             }
         }
         state.allocations = wanted;

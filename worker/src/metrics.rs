@@ -1,6 +1,7 @@
 //! Metrics of the worker. [`METRICS`] lists all of them; a test compares the list with the documentation.
 
 use feedline_common::metric_table::{self, MetricDescription};
+use feedline_data::memory::{MemoryAccount, MemoryUsage};
 use metrics::{Unit, counter, gauge};
 
 /// Every metric of the worker.
@@ -8,12 +9,17 @@ pub const METRICS: &[MetricDescription] = &[
     metric_table::gauge(
         "feedline_worker_memory_used_bytes",
         Unit::Bytes,
-        "Memory in use for batches, encoded rows, decoded images between operators, block caches, shared memory of consumers and of Python functions",
+        "Bytes of the memory budget in use, the sum over all accounts",
     ),
     metric_table::gauge(
         "feedline_worker_memory_budget_bytes",
         Unit::Bytes,
         "Memory budget, as set by --memory",
+    ),
+    metric_table::gauge(
+        "feedline_worker_memory_bytes",
+        Unit::Bytes,
+        "Bytes of the memory budget in use, by `account`",
     ),
     metric_table::gauge(
         "feedline_worker_lent_bytes",
@@ -69,13 +75,19 @@ pub const METRICS: &[MetricDescription] = &[
     ),
 ];
 
-pub(crate) fn set_lent(lent_bytes: u64) {
-    gauge!("feedline_worker_lent_bytes").set(lent_bytes as f64);
-}
-
-pub(crate) fn set_engine(used_bytes: u64, budget_bytes: u64, groups: usize, leases: usize) {
+pub(crate) fn set_memory(usage: &[MemoryUsage], budget_bytes: u64) {
+    for MemoryUsage { account, used_bytes } in usage {
+        gauge!("feedline_worker_memory_bytes", "account" => account.name()).set(*used_bytes as f64);
+        if *account == MemoryAccount::SharedMemory {
+            gauge!("feedline_worker_lent_bytes").set(*used_bytes as f64);
+        }
+    }
+    let used_bytes: u64 = usage.iter().map(|usage| usage.used_bytes).sum();
     gauge!("feedline_worker_memory_used_bytes").set(used_bytes as f64);
     gauge!("feedline_worker_memory_budget_bytes").set(budget_bytes as f64);
+}
+
+pub(crate) fn set_engine(groups: usize, leases: usize) {
     gauge!("feedline_worker_groups_in_flight").set(groups as f64);
     gauge!("feedline_worker_leases").set(leases as f64);
 }

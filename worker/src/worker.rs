@@ -82,13 +82,13 @@ impl RunningWorker {
         Arc::clone(&self.service)
     }
 
-    /// Counts the bytes that are lent to clients against the memory budget.
-    pub fn count_lent(&self, lent_bytes: Arc<ShmBytes>) {
-        self.engine.count_lent(Arc::clone(&lent_bytes));
+    /// Counts the memory shared with consumers on this host in the worker's memory budget.
+    pub fn count_shared_memory(&self, shared: Arc<ShmBytes>) {
+        self.engine.count_shared_memory(Arc::clone(&shared));
         let (engine, stop) = (Arc::clone(&self.engine), self.stop.clone());
         let start_groups = async move {
             loop {
-                lent_bytes.wait_for_decrease().await;
+                shared.wait_for_decrease().await;
                 engine.pump();
             }
         };

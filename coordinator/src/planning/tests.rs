@@ -1,31 +1,28 @@
 //! Tests of when allocations are sent.
 
-use feedline_data::ids::JobId;
+use feedline_data::ids::{JobId, WorkerId};
+use feedline_data::messages::JobAllocation;
 use feedline_data::view::WantedWorkers;
-use feedline_planner::plan::{Assignment, JobPlan, WorkerSlot, WorkerType};
+use feedline_planner::plan::{JobPlan, WorkerSlot, WorkerType};
 
 use super::*;
 
 fn plan(parts: &[(u64, u64, f64)]) -> Plan {
-    let mut jobs: BTreeMap<u64, Vec<Assignment>> = BTreeMap::new();
+    let mut jobs: BTreeMap<u64, BTreeMap<WorkerId, JobAllocation>> = BTreeMap::new();
     for &(job, worker, cores) in parts {
-        jobs.entry(job).or_default().push(Assignment {
-            worker: WorkerId(worker),
-            cores,
-            rows_per_s: 100.0,
-            read_concurrency: 16,
-        });
+        let allocation = JobAllocation { cores, ..JobAllocation::unlimited(JobId(job)) };
+        jobs.entry(job).or_default().insert(WorkerId(worker), allocation);
     }
-    let job = |(job, assignments): (u64, Vec<Assignment>)| JobPlan {
+    let job = |(job, allocations): (u64, BTreeMap<WorkerId, JobAllocation>)| JobPlan {
         job: JobId(job),
         name: format!("job {job}"),
         rows_per_s: 100.0,
         demand_rows_per_s: 200.0,
         fed_fraction: 0.5,
         cores_by_type: Vec::new(),
-        assignments,
+        allocations,
         limits: Vec::new(),
-        kept: None,
+        cache: None,
         why: String::new(),
     };
     let wanted = vec![WantedWorkers { worker_type: "a".to_owned(), present: 1, wanted: 3 }];

@@ -58,6 +58,7 @@ pub(crate) fn working() -> WorkerReport {
         cpu: ProcessCpu::default(),
         stats: Vec::new(),
         caches: Vec::new(),
+        memory: Vec::new(),
     }
 }
 

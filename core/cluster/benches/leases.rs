@@ -88,6 +88,7 @@ impl Harness {
             cpu: ProcessCpu::default(),
             stats: Vec::new(),
             caches: Vec::new(),
+            memory: Vec::new(),
         };
         match self.step(Input::Worker { request: self.request, report }) {
             Some(Reply::Worker(plan)) => plan,

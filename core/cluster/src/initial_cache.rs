@@ -7,7 +7,7 @@ use feedline_data::pipeline::{CacheEncoding, CacheTier, Pipeline};
 use feedline_data::tenants::Quota;
 
 /// Smaller rows may cost more to cache than to read again.
-const LEAST_ROW_BYTES: u64 = 4 << 10;
+const MIN_ROW_BYTES: u64 = 4 << 10;
 
 /// Caches rows in memory before the first random operator. `None` for small rows, for rows that are read only once, for a
 /// pipeline with a `cache` operator, and for a tenant with a cache quota, since the size of the cache is not known yet.
@@ -20,8 +20,8 @@ pub fn initial_cache_decision(
     let mean_row_bytes = dataset.bytes / dataset.rows.max(1);
     let running = pipeline.operators.iter().filter(|operator| !operator.kind.is_engine_operator());
     let after = running.take_while(|operator| !operator.kind.is_random()).count() as u32;
-    let decision = CacheDecision { after, tier: CacheTier::Memory, form: CacheEncoding::AsIs };
+    let decision = CacheDecision { after, tier: CacheTier::Memory, encoding: CacheEncoding::AsIs };
     let is_worthwhile =
-        mean_row_bytes >= LEAST_ROW_BYTES && passes_left > 1.0 && pipeline.cached_prefix().is_none();
+        mean_row_bytes >= MIN_ROW_BYTES && passes_left > 1.0 && pipeline.cached_prefix().is_none();
     (is_worthwhile && quota.cache_bytes.is_none()).then_some(decision)
 }

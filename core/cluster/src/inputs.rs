@@ -1,14 +1,13 @@
 //! The inputs and outputs of the state machine.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use feedline_data::checkpoint::StepId;
-use feedline_data::ids::{JobId, WorkerId};
+use feedline_data::ids::JobId;
 use feedline_data::manifest::Manifest;
 use feedline_data::messages::{
-    ConsumerPlan, ConsumerReport, GroupPositions, JobDetails, JobSpec, JobStatus, ServiceError,
-    WorkerAllocations, WorkerPlan, WorkerReport,
+    ConsumerPlan, ConsumerReport, GroupPositions, JobDetails, JobSpec, JobStatus, PlanAllocations,
+    ServiceError, WorkerPlan, WorkerReport,
 };
 use feedline_data::mix::MixChange;
 
@@ -62,9 +61,9 @@ pub enum Input {
         report: ConsumerReport,
     },
     /// The planner's allocations. They are complete: a worker that is missing has no limits.
-    Shares {
+    Allocations {
         /// The allocations of each worker.
-        shares: BTreeMap<WorkerId, WorkerAllocations>,
+        allocations: PlanAllocations,
     },
     /// An index of [`Ready::manifests`] was saved, or could not be.
     IndexSaved {
@@ -120,7 +119,7 @@ impl Input {
             | Self::JobDetails { request, .. }
             | Self::JobStatus { request, .. }
             | Self::Places { request, .. } => Some(*request),
-            Self::Tick | Self::Shares { .. } | Self::IndexSaved { .. } => None,
+            Self::Tick | Self::Allocations { .. } | Self::IndexSaved { .. } => None,
         }
     }
 }

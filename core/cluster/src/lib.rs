@@ -199,7 +199,7 @@ impl Cluster {
             Input::SetWeights { request, job, weights } => self.on_set_weights(request, job, weights, ready),
             Input::Worker { request, report } => self.on_worker(request, report, ready),
             Input::Consumer { request, report } => self.on_consumer(request, report, ready),
-            Input::Shares { shares } => self.on_shares(&shares),
+            Input::Allocations { allocations } => self.on_allocations(&allocations),
             Input::IndexSaved { job, saved } => self.on_index_saved(job, saved, ready),
             Input::JobDetails { request, job } => ready.replies.push((request, self.details(job))),
             Input::JobStatus { request, job } => ready.replies.push((request, self.status(job))),

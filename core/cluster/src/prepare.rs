@@ -271,6 +271,6 @@ mod tests {
         assert_eq!(task_ranges(&vec![shard(1); 33]), [0..16, 16..32, 32..33]);
         let sizes = [TASK_BYTES - 1, 1, 1, TASK_BYTES, 5];
         assert_eq!(task_ranges(&sizes.map(shard)), [0..2, 2..4, 4..5]);
-        assert_eq!(task_ranges(&[]), []);
+        assert_eq!(task_ranges(&[]), Vec::<std::ops::Range<usize>>::new());
     }
 }

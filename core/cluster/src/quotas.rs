@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use feedline_data::ids::{JobId, WorkerId};
-use feedline_data::messages::{LEAST_CORES, TenantPart};
+use feedline_data::messages::{MIN_CORES, TenantPart};
 
 use crate::Cluster;
 use crate::state::candidates::LeaseCandidate;
@@ -63,6 +63,6 @@ impl Cluster {
     pub(crate) fn unplanned_core_limit(&self, id: JobId, worker: WorkerId) -> f64 {
         let Some(quota) = self.jobs.get(&id).and_then(|job| self.cores_quota(job)) else { return 0.0 };
         let cap = self.core_limits.get(&id).and_then(|limits| limits.get(&worker));
-        cap.copied().unwrap_or(quota / self.workers.len().max(1) as f64).max(LEAST_CORES)
+        cap.copied().unwrap_or(quota / self.workers.len().max(1) as f64).max(MIN_CORES)
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use feedline_data::ids::{JobId, WorkerId};
 use feedline_data::messages::samples::{ConsumerReportSample, JobFacts, Samples, WorkerReportSample};
-use feedline_data::messages::{JobSpec, LEAST_CORES, WorkerAllocations, WorkerJobStats};
+use feedline_data::messages::{JobSpec, MIN_CORES, PlanAllocations, WorkerJobStats};
 
 use crate::Cluster;
 use crate::spec_checks::{MAX_WEIGHT, MIN_WEIGHT};
@@ -35,6 +35,7 @@ impl Cluster {
             machine: worker.machine.clone(),
             nic_bytes_per_s: worker.nic_bytes_per_s,
             caches: worker.caches.clone(),
+            memory: worker.memory.clone(),
             memory_full: worker.memory_full,
             draining: worker.draining,
             elapsed_ns: worker.elapsed_ns,
@@ -87,22 +88,22 @@ impl Cluster {
     }
 
     /// Applies the allocations of the planner. Only the plans of workers with other allocations change.
-    pub(crate) fn on_shares(&mut self, shares: &BTreeMap<WorkerId, WorkerAllocations>) {
+    pub(crate) fn on_allocations(&mut self, allocations: &PlanAllocations) {
         let workers: Vec<WorkerId> = self.workers.keys().copied().collect();
         self.examined += workers.len() as u64;
         for id in workers {
-            let share = shares.get(&id).cloned().unwrap_or_default();
-            if self.workers[&id].share != share
+            let own = allocations.get(&id).cloned().unwrap_or_default();
+            if self.workers[&id].allocations != own
                 && let Some(worker) = self.workers.get_mut(&id)
             {
-                worker.share = share;
+                worker.allocations = own;
                 worker.revision += 1;
             }
         }
         let mut planned_workers: BTreeMap<JobId, BTreeMap<WorkerId, f64>> = BTreeMap::new();
-        for (id, share) in shares {
-            for allotment in share.allotments.iter().filter(|allotment| allotment.cores > LEAST_CORES) {
-                planned_workers.entry(allotment.job).or_default().insert(*id, allotment.cores);
+        for (id, own) in allocations {
+            for allocation in own.jobs.iter().filter(|allocation| allocation.cores > MIN_CORES) {
+                planned_workers.entry(allocation.job).or_default().insert(*id, allocation.cores);
             }
         }
         self.set_planned_workers(planned_workers);

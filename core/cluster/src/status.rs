@@ -40,7 +40,7 @@ impl Cluster {
             source_key: source_key(&job.spec.tenant, &job.spec.pipeline.source),
             dataset: dataset.clone(),
             audit: job.spec.audit,
-            keep: self
+            cache: self
                 .settings
                 .auto_cache
                 .then(|| {

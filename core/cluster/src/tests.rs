@@ -250,6 +250,7 @@ fn report(worker: u64) -> WorkerReport {
         cpu: ProcessCpu::default(),
         stats: Vec::new(),
         caches: Vec::new(),
+        memory: Vec::new(),
     }
 }
 
@@ -263,7 +264,7 @@ fn stats_of(job: JobId, peak_rss_bytes: u64) -> WorkerJobStats {
         peak_rss_bytes,
         elapsed_ns: 0,
         cpu: ProcessCpu::default(),
-        forms: Vec::new(),
+        encodings: Vec::new(),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use feedline_data::ids::{JobId, WorkerId};
-use feedline_data::messages::{JobAllocation, LEAST_CORES, Lease, Revision, WorkerPlan};
+use feedline_data::messages::{JobAllocation, Lease, MIN_CORES, Revision, WorkerPlan};
 
 use crate::Cluster;
 use crate::state::worker::TrackedWorker;
@@ -17,8 +17,8 @@ impl Cluster {
             leases: self.planned_leases(worker, jobs.len()),
             tasks: self.tasks_of(worker),
             lease_ms: self.settings.worker_lease_ms,
-            cores: worker.share.cores,
-            allotments: self.allocations(id, worker, &jobs),
+            cores: worker.allocations.cores,
+            allocations: self.allocations(id, worker, &jobs),
             tenants: self.tenant_parts(&jobs),
             ticket_key: Vec::new(),
             mixes: self.mix_changes(jobs.iter().copied()),
@@ -50,18 +50,18 @@ impl Cluster {
         worker: &TrackedWorker,
         held: &BTreeSet<JobId>,
     ) -> Vec<JobAllocation> {
-        let mut allocations = worker.share.allotments.clone();
+        let mut allocations = worker.allocations.jobs.clone();
         let listed: BTreeSet<JobId> = allocations.iter().map(|allocation| allocation.job).collect();
         for job in held.difference(&listed) {
             let is_planned = self.planned_workers.contains_key(job);
             // A job that is not planned yet has only the limits of its tenant.
             if is_planned || self.unplanned_core_limit(*job, id) > 0.0 {
-                let cores = if is_planned { LEAST_CORES } else { 0.0 };
+                let cores = if is_planned { MIN_CORES } else { 0.0 };
                 allocations.push(JobAllocation { cores, ..JobAllocation::unlimited(*job) });
             }
         }
-        for allocation in allocations.iter_mut().filter(|allocation| allocation.most_cores == 0.0) {
-            allocation.most_cores = self.unplanned_core_limit(allocation.job, id);
+        for allocation in allocations.iter_mut().filter(|allocation| allocation.max_cores == 0.0) {
+            allocation.max_cores = self.unplanned_core_limit(allocation.job, id);
         }
         allocations
     }

@@ -52,6 +52,7 @@ impl Cluster {
         worker.machine = report.machine;
         worker.nic_bytes_per_s = report.nic_bytes_per_s;
         worker.caches = report.caches;
+        worker.memory = report.memory;
         worker.elapsed_ns = report.elapsed_ns;
         worker.cpu = report.cpu;
         let computed = worker.set_computed(&report.computed);

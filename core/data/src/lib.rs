@@ -9,6 +9,7 @@ pub mod coordinated;
 pub mod ids;
 pub mod layout;
 pub mod manifest;
+pub mod memory;
 pub mod messages;
 pub mod mix;
 pub mod order;

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 pub use self::allocations::{
-    CACHE_MEMORY_SHARE, CacheDecision, JobAllocation, LEAST_CORES, TierCapacity, WorkerAllocations,
+    CacheDecision, JobAllocation, MIN_CORES, PlanAllocations, TierCapacity, WorkerAllocations,
 };
 pub use self::errors::{ServiceError, ServiceErrorKind};
 pub use self::mixes::JobMixChanges;
@@ -26,6 +26,7 @@ use crate::checkpoint::{Position, StepId};
 use crate::ids::{JobId, SessionId, TaskId, WorkerId};
 use crate::layout::{Layout, SplitRef, StreamPosition};
 use crate::manifest::{DatasetSummary, ShardIndex, ShardRef};
+use crate::memory::MemoryUsage;
 use crate::pipeline::{Pipeline, Source};
 use crate::tenants::TenantReads;
 
@@ -132,6 +133,8 @@ pub struct WorkerReport {
     pub stats: Vec<WorkerJobStats>,
     /// The cache tiers of the worker.
     pub caches: Vec<TierCapacity>,
+    /// The bytes of its memory budget that each account uses.
+    pub memory: Vec<MemoryUsage>,
 }
 
 /// A worker's complete desired state. Repeating a plan is harmless.
@@ -148,7 +151,7 @@ pub struct WorkerPlan {
     /// The number of CPU pool threads to use; 0 uses all.
     pub cores: u32,
     /// The allocation of each job on the worker. A job without an allocation has no limits.
-    pub allotments: Vec<JobAllocation>,
+    pub allocations: Vec<JobAllocation>,
     /// The tenants of the worker's jobs. All other jobs belong to one tenant without a limit.
     pub tenants: Vec<TenantPart>,
     /// The key for validating consumers' tickets; empty if tickets are not used. The state machine leaves it empty.
@@ -323,7 +326,7 @@ pub struct JobDetails {
     /// Whether pieces contain row ids.
     pub audit: bool,
     /// The cache decision until an allocation contains another one.
-    pub keep: Option<CacheDecision>,
+    pub cache: Option<CacheDecision>,
     /// The read permissions of the job's tenant.
     pub reads: TenantReads,
 }

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 pub use bottleneck::{Bottleneck, BottleneckKind, ResourceBound};
 
 use crate::ids::{JobId, Millis, WorkerId};
+use crate::memory::MemoryUsage;
 use crate::messages::{JobState, JobStatus};
 use crate::pipeline::{CacheEncoding, CacheTier};
 
@@ -82,6 +83,9 @@ pub struct WorkerView {
     pub memory_bytes: u64,
     /// Bytes of finished rows in memory.
     pub held_bytes: u64,
+    /// The bytes of the memory budget that each account uses.
+    #[serde(default)]
+    pub memory: Vec<MemoryUsage>,
     /// Peak resident set size of the process in bytes; `None` before the first job.
     pub peak_rss_bytes: Option<u64>,
     /// Whether the worker drains before it leaves the cluster.
@@ -111,7 +115,7 @@ pub struct CacheView {
     /// The cache tier.
     pub tier: CacheTier,
     /// The encoding of the rows.
-    pub form: CacheEncoding,
+    pub encoding: CacheEncoding,
     /// The size of the cached rows in bytes.
     pub bytes: f64,
     /// The recent hit rate; `None` without recent lookups.

@@ -1,5 +1,5 @@
-//! What a plan takes: from nothing, of the same problem, and after small changes; `cargo bench --workspace --bench planner`.
-//! Larger fleets are in the example `plan_size`.
+//! Measures the time of a first plan, of the same problem again, and after small changes: `cargo bench --workspace
+//! --bench planner`. The example `plan_size` measures larger fleets.
 
 #[path = "../tests/plan_size/fleet.rs"]
 mod fleet;
@@ -7,7 +7,7 @@ mod fleet;
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use feedline_planner::plan::{NoDeadline, Plan, Problem, solve};
 
-/// Demand over what the cluster can make.
+/// The demand over the capacity of the cluster.
 const LOADS: [f64; 2] = [0.6, 3.0];
 
 fn planner(criterion: &mut Criterion) {
@@ -37,7 +37,7 @@ fn planner(criterion: &mut Criterion) {
 }
 
 fn plan(problem: &Problem, previous: Option<&Plan>) -> Plan {
-    solve(problem, previous, &NoDeadline).expect("the problem is sound")
+    solve(problem, previous, &NoDeadline).expect("the problem is consistent")
 }
 
 criterion_group!(benches, planner);

@@ -1,17 +1,17 @@
-//! What the coordinator's side costs as clusters grow: `cargo run --release -p feedline-planner --example simulate_size`
-//! prints a line of JSON for each size. Sizes in workers may be given; jobs are a tenth and consumers half as many. With
-//! `--seconds` standard error has a line for each second.
+//! Measures the load of a coordinator at several cluster sizes: `cargo run --release -p feedline-planner --example
+//! simulate_size` prints one line of JSON for each size. Arguments are numbers of workers; there is one job for ten
+//! workers and one consumer for two. With `--seconds`, standard error has one line for each second.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use feedline_planner::simulate::{Meter, Phase, ScalingRule, Scenario, Simulation};
 
-/// Simulated seconds before and while it is measured.
+/// Simulated seconds of warm-up, and of the measurement.
 const WARM_UP_S: u32 = 20;
 const MEASURED_S: u32 = 20;
 
-/// Wall time of each phase, and its longest single one.
+/// The wall time of each phase.
 #[derive(Default)]
 struct Clock {
     begun: Option<Instant>,
@@ -24,7 +24,7 @@ impl Meter for Clock {
     }
 
     fn end(&mut self, phase: Phase) {
-        let begun = self.begun.take().expect("a phase ends after it has begun");
+        let begun = self.begun.take().expect("a phase begins before it ends");
         *self.spent.entry(phase).or_default() += begun.elapsed();
     }
 }
@@ -45,7 +45,7 @@ fn main() {
 
 fn measure(workers: u32) -> String {
     let scenario = Scenario::of_size(workers, WARM_UP_S + MEASURED_S);
-    let mut simulation = Simulation::new(&scenario, ScalingRule::None).expect("the scenario is sound");
+    let mut simulation = Simulation::new(&scenario, ScalingRule::None).expect("the scenario is valid");
     let mut clock = Clock::default();
     while simulation.now() < 1_000 * u64::from(WARM_UP_S) {
         simulation.tick(&mut clock);
@@ -80,7 +80,7 @@ fn measure(workers: u32) -> String {
     )
 }
 
-/// Of this process so far, so sizes are best given in rising order.
+/// The peak resident memory of this process so far. Measure sizes in ascending order.
 fn peak_rss_mib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap_or_default();

@@ -1,35 +1,40 @@
-//! Who works on what: cores, limits, read concurrency and caches for all jobs together, and how many workers are wanted.
+//! Cores, limits, read concurrency and caches for all jobs together, and the wanted number of workers.
 //!
-//! The problem is solved in named steps, each of which leaves something feasible:
+//! The problem is solved in steps, each of which leaves a feasible result:
 //!
-//! 1. `plan/caches.rs` chooses which cuts are kept, and where, by search with the linear problem inside.
-//! 2. `plan/linear.rs` gives each job rows per second on each worker type: the smallest weighted fed fraction is as large as
-//!    can be, then the weighted sum of fed fractions, then the cost as small as can be. Its size depends on jobs and
-//!    worker types, not on workers.
-//! 3. `plan/assign.rs` turns rates on types into cores of single workers, keeping what the previous plan had.
-//! 4. `plan/tune.rs` gives operators limits, and workers read concurrency and prefetch, by Little's law.
-//! 5. `plan/allocations.rs` makes the allocations that workers receive.
-//! 6. `plan/cache_history.rs` decides what running jobs cache, and holds to it.
-//! 7. `plan/wanted.rs` asks how many workers of each type would feed everyone; [`scale`] decides when to act on it.
+//! 1. `plan/caches.rs` chooses cache points and tiers, by a search around the linear problem.
+//! 2. `plan/linear.rs` assigns each job rows per second on each worker type. It maximises the smallest weighted fed
+//!    fraction, then the weighted sum of fed fractions, and then minimises the cost. Its size depends on the numbers of
+//!    jobs and worker types, not on the number of workers.
+//! 3. `plan/assign.rs` turns rates on worker types into cores of single workers, and keeps the placements of the
+//!    previous plan.
+//! 4. `plan/tune.rs` makes each job's allocation on a worker, with read concurrency and operator limits from Little's
+//!    law.
+//! 5. `plan/allocations.rs` rounds the allocations and adds memory, quotas and caches. Workers receive the result.
+//! 6. `plan/cache_history.rs` decides which rows running jobs cache, once for each job.
+//! 7. `plan/wanted.rs` computes how many workers of each type would feed all jobs. [`scale`] decides when to add or
+//!    remove workers.
 //!
-//! Quotas of tenants are rows of the linear problem, and hold in each of these steps: `plan/level.rs` finds what the jobs of one
-//! reach together, and `plan/caps.rs` makes upper limits of them.
+//! Quotas of tenants are constraints of the linear problem and hold in each of these steps: `plan/level.rs` computes
+//! the fed fraction that the jobs of one tenant reach together, and `plan/quota_limits.rs` makes upper limits of
+//! quotas.
 //!
-//! Where there is no time for this, or the solver fails, `plan/fallback.rs` shares proportionally, which always works.
+//! If the deadline passes or the solver fails, `plan/fallback.rs` gives each job the same share of each worker type.
 //!
-//! Jobs, types and workers are dense ordinals inside; ids and names are at the rim only. Time is no input: what ends the
-//! work is a [`Deadline`].
+//! Inside the planner, jobs, types and workers are dense indexes; ids and names are used only in problems and plans.
+//! The planner reads no clock: a [`Deadline`] ends the work.
 
 mod allocations;
 mod assign;
 mod cache_history;
 mod caches;
-mod caps;
 mod costs;
+mod deadline;
 mod fallback;
 mod level;
 mod linear;
 mod problem;
+mod quota_limits;
 mod reasons;
 pub mod scale;
 mod solution;
@@ -40,12 +45,13 @@ mod wanted;
 #[cfg(test)]
 mod testing;
 
-pub use allocations::{ReadSteps, shares};
+pub use allocations::{ReadLimits, plan_allocations};
 pub use cache_history::CacheHistory;
+pub use deadline::{CheckLimit, Deadline, NoDeadline};
 pub use problem::{
-    CachePolicy, CutProblem, JobProblem, OperatorProblem, PlannerSettings, Prices, Problem, TenantProblem,
-    WorkerSlot, WorkerType,
+    CachePointProblem, CachePolicy, JobProblem, OperatorProblem, PlannerSettings, Prices, Problem,
+    TenantProblem, WorkerSlot, WorkerType,
 };
-pub use scale::{Climber, ScaleDecision, ScaleHistory, ScaleInput, ScaleSettings, rate_quotient};
-pub use solution::{Assignment, CachePlan, JobPlan, Objective, OperatorLimit, Plan, PlannedCachePoint};
-pub use solve::{CheckLimit, Deadline, NoDeadline, solve};
+pub use scale::{HillClimber, ScaleDecision, ScaleHistory, ScaleInput, ScaleSettings, rate_quotient};
+pub use solution::{CachePlan, JobPlan, Objective, OperatorLimit, Plan, PlannedCachePoint};
+pub use solve::solve;

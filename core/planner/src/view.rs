@@ -1,5 +1,5 @@
-//! The cluster at one moment as people see it: jobs with what they get and what bounds them, workers with what they use, and
-//! what the planner says. It decides nothing, and is made of what was reported.
+//! The view of the cluster that users see: jobs with their rates and bottlenecks, workers with their use, and the
+//! reasons of the planner. The view is made of reports and makes no decisions.
 
 use std::collections::BTreeMap;
 
@@ -10,41 +10,41 @@ use feedline_data::pipeline::{CacheEncoding, CacheTier, Pipeline};
 use feedline_data::view::{CacheView, ClusterView, JobView, WorkerPart, WorkerView};
 
 use crate::model::job::JobObservation;
-use crate::model::{self, JobModel, JobResources, WorkerTypeShare, bottleneck};
-use crate::observe::Observer;
+use crate::model::{self, JobModel, JobResources, WorkerTypeResources, bottleneck};
+use crate::observe::{Observer, worker_type};
 
-use crate::plan::{Assignment, CutProblem, JobPlan, Plan};
+use crate::plan::{CachePointProblem, JobPlan, Plan};
 
 #[cfg(test)]
 mod tests;
 
-/// A job as it was observed.
-struct Seen<'a> {
+/// A job with its observation.
+struct ObservedJob<'a> {
     facts: &'a JobFacts,
     observation: JobObservation,
     model: Option<JobModel>,
     planned: Option<&'a JobPlan>,
 }
 
-/// What was reported up to `now`, which the observer has taken, what was planned for it, and what jobs keep.
+/// The view at `now`. The observer has received the same samples. `caches` has the cache decisions of the plan.
 pub fn cluster_view(
     now: Millis,
     samples: &Samples,
     observer: &Observer,
     plan: Option<&Plan>,
-    keeps: &BTreeMap<JobId, CacheDecision>,
+    cache_decisions: &BTreeMap<JobId, CacheDecision>,
 ) -> ClusterView {
     let planned = |job: JobId| plan.and_then(|plan| plan.jobs.iter().find(|planned| planned.job == job));
-    let seen: Vec<Seen<'_>> = samples
+    let seen: Vec<ObservedJob<'_>> = samples
         .jobs
         .iter()
         .filter_map(|facts| {
             let observation = observer.observation(facts.job)?;
             let model = JobModel::build(&observation);
-            Some(Seen { facts, observation, model, planned: planned(facts.job) })
+            Some(ObservedJob { facts, observation, model, planned: planned(facts.job) })
         })
         .collect();
-    // A plan of jobs that have ended says nothing of now.
+    // A plan that contains none of the running jobs is outdated.
     let plan = plan.filter(|_| seen.iter().any(|job| job.planned.is_some()));
     let by_id: BTreeMap<WorkerId, &WorkerReportSample> =
         samples.workers.iter().map(|worker| (worker.worker, worker)).collect();
@@ -54,21 +54,21 @@ pub fn cluster_view(
             recent.entry(sample.worker).or_default().push((job.facts.job, sample));
         }
     }
-    let here = |worker: &WorkerReportSample| recent.get(&worker.worker).map_or(&[][..], Vec::as_slice);
+    let recent_of = |worker: &WorkerReportSample| recent.get(&worker.worker).map_or(&[][..], Vec::as_slice);
     ClusterView {
         now_ms: now,
         jobs: seen.iter().map(|job| job.view(&by_id, observer)).collect(),
-        workers: samples.workers.iter().map(|worker| worker_view(worker, here(worker))).collect(),
+        workers: samples.workers.iter().map(|worker| worker_view(worker, recent_of(worker))).collect(),
         wanted: plan.map(|plan| plan.wanted.clone()).unwrap_or_default(),
-        caches: caches(observer, &seen, keeps),
+        caches: cached_rows(observer, &seen, cache_decisions),
         reasons: plan.map(|plan| plan.reasons.clone()).unwrap_or_default(),
         scaling: None,
     }
 }
 
-impl Seen<'_> {
-    /// Share of its rows that its cache had.
-    fn found_share(&self) -> Option<f64> {
+impl ObservedJob<'_> {
+    /// The share of lookups in the job's cache that were hits.
+    fn hit_share(&self) -> Option<f64> {
         let operators = self.observation.recent.iter().flat_map(|sample| &sample.operators);
         let counts: Vec<_> = operators.filter(|operator| operator.name == "cache").collect();
         let asked = saturating_sum(counts.iter().map(|cache| cache.rows_in));
@@ -78,9 +78,10 @@ impl Seen<'_> {
 
     fn view(&self, workers: &BTreeMap<WorkerId, &WorkerReportSample>, observer: &Observer) -> JobView {
         let consumers = &self.observation.consumers;
-        let rows_per_s: f64 = consumers.iter().map(|one| one.rows as f64 / seconds(one.elapsed_ns)).sum();
+        let rows_per_s: f64 =
+            consumers.iter().map(|one| one.stats.rows as f64 / seconds(one.elapsed_ns)).sum();
         let elapsed_ns = saturating_sum(consumers.iter().map(|one| one.elapsed_ns));
-        let stall_ns = saturating_sum(consumers.iter().map(|one| one.stall_ns));
+        let stall_ns = saturating_sum(consumers.iter().map(|one| one.stats.stall_ns));
         let demand_rows_per_s = self.model.as_ref().and_then(|model| model.demand_rows_per_s);
         let wanted = demand_rows_per_s.or(self.planned.map(|planned| planned.demand_rows_per_s));
         let fed = |wanted: f64| (wanted > 0.0 && wanted.is_finite()).then(|| (rows_per_s / wanted).min(1.0));
@@ -90,51 +91,51 @@ impl Seen<'_> {
             demand_rows_per_s,
             fed_fraction: wanted.and_then(fed),
             stall_share: (elapsed_ns > 0).then(|| stall_ns as f64 / elapsed_ns as f64),
-            cores: self.planned.map_or(0.0, |job| job.assignments.iter().map(|part| part.cores).sum()),
+            cores: self.planned.map_or(0.0, JobPlan::cores),
             bottleneck: self.model.as_ref().and_then(|model| {
-                let mut allocation = allocation(self.planned, workers);
-                allocation.locality = observer.locality(self.facts.job);
+                let mut resources = resources(self.planned, workers);
+                resources.locality = observer.locality(self.facts.job);
                 if observer.waits_for_store(self.facts.job) {
-                    // As many as could be: nothing else held them up.
-                    allocation.read_concurrency = model.store_concurrency;
+                    // Only the store limits the job, so the job has as many reads in flight as it can.
+                    resources.read_concurrency = model.store_concurrency;
                 }
-                bottleneck(model, &allocation)
+                bottleneck(model, &resources)
             }),
             ..JobView::new(self.facts.job, &self.facts.tenant, &self.facts.name)
         }
     }
 }
 
-/// The planned parts of workers; without a plan, all of all that stay.
-fn allocation(planned: Option<&JobPlan>, workers: &BTreeMap<WorkerId, &WorkerReportSample>) -> JobResources {
-    let parts: Vec<(&WorkerReportSample, f64)> = match planned {
+/// The resources of a job: its planned allocations, or all workers except draining ones without a plan.
+fn resources(planned: Option<&JobPlan>, workers: &BTreeMap<WorkerId, &WorkerReportSample>) -> JobResources {
+    let workers_with_cores: Vec<(&WorkerReportSample, f64)> = match planned {
         None => {
             let stay = workers.values().filter(|worker| !worker.draining);
             stay.map(|worker| (*worker, f64::from(worker.cores))).collect()
         }
         Some(job) => {
-            let part = |part: &Assignment| Some((*workers.get(&part.worker)?, part.cores));
-            job.assignments.iter().filter_map(part).collect()
+            let allocations = job.allocations.iter();
+            allocations.filter_map(|(worker, own)| Some((*workers.get(worker)?, own.cores))).collect()
         }
     };
-    let mut shares: BTreeMap<String, WorkerTypeShare> = BTreeMap::new();
+    let mut by_type: BTreeMap<String, WorkerTypeResources> = BTreeMap::new();
     let mut memory_bytes = 0.0;
-    for (worker, cores) in parts {
-        let kind = Observer::type_of(worker);
-        let share = shares.entry(kind.name.clone()).or_insert_with(|| WorkerTypeShare {
+    for (worker, cores) in workers_with_cores {
+        let kind = worker_type(worker);
+        let own = by_type.entry(kind.name.clone()).or_insert_with(|| WorkerTypeResources {
             worker_type: kind.name,
             nic_bytes_per_s: kind.nic_bytes_per_s,
-            ..WorkerTypeShare::default()
+            ..WorkerTypeResources::default()
         });
-        // The mean of so many.
-        share.cores = (share.cores * f64::from(share.count) + cores) / f64::from(share.count + 1);
-        share.count += 1;
+        // The mean over all workers of the type.
+        own.cores = (own.cores * f64::from(own.count) + cores) / f64::from(own.count + 1);
+        own.count += 1;
         memory_bytes += worker.memory_bytes as f64;
     }
-    JobResources { workers: shares.into_values().collect(), memory_bytes, ..JobResources::default() }
+    JobResources { workers: by_type.into_values().collect(), memory_bytes, ..JobResources::default() }
 }
 
-/// `recent` is what it did of late for each job.
+/// The view of one worker, with its recent counters for each job.
 fn worker_view(worker: &WorkerReportSample, recent: &[(JobId, &model::JobWorkerSample)]) -> WorkerView {
     let part = |(job, one): &(JobId, &model::JobWorkerSample)| WorkerPart {
         job: *job,
@@ -145,10 +146,11 @@ fn worker_view(worker: &WorkerReportSample, recent: &[(JobId, &model::JobWorkerS
     WorkerView {
         worker: worker.worker,
         address: worker.address.clone(),
-        worker_type: Observer::type_of(worker).name,
+        worker_type: worker_type(worker).name,
         cores: worker.cores,
         used_cores: parts.iter().map(|part| part.used_cores).sum(),
         memory_bytes: worker.memory_bytes,
+        memory: worker.memory.clone(),
         held_bytes: saturating_sum(parts.iter().map(|part| part.held_bytes)),
         peak_rss_bytes: worker.jobs.iter().map(|job| job.peak_rss_bytes).max().filter(|bytes| *bytes > 0),
         draining: worker.draining,
@@ -157,35 +159,41 @@ fn worker_view(worker: &WorkerReportSample, recent: &[(JobId, &model::JobWorkerS
     }
 }
 
-/// What is kept of the jobs, by the plan or by their pipelines; what several jobs read is there once.
-fn caches(observer: &Observer, seen: &[Seen<'_>], keeps: &BTreeMap<JobId, CacheDecision>) -> Vec<CacheView> {
+/// The cached rows of all jobs, by the plan or by pipelines. Rows that several jobs read are listed once.
+fn cached_rows(
+    observer: &Observer,
+    seen: &[ObservedJob<'_>],
+    decisions: &BTreeMap<JobId, CacheDecision>,
+) -> Vec<CacheView> {
     let mut views: BTreeMap<(u64, CacheTier), CacheView> = BTreeMap::new();
     for job in seen {
         let pipeline = &job.facts.pipeline;
-        let keep = keeps.get(&job.facts.job).copied().or_else(|| named(pipeline));
-        let unkept = keep.and_then(|_| observer.unkept(job.facts.job, &[]));
-        let (Some(keep), Some(unkept)) = (keep, unkept) else { continue };
-        let is_kept = |cut: &&CutProblem| (cut.after, cut.form) == (keep.after as usize, keep.form);
-        let Some(cut) = unkept.cuts.iter().find(is_kept) else { continue };
-        let view = views.entry((cut.key, keep.tier)).or_insert_with(|| CacheView {
-            operator: unkept.operators[cut.after].name.clone(),
-            tier: keep.tier,
-            form: keep.form,
-            bytes: cut.bytes,
-            found_share: job.found_share(),
+        let decision = decisions.get(&job.facts.job).copied().or_else(|| pipeline_cache(pipeline));
+        let uncached = decision.and_then(|_| observer.problem_without_cache(job.facts.job, &[]));
+        let (Some(decision), Some(uncached)) = (decision, uncached) else { continue };
+        let is_cached = |point: &&CachePointProblem| {
+            (point.after, point.encoding) == (decision.after as usize, decision.encoding)
+        };
+        let Some(point) = uncached.cache_points.iter().find(is_cached) else { continue };
+        let view = views.entry((point.key, decision.tier)).or_insert_with(|| CacheView {
+            operator: uncached.operators[point.after].name.clone(),
+            tier: decision.tier,
+            encoding: decision.encoding,
+            bytes: point.bytes,
+            found_share: job.hit_share(),
             jobs: Vec::new(),
         });
         view.jobs.push(job.facts.job);
-        view.found_share = view.found_share.or(job.found_share());
+        view.found_share = view.found_share.or(job.hit_share());
     }
     views.into_values().collect()
 }
 
-/// What the pipeline's own `cache` keeps.
-fn named(pipeline: &Pipeline) -> Option<CacheDecision> {
+/// The cache decision of the pipeline's own `cache` operator.
+fn pipeline_cache(pipeline: &Pipeline) -> Option<CacheDecision> {
     let (before, tier) = pipeline.cached_prefix()?;
     let after = before.iter().filter(|operator| !operator.kind.is_engine_operator()).count() as u32;
-    Some(CacheDecision { after, tier, form: CacheEncoding::AsIs })
+    Some(CacheDecision { after, tier, encoding: CacheEncoding::AsIs })
 }
 
 fn seconds(ns: u64) -> f64 {

@@ -4,10 +4,9 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use feedline_data::ids::{JobId, WorkerId};
-use feedline_data::messages::JobAllocation;
-use feedline_data::messages::WorkerAllocations;
+use feedline_data::ids::JobId;
 use feedline_data::messages::samples::{Samples, WorkerReportSample};
+use feedline_data::messages::{JobAllocation, PlanAllocations, WorkerAllocations};
 use feedline_planner::model::JobObservation;
 use feedline_planner::observe::Observer;
 use feedline_planner::plan;
@@ -79,7 +78,7 @@ impl ProbePhase {
         (observer, samples): (&Observer, &Samples),
         job: JobId,
         counted: &ArrivalWindow,
-    ) -> Option<BTreeMap<WorkerId, WorkerAllocations>> {
+    ) -> Option<PlanAllocations> {
         self.due.take_if(|due| elapsed > *due)?;
         if !observer.waits_for_store(job) {
             return None;
@@ -105,22 +104,19 @@ impl ProbePhase {
     }
 }
 
-fn allocations_with_more_reads(
-    observer: &Observer,
-    samples: &Samples,
-    job: JobId,
-) -> BTreeMap<WorkerId, WorkerAllocations> {
+fn allocations_with_more_reads(observer: &Observer, samples: &Samples, job: JobId) -> PlanAllocations {
     let problem = observer.problem(PlannerSettings::default(), CachePolicy::Never);
     let started = Instant::now();
     let plan = plan::solve(&problem, None, &|| started.elapsed() > PLANNING_TIME).unwrap_or_default();
-    let planned = plan::shares(&plan, &problem, &BTreeMap::new());
+    let planned = plan::plan_allocations(&plan, &problem, &BTreeMap::new());
     let reads = |worker: &WorkerReportSample| {
-        let allotments = planned.get(&worker.worker).map_or(&[][..], |share| &share.allotments);
-        allotments.iter().map(|allotment| allotment.read_concurrency).fold(MIN_READS, u32::max)
+        let allocations = planned.get(&worker.worker).map_or(&[][..], |own| &own.jobs);
+        allocations.iter().map(|job_allocation| job_allocation.read_concurrency).fold(MIN_READS, u32::max)
     };
     let allocation = |worker: &WorkerReportSample| {
-        let allotment = JobAllocation { read_concurrency: reads(worker), ..JobAllocation::unlimited(job) };
-        (worker.worker, WorkerAllocations { cores: 0, allotments: vec![allotment] })
+        let job_allocation =
+            JobAllocation { read_concurrency: reads(worker), ..JobAllocation::unlimited(job) };
+        (worker.worker, WorkerAllocations { cores: 0, jobs: vec![job_allocation] })
     };
     samples.workers.iter().map(allocation).collect()
 }

@@ -10,8 +10,8 @@ use feedline_data::messages::JobSpec;
 use feedline_data::messages::samples::{Samples, WorkerReportSample};
 use feedline_data::pipeline::CacheTier;
 use feedline_data::pipeline::Pipeline;
-use feedline_planner::model::{CacheRoom, JobModel, JobObservation, JobResources, WorkerTypeShare};
-use feedline_planner::observe::Observer;
+use feedline_planner::model::{CacheCapacity, JobModel, JobObservation, JobResources, WorkerTypeResources};
+use feedline_planner::observe::{Observer, worker_type};
 use feedline_planner::plan;
 use feedline_planner::plan::{CachePolicy, Plan, PlannerSettings};
 use tokio_util::sync::CancellationToken;
@@ -56,7 +56,7 @@ pub(super) struct TraceResult {
     /// Resources that the job used.
     pub(super) allocation: JobResources,
     /// Available caches.
-    pub(super) rooms: Vec<CacheRoom>,
+    pub(super) rooms: Vec<CacheCapacity>,
     /// The plan; `None` if the planner fails.
     pub(super) plan: Option<Plan>,
 }
@@ -137,7 +137,7 @@ async fn observe(
     stop: &CancellationToken,
     progress: &Progress,
 ) -> Result<TraceObservation, Failure> {
-    let mut observer = Observer::of_processes(workers);
+    let mut observer = Observer::with_workers_per_process(workers);
     let mut samples = Samples::default();
     let mut counted = ArrivalWindow::default();
     let mut probe = ProbePhase::new(WARM_UP, limits.time, REPORT_INTERVAL);
@@ -181,7 +181,7 @@ async fn observe(
         }
         let Some((now, reported)) = coordinator.samples().await else { break };
         if probe.take_settled() {
-            observer.look_anew(job.id());
+            observer.reset_counters(job.id());
             (counted, reports) = (ArrivalWindow::default(), 0);
         }
         reports += 1;
@@ -192,7 +192,7 @@ async fn observe(
         progress.show(format!("tracing: {} rows", delivered - before));
         let elapsed = first.map_or(Duration::ZERO, |first| first.elapsed());
         if let Some(allocations) = probe.begin(elapsed, (&observer, &samples), job.id(), &counted) {
-            coordinator.share(allocations).await;
+            coordinator.allocate(allocations).await;
             continue;
         }
         let is_enough = delivered - before >= limits.rows || start.elapsed() >= limits.time;
@@ -216,11 +216,10 @@ fn resources(
     types: &[plan::WorkerType],
     settings: &PlannerSettings,
     disk_bytes: u64,
-) -> (JobResources, Vec<CacheRoom>) {
-    let share = |kind: &plan::WorkerType| WorkerTypeShare {
+) -> (JobResources, Vec<CacheCapacity>) {
+    let share = |kind: &plan::WorkerType| WorkerTypeResources {
         worker_type: kind.name.clone(),
-        count: samples.workers.iter().filter(|worker| Observer::type_of(worker).name == kind.name).count()
-            as u32,
+        count: samples.workers.iter().filter(|worker| worker_type(worker).name == kind.name).count() as u32,
         cores: kind.cores,
         nic_bytes_per_s: kind.nic_bytes_per_s,
     };
@@ -229,7 +228,7 @@ fn resources(
         JobResources { workers: types.iter().map(share).collect(), memory_bytes, ..JobResources::default() };
     // Each worker has its own copy of a cache, so the smallest worker is the limit.
     let least_bytes = samples.workers.iter().map(|worker| worker.memory_bytes).min().unwrap_or(0) as f64;
-    let room = |tier: CacheTier, bytes: f64, read_bytes_per_s: f64| CacheRoom {
+    let room = |tier: CacheTier, bytes: f64, read_bytes_per_s: f64| CacheCapacity {
         tier: tier.name().to_owned(),
         bytes,
         read_bytes_per_s,
@@ -237,7 +236,7 @@ fn resources(
         is_in_store: tier == CacheTier::Store,
     };
     let disks_bytes_per_s: f64 =
-        samples.workers.iter().map(|worker| Observer::type_of(worker).disk_read_bytes_per_s).sum();
+        samples.workers.iter().map(|worker| worker_type(worker).disk_read_bytes_per_s).sum();
     let mut rooms = vec![
         room(CacheTier::Memory, settings.cache_memory_share * least_bytes, f64::INFINITY),
         room(CacheTier::Disk, disk_bytes as f64, disks_bytes_per_s),

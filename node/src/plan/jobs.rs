@@ -73,16 +73,19 @@ fn apply_overrides(job: JobProblem, overrides: JobOverride) -> Result<JobProblem
         CacheOverride::Never => CachePolicy::Never,
         CacheOverride::Pinned(pinned) => {
             let name = |after: usize| job.operators.get(after).map_or("", |operator| operator.name.as_str());
-            let cut = job.cuts.iter().position(|cut| name(cut.after) == pinned.after).ok_or_else(|| {
-                let names: Vec<String> =
-                    job.cuts.iter().map(|cut| format!("`{}`", name(cut.after))).collect();
-                format!(
-                    "cache.after: rows cannot be cached after `{}`; possible operators: {}",
-                    pinned.after,
-                    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
-                )
-            })?;
-            CachePolicy::Pinned { cut, tier: pinned.tier }
+            let point =
+                job.cache_points.iter().position(|point| name(point.after) == pinned.after).ok_or_else(
+                    || {
+                        let names: Vec<String> =
+                            job.cache_points.iter().map(|point| format!("`{}`", name(point.after))).collect();
+                        format!(
+                            "cache.after: rows cannot be cached after `{}`; possible operators: {}",
+                            pinned.after,
+                            if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+                        )
+                    },
+                )?;
+            CachePolicy::Pinned { point, tier: pinned.tier }
         }
     };
     let demand_rows_per_s = overrides.demand_rows_per_s.or(job.demand_rows_per_s);

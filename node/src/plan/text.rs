@@ -56,7 +56,7 @@ fn jobs_table(problem: &Problem, plan: &Plan) -> String {
         ];
         cells.extend(job.cores_by_type.iter().map(|cores| format!("{cores:.1}")));
         cells.push(
-            job.kept.map_or_else(|| "-".to_owned(), |point| format_cache_point(problem, job.job, &point)),
+            job.cache.map_or_else(|| "-".to_owned(), |point| format_cache_point(problem, job.job, &point)),
         );
         cells.push(job.why.clone());
         cells
@@ -98,7 +98,7 @@ fn caches_table(problem: &Problem, plan: &Plan) -> String {
 /// Returns the operator whose output is cached.
 fn cached_operator(problem: &Problem, cache: &CachePlan) -> String {
     let of_job = |job: &feedline_planner::plan::JobProblem| {
-        let cut = job.cuts.iter().find(|cut| cut.key == cache.key)?;
+        let cut = job.cache_points.iter().find(|cut| cut.key == cache.key)?;
         job.operators.get(cut.after).map(|operator| operator.name.clone())
     };
     problem.jobs.iter().find_map(of_job).unwrap_or_default()
@@ -112,11 +112,11 @@ fn format_cache_point(problem: &Problem, job: JobId, point: &PlannedCachePoint) 
         CacheTier::Disk => "on disk",
         CacheTier::Store => "in the store",
     };
-    let form = match point.form {
+    let encoding = match point.encoding {
         CacheEncoding::AsIs => String::new(),
-        form => format!(" as {}", form.name()),
+        encoding => format!(" as {}", encoding.name()),
     };
-    format!("{}{form} {tier}", operator.map_or("", |operator| operator.name.as_str()))
+    format!("{}{encoding} {tier}", operator.map_or("", |operator| operator.name.as_str()))
 }
 
 fn percent(share: f64) -> String {

@@ -28,17 +28,28 @@ pub(super) fn render(view: &ClusterView) -> String {
     }
     if !view.workers.is_empty() {
         let lines = view.workers.iter().map(worker_line);
-        let head = ["worker", "address", "cpu", "cores", "held", "memory", "peak rss", "jobs", "state"];
+        let head = [
+            "worker",
+            "address",
+            "cpu",
+            "cores",
+            "held",
+            "memory",
+            "largest account",
+            "peak rss",
+            "jobs",
+            "state",
+        ];
         let head = head.map(str::to_owned).to_vec();
         let all: Vec<Vec<String>> = [head].into_iter().chain(lines).collect();
-        let _ = write!(text, "\n{}", table::render(&all, &[1, 2, 7, 8]));
+        let _ = write!(text, "\n{}", table::render(&all, &[1, 2, 6, 8, 9]));
     }
     if !view.caches.is_empty() {
         let line = |cache: &feedline_data::view::CacheView| {
             let readers: Vec<String> = cache.jobs.iter().map(ToString::to_string).collect();
             vec![
                 cache.operator.clone(),
-                cache.form.name().to_owned(),
+                cache.encoding.name().to_owned(),
                 cache.tier.name().to_owned(),
                 format_bytes(cache.bytes),
                 cache.found_share.map_or_else(|| "-".to_owned(), |share| format!("{:.0} %", 100.0 * share)),
@@ -144,10 +155,21 @@ fn worker_line(worker: &WorkerView) -> Vec<String> {
         format!("{:.1} of {}", worker.used_cores, worker.cores),
         format_bytes(worker.held_bytes as f64),
         format_bytes(worker.memory_bytes as f64),
+        largest_account(worker),
         worker.peak_rss_bytes.map_or_else(|| "-".to_owned(), |bytes| format_bytes(bytes as f64)),
         if jobs.is_empty() { "-".to_owned() } else { jobs.join(" ") },
         state.to_owned(),
     ]
+}
+
+/// Returns the account that uses the most of the memory budget, such as `blocks 1.2 GB`.
+fn largest_account(worker: &WorkerView) -> String {
+    let used = worker.memory.iter().filter(|usage| usage.used_bytes > 0);
+    let largest = used.max_by_key(|usage| usage.used_bytes);
+    largest.map_or_else(
+        || "-".to_owned(),
+        |usage| format!("{} {}", usage.account, format_bytes(usage.used_bytes as f64)),
+    )
 }
 
 /// Renders a fraction as a bar of [`BAR_WIDTH`] characters.

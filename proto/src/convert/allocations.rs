@@ -1,5 +1,6 @@
-//! Allocations: what a plan grants a job on a worker.
+//! Allocations of jobs on workers, cache tiers and memory accounts.
 
+use feedline_data::memory::{MemoryAccount, MemoryUsage};
 use feedline_data::messages::{CacheDecision, JobAllocation, TierCapacity};
 use feedline_data::pipeline::{CacheEncoding, CacheTier};
 
@@ -7,14 +8,18 @@ use super::{WireError, enumeration, message, tuple};
 
 enumeration!(CacheTier, { Memory, Disk, Store });
 enumeration!(CacheEncoding, { AsIs, Indexed, Pixels });
+enumeration!(MemoryAccount, {
+    Batches, ReservedBatches, EncodedRows, Images, Decoders, Blocks, Caches, Functions, SharedMemory,
+});
 
-message!(CacheDecision, "keep", { after, tier, form });
+message!(CacheDecision, "cache", { after, tier, encoding });
+message!(MemoryUsage, "memory", { account, used_bytes });
 message!(TierCapacity, "caches", { tier, room_bytes, held_bytes });
 tuple!((String, u32) => OperatorLimit { operator, limit });
 message!(
     JobAllocation,
     "allocation",
-    { job, cores, most_cores, operator_limits, read_concurrency, prefetch_bytes, keep },
+    { job, cores, max_cores, operator_limits, read_concurrency, prefetch_bytes, cache },
     check: without_invalid_weights
 );
 
@@ -23,7 +28,7 @@ fn without_invalid_weights(allocation: JobAllocation) -> Result<JobAllocation, W
     let positive = |weight: f64| if weight.is_finite() && weight > 0.0 { weight } else { 0.0 };
     Ok(JobAllocation {
         cores: positive(allocation.cores),
-        most_cores: positive(allocation.most_cores),
+        max_cores: positive(allocation.max_cores),
         ..allocation
     })
 }

@@ -28,7 +28,7 @@ tuple!((u32, StreamPosition) => PositionOfStream { stream, position });
 message!(ConsumerStats, "stats", { rows, batches, bytes, stall_ns, step_ns, copy_ns, network_bytes });
 message!(ProcessCpu, "cpu", { process_ns, transport_ns });
 message!(StoreStats, "store", { requests, bytes, wait_ns, distinct_shards, distinct_shard_bytes });
-message!(EncodingStats, "forms", { after, form, rows, plain_bytes, bytes, make_ns, plain_ns, use_ns });
+message!(EncodingStats, "encodings", { after, encoding, rows, plain_bytes, bytes, make_ns, plain_ns, use_ns });
 message!(OperatorStats, "operator", {
     name, rows_in, rows_out, bytes_in, bytes_out, cpu_ns, busy_ns, wait_input_ns, wait_output_ns, latency_ns,
     queue_bytes, parallelism,
@@ -84,7 +84,7 @@ impl Wire<Vec<String>> for UrlPolicy {
     }
 }
 
-message!(JobDetails, "job", { job, pipeline, layout, source_key, dataset, audit, keep, reads });
+message!(JobDetails, "job", { job, pipeline, layout, source_key, dataset, audit, cache, reads });
 tuple!((WorkerId, ProcessCpu) => WorkerCpu { worker, cpu });
 tuple!((WorkerId, u64) => WorkerPeak { worker, bytes });
 tuple!((u32, u32) => SlotOwner { rank, slots });

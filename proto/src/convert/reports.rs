@@ -13,14 +13,14 @@ use crate::wire;
 
 message!(WorkerReport, "worker", {
     worker, address, cores, memory_bytes, machine, nic_bytes_per_s, seen, computed, memory_full, draining, tasks,
-    elapsed_ns, cpu, stats, caches,
+    elapsed_ns, cpu, stats, caches, memory,
 });
 message!(WorkerJobStats, "stats", {
-    job, operators, store, memory_wait_ns, peak_rss_bytes, elapsed_ns, cpu, forms,
+    job, operators, store, memory_wait_ns, peak_rss_bytes, elapsed_ns, cpu, encodings,
 });
 
 message!(WorkerPlan, "plan", {
-    revision, leases, tasks, lease_ms, cores, allotments, tenants, ticket_key, mixes,
+    revision, leases, tasks, lease_ms, cores, allocations, tenants, ticket_key, mixes,
 });
 message!(Lease, "lease", { job, split, from });
 message!(TenantPart, "tenant", { tenant, cache_bytes, jobs });

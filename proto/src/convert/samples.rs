@@ -10,6 +10,7 @@ use feedline_data::checkpoint::{OpenRange, Position};
 use feedline_data::ids::{JobId, SessionId, TaskId, WorkerId};
 use feedline_data::layout::{Layout, SplitRef, StreamPosition};
 use feedline_data::manifest::{Block, Defect, Manifest, Shard, ShardIndex, ShardRef};
+use feedline_data::memory::{MemoryAccount, MemoryUsage};
 use feedline_data::messages::*;
 use feedline_data::mix::MixChange;
 use feedline_data::pipeline;
@@ -21,7 +22,7 @@ use feedline_data::urls::UrlPolicy;
 pub(crate) use self::history::{group_positions, step};
 pub(crate) use self::view::{bottleneck_kinds, cluster_view};
 
-/// Operators with parameters of every serde form: numbers, sizes, lists, maps, enums and functions.
+/// Operators with parameters of every serde encoding: numbers, sizes, lists, maps, enums and functions.
 fn operators() -> Vec<OperatorKind> {
     let column = || "image".to_owned();
     vec![
@@ -229,9 +230,9 @@ fn worker_job_stats() -> WorkerJobStats {
         peak_rss_bytes: 1 << 30,
         elapsed_ns: 8,
         cpu: cpu(),
-        forms: vec![EncodingStats {
+        encodings: vec![EncodingStats {
             after: 1,
-            form: CacheEncoding::Indexed,
+            encoding: CacheEncoding::Indexed,
             rows: 2,
             plain_bytes: 3,
             bytes: 4,
@@ -263,7 +264,13 @@ pub(crate) fn worker_report() -> WorkerReport {
         cpu: cpu(),
         stats: vec![worker_job_stats()],
         caches: CacheTier::ALL.map(|tier| TierCapacity { tier, room_bytes: 1 << 40, held_bytes: 7 }).into(),
+        memory: memory_usage(),
     }
+}
+
+/// One entry for each account.
+pub(crate) fn memory_usage() -> Vec<MemoryUsage> {
+    MemoryAccount::ALL.map(|account| MemoryUsage { account, used_bytes: 1 << account as u64 }).into()
 }
 
 pub(crate) fn worker_plan() -> WorkerPlan {
@@ -287,16 +294,20 @@ pub(crate) fn worker_plan() -> WorkerPlan {
         ],
         lease_ms: 3000,
         cores: 2,
-        allotments: vec![
+        allocations: vec![
             JobAllocation::unlimited(JobId(2)),
             JobAllocation {
                 job: JobId(1),
                 cores: 0.75,
-                most_cores: 1.5,
+                max_cores: 1.5,
                 operator_limits: vec![("decode_image".to_owned(), 3)],
                 read_concurrency: 40,
                 prefetch_bytes: 1 << 33,
-                keep: Some(CacheDecision { after: 2, tier: CacheTier::Store, form: CacheEncoding::Pixels }),
+                cache: Some(CacheDecision {
+                    after: 2,
+                    tier: CacheTier::Store,
+                    encoding: CacheEncoding::Pixels,
+                }),
             },
         ],
         tenants: vec![
@@ -368,7 +379,7 @@ pub(crate) fn job_details() -> JobDetails {
         source_key: "cc".to_owned(),
         dataset: manifest().summary(),
         audit: true,
-        keep: Some(CacheDecision { after: 1, tier: CacheTier::Memory, form: CacheEncoding::AsIs }),
+        cache: Some(CacheDecision { after: 1, tier: CacheTier::Memory, encoding: CacheEncoding::AsIs }),
         reads: tenant_reads(),
     }
 }

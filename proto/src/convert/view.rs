@@ -15,8 +15,8 @@ message!(Bottleneck, "bottleneck", { kind, operator, rows_per_s, why });
 enumeration!(BottleneckKind, { Cpu, Store, Latency, Sequential, Network, Memory, Consumer });
 message!(WorkerView, "worker", {
     worker, address, worker_type, cores, used_cores, memory_bytes, held_bytes, peak_rss_bytes, draining, memory_full,
-    parts,
+    parts, memory,
 });
 message!(WorkerPart, "part", { job, used_cores, held_bytes });
 message!(WantedWorkers, "wanted", { worker_type, present, wanted });
-message!(CacheView, "cache", { operator, tier, form, bytes, found_share, jobs });
+message!(CacheView, "cache", { operator, tier, encoding, bytes, found_share, jobs });

@@ -192,5 +192,6 @@ pub(crate) fn leaving_worker() -> WorkerReport {
         cpu: ProcessCpu::default(),
         stats: Vec::new(),
         caches: Vec::new(),
+        memory: Vec::new(),
     }
 }

@@ -1,14 +1,13 @@
 //! Limits the memory of threads that decode or resize large images at the same time. A thread that exceeds the limit waits
 //! until other threads release their reservations.
 //!
-//! Only memory above [`FREE_BYTES`] per image is reserved. There is no deadlock: a reservation of any size succeeds if there is
+//! Only memory above [`DECODE_BYTES_PER_THREAD`] per image is reserved. There is no deadlock: a reservation of any size succeeds if there is
 //! no other, and a thread with a reservation never waits for a second one.
 
 use std::cell::RefCell;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Memory that each thread may use for an image without a reservation.
-const FREE_BYTES: u64 = 64 << 20;
+use feedline_data::memory::DECODE_BYTES_PER_THREAD;
 
 thread_local! {
     static THREAD: RefCell<ThreadState> = const { RefCell::new(ThreadState { memory: None, reservations: 0 }) };
@@ -84,7 +83,7 @@ pub(crate) struct DecodeReservation {
 /// Reserves memory for an image that needs this number of bytes while it is decoded or resized. Waits until the memory is
 /// available. `None` if the image needs no reservation.
 pub(crate) fn reserve(bytes: u64) -> Option<DecodeReservation> {
-    let bytes = bytes.saturating_sub(FREE_BYTES);
+    let bytes = bytes.saturating_sub(DECODE_BYTES_PER_THREAD);
     if bytes == 0 {
         return None;
     }

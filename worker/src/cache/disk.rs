@@ -1,9 +1,10 @@
-//! Rows on disk: segments of records, one folder for each prefix.
+//! The disk tier: segments of records, with one folder for each prefix.
 //!
-//! Workers may share a folder: each claims a part of it, the first that no other holds, and finds there what a worker
-//! before it kept. Every life writes segments of its own and reads those of all. A record says its length and carries a
-//! checksum: what was cut off or damaged is as if it had not been kept. Only the writer's thread makes and deletes files
-//! there; in parts that no worker holds, whoever claims one deletes what nobody has used for a day and there is no room for.
+//! Workers may share a folder. Each worker claims the first part of the folder that no other worker holds, and finds
+//! the rows that an earlier worker stored in that part. Every life of a worker writes its own segments and reads all
+//! segments. A record contains its length and a checksum, so truncated or damaged records are ignored. Only the
+//! writer thread creates and deletes files in the claimed part. A worker that claims a part also deletes rows from
+//! parts that no worker holds, if they are unused for a day and exceed the limit of the folder.
 
 mod evict;
 mod folders;
@@ -17,6 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 
 use bytes::Bytes;
+use feedline_data::memory::CACHE_WRITE_QUEUE_BYTES;
 use tokio::sync::oneshot;
 
 use self::folders::{claim, clear_unused, found, note_use};
@@ -28,16 +30,14 @@ use super::ledger::{Ledger, LedgerColumn};
 use super::rows::{CacheValues, CachedRow, Prefix};
 use crate::settings::RowCacheSettings;
 
-/// Rows that wait to be written take at most this; further ones are not kept.
-const WAITING_BYTES: u64 = 32 << 20;
-/// Chunks of rows that wait at most.
+/// The largest number of chunks that wait to be written.
 const WAITING_ORDERS: usize = 1024;
 
 #[derive(Debug)]
 pub(super) struct DiskTier {
     shared: Arc<Shared>,
     writer: mpsc::SyncSender<WriterCommand>,
-    /// The claim on its part of the folder; or why there is none.
+    /// The claim on a part of the folder, or the reason why there is none.
     claim: Result<File, String>,
 }
 
@@ -73,18 +73,18 @@ impl DiskTier {
         Ok(Self { shared, writer, claim })
     }
 
-    /// What it holds for tenants counts together with what other tiers do.
+    /// Counts the bytes of tenants in a ledger that other tiers share.
     pub(super) fn counted_in(self, ledger: &Arc<Ledger>) -> Self {
         lock(&self.shared.room).count_in(ledger, LedgerColumn::Disk);
         self
     }
 
-    /// Whether it has a part of the folder.
+    /// Whether the tier has claimed a part of the folder.
     pub(super) fn is_usable(&self) -> bool {
         self.claim.is_ok()
     }
 
-    /// Finds the rows that earlier lives have kept.
+    /// Finds the rows of earlier lives.
     pub(super) async fn open(&self, prefix: Prefix) -> Result<(), String> {
         self.claim.as_ref().map_err(String::clone)?;
         if self.shared.kept(prefix).is_some() {
@@ -108,7 +108,7 @@ impl DiskTier {
 
     pub(super) fn put(&self, prefix: Prefix, rows: Vec<CachedRow>) {
         let bytes: u64 = rows.iter().map(|(_, bytes)| bytes.len() as u64).sum();
-        if self.waiting_bytes() + bytes > WAITING_BYTES && self.waiting_bytes() > 0 {
+        if self.waiting_bytes() + bytes > CACHE_WRITE_QUEUE_BYTES && self.waiting_bytes() > 0 {
             return;
         }
         self.shared.waiting_bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -117,9 +117,10 @@ impl DiskTier {
         }
     }
 
-    /// Whether rows of this prefix are worth being made for it.
+    /// Whether the tier seems to have capacity for more rows of a prefix.
     pub(super) fn has_room(&self, prefix: Prefix) -> bool {
-        let is_writing = !self.shared.failed.load(Ordering::Relaxed) && self.waiting_bytes() < WAITING_BYTES;
+        let is_writing =
+            !self.shared.failed.load(Ordering::Relaxed) && self.waiting_bytes() < CACHE_WRITE_QUEUE_BYTES;
         is_writing && lock(&self.shared.room).has_room(prefix)
     }
 
@@ -136,7 +137,7 @@ impl DiskTier {
         lock(&self.shared.room).held_bytes()
     }
 
-    /// Bytes that it may hold.
+    /// The capacity in bytes.
     pub(super) fn room_bytes(&self) -> u64 {
         lock(&self.shared.room).capacity_bytes()
     }
@@ -159,7 +160,7 @@ impl Drop for DiskTier {
     }
 }
 
-/// Reads every row of any bytes.
+/// Reads every row of arbitrary bytes.
 #[cfg(feature = "fuzzing")]
 pub(super) fn read_any(folder: &std::path::Path, bytes: &[u8]) {
     std::fs::write(folder.join("1"), bytes).expect("the fuzzer's folder is writable");

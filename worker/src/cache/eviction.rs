@@ -1,8 +1,8 @@
-//! The room of a tier: who holds how much of it, and whose rows give way to whose.
+//! The capacity of a tier: how much of it each prefix holds, and which rows are evicted for others.
 //!
-//! It counts and decides; the tiers evict the rows. A prefix never gives way to itself: an epoch asks for each row
-//! once, and its oldest would always go before it is asked for. Tenants have limits: who has reached one takes up nothing more,
-//! whatever would give way.
+//! The queue counts bytes and decides; the tiers evict the rows. Rows of a prefix are never evicted for rows of the
+//! same prefix: an epoch needs each row once, so the oldest row would always be evicted before it is needed again.
+//! Tenants have limits: a tenant at its limit stores no more rows, even if other rows could be evicted.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -11,8 +11,8 @@ use std::sync::Arc;
 use crate::cache::ledger::{Ledger, LedgerColumn};
 use crate::cache::rows::{CacheValues, CachedRow, Prefix, Tenant};
 
-/// A job's rows give way to those of another that are worth at least this many times as much: worths are measured, and two
-/// that are about the same must not evict each other in turn.
+/// Rows are evicted for rows that are worth at least this many times as much. Values are measured, and rows of about
+/// the same value must not evict each other in turn.
 const MARGIN: f64 = 1.25;
 
 #[derive(Debug)]
@@ -20,28 +20,28 @@ pub(in crate::cache) struct EvictionQueue {
     capacity_bytes: u64,
     held_bytes: u64,
     shares: BTreeMap<Prefix, Share>,
-    /// What this and other tiers hold for the tenants of active prefixes, and where this one counts.
+    /// The bytes of tenants in all tiers, and the column of this tier.
     ledger: Arc<Ledger>,
     column: LedgerColumn,
-    /// Counts uses.
+    /// The number of uses so far.
     clock: u64,
 }
 
-/// A prefix's part of it.
+/// What the queue knows of one prefix.
 #[derive(Debug, Clone, Default)]
 struct Share {
     held_bytes: u64,
-    /// A job with it is worked on.
+    /// Whether a running job uses the prefix.
     active: bool,
-    /// A pipeline's file names its cache.
+    /// Whether a pipeline with this prefix has a `cache` operator.
     is_named: bool,
-    /// Whose jobs it is kept for, as they were named last, and what may be held for each.
+    /// The tenants of the jobs that use the prefix, with their limits in bytes.
     tenants: BTreeMap<Tenant, u64>,
-    /// As it was known last; 0 as long as it is not.
+    /// The last known value of the rows; 0 if it is not known.
     worth: f64,
-    /// When it was named as active or took up room last.
+    /// When the prefix was last active or grew.
     used: u64,
-    /// The smallest row that found no room when rows were put last; 0 where all did.
+    /// The size of the smallest row that did not fit at the last attempt; 0 if all rows fitted.
     refused_bytes: u64,
 }
 
@@ -57,7 +57,7 @@ impl EvictionQueue {
         }
     }
 
-    /// Tenants' limits are for all tiers that count in this ledger.
+    /// Shares the limits of tenants with all tiers that use the ledger.
     pub(in crate::cache) fn count_in(&mut self, ledger: &Arc<Ledger>, column: LedgerColumn) {
         (self.ledger, self.column) = (Arc::clone(ledger), column);
         self.count_anew();
@@ -71,8 +71,8 @@ impl EvictionQueue {
         self.held_bytes
     }
 
-    /// Takes over what is worked on. A worth of 0 is one that is not known yet: the last one stays, as it does for all that
-    /// hold something and are no longer named.
+    /// Sets the prefixes of running jobs. A value of 0 is unknown: the last value remains, as it does for prefixes
+    /// that hold rows and are no longer active.
     pub(in crate::cache) fn set_active(&mut self, worth: &CacheValues) {
         self.clock += 1;
         for share in self.shares.values_mut() {
@@ -90,7 +90,7 @@ impl EvictionQueue {
         self.count_anew();
     }
 
-    /// Rows that no job is worked on with count for nobody: they go before all others.
+    /// Rows of inactive prefixes count for no tenant, since they are evicted before all others.
     fn count_anew(&self) {
         let mut held: BTreeMap<Tenant, u64> = BTreeMap::new();
         for share in self.shares.values().filter(|share| share.active) {
@@ -101,14 +101,14 @@ impl EvictionQueue {
         self.ledger.set(self.column, held);
     }
 
-    /// Whether a row such as was refused last would find room now.
+    /// Whether a row of the size that last did not fit would fit now.
     pub(in crate::cache) fn has_room(&self, prefix: Prefix) -> bool {
         let refused_bytes = self.shares.get(&prefix).map_or(0, |share| share.refused_bytes);
         self.available_bytes(prefix) >= refused_bytes
     }
 
-    /// Leaves those of the rows that find room, if what gives way to them goes. Each takes `row_bytes` beside its own, and all
-    /// together `more_bytes`. What they take then, which is 0 where none is left.
+    /// Retains the rows that fit after possible evictions. Each row needs `row_bytes` more than its size, and all
+    /// rows together `more_bytes` more. Returns the bytes of the retained rows; 0 if no row fits.
     pub(in crate::cache) fn admit(
         &mut self,
         prefix: Prefix,
@@ -140,16 +140,16 @@ impl EvictionQueue {
         (self.held_bytes + more_bytes).saturating_sub(self.capacity_bytes)
     }
 
-    /// Whose rows go next for rows of a prefix: first those that no job is worked on with, then what plans keep before what
-    /// files of the same tenant name, then those that are worth clearly less; the least worth first, and among equals the longest
-    /// unused.
+    /// The prefix whose rows are evicted next for rows of `prefix`: first inactive prefixes, then prefixes that only
+    /// plans cache before those with a `cache` operator of the same tenant, then prefixes with a clearly smaller
+    /// value. The smallest value is first, and among equal values the prefix that is unused for the longest time.
     pub(in crate::cache) fn next_victim(&self, wanted: Prefix) -> Option<Prefix> {
         let own = self.share(wanted);
         let first = self.giving_way(own.clone()).min_by(|(_, a), (_, b)| a.order(b, &own));
         first.map(|(prefix, _)| prefix)
     }
 
-    /// Who holds something though no job is worked on with it.
+    /// The inactive prefixes that hold rows.
     pub(in crate::cache) fn inactive(&self) -> Vec<Prefix> {
         let inactive = self.shares.iter().filter(|(_, share)| !share.active && share.held_bytes > 0);
         inactive.map(|(prefix, _)| *prefix).collect()
@@ -176,13 +176,13 @@ impl EvictionQueue {
         }
     }
 
-    /// All that a prefix held is gone.
+    /// Forgets the rows of a prefix, which were all evicted.
     pub(in crate::cache) fn clear(&mut self, prefix: Prefix) {
         self.remove(prefix, u64::MAX);
     }
 
-    /// Bytes that a prefix can take up: what is free, and what gives way to it, within what one of its tenants may have held
-    /// still. What several read is kept for whoever of them has room.
+    /// Bytes that a prefix may add: free bytes and bytes that can be evicted for it, within the limit of one of its
+    /// tenants. Rows that several tenants read are stored for any tenant with bytes left.
     fn available_bytes(&self, prefix: Prefix) -> u64 {
         let own = self.share(prefix);
         let left = |(tenant, limit): (&Tenant, &u64)| limit.saturating_sub(self.ledger.held_bytes(tenant));
@@ -191,12 +191,13 @@ impl EvictionQueue {
         allowed.min(self.capacity_bytes.saturating_add(giving).saturating_sub(self.held_bytes))
     }
 
-    /// What is known of a prefix.
+    /// The entry of a prefix.
     fn share(&self, prefix: Prefix) -> Share {
         self.shares.get(&prefix).cloned().unwrap_or_default()
     }
 
-    /// Those whose rows give way to rows of a prefix; it is not among them, being worth no more than itself.
+    /// The prefixes whose rows can be evicted for rows of `prefix`. The prefix itself is not among them, since its
+    /// value equals its own.
     fn giving_way(&self, own: Share) -> impl Iterator<Item = (Prefix, &Share)> {
         let shares = self.shares.iter().map(|(prefix, share)| (*prefix, share));
         shares.filter(move |(_, share)| share.held_bytes > 0 && share.gives_way_to(&own))
@@ -204,12 +205,13 @@ impl EvictionQueue {
 }
 
 impl Share {
-    /// The tenants for whom it counts.
+    /// The tenants for which the prefix counts.
     fn counted(&self) -> impl Iterator<Item = &Tenant> {
         self.tenants.keys().filter(move |_| self.active)
     }
 
-    /// What counts before any worth. That a file names its cache is nothing to other tenants.
+    /// The rank of a prefix that precedes its value. A `cache` operator of one tenant does not count for other
+    /// tenants.
     fn rank(&self, other: &Self) -> (bool, bool) {
         (self.active, self.is_named && self.has_tenant_of(other))
     }
@@ -227,7 +229,7 @@ impl Share {
         }
     }
 
-    /// Which of two goes first for a third.
+    /// The order in which two prefixes are evicted for a third.
     fn order(&self, other: &Self, wanted: &Self) -> Ordering {
         let by_worth = self.rank(wanted).cmp(&other.rank(wanted)).then(self.worth.total_cmp(&other.worth));
         by_worth.then(self.used.cmp(&other.used))
@@ -253,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_gives_way_to_one_that_is_worth_a_margin_more() {
+    fn rows_are_evicted_for_rows_of_clearly_more_value() {
         let mut room = room(10, &[(1, 10)]);
         for (worth, gives_way) in [(1.0, false), (1.24, false), (1.25, true), (9.0, true)] {
             room.set_active(&planned([(1, 1.0), (2, worth)]));
@@ -266,23 +268,23 @@ mod tests {
     }
 
     #[test]
-    fn what_a_file_names_gives_way_to_no_plan() {
+    fn rows_of_a_cache_operator_are_not_evicted_for_planned_rows() {
         let mut room = room(10, &[(1, 5), (2, 5)]);
         let named =
             |saved_s_per_byte| CacheValue { saved_s_per_byte, is_named: true, ..CacheValue::default() };
         let mut worth = planned([(2, 9.0), (3, 99.0)]);
         worth.extend([(1, named(1.0)), (4, named(0.5)), (5, named(2.0))]);
         room.set_active(&worth);
-        assert_eq!(room.next_victim(3), Some(2), "of two, what a plan keeps");
-        assert_eq!(room.next_victim(4), Some(2), "a file's is worth more whatever it saves");
+        assert_eq!(room.next_victim(3), Some(2), "the planned prefix of two");
+        assert_eq!(room.next_victim(4), Some(2), "a cache operator precedes the value");
         room.clear(2);
         assert_eq!([3, 4, 5].map(|prefix| room.next_victim(prefix)), [None, None, Some(1)]);
         room.set_active(&planned([(3, 1.0)]));
-        assert_eq!(room.next_victim(3), Some(1), "nobody works with it any more");
+        assert_eq!(room.next_victim(3), Some(1), "no running job uses the prefix");
     }
 
     #[test]
-    fn the_order_is_by_jobs_then_worth_then_use() {
+    fn rows_are_evicted_by_activity_then_value_then_use() {
         let mut room = room(100, &[(1, 10), (2, 10), (3, 10), (4, 10), (5, 10)]);
         room.set_active(&planned([(1, 7.0), (2, 3.0), (9, 4.0)]));
         room.set_active(&planned([(2, 3.0), (5, 2.0), (9, 4.0)]));
@@ -296,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worth_that_is_not_known_yet_is_the_last_one() {
+    fn an_unknown_value_is_replaced_by_the_last_known_value() {
         let mut room = room(10, &[(1, 5), (2, 5)]);
         room.set_active(&planned([(1, 8.0), (2, 2.0)]));
         room.set_active(&planned([(2, 2.0)]));
@@ -305,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_is_tried_again_once_a_row_such_as_was_refused_fits() {
+    fn a_prefix_has_room_again_once_a_row_of_the_rejected_size_fits() {
         let mut room = room(100, &[(1, 90)]);
         room.set_active(&planned([(1, 1.0), (2, 1.0)]));
         assert!(room.has_room(2));
@@ -331,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_file_names_is_nothing_to_other_tenants() {
+    fn a_cache_operator_does_not_count_for_other_tenants() {
         let mut room = room(10, &[(1, 5), (2, 5)]);
         let planned = |saved_s_per_byte| CacheValue { saved_s_per_byte, ..CacheValue::default() };
         let named = |saved_s_per_byte| CacheValue { is_named: true, ..planned(saved_s_per_byte) };
@@ -345,14 +347,18 @@ mod tests {
         assert_eq!(room.next_victim(3), Some(1), "its own tenant's");
         room.clear(1);
         room.add(3, 5);
-        assert_eq!(room.next_victim(3), None, "not another's, which is worth as much");
-        assert_eq!(room.next_victim(4), Some(2), "of two that are worth as much, the longest unused");
+        assert_eq!(room.next_victim(3), None, "the other prefix has the same value");
+        assert_eq!(room.next_victim(4), Some(2), "the longest unused prefix of two with equal value");
         room.clear(2);
-        assert_eq!(room.next_victim(4), Some(3), "another's that is worth less, though a file names it");
+        assert_eq!(
+            room.next_victim(4),
+            Some(3),
+            "the less valuable prefix of another tenant, despite its cache operator"
+        );
     }
 
     #[test]
-    fn a_tenant_takes_up_no_more_than_its_limit_whatever_is_free() {
+    fn a_tenant_never_exceeds_its_limit() {
         let mut memory = EvictionQueue::new(1_000);
         let mut disk = EvictionQueue::new(1_000);
         let ledger = Arc::default();
@@ -369,18 +375,18 @@ mod tests {
         assert_eq!((bytes, put.len()), (100, 2));
         memory.add(1, 60);
         disk.add(2, 35);
-        assert!(!memory.has_room(1), "a row of ten bytes was refused, and five are left");
-        assert_eq!(disk.admit(1, &mut rows(&[6, 5, 1]), (0, 0)), 5, "what other tiers hold counts");
+        assert!(!memory.has_room(1), "a row of 10 bytes was rejected, and 5 bytes are free");
+        assert_eq!(disk.admit(1, &mut rows(&[6, 5, 1]), (0, 0)), 5, "bytes of other tiers count");
         assert_eq!(memory.admit(9, &mut rows(&[500]), (0, 0)), 500, "others have what is free");
         memory.remove(1, 60);
         assert_eq!(disk.admit(1, &mut rows(&[65]), (0, 0)), 65);
         memory.add(1, 60);
         memory.set_active(&worth(&[2]));
-        assert_eq!(disk.admit(2, &mut rows(&[65]), (0, 0)), 65, "what its ended jobs left does not count");
+        assert_eq!(disk.admit(2, &mut rows(&[65]), (0, 0)), 65, "rows of ended jobs do not count");
     }
 
     #[test]
-    fn what_several_tenants_read_is_kept_for_whoever_has_room() {
+    fn rows_of_several_tenants_are_stored_for_any_tenant_below_its_limit() {
         let mut room = room(1_000, &[]);
         let value = CacheValue { saved_s_per_byte: 1.0, ..CacheValue::default() };
         room.set_active(&CacheValues::from([
@@ -393,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_tenant_without_a_limit_reads_too_is_kept_whatever_the_limit_of_others() {
+    fn rows_of_a_tenant_without_a_limit_ignore_the_limits_of_others() {
         let mut room = room(1_000, &[]);
         let limited = ("a".into(), 10);
         let (mut own, mut shared) = (CacheValue::default(), CacheValue::default());

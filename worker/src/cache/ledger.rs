@@ -1,11 +1,11 @@
-//! What is held for each tenant in the tiers that a worker has to itself, so that a limit is one for all of them.
+//! Bytes of cached rows by tenant, over the tiers of one worker, so that one limit applies to all of them.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::cache::rows::Tenant;
 
-/// The tiers that count in it.
+/// The tiers that the ledger counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(in crate::cache) enum LedgerColumn {
     /// Rows in memory.
@@ -15,7 +15,7 @@ pub(in crate::cache) enum LedgerColumn {
     Disk,
 }
 
-/// Bytes that are held for tenants. Nobody takes another lock while holding its own.
+/// Bytes of cached rows of each tenant. Code that holds this lock takes no other lock.
 #[derive(Debug, Default)]
 pub(in crate::cache) struct Ledger(Mutex<BTreeMap<(Tenant, LedgerColumn), u64>>);
 
@@ -24,7 +24,7 @@ impl Ledger {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes what a tier holds for tenants anew; for those that are not named nothing.
+    /// Replaces the bytes that a tier holds for each tenant; 0 for a missing tenant.
     pub(in crate::cache) fn set(&self, column: LedgerColumn, held: BTreeMap<Tenant, u64>) {
         let mut ledger = self.lock();
         ledger.retain(|(_, other), _| *other != column);
@@ -41,7 +41,7 @@ impl Ledger {
         }
     }
 
-    /// What all tiers hold for a tenant.
+    /// Bytes that all tiers hold for a tenant.
     pub(in crate::cache) fn held_bytes(&self, tenant: &Tenant) -> u64 {
         let ledger = self.lock();
         let of = |column| ledger.get(&(Tenant::clone(tenant), column)).copied().unwrap_or(0);

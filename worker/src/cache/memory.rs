@@ -1,4 +1,4 @@
-//! Rows in memory.
+//! The memory tier.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -9,7 +9,8 @@ use super::eviction::EvictionQueue;
 use super::ledger::{Ledger, LedgerColumn};
 use super::rows::{CacheValues, CachedRow, Prefix};
 
-/// Bytes that a row takes beside its own: its place in the maps, its reference count, the allocator's share.
+/// Bytes that a row needs in addition to its size: entries of maps, its reference count, and the overhead of the
+/// allocator.
 const ROW_OVERHEAD_BYTES: u64 = 128;
 
 #[derive(Debug)]
@@ -27,7 +28,7 @@ struct State {
 #[derive(Debug, Default)]
 struct Kept {
     rows: HashMap<u64, Bytes>,
-    /// The ids of all rows, so that one that goes is found at once.
+    /// The ids of all rows, for fast eviction.
     ids: Vec<u64>,
 }
 
@@ -37,14 +38,14 @@ impl MemoryTier {
         Self { state: Mutex::new(state) }
     }
 
-    /// What it holds for tenants counts together with what other tiers do.
+    /// Counts the bytes of tenants in a ledger that other tiers share.
     pub(super) fn counted_in(self, ledger: &Arc<Ledger>) -> Self {
         self.lock().room.count_in(ledger, LedgerColumn::Memory);
         self
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no code panics while it holds the kept rows")
+        self.state.lock().expect("no code panics while it holds the cached rows")
     }
 
     pub(super) fn get(&self, prefix: Prefix, rows: &[u64]) -> Vec<Option<Bytes>> {
@@ -53,7 +54,7 @@ impl MemoryTier {
         rows.iter().map(|row| kept?.rows.get(row).cloned()).collect()
     }
 
-    /// Stores rows, and evicts others where they need room.
+    /// Stores rows, and evicts other rows if necessary.
     pub(super) fn put(&self, prefix: Prefix, mut rows: Vec<CachedRow>) {
         let mut state = self.lock();
         let kept = state.prefixes.get(&prefix);
@@ -72,12 +73,12 @@ impl MemoryTier {
                 room.add(prefix, size);
             }
         }
-        // Their memory is freed after the lock.
+        // Free the memory of evicted rows after the lock.
         drop(state);
         drop(gone);
     }
 
-    /// Whether rows of this prefix are worth being made for it.
+    /// Whether the tier seems to have capacity for more rows of a prefix.
     pub(super) fn has_room(&self, prefix: Prefix) -> bool {
         self.lock().room.has_room(prefix)
     }
@@ -102,14 +103,14 @@ impl MemoryTier {
         self.lock().room.held_bytes()
     }
 
-    /// Bytes that it may hold.
+    /// The capacity in bytes.
     pub(super) fn room_bytes(&self) -> u64 {
         self.lock().room.capacity_bytes()
     }
 }
 
 impl State {
-    /// Takes out rows that give way to those of a prefix until this number of bytes is free.
+    /// Removes rows that can be evicted for rows of a prefix, until this number of bytes is free.
     fn make_room(&mut self, wanted: Prefix, bytes: u64) -> Vec<Bytes> {
         let Self { room, prefixes } = self;
         let mut gone = Vec::new();

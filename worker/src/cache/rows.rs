@@ -1,33 +1,34 @@
-//! Cached rows: what they are stored under, and what they are worth.
+//! Cached rows: their keys, and their value.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
 
-/// Fingerprint of the data and the operators that made rows.
+/// The fingerprint of the data and the operators that computed rows.
 pub(crate) type Prefix = u128;
 
-/// Name of a tenant.
+/// The name of a tenant.
 pub(crate) type Tenant = Arc<str>;
 
-/// What the rows of each prefix are worth to a tier, for the prefixes of the jobs that are worked on.
+/// The value of the rows of each prefix of running jobs.
 pub(crate) type CacheValues = BTreeMap<Prefix, CacheValue>;
 
-/// What rows are worth to a tier.
+/// The value of cached rows.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct CacheValue {
-    /// What a byte of them saves each time it is found, in seconds; 0 as long as it is not known.
+    /// Seconds that one byte saves for each hit; 0 if unknown.
     pub(crate) saved_s_per_byte: f64,
-    /// A pipeline's file names the cache: rows that plans cache for the same tenant do not evict its rows.
+    /// Whether a pipeline has a `cache` operator. Rows that plans cache for the same tenant do not evict these rows.
     pub(crate) is_named: bool,
-    /// Whose jobs they are kept for, and the bytes that may be kept for each of these on this worker.
+    /// The tenants of the jobs, with the bytes that this worker may cache for each of them.
     pub(crate) tenants: BTreeMap<Tenant, u64>,
 }
 
 impl CacheValue {
-    /// Counts in a job that has these rows kept, what a byte saves it, and whose it is with what may be kept for those. Jobs may see
-    /// it differently; what is kept serves all of them. One that is nobody's is of a tenant without a limit.
+    /// Adds a job with cached rows: the seconds that one byte saves the job, and its tenant with the tenant's limit.
+    /// Jobs may measure different savings, but the same rows serve all of them. A job without a tenant belongs to a
+    /// tenant without a limit.
     pub(crate) fn add_job(&mut self, saved_s_per_byte: f64, is_named: bool, tenant: Option<&(Tenant, u64)>) {
         self.saved_s_per_byte = saved_s_per_byte.max(self.saved_s_per_byte);
         self.is_named |= is_named;

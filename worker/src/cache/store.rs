@@ -1,13 +1,14 @@
-//! Rows in the object store: segments of records, one folder for each prefix, shared by all workers of a cluster.
+//! The store tier: segments of records in the object store, with one folder for each prefix, shared by all workers of
+//! a cluster.
 //!
-//! Every life of a worker writes segments of its own, and finds those of all others by listing the folder. The index of
-//! a segment lists its rows (`store/segment.rs`); what was damaged is as if it had not been kept. Two workers that make a
-//! row at the same time both keep it, and either copy serves.
+//! Every life of a worker writes its own segments, and finds the segments of other workers by listing the folder.
+//! Each segment has an index of its rows (`store/segment.rs`); damaged segments are ignored. If two workers compute
+//! the same row at the same time, both store it, and either copy is used.
 //!
-//! Nothing is ever deleted here: other clusters may use the same place. Who wants rows to go deletes their objects, or
-//! has the store do so by age; a row whose object has gone is made again.
+//! The tier deletes nothing, since other clusters may use the same folder. Users delete objects themselves or let the
+//! store expire them. A row whose object is missing is computed again.
 //!
-//! The limit holds for all objects under the URL as they were listed last, so several workers may pass it by what they
+//! The limit applies to all objects under the URL at the last listing, so several workers may exceed it by what they
 //! write between two listings.
 
 mod catalog;
@@ -34,15 +35,16 @@ use self::segment::{SegmentEntry, SegmentFooter, build_segment, rejection, row_o
 use super::rows::{CachedRow, Prefix};
 use crate::settings::StoreCacheSettings;
 
-/// Segments that are uploaded at a time. Those that wait for it count in what may wait.
+/// The number of concurrent uploads. Waiting segments count as pending rows.
 const UPLOADS: usize = 2;
-/// Segments that one `get` reads at a time, and one look at their indexes.
+/// The number of segments that one `get`, or one read of indexes, reads at the same time.
 const READS: usize = 16;
-/// Bytes of a segment's end that are read first: most often the whole index.
+/// The number of bytes at the end of a segment that are read first: usually the whole index.
 const TAIL_BYTES: u64 = 256 << 10;
-/// How often other workers' segments are looked for, and rows that have waited long are uploaded.
+/// The interval at which segments of other workers are listed, and long-pending rows are uploaded.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
-/// Listings take at most this part of the time, so a large one is requested less often.
+/// The largest share of the time that listings use is the reciprocal of this number, so a long listing is repeated
+/// less often.
 const LOOK_SHARE: u32 = 20;
 
 #[derive(Debug)]
@@ -50,34 +52,34 @@ pub(super) struct StoreTier {
     shared: Arc<Shared>,
 }
 
-/// What the tier shares with the tasks that upload and look.
+/// The state that the tier shares with its background tasks.
 #[derive(Debug)]
 struct Shared {
     stores: Arc<Stores>,
-    /// The folder's, as it was given.
+    /// The URL of the folder, as the user wrote it.
     url: String,
-    /// Differs for every life of every worker.
+    /// A number that is unique to this life of this worker.
     life: u64,
-    /// Segments that this life has written.
+    /// The number of segments that this life has written.
     written: AtomicU64,
     known: Mutex<SegmentCatalog>,
-    /// Where its tasks run: known once a prefix was opened. Rows come from threads that are none of it.
+    /// The runtime of the background tasks, set when a prefix is opened. Rows arrive on threads outside the runtime.
     runtime: OnceLock<Handle>,
     uploads: TaskTracker,
     upload_turns: Semaphore,
 }
 
 impl StoreTier {
-    /// Makes no request yet.
+    /// Creates the tier without a request.
     pub(super) fn new(place: StoreCacheSettings, stores: Arc<Stores>) -> Self {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let uploads = TaskTracker::new();
-        // So that it can be waited for whenever it is empty.
+        // Closed at once, so that waiting returns whenever there is no task.
         uploads.close();
         let shared = Shared {
             stores,
             url: place.url,
-            // The hash's keys are random: clocks and process ids alone may agree on two hosts.
+            // The keys of the hasher are random: clocks and process ids alone may be equal on two hosts.
             life: RandomState::new().hash_one((now, std::process::id())),
             written: AtomicU64::new(0),
             known: Mutex::new(SegmentCatalog::new(place.limit_bytes)),
@@ -88,7 +90,7 @@ impl StoreTier {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Finds the rows that all workers have kept so far.
+    /// Finds the rows that all workers have stored.
     pub(super) async fn open(&self, prefix: Prefix) -> Result<(), String> {
         self.start(Handle::current());
         self.shared.look(&BTreeSet::from([prefix])).await.map_err(|error| {
@@ -111,7 +113,7 @@ impl StoreTier {
         found
     }
 
-    /// Keeps rows of a prefix that was opened.
+    /// Stores rows of an opened prefix.
     pub(super) fn put(&self, prefix: Prefix, rows: Vec<CachedRow>) {
         let Some(runtime) = self.shared.runtime.get() else { return };
         let batches = self.shared.lock().keep(prefix, rows, Instant::now());
@@ -138,12 +140,12 @@ impl StoreTier {
         self.shared.lock().held_bytes()
     }
 
-    /// Bytes that it may hold.
+    /// The capacity in bytes.
     pub(super) fn room_bytes(&self) -> u64 {
         self.shared.lock().limit_bytes()
     }
 
-    /// Uploads everything that waits.
+    /// Uploads all pending rows.
     pub(super) async fn flush(&self) {
         let batches = self.shared.lock().take_all();
         self.shared.spawn_uploads(&Handle::current(), batches);
@@ -158,7 +160,7 @@ impl StoreTier {
     }
 }
 
-/// The background's life: ends with the tier.
+/// The background task. Ends when the tier is dropped.
 async fn keep_up(tier: Weak<Shared>) {
     let mut next_look = Instant::now() + LOOK_EVERY;
     loop {
@@ -176,7 +178,7 @@ async fn keep_up(tier: Weak<Shared>) {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, SegmentCatalog> {
-        self.known.lock().expect("no code panics while it holds what is known of the store's cache")
+        self.known.lock().expect("no code panics while it holds the catalog of the store tier")
     }
 
     fn object_url(&self, name: &str) -> String {
@@ -191,7 +193,7 @@ impl Shared {
     }
 
     async fn upload(&self, batch: SegmentUpload) {
-        let _turn = self.upload_turns.acquire().await.expect("the turns are never closed");
+        let _turn = self.upload_turns.acquire().await.expect("the semaphore of uploads is never closed");
         let SegmentUpload { prefix, rows, bytes } = batch;
         let number = self.written.fetch_add(1, Ordering::Relaxed);
         let name: Arc<str> = format!("{}/{:016x}-{number:04}.rows", folder_name(prefix), self.life).into();
@@ -203,13 +205,13 @@ impl Shared {
             Err(error) => {
                 if self.lock().on_upload_failed(prefix, bytes, &entries, Instant::now()) {
                     let (url, error) = (&self.url, reason(error));
-                    tracing::warn!(%url, %error, "rows cannot be kept in the store; it is tried again every 30 s");
+                    tracing::warn!(%url, %error, "cannot upload cached rows to the object store; the worker retries every 30 s");
                 }
             }
         }
     }
 
-    /// Finds what other workers have kept for the prefixes that are worked on.
+    /// Finds rows of active prefixes that other workers have stored.
     async fn refresh(&self) {
         let followed = self.lock().followed();
         if !followed.is_empty()
@@ -241,14 +243,14 @@ impl Shared {
                 Ok(Ok(entries)) => self.lock().on_found(object, &entries),
                 Ok(Err(reason)) => {
                     let url = self.object_url(&object.name);
-                    tracing::warn!(%url, reason, "an object in the cache is not read");
+                    tracing::warn!(%url, reason, "skipped an object of the cache");
                     self.lock().on_found(object, &[]);
                 }
-                // The next look comes back to it.
+                // The next listing retries this segment.
                 Err(error) if error.is_retryable() => self.on_failed_read(error),
                 Err(error) => {
                     let (url, error) = (self.object_url(&object.name), reason(error));
-                    tracing::warn!(%url, %error, "an object in the cache cannot be read: it is left alone");
+                    tracing::warn!(%url, %error, "cannot read an object of the cache; the worker ignores it");
                     self.lock().on_found(object, &[]);
                 }
             }
@@ -264,7 +266,7 @@ impl Shared {
         (object, index)
     }
 
-    /// The rows of a segment, or why it cannot be used.
+    /// The rows of a segment, or the reason why it cannot be used.
     async fn index_of(
         &self,
         object: &ListedObject,
@@ -290,7 +292,7 @@ impl Shared {
         Ok(parts.into_iter().next().unwrap_or_default())
     }
 
-    /// The sound ones of these rows, each with its place among those asked for.
+    /// The undamaged rows, each with its index in the request.
     async fn read(&self, prefix: Prefix, read: SegmentRead) -> Vec<(usize, Bytes)> {
         let SegmentRead { segment, name, rows } = read;
         let url = self.object_url(&name);
@@ -304,7 +306,7 @@ impl Shared {
                     self.on_failed_read(error);
                 } else {
                     let error = reason(error);
-                    tracing::warn!(%url, %error, "an object of the cache cannot be read: its rows are made again");
+                    tracing::warn!(%url, %error, "cannot read an object of the cache; its rows are computed again");
                 }
                 return Vec::new();
             }
@@ -315,18 +317,18 @@ impl Shared {
             if let Some(bytes) = row_of(&record, entry.row) {
                 sound.push((place, bytes));
             } else {
-                tracing::warn!(%url, row = entry.row, "a row of the cache is damaged and is made again");
+                tracing::warn!(%url, row = entry.row, "a cached row is damaged and is computed again");
                 self.lock().forget_row(prefix, entry.row);
             }
         }
         sound
     }
 
-    /// Rows in the store are let be for a while, so that a store that does not answer holds up few groups.
+    /// Pauses requests after a failure, so that a store that does not answer delays only a few groups.
     fn on_failed_read(&self, error: SourceError) {
         if self.lock().reads.begin(Instant::now()) {
             let (url, error) = (&self.url, reason(error));
-            tracing::warn!(%url, %error, "kept rows cannot be read from the store; it is tried again every 30 s");
+            tracing::warn!(%url, %error, "cannot read cached rows from the object store; the worker retries every 30 s");
         }
     }
 }
@@ -335,14 +337,14 @@ fn folder_name(prefix: Prefix) -> String {
     format!("{prefix:032x}")
 }
 
-/// The prefix of an object that is named as a segment is; nothing else is ours.
+/// The prefix of an object with the name of a segment. Other objects do not belong to the cache.
 fn prefix_of(name: &str) -> Option<Prefix> {
     let (folder, file) = name.split_once('/')?;
     let prefix = Prefix::from_str_radix(folder, 16).ok().filter(|prefix| folder_name(*prefix) == folder)?;
     (file.ends_with(".rows") && !file.contains('/')).then_some(prefix)
 }
 
-/// An error without the object's URL, which is logged beside it.
+/// An error without the URL of the object, which the log entry contains already.
 fn reason(error: SourceError) -> String {
     match error {
         SourceError::Url { reason, .. } | SourceError::Store { reason, .. } => reason,
@@ -351,7 +353,7 @@ fn reason(error: SourceError) -> String {
     }
 }
 
-/// Reads every row of any bytes, as an object's.
+/// Reads every row of arbitrary bytes as an object.
 #[cfg(feature = "fuzzing")]
 pub(super) fn read_any(bytes: &[u8]) {
     let object = Bytes::copy_from_slice(bytes);

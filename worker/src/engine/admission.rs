@@ -7,15 +7,17 @@ use std::time::Instant;
 
 use feedline_data::ids::JobId;
 use feedline_data::layout::SplitRef;
+use feedline_data::memory::MemoryAccount;
 use tokio_util::sync::CancellationToken;
 
 use super::Engine;
 use super::allocation::GroupLoad;
 use super::job::JobContext;
 use super::leases::{JobLeases, StreamShare};
+use super::memory_budget::MemoryReservation;
 use super::pool::Priority;
 use super::state::{EngineState, MemoryWait};
-use super::task::{MemoryReservation, TaskContext};
+use super::task::TaskContext;
 
 /// Priorities that are left free between two groups, for groups that overtake others of their stream.
 const OVERTAKING_BITS: u32 = 20;
@@ -28,8 +30,9 @@ pub(super) struct AdmittedGroup {
     pub(super) generation: u64,
     pub(super) context: TaskContext,
     pub(super) cancel: CancellationToken,
-    /// Encoded bytes that the group may hold.
-    pub(super) source_bytes: u64,
+    /// The encoded rows that the group may hold.
+    pub(super) encoded: MemoryReservation,
+    /// The output buffer that the group has not allocated yet.
     pub(super) planned: MemoryReservation,
     pub(super) exceeds: bool,
 }
@@ -77,7 +80,7 @@ impl EngineState {
     /// Running groups that count for a job's limit: its own if its allocation limits reads, else those of all jobs without
     /// such a limit. So a job with many reads does not keep other jobs from starting groups.
     pub(super) fn counted_groups(&self, job: JobId) -> usize {
-        let has_read_limit = |id: &JobId| self.jobs.get(id).is_some_and(|job| job.limits.has_reads());
+        let has_read_limit = |id: &JobId| self.jobs.get(id).is_some_and(|job| job.limits.has_read_limit());
         let counts_alone = has_read_limit(&job);
         let counts = |id: &JobId| if counts_alone { *id == job } else { !has_read_limit(id) };
         self.leases.jobs().filter(|(id, _)| counts(id)).map(|(_, leases)| leases.running_groups()).sum()
@@ -138,11 +141,15 @@ impl Engine {
     /// Bytes of the budget that are in use, without idle buffers. Evicts cached rows that no job uses if the next group does
     /// not fit otherwise.
     fn bytes_in_use(&self, state: &EngineState) -> u64 {
-        let in_use = || self.used_bytes(state).saturating_sub(self.resources.slabs.idle_bytes());
+        let in_use = || self.used_bytes_without_idle();
         let working = state.leases.jobs().filter_map(|(id, _)| state.jobs.get(&id));
-        let next = working.map(|job| job.group_bytes(job.group_rows(self.memory_bytes))).max().unwrap_or(0);
+        let next = working.map(|job| job.group_bytes(job.group_rows(self.memory_bytes()))).max().unwrap_or(0);
         let used = in_use();
-        if used + next > self.memory_bytes && self.resources.caches.free_inactive() { in_use() } else { used }
+        if used + next > self.memory_bytes() && self.resources.caches.free_inactive() {
+            in_use()
+        } else {
+            used
+        }
     }
 
     /// The most urgent group of a job, after splits whose next group is too large have failed.
@@ -160,14 +167,14 @@ impl Engine {
     /// The most urgent group of a job; `None` if the job is not loaded, or has no group to start.
     fn next_group(&self, state: &mut EngineState, id: JobId, in_use: u64) -> Option<NextGroup> {
         let job = Arc::clone(state.jobs.get(&id)?);
-        let share = self.memory_bytes / state.leases.streams();
+        let share = self.memory_bytes() / state.leases.streams();
         let load = GroupLoad {
             groups: state.counted_groups(id),
             threads: self.threads,
             groups_per_full_group: job.pace.groups_per_full_group(),
         };
         let (has_idle_thread, may_exceed) = (state.groups < self.threads, !state.exceeds);
-        let rows = job.group_rows(self.memory_bytes);
+        let rows = job.group_rows(self.memory_bytes());
         let leases = state.leases.job_mut(id)?;
         leases.set_share(StreamShare { bytes: share, group_bytes: job.group_bytes(rows) });
         let starving = leases.first_starving().filter(|_| may_exceed);
@@ -178,7 +185,7 @@ impl Engine {
                 NextGroup::Candidate(candidate) => candidate,
                 too_large => return Some(too_large),
             };
-            let has_room = in_use + candidate.bytes <= self.memory_bytes;
+            let has_room = in_use + candidate.bytes <= self.memory_bytes();
             is_memory_short |= !has_room && has_idle_thread && leases.has_waiting_consumer();
             if !has_room || !job.limits.admits(candidate.bytes, || leases.held_bytes(), load) {
                 break;
@@ -210,7 +217,7 @@ impl Engine {
         let offsets = leases.get(split)?.next_group(job.layout().split_len(split), group_rows)?;
         let rows = offsets.end - offsets.start;
         let bytes = job.group_bytes(rows);
-        if bytes > self.memory_bytes {
+        if bytes > self.memory_bytes() {
             let message = self.too_large_message(job, rows, bytes);
             return Some(NextGroup::TooLarge { split, offset: offsets.start, message });
         }
@@ -242,12 +249,13 @@ impl Engine {
         let slabs = &self.resources.slabs;
         let used = in_use + slabs.idle_bytes();
         let others = used.saturating_sub(slabs.allocated_bytes());
-        slabs.make_room(slab_bytes, self.memory_bytes.saturating_sub(others));
+        slabs.make_room(slab_bytes, self.memory_bytes().saturating_sub(others));
         state.groups += 1;
-        let source_bytes = bytes.saturating_sub(slab_bytes as u64);
-        state.reading_bytes += source_bytes;
         state.exceeds |= exceeds;
-        let planned = MemoryReservation::new(slab_bytes as u64, &self.resources.planned_bytes);
+        let budget = &self.resources.budget;
+        let planned = budget.reserve(MemoryAccount::ReservedBatches, slab_bytes as u64);
+        let encoded_bytes = bytes.saturating_sub(slab_bytes as u64);
+        let encoded = budget.reserve(MemoryAccount::EncodedRows, encoded_bytes);
         state.started += 1;
         let priority = state.priority(split, id);
         state.leases.update(id, split, |lease| AdmittedGroup {
@@ -257,7 +265,7 @@ impl Engine {
             offsets,
             job,
             split,
-            source_bytes,
+            encoded,
             planned,
             exceeds,
         })
@@ -265,7 +273,7 @@ impl Engine {
 
     /// The error for a group that needs more memory than this worker has.
     fn too_large_message(&self, job: &JobContext, rows: u32, bytes: u64) -> String {
-        let (needed_mib, memory_mib) = (bytes.div_ceil(1 << 20), self.memory_bytes >> 20);
+        let (needed_mib, memory_mib) = (bytes.div_ceil(1 << 20), self.memory_bytes() >> 20);
         let details = &job.compiled.details;
         if details.layout.coordinated {
             let operator = details.pipeline.operators.last().map_or("the pipeline", |last| last.kind.name());

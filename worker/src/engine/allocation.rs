@@ -1,5 +1,5 @@
-//! What a job may use of this worker, as it is now. The coordinator's plan changes it while groups are on their way: a
-//! chunk keeps the stages with which it began, and takes its turns by the present numbers.
+//! The limits of one job on this worker, which a new allocation changes while groups are in flight. A chunk keeps the
+//! stages with which it began and acquires permits under the current limits.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -10,83 +10,97 @@ use feedline_operators::BuiltOperator;
 
 use super::semaphore::{AdjustableSemaphore, UNLIMITED};
 
-/// Name of the end of each pipeline, which is the engine's.
+/// The name under which an allocation limits the assembly of batches.
 const BATCH: &str = "batch";
-/// Groups in flight beyond one for each core, so that reading goes on beside computing, where nothing else was said.
+/// Groups in flight beyond one for each thread if the allocation has no `prefetch_bytes`: they read while other groups
+/// compute.
 const GROUPS_AHEAD: usize = 6;
-/// Blocks of one group that are read at the same time where nothing else was said.
-const CONCURRENT_READS: usize = 16;
 
-/// Neighbouring operators that run in one task. A border is where concurrency is limited.
+/// Neighbouring operators that run in one task. An operator with a concurrency limit is a stage of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Stage {
-    /// Places in the job's operators.
+    /// Indexes of the job's operators.
     pub(crate) operators: Range<usize>,
-    /// Whether executions of its first operator, then its only one, take turns.
+    /// Whether an execution acquires a permit. Such a stage has one operator.
     pub(crate) is_limited: bool,
 }
 
-/// A job's operators, cut where concurrency is limited, time passes without work, or rows come from a cache.
+/// The operators of a job, divided where concurrency is limited, where an operator waits without CPU, and at the cache
+/// point.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Stages {
     pub(crate) list: Vec<Stage>,
-    /// The first stage behind the pipeline's `cache`.
+    /// The first stage after the job's cache point.
     pub(crate) cut: Option<usize>,
 }
 
 impl Stages {
-    fn new(operators: &[Fixed], cut: Option<usize>, is_limited: impl Fn(usize) -> bool) -> Self {
+    fn new(
+        operators: &[OperatorConcurrency],
+        cut: Option<usize>,
+        is_limited: impl Fn(usize) -> bool,
+    ) -> Self {
         let mut list: Vec<Stage> = Vec::new();
-        let mut fused = false;
-        for (place, operator) in operators.iter().enumerate() {
-            let is_limited = is_limited(place);
-            let alone = is_limited || operator.waits;
+        let mut can_extend = false;
+        for (index, operator) in operators.iter().enumerate() {
+            let is_limited = is_limited(index);
+            let is_alone = is_limited || operator.waits;
             match list.last_mut() {
-                Some(stage) if fused && !alone && cut != Some(place) => stage.operators.end = place + 1,
-                _ => list.push(Stage { operators: place..place + 1, is_limited }),
+                Some(stage) if can_extend && !is_alone && cut != Some(index) => {
+                    stage.operators.end = index + 1
+                }
+                _ => list.push(Stage { operators: index..index + 1, is_limited }),
             }
-            fused = !alone;
+            can_extend = !is_alone;
         }
-        let before = |place: usize| list.iter().take_while(|stage| stage.operators.start < place).count();
-        Self { cut: cut.map(before), list }
+        let stages_before =
+            |index: usize| list.iter().take_while(|stage| stage.operators.start < index).count();
+        Self { cut: cut.map(stages_before), list }
     }
 }
 
-/// What does not change of an operator.
+/// The fixed properties of an operator from which its concurrency limit follows.
 #[derive(Debug)]
-struct Fixed {
+struct OperatorConcurrency {
     name: String,
-    /// Concurrent executions as the pipeline pins them: no allotment changes that.
+    /// The number of concurrent executions that the pipeline pins. No allocation changes this number.
     pinned: Option<u32>,
-    /// Whether it is a stage of its own: it waits without work, or others work for it.
+    /// Whether executions wait without CPU, or run in processes of their own.
     waits: bool,
-    /// Concurrent executions where neither the pipeline nor an allotment says.
-    usual: Option<u32>,
+    /// The largest useful number of concurrent executions: the number of processes that run the operator.
+    process_limit: Option<u32>,
 }
 
-impl Fixed {
-    /// Concurrent executions where an allotment says so many. What runs in processes of its own has no more of those.
-    fn limit(&self, said: Option<u32>) -> Option<u32> {
-        let said = match (said, self.usual) {
-            (Some(said), Some(usual)) => Some(said.min(usual)),
-            (said, usual) => said.or(usual),
-        };
-        self.pinned.or(said)
+impl OperatorConcurrency {
+    /// The number of concurrent executions under an allocation that allows `allocated`; `None` for no limit.
+    fn limit(&self, allocated: Option<u32>) -> Option<u32> {
+        self.pinned.or(allocated.into_iter().chain(self.process_limit).min())
     }
 }
 
-/// A job's limits.
+/// The running groups of a worker, for the decision whether to start one more.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct GroupLoad {
+    /// Running groups that count for the job's limit.
+    pub(crate) groups: usize,
+    /// Threads of the worker's CPU pool.
+    pub(crate) threads: usize,
+    /// The number of groups of the job that together have the rows of one group of fast rows.
+    pub(crate) groups_per_full_group: usize,
+}
+
+/// The limits of one job.
 #[derive(Debug)]
 pub(crate) struct JobLimits {
-    operators: Vec<Fixed>,
-    /// Where the pipeline's `cache` is among the operators.
+    operators: Vec<OperatorConcurrency>,
+    /// The index of the first operator after the cache point.
     cut: Option<usize>,
     batch_pinned: Option<u32>,
-    /// One for each operator.
-    turns: Vec<Arc<AdjustableSemaphore>>,
-    /// How many batches may be put together at a time.
+    /// Permits to execute each operator.
+    permits: Vec<Arc<AdjustableSemaphore>>,
+    /// Permits to assemble a batch.
     pub(crate) batch: Arc<AdjustableSemaphore>,
-    /// How many blocks may be read at a time, over all groups.
+    /// Permits to read a block, over all groups.
     pub(crate) reads: Arc<AdjustableSemaphore>,
     read_concurrency: AtomicU32,
     prefetch_bytes: AtomicU64,
@@ -94,38 +108,34 @@ pub(crate) struct JobLimits {
 }
 
 impl JobLimits {
-    /// Those that the pipeline itself sets, on a worker with so many threads.
+    /// The limits that the pipeline itself sets, on a worker with this many threads.
     pub(crate) fn new(
         operators: &[BuiltOperator],
         cut: Option<usize>,
         batch_pinned: Option<u32>,
         threads: u32,
     ) -> Self {
-        let fixed = |operator: &BuiltOperator| Fixed {
+        let concurrency = |operator: &BuiltOperator| OperatorConcurrency {
             name: operator.name.clone(),
             pinned: operator.parallelism,
             waits: operator.wait_per_row.is_some() || operator.function.is_some(),
-            // As many processes as cores.
-            usual: operator.function.is_some().then_some(threads),
+            // A function has one process for each thread.
+            process_limit: operator.function.is_some().then_some(threads),
         };
-        Self::of(operators.iter().map(fixed).collect(), cut, batch_pinned)
+        Self::from_concurrency(operators.iter().map(concurrency).collect(), cut, batch_pinned)
     }
 
-    fn of(operators: Vec<Fixed>, cut: Option<usize>, batch_pinned: Option<u32>) -> Self {
-        let stages = Stages::new(&operators, cut, |place| {
-            operators[place].pinned.or(operators[place].usual).is_some()
-        });
+    fn from_concurrency(
+        operators: Vec<OperatorConcurrency>,
+        cut: Option<usize>,
+        batch_pinned: Option<u32>,
+    ) -> Self {
+        let semaphore = |limit: Option<u32>| Arc::new(AdjustableSemaphore::new(limit.unwrap_or(UNLIMITED)));
+        let stages = Stages::new(&operators, cut, |index| operators[index].limit(None).is_some());
         Self {
-            turns: operators
-                .iter()
-                .map(|operator| {
-                    Arc::new(AdjustableSemaphore::new(
-                        operator.pinned.or(operator.usual).unwrap_or(UNLIMITED),
-                    ))
-                })
-                .collect(),
-            batch: Arc::new(AdjustableSemaphore::new(batch_pinned.unwrap_or(UNLIMITED))),
-            reads: Arc::new(AdjustableSemaphore::new(UNLIMITED)),
+            permits: operators.iter().map(|operator| semaphore(operator.limit(None))).collect(),
+            batch: semaphore(batch_pinned),
+            reads: semaphore(None),
             read_concurrency: AtomicU32::new(0),
             prefetch_bytes: AtomicU64::new(0),
             stages: Mutex::new(Arc::new(stages)),
@@ -135,31 +145,31 @@ impl JobLimits {
         }
     }
 
-    /// Takes turns together with the groups of the same job as it was loaded before.
-    pub(crate) fn join(&mut self, before: &Self) {
-        self.turns.clone_from(&before.turns);
+    /// Shares all permits with `before`, the limits of the same job as it was loaded before.
+    pub(crate) fn share_permits(&mut self, before: &Self) {
+        self.permits.clone_from(&before.permits);
         self.batch = Arc::clone(&before.batch);
         self.reads = Arc::clone(&before.reads);
     }
 
-    /// Obeys from now on; nothing was said where there is no allotment.
-    pub(crate) fn obey(&self, allotment: Option<&JobAllocation>) {
-        let said = |name: &str| {
-            let limits = allotment.map_or(&[][..], |allotment| allotment.operator_limits.as_slice());
+    /// Applies an allocation from now on; without an allocation only the pipeline's own limits remain.
+    pub(crate) fn apply(&self, allocation: Option<&JobAllocation>) {
+        let allocated = |name: &str| {
+            let limits = allocation.map_or(&[][..], |allocation| allocation.operator_limits.as_slice());
             limits.iter().find(|(operator, limit)| operator == name && *limit > 0).map(|(_, limit)| *limit)
         };
         let limits: Vec<Option<u32>> =
-            self.operators.iter().map(|operator| operator.limit(said(&operator.name))).collect();
-        for (turns, limit) in self.turns.iter().zip(&limits) {
-            turns.resize(limit.unwrap_or(UNLIMITED));
+            self.operators.iter().map(|operator| operator.limit(allocated(&operator.name))).collect();
+        for (permits, limit) in self.permits.iter().zip(&limits) {
+            permits.resize(limit.unwrap_or(UNLIMITED));
         }
-        self.batch.resize(self.batch_pinned.or_else(|| said(BATCH)).unwrap_or(UNLIMITED));
-        let reads = allotment.map_or(0, |allotment| allotment.read_concurrency);
+        self.batch.resize(self.batch_pinned.or_else(|| allocated(BATCH)).unwrap_or(UNLIMITED));
+        let reads = allocation.map_or(0, |allocation| allocation.read_concurrency);
         self.reads.resize(if reads == 0 { UNLIMITED } else { reads });
         self.read_concurrency.store(reads, Ordering::Relaxed);
-        let prefetch = allotment.map_or(0, |allotment| allotment.prefetch_bytes);
-        self.prefetch_bytes.store(prefetch, Ordering::Relaxed);
-        let stages = Stages::new(&self.operators, self.cut, |place| limits[place].is_some());
+        let prefetch_bytes = allocation.map_or(0, |allocation| allocation.prefetch_bytes);
+        self.prefetch_bytes.store(prefetch_bytes, Ordering::Relaxed);
+        let stages = Stages::new(&self.operators, self.cut, |index| limits[index].is_some());
         *self.stages.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(stages);
     }
 
@@ -168,27 +178,28 @@ impl JobLimits {
         Arc::clone(&self.stages.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Where a stage's executions take turns.
-    pub(crate) fn turns(&self, stage: &Stage) -> Option<&AdjustableSemaphore> {
-        stage.is_limited.then(|| &*self.turns[stage.operators.start])
+    /// The semaphore from which executions of a stage acquire permits; `None` for a stage without a limit.
+    pub(crate) fn permits(&self, stage: &Stage) -> Option<&AdjustableSemaphore> {
+        stage.is_limited.then(|| &*self.permits[stage.operators.start])
     }
 
-    /// Blocks of one group that are read at the same time.
+    /// The number of blocks that one group reads at the same time.
     pub(crate) fn reads_of_group(&self) -> usize {
         match self.read_concurrency.load(Ordering::Relaxed) {
-            0 => CONCURRENT_READS,
+            0 => JobAllocation::DEFAULT_READ_CONCURRENCY as usize,
             reads => reads as usize,
         }
     }
 
-    /// Whether the job was told how much to read at a time.
-    pub(crate) fn has_reads(&self) -> bool {
+    /// Whether the allocation sets the number of concurrent reads.
+    pub(crate) fn has_read_limit(&self) -> bool {
         self.read_concurrency.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether one more group of `bytes` may be computed ahead. With a limit in bytes: if the job's groups, computed or not, hold
-    /// fewer. Else: if few groups run. A group may need a single read, so as many groups run as reads are allowed; and if
-    /// rows are slow and groups are small, more groups run, so that reading is as far ahead of the threads.
+    /// Whether the job may start one more group of `bytes` ahead of its consumers. With `prefetch_bytes`, the groups of the
+    /// job, computed or not, may hold that many bytes, but at least one group may start. Without, the number of groups in
+    /// flight is limited: one for each thread, and either one for each allocated read, since a group may need a single
+    /// read, or [`GROUPS_AHEAD`]. Groups of slow rows are small, so more of them are in flight.
     pub(crate) fn admits(&self, bytes: u64, held_bytes: impl FnOnce() -> u64, load: GroupLoad) -> bool {
         match self.prefetch_bytes.load(Ordering::Relaxed) {
             0 => {
@@ -196,23 +207,12 @@ impl JobLimits {
                 let ahead = GROUPS_AHEAD * load.groups_per_full_group.clamp(1, load.threads.max(1));
                 load.groups < load.threads + reads.max(ahead)
             }
-            limit => {
-                let held = held_bytes();
-                held == 0 || held + bytes <= limit
+            prefetch_bytes => {
+                let held_bytes = held_bytes();
+                held_bytes == 0 || held_bytes + bytes <= prefetch_bytes
             }
         }
     }
-}
-
-/// The running groups of a worker, for the decision about another one.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct GroupLoad {
-    /// Running groups that count for the job's limit.
-    pub(crate) groups: usize,
-    /// Threads of the worker.
-    pub(crate) threads: usize,
-    /// Groups of the job that have the rows of one group of fast rows.
-    pub(crate) groups_per_full_group: usize,
 }
 
 #[cfg(test)]
@@ -222,10 +222,12 @@ mod tests {
 
     use super::*;
 
-    /// `read, decode (pinned to 2), wait, crop, flip`, with a cache before `flip`.
+    fn operator(name: &str, pinned: Option<u32>, waits: bool) -> OperatorConcurrency {
+        OperatorConcurrency { name: name.to_owned(), pinned, waits, process_limit: None }
+    }
+
+    /// The limits of `read, decode (pinned to 2), wait, crop, flip`, with a cache point before `flip`.
     fn limits() -> JobLimits {
-        let operator =
-            |name: &str, pinned, waits| Fixed { name: name.to_owned(), pinned, waits, usual: None };
         let operators = vec![
             operator("read", None, false),
             operator("decode", Some(2), false),
@@ -233,90 +235,86 @@ mod tests {
             operator("crop", None, false),
             operator("flip", None, false),
         ];
-        JobLimits::of(operators, Some(4), None)
+        JobLimits::from_concurrency(operators, Some(4), None)
     }
 
-    fn allot(limits: &[(&str, u32)]) -> JobAllocation {
+    fn allocation(limits: &[(&str, u32)]) -> JobAllocation {
         let operator_limits = limits.iter().map(|(name, limit)| ((*name).to_owned(), *limit)).collect();
         JobAllocation { operator_limits, ..JobAllocation::unlimited(JobId(1)) }
     }
 
-    fn borders(limits: &JobLimits) -> Vec<Range<usize>> {
+    fn stage_ranges(limits: &JobLimits) -> Vec<Range<usize>> {
         limits.stages().list.iter().map(|stage| stage.operators.clone()).collect()
     }
 
-    /// How many may execute an operator at the same time, up to 9.
-    fn turns(limits: &JobLimits, place: usize) -> usize {
+    /// The number of concurrent executions of an operator, counted up to 9.
+    fn concurrency(limits: &JobLimits, index: usize) -> usize {
         let stages = limits.stages();
-        let stage = stages.list.iter().find(|stage| stage.operators.contains(&place)).expect("it has one");
-        let Some(turns) = limits.turns(stage) else { return 9 };
-        let out: Vec<_> = (0..9).filter_map(|_| turns.acquire(0).now_or_never()).collect();
-        out.len()
+        let stage = stages.list.iter().find(|stage| stage.operators.contains(&index)).expect("it has one");
+        let Some(permits) = limits.permits(stage) else { return 9 };
+        let acquired: Vec<_> = (0..9).filter_map(|_| permits.acquire(0).now_or_never()).collect();
+        acquired.len()
     }
 
     #[test]
-    fn limits_come_and_go_and_the_file_has_the_last_word() {
+    fn an_allocation_changes_all_limits_except_pinned_ones() {
         let limits = limits();
-        let plain = [0..1, 1..2, 2..3, 3..4, 4..5];
-        assert_eq!((borders(&limits), limits.stages().cut), (plain.to_vec(), Some(4)));
-        limits.obey(Some(&allot(&[("decode", 1), ("crop", 3), ("nobody", 1), ("read", 0), ("batch", 1)])));
-        assert_eq!([0, 1, 2, 3, 4].map(|place| turns(&limits, place)), [9, 2, 9, 3, 9]);
-        let one = limits.batch.acquire(0).now_or_never();
-        assert!(one.is_some() && limits.batch.acquire(0).now_or_never().is_none());
-        limits.obey(Some(&allot(&[("decode", 5), ("crop", 1)])));
-        assert_eq!([1, 3].map(|place| turns(&limits, place)), [2, 1]);
+        let single = [0..1, 1..2, 2..3, 3..4, 4..5];
+        assert_eq!((stage_ranges(&limits), limits.stages().cut), (single.to_vec(), Some(4)));
+        let allocated = [("decode", 1), ("crop", 3), ("unknown", 1), ("read", 0), ("batch", 1)];
+        limits.apply(Some(&allocation(&allocated)));
+        assert_eq!([0, 1, 2, 3, 4].map(|index| concurrency(&limits, index)), [9, 2, 9, 3, 9]);
+        let permit = limits.batch.acquire(0).now_or_never();
+        assert!(permit.is_some() && limits.batch.acquire(0).now_or_never().is_none());
+        limits.apply(Some(&allocation(&[("decode", 5), ("crop", 1)])));
+        assert_eq!([1, 3].map(|index| concurrency(&limits, index)), [2, 1]);
         assert!(limits.batch.acquire(0).now_or_never().is_some());
-        limits.obey(None);
-        assert_eq!([0, 1, 2, 3, 4].map(|place| turns(&limits, place)), [9, 2, 9, 9, 9]);
+        limits.apply(None);
+        assert_eq!([0, 1, 2, 3, 4].map(|index| concurrency(&limits, index)), [9, 2, 9, 9, 9]);
     }
 
     #[test]
-    fn a_limit_makes_borders_and_its_end_takes_them_away() {
-        let operator = |name: &str| Fixed { name: name.to_owned(), pinned: None, waits: false, usual: None };
-        let limits = JobLimits::of(["a", "b", "c"].map(operator).into(), None, None);
+    fn a_limited_operator_is_a_stage_of_its_own_while_the_limit_lasts() {
+        let operators = ["a", "b", "c"].map(|name| operator(name, None, false));
+        let limits = JobLimits::from_concurrency(operators.into(), None, None);
         let all = std::iter::once(0..3).collect::<Vec<_>>();
-        assert_eq!(borders(&limits), all);
-        limits.obey(Some(&allot(&[("b", 4)])));
-        assert_eq!(borders(&limits), [0..1, 1..2, 2..3]);
-        limits.obey(None);
-        assert_eq!(borders(&limits), all);
+        assert_eq!(stage_ranges(&limits), all);
+        limits.apply(Some(&allocation(&[("b", 4)])));
+        assert_eq!(stage_ranges(&limits), [0..1, 1..2, 2..3]);
+        limits.apply(None);
+        assert_eq!(stage_ranges(&limits), all);
     }
 
     #[test]
-    fn what_runs_in_processes_is_a_stage_of_its_own_with_as_many_turns() {
-        let operator = |name: &str, waits, usual| Fixed { name: name.to_owned(), pinned: None, waits, usual };
-        let operators =
-            vec![operator("a", false, None), operator("map", true, Some(3)), operator("b", false, None)];
-        let limits = JobLimits::of(operators, None, None);
-        assert_eq!((borders(&limits), turns(&limits, 1)), (vec![0..1, 1..2, 2..3], 3));
-        limits.obey(Some(&allot(&[("map", 2)])));
-        assert_eq!(turns(&limits, 1), 2);
-        limits.obey(Some(&allot(&[("map", 8)])));
-        assert_eq!(turns(&limits, 1), 3);
-        limits.obey(None);
-        assert_eq!(turns(&limits, 1), 3);
+    fn a_function_has_at_most_one_execution_for_each_process() {
+        let map = OperatorConcurrency { process_limit: Some(3), ..operator("map", None, true) };
+        let operators = vec![operator("a", None, false), map, operator("b", None, false)];
+        let limits = JobLimits::from_concurrency(operators, None, None);
+        assert_eq!((stage_ranges(&limits), concurrency(&limits, 1)), (vec![0..1, 1..2, 2..3], 3));
+        limits.apply(Some(&allocation(&[("map", 2)])));
+        assert_eq!(concurrency(&limits, 1), 2);
+        limits.apply(Some(&allocation(&[("map", 8)])));
+        assert_eq!(concurrency(&limits, 1), 3);
+        limits.apply(None);
+        assert_eq!(concurrency(&limits, 1), 3);
     }
 
     #[test]
-    fn what_is_not_said_is_as_it_was() {
+    fn missing_numbers_of_an_allocation_mean_the_defaults() {
         let limits = limits();
-        limits.obey(Some(&JobAllocation { read_concurrency: 40, prefetch_bytes: 7, ..allot(&[]) }));
+        let load = |groups, groups_per_full_group| GroupLoad { groups, threads: 2, groups_per_full_group };
+        let with_prefetch = JobAllocation { read_concurrency: 40, prefetch_bytes: 7, ..allocation(&[]) };
+        limits.apply(Some(&with_prefetch));
         assert_eq!(limits.reads_of_group(), 40);
-        let load = |groups: usize, groups_per_full_group: usize| GroupLoad {
-            groups,
-            threads: 2,
-            groups_per_full_group,
-        };
-        let held = |held: u64| limits.admits(5, || held, load(1000, 1));
-        assert!(held(2) && !held(3), "whatever the number of groups");
-        assert!(limits.admits(500, || 0, load(1000, 1)), "one group at least");
-        limits.obey(Some(&JobAllocation { read_concurrency: 40, ..allot(&[]) }));
-        let groups = |groups: usize| limits.admits(5, || 1 << 40, load(groups, 1));
-        assert!(groups(41) && !groups(42));
-        limits.obey(None);
-        assert_eq!(limits.reads_of_group(), CONCURRENT_READS);
-        let groups = |groups: usize, per_full: usize| limits.admits(5, || 1 << 40, load(groups, per_full));
-        assert!(groups(7, 1) && !groups(8, 1));
-        assert!(groups(13, 64) && !groups(14, 64), "small groups: for each thread as many");
+        let admits = |held_bytes: u64| limits.admits(5, || held_bytes, load(1000, 1));
+        assert!(admits(2) && !admits(3), "the number of groups has no effect");
+        assert!(limits.admits(500, || 0, load(1000, 1)), "at least one group may start");
+        limits.apply(Some(&JobAllocation { read_concurrency: 40, ..allocation(&[]) }));
+        let admits = |groups, per_full_group| limits.admits(5, || 1 << 40, load(groups, per_full_group));
+        assert!(admits(41, 1) && !admits(42, 1));
+        limits.apply(None);
+        assert_eq!(limits.reads_of_group(), JobAllocation::DEFAULT_READ_CONCURRENCY as usize);
+        assert!(admits(7, 1) && !admits(8, 1));
+        assert!(admits(13, 64) && !admits(14, 64), "small groups: more for each thread");
     }
 }

@@ -4,13 +4,13 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::compute::interleave_record_batch;
 use arrow::datatypes::DataType;
 use bytes::{Bytes, BytesMut};
+use feedline_data::memory::MemoryAccount;
 use feedline_data::order::RowRef;
 use feedline_data::pipeline::OnError;
 use feedline_operators::{Chunk, Column, Image, OutputBuffers};
@@ -18,7 +18,7 @@ use feedline_operators::{Chunk, Column, Image, OutputBuffers};
 use super::cache_point::ChunkAtCache;
 use super::encodings::EncodingPermission;
 use super::job::JobContext;
-use super::task::MemoryReservation;
+use super::memory_budget::{MemoryBudget, MemoryReservation};
 use super::trace::{LapTimer, QueuedRows};
 use crate::cache::Caches;
 
@@ -90,12 +90,12 @@ impl ChunkInput {
         !self.encoded.indexes.is_empty()
     }
 
-    /// Builds the chunk from the rows that were read, as views of their buffers. Images count in `image_bytes`.
+    /// Builds the chunk from the rows that were read, as views of their buffers. Decoded images count in `budget`.
     pub(super) fn build(
         &self,
         job: &JobContext,
         buffers: OutputBuffers,
-        image_bytes: &Arc<AtomicU64>,
+        budget: &MemoryBudget,
         lap: &mut LapTimer,
     ) -> Result<WorkChunk, String> {
         let ChunkRows { batches, indexes, locations, failures, .. } = &self.encoded;
@@ -118,7 +118,7 @@ impl ChunkInput {
                 chunk.fail(row, reason.clone());
             }
         }
-        let mut work = WorkChunk::new(chunk, buffers, self.range.start, image_bytes);
+        let mut work = WorkChunk::new(chunk, buffers, self.range.start, budget);
         work.settle_failures(job);
         if job.is_traced() {
             work.bytes = chunk_bytes(&work.chunk);
@@ -163,7 +163,7 @@ impl ChunkInput {
 }
 
 impl WorkChunk {
-    fn new(chunk: Chunk, buffers: OutputBuffers, start: usize, image_bytes: &Arc<AtomicU64>) -> Self {
+    fn new(chunk: Chunk, buffers: OutputBuffers, start: usize, budget: &MemoryBudget) -> Self {
         let rows = chunk.rows();
         Self {
             chunk,
@@ -174,7 +174,7 @@ impl WorkChunk {
             settled_failures: 0,
             reclaimed: Vec::new(),
             bytes: 0,
-            images: MemoryReservation::new(0, image_bytes),
+            images: budget.reserve(MemoryAccount::Images, 0),
             cached_images: BTreeSet::new(),
             took: Duration::ZERO,
             queued: None,
@@ -301,8 +301,6 @@ fn array_bytes(array: &ArrayRef) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::Ordering;
-
     use arrow::array::{BinaryViewArray, ListArray, StringArray};
     use arrow::datatypes::Int32Type;
     use feedline_data::pipeline::{OperatorKind, Pipeline, RandomHorizontalFlip, Resize, Source};
@@ -317,41 +315,41 @@ mod tests {
     }
 
     /// A chunk with images of these sizes.
-    fn work(sizes: &[usize], total: &Arc<AtomicU64>) -> WorkChunk {
+    fn work(sizes: &[usize], budget: &MemoryBudget) -> WorkChunk {
         let rows = sizes.len();
         let chunk = Chunk::new(vec![image_column(sizes)], (0..rows as u64).collect(), vec![0; rows]);
-        WorkChunk::new(chunk, OutputBuffers::new(), 0, total)
+        WorkChunk::new(chunk, OutputBuffers::new(), 0, budget)
     }
 
     #[test]
     fn decoded_images_count_while_a_chunk_holds_them_and_cached_ones_do_not() {
-        let all = Arc::new(AtomicU64::new(0));
-        let mut work = work(&[300, 600], &all);
+        let budget = MemoryBudget::new(0);
+        let mut work = work(&[300, 600], &budget);
         work.count_images();
-        assert_eq!(all.load(Ordering::Relaxed), 900);
-        let other = MemoryReservation::new(50, &all);
+        assert_eq!(budget.total_used_bytes(), 900);
+        let other = budget.reserve(MemoryAccount::Images, 50);
         work.cached_images = cached_images(&work.chunk, &[None, Some(Bytes::new())]);
         work.count_images();
-        assert_eq!(all.load(Ordering::Relaxed), 350);
+        assert_eq!(budget.total_used_bytes(), 350);
         work.chunk.columns.clear();
         work.count_images();
-        assert_eq!(all.load(Ordering::Relaxed), 50, "the images have become part of the batch");
+        assert_eq!(budget.total_used_bytes(), 50, "the images have become part of the batch");
         work.chunk.columns.push(image_column(&[30, 30]));
         work.count_images();
-        assert_eq!(all.load(Ordering::Relaxed), 110);
+        assert_eq!(budget.total_used_bytes(), 110);
         drop((work, other));
-        assert_eq!(all.load(Ordering::Relaxed), 0);
+        assert_eq!(budget.total_used_bytes(), 0);
     }
 
     #[test]
     fn images_that_an_operator_makes_from_cached_ones_count() {
-        let all = Arc::new(AtomicU64::new(0));
-        let mut work = work(&[300, 600, 90], &all);
+        let budget = MemoryBudget::new(0);
+        let mut work = work(&[300, 600, 90], &budget);
         // The cache holds the images.
         let _cached = work.chunk.columns.clone();
         work.cached_images = cached_images(&work.chunk, &[Some(Bytes::new()), Some(Bytes::new()), None]);
         work.count_images();
-        assert_eq!(all.load(Ordering::Relaxed), 90);
+        assert_eq!(budget.total_used_bytes(), 90);
         let flip = RandomHorizontalFlip { column: "image".to_owned(), p: 1.0 };
         let resize = Resize { column: "image".to_owned(), size: [1, 1] };
         let pipeline = Pipeline::builder("p")
@@ -365,7 +363,7 @@ mod tests {
         let operators = build_operators(&pipeline, &schema, &|_| Err("no file is read".to_owned())).unwrap();
         operators[0].operator.apply(&mut work.chunk, &mut work.buffers).unwrap();
         work.count_images();
-        assert_eq!(all.load(Ordering::Relaxed), 990);
+        assert_eq!(budget.total_used_bytes(), 990);
     }
 
     #[test]

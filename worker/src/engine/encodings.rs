@@ -39,7 +39,7 @@ impl EncodingTrials {
         if running.by_ref().take(operator).any(|earlier| earlier.kind.is_random()) {
             return None;
         }
-        let none = |form| EncodingStats { after: operator as u32, form, ..EncodingStats::default() };
+        let none = |encoding| EncodingStats { after: operator as u32, encoding, ..EncodingStats::default() };
         Some(Self {
             operator,
             decoding: operators[operator].decodes.clone()?,
@@ -55,15 +55,20 @@ impl EncodingTrials {
             && number / TRIAL_INTERVAL < TRIALS_MAX
             && chunk.rows() > 0
         {
-            for (index, form) in CacheEncoding::TRANSFORMED.into_iter().enumerate() {
-                if let Some(measured) = self.measure(chunk, operator, form) {
+            for (index, encoding) in CacheEncoding::TRANSFORMED.into_iter().enumerate() {
+                if let Some(measured) = self.measure(chunk, operator, encoding) {
                     self.lock()[index].add(&measured);
                 }
             }
         }
     }
 
-    fn measure(&self, chunk: &Chunk, operator: &BuiltOperator, form: CacheEncoding) -> Option<EncodingStats> {
+    fn measure(
+        &self,
+        chunk: &Chunk,
+        operator: &BuiltOperator,
+        encoding: CacheEncoding,
+    ) -> Option<EncodingStats> {
         let timed = |mut one: Chunk| {
             let begun = thread_cpu();
             operator.operator.apply(&mut one, &mut OutputBuffers::new()).ok()?;
@@ -71,7 +76,7 @@ impl EncodingTrials {
         };
         let (plain, plain_bytes) = encode_row(chunk, 0, &self.decoding, CacheEncoding::AsIs)?;
         let begun = thread_cpu();
-        let (made, bytes) = encode_row(chunk, 0, &self.decoding, form)?;
+        let (made, bytes) = encode_row(chunk, 0, &self.decoding, encoding)?;
         let make_ns = (thread_cpu() - begun).as_nanos() as u64;
         Some(EncodingStats {
             rows: 1,
@@ -90,15 +95,16 @@ impl EncodingTrials {
 
     /// The costs of the encodings that have been measured.
     pub(crate) fn stats(&self) -> Vec<EncodingStats> {
-        self.lock().iter().filter(|form| form.rows > 0).copied().collect()
+        self.lock().iter().filter(|encoding| encoding.rows > 0).copied().collect()
     }
 
     /// Whether an encoding costs less than it saves in this number of passes.
-    fn repays(&self, form: CacheEncoding, passes: f64) -> bool {
+    fn repays(&self, encoding: CacheEncoding, passes: f64) -> bool {
         let stats = self.lock();
-        let Some(form) = stats.iter().find(|known| known.form == form) else { return false };
-        form.rows > 0
-            && passes * form.plain_ns.saturating_sub(form.use_ns) as f64 > REPAY_FACTOR * form.make_ns as f64
+        let Some(encoding) = stats.iter().find(|known| known.encoding == encoding) else { return false };
+        encoding.rows > 0
+            && passes * encoding.plain_ns.saturating_sub(encoding.use_ns) as f64
+                > REPAY_FACTOR * encoding.make_ns as f64
     }
 }
 
@@ -109,7 +115,7 @@ mod tests {
     #[test]
     fn an_encoding_repays_if_enough_passes_follow() {
         let pixels = EncodingStats {
-            form: CacheEncoding::Pixels,
+            encoding: CacheEncoding::Pixels,
             rows: 3,
             make_ns: 30,
             plain_ns: 20,
@@ -117,7 +123,7 @@ mod tests {
             ..EncodingStats::default()
         };
         let indexed = EncodingStats {
-            form: CacheEncoding::Indexed,
+            encoding: CacheEncoding::Indexed,
             rows: 3,
             make_ns: 1,
             plain_ns: 10,
@@ -125,7 +131,7 @@ mod tests {
             ..EncodingStats::default()
         };
         let mut stats =
-            CacheEncoding::TRANSFORMED.map(|form| EncodingStats { form, ..EncodingStats::default() });
+            CacheEncoding::TRANSFORMED.map(|encoding| EncodingStats { encoding, ..EncodingStats::default() });
         let trials = |stats| EncodingTrials {
             operator: 0,
             decoding: Decoding { column: "image".to_owned(), size: [8, 8] },
@@ -134,7 +140,7 @@ mod tests {
         };
         assert!(!trials(stats).repays(CacheEncoding::Pixels, 1e9), "no encoding was measured");
         for known in &mut stats {
-            *known = if known.form == CacheEncoding::Pixels { pixels } else { indexed };
+            *known = if known.encoding == CacheEncoding::Pixels { pixels } else { indexed };
         }
         let trials = trials(stats);
         // Each pass saves 10 ns, and encoding must save twice its cost of 30 ns.

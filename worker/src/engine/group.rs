@@ -15,11 +15,12 @@ use super::batches::{BatchAssembler, GroupRows};
 use super::chunk::{ChunkInput, WorkChunk};
 use super::encoded::{ChunkSchedule, EncodedRows, ReadyChunk};
 use super::job::JobContext;
+use super::memory_budget::MemoryReservation;
 use super::piece::StreamPieces;
 use super::read::{BlockReader, block_requests, read_blocks};
 use super::round::RoundAssembler;
 use super::stages::{ChunkTask, run_chunk};
-use super::task::{MemoryReservation, TaskContext, WorkerResources};
+use super::task::{TaskContext, WorkerResources};
 use super::trace::LapTimer;
 
 /// A group to run.

@@ -87,7 +87,7 @@ impl JobContext {
         let mut limits = JobLimits::new(operators, cache_operator, batch_parallelism, threads);
         let mut counters = match previous {
             Some(previous) => {
-                limits.join(&previous.limits);
+                limits.share_permits(&previous.limits);
                 previous.counters.clone()
             }
             None => JobCounters::new(operators, batch_parallelism, &compiled.manifest, tracing),

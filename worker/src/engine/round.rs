@@ -22,9 +22,9 @@ use super::chunk::WorkChunk;
 use super::coordination::{BatchMode, Coordination, OutputRow, RoundStep};
 use super::failures::{FailedRow, GroupFailures, collect_failures};
 use super::job::JobContext;
+use super::memory_budget::MemoryReservation;
 use super::piece::{FinishedPiece, StreamPieces};
 use super::slab::SlabPool;
-use super::task::MemoryReservation;
 use super::trace::QueuedRows;
 
 /// Bytes of a column in a batch besides its values, at most.

@@ -59,7 +59,7 @@ impl Engine {
         let result = result.map(|result| result.unwrap_or_else(crashed));
         let mut state = self.lock();
         state.groups -= 1;
-        state.reading_bytes -= admitted.source_bytes;
+        drop(admitted.encoded);
         state.exceeds &= !admitted.exceeds;
         let computed_before = state.leases.computed().len();
         if let Some(result) = result {

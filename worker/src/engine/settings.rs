@@ -1,4 +1,4 @@
-//! How a worker runs the Python functions of its jobs, if it does.
+//! The settings with which a worker builds the operators of its jobs, and the Python functions among them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,34 +9,34 @@ use feedline_operators::BuiltOperator;
 
 use crate::FunctionSettings;
 
-/// With what a worker's jobs are run.
+/// The settings with which a worker builds the operators of its jobs.
 #[derive(Debug, Clone)]
 pub(crate) struct EngineSettings {
     /// Threads that run operators.
     pub(crate) threads: u32,
-    /// With what functions are run; `None` where they are not allowed.
+    /// Settings of the processes that run Python functions; `None` if the worker rejects jobs with functions.
     pub(crate) functions: Option<FunctionSettings>,
-    /// Memory shared with the processes of functions.
+    /// Bytes of memory shared with these processes.
     pub(crate) function_bytes: Arc<AtomicU64>,
 }
 
 impl EngineSettings {
-    /// The functions among a job's operators, by place.
+    /// Builds the Python functions among a job's operators, by the operator's index.
     ///
     /// # Errors
-    /// One sentence where the worker does not allow them.
-    pub(super) fn functions(
+    /// One sentence if the job has functions and the worker rejects them.
+    pub(super) fn build_functions(
         &self,
         operators: &[BuiltOperator],
     ) -> Result<BTreeMap<usize, Arc<RowFunction>>, String> {
         let mut functions = BTreeMap::new();
-        for (place, operator) in operators.iter().enumerate() {
+        for (index, operator) in operators.iter().enumerate() {
             let Some(call) = &operator.function else { continue };
             let Some(settings) = &self.functions else {
                 return Err(format!(
-                    "operator {} ({}): this worker does not run users' code, and `{}` is that; start workers with \
-                     `--functions on` where whoever may open jobs may run code on them",
-                    place + 1,
+                    "operator {} ({}): this worker does not run Python functions such as `{}`; start workers with \
+                     `--functions on` if everyone who may open jobs may also run code on the workers",
+                    index + 1,
                     operator.name,
                     call.function.function
                 ));
@@ -44,7 +44,7 @@ impl EngineSettings {
             let processes = operator.parallelism.unwrap_or(self.threads) as usize;
             let function =
                 RowFunction::new(Arc::clone(call), settings.clone(), processes, &self.function_bytes);
-            functions.insert(place, Arc::new(function));
+            functions.insert(index, Arc::new(function));
         }
         Ok(functions)
     }

@@ -85,7 +85,7 @@ impl StageRunner {
         let (stage, joins_cached) = (stages.list.get(number), stages.cut == Some(number));
         let queued =
             QueuedRows::begin(&self.previous, Some(self.counters(stage, joins_cached)), self.bytes());
-        let _permit = match stage.and_then(|stage| job.limits.turns(stage)) {
+        let _permit = match stage.and_then(|stage| job.limits.permits(stage)) {
             Some(semaphore) => Some(semaphore.acquire(self.context.priority).await),
             None => None,
         };
@@ -191,14 +191,14 @@ impl StageRunner {
         let (idle, progress) = (self.resources.pool.idle(), self.context.progress.clone());
         let input = if stage.releases_input { self.input.take() } else { self.input.clone() };
         let (chunk, buffers) = (self.chunk.take(), self.buffers.take().unwrap_or_default());
-        let image_bytes = Arc::clone(&self.resources.image_bytes);
+        let budget = Arc::clone(&self.resources.budget);
         let run = move || {
             drop(stage.queued);
             let started = Instant::now();
             let mut lap = LapTimer::start(job.is_traced());
             let mut work = match (chunk, &input) {
                 (Some(work), _) => work,
-                (None, Some(input)) => input.build(&job, buffers, &image_bytes, &mut lap)?,
+                (None, Some(input)) => input.build(&job, buffers, &budget, &mut lap)?,
                 (None, None) => unreachable!("the input is released after the chunk is built"),
             };
             if let (true, Some(input)) = (stage.joins_cached, &input) {

@@ -30,8 +30,6 @@ pub(super) struct EngineState {
     pub(super) jobs: BTreeMap<JobId, Arc<JobContext>>,
     /// Jobs in the order in which they were loaded.
     loaded: VecDeque<JobId>,
-    /// Encoded bytes that running groups may hold.
-    pub(super) reading_bytes: u64,
     /// Number of running groups.
     pub(super) groups: usize,
     /// Whether a group runs that exceeds the budget, for a consumer that has no finished piece.
@@ -134,7 +132,7 @@ impl EngineState {
     /// Adds a loaded job with its present limits, and makes its leases runnable.
     pub(super) fn add_job(&mut self, job: JobContext) {
         let id = job.id();
-        job.limits.obey(self.allocations.get(&id));
+        job.limits.apply(self.allocations.get(&id));
         if let Some(changes) = self.mixes.get(&id) {
             job.set_mix(changes);
         }
@@ -157,7 +155,7 @@ impl EngineState {
     /// present one. `None` for a job that is unknown.
     pub(super) fn wanted_cache(&self, id: JobId) -> Option<Option<CacheDecision>> {
         let present = self.jobs.get(&id).map(|job| job.compiled.cache);
-        let planned = self.allocations.get(&id).map(|allocation| allocation.keep);
+        let planned = self.allocations.get(&id).map(|allocation| allocation.cache);
         let is_rejected = |cache: &Option<CacheDecision>| {
             cache.is_some() && self.rejected_caches.get(&id) == cache.as_ref()
         };

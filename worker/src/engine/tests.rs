@@ -69,7 +69,7 @@ impl TestEngine {
             source_key: String::new(),
             dataset: manifest.summary(),
             audit: true,
-            keep: None,
+            cache: None,
             reads: TenantReads::default(),
         };
         let tracing = Tracing { on: true, clock: ProcessClock::new() };
@@ -334,7 +334,7 @@ async fn groups_stay_within_the_memory_budget() {
     while test.engine.lock().groups > 0 {
         tokio::task::yield_now().await;
     }
-    let used = test.engine.used_bytes(&test.engine.lock());
+    let used = test.engine.used_bytes();
     assert!(used <= MIB / 2, "{used}");
     assert!(test.engine.computed().len() < test.splits(0).len());
     assert!(test.engine.is_memory_full() && test.engine.report_memory_full());
@@ -426,9 +426,9 @@ async fn a_cache_decision_that_fails_is_not_tried_again() {
     let cache = CacheDecision {
         after: 0,
         tier: feedline_data::pipeline::CacheTier::Memory,
-        form: feedline_data::pipeline::CacheEncoding::AsIs,
+        encoding: feedline_data::pipeline::CacheEncoding::AsIs,
     };
-    let allocation = JobAllocation { keep: Some(cache), ..JobAllocation::unlimited(JOB) };
+    let allocation = JobAllocation { cache: Some(cache), ..JobAllocation::unlimited(JOB) };
     test.engine.set_allocations(0, std::slice::from_ref(&allocation));
     assert_eq!(test.engine.unloaded(), BTreeSet::from([JOB]), "the plan wants another cache");
     test.engine.reject_cache(JOB, cache, "the disk is full");

@@ -119,6 +119,7 @@ impl Worker {
             cpu: ProcessCpu::default(),
             stats: Vec::new(),
             caches: Vec::new(),
+            memory: Vec::new(),
         }
     }
 

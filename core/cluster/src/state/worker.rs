@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use feedline_data::ids::{JobId, Millis, TaskId, WorkerId};
 use feedline_data::layout::SplitRef;
+use feedline_data::memory::MemoryUsage;
 use feedline_data::messages::{ProcessCpu, TierCapacity, WorkerAllocations};
 
 use super::candidates::CandidateLoad;
@@ -36,12 +37,14 @@ pub(crate) struct TrackedWorker {
     pub(crate) cores: u32,
     pub(crate) memory_bytes: u64,
     pub(crate) caches: Vec<TierCapacity>,
+    /// The bytes of the memory budget that each account uses.
+    pub(crate) memory: Vec<MemoryUsage>,
     /// Nanoseconds from the start of the worker to its last report.
     pub(crate) elapsed_ns: u64,
     /// CPU time that the worker had used by then.
     pub(crate) cpu: ProcessCpu,
     /// The allocations of the plan.
-    pub(crate) share: WorkerAllocations,
+    pub(crate) allocations: WorkerAllocations,
     /// Held splits, and whether each is computed.
     leases: BTreeMap<(JobId, SplitRef), bool>,
     leases_by_job: BTreeMap<JobId, JobLeases>,
@@ -71,9 +74,10 @@ impl TrackedWorker {
             machine: String::new(),
             nic_bytes_per_s: 0,
             caches: Vec::new(),
+            memory: Vec::new(),
             elapsed_ns: 0,
             cpu: ProcessCpu::default(),
-            share: WorkerAllocations::default(),
+            allocations: WorkerAllocations::default(),
             leases: BTreeMap::new(),
             leases_by_job: BTreeMap::new(),
             tasks: BTreeSet::new(),

@@ -221,9 +221,11 @@ fn a_job_without_consumers_loses_its_leases_and_fails_later() {
 fn plan_of(job: JobId, parts: &[(u64, f64)]) -> Input {
     let share = |cores: f64| WorkerAllocations {
         cores: 0,
-        allotments: vec![JobAllocation { cores, ..JobAllocation::unlimited(job) }],
+        jobs: vec![JobAllocation { cores, ..JobAllocation::unlimited(job) }],
     };
-    Input::Shares { shares: parts.iter().map(|(worker, cores)| (WorkerId(*worker), share(*cores))).collect() }
+    Input::Allocations {
+        allocations: parts.iter().map(|(worker, cores)| (WorkerId(*worker), share(*cores))).collect(),
+    }
 }
 
 #[test]

@@ -1,16 +1,14 @@
 //! Tests of leases under a plan, and of several inputs in one step.
 
-use feedline_data::messages::{JobAllocation, LEAST_CORES, WorkerAllocations};
+use feedline_data::messages::{JobAllocation, MIN_CORES, WorkerAllocations};
 
 use super::*;
 
 /// A plan that gives a job cores of one worker.
 fn placed(job: JobId, worker: u64, cores: f64) -> Input {
-    let share = WorkerAllocations {
-        cores: 0,
-        allotments: vec![JobAllocation { cores, ..JobAllocation::unlimited(job) }],
-    };
-    Input::Shares { shares: [(WorkerId(worker), share)].into() }
+    let share =
+        WorkerAllocations { cores: 0, jobs: vec![JobAllocation { cores, ..JobAllocation::unlimited(job) }] };
+    Input::Allocations { allocations: [(WorkerId(worker), share)].into() }
 }
 
 fn revoked(bench: &Bench) -> Vec<(WorkerId, Vec<SplitRef>)> {
@@ -49,7 +47,7 @@ fn leases_move_to_the_workers_of_the_plan() {
 
 #[test]
 fn a_plan_with_lost_workers_or_without_cores_has_no_effect() {
-    for (worker, cores) in [(9, 1.5), (2, LEAST_CORES)] {
+    for (worker, cores) in [(9, 1.5), (2, MIN_CORES)] {
         let (mut bench, job) = two_workers();
         bench.step(placed(job, worker, cores));
         assert_eq!(revoked(&bench), []);
@@ -64,9 +62,11 @@ fn a_worker_that_is_too_slow_for_a_split_gets_none() {
     let (mut bench, job) = Bench::running(&spec(4, 1), 256);
     let part = |cores| WorkerAllocations {
         cores: 0,
-        allotments: vec![JobAllocation { cores, ..JobAllocation::unlimited(job) }],
+        jobs: vec![JobAllocation { cores, ..JobAllocation::unlimited(job) }],
     };
-    bench.step(Input::Shares { shares: [(WorkerId(1), part(8.0)), (WorkerId(2), part(0.25))].into() });
+    bench.step(Input::Allocations {
+        allocations: [(WorkerId(1), part(8.0)), (WorkerId(2), part(0.25))].into(),
+    });
     bench.worker(report(2));
     assert_eq!(bench.granted(2), []);
     let computed = bench.granted(1).into_iter().map(|split| (job, split)).collect();

@@ -33,8 +33,8 @@ fn worker(number: u64) -> WorkerReport {
 fn limits(bench: &mut Bench, job: JobId) -> Vec<(u64, f64)> {
     let of = |number: u64| {
         let plan = bench.worker(worker(number)).expect("an immediate plan");
-        let own = plan.allotments.iter().find(|allotment| allotment.job == job);
-        own.map(|allotment| (number, allotment.most_cores))
+        let own = plan.allocations.iter().find(|allocation| allocation.job == job);
+        own.map(|allocation| (number, allocation.max_cores))
     };
     (1..=3).filter_map(of).collect()
 }
@@ -67,9 +67,9 @@ fn a_plan_sets_limits_and_other_workers_have_the_even_part() {
     bench.pass(300);
     let [(before, _)] = limits(&mut bench, planned)[..] else { panic!("one worker") };
     let other = 3 - before;
-    let allotment = JobAllocation { cores: 0.75, most_cores: 0.9, ..JobAllocation::unlimited(planned) };
-    let share = WorkerAllocations { cores: 0, allotments: vec![allotment] };
-    bench.step(Input::Shares { shares: [(WorkerId(other), share)].into() });
+    let allocation = JobAllocation { cores: 0.75, max_cores: 0.9, ..JobAllocation::unlimited(planned) };
+    let share = WorkerAllocations { cores: 0, jobs: vec![allocation] };
+    bench.step(Input::Allocations { allocations: [(WorkerId(other), share)].into() });
     bench.pass(300);
     let mut told = limits(&mut bench, planned);
     told.sort_by(|a, b| a.1.total_cmp(&b.1));

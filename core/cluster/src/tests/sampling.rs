@@ -39,28 +39,28 @@ fn samples_contain_each_worker_and_consumer() {
 fn a_worker_receives_its_allocations_only_when_they_change() {
     let (mut bench, job) = Bench::running(&spec(4, 1), 80);
     let plan = bench.worker(report(1)).expect("leases");
-    assert_eq!((plan.cores, plan.allotments.len()), (0, 0));
+    assert_eq!((plan.cores, plan.allocations.len()), (0, 0));
     let waits = WorkerReport { seen: plan.revision, ..report(1) };
     assert_eq!(bench.worker(waits.clone()), None);
     let request = bench.request;
     let share = WorkerAllocations {
         cores: 3,
-        allotments: vec![JobAllocation { cores: 1.5, ..JobAllocation::unlimited(job) }],
+        jobs: vec![JobAllocation { cores: 1.5, ..JobAllocation::unlimited(job) }],
     };
     let shares: BTreeMap<WorkerId, WorkerAllocations> = [(WorkerId(1), share.clone())].into();
-    bench.step(Input::Shares { shares: shares.clone() });
+    bench.step(Input::Allocations { allocations: shares.clone() });
     let Some(Reply::Worker(told)) = bench.answered.get(&request).cloned() else {
         panic!("an immediate plan")
     };
-    assert_eq!((told.cores, &told.allotments), (3, &share.allotments));
+    assert_eq!((told.cores, &told.allocations), (3, &share.jobs));
     assert_eq!(told.leases, plan.leases);
     let waits = WorkerReport { seen: told.revision, ..waits };
     assert_eq!(bench.worker(waits.clone()), None);
-    bench.step(Input::Shares { shares });
+    bench.step(Input::Allocations { allocations: shares });
     assert_eq!(bench.worker(waits), None, "equal allocations change no plan");
-    bench.step(Input::Shares { shares: BTreeMap::new() });
+    bench.step(Input::Allocations { allocations: BTreeMap::new() });
     let after = bench.worker(report(1)).expect("the limits are gone");
-    assert_eq!((after.cores, after.allotments.len()), (0, 0));
+    assert_eq!((after.cores, after.allocations.len()), (0, 0));
 }
 
 #[test]

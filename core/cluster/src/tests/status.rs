@@ -49,7 +49,7 @@ fn details_are_available_once_the_dataset_is_indexed() {
     let Some(Reply::Details(found)) = details(&mut bench, job) else { panic!("the job is running") };
     assert_eq!((found.job, found.audit, found.dataset.rows), (job, true, 80));
     assert_eq!(found.source_key, source_key("", &spec.pipeline.source));
-    assert_eq!(found.keep, None, "rows of one epoch are not cached");
+    assert_eq!(found.cache, None, "rows of one epoch are not cached");
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn large_rows_that_are_read_again_are_cached_before_the_first_random_operator() 
         initial_cache_decision(&pipeline(operators), &dataset(row_bytes), passes_left, &quota)
     };
     let none = Quota::default;
-    let expected = CacheDecision { after: 0, tier: CacheTier::Memory, form: CacheEncoding::AsIs };
+    let expected = CacheDecision { after: 0, tier: CacheTier::Memory, encoding: CacheEncoding::AsIs };
     assert_eq!(decide(vec![flip()], 4_096, 2.0, none()), Some(expected));
     assert_eq!(decide(vec![flip()], 4_095, 2.0, none()), None, "small rows");
     assert_eq!(decide(vec![flip()], 4_096, 1.0, none()), None, "one pass");

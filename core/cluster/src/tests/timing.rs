@@ -106,8 +106,8 @@ fn uncomputed_splits_are_recalled_by_time_alone() {
     bench.worker(WorkerReport { computed, ..report(1) });
     bench.worker(report(2));
     let allocation = JobAllocation { cores: 1.0, ..JobAllocation::unlimited(job) };
-    let share = WorkerAllocations { cores: 0, allotments: vec![allocation] };
-    bench.step(Input::Shares { shares: [(WorkerId(2), share)].into() });
+    let share = WorkerAllocations { cores: 0, jobs: vec![allocation] };
+    bench.step(Input::Allocations { allocations: [(WorkerId(2), share)].into() });
     bench.pass(1_999);
     assert!(!revoked(&bench));
     bench.pass(1);
@@ -123,8 +123,8 @@ fn a_plan_recalls_old_leases_only_after_it_has_settled() {
     bench.worker(report(1));
     bench.worker(report(2));
     let allocation = JobAllocation { cores: 1.0, ..JobAllocation::unlimited(job) };
-    let share = WorkerAllocations { cores: 0, allotments: vec![allocation] };
-    bench.step(Input::Shares { shares: [(WorkerId(2), share)].into() });
+    let share = WorkerAllocations { cores: 0, jobs: vec![allocation] };
+    bench.step(Input::Allocations { allocations: [(WorkerId(2), share)].into() });
     bench.pass(499);
     assert!(!revoked(&bench));
     bench.pass(1);
@@ -137,8 +137,8 @@ fn a_draining_worker_keeps_its_leases() {
     bench.worker(WorkerReport { draining: true, ..report(1) });
     bench.worker(report(2));
     let allocation = JobAllocation { cores: 1.0, ..JobAllocation::unlimited(job) };
-    let share = WorkerAllocations { cores: 0, allotments: vec![allocation] };
-    bench.step(Input::Shares { shares: [(WorkerId(2), share)].into() });
+    let share = WorkerAllocations { cores: 0, jobs: vec![allocation] };
+    bench.step(Input::Allocations { allocations: [(WorkerId(2), share)].into() });
     bench.pass(2_900);
     assert!(!revoked(&bench), "its splits are still computed");
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::{ConsumerStats, ProcessCpu, TierCapacity, WorkerJobStats};
 use crate::ids::{JobId, SessionId, WorkerId};
 use crate::manifest::DatasetSummary;
+use crate::memory::MemoryUsage;
 use crate::pipeline::Pipeline;
 use crate::tenants::Quota;
 
@@ -58,6 +59,8 @@ pub struct WorkerReportSample {
     pub memory_bytes: u64,
     /// The cache tiers of the worker.
     pub caches: Vec<TierCapacity>,
+    /// The bytes of the memory budget that each account uses.
+    pub memory: Vec<MemoryUsage>,
     /// Whether the memory budget has no room for further splits.
     pub memory_full: bool,
     /// Whether the worker drains before it leaves the cluster.

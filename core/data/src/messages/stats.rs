@@ -104,7 +104,7 @@ pub struct EncodingStats {
     /// The number of stage operators before the cache point.
     pub after: u32,
     /// The encoding.
-    pub form: CacheEncoding,
+    pub encoding: CacheEncoding,
     /// The number of measured rows.
     pub rows: u64,
     /// The size of the original rows in bytes.
@@ -149,7 +149,7 @@ pub struct WorkerJobStats {
     /// CPU time of the worker's process for all jobs.
     pub cpu: ProcessCpu,
     /// Measured costs of encodings of cached rows.
-    pub forms: Vec<EncodingStats>,
+    pub encodings: Vec<EncodingStats>,
 }
 
 /// Statistics of a consumer.

@@ -38,6 +38,7 @@ impl WorkerView {
         Some(Self {
             used_cores: self.parts.iter().map(|part| part.used_cores).sum(),
             held_bytes: saturating_sum(self.parts.iter().map(|part| part.held_bytes)),
+            memory: Vec::new(),
             peak_rss_bytes: None,
             memory_full: false,
             ..self

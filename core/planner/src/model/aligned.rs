@@ -1,46 +1,44 @@
-//! Workers of one job whose operators differ by what they keep: some keep rows behind an operator, others were told to and do
-//! not yet, or have no room.
+//! Makes the samples of all workers have the same operators. Workers differ where a plan caches rows: some workers have a
+//! `cache` operator, while others have no room for it or have not applied the plan yet.
 
 use std::borrow::Cow;
 
-use super::samples::{JobWorkerSample, OperatorSample};
+use feedline_data::messages::OperatorStats;
+
+use super::samples::JobWorkerSample;
 
 #[cfg(test)]
 mod tests;
 
-/// The operator that looks for kept rows.
+/// The name of the operator that looks rows up in a cache.
 const CACHE: &str = "cache";
 
-/// The operators that all have together: those of the first of those with the most.
-pub(super) fn names(samples: &[JobWorkerSample]) -> Vec<&str> {
-    let most = samples.iter().map(|sample| sample.operators.len()).max().unwrap_or(0);
-    let longest = samples.iter().find(|sample| sample.operators.len() == most);
-    longest
-        .map_or(&[][..], |sample| &sample.operators)
-        .iter()
-        .map(|operator| operator.name.as_str())
-        .collect()
+/// The operator names of the first worker with the largest number of operators.
+pub(super) fn longest_operator_list(samples: &[JobWorkerSample]) -> Vec<&str> {
+    let largest = samples.iter().map(|sample| sample.operators.len()).max().unwrap_or(0);
+    let longest = samples.iter().find(|sample| sample.operators.len() == largest);
+    let operators = longest.map_or(&[][..], |sample| &sample.operators);
+    operators.iter().map(|operator| operator.name.as_str()).collect()
 }
 
-/// The samples that count anything, with these operators. A worker that keeps nothing is one that looks for each row and
-/// finds none.
-pub(super) fn aligned<'a>(samples: &'a [JobWorkerSample], names: &[&str]) -> Vec<Cow<'a, JobWorkerSample>> {
+/// The samples with these operators. Omits workers without counters.
+pub(super) fn align<'a>(samples: &'a [JobWorkerSample], names: &[&str]) -> Vec<Cow<'a, JobWorkerSample>> {
     let counting = samples.iter().filter(|sample| !sample.operators.is_empty());
     counting.map(|sample| with_operators(sample, names)).collect()
 }
 
+/// Adds missing operators. A worker without a cache counts as one that looks every row up and finds none.
 fn with_operators<'a>(sample: &'a JobWorkerSample, names: &[&str]) -> Cow<'a, JobWorkerSample> {
     if sample.operators.iter().map(|operator| operator.name.as_str()).eq(names.iter().copied()) {
         return Cow::Borrowed(sample);
     }
     let own = |name: &str| sample.operators.iter().find(|operator| operator.name == name);
-    // Rows are looked for before anything is made of them.
-    let looked_for = sample.operators.first().map_or(0, |source| source.rows_out);
+    let source_rows = sample.operators.first().map_or(0, |source| source.rows_out);
     let operator = |name: &&str| {
-        own(name).cloned().unwrap_or_else(|| OperatorSample {
+        own(name).cloned().unwrap_or_else(|| OperatorStats {
             name: (*name).to_owned(),
-            rows_in: if *name == CACHE { looked_for } else { 0 },
-            ..OperatorSample::default()
+            rows_in: if *name == CACHE { source_rows } else { 0 },
+            ..OperatorStats::default()
         })
     };
     Cow::Owned(JobWorkerSample { operators: names.iter().map(operator).collect(), ..sample.clone() })

@@ -1,28 +1,28 @@
-//! The store's bandwidth as a concave function of how many requests are in flight, fitted to what was seen.
+//! The store's bandwidth as a concave function of the number of requests in flight, fitted to observations.
 //!
-//! Two laws are tried, and the one that fits better is kept:
+//! Two functions are fitted, and the better one is used:
 //!
-//! - a roof, `b(c) = min(a c, B)`: requests do not hinder each other until a limit `B` is reached. Little's law gives
-//!   `a` = bytes per request / latency. So behaves a store that throttles.
-//! - a hyperbola, `b(c) = B c / (c + k)`: each request slows the others a little; `1/b = 1/B + (k/B)(1/c)` is a line, and
-//!   is fitted by least squares. So behave disks and shared networks (the law of Michaelis and Menten; the universal
-//!   scalability law of Gunther without its term of coherence).
+//! - a roofline, `b(c) = min(a c, B)`: requests do not slow each other down until a limit `B` is reached. By Little's
+//!   law, `a` = bytes per request / latency. A store that throttles requests behaves like this.
+//! - a hyperbola, `b(c) = B c / (c + k)`: each request slows the others a little. `1/b = 1/B + (k/B)(1/c)` is a line,
+//!   fitted by least squares. Disks and shared networks behave like this (Michaelis-Menten kinetics; Gunther's
+//!   universal scalability law without coherency).
 //!
-//! From observations at one concurrency only, the slope is known and the limit is not.
+//! Observations at a single concurrency determine the slope, but not the limit.
 
 use serde::{Deserialize, Serialize};
 
 #[cfg(test)]
 mod tests;
 
-/// A law of bandwidth in bytes per second against mean requests in flight.
+/// Bandwidth in bytes per second as a function of the mean number of requests in flight.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Bandwidth {
     /// Nothing was read.
     #[default]
     Unknown,
-    /// As many times a single request's bandwidth as there are requests; no limit was seen.
+    /// Proportional to the number of requests. No limit was observed.
     Linear {
         /// Bytes per second of one request in flight.
         slope: f64,
@@ -43,7 +43,7 @@ pub enum Bandwidth {
     },
 }
 
-/// What was seen over some seconds.
+/// The bandwidth at one concurrency, observed over some seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Observation {
     /// Mean requests in flight.
@@ -53,7 +53,8 @@ pub struct Observation {
 }
 
 impl Observation {
-    /// Whether the store has changed since `before`: as many requests bring less than half of it, or more than twice as much.
+    /// Whether the store has changed since `before`: the same concurrency yields less than half of the bandwidth, or
+    /// more than twice as much.
     pub fn contradicts(&self, before: &Self) -> bool {
         let same = |factor: f64| (1.0 / SAME_CONCURRENCY..SAME_CONCURRENCY).contains(&factor);
         let like = |factor: f64| (0.5..2.0).contains(&factor);
@@ -61,15 +62,15 @@ impl Observation {
     }
 }
 
-/// Observations whose concurrency differs by less than this factor are one.
+/// Observations are merged if their concurrency differs by less than this factor.
 const SAME_CONCURRENCY: f64 = 1.2;
-/// A law that bends must fit this much better than one that does not.
+/// The error of a function with a limit, over the error of the straight line, below which the limit is used.
 const BEND_GAIN: f64 = 0.5;
-/// Below this mean squared relative error a straight line is good enough: 3 % each way.
+/// The mean squared relative error below which a straight line is used: 3 % in each direction.
 const STRAIGHT_ENOUGH: f64 = 0.001;
 
 impl Bandwidth {
-    /// Fits observations; those with nothing in flight or nothing read are passed over.
+    /// Fits observations. Ignores observations without requests in flight or without bytes.
     pub fn fit(observations: &[Observation]) -> Self {
         let groups = grouped(observations);
         let [first, .., last] = groups.as_slice() else {
@@ -78,7 +79,7 @@ impl Bandwidth {
                 _ => Self::Unknown,
             };
         };
-        debug_assert!(first.concurrency < last.concurrency, "groups are sorted");
+        debug_assert!(first.concurrency < last.concurrency, "groups are sorted by concurrency");
         let slope = mean(groups.iter().map(|seen| seen.bytes_per_s / seen.concurrency));
         let straight = Self::Linear { slope };
         let straight_error = straight.error(&groups);
@@ -94,7 +95,7 @@ impl Bandwidth {
         }
     }
 
-    /// Bytes per second with this many requests in flight; infinite where nothing is known.
+    /// Bytes per second with this many requests in flight; infinite if unknown.
     pub fn at(&self, concurrency: f64) -> f64 {
         match *self {
             Self::Unknown => f64::INFINITY,
@@ -104,7 +105,7 @@ impl Bandwidth {
         }
     }
 
-    /// What no concurrency exceeds, in bytes per second, where it is known.
+    /// The limit of the bandwidth in bytes per second, if known.
     pub fn cap(&self) -> Option<f64> {
         match *self {
             Self::Unknown | Self::Linear { .. } => None,
@@ -112,7 +113,7 @@ impl Bandwidth {
         }
     }
 
-    /// Requests in flight that give this bandwidth; `None` where none does.
+    /// The number of requests in flight at which this bandwidth is reached; `None` if it is never reached.
     pub fn concurrency_for(&self, bytes_per_s: f64) -> Option<f64> {
         match *self {
             Self::Unknown => None,
@@ -124,9 +125,9 @@ impl Bandwidth {
         }
     }
 
-    /// Seconds that a byte keeps a request busy where the store is not full: the slope's reciprocal, or what it takes at three
-    /// quarters of a hyperbola's limit. What requests wait for in a full store's queue does not count: it grows with their
-    /// number. `None` where nothing was read.
+    /// Seconds for which one byte occupies a request of a store that is not saturated: the reciprocal of the slope,
+    /// or the time at three quarters of a hyperbola's limit. Time in the queue of a saturated store does not count,
+    /// since it grows with the number of requests. `None` if nothing was read.
     pub fn seconds_per_byte(&self) -> Option<f64> {
         match *self {
             Self::Unknown => None,
@@ -135,7 +136,7 @@ impl Bandwidth {
         }
     }
 
-    /// Whether twice the concurrency would give less than a fifth more.
+    /// Whether twice the concurrency would yield less than 20 % more bandwidth.
     pub fn is_saturated(&self, concurrency: f64) -> bool {
         self.cap().is_some() && self.at(2.0 * concurrency) < 1.2 * self.at(concurrency)
     }
@@ -146,8 +147,9 @@ impl Bandwidth {
     }
 }
 
-/// Sorted by concurrency, neighbours that hardly differ put together. More requests bring no less: where less was seen, reads
-/// had not come to their end yet, when they are counted, which takes the longer the more of them share a full store.
+/// Sorts observations by concurrency and merges neighbours. More requests never yield less bandwidth, so a smaller
+/// value is raised to the value before: reads are counted when they complete, which takes longer with more requests
+/// in a saturated store.
 fn grouped(observations: &[Observation]) -> Vec<Observation> {
     let usable = |seen: &&Observation| seen.concurrency > 0.0 && seen.bytes_per_s > 0.0;
     let mut sorted: Vec<Observation> = observations.iter().filter(usable).copied().collect();
@@ -171,7 +173,7 @@ fn grouped(observations: &[Observation]) -> Vec<Observation> {
     rising.collect()
 }
 
-/// The roof with the knee between two neighbouring observations that fits best.
+/// The best roofline with its knee between two neighbouring observations.
 fn roof(groups: &[Observation]) -> Option<Bandwidth> {
     let at_knee = |knee: usize| {
         let (rising, flat) = groups.split_at(knee);
@@ -183,7 +185,7 @@ fn roof(groups: &[Observation]) -> Option<Bandwidth> {
 }
 
 fn hyperbola(groups: &[Observation]) -> Option<Bandwidth> {
-    // Weights b² make the error of 1/b a relative one.
+    // The weights b² turn the error of 1/b into a relative error.
     let (mut w, mut wx, mut wy, mut wxx, mut wxy) = (0.0, 0.0, 0.0, 0.0, 0.0);
     for seen in groups {
         let (x, y) = (1.0 / seen.concurrency, 1.0 / seen.bytes_per_s);

@@ -1,5 +1,5 @@
-//! The rate that each resource allows a job on given workers. The job runs at the smallest of them: that is the bound,
-//! and what gives it is the bottleneck (asymptotic bounds of operational analysis; Plumber, section 4.2).
+//! The rate that each resource allows a job on given workers. The smallest rate bounds the job, and its resource is
+//! the bottleneck (asymptotic bounds of operational analysis; Plumber, section 4.2).
 
 use std::collections::BTreeMap;
 
@@ -12,38 +12,38 @@ use super::text::{bytes, count, number, seconds};
 #[cfg(test)]
 pub(super) mod tests;
 
-/// What a job works with.
+/// The resources of a job.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct JobResources {
-    /// Workers of each kind.
-    pub workers: Vec<WorkerTypeShare>,
-    /// Limits of concurrent executions on each worker that the engine holds operators to, by name. What the user wrote
-    /// binds as well.
+    /// Workers, by type.
+    pub workers: Vec<WorkerTypeResources>,
+    /// The engine's limit of concurrent executions of each operator on each worker, by name. Limits in the pipeline
+    /// apply as well.
     pub limits: BTreeMap<String, u32>,
-    /// Requests to the store in flight at most, over all workers; 0 where there is no limit.
+    /// The largest number of requests to the store in flight, over all workers; 0 for no limit.
     pub read_concurrency: f64,
-    /// Memory for rows in flight, over all workers, in bytes; 0 where it is not known.
+    /// Memory for rows in flight, over all workers, in bytes; 0 if unknown.
     pub memory_bytes: f64,
-    /// A cache that holds all rows it is asked for.
+    /// A cache with all rows of the dataset.
     pub cache: Option<CacheUse>,
-    /// What does not cross the workers' network.
+    /// The traffic that does not cross the workers' network.
     pub locality: Locality,
 }
 
-/// What of a job's bytes stays on a worker's own host. By default nothing is known to.
+/// The share of a job's traffic that stays on the hosts of its workers. The default is no traffic.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Locality {
     /// Whether workers read the dataset from their own disks.
     pub store_is_local: bool,
-    /// Share of the bytes for consumers, from 0 to 1, that are taken on the worker's own host.
+    /// The share of the bytes for consumers, from 0 to 1, that consumers receive on the worker's own host.
     pub consumers_share: f64,
 }
 
 impl Locality {
-    /// Bytes per row that fill the fuller direction of a worker's network: what it reads, or what it sends of
-    /// `delivered_bytes`. Caches in the object store are read over the network wherever the dataset lies.
+    /// Bytes per row in the busier direction of a worker's network: what the worker reads, or what it sends of
+    /// `delivered_bytes`. Rows cached in the object store always cross the network.
     pub fn network_bytes(&self, from_dataset: f64, from_cache_store: f64, delivered_bytes: f64) -> f64 {
         let from_dataset = if self.store_is_local { 0.0 } else { from_dataset };
         let sent = delivered_bytes * (1.0 - self.consumers_share.clamp(0.0, 1.0));
@@ -51,52 +51,52 @@ impl Locality {
     }
 }
 
-/// Workers of one type, or a part of each.
+/// Workers of one type, or a share of each of them.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct WorkerTypeShare {
-    /// Their type.
+pub struct WorkerTypeResources {
+    /// The worker type.
     pub worker_type: String,
-    /// How many.
+    /// The number of workers.
     pub count: u32,
-    /// Cores of each that the job may use.
+    /// Cores of each worker that the job may use.
     pub cores: f64,
-    /// Network of each that the job may use, in bytes per second and direction; 0 where it is not known.
+    /// Network bandwidth of each worker that the job may use, in bytes per second and direction; 0 if unknown.
     pub nic_bytes_per_s: f64,
 }
 
-/// A cut that rows are read from instead of being made.
+/// A cache point from which rows are read instead of being computed.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CacheUse {
-    /// Place of the operator whose output is kept.
+    /// The index of the operator whose output is cached.
     pub after: usize,
-    /// Bytes per second that the tier gives, over all workers; infinite where it is not known.
+    /// The bandwidth of the tier in bytes per second, over all workers; infinite if unknown.
     pub read_bytes_per_s: f64,
-    /// CPU seconds that reading a byte takes.
+    /// CPU seconds to read one byte.
     pub read_cpu_s_per_byte: f64,
-    /// Whether rows still come from the store, as bytes of the cut.
+    /// Whether the cache is in the object store.
     pub is_in_store: bool,
 }
 
-/// The smallest bound: what the job's rate should be. `None` where nothing is known to bound it.
-pub fn bottleneck(model: &JobModel, allocation: &JobResources) -> Option<Bottleneck> {
-    bounds(model, allocation).into_iter().next()
+/// The smallest bound, which is the predicted rate of the job; `None` if no bound is known.
+pub fn bottleneck(model: &JobModel, resources: &JobResources) -> Option<Bottleneck> {
+    bounds(model, resources).into_iter().next()
 }
 
 /// All bounds, the smallest first.
-pub fn bounds(model: &JobModel, allocation: &JobResources) -> Vec<ResourceBound> {
+pub fn bounds(model: &JobModel, resources: &JobResources) -> Vec<ResourceBound> {
     let mut bounds = Vec::new();
-    bounds.extend(cpu(model, allocation));
-    bounds.extend(limits(model, allocation));
-    bounds.extend(under_way(model, allocation));
-    bounds.extend(store(model, allocation));
-    bounds.extend(tier(model, allocation));
-    bounds.extend(network(model, allocation));
-    bounds.extend(memory(model, allocation));
-    bounds.extend(consumer(model));
+    bounds.extend(cpu_bound(model, resources));
+    bounds.extend(limit_bounds(model, resources));
+    bounds.extend(in_flight_bounds(model, resources));
+    bounds.extend(store_bound(model, resources));
+    bounds.extend(tier_bound(model, resources));
+    bounds.extend(network_bound(model, resources));
+    bounds.extend(memory_bound(model, resources));
+    bounds.extend(consumer_bound(model));
     bounds.retain(|bound| bound.rows_per_s.is_finite());
-    // Of equal bounds the consumer comes first: nothing else would help.
+    // Of equal bounds the consumer is first, since no other resource would help.
     bounds.sort_by(|a, b| {
         let consumers_first = |bound: &ResourceBound| bound.kind != BottleneckKind::Consumer;
         a.rows_per_s.total_cmp(&b.rows_per_s).then(consumers_first(a).cmp(&consumers_first(b)))
@@ -104,27 +104,27 @@ pub fn bounds(model: &JobModel, allocation: &JobResources) -> Vec<ResourceBound>
     bounds
 }
 
-/// The first operator that still runs.
-fn first(allocation: &JobResources) -> usize {
-    allocation.cache.as_ref().map_or(0, |cache| cache.after + 1)
+/// The index of the first operator after the cache.
+fn first_operator(resources: &JobResources) -> usize {
+    resources.cache.as_ref().map_or(0, |cache| cache.after + 1)
 }
 
-/// CPU seconds per row on a type, with what reading a cache takes.
-pub(super) fn cpu_s(model: &JobModel, allocation: &JobResources, worker_type: &str) -> f64 {
-    let reading = allocation.cache.as_ref().map_or(0.0, |cache| {
-        cache.read_cpu_s_per_byte * model.operators.get(cache.after).map_or(0.0, |cut| cut.bytes_out)
+/// CPU seconds per row on a worker type, including reads from the cache.
+pub(super) fn cpu_s(model: &JobModel, resources: &JobResources, worker_type: &str) -> f64 {
+    let reading = resources.cache.as_ref().map_or(0.0, |cache| {
+        cache.read_cpu_s_per_byte * model.operators.get(cache.after).map_or(0.0, |point| point.bytes_out)
     });
-    reading + model.cpu_s_from(first(allocation), worker_type)
+    reading + model.cpu_s_from(first_operator(resources), worker_type)
 }
 
-/// Cores over CPU seconds per row, summed over types: the utilisation law.
-fn cpu(model: &JobModel, allocation: &JobResources) -> Option<ResourceBound> {
-    let cores: f64 = allocation.workers.iter().map(|share| f64::from(share.count) * share.cores).sum();
-    let rate = |share: &WorkerTypeShare| {
-        f64::from(share.count) * share.cores / cpu_s(model, allocation, &share.worker_type)
+/// Cores over CPU seconds per row, summed over worker types: the utilisation law.
+fn cpu_bound(model: &JobModel, resources: &JobResources) -> Option<ResourceBound> {
+    let cores: f64 = resources.workers.iter().map(|share| f64::from(share.count) * share.cores).sum();
+    let rate = |share: &WorkerTypeResources| {
+        f64::from(share.count) * share.cores / cpu_s(model, resources, &share.worker_type)
     };
-    let rows_per_s: f64 = allocation.workers.iter().map(rate).sum();
-    let running = model.operators.iter().skip(first(allocation));
+    let rows_per_s: f64 = resources.workers.iter().map(rate).sum();
+    let running = model.operators.iter().skip(first_operator(resources));
     let costliest = running.max_by(|a, b| a.cpu_share.total_cmp(&b.cpu_share))?;
     let mean_ms = cores / rows_per_s;
     let why = format!(
@@ -137,17 +137,16 @@ fn cpu(model: &JobModel, allocation: &JobResources) -> Option<ResourceBound> {
     Some(ResourceBound { kind: BottleneckKind::Cpu, operator: Some(costliest.name.clone()), rows_per_s, why })
 }
 
-/// Executions at once over the seconds that one row keeps one busy, summed over workers: Little's law. An operator never
-/// runs more at once than there are cores, but for the part of its time that needs none.
-fn limits(model: &JobModel, allocation: &JobResources) -> Vec<ResourceBound> {
+/// Concurrent executions over the seconds that one row takes, summed over workers: Little's law.
+fn limit_bounds(model: &JobModel, resources: &JobResources) -> Vec<ResourceBound> {
     let limited = |operator: &OperatorModel| -> Option<ResourceBound> {
-        let held = allocation.limits.get(&operator.name).copied();
+        let held = resources.limits.get(&operator.name).copied();
         let limit = operator.limit().into_iter().chain(held).min()?;
-        let rate = |share: &WorkerTypeShare| {
+        let rate = |share: &WorkerTypeResources| {
             f64::from(share.count) * f64::from(limit) / operator.service_s_on(&share.worker_type)
         };
-        let rows_per_s: f64 = allocation.workers.iter().map(rate).sum();
-        let workers: u32 = allocation.workers.iter().map(|share| share.count).sum();
+        let rows_per_s: f64 = resources.workers.iter().map(rate).sum();
+        let workers: u32 = resources.workers.iter().map(|share| share.count).sum();
         let service_s = f64::from(workers) * f64::from(limit) / rows_per_s;
         let waits = operator.latency_s > 0.5 * service_s;
         let kind = if waits { BottleneckKind::Latency } else { BottleneckKind::Sequential };
@@ -163,23 +162,23 @@ fn limits(model: &JobModel, allocation: &JobResources) -> Vec<ResourceBound> {
         );
         Some(ResourceBound { kind, operator: Some(operator.name.clone()), rows_per_s, why })
     };
-    model.operators.iter().skip(first(allocation)).filter_map(limited).collect()
+    model.operators.iter().skip(first_operator(resources)).filter_map(limited).collect()
 }
 
-/// Executions that the engine has under way over the seconds that each row takes: Little's law, where these are known to
-/// be all there are.
-fn under_way(model: &JobModel, allocation: &JobResources) -> Vec<ResourceBound> {
-    let workers: u32 = allocation.workers.iter().map(|share| share.count).sum();
+/// Executions in flight over the seconds that one row takes: Little's law, if the engine has no more executions to
+/// start.
+fn in_flight_bounds(model: &JobModel, resources: &JobResources) -> Vec<ResourceBound> {
+    let workers: u32 = resources.workers.iter().map(|share| share.count).sum();
     let bound = |operator: &OperatorModel| -> Option<ResourceBound> {
-        // What the user limits has its bound by that.
-        let each = operator.under_way.filter(|_| operator.parallelism.is_none())?;
-        let rate = |share: &WorkerTypeShare| {
+        // A pinned operator is bound by `limits` already.
+        let each = operator.in_flight.filter(|_| operator.parallelism.is_none())?;
+        let rate = |share: &WorkerTypeResources| {
             f64::from(share.count) * each / operator.service_s_on(&share.worker_type)
         };
-        let rows_per_s: f64 = allocation.workers.iter().map(rate).sum();
+        let rows_per_s: f64 = resources.workers.iter().map(rate).sum();
         let executions = f64::from(workers) * each;
         let why = format!(
-            "{} of `{}` are under way at a time and each row takes {}, which gives {} rows/s",
+            "{} of `{}` are in flight at a time and each row takes {}, which gives {} rows/s",
             count(executions, "execution"),
             operator.name,
             seconds(executions / rows_per_s),
@@ -188,17 +187,17 @@ fn under_way(model: &JobModel, allocation: &JobResources) -> Vec<ResourceBound> 
         let operator = Some(operator.name.clone());
         Some(ResourceBound { kind: BottleneckKind::Latency, operator, rows_per_s, why })
     };
-    model.operators.iter().skip(first(allocation)).filter_map(bound).collect()
+    model.operators.iter().skip(first_operator(resources)).filter_map(bound).collect()
 }
 
-/// The store's bandwidth at the requests that may be in flight, over bytes per row.
-fn store(model: &JobModel, allocation: &JobResources) -> Option<ResourceBound> {
-    let bytes_per_row = match &allocation.cache {
+/// The store's bandwidth at the allowed number of requests, over bytes per row.
+fn store_bound(model: &JobModel, resources: &JobResources) -> Option<ResourceBound> {
+    let bytes_per_row = match &resources.cache {
         None => model.store_bytes,
         Some(cache) if cache.is_in_store => model.operators.get(cache.after)?.bytes_out,
         Some(_) => return None,
     };
-    let limit = allocation.read_concurrency;
+    let limit = resources.read_concurrency;
     let bandwidth = if limit > 0.0 { model.bandwidth.at(limit) } else { model.bandwidth.cap()? };
     if bytes_per_row <= 0.0 {
         return None;
@@ -215,7 +214,7 @@ fn store(model: &JobModel, allocation: &JobResources) -> Option<ResourceBound> {
         )
     } else {
         format!(
-            "{} in flight bring {}/s of {} per row, which gives {} rows/s",
+            "{} in flight read {}/s at {} per row, which gives {} rows/s",
             count(limit, "request"),
             bytes(bandwidth),
             bytes(bytes_per_row),
@@ -226,35 +225,35 @@ fn store(model: &JobModel, allocation: &JobResources) -> Option<ResourceBound> {
     Some(ResourceBound { kind, operator, rows_per_s, why })
 }
 
-/// The bandwidth of a cache's tier over bytes per row at the cut.
-fn tier(model: &JobModel, allocation: &JobResources) -> Option<ResourceBound> {
-    let cache = allocation.cache.as_ref().filter(|cache| cache.read_bytes_per_s > 0.0)?;
-    let cut = model.operators.get(cache.after)?;
-    let rows_per_s = cache.read_bytes_per_s / cut.bytes_out;
+/// The bandwidth of the cache's tier over bytes per row.
+fn tier_bound(model: &JobModel, resources: &JobResources) -> Option<ResourceBound> {
+    let cache = resources.cache.as_ref().filter(|cache| cache.read_bytes_per_s > 0.0)?;
+    let point = model.operators.get(cache.after)?;
+    let rows_per_s = cache.read_bytes_per_s / point.bytes_out;
     let why = format!(
         "the cache after `{}` gives {}/s and a row there has {}, which gives {} rows/s",
-        cut.name,
+        point.name,
         bytes(cache.read_bytes_per_s),
-        bytes(cut.bytes_out),
+        bytes(point.bytes_out),
         number(rows_per_s)
     );
-    Some(ResourceBound { kind: BottleneckKind::Store, operator: Some(cut.name.clone()), rows_per_s, why })
+    Some(ResourceBound { kind: BottleneckKind::Store, operator: Some(point.name.clone()), rows_per_s, why })
 }
 
-/// The workers' network over the larger of what comes in and what goes out per row.
-fn network(model: &JobModel, allocation: &JobResources) -> Option<ResourceBound> {
-    let (from_dataset, from_cache_store) = match &allocation.cache {
+/// The bandwidth of the workers' network over bytes per row in the busier direction.
+fn network_bound(model: &JobModel, resources: &JobResources) -> Option<ResourceBound> {
+    let (from_dataset, from_cache_store) = match &resources.cache {
         None => (model.store_bytes, 0.0),
         Some(cache) if cache.is_in_store => (0.0, model.operators.get(cache.after)?.bytes_out),
         Some(_) => (0.0, 0.0),
     };
-    let locality = &allocation.locality;
+    let locality = &resources.locality;
     let per_row = locality.network_bytes(from_dataset, from_cache_store, model.delivered_bytes);
-    let known = allocation.workers.iter().all(|share| share.nic_bytes_per_s > 0.0);
+    let known = resources.workers.iter().all(|share| share.nic_bytes_per_s > 0.0);
     if !known || per_row <= 0.0 {
         return None;
     }
-    let shares = allocation.workers.iter();
+    let shares = resources.workers.iter();
     let bandwidth: f64 = shares.map(|share| f64::from(share.count) * share.nic_bytes_per_s).sum();
     let rows_per_s = bandwidth / per_row;
     let why = format!(
@@ -266,24 +265,24 @@ fn network(model: &JobModel, allocation: &JobResources) -> Option<ResourceBound>
     Some(ResourceBound { kind: BottleneckKind::Network, operator: None, rows_per_s, why })
 }
 
-/// Memory over the byte-seconds that a row holds, by Little's law; only where memory was seen to be full, since otherwise
-/// rows in flight are as many as there is use for.
-fn memory(model: &JobModel, allocation: &JobResources) -> Option<ResourceBound> {
+/// Memory over the byte-seconds that one row holds, by Little's law. Only a full memory bounds a job: otherwise the
+/// number of rows in flight follows from other bounds.
+fn memory_bound(model: &JobModel, resources: &JobResources) -> Option<ResourceBound> {
     let is_full = model.memory_wait_share > 0.1;
-    if !is_full || allocation.memory_bytes <= 0.0 || model.held_bytes <= 0.0 {
+    if !is_full || resources.memory_bytes <= 0.0 || model.held_bytes <= 0.0 {
         return None;
     }
-    let rows_per_s = model.rows_per_s * allocation.memory_bytes / model.held_bytes;
+    let rows_per_s = model.rows_per_s * resources.memory_bytes / model.held_bytes;
     let why = format!(
         "{} of memory were full for {} % of the time, which gives {} rows/s",
-        bytes(allocation.memory_bytes),
+        bytes(resources.memory_bytes),
         number(100.0 * model.memory_wait_share),
         number(rows_per_s)
     );
     Some(ResourceBound { kind: BottleneckKind::Memory, operator: None, rows_per_s, why })
 }
 
-fn consumer(model: &JobModel) -> Option<ResourceBound> {
+fn consumer_bound(model: &JobModel) -> Option<ResourceBound> {
     let rows_per_s = model.demand_rows_per_s?;
     let why = format!("the consumers take {} rows/s and no more", number(rows_per_s));
     Some(ResourceBound { kind: BottleneckKind::Consumer, operator: None, rows_per_s, why })

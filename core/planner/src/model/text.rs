@@ -1,21 +1,20 @@
-//! Numbers as people read them in sentences.
+//! Numbers and units for sentences.
 
-/// Nobody can tell less from nothing.
-const NOTHING: f64 = 1e-9;
+/// Smaller numbers are shown as 0.
+const SMALLEST: f64 = 1e-9;
 
-/// `12`, `3.4`, `0.056`: three digits that matter, or all digits of a large whole number.
+/// `12`, `3.4`, `0.056`: three significant digits, or all digits of a larger whole number.
 pub(crate) fn number(value: f64) -> String {
     if !value.is_finite() {
         return "any number of".into();
     }
-    if value.abs() < NOTHING {
+    if value.abs() < SMALLEST {
         return "0".into();
     }
     let digits = match value.abs() {
         large if large >= 100.0 => 0,
         medium if medium >= 10.0 => 1,
         small if small >= 1.0 => 2,
-        // Zeros behind the point do not matter.
         tiny => (2.0 - tiny.log10().floor()) as usize,
     };
     let text = format!("{value:.digits$}");
@@ -56,7 +55,7 @@ mod tests {
     use super::number;
 
     #[test]
-    fn three_digits_that_matter() {
+    fn numbers_have_three_significant_digits() {
         let shown = [12345.6, 100.0, 12.34, 1.0, 0.5, 0.0561, 0.001234, 1e-12, -0.0, -2.5].map(number);
         assert_eq!(shown, ["12346", "100", "12.3", "1", "0.5", "0.0561", "0.00123", "0", "0", "-2.5"]);
     }

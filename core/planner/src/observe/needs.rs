@@ -1,31 +1,33 @@
-//! From a plan to what scaling is decided by.
+//! From a plan to the input of a scaling decision.
 
 use feedline_data::ids::Millis;
 use feedline_data::view::BottleneckKind;
 
 use super::Observer;
 
-use crate::model::{JobResources, WorkerTypeShare, bottleneck};
+use crate::model::{JobResources, WorkerTypeResources, bottleneck};
 use crate::plan::{JobPlan, Plan, Problem, ScaleInput};
 
-/// A job that is planned to have this part of what it could take is not short of workers.
+/// A job with at least this planned fed fraction needs no more workers.
 const FED: f64 = 0.99;
 
-/// What the jobs need, as the last plan has it.
+/// The needs of all jobs, according to the last plan.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct ResourceNeeds {
-    /// Whether that is known: a job that has given no rows yet may need anything.
+    /// Whether the needs are known: a job without rows has unknown needs.
     pub is_known: bool,
-    /// Workers that would feed all.
+    /// The number of workers that would feed all jobs.
     pub wanted: u32,
     /// The smallest fed fraction.
     pub fed_fraction: f64,
-    /// What bounds the least fed job on what the plan gives it; of several that are short, one that more workers would help.
+    /// The bottleneck of the job with the smallest fed fraction, with its planned cores. If several jobs are short of
+    /// rows, the bottleneck of one that more workers would help.
     pub bound: Option<BottleneckKind>,
 }
 
 impl ResourceNeeds {
-    /// What is decided by, where so many workers are there or on their way. What is not known asks for no change.
+    /// The input of a scaling decision, with the number of workers that run or start. Unknown needs request no
+    /// change.
     pub fn input(&self, now: Millis, present: u32) -> ScaleInput {
         let wanted = if self.is_known { self.wanted } else { present };
         ScaleInput { now, present, wanted, fed_fraction: self.fed_fraction, bound: self.bound }
@@ -33,7 +35,7 @@ impl ResourceNeeds {
 }
 
 impl Observer {
-    /// What the jobs need by a plan for this problem, which came from this observer; without a plan nothing is known,
+    /// The needs according to a plan for `problem`, which this observer made. Without a plan the needs are unknown,
     /// unless there is no job.
     pub fn needs(&self, plan: Option<&Plan>, problem: &Problem) -> ResourceNeeds {
         if self.jobs.is_empty() {
@@ -48,8 +50,8 @@ impl Observer {
         }
     }
 
-    /// What bounds the least fed job. Where more workers would not help that one, what bounds the least fed of those that they
-    /// would help.
+    /// The bottleneck of the job with the smallest fed fraction. If more workers would not help this job, the
+    /// bottleneck of the least fed job that they would help.
     fn bound(&self, plan: &Plan, problem: &Problem) -> Option<BottleneckKind> {
         let mut jobs: Vec<&JobPlan> = plan.jobs.iter().collect();
         jobs.sort_by(|a, b| a.fed_fraction.total_cmp(&b.fed_fraction));
@@ -66,14 +68,14 @@ impl Observer {
         }
         let model = self.model(job.job)?;
         let types = problem.worker_types.iter().zip(&job.cores_by_type);
-        let workers = types.filter(|(_, cores)| **cores > 0.0).map(|(kind, cores)| WorkerTypeShare {
+        let workers = types.filter(|(_, cores)| **cores > 0.0).map(|(kind, cores)| WorkerTypeResources {
             worker_type: kind.name.clone(),
             count: 1,
             cores: *cores,
             nic_bytes_per_s: kind.nic_bytes_per_s,
         });
         let locality = self.locality(job.job);
-        let allocation = JobResources { workers: workers.collect(), locality, ..JobResources::default() };
-        bottleneck(&model, &allocation).map(|bound| bound.kind)
+        let resources = JobResources { workers: workers.collect(), locality, ..JobResources::default() };
+        bottleneck(&model, &resources).map(|bound| bound.kind)
     }
 }

@@ -1,25 +1,25 @@
-//! What the jobs that are seen may take together, by tenant.
+//! The quotas of tenants with observed jobs.
 
 use feedline_data::messages::samples::JobFacts;
 use feedline_data::tenants::Quota;
 
 use crate::plan::TenantProblem;
 
-/// Tenants with quotas, in the order in which their jobs were seen.
+/// Tenants with quotas, in the order in which their jobs were observed.
 #[derive(Debug, Default)]
-pub(super) struct ObservedTenants(Vec<Seen>);
+pub(super) struct ObservedTenants(Vec<ObservedTenant>);
 
 #[derive(Debug)]
-struct Seen {
+struct ObservedTenant {
     name: String,
     quota: Quota,
     jobs: u32,
-    /// Jobs of which enough is known to plan them.
+    /// The number of jobs with a model.
     planned: u32,
 }
 
 impl ObservedTenants {
-    /// Notes a job; the place of its tenant, where that has a quota that plans must keep to.
+    /// Adds a job. Returns the index of its tenant, if the tenant has a quota that plans must obey.
     pub(super) fn add(&mut self, facts: &JobFacts, is_planned: bool) -> Option<usize> {
         if facts.quota.cores.is_none() && facts.quota.cache_bytes.is_none() {
             return None;
@@ -27,7 +27,7 @@ impl ObservedTenants {
         let known = self.0.iter().position(|seen| seen.name == facts.tenant);
         let place = known.unwrap_or_else(|| {
             let (name, quota) = (facts.tenant.clone(), facts.quota);
-            self.0.push(Seen { name, quota, jobs: 0, planned: 0 });
+            self.0.push(ObservedTenant { name, quota, jobs: 0, planned: 0 });
             self.0.len() - 1
         });
         self.0[place].jobs += 1;
@@ -35,10 +35,10 @@ impl ObservedTenants {
         Some(place)
     }
 
-    /// The part of each quota that is planned with. Jobs of which nothing is known yet have an even part of their tenant's
-    /// cores meanwhile: `core/cluster/src/quotas.rs`.
+    /// The share of each quota that plans may use. Jobs without a model have an even share of their tenant's cores:
+    /// `core/cluster/src/quotas.rs`.
     pub(super) fn problems(self) -> Vec<TenantProblem> {
-        let problem = |seen: Seen| {
+        let problem = |seen: ObservedTenant| {
             let part = f64::from(seen.planned.max(1)) / f64::from(seen.jobs);
             TenantProblem {
                 name: seen.name,
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn cores_are_planned_for_the_jobs_that_are() {
+    fn the_quota_is_divided_among_jobs_with_and_without_a_model() {
         let mut seen = ObservedTenants::default();
         assert_eq!(seen.add(&facts("free", None), true), None);
         assert_eq!(seen.add(&facts("a", Some(6.0)), true), Some(0));

@@ -1,15 +1,42 @@
-//! What workers report, in the model's terms.
+//! From the reports of workers to the terms of the model.
 
-use feedline_data::messages::{OperatorStats, WorkerJobStats, samples, saturating_sum};
-use feedline_data::pipeline::{CacheEncoding, Pipeline};
+use feedline_data::messages::samples::WorkerReportSample;
+use feedline_data::messages::{OperatorStats, WorkerJobStats, saturating_sum};
+use feedline_data::pipeline::{CacheEncoding, CacheTier, Pipeline};
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::{JobWindows, Observer};
+use crate::model::{CachePointModel, JobModel, JobWorkerSample};
+use crate::plan::WorkerType;
 
-use crate::model::{CachePointModel, JobModel, JobWorkerSample, OperatorSample, StoreSample};
+/// The largest number of workers of one type that a plan may want.
+const MAX_WORKERS: u32 = 10_000;
+/// The assumed bandwidth of a worker's disk in bytes per second, for all its jobs together.
+const DISK_READ_BYTES_PER_S: f64 = 4e8;
+/// The result of [`store_of`] for local files.
+const LOCAL_STORE: &str = "file";
 
-/// Whether a worker had done as much for a job before.
-pub(super) fn has_done_as_much(before: &JobWorkerSample, after: &JobWorkerSample) -> bool {
+/// The type of a worker. Workers of one type have the same number of cores of the same machine, the same memory and the same
+/// network.
+pub fn worker_type(worker: &WorkerReportSample) -> WorkerType {
+    let gib = worker.memory_bytes as f64 / f64::from(1 << 30);
+    let nic = worker.nic_bytes_per_s as f64;
+    let network = if nic > 0.0 { format!(", {:.2} GB/s", nic / 1e9) } else { String::new() };
+    let of = if worker.machine.is_empty() { "" } else { " of " };
+    let disk = worker.caches.iter().find(|tier| tier.tier == CacheTier::Disk);
+    WorkerType {
+        name: format!("{} cores{of}{}, {gib:.1} GiB{network}", worker.cores, worker.machine),
+        cores: f64::from(worker.cores),
+        memory_bytes: worker.memory_bytes as f64,
+        nic_bytes_per_s: nic,
+        disk_bytes: disk.map_or(0.0, |tier| tier.room_bytes as f64),
+        disk_read_bytes_per_s: DISK_READ_BYTES_PER_S,
+        max_workers: MAX_WORKERS,
+        ..WorkerType::default()
+    }
+}
+
+/// Whether a worker did no work for a job between two samples.
+pub(super) fn has_equal_work(before: &JobWorkerSample, after: &JobWorkerSample) -> bool {
     let work = |sample: &JobWorkerSample| -> (u64, u64) {
         let busy_ns = saturating_sum(sample.operators.iter().map(|operator| operator.busy_ns));
         (busy_ns, sample.store.wait_ns)
@@ -17,74 +44,36 @@ pub(super) fn has_done_as_much(before: &JobWorkerSample, after: &JobWorkerSample
     before.operators.len() == after.operators.len() && work(before) == work(after)
 }
 
-/// One worker's counts for one job, in the model's terms. Transport's CPU time is the job's in proportion to what its
-/// operators took of `operators_ns`, that of all jobs, and the worker's in proportion to the process's workers.
+/// The counters of one worker for one job. The CPU time of transport is divided among the jobs of the worker in proportion to
+/// the CPU time of their operators, `operators_ns` in all, and evenly among the workers of the process.
 pub(super) fn worker_sample(
-    worker: &samples::WorkerReportSample,
+    worker: &WorkerReportSample,
     stats: &WorkerJobStats,
-    windows: &JobWindows,
     operators_ns: u64,
-    workers: usize,
+    workers_per_process: usize,
 ) -> JobWorkerSample {
     let own_ns = operators_cpu_ns(stats);
-    let share = own_ns as f64 / (operators_ns as f64).max(1.0) / workers.max(1) as f64;
-    let kind = Observer::type_of(worker);
+    let share = own_ns as f64 / (operators_ns as f64).max(1.0) / workers_per_process.max(1) as f64;
+    let kind = worker_type(worker);
+    let operator = |operator: &OperatorStats| {
+        let latency_ns = if operator.name == "source" { 0 } else { operator.latency_ns };
+        OperatorStats { latency_ns, ..operator.clone() }
+    };
     JobWorkerSample {
         worker: worker.worker,
         worker_type: kind.name,
         cores: kind.cores,
-        memory_bytes: worker.memory_bytes,
-        disk_bytes: 0,
-        nic_bytes_per_s: kind.nic_bytes_per_s,
         elapsed_ns: stats.elapsed_ns,
         process_cpu_ns: own_ns.saturating_add((stats.cpu.transport_ns as f64 * share) as u64),
         held_bytes: saturating_sum(stats.operators.iter().map(|operator| operator.queue_bytes)),
         memory_wait_ns: stats.memory_wait_ns,
-        operators: stats
-            .operators
-            .iter()
-            .map(|operator| operator_sample(operator, &windows.random))
-            .collect(),
-        store: StoreSample {
-            requests: stats.store.requests,
-            bytes: stats.store.bytes,
-            wait_ns: stats.store.wait_ns,
-            concurrency_limit: 0,
-            distinct_shards: stats.store.distinct_shards,
-            distinct_shard_bytes: stats.store.distinct_shard_bytes,
-            distinct_rows: 0,
-            total_shards: windows.facts.dataset.shards,
-            total_bytes: windows.facts.dataset.bytes,
-            total_rows: windows.facts.dataset.rows,
-        },
+        operators: stats.operators.iter().map(operator).collect(),
+        store: stats.store,
     }
 }
 
-fn operator_sample(stats: &OperatorStats, random: &[String]) -> OperatorSample {
-    let is_source = stats.name == "source";
-    OperatorSample {
-        name: stats.name.clone(),
-        rows_in: stats.rows_in,
-        rows_out: stats.rows_out,
-        bytes_in: stats.bytes_in,
-        bytes_out: stats.bytes_out,
-        cpu_ns: stats.cpu_ns,
-        busy_ns: stats.busy_ns,
-        wait_input_ns: stats.wait_input_ns,
-        wait_output_ns: stats.wait_output_ns,
-        // What the source waits for is in the store's counts.
-        latency_ns: if is_source { 0 } else { stats.latency_ns },
-        queue_bytes: stats.queue_bytes,
-        parallelism: stats.parallelism,
-        is_random: random.contains(&stats.name),
-        is_sequential: false,
-    }
-}
-
-/// What [`store_of`] calls files.
-pub(super) const LOCAL_STORE: &str = "file";
-
-/// Names the store that a pipeline reads: scheme and host or bucket of its first URL, which all of it shares.
+/// The store that a pipeline reads: the scheme and the host or bucket of its first URL. All URLs of a pipeline name the same
+/// store.
 pub(super) fn store_of(pipeline: &Pipeline) -> String {
     let datasets = pipeline.source.datasets();
     let url = datasets.first().and_then(|source| source.url.first()).map_or("", String::as_str);
@@ -94,27 +83,35 @@ pub(super) fn store_of(pipeline: &Pipeline) -> String {
     }
 }
 
+/// Whether workers read the dataset of a pipeline from their own disks.
+pub fn reads_local_files(pipeline: &Pipeline) -> bool {
+    store_of(pipeline) == LOCAL_STORE
+}
+
+/// The names of a pipeline's operators whose output differs in each pass.
 pub(super) fn random_operators(pipeline: &Pipeline) -> Vec<String> {
     let operators = pipeline.operator_names().into_iter().zip(&pipeline.operators);
     operators.filter(|(_, operator)| operator.kind.is_random()).map(|(name, _)| name).collect()
 }
 
+/// CPU time in nanoseconds of all operators of a job.
 pub(super) fn operators_cpu_ns(stats: &WorkerJobStats) -> u64 {
     saturating_sum(stats.operators.iter().map(|operator| operator.cpu_ns))
 }
 
-/// Names what is kept at each of the model's cuts: the source and the operators up to there.
-pub fn cut_keys(pipeline: &Pipeline, model: &JobModel) -> Vec<u64> {
+/// The key of each cache point of a model: a hash of the source and of the operators up to the point.
+pub fn cache_point_keys(pipeline: &Pipeline, model: &JobModel) -> Vec<u64> {
     let names = pipeline.operator_names();
-    let key = |cut: &CachePointModel| {
-        let end = names.iter().position(|name| *name == cut.operator).map_or(0, |place| place + 1);
+    let key = |point: &CachePointModel| {
+        let end = names.iter().position(|name| *name == point.operator).map_or(0, |place| place + 1);
         let before = pipeline.operators[..end].iter().filter(|operator| !operator.kind.is_engine_operator());
         let kinds: Vec<_> = before.map(|operator| &operator.kind).collect();
-        // What images are kept as is for the operator behind.
-        let mut behind = pipeline.operators[end..].iter().map(|operator| &operator.kind);
-        let next = behind.find(|kind| !kind.is_engine_operator()).filter(|_| cut.form != CacheEncoding::AsIs);
-        let text = serde_json::to_vec(&(&pipeline.source, pipeline.on_error, kinds, cut.form, next));
+        // An encoding depends on the operator that decodes it.
+        let mut after = pipeline.operators[end..].iter().map(|operator| &operator.kind);
+        let next =
+            after.find(|kind| !kind.is_engine_operator()).filter(|_| point.encoding != CacheEncoding::AsIs);
+        let text = serde_json::to_vec(&(&pipeline.source, pipeline.on_error, kinds, point.encoding, next));
         xxh3_64(&text.expect("a pipeline is plain data"))
     };
-    model.cuts.iter().map(key).collect()
+    model.cache_points.iter().map(key).collect()
 }

@@ -1,12 +1,14 @@
-//! Reports become rates, and rates a problem.
+//! From reports to rates, and from rates to a problem.
 
 use std::sync::Arc;
 
 use feedline_data::ids::SessionId;
 use feedline_data::manifest::DatasetSummary;
 use feedline_data::messages::samples::Samples;
-use feedline_data::messages::{ConsumerStats, OperatorStats, ProcessCpu, StoreStats, WorkerJobStats};
-use feedline_data::pipeline::{Pipeline, Source};
+use feedline_data::messages::{
+    ConsumerStats, EncodingStats, OperatorStats, ProcessCpu, StoreStats, WorkerJobStats,
+};
+use feedline_data::pipeline::{CacheEncoding, Pipeline, Source};
 use feedline_data::schema::Schema;
 use feedline_data::tenants::Quota;
 use feedline_data::view::BottleneckKind;
@@ -47,7 +49,8 @@ fn facts() -> JobFacts {
     }
 }
 
-/// What a worker of 2 cores has done after so many seconds: 1,000 rows/s at 0.5 ms of `burn` and 1 ms of the crop each.
+/// The counters of a worker with 2 cores after `seconds`: 1,000 rows/s, with 0.5 ms of `burn` and 1 ms of the crop
+/// each.
 fn stats(job: JobId, seconds: u64) -> WorkerJobStats {
     let rows = 1_000 * seconds;
     let operator = |name: &str, cpu_us: u64, bytes: u64| OperatorStats {
@@ -77,12 +80,12 @@ fn stats(job: JobId, seconds: u64) -> WorkerJobStats {
         peak_rss_bytes: 0,
         elapsed_ns: seconds * 1_000_000_000,
         cpu: ProcessCpu { process_ns: 1_600_000 * rows, transport_ns: 40_000 * rows },
-        forms: Vec::new(),
+        encodings: Vec::new(),
     }
 }
 
 pub(crate) fn samples(seconds: u64, jobs: &[JobId]) -> Samples {
-    let worker = samples::WorkerReportSample {
+    let worker = WorkerReportSample {
         worker: WorkerId(1),
         address: "http://10.0.0.7:7071".to_owned(),
         machine: String::new(),
@@ -90,6 +93,7 @@ pub(crate) fn samples(seconds: u64, jobs: &[JobId]) -> Samples {
         cores: 2,
         memory_bytes: 1 << 30,
         caches: Vec::new(),
+        memory: Vec::new(),
         memory_full: false,
         draining: false,
         elapsed_ns: seconds * 1_000_000_000,
@@ -105,7 +109,7 @@ pub(crate) fn samples(seconds: u64, jobs: &[JobId]) -> Samples {
         step_ns: seconds * 200_000_000,
         copy_ns: 0,
     };
-    let consumers = jobs.iter().map(|job| samples::ConsumerReportSample {
+    let consumers = jobs.iter().map(|job| ConsumerReportSample {
         job: *job,
         consumer: 0,
         session: SessionId(1),
@@ -129,28 +133,28 @@ fn a_model_has_the_rates_of_the_last_seconds() {
     assert!((model.rows_per_s - 1_000.0).abs() < 1.0, "{}", model.rows_per_s);
     let cpu_us: Vec<f64> = model.operators.iter().map(|one| (one.cpu_s_on("") * 1e6).round()).collect();
     assert_eq!(cpu_us, [50.0, 500.0, 1_000.0, 10.0]);
-    // 1,600 us of the process, of which operators account for 1,560.
+    // The process uses 1,600 us of CPU per row, and operators 1,560 us of it.
     assert!((model.cpu_s_from(4, "") * 1e6 - 40.0).abs() < 0.5);
     assert_eq!(model.demand_rows_per_s.map(f64::round), Some(5_000.0));
-    let cacheable: Vec<bool> = model.cuts.iter().map(|cut| cut.is_cacheable).collect();
+    let cacheable: Vec<bool> = model.cache_points.iter().map(|point| point.is_cacheable).collect();
     assert_eq!(cacheable, [true, true, false]);
-    assert!((model.cuts[0].bytes / 1e9 - 1.0).abs() < 1e-6, "of the whole dataset");
+    assert!((model.cache_points[0].bytes / 1e9 - 1.0).abs() < 1e-6, "of the whole dataset");
     assert!((model.store_concurrency - 2.0).abs() < 0.01);
 }
 
 #[test]
-fn what_is_not_reported_is_not_known() {
+fn a_job_without_reports_is_unknown() {
     let mut observer = observed(&[JOB]);
     assert_eq!(observer.model(JobId(8)), None);
     observer.push(9_000, &samples(9, &[]));
     assert_eq!(observer.observation(JOB), None);
     let mut fresh = Observer::default();
     fresh.push(1_000, &samples(1, &[JOB]));
-    assert_eq!(fresh.model(JOB), None, "one report is no window");
+    assert_eq!(fresh.model(JOB), None, "one report is not enough for a window");
 }
 
 #[test]
-fn a_restarted_worker_begins_anew_without_a_jump() {
+fn a_restarted_worker_changes_no_rate() {
     let mut observer = observed(&[JOB]);
     for second in 1..=3 {
         observer.push((8 + second) * 1_000, &samples(second, &[JOB]));
@@ -160,32 +164,35 @@ fn a_restarted_worker_begins_anew_without_a_jump() {
 }
 
 #[test]
-fn the_transport_of_two_jobs_is_shared_by_what_their_operators_took() {
+fn transport_is_divided_by_the_cpu_time_of_operators() {
     let observer = observed(&[JOB, JobId(8)]);
     let one = observer.observation(JOB).unwrap();
     let alone = observed(&[JOB]).observation(JOB).unwrap();
-    // Half of 40 us of transport for each of 5,000 rows is the other job's.
+    // Transport needs 40 us for each of 5,000 rows, and half of it belongs to the other job.
     assert_eq!(alone.recent[0].process_cpu_ns - one.recent[0].process_cpu_ns, 20_000 * 5_000);
 }
 
 #[test]
-fn the_problem_has_the_workers_and_jobs_and_can_be_solved() {
+fn the_problem_of_two_jobs_can_be_solved() {
     let problem = observed(&[JOB, JobId(8)]).problem(PlannerSettings::default(), CachePolicy::Never);
     assert_eq!(problem.workers.len(), 1);
     assert_eq!(
         (problem.worker_types[0].name.as_str(), problem.worker_types[0].cores),
         ("2 cores, 1.0 GiB", 2.0)
     );
-    assert_eq!(problem.jobs[0].cuts.len(), 2, "nothing behind what is random");
-    assert_eq!(problem.jobs[0].cuts[0].key, problem.jobs[1].cuts[0].key, "the same data and operators");
-    assert_ne!(problem.jobs[0].cuts[0].key, problem.jobs[0].cuts[1].key);
+    assert_eq!(problem.jobs[0].cache_points.len(), 2, "no cache point after a random operator");
+    assert_eq!(
+        problem.jobs[0].cache_points[0].key, problem.jobs[1].cache_points[0].key,
+        "the same data and operators"
+    );
+    assert_ne!(problem.jobs[0].cache_points[0].key, problem.jobs[0].cache_points[1].key);
     let plan = solve(&problem, None, &NoDeadline).unwrap();
     assert_eq!(plan.jobs.len(), 2);
     assert!((plan.jobs[0].fed_fraction - plan.jobs[1].fed_fraction).abs() < 1e-3);
 }
 
 #[test]
-fn waits_of_an_operator_are_not_taken_for_the_store() {
+fn waits_of_an_operator_do_not_count_as_waits_for_the_store() {
     let mut observer = Observer::default();
     for second in 1..=8 {
         let mut seen = samples(second, &[JOB]);
@@ -193,7 +200,7 @@ fn waits_of_an_operator_are_not_taken_for_the_store() {
         for operator in &mut stats.operators {
             (operator.cpu_ns, operator.busy_ns) = (operator.cpu_ns / 10, operator.busy_ns / 10);
         }
-        // Seven of them wait all the time, while two reads are in flight.
+        // Seven executions wait all the time, while two reads are in flight.
         let waits = &mut stats.operators[1];
         (waits.cpu_ns, waits.busy_ns, waits.latency_ns) = (0, seconds_ns(7 * second), seconds_ns(7 * second));
         observer.push(second * 1_000, &seen);
@@ -209,10 +216,10 @@ fn seconds_ns(seconds: u64) -> u64 {
 }
 
 #[test]
-fn what_a_store_gives_to_more_reads_is_not_mixed_with_what_it_gave_before() {
+fn a_reset_separates_counters_of_different_read_concurrency() {
     let mut observer = Observer::default();
     for second in 1..=10_u64 {
-        // Seven reads in flight, then a hundred, of a store that gives 8 MB/s to either.
+        // The store delivers 8 MB/s, first to 7 reads in flight, then to 100.
         let (few, many) = (second.min(5), second.saturating_sub(5));
         let mut seen = samples(second, &[JOB]);
         let stats = Arc::make_mut(&mut seen.workers[0].jobs[0]);
@@ -222,10 +229,14 @@ fn what_a_store_gives_to_more_reads_is_not_mixed_with_what_it_gave_before() {
         stats.store.bytes = 8_000_000 * second;
         stats.store.wait_ns = seconds_ns(7 * few + 100 * many);
         if second == 6 {
-            observer.look_anew(JOB);
+            observer.reset_counters(JOB);
         }
         observer.push(second * 1_000, &seen);
-        assert_eq!(observer.waits_for_store(JOB), ![1, 6].contains(&second), "one report is no window");
+        assert_eq!(
+            observer.waits_for_store(JOB),
+            ![1, 6].contains(&second),
+            "one report is not enough for a window"
+        );
     }
     let model = observer.model(JOB).unwrap();
     assert!((model.store_concurrency - 100.0).abs() < 0.1, "{}", model.store_concurrency);
@@ -233,12 +244,12 @@ fn what_a_store_gives_to_more_reads_is_not_mixed_with_what_it_gave_before() {
     assert!((slope / 1e6 - 8.0 / 7.0).abs() < 0.01 && (cap / 1e6 - 8.0).abs() < 0.01, "{slope} {cap}");
 }
 
-/// Two jobs with half of a worker's time each: neither fills it alone, both together do.
+/// Two jobs use half of a worker's threads each: one job leaves the worker idle, and both together do not.
 #[test]
-fn jobs_that_fill_a_worker_together_do_not_wait_for_the_store() {
+fn jobs_that_share_a_busy_worker_do_not_wait_for_the_store() {
     let jobs = [JOB, JobId(8)];
     let mut observer = Observer::default();
-    let mut beside = Observer::default();
+    let mut single = Observer::default();
     for second in 1..=8 {
         let mut seen = samples(second, &jobs);
         for stats in &mut seen.workers[0].jobs {
@@ -250,16 +261,16 @@ fn jobs_that_fill_a_worker_together_do_not_wait_for_the_store() {
         seen.workers[0].jobs.truncate(1);
         seen.jobs.truncate(1);
         seen.consumers.truncate(1);
-        beside.push(second * 1_000, &seen);
+        single.push(second * 1_000, &seen);
     }
     assert!(!observer.waits_for_store(JOB) && !observer.waits_for_store(JobId(8)));
-    assert!(beside.waits_for_store(JOB), "alone it leaves half of the worker idle");
+    assert!(single.waits_for_store(JOB), "one job leaves half of the worker idle");
 }
 
-/// What is read from a worker's own disk, and taken on its own host, fills no network.
+/// Local reads and local consumers do not use the network.
 #[test]
-fn a_full_network_is_named() {
-    // 1,000 rows a second of 100 kB each come in.
+fn a_saturated_network_is_the_bottleneck() {
+    // The worker reads 1,000 rows/s of 100 kB each.
     let observer = |nic_bytes_per_s, url: &str, near| {
         let mut observer = Observer::default();
         for second in 1..=8 {
@@ -278,7 +289,7 @@ fn a_full_network_is_named() {
     for wide in [0, 1_250_000_000].map(|speed| observer(speed, "s3://bucket/data/", false)) {
         assert_eq!(wide.bottleneck(JOB).unwrap().kind, BottleneckKind::Cpu);
     }
-    // What the last operator gives for each row.
+    // The bytes of a delivered row.
     let sent = narrow.model(JOB).unwrap().delivered_bytes;
     let far = observer((500.0 * sent) as u64, "/data/", false);
     assert_eq!(far.bottleneck(JOB).unwrap().kind, BottleneckKind::Network);
@@ -289,9 +300,9 @@ fn a_full_network_is_named() {
     assert_eq!(near.problem(PlannerSettings::default(), CachePolicy::Never).jobs[0].locality, locality);
 }
 
-/// What stores give is added up over the jobs of each, and not mixed between them.
+/// The bandwidth of a store is the sum over its jobs, and stores are independent.
 #[test]
-fn each_store_has_a_limit_of_its_own() {
+fn each_store_has_its_own_limit() {
     let model = |cap: f64, rows_per_s: f64| {
         let mut model = observed(&[JOB]).model(JOB).unwrap();
         (model.rows_per_s, model.store_bytes) = (rows_per_s, 1e5);
@@ -303,10 +314,14 @@ fn each_store_has_a_limit_of_its_own() {
         jobs.iter().for_each(|(cap, rows, waits)| seen.add(&model(*cap, *rows), *waits));
         seen.limit()
     };
-    assert_eq!(limit(&[(0.0, 1_000.0, false)]), 0.0, "nobody has seen one");
-    assert_eq!(limit(&[(5e7, 500.0, true), (5e7, 500.0, true)]), 1e8, "each gets a half");
-    assert_eq!(limit(&[(8e7, 800.0, true), (1e8, 200.0, false)]), 1e8, "what one gets and the other takes");
-    assert_eq!(limit(&[(1e8, 100.0, false)]), 1e8, "seen before");
+    assert_eq!(limit(&[(0.0, 1_000.0, false)]), 0.0, "no job observed a limit");
+    assert_eq!(limit(&[(5e7, 500.0, true), (5e7, 500.0, true)]), 1e8, "each job gets a half");
+    assert_eq!(
+        limit(&[(8e7, 800.0, true), (1e8, 200.0, false)]),
+        1e8,
+        "the limit of one job plus the reads of the other"
+    );
+    assert_eq!(limit(&[(1e8, 100.0, false)]), 1e8, "observed before");
     let mut elsewhere = samples(8, &[JOB, JobId(8)]);
     elsewhere.jobs[1].pipeline.source.url = vec!["s3://bucket/data/".to_owned()];
     let together = observed(&[JOB, JobId(8)]).problem(PlannerSettings::default(), CachePolicy::Never);
@@ -321,12 +336,12 @@ fn each_store_has_a_limit_of_its_own() {
     assert_eq!((problem.stores.len(), problem.jobs[0].store, problem.jobs[1].store), (2, 0, 1));
 }
 
-/// What two workers and two sessions of one consumer report of two jobs, made of these counts over and over.
+/// Reports of two workers, and of two sessions of one consumer, for two jobs. All counters repeat the given ones.
 fn reported(counts: &[u64]) -> Samples {
     let mut counts = counts.iter().copied().cycle();
-    let mut next = || counts.next().expect("there is at least one");
+    let mut next = || counts.next().expect("the list has at least one counter");
     let mut seen = samples(1, &[JOB, JobId(8)]);
-    let other = samples::WorkerReportSample { worker: WorkerId(2), ..seen.workers[0].clone() };
+    let other = WorkerReportSample { worker: WorkerId(2), ..seen.workers[0].clone() };
     seen.workers.push(other);
     for worker in &mut seen.workers {
         (worker.memory_bytes, worker.nic_bytes_per_s) = (next(), next());
@@ -356,9 +371,9 @@ fn reported(counts: &[u64]) -> Samples {
                     parallelism: None,
                 };
             }
-            stats.forms = vec![EncodingStats {
+            stats.encodings = vec![EncodingStats {
                 after: 1,
-                form: CacheEncoding::Pixels,
+                encoding: CacheEncoding::Pixels,
                 rows: next(),
                 plain_bytes: next(),
                 bytes: next(),
@@ -368,11 +383,9 @@ fn reported(counts: &[u64]) -> Samples {
             }];
         }
     }
-    let later = seen
-        .consumers
-        .iter()
-        .map(|one| samples::ConsumerReportSample { session: SessionId(2), ..one.clone() });
-    let later: Vec<samples::ConsumerReportSample> = later.collect();
+    let later =
+        seen.consumers.iter().map(|one| ConsumerReportSample { session: SessionId(2), ..one.clone() });
+    let later: Vec<ConsumerReportSample> = later.collect();
     seen.consumers.extend(later);
     for session in &mut seen.consumers {
         session.stats = ConsumerStats {
@@ -389,7 +402,7 @@ fn reported(counts: &[u64]) -> Samples {
 }
 
 #[test]
-fn sums_beyond_all_numbers_are_the_largest_one() {
+fn sums_saturate_at_the_largest_number() {
     let mut observer = Observer::default();
     observer.push(1_000, &reported(&[0]));
     observer.push(2_000, &reported(&[u64::MAX]));
@@ -397,13 +410,16 @@ fn sums_beyond_all_numbers_are_the_largest_one() {
     let of_workers: Vec<_> = seen.recent.iter().map(|one| (one.process_cpu_ns, one.held_bytes)).collect();
     assert_eq!(of_workers, [(u64::MAX, u64::MAX); 2]);
     let [consumer] = seen.consumers.as_slice() else { panic!("one consumer: {:?}", seen.consumers) };
-    assert_eq!((consumer.rows, consumer.bytes, consumer.elapsed_ns), (u64::MAX, u64::MAX, u64::MAX));
+    assert_eq!(
+        (consumer.stats.rows, consumer.stats.bytes, consumer.elapsed_ns),
+        (u64::MAX, u64::MAX, u64::MAX)
+    );
     let view = cluster_view(2_000, &reported(&[u64::MAX]), &observer, None, &BTreeMap::new());
     assert!(view.workers.iter().all(|worker| worker.held_bytes == u64::MAX), "{:?}", view.workers);
     assert_eq!(view.jobs[0].stall_share, Some(1.0));
 }
 
-/// What a hostile reporter counts: often what lies at the ends.
+/// A counter of a malicious reporter, often an extreme value.
 fn any_count() -> impl Strategy<Value = u64> {
     prop_oneof![Just(0), Just(1), Just(u64::MAX - 1), Just(u64::MAX), any::<u64>()]
 }
@@ -412,16 +428,16 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
     #[test]
-    fn whatever_is_reported_can_be_added_up(
+    fn any_reported_counters_can_be_summed(
         reports in proptest::collection::vec(proptest::collection::vec(any_count(), 1..120), 1..6),
     ) {
-        let mut observer = Observer::of_processes(2);
+        let mut observer = Observer::with_workers_per_process(2);
         for (second, counts) in (1..).zip(&reports) {
             let samples = reported(counts);
             observer.push(1_000 * second, &samples);
             for job in [JOB, JobId(8)] {
                 observer.bottleneck(job);
-                observer.unkept(job, &[]);
+                observer.problem_without_cache(job, &[]);
             }
             observer.problem(PlannerSettings::default(), CachePolicy::Never);
             let view = cluster_view(1_000 * second, &samples, &observer, None, &BTreeMap::new());

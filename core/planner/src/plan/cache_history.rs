@@ -1,11 +1,13 @@
-//! Which cuts running jobs keep although their pipelines name no `cache`.
+//! Decides which rows running jobs cache if their pipelines have no `cache` operator.
 //!
-//! A plan counts what jobs take now. What a cache would save is decided beside it, once for each job: when its costs have been
-//! seen for a while and rows will be asked for again. From then on the job is reckoned with as it was before anything was
-//! kept, so that jobs that come later choose beside it, and what several jobs read is paid for once.
+//! A plan uses the present costs of jobs. The savings of a cache are estimated separately, once for each job: when
+//! the costs of the job are settled and the job will need rows again. From then on, the job counts with its costs
+//! without a cache, so that later jobs choose their caches beside it, and rows that several jobs read need capacity
+//! once.
 //!
-//! Until then rows are kept in memory where most of the work is likely to lie before: behind the last operator that is the same
-//! in each pass. If that is what is chosen, no row of the first pass was lost.
+//! Until then, rows are cached in memory after the last operator whose output is the same in each pass, since most of
+//! the work is likely to be before this point. If the decision is the same, no row of the first pass is computed
+//! again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,46 +15,47 @@ use feedline_cluster::initial_cache_decision;
 use feedline_data::ids::{JobId, Millis};
 use feedline_data::messages::CacheDecision;
 
+use super::deadline::Deadline;
 use super::problem::{CachePolicy, JobProblem, PlannerSettings};
-use super::solve::{Deadline, solve};
+use super::solve::solve;
 
 use crate::observe::Observer;
 
 #[cfg(test)]
 mod tests;
 
-/// A job for which nothing was worth keeping is looked at again after so long: others end, workers come.
-const AGAIN_MS: Millis = 30_000;
+/// The time after which a job without a cache is considered again, since other jobs end and workers join.
+const RECONSIDER_MS: Millis = 30_000;
 
-/// CPU seconds that keeping a row takes: for the row, and for each of its bytes.
-const KEEP_S_PER_ROW: f64 = 1e-6;
-const KEEP_S_PER_BYTE: f64 = 1e-10;
-/// Keeping may take this part of a job's CPU time, so that the pass that fills a cache is hardly slower.
-const KEEP_SHARE: f64 = 0.05;
-/// What was decided so far.
+/// CPU seconds to cache one row, and one byte of the row.
+const FILL_S_PER_ROW: f64 = 1e-6;
+const FILL_S_PER_BYTE: f64 = 1e-10;
+/// The largest share of a job's CPU time for caching rows, so that the pass that fills a cache is hardly slower.
+const MAX_FILL_SHARE: f64 = 0.05;
+/// The cache decisions so far.
 #[derive(Debug, Clone, Default)]
 pub struct CacheHistory {
-    decided: BTreeMap<JobId, Decision>,
-    /// What is kept of each job until then.
-    first: BTreeMap<JobId, Option<CacheDecision>>,
+    decided: BTreeMap<JobId, TimedDecision>,
+    /// The cache decision of each job before its costs are known.
+    initial: BTreeMap<JobId, Option<CacheDecision>>,
 }
 
 #[derive(Debug, Clone)]
-struct Decision {
+struct TimedDecision {
     at: Millis,
-    /// What is kept, and the job as it was before.
-    kept: Option<Kept>,
+    /// The cached rows, and the job without a cache.
+    cached: Option<CachedJob>,
 }
 
 #[derive(Debug, Clone)]
-struct Kept {
-    keep: CacheDecision,
-    /// With the cut that is kept pinned.
+struct CachedJob {
+    decision: CacheDecision,
+    /// The problem of the job, with the cache point pinned.
     job: JobProblem,
 }
 
 impl CacheHistory {
-    /// What jobs shall keep, as seen at `now`; jobs that are not named keep what their pipelines say.
+    /// Returns the cache decision of each job at `now`. A missing job follows its own pipeline.
     pub fn decide(
         &mut self,
         now: Millis,
@@ -60,30 +63,33 @@ impl CacheHistory {
         settings: PlannerSettings,
         deadline: &dyn Deadline,
     ) -> BTreeMap<JobId, Option<CacheDecision>> {
-        self.decided.retain(|job, _| observer.knows(*job));
-        self.first.retain(|job, _| observer.knows(*job));
+        self.decided.retain(|job, _| observer.has_job(*job));
+        self.initial.retain(|job, _| observer.has_job(*job));
         for facts in observer.facts().filter(|facts| facts.pipeline.cached_prefix().is_none()) {
-            let keep =
+            let initial =
                 || initial_cache_decision(&facts.pipeline, &facts.dataset, facts.passes_left, &facts.quota);
-            self.first.entry(facts.job).or_insert_with(keep);
+            self.initial.entry(facts.job).or_insert_with(initial);
         }
         let is_due = |job: &JobId| {
             let decision = self.decided.get(job);
-            decision.is_none_or(|decision| decision.kept.is_none() && now >= decision.at + AGAIN_MS)
+            decision.is_none_or(|decision| decision.cached.is_none() && now >= decision.at + RECONSIDER_MS)
         };
-        let open: Vec<JobId> = observer.could_keep(now).into_iter().filter(is_due).collect();
+        let open: Vec<JobId> = observer.cacheable_jobs(now).into_iter().filter(is_due).collect();
         if !open.is_empty() {
             self.choose(now, &open, observer, settings, deadline);
         }
-        self.keeps()
+        self.decisions()
     }
 
-    fn keeps(&self) -> BTreeMap<JobId, Option<CacheDecision>> {
-        let decided = |(job, first): (&JobId, &Option<CacheDecision>)| {
+    fn decisions(&self) -> BTreeMap<JobId, Option<CacheDecision>> {
+        let decided = |(job, initial): (&JobId, &Option<CacheDecision>)| {
             let decision = self.decided.get(job);
-            (*job, decision.map_or(*first, |decision| decision.kept.as_ref().map(|kept| kept.keep)))
+            (
+                *job,
+                decision.map_or(*initial, |decision| decision.cached.as_ref().map(|cached| cached.decision)),
+            )
         };
-        self.first.iter().map(decided).collect()
+        self.initial.iter().map(decided).collect()
     }
 
     fn choose(
@@ -96,42 +102,47 @@ impl CacheHistory {
     ) {
         let mut problem = observer.problem(settings, CachePolicy::Never);
         let types = problem.worker_types.clone();
-        // Any worker may get any row, and each keeps its own copies but for those in the store.
+        // Any worker may compute any row, so each worker has a copy of all cached rows, except in the object store.
         let copies = problem.workers.len().max(1) as f64;
         problem.store_cache_bytes *= copies;
         problem.copies = copies;
-        let mut asked = BTreeSet::new();
+        let mut considered = BTreeSet::new();
         for job in &mut problem.jobs {
-            if let Some(kept) = self.decided.get(&job.id).and_then(|decision| decision.kept.as_ref()) {
+            if let Some(cached) = self.decided.get(&job.id).and_then(|decision| decision.cached.as_ref()) {
                 let (demand_rows_per_s, store) = (job.demand_rows_per_s, job.store);
                 let (tenant, weight) = (job.tenant, job.weight);
-                *job = JobProblem { demand_rows_per_s, store, tenant, weight, ..kept.job.clone() };
+                *job = JobProblem { demand_rows_per_s, store, tenant, weight, ..cached.job.clone() };
             } else if open.contains(&job.id)
-                // One that has found all its rows, kept by others, says nothing of what they cost: it goes on so.
-                && let Some(unkept) = observer.unkept(job.id, &types).filter(|job| !job.cuts.is_empty())
+                // A job that finds all its rows in another job's cache has no costs to compare, so it keeps its
+                // decision.
+                && let Some(uncached) = observer.problem_without_cache(job.id, &types).filter(|job| !job.cache_points.is_empty())
             {
-                asked.insert(job.id);
+                considered.insert(job.id);
                 let (store, tenant, weight) = (job.store, job.tenant, job.weight);
-                *job = JobProblem { cache: CachePolicy::Free, store, tenant, weight, ..unkept };
+                *job = JobProblem { cache: CachePolicy::Free, store, tenant, weight, ..uncached };
                 let cpu_s = mean(&job.overhead_cpu_s)
                     + job.operators.iter().map(|operator| mean(&operator.cpu_s)).sum::<f64>();
-                job.cuts
-                    .retain(|cut| KEEP_S_PER_ROW + KEEP_S_PER_BYTE * cut.bytes_per_row <= KEEP_SHARE * cpu_s);
-                job.cuts.iter_mut().for_each(|cut| cut.bytes *= copies);
+                job.cache_points.retain(|point| {
+                    FILL_S_PER_ROW + FILL_S_PER_BYTE * point.bytes_per_row <= MAX_FILL_SHARE * cpu_s
+                });
+                job.cache_points.iter_mut().for_each(|point| point.bytes *= copies);
             }
         }
         let Ok(plan) = solve(&problem, None, deadline) else { return };
         if plan.is_fallback {
             return;
         }
-        for (job, planned) in problem.jobs.iter().zip(&plan.jobs).filter(|(job, _)| asked.contains(&job.id)) {
-            let kept = planned.kept.and_then(|kept| {
-                let cut = job.cuts.iter().position(|cut| cut.key == kept.key)?;
-                let keep = CacheDecision { after: kept.after as u32, tier: kept.tier, form: kept.form };
-                let cache = CachePolicy::Pinned { cut, tier: kept.tier };
-                Some(Kept { keep, job: JobProblem { cache, ..job.clone() } })
+        for (job, planned) in
+            problem.jobs.iter().zip(&plan.jobs).filter(|(job, _)| considered.contains(&job.id))
+        {
+            let cached = planned.cache.and_then(|cache| {
+                let point = job.cache_points.iter().position(|point| point.key == cache.key)?;
+                let decision =
+                    CacheDecision { after: cache.after as u32, tier: cache.tier, encoding: cache.encoding };
+                let policy = CachePolicy::Pinned { point, tier: cache.tier };
+                Some(CachedJob { decision, job: JobProblem { cache: policy, ..job.clone() } })
             });
-            self.decided.insert(job.id, Decision { at: now, kept });
+            self.decided.insert(job.id, TimedDecision { at: now, cached });
         }
     }
 }

@@ -1,59 +1,60 @@
-//! Sharing without a solver: each job gets the same share of every worker type, all at one weighted level that is found
-//! by halving. It always exists, takes time in proportion to jobs and types, whoever's they are, and is never better than the
-//! linear plan.
+//! The plan without a solver: each job gets the same share of every worker type, at one weighted level, which a
+//! binary search finds. The result always exists, takes time in proportion to the numbers of jobs and types, and is
+//! never better than the linear problem.
 
 use super::costs::{Costs, ExecutionOption};
 use super::level::{self, QuotaDemand};
-use super::linear::{FractionalPlan, load, measure};
+use super::linear::{FractionalPlan, evaluate_rates, largest_load};
 
 #[cfg(test)]
 mod tests;
 
-/// Halvings of the level: its error is below a billionth.
-const HALVINGS: u32 = 30;
-/// Tenants get less than their quotas by this share, so that rounding puts none over.
-const HAIR: f64 = 1e-9;
+/// Steps of the binary search: the error is below 1e-9.
+const SEARCH_STEPS: u32 = 30;
+/// The share by which quotas are reduced, so that rounding exceeds none.
+const SLACK: f64 = 1e-9;
 
-/// The highest common level at which proportional shares fit.
-pub(super) fn fill(costs: &Costs, chosen: &[usize]) -> FractionalPlan {
-    let ways: Vec<&ExecutionOption> =
-        chosen.iter().enumerate().map(|(j, way)| &costs.ways[j][*way]).collect();
-    let alone: Vec<f64> = ways.iter().enumerate().map(|(j, way)| costs.fed_alone(j, way)).collect();
-    // Beyond the level at which the lightest job is fed nothing changes.
+/// The rates at the highest feasible common level.
+pub(super) fn even_rates(costs: &Costs, chosen: &[usize]) -> FractionalPlan {
+    let options: Vec<&ExecutionOption> =
+        chosen.iter().enumerate().map(|(j, option)| &costs.options[j][*option]).collect();
+    let alone: Vec<f64> =
+        options.iter().enumerate().map(|(j, option)| costs.fed_fraction_alone(j, option)).collect();
+    // At this level the job with the smallest weight is fed fully, so higher levels change nothing.
     let most = 1.0 / costs.weights.iter().copied().fold(1.0, f64::min);
-    // The jobs of a tenant that fill its quota hold up no other.
-    let claim = |j: usize| {
-        let cores = costs.cores_of(ways[j], &spread(costs, ways[j], costs.demand[j]));
-        // What takes nothing of anything has no place and no cores.
+    // Jobs that fill their tenant's quota must not limit other jobs.
+    let demand = |j: usize| {
+        let cores = costs.needed_cores(options[j], &divide_among_types(costs, options[j], costs.demand[j]));
+        // A job without costs has no finite rate, and uses no cores.
         QuotaDemand { weight: costs.weights[j], most_fed: alone[j], cores: cores.max(0.0) }
     };
     let level_of = |(own, quota): (&Vec<usize>, &f64)| {
         if quota.is_infinite() {
             most
         } else {
-            level::highest(own.iter().map(|j| claim(*j)).collect(), quota * (1.0 - HAIR), most)
+            level::highest_level(own.iter().map(|j| demand(*j)).collect(), quota * (1.0 - SLACK), most)
         }
     };
     let levels: Vec<f64> = costs.jobs_of_tenants().iter().zip(&costs.quotas).map(level_of).collect();
     let at_level = |level: f64| -> Vec<Vec<f64>> {
-        let of_job = |(j, way): (usize, &&ExecutionOption)| {
+        let of_job = |(j, option): (usize, &&ExecutionOption)| {
             let level = costs.tenants[j].map_or(level, |tenant| level.min(levels[tenant]));
             let fed = (level * costs.weights[j]).min(alone[j]);
-            spread(costs, way, fed * costs.demand[j])
+            divide_among_types(costs, option, fed * costs.demand[j])
         };
-        ways.iter().enumerate().map(of_job).collect()
+        options.iter().enumerate().map(of_job).collect()
     };
-    let level = highest(most, |level| load(costs, &ways, &at_level(level)));
-    measure(costs, &ways, at_level(level))
+    let level = highest_level(most, |level| largest_load(costs, &options, &at_level(level)));
+    evaluate_rates(costs, &options, at_level(level))
 }
 
-/// The highest level up to `most` at which the load is no more than 1.
-fn highest(most: f64, load: impl Fn(f64) -> f64) -> f64 {
+/// The highest level up to `most` with a load of at most 1.
+fn highest_level(most: f64, load: impl Fn(f64) -> f64) -> f64 {
     if load(most) <= 1.0 {
         return most;
     }
     let (mut low, mut high) = (0.0, most);
-    for _ in 0..HALVINGS {
+    for _ in 0..SEARCH_STEPS {
         let middle = (low + high) / 2.0;
         if load(middle) <= 1.0 {
             low = middle;
@@ -64,10 +65,12 @@ fn highest(most: f64, load: impl Fn(f64) -> f64) -> f64 {
     low
 }
 
-/// A rate over types in proportion to what each could give.
-fn spread(costs: &Costs, way: &ExecutionOption, rate: f64) -> Vec<f64> {
-    let gives = |w: usize| if costs.counts[w] > 0.0 { costs.counts[w] * costs.on_one(way, w) } else { 0.0 };
-    let all: Vec<f64> = (0..costs.types()).map(gives).collect();
+/// Divides a rate among types in proportion to the rate that each could reach.
+fn divide_among_types(costs: &Costs, option: &ExecutionOption, rate: f64) -> Vec<f64> {
+    let reachable = |w: usize| {
+        if costs.counts[w] > 0.0 { costs.counts[w] * costs.rate_on_one_worker(option, w) } else { 0.0 }
+    };
+    let all: Vec<f64> = (0..costs.types()).map(reachable).collect();
     let sum: f64 = all.iter().sum();
     all.into_iter().map(|part| if sum > 0.0 && part > 0.0 { rate * part / sum } else { 0.0 }).collect()
 }

@@ -1,44 +1,45 @@
-//! The highest common level at which jobs keep to a quota of cores, by walking through the levels at which jobs have enough.
+//! The highest common level at which jobs fit a quota of cores, by visiting the levels at which single jobs are fed.
 
-use super::costs::per;
+use super::costs::ratio;
 
 #[cfg(test)]
 mod tests;
 
-/// What a job asks of a quota.
+/// The demand of a job within a quota.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct QuotaDemand {
-    /// Its fed fraction is its weight times the level, until it has enough.
+    /// The fed fraction of the job is its weight times the level, up to `most_fed`.
     pub(super) weight: f64,
-    /// The fed fraction beyond which it takes nothing more.
+    /// The largest fed fraction of the job.
     pub(super) most_fed: f64,
-    /// Cores that it takes where it is fed fully.
+    /// The cores of the job at a fed fraction of 1.
     pub(super) cores: f64,
 }
 
 impl QuotaDemand {
-    /// The level from which on it takes nothing more.
-    fn enough(&self) -> f64 {
+    /// The level at which the job reaches its largest fed fraction.
+    fn saturation_level(&self) -> f64 {
         self.most_fed / self.weight
     }
 }
 
-/// The highest level up to `most` at which these claims take no more than the quota, but for rounding.
-pub(super) fn highest(mut claims: Vec<QuotaDemand>, quota: f64, most: f64) -> f64 {
-    claims.sort_by(|a, b| a.enough().total_cmp(&b.enough()));
-    // Cores per level of each claim and those after it: added up, since what is subtracted leaves its rounding behind.
-    let mut rising: Vec<f64> = claims.iter().map(|claim| claim.weight * claim.cores).collect();
+/// The highest level up to `most` at which the jobs fit the quota, except for rounding.
+pub(super) fn highest_level(mut demands: Vec<QuotaDemand>, quota: f64, most: f64) -> f64 {
+    demands.sort_by(|a, b| a.saturation_level().total_cmp(&b.saturation_level()));
+    // Cores per level of each job and all later ones. The values are summed up, since differences would have rounding
+    // errors.
+    let mut rising: Vec<f64> = demands.iter().map(|demand| demand.weight * demand.cores).collect();
     for place in (1..rising.len()).rev() {
         rising[place - 1] += rising[place];
     }
     let (mut taken, mut reached) = (0.0, 0.0);
-    for (claim, rising) in claims.iter().zip(rising) {
-        let level = per(quota - taken, rising);
-        if level < claim.enough() {
+    for (demand, rising) in demands.iter().zip(rising) {
+        let level = ratio(quota - taken, rising);
+        if level < demand.saturation_level() {
             return level.max(reached).min(most);
         }
-        taken += claim.most_fed * claim.cores;
-        reached = claim.enough();
+        taken += demand.most_fed * demand.cores;
+        reached = demand.saturation_level();
     }
     most
 }

@@ -1,7 +1,7 @@
-//! What the planner is asked: jobs with their costs, workers, the store, prices.
+//! The planner's problem: jobs with their costs, workers, stores, and prices.
 
 use feedline_data::ids::{JobId, WorkerId};
-use feedline_data::messages::CACHE_MEMORY_SHARE;
+use feedline_data::memory::CACHE_MEMORY_SHARE;
 use feedline_data::pipeline::{CacheEncoding, CacheTier};
 use serde::{Deserialize, Serialize};
 
@@ -11,38 +11,38 @@ use crate::model::{JobModel, Locality};
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Problem {
-    /// Jobs that want rows.
+    /// Jobs that need rows.
     pub jobs: Vec<JobProblem>,
-    /// Kinds of workers: costs are given for each, in this order.
+    /// Types of workers. Costs by worker type are in this order.
     pub worker_types: Vec<WorkerType>,
-    /// Workers at hand.
+    /// All workers.
     pub workers: Vec<WorkerSlot>,
-    /// Bytes per second that each store gives to the whole cluster; 0 where no limit is known.
+    /// The bandwidth of each store in bytes per second, for the whole cluster; 0 if no limit is known.
     pub stores: Vec<f64>,
-    /// Room for caches in the object store in bytes; 0 keeps caches out of it.
+    /// Capacity for caches in the object store in bytes; 0 for no caches in the object store.
     pub store_cache_bytes: f64,
-    /// Tenants whose jobs may not take all that there is.
+    /// Tenants with quotas.
     pub tenants: Vec<TenantProblem>,
-    /// Copies that the sizes of cuts, and the room in the object store, are about: one on each worker, where rows are not
-    /// divided among them. What is kept in the store is there once all the same. 0 and 1 are one copy.
+    /// The number of workers that each store a copy of cached rows. The sizes of cache points and the capacity of the
+    /// object store are multiplied by this number. The object store has one copy only. 0 counts as 1.
     pub copies: f64,
-    /// How to weigh things.
+    /// Settings of the planner.
     pub settings: PlannerSettings,
 }
 
-/// What the jobs of a tenant may take together; `None` is no limit.
+/// The quota of a tenant; `None` is no limit.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TenantProblem {
-    /// Name.
+    /// The name.
     pub name: String,
     /// CPU cores, over all workers.
     pub cores: Option<f64>,
-    /// Bytes of what is kept, over all tiers. What jobs of several tenants read counts for each of them.
+    /// Bytes of cached rows, over all tiers. Rows that jobs of several tenants read count for each of these tenants.
     pub cache_bytes: Option<f64>,
 }
 
-/// A kind of worker.
+/// A type of worker.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct WorkerType {
@@ -52,17 +52,17 @@ pub struct WorkerType {
     pub cores: f64,
     /// Memory budget in bytes.
     pub memory_bytes: f64,
-    /// Disk for caches in bytes; 0 without.
+    /// Capacity for caches on disk in bytes; 0 without a disk.
     pub disk_bytes: f64,
-    /// Network in bytes per second and direction; 0 where it is not known to bind.
+    /// Network bandwidth in bytes per second and direction; 0 if unknown.
     pub nic_bytes_per_s: f64,
-    /// What its memory cache gives in bytes per second; 0 where it is not known to bind.
+    /// Bandwidth of the memory cache in bytes per second; 0 if unknown.
     pub memory_read_bytes_per_s: f64,
-    /// What its disk cache gives in bytes per second; 0 where it is not known to bind.
+    /// Bandwidth of the disk cache in bytes per second; 0 if unknown.
     pub disk_read_bytes_per_s: f64,
-    /// Price of a core for an hour; 0 takes [`Prices::core_hour`].
+    /// Price of a core for an hour; 0 for [`Prices::core_hour`].
     pub core_hour: f64,
-    /// Workers that the scaler may bring to; 0 where this type is not scaled.
+    /// The largest number of workers of this type; 0 for a type that is not scaled.
     pub max_workers: u32,
 }
 
@@ -72,7 +72,7 @@ pub struct WorkerType {
 pub struct WorkerSlot {
     /// The worker.
     pub id: WorkerId,
-    /// Place of its type in [`Problem::worker_types`].
+    /// The index of the worker's type in [`Problem::worker_types`].
     pub worker_type: usize,
 }
 
@@ -82,34 +82,35 @@ pub struct WorkerSlot {
 pub struct JobProblem {
     /// The job.
     pub id: JobId,
-    /// Its name.
+    /// The job's name.
     pub name: String,
-    /// Place of its tenant in [`Problem::tenants`]; `None` where nothing limits it.
+    /// The index of the job's tenant in [`Problem::tenants`]; `None` without a quota.
     pub tenant: Option<usize>,
-    /// Its claim: jobs are fed in proportion to their weights while resources are short.
+    /// The job's weight: while resources are short, fed fractions are in proportion to weights.
     pub weight: f64,
-    /// Rows per second that its consumers could take; without, as many as the cluster could make for it alone.
+    /// Rows per second that the job's consumers could take. If unknown, the planner uses the rate that the cluster
+    /// could reach for this job alone.
     pub demand_rows_per_s: Option<f64>,
     /// Operators in order, the source first.
     pub operators: Vec<OperatorProblem>,
-    /// CPU seconds per delivered row that no operator accounts for, by worker type.
+    /// CPU seconds per delivered row outside operators, by worker type.
     pub overhead_cpu_s: Vec<f64>,
-    /// Bytes per delivered row that go to consumers.
+    /// Bytes per delivered row that consumers receive.
     pub delivered_bytes: f64,
-    /// What of its bytes does not cross the workers' network.
+    /// The traffic that does not cross the workers' network.
     pub locality: Locality,
-    /// Place of its store in [`Problem::stores`]; a store that is not there has no known limit. What is kept in the object
-    /// store counts as read from here as well.
+    /// The index of the job's store in [`Problem::stores`]; a missing store has no known limit. Rows cached in the
+    /// object store count as reads from the same store.
     pub store: usize,
-    /// Bytes per delivered row that come from the store.
+    /// Bytes per delivered row that are read from the store.
     pub store_bytes: f64,
-    /// Time of requests per delivered row in seconds, where the store is not full.
+    /// Duration of requests per delivered row in seconds, while the store is not saturated.
     pub store_wait_s: f64,
-    /// Memory that rows in flight take for each core at work, in bytes.
+    /// Memory of rows in flight for each active core, in bytes.
     pub held_bytes_per_core: f64,
-    /// Cuts that could be kept.
-    pub cuts: Vec<CutProblem>,
-    /// What the user said of caches.
+    /// Possible cache points.
+    pub cache_points: Vec<CachePointProblem>,
+    /// The user's choice of caches.
     pub cache: CachePolicy,
 }
 
@@ -129,7 +130,7 @@ impl Default for JobProblem {
             store_bytes: 0.0,
             store_wait_s: 0.0,
             held_bytes_per_core: 0.0,
-            cuts: Vec::new(),
+            cache_points: Vec::new(),
             cache: CachePolicy::default(),
         }
     }
@@ -143,38 +144,38 @@ pub struct OperatorProblem {
     pub name: String,
     /// CPU seconds per delivered row, by worker type.
     pub cpu_s: Vec<f64>,
-    /// Seconds per delivered row that it waits without CPU.
+    /// Seconds per delivered row that the operator waits without CPU.
     pub latency_s: f64,
-    /// Executions at once on a worker, where the user or its nature limits them.
+    /// The largest number of concurrent executions on a worker, if the pipeline pins one.
     pub limit: Option<u32>,
 }
 
-/// A place where rows could be kept: above every random operator.
+/// A point before every random operator, at which rows could be cached.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct CutProblem {
-    /// Place of the operator whose output is kept.
+pub struct CachePointProblem {
+    /// The index of the operator whose output is cached.
     pub after: usize,
-    /// Size of the whole dataset there, in bytes.
+    /// The size of the whole dataset at this point, in bytes.
     pub bytes: f64,
-    /// Bytes there per delivered row.
+    /// Bytes at this point per delivered row.
     pub bytes_per_row: f64,
-    /// Fingerprint of dataset and operators up to here: jobs with the same share what is kept.
+    /// A hash of the dataset and of the operators up to this point. Jobs with the same key share cached rows.
     pub key: u64,
-    /// In which form rows are kept.
-    pub form: CacheEncoding,
-    /// What the next operator takes of rows in this form, over what it takes of them as they are.
+    /// The encoding of the cached rows.
+    pub encoding: CacheEncoding,
+    /// CPU time of the next operator on rows in this encoding, over its CPU time on rows without encoding.
     pub next_cpu_share: f64,
 }
 
-impl Default for CutProblem {
+impl Default for CachePointProblem {
     fn default() -> Self {
         Self {
             after: 0,
             bytes: 0.0,
             bytes_per_row: 0.0,
             key: 0,
-            form: CacheEncoding::AsIs,
+            encoding: CacheEncoding::AsIs,
             next_cpu_share: 1.0,
         }
     }
@@ -184,16 +185,16 @@ impl Default for CutProblem {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CachePolicy {
-    /// The planner chooses.
+    /// The planner chooses cache points.
     #[default]
     Free,
-    /// Nothing is kept.
+    /// No rows are cached.
     Never,
-    /// Kept at this cut, whatever it costs.
+    /// Rows are cached at this point at any cost.
     Pinned {
-        /// Place in [`JobProblem::cuts`].
-        cut: usize,
-        /// Where.
+        /// The index in [`JobProblem::cache_points`].
+        point: usize,
+        /// The tier.
         tier: CacheTier,
     },
 }
@@ -202,23 +203,23 @@ pub enum CachePolicy {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PlannerSettings {
-    /// What resources cost.
+    /// Prices of resources.
     pub prices: Prices,
-    /// Share of a worker's memory that caches may take.
+    /// The share of a worker's memory that caches may use.
     pub cache_memory_share: f64,
-    /// CPU seconds to read a byte of a cache: copy, check, take apart; by tier in the order of [`CacheTier::ALL`].
+    /// CPU seconds to read, check and decode one byte of a cache, by tier in the order of [`CacheTier::ALL`].
     pub cache_read_cpu_s_per_byte: [f64; 3],
-    /// CPU seconds to find a row in a cache, by tier.
+    /// CPU seconds to look up one row in a cache, by tier.
     pub cache_read_cpu_s_per_row: [f64; 3],
-    /// A plan is changed for an improvement of at least this share.
+    /// A new plan replaces the previous plan only if it is better by at least this share.
     pub gain_to_change: f64,
-    /// Cores given over cores needed, while there are cores to spare.
+    /// Allocated cores over needed cores, while cores are available.
     pub headroom: f64,
-    /// Share of what a worker gives, cores or an operator's limit, that the count of wanted workers is reckoned with.
+    /// The share of a worker's capacity, in cores or executions, that the wanted number of workers is based on.
     pub target_utilisation: f64,
-    /// Combinations of caches that are all tried; more are searched.
+    /// The largest number of combinations of caches that are all tried. More combinations are searched.
     pub enumerate_at_most: u64,
-    /// Linear problems solved in one search of caches, where the cluster is small.
+    /// The largest number of linear problems in one search of caches.
     pub search_solves: u32,
 }
 
@@ -239,14 +240,14 @@ impl Default for PlannerSettings {
 }
 
 impl PlannerSettings {
-    /// One sentence on what makes no sense in them, if anything does.
+    /// Checks the settings.
     ///
     /// # Errors
-    /// That sentence.
+    /// One sentence that names the invalid setting.
     pub fn check(&self) -> Result<(), String> {
         let share = self.cache_memory_share;
         if !(0.0..=1.0).contains(&share) {
-            return Err(format!("cache_memory_share: {share} is no share; give one from 0 to 1"));
+            return Err(format!("invalid cache_memory_share {share}: expected a number from 0 to 1"));
         }
         let Prices { core_hour, memory_gb_hour, disk_gb_hour, store_gb_hour } = self.prices;
         let named = [
@@ -258,23 +259,25 @@ impl PlannerSettings {
             ("headroom", self.headroom),
             ("target_utilisation", self.target_utilisation),
         ];
-        let senseless = named.iter().find(|(_, number)| !(*number >= 0.0 && number.is_finite()));
-        senseless
-            .map_or(Ok(()), |(name, number)| Err(format!("{name}: {number} makes no sense; give 0 or more")))
+        let invalid = named.iter().find(|(_, number)| !(*number >= 0.0 && number.is_finite()));
+        invalid.map_or(Ok(()), |(name, number)| {
+            Err(format!("invalid {name} {number}: expected a finite number of at least 0"))
+        })
     }
 }
 
-/// Prices per hour, in any currency. The defaults have the proportions of large clouds' lists in dollars.
+/// Prices per hour, in any currency. The defaults have the proportions of the price lists of large clouds, in
+/// dollars.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Prices {
-    /// A core.
+    /// One core.
     pub core_hour: f64,
-    /// A gigabyte of memory.
+    /// One gigabyte of memory.
     pub memory_gb_hour: f64,
-    /// A gigabyte of disk.
+    /// One gigabyte of disk.
     pub disk_gb_hour: f64,
-    /// A gigabyte in the object store.
+    /// One gigabyte in the object store.
     pub store_gb_hour: f64,
 }
 
@@ -285,7 +288,7 @@ impl Default for Prices {
 }
 
 impl Prices {
-    /// A gigabyte of this tier for an hour.
+    /// The price of one gigabyte in a tier for an hour.
     pub fn gb_hour(&self, tier: CacheTier) -> f64 {
         match tier {
             CacheTier::Memory => self.memory_gb_hour,
@@ -296,13 +299,13 @@ impl Prices {
 }
 
 impl Problem {
-    /// Names this problem: a hash of all of it.
+    /// A hash of the problem.
     pub fn fingerprint(&self) -> u64 {
         let text = serde_json::to_vec(self).expect("a problem is plain data");
         xxhash_rust::xxh3::xxh3_64(&text)
     }
 
-    /// Workers of each type.
+    /// The number of workers of each type.
     pub fn counts(&self) -> Vec<u32> {
         let mut counts = vec![0; self.worker_types.len()];
         for worker in &self.workers {
@@ -311,45 +314,64 @@ impl Problem {
         counts
     }
 
-    /// One sentence on what is wrong with the problem, if anything is.
+    /// Checks the problem. Returns one sentence that names the inconsistency.
     pub fn check(&self) -> Result<(), String> {
         let types = self.worker_types.len();
         if let Some(worker) = self.workers.iter().find(|worker| worker.worker_type >= types) {
-            return Err(format!("worker {} has type {}, of {types}", worker.id, worker.worker_type));
+            return Err(format!(
+                "worker {} has the type index {}, but the problem has {types} worker types",
+                worker.id, worker.worker_type
+            ));
         }
         if let Some(kind) =
             self.worker_types.iter().find(|kind| !(kind.cores > 0.0 && kind.cores.is_finite()))
         {
-            return Err(format!("worker type `{}` has {} cores: give it some", kind.name, kind.cores));
+            return Err(format!(
+                "worker type `{}` has {} cores: expected a number above 0",
+                kind.name, kind.cores
+            ));
         }
         for tenant in &self.tenants {
             if let Some(cores) = tenant.cores.filter(|cores| !(*cores > 0.0 && cores.is_finite())) {
-                return Err(format!("tenant `{}` may have {cores} cores: give it some", tenant.name));
+                return Err(format!(
+                    "tenant `{}` has a quota of {cores} cores: expected a number above 0",
+                    tenant.name
+                ));
             }
         }
         for job in &self.jobs {
             if job.tenant.is_some_and(|tenant| tenant >= self.tenants.len()) {
-                return Err(format!("job `{}` has a tenant of which nothing is said", job.name));
+                return Err(format!("job `{}` has a tenant that the problem does not contain", job.name));
             }
-            if let Some(number) = job.numbers().find(|number| !(*number >= 0.0 && number.is_finite())) {
-                return Err(format!("job `{}` has {number} among its costs and sizes", job.name));
+            if let Some(number) = job.costs_and_sizes().find(|number| !(*number >= 0.0 && number.is_finite()))
+            {
+                return Err(format!(
+                    "job `{}` has the cost or size {number}: expected a finite number of at least 0",
+                    job.name
+                ));
             }
             let costs = job.operators.iter().map(|operator| &operator.cpu_s).chain([&job.overhead_cpu_s]);
             if costs.into_iter().any(|by_type| by_type.len() != types) {
                 return Err(format!(
-                    "job `{}` needs its CPU times for each of {types} worker types",
+                    "job `{}` must have CPU times for each of {types} worker types",
                     job.name
                 ));
             }
             let last = job.operators.len();
-            if job.cuts.iter().any(|cut| cut.after >= last) {
-                return Err(format!("job `{}` has a cut after an operator that it has not", job.name));
+            if job.cache_points.iter().any(|point| point.after >= last) {
+                return Err(format!(
+                    "job `{}` has a cache point after an operator that does not exist",
+                    job.name
+                ));
             }
-            if matches!(job.cache, CachePolicy::Pinned { cut, .. } if cut >= job.cuts.len()) {
-                return Err(format!("job `{}` is to be kept at a cut that it has not", job.name));
+            if matches!(job.cache, CachePolicy::Pinned { point, .. } if point >= job.cache_points.len()) {
+                return Err(format!("job `{}` is pinned to a cache point that does not exist", job.name));
             }
             if !(job.weight > 0.0 && job.weight.is_finite()) {
-                return Err(format!("job `{}` has weight {}: give it one above 0", job.name, job.weight));
+                return Err(format!(
+                    "job `{}` has the weight {}: expected a number above 0",
+                    job.name, job.weight
+                ));
             }
         }
         Ok(())
@@ -357,19 +379,22 @@ impl Problem {
 }
 
 impl JobProblem {
-    /// All its costs and sizes.
-    fn numbers(&self) -> impl Iterator<Item = f64> {
+    /// All costs and sizes of the job.
+    fn costs_and_sizes(&self) -> impl Iterator<Item = f64> {
         let of_operator = |operator: &OperatorProblem| {
             operator.cpu_s.iter().copied().chain([operator.latency_s]).collect::<Vec<f64>>()
         };
         let sizes = [self.delivered_bytes, self.store_bytes, self.store_wait_s, self.held_bytes_per_core];
-        let cuts = self.cuts.iter().flat_map(|cut| [cut.bytes, cut.bytes_per_row, cut.next_cpu_share]);
+        let points = self
+            .cache_points
+            .iter()
+            .flat_map(|point| [point.bytes, point.bytes_per_row, point.next_cpu_share]);
         let costs = self.operators.iter().flat_map(of_operator).chain(self.overhead_cpu_s.iter().copied());
-        costs.chain(sizes).chain(cuts)
+        costs.chain(sizes).chain(points)
     }
 
-    /// A job as measured. `keys` names the cuts of [`JobModel::cuts`], in order: the fingerprint of the pipeline up to
-    /// there. Cuts after a random operator are left out.
+    /// The problem of a measured job. `keys` are the keys of [`JobModel::cache_points`], in order. Omits points after
+    /// a random operator.
     pub fn from_model(id: JobId, name: &str, model: &JobModel, types: &[WorkerType], keys: &[u64]) -> Self {
         let operator = |operator: &crate::model::OperatorModel| OperatorProblem {
             name: operator.name.clone(),
@@ -378,7 +403,8 @@ impl JobProblem {
             limit: operator.limit(),
         };
         let past_the_end = model.operators.len();
-        let cuts = model.cuts.iter().zip(keys).filter(|(cut, _)| cut.is_cacheable && cut.bytes > 0.0);
+        let points =
+            model.cache_points.iter().zip(keys).filter(|(point, _)| point.is_cacheable && point.bytes > 0.0);
         Self {
             id,
             name: name.to_owned(),
@@ -387,16 +413,16 @@ impl JobProblem {
             overhead_cpu_s: types.iter().map(|kind| model.cpu_s_from(past_the_end, &kind.name)).collect(),
             delivered_bytes: model.delivered_bytes,
             store_bytes: model.store_bytes,
-            store_wait_s: unhindered_wait_s(model),
+            store_wait_s: unsaturated_wait_s(model),
             held_bytes_per_core: held_bytes_per_core(model),
-            cuts: cuts
-                .map(|(cut, key)| CutProblem {
-                    after: cut.after,
-                    bytes: cut.bytes,
-                    bytes_per_row: cut.bytes_per_row,
+            cache_points: points
+                .map(|(point, key)| CachePointProblem {
+                    after: point.after,
+                    bytes: point.bytes,
+                    bytes_per_row: point.bytes_per_row,
                     key: *key,
-                    form: cut.form,
-                    next_cpu_share: cut.next_cpu_share,
+                    encoding: point.encoding,
+                    next_cpu_share: point.next_cpu_share,
                 })
                 .collect(),
             ..Self::default()
@@ -404,16 +430,16 @@ impl JobProblem {
     }
 }
 
-/// As the law of bandwidth has it; as seen where there is none.
-fn unhindered_wait_s(model: &JobModel) -> f64 {
+/// Duration of requests per row from the fitted bandwidth; the measured duration without one.
+fn unsaturated_wait_s(model: &JobModel) -> f64 {
     let by_law = model.bandwidth.seconds_per_byte().map(|seconds| seconds * model.store_bytes);
     by_law.filter(|wait_s| wait_s.is_finite()).unwrap_or(model.store_wait_s)
 }
 
-/// Bytes held over cores at work.
+/// Bytes of rows in flight over active cores.
 fn held_bytes_per_core(model: &JobModel) -> f64 {
     let cpu_s: f64 = model.operators.iter().map(|operator| operator.cpu_s_on("")).sum();
     let cores = model.rows_per_s * cpu_s;
-    // Fewer than one core at work says nothing of what one takes.
+    // With less than one active core the quotient would be too large.
     model.held_bytes / cores.max(1.0)
 }

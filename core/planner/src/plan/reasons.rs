@@ -1,4 +1,4 @@
-//! Sentences on what a plan decided and why.
+//! Sentences that explain a plan.
 
 use feedline_data::pipeline::CacheTier;
 
@@ -7,15 +7,15 @@ use super::problem::Problem;
 use super::solution::Plan;
 use crate::model::number;
 
-/// Sentences about a plan are at most so many of each kind; the rest is counted.
-const MOST_OF_A_KIND: usize = 10;
+/// The largest number of sentences of each kind. Further sentences are counted.
+const MAX_SENTENCES: usize = 10;
 
-/// What bounds a job in a plan.
-pub(super) fn job(
+/// What bounds a job in a plan, as a clause.
+pub(super) fn job_bound(
     problem: &Problem,
     costs: &Costs,
     j: usize,
-    way: &ExecutionOption,
+    option: &ExecutionOption,
     rate: f64,
     tenant_loads: &[f64],
 ) -> String {
@@ -23,50 +23,59 @@ pub(super) fn job(
     let given = &problem.jobs[j];
     if rate >= 0.999 * demand {
         return match given.demand_rows_per_s {
-            Some(_) => format!("its consumers take {} rows/s and no more", number(demand)),
-            None => format!("all that the cluster can make of it are {} rows/s", number(demand)),
+            Some(_) => format!("its consumers take at most {} rows/s", number(demand)),
+            None => format!("the cluster can compute at most {} rows/s of it", number(demand)),
         };
     }
-    let from_store = costs.store_of(way) / way.store_bytes;
-    if way.store_bytes > 0.0 && rate >= 0.999 * from_store {
-        return format!("the store gives {} rows/s and no more", number(from_store));
+    let from_store = costs.store_bandwidth(option) / option.store_bytes;
+    if option.store_bytes > 0.0 && rate >= 0.999 * from_store {
+        return format!("the store delivers at most {} rows/s", number(from_store));
     }
     if let Some(tenant) = costs.tenants[j].filter(|tenant| tenant_loads[*tenant] >= 0.999) {
         return format!(
-            "its tenant, {}, may have {} cores, and its jobs have them",
-            quoted(&problem.tenants[tenant].name),
+            "the jobs of its tenant, {}, use all {} cores of the quota",
+            tenant_name(&problem.tenants[tenant].name),
             number(costs.quotas[tenant])
         );
     }
-    if rate < 0.999 * costs.alone(way) {
+    if rate < 0.999 * costs.rate_alone(option) {
         return format!(
-            "it gets {} of the {} rows/s that it could have alone, since others have a claim as well",
+            "it gets {} of the {} rows/s that it could have alone, since it shares workers with other jobs",
             number(rate),
-            number(costs.alone(way).min(demand))
+            number(costs.rate_alone(option).min(demand))
         );
     }
-    match narrowest(problem, costs, j, way) {
+    match binding_operator(problem, costs, j, option) {
         Some((operator, limit)) => format!(
-            "`{operator}` runs {limit} at a time on each worker, which gives {} rows/s on {}",
+            "`{operator}` has at most {limit} concurrent executions on each worker, which gives {} rows/s on {}",
             number(rate),
             workers(costs.counts.iter().sum::<f64>())
         ),
         None => {
-            format!("all {} together give {} rows/s", workers(costs.counts.iter().sum::<f64>()), number(rate))
+            format!(
+                "all {} together compute {} rows/s",
+                workers(costs.counts.iter().sum::<f64>()),
+                number(rate)
+            )
         }
     }
 }
 
-fn quoted(tenant: &str) -> String {
-    if tenant.is_empty() { "that of callers without one".to_owned() } else { format!("`{tenant}`") }
+fn tenant_name(tenant: &str) -> String {
+    if tenant.is_empty() { "the tenant without a name".to_owned() } else { format!("`{tenant}`") }
 }
 
-/// The operator whose limit binds on every worker type.
-fn narrowest(problem: &Problem, costs: &Costs, j: usize, way: &ExecutionOption) -> Option<(String, u32)> {
-    let binds = |w: usize| costs.on_one(way, w) >= 0.999 * way.most_per_worker[w];
+/// The operator with the limit that binds on a worker type.
+fn binding_operator(
+    problem: &Problem,
+    costs: &Costs,
+    j: usize,
+    option: &ExecutionOption,
+) -> Option<(String, u32)> {
+    let binds = |w: usize| costs.rate_on_one_worker(option, w) >= 0.999 * option.max_per_worker[w];
     let w = (0..costs.types()).find(|w| costs.counts[*w] > 0.0 && binds(*w))?;
     let job = &problem.jobs[j];
-    let first = way.kept.map_or(0, |kept| job.cuts[kept.cut].after + 1);
+    let first = option.cache.map_or(0, |cache| job.cache_points[cache.point].after + 1);
     let limited = job.operators.iter().skip(first).filter_map(|operator| {
         let limit = operator.limit?;
         Some((f64::from(limit) / (operator.cpu_s[w] + operator.latency_s), operator, limit))
@@ -79,18 +88,23 @@ fn workers(count: f64) -> String {
     if count == 1.0 { "1 worker".into() } else { format!("{} workers", number(count)) }
 }
 
-/// What a plan decided, over all jobs.
-pub(super) fn all(problem: &Problem, plan: &Plan, previous: Option<&Plan>, kept: bool) -> Vec<String> {
+/// Sentences about the decisions of a plan, for all jobs.
+pub(super) fn plan_reasons(
+    problem: &Problem,
+    plan: &Plan,
+    previous: Option<&Plan>,
+    kept: bool,
+) -> Vec<String> {
     let mut reasons = Vec::new();
     let (reached, bound) = (&plan.objective, &plan.bound);
     reasons.push(format!(
-        "the least fed job gets {} % of what it could take by its weight; no plan can give more than {} %",
+        "the smallest fed fraction by weight is {} %; no plan can exceed {} %",
         number(100.0 * reached.smallest_fed),
         number(100.0 * bound.smallest_fed)
     ));
     if plan.is_fallback {
         reasons.push(
-            "there was no time for the linear problem, so each job gets the same share of each worker".into(),
+            "the deadline passed before the linear problem was solved, so each job gets the same share of each worker".into(),
         );
     }
     if let Some(previous) = previous {
@@ -98,7 +112,7 @@ pub(super) fn all(problem: &Problem, plan: &Plan, previous: Option<&Plan>, kept:
         reasons.push(match kept {
             true => format!("the previous plan is kept: a new one would gain less than {share} %"),
             false => format!(
-                "the plan changes: the least fed job had {} % and gets {} %, and the cost is {} per hour instead of {}",
+                "the plan changes: the smallest fed fraction by weight was {} % and is {} %, and the cost is {} per hour instead of {}",
                 number(100.0 * previous.objective.smallest_fed),
                 number(100.0 * reached.smallest_fed),
                 number(reached.cost_per_hour),
@@ -107,16 +121,16 @@ pub(super) fn all(problem: &Problem, plan: &Plan, previous: Option<&Plan>, kept:
         });
     }
     reasons.extend(shortened(plan.caches.iter().map(|cache| cache_reason(problem, cache)), "caches"));
-    let hungry = plan.jobs.iter().filter(|job| job.fed_fraction < 0.999);
-    reasons.extend(shortened(hungry.map(|job| format!("job `{}`: {}", job.name, job.why)), "jobs"));
+    let short = plan.jobs.iter().filter(|job| job.fed_fraction < 0.999);
+    reasons.extend(shortened(short.map(|job| format!("job `{}`: {}", job.name, job.why)), "jobs"));
     reasons
 }
 
 fn cache_reason(problem: &Problem, cache: &super::solution::CachePlan) -> String {
-    let job = problem.jobs.iter().find(|job| job.cuts.iter().any(|cut| cut.key == cache.key));
+    let job = problem.jobs.iter().find(|job| job.cache_points.iter().any(|point| point.key == cache.key));
     let operator = job.and_then(|job| {
-        let cut = job.cuts.iter().find(|cut| cut.key == cache.key)?;
-        job.operators.get(cut.after).map(|operator| operator.name.clone())
+        let point = job.cache_points.iter().find(|point| point.key == cache.key)?;
+        job.operators.get(point.after).map(|operator| operator.name.clone())
     });
     let tier = match cache.tier {
         CacheTier::Memory => "the workers' memory",
@@ -128,19 +142,19 @@ fn cache_reason(problem: &Problem, cache: &super::solution::CachePlan) -> String
         count => format!("{count} jobs read it"),
     };
     format!(
-        "the output of `{}` would be kept in {tier}: {} GB, and {readers}",
+        "the output of `{}` would be cached in {tier}: {} GB, and {readers}",
         operator.unwrap_or_default(),
         number(cache.bytes / 1e9)
     )
 }
 
-/// The first few, and how many there are besides.
+/// The first sentences, and the number of further ones.
 fn shortened(sentences: impl Iterator<Item = String>, noun: &str) -> Vec<String> {
     let mut all: Vec<String> = sentences.collect();
-    let rest = all.len().saturating_sub(MOST_OF_A_KIND);
+    let rest = all.len().saturating_sub(MAX_SENTENCES);
     if rest > 0 {
-        all.truncate(MOST_OF_A_KIND);
-        all.push(format!("and so for {rest} more {noun}"));
+        all.truncate(MAX_SENTENCES);
+        all.push(format!("and {rest} more {noun}"));
     }
     all
 }

@@ -1,48 +1,59 @@
-//! What the planner answers.
+//! The planner's solution.
+
+use std::collections::BTreeMap;
 
 use feedline_data::ids::{JobId, WorkerId};
+use feedline_data::messages::JobAllocation;
 use feedline_data::pipeline::{CacheEncoding, CacheTier};
 use feedline_data::view::WantedWorkers;
 use serde::{Deserialize, Serialize};
 
-/// Who works on what.
+/// A plan for all jobs.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
-    /// The problem that it answers: [`super::Problem::fingerprint`].
+    /// The hash of the problem: [`super::Problem::fingerprint`].
     pub fingerprint: u64,
-    /// Jobs, in the problem's order.
+    /// The plan of each job, in the problem's order.
     pub jobs: Vec<JobPlan>,
-    /// What is kept.
+    /// The planned caches.
     pub caches: Vec<CachePlan>,
-    /// Workers that would feed all jobs, by type in the problem's order.
+    /// The number of workers that would feed all jobs, by type in the problem's order.
     pub wanted: Vec<WantedWorkers>,
-    /// What the plan reaches.
+    /// The objective that the plan reaches.
     pub objective: Objective,
-    /// What no plan exceeds: the linear problem where each job takes of each resource what its most sparing way takes, as
-    /// if caches needed no room. Its cost leaves caches out.
+    /// The upper bound of the objective: the linear problem in which each job uses the smallest amount of each
+    /// resource among its options, and caches need no capacity. The cost does not include caches.
     pub bound: Objective,
-    /// How far the plan may be from the best, as a share: of the smallest fed fraction, or where that is the bound's, of
-    /// the total.
+    /// The largest possible distance of the plan from the best plan, as a share: of the smallest fed fraction, or of
+    /// the total if the smallest fed fraction reaches its bound.
     pub gap: f64,
-    /// Whether there was no time for the linear problem.
+    /// Whether the deadline passed before the linear problem was solved.
     pub is_fallback: bool,
-    /// Sentences on what was decided and why.
+    /// Sentences that explain the decisions.
     pub reasons: Vec<String>,
 }
 
-/// What a plan reaches; compared from the first to the last.
+/// The objective of a plan. Values are compared from the first to the last.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Objective {
     /// The smallest fed fraction over weight, where the largest weight is 1.
     pub smallest_fed: f64,
-    /// Sum of fed fractions times weights: rows of different jobs cannot be added, shares of what each could take can.
+    /// The sum of fed fractions times weights. Fed fractions of different jobs can be added, while rates cannot.
     pub total_fed: f64,
-    /// Price of the cores and bytes used, per hour.
+    /// The price of the used cores and bytes, per hour.
     pub cost_per_hour: f64,
 }
 
+impl JobPlan {
+    /// Cores of the job over all workers.
+    pub fn cores(&self) -> f64 {
+        self.allocations.values().map(|allocation| allocation.cores).sum()
+    }
+}
+
 impl Objective {
-    /// Whether this is better by more than a share of the other's value, in the first value that differs so much.
+    /// Whether this objective is better by more than a share of the other's value, in the first value that differs by
+    /// this much.
     pub fn is_better(&self, other: &Self, share: f64) -> bool {
         let pairs = [
             (self.smallest_fed, other.smallest_fed),
@@ -62,77 +73,64 @@ impl Objective {
     }
 }
 
-/// What a job gets.
+/// The plan of one job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JobPlan {
     /// The job.
     pub job: JobId,
-    /// Its name.
+    /// The job's name.
     pub name: String,
-    /// Rows per second that it should get.
+    /// The planned rows per second.
     pub rows_per_s: f64,
-    /// Rows per second that its consumers could take.
+    /// Rows per second that the job's consumers could take.
     pub demand_rows_per_s: f64,
-    /// Rate over demand.
+    /// The planned rate over the demand.
     pub fed_fraction: f64,
-    /// Cores of each worker type, in the problem's order.
+    /// Cores on each worker type, in the problem's order.
     pub cores_by_type: Vec<f64>,
-    /// Cores of each worker, by worker.
-    pub assignments: Vec<Assignment>,
-    /// Limits of its operators on each worker, in order of operators.
+    /// The job's allocation on each worker. The cores are not rounded.
+    pub allocations: BTreeMap<WorkerId, JobAllocation>,
+    /// The limit of each operator on each worker, in the order of operators.
     pub limits: Vec<OperatorLimit>,
-    /// What it keeps or reads from a cache.
-    pub kept: Option<PlannedCachePoint>,
-    /// What bounds it: one sentence.
+    /// The planned cache point.
+    pub cache: Option<PlannedCachePoint>,
+    /// What bounds the job, as a clause.
     pub why: String,
 }
 
-/// A worker's part in a job.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Assignment {
-    /// The worker.
-    pub worker: WorkerId,
-    /// Cores that the job may use, not always whole: jobs share cores by weight.
-    pub cores: f64,
-    /// Rows per second that it should give.
-    pub rows_per_s: f64,
-    /// Requests to the store in flight at most.
-    pub read_concurrency: u32,
-}
-
-/// Executions of an operator that may go on at once on each worker.
+/// The largest number of concurrent executions of an operator on each worker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OperatorLimit {
     /// The operator.
     pub operator: String,
     /// The limit.
     pub limit: u32,
-    /// Whether the user or the operator's nature set it.
+    /// Whether the pipeline pins the limit.
     pub is_pinned: bool,
 }
 
-/// A cut that a job keeps.
+/// A cache point of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlannedCachePoint {
-    /// Place of the operator whose output is kept.
+    /// The index of the operator whose output is cached.
     pub after: usize,
-    /// Where.
+    /// The tier.
     pub tier: CacheTier,
-    /// In which form.
-    pub form: CacheEncoding,
-    /// Fingerprint of what is kept.
+    /// The encoding of the cached rows.
+    pub encoding: CacheEncoding,
+    /// The key of the cached rows: see [`super::CachePointProblem::key`].
     pub key: u64,
 }
 
-/// Something kept, for one or several jobs.
+/// Cached rows of one or several jobs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CachePlan {
-    /// Fingerprint of dataset and operators up to the cut.
+    /// The key of the cached rows: see [`super::CachePointProblem::key`].
     pub key: u64,
-    /// Where.
+    /// The tier.
     pub tier: CacheTier,
-    /// Size in bytes.
+    /// The size in bytes.
     pub bytes: f64,
-    /// Jobs that read it.
+    /// The jobs that read the rows.
     pub jobs: Vec<JobId>,
 }

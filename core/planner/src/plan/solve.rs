@@ -1,70 +1,30 @@
-//! From a problem and the previous plan to a plan: idempotent, stable, bounded in work.
+//! From a problem and the previous plan to a new plan. Solving the same problem twice yields the same plan, and a
+//! small change of the problem changes no decision.
 
 use std::collections::BTreeMap;
 
-use super::assign::{JobShare, assign, places};
-use super::caches::{self, CacheSelection, kept, with_price};
-use super::costs::{CORES, Costs, ExecutionOption, RESOURCES, per};
+use super::assign::{JobPlacement, assign, worker_indexes};
+use super::caches::{self, CacheSelection, cached_bytes, with_price};
+use super::costs::{CORES, Costs, ExecutionOption, RESOURCES, ratio};
+use super::deadline::Deadline;
 use super::fallback;
-use super::linear::{FractionalPlan, fed_fraction, measure};
+use super::linear::{FractionalPlan, evaluate_rates, fed_fraction};
 use super::problem::{Problem, WorkerSlot};
 use super::reasons;
 use super::solution::{CachePlan, JobPlan, Objective, Plan, PlannedCachePoint};
 use super::tune;
-use super::wanted::wanted;
+use super::wanted::wanted_workers;
 
 #[cfg(test)]
 mod tests;
 
-/// When the planner must come to an end. It is asked between linear problems, of which one of 1,000 jobs on 4 types takes a
-/// few hundredths of a second, and between tenants.
-pub trait Deadline {
-    /// Whether time is up.
-    fn is_over(&self) -> bool;
-}
-
-/// As much time as it takes.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct NoDeadline;
-
-impl Deadline for NoDeadline {
-    fn is_over(&self) -> bool {
-        false
-    }
-}
-
-/// Time is up once it was asked so many times: the same on each machine.
-#[derive(Debug)]
-pub struct CheckLimit(std::cell::Cell<u32>);
-
-impl CheckLimit {
-    /// Answers no so many times.
-    pub fn new(checks: u32) -> Self {
-        Self(std::cell::Cell::new(checks))
-    }
-}
-
-impl Deadline for CheckLimit {
-    fn is_over(&self) -> bool {
-        let left = self.0.get();
-        self.0.set(left.saturating_sub(1));
-        left == 0
-    }
-}
-
-impl<F: Fn() -> bool> Deadline for F {
-    fn is_over(&self) -> bool {
-        self()
-    }
-}
-
-/// A plan for the problem. The previous one is given back where it answers the same problem; its decisions are kept
-/// where nothing would gain [`super::Settings::gain_to_change`]; and workers stay with their jobs in any case, as far as
-/// rates allow.
+/// Solves a problem. Returns the previous plan if it solves the same problem. Keeps the decisions of the previous
+/// plan unless a new plan gains [`gain_to_change`](super::PlannerSettings::gain_to_change). Jobs stay on their
+/// workers as far as the rates allow.
 ///
 /// # Errors
 ///
-/// One sentence where the problem contradicts itself: [`Problem::check`].
+/// One sentence if the problem is inconsistent: see [`Problem::check`].
 pub fn solve(problem: &Problem, previous: Option<&Plan>, deadline: &dyn Deadline) -> Result<Plan, String> {
     problem.check()?;
     let fingerprint = problem.fingerprint();
@@ -72,10 +32,10 @@ pub fn solve(problem: &Problem, previous: Option<&Plan>, deadline: &dyn Deadline
         return Ok(previous.clone());
     }
     let mut costs = Costs::new(problem);
-    let bound = bound(&costs, deadline);
+    let bound = upper_bound(&costs, deadline);
     costs.is_short = bound.total_fed < 0.999 * costs.weights.iter().sum::<f64>();
     let types: Vec<usize> = problem.workers.iter().map(|slot| slot.worker_type).collect();
-    let before = previous.map(|plan| Before::new(problem, &costs, plan));
+    let before = previous.map(|plan| PreviousPlan::new(problem, &costs, plan));
     let old = before
         .as_ref()
         .filter(|before| before.is_complete)
@@ -83,49 +43,52 @@ pub fn solve(problem: &Problem, previous: Option<&Plan>, deadline: &dyn Deadline
         .filter(|old| is_feasible(&costs, old, &types));
     let gain = problem.settings.gain_to_change;
     let (draft, is_fallback, is_kept) = match old {
-        // Nothing could gain enough.
+        // No plan can gain enough.
         Some(old) if !bound.is_better(&old.objective, gain) => (old, false, true),
         old => {
-            let (new, is_fallback) = anew(problem, &costs, &types, before.as_ref(), deadline);
+            let (new, is_fallback) = new_draft(problem, &costs, &types, before.as_ref(), deadline);
             match old.filter(|old| !new.objective.is_better(&old.objective, gain)) {
                 Some(old) => (old, false, true),
                 None => (new, is_fallback, false),
             }
         }
     };
-    let mut plan = write(problem, &costs, draft, bound, deadline);
+    let mut plan = build_plan(problem, &costs, draft, bound, deadline);
     plan.fingerprint = fingerprint;
     plan.is_fallback = is_fallback;
-    plan.reasons = reasons::all(problem, &plan, previous, is_kept);
+    plan.reasons = reasons::plan_reasons(problem, &plan, previous, is_kept);
     Ok(plan)
 }
 
-/// A plan from the beginning, but for the workers of each job; and whether there was no time for it.
-fn anew(
+/// A new plan, which keeps only the placements of the previous one, and whether the deadline has passed.
+fn new_draft(
     problem: &Problem,
     costs: &Costs,
     types: &[usize],
-    before: Option<&Before>,
+    before: Option<&PreviousPlan>,
     deadline: &dyn Deadline,
 ) -> (Draft, bool) {
-    let known = before.map(|before| before.ways.as_slice()).filter(|ways| caches::fits(costs, ways));
+    let known = before
+        .map(|before| before.options.as_slice())
+        .filter(|options| caches::fits_capacity(costs, options));
     let chosen = match deadline.is_over() {
         true => None,
-        false => caches::choose(costs, &problem.settings, known, deadline),
+        false => caches::choose_caches(costs, &problem.settings, known, deadline),
     };
     let is_fallback = chosen.is_none();
-    let chosen = chosen.unwrap_or_else(|| by_hand(costs, known));
-    let cores = before.map_or_else(|| vec![Vec::new(); costs.jobs()], Before::cores);
-    let ways = ways_of(costs, &chosen.ways);
-    let parts = assign(costs, &ways, &chosen.fluid.rows, types, &cores, problem.settings.headroom);
-    (Draft::new(costs, chosen.ways.clone(), parts, types), is_fallback)
+    let chosen = chosen.unwrap_or_else(|| fallback_selection(costs, known));
+    let cores = before.map_or_else(|| vec![Vec::new(); costs.jobs()], PreviousPlan::cores);
+    let options = options_of(costs, &chosen.options);
+    let placements =
+        assign(costs, &options, &chosen.fractional.rows, types, &cores, problem.settings.headroom);
+    (Draft::new(costs, chosen.options.clone(), placements, types), is_fallback)
 }
 
-/// What no plan exceeds; where there is no time to find out, that all are fed for nothing.
-fn bound(costs: &Costs, deadline: &dyn Deadline) -> Objective {
+/// The upper bound of the objective. If the deadline has passed: all jobs are fed at no cost.
+fn upper_bound(costs: &Costs, deadline: &dyn Deadline) -> Objective {
     let found = match deadline.is_over() {
         true => None,
-        false => caches::bound(costs, deadline),
+        false => caches::upper_bound(costs, deadline),
     };
     found.unwrap_or(Objective {
         smallest_fed: 1.0,
@@ -134,141 +97,160 @@ fn bound(costs: &Costs, deadline: &dyn Deadline) -> Objective {
     })
 }
 
-/// Without a solver: what was kept stays kept.
-fn by_hand(costs: &Costs, known: Option<&[usize]>) -> CacheSelection {
-    let ways = known.map_or_else(|| vec![0; costs.jobs()], <[usize]>::to_vec);
-    let fluid = fallback::fill(costs, &ways);
-    with_price(costs, ways, fluid)
+/// The selection without a solver, with the previous caches.
+fn fallback_selection(costs: &Costs, known: Option<&[usize]>) -> CacheSelection {
+    let options = known.map_or_else(|| vec![0; costs.jobs()], <[usize]>::to_vec);
+    let fractional = fallback::even_rates(costs, &options);
+    with_price(costs, options, fractional)
 }
 
-fn ways_of<'a>(costs: &'a Costs, ways: &[usize]) -> Vec<&'a ExecutionOption> {
-    ways.iter().enumerate().map(|(j, way)| &costs.ways[j][*way]).collect()
+fn options_of<'a>(costs: &'a Costs, options: &[usize]) -> Vec<&'a ExecutionOption> {
+    options.iter().enumerate().map(|(j, option)| &costs.options[j][*option]).collect()
 }
 
-/// Decisions down to single workers, and what they reach.
+/// Decisions for single workers, and the objective that they reach.
 struct Draft {
-    ways: Vec<usize>,
-    parts: Vec<Vec<JobShare>>,
+    options: Vec<usize>,
+    placements: Vec<Vec<JobPlacement>>,
     rates: Vec<f64>,
     objective: Objective,
 }
 
 impl Draft {
-    /// Jobs give what their parts give, at most what is wanted; where that is too much for a store, all that read it
-    /// give less. [`assign()`] makes no such parts, but costs may have changed since a previous plan.
-    fn new(costs: &Costs, ways: Vec<usize>, parts: Vec<Vec<JobShare>>, types: &[usize]) -> Self {
-        let used = ways_of(costs, &ways);
+    /// The rate of a job is the sum over its workers, at most its demand. If the jobs of a store exceed its
+    /// bandwidth, their rates are reduced. New placements never exceed it, but costs may have changed since a
+    /// previous plan.
+    fn new(costs: &Costs, options: Vec<usize>, placements: Vec<Vec<JobPlacement>>, types: &[usize]) -> Self {
+        let used = options_of(costs, &options);
         let mut rates: Vec<f64> = costs.demand.clone();
-        for (rate, parts) in rates.iter_mut().zip(&parts) {
-            *rate = rate.min(parts.iter().map(|part| part.rows_per_s).sum());
+        for (rate, placements) in rates.iter_mut().zip(&placements) {
+            *rate = rate.min(placements.iter().map(|placement| placement.rows_per_s).sum());
         }
-        let loads =
-            costs.store_loads(rates.iter().zip(&used).map(|(rate, way)| (way.store, rate * way.store_bytes)));
-        let scale = |way: &ExecutionOption| loads.get(way.store).map_or(1.0, |load| per(1.0, *load).min(1.0));
-        let mut rows = vec![vec![0.0; costs.types()]; parts.len()];
-        for (j, parts) in parts.iter().enumerate() {
+        let loads = costs.store_loads(
+            rates.iter().zip(&used).map(|(rate, option)| (option.store, rate * option.store_bytes)),
+        );
+        let scale =
+            |option: &ExecutionOption| loads.get(option.store).map_or(1.0, |load| ratio(1.0, *load).min(1.0));
+        let mut rows = vec![vec![0.0; costs.types()]; placements.len()];
+        for (j, placements) in placements.iter().enumerate() {
             rates[j] *= if used[j].store_bytes > 0.0 { scale(used[j]) } else { 1.0 };
-            let sum: f64 = parts.iter().map(|part| part.rows_per_s).sum();
-            for part in parts {
-                rows[j][types[part.worker]] += rates[j] * part.rows_per_s / sum;
+            let sum: f64 = placements.iter().map(|placement| placement.rows_per_s).sum();
+            for placement in placements {
+                rows[j][types[placement.worker]] += rates[j] * placement.rows_per_s / sum;
             }
         }
-        let fluid: FractionalPlan = measure(costs, &used, rows);
-        let CacheSelection { ways, objective, .. } = with_price(costs, ways, fluid);
-        Self { ways, parts, rates, objective }
+        let fractional: FractionalPlan = evaluate_rates(costs, &used, rows);
+        let CacheSelection { options, objective, .. } = with_price(costs, options, fractional);
+        Self { options, placements, rates, objective }
     }
-}
 
-impl Draft {
-    /// What jobs have of their tenants' quotas, as a share.
+    /// The used share of each tenant's quota.
     fn tenant_loads(&self, costs: &Costs) -> Vec<f64> {
-        let cores = self.parts.iter().map(|parts| parts.iter().map(|part| part.cores).sum::<f64>());
+        let cores = self
+            .placements
+            .iter()
+            .map(|placements| placements.iter().map(|placement| placement.cores).sum::<f64>());
         costs.tenant_loads(cores.enumerate())
     }
 }
 
-/// The previous plan in the terms of this problem.
-struct Before {
-    ways: Vec<usize>,
-    parts: Vec<Vec<JobShare>>,
-    /// Whether it knew all jobs of the problem, and their workers are all there.
+/// The previous plan in terms of the present problem.
+struct PreviousPlan {
+    options: Vec<usize>,
+    placements: Vec<Vec<JobPlacement>>,
+    /// Whether the previous plan contains all jobs, and all its workers still exist.
     is_complete: bool,
 }
 
-impl Before {
+impl PreviousPlan {
     fn new(problem: &Problem, costs: &Costs, plan: &Plan) -> Self {
-        let places = places(&problem.workers);
+        let indexes = worker_indexes(&problem.workers);
         let jobs: BTreeMap<_, &JobPlan> = plan.jobs.iter().map(|job| (job.job, job)).collect();
-        let mut before = Self { ways: Vec::new(), parts: Vec::new(), is_complete: true };
+        let mut before = Self { options: Vec::new(), placements: Vec::new(), is_complete: true };
         for (j, job) in problem.jobs.iter().enumerate() {
             let known = jobs.get(&job.id);
-            let cut = known.and_then(|known| known.kept);
-            let same = |way: &ExecutionOption| {
-                way.kept.map(|kept| (kept.tier, kept.key)) == cut.map(|cut| (cut.tier, cut.key))
+            let cache = known.and_then(|known| known.cache);
+            let same = |option: &ExecutionOption| {
+                option.cache.map(|own| (own.tier, own.key)) == cache.map(|cache| (cache.tier, cache.key))
             };
-            let way = costs.ways[j].iter().position(same);
-            let parts = known.map_or(&[][..], |known| &known.assignments);
-            let here: Vec<JobShare> = parts
-                .iter()
-                .filter_map(|part| {
-                    let worker = *places.get(&part.worker)?;
-                    Some(JobShare { worker, cores: part.cores, rows_per_s: part.rows_per_s })
+            let option = costs.options[j].iter().position(same);
+            let count = known.map_or(0, |known| known.allocations.len());
+            // Rates follow from cores. A job that uses no cores has the same rate on each of its workers.
+            let even_rate = known.map_or(0.0, |known| known.rows_per_s) / count.max(1) as f64;
+            let allocations = known.iter().flat_map(|known| &known.allocations);
+            let placements: Vec<JobPlacement> = allocations
+                .filter_map(|(worker, allocation)| {
+                    let worker = *indexes.get(worker)?;
+                    Some(JobPlacement { worker, cores: allocation.cores, rows_per_s: even_rate })
                 })
                 .collect();
-            before.is_complete &= known.is_some() && way.is_some() && here.len() == parts.len();
-            before.ways.push(way.unwrap_or(0));
-            before.parts.push(here);
+            before.is_complete &= known.is_some() && option.is_some() && placements.len() == count;
+            before.options.push(option.unwrap_or(0));
+            before.placements.push(placements);
         }
         before
     }
 
     fn cores(&self) -> Vec<Vec<(usize, f64)>> {
-        let of_job = |parts: &Vec<JobShare>| parts.iter().map(|part| (part.worker, part.cores)).collect();
-        self.parts.iter().map(of_job).collect()
+        let of_job = |placements: &Vec<JobPlacement>| {
+            placements.iter().map(|placement| (placement.worker, placement.cores)).collect()
+        };
+        self.placements.iter().map(of_job).collect()
     }
 
-    /// Its decisions at today's costs: each worker's cores give today's rates.
+    /// The previous decisions at present costs: cores are unchanged, and rates follow from them.
     fn draft(&self, costs: &Costs, types: &[usize]) -> Draft {
-        let mut parts = self.parts.clone();
-        for (parts, way) in parts.iter_mut().zip(ways_of(costs, &self.ways)) {
-            for part in parts {
-                let w = types[part.worker];
-                let by_cores = per(part.cores, way.per_row[w][CORES]);
-                let rate = if by_cores.is_finite() { by_cores } else { part.rows_per_s };
-                part.rows_per_s = rate.min(way.most_per_worker[w]);
+        let mut placements = self.placements.clone();
+        for (placements, option) in placements.iter_mut().zip(options_of(costs, &self.options)) {
+            for placement in placements {
+                let w = types[placement.worker];
+                let by_cores = ratio(placement.cores, option.per_row[w][CORES]);
+                let rate = if by_cores.is_finite() { by_cores } else { placement.rows_per_s };
+                placement.rows_per_s = rate.min(option.max_per_worker[w]);
             }
         }
-        Draft::new(costs, self.ways.clone(), parts, types)
+        Draft::new(costs, self.options.clone(), placements, types)
     }
 }
 
-/// Whether no worker is asked for more than it has, no tenant has more than its quota, and what is kept has room.
+/// Whether all workers, quotas and cache tiers have enough capacity.
 fn is_feasible(costs: &Costs, draft: &Draft, types: &[usize]) -> bool {
-    let mut taken = vec![[0.0; RESOURCES]; types.len()];
-    for (parts, way) in draft.parts.iter().zip(ways_of(costs, &draft.ways)) {
-        for part in parts {
-            for (taken, takes) in taken[part.worker].iter_mut().zip(way.per_row[types[part.worker]]) {
-                *taken += part.rows_per_s * takes;
+    let mut used = vec![[0.0; RESOURCES]; types.len()];
+    for (placements, option) in draft.placements.iter().zip(options_of(costs, &draft.options)) {
+        for placement in placements {
+            for (used, needed) in
+                used[placement.worker].iter_mut().zip(option.per_row[types[placement.worker]])
+            {
+                *used += placement.rows_per_s * needed;
             }
         }
     }
-    let fits = |(taken, has): (&f64, &f64)| *taken <= has * (1.0 + 1e-6);
-    let all_fit = taken.iter().zip(types).all(|(taken, w)| taken.iter().zip(&costs.has[*w]).all(fits));
-    let are_within = draft.tenant_loads(costs).into_iter().all(|load| load <= 1.0 + 1e-6);
-    all_fit && are_within && caches::fits(costs, &draft.ways)
+    let fits = |(used, capacity): (&f64, &f64)| *used <= capacity * (1.0 + 1e-6);
+    let all_fit = used.iter().zip(types).all(|(used, w)| used.iter().zip(&costs.capacity[*w]).all(fits));
+    let quotas_hold = draft.tenant_loads(costs).into_iter().all(|load| load <= 1.0 + 1e-6);
+    all_fit && quotas_hold && caches::fits_capacity(costs, &draft.options)
 }
 
-fn write(problem: &Problem, costs: &Costs, draft: Draft, bound: Objective, deadline: &dyn Deadline) -> Plan {
-    let ways = ways_of(costs, &draft.ways);
+fn build_plan(
+    problem: &Problem,
+    costs: &Costs,
+    draft: Draft,
+    bound: Objective,
+    deadline: &dyn Deadline,
+) -> Plan {
+    let options = options_of(costs, &draft.options);
     let tenant_loads = draft.tenant_loads(costs);
-    let mut jobs = Vec::with_capacity(ways.len());
-    for (j, (job, way)) in problem.jobs.iter().zip(&ways).enumerate() {
-        let parts = &draft.parts[j];
-        let slot = |part: &JobShare| -> &WorkerSlot { &problem.workers[part.worker] };
-        let assigned = |part: &JobShare| tune::assignment(job, way.store_bytes, slot(part), part);
+    let mut jobs = Vec::with_capacity(options.len());
+    for (j, (job, option)) in problem.jobs.iter().zip(&options).enumerate() {
+        let placements = &draft.placements[j];
+        let limits = tune::limits(job, &problem.workers, placements);
+        let slot = |placement: &JobPlacement| -> &WorkerSlot { &problem.workers[placement.worker] };
+        let allocated = |placement: &JobPlacement| {
+            (slot(placement).id, tune::allocation(job, option.store_bytes, placement, &limits))
+        };
         let mut cores_by_type = vec![0.0; costs.types()];
-        for part in parts {
-            cores_by_type[slot(part).worker_type] += part.cores;
+        for placement in placements {
+            cores_by_type[slot(placement).worker_type] += placement.cores;
         }
         let demand = costs.demand[j];
         jobs.push(JobPlan {
@@ -278,21 +260,21 @@ fn write(problem: &Problem, costs: &Costs, draft: Draft, bound: Objective, deadl
             demand_rows_per_s: demand,
             fed_fraction: fed_fraction(draft.rates[j], demand),
             cores_by_type,
-            assignments: parts.iter().map(assigned).collect(),
-            limits: tune::limits(job, &problem.workers, parts),
-            kept: way.kept.map(|kept| PlannedCachePoint {
-                after: job.cuts[kept.cut].after,
-                tier: kept.tier,
-                form: job.cuts[kept.cut].form,
-                key: kept.key,
+            allocations: placements.iter().map(allocated).collect(),
+            limits,
+            cache: option.cache.map(|cache| PlannedCachePoint {
+                after: job.cache_points[cache.point].after,
+                tier: cache.tier,
+                encoding: job.cache_points[cache.point].encoding,
+                key: cache.key,
             }),
-            why: reasons::job(problem, costs, j, way, draft.rates[j], &tenant_loads),
+            why: reasons::job_bound(problem, costs, j, option, draft.rates[j], &tenant_loads),
         });
     }
     Plan {
         fingerprint: 0,
-        caches: cache_plans(problem, costs, &draft.ways),
-        wanted: wanted(problem, costs, &ways, deadline),
+        caches: cache_plans(problem, costs, &draft.options),
+        wanted: wanted_workers(problem, costs, &options, deadline),
         gap: gap(&draft.objective, &bound),
         objective: draft.objective,
         bound,
@@ -302,19 +284,19 @@ fn write(problem: &Problem, costs: &Costs, draft: Draft, bound: Objective, deadl
     }
 }
 
-fn cache_plans(problem: &Problem, costs: &Costs, ways: &[usize]) -> Vec<CachePlan> {
+fn cache_plans(problem: &Problem, costs: &Costs, options: &[usize]) -> Vec<CachePlan> {
     let reads = |tier, key| {
-        let of_job = move |(j, way): (usize, &usize)| {
-            let kept = costs.ways[j][*way].kept?;
-            ((kept.tier, kept.key) == (tier, key)).then(|| problem.jobs[j].id)
+        let of_job = move |(j, option): (usize, &usize)| {
+            let cache = costs.options[j][*option].cache?;
+            ((cache.tier, cache.key) == (tier, key)).then(|| problem.jobs[j].id)
         };
-        ways.iter().enumerate().filter_map(of_job).collect()
+        options.iter().enumerate().filter_map(of_job).collect()
     };
     let plan = |((tier, key), bytes)| CachePlan { key, tier, bytes, jobs: reads(tier, key) };
-    kept(costs, ways).into_iter().map(plan).collect()
+    cached_bytes(costs, options).into_iter().map(plan).collect()
 }
 
-/// How far the first value that differs is from the bound's, as a share.
+/// The distance of the first value that differs from the bound, as a share.
 fn gap(reached: &Objective, bound: &Objective) -> f64 {
     let below = |mine: f64, best: f64| if best > 0.0 { ((best - mine) / best).max(0.0) } else { 0.0 };
     let smallest = below(reached.smallest_fed, bound.smallest_fed);

@@ -1,44 +1,64 @@
-//! Limits of operators and read concurrency of each worker for each job, by Little's law: what goes on at once is the rate
-//! times the time that one takes.
+//! Operator limits and read concurrency of each job on each worker, by Little's law: the mean number of concurrent
+//! executions is the rate times the time that one execution takes.
 
-use super::assign::JobShare;
-use super::problem::{JobProblem, WorkerSlot};
-use super::solution::{Assignment, OperatorLimit};
+use feedline_data::messages::JobAllocation;
+
+use super::assign::JobPlacement;
+use super::problem::{JobProblem, OperatorProblem, WorkerSlot};
+use super::solution::OperatorLimit;
 
 #[cfg(test)]
 mod tests;
 
-/// Rates vary, so a little more may go on at once than the mean.
+/// The factor by which limits exceed the mean, since rates vary.
 const MARGIN: f64 = 1.5;
-/// Requests that may be in flight on a worker for a job, whatever the plan reckons.
-const READS: std::ops::RangeInclusive<u32> = 2..=256;
+/// The smallest and the largest read concurrency of a job on a worker.
+const READ_CONCURRENCY: std::ops::RangeInclusive<u32> = 2..=256;
+/// The smallest limit of an operator that waits without CPU.
+const MIN_WAITING_LIMIT: u32 = 8;
 
-/// A worker's part in a job, with what goes with it.
-pub(super) fn assignment(
+/// The allocation of a job on one worker, with the limits that apply on each of its workers.
+pub(super) fn allocation(
     job: &JobProblem,
     store_bytes: f64,
-    slot: &WorkerSlot,
-    part: &JobShare,
-) -> Assignment {
-    let reads = MARGIN * part.rows_per_s * if store_bytes > 0.0 { job.store_wait_s } else { 0.0 };
-    Assignment {
-        worker: slot.id,
-        cores: part.cores,
-        rows_per_s: part.rows_per_s,
-        read_concurrency: (reads.ceil() as u32 + 1).clamp(*READS.start(), *READS.end()),
+    placement: &JobPlacement,
+    limits: &[OperatorLimit],
+) -> JobAllocation {
+    let wait_s = if store_bytes > 0.0 { job.store_wait_s } else { 0.0 };
+    let reads = MARGIN * placement.rows_per_s * wait_s;
+    JobAllocation {
+        cores: placement.cores,
+        operator_limits: waiting_limits(job, limits),
+        read_concurrency: (reads.ceil() as u32 + 1).clamp(*READ_CONCURRENCY.start(), *READ_CONCURRENCY.end()),
+        ..JobAllocation::unlimited(job.id)
     }
 }
 
-/// A limit for each operator that fits the busiest worker: the user's where there is one, else what cores and waiting
-/// call for.
-pub(super) fn limits(job: &JobProblem, slots: &[WorkerSlot], parts: &[JobShare]) -> Vec<OperatorLimit> {
-    let limit = |operator: &super::problem::OperatorProblem| {
-        let on_part = |part: &JobShare| {
-            let cpu_s = operator.cpu_s[slots[part.worker].worker_type];
-            // The part that needs a core may use all that the job has there.
-            part.cores.max(part.rows_per_s * cpu_s) + MARGIN * part.rows_per_s * operator.latency_s
+/// The limits that a worker enforces: those of operators that wait without CPU and are not pinned. Other operators run in one
+/// task and share the cores of the job, and a limit would only divide that task.
+fn waiting_limits(job: &JobProblem, limits: &[OperatorLimit]) -> Vec<(String, u32)> {
+    let is_enforced =
+        |(operator, limit): &(&OperatorProblem, &OperatorLimit)| operator.latency_s > 0.0 && !limit.is_pinned;
+    let enforced = job.operators.iter().zip(limits).filter(is_enforced);
+    let rounded = |limit: u32| (2 * limit).next_power_of_two().max(MIN_WAITING_LIMIT);
+    enforced.map(|(operator, limit)| (operator.name.clone(), rounded(limit.limit))).collect()
+}
+
+/// The limit of each operator that suits the busiest worker: the pinned limit if there is one, otherwise the executions that
+/// cores and waiting require.
+pub(super) fn limits(
+    job: &JobProblem,
+    slots: &[WorkerSlot],
+    placements: &[JobPlacement],
+) -> Vec<OperatorLimit> {
+    let limit = |operator: &OperatorProblem| {
+        let executions = |placement: &JobPlacement| {
+            let cpu_s = operator.cpu_s[slots[placement.worker].worker_type];
+            // The executions that need a core may use all cores of the job.
+            let computing = placement.cores.max(placement.rows_per_s * cpu_s);
+            computing + MARGIN * placement.rows_per_s * operator.latency_s
         };
-        let wanted = parts.iter().map(on_part).fold(1.0, f64::max).ceil() as u32;
+        let wanted = placements.iter().map(executions).fold(1.0, f64::max).ceil() as u32;
         let limit = operator.limit.unwrap_or(wanted);
         OperatorLimit { operator: operator.name.clone(), limit, is_pinned: operator.limit.is_some() }
     };

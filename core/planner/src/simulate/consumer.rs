@@ -1,5 +1,5 @@
-//! A simulated consumer: fetches a few splits ahead, takes batches in the stream's order and at most as fast as it can,
-//! and reports as the real client does.
+//! A simulated consumer: fetches a few splits ahead, takes batches in the order of its stream at its own rate, and
+//! reports like a real client.
 
 use std::collections::VecDeque;
 
@@ -11,9 +11,9 @@ use super::fleet::Fleet;
 use super::job::SimulatedJob;
 use super::scenario::ScenarioControl;
 
-/// What it is doing.
+/// The activity of a consumer, with times in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Doing {
+enum Activity {
     /// Waits for a batch since this time.
     Waiting(u64),
     /// Works on a batch from the first time to the second.
@@ -22,38 +22,38 @@ enum Doing {
 
 /// A split that is fetched ahead.
 #[derive(Debug)]
-struct Ahead {
+struct PrefetchedSplit {
     split: SplitRef,
     len: u32,
-    /// Rows before this one have arrived.
+    /// Rows before this offset have arrived.
     fetched: u32,
     workers: Vec<WorkerId>,
 }
 
-/// One consumer of a job and its stream. Times are in nanoseconds.
+/// One consumer of a job, with one stream. Times are in nanoseconds.
 #[derive(Debug)]
 pub(super) struct SimulatedConsumer {
-    /// Place of its job in the scenario.
+    /// The index of the job in the scenario.
     pub(super) job: u32,
     pub(super) number: u32,
     seen: Revision,
-    /// Splits from the position on; `None` until the first plan.
-    ahead: VecDeque<Ahead>,
-    is_placed: bool,
-    /// Rows of the first split that were taken.
+    /// Splits from the position on. Empty until the first plan.
+    ahead: VecDeque<PrefetchedSplit>,
+    has_position: bool,
+    /// Rows that were taken of the first split.
     offset: u32,
-    doing: Doing,
-    /// What its reports say: time counts once a wait or a batch's work is over.
+    activity: Activity,
+    /// The reported counters. A wait or a step counts when it ends.
     stats: ConsumerStats,
-    /// Time up to now in which it waited, and in which it did not.
+    /// The time that the consumer has waited up to now, and the time of its steps.
     pub(super) stall_ns: u64,
     pub(super) step_ns: u64,
-    /// A report at this time in any case.
+    /// The consumer reports at this time at the latest.
     next_report: Millis,
-    /// No report before this.
+    /// The consumer reports at this time at the earliest.
     earliest_report: Millis,
-    /// Whether its last report has not been answered.
-    waits: bool,
+    /// Whether the coordinator has not answered the last report yet.
+    awaits_reply: bool,
 }
 
 impl SimulatedConsumer {
@@ -63,26 +63,26 @@ impl SimulatedConsumer {
             number,
             seen: Revision::default(),
             ahead: VecDeque::new(),
-            is_placed: false,
+            has_position: false,
             offset: 0,
-            doing: Doing::Waiting(0),
+            activity: Activity::Waiting(0),
             stats: ConsumerStats::default(),
             stall_ns: 0,
             step_ns: 0,
             next_report: first_report,
             earliest_report: first_report,
-            waits: false,
+            awaits_reply: false,
         }
     }
 
-    /// Whether it reports now: there is progress to tell of, or the coordinator has nothing of it to answer.
-    pub(super) fn reports(&self, now: Millis) -> bool {
-        now >= self.next_report || (!self.waits && now >= self.earliest_report)
+    /// Whether the consumer reports now: at the latest time, or once the last report was answered.
+    pub(super) fn is_report_due(&self, now: Millis) -> bool {
+        now >= self.next_report || (!self.awaits_reply && now >= self.earliest_report)
     }
 
-    /// It reports now.
+    /// Notes that the consumer reports now.
     pub(super) fn on_report(&mut self, now: Millis, control: &ScenarioControl) {
-        self.waits = true;
+        self.awaits_reply = true;
         self.next_report = now + control.consumer_report_ms.max(control.tick_ms);
         self.earliest_report = now + control.consumer_gap_ms.max(control.tick_ms);
     }
@@ -95,19 +95,19 @@ impl SimulatedConsumer {
         self.stats.batches
     }
 
-    /// Takes the coordinator's answer.
+    /// Applies a plan of the coordinator.
     pub(super) fn on_plan(&mut self, plan: &ConsumerPlan, layout: &Layout, splits_ahead: u32) {
         self.seen = plan.revision;
-        self.waits = false;
-        if !self.is_placed
+        self.awaits_reply = false;
+        if !self.has_position
             && let Some((stream, position)) = plan.streams.first()
             && let Some((split, offset)) = layout.locate(*stream, *position)
         {
-            self.is_placed = true;
+            self.has_position = true;
             self.offset = offset;
             self.push(layout, split);
         }
-        self.look_ahead(layout, splits_ahead);
+        self.prefetch_splits(layout, splits_ahead);
         for ahead in &mut self.ahead {
             let planned = plan.splits.iter().find(|planned| planned.split == ahead.split);
             ahead.workers.clear();
@@ -119,16 +119,21 @@ impl SimulatedConsumer {
 
     fn push(&mut self, layout: &Layout, split: SplitRef) {
         let len = layout.split_len(split);
-        self.ahead.push_back(Ahead { split, len, fetched: self.offset_in(split), workers: Vec::new() });
+        self.ahead.push_back(PrefetchedSplit {
+            split,
+            len,
+            fetched: self.offset_in(split),
+            workers: Vec::new(),
+        });
     }
 
-    /// A split that it has not begun starts with its first row.
+    /// The offset of the first missing row: 0 for every split but the first.
     fn offset_in(&self, split: SplitRef) -> u32 {
         let is_first = self.ahead.front().is_none_or(|first| first.split == split);
         if is_first { self.offset } else { 0 }
     }
 
-    fn look_ahead(&mut self, layout: &Layout, splits_ahead: u32) {
+    fn prefetch_splits(&mut self, layout: &Layout, splits_ahead: u32) {
         while self.ahead.len() < splits_ahead as usize
             && let Some(next) = self.ahead.back().and_then(|last| layout.next_split(last.split))
         {
@@ -136,7 +141,7 @@ impl SimulatedConsumer {
         }
     }
 
-    /// Takes over what workers have computed.
+    /// Fetches computed rows from workers.
     pub(super) fn fetch(&mut self, fleet: &mut Fleet) {
         for ahead in self.ahead.iter_mut().filter(|ahead| ahead.fetched < ahead.len) {
             for worker in &ahead.workers {
@@ -150,7 +155,7 @@ impl SimulatedConsumer {
         }
     }
 
-    /// Lives from one time to another with so many rows per second that it could take.
+    /// Advances the time from `start` to `end`, at a rate of `rows_per_s` that the consumer could take.
     pub(super) fn advance(
         &mut self,
         start: u64,
@@ -161,39 +166,39 @@ impl SimulatedConsumer {
     ) {
         let mut now = start;
         while now < end {
-            match self.doing {
-                Doing::Working(since, until) => {
+            match self.activity {
+                Activity::Working(since, until) => {
                     let to = until.min(end);
                     self.step_ns += to - now;
                     now = to;
                     if now == until {
                         self.stats.step_ns += until - since;
-                        self.doing = Doing::Waiting(now);
+                        self.activity = Activity::Waiting(now);
                     }
                 }
-                Doing::Waiting(since) if rows_per_s <= 0.0 => {
-                    // It has not asked for a batch, so it does not wait for one.
+                Activity::Waiting(since) if rows_per_s <= 0.0 => {
+                    // A consumer without demand does not wait for a batch.
                     self.stats.stall_ns += now - since;
-                    self.doing = Doing::Working(now, end);
+                    self.activity = Activity::Working(now, end);
                 }
-                Doing::Waiting(since) => {
-                    let Some(rows) = self.take(job, splits_ahead) else {
+                Activity::Waiting(since) => {
+                    let Some(rows) = self.take_batch(job, splits_ahead) else {
                         self.stall_ns += end - now;
                         return;
                     };
                     self.stats.stall_ns += now - since;
                     let step_ns = (1e9 * f64::from(rows) / rows_per_s).max(1.0) as u64;
-                    self.doing = Doing::Working(now, now + step_ns);
+                    self.activity = Activity::Working(now, now + step_ns);
                 }
             }
         }
     }
 
-    /// The rows of the next batch, if they are there.
-    fn take(&mut self, job: &SimulatedJob, splits_ahead: u32) -> Option<u32> {
+    /// The number of rows of the next batch, if they have arrived.
+    fn take_batch(&mut self, job: &SimulatedJob, splits_ahead: u32) -> Option<u32> {
         let first = self.ahead.front()?;
         let rows = job.layout.batch_rows.min(first.len - self.offset);
-        // Behind the last split of a job there is nothing.
+        // No rows follow the last split of a job.
         if rows == 0 || first.fetched < self.offset + rows {
             return None;
         }
@@ -203,8 +208,8 @@ impl SimulatedConsumer {
         self.stats.bytes += u64::from(rows) * job.given.delivered_bytes_per_row;
         self.stats.network_bytes = self.stats.bytes;
         if self.offset == first.len {
-            // The last split of a job stays: there is nothing behind it.
-            self.look_ahead(&job.layout, splits_ahead + 1);
+            // The last split of a job stays, since no split follows it.
+            self.prefetch_splits(&job.layout, splits_ahead + 1);
             if self.ahead.len() > 1 {
                 self.ahead.pop_front();
                 self.offset = 0;
@@ -213,13 +218,13 @@ impl SimulatedConsumer {
         Some(rows)
     }
 
-    /// The next row that it will take; `None` before its first plan.
+    /// The next row that the consumer will take; `None` before its first plan.
     pub(super) fn position(&self, layout: &Layout) -> Option<StreamPosition> {
         let first = self.ahead.front()?;
         Some(layout.position_in(first.split, self.offset))
     }
 
-    /// What it reports.
+    /// The report of the consumer.
     pub(super) fn report(
         &self,
         now: Millis,
@@ -228,7 +233,7 @@ impl SimulatedConsumer {
         splits_ahead: u32,
     ) -> ConsumerReport {
         let mut stats = self.stats;
-        if let Doing::Waiting(since) = self.doing {
+        if let Activity::Waiting(since) = self.activity {
             stats.stall_ns += (1_000_000 * now).saturating_sub(since);
         }
         ConsumerReport {

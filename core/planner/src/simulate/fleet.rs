@@ -1,21 +1,21 @@
-//! The simulated workers: those that are there, on their way, and gone; and the scaler that starts and drains them.
+//! The simulated workers, and the scaler that starts and drains them.
 
 use feedline_data::ids::{Millis, WorkerId};
 
 use super::scenario::{Scenario, ScenarioWorkerType};
 use super::worker::{SimulatedWorker, State};
 
-/// Workers in the order of their ids, which count from 1.
+/// Workers in the order of their ids, which start at 1.
 #[derive(Debug)]
 pub(super) struct Fleet {
     pub(super) workers: Vec<SimulatedWorker>,
-    /// What is started during the run.
+    /// The type of workers that are started during the run.
     kind: ScenarioWorkerType,
     start_ms: Millis,
 }
 
 impl Fleet {
-    /// The workers at the start.
+    /// The workers at the start of the run.
     pub(super) fn new(scenario: &Scenario) -> Self {
         let mut fleet = Self {
             workers: Vec::new(),
@@ -39,26 +39,26 @@ impl Fleet {
         self.workers.get_mut(id.0.checked_sub(1)? as usize)
     }
 
-    /// Those that are there or on their way and do not leave.
-    pub(super) fn present(&self) -> u32 {
+    /// The number of workers that run or start, except draining ones.
+    pub(super) fn present_workers(&self) -> u32 {
         let stays = |worker: &&SimulatedWorker| matches!(worker.state, State::Starting(_) | State::Working);
         self.workers.iter().filter(stays).count() as u32
     }
 
-    /// Those that cost: all that were asked for and are not gone.
-    pub(super) fn paid(&self) -> u32 {
+    /// The number of workers that were requested and have not left.
+    pub(super) fn paid_workers(&self) -> u32 {
         self.workers.iter().filter(|worker| worker.state != State::Gone).count() as u32
     }
 
-    /// Starts those that are due, and lets those go that hold nothing.
-    pub(super) fn pass(&mut self, now: Millis) {
+    /// Starts workers that are due, and removes drained workers without splits.
+    pub(super) fn update_states(&mut self, now: Millis) {
         for worker in &mut self.workers {
             match worker.state {
                 State::Starting(at) if at <= now => {
                     worker.state = State::Working;
                     worker.next_report = now;
                 }
-                State::Draining if worker.holds_nothing() && !worker.has_news => {
+                State::Draining if worker.has_no_splits() && !worker.has_news => {
                     worker.state = State::Gone;
                     worker.gone_at = Some(now);
                 }
@@ -67,9 +67,10 @@ impl Fleet {
         }
     }
 
-    /// Starts or drains workers until so many stay. Those on their way are sent back first, then the newest leave.
+    /// Starts or drains workers until `wanted` remain. Starting workers are cancelled first, then the newest workers
+    /// drain.
     pub(super) fn scale(&mut self, wanted: u32, now: Millis) {
-        let present = self.present();
+        let present = self.present_workers();
         for _ in present..wanted {
             let kind = self.kind.clone();
             self.add(&kind, State::Starting(now + self.start_ms), now);
@@ -97,7 +98,7 @@ impl Fleet {
         }
     }
 
-    /// Seconds that all workers together were paid for within a time.
+    /// The paid seconds of all workers between two times.
     pub(super) fn worker_seconds(&self, from: Millis, to: Millis) -> f64 {
         let paid = |worker: &SimulatedWorker| {
             let end = worker.gone_at.unwrap_or(to).min(to);

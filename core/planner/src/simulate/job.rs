@@ -1,4 +1,4 @@
-//! A simulated job: what it is opened with, and what its consumers could take at each time.
+//! A simulated job: its definition, and the demand of its consumers over time.
 
 use std::sync::Arc;
 
@@ -16,14 +16,14 @@ pub(super) struct SimulatedJob {
     pub(super) name: String,
     pub(super) given: Arc<scenario::ScenarioJob>,
     pub(super) layout: Layout,
-    /// Name and CPU seconds per row at speed 1 of the source, the operators and the batch.
+    /// The name and the CPU seconds per row, at speed 1, of the source, the operators and the batch.
     pub(super) operators: Vec<(String, f64)>,
     /// CPU seconds per row at speed 1.
     pub(super) cpu_s: f64,
 }
 
 impl SimulatedJob {
-    /// The job, with what it is opened with. `number` tells it from all others.
+    /// A job with its spec and manifest. `number` is unique in the scenario.
     pub(super) fn new(
         given: &Arc<scenario::ScenarioJob>,
         name: String,
@@ -53,19 +53,19 @@ impl SimulatedJob {
         Ok((Self { name, given: Arc::clone(given), layout, operators, cpu_s }, spec, manifest))
     }
 
-    /// Rows per second that its consumers together could take.
+    /// Rows per second that all consumers together could take.
     pub(super) fn demand(&self, second: u32) -> f64 {
         let begun = self.given.demand.iter().rev().find(|step| step.at_s <= second);
         begun.map_or(0.0, |step| step.rows_per_s)
     }
 }
 
-/// The number of a job from its source.
+/// The number of a job, from its source.
 pub(super) fn number_of(source: &Source) -> Option<usize> {
     source.url.first()?.parse().ok()
 }
 
-/// Shards of equal rows, each of one block.
+/// A manifest of shards with equal numbers of rows, each with one block.
 fn manifest(given: &scenario::ScenarioJob, number: usize) -> Result<Manifest, String> {
     let count = u64::from(given.shards);
     let mut schema = Schema::default();
@@ -73,8 +73,12 @@ fn manifest(given: &scenario::ScenarioJob, number: usize) -> Result<Manifest, St
     let shard = |place: u64| -> Result<Shard, String> {
         let rows = given.dataset_rows / count + u64::from(place < given.dataset_rows % count);
         let bytes = rows * given.store_bytes_per_row;
-        let rows = u32::try_from(rows)
-            .map_err(|_| format!("a shard of job `{}` has {rows} rows; give it more shards", given.name))?;
+        let rows = u32::try_from(rows).map_err(|_| {
+            format!(
+                "a shard of job `{}` has {rows} rows, more than a block can have; set more shards",
+                given.name
+            )
+        })?;
         Ok(Shard {
             object: ShardRef {
                 url: format!("{number}/{place}"),

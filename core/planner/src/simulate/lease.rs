@@ -1,26 +1,26 @@
-//! A split that a simulated worker holds, and how far it is.
+//! A split that a simulated worker holds, and its progress.
 
 use feedline_data::layout::SplitRef;
 use feedline_data::messages::Lease;
 
-/// A split and its rows. Offsets count from the split's first row.
+/// A leased split. Offsets count from the first row of the split.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct HeldSplit {
     pub(super) split: SplitRef,
-    /// Place of its job in the scenario.
+    /// The index of the job in the scenario.
     pub(super) job: u32,
-    /// Rows of the split.
+    /// The number of rows of the split.
     pub(super) len: u32,
-    /// Rows before this one are not computed here.
+    /// Rows before this offset are not computed here.
     pub(super) from: u32,
-    /// Rows before this one are computed.
+    /// Rows before this offset are computed.
     pub(super) done: f64,
-    /// Rows before this one were fetched, or were not wanted.
+    /// Rows before this offset were fetched, or are not needed.
     pub(super) fetched: u32,
 }
 
 impl HeldSplit {
-    /// A lease on which nothing is done.
+    /// A lease without computed rows.
     pub(super) fn new(lease: &Lease, job: u32, len: u32) -> Self {
         Self {
             split: lease.split,
@@ -32,7 +32,7 @@ impl HeldSplit {
         }
     }
 
-    /// The order of a worker's plan: most urgent first.
+    /// The sort key of a worker's plan, the most urgent split first.
     pub(super) fn key(&self) -> (SplitRef, u32) {
         (self.split, self.job)
     }
@@ -41,15 +41,15 @@ impl HeldSplit {
         self.done >= f64::from(self.len)
     }
 
-    /// Rows that are computed and were not fetched.
-    pub(super) fn waiting(&self) -> f64 {
+    /// The number of computed rows that were not fetched.
+    pub(super) fn unfetched_rows(&self) -> f64 {
         (self.done - f64::from(self.fetched)).max(0.0)
     }
 
-    /// Computes up to so many rows; how many.
+    /// Computes up to `rows` rows. Returns the number of computed rows.
     pub(super) fn compute(&mut self, rows: f64) -> f64 {
         let left = f64::from(self.len) - self.done;
-        // Rounding must leave no part of a row behind.
+        // Rounding must not leave a fraction of a row.
         if rows >= left - 1e-6 {
             self.done = f64::from(self.len);
             return left;
@@ -58,8 +58,8 @@ impl HeldSplit {
         rows
     }
 
-    /// Gives all whole rows from an offset on to whoever asks; the offset after them. `None` where it does not have the
-    /// row at that offset.
+    /// Returns all computed whole rows from an offset on, as the offset after them; `None` if the row at that offset
+    /// is missing.
     pub(super) fn fetch(&mut self, from: u32) -> Option<u32> {
         let end = self.done as u32;
         if from < self.from || end <= from {

@@ -1,18 +1,18 @@
-//! Keeps what happened in each second of a run, and makes the report's steps and sums of it.
+//! Records each second of a run, and computes the sums and the demand changes of the report.
 
 use super::report::{DemandChange, JobOutcome, ScalingChange, SimulatedSecond};
 
-/// Seconds after the last step of demand in which workers shall not come and go.
+/// The time after the last change of demand in which the number of workers should not oscillate, in seconds.
 const CALM_S: u32 = 300;
 
-/// Time of a job's consumers so far, in nanoseconds.
+/// The accumulated times of a job's consumers, in nanoseconds.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct ConsumerTimes {
     pub(super) stall_ns: u64,
     pub(super) step_ns: u64,
 }
 
-/// A second that has passed.
+/// The state at the end of one second.
 #[derive(Debug)]
 pub(super) struct ElapsedSecond {
     pub(super) at_s: u32,
@@ -22,19 +22,19 @@ pub(super) struct ElapsedSecond {
     pub(super) demand: f64,
     /// Rows of all jobs since the start.
     pub(super) rows: u64,
-    /// Of each job since the start.
+    /// The times of each job since the start.
     pub(super) times: Vec<ConsumerTimes>,
 }
 
-/// What has happened.
+/// All seconds and decisions of a run.
 #[derive(Debug)]
 pub(super) struct Recording {
     warm_up_s: u32,
-    /// Of each job at the last second.
+    /// The times of each job at the last second.
     times: Vec<ConsumerTimes>,
-    /// Of each job at the end of the warm-up.
+    /// The times of each job at the end of the warm-up.
     warm: Vec<ConsumerTimes>,
-    /// Sum and number of the fed fractions that plans gave each job.
+    /// The sum and the number of planned fed fractions of each job.
     planned: Vec<(f64, u32)>,
     rows: u64,
     stall_ns: u64,
@@ -56,8 +56,8 @@ impl Recording {
         }
     }
 
-    pub(super) fn on_second(&mut self, passed: ElapsedSecond) {
-        let ElapsedSecond { at_s, workers, wanted, demand, rows, times } = passed;
+    pub(super) fn on_second(&mut self, elapsed: ElapsedSecond) {
+        let ElapsedSecond { at_s, workers, wanted, demand, rows, times } = elapsed;
         let (mut smallest_fed, mut sum) = (1.0_f64, 0.0);
         for (now, before) in times.iter().zip(&self.times) {
             let stall_ns = now.stall_ns - before.stall_ns;
@@ -82,7 +82,7 @@ impl Recording {
         }
     }
 
-    /// Takes what a plan gives to a job.
+    /// Records the planned fed fraction of a job.
     pub(super) fn on_planned(&mut self, job: usize, at_s: u32, fed_fraction: f64) {
         if let Some((sum, count)) = self.planned.get_mut(job).filter(|_| at_s > self.warm_up_s) {
             *sum += fed_fraction;
@@ -90,7 +90,7 @@ impl Recording {
         }
     }
 
-    /// How each job was fed, and how it was to be.
+    /// The real and the planned fed fraction of each job.
     pub(super) fn outcomes<'a>(&self, names: impl Iterator<Item = &'a str>) -> Vec<JobOutcome> {
         let outcome = |(job, name): (usize, &str)| {
             let (now, before) = (self.times[job], self.warm[job]);
@@ -110,7 +110,7 @@ impl Recording {
         self.stall_ns as f64 / 1e9
     }
 
-    /// Seconds after the warm-up.
+    /// The seconds after the warm-up.
     fn counted(&self) -> impl Iterator<Item = &SimulatedSecond> {
         self.seconds.iter().filter(|second| second.at_s > self.warm_up_s)
     }
@@ -124,12 +124,12 @@ impl Recording {
         self.counted().map(|second| second.mean_fed).sum::<f64>() / count as f64
     }
 
-    /// Decisions after the warm-up.
+    /// The number of decisions after the warm-up.
     pub(super) fn actions(&self) -> u32 {
         self.decisions.iter().filter(|decision| decision.at_s > self.warm_up_s).count() as u32
     }
 
-    pub(super) fn steps(&self) -> Vec<DemandChange> {
+    pub(super) fn demand_changes(&self) -> Vec<DemandChange> {
         let mut steps = Vec::new();
         let places: Vec<usize> = (1..self.seconds.len())
             .filter(|place| {
@@ -139,18 +139,18 @@ impl Recording {
             .collect();
         for (place, start) in places.iter().enumerate() {
             let end = places.get(place + 1).copied().unwrap_or(self.seconds.len());
-            steps.push(self.step(*start, end));
+            steps.push(self.demand_change(*start, end));
         }
         steps
     }
 
-    /// The step whose seconds are from `start` to before `end`.
-    fn step(&self, start: usize, end: usize) -> DemandChange {
+    /// The change of demand between the seconds `start` and `end`.
+    fn demand_change(&self, start: usize, end: usize) -> DemandChange {
         let seconds = &self.seconds[start..end];
-        // A second's values are those at its end.
+        // The values of a second are those at its end.
         let at_s = self.seconds[start - 1].at_s;
-        let hungry = seconds.iter().rposition(|second| second.smallest_fed < DemandChange::FED);
-        let fed_after_s = match hungry {
+        let last_unfed = seconds.iter().rposition(|second| second.smallest_fed < DemandChange::FED);
+        let fed_after_s = match last_unfed {
             None => Some(0),
             Some(place) if place + 1 < seconds.len() => Some(seconds[place].at_s - at_s),
             Some(_) => None,
@@ -167,13 +167,13 @@ impl Recording {
         }
     }
 
-    /// Changes of direction within a while after the last step of demand.
+    /// The number of reversed decisions within [`CALM_S`] after the last change of demand.
     pub(super) fn oscillations(&self) -> u32 {
-        let Some(step) = self.steps().last().copied() else { return self.turns(0, u32::MAX) };
-        self.turns(step.at_s, step.at_s.saturating_add(CALM_S))
+        let Some(step) = self.demand_changes().last().copied() else { return self.reversals(0, u32::MAX) };
+        self.reversals(step.at_s, step.at_s.saturating_add(CALM_S))
     }
 
-    fn turns(&self, from_s: u32, to_s: u32) -> u32 {
+    fn reversals(&self, from_s: u32, to_s: u32) -> u32 {
         let within = |decision: &&ScalingChange| decision.at_s >= from_s && decision.at_s < to_s;
         let ups: Vec<bool> =
             self.decisions.iter().filter(within).map(|decision| decision.to > decision.from).collect();

@@ -1,57 +1,57 @@
-//! What a run tells: cost, how well jobs were fed, how quickly workers came and went, and that no row was lost.
+//! The report of a run: cost, fed fractions, the delay of scaling, and an audit of rows.
 
 use serde::Serialize;
 
-use super::rules::ScalingRule;
+use super::scaling_rule::ScalingRule;
 
-/// A run by one rule. Sums leave the scenario's warm-up out.
+/// The report of one run with one rule. Sums do not include the warm-up of the scenario.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SimulationReport {
     /// The scenario.
     pub scenario: String,
     /// The rule.
     pub rule: ScalingRule,
-    /// Seconds of all workers from the decision to start each until it left.
+    /// Seconds of all workers, each from the decision to start it until it left.
     pub worker_seconds: f64,
-    /// Seconds that consumers waited for rows, summed over them.
+    /// Seconds that consumers waited for rows, over all consumers.
     pub stall_seconds: f64,
-    /// The smallest fed fraction of any job in any second.
+    /// The smallest fed fraction of a job: the share of the time for which its consumers did not wait.
     pub smallest_fed: f64,
-    /// The mean over seconds of all jobs' mean fed fraction.
+    /// The mean fed fraction over all jobs and seconds.
     pub mean_fed: f64,
     /// Decisions that changed the number of workers.
     pub actions: u32,
-    /// Decisions within five minutes after the last step of demand that went the other way than the one before.
+    /// Decisions within 300 s after the last change of demand that reversed the previous decision.
     pub oscillations: u32,
-    /// Steps of demand.
+    /// Changes of demand.
     pub steps: Vec<DemandChange>,
-    /// Decisions that changed something, with their reasons.
+    /// Decisions that changed the number of workers, with their reasons.
     pub decisions: Vec<ScalingChange>,
-    /// Whether each row was delivered once.
+    /// The audit of delivered rows.
     pub audit: SimulatedAudit,
-    /// Each job.
+    /// The outcome of each job.
     pub jobs: Vec<JobOutcome>,
-    /// Each second of the run.
+    /// All seconds of the run.
     pub seconds: Vec<SimulatedSecond>,
 }
 
-/// How well a job was fed, after the warm-up.
+/// The fed fractions of one job after the warm-up.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct JobOutcome {
-    /// Its name.
+    /// The job's name.
     pub name: String,
-    /// The share of the time in which its consumers did not wait.
+    /// The share of the time for which the job's consumers did not wait.
     pub fed: f64,
-    /// The mean fed fraction that the plans gave it; `None` where no plan knew it.
+    /// The mean planned fed fraction; `None` if no plan contained the job.
     pub planned_fed: Option<f64>,
 }
 
-/// A second of the run.
+/// One second of the run.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct SimulatedSecond {
-    /// The second, from the start; what it tells is of the time up to then.
+    /// The end of the second, in seconds since the start.
     pub at_s: u32,
-    /// Workers that cost.
+    /// Paid workers.
     pub workers: u32,
     /// Workers that the plan wants.
     pub wanted: u32,
@@ -61,33 +61,33 @@ pub struct SimulatedSecond {
     pub rows: u64,
     /// The smallest fed fraction of a job: the share of the time in which its consumers did not wait.
     pub smallest_fed: f64,
-    /// The mean over jobs.
+    /// The mean fed fraction over all jobs.
     pub mean_fed: f64,
 }
 
-/// A step of demand, of all jobs together.
+/// A change of the demand of all jobs together.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct DemandChange {
-    /// When.
+    /// The time of the change, in seconds since the start.
     pub at_s: u32,
-    /// Rows per second before.
+    /// The demand before, in rows per second.
     pub from_rows_per_s: f64,
-    /// And after.
+    /// The demand after, in rows per second.
     pub to_rows_per_s: f64,
-    /// Seconds until each job was fed to [`DemandChange::FED`], and stayed so until the next step; `None` where that did not
-    /// come.
+    /// Seconds until each job had at least the fed fraction [`DemandChange::FED`] until the next change; `None` if
+    /// that did not happen.
     pub fed_after_s: Option<u32>,
-    /// Seconds until the last worker left, up to the next step; `None` where none did.
+    /// Seconds until the last worker left before the next change; `None` if no worker left.
     pub released_after_s: Option<u32>,
-    /// Workers at the end of the step.
+    /// Workers before the next change.
     pub workers: u32,
 }
 
 impl DemandChange {
-    /// The fed fraction that counts as fed.
+    /// The fed fraction from which a job counts as fed.
     pub const FED: f64 = 0.95;
 
-    /// Whether more is wanted than before.
+    /// Whether the demand increased.
     pub fn is_up(&self) -> bool {
         self.to_rows_per_s > self.from_rows_per_s
     }
@@ -96,33 +96,34 @@ impl DemandChange {
 /// A decision that changed the number of workers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ScalingChange {
-    /// When.
+    /// The time of the decision, in seconds since the start.
     pub at_s: u32,
-    /// Workers that there were, or were on their way.
+    /// Workers that ran or started before the decision.
     pub from: u32,
-    /// Workers that there shall be.
+    /// Wanted workers.
     pub to: u32,
-    /// One sentence.
+    /// The reason, as a clause.
     pub why: String,
 }
 
-/// Rows against positions.
+/// The audit of delivered rows against positions.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct SimulatedAudit {
-    /// Streams looked at.
+    /// Audited streams.
     pub streams: u32,
     /// Rows that consumers took.
     pub rows: u64,
-    /// Rows that workers computed; above the rows taken by those on their way, and those computed twice.
+    /// Rows that workers computed. The number is larger than `rows` by rows in flight and rows that were computed
+    /// twice.
     pub computed_rows: u64,
-    /// Streams whose position does not follow from the rows taken: some were lost or came twice.
+    /// Streams whose position differs from the number of rows taken: rows were lost or delivered twice.
     pub broken_streams: u32,
-    /// Streams for which the coordinator's position is not the consumer's after its last report.
+    /// Streams for which the coordinator's position differs from the consumer's after its last report.
     pub unacknowledged_streams: u32,
 }
 
 impl SimulatedAudit {
-    /// Whether each row was delivered once.
+    /// Whether each row was delivered exactly once.
     pub fn is_clean(&self) -> bool {
         self.rows > 0 && self.broken_streams == 0 && self.unacknowledged_streams == 0
     }

@@ -1,45 +1,45 @@
-//! What is simulated: workers, jobs and their demand over time, and how workers come and go.
+//! The definition of a simulation: workers, jobs with their demand over time, and scaling.
 
 use std::collections::BTreeMap;
 
 use feedline_data::tenants::{Quota, Tenants};
 use serde::{Deserialize, Serialize};
 
-use super::rules::ScalingRule;
+use super::scaling_rule::ScalingRule;
 
-/// A run. Times are in seconds of simulated time.
+/// A simulation. Times are in seconds of simulated time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
     /// Name shown in reports.
     pub name: String,
-    /// Staggers the reports of workers and consumers.
+    /// The seed of the times of first reports.
     #[serde(default)]
     pub seed: u64,
-    /// Length of the run.
+    /// The length of the run.
     pub duration_s: u32,
-    /// Seconds from the start that the report's sums and steps leave out, while jobs open and the first rows come.
+    /// Seconds from the start that the sums of the report do not include, while jobs open and first rows arrive.
     #[serde(default = "default_warm_up")]
     pub warm_up_s: u32,
-    /// Kinds of workers. Those that are started during the run are of the first kind.
+    /// The types of workers. Workers that are started during the run have the first type.
     pub worker_types: Vec<ScenarioWorkerType>,
     /// Jobs.
     pub jobs: Vec<ScenarioJob>,
-    /// Bytes per second that the store gives to all workers together; 0 is no limit.
+    /// The bandwidth of the store in bytes per second, for all workers together; 0 for no limit.
     #[serde(default)]
     pub store_bytes_per_s: f64,
-    /// What the jobs of a tenant may take together; tenants that are not named have no limits.
+    /// The quotas of tenants. A missing tenant has no quota.
     #[serde(default)]
     pub tenants: BTreeMap<String, Quota>,
-    /// When workers come and go.
+    /// Scaling of workers.
     #[serde(default)]
     pub scaling: ScenarioScaling,
-    /// How often who reports, and what goes on ahead.
+    /// The intervals of reports, and the numbers of splits ahead.
     #[serde(default)]
     pub control: ScenarioControl,
 }
 
-/// A kind of worker.
+/// A type of worker.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ScenarioWorkerType {
@@ -47,28 +47,28 @@ pub struct ScenarioWorkerType {
     pub name: String,
     /// CPU cores.
     pub cores: u32,
-    /// Speed of a core over the one that the jobs' CPU seconds are about.
-    #[serde(default = "one")]
+    /// The speed of a core relative to the core of the jobs' CPU seconds.
+    #[serde(default = "default_factor")]
     pub speed: f64,
     /// Memory budget in GiB.
     #[serde(default = "default_memory")]
     pub memory_gib: f64,
-    /// Workers of this kind at the start.
+    /// Workers of this type at the start.
     #[serde(default)]
     pub at_start: u32,
 }
 
-/// A job, or several alike.
+/// One job, or several equal jobs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ScenarioJob {
-    /// Name; where there are several, a number follows.
+    /// The name. Several jobs have numbers after the name.
     pub name: String,
-    /// Whose they are.
+    /// The tenant of the jobs.
     #[serde(default)]
     pub tenant: String,
-    /// Jobs of this kind.
-    #[serde(default = "one_job")]
+    /// The number of jobs.
+    #[serde(default = "default_count")]
     pub count: u32,
     /// Operators between source and batch, in order.
     pub operators: Vec<ScenarioOperator>,
@@ -81,22 +81,22 @@ pub struct ScenarioJob {
     /// Shards of the dataset.
     #[serde(default = "default_shards")]
     pub shards: u32,
-    /// Passes over the dataset: many, so that no job ends within a run.
+    /// Passes over the dataset: many, so that no job ends during a run.
     #[serde(default = "default_epochs")]
     pub epochs: u32,
     /// Bytes read from the store for each row.
     #[serde(default = "default_row_bytes")]
     pub store_bytes_per_row: u64,
-    /// Bytes that a finished row has.
+    /// Bytes of a delivered row.
     #[serde(default = "default_row_bytes")]
     pub delivered_bytes_per_row: u64,
-    /// Consumers; each has one stream.
-    #[serde(default = "one_job")]
+    /// Consumers, with one stream each.
+    #[serde(default = "default_count")]
     pub consumers: u32,
-    /// Its claim where workers are short.
-    #[serde(default = "one")]
+    /// The weight of the job while resources are short.
+    #[serde(default = "default_factor")]
     pub weight: f64,
-    /// What the consumers together could take, from each time on.
+    /// The demand of all consumers together over time.
     pub demand: Vec<ScenarioDemand>,
 }
 
@@ -106,37 +106,37 @@ pub struct ScenarioJob {
 pub struct ScenarioOperator {
     /// Name, unique in the job.
     pub name: String,
-    /// CPU seconds for a row on a core of speed 1.
+    /// CPU seconds per row on a core of speed 1.
     pub cpu_s: f64,
 }
 
-/// What a job's consumers could take from a time on.
+/// The demand of a job's consumers from a time on.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ScenarioDemand {
-    /// When it begins.
+    /// The time from which this demand applies.
     pub at_s: u32,
     /// Rows per second of all consumers together.
     pub rows_per_s: f64,
 }
 
-/// When workers come and go.
+/// Scaling of workers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ScenarioScaling {
-    /// Whose rule.
+    /// The scaling rule.
     pub rule: ScalingRule,
-    /// The fewest workers.
+    /// The smallest number of workers.
     pub min_workers: u32,
-    /// The most workers.
+    /// The largest number of workers.
     pub max_workers: u32,
-    /// Seconds from the decision to start a worker until it reports.
+    /// Seconds from the decision to start a worker until its first report.
     pub start_s: u32,
-    /// Seconds for which fewer workers must have been enough before some go; for the rule `plan`.
+    /// Seconds for which fewer workers must have been enough before workers are removed; for the rule `plan`.
     pub shrink_after_s: u32,
     /// Seconds between two decisions of the rule `climb`.
     pub climb_every_s: u32,
-    /// Share by which the time for a batch must change to count; for the rule `climb`.
+    /// The relative change of the time per batch that counts; for the rule `climb`.
     pub climb_threshold: f64,
 }
 
@@ -154,20 +154,20 @@ impl Default for ScenarioScaling {
     }
 }
 
-/// How often who reports, and what goes on ahead.
+/// The intervals of reports, and the numbers of splits ahead.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ScenarioControl {
-    /// Milliseconds of one step of the simulation.
+    /// Milliseconds of one time step of the simulation.
     pub tick_ms: u64,
-    /// Milliseconds for which the coordinator holds back an unchanged plan: the longest time between two reports of a
+    /// Milliseconds for which the coordinator holds an unchanged plan: the longest time between two reports of a
     /// worker.
     pub hold_ms: u64,
-    /// The shortest time between two reports of a worker in milliseconds; at least a step.
+    /// The shortest time between two reports of a worker in milliseconds; at least one time step.
     pub worker_report_ms: u64,
     /// The longest time between two reports of a consumer in milliseconds.
     pub consumer_report_ms: u64,
-    /// The shortest time between two reports of a consumer in milliseconds; at least a step.
+    /// The shortest time between two reports of a consumer in milliseconds; at least one time step.
     pub consumer_gap_ms: u64,
     /// Milliseconds between two plans.
     pub plan_ms: u64,
@@ -175,7 +175,7 @@ pub struct ScenarioControl {
     pub leases_ahead: u32,
     /// Splits that a consumer fetches ahead.
     pub splits_ahead: u32,
-    /// Whether workers and leases follow the plan; else jobs share all workers evenly.
+    /// Whether workers and leases follow the plan. Otherwise jobs share all workers evenly.
     pub follow_plan: bool,
 }
 
@@ -199,15 +199,15 @@ impl Scenario {
     /// Reads a scenario from YAML and checks it.
     ///
     /// # Errors
-    /// One sentence with the line where it is known.
+    /// One sentence, with the line if known.
     pub fn from_yaml(text: &str) -> Result<Self, String> {
         let scenario: Self = serde_yaml_ng::from_str(text).map_err(|error| error.to_string())?;
         scenario.check()?;
         Ok(scenario)
     }
 
-    /// Jobs on so many workers: one job for each ten workers, one consumer for each two. Each worker of 8 cores gives
-    /// 1,000 rows per second at best, and 70 % of that is wanted, by some jobs more than by others.
+    /// A scenario with one job for each ten workers and one consumer for each two. Each worker of 8 cores computes at
+    /// most 1,000 rows per second, and the mean demand is 70 % of that.
     pub fn of_size(workers: u32, duration_s: u32) -> Self {
         let jobs = (workers / 10).max(1);
         let kinds = jobs.min(5);
@@ -263,14 +263,14 @@ impl Scenario {
         }
     }
 
-    /// One sentence on what is wrong, if anything is.
+    /// Checks the scenario.
     ///
     /// # Errors
-    /// That sentence.
+    /// One sentence that names the invalid value.
     pub fn check(&self) -> Result<(), String> {
         let positive = |value: f64| value > 0.0 && value.is_finite();
         if self.worker_types.is_empty() {
-            return Err("the scenario has no worker_types; give it one".to_owned());
+            return Err("the scenario has no worker_types: add at least one".to_owned());
         }
         for kind in &self.worker_types {
             if kind.cores == 0 || !positive(kind.speed) || !positive(kind.memory_gib) {
@@ -278,7 +278,7 @@ impl Scenario {
             }
         }
         if self.jobs.iter().all(|job| job.count == 0) {
-            return Err("the scenario has no jobs; give it one".to_owned());
+            return Err("the scenario has no jobs: add at least one".to_owned());
         }
         for job in &self.jobs {
             job.check()?;
@@ -286,7 +286,10 @@ impl Scenario {
         self.quotas().check()?;
         let control = &self.control;
         if control.tick_ms == 0 || !1000u64.is_multiple_of(control.tick_ms) {
-            return Err(format!("tick_ms is {}: choose one that divides 1000, such as 100", control.tick_ms));
+            return Err(format!(
+                "invalid tick_ms {}: expected a number that divides 1000, such as 100",
+                control.tick_ms
+            ));
         }
         if control.plan_ms == 0 || control.leases_ahead == 0 || control.splits_ahead == 0 {
             return Err("plan_ms, leases_ahead and splits_ahead must be 1 or more".to_owned());
@@ -298,7 +301,9 @@ impl Scenario {
             );
         }
         if self.store_bytes_per_s < 0.0 || !self.store_bytes_per_s.is_finite() {
-            return Err("store_bytes_per_s must be 0 for no limit, or above".to_owned());
+            return Err(
+                "store_bytes_per_s must be a finite number of at least 0; 0 means no limit".to_owned()
+            );
         }
         Ok(())
     }
@@ -319,7 +324,7 @@ impl ScenarioJob {
         }
         if self.dataset_rows < u64::from(self.shards.max(self.consumers)) {
             return Err(format!(
-                "job `{name}` has {} rows: give it one for each shard and consumer at least",
+                "job `{name}` has {} rows: expected at least one for each shard and each consumer",
                 self.dataset_rows
             ));
         }
@@ -333,17 +338,17 @@ impl ScenarioJob {
             return Err(format!("the demand of job `{name}` needs steps in order of at_s, the first at 0"));
         }
         if self.demand.iter().any(|step| step.rows_per_s < 0.0 || !step.rows_per_s.is_finite()) {
-            return Err(format!("job `{name}` has a demand that is no rate; give rows_per_s of 0 or more"));
+            return Err(format!("job `{name}` has an invalid demand: expected rows_per_s of 0 or more"));
         }
         Ok(())
     }
 }
 
-fn one() -> f64 {
+fn default_factor() -> f64 {
     1.0
 }
 
-fn one_job() -> u32 {
+fn default_count() -> u32 {
     1
 }
 

@@ -1,4 +1,4 @@
-//! Short runs: what is promised of scaling, that no row is lost on the way, and that a run is the same each time.
+//! Short runs: properties of scaling, the audit of rows, and equal results of equal runs.
 
 use super::*;
 use crate::plan::ScaleSettings;
@@ -7,7 +7,7 @@ fn demand_steps() -> Scenario {
     Scenario::from_yaml(include_str!("../../../../examples/scenarios/demand-steps.yaml")).unwrap()
 }
 
-/// The same with steps after 60 and 120 seconds.
+/// The same scenario with changes of demand after 60 s and 120 s.
 fn quick_steps() -> Scenario {
     let mut scenario = demand_steps();
     scenario.duration_s = 200;
@@ -29,11 +29,11 @@ fn workers_follow_the_demand() {
     let [up, down] = report.steps.as_slice() else { panic!("two steps, not {:?}", report.steps) };
     assert!(up.fed_after_s.is_some_and(|seconds| seconds <= 15), "{up:?}");
     assert!(down.released_after_s.is_some_and(|seconds| seconds <= 60), "{down:?}");
-    assert!(down.fed_after_s == Some(0), "nobody waits because workers leave: {down:?}");
+    assert!(down.fed_after_s == Some(0), "no consumer waits because workers leave: {down:?}");
     assert_eq!(report.oscillations, 0, "{:#?}", report.decisions);
     let workers = |at_s: u32| report.seconds[at_s as usize - 1].workers;
-    assert_eq!((workers(170), workers(900)), (3, 3), "16 cores of work take 3 workers of 8");
-    assert!((8..=10).contains(&workers(470)), "64 cores of work take 9 workers of 8, not {}", workers(470));
+    assert_eq!((workers(170), workers(900)), (3, 3), "16 cores need 3 workers of 8 cores");
+    assert!((8..=10).contains(&workers(470)), "64 cores need 9 workers of 8 cores, not {}", workers(470));
 }
 
 #[test]
@@ -45,23 +45,23 @@ fn a_run_is_the_same_each_time() {
 }
 
 #[test]
-fn what_the_rules_of_others_reach() {
+fn other_rules_stall_longer_than_ours() {
     let scenario = quick_steps();
     let ours = simulated(&scenario, ScalingRule::Plan);
     let quotient = simulated(&scenario, ScalingRule::RateQuotient);
     let climb = simulated(&scenario, ScalingRule::Climb);
-    assert!(ours.stall_seconds < 0.5 * climb.stall_seconds, "a step each 10 s is slow");
+    assert!(ours.stall_seconds < 0.5 * climb.stall_seconds, "one step per 10 s is slow");
     assert!(quotient.stall_seconds < climb.stall_seconds);
     let fixed = simulated(&scenario, ScalingRule::None);
     assert_eq!((fixed.actions, fixed.decisions.len()), (0, 0));
 }
 
 #[test]
-fn it_does_not_grow_for_a_short_store() {
+fn a_saturated_store_adds_no_workers() {
     let mut scenario = Scenario { duration_s: 120, ..quick_steps() };
     scenario.worker_types[0].at_start = 5;
     scenario.jobs[0].demand = vec![ScenarioDemand { at_s: 0, rows_per_s: 16_000.0 }];
-    // 5,000 rows per second, where the workers could make 10,000.
+    // The store delivers 5,000 rows per second, and the workers could compute 10,000.
     scenario.store_bytes_per_s = 5_000.0 * scenario.jobs[0].store_bytes_per_row as f64;
     let report = simulated(&scenario, ScalingRule::Plan);
     let most = report.seconds.iter().map(|second| second.workers).max();
@@ -70,7 +70,7 @@ fn it_does_not_grow_for_a_short_store() {
     assert!((4_800..=5_100).contains(&rows), "the store gives 5,000 rows/s, not {rows}");
 }
 
-/// Two jobs in `scenario`, on one worker at the start.
+/// Two jobs on one worker at the start.
 fn two_jobs() -> Scenario {
     let mut scenario = Scenario { duration_s: 60, ..quick_steps() };
     scenario.worker_types[0].at_start = 1;
@@ -81,23 +81,23 @@ fn two_jobs() -> Scenario {
 }
 
 #[test]
-fn it_grows_for_two_jobs_that_share_a_worker() {
+fn two_jobs_on_one_worker_add_workers() {
     let report = simulated(&two_jobs(), ScalingRule::Plan);
     let last = report.seconds.last().unwrap();
-    // 32 cores of work.
+    // The demand needs 32 cores.
     assert!((4..=6).contains(&last.workers), "{last:?}: {:#?}", report.decisions);
     assert!(last.smallest_fed > 0.95, "{last:?}: {:#?}", report.decisions);
 }
 
 #[test]
-fn it_grows_for_a_job_beside_one_that_the_store_holds_up() {
+fn a_job_beside_one_that_waits_for_the_store_adds_workers() {
     let mut scenario = Scenario { duration_s: 100, ..two_jobs() };
     scenario.jobs[0].store_bytes_per_row = 0;
-    // 1,000 rows per second of the 4,000.
+    // The store delivers 1,000 of 4,000 rows per second.
     scenario.store_bytes_per_s = 1_000.0 * scenario.jobs[1].store_bytes_per_row as f64;
     let report = simulated(&scenario, ScalingRule::Plan);
     let last = report.seconds.last().unwrap();
-    // 16 cores of work, and 4 for the other.
+    // The demand needs 16 cores, and 4 for the other job.
     assert!((3..=5).contains(&last.workers), "{last:?}: {:#?}", report.decisions);
     assert!(report.jobs[0].fed > 0.9 && report.jobs[1].fed < 0.3, "{:?}", report.jobs);
 }
@@ -112,12 +112,12 @@ fn jobs_that_share_workers_are_all_fed() {
     assert_eq!(report.audit.streams, 25);
     let last = report.seconds.last().unwrap();
     assert!(last.smallest_fed > 0.99, "{last:?}");
-    // 35,000 rows per second of 8 ms are 280 cores.
+    // 35,000 rows per second of 8 ms each need 280 cores.
     assert!((39..=45).contains(&last.workers), "{last:?}");
 }
 
 #[test]
-fn a_worker_that_leaves_takes_no_row_with_it() {
+fn a_leaving_worker_loses_no_row() {
     let mut scenario = quick_steps();
     scenario.scaling.shrink_after_s = 0;
     let report = simulated(&scenario, ScalingRule::Plan);
@@ -126,39 +126,39 @@ fn a_worker_that_leaves_takes_no_row_with_it() {
     assert_eq!(
         1_000 * u64::from(ScenarioScaling::default().shrink_after_s),
         shrink,
-        "what is simulated is what is run"
+        "the simulation has the default of the coordinator"
     );
 }
 
 #[test]
-fn a_scenario_that_makes_no_sense_is_refused_with_a_sentence() {
-    let refused = |change: fn(&mut Scenario)| {
+fn an_invalid_scenario_is_rejected_with_a_sentence() {
+    let rejection = |change: fn(&mut Scenario)| {
         let mut scenario = demand_steps();
         change(&mut scenario);
         run(&scenario, ScalingRule::Plan, &mut ()).map(|_| ()).unwrap_err()
     };
-    assert!(refused(|scenario| scenario.worker_types.clear()).contains("worker_types"));
-    assert!(refused(|scenario| scenario.jobs[0].demand[0].at_s = 5).contains("the first at 0"));
-    assert!(refused(|scenario| scenario.jobs[0].operators.clear()).contains("cpu_s"));
-    assert!(refused(|scenario| scenario.control.tick_ms = 7).contains("divides 1000"));
+    assert!(rejection(|scenario| scenario.worker_types.clear()).contains("worker_types"));
+    assert!(rejection(|scenario| scenario.jobs[0].demand[0].at_s = 5).contains("the first at 0"));
+    assert!(rejection(|scenario| scenario.jobs[0].operators.clear()).contains("cpu_s"));
+    assert!(rejection(|scenario| scenario.control.tick_ms = 7).contains("divides 1000"));
     let unknown = Scenario::from_yaml("name: x\nduratoin_s: 3\n").unwrap_err();
     assert!(unknown.contains("duratoin_s"), "{unknown}");
 }
 
 #[test]
-fn the_scenario_of_a_large_cluster_is_sound() {
+fn the_scenario_of_a_large_cluster_is_valid() {
     let text = include_str!("../../../../examples/scenarios/size.yaml");
     assert_eq!(Scenario::from_yaml(text).unwrap().worker_types[0].at_start, 1_000);
 }
 
-/// Jobs are fed as the plan says, and an even split of all workers would leave one of them behind.
+/// The fed fractions are those of the plan, and an even division of all workers has a smaller one.
 #[test]
-fn unequal_jobs_on_unequal_workers_get_what_the_plan_gives_them() {
-    let mut scenario =
-        Scenario::from_yaml(include_str!("../../../../examples/scenarios/fair.yaml")).expect("it is sound");
+fn unequal_jobs_on_unequal_workers_reach_their_planned_fed_fractions() {
+    let mut scenario = Scenario::from_yaml(include_str!("../../../../examples/scenarios/fair.yaml"))
+        .expect("the scenario is valid");
     let planned = simulated(&scenario, ScalingRule::None);
     for job in &planned.jobs {
-        let wanted = job.planned_fed.expect("plans know it");
+        let wanted = job.planned_fed.expect("plans contain the job");
         assert!((job.fed - wanted).abs() <= 0.05 * wanted, "{:?}", planned.jobs);
     }
     scenario.control.follow_plan = false;
@@ -167,11 +167,11 @@ fn unequal_jobs_on_unequal_workers_get_what_the_plan_gives_them() {
     assert!(least(&even) < 0.8 * least(&planned), "{:?} and {:?}", even.jobs, planned.jobs);
 }
 
-/// Also when one of the jobs comes later than the others.
+/// The fed fractions are those of the plan even if one job starts later than the others.
 #[test]
-fn jobs_get_what_the_plan_gives_them_whenever_they_start() {
-    let scenario =
-        Scenario::from_yaml(include_str!("../../../../examples/scenarios/fair.yaml")).expect("it is sound");
+fn jobs_reach_their_planned_fed_fractions_at_any_start_time() {
+    let scenario = Scenario::from_yaml(include_str!("../../../../examples/scenarios/fair.yaml"))
+        .expect("the scenario is valid");
     for (place, at_s) in [(0, 5), (1, 1), (2, 1)] {
         let mut later = Scenario { duration_s: 240, ..scenario.clone() };
         let demand = later.jobs[place].demand[0];
@@ -179,7 +179,7 @@ fn jobs_get_what_the_plan_gives_them_whenever_they_start() {
         later.jobs[place].demand = vec![none, ScenarioDemand { at_s, ..demand }];
         let report = simulated(&later, ScalingRule::None);
         for job in &report.jobs {
-            let wanted = job.planned_fed.expect("plans know it");
+            let wanted = job.planned_fed.expect("plans contain the job");
             assert!(
                 (job.fed - wanted).abs() <= 0.1 * wanted,
                 "job {place} from {at_s} s on: {:?}",
@@ -189,16 +189,16 @@ fn jobs_get_what_the_plan_gives_them_whenever_they_start() {
     }
 }
 
-/// By the plan, and where nobody plans.
+/// Quotas hold with a plan and without one.
 #[test]
-fn a_tenant_gets_its_quota_and_the_others_the_rest() {
+fn a_tenant_uses_its_quota_and_others_use_the_rest() {
     let mut scenario = Scenario::from_yaml(include_str!("../../../../examples/scenarios/tenants.yaml"))
-        .expect("it is sound");
+        .expect("the scenario is valid");
     for follow_plan in [true, false] {
         scenario.control.follow_plan = follow_plan;
         let report = simulated(&scenario, ScalingRule::None);
         let [first, second, other] = report.jobs.as_slice() else { panic!("three jobs") };
-        // 4 cores are 2,000 rows per second of the 6,000.
+        // 4 cores compute 2,000 of the 6,000 rows per second.
         for job in [first, second] {
             assert!((0.28..0.36).contains(&job.fed), "by plan: {follow_plan}, {:?}", report.jobs);
         }

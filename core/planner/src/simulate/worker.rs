@@ -1,4 +1,4 @@
-//! A simulated worker: computes the rows of its leases at the rate its cores give, and reports as the real one does.
+//! A simulated worker: computes the rows of its leases at the rate of its cores, and reports like a real worker.
 
 use std::collections::BTreeMap;
 
@@ -14,28 +14,28 @@ use super::job::{self, SimulatedJob};
 use super::lease::HeldSplit;
 use super::scenario::ScenarioWorkerType;
 
-/// Time of one request to the store, in seconds, and the bytes of one.
+/// The duration of one request to the store in seconds, and its size in bytes.
 const REQUEST_S: f64 = 0.02;
 const REQUEST_BYTES: f64 = (1 << 20) as f64;
-/// Requests in flight while the store is short.
+/// Requests in flight while the store is saturated.
 const REQUESTS_IN_FLIGHT: f64 = 16.0;
-/// Shares of the cores are dealt out anew so many times within a step, as jobs run out of work.
+/// The number of rounds within a time step in which idle cores are divided among the remaining jobs.
 const ROUNDS: usize = 3;
 
-/// How far a worker is in its life.
+/// The life cycle of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
-    /// It will report at this time.
+    /// The worker will start at this time.
     Starting(Millis),
     Working,
-    /// It leaves once it holds nothing.
+    /// The worker leaves when it holds no splits.
     Draining,
     Gone,
 }
 
-/// What a worker has done for a job.
+/// The work of a worker for one job.
 #[derive(Debug, Clone, Copy, Default)]
-struct Done {
+struct JobWork {
     rows: f64,
     store_wait_s: f64,
 }
@@ -44,41 +44,41 @@ struct Done {
 pub(super) struct SimulatedWorker {
     pub(super) id: WorkerId,
     pub(super) state: State,
-    /// When it was asked for: from then on it costs.
+    /// The time of the request to start the worker, from which on it is paid.
     pub(super) asked_at: Millis,
     started_at: Millis,
-    /// When it left.
+    /// The time at which the worker left.
     pub(super) gone_at: Option<Millis>,
     machine: String,
     cores: u32,
     speed: f64,
     memory_bytes: f64,
     seen: Revision,
-    /// Most urgent first.
+    /// Held splits, the most urgent first.
     leases: Vec<HeldSplit>,
-    /// Weights of jobs on its cores, and cores that they may use at most.
+    /// The weight and the largest number of cores of each job.
     weights: Vec<(u32, f64, f64)>,
-    done: BTreeMap<u32, Done>,
+    done: BTreeMap<u32, JobWork>,
     results: Vec<TaskResult>,
     memory_full: bool,
-    /// No report before this.
+    /// The worker reports at this time at the earliest.
     pub(super) next_report: Millis,
-    /// Whether its last report has not been answered.
-    pub(super) waits: bool,
-    /// Whether it has something to say that its last report does not.
+    /// Whether the coordinator has not answered the last report yet.
+    pub(super) awaits_reply: bool,
+    /// Whether the state has changed since the last report.
     pub(super) has_news: bool,
 }
 
-/// What a worker's plan is read with.
+/// The context in which a worker reads its plan.
 pub(super) struct WorkerPlanContext<'a> {
     pub(super) jobs: &'a [SimulatedJob],
     pub(super) manifests: &'a [std::sync::Arc<Manifest>],
-    /// The first job's id; the others' follow it.
+    /// The id of the first job. Ids of later jobs are consecutive.
     pub(super) first: JobId,
 }
 
 impl WorkerPlanContext<'_> {
-    pub(super) fn place(&self, job: JobId) -> Option<u32> {
+    pub(super) fn index_of(&self, job: JobId) -> Option<u32> {
         let place = job.0.checked_sub(self.first.0)?;
         (place < self.jobs.len() as u64).then_some(place as u32)
     }
@@ -103,25 +103,26 @@ impl SimulatedWorker {
             results: Vec::new(),
             memory_full: false,
             next_report: now,
-            waits: false,
+            awaits_reply: false,
             has_news: false,
         }
     }
 
-    /// Whether it reports now: it was answered or has news, and its last report is long enough ago.
-    pub(super) fn reports(&self, now: Millis) -> bool {
-        self.is_at_work() && now >= self.next_report && (!self.waits || self.has_news)
+    /// Whether the worker reports now: the last report was answered or its state has changed, and the shortest
+    /// interval has passed.
+    pub(super) fn is_report_due(&self, now: Millis) -> bool {
+        self.is_at_work() && now >= self.next_report && (!self.awaits_reply || self.has_news)
     }
 
     pub(super) fn is_at_work(&self) -> bool {
         matches!(self.state, State::Working | State::Draining)
     }
 
-    pub(super) fn holds_nothing(&self) -> bool {
+    pub(super) fn has_no_splits(&self) -> bool {
         self.leases.is_empty()
     }
 
-    /// Bytes per second that it would read if the store gave them.
+    /// Bytes per second that the worker would read from an unlimited store.
     pub(super) fn wanted_bytes_per_s(&self, jobs: &[SimulatedJob]) -> f64 {
         let mut cheapest: f64 = 0.0;
         for lease in self.leases.iter().filter(|lease| !lease.is_computed()) {
@@ -131,32 +132,33 @@ impl SimulatedWorker {
         cheapest * f64::from(self.cores) * self.speed
     }
 
-    /// Computes for so many seconds. `store_share` is the share of what it wants that the store gives.
+    /// Computes rows for `seconds`. `store_share` is the share of the wanted bytes that the store delivers.
     pub(super) fn compute(&mut self, seconds: f64, store_share: f64, jobs: &[SimulatedJob]) {
         let held = |lease: &HeldSplit| {
-            lease.waiting() * jobs[lease.job as usize].given.delivered_bytes_per_row as f64
+            lease.unfetched_rows() * jobs[lease.job as usize].given.delivered_bytes_per_row as f64
         };
         let was_full = self.memory_full;
         self.memory_full = self.leases.iter().map(held).sum::<f64>() >= self.memory_bytes;
         self.has_news |= was_full && !self.memory_full;
         if self.memory_full {
-            // What consumers wait for is computed in any case.
+            // The most urgent split is computed in any case.
             return self.compute_first(seconds, store_share, jobs);
         }
-        let is_held_up = |job: u32| store_share < 1.0 && jobs[job as usize].given.store_bytes_per_row > 0;
+        let waits_for_store =
+            |job: u32| store_share < 1.0 && jobs[job as usize].given.store_bytes_per_row > 0;
         let mut left = f64::from(self.cores) * self.speed * seconds;
         let mut active: Vec<(u32, f64)> = Vec::new();
-        let mut held_up: Vec<u32> = Vec::new();
+        let mut waiting_for_store: Vec<u32> = Vec::new();
         let mut spent: BTreeMap<u32, f64> = BTreeMap::new();
         for round in 0..ROUNDS {
             active.clear();
             for lease in self.leases.iter().filter(|lease| !lease.is_computed()) {
-                // What the store holds up leaves its time to others, and so does who may use no more.
+                // Jobs that wait for the store, and jobs at their limit of cores, leave their share to others.
                 let is_over = round > 0
-                    && (is_held_up(lease.job)
+                    && (waits_for_store(lease.job)
                         || spent
                             .get(&lease.job)
-                            .is_some_and(|spent| *spent >= self.most(lease.job, seconds)));
+                            .is_some_and(|spent| *spent >= self.max_core_s(lease.job, seconds)));
                 if !is_over && active.iter().all(|(job, _)| *job != lease.job) {
                     active.push((lease.job, self.weight(lease.job)));
                 }
@@ -167,30 +169,30 @@ impl SimulatedWorker {
             }
             let dealt = left;
             for (job, weight) in &active {
-                let share = if is_held_up(*job) { store_share } else { 1.0 };
+                let share = if waits_for_store(*job) { store_share } else { 1.0 };
                 let before = spent.get(job).copied().unwrap_or(0.0);
-                let may = (self.most(*job, seconds) - before).max(0.0);
+                let may = (self.max_core_s(*job, seconds) - before).max(0.0);
                 let taken = self.compute_job(*job, (dealt * weight / all * share).min(may), jobs);
                 spent.insert(*job, before + taken);
                 left -= taken;
                 if share < 1.0 {
-                    held_up.push(*job);
+                    waiting_for_store.push(*job);
                 }
             }
         }
-        for job in held_up {
+        for job in waiting_for_store {
             self.done.entry(job).or_default().store_wait_s += REQUESTS_IN_FLIGHT * seconds;
         }
     }
 
-    /// Computes nothing but the most urgent split.
+    /// Computes only the most urgent split.
     fn compute_first(&mut self, seconds: f64, store_share: f64, jobs: &[SimulatedJob]) {
         let Some(place) = self.leases.iter().position(|lease| !lease.is_computed()) else { return };
         let reads = jobs[self.leases[place].job as usize].given.store_bytes_per_row > 0;
         let seconds = if reads { seconds * store_share } else { seconds };
         let later = self.leases.split_off(place + 1);
         let job = self.leases[place].job;
-        let may = (f64::from(self.cores) * self.speed * seconds).min(self.most(job, seconds));
+        let may = (f64::from(self.cores) * self.speed * seconds).min(self.max_core_s(job, seconds));
         self.compute_job(job, may, jobs);
         self.leases.extend(later);
     }
@@ -201,14 +203,14 @@ impl SimulatedWorker {
         listed.map_or(all, |(_, cores, _)| if *cores > 0.0 { *cores } else { all })
     }
 
-    /// Core seconds of speed 1 that a job may use of so many seconds.
-    fn most(&self, job: u32, seconds: f64) -> f64 {
+    /// The largest number of core seconds, at speed 1, that a job may use in `seconds`.
+    fn max_core_s(&self, job: u32, seconds: f64) -> f64 {
         let listed = self.weights.iter().find(|(listed, ..)| *listed == job);
         let limit = listed.map(|(.., most)| *most).filter(|most| *most > 0.0);
         limit.map_or(f64::INFINITY, |most| most * self.speed * seconds)
     }
 
-    /// Spends up to so many core seconds of speed 1 on a job; how many it did.
+    /// Spends up to `core_s` core seconds, at speed 1, on a job. Returns the spent core seconds.
     fn compute_job(&mut self, job: u32, core_s: f64, jobs: &[SimulatedJob]) -> f64 {
         let known = &jobs[job as usize];
         let mut rows = core_s / known.cpu_s;
@@ -228,7 +230,7 @@ impl SimulatedWorker {
         made * known.cpu_s
     }
 
-    /// What a consumer gets that asks for the rows of a split from an offset on: the offset after them.
+    /// Returns the computed rows of a split from an offset on, as the offset after them.
     pub(super) fn fetch(&mut self, job: u32, split: SplitRef, from: u32) -> Option<u32> {
         if !self.is_at_work() {
             return None;
@@ -237,13 +239,13 @@ impl SimulatedWorker {
         self.leases[place].fetch(from)
     }
 
-    /// Takes the coordinator's answer.
+    /// Applies a plan of the coordinator.
     pub(super) fn on_plan(&mut self, plan: WorkerPlan, known: &WorkerPlanContext) {
-        self.waits = false;
+        self.awaits_reply = false;
         self.seen = plan.revision;
         let mut leases = Vec::with_capacity(plan.leases.len());
         for lease in &plan.leases {
-            let Some(job) = known.place(lease.job) else { continue };
+            let Some(job) = known.index_of(lease.job) else { continue };
             let before = self.leases.binary_search_by_key(&(lease.split, job), HeldSplit::key);
             match before.map(|place| self.leases[place]) {
                 Ok(before) if f64::from(lease.from) <= before.done => {
@@ -257,24 +259,24 @@ impl SimulatedWorker {
         }
         self.leases = leases;
         self.weights.clear();
-        for allotment in &plan.allotments {
-            let place = known.place(allotment.job);
-            self.weights.extend(place.map(|job| (job, allotment.cores, allotment.most_cores)));
+        for allocation in &plan.allocations {
+            let place = known.index_of(allocation.job);
+            self.weights.extend(place.map(|job| (job, allocation.cores, allocation.max_cores)));
         }
         let listed = plan.tasks.iter().filter_map(|task| list(task, known));
         self.results = listed.collect();
         self.has_news |= !self.results.is_empty();
     }
 
-    /// What it reports.
+    /// The report of the worker.
     pub(super) fn report(&mut self, now: Millis, known: &WorkerPlanContext) -> WorkerReport {
-        self.waits = true;
+        self.awaits_reply = true;
         self.has_news = false;
         let elapsed_ns = (now - self.started_at) * 1_000_000;
         let id = |job: u32| JobId(known.first.0 + u64::from(job));
         let computed = self.leases.iter().filter(|lease| lease.is_computed());
         let computed = computed.map(|lease| (id(lease.job), lease.split)).collect();
-        let spent = |(job, done): (&u32, &Done)| done.rows * known.jobs[*job as usize].cpu_s / self.speed;
+        let spent = |(job, done): (&u32, &JobWork)| done.rows * known.jobs[*job as usize].cpu_s / self.speed;
         let process_ns = (1e9 * self.done.iter().map(spent).sum::<f64>()) as u64;
         let cpu = ProcessCpu { process_ns, transport_ns: 0 };
         let stats = self.done.iter().map(|(job, done)| WorkerJobStats {
@@ -285,7 +287,7 @@ impl SimulatedWorker {
             peak_rss_bytes: 0,
             elapsed_ns,
             cpu,
-            forms: Vec::new(),
+            encodings: Vec::new(),
         });
         WorkerReport {
             worker: self.id,
@@ -303,23 +305,24 @@ impl SimulatedWorker {
             cpu,
             stats: stats.collect(),
             caches: Vec::new(),
+            memory: Vec::new(),
         }
     }
 
-    /// Rows computed, summed over jobs.
+    /// Computed rows, over all jobs.
     pub(super) fn computed_rows(&self) -> f64 {
         self.done.values().map(|done| done.rows).sum()
     }
 }
 
-/// The listing that a task asks for.
+/// The result of a listing task.
 fn list(task: &Task, known: &WorkerPlanContext) -> Option<TaskResult> {
     let manifest = known.manifests.get(job::number_of(&task.source)?)?;
     let shards: Vec<ShardRef> = manifest.shards.iter().map(|shard| shard.object.clone()).collect();
     Some(TaskResult { id: task.id, outcome: Ok(TaskOutput::Listed(shards)) })
 }
 
-fn operators(job: &SimulatedJob, done: &Done, speed: f64) -> Vec<OperatorStats> {
+fn operators(job: &SimulatedJob, done: &JobWork, speed: f64) -> Vec<OperatorStats> {
     let rows = done.rows as u64;
     let last = job.operators.len() - 1;
     let of = |(place, (name, cpu_s)): (usize, &(String, f64))| {
@@ -344,7 +347,7 @@ fn operators(job: &SimulatedJob, done: &Done, speed: f64) -> Vec<OperatorStats> 
     job.operators.iter().enumerate().map(of).collect()
 }
 
-fn store(job: &SimulatedJob, done: &Done) -> StoreStats {
+fn store(job: &SimulatedJob, done: &JobWork) -> StoreStats {
     let bytes = done.rows * job.given.store_bytes_per_row as f64;
     StoreStats {
         requests: (bytes / REQUEST_BYTES) as u64,

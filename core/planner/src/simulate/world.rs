@@ -1,36 +1,38 @@
-//! The run itself: steps of time in which workers compute, consumers take, reports become inputs, and each second a plan.
+//! The run itself: time steps in which workers compute, consumers take batches, reports become inputs, and plans are
+//! made.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use feedline_cluster::{Cluster, ClusterLimits, ClusterSettings, Input, Ready, Reply, RequestId};
-use feedline_data::ids::{JobId, Millis, WorkerId};
+use feedline_data::ids::{JobId, Millis};
 use feedline_data::manifest::Manifest;
-use feedline_data::messages::WorkerAllocations;
+use feedline_data::messages::PlanAllocations;
 use feedline_data::random::mix64;
 
 use super::consumer::SimulatedConsumer;
+use super::decider::{Decider, DeliveredTotals, ScalingInput};
 use super::fleet::Fleet;
 use super::job::SimulatedJob;
+use super::meter::{Meter, Phase};
 use super::recording::{ConsumerTimes, ElapsedSecond, Recording};
 use super::report::{ScalingChange, SimulatedAudit, SimulationReport};
-use super::rules::{Decider, DeliveredTotals, ScalingInput, ScalingRule};
+use super::scaling_rule::ScalingRule;
 use super::scenario::Scenario;
 use super::worker::{SimulatedWorker, WorkerPlanContext};
-use super::{Meter, Phase};
 
 use crate::observe::Observer;
-use crate::plan::{self, CachePolicy, NoDeadline, Plan, Problem, ReadSteps, shares, solve};
+use crate::plan::{self, CachePolicy, NoDeadline, Plan, Problem, ReadLimits, plan_allocations, solve};
 
 use crate::view::cluster_view;
 
-/// The first job of a state machine of this life has the id 1.
+/// In this life of the state machine, the first job has the id 1.
 const LIFE: u64 = 1 << 20;
-/// Requests are numbered by who asks: workers from 0, consumers and the rest from here on.
+/// Request ids: workers from 0, consumers from here, and other requests from [`OTHERS`].
 const CONSUMERS: RequestId = 1 << 32;
 const OTHERS: RequestId = 1 << 33;
 
-/// A scenario at a time.
+/// A running simulation.
 #[derive(Debug)]
 pub struct Simulation {
     scenario: Scenario,
@@ -43,20 +45,20 @@ pub struct Simulation {
     cluster: Cluster,
     observer: Observer,
     plan: Option<Plan>,
-    shares: BTreeMap<WorkerId, WorkerAllocations>,
-    reads: ReadSteps,
+    allocations: PlanAllocations,
+    reads: ReadLimits,
     decider: Decider,
     recording: Recording,
     inputs: Vec<Input>,
-    /// Inputs of the state machine so far.
+    /// The number of inputs of the state machine so far.
     input_count: u64,
 }
 
 impl Simulation {
-    /// The scenario at its beginning, with its jobs opened.
+    /// A simulation at its start, with all jobs open.
     ///
     /// # Errors
-    /// One sentence on what is wrong with it.
+    /// One sentence on what is wrong with the scenario.
     pub fn new(scenario: &Scenario, rule: ScalingRule) -> Result<Self, String> {
         scenario.check()?;
         let control = &scenario.control;
@@ -78,8 +80,8 @@ impl Simulation {
             cluster: Cluster::new(settings, LIFE),
             observer: Observer::default(),
             plan: None,
-            shares: BTreeMap::new(),
-            reads: ReadSteps::default(),
+            allocations: PlanAllocations::new(),
+            reads: ReadLimits::default(),
             decider: Decider::new(rule, &scenario.scaling),
             recording: Recording::new(scenario.warm_up_s, 0),
             inputs: Vec::new(),
@@ -131,23 +133,23 @@ impl Simulation {
         self.now
     }
 
-    /// Reports of workers and consumers so far.
+    /// The number of reports so far.
     pub fn inputs(&self) -> u64 {
         self.input_count
     }
 
-    /// Whether the scenario's time has passed.
+    /// Whether the time of the scenario has passed.
     pub fn is_over(&self) -> bool {
         self.now >= 1_000 * u64::from(self.scenario.duration_s)
     }
 
-    /// Lives through one step of time.
+    /// Simulates one time step.
     pub fn tick(&mut self, meter: &mut dyn Meter) {
         meter.begin(Phase::World);
         self.now += self.scenario.control.tick_ms;
-        self.fleet.pass(self.now);
+        self.fleet.update_states(self.now);
         self.compute();
-        self.take();
+        self.consume();
         self.collect_reports();
         meter.end(Phase::World);
         meter.begin(Phase::Inputs);
@@ -156,7 +158,7 @@ impl Simulation {
         for input in self.inputs.drain(..) {
             self.cluster.take(self.now, input, &mut ready);
         }
-        // Saving an index takes no time here.
+        // Indexes are saved at once.
         for (job, ..) in std::mem::take(&mut ready.manifests) {
             self.cluster.take(self.now, Input::IndexSaved { job, saved: Ok(()) }, &mut ready);
         }
@@ -173,7 +175,7 @@ impl Simulation {
         }
     }
 
-    /// Workers compute, as fast as cores and store let them.
+    /// Workers compute at the rate of their cores and the store.
     fn compute(&mut self) {
         let seconds = self.scenario.control.tick_ms as f64 / 1e3;
         let limit = self.scenario.store_bytes_per_s;
@@ -188,8 +190,8 @@ impl Simulation {
         }
     }
 
-    /// Consumers fetch what there is, and live through the step.
-    fn take(&mut self) {
+    /// Consumers fetch computed rows and take batches.
+    fn consume(&mut self) {
         let control = &self.scenario.control;
         let (start, end) = ((self.now - control.tick_ms) * 1_000_000, self.now * 1_000_000);
         let second = ((self.now - control.tick_ms) / 1_000) as u32;
@@ -205,14 +207,14 @@ impl Simulation {
         let control = &self.scenario.control;
         let known = WorkerPlanContext { jobs: &self.jobs, manifests: &self.manifests, first: FIRST_JOB };
         for (place, worker) in self.fleet.workers.iter_mut().enumerate() {
-            if worker.reports(self.now) {
+            if worker.is_report_due(self.now) {
                 worker.next_report = self.now + control.worker_report_ms.max(control.tick_ms);
                 let report = worker.report(self.now, &known);
                 self.inputs.push(Input::Worker { request: place as u64, report });
             }
         }
         for (place, consumer) in self.consumers.iter_mut().enumerate() {
-            if consumer.reports(self.now) {
+            if consumer.is_report_due(self.now) {
                 consumer.on_report(self.now, control);
                 let layout = &self.jobs[consumer.job as usize].layout;
                 let report = consumer.report(self.now, id_of(consumer.job), layout, control.splits_ahead);
@@ -247,11 +249,11 @@ impl Simulation {
         let demand = self.jobs.iter().map(|job| job.demand(second - 1)).sum();
         let rows = self.consumers.iter().map(SimulatedConsumer::rows).sum();
         let wanted = self.plan.iter().flat_map(|plan| &plan.wanted).map(|kind| kind.wanted).sum();
-        let workers = self.fleet.paid();
+        let workers = self.fleet.paid_workers();
         self.recording.on_second(ElapsedSecond { at_s: second, workers, wanted, demand, rows, times });
     }
 
-    /// What the coordinator does each second.
+    /// Observes and plans, as the coordinator does once per second.
     fn plan(&mut self, meter: &mut dyn Meter) {
         meter.begin(Phase::Inputs);
         let samples = self.cluster.samples();
@@ -262,11 +264,10 @@ impl Simulation {
         meter.end(Phase::Observe);
         if !problem.jobs.is_empty() {
             meter.begin(Phase::Solve);
-            let shares = solve(&problem, self.plan.as_ref(), &NoDeadline).ok().map(|plan| {
-                let shares = shares(&plan, &problem, &BTreeMap::new());
-                let shares = self.reads.next(shares, |job| self.observer.knows(job));
+            let allocations = solve(&problem, self.plan.as_ref(), &NoDeadline).ok().map(|plan| {
+                let wanted = plan_allocations(&plan, &problem, &BTreeMap::new());
                 self.plan = Some(plan);
-                shares
+                self.reads.limit(wanted, |job| self.observer.has_job(job))
             });
             meter.end(Phase::Solve);
             let at_s = (self.now / 1_000) as u32;
@@ -275,10 +276,10 @@ impl Simulation {
                 self.recording.on_planned(place, at_s, planned.fed_fraction);
             }
             if self.scenario.control.follow_plan {
-                self.share(shares, meter);
+                self.allocate(allocations, meter);
             }
         }
-        // Nobody looks at it here, but who runs a cluster does.
+        // Here the view is not used, but a real coordinator makes it.
         meter.begin(Phase::Observe);
         let view = cluster_view(self.now, &samples, &self.observer, self.plan.as_ref(), &BTreeMap::new());
         drop((view, samples));
@@ -288,12 +289,12 @@ impl Simulation {
         meter.end(Phase::World);
     }
 
-    fn share(&mut self, shares: Option<BTreeMap<WorkerId, WorkerAllocations>>, meter: &mut dyn Meter) {
-        let Some(shares) = shares.filter(|shares| *shares != self.shares) else { return };
-        self.shares.clone_from(&shares);
+    fn allocate(&mut self, allocations: Option<PlanAllocations>, meter: &mut dyn Meter) {
+        let Some(allocations) = allocations.filter(|new| *new != self.allocations) else { return };
+        self.allocations.clone_from(&allocations);
         let mut ready = Ready::default();
         meter.begin(Phase::Inputs);
-        self.cluster.step(self.now, Input::Shares { shares }, &mut ready);
+        self.cluster.step(self.now, Input::Allocations { allocations }, &mut ready);
         meter.end(Phase::Inputs);
         self.answer(ready);
     }
@@ -303,7 +304,7 @@ impl Simulation {
             batches: sum.batches + consumer.batches(),
             elapsed_ns: sum.elapsed_ns + consumer.stall_ns + consumer.step_ns,
         });
-        let present = self.fleet.present();
+        let present = self.fleet.present_workers();
         let seen = ScalingInput {
             now: self.now,
             present,
@@ -325,7 +326,7 @@ impl Simulation {
         });
     }
 
-    /// The report, after each consumer has said where it stands.
+    /// The report, after the last report of each consumer.
     pub fn finish(mut self) -> SimulationReport {
         let audit = self.audit();
         let warm_up_ms = 1_000 * u64::from(self.scenario.warm_up_s);
@@ -338,7 +339,7 @@ impl Simulation {
             mean_fed: self.recording.mean_fed(),
             actions: self.recording.actions(),
             oscillations: self.recording.oscillations(),
-            steps: self.recording.steps(),
+            steps: self.recording.demand_changes(),
             jobs: self.recording.outcomes(self.jobs.iter().map(|job| job.name.as_str())),
             decisions: self.recording.decisions,
             audit,
@@ -360,12 +361,12 @@ impl Simulation {
         }
         let mut ready = Ready::default();
         self.cluster.step(self.now, Input::JobStatus { request: OTHERS, job: None }, &mut ready);
-        let mut standing = BTreeMap::new();
+        let mut positions = BTreeMap::new();
         for (request, reply) in ready.replies {
             if let Reply::Status(jobs) = reply
                 && request == OTHERS
             {
-                standing.extend(jobs.into_iter().filter_map(|job| Some((job.job, job.position?))));
+                positions.extend(jobs.into_iter().filter_map(|job| Some((job.job, job.position?))));
             }
         }
         let mut audit = SimulatedAudit {
@@ -376,12 +377,12 @@ impl Simulation {
         for consumer in &self.consumers {
             let layout = &self.jobs[consumer.job as usize].layout;
             let stream = consumer.number;
-            let stands = consumer.position(layout).unwrap_or_default();
-            let before = u64::from(stands.epoch) * layout.stream_rows(stream) + stands.row;
+            let position = consumer.position(layout).unwrap_or_default();
+            let before = u64::from(position.epoch) * layout.stream_rows(stream) + position.row;
             audit.rows += consumer.rows();
             audit.broken_streams += u32::from(before != consumer.rows());
-            let held = standing.get(&id_of(consumer.job)).and_then(|job| job.streams.get(stream as usize));
-            audit.unacknowledged_streams += u32::from(held != Some(&layout.normalise(stream, stands)));
+            let held = positions.get(&id_of(consumer.job)).and_then(|job| job.streams.get(stream as usize));
+            audit.unacknowledged_streams += u32::from(held != Some(&layout.normalise(stream, position)));
         }
         audit
     }

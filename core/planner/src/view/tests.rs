@@ -1,4 +1,4 @@
-//! A job that a crop holds up, as its view shows it; and jobs of which nothing was seen.
+//! Views of a job whose bottleneck is a crop, and of jobs without counters.
 
 use expect_test::expect;
 use feedline_data::messages::{ConsumerStats, JobState, JobStatus, StoreStats};
@@ -38,7 +38,7 @@ fn status(job: JobId, state: JobState) -> JobStatus {
 }
 
 #[test]
-fn a_job_has_its_rates_and_what_bounds_it() {
+fn a_job_has_its_rates_and_its_bottleneck() {
     let view = view();
     let job = &view.jobs[0];
     assert_eq!((job.job, job.name.as_str(), job.workers), (JOB, "photographs", 1));
@@ -57,21 +57,21 @@ fn a_job_has_its_rates_and_what_bounds_it() {
 }
 
 #[test]
-fn a_worker_has_what_it_uses_and_works_on() {
+fn a_worker_has_its_cores_and_memory_by_job() {
     let view = view();
     let [worker] = view.workers.as_slice() else { panic!("one worker") };
     assert_eq!((worker.cores, worker.address.as_str()), (2, "http://10.0.0.7:7071"));
-    // 1,600 us of the process for each of 1,000 rows a second.
+    // The process used 1,600 us of CPU for each of 1,000 rows/s.
     assert!((worker.used_cores - 1.6).abs() < 1e-6, "{}", worker.used_cores);
     assert_eq!(
         worker.parts,
         [WorkerPart { job: JOB, used_cores: worker.used_cores, held_bytes: worker.held_bytes }]
     );
-    assert_eq!(worker.peak_rss_bytes, None, "none was reported");
+    assert_eq!(worker.peak_rss_bytes, None, "no peak was reported");
 }
 
 #[test]
-fn without_a_plan_all_cores_of_all_workers_count() {
+fn without_a_plan_a_job_may_use_all_workers() {
     let view = cluster_view(8_000, &samples(8, &[JOB]), &observed(&[JOB]), None, &BTreeMap::new());
     let job = &view.jobs[0];
     assert_eq!(job.cores, 0.0);
@@ -88,25 +88,29 @@ fn a_plan_of_other_jobs_is_not_shown() {
 }
 
 #[test]
-fn every_job_stands_as_its_status_says() {
+fn every_job_has_the_state_of_its_status() {
     let ended = status(JobId(3), JobState::Completed);
     let shown = view().with_states(&[ended, status(JOB, JobState::Running)]);
     let [ended, running] = shown.jobs.as_slice() else { panic!("two jobs") };
     assert_eq!((ended.state.clone(), ended.rows, ended.rows_per_s), (JobState::Completed, 8_000, 0.0));
     assert_eq!((running.consumers, running.rows_per_s.round()), (3, 1_000.0));
     let shown = view().with_states(&[status(JOB, JobState::Cancelled)]);
-    assert_eq!((shown.jobs[0].rows_per_s, &shown.jobs[0].bottleneck), (0.0, &None), "nothing flows any more");
+    assert_eq!(
+        (shown.jobs[0].rows_per_s, &shown.jobs[0].bottleneck),
+        (0.0, &None),
+        "a cancelled job has no rates"
+    );
 }
 
 #[test]
-fn a_view_survives_its_json() {
+fn a_view_equals_its_deserialized_json() {
     let view = view();
     let text = serde_json::to_string(&view).unwrap();
     assert_eq!(serde_json::from_str::<ClusterView>(&text).unwrap(), view);
 }
 
 #[test]
-fn what_is_kept_is_shown_with_what_is_found_of_it() {
+fn cached_rows_are_shown_with_their_hit_share() {
     let (mut observer, mut last) = (Observer::default(), samples(8, &[JOB]));
     for second in 1..=8 {
         last = samples(second, &[JOB]);
@@ -121,13 +125,13 @@ fn what_is_kept_is_shown_with_what_is_found_of_it() {
         last.workers[0].jobs[0] = std::sync::Arc::new(stats);
         observer.push(second * 1_000, &last);
     }
-    let keep = CacheDecision { after: 1, tier: CacheTier::Disk, form: CacheEncoding::AsIs };
-    let view = cluster_view(8_000, &last, &observer, None, &[(JOB, keep)].into());
-    let [kept] = view.caches.as_slice() else { panic!("{:?}", view.caches) };
+    let decision = CacheDecision { after: 1, tier: CacheTier::Disk, encoding: CacheEncoding::AsIs };
+    let view = cluster_view(8_000, &last, &observer, None, &[(JOB, decision)].into());
+    let [cached] = view.caches.as_slice() else { panic!("{:?}", view.caches) };
     assert_eq!(
-        (kept.operator.as_str(), kept.tier, kept.jobs.as_slice()),
+        (cached.operator.as_str(), cached.tier, cached.jobs.as_slice()),
         ("burn", CacheTier::Disk, &[JOB][..])
     );
-    assert!((kept.bytes / 1e9 - 1.0).abs() < 1e-6, "{}", kept.bytes);
-    assert_eq!(kept.found_share, Some(0.25));
+    assert!((cached.bytes / 1e9 - 1.0).abs() < 1e-6, "{}", cached.bytes);
+    assert_eq!(cached.found_share, Some(0.25));
 }

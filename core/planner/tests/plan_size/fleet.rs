@@ -1,13 +1,15 @@
-//! Large problems from a seed: jobs of five operators with four cuts on a fleet of three worker types.
+//! Large random problems: jobs with five operators and four cache points on a fleet of three worker types.
 
 use feedline_data::ids::{JobId, WorkerId};
 use feedline_data::random::RowRandom;
-use feedline_planner::plan::{CutProblem, JobProblem, OperatorProblem, Problem, WorkerSlot, WorkerType};
+use feedline_planner::plan::{
+    CachePointProblem, JobProblem, OperatorProblem, Problem, WorkerSlot, WorkerType,
+};
 
-/// Speed of each type over the first, its cores, and its share of the fleet.
+/// The speed of each type relative to the first, its cores, and its share of the fleet.
 const TYPES: [(f64, f64, f64); 3] = [(1.0, 16.0, 0.5), (1.4, 32.0, 0.3), (0.7, 8.0, 0.2)];
 
-/// So many jobs on so many workers, whose cores are used to about `load` (above 1 they are short).
+/// A problem with `jobs` jobs on `workers` workers, whose demand is about `load` times the cores of the fleet.
 pub(crate) fn fleet(jobs: u64, workers: u64, load: f64, seed: u64) -> Problem {
     let mut problem = Problem { worker_types: types(), ..Problem::default() };
     for id in 0..workers {
@@ -44,39 +46,39 @@ fn types() -> Vec<WorkerType> {
     TYPES.iter().enumerate().map(of).collect()
 }
 
-/// A job that takes about so many cores of the first type.
-fn job(id: u64, cores: f64, dice: &mut RowRandom) -> JobProblem {
+/// A job that needs about `cores` cores of the first type.
+fn job(id: u64, cores: f64, random: &mut RowRandom) -> JobProblem {
     let names = ["source", "decode", "resize", "augment", "normalize"];
-    let costs: Vec<f64> = names.iter().map(|_| dice.uniform(0.05e-3, 2e-3)).collect();
+    let costs: Vec<f64> = names.iter().map(|_| random.uniform(0.05e-3, 2e-3)).collect();
     let cpu_s: f64 = costs.iter().sum();
     let operator = |(name, cost): (&&str, &f64)| OperatorProblem {
         name: (*name).to_owned(),
         cpu_s: TYPES.iter().map(|(speed, ..)| cost / speed).collect(),
         ..OperatorProblem::default()
     };
-    let rows = dice.uniform(1e5, 5e6);
+    let rows = random.uniform(1e5, 5e6);
     let cut = |after: usize| {
         let bytes_per_row = [1e5, 5e5, 1.5e5, 1.5e5][after];
-        CutProblem {
+        CachePointProblem {
             after,
             bytes: rows * bytes_per_row,
             bytes_per_row,
             key: 10 * (id / 2) + after as u64,
-            ..CutProblem::default()
+            ..CachePointProblem::default()
         }
     };
     JobProblem {
         id: JobId(id),
         name: format!("job{id}"),
-        weight: [1.0, 1.0, 1.0, 2.0][dice.below(4) as usize],
-        demand_rows_per_s: Some(cores * dice.uniform(0.3, 1.7) / cpu_s),
+        weight: [1.0, 1.0, 1.0, 2.0][random.below(4) as usize],
+        demand_rows_per_s: Some(cores * random.uniform(0.3, 1.7) / cpu_s),
         operators: names.iter().zip(&costs).map(operator).collect(),
         overhead_cpu_s: vec![0.02e-3; TYPES.len()],
         delivered_bytes: 1.5e5,
         store_bytes: 1e5,
         store_wait_s: 5e-3,
         held_bytes_per_core: 5e7,
-        cuts: (0..4).map(cut).collect(),
+        cache_points: (0..4).map(cut).collect(),
         ..JobProblem::default()
     }
 }

@@ -1,14 +1,14 @@
-//! Many tenants on a fleet, each with a quota, as the coordinator plans for them: it chooses caches beside the plan.
+//! Many tenants with quotas on one fleet.
 
 use feedline_planner::plan::{CachePolicy, Problem, TenantProblem};
 
 use super::fleet::fleet;
 
-/// Cores that the jobs of one tenant may have together.
+/// The quota of cores of each tenant.
 pub(crate) const CORES: f64 = 16.0;
 
-/// So many jobs, dealt out to so many tenants, on so many workers, that want more than the quotas.
-pub(crate) fn crowd(tenants: usize, jobs: u64, workers: u64) -> Problem {
+/// A problem with `jobs` jobs of `tenants` tenants on `workers` workers, whose demand exceeds the quotas.
+pub(crate) fn tenants_over_quota(tenants: usize, jobs: u64, workers: u64) -> Problem {
     let mut problem = fleet(jobs, workers, 3.0, 1);
     for (place, job) in problem.jobs.iter_mut().enumerate() {
         job.tenant = Some(place % tenants);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use expect_test::expect;
-use feedline_planner::model::{CachePointModel, CacheRoom, JobResources, WorkerTypeShare};
+use feedline_planner::model::{CacheCapacity, CachePointModel, JobResources, WorkerTypeResources};
 
 use super::*;
 
@@ -34,18 +34,18 @@ fn explanation() -> Explanation {
             operator("random_resized_crop", 1.5, 150e3, true),
             operator("batch", 0.0, 150e3, false),
         ],
-        cuts: vec![cut(0, "source", 100e6, true), cut(1, "random_resized_crop", 150e6, false)],
+        cache_points: vec![cut(0, "source", 100e6, true), cut(1, "random_resized_crop", 150e6, false)],
         delivered_bytes: 150e3,
         store_bytes: 100e3,
         ..JobModel::default()
     };
     let workers =
-        vec![WorkerTypeShare { worker_type: "a".to_owned(), count: 1, cores: 2.0, nic_bytes_per_s: 0.0 }];
-    let room = CacheRoom {
+        vec![WorkerTypeResources { worker_type: "a".to_owned(), count: 1, cores: 2.0, nic_bytes_per_s: 0.0 }];
+    let room = CacheCapacity {
         tier: "memory".to_owned(),
         bytes: 1e9,
         read_bytes_per_s: f64::INFINITY,
-        ..CacheRoom::default()
+        ..CacheCapacity::default()
     };
     Explanation::new(
         "photographs",

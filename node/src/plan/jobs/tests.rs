@@ -13,7 +13,7 @@ fn cpu_times_are_scaled_to_faster_cores() {
     let job = &problem.jobs[0];
     assert_eq!((job.id, job.name.as_str(), job.weight), (JobId(1), "a", 1.0));
     assert_eq!(job.operators[1].cpu_s, [1e-3, 0.5e-3]);
-    assert_eq!(job.cuts.len(), 2);
+    assert_eq!(job.cache_points.len(), 2);
     assert_eq!(job.demand_rows_per_s, None);
 }
 
@@ -23,7 +23,7 @@ fn the_cluster_file_takes_precedence_over_a_trace() {
     let problem = build_problem(&parsed(jobs), &[trace("a", 1.0), trace("b", 1.0)], "c.yaml").unwrap();
     let [a, b] = problem.jobs.as_slice() else { panic!("two jobs") };
     assert_eq!((a.demand_rows_per_s, a.weight), (Some(70.0), 3.0));
-    assert_eq!(a.cache, CachePolicy::Pinned { cut: 1, tier: CacheTier::Disk });
+    assert_eq!(a.cache, CachePolicy::Pinned { point: 1, tier: CacheTier::Disk });
     assert_eq!(b.cache, CachePolicy::Never);
 }
 

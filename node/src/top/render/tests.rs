@@ -2,6 +2,7 @@
 
 use expect_test::expect;
 use feedline_data::ids::{JobId, WorkerId};
+use feedline_data::memory::{MemoryAccount, MemoryUsage};
 use feedline_data::messages::JobState;
 use feedline_data::pipeline::{CacheEncoding, CacheTier};
 use feedline_data::view::WantedWorkers;
@@ -37,6 +38,10 @@ fn worker(id: u64, used_cores: f64) -> WorkerView {
         used_cores,
         memory_bytes: 4 << 30,
         held_bytes: 1 << 30,
+        memory: vec![
+            MemoryUsage { account: MemoryAccount::Batches, used_bytes: 1 << 30 },
+            MemoryUsage { account: MemoryAccount::Blocks, used_bytes: 1 << 20 },
+        ],
         peak_rss_bytes: Some(3 << 30),
         draining: false,
         memory_full: false,
@@ -72,7 +77,7 @@ fn view() -> ClusterView {
         caches: vec![CacheView {
             operator: "source".to_owned(),
             tier: CacheTier::Disk,
-            form: CacheEncoding::Indexed,
+            encoding: CacheEncoding::Indexed,
             bytes: 26e9,
             found_share: Some(0.93),
             jobs: vec![JobId(26)],
@@ -97,9 +102,9 @@ fn a_busy_cluster_has_tables_of_jobs_workers_and_caches() {
           3  job-3   completed  -                      -       -        -      -        0          1   300  -
         and 2 jobs ended earlier
 
-        worker  address               cpu            cores    held  memory  peak rss  jobs  state
-             7  http://10.0.0.7:7071  █████████░  7.5 of 8  1.1 GB  4.3 GB    3.2 GB  1a    memory full
-             9  http://10.0.0.9:7071  ░░░░░░░░░░  0.0 of 8  1.1 GB  4.3 GB         -  -     draining
+        worker  address               cpu            cores    held  memory  largest account  peak rss  jobs  state
+             7  http://10.0.0.7:7071  █████████░  7.5 of 8  1.1 GB  4.3 GB  batches 1.1 GB     3.2 GB  1a    memory full
+             9  http://10.0.0.9:7071  ░░░░░░░░░░  0.0 of 8  1.1 GB  4.3 GB  batches 1.1 GB          -  -     draining
 
         cached  encoding      tier     size  hits  read by
         source  indexed JPEG  disk  26.0 GB  93 %  1a

@@ -51,6 +51,7 @@ pub(crate) fn cluster_view() -> ClusterView {
         used_cores: 7.5,
         memory_bytes: 4 << 30,
         held_bytes: 1 << 30,
+        memory: super::memory_usage(),
         peak_rss_bytes: Some(3 << 30),
         draining: true,
         memory_full: true,
@@ -61,7 +62,7 @@ pub(crate) fn cluster_view() -> ClusterView {
     let cache = |tier| CacheView {
         operator: "source".to_owned(),
         tier,
-        form: CacheEncoding::Pixels,
+        encoding: CacheEncoding::Pixels,
         bytes: 1e9,
         found_share: (tier == CacheTier::Disk).then_some(0.5),
         jobs: vec![JobId(5)],

@@ -9,7 +9,8 @@ use super::write::SegmentWriter;
 use crate::cache::rows::Prefix;
 
 impl SegmentWriter {
-    /// Deletes segments that give way to rows of a prefix until this number of bytes is free. Returns whether it is.
+    /// Deletes segments that can be evicted for rows of a prefix, until this number of bytes is free. Returns whether
+    /// it is free.
     pub(super) fn make_room(&mut self, wanted: Prefix, bytes: u64) -> io::Result<bool> {
         loop {
             let room = lock(&self.shared.room);
@@ -19,7 +20,7 @@ impl SegmentWriter {
                 return Ok(true);
             }
             let Some(victim) = victim else { return Ok(false) };
-            // Its segment is no longer written: what it keeps from now on goes into another.
+            // The open segment is closed, so later rows go into a new one.
             self.open.remove(&victim);
             self.shared.let_go(victim, missing_bytes)?;
         }
@@ -27,7 +28,8 @@ impl SegmentWriter {
 }
 
 impl Shared {
-    /// Deletes segments of a prefix until this number of bytes is free or none is left, and the folder with the last.
+    /// Deletes segments of a prefix until this number of bytes is free or no segment is left. Deletes the folder with
+    /// the last segment.
     fn let_go(&self, prefix: Prefix, bytes: u64) -> io::Result<()> {
         let folder = self.folder(prefix);
         let mut freed = 0;
@@ -35,7 +37,7 @@ impl Shared {
             if freed >= bytes {
                 return Ok(());
             }
-            // Readers that have it open may finish.
+            // Readers with an open file may finish.
             if let Err(error) = std::fs::remove_file(&file.path)
                 && error.kind() != io::ErrorKind::NotFound
             {
@@ -49,7 +51,7 @@ impl Shared {
         }
         lock(&self.prefixes).remove(&prefix);
         lock(&self.room).clear(prefix);
-        // What is left in it is not ours.
+        // Other files in the folder do not belong to the cache.
         let _ = std::fs::remove_dir(&folder);
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! The folders of a cache on disk: the part that a worker claims, and in it one for each prefix.
+//! The folders of a disk tier: the part that a worker claims, with one folder for each prefix.
 
 use std::fs::{File, TryLockError};
 use std::io;
@@ -7,14 +7,14 @@ use std::time::{Duration, SystemTime};
 
 use crate::cache::rows::Prefix;
 
-/// Workers that may share a folder.
+/// The largest number of workers that share a folder.
 const MAX_PARTS: usize = 256;
-/// A part that is unused for this time does not belong to a worker that restarts or returns with demand.
+/// A part that is unused for this time belongs to no worker that restarts or scales up again.
 const UNUSED: Duration = Duration::from_secs(24 * 3600);
-/// File of a part that is locked by the worker that claims it, and tells when one last did.
+/// The file that the worker of a part locks. Its modification time is the last use of the part.
 const CLAIM: &str = "claim";
 
-/// A file in the folder of a prefix; less is older.
+/// A file in the folder of a prefix. Files are ordered by age, the oldest first.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct SegmentFile {
     modified: SystemTime,
@@ -22,7 +22,7 @@ pub(super) struct SegmentFile {
     pub(super) bytes: u64,
 }
 
-/// The first part of a folder that no other worker holds, and the claim on it.
+/// The first part of a folder that no other worker holds, with the claim on it.
 pub(super) fn claim(folder: &Path) -> io::Result<(PathBuf, File)> {
     for part in 0..MAX_PARTS {
         let part = part_folder(folder, part);
@@ -37,17 +37,17 @@ pub(super) fn claim(folder: &Path) -> io::Result<(PathBuf, File)> {
             Err(TryLockError::Error(error)) => return Err(error),
         }
     }
-    Err(io::Error::other(format!("{MAX_PARTS} workers share it already")))
+    Err(io::Error::other(format!("{MAX_PARTS} workers already share the folder")))
 }
 
-/// Notes that a part is in use. Where that fails the times of its segments tell.
+/// Records that a part is in use. If that fails, the times of its segments are used.
 pub(super) fn note_use(part: &Path) {
     let noted = File::options().write(true).open(part.join(CLAIM));
     let _ = noted.and_then(|file| file.set_modified(SystemTime::now()));
 }
 
-/// Deletes the rows in parts that no worker holds and nobody has used for a day, the longest unused first, until all parts
-/// together hold at most this number of bytes.
+/// Deletes the rows of parts that no worker holds and that are unused for a day, the longest unused first, until all
+/// parts together hold at most this number of bytes.
 pub(super) fn clear_unused(folder: &Path, limit_bytes: u64) {
     let parts = (0..MAX_PARTS).map(|part| part_folder(folder, part));
     let mut parts: Vec<(SystemTime, u64, PathBuf)> = parts
@@ -66,13 +66,13 @@ pub(super) fn clear_unused(folder: &Path, limit_bytes: u64) {
             Ok(false) => {}
             Err(error) => {
                 let part = part.display();
-                tracing::warn!(%part, %error, "rows that nobody has used for a day cannot be deleted");
+                tracing::warn!(%part, %error, "cannot delete cached rows that are unused for a day");
             }
         }
     }
 }
 
-/// Deletes the rows in a part if nobody holds it or has used it for a day. Whether it did.
+/// Deletes the rows of a part that no worker holds and that is unused for a day. Returns whether it did.
 fn clear(part: &Path) -> io::Result<bool> {
     let claim = File::options().write(true).open(part.join(CLAIM))?;
     match claim.try_lock() {
@@ -88,13 +88,13 @@ fn clear(part: &Path) -> io::Result<bool> {
         for file in segment_files(&folder)? {
             std::fs::remove_file(&file.path)?;
         }
-        // What is left in it is not ours.
+        // Other files in the folder do not belong to the cache.
         let _ = std::fs::remove_dir(&folder);
     }
     Ok(true)
 }
 
-/// When a part was claimed or written last; `None` where there is none.
+/// When a part was last claimed or written; `None` for a missing part.
 fn last_use(part: &Path) -> Option<SystemTime> {
     let claimed = std::fs::metadata(part.join(CLAIM)).ok()?.modified().ok()?;
     let newest = |(_, folder): (Prefix, PathBuf)| Some(segment_files(&folder).ok()?.last()?.modified);
@@ -109,7 +109,8 @@ pub(super) fn folder_name(prefix: Prefix) -> String {
     format!("{prefix:032x}")
 }
 
-/// The prefixes that have a folder, with the bytes in it, the longest ago written first; nothing else in `folder` is ours.
+/// The prefixes with a folder, with the bytes in it, the least recently written first. Other entries of `folder` do
+/// not belong to the cache.
 pub(super) fn found(folder: &Path) -> Vec<(Prefix, u64)> {
     let ours = prefix_folders(folder).filter_map(|(prefix, path)| {
         let files = segment_files(&path).ok()?;
@@ -130,7 +131,7 @@ fn prefix_folders(folder: &Path) -> impl Iterator<Item = (Prefix, PathBuf)> {
     })
 }
 
-/// The files in the folder of a prefix, the oldest first; none where there is no such folder.
+/// The files in the folder of a prefix, the oldest first; empty if the folder is missing.
 pub(super) fn segment_files(folder: &Path) -> io::Result<Vec<SegmentFile>> {
     let entries = match std::fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -139,7 +140,7 @@ pub(super) fn segment_files(folder: &Path) -> io::Result<Vec<SegmentFile>> {
     let mut files = Vec::new();
     for entry in entries {
         let entry = entry?;
-        // One that is deleted meanwhile is none.
+        // A file that is deleted at the same time is ignored.
         if let Ok(metadata) = entry.metadata()
             && metadata.is_file()
         {

@@ -1,4 +1,4 @@
-//! The rows of one prefix on disk: in which segments they lie, and where.
+//! The index of one prefix on disk: the segment and the offset of each row.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -14,11 +14,11 @@ use super::folders::segment_files;
 use crate::cache::format_version::{magic, other_version};
 use crate::cache::rows::CachedRow;
 
-/// Version of the format of segments.
+/// The version of the format of segments.
 const VERSION: u8 = 1;
-/// First bytes of a segment.
+/// The first bytes of a segment.
 pub(super) const MAGIC: [u8; 8] = magic(VERSION);
-/// Bytes in front of a row: its id, length and checksum.
+/// The bytes before a row: its id, length and checksum.
 pub(super) const HEAD_BYTES: u64 = 20;
 
 #[derive(Debug, Default)]
@@ -29,7 +29,7 @@ pub(super) struct DiskIndex {
 #[derive(Debug, Default)]
 struct State {
     segments: BTreeMap<u32, Segment>,
-    /// Number of the next segment.
+    /// The number of the next segment.
     next: u32,
     rows: HashMap<u64, RowLocation>,
 }
@@ -38,21 +38,21 @@ struct State {
 struct Segment {
     file: Arc<File>,
     path: PathBuf,
-    /// The rows that were written to it, some of them perhaps elsewhere as well.
+    /// The rows in this segment. Other segments may contain the same rows.
     rows: Vec<u64>,
 }
 
-/// Where a row lies.
+/// The location of a row.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RowLocation {
     pub(super) segment: u32,
     pub(super) length: u32,
-    /// Of the record.
+    /// The offset of the record.
     pub(super) offset: u64,
 }
 
 impl DiskIndex {
-    /// Finds the rows in a folder.
+    /// Builds the index of the segments in a folder.
     pub(super) fn load(folder: &Path) -> io::Result<Self> {
         let kept = Self::default();
         for found in segment_files(folder)? {
@@ -61,7 +61,7 @@ impl DiskIndex {
                 file => Arc::new(file?),
             };
             if let Some(reason) = version_error(&file) {
-                tracing::warn!(file = %found.path.display(), reason, "a segment of the disk cache is not read");
+                tracing::warn!(file = %found.path.display(), reason, "skipped a segment of the disk cache");
             }
             let segment = kept.add_segment(Arc::clone(&file), found.path);
             kept.add_rows(records(&file, segment)?);
@@ -69,7 +69,7 @@ impl DiskIndex {
         Ok(kept)
     }
 
-    /// A row, unless it is not there or is damaged.
+    /// Reads a row; `None` if it is missing or damaged.
     pub(super) fn read(&self, row: u64) -> Option<Bytes> {
         let state = lock(&self.state);
         let place = *state.rows.get(&row)?;
@@ -80,7 +80,7 @@ impl DiskIndex {
         let (head, bytes) = record.split_at(HEAD_BYTES as usize);
         let sound = read.is_ok() && head[12..] == xxh3_64_with_seed(bytes, row).to_le_bytes();
         if !sound {
-            tracing::warn!(row, "a row of the disk cache is damaged and is made again");
+            tracing::warn!(row, "a row of the disk cache is damaged and is computed again");
             lock(&self.state).rows.remove(&row);
             return None;
         }
@@ -94,13 +94,13 @@ impl DiskIndex {
         rows.into_iter().for_each(|row| drop(self.read(row)));
     }
 
-    /// Leaves the rows that it does not have.
+    /// Retains the rows that the index does not contain.
     pub(super) fn retain_missing(&self, rows: &mut Vec<CachedRow>) {
         let state = lock(&self.state);
         rows.retain(|(row, _)| !state.rows.contains_key(row));
     }
 
-    /// Takes over a segment without rows. Its number.
+    /// Adds an empty segment. Returns its number.
     pub(super) fn add_segment(&self, file: Arc<File>, path: PathBuf) -> u32 {
         let mut state = lock(&self.state);
         let number = state.next;
@@ -109,7 +109,7 @@ impl DiskIndex {
         number
     }
 
-    /// Adds rows of segments; those of forgotten segments are skipped.
+    /// Adds rows of segments. Skips rows of segments that were removed.
     pub(super) fn add_rows(&self, places: Vec<(u64, RowLocation)>) {
         let mut state = lock(&self.state);
         let State { segments, rows, .. } = &mut *state;
@@ -121,7 +121,7 @@ impl DiskIndex {
         }
     }
 
-    /// The segment in this file is deleted, and its rows with it.
+    /// Removes a deleted segment with its rows.
     pub(super) fn forget(&self, path: &Path) {
         let mut state = lock(&self.state);
         let State { segments, rows, .. } = &mut *state;
@@ -136,12 +136,12 @@ impl DiskIndex {
                 rows.remove(row);
             }
         }
-        // Freeing the blocks of a deleted file takes time.
+        // The file is closed after the lock, since the system needs time to free its blocks.
         drop(state);
         drop(segment);
     }
 
-    /// Forgets segments whose files are gone.
+    /// Removes segments whose files are missing.
     pub(super) fn forget_deleted(&self) {
         let state = lock(&self.state);
         let paths: Vec<PathBuf> = state.segments.values().map(|segment| segment.path.clone()).collect();
@@ -161,7 +161,7 @@ fn version_error(file: &File) -> Option<String> {
     file.read_exact_at(&mut start, 0).ok().and_then(|()| other_version(&start, VERSION))
 }
 
-/// The whole records of a segment.
+/// The complete records of a segment.
 fn records(file: &File, segment: u32) -> io::Result<Vec<(u64, RowLocation)>> {
     let size = file.metadata()?.len();
     let mut found = Vec::new();

@@ -1,4 +1,4 @@
-//! What the writer and the readers of a cache on disk share.
+//! The state that the writer and the readers of a disk tier share.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,17 +11,17 @@ use super::index::{DiskIndex, lock};
 use crate::cache::eviction::EvictionQueue;
 use crate::cache::rows::Prefix;
 
-/// What the writer and the readers share.
+/// The state that the writer and the readers share.
 #[derive(Debug)]
 pub(super) struct Shared {
-    /// Its part of the folder.
+    /// The claimed part of the folder.
     pub(super) folder: PathBuf,
-    /// Those that have been opened and hold rows, or may be given some.
+    /// The indexes of opened prefixes.
     pub(super) prefixes: Mutex<BTreeMap<Prefix, Arc<DiskIndex>>>,
-    /// What all prefixes in the folder hold, opened or not.
+    /// The bytes of all prefixes in the folder, opened or not.
     pub(super) room: Mutex<EvictionQueue>,
     pub(super) waiting_bytes: AtomicU64,
-    /// Writing has failed since jobs were named last.
+    /// Whether writing has failed since the active prefixes were last set.
     pub(super) failed: AtomicBool,
 }
 
@@ -37,7 +37,7 @@ impl Shared {
     pub(super) fn load(&self, prefix: Prefix) -> io::Result<Arc<DiskIndex>> {
         let loaded = Arc::new(DiskIndex::load(&self.folder(prefix))?);
         let kept = Arc::clone(lock(&self.prefixes).entry(prefix).or_insert(loaded));
-        // A segment that was deleted meanwhile: from now on the writer says here what it deletes.
+        // The segment was deleted at the same time. From now on the writer removes deleted segments from this index.
         kept.forget_deleted();
         Ok(kept)
     }

@@ -62,7 +62,7 @@ fn segment(folder: &Path, prefix: Prefix) -> PathBuf {
 }
 
 #[tokio::test]
-async fn rows_outlive_the_worker_and_belong_to_their_prefix() {
+async fn rows_survive_a_restart_and_belong_to_their_prefix() {
     let folder = tempfile::tempdir().expect("a folder");
     keep(&tier(folder.path(), 1 << 20), 1, 0..5).await;
     let again = tier(folder.path(), 1 << 20);
@@ -78,7 +78,7 @@ async fn rows_outlive_the_worker_and_belong_to_their_prefix() {
 }
 
 #[tokio::test]
-async fn a_torn_tail_costs_its_row_at_every_length() {
+async fn a_truncated_record_is_ignored_at_every_length() {
     let folder = tempfile::tempdir().expect("a folder");
     keep(&tier(folder.path(), 1 << 20), 1, 0..3).await;
     let path = segment(folder.path(), 1);
@@ -93,7 +93,7 @@ async fn a_torn_tail_costs_its_row_at_every_length() {
 }
 
 #[tokio::test]
-async fn a_damaged_row_is_not_there_and_can_be_kept_again() {
+async fn a_damaged_row_is_missing_and_can_be_stored_again() {
     let folder = tempfile::tempdir().expect("a folder");
     keep(&tier(folder.path(), 1 << 20), 1, 0..3).await;
     let path = segment(folder.path(), 1);
@@ -108,7 +108,7 @@ async fn a_damaged_row_is_not_there_and_can_be_kept_again() {
 }
 
 #[tokio::test]
-async fn the_limit_holds_and_ended_jobs_make_room() {
+async fn the_limit_holds_and_rows_of_ended_jobs_are_evicted() {
     let folder = tempfile::tempdir().expect("a folder");
     let tier = tier(folder.path(), 4000);
     active(&tier, [(1, 1.0)]);
@@ -123,7 +123,7 @@ async fn the_limit_holds_and_ended_jobs_make_room() {
 }
 
 #[tokio::test]
-async fn nothing_else_in_the_folder_is_touched_and_workers_keep_apart() {
+async fn other_files_are_never_touched_and_workers_claim_separate_parts() {
     let folder = tempfile::tempdir().expect("a folder");
     let (first, second) = (tier(folder.path(), 2000), tier(folder.path(), 2000));
     let others = folder.path().join("part-000/2024");
@@ -137,11 +137,11 @@ async fn nothing_else_in_the_folder_is_touched_and_workers_keep_apart() {
         assert_eq!(found(tier, 7, 0..2).await, Vec::<u64>::new());
     }
     assert!(others.join("thesis").exists());
-    assert_eq!(found(&first, 9, 0..2).await, [0], "the second worker let it be");
+    assert_eq!(found(&first, 9, 0..2).await, [0], "the second worker did not touch the row");
 }
 
 #[tokio::test]
-async fn a_job_whose_rows_were_deleted_keeps_again() {
+async fn a_job_stores_its_rows_again_after_they_were_deleted() {
     let folder = tempfile::tempdir().expect("a folder");
     let tier = tier(folder.path(), 2000);
     keep(&tier, 1, 0..1).await;
@@ -154,7 +154,7 @@ async fn a_job_whose_rows_were_deleted_keeps_again() {
 }
 
 #[tokio::test]
-async fn a_folder_that_cannot_be_used_is_told() {
+async fn an_unusable_folder_is_an_error_that_names_the_remedy() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("file");
     std::fs::write(&file, b"").expect("a file");
@@ -163,7 +163,7 @@ async fn a_folder_that_cannot_be_used_is_told() {
 }
 
 #[test]
-fn segments_of_the_earlier_release_are_read_and_those_of_another_version_are_not() {
+fn segments_of_the_last_release_are_read_and_those_of_another_version_are_rejected() {
     let name = "5f288862ef646e2feb54108e49c6563e";
     let golden =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/tests/golden/ef04d0d/worker/rows/part-000");

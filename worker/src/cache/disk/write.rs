@@ -1,4 +1,4 @@
-//! The writer of a cache on disk: one thread that appends rows to segments, and makes room for them.
+//! The writer of a disk tier: one thread that appends rows to segments and evicts segments.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -17,12 +17,12 @@ use super::index::{DiskIndex, HEAD_BYTES, MAGIC, RowLocation, lock};
 use super::shared::Shared;
 use crate::cache::rows::{CachedRow, Prefix};
 
-/// A segment is closed at this size, or at this part of the limit: segments go as a whole when others need their room.
+/// A segment is closed at this size, or at this share of the limit, since segments are evicted as a whole.
 const SEGMENT_BYTES: u64 = 256 << 20;
 const SEGMENT_PART: u64 = 64;
-/// But not below this: files have a price.
+/// The smallest size at which a segment is closed, since each file has a cost.
 const LEAST_SEGMENT_BYTES: u64 = 64 << 10;
-/// How often the part is noted to be in use, so that it is known after a life that did not end in order.
+/// The interval at which the use of the part is recorded, so that it is known even after a crash.
 const NOTE: Duration = Duration::from_secs(3600);
 
 pub(super) enum WriterCommand {
@@ -33,17 +33,17 @@ pub(super) enum WriterCommand {
 pub(super) struct SegmentWriter {
     pub(super) shared: Arc<Shared>,
     segment_bytes: u64,
-    /// Differs for every life of every worker.
+    /// A number that is unique to this life of this worker.
     life: u64,
-    /// Segments of this life so far.
+    /// The number of segments of this life so far.
     segments: u32,
-    /// Those that are being written, at most one for each prefix that is in use.
+    /// The open segments, at most one for each active prefix.
     pub(super) open: BTreeMap<Prefix, OpenSegment>,
-    /// The last order failed.
+    /// Whether the last write failed.
     has_failed: bool,
 }
 
-/// A segment that is being written.
+/// An open segment.
 pub(super) struct OpenSegment {
     kept: Arc<DiskIndex>,
     segment: u32,
@@ -64,7 +64,7 @@ impl SegmentWriter {
         }
     }
 
-    /// Its life: ends with the last sender.
+    /// Runs until the last sender is dropped.
     pub(super) fn run(mut self, orders: &mpsc::Receiver<WriterCommand>) {
         let mut noted = Instant::now();
         loop {
@@ -102,20 +102,20 @@ impl SegmentWriter {
             self.shared.failed.store(true, Ordering::Relaxed);
             if !has_failed {
                 let folder = self.shared.folder.display();
-                tracing::warn!(%folder, %error, "rows are no longer kept on disk");
+                tracing::warn!(%folder, %error, "the worker stops caching rows on disk");
             }
         }
     }
 
-    /// Appends rows that are not there yet, as far as there is room.
+    /// Appends new rows, as far as the tier has capacity.
     fn keep(&mut self, prefix: Prefix, mut rows: Vec<CachedRow>) -> io::Result<()> {
-        // All of them may have been evicted since it was opened.
+        // All segments may have been evicted since the prefix was opened.
         let kept = match self.shared.kept(prefix) {
             Some(kept) => kept,
             None => self.shared.load(prefix)?,
         };
         kept.retain_missing(&mut rows);
-        // As if a segment began.
+        // Counts the header of a new segment.
         let beside = (HEAD_BYTES, MAGIC.len() as u64);
         let bytes = lock(&self.shared.room).admit(prefix, &mut rows, beside);
         if rows.is_empty() || !self.make_room(prefix, bytes)? {
@@ -132,7 +132,7 @@ impl SegmentWriter {
     }
 
     fn create(&mut self, prefix: Prefix, kept: Arc<DiskIndex>) -> io::Result<OpenSegment> {
-        // It goes with its last segment.
+        // The folder is deleted with its last segment.
         let folder = self.shared.folder(prefix);
         std::fs::create_dir_all(&folder)?;
         let path = folder.join(format!("{:016x}-{:06}.rows", self.life, self.segments));
@@ -144,7 +144,7 @@ impl SegmentWriter {
 }
 
 impl OpenSegment {
-    /// Writes rows behind those that are there. The bytes that it has grown by.
+    /// Appends rows to the open segment. Returns the number of added bytes.
     fn append(&mut self, rows: Vec<CachedRow>) -> io::Result<u64> {
         let mut buffer = if self.bytes == 0 { MAGIC.to_vec() } else { Vec::new() };
         let mut places = Vec::new();
@@ -159,7 +159,8 @@ impl OpenSegment {
         }
         let written = self.file.write_all_at(&buffer, self.bytes);
         if written.is_err() {
-            // What was written of them takes room that nobody counts. The next rows go there if this fails, too.
+            // The segment may contain bytes of the failed write that are not counted. If truncation fails as well,
+            // the next rows overwrite them.
             let _ = self.file.set_len(self.bytes);
         }
         written?;

@@ -36,7 +36,7 @@ fn count(tier: &MemoryTier, prefix: Prefix) -> usize {
 }
 
 #[test]
-fn a_full_tier_keeps_what_it_has_until_its_jobs_end() {
+fn a_full_tier_stores_no_more_rows_until_its_jobs_end() {
     let tier = MemoryTier::new(3 * SIZE);
     active(&tier, [(1, 1.0)]);
     put(&tier, 1, 0..5);
@@ -47,16 +47,16 @@ fn a_full_tier_keeps_what_it_has_until_its_jobs_end() {
     assert_eq!((count(&tier, 1), count(&tier, 2)), (3, 0));
     assert!(!tier.has_room(2));
     active(&tier, [(2, 1.0)]);
-    assert!(tier.has_room(2), "the first job's rows can go");
+    assert!(tier.has_room(2), "the rows of the first job can be evicted");
     put(&tier, 2, [0]);
-    assert_eq!((count(&tier, 1), count(&tier, 2)), (2, 1), "no more of them than needed");
+    assert_eq!((count(&tier, 1), count(&tier, 2)), (2, 1), "no more rows than needed");
     assert_eq!(tier.held_bytes(), 3 * SIZE);
     active(&tier, [(1, 1.0), (2, 1.0)]);
-    assert!(!tier.has_room(1), "the job has come back, and finds what is left");
+    assert!(!tier.has_room(1), "the job is active again");
 }
 
 #[test]
-fn rows_that_are_worth_more_take_the_place_of_the_least_worth_and_no_more_than_they_need() {
+fn valuable_rows_evict_the_least_valuable_rows_and_no_more_than_needed() {
     let tier = MemoryTier::new(10 * SIZE);
     active(&tier, [(1, 1.0), (2, 2.0), (3, 4.0)]);
     put(&tier, 1, 0..4);
@@ -78,7 +78,7 @@ fn rows_that_are_worth_more_take_the_place_of_the_least_worth_and_no_more_than_t
 }
 
 #[test]
-fn what_no_job_uses_goes_first_whatever_it_was_worth() {
+fn rows_of_inactive_prefixes_are_evicted_first() {
     let tier = MemoryTier::new(8 * SIZE);
     // Nobody has ever said what the second is worth.
     active(&tier, [(1, 100.0), (3, 50.0), (4, 1.0)]);
@@ -94,20 +94,20 @@ fn what_no_job_uses_goes_first_whatever_it_was_worth() {
 }
 
 #[test]
-fn a_row_that_finds_no_room_anyway_lets_nothing_go() {
+fn a_row_that_cannot_fit_evicts_nothing() {
     let tier = MemoryTier::new(3 * SIZE);
     put(&tier, 1, [0]);
     active(&tier, [(2, 1.0), (3, 1.0)]);
     put(&tier, 2, [0, 1]);
     tier.put(3, vec![row(0, 1500)]);
     assert_eq!([1, 2, 3].map(|prefix| count(&tier, prefix)), [1, 2, 0]);
-    assert!(!tier.has_room(3), "there is none for a row of that size");
+    assert!(!tier.has_room(3), "a row of this size does not fit");
     put(&tier, 3, [1]);
     assert_eq!([1, 2, 3].map(|prefix| count(&tier, prefix)), [0, 2, 1]);
 }
 
 #[test]
-fn jobs_whose_rows_are_worth_about_the_same_let_each_other_be() {
+fn rows_of_about_the_same_value_do_not_evict_each_other() {
     let tier = MemoryTier::new(40 * SIZE);
     active(&tier, [(1, 1.0), (2, 1.2)]);
     let mut kept = [BTreeSet::new(), BTreeSet::new()];
@@ -123,7 +123,7 @@ fn jobs_whose_rows_are_worth_about_the_same_let_each_other_be() {
 }
 
 #[test]
-fn places_of_rows_that_are_gone_are_given_back() {
+fn maps_shrink_after_evictions() {
     let tier = MemoryTier::new(1000 * SIZE);
     put(&tier, 1, 0..1000);
     active(&tier, [(2, 1.0)]);
@@ -135,7 +135,7 @@ fn places_of_rows_that_are_gone_are_given_back() {
 }
 
 #[test]
-fn a_row_that_is_put_twice_counts_once() {
+fn a_row_that_is_stored_twice_counts_once() {
     let tier = MemoryTier::new(1 << 20);
     tier.put(1, vec![row(7, 10), row(7, 10)]);
     tier.put(1, vec![row(7, 10)]);
@@ -222,11 +222,11 @@ impl Model {
             }
         }
         if let Some(largest) = gone.values().max() {
-            assert!(self.held_bytes() + *largest > self.capacity_bytes, "more went than was needed");
+            assert!(self.held_bytes() + *largest > self.capacity_bytes, "more rows were evicted than needed");
         }
         let refused = put.iter().filter(|(id, _)| !self.kept.contains_key(&(wanted, **id)));
         for (id, size) in refused {
-            assert!(self.available_bytes(wanted) < *size, "there was room for row {id}");
+            assert!(self.available_bytes(wanted) < *size, "row {id} would have fitted");
         }
         let mut others = self.kept.keys().filter(|(prefix, id)| *prefix != wanted || !put.contains_key(id));
         assert!(others.all(|key| before.contains_key(key)), "rows came from nowhere");
@@ -234,7 +234,7 @@ impl Model {
 }
 
 #[test]
-fn random_puts_change_what_a_brute_force_model_says() {
+fn random_operations_match_a_brute_force_model() {
     let (mut evictions, mut refusals) = (0, 0);
     for seed in 0..10 {
         let capacity_bytes = 20_000 + 2000 * seed;

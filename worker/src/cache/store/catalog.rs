@@ -1,11 +1,12 @@
-//! The rows in the store as a worker knows them: pending rows, the segment of each other row, and the total size. Makes
-//! no requests and receives the time.
+//! The catalog of the store tier: pending rows, the segment of each other row, and the total size. The catalog makes
+//! no requests, and the time is an argument.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use feedline_data::memory::CACHE_WRITE_QUEUE_BYTES;
 use tokio::time::Instant;
 
 use super::segment::{FRAME_BYTES, SegmentEntry, row_bytes};
@@ -13,9 +14,7 @@ use crate::cache::rows::{CachedRow, Prefix};
 
 /// A segment is uploaded at this size.
 const SEGMENT_BYTES: u64 = 8 << 20;
-/// Rows that wait to be uploaded take at most this; further ones are not kept.
-const WAITING_BYTES: u64 = 4 * SEGMENT_BYTES;
-/// Rows that wait longer are uploaded though their segment is not full, so that other workers find them.
+/// Rows that are pending for longer are uploaded before their segment is full, so that other workers find them.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 /// After a failure no request is made for this time.
 const REST: Duration = Duration::from_secs(30);
@@ -25,14 +24,14 @@ pub(super) struct SegmentCatalog {
     limit_bytes: u64,
     prefixes: BTreeMap<Prefix, Kept>,
     active: Arc<BTreeSet<Prefix>>,
-    /// All objects of the cache when they were listed last.
+    /// The size of all objects at the last listing.
     listed_bytes: u64,
-    /// What this worker has uploaded in its life, and the part of it that a listing has counted for sure.
+    /// Bytes that this worker has uploaded, and how many of them a listing has certainly counted.
     written_bytes: u64,
     counted_bytes: u64,
-    /// Bytes of pending rows, as they will be in segments.
+    /// Bytes of pending rows in their segments.
     waiting_bytes: u64,
-    /// A row has not found room, and since then there has not been more of it.
+    /// Whether a row did not fit, and no capacity was freed since.
     full: bool,
     pub(super) reads: StoreBackoff,
     pub(super) writes: StoreBackoff,
@@ -41,13 +40,13 @@ pub(super) struct SegmentCatalog {
 /// The rows of one prefix.
 #[derive(Debug, Default)]
 struct Kept {
-    /// Objects that were looked at, or are ours: nothing new is in them.
+    /// Objects that were read, or written by this worker.
     seen: HashSet<Arc<str>>,
     segments: Vec<Arc<str>>,
     rows: HashMap<u64, Place>,
     /// Rows that are not in the store yet.
     waiting: HashMap<u64, Bytes>,
-    /// Those of them that are not being uploaded.
+    /// Pending rows that are not being uploaded.
     pending: Option<Pending>,
 }
 
@@ -55,19 +54,19 @@ struct Kept {
 struct Place {
     segment: u32,
     length: u32,
-    /// Of the record.
+    /// The offset of the record.
     offset: u64,
 }
 
 #[derive(Debug)]
 struct Pending {
     rows: Vec<CachedRow>,
-    /// Of the segment that they will be.
+    /// The size of their future segment.
     bytes: u64,
     since: Instant,
 }
 
-/// Rows to be uploaded as a segment of this number of bytes.
+/// Rows for one new segment of this number of bytes.
 #[derive(Debug)]
 pub(super) struct SegmentUpload {
     pub(super) prefix: Prefix,
@@ -75,7 +74,7 @@ pub(super) struct SegmentUpload {
     pub(super) bytes: u64,
 }
 
-/// Rows to be read of one segment, each with its place among those asked for.
+/// Rows to read from one segment, each with its index in the request.
 #[derive(Debug)]
 pub(super) struct SegmentRead {
     pub(super) segment: u32,
@@ -91,7 +90,7 @@ pub(super) struct ListedObject {
     pub(super) bytes: u64,
 }
 
-/// A time without requests after one that failed.
+/// A pause of requests after a failure.
 #[derive(Debug, Default)]
 pub(super) struct StoreBackoff {
     until: Option<Instant>,
@@ -102,7 +101,7 @@ impl StoreBackoff {
         self.until.is_some_and(|until| now < until)
     }
 
-    /// Whether this is the first failure since a request has succeeded.
+    /// Whether this is the first failure since the last success.
     pub(super) fn begin(&mut self, now: Instant) -> bool {
         self.until.replace(now + REST).is_none()
     }
@@ -140,7 +139,7 @@ impl SegmentCatalog {
         self.written_bytes
     }
 
-    /// Bytes in the store: never too few of this worker's.
+    /// Bytes in the store. Never less than the bytes of this worker.
     pub(super) fn held_bytes(&self) -> u64 {
         self.listed_bytes + self.written_bytes - self.counted_bytes
     }
@@ -150,20 +149,20 @@ impl SegmentCatalog {
     }
 
     pub(super) fn has_room(&self, now: Instant) -> bool {
-        !self.full && self.fits(1) && self.waiting_bytes < WAITING_BYTES && !self.writes.is_on(now)
+        !self.full && self.fits(1) && self.waiting_bytes < CACHE_WRITE_QUEUE_BYTES && !self.writes.is_on(now)
     }
 
-    /// From now on this prefix is followed while it is active.
+    /// Follows a prefix from now on while it is active.
     pub(super) fn open(&mut self, prefix: Prefix) {
         self.prefixes.entry(prefix).or_default();
     }
 
-    /// Prefixes whose new segments are looked for.
+    /// The prefixes whose new segments are listed.
     pub(super) fn followed(&self) -> BTreeSet<Prefix> {
         self.active.iter().copied().filter(|prefix| self.prefixes.contains_key(prefix)).collect()
     }
 
-    /// Names the prefixes that are worked on, and takes the pending rows of the others.
+    /// Sets the active prefixes. Returns the pending rows of the other prefixes.
     pub(super) fn set_active(&mut self, active: Arc<BTreeSet<Prefix>>) -> Vec<SegmentUpload> {
         self.active = Arc::clone(&active);
         self.take(|prefix, _| !active.contains(&prefix))
@@ -173,7 +172,7 @@ impl SegmentCatalog {
         self.take(|_, _| true)
     }
 
-    /// Takes what has waited long.
+    /// Returns rows that are pending for too long.
     pub(super) fn take_old(&mut self, now: Instant) -> Vec<SegmentUpload> {
         self.take(|_, pending| now.duration_since(pending.since) >= LONGEST_WAIT)
     }
@@ -188,7 +187,7 @@ impl SegmentCatalog {
         batches
     }
 
-    /// Keeps rows that are not known yet, as far as there is room: the segments to be uploaded now.
+    /// Adds new rows, as far as the tier has capacity. Returns the segments to upload now.
     pub(super) fn keep(&mut self, prefix: Prefix, rows: Vec<CachedRow>, now: Instant) -> Vec<SegmentUpload> {
         let mut batches = Vec::new();
         if self.writes.is_on(now) {
@@ -207,7 +206,7 @@ impl SegmentCatalog {
                 self.full = true;
                 break;
             }
-            if self.waiting_bytes > 0 && self.waiting_bytes + size > WAITING_BYTES {
+            if self.waiting_bytes > 0 && self.waiting_bytes + size > CACHE_WRITE_QUEUE_BYTES {
                 batches.extend(self.take_largest());
                 break;
             }
@@ -224,7 +223,7 @@ impl SegmentCatalog {
         batches
     }
 
-    /// Many prefixes can fill what may wait while no segment of theirs is full: then the largest goes.
+    /// Many prefixes can fill the write queue while none of their segments is full. Then the largest is uploaded.
     fn take_largest(&mut self) -> Option<SegmentUpload> {
         let size = |(prefix, kept): (&Prefix, &Kept)| Some((kept.pending.as_ref()?.bytes, *prefix));
         let sizes: Vec<(u64, Prefix)> = self.prefixes.iter().filter_map(size).collect();
@@ -235,7 +234,7 @@ impl SegmentCatalog {
         self.prefixes.get_mut(&largest)?.take(largest)
     }
 
-    /// Rows of a segment that is being uploaded: they are views of it from now on, so that they are held once.
+    /// Rows of a segment that is being uploaded. They become views of the segment, so that their bytes exist once.
     pub(super) fn on_upload(
         &mut self,
         prefix: Prefix,
@@ -264,7 +263,7 @@ impl SegmentCatalog {
         self.prefixes.entry(prefix).or_default().add(name, entries);
     }
 
-    /// Whether it is the first that failed.
+    /// Whether this is the first failed upload.
     pub(super) fn on_upload_failed(
         &mut self,
         prefix: Prefix,
@@ -285,7 +284,7 @@ impl SegmentCatalog {
         }
     }
 
-    /// Takes over a listing of all objects; `written_bytes` is as it was when that began.
+    /// Applies a listing of all objects; `written_bytes` is the value when the listing began.
     pub(super) fn on_listed(&mut self, bytes: u64, written_bytes: u64) {
         let held_before = self.held_bytes();
         (self.listed_bytes, self.counted_bytes) = (bytes, written_bytes);
@@ -296,7 +295,7 @@ impl SegmentCatalog {
         self.prefixes.get(&prefix).is_none_or(|kept| !kept.seen.contains(name))
     }
 
-    /// Takes over an object that was looked at, with the rows in it.
+    /// Adds the rows of an object that was read.
     pub(super) fn on_found(&mut self, object: ListedObject, entries: &[SegmentEntry]) {
         let kept = self.prefixes.entry(object.prefix).or_default();
         if kept.seen.insert(Arc::clone(&object.name)) && !entries.is_empty() {
@@ -304,7 +303,7 @@ impl SegmentCatalog {
         }
     }
 
-    /// The rows that wait here, and where the others are to be read.
+    /// The pending rows, and the segments of the other rows.
     pub(super) fn find(
         &self,
         prefix: Prefix,
@@ -329,7 +328,7 @@ impl SegmentCatalog {
         (found, reads.into_values().collect())
     }
 
-    /// Lets a row be made again.
+    /// Removes a row, so that it is computed again.
     pub(super) fn forget_row(&mut self, prefix: Prefix, row: u64) {
         if let Some(kept) = self.prefixes.get_mut(&prefix) {
             kept.rows.remove(&row);
@@ -353,7 +352,7 @@ impl Kept {
         Some(SegmentUpload { prefix, rows, bytes })
     }
 
-    /// Where two segments have a row, the first serves.
+    /// If two segments contain the same row, the first is used.
     fn add(&mut self, name: Arc<str>, entries: &[SegmentEntry]) {
         let segment = self.segments.len() as u32;
         self.segments.push(name);

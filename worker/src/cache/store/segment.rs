@@ -1,6 +1,7 @@
-//! The format of a segment of rows in the object store: records, an index of them, and a footer that says where that is.
+//! The format of a segment of rows in the object store: records, an index of the records, and a footer with the
+//! location of the index.
 //!
-//! Nothing that is read is trusted: lengths are compared with the object's size, and all bytes with a checksum.
+//! All input is checked: lengths against the size of the object, and all bytes against a checksum.
 
 use std::ops::Range;
 
@@ -10,23 +11,23 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use crate::cache::format_version::{magic, other_version};
 use crate::cache::rows::{CachedRow, Prefix};
 
-/// Version of the format of segments.
+/// The version of the format of segments.
 const VERSION: u8 = 2;
-/// First and last bytes of a segment.
+/// The first and the last bytes of a segment.
 const MAGIC: [u8; 8] = magic(VERSION);
-/// Bytes in front of a row: its id, length and checksum, as on disk.
+/// The bytes before a row: its id, length and checksum, as on disk.
 const HEAD_BYTES: usize = 20;
-/// Bytes of a row in the index: its id, offset and length.
+/// The bytes of an index entry: the id, offset and length of a row.
 const ENTRY_BYTES: usize = 20;
-/// The index's offset, its number of rows, its checksum, and the magic.
+/// The bytes of the footer: the offset of the index, its number of rows, its checksum, and the magic.
 const FOOTER_BYTES: usize = 32;
-/// Longest index that is read: a segment is closed long before.
+/// The largest index that is read. A segment is closed long before.
 const MAX_INDEX_BYTES: u64 = 8 << 20;
 
-/// Bytes of a segment without rows.
+/// The bytes of an empty segment.
 pub(super) const FRAME_BYTES: u64 = (MAGIC.len() + FOOTER_BYTES) as u64;
 
-/// Bytes that a row of this length takes in a segment.
+/// The bytes of a row of this length in a segment.
 pub(super) fn row_bytes(length: usize) -> u64 {
     (HEAD_BYTES + ENTRY_BYTES + length) as u64
 }
@@ -35,7 +36,7 @@ pub(super) fn row_bytes(length: usize) -> u64 {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SegmentEntry {
     pub(super) row: u64,
-    /// Of the record.
+    /// The offset of the record.
     pub(super) offset: u64,
     pub(super) length: u32,
 }
@@ -46,7 +47,7 @@ impl SegmentEntry {
     }
 }
 
-/// A segment of rows that are shorter than 4 GiB, and where in it each lies.
+/// Builds a segment of rows of less than 4 GiB each. Returns the location of each row.
 pub(super) fn build_segment(prefix: Prefix, rows: &[CachedRow]) -> (Bytes, Vec<SegmentEntry>) {
     let size = FRAME_BYTES + rows.iter().map(|(_, bytes)| row_bytes(bytes.len())).sum::<u64>();
     let mut segment = Vec::with_capacity(size as usize);
@@ -71,7 +72,7 @@ pub(super) fn build_segment(prefix: Prefix, rows: &[CachedRow]) -> (Bytes, Vec<S
     (segment.into(), entries)
 }
 
-/// The row of a record; `None` where the record is damaged or another row's.
+/// The row of a record; `None` if the record is damaged or belongs to another row.
 pub(super) fn row_of(record: &Bytes, row: u64) -> Option<Bytes> {
     let bytes = record.get(HEAD_BYTES..)?;
     (record[..HEAD_BYTES] == head(row, bytes)).then(|| record.slice(HEAD_BYTES..))
@@ -85,18 +86,18 @@ fn head(row: u64, bytes: &[u8]) -> [u8; HEAD_BYTES] {
     head
 }
 
-/// The reason why an object with these last bytes is not a segment that can be read.
+/// The reason why an object with these last bytes is not a readable segment.
 pub(super) fn rejection(tail: &[u8]) -> String {
     let other = tail.last_chunk::<{ MAGIC.len() }>().and_then(|magic| other_version(magic, VERSION));
     other.unwrap_or_else(|| "it is not a complete segment of rows".to_owned())
 }
 
-/// Differs between prefixes, so that a segment in the wrong folder is none.
+/// A salt of checksums that differs between prefixes, so that a segment in the wrong folder is rejected.
 fn index_checksum(prefix: Prefix, index: &[u8]) -> u64 {
     xxh3_64_with_seed(index, prefix as u64 ^ (prefix >> 64) as u64)
 }
 
-/// Where the index of a segment lies.
+/// The location of the index of a segment.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct SegmentFooter {
     pub(super) index: Range<u64>,
@@ -104,7 +105,7 @@ pub(super) struct SegmentFooter {
 }
 
 impl SegmentFooter {
-    /// From the last bytes of an object of `size` bytes; `None` where it is not a segment, or cut off.
+    /// Parses the last bytes of an object of `size` bytes; `None` if it is not a segment, or truncated.
     pub(super) fn parse(tail: &[u8], size: u64) -> Option<Self> {
         let mut fields: &[u8] = tail.last_chunk::<FOOTER_BYTES>()?;
         let (start, rows, checksum) = (fields.get_u64_le(), fields.get_u64_le(), fields.get_u64_le());
@@ -116,7 +117,7 @@ impl SegmentFooter {
         sound.then_some(Self { index: start..end, checksum })
     }
 
-    /// What the index says; `None` where it is damaged.
+    /// Parses the index; `None` if it is damaged.
     pub(super) fn entries(&self, prefix: Prefix, index: &[u8]) -> Option<Vec<SegmentEntry>> {
         let whole = index.len() as u64 == self.index.end - self.index.start;
         if !whole || index_checksum(prefix, index) != self.checksum {

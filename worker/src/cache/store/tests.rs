@@ -56,7 +56,7 @@ fn objects(folder: &Path, prefix: Prefix) -> Vec<PathBuf> {
 }
 
 #[tokio::test]
-async fn workers_find_what_others_have_kept_now_and_before() {
+async fn workers_find_rows_that_others_stored_before_or_after() {
     let folder = tempfile::tempdir().expect("a folder");
     let place = folder.path().join("made/when needed");
     let first = tier(path(&place), 1 << 20);
@@ -73,12 +73,12 @@ async fn workers_find_what_others_have_kept_now_and_before() {
     active(&first, [1, 2]);
     first.shared.refresh().await;
     assert_eq!(found(&first, 1, 0..9).await, [0, 1, 2, 3, 4, 5, 6, 7]);
-    assert_eq!(found(&first, 2, 0..9).await, Vec::<u64>::new(), "it has not opened this prefix");
+    assert_eq!(found(&first, 2, 0..9).await, Vec::<u64>::new(), "the prefix is not opened");
     assert_eq!(first.held_bytes(), second.held_bytes());
 }
 
 #[tokio::test]
-async fn rows_that_wait_are_found_and_a_row_is_kept_once() {
+async fn pending_rows_are_found_and_each_row_is_stored_once() {
     let folder = tempfile::tempdir().expect("a folder");
     let tier = opened(path(folder.path()), 1 << 20, 1).await;
     tier.put(1, vec![row(7), row(7)]);
@@ -97,7 +97,7 @@ async fn rows_that_wait_are_found_and_a_row_is_kept_once() {
 }
 
 #[tokio::test]
-async fn full_segments_go_at_once_and_what_waits_of_ended_jobs_too() {
+async fn full_segments_and_pending_rows_of_ended_jobs_are_uploaded_at_once() {
     let folder = tempfile::tempdir().expect("a folder");
     let tier = opened(path(folder.path()), 1 << 30, 1).await;
     let large = |id: u64| (id, Bytes::from(vec![id as u8; MIB]));
@@ -116,7 +116,7 @@ async fn full_segments_go_at_once_and_what_waits_of_ended_jobs_too() {
 }
 
 #[test]
-fn what_may_wait_is_bounded_and_old_rows_go() {
+fn pending_rows_are_bounded_and_old_ones_are_uploaded() {
     let large = |id: u64| (id, Bytes::from_static(&[0; MIB]));
     let now = Instant::now();
     let mut known = SegmentCatalog::new(1 << 40);
@@ -124,7 +124,7 @@ fn what_may_wait_is_bounded_and_old_rows_go() {
         assert!(known.keep(prefix, (0..7).map(large).collect(), now).is_empty());
     }
     let full = known.keep(5, (0..7).map(large).collect(), now);
-    assert_eq!(full.len(), 1, "no segment is full, and yet one must go");
+    assert_eq!(full.len(), 1, "no segment is full, but one must be uploaded");
     assert_eq!(full[0].rows.len(), 7);
     assert!(known.waiting_bytes() <= 32 << 20);
     assert!(known.keep(6, (0..7).map(large).collect(), now).is_empty(), "one is on its way");
@@ -139,7 +139,7 @@ fn what_may_wait_is_bounded_and_old_rows_go() {
 }
 
 #[test]
-fn a_store_that_does_not_answer_is_let_be_and_its_segments_are_found_again() {
+fn an_unresponsive_store_is_paused_and_its_segments_are_found_again() {
     let (_, entries) = build_segment(1, &[row(1), row(2)]);
     let object = || ListedObject { prefix: 1, name: "a".into(), bytes: 0 };
     let now = Instant::now();
@@ -153,17 +153,17 @@ fn a_store_that_does_not_answer_is_let_be_and_its_segments_are_found_again() {
     assert!(known.reads.begin(now), "the first failure is logged");
     assert!(!known.reads.begin(now), "the next is not");
     known.on_found(object(), &entries);
-    assert!(known.find(1, &[1], now).1.is_empty(), "nothing is asked of it for a while");
+    assert!(known.find(1, &[1], now).1.is_empty(), "requests are paused");
     let later = now + Duration::from_secs(30);
     assert_eq!(known.find(1, &[1], later).1.len(), 1);
 
     known.forget_segment(1, 1, "a", false);
     known.on_found(object(), &entries);
-    assert!(known.find(1, &[1], later).1.is_empty(), "a broken segment is looked at once");
+    assert!(known.find(1, &[1], later).1.is_empty(), "a damaged segment is read once");
 }
 
 #[tokio::test]
-async fn damaged_cut_off_and_foreign_objects_are_passed_over() {
+async fn damaged_truncated_and_foreign_objects_are_ignored() {
     let folder = tempfile::tempdir().expect("a folder");
     keep(&tier(path(folder.path()), 1 << 20), 1, 0..3).await;
     let object = objects(folder.path(), 1).remove(0);
@@ -189,7 +189,7 @@ async fn damaged_cut_off_and_foreign_objects_are_passed_over() {
 }
 
 #[tokio::test]
-async fn objects_of_others_and_in_the_wrong_folder_are_passed_over() {
+async fn foreign_objects_and_segments_in_the_wrong_folder_are_ignored() {
     let folder = tempfile::tempdir().expect("a folder");
     keep(&tier(path(folder.path()), 1 << 20), 1, 0..3).await;
     let object = objects(folder.path(), 1).remove(0);
@@ -206,7 +206,7 @@ async fn objects_of_others_and_in_the_wrong_folder_are_passed_over() {
 }
 
 #[test]
-fn lengths_are_never_trusted() {
+fn invalid_lengths_are_rejected() {
     let prefix: Prefix = 5 << 64 | 3;
     let (segment, entries) = build_segment(prefix, &[row(1), row(2)]);
     let size = segment.len() as u64;
@@ -244,7 +244,7 @@ fn lengths_are_never_trusted() {
 }
 
 #[tokio::test]
-async fn a_damaged_row_is_not_there_and_can_be_kept_again() {
+async fn a_damaged_row_is_missing_and_can_be_stored_again() {
     let folder = tempfile::tempdir().expect("a folder");
     keep(&tier(path(folder.path()), 1 << 20), 1, 0..3).await;
     let object = objects(folder.path(), 1).remove(0);
@@ -258,7 +258,7 @@ async fn a_damaged_row_is_not_there_and_can_be_kept_again() {
 }
 
 #[tokio::test]
-async fn objects_that_go_or_shrink_while_in_use_cost_their_rows_only() {
+async fn objects_that_disappear_or_shrink_lose_only_their_own_rows() {
     let folder = tempfile::tempdir().expect("a folder");
     let tier = tier(path(folder.path()), 1 << 20);
     keep(&tier, 1, 0..3).await;
@@ -274,7 +274,7 @@ async fn objects_that_go_or_shrink_while_in_use_cost_their_rows_only() {
 }
 
 #[tokio::test]
-async fn the_limit_counts_everything_under_the_url() {
+async fn the_limit_counts_all_objects_under_the_url() {
     let folder = tempfile::tempdir().expect("a folder");
     let first = tier(path(folder.path()), 4000);
     keep(&first, 1, 0..8).await;
@@ -299,7 +299,7 @@ async fn the_limit_counts_everything_under_the_url() {
 }
 
 #[tokio::test]
-async fn a_store_that_cannot_be_written_costs_rows_and_is_tried_again() {
+async fn failed_uploads_drop_rows_and_are_retried() {
     let folder = tempfile::tempdir().expect("a folder");
     let place = folder.path().join("rows");
     let tier = opened(path(&place), 1 << 20, 1).await;
@@ -320,7 +320,7 @@ async fn a_store_that_cannot_be_written_costs_rows_and_is_tried_again() {
 }
 
 #[tokio::test]
-async fn a_place_that_cannot_be_listed_is_told() {
+async fn a_url_that_cannot_be_listed_is_an_error() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("file");
     std::fs::write(&file, b"").expect("a file");
@@ -337,7 +337,7 @@ async fn a_place_that_cannot_be_listed_is_told() {
 }
 
 #[tokio::test]
-async fn an_index_that_is_longer_than_what_is_read_first() {
+async fn an_index_longer_than_the_first_read_is_read_completely() {
     let folder = tempfile::tempdir().expect("a folder");
     let rows: Vec<CachedRow> = (0..14_000).map(|id: u64| (id * 7, Bytes::from(vec![id as u8]))).collect();
     let first = opened(path(folder.path()), 1 << 20, 1).await;
@@ -370,7 +370,7 @@ impl Random {
 }
 
 #[tokio::test]
-async fn what_two_workers_keep_in_any_order_is_what_all_find() {
+async fn all_workers_find_the_rows_of_two_writers_in_any_order() {
     const ROWS: u64 = 300;
     for seed in 0..4 {
         let mut random = Random(seed);

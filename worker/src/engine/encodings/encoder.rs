@@ -14,7 +14,7 @@ const ENCODING_SHARE: f64 = 0.04;
 /// Encodes the images of a cache point.
 #[derive(Debug)]
 pub(crate) struct CacheEncoder {
-    form: CacheEncoding,
+    encoding: CacheEncoding,
     decoding: Decoding,
     /// CPU time of encoding without a proven benefit.
     spent_ns: AtomicU64,
@@ -41,13 +41,13 @@ impl EncodingPermission<'_> {
 }
 
 impl CacheEncoder {
-    pub(crate) fn new(form: CacheEncoding, decoding: Decoding) -> Self {
-        Self { form, decoding, spent_ns: AtomicU64::new(0) }
+    pub(crate) fn new(encoding: CacheEncoding, decoding: Decoding) -> Self {
+        Self { encoding, decoding, spent_ns: AtomicU64::new(0) }
     }
 
     /// The parameters that encoded rows depend on.
     pub(crate) fn describe(&self) -> String {
-        format!("{:?} {:?}\n", self.form, self.decoding)
+        format!("{:?} {:?}\n", self.encoding, self.decoding)
     }
 
     /// Encodes the images of a chunk. Returns the chunk, and the number of its first rows that are encoded.
@@ -59,15 +59,15 @@ impl CacheEncoder {
         let allowed_ns = (ENCODING_SHARE * permission.used_ns as f64) as u64;
         let repays = || {
             let passes = permission.passes_left.filter(|passes| *passes >= 1.0);
-            passes.zip(permission.trials).is_some_and(|(passes, trials)| trials.repays(self.form, passes))
+            passes.zip(permission.trials).is_some_and(|(passes, trials)| trials.repays(self.encoding, passes))
         };
         let is_free = permission.is_idle || repays();
         let begun = thread_cpu();
         let spent_before = self.spent_ns.load(Ordering::Relaxed);
         let spent_now = || (thread_cpu() - begun).as_nanos() as u64;
         let continues = || is_free || spent_before + spent_now() < allowed_ns;
-        let (column, count) =
-            encode_column(chunk, &self.decoding, self.form, continues).map_err(|error| error.to_string())?;
+        let (column, count) = encode_column(chunk, &self.decoding, self.encoding, continues)
+            .map_err(|error| error.to_string())?;
         if !is_free {
             self.spent_ns.fetch_add(spent_now(), Ordering::Relaxed);
         }
@@ -102,8 +102,9 @@ mod tests {
 
     #[test]
     fn encoded_pixels_depend_on_the_size() {
-        let description =
-            |form, size| CacheEncoder::new(form, Decoding { column: "image".to_owned(), size }).describe();
+        let description = |encoding, size| {
+            CacheEncoder::new(encoding, Decoding { column: "image".to_owned(), size }).describe()
+        };
         assert_ne!(
             description(CacheEncoding::Pixels, [224, 224]),
             description(CacheEncoding::Pixels, [64, 64])

@@ -88,7 +88,7 @@ impl CompiledJob {
         let operators = build_operators(&pipeline, &read_schema, &load).map_err(|error| error.to_string())?;
         let input = CachePointInput {
             pipeline: &pipeline,
-            encoding: cache.map_or(CacheEncoding::AsIs, |cache| cache.form),
+            encoding: cache.map_or(CacheEncoding::AsIs, |cache| cache.encoding),
             manifest: &manifest,
             read_schema: &read_schema,
             operators: &operators,
@@ -113,7 +113,7 @@ impl CompiledJob {
         };
         let functions = match previous {
             Some(previous) => previous.functions.clone(),
-            None => context.settings.functions(&operators)?,
+            None => context.settings.build_functions(&operators)?,
         };
         let dataset = Dataset::of_tenant(pipeline.source.clone(), stores, &details.reads)
             .map_err(|error| error.to_string())?;

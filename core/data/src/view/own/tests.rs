@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::ids::WorkerId;
+use crate::memory::{MemoryAccount, MemoryUsage};
 use crate::messages::JobState;
 use crate::pipeline::{CacheEncoding, CacheTier};
 use crate::view::WantedWorkers;
@@ -22,6 +23,7 @@ fn worker(id: u64, jobs: &[u64]) -> WorkerView {
         used_cores: 1.5 * parts.len() as f64,
         memory_bytes: 1 << 30,
         held_bytes: 100 * parts.len() as u64,
+        memory: vec![MemoryUsage { account: MemoryAccount::Blocks, used_bytes: 1 << 29 }],
         peak_rss_bytes: Some(1 << 30),
         draining: false,
         memory_full: true,
@@ -33,7 +35,7 @@ fn cache(jobs: &[u64]) -> CacheView {
     CacheView {
         operator: "decode".to_owned(),
         tier: CacheTier::Disk,
-        form: CacheEncoding::AsIs,
+        encoding: CacheEncoding::AsIs,
         bytes: 1e9,
         found_share: Some(0.5),
         jobs: jobs.iter().map(|job| JobId(*job)).collect(),
@@ -53,7 +55,8 @@ fn a_tenant_sees_its_jobs_and_the_work_for_them() {
     };
     let seen = view.of_tenant("a");
     assert_eq!(seen.jobs, [job(1, "a")]);
-    let expected = WorkerView { peak_rss_bytes: None, memory_full: false, ..worker(7, &[1]) };
+    let expected =
+        WorkerView { memory: Vec::new(), peak_rss_bytes: None, memory_full: false, ..worker(7, &[1]) };
     assert_eq!(seen.workers, [expected]);
     assert_eq!(seen.caches, [CacheView { found_share: None, ..cache(&[1]) }, cache(&[1])]);
     assert_eq!((seen.now_ms, seen.wanted.len(), seen.reasons.len(), seen.scaling), (9, 0, 0, None));

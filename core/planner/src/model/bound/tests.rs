@@ -1,11 +1,11 @@
-//! What bounds a job, in words.
+//! The bottlenecks of small jobs, and their sentences.
 
 use expect_test::{Expect, expect};
 
 use super::*;
 use crate::model::Bandwidth;
 
-/// A job of a source, `wait` and `decode`: 1 ms of CPU per row.
+/// A job with a source, `wait` and `decode`, which needs 1 ms of CPU per row.
 pub(in crate::model) fn model() -> JobModel {
     let operator = |name: &str, cpu_ms: f64, bytes_out: f64| OperatorModel {
         name: name.into(),
@@ -30,9 +30,9 @@ pub(in crate::model) fn model() -> JobModel {
     }
 }
 
-pub(in crate::model) fn allocation() -> JobResources {
+pub(in crate::model) fn resources() -> JobResources {
     let share =
-        WorkerTypeShare { worker_type: "small".into(), count: 1, cores: 2.0, nic_bytes_per_s: 1.25e9 };
+        WorkerTypeResources { worker_type: "small".into(), count: 1, cores: 2.0, nic_bytes_per_s: 1.25e9 };
     JobResources {
         workers: vec![share],
         read_concurrency: 16.0,
@@ -41,17 +41,17 @@ pub(in crate::model) fn allocation() -> JobResources {
     }
 }
 
-fn check(model: &JobModel, allocation: &JobResources, expect: Expect) {
-    let found = bottleneck(model, allocation).unwrap();
+fn check(model: &JobModel, resources: &JobResources, expect: Expect) {
+    let found = bottleneck(model, resources).unwrap();
     let operator = found.operator.unwrap_or_else(|| "-".into());
     expect.assert_eq(&format!("{} {operator} {:.0}\n{}\n", found.kind.name(), found.rows_per_s, found.why));
 }
 
 #[test]
-fn cores() {
+fn too_few_cores() {
     check(
         &model(),
-        &allocation(),
+        &resources(),
         expect![[r#"
         cpu decode 2000
         2 cores give 2000 rows/s at 1 ms of CPU per row, of which `decode` takes the most
@@ -59,15 +59,15 @@ fn cores() {
     );
 }
 
-/// What is under way of an operator that runs one at a time follows from that.
+/// A pinned operator has one bound only, although its number of executions in flight is known.
 #[test]
-fn what_the_user_limits_has_no_second_bound() {
+fn a_pinned_operator_has_one_bound() {
     let mut model = model();
     model.operators[1].latency_s = 4e-3;
     model.operators[1].parallelism = Some(1);
-    model.operators[1].under_way = Some(0.6);
+    model.operators[1].in_flight = Some(0.6);
     let workers =
-        vec![WorkerTypeShare { worker_type: "small".into(), count: 1, cores: 2.0, nic_bytes_per_s: 0.0 }];
+        vec![WorkerTypeResources { worker_type: "small".into(), count: 1, cores: 2.0, nic_bytes_per_s: 0.0 }];
     let found = bounds(&model, &JobResources { workers, ..JobResources::default() });
     let of_wait = found.iter().filter(|bound| bound.operator.as_deref() == Some("wait"));
     let of_wait: Vec<(BottleneckKind, f64)> = of_wait.map(|bound| (bound.kind, bound.rows_per_s)).collect();
@@ -75,19 +75,19 @@ fn what_the_user_limits_has_no_second_bound() {
 }
 
 #[test]
-fn what_the_engine_has_under_way() {
+fn too_few_executions_in_flight() {
     let mut model = model();
     model.operators[1].latency_s = 9e-3;
-    model.operators[1].under_way = Some(7.0);
+    model.operators[1].in_flight = Some(7.0);
     check(
         &model,
-        &JobResources { read_concurrency: 0.0, ..allocation() },
+        &JobResources { read_concurrency: 0.0, ..resources() },
         expect![[r#"
         latency wait 778
         7 executions of `wait` are under way at a time and each row takes 9 ms, which gives 778 rows/s
     "#]],
     );
-    let mut twice = JobResources { read_concurrency: 0.0, ..allocation() };
+    let mut twice = JobResources { read_concurrency: 0.0, ..resources() };
     twice.workers[0].count = 2;
     assert_eq!(bottleneck(&model, &twice).map(|bound| bound.rows_per_s.round()), Some(1556.0));
 }
@@ -98,7 +98,7 @@ fn a_pinned_operator() {
     model.operators[2].parallelism = Some(1);
     check(
         &model,
-        &allocation(),
+        &resources(),
         expect![[r#"
             sequential decode 1111
             `decode` runs 1 at a time on one worker, since the file pins it with `parallelism`, and each row takes 900 us, which gives 1111 rows/s
@@ -107,30 +107,30 @@ fn a_pinned_operator() {
 }
 
 #[test]
-fn a_sequential_operator_on_two_workers() {
+fn a_pinned_operator_on_two_workers() {
     let mut model = model();
-    model.operators[2].is_sequential = true;
-    let mut allocation = allocation();
-    allocation.workers[0].count = 2;
+    model.operators[2].parallelism = Some(1);
+    let mut resources = resources();
+    resources.workers[0].count = 2;
     check(
         &model,
-        &allocation,
+        &resources,
         expect![[r#"
-        sequential decode 2222
-        `decode` runs 1 at a time on each of 2 workers and each row takes 900 us, which gives 2222 rows/s
-    "#]],
+            sequential decode 2222
+            `decode` runs 1 at a time on each of 2 workers, since the file pins it with `parallelism`, and each row takes 900 us, which gives 2222 rows/s
+        "#]],
     );
 }
 
 #[test]
-fn a_wait_with_few_at_once() {
+fn a_wait_with_few_executions() {
     let mut model = model();
     model.operators[1].latency_s = 5e-3;
-    let mut allocation = allocation();
-    allocation.limits.insert("wait".into(), 4);
+    let mut resources = resources();
+    resources.limits.insert("wait".into(), 4);
     check(
         &model,
-        &allocation,
+        &resources,
         expect![[r#"
         latency wait 800
         `wait` runs 4 at a time on one worker and each row waits 5 ms, which gives 800 rows/s
@@ -139,11 +139,11 @@ fn a_wait_with_few_at_once() {
 }
 
 #[test]
-fn a_store_that_gives_no_more() {
+fn a_saturated_store() {
     let model = JobModel { bandwidth: Bandwidth::Roof { slope: 5e7, cap: 5e7 }, ..model() };
     check(
         &model,
-        &allocation(),
+        &resources(),
         expect![[r#"
         store source 500
         the store gives at most 50 MB/s and a row takes 100 kB of it, which gives 500 rows/s
@@ -153,10 +153,10 @@ fn a_store_that_gives_no_more() {
 
 #[test]
 fn too_few_requests_in_flight() {
-    let allocation = JobResources { read_concurrency: 2.0, ..allocation() };
+    let resources = JobResources { read_concurrency: 2.0, ..resources() };
     check(
         &model(),
-        &allocation,
+        &resources,
         expect![[r#"
         latency source 1000
         2 requests in flight bring 100 MB/s of 100 kB per row, which gives 1000 rows/s
@@ -166,11 +166,11 @@ fn too_few_requests_in_flight() {
 
 #[test]
 fn a_slow_network() {
-    let mut allocation = allocation();
-    allocation.workers[0].nic_bytes_per_s = 1.25e8;
+    let mut resources = resources();
+    resources.workers[0].nic_bytes_per_s = 1.25e8;
     check(
         &model(),
-        &allocation,
+        &resources,
         expect![[r#"
         network - 833
         the workers' network carries 125 MB/s and a row takes 150 kB of it, which gives 833 rows/s
@@ -178,9 +178,9 @@ fn a_slow_network() {
     );
 }
 
-/// The fuller direction counts, without what stays on a host.
+/// The busier direction counts, without traffic that stays on a host.
 #[test]
-fn what_stays_on_a_host_fills_no_network() {
+fn local_traffic_does_not_use_the_network() {
     let bytes = |store_is_local, consumers_share, cached| {
         Locality { store_is_local, consumers_share }.network_bytes(
             if cached { 0.0 } else { 100.0 },
@@ -192,7 +192,7 @@ fn what_stays_on_a_host_fills_no_network() {
     assert_eq!(bytes(false, 0.5, false), 100.0);
     assert_eq!(bytes(true, 0.5, false), 75.0);
     assert_eq!(bytes(true, 1.0, false), 0.0);
-    assert_eq!(bytes(true, 1.0, true), 70.0, "a cache in the store is elsewhere");
+    assert_eq!(bytes(true, 1.0, true), 70.0, "a cache in the store is remote");
 }
 
 #[test]
@@ -201,10 +201,10 @@ fn full_memory() {
     model.memory_wait_share = 0.4;
     model.rows_per_s = 700.0;
     model.held_bytes = 2.5e8;
-    let allocation = JobResources { memory_bytes: 2.5e8, ..allocation() };
+    let resources = JobResources { memory_bytes: 2.5e8, ..resources() };
     check(
         &model,
-        &allocation,
+        &resources,
         expect![[r#"
         memory - 700
         250 MB of memory were full for 40 % of the time, which gives 700 rows/s
@@ -213,11 +213,11 @@ fn full_memory() {
 }
 
 #[test]
-fn slow_consumers_come_first_among_equals() {
+fn the_consumer_is_first_among_equal_bounds() {
     let model = JobModel { demand_rows_per_s: Some(2000.0), ..model() };
     check(
         &model,
-        &allocation(),
+        &resources(),
         expect![[r#"
         consumer - 2000
         the consumers take 2000 rows/s and no more
@@ -230,7 +230,7 @@ fn a_slow_cache() {
     let cache = CacheUse { after: 0, read_bytes_per_s: 1e7, read_cpu_s_per_byte: 1e-9, is_in_store: false };
     check(
         &model(),
-        &JobResources { cache: Some(cache), ..allocation() },
+        &JobResources { cache: Some(cache), ..resources() },
         expect![[r#"
         store source 100
         the cache after `source` gives 10 MB/s and a row there has 100 kB, which gives 100 rows/s

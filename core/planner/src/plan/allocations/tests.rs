@@ -1,26 +1,26 @@
-//! What workers are told of a plan.
-
-use feedline_data::ids::JobId;
+//! Allocations of plans with one and several jobs.
 
 use super::*;
 
-use crate::plan::{JobProblem, OperatorLimit, OperatorProblem, TenantProblem, WorkerSlot, WorkerType};
+use crate::plan::solution::JobPlan;
+use crate::plan::{JobProblem, TenantProblem, WorkerType};
 
-fn part(worker: u64, cores: f64, read_concurrency: u32) -> Assignment {
-    Assignment { worker: WorkerId(worker), cores, rows_per_s: 100.0, read_concurrency }
-}
-
-fn job(id: u64, assignments: Vec<Assignment>) -> JobPlan {
+/// An allocation on a worker: its id, the planned cores, and the read concurrency.
+fn allocated(job: u64, allocations: &[(u64, f64, u32)]) -> JobPlan {
+    let allocation = |(worker, cores, read_concurrency): &(u64, f64, u32)| {
+        let (cores, read_concurrency) = (*cores, *read_concurrency);
+        (WorkerId(*worker), JobAllocation { cores, read_concurrency, ..JobAllocation::unlimited(JobId(job)) })
+    };
     JobPlan {
-        job: JobId(id),
-        name: format!("job {id}"),
+        job: JobId(job),
+        name: format!("job {job}"),
         rows_per_s: 100.0,
         demand_rows_per_s: 200.0,
         fed_fraction: 0.5,
         cores_by_type: Vec::new(),
-        assignments,
+        allocations: allocations.iter().map(allocation).collect(),
         limits: Vec::new(),
-        kept: None,
+        cache: None,
         why: String::new(),
     }
 }
@@ -32,74 +32,56 @@ fn problem(workers: &[u64]) -> Problem {
     Problem { workers, worker_types: vec![kind], ..Problem::default() }
 }
 
-#[test]
-fn each_worker_is_told_its_part_in_each_of_its_jobs() {
-    let jobs = vec![job(1, vec![part(7, 1.52, 4), part(8, 0.1, 4)]), job(2, vec![part(8, 1.9, 4)])];
-    let shares = shares(&Plan { jobs, ..Plan::default() }, &problem(&[7, 8]), &BTreeMap::new());
-    let told = |worker: u64| -> Vec<(JobId, f64, u64)> {
-        let allotments = shares[&WorkerId(worker)].allotments.iter();
-        allotments.map(|one| (one.job, one.cores, one.prefetch_bytes)).collect()
-    };
-    assert_eq!(told(7), [(JobId(1), 1.5, 500_000_000)]);
-    assert_eq!(told(8), [(JobId(1), 0.25, 55_555_555), (JobId(2), 2.0, 444_444_444)]);
-    assert_eq!(shares[&WorkerId(7)].cores, 0, "all threads of a worker are used");
+fn allocations(jobs: Vec<JobPlan>, problem: &Problem) -> PlanAllocations {
+    plan_allocations(&Plan { jobs, ..Plan::default() }, problem, &BTreeMap::new())
 }
 
 #[test]
-fn a_job_alone_is_told_of_reads_and_of_nothing_else() {
-    let alone = |reads: u32| {
-        let jobs = vec![job(1, vec![part(7, 0.5, reads)])];
-        shares(&Plan { jobs, ..Plan::default() }, &problem(&[7]), &BTreeMap::new())
+fn jobs_on_one_worker_share_its_cores_and_memory() {
+    let jobs = vec![allocated(1, &[(7, 1.52, 4), (8, 0.1, 4)]), allocated(2, &[(8, 1.9, 4)])];
+    let allocations = allocations(jobs, &problem(&[7, 8]));
+    let on_worker = |worker: u64| -> Vec<(JobId, f64, u64)> {
+        let jobs = allocations[&WorkerId(worker)].jobs.iter();
+        jobs.map(|job| (job.job, job.cores, job.prefetch_bytes)).collect()
     };
-    assert!(alone(16).is_empty());
-    let told = alone(40);
-    let allotment = JobAllocation { read_concurrency: 64, ..JobAllocation::unlimited(JobId(1)) };
-    assert_eq!(told[&WorkerId(7)].allotments, [allotment]);
+    assert_eq!(on_worker(7), [(JobId(1), 1.5, 500_000_000)]);
+    assert_eq!(on_worker(8), [(JobId(1), 0.25, 55_555_555), (JobId(2), 2.0, 444_444_444)]);
+    assert_eq!(allocations[&WorkerId(7)].cores, 0, "all threads of a worker are used");
 }
 
 #[test]
-fn a_job_alone_is_told_its_limit_where_its_tenant_has_a_quota() {
-    let jobs = vec![job(1, vec![part(7, 1.0, 4), part(8, 1.0, 4)])];
+fn a_single_job_has_no_limit_except_its_reads() {
+    let single = |reads: u32| allocations(vec![allocated(1, &[(7, 0.5, reads)])], &problem(&[7]));
+    assert!(single(16).is_empty());
+    let expected = JobAllocation { read_concurrency: 64, ..JobAllocation::unlimited(JobId(1)) };
+    assert_eq!(single(40)[&WorkerId(7)].jobs, [expected]);
+}
+
+#[test]
+fn a_single_job_of_a_tenant_with_a_quota_has_a_limit_of_cores() {
+    let jobs = vec![allocated(1, &[(7, 1.0, 4), (8, 1.0, 4)])];
     let tenants = vec![TenantProblem { cores: Some(3.0), ..TenantProblem::default() }];
-    let given = JobProblem { id: JobId(1), tenant: Some(0), ..JobProblem::default() };
-    let problem = Problem { jobs: vec![given], tenants, ..problem(&[7, 8]) };
-    let shares = shares(&Plan { jobs, ..Plan::default() }, &problem, &[(JobId(1), None)].into());
-    let told = |worker: u64| {
-        let [one] = shares[&WorkerId(worker)].allotments.as_slice() else { panic!("one job") };
-        (one.cores, one.most_cores)
+    let job = JobProblem { id: JobId(1), tenant: Some(0), ..JobProblem::default() };
+    let problem = Problem { jobs: vec![job], tenants, ..problem(&[7, 8]) };
+    let plan = Plan { jobs, ..Plan::default() };
+    let allocations = plan_allocations(&plan, &problem, &[(JobId(1), None)].into());
+    let cores = |worker: u64| {
+        let [job] = allocations[&WorkerId(worker)].jobs.as_slice() else { panic!("one job") };
+        (job.cores, job.max_cores)
     };
-    assert_eq!((told(7), told(8)), ((1.0, 1.5), (1.0, 1.5)));
+    assert_eq!((cores(7), cores(8)), ((1.0, 1.5), (1.0, 1.5)));
 }
 
 #[test]
-fn only_operators_that_wait_and_are_not_pinned_get_limits() {
-    let limit = |name: &str, is_pinned| OperatorLimit { operator: name.to_owned(), limit: 5, is_pinned };
-    let operator = |name: &str, latency_s| OperatorProblem {
-        name: name.to_owned(),
-        latency_s,
-        ..OperatorProblem::default()
+fn read_concurrency_at_most_doubles_with_each_plan_and_falls_at_once() {
+    let wanted = |reads: u32| allocations(vec![allocated(1, &[(7, 0.5, reads)])], &problem(&[7]));
+    let mut limits = ReadLimits::default();
+    let mut reads_of_plan = |reads: u32| {
+        let limited = limits.limit(wanted(reads), |job| job == JobId(1));
+        limited.get(&WorkerId(7)).map_or(0, |own| own.jobs[0].read_concurrency)
     };
-    let limits = vec![limit("decode", false), limit("wait", false), limit("wait#2", true)];
-    let plan = Plan { jobs: vec![JobPlan { limits, ..job(1, vec![part(7, 1.0, 4)]) }], ..Plan::default() };
-    let operators = vec![operator("decode", 0.0), operator("wait", 0.1), operator("wait#2", 0.1)];
-    let given = JobProblem { id: JobId(1), operators, ..JobProblem::default() };
-    let shares = shares(&plan, &Problem { jobs: vec![given], ..problem(&[7]) }, &BTreeMap::new());
-    assert_eq!(shares[&WorkerId(7)].allotments[0].operator_limits, [("wait".to_owned(), 16)]);
-}
-
-#[test]
-fn reads_grow_to_twice_as_many_with_each_plan_and_come_back_at_once() {
-    let wanted = |reads: u32| {
-        let jobs = vec![job(1, vec![part(7, 0.5, reads)])];
-        shares(&Plan { jobs, ..Plan::default() }, &problem(&[7]), &BTreeMap::new())
-    };
-    let mut steps = ReadSteps::default();
-    let mut tell = |reads: u32| {
-        let told = steps.next(wanted(reads), |job| job == JobId(1));
-        told.get(&WorkerId(7)).map_or(0, |share| share.allotments[0].read_concurrency)
-    };
-    assert_eq!([tell(200), tell(200), tell(200), tell(200), tell(200)], [32, 64, 128, 256, 256]);
-    assert_eq!([tell(40), tell(9), tell(200)], [64, 0, 256]);
-    steps.next(BTreeMap::new(), |_| false);
-    assert!(steps.0.is_empty(), "of a job that has ended");
+    assert_eq!([200; 5].map(&mut reads_of_plan), [32, 64, 128, 256, 256]);
+    assert_eq!([40, 9, 200].map(reads_of_plan), [64, 0, 256]);
+    limits.limit(PlanAllocations::new(), |_| false);
+    assert!(limits.0.is_empty(), "the job has ended");
 }

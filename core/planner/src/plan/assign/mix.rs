@@ -1,36 +1,37 @@
-//! Filling workers when two resources are short: jobs that take much of one go beside jobs that take much of the other.
+//! Fills workers when two resources are scarce: combines jobs that need much of one resource with jobs that need much
+//! of the other.
 //!
-//! Filled one job after the other, a worker whose cores are taken has network left that nobody can use. So jobs are sorted
-//! by what they take of the second resource over cores, and each worker gets jobs from both ends, in amounts that fill
-//! both resources as the whole of the remaining needs would.
+//! If workers are filled with one job after the other, a worker whose cores are used up may have unused network.
+//! Here, jobs are sorted by their need of the second resource over cores, and each worker gets jobs from both ends,
+//! in amounts that use both resources in the proportion of the remaining needs.
 
 use std::collections::VecDeque;
 
-use super::{CRUMB, Filling};
+use super::{MIN_SHARE, WorkerFilling};
 use crate::plan::costs::{CORES, ExecutionOption, RESOURCES};
 
-impl Filling<'_> {
-    /// The resource beside cores that is the most loaded, if filling job by job could leave some of it unusable: when
-    /// the largest shares that jobs take of any resource add up to more than there is.
-    pub(super) fn second_short(
+impl WorkerFilling<'_> {
+    /// The most loaded resource other than cores, if filling one job after the other could leave some of it unused:
+    /// if the largest shares of the jobs add up to more than the capacity.
+    pub(super) fn second_scarce_resource(
         &self,
-        ways: &[&ExecutionOption],
+        options: &[&ExecutionOption],
         needs: &[Vec<f64>],
         w: usize,
         workers: &[usize],
     ) -> Option<usize> {
         let mut pool = [0.0; RESOURCES];
         for worker in workers {
-            for (pool, left) in pool.iter_mut().zip(&self.left[*worker]) {
-                *pool += left;
+            for (pool, free) in pool.iter_mut().zip(&self.free[*worker]) {
+                *pool += free;
             }
         }
         let mut loads = [0.0; RESOURCES];
         let mut largest_shares = 0.0;
-        for (way, need) in ways.iter().zip(needs) {
+        for (option, need) in options.iter().zip(needs) {
             let share = |resource: usize| {
-                let takes = need[w] * way.per_row[w][resource];
-                if takes > 0.0 { takes / pool[resource] } else { 0.0 }
+                let needed = need[w] * option.per_row[w][resource];
+                if needed > 0.0 { needed / pool[resource] } else { 0.0 }
             };
             for (resource, load) in loads.iter_mut().enumerate() {
                 *load += share(resource);
@@ -41,10 +42,10 @@ impl Filling<'_> {
         (largest_shares > 0.95 && loads[second] > 0.05).then_some(second)
     }
 
-    /// Gives each job the same on each worker.
+    /// Gives each job the same rate on each worker.
     pub(super) fn fill_evenly(
         &mut self,
-        ways: &[&ExecutionOption],
+        options: &[&ExecutionOption],
         needs: &mut [Vec<f64>],
         jobs: &[usize],
         w: usize,
@@ -53,44 +54,44 @@ impl Filling<'_> {
         for (done, worker) in workers.iter().enumerate() {
             let workers_left = (workers.len() - done) as f64;
             for j in jobs.iter().copied() {
-                needs[j][w] -= self.put(j, ways[j], *worker, needs[j][w] / workers_left);
+                needs[j][w] -= self.place(j, options[j], *worker, needs[j][w] / workers_left);
             }
         }
     }
 
-    /// Fills workers with these jobs, mixing them by cores and the second resource.
-    pub(super) fn mix(
+    /// Fills workers with combinations of these jobs, by cores and the second resource.
+    pub(super) fn fill_combined(
         &mut self,
-        ways: &[&ExecutionOption],
+        options: &[&ExecutionOption],
         needs: &mut [Vec<f64>],
         jobs: &[usize],
         (w, second): (usize, usize),
         workers: &[usize],
     ) {
-        let takes = |j: usize| [ways[j].per_row[w][CORES], ways[j].per_row[w][second]];
-        let ratio = |j: usize| takes(j)[1] / takes(j)[0].max(f64::MIN_POSITIVE);
+        let needed = |j: usize| [options[j].per_row[w][CORES], options[j].per_row[w][second]];
+        let ratio = |j: usize| needed(j)[1] / needed(j)[0].max(f64::MIN_POSITIVE);
         let mut sorted: Vec<usize> = jobs.to_vec();
         sorted.sort_by(|a, b| ratio(*a).total_cmp(&ratio(*b)).then(a.cmp(b)));
         let mut queue: VecDeque<usize> = sorted.into();
         for worker in workers {
-            let left = [self.left[*worker][CORES], self.left[*worker][second]];
+            let free = [self.free[*worker][CORES], self.free[*worker][second]];
             let wanted = queue.iter().fold([0.0; 2], |sum: [f64; 2], j| {
-                let [cores, other] = takes(*j);
+                let [cores, other] = needed(*j);
                 [sum[0] + needs[*j][w] * cores, sum[1] + needs[*j][w] * other]
             });
-            // The needs' own mix, as much of it as the worker has room for.
-            let fits = (left[0] / wanted[0]).min(left[1] / wanted[1]).min(1.0);
+            // The proportion of the remaining needs, as much as fits the worker.
+            let fits = (free[0] / wanted[0]).min(free[1] / wanted[1]).min(1.0);
             let mut target = wanted.map(|wanted| wanted * fits);
             while let (Some(front), Some(back)) = (queue.front().copied(), queue.back().copied()) {
-                let amounts = two_amounts(takes(front), takes(back), target);
+                let amounts = two_amounts(needed(front), needed(back), target);
                 let mut is_done = true;
                 for (j, amount) in [(front, amounts[0]), (back, amounts[1])] {
-                    let given = self.put(j, ways[j], *worker, amount.min(needs[j][w]));
-                    needs[j][w] -= given;
-                    for (target, takes) in target.iter_mut().zip(takes(j)) {
-                        *target = (*target - given * takes).max(0.0);
+                    let placed = self.place(j, options[j], *worker, amount.min(needs[j][w]));
+                    needs[j][w] -= placed;
+                    for (target, needed) in target.iter_mut().zip(needed(j)) {
+                        *target = (*target - placed * needed).max(0.0);
                     }
-                    if needs[j][w] <= CRUMB * (given + amount) {
+                    if needs[j][w] <= MIN_SHARE * (placed + amount) {
                         queue.retain(|other| *other != j);
                         is_done = false;
                     }
@@ -103,7 +104,8 @@ impl Filling<'_> {
     }
 }
 
-/// Rows per second of a and b that take just the target of both resources; where none do, of the one that fits better.
+/// The rates of jobs a and b that use exactly the target of both resources; if no such rates exist, the rate of the
+/// job that fits better.
 fn two_amounts(a: [f64; 2], b: [f64; 2], target: [f64; 2]) -> [f64; 2] {
     let determinant = a[0] * b[1] - a[1] * b[0];
     let x = (target[0] * b[1] - target[1] * b[0]) / determinant;
@@ -111,7 +113,7 @@ fn two_amounts(a: [f64; 2], b: [f64; 2], target: [f64; 2]) -> [f64; 2] {
     if x.is_finite() && y.is_finite() && x >= 0.0 && y >= 0.0 {
         return [x, y];
     }
-    let alone = |takes: [f64; 2]| (target[0] / takes[0]).min(target[1] / takes[1]).max(0.0);
-    // Below zero means that there is too much of the other kind already.
+    let alone = |needed: [f64; 2]| (target[0] / needed[0]).min(target[1] / needed[1]).max(0.0);
+    // A negative rate means that the other resource is exhausted first.
     if y < 0.0 || !determinant.is_normal() { [alone(a), 0.0] } else { [0.0, alone(b)] }
 }

@@ -1,73 +1,76 @@
-//! Jobs keep what they had where that is about what they need: demands are measured, and each change of a job's workers
-//! costs the splits that are on them.
+//! Jobs keep their previous rates if these are about what they need: demands are measured and vary, and moving a job
+//! to other workers recomputes the splits of those workers.
 
 use super::super::costs::{CORES, Costs, ExecutionOption, RESOURCES};
 
-/// A job keeps up to so many times what it needs with headroom.
-const SLACK: f64 = 1.25;
-/// Of what there is, so much may be kept.
-const FULL: f64 = 0.98;
+/// The largest previous rate that a job keeps, over its need with headroom.
+const MAX_KEPT_OVER_NEED: f64 = 1.25;
+/// The largest used share of a capacity when jobs keep their rates.
+const MAX_USED_SHARE: f64 = 0.98;
 
-/// Takes for needs what jobs had on each type, where that is at least `rows`, not much above the need, and there for all.
-pub(super) fn keep(
+/// Sets the need of each job to its previous rate on each type, if this rate is at least `rows`, not much above the
+/// need, and feasible for all jobs together.
+pub(super) fn keep_rates(
     costs: &Costs,
-    ways: &[&ExecutionOption],
+    options: &[&ExecutionOption],
     rows: &[Vec<f64>],
-    had: &[Vec<f64>],
+    previous: &[Vec<f64>],
     needs: &mut [Vec<f64>],
 ) {
-    // Where not all can be fed, what one keeps another lacks.
+    // In a cluster that is too small for all jobs, a kept rate would be missing for another job.
     if costs.is_short {
         return;
     }
     for w in 0..costs.types() {
-        let kept = |j: usize| {
-            let is_enough = rows[j][w] > 0.0 && had[j][w] >= rows[j][w] && had[j][w] <= SLACK * needs[j][w];
-            if is_enough { had[j][w] } else { needs[j][w] }
+        let kept_rate = |j: usize| {
+            let is_enough = rows[j][w] > 0.0
+                && previous[j][w] >= rows[j][w]
+                && previous[j][w] <= MAX_KEPT_OVER_NEED * needs[j][w];
+            if is_enough { previous[j][w] } else { needs[j][w] }
         };
         let fits = (0..RESOURCES).all(|resource| {
-            let takes = |(j, way): (usize, &&ExecutionOption)| kept(j) * way.per_row[w][resource];
-            let taken: f64 = ways.iter().enumerate().map(takes).sum();
-            taken <= FULL * costs.counts[w] * costs.has[w][resource]
+            let needed = |(j, option): (usize, &&ExecutionOption)| kept_rate(j) * option.per_row[w][resource];
+            let used: f64 = options.iter().enumerate().map(needed).sum();
+            used <= MAX_USED_SHARE * costs.counts[w] * costs.capacity[w][resource]
         });
-        if fits && is_within_quotas(costs, ways, needs, w, kept) {
-            let kept: Vec<f64> = (0..ways.len()).map(kept).collect();
-            for (need, kept) in needs.iter_mut().zip(kept) {
-                need[w] = kept;
+        if fits && is_within_quotas(costs, options, needs, w, kept_rate) {
+            let rates: Vec<f64> = (0..options.len()).map(kept_rate).collect();
+            for (need, rate) in needs.iter_mut().zip(rates) {
+                need[w] = rate;
             }
         }
     }
 }
 
-/// Whether no tenant has more than its quota where jobs keep so many rows per second of a type.
+/// Whether the quotas of all tenants hold if the jobs keep these rates on type `w`.
 fn is_within_quotas(
     costs: &Costs,
-    ways: &[&ExecutionOption],
+    options: &[&ExecutionOption],
     needs: &[Vec<f64>],
     w: usize,
-    kept: impl Fn(usize) -> f64,
+    kept_rate: impl Fn(usize) -> f64,
 ) -> bool {
-    let cores = |(j, way): (usize, &&ExecutionOption)| {
-        let before = costs.cores_of(way, &needs[j]);
-        (j, before + (kept(j) - needs[j][w]) * way.per_row[w][CORES])
+    let cores = |(j, option): (usize, &&ExecutionOption)| {
+        let before = costs.needed_cores(option, &needs[j]);
+        (j, before + (kept_rate(j) - needs[j][w]) * option.per_row[w][CORES])
     };
-    costs.tenant_loads(ways.iter().enumerate().map(cores)).into_iter().all(|load| load <= 1.0 + 1e-9)
+    costs.tenant_loads(options.iter().enumerate().map(cores)).into_iter().all(|load| load <= 1.0 + 1e-9)
 }
 
-/// Rows per second that jobs had on each type, from their cores on workers.
-pub(super) fn had(
+/// The previous rows per second of each job on each type, from its cores on workers.
+pub(super) fn previous_rates(
     costs: &Costs,
-    ways: &[&ExecutionOption],
+    options: &[&ExecutionOption],
     types: &[usize],
     before: &[Vec<(usize, f64)>],
 ) -> Vec<Vec<f64>> {
-    let of_job = |(way, workers): (&&ExecutionOption, &Vec<(usize, f64)>)| {
+    let of_job = |(option, workers): (&&ExecutionOption, &Vec<(usize, f64)>)| {
         let mut by_type = vec![0.0; costs.types()];
         for (worker, cores) in workers {
-            let rate = cores / way.per_row[types[*worker]][CORES];
+            let rate = cores / option.per_row[types[*worker]][CORES];
             by_type[types[*worker]] += if rate.is_finite() { rate } else { 0.0 };
         }
         by_type
     };
-    ways.iter().zip(before).map(of_job).collect()
+    options.iter().zip(before).map(of_job).collect()
 }

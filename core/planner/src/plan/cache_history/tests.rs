@@ -1,4 +1,4 @@
-//! What is kept of running jobs, and that it stays.
+//! Cache decisions of running jobs.
 
 use feedline_data::messages::TierCapacity;
 use feedline_data::messages::samples::Samples;
@@ -10,7 +10,7 @@ use crate::observe::tests::{JOB, samples};
 
 use crate::plan::NoDeadline;
 
-/// A worker with room for all rows on its disk.
+/// A worker with disk capacity for all rows.
 fn on_disk(seconds: u64, jobs: &[JobId]) -> Samples {
     let mut samples = samples(seconds, jobs);
     samples.workers[0].caches =
@@ -19,38 +19,38 @@ fn on_disk(seconds: u64, jobs: &[JobId]) -> Samples {
 }
 
 fn decide(
-    keeping: &mut CacheHistory,
+    history: &mut CacheHistory,
     observer: &Observer,
     second: u64,
 ) -> BTreeMap<JobId, Option<CacheDecision>> {
-    keeping.decide(second * 1_000, observer, PlannerSettings::default(), &NoDeadline)
+    history.decide(second * 1_000, observer, PlannerSettings::default(), &NoDeadline)
 }
 
-/// What is decided in each second of a job of which `samples` tells.
+/// The cache decision of the job in each second of these samples.
 fn decisions(samples: impl Fn(u64) -> Samples) -> Vec<Option<CacheDecision>> {
-    let (mut keeping, mut observer) = (CacheHistory::default(), Observer::default());
+    let (mut history, mut observer) = (CacheHistory::default(), Observer::default());
     let decision = |second| {
         observer.push(second * 1_000, &samples(second));
-        decide(&mut keeping, &observer, second).get(&JOB).copied().flatten()
+        decide(&mut history, &observer, second).get(&JOB).copied().flatten()
     };
     (1..=8).map(decision).collect()
 }
 
-/// What is kept as long as nothing is known.
-const FIRST: Option<CacheDecision> =
-    Some(CacheDecision { after: 1, tier: CacheTier::Memory, form: CacheEncoding::AsIs });
+/// The initial decision, before the costs of the job are known.
+const INITIAL: Option<CacheDecision> =
+    Some(CacheDecision { after: 1, tier: CacheTier::Memory, encoding: CacheEncoding::AsIs });
 
 #[test]
-fn what_burns_before_the_crop_is_kept_once_its_costs_are_known() {
-    let keep = Some(CacheDecision { after: 1, tier: CacheTier::Disk, form: CacheEncoding::AsIs });
-    let expected = [FIRST, FIRST, keep, keep, keep, keep, keep, keep];
+fn the_output_of_a_costly_operator_is_cached_once_costs_are_settled() {
+    let cached = Some(CacheDecision { after: 1, tier: CacheTier::Disk, encoding: CacheEncoding::AsIs });
+    let expected = [INITIAL, INITIAL, cached, cached, cached, cached, cached, cached];
     assert_eq!(decisions(|second| on_disk(second, &[JOB])), expected);
 }
 
 #[test]
-fn nothing_is_kept_without_room_or_another_pass() {
-    let expected = [FIRST, FIRST, None, None, None, None, None, None];
-    assert_eq!(decisions(|second| samples(second, &[JOB])), expected, "memory is for a third of it");
+fn no_rows_are_cached_without_capacity_or_another_pass() {
+    let expected = [INITIAL, INITIAL, None, None, None, None, None, None];
+    assert_eq!(decisions(|second| samples(second, &[JOB])), expected, "a third of the memory is too small");
     let last_pass = |second| {
         let mut samples = on_disk(second, &[JOB]);
         samples.jobs[0].passes_left = 0.9;
@@ -60,15 +60,15 @@ fn nothing_is_kept_without_room_or_another_pass() {
 }
 
 #[test]
-fn what_is_decided_stays_when_costs_fall_and_ends_with_the_job() {
-    let (mut keeping, mut observer) = (CacheHistory::default(), Observer::default());
+fn a_decision_lasts_while_costs_fall_and_ends_with_the_job() {
+    let (mut history, mut observer) = (CacheHistory::default(), Observer::default());
     for second in 1..=4 {
         observer.push(second * 1_000, &on_disk(second, &[JOB]));
     }
-    let first = decide(&mut keeping, &observer, 4);
+    let first = decide(&mut history, &observer, 4);
     assert!(first[&JOB].is_some());
     for second in 5..=20 {
-        // All rows are found, so that nothing burns any more.
+        // All rows are in the cache, so `burn` uses no CPU time any more.
         let mut samples = on_disk(second, &[JOB]);
         let mut stats = (*samples.workers[0].jobs[0]).clone();
         stats.operators[1] = on_disk(4, &[JOB]).workers[0].jobs[0].operators[1].clone();
@@ -81,31 +81,31 @@ fn what_is_decided_stays_when_costs_fall_and_ends_with_the_job() {
         stats.operators.insert(2, found);
         samples.workers[0].jobs[0] = std::sync::Arc::new(stats);
         observer.push(second * 1_000, &samples);
-        assert_eq!(decide(&mut keeping, &observer, second), first, "at {second} s");
+        assert_eq!(decide(&mut history, &observer, second), first, "at {second} s");
     }
     observer.push(21_000, &on_disk(21, &[]));
-    assert_eq!(decide(&mut keeping, &observer, 21), BTreeMap::new());
+    assert_eq!(decide(&mut history, &observer, 21), BTreeMap::new());
 }
 
 #[test]
-fn a_second_job_with_the_same_prefix_reads_what_the_first_keeps() {
-    let (mut keeping, mut observer) = (CacheHistory::default(), Observer::default());
+fn a_second_job_with_the_same_prefix_reads_the_cache_of_the_first() {
+    let (mut history, mut observer) = (CacheHistory::default(), Observer::default());
     let other = JobId(8);
-    let mut keeps = BTreeMap::new();
+    let mut decisions = BTreeMap::new();
     for second in 1..=12 {
         let jobs = if second < 6 { vec![JOB] } else { vec![JOB, other] };
         let mut samples = on_disk(second, &jobs);
-        // Room for one copy only.
+        // The disk has the capacity for one copy only.
         samples.workers[0].caches[0].room_bytes = 1_100_000_000;
         observer.push(second * 1_000, &samples);
-        keeps = decide(&mut keeping, &observer, second);
+        decisions = decide(&mut history, &observer, second);
     }
-    assert_eq!(keeps.get(&JOB), keeps.get(&other));
-    assert!(keeps[&other].is_some(), "{keeps:?}");
+    assert_eq!(decisions.get(&JOB), decisions.get(&other));
+    assert!(decisions[&other].is_some(), "{decisions:?}");
 }
 
 #[test]
-fn a_job_that_finds_all_its_rows_goes_on_finding_them() {
+fn a_job_with_all_rows_cached_keeps_its_decision() {
     let found = |second| {
         let mut samples = on_disk(second, &[JOB]);
         let mut stats = (*samples.workers[0].jobs[0]).clone();
@@ -123,5 +123,5 @@ fn a_job_that_finds_all_its_rows_goes_on_finding_them() {
         samples.jobs[0].passes_left = 3.0 - second as f64 / 2.0;
         samples
     };
-    assert_eq!(decisions(found), [FIRST; 8], "its costs are not known, and to the last pass");
+    assert_eq!(decisions(found), [INITIAL; 8], "its costs are unknown until the last pass");
 }

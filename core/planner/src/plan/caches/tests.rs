@@ -1,11 +1,11 @@
 //! The search for caches against brute force.
 
-use super::super::solve::NoDeadline;
+use super::super::deadline::NoDeadline;
 use super::super::testing::{cluster, job, operator, small, with_tenants};
 use super::*;
-use crate::plan::{CutProblem, Problem, TenantProblem};
+use crate::plan::{CachePointProblem, Problem, TenantProblem};
 
-/// Every combination.
+/// The best of all combinations.
 fn brute(costs: &Costs) -> CacheSelection {
     let mut search = Search { costs, deadline: &NoDeadline, best: None, solves_left: u32::MAX };
     search.try_all();
@@ -14,7 +14,7 @@ fn brute(costs: &Costs) -> CacheSelection {
 
 fn searched(problem: &Problem, costs: &Costs) -> CacheSelection {
     let settings = PlannerSettings { enumerate_at_most: 0, ..problem.settings };
-    choose(costs, &settings, None, &NoDeadline).unwrap()
+    choose_caches(costs, &settings, None, &NoDeadline).unwrap()
 }
 
 #[test]
@@ -24,13 +24,13 @@ fn the_search_is_within_one_percent_of_brute_force_on_200_problems() {
         let problem = small(seed, 1 + (seed % 3 == 0) as usize);
         let costs = Costs::new(&problem);
         let (best, found) = (brute(&costs), searched(&problem, &costs));
-        with_caches += u32::from(!kept(&costs, &best.ways).is_empty());
+        with_caches += u32::from(!cached_bytes(&costs, &best.options).is_empty());
         assert!(
             !best.objective.is_better(&found.objective, 0.01),
             "seed {seed}: found {:?} {:?}, best {:?} {:?}",
-            found.ways,
+            found.options,
             found.objective,
-            best.ways,
+            best.options,
             best.objective
         );
     }
@@ -38,25 +38,35 @@ fn the_search_is_within_one_percent_of_brute_force_on_200_problems() {
 }
 
 #[test]
-fn the_search_keeps_to_quotas_and_near_brute_force_on_200_problems() {
+fn the_search_obeys_quotas_and_is_near_brute_force_on_200_problems() {
     let mut bound = 0;
     for seed in 0..200 {
         let problem = with_tenants(seed, 1 + (seed % 3 == 0) as usize);
         let costs = Costs::new(&problem);
         let (best, found) = (brute(&costs), searched(&problem, &costs));
-        for ways in [&best.ways, &found.ways, &greedy(&costs, &first(&costs), SHORT)] {
-            let kept = kept_for(&costs, ways);
-            let within = kept.iter().zip(&costs.tenant_room).all(|(kept, room)| *kept <= room * (1.0 + 1e-9));
-            assert!(within, "seed {seed}: {kept:?} of {:?}", costs.tenant_room);
+        for options in [
+            &best.options,
+            &found.options,
+            &greedy_selection(&costs, &first_options(&costs), SHORTAGE_WEIGHT),
+        ] {
+            let cached = cached_bytes_by_tenant(&costs, options);
+            let within = cached
+                .iter()
+                .zip(&costs.tenant_cache_bytes)
+                .all(|(cached, room)| *cached <= room * (1.0 + 1e-9));
+            assert!(within, "seed {seed}: {cached:?} of {:?}", costs.tenant_cache_bytes);
         }
-        let free = Costs { tenant_room: vec![f64::INFINITY; costs.tenant_room.len()], ..costs.clone() };
-        bound += u32::from(brute(&free).ways != best.ways);
+        let free = Costs {
+            tenant_cache_bytes: vec![f64::INFINITY; costs.tenant_cache_bytes.len()],
+            ..costs.clone()
+        };
+        bound += u32::from(brute(&free).options != best.options);
         assert!(
             !best.objective.is_better(&found.objective, 0.01),
             "seed {seed}: found {:?} {:?}, best {:?} {:?}",
-            found.ways,
+            found.options,
             found.objective,
-            best.ways,
+            best.options,
             best.objective
         );
     }
@@ -64,37 +74,48 @@ fn the_search_keeps_to_quotas_and_near_brute_force_on_200_problems() {
 }
 
 #[test]
-fn what_the_store_keeps_counts_once_however_many_workers_there_are() {
+fn rows_cached_in_the_store_count_once_for_all_workers() {
     let mut made = job(1, 1000.0, &[2.0]);
     made.operators.push(operator("augment", &[0.2]));
-    // The size of a copy on each of four workers.
-    made.cuts =
-        vec![CutProblem { after: 0, bytes: 4e9, bytes_per_row: 1e4, key: 9, ..CutProblem::default() }];
+    // The size of all four copies, one on each worker.
+    made.cache_points = vec![CachePointProblem {
+        after: 0,
+        bytes: 4e9,
+        bytes_per_row: 1e4,
+        key: 9,
+        ..CachePointProblem::default()
+    }];
     made.tenant = Some(0);
     let tenants = vec![TenantProblem { cache_bytes: Some(1.5e9), ..TenantProblem::default() }];
     let problem =
         Problem { tenants, copies: 4.0, store_cache_bytes: 1e12, ..cluster(&[(2.0, 4)], vec![made]) };
     let costs = Costs::new(&problem);
-    let tier = |way: usize| costs.ways[0][way].kept.map(|kept| kept.tier);
-    let fitting: Vec<_> = (0..costs.ways[0].len()).filter(|way| fits(&costs, &[*way])).map(tier).collect();
+    let tier = |option: usize| costs.options[0][option].cache.map(|cache| cache.tier);
+    let fitting: Vec<_> =
+        (0..costs.options[0].len()).filter(|option| fits_capacity(&costs, &[*option])).map(tier).collect();
     assert_eq!(fitting, [None, Some(CacheTier::Store)]);
 }
 
 #[test]
-fn a_second_job_with_the_prefix_pays_nothing() {
+fn a_second_job_with_the_same_prefix_needs_no_more_capacity() {
     let with_cut = |id| {
         let mut made = job(id, 1000.0, &[2.0]);
         made.operators.push(operator("augment", &[0.2]));
-        made.cuts =
-            vec![CutProblem { after: 0, bytes: 2.5e9, bytes_per_row: 1e4, key: 9, ..CutProblem::default() }];
+        made.cache_points = vec![CachePointProblem {
+            after: 0,
+            bytes: 2.5e9,
+            bytes_per_row: 1e4,
+            key: 9,
+            ..CachePointProblem::default()
+        }];
         made
     };
-    // There is room for one copy only.
+    // The tier has the capacity for one copy only.
     let problem = cluster(&[(2.0, 1)], vec![with_cut(1), with_cut(2)]);
     let costs = Costs::new(&problem);
     let found = searched(&problem, &costs);
-    assert_eq!(kept(&costs, &found.ways).len(), 1);
-    assert_eq!(found.ways, [1, 1]);
+    assert_eq!(cached_bytes(&costs, &found.options).len(), 1);
+    assert_eq!(found.options, [1, 1]);
     let alone = Costs::new(&cluster(&[(2.0, 1)], vec![with_cut(1)]));
-    assert_eq!(price(&costs, &found.ways), price(&alone, &[1]));
+    assert_eq!(cache_price(&costs, &found.options), cache_price(&alone, &[1]));
 }

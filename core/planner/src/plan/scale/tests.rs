@@ -1,4 +1,4 @@
-//! Scaling over time, and the rules of others.
+//! Scaling over time, and the rules of other systems.
 
 use expect_test::expect;
 
@@ -11,7 +11,7 @@ fn input(second: u64, present: u32, wanted: u32, bound: BottleneckKind) -> Scale
 }
 
 #[test]
-fn up_at_once_and_down_after_a_while() {
+fn workers_grow_at_once_and_shrink_after_some_time() {
     let mut scaling = ScaleHistory::default();
     let mut text = String::new();
     let mut present = 2;
@@ -44,7 +44,7 @@ fn up_at_once_and_down_after_a_while() {
 }
 
 #[test]
-fn it_does_not_grow_for_the_consumer_or_the_store() {
+fn a_slow_consumer_or_store_adds_no_workers() {
     for kind in [BottleneckKind::Consumer, BottleneckKind::Store] {
         let decision = ScaleHistory::default().decide(&SETTINGS, &input(0, 2, 9, kind));
         assert_eq!(decision.wanted, 2, "{}", decision.why);
@@ -54,17 +54,20 @@ fn it_does_not_grow_for_the_consumer_or_the_store() {
 }
 
 #[test]
-fn limits_are_kept_and_said() {
+fn decisions_obey_and_name_the_limits() {
     let mut scaling = ScaleHistory::default();
     assert_eq!(scaling.decide(&SETTINGS, &input(0, 2, 90, BottleneckKind::Cpu)).wanted, 20);
     let full = scaling.decide(&SETTINGS, &input(1, 20, 90, BottleneckKind::Cpu));
     expect!["90 workers would feed all, but 20 is the limit"].assert_eq(&full.why);
     let least = scaling.decide(&SETTINGS, &input(2, 1, 0, BottleneckKind::Consumer));
-    assert_eq!((least.wanted, least.why.as_str()), (1, "fewer would be enough, but 1 is the least"));
+    assert_eq!(
+        (least.wanted, least.why.as_str()),
+        (1, "fewer workers would be enough, but the minimum is 1")
+    );
 }
 
 #[test]
-fn a_load_that_swings_faster_than_the_patience_changes_nothing() {
+fn a_fast_oscillation_of_the_load_changes_nothing() {
     let mut scaling = ScaleHistory::default();
     for second in 0..300 {
         let wanted = if second % 20 < 10 { 8 } else { 3 };
@@ -73,7 +76,7 @@ fn a_load_that_swings_faster_than_the_patience_changes_nothing() {
 }
 
 #[test]
-fn it_shrinks_to_the_most_that_was_wanted_meanwhile() {
+fn workers_shrink_to_the_largest_number_wanted_recently() {
     let mut scaling = ScaleHistory::default();
     let mut present = 8;
     for second in 0..=30 {
@@ -84,16 +87,16 @@ fn it_shrinks_to_the_most_that_was_wanted_meanwhile() {
 }
 
 #[test]
-fn the_quotient_of_rates() {
+fn the_rate_quotient_is_rounded_up() {
     assert_eq!(rate_quotient(&[1000.0, 500.0], &[200.0, 300.0], 2), 6);
     assert_eq!(rate_quotient(&[1000.0], &[0.0], 2), 2);
 }
 
 #[test]
-fn the_climber_goes_up_while_it_pays_and_then_rests() {
-    // Time for a batch falls until as many workers as the load needs.
+fn the_climber_stops_at_the_load_and_then_rests() {
+    // The time per batch falls until the workers match the load.
     let batch_s = |workers: u32, load: u32| 1.0 / f64::from(workers.min(load));
-    let (mut climber, mut present) = (Climber::default(), 1);
+    let (mut climber, mut present) = (HillClimber::default(), 1);
     let mut path = vec![present];
     for step in 0..24 {
         let load = if step < 12 { 5 } else { 2 };

@@ -1,4 +1,4 @@
-//! Plans as text, and what must hold of every plan.
+//! Plans as text, and properties of every plan.
 
 use expect_test::expect;
 use feedline_data::ids::WorkerId;
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::super::testing::{assert_feasible, cluster, job, operator, small, with_tenants};
 use super::*;
 
-use crate::plan::{CachePolicy, CutProblem, TenantProblem};
+use crate::plan::{CachePointProblem, CachePolicy, CheckLimit, NoDeadline, TenantProblem};
 
 fn plan(problem: &Problem) -> Plan {
     solve(problem, None, &NoDeadline).unwrap()
@@ -19,8 +19,8 @@ fn text(plan: &Plan) -> String {
     let mut text = String::new();
     for job in &plan.jobs {
         text += &format!("{}: {:.1} of {:.1} rows/s,", job.name, job.rows_per_s, job.demand_rows_per_s);
-        for part in &job.assignments {
-            text += &format!(" worker {} {:.2} cores,", part.worker, part.cores);
+        for (worker, allocation) in &job.allocations {
+            text += &format!(" worker {worker} {:.2} cores,", allocation.cores);
         }
         text += &format!(" {}\n", job.why);
     }
@@ -30,14 +30,14 @@ fn text(plan: &Plan) -> String {
     text + &plan.reasons.join("\n") + "\n"
 }
 
-/// Three jobs of unequal cost and demand; four workers of two speeds.
+/// Three jobs with unequal costs and demands, and four workers of two speeds.
 fn unequal() -> Problem {
     let jobs = vec![job(1, 6000.0, &[2.0, 1.0]), job(2, 2000.0, &[4.0, 3.0]), job(3, 1000.0, &[1.0, 0.9])];
     cluster(&[(2.0, 2), (4.0, 2)], jobs)
 }
 
 #[test]
-fn three_unequal_jobs_on_unequal_workers_are_fed_alike() {
+fn three_unequal_jobs_on_unequal_workers_have_equal_fed_fractions() {
     let problem = unequal();
     let plan = plan(&problem);
     assert_feasible(&problem, &plan);
@@ -55,12 +55,14 @@ fn three_unequal_jobs_on_unequal_workers_are_fed_alike() {
 }
 
 #[test]
-fn an_equal_split_feeds_the_least_fed_job_less() {
+fn an_even_division_has_a_smaller_fed_fraction() {
     let problem = unequal();
     let costs = Costs::new(&problem);
-    // Each job gets a third of each worker.
+    // An even division gives each job a third of each worker.
     let equal = (0..3).map(|j| {
-        costs.fed_alone(j, &costs.ways[j][0]).min(costs.alone(&costs.ways[j][0]) / 3.0 / costs.demand[j])
+        costs
+            .fed_fraction_alone(j, &costs.options[j][0])
+            .min(costs.rate_alone(&costs.options[j][0]) / 3.0 / costs.demand[j])
     });
     let equal = equal.fold(1.0, f64::min);
     let planned = plan(&problem).objective.smallest_fed;
@@ -68,28 +70,38 @@ fn an_equal_split_feeds_the_least_fed_job_less() {
 }
 
 #[test]
-fn what_the_user_keeps_is_kept_and_the_planner_may_keep_nothing() {
-    let mut keeps = job(1, 1000.0, &[1.0]);
-    keeps.operators.push(operator("resize", &[1.0]));
-    keeps.cuts =
-        vec![CutProblem { after: 0, bytes: 1e8, bytes_per_row: 1e3, key: 7, ..CutProblem::default() }];
-    keeps.cache = CachePolicy::Pinned { cut: 0, tier: CacheTier::Memory };
-    let problem = cluster(&[(4.0, 1)], vec![keeps.clone()]);
+fn a_pinned_cache_is_used_and_a_forbidden_one_is_not() {
+    let mut cached = job(1, 1000.0, &[1.0]);
+    cached.operators.push(operator("resize", &[1.0]));
+    cached.cache_points = vec![CachePointProblem {
+        after: 0,
+        bytes: 1e8,
+        bytes_per_row: 1e3,
+        key: 7,
+        ..CachePointProblem::default()
+    }];
+    cached.cache = CachePolicy::Pinned { point: 0, tier: CacheTier::Memory };
+    let problem = cluster(&[(4.0, 1)], vec![cached.clone()]);
     assert_eq!(
-        plan(&problem).jobs[0].kept,
-        Some(PlannedCachePoint { after: 0, tier: CacheTier::Memory, form: CacheEncoding::AsIs, key: 7 })
+        plan(&problem).jobs[0].cache,
+        Some(PlannedCachePoint { after: 0, tier: CacheTier::Memory, encoding: CacheEncoding::AsIs, key: 7 })
     );
-    keeps.cache = CachePolicy::Never;
-    let problem = cluster(&[(4.0, 1)], vec![keeps]);
-    assert_eq!(plan(&problem).jobs[0].kept, None);
+    cached.cache = CachePolicy::Never;
+    let problem = cluster(&[(4.0, 1)], vec![cached]);
+    assert_eq!(plan(&problem).jobs[0].cache, None);
 }
 
 #[test]
 fn a_cache_that_saves_more_than_it_costs_is_chosen() {
     let mut job = job(1, 3000.0, &[2.0]);
     job.operators.push(operator("augment", &[0.5]));
-    job.cuts =
-        vec![CutProblem { after: 0, bytes: 2e9, bytes_per_row: 1.5e5, key: 7, ..CutProblem::default() }];
+    job.cache_points = vec![CachePointProblem {
+        after: 0,
+        bytes: 2e9,
+        bytes_per_row: 1.5e5,
+        key: 7,
+        ..CachePointProblem::default()
+    }];
     let problem = cluster(&[(2.0, 1)], vec![job]);
     let plan = plan(&problem);
     expect![[r#"
@@ -102,7 +114,7 @@ fn a_cache_that_saves_more_than_it_costs_is_chosen() {
 }
 
 #[test]
-fn a_limited_operator_does_not_hold_the_other_jobs_back() {
+fn a_limited_operator_does_not_slow_down_other_jobs() {
     let mut limited = job(1, 1000.0, &[1.0]);
     limited.operators[0].latency_s = 0.009;
     limited.operators[0].limit = Some(1);
@@ -118,7 +130,7 @@ fn a_limited_operator_does_not_hold_the_other_jobs_back() {
 }
 
 #[test]
-fn a_tenant_gets_no_more_than_its_quota_and_says_so() {
+fn a_job_at_the_quota_of_its_tenant_names_the_quota() {
     let mut jobs = vec![job(1, 2000.0, &[1.0]), job(2, 2000.0, &[1.0]), job(3, 1000.0, &[1.0])];
     (jobs[0].tenant, jobs[1].tenant) = (Some(0), Some(0));
     let tenants =
@@ -144,7 +156,8 @@ fn a_small_change_keeps_the_plan_and_a_large_one_changes_it() {
     problem.jobs[0].operators[0].cpu_s[0] *= 1.01;
     let second = solve(&problem, Some(&first), &NoDeadline).unwrap();
     let decisions = |plan: &Plan| -> Vec<Vec<(WorkerId, f64)>> {
-        let of_job = |job: &JobPlan| job.assignments.iter().map(|part| (part.worker, part.cores)).collect();
+        let of_job =
+            |job: &JobPlan| job.allocations.iter().map(|(worker, own)| (*worker, own.cores)).collect();
         plan.jobs.iter().map(of_job).collect()
     };
     assert_eq!(decisions(&first), decisions(&second));
@@ -155,16 +168,14 @@ fn a_small_change_keeps_the_plan_and_a_large_one_changes_it() {
 }
 
 #[test]
-fn a_lost_worker_moves_only_what_it_did() {
+fn a_lost_worker_moves_only_its_own_jobs() {
     let jobs = (1..=6).map(|id| job(id, 900.0, &[1.0])).collect();
     let mut problem = cluster(&[(2.0, 4)], jobs);
     let first = plan(&problem);
     problem.workers.remove(0);
     let second = solve(&problem, Some(&first), &NoDeadline).unwrap();
     assert_feasible(&problem, &second);
-    let cores = |job: &JobPlan, worker: WorkerId| -> f64 {
-        job.assignments.iter().filter(|part| part.worker == worker).map(|part| part.cores).sum()
-    };
+    let cores = |job: &JobPlan, worker: WorkerId| job.allocations.get(&worker).map_or(0.0, |own| own.cores);
     let (mut stayed, mut had) = (0.0, 0.0);
     for (before, after) in first.jobs.iter().zip(&second.jobs) {
         for worker in (2..=4).map(WorkerId) {
@@ -177,48 +188,48 @@ fn a_lost_worker_moves_only_what_it_did() {
 }
 
 #[test]
-fn without_time_there_is_a_feasible_plan() {
+fn without_time_the_plan_is_feasible() {
     let problem = unequal();
-    let hasty = solve(&problem, None, &CheckLimit::new(0)).unwrap();
-    assert!(hasty.is_fallback && hasty.objective.smallest_fed > 0.3, "{}", text(&hasty));
-    assert_feasible(&problem, &hasty);
-    // With time the same problem is taken up again.
-    assert!(!solve(&problem, Some(&hasty), &NoDeadline).unwrap().is_fallback);
+    let early = solve(&problem, None, &CheckLimit::new(0)).unwrap();
+    assert!(early.is_fallback && early.objective.smallest_fed > 0.3, "{}", text(&early));
+    assert_feasible(&problem, &early);
+    // Without a deadline, the same problem is solved again.
+    assert!(!solve(&problem, Some(&early), &NoDeadline).unwrap().is_fallback);
 }
 
 #[test]
-fn a_problem_that_contradicts_itself_is_refused_with_a_sentence() {
-    let refused = |change: fn(&mut Problem)| {
+fn an_inconsistent_problem_is_rejected_with_a_sentence() {
+    let rejection = |change: fn(&mut Problem)| {
         let mut problem = unequal();
         change(&mut problem);
         solve(&problem, None, &NoDeadline).unwrap_err()
     };
     expect!["job `job1` has NaN among its costs and sizes"]
-        .assert_eq(&refused(|problem| problem.jobs[0].operators[0].cpu_s[1] = f64::NAN));
+        .assert_eq(&rejection(|problem| problem.jobs[0].operators[0].cpu_s[1] = f64::NAN));
     expect!["job `job2` needs its CPU times for each of 2 worker types"]
-        .assert_eq(&refused(|problem| problem.jobs[1].overhead_cpu_s.clear()));
-    expect!["worker 2 has type 9, of 2"].assert_eq(&refused(|problem| problem.workers[1].worker_type = 9));
+        .assert_eq(&rejection(|problem| problem.jobs[1].overhead_cpu_s.clear()));
+    expect!["worker 2 has type 9, of 2"].assert_eq(&rejection(|problem| problem.workers[1].worker_type = 9));
     expect!["worker type `type0` has 0 cores: give it some"]
-        .assert_eq(&refused(|problem| problem.worker_types[0].cores = 0.0));
+        .assert_eq(&rejection(|problem| problem.worker_types[0].cores = 0.0));
     expect!["job `job3` has a tenant of which nothing is said"]
-        .assert_eq(&refused(|problem| problem.jobs[2].tenant = Some(0)));
-    expect!["tenant `` may have 0 cores: give it some"].assert_eq(&refused(|problem| {
+        .assert_eq(&rejection(|problem| problem.jobs[2].tenant = Some(0)));
+    expect!["tenant `` may have 0 cores: give it some"].assert_eq(&rejection(|problem| {
         problem.tenants.push(TenantProblem { cores: Some(0.0), ..TenantProblem::default() });
     }));
     expect!["job `job1` has weight 0: give it one above 0"]
-        .assert_eq(&refused(|problem| problem.jobs[0].weight = 0.0));
+        .assert_eq(&rejection(|problem| problem.jobs[0].weight = 0.0));
 }
 
 #[test]
-fn nothing_to_plan_is_planned() {
+fn a_cluster_without_jobs_or_workers_has_a_plan() {
     let nothing = plan(&Problem::default());
     assert!(nothing.jobs.is_empty());
     let idle = plan(&cluster(&[(4.0, 2)], Vec::new()));
     assert_eq!(idle.wanted[0].wanted, 0);
     let mut no_workers = cluster(&[(4.0, 0)], vec![job(1, 100.0, &[1.0])]);
     no_workers.worker_types[0].max_workers = 5;
-    let hungry = plan(&no_workers);
-    assert_eq!((hungry.jobs[0].fed_fraction, hungry.wanted[0].wanted), (0.0, 1));
+    let no_capacity = plan(&no_workers);
+    assert_eq!((no_capacity.jobs[0].fed_fraction, no_capacity.wanted[0].wanted), (0.0, 1));
 }
 
 proptest! {
@@ -231,7 +242,7 @@ proptest! {
         assert_feasible(&problem, &first);
         prop_assert!(first.objective.smallest_fed <= first.bound.smallest_fed * (1.0 + 1e-4) + 1e-9);
         prop_assert_eq!(&solve(&problem, Some(&first), &NoDeadline).unwrap(), &first);
-        // Not only because the problem is known.
+        // The result must not depend on the fingerprint.
         let unknown = Plan { fingerprint: 0, ..first.clone() };
         let again = solve(&problem, Some(&unknown), &NoDeadline).unwrap();
         prop_assert_eq!(&again.jobs, &first.jobs);
@@ -247,7 +258,7 @@ proptest! {
         let again = solve(&problem, Some(&unknown), &NoDeadline).unwrap();
         prop_assert_eq!(&again.jobs, &first.jobs);
         assert_feasible(&problem, &solve(&problem, None, &CheckLimit::new(0)).unwrap());
-        // Demand falls and rises, and a worker is lost: what jobs had they keep, but for quotas.
+        // Demands change, and a worker is lost: jobs keep their rates, but quotas still hold.
         let mut changed = problem.clone();
         for (place, job) in changed.jobs.iter_mut().enumerate() {
             let factor = [0.93, 1.2, 0.5][place % 3];
@@ -258,7 +269,7 @@ proptest! {
             changed.workers.remove(0);
             assert_feasible(&changed, &solve(&changed, Some(&first), &NoDeadline).unwrap());
         }
-        // A quota that is halved is obeyed at once.
+        // A smaller quota applies at once.
         let mut halved = problem.clone();
         for tenant in &mut halved.tenants {
             tenant.cores = tenant.cores.map(|cores| cores / 2.0);
@@ -270,9 +281,9 @@ proptest! {
     #[test]
     fn the_fallback_is_feasible_and_never_better(seed in 0u64..1_000_000) {
         let problem = small(seed, 0);
-        let hasty = solve(&problem, None, &CheckLimit::new(0)).unwrap();
-        assert_feasible(&problem, &hasty);
+        let early = solve(&problem, None, &CheckLimit::new(0)).unwrap();
+        assert_feasible(&problem, &early);
         let best = plan(&problem);
-        prop_assert!(hasty.objective.smallest_fed <= best.objective.smallest_fed * (1.0 + 1e-3) + 1e-6);
+        prop_assert!(early.objective.smallest_fed <= best.objective.smallest_fed * (1.0 + 1e-3) + 1e-6);
     }
 }

@@ -104,6 +104,7 @@ impl Load {
                 cpu: ProcessCpu::default(),
                 stats: Vec::new(),
                 caches: Vec::new(),
+                memory: Vec::new(),
             };
             let Ok(plan) = coordinator.sync_worker(report).await else {
                 tokio::time::sleep(RETRY_PAUSE).await;

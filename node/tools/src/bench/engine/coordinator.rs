@@ -143,7 +143,7 @@ impl LeaseCoordinator {
             source_key: String::new(),
             dataset,
             audit: false,
-            keep: None,
+            cache: None,
             reads: TenantReads::default(),
         }
     }

@@ -164,7 +164,7 @@ fn found_folders(folder: &Path) -> BTreeSet<Prefix> {
 }
 
 #[tokio::test]
-async fn jobs_whose_rows_are_worth_about_the_same_let_each_other_be() {
+async fn rows_of_about_the_same_value_do_not_evict_each_other() {
     let folder = tempfile::tempdir().expect("a folder");
     let tier = tier(folder.path(), 300_000);
     active(&tier, [(1, 1.0), (2, 1.2)]);
@@ -189,7 +189,7 @@ async fn jobs_whose_rows_are_worth_about_the_same_let_each_other_be() {
 }
 
 #[tokio::test]
-async fn a_row_that_finds_no_room_anyway_lets_nothing_go() {
+async fn a_row_that_cannot_fit_evicts_nothing() {
     let folder = tempfile::tempdir().expect("a folder");
     let tier = tier(folder.path(), 3 * FILE);
     keep_large(&tier, 1, 0..1).await;

@@ -41,41 +41,42 @@ struct Fickle {
     draws: Mutex<BTreeMap<JobId, bool>>,
     /// The same of jobs of which rows were found in caches.
     found: Mutex<BTreeSet<bool>>,
-    /// What holds but for the allotments.
+    /// What holds but for the allocations.
     plan: Mutex<WorkerPlan>,
 }
 
 impl Fickle {
-    fn allotment(&self, job: u64, change: u64) -> JobAllocation {
+    fn allocation(&self, job: u64, change: u64) -> JobAllocation {
         let dice = |number: u64| mix64(mix64(self.seed * 10_000 + change) + job * 100 + number);
         let one_of = |number: u64, values: &[u64]| values[dice(number) as usize % values.len()];
         let names = ["burn", "wait", "filter", "random_resized_crop", "batch", "nobody"];
         let limits = (0..).zip(names).filter(|(number, _)| dice(10 + number).is_multiple_of(2));
         JobAllocation {
             job: JobId(job),
-            most_cores: one_of(32, &[0, 0, 1, 6]) as f64 / 4.0,
+            max_cores: one_of(32, &[0, 0, 1, 6]) as f64 / 4.0,
             cores: one_of(0, &[0, 1, 2, 7]) as f64 / 4.0,
             operator_limits: limits
                 .map(|(number, name)| (name.to_owned(), one_of(number, &[0, 1, 2, 5]) as u32))
                 .collect(),
             read_concurrency: one_of(30, &[0, 1, 2, 40]) as u32,
             prefetch_bytes: one_of(31, &[0, 1, 100 << 10, 64 << 20]),
-            keep: self.keep(job, change / KEPT_FOR),
+            cache: self.cache_decision(job, change / KEPT_FOR),
         }
     }
 
-    /// What the job of this number is to keep: before anything random, in forms that its rows may not have, in tiers that the
+    /// What the job of this number is to keep: before anything random, in encodings that its rows may not have, in tiers that the
     /// worker may not have.
-    fn keep(&self, job: u64, change: u64) -> Option<CacheDecision> {
+    fn cache_decision(&self, job: u64, change: u64) -> Option<CacheDecision> {
         let dice = |number: u64| mix64(mix64(self.seed * 7_000 + change) + job * 100 + number);
         let is_drawn = *self.draws.lock().expect("nothing panics with it").get(&JobId(job))?;
         if self.seed == STEADY {
-            return Some(CacheDecision { after: 0, tier: CacheTier::Memory, form: CacheEncoding::AsIs });
+            return Some(CacheDecision { after: 0, tier: CacheTier::Memory, encoding: CacheEncoding::AsIs });
         }
         let after = if is_drawn { 0 } else { dice(1) as u32 % 4 };
         let tier = CacheTier::ALL[[0, 0, 0, 1, 2][dice(2) as usize % 5]];
-        let form = [CacheEncoding::AsIs, CacheEncoding::Indexed, CacheEncoding::Pixels][dice(3) as usize % 3];
-        (!dice(4).is_multiple_of(4)).then_some(CacheDecision { after, tier, form })
+        let encoding =
+            [CacheEncoding::AsIs, CacheEncoding::Indexed, CacheEncoding::Pixels][dice(3) as usize % 3];
+        (!dice(4).is_multiple_of(4)).then_some(CacheDecision { after, tier, encoding })
     }
 
     fn change(&self, plan: &mut WorkerPlan, jobs: &[JobId]) {
@@ -83,7 +84,7 @@ impl Fickle {
         plan.cores = (mix64(self.seed + change) % 3) as u32;
         let is_told = |job: &&JobId| self.seed == STEADY || !mix64(change + job.0).is_multiple_of(4);
         let allotted = jobs.iter().filter(is_told);
-        plan.allotments = allotted.map(|job| self.allotment(job.0, change)).collect();
+        plan.allocations = allotted.map(|job| self.allocation(job.0, change)).collect();
     }
 }
 
@@ -156,7 +157,7 @@ async fn take_all(
     (batches, audit.report(None))
 }
 
-/// What the jobs gave, how often allotments changed, and the jobs of which rows were found in caches, by whether they begin
+/// What the jobs gave, how often allocations changed, and the jobs of which rows were found in caches, by whether they begin
 /// at random.
 struct Ran {
     taken: Vec<(Vec<RecordBatch>, AuditReport)>,
@@ -164,7 +165,7 @@ struct Ran {
     found: BTreeSet<bool>,
 }
 
-/// Runs the jobs together on one worker; with a seed, under allotments that change.
+/// Runs the jobs together on one worker; with a seed, under allocations that change.
 async fn run(directory: &Path, pipelines: &[Pipeline], seed: Option<u64>) -> Ran {
     let mut settings = CoordinatorSettings::in_memory(directory.join("index"));
     settings.cluster.auto_cache = seed.is_some();
@@ -207,7 +208,7 @@ async fn run(directory: &Path, pipelines: &[Pipeline], seed: Option<u64>) -> Ran
 }
 
 #[test]
-fn allotments_that_change_all_the_time_change_no_row() {
+fn allocations_that_change_all_the_time_change_no_row() {
     let scratch = Scratch::new();
     scratch.make_data("table", "table", &["--format", "jsonl", "--rows", "4000", "--shards", "5"]);
     scratch.make_data("images", "images", &["--format", "tfrecord", "--rows", "60", "--shards", "3"]);

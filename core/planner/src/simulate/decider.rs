@@ -1,51 +1,21 @@
-//! Whose rule decides how many workers there shall be: ours, those of two other systems, or none.
+//! Decides the number of workers of a simulation by one scaling rule.
 
 use feedline_data::ids::{JobId, Millis};
-use serde::{Deserialize, Serialize};
 
-use super::scenario;
+use super::scaling_rule::ScalingRule;
+use super::scenario::ScenarioScaling;
 
 use crate::observe::Observer;
-use crate::plan::{Climber, Plan, Problem, ScaleDecision, ScaleHistory, ScaleSettings, rate_quotient};
+use crate::plan::{HillClimber, Plan, Problem, ScaleDecision, ScaleHistory, ScaleSettings, rate_quotient};
 
-/// A rule.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ScalingRule {
-    /// Ours: what the plan wants, at once up and down after a while.
-    #[default]
-    Plan,
-    /// tf.data service's: see [`rate_quotient`]. Jobs are reckoned one by one and summed.
-    RateQuotient,
-    /// Cachew's: see [`Climber`].
-    Climb,
-    /// The workers at the start stay.
-    None,
-}
-
-impl ScalingRule {
-    /// All rules that change something.
-    pub const SCALING: [Self; 3] = [Self::Plan, Self::RateQuotient, Self::Climb];
-
-    /// The name used in scenarios and reports.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Plan => "plan",
-            Self::RateQuotient => "rate_quotient",
-            Self::Climb => "climb",
-            Self::None => "none",
-        }
-    }
-}
-
-/// What consumers took since the run began, summed.
+/// What all consumers took since the start of the run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct DeliveredTotals {
     pub(super) batches: u64,
     pub(super) elapsed_ns: u64,
 }
 
-/// What a decision is made from.
+/// The input of a decision.
 pub(super) struct ScalingInput<'a> {
     pub(super) now: Millis,
     pub(super) present: u32,
@@ -59,25 +29,25 @@ pub(super) struct ScalingInput<'a> {
 #[derive(Debug)]
 pub(super) struct Decider {
     rule: ScalingRule,
-    settings: scenario::ScenarioScaling,
+    settings: ScenarioScaling,
     scaling: ScaleHistory,
-    climber: Climber,
-    /// When the climber decided last, and what had been taken then.
+    climber: HillClimber,
+    /// The time of the last step of the climber, and what consumers had taken by then.
     climbed: Option<(Millis, DeliveredTotals)>,
 }
 
 impl Decider {
-    pub(super) fn new(rule: ScalingRule, settings: &scenario::ScenarioScaling) -> Self {
+    pub(super) fn new(rule: ScalingRule, settings: &ScenarioScaling) -> Self {
         Self {
             rule,
             settings: settings.clone(),
             scaling: ScaleHistory::default(),
-            climber: Climber::default(),
+            climber: HillClimber::default(),
             climbed: None,
         }
     }
 
-    /// How many workers there shall be; `None` where nothing is known yet, or nothing is due.
+    /// The wanted number of workers; `None` if nothing is known yet or no decision is due.
     pub(super) fn decide(&mut self, seen: &ScalingInput) -> Option<ScaleDecision> {
         let decision = match self.rule {
             ScalingRule::Plan => self.by_plan(seen)?,
@@ -112,7 +82,10 @@ impl Decider {
         self.climbed = Some((seen.now, seen.taken));
         let batch_s = (seen.taken.elapsed_ns - before.elapsed_ns) as f64 / 1e9 / batches as f64;
         let wanted = self.climber.step(seen.present, batch_s, self.settings.climb_threshold);
-        Some(ScaleDecision { wanted, why: format!("a batch took {batch_s:.3} s with {}", seen.present) })
+        Some(ScaleDecision {
+            wanted,
+            why: format!("a batch took {batch_s:.3} s with {} workers", seen.present),
+        })
     }
 }
 
@@ -125,15 +98,15 @@ fn by_quotient(seen: &ScalingInput) -> Option<ScaleDecision> {
         let (consumers, workers) = rates(seen.observer, job.id);
         wanted += if consumers.is_empty() { 0 } else { rate_quotient(&consumers, &workers, seen.present) };
     }
-    let why = format!("consumers' rates over the mean worker's are {wanted}");
+    let why = format!("the rates of consumers over the mean rate of a worker are {wanted}");
     Some(ScaleDecision { wanted, why })
 }
 
-/// Rows per second that each consumer could take, and that each worker could make on all its cores.
+/// Rows per second that each consumer could take, and that each worker could compute on all its cores.
 fn rates(observer: &Observer, job: JobId) -> (Vec<f64>, Vec<f64>) {
     let Some(observed) = observer.observation(job) else { return (Vec::new(), Vec::new()) };
-    let taking = observed.consumers.iter().filter(|consumer| consumer.step_ns > 0);
-    let consumers = taking.map(|consumer| consumer.rows as f64 / (consumer.step_ns as f64 / 1e9));
+    let taking = observed.consumers.iter().filter(|consumer| consumer.stats.step_ns > 0);
+    let consumers = taking.map(|consumer| consumer.stats.rows as f64 / (consumer.stats.step_ns as f64 / 1e9));
     let workers = observed.recent.iter().filter_map(|worker| {
         let cpu_ns: u64 = worker.operators.iter().map(|operator| operator.cpu_ns).sum();
         let rows = worker.operators.last()?.rows_out;

@@ -1,0 +1,195 @@
+//! How the memory budget of a worker is divided. Every fraction and limit of a worker's memory is defined in this file.
+//!
+//! The accounts overlap on purpose: their limits add up to more than the budget, and a worker starts a group of rows only
+//! while the sum of all accounts stays within the budget.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// The share of the budget that cached rows of pipelines may use.
+pub const CACHE_MEMORY_SHARE: f64 = 1.0 / 3.0;
+/// The share of the budget that blocks of encoded rows may use after they were read.
+const BLOCK_CACHE_SHARE: f64 = 1.0 / 4.0;
+/// The share of the budget that blocks may use while they are read.
+const READ_SHARE: f64 = 1.0 / 8.0;
+/// The share of the budget that decoders may use for large images, beyond [`DECODE_BYTES_PER_THREAD`].
+const DECODE_SHARE: f64 = 1.0 / 8.0;
+/// The share of the budget that consumers on the same host may map as shared memory.
+const SHARED_MEMORY_SHARE: f64 = 1.0 / 4.0;
+/// The share of the budget that the groups computed ahead of consumers may use, over all jobs of a plan.
+const PREFETCH_SHARE: f64 = 1.0 / 2.0;
+/// The smallest number of bytes that a plan grants a job for groups computed ahead, if the job's share of the budget is as
+/// large.
+const MIN_PREFETCH_BYTES: f64 = 16e6;
+/// The budget of a worker without `--memory`, unless a quarter of the machine's memory is less.
+const DEFAULT_BUDGET_BYTES: u64 = 1 << 30;
+
+/// Bytes that a decoder may use on each thread without a reservation.
+pub const DECODE_BYTES_PER_THREAD: u64 = 64 << 20;
+/// Bytes of rows that may wait to be written to the disk tier, and as many to the store tier. A cache drops rows beyond
+/// this limit.
+pub const CACHE_WRITE_QUEUE_BYTES: u64 = 32 << 20;
+
+/// What a part of a worker's memory budget is used for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MemoryAccount {
+    /// Buffers of finished batches: in use by consumers, or idle.
+    Batches,
+    /// Buffers of batches that groups in flight have reserved and not allocated yet.
+    ReservedBatches,
+    /// Encoded rows of groups in flight.
+    EncodedRows,
+    /// Decoded images between two operators.
+    Images,
+    /// Large images inside decoders.
+    Decoders,
+    /// Blocks of encoded rows: cached, or being read.
+    Blocks,
+    /// Cached rows of pipelines, and rows that wait to be written to disk or to the object store.
+    Caches,
+    /// Memory shared with the processes of Python functions.
+    Functions,
+    /// Memory shared with consumers on the same host.
+    SharedMemory,
+}
+
+impl MemoryAccount {
+    /// The number of accounts.
+    pub const COUNT: usize = Self::ALL.len();
+
+    /// All accounts, in the order of their declaration.
+    pub const ALL: [Self; 9] = [
+        Self::Batches,
+        Self::ReservedBatches,
+        Self::EncodedRows,
+        Self::Images,
+        Self::Decoders,
+        Self::Blocks,
+        Self::Caches,
+        Self::Functions,
+        Self::SharedMemory,
+    ];
+
+    /// The account's name in metrics and reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Batches => "batches",
+            Self::ReservedBatches => "reserved_batches",
+            Self::EncodedRows => "encoded_rows",
+            Self::Images => "images",
+            Self::Decoders => "decoders",
+            Self::Blocks => "blocks",
+            Self::Caches => "caches",
+            Self::Functions => "functions",
+            Self::SharedMemory => "shared_memory",
+        }
+    }
+}
+
+impl fmt::Display for MemoryAccount {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.name())
+    }
+}
+
+/// The number of bytes that one account uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemoryUsage {
+    /// The account.
+    pub account: MemoryAccount,
+    /// Bytes reserved for the account.
+    pub used_bytes: u64,
+}
+
+/// The memory budget of one worker in bytes, and the limits that follow from it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct MemoryLimits {
+    budget_bytes: f64,
+}
+
+impl MemoryLimits {
+    /// The limits of a worker with this budget.
+    pub fn new(budget_bytes: u64) -> Self {
+        Self { budget_bytes: budget_bytes as f64 }
+    }
+
+    /// The budget of a worker without `--memory`, on a machine with this much memory.
+    pub fn default_budget_bytes(machine_bytes: Option<u64>) -> u64 {
+        machine_bytes.map_or(DEFAULT_BUDGET_BYTES, |bytes| DEFAULT_BUDGET_BYTES.min(bytes / 4))
+    }
+
+    /// Cached rows of pipelines.
+    pub fn cache_bytes(self) -> u64 {
+        self.share(CACHE_MEMORY_SHARE)
+    }
+
+    /// Cached blocks of encoded rows.
+    pub fn block_cache_bytes(self) -> u64 {
+        self.share(BLOCK_CACHE_SHARE)
+    }
+
+    /// Blocks that are being read.
+    pub fn read_bytes(self) -> u64 {
+        self.share(READ_SHARE)
+    }
+
+    /// Large images inside decoders.
+    pub fn decode_bytes(self) -> u64 {
+        self.share(DECODE_SHARE)
+    }
+
+    /// Memory shared with consumers on the same host.
+    pub fn shared_memory_bytes(self) -> u64 {
+        self.share(SHARED_MEMORY_SHARE)
+    }
+
+    /// Groups computed ahead of the consumers of a job that a plan grants this share of the worker's cores, from 0 to 1.
+    /// At least 1 byte, since 0 means no limit.
+    pub fn prefetch_bytes(self, core_share: f64) -> u64 {
+        let share_bytes = core_share * self.budget_bytes;
+        let prefetch_bytes = (PREFETCH_SHARE * share_bytes).max(MIN_PREFETCH_BYTES.min(share_bytes));
+        prefetch_bytes.max(1.0) as u64
+    }
+
+    fn share(self, share: f64) -> u64 {
+        (self.budget_bytes * share) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_shares_of_the_budget() {
+        let limits = MemoryLimits::new(1200);
+        assert_eq!((limits.cache_bytes(), limits.block_cache_bytes(), limits.read_bytes()), (400, 300, 150));
+        assert_eq!((limits.decode_bytes(), limits.shared_memory_bytes()), (150, 300));
+    }
+
+    #[test]
+    fn a_small_job_gets_the_smallest_prefetch_or_its_whole_share() {
+        let limits = MemoryLimits::new(1_000_000_000);
+        assert_eq!(limits.prefetch_bytes(1.0), 500_000_000);
+        assert_eq!(limits.prefetch_bytes(0.02), 16_000_000);
+        assert_eq!(limits.prefetch_bytes(0.01), 10_000_000);
+        assert_eq!(limits.prefetch_bytes(0.0), 1, "0 would mean no limit");
+    }
+
+    #[test]
+    fn the_default_budget_is_at_most_a_quarter_of_the_machine() {
+        assert_eq!(MemoryLimits::default_budget_bytes(None), 1 << 30);
+        assert_eq!(MemoryLimits::default_budget_bytes(Some(64 << 30)), 1 << 30);
+        assert_eq!(MemoryLimits::default_budget_bytes(Some(2 << 30)), 512 << 20);
+    }
+
+    #[test]
+    fn each_account_has_its_own_name_and_place() {
+        let names: std::collections::BTreeSet<&str> =
+            MemoryAccount::ALL.iter().map(|one| one.name()).collect();
+        assert_eq!(names.len(), MemoryAccount::COUNT);
+        assert!(MemoryAccount::ALL.iter().enumerate().all(|(place, account)| *account as usize == place));
+    }
+}

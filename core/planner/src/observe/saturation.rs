@@ -1,0 +1,40 @@
+//! What a job's workers wait for: threads and limits, the waits of an operator, or the store.
+
+use std::collections::BTreeMap;
+
+use feedline_data::messages::{OperatorStats, saturating_sum};
+
+use crate::model::JobWorkerSample;
+
+/// A resource that is in use for more than this share of the time may limit a job.
+pub(super) const BUSY: f64 = 0.75;
+
+/// The mean number of threads of a worker's pool that a job used. Wall time counts and not CPU time: a thread that another
+/// process keeps from running does not wait for the store.
+pub(super) fn active_threads(worker: &JobWorkerSample) -> f64 {
+    let active_ns = |operator: &OperatorStats| operator.busy_ns.saturating_sub(operator.latency_ns) as f64;
+    // The source runs outside the pool.
+    let pool_ns: f64 = worker.operators.iter().skip(1).map(active_ns).sum();
+    pool_ns / worker.elapsed_ns.max(1) as f64
+}
+
+/// Whether an operator used its pinned number of concurrent executions nearly all the time.
+pub(super) fn is_at_limit(worker: &JobWorkerSample) -> bool {
+    let elapsed_ns = worker.elapsed_ns as f64;
+    worker.operators.iter().any(|operator| {
+        let limit = operator.parallelism.map(f64::from);
+        limit.is_some_and(|limit| operator.busy_ns as f64 > BUSY * limit * elapsed_ns)
+    })
+}
+
+/// The operator that waits longest, if it waits longer than all reads together.
+pub(super) fn longest_wait(workers: &[JobWorkerSample]) -> Option<String> {
+    let mut waits: BTreeMap<&str, u64> = BTreeMap::new();
+    for operator in workers.iter().flat_map(|worker| &worker.operators) {
+        let wait_ns = waits.entry(&operator.name).or_default();
+        *wait_ns = wait_ns.saturating_add(operator.latency_ns);
+    }
+    let reads_ns = saturating_sum(workers.iter().map(|worker| worker.store.wait_ns));
+    let (name, wait_ns) = waits.into_iter().max_by_key(|(_, wait_ns)| *wait_ns)?;
+    (wait_ns > reads_ns).then(|| name.to_owned())
+}
