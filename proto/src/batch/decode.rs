@@ -1,4 +1,4 @@
-//! Reads a batch's columns where they lie, without copying. What the layout says is checked: it may be wrong.
+//! Decodes the columns of a batch without copying them. The layout is validated, because it may be malformed.
 
 use arrow::array::{ArrayData, ArrayDataBuilder, RecordBatch, RecordBatchOptions, make_array};
 use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer};
@@ -8,14 +8,14 @@ use bytes::Bytes;
 use super::BatchLayout;
 use super::encode::fixed_width_bytes;
 
-/// No array is longer; keeps sizes within what can be computed with.
+/// Most elements of an array, so that computations of sizes do not overflow.
 const MAX_ELEMENTS: u64 = 1 << 40;
 
-/// A batch whose columns are views of `data`; a column that happens to lie at an address its type cannot have is
-/// copied. `schema` is plain: no views, dictionaries or maps.
+/// Decodes a batch. Its columns are views of `data`; a column at an address with the wrong alignment is copied. `schema` is a
+/// plain schema without views, dictionaries and maps.
 ///
 /// # Errors
-/// One sentence that names the column whose layout or values are wrong.
+/// One sentence that names the column with the malformed layout or values.
 pub fn decode_batch(schema: &SchemaRef, layout: &BatchLayout, data: &Bytes) -> Result<RecordBatch, String> {
     if layout.total_bytes != data.len() as u64 {
         return Err(format!(
@@ -52,7 +52,7 @@ struct Cursor<'a> {
 }
 
 impl Cursor<'_> {
-    /// The next array; `expected` is its length where the parent fixes it.
+    /// Decodes the next array. `expected` is its length, if its parent determines it.
     fn array(&mut self, field: &Field, expected: Option<u64>) -> Result<ArrayData, String> {
         let &(len, nulls) = self.nodes.next().ok_or("its length is missing")?;
         if expected.is_some_and(|expected| expected != len) || len > MAX_ELEMENTS {
@@ -105,7 +105,7 @@ impl Cursor<'_> {
         Ok(Some(nulls))
     }
 
-    /// The offsets of `len` values. An array without values may have none at all.
+    /// Decodes the offsets of `len` values. An empty array may have no offsets.
     fn offsets(&mut self, field: &Field, len: u64) -> Result<Buffer, String> {
         let large =
             matches!(field.data_type(), DataType::LargeBinary | DataType::LargeUtf8 | DataType::LargeList(_));
@@ -115,7 +115,7 @@ impl Cursor<'_> {
         self.exactly(len + 1, if large { 8 } else { 4 })
     }
 
-    /// A buffer cut to its elements: Arrow panics where a part of an element remains.
+    /// Returns the next buffer without trailing bytes, because Arrow panics on a partial element.
     fn exactly(&mut self, elements: u64, width: u64) -> Result<Buffer, String> {
         let buffer = self.buffer()?;
         match elements.checked_mul(width) {

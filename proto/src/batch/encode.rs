@@ -1,4 +1,4 @@
-//! Puts columns into a batch's buffer.
+//! Encodes columns into the buffer of a batch.
 
 use arrow::array::{Array, ArrayRef, AsArray, GenericByteViewArray, RecordBatch};
 use arrow::buffer::{BooleanBuffer, Buffer, MutableBuffer};
@@ -7,10 +7,9 @@ use bytes::{Bytes, BytesMut};
 
 use super::{ALIGNMENT_BYTES, BatchLayout};
 
-/// A growing buffer that columns are appended to. What `len` counts is the whole batch's buffer: columns that were
-/// written in place lie in front.
+/// A growing buffer for columns. Its length includes columns that were written in place at its start.
 pub trait BatchBuffer {
-    /// Bytes so far.
+    /// Current length in bytes.
     fn len_bytes(&self) -> usize;
 
     /// Appends bytes.
@@ -48,7 +47,7 @@ impl BatchBuffer for Vec<u8> {
     }
 }
 
-/// Arrow's own buffer, whose memory is aligned as well.
+/// The buffer type of Arrow, whose memory is aligned too.
 impl BatchBuffer for MutableBuffer {
     fn len_bytes(&self) -> usize {
         self.len()
@@ -63,40 +62,39 @@ impl BatchBuffer for MutableBuffer {
     }
 }
 
-/// Builds a [`BatchLayout`] column by column, in the schema's order. A column either lies in the buffer already or is
-/// appended to it. After an error the encoder and the buffer's end are of no use.
+/// Builds a [`BatchLayout`] column by column, in the order of the schema. A column is already in the buffer, or is appended to
+/// it. After an error, the encoder and the end of the buffer are invalid.
 #[derive(Debug)]
 pub struct BatchEncoder {
     layout: BatchLayout,
 }
 
 impl BatchEncoder {
-    /// An encoder for a batch of this many rows.
+    /// Creates an encoder for a batch with this number of rows.
     pub fn new(rows: u32) -> Self {
         Self { layout: BatchLayout { rows, ..BatchLayout::default() } }
     }
 
-    /// A fixed-shape tensor column that lies in the buffer already: `len` bytes from `offset`, row after row without
-    /// gaps, `elements_per_row` elements each, nothing null. `offset` should be a multiple of [`ALIGNMENT_BYTES`].
+    /// Adds a tensor column that is already in the buffer: `len` bytes from `offset`, `elements_per_row` elements per row, without
+    /// gaps and nulls. `offset` should be a multiple of [`ALIGNMENT_BYTES`].
     pub fn push_in_place(&mut self, offset: u64, len: u64, elements_per_row: u64) {
         let rows = u64::from(self.layout.rows);
         self.layout.nodes.extend([(rows, 0), (rows.saturating_mul(elements_per_row), 0)]);
         self.layout.buffers.extend([(0, 0), (0, 0), (offset, len)]);
     }
 
-    /// A scalar column of a fixed-width type (not packed truth values) that lies in the buffer already: `len` bytes
-    /// from `offset`, nothing null.
+    /// Adds a scalar column of a fixed-width type, except packed booleans, that is already in the buffer: `len` bytes from
+    /// `offset`, without nulls.
     pub fn push_scalar_in_place(&mut self, offset: u64, len: u64) {
         self.layout.nodes.push((u64::from(self.layout.rows), 0));
         self.layout.buffers.extend([(0, 0), (offset, len)]);
     }
 
-    /// Appends a column to the end of `out`, the batch's whole buffer, each Arrow buffer aligned within it. Slices
-    /// are cut out, views become plain text or bytes.
+    /// Appends a column to `out`, the buffer of the batch, and aligns each Arrow buffer. Only the sliced part of an array is
+    /// copied, and views become plain text or bytes.
     ///
     /// # Errors
-    /// One sentence, for a column of another length, of a type that batches cannot hold, or of text or bytes beyond
-    /// 2 GiB.
+    /// One sentence, for a column of another length, of an unsupported type, or with more than 2 GiB of text or bytes.
     pub fn push_array(&mut self, array: &ArrayRef, out: &mut impl BatchBuffer) -> Result<(), String> {
         if array.len() as u64 != u64::from(self.layout.rows) {
             return Err(format!("a column has {} rows in a batch of {}", array.len(), self.layout.rows));
@@ -104,7 +102,7 @@ impl BatchEncoder {
         self.push(array.as_ref(), out)
     }
 
-    /// Pads the buffer to [`ALIGNMENT_BYTES`] and gives the layout of the whole.
+    /// Pads the buffer to [`ALIGNMENT_BYTES`] and returns the layout of the batch.
     pub fn finish(mut self, out: &mut impl BatchBuffer) -> BatchLayout {
         out.pad_to(out.len_bytes().next_multiple_of(ALIGNMENT_BYTES));
         self.layout.total_bytes = out.len_bytes() as u64;
@@ -149,7 +147,7 @@ impl BatchEncoder {
         Ok(())
     }
 
-    /// The array's node and validity buffer.
+    /// Appends the node and the validity buffer of an array.
     fn push_node(&mut self, array: &dyn Array, out: &mut impl BatchBuffer) {
         self.layout.nodes.push((array.len() as u64, array.null_count() as u64));
         match array.nulls().filter(|nulls| nulls.null_count() > 0) {
@@ -186,7 +184,7 @@ impl BatchEncoder {
         self.push_buffer(&array.value_data()[range], out);
     }
 
-    /// Writes offsets that start at 0 and gives the range of values that they stand for.
+    /// Appends offsets that start at 0 and returns the range of their values.
     fn push_offsets<O: arrow::array::OffsetSizeTrait>(
         &mut self,
         offsets: &[O],
@@ -240,7 +238,7 @@ fn start_buffer(out: &mut impl BatchBuffer) -> u64 {
     offset as u64
 }
 
-/// Bytes of one element of a type whose values lie in one buffer; `None` for other types.
+/// Bytes of one element of a fixed-width type; `None` for other types.
 pub(super) fn fixed_width_bytes(data_type: &DataType) -> Option<usize> {
     match data_type {
         DataType::FixedSizeBinary(size) => usize::try_from(*size).ok(),
@@ -249,11 +247,11 @@ pub(super) fn fixed_width_bytes(data_type: &DataType) -> Option<usize> {
     }
 }
 
-/// Puts a whole batch into a fresh buffer whose memory is aligned to [`ALIGNMENT_BYTES`]. Its schema is then
-/// [`super::plain_schema`] of the batch's.
+/// Encodes a batch into a new buffer, whose memory is aligned to [`ALIGNMENT_BYTES`]. The schema of the result is
+/// [`super::plain_schema`] of the schema of the batch.
 ///
 /// # Errors
-/// One sentence that names the column which a batch cannot hold.
+/// One sentence that names the column with an unsupported type.
 pub fn encode_batch(batch: &RecordBatch) -> Result<(BatchLayout, Bytes), String> {
     let rows = u32::try_from(batch.num_rows())
         .map_err(|_| format!("a batch of {} rows is too large; use a smaller batch", batch.num_rows()))?;
@@ -268,7 +266,7 @@ pub fn encode_batch(batch: &RecordBatch) -> Result<(BatchLayout, Bytes), String>
     Ok((layout, Bytes::from_owner(Owned(out.into()))))
 }
 
-/// About as many bytes as the batch's buffer needs; slices count with their own part only.
+/// Estimates the length of the buffer of a batch. Only the sliced part of an array counts.
 fn estimated_bytes(batch: &RecordBatch) -> usize {
     let bytes = |column: &ArrayRef| column.to_data().get_slice_memory_size().unwrap_or_default();
     batch.columns().iter().map(|column| bytes(column).next_multiple_of(ALIGNMENT_BYTES)).sum()

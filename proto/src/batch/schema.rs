@@ -1,4 +1,4 @@
-//! The Arrow schema of a pipeline's output, and of what a batch's buffer can hold.
+//! The Arrow schema of the output of a pipeline, and of an encoded batch.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,19 +6,18 @@ use std::sync::Arc;
 use arrow::datatypes::{DataType, Field, Fields, Schema as ArrowSchema, SchemaRef};
 use feedline_data::schema::{ColumnType, ScalarType, Schema};
 
-/// Metadata key of a truth-value tensor's field, with the value `true`. Its elements are `UInt8`, one byte each, so
-/// that they can be written in place; Arrow's own truth values are packed eight to a byte.
+/// Metadata key of the field of a boolean tensor; the value is `true`. The elements are `UInt8`, one byte each, so that they can
+/// be written in place. Arrow packs eight booleans into a byte.
 pub const BOOL_TENSOR_KEY: &str = "feedline:bool";
 
 const EXTENSION_NAME_KEY: &str = "ARROW:extension:name";
 const EXTENSION_METADATA_KEY: &str = "ARROW:extension:metadata";
 const TENSOR_EXTENSION: &str = "arrow.fixed_shape_tensor";
 
-/// The Arrow schema of batches with these columns.
+/// Returns the Arrow schema of batches with these columns.
 ///
-/// A tensor is a fixed-size list without nulls that carries the extension type `arrow.fixed_shape_tensor` and its
-/// shape. Text, bytes, lists and scalars may be null. An image of varying size never leaves a checked pipeline; it
-/// reads as bytes here.
+/// A tensor is a fixed-size list without nulls, with the extension type `arrow.fixed_shape_tensor` and its shape. Text, bytes,
+/// lists and scalars may be null. A valid pipeline has no images of varying size in its output; they would be bytes.
 pub fn output_schema(schema: &Schema) -> SchemaRef {
     let fields: Vec<Field> =
         schema.fields.iter().map(|field| output_field(&field.name, &field.column_type)).collect();
@@ -39,7 +38,7 @@ fn output_field(name: &str, column_type: &ColumnType) -> Field {
 
 fn tensor_field(name: &str, scalar: ScalarType, shape: &[u32]) -> Field {
     let elements = shape.iter().map(|&extent| u64::from(extent)).product::<u64>();
-    // A row of more than 2^31 elements does not fit into memory many times over; the engine refuses it first.
+    // The engine rejects a row with more than 2^31 elements before, because it does not fit into memory.
     let elements = i32::try_from(elements).unwrap_or(i32::MAX);
     let element = match scalar {
         ScalarType::Bool => DataType::UInt8,
@@ -73,7 +72,7 @@ fn scalar_type(scalar: ScalarType) -> DataType {
     }
 }
 
-/// The schema that a batch has after [`super::encode_batch`]: views become plain text and bytes, nested ones too.
+/// Returns the schema of a batch after [`super::encode_batch`]: views become plain text and bytes, also in nested types.
 pub fn plain_schema(schema: &SchemaRef) -> SchemaRef {
     let fields: Fields = schema.fields().iter().map(plain_field).collect();
     if &fields == schema.fields() {

@@ -1,4 +1,4 @@
-//! Round trips of random batches, and layouts that are wrong.
+//! Round trips of random batches, and malformed layouts.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A row of the random batches: everything may be null.
+/// A row of a random batch. All values may be null.
 #[derive(Debug, Clone)]
 struct Row {
     number: Option<i64>,
@@ -76,7 +76,7 @@ fn random_batch(rows: &[Row]) -> RecordBatch {
     ])
 }
 
-/// What a batch is after a round trip: views became plain.
+/// The expected batch after a round trip: views become plain.
 fn plain(batch: &RecordBatch) -> RecordBatch {
     let schema = plain_schema(&batch.schema());
     let columns = batch.columns().iter().zip(schema.fields());
@@ -128,7 +128,7 @@ proptest! {
             4 => layout.buffers.truncate(buffer),
             _ => layout.nodes.truncate(node),
         }
-        // What matters is that it returns: a changed place can be right by chance.
+        // A changed value may be valid by chance, but decoding must not panic.
         let decoded = decode_batch(&plain_schema(&batch.schema()), &layout, &data);
         prop_assert!(what < 4 || decoded.is_err());
     }
@@ -144,7 +144,7 @@ proptest! {
         let mut damaged = data.to_vec();
         let place = place.index(damaged.len());
         damaged[place] = byte;
-        // Returning at all is the point: some damage gives another batch of the same shape.
+        // Damaged values may form a valid batch of the same shape, but decoding must not panic.
         if let Ok(decoded) = decode_batch(&plain_schema(&batch.schema()), &layout, &damaged.into()) {
             prop_assert_eq!(decoded.num_rows(), batch.num_rows());
         }
