@@ -464,7 +464,7 @@ fn tokens_end_and_say_when_and_no_tenant_has_the_cluster() {
     for scope in ["work", "admin", "submit,admin"] {
         let refused = make_token(&scratch, &file, &["--scope", scope, "--tenant", "vision"]);
         assert_eq!((refused.status, refused.stdout.as_str()), (2, ""), "{scope}");
-        assert!(refused.stderr.contains("which is of the whole cluster"), "{}", refused.stderr);
+        assert!(refused.stderr.contains("which concerns the whole cluster"), "{}", refused.stderr);
     }
     for scope in ["submit", "consume", "observe"] {
         assert_eq!(
