@@ -41,7 +41,7 @@ pub(crate) use self::report_tracker::SentReport;
 use self::retry_timer::RetryTimer;
 use self::slot_state::SlotState;
 use self::split_queue::SplitQueue;
-use self::stream_table::StreamTable;
+use self::stream_table::ConsumerStreams;
 use crate::batch::BatchInfo;
 use crate::error::ClientError;
 use crate::metrics::BUFFERED_BYTES;
@@ -65,7 +65,7 @@ pub(crate) struct ConsumerState {
     revision: Revision,
     layout: Option<Layout>,
     /// Deterministic mode: the consumer's streams. Relaxed mode: one.
-    streams: StreamTable,
+    streams: ConsumerStreams,
     planned: BTreeMap<SplitRef, PlannedSplit>,
     /// Relaxed mode: whether the coordinator has assigned all splits.
     is_exhausted: bool,
@@ -116,7 +116,7 @@ impl ConsumerState {
             job_state: JobState::Preparing { indexed: 0, shards: 0, workers: 0 },
             revision: Revision::default(),
             layout: None,
-            streams: StreamTable::default(),
+            streams: ConsumerStreams::default(),
             planned: BTreeMap::new(),
             is_exhausted: false,
             max_splits: 0,

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::ConsumerState;
 use super::stream_state::StreamState;
-use super::stream_table::StreamTable;
+use super::stream_table::ConsumerStreams;
 
 impl ConsumerState {
     /// Applies a plan.
@@ -56,7 +56,7 @@ impl ConsumerState {
                 streams.map(|(stream, from)| StreamState::new(planned, *stream, *from)).collect()
             }
         };
-        self.streams = StreamTable::new(streams, planned);
+        self.streams = ConsumerStreams::new(streams, planned);
         self.layout = Some(planned.clone());
         self.start_history(plan.consumers, plan.slots.is_some());
         true
@@ -89,7 +89,7 @@ impl ConsumerState {
         for (split, offset) in order.into_iter().filter(|(split, _)| planned.contains_key(split)) {
             stream.assembler.expect(split, offset, false);
         }
-        self.streams = StreamTable::new(vec![stream], layout);
+        self.streams = ConsumerStreams::new(vec![stream], layout);
         self.fetches.clear();
         self.remove_all_buffered();
         let splits: Vec<SplitRef> = self.planned.keys().copied().collect();

@@ -17,7 +17,7 @@ struct IndexKeys {
 
 /// Streams and their indexes. [`Self::update`] is the only way to change a stream, and updates the indexes.
 #[derive(Debug, Default)]
-pub(super) struct StreamTable {
+pub(super) struct ConsumerStreams {
     streams: Vec<StreamState>,
     keys: Vec<IndexKeys>,
     index_of: HashMap<u32, usize>,
@@ -26,7 +26,7 @@ pub(super) struct StreamTable {
     by_complete_splits: BTreeMap<usize, usize>,
 }
 
-impl StreamTable {
+impl ConsumerStreams {
     pub(super) fn new(streams: Vec<StreamState>, layout: &Layout) -> Self {
         let mut table = Self::default();
         streams.into_iter().for_each(|stream| table.push(stream, layout));
