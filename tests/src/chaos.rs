@@ -1,5 +1,5 @@
-//! Faults without end while a job runs: three coordinators, four workers and four consumers as processes whose links can be
-//! cut. Everything that goes wrong follows from a seed; when it comes, within a run, is up to the machine.
+//! Injects faults while a job runs on three coordinators, four workers and four consumers, which are processes with links
+//! that can be cut. The seed determines the faults; their times within the run depend on the machine.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,18 +20,18 @@ use crate::{Scratch, call, data};
 const COORDINATORS: usize = 3;
 const WORKERS: usize = 4;
 const CONSUMERS: &str = "4";
-/// Time from one fault to the next.
+/// Interval between faults.
 const PERIOD: Duration = Duration::from_secs(3);
-/// Longest that one lasts; then the cluster has time to recover.
+/// Longest duration of a fault; after it the cluster has time to recover.
 const LONGEST_MS: u64 = 2_000;
-/// How often it is looked how long consumers have waited.
+/// Interval between measurements of the stalls.
 const LOOK: Duration = Duration::from_millis(50);
 /// Milliseconds that a consumer spends on a batch.
 const STEP_MS: u64 = 400;
 const BATCH: u64 = 16;
-/// Room on a coordinator's disk.
+/// Size of a coordinator's disk.
 const DISK_KIB: u32 = 16 << 10;
-/// While something is wrong with the store, one answer in this many is wrong.
+/// During a fault of the store, one answer in this many is faulty.
 const WRONG_ONE_IN: u64 = 2;
 
 const PIPELINE: &str = r#"
@@ -45,37 +45,37 @@ operators:
   - batch: { size: 16 }
 "#;
 
-/// What goes wrong.
+/// A kind of fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
-    /// The coordinator that leads is killed, and started again.
+    /// The leader is killed and restarted.
     KillLeader,
-    /// Another one is.
+    /// A follower is killed and restarted.
     KillFollower,
-    /// A worker is.
+    /// A worker is killed and replaced.
     KillWorker,
     /// The leader is suspended.
     StopLeader,
-    /// A worker is.
+    /// A worker is suspended.
     StopWorker,
-    /// Nothing reaches the leader, and nothing that is asked of it is answered.
+    /// The link to the leader is cut in both directions.
     CutLeader,
-    /// The leader is asked and its answers are lost.
+    /// The answers of the leader are lost.
     CutLeaderBack,
-    /// Nothing reaches a follower.
+    /// The link to a follower is cut.
     CutFollower,
-    /// Nothing reaches a worker.
+    /// The link to a worker is cut.
     CutWorker,
-    /// Everything to one coordinator and one worker takes longer.
+    /// The links to one coordinator and one worker are slow.
     Slow,
     /// The leader's disk is full.
     FullDisk,
-    /// Of the store's answers some are refusals, late, cut short, or say a wrong size.
+    /// Some answers of the store are errors, late, truncated, or contain a wrong size.
     Store(Wrong),
 }
 
 const FAULTS: [Fault; 19] = [
-    // As often as asked for.
+    // The requested share.
     Fault::KillLeader,
     Fault::KillLeader,
     Fault::KillLeader,
@@ -97,20 +97,20 @@ const FAULTS: [Fault; 19] = [
     Fault::Store(Wrong::Lied),
 ];
 
-/// What came of a run.
+/// The outcome of a run.
 #[derive(Debug)]
 pub struct Outcome {
     /// Faults by kind.
     pub faults: BTreeMap<Fault, u32>,
-    /// What the run reported.
+    /// The report of the run.
     pub report: Value,
-    /// What the same run without faults reported.
+    /// The report of the same run without faults.
     pub faultless: Value,
-    /// Seconds that a consumer waited, on average, from each killed leader to the next fault.
+    /// Mean stall of a consumer in seconds between each kill of a leader and the next fault.
     pub stalls_s: Vec<f64>,
 }
 
-/// A role behind a link.
+/// A role that is reached over a link.
 struct Node {
     role: Role,
     link: Link,
@@ -141,17 +141,17 @@ fn start(arguments: &[String], environment: &[(&str, String)]) -> Role {
 }
 
 struct Fleet {
-    // Ended before the disks that they write to are gone.
+    // Dropped before the disks that the roles write to.
     coordinators: Vec<Node>,
     workers: Vec<Node>,
     urls: String,
-    /// Of the coordinators; none without the right to mount.
+    /// Disks of the coordinators; empty without the permission to mount.
     disks: Vec<SmallDisk>,
     store: Store,
 }
 
 impl Fleet {
-    /// Starts them all, with the data in the bucket `bucket` of the scratch directory's `store`.
+    /// Starts all roles, with the data in the bucket `bucket` of the scratch directory's `store`.
     fn start(scratch: &Scratch) -> Self {
         let folder = |place: usize| scratch.file(&format!("coordinator-{place}"));
         let disks = (0..COORDINATORS).map_while(|place| SmallDisk::mount(folder(place).as_ref(), DISK_KIB));
@@ -172,7 +172,7 @@ impl Fleet {
                 &urls,
                 "--data-dir",
                 &folder,
-                // Else nothing is read after the first pass, and nothing can be wrong with it.
+                // With caches, no read would follow the first pass, so that faults of the store had no effect.
                 "--auto-cache",
                 "off",
             ];
@@ -202,7 +202,7 @@ impl Fleet {
         Self { workers: workers.collect(), coordinators, urls, disks, store }
     }
 
-    /// Place of the coordinator that leads.
+    /// Returns the index of the leader.
     fn leader(&self) -> Option<usize> {
         let members = call(&["members", "list", "--json", "--coordinator", &self.urls]);
         let members: Value = serde_json::from_str(&members.stdout).ok()?;
@@ -211,7 +211,7 @@ impl Fleet {
         self.coordinators.iter().position(|node| url.ends_with(&node.link.address))
     }
 
-    /// Begins a fault; what ends it.
+    /// Starts a fault, and returns how to end it.
     fn begin(&mut self, fault: Fault, draw: u64) -> Box<dyn FnOnce(&mut Self)> {
         let leader = self.leader().unwrap_or(draw as usize % COORDINATORS);
         let follower = (leader + 1 + (draw >> 8) as usize % (COORDINATORS - 1)) % COORDINATORS;
@@ -270,8 +270,8 @@ fn stop(id: u32) -> Box<dyn FnOnce(&mut Fleet)> {
     Box::new(move |_| signal(id, Signal::CONT))
 }
 
-/// Runs a job for about this long, with a fault every three seconds, for consumers that hold up to `buffer`. `None` where
-/// there are no photographs.
+/// Runs a job for about this time, with a fault every three seconds and consumers with this buffer size. Returns `None`
+/// without photographs.
 pub fn run(time: Duration, seed: u64, buffer: Option<&str>) -> Option<Outcome> {
     let photos = data::photographs("chaos")?;
     let scratch = Scratch::new();
@@ -318,13 +318,13 @@ pub fn run(time: Duration, seed: u64, buffer: Option<&str>) -> Option<Outcome> {
     Some(Outcome { faults, report: run.wait().report(), faultless, stalls_s })
 }
 
-/// Seconds that all consumers have waited; `None` once there is nobody to ask.
+/// Returns the total stall of all consumers in seconds; `None` after the run has exited.
 fn stall(http: &str) -> Option<f64> {
     try_metric(http, "feedline_client_stall_seconds_total")
 }
 
 impl Outcome {
-    /// What is wrong with it: one sentence each.
+    /// Returns the violated expectations, one sentence each.
     pub fn defects(&self) -> Vec<String> {
         let mut defects = Vec::new();
         for name in ["missing", "repeated"] {

@@ -1,9 +1,9 @@
-//! Real data, where it is at hand: photographs and sentence pairs beside the repository.
+//! Real test data next to the repository, if it exists: photographs and sentence pairs.
 
 use std::path::PathBuf;
 
-/// The folder of the real data: `FEEDLINE_SHARED_DATA`, else `../shared/data` beside the repository. Where it is
-/// absent, says in one line that `what` was skipped.
+/// Returns the folder of the real data: `FEEDLINE_SHARED_DATA`, otherwise `../shared/data` relative to the repository. Without
+/// data, prints a line that `what` is skipped.
 #[expect(clippy::disallowed_methods, reason = "tests find real data through the environment")]
 fn shared(kind: &str, what: &str) -> Option<PathBuf> {
     let beside = crate::root().join("../shared/data");
@@ -15,17 +15,17 @@ fn shared(kind: &str, what: &str) -> Option<PathBuf> {
     None
 }
 
-/// 400 photographs.
+/// Returns the folder of 400 photographs.
 pub fn photographs(what: &str) -> Option<PathBuf> {
     shared("images", what)
 }
 
-/// 29,000 sentence pairs.
+/// Returns the files of 29,000 sentence pairs.
 pub fn sentences(what: &str) -> Option<PathBuf> {
     shared("text", what)
 }
 
-/// The interpreter with Pillow, NumPy and tokenizers that `make test` prepares; else one line and nothing.
+/// Returns the Python with Pillow, NumPy and tokenizers that `make test` installs. Without it, prints a line.
 pub fn python(what: &str) -> Option<PathBuf> {
     let test = std::env::current_exe().ok()?;
     let target = test.ancestors().nth(3)?;

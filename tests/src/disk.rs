@@ -12,7 +12,7 @@ pub struct SmallDisk {
 }
 
 impl SmallDisk {
-    /// A disk of so many KiB in a new folder; `None`, with a line that says so, without the right to mount one.
+    /// Mounts a disk of this size in a new folder. Without the permission to mount, prints a line and returns `None`.
     pub fn mount(folder: &Path, kib: u32) -> Option<Self> {
         fs::create_dir_all(folder).expect("the folder can be made");
         let mounted = Command::new("mount")
@@ -27,15 +27,15 @@ impl SmallDisk {
         Some(Self { folder: folder.to_owned(), bytes: (kib as usize) << 10 })
     }
 
-    /// Leaves no room on it.
+    /// Fills the disk.
     pub fn fill(&self) {
-        // Takes all the room there is; the write ends with the error that others will see.
+        // The write fills the disk and fails with the error that roles will receive.
         let _ = fs::write(self.filler(), vec![0u8; self.bytes]);
     }
 
-    /// Makes room on it.
+    /// Frees space on the disk.
     pub fn free(&self) {
-        // There is nothing to remove unless it was filled.
+        // The file exists only after a fill.
         let _ = fs::remove_file(self.filler());
     }
 
@@ -47,7 +47,7 @@ impl SmallDisk {
 impl Drop for SmallDisk {
     fn drop(&mut self) {
         let unmounted = Command::new("umount").arg("-l").arg(&self.folder).status();
-        // What is left of it is seen when the folder is removed.
+        // An error shows when the folder is removed.
         if !unmounted.is_ok_and(|status| status.success()) {
             eprintln!("{} could not be unmounted", self.folder.display());
         }

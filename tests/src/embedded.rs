@@ -1,4 +1,4 @@
-//! A job in this process, for tests that look at the batches themselves.
+//! Runs a job in this process, for tests that inspect batches.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use feedline_data::pipeline::Pipeline;
 use feedline_proto::WorkerService;
 use feedline_worker::{ObjectAccess, ProcessClock, WorkerSettings};
 
-/// The only worker of a coordinator in this process, whatever its address.
+/// A directory with one worker for every address.
 pub struct OneWorker(pub Arc<dyn WorkerService>);
 
 impl WorkerDirectory for OneWorker {
@@ -22,7 +22,7 @@ impl WorkerDirectory for OneWorker {
     }
 }
 
-/// A worker in this process with two cores and so much memory, which keeps no rows elsewhere.
+/// Returns the settings of a worker with two cores, this much memory and no cache on disk or in a store.
 pub fn worker_settings(memory_bytes: u64) -> WorkerSettings {
     WorkerSettings {
         machine: String::new(),
@@ -41,19 +41,19 @@ pub fn worker_settings(memory_bytes: u64) -> WorkerSettings {
     }
 }
 
-/// Runs a pipeline once on one worker with two cores and shows each batch to `take`.
+/// Runs a pipeline once on one worker with two cores, and passes each batch to `take`.
 pub fn for_each_batch(directory: &Path, pipeline: &str, take: impl FnMut(&RecordBatch)) {
     for_each_batch_through(directory, pipeline, |worker| worker, take);
 }
 
-/// The same, with the worker's service as `wrap` gives it to the consumer.
+/// Like [`for_each_batch`], but the consumer uses the service that `wrap` returns.
 pub fn for_each_batch_through(
     directory: &Path,
     pipeline: &str,
     wrap: impl FnOnce(Arc<dyn WorkerService>) -> Arc<dyn WorkerService>,
     take: impl FnMut(&RecordBatch),
 ) {
-    let pipeline = Pipeline::from_yaml(pipeline, "test.yaml").expect("the test's pipeline is right");
+    let pipeline = Pipeline::from_yaml(pipeline, "test.yaml").expect("the pipeline of the test is valid");
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     runtime.expect("a runtime starts").block_on(run(directory, pipeline, wrap, take));
 }
@@ -73,7 +73,7 @@ async fn run(
     let workers = Arc::new(OneWorker(wrap(worker.service())));
     let job = Job::open(coordinator.service(), workers, spec, ClientSettings::default())
         .await
-        .expect("it is sound");
+        .expect("the job is valid");
     let mut consumer = job.consumer(0, SessionId(1));
     while let Some(batch) = consumer.next().await.expect("the job does not fail") {
         take(&batch.records);
@@ -115,7 +115,7 @@ impl WorkerDirectory for Several {
 /// Runs a job of so many virtual consumers, all of one consumer, on so many workers and gives the batches in the order in which
 /// they come.
 pub fn batches_of(directory: &Path, pipeline: &str, virtual_consumers: u32, workers: u64) -> Vec<Batch> {
-    let pipeline = Pipeline::from_yaml(pipeline, "test.yaml").expect("the test's pipeline is right");
+    let pipeline = Pipeline::from_yaml(pipeline, "test.yaml").expect("the pipeline of the test is valid");
     let spec = JobSpec { virtual_consumers, audit: true, ..JobSpec::new(pipeline) };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     runtime.expect("a runtime starts").block_on(collect(directory, spec, workers))
@@ -137,7 +137,7 @@ async fn collect(directory: &Path, spec: JobSpec, workers: u64) -> Vec<Batch> {
     }
     let job =
         Job::open(coordinator.service(), Arc::new(Several(services)), spec, ClientSettings::default()).await;
-    let mut consumer = job.expect("it is sound").consumer(0, SessionId(1));
+    let mut consumer = job.expect("the job is valid").consumer(0, SessionId(1));
     let mut batches = Vec::new();
     while let Some(batch) = consumer.next().await.expect("the job does not fail") {
         batches.push(batch);

@@ -1,9 +1,9 @@
-//! What a role shows over HTTP.
+//! Reads the HTTP server of a role.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
 
-/// The answer to a GET, its head included.
+/// Returns the response to a GET request, including its headers.
 pub fn get(address: &str, path: &str) -> String {
     try_get(address, path).expect("the role listens and answers in text")
 }
@@ -16,13 +16,13 @@ fn try_get(address: &str, path: &str) -> io::Result<String> {
     Ok(answer)
 }
 
-/// The value of a metric without labels.
+/// Returns the value of a metric without labels.
 pub fn metric(address: &str, name: &str) -> f64 {
     let page = get(address, "/metrics");
     value(&page, name).unwrap_or_else(|| panic!("there is no {name} in {page}"))
 }
 
-/// The value of a metric without labels; `None` while the role does not show it, or is not there.
+/// Returns the value of a metric without labels; `None` if the role does not answer or does not export it.
 pub fn try_metric(address: &str, name: &str) -> Option<f64> {
     value(&try_get(address, "/metrics").ok()?, name)
 }
@@ -31,13 +31,13 @@ fn value(page: &str, name: &str) -> Option<f64> {
     page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
 }
 
-/// A loopback port that was free a moment ago, and that another process may have taken since: for what does not say which one
-/// it was given.
+/// Returns a loopback address with a port that was free a moment ago, for programs that do not report their port. Another
+/// process may have taken it since.
 pub fn free_port() -> String {
     free_ports(1).remove(0)
 }
 
-/// Several of them.
+/// Returns several such addresses.
 pub fn free_ports(count: usize) -> Vec<String> {
     let bind = |_| TcpListener::bind("127.0.0.1:0").expect("a loopback port is free");
     let listeners: Vec<TcpListener> = (0..count).map(bind).collect();

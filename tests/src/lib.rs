@@ -1,4 +1,4 @@
-//! Shared code of the integration tests: run the binary, start roles as processes, find real data, read the sources.
+//! Shared code of the integration tests: runs the binary, starts roles as processes, finds test data, and reads the sources.
 
 pub mod chaos;
 pub mod data;
@@ -18,28 +18,28 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Names the user's cache directory; a path that is not absolute counts as none.
+/// The environment variable of the user's cache directory.
 pub const CACHE_HOME: &str = "XDG_CACHE_HOME";
 
-/// The binary under test; `make build` builds it.
+/// Returns the path of the binary under test, which `make build` builds.
 pub fn feedline() -> PathBuf {
     let test = std::env::current_exe().expect("a running test has a path");
-    // Tests lie in target/PROFILE/deps, programs in target/PROFILE.
-    let folder = test.parent().expect("it lies in a folder");
+    // Tests are in target/PROFILE/deps, programs in target/PROFILE.
+    let folder = test.parent().expect("the test is in a folder");
     let folder = if folder.ends_with("deps") { folder.parent().unwrap_or(folder) } else { folder };
     let binary = folder.join("feedline");
     assert!(binary.exists(), "{} is missing: run `make build` first", binary.display());
     binary
 }
 
-/// A new folder to stand in for the user's cache directory: tests share nothing with each other, nor with the user.
+/// Creates a folder that replaces the user's cache directory, so that tests share nothing.
 pub fn cache_home() -> TempDir {
     tempfile::tempdir().expect("a temporary directory can be made")
 }
 
-/// The repository's root.
+/// Returns the root of the repository.
 pub fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests lie in the repository").to_owned()
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the tests are in the repository").to_owned()
 }
 
 /// A finished call of the binary.
@@ -64,25 +64,25 @@ impl From<Output> for Call {
 }
 
 impl Call {
-    /// The JSON report at the end of standard output.
+    /// Parses the JSON report at the end of standard output, after a successful call.
     pub fn report(&self) -> Value {
         assert_eq!(self.status, 0, "the run failed\n{}\n{}", self.stdout, self.stderr);
         self.last_json()
     }
 
-    /// The JSON object at the end of standard output, whatever the exit status.
+    /// Parses the JSON object at the end of standard output, for any exit status.
     pub fn last_json(&self) -> Value {
         let line = self.stdout.lines().last().unwrap_or_default();
         serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}\n{}", self.stderr))
     }
 }
 
-/// Calls the binary and waits for it. A call that lasts two minutes hangs: it is killed and the test fails.
+/// Runs the binary and waits for its exit. After two minutes it is killed, and the test fails.
 pub fn call(arguments: &[&str]) -> Call {
     call_in(Path::new("."), cache_home().path(), arguments)
 }
 
-/// Calls the binary in a directory, with this one in place of the user's cache directory.
+/// Runs the binary in a directory, with `cache` as the user's cache directory.
 fn call_in(directory: &Path, cache: &Path, arguments: &[&str]) -> Call {
     let mut command = Command::new("timeout");
     command.arg("--signal=KILL").arg("120").arg(feedline()).args(arguments).current_dir(directory);
@@ -90,7 +90,7 @@ fn call_in(directory: &Path, cache: &Path, arguments: &[&str]) -> Call {
     command.output().expect("the binary starts").into()
 }
 
-/// A scratch directory with a pipeline file.
+/// A temporary directory for pipeline files and data.
 pub struct Scratch {
     directory: TempDir,
 }
@@ -102,22 +102,22 @@ impl Default for Scratch {
 }
 
 impl Scratch {
-    /// An empty one.
+    /// Creates an empty directory.
     pub fn new() -> Self {
         Self { directory: tempfile::tempdir().expect("a temporary directory can be made") }
     }
 
-    /// Its path.
+    /// Returns the path of the directory.
     pub fn path(&self) -> &Path {
         self.directory.path()
     }
 
-    /// What stands in for the user's cache directory where the binary is called here.
+    /// Returns the directory that replaces the user's cache directory.
     pub fn cache(&self) -> PathBuf {
         self.path().join("cache")
     }
 
-    /// A path in it, as text.
+    /// Returns the path of a file in the directory.
     pub fn file(&self, name: &str) -> String {
         self.path().join(name).to_str().expect("temporary paths are text").to_owned()
     }
@@ -128,7 +128,7 @@ impl Scratch {
         self.file(name)
     }
 
-    /// Makes data with `feedline make-data` in the folder `name`.
+    /// Generates data with `feedline make-data` in the folder `name`.
     pub fn make_data(&self, kind: &str, name: &str, arguments: &[&str]) {
         let out = self.file(name);
         let mut all = vec!["make-data", kind, &out];
@@ -137,7 +137,7 @@ impl Scratch {
         assert_eq!(call.status, 0, "make-data failed: {}", call.stderr);
     }
 
-    /// Calls the binary here.
+    /// Runs the binary in the directory.
     pub fn call(&self, arguments: &[&str]) -> Call {
         call_in(self.path(), &self.cache(), arguments)
     }
@@ -150,7 +150,7 @@ impl Scratch {
     }
 }
 
-/// Asks again and again until there is an answer; fails after half a minute, naming what was waited for.
+/// Polls until `ask` returns a value. Panics with `what` after half a minute.
 pub fn wait_for<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + Duration::from_secs(30);
     loop {
@@ -161,7 +161,7 @@ pub fn wait_for<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Waits until the consumers of a coordinator's jobs have told it of `rows` delivered rows.
+/// Waits until the consumers of a coordinator have reported `rows` delivered rows.
 pub fn wait_for_rows(url: &str, rows: u64) {
     wait_for("a row", || {
         let call = call(&["job", "list", "--coordinator", url, "--json"]);
@@ -171,7 +171,7 @@ pub fn wait_for_rows(url: &str, rows: u64) {
     });
 }
 
-/// Checks that a report says that every row came once.
+/// Checks that each row was delivered once according to a report.
 pub fn assert_clean(report: &Value) {
     let audit = &report["audit"];
     assert_eq!(audit["missing"], 0, "{report}");

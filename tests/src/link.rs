@@ -1,5 +1,5 @@
-//! A TCP link that a test can cut, in one direction or both, and slow down. What is on it waits, as it does on a network
-//! that loses packets until they are sent again.
+//! A TCP link that a test can cut in one or both directions, and slow down. Bytes on a cut link wait, as on a network that
+//! loses packets until they are sent again.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -7,21 +7,21 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// How a link is.
+/// The state of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct State {
-    /// Whether nothing gets to whoever listens.
+    /// Whether bytes to the listener wait.
     pub is_cut_there: bool,
-    /// Whether nothing of theirs gets back.
+    /// Whether bytes from the listener wait.
     pub is_cut_back: bool,
-    /// Added to everything in both directions.
+    /// Delay in both directions.
     pub delay: Duration,
 }
 
 /// A link to a listener.
 #[derive(Debug)]
 pub struct Link {
-    /// Where the link begins.
+    /// The address at which the link begins.
     pub address: String,
     shared: Arc<Shared>,
 }
@@ -33,7 +33,7 @@ struct Shared {
 }
 
 impl Link {
-    /// A link that begins at a free port and ends at `target`, which need not listen yet.
+    /// Creates a link from a free port to `target`, which may start to listen later.
     pub fn to(target: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("there are free ports");
         let address = listener.local_addr().expect("it listens").to_string();
@@ -42,14 +42,14 @@ impl Link {
         thread::spawn(move || {
             for begun in listener.incoming().flatten() {
                 let (target, shared) = (target.clone(), Arc::clone(&ends));
-                // Ends with either end of the connection.
+                // The task ends when either end closes.
                 thread::spawn(move || join(begun, &target, &shared));
             }
         });
         Self { address, shared }
     }
 
-    /// From now on it is like this.
+    /// Changes the state.
     pub fn set(&self, state: State) {
         *self.shared.state.lock().unwrap_or_else(PoisonError::into_inner) = state;
         self.shared.changed.notify_all();
@@ -57,7 +57,7 @@ impl Link {
 }
 
 impl Shared {
-    /// Waits until something may pass; then how long it takes.
+    /// Waits until bytes may pass, and returns the delay.
     fn pass(&self, is_cut: fn(&State) -> bool) -> Duration {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let state = self.changed.wait_while(state, |state| is_cut(state));
@@ -66,7 +66,7 @@ impl Shared {
 }
 
 impl Shared {
-    /// Lets so much time pass.
+    /// Waits for a delay.
     fn take(&self, delay: Duration) {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         drop(self.changed.wait_timeout_while(state, delay, |_| true));
@@ -76,7 +76,7 @@ impl Shared {
 fn join(begun: TcpStream, target: &str, shared: &Arc<Shared>) {
     shared.pass(|state| state.is_cut_there);
     let Ok(end) = TcpStream::connect(target) else { return };
-    // What travels is small, and waited for.
+    // Messages are small and latency matters.
     let _ = (begun.set_nodelay(true), end.set_nodelay(true));
     let (Ok(begun_back), Ok(end_back)) = (begun.try_clone(), end.try_clone()) else { return };
     let back = Arc::clone(shared);
@@ -84,9 +84,9 @@ fn join(begun: TcpStream, target: &str, shared: &Arc<Shared>) {
     carry(begun, end, shared, |state| state.is_cut_there);
 }
 
-/// Carries bytes until an end closes.
+/// Copies bytes until an end closes.
 fn carry(mut from: TcpStream, mut to: TcpStream, shared: &Shared, is_cut: fn(&State) -> bool) {
-    // Either end may be gone; the other is told.
+    // Close the other end too.
     let _ = carry_on(&mut from, &mut to, shared, is_cut);
     let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
 }

@@ -1,4 +1,4 @@
-//! Roles as processes: started, watched for the line that says they are ready, killed.
+//! Roles as processes: starts them, waits for the line that reports their address, and kills them.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -11,22 +11,22 @@ use tempfile::TempDir;
 use crate::http::free_ports;
 use crate::{CACHE_HOME, cache_home, call, feedline};
 
-/// Long enough for a process to start on a busy machine.
+/// Timeout of the start of a process, sufficient on a busy machine.
 const START: Duration = Duration::from_secs(30);
 
-/// A role that runs; killed when dropped.
+/// A running role, which is killed when this value is dropped.
 #[derive(Debug)]
 pub struct Role {
     child: Child,
-    /// Address that it listens on, such as `127.0.0.1:4711`.
+    /// The address that the role listens on, such as `127.0.0.1:4711`.
     pub address: String,
-    /// The same of its HTTP side, if it has one.
+    /// The address of its HTTP server, if it has one.
     http: Option<String>,
     cache: TempDir,
 }
 
 impl Role {
-    /// Starts a role and waits until it listens. Its cache directory is its own, unless `environment` has one.
+    /// Starts a role and waits until it listens. It has a separate cache directory unless `environment` sets one.
     pub fn start(arguments: &[&str], environment: &[(&str, &str)]) -> Self {
         let (mut command, cache) = (Command::new(feedline()), cache_home());
         command.args(arguments).env(CACHE_HOME, cache.path()).envs(environment.iter().copied());
@@ -38,14 +38,14 @@ impl Role {
         std::thread::spawn(move || {
             let mut reader = BufReader::new(stdout);
             let mut said = String::new();
-            // A role that ends before it listens gives no lines.
+            // A role that exits before it listens prints no line.
             for _ in 0..1 + usize::from(has_http) {
                 let _ = reader.read_line(&mut said);
             }
             let _ = sender.send(said);
             let _ = reader.read_to_end(&mut Vec::new());
         });
-        let said = said.recv_timeout(START).expect("the role says within the time that it listens");
+        let said = said.recv_timeout(START).expect("the role listens before the timeout");
         let place =
             |what: &str| said.lines().find_map(|line| Some(line.split_once(what)?.1.trim().to_owned()));
         let (address, http) = (place(" listening on "), place(" http on "));
@@ -55,42 +55,42 @@ impl Role {
         Self { child, address, http, cache }
     }
 
-    /// The address of its HTTP side, such as `127.0.0.1:4711`.
+    /// Returns the address of its HTTP server, such as `127.0.0.1:4711`.
     pub fn http(&self) -> &str {
-        self.http.as_deref().expect("it was started with --http")
+        self.http.as_deref().expect("the role was started with --http")
     }
 
-    /// What stands in for the user's cache directory.
+    /// Returns the directory that replaces the user's cache directory.
     pub fn cache(&self) -> &Path {
         self.cache.path()
     }
 
-    /// Its process id.
+    /// Returns the process id.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Its address as a URL.
+    /// Returns its http:// URL.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// Its address as a URL of a role that listens by TLS.
+    /// Returns its https:// URL.
     pub fn secure_url(&self) -> String {
         format!("https://{}", self.address)
     }
 
-    /// `kill -9`.
+    /// Kills the process with SIGKILL.
     pub fn kill(&mut self) {
-        // It may have ended by itself; what matters is that it is gone.
+        // The process may have exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    /// Sends SIGTERM and waits for the end; returns the exit status.
+    /// Sends SIGTERM, waits for the exit, and returns the exit status.
     pub fn terminate(mut self) -> i32 {
         signal(self.child.id(), rustix::process::Signal::TERM);
-        self.child.wait().expect("it was started here").code().unwrap_or(-1)
+        self.child.wait().expect("the process was started here").code().unwrap_or(-1)
     }
 }
 
@@ -103,7 +103,7 @@ impl Drop for Role {
 /// Sends a signal to a process.
 pub fn signal(id: u32, signal: rustix::process::Signal) {
     let id = rustix::process::Pid::from_raw(id as i32).expect("process ids are not 0");
-    // It may have ended already.
+    // The process may have exited already.
     let _ = rustix::process::kill_process(id, signal);
 }
 
@@ -115,17 +115,17 @@ pub struct Processes {
     /// The workers.
     pub workers: Vec<Role>,
     directory: PathBuf,
-    /// Where all coordinators are, if there are several.
+    /// URLs of all coordinators, if there are several.
     peers: Vec<String>,
 }
 
 impl Processes {
-    /// Starts them with their data in `directory`.
+    /// Starts one coordinator and workers with their data in `directory`.
     pub fn start(directory: PathBuf, workers: usize) -> Self {
         Self::start_several(directory, 1, workers)
     }
 
-    /// Starts several coordinators that decide together, and workers.
+    /// Starts a cluster of several coordinators, and workers.
     pub fn start_several(directory: PathBuf, coordinators: usize, workers: usize) -> Self {
         let mut processes =
             Self { coordinators: Vec::new(), workers: Vec::new(), directory, peers: Vec::new() };
@@ -143,13 +143,13 @@ impl Processes {
         processes
     }
 
-    /// Where consumers reach the coordinators.
+    /// Returns the URLs of the coordinators.
     pub fn url(&self) -> String {
         let urls: Vec<String> = self.coordinators.iter().map(Role::url).collect();
         urls.join(",")
     }
 
-    /// Place of the coordinator that leads; `None` while there is none.
+    /// Returns the index of the leader; `None` without a leader.
     pub fn leader(&self) -> Option<usize> {
         let call = call(&["members", "list", "--json", "--coordinator", &self.url()]);
         let members: serde_json::Value = serde_json::from_str(&call.stdout).ok()?;
@@ -181,18 +181,18 @@ impl Processes {
         ));
     }
 
-    /// Kills a worker and starts another.
+    /// Kills a worker and starts a new one.
     pub fn replace_worker(&mut self, place: usize) {
         self.workers.remove(place).kill();
         self.add_worker();
     }
 
-    /// A coordinator's data directory.
+    /// Returns a coordinator's data directory.
     pub fn coordinator_data(&self, place: usize) -> PathBuf {
         self.directory.join(format!("coordinator-{place}"))
     }
 
-    /// Kills a coordinator and starts it again on the same port and data.
+    /// Kills a coordinator, and restarts it with the same port and data.
     pub fn restart_coordinator(&mut self, place: usize) {
         let address = self.coordinators[place].address.clone();
         self.coordinators[place].kill();
@@ -216,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_role_keeps_of_indexes_is_in_a_directory_that_goes_with_it() {
+    fn indexes_of_a_role_are_in_a_directory_that_is_removed_with_it() {
         let arguments = ["up", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--workers", "1"];
         let up = Role::start(&arguments, &[]);
         assert_ne!(up.http(), up.address);

@@ -1,4 +1,4 @@
-//! A call that runs beside the test, and what a test can wait for while it runs.
+//! Runs the binary in the background of a test, and waits for its output or exit.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStderr, Command, Stdio};
@@ -10,18 +10,18 @@ use tempfile::TempDir;
 use crate::process::signal;
 use crate::{CACHE_HOME, Call, cache_home, feedline, wait_for};
 
-/// A call of the binary that has not been waited for.
+/// A running call of the binary.
 #[derive(Debug)]
 pub struct Running {
     id: u32,
-    seen: Arc<Seen>,
-    /// In place of the user's cache directory.
+    seen: Arc<CallMonitor>,
+    /// Replaces the user's cache directory.
     _cache: TempDir,
 }
 
-/// What is known of a call, and who waits for more.
+/// The observed state of a call, with a notification for changes.
 #[derive(Debug, Default)]
-struct Seen {
+struct CallMonitor {
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -29,21 +29,21 @@ struct Seen {
 #[derive(Debug, Default)]
 struct State {
     stderr: String,
-    /// Set once it has ended.
+    /// `Some` after the exit.
     call: Option<Call>,
 }
 
 impl Running {
-    /// Starts a call of the binary. One that lasts two minutes hangs: it is killed.
+    /// Starts a call of the binary, which is killed after two minutes.
     pub fn start(arguments: &[&str]) -> Self {
         Self::start_for(arguments, Duration::from_secs(120))
     }
 
-    /// Starts a call of the binary, which is killed if it lasts longer than this.
+    /// Starts a call of the binary, which is killed after this time.
     pub fn start_for(arguments: &[&str], longest: Duration) -> Self {
         let (mut command, cache) = (Command::new("timeout"), cache_home());
-        // In the foreground `timeout` passes a signal on once; else the whole group gets it as well, which a run takes
-        // for a second Ctrl-C.
+        // With --foreground, the process receives a signal once. Otherwise the whole group receives it too, and `feedline run`
+        // interprets that as a second Ctrl-C.
         let longest = longest.as_secs().to_string();
         command.args(["--foreground", "--signal=KILL", &longest]).arg(feedline()).args(arguments);
         command.env(CACHE_HOME, cache.path());
@@ -56,7 +56,7 @@ impl Running {
         running
     }
 
-    /// The process id of the binary itself, which `timeout` has started.
+    /// Returns the process id of the binary, which is a child of `timeout`.
     pub fn program(&self) -> u32 {
         let children = format!("/proc/{0}/task/{0}/children", self.id);
         wait_for("the program", || {
@@ -64,24 +64,24 @@ impl Running {
         })
     }
 
-    /// `kill -9`.
+    /// Kills the process with SIGKILL.
     pub fn kill(self) {
         signal(self.program(), rustix::process::Signal::KILL);
         self.wait();
     }
 
-    /// Whether it has ended.
+    /// Whether the call has exited.
     pub fn has_ended(&self) -> bool {
         self.seen.lock().call.is_some()
     }
 
-    /// Waits for its end, but no longer than `time`; whether it has ended. A test whose faults come at chosen times of a
-    /// run uses this between them: where in its work a run is then is left to chance, and is to make no difference.
+    /// Waits for the exit for at most `time`, and returns whether the call has exited. Tests use this between two faults,
+    /// because the progress of the run at a fault must not matter.
     pub fn ends_within(&self, time: Duration) -> bool {
         self.seen.wait(time, |state| state.call.is_some())
     }
 
-    /// Waits until its standard error has `text`, but no longer than `time`; whether it has.
+    /// Waits until standard error contains `text`, for at most `time`, and returns whether it does.
     pub fn says_within(&self, text: &str, time: Duration) -> bool {
         self.seen.wait(time, |state| state.stderr.contains(text) || state.call.is_some());
         self.seen.lock().stderr.contains(text)
@@ -92,7 +92,7 @@ impl Running {
         signal(self.id, rustix::process::Signal::INT);
     }
 
-    /// Waits for its end.
+    /// Waits for the exit.
     pub fn wait(self) -> Call {
         let state = self.seen.lock();
         let mut state = self
@@ -100,28 +100,28 @@ impl Running {
             .changed
             .wait_while(state, |state| state.call.is_none())
             .unwrap_or_else(PoisonError::into_inner);
-        state.call.take().expect("waited for above")
+        state.call.take().expect("the call has exited")
     }
 }
 
-impl Seen {
+impl CallMonitor {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until `is_so`, but no longer than `time`; whether it is.
+    /// Waits until the condition is true, for at most `time`, and returns whether it is.
     fn wait(&self, time: Duration, is_so: impl Fn(&State) -> bool) -> bool {
         let waited = self.changed.wait_timeout_while(self.lock(), time, |state| !is_so(state));
         let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         is_so(&state)
     }
 
-    /// Follows the call to its end.
+    /// Records output until the call exits.
     fn watch(self: Arc<Self>, mut child: Child, stderr: ChildStderr) {
         let mut stdout = child.stdout.take().expect("piped at the start");
         let reader = std::thread::spawn(move || {
             let mut text = Vec::new();
-            // What cannot be read is missed by whoever looks for it.
+            // A test that waits for unreadable output fails.
             let _ = stdout.read_to_end(&mut text);
             String::from_utf8_lossy(&text).into_owned()
         });
@@ -129,8 +129,8 @@ impl Seen {
             self.lock().stderr.push_str(&format!("{line}\n"));
             self.changed.notify_all();
         }
-        let stdout = reader.join().expect("it does not panic");
-        let status = child.wait().expect("it was started here").code().unwrap_or(-1);
+        let stdout = reader.join().expect("the reader does not panic");
+        let status = child.wait().expect("the process was started here").code().unwrap_or(-1);
         let mut state = self.lock();
         let stderr = state.stderr.clone();
         state.call = Some(Call { status, stdout, stderr });

@@ -1,4 +1,4 @@
-//! An S3 server on a loopback port, and what can be wrong with its answers.
+//! An S3 server on a loopback port that injects faults into its answers.
 
 use std::fmt;
 use std::fs::File;
@@ -22,36 +22,36 @@ use s3s::{Body, HttpError};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 
-/// The one key that it takes, and the secret that belongs to it.
+/// The access key that the server accepts.
 pub const KEY: &str = "KEYOFTHETESTS";
-/// See [`KEY`].
+/// The secret of [`KEY`].
 pub const SECRET: &str = "secret/that+nobody/shows";
-/// How late a late answer is.
+/// Delay of a late answer.
 const LATE: Duration = Duration::from_millis(500);
-/// Longest body that is cut short.
+/// The largest body that is truncated.
 const LONGEST_BODY: usize = 64 << 20;
 
-/// What can be wrong with an answer.
+/// A fault of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Wrong {
-    /// It is "service unavailable".
+    /// The status is "service unavailable".
     Refused,
-    /// It comes half a second late.
+    /// The answer is half a second late.
     Late,
-    /// It breaks off in the middle.
+    /// The connection closes in the middle of the body.
     Truncated,
-    /// It says that the object has another size than it has.
+    /// The answer reports a wrong size of the object.
     Lied,
 }
 
 impl Wrong {
-    /// All of them.
+    /// All faults.
     pub const ALL: [Self; 4] = [Self::Refused, Self::Late, Self::Truncated, Self::Lied];
 }
 
-/// The server; ends with its drop.
+/// The server, which stops when this value is dropped.
 pub struct Store {
-    /// Its endpoint.
+    /// The endpoint URL.
     pub url: String,
     shared: Arc<Shared>,
     _runtime: Runtime,
@@ -67,14 +67,14 @@ impl fmt::Debug for Store {
 struct Shared {
     root: PathBuf,
     requests: AtomicU64,
-    /// Answers that were wrong in each way.
+    /// Number of answers with each fault.
     wrong: [AtomicU64; 4],
-    /// What may be wrong now, and one answer in how many is.
+    /// The active faults, and the share of faulty answers: one in this many.
     now: Mutex<(Vec<Wrong>, u64)>,
 }
 
 impl Store {
-    /// Serves what lies in `root`, a folder for each bucket.
+    /// Serves the folders in `root` as buckets.
     pub fn serve(root: &Path) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.expect("a runtime starts");
@@ -88,22 +88,22 @@ impl Store {
         Self { url, shared, _runtime: runtime }
     }
 
-    /// From now on one answer in `one_in` is wrong, in one of these ways.
+    /// Injects one of these faults into one answer in `one_in`.
     pub fn set(&self, wrong: &[Wrong], one_in: u64) {
         *self.shared.now.lock().unwrap_or_else(PoisonError::into_inner) = (wrong.to_vec(), one_in);
     }
 
-    /// Requests so far.
+    /// Returns the number of requests.
     pub fn requests(&self) -> u64 {
         self.shared.requests.load(Ordering::Relaxed)
     }
 
-    /// Answers so far that were wrong in this way.
+    /// Returns the number of answers with this fault.
     pub fn wrong(&self, wrong: Wrong) -> u64 {
         self.shared.wrong[wrong as usize].load(Ordering::Relaxed)
     }
 
-    /// Environment in which `s3://` is this server.
+    /// Returns the environment in which `s3://` URLs refer to this server.
     pub fn environment(&self) -> [(&'static str, &str); 5] {
         [
             ("AWS_ENDPOINT", &self.url),
@@ -116,8 +116,8 @@ impl Store {
 }
 
 impl Shared {
-    /// What will be wrong with the answer to this request. Only reads are cut short and lied about: a listing that is
-    /// wrong once is wrong for good.
+    /// Draws the fault of the answer to this request. Only reads are truncated or report a wrong size, because a client cannot
+    /// detect a wrong listing.
     fn draw(&self, request: &Request<Incoming>) -> Option<Wrong> {
         let number = self.requests.fetch_add(1, Ordering::Relaxed);
         let now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
@@ -170,7 +170,7 @@ async fn answer(
     }
 }
 
-/// A part of an object, which the service would put together from pieces of 4 KiB; `None` for other requests.
+/// Reads a range of an object at once, because the service would read it in pieces of 4 KiB; `None` for other requests.
 fn part_of_file(root: &Path, request: &Request<Incoming>) -> Option<Response<Body>> {
     let range = request.headers().get(RANGE).filter(|_| request.method() == Method::GET)?;
     let (start, last) = range.to_str().ok()?.strip_prefix("bytes=")?.split_once('-')?;
@@ -187,7 +187,7 @@ fn part_of_file(root: &Path, request: &Request<Incoming>) -> Option<Response<Bod
     part.body(Body::from(bytes)).ok()
 }
 
-/// The first half of it, after which the connection breaks.
+/// Returns the first half of the answer, after which the connection closes.
 async fn truncated(mut answer: Response<Body>) -> Result<Response<Body>, HttpError> {
     let bytes = answer.body_mut().store_all_limited(LONGEST_BODY).await.map_err(HttpError::new)?;
     answer.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(bytes.len()));
@@ -197,7 +197,7 @@ async fn truncated(mut answer: Response<Body>) -> Result<Response<Body>, HttpErr
     Ok(answer)
 }
 
-/// It, of an object that is said to be larger.
+/// Returns the answer with a larger size of the object.
 fn lied(mut answer: Response<Body>) -> Response<Body> {
     let range = answer.headers().get(CONTENT_RANGE).and_then(|range| range.to_str().ok());
     let said = range.and_then(|range| {

@@ -1,4 +1,4 @@
-//! A cluster with certificates, tokens and tickets: who has them works as ever, and who has not learns nothing.
+//! A cluster with certificates, tokens and tickets serves clients that have them, and discloses nothing to others.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -28,10 +28,10 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_rustls::TlsConnector;
 
-/// Far beyond what an answer takes.
+/// Timeout of an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A coordinator and a worker that listen by TLS, and what `feedline keys new` made for them.
+/// A coordinator and a worker with TLS, and the folder that `feedline keys new` created.
 struct Cluster {
     scratch: Scratch,
     coordinator: Role,
@@ -72,7 +72,7 @@ impl Cluster {
         Keys(self.scratch.file("keys"))
     }
 
-    /// Calls a command of a client with these flags.
+    /// Runs a command as a client with these flags.
     fn call(&self, command: &[&str], flags: &[String]) -> Call {
         let url = self.coordinator.secure_url();
         let mut arguments = command.to_vec();
@@ -82,7 +82,7 @@ impl Cluster {
     }
 }
 
-/// The folder of what `feedline keys new` made.
+/// The folder that `feedline keys new` created.
 struct Keys(String);
 
 impl Keys {
@@ -102,7 +102,7 @@ impl Keys {
         .collect()
     }
 
-    /// All that a client needs.
+    /// Returns all flags of a client.
     fn client(&self) -> Vec<String> {
         [self.tls("client"), vec!["--token-file".to_owned(), self.file("client.token")]].concat()
     }
@@ -118,7 +118,7 @@ impl Keys {
 }
 
 #[test]
-fn a_job_runs_on_a_cluster_that_knows_whom_it_serves() {
+fn a_job_runs_on_a_cluster_with_certificates_and_tokens() {
     let cluster = Cluster::start();
     let keys = cluster.keys();
     let run = ["run", "table.yaml", "--report", "json", "--audit"];
@@ -139,7 +139,7 @@ fn a_job_runs_on_a_cluster_that_knows_whom_it_serves() {
     assert!(no_cert.contains("certificate"), "{no_cert}");
     let stranger = said(&[]);
     assert!(stranger.contains("certificate"), "{stranger}");
-    // Another scope, and another cluster's token.
+    // A token with another scope, and a token of another cluster.
     let worker = [keys.tls("client"), vec!["--token-file".to_owned(), keys.file("worker.token")]].concat();
     let run = cluster.call(&run, &worker).stderr;
     assert!(run.contains("the token of `worker` does not allow to open or join jobs"), "{run}");
@@ -148,7 +148,7 @@ fn a_job_runs_on_a_cluster_that_knows_whom_it_serves() {
     let other = cluster.scratch.file("other/client.token");
     let other = said(&[keys.tls("client"), vec!["--token-file".to_owned(), other]].concat());
     assert!(other.contains("the token is not valid in this cluster"), "{other}");
-    // Nobody reads a token on its way.
+    // Without TLS, a client does not send its token.
     let plain = call(&[
         "job",
         "list",
@@ -162,7 +162,7 @@ fn a_job_runs_on_a_cluster_that_knows_whom_it_serves() {
     assert!(!format!("{no_token}{no_cert}{stranger}{run}{other}").contains(secret.trim()));
 }
 
-/// What a scan sends: both versions of HTTP, and nothing in particular.
+/// The messages of a port scan: both versions of HTTP, and other bytes.
 const PROBES: [&[u8]; 3] = [
     b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n",
     b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0",
@@ -170,7 +170,7 @@ const PROBES: [&[u8]; 3] = [
 ];
 
 #[test]
-fn a_port_scan_without_a_certificate_finds_nothing() {
+fn a_port_scan_without_a_certificate_receives_no_answer() {
     let cluster = Cluster::start();
     let keys = cluster.keys();
     let (secret, role) = (keys.file("secret"), keys.tls("role"));
@@ -178,7 +178,7 @@ fn a_port_scan_without_a_certificate_finds_nothing() {
     arguments.extend(["--cores", "2", "--memory", "256MiB", "--secret-file", &secret]);
     arguments.extend(role.iter().map(String::as_str));
     let up = Role::start(&arguments, &[]);
-    // gRPC and HTTP of each, and gRPC of both workers that `up` has: all that listens is scanned, whether it is known or not.
+    // The gRPC and HTTP listeners of each role, and the gRPC listeners of both workers of `up`. The scan finds all listeners.
     for (role, wanted) in [(&cluster.coordinator, 2), (&cluster.worker, 2), (&up, 4)] {
         let listeners = listeners(role);
         assert_eq!(listeners.len(), wanted, "{listeners:?}");
@@ -188,7 +188,7 @@ fn a_port_scan_without_a_certificate_finds_nothing() {
     }
 }
 
-/// Where a process listens, as the system says.
+/// Returns the addresses on which a process listens, as the system reports them.
 fn listeners(role: &Role) -> BTreeSet<String> {
     let process = format!("/proc/{}", role.id());
     let files = fs::read_dir(format!("{process}/fd")).expect("it runs");
@@ -203,7 +203,7 @@ fn listeners(role: &Role) -> BTreeSet<String> {
         let table = fs::read_to_string(format!("{process}/net/{table}")).unwrap_or_default();
         for line in table.lines().skip(1) {
             let columns: Vec<&str> = line.split_whitespace().collect();
-            // 0A is LISTEN.
+            // 0A is the state LISTEN.
             if let [_, address, _, "0A", _, _, _, _, _, inode, ..] = columns[..]
                 && sockets.contains(inode)
             {
@@ -215,11 +215,11 @@ fn listeners(role: &Role) -> BTreeSet<String> {
     found
 }
 
-/// Checks that a listener answers those who have a certificate, and nobody else.
+/// Checks that a listener answers only clients with a certificate.
 fn scan(keys: &Keys, address: &str) {
     for probe in PROBES {
         let heard = plain(address, probe);
-        // At most a TLS alert: "this is no TLS".
+        // At most a TLS alert.
         assert!(heard.is_empty() || (heard[0] == 21 && heard.len() == 7), "{address}: {heard:?}");
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("threads start");
@@ -229,7 +229,7 @@ fn scan(keys: &Keys, address: &str) {
             let heard = runtime.block_on(over_tls(keys, address, None, protocol, probe));
             assert_eq!(heard, b"", "{address}, {protocol:?}");
         }
-        // The same with a certificate, and the probe that the protocol goes with.
+        // With a certificate, the listener answers the probe of its protocol.
         let probe = if protocol == b"h2" { PROBES[1] } else { PROBES[0] };
         let heard = runtime.block_on(over_tls(keys, address, Some("client"), protocol, probe));
         answers += usize::from(!heard.is_empty());
@@ -237,7 +237,7 @@ fn scan(keys: &Keys, address: &str) {
     assert!(answers > 0, "{address} answers nobody, so that a scan tells nothing");
 }
 
-/// What a client hears first that trusts the authority, has this certificate of it, and wants to speak this.
+/// Returns the first bytes that a client with this certificate and this protocol receives.
 async fn over_tls(
     keys: &Keys,
     address: &str,
@@ -267,7 +267,7 @@ async fn over_tls(
     let name = ServerName::try_from("127.0.0.1").expect("it is an address");
     let connected = TlsConnector::from(Arc::new(config)).connect(name, stream).await;
     let Ok(mut stream) = connected else { return Vec::new() };
-    // It may be closed already.
+    // The connection may be closed already.
     let _ = stream.write_all(probe).await;
     let mut heard = vec![0; 1 << 10];
     let read = tokio::time::timeout(PATIENCE, stream.read(&mut heard)).await.expect("it answers or closes");
@@ -275,22 +275,22 @@ async fn over_tls(
     heard
 }
 
-/// What is answered to these bytes.
+/// Returns the answer to these bytes.
 fn plain(address: &str, probe: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(address).expect("it listens");
     stream.set_read_timeout(Some(PATIENCE)).expect("a time can be set");
-    // It may be closed at once.
+    // The server may close the connection at once.
     let _ = stream.write_all(probe);
-    // It may be closed already.
+    // The connection may be closed already.
     let _ = stream.shutdown(std::net::Shutdown::Write);
     let mut heard = Vec::new();
-    // A reset is no answer either.
+    // A reset counts as no answer.
     let _ = stream.read_to_end(&mut heard);
     heard
 }
 
 #[test]
-fn rows_are_given_with_a_ticket_only() {
+fn a_worker_sends_rows_only_for_a_ticket() {
     let cluster = Cluster::start();
     let keys = cluster.keys();
     let run = cluster.call(&["run", "table.yaml", "--report", "json"], &keys.client());
@@ -319,7 +319,7 @@ async fn fetch(worker: &dyn WorkerService, ticket: &str) -> Result<(), ServiceEr
 }
 
 #[test]
-fn certificates_are_exchanged_while_a_cluster_runs() {
+fn a_running_cluster_reloads_certificates() {
     let cluster = Cluster::start();
     let keys = cluster.keys();
     let before = cluster.call(&["job", "list"], &keys.client());
@@ -337,13 +337,13 @@ fn certificates_are_exchanged_while_a_cluster_runs() {
     });
     let stale = cluster.call(&["job", "list"], &["--tls-ca".to_owned(), old]);
     assert!(stale.stderr.contains("certificate"), "{}", stale.stderr);
-    // The worker has found its coordinator again.
+    // The worker has reconnected to its coordinator.
     let run = ["run", "table.yaml", "--report", "json", "--audit"];
     assert_clean(&cluster.call(&run, &keys.client()).report());
 }
 
 #[test]
-fn a_network_is_not_served_without_protection_unless_the_user_says_so() {
+fn a_network_address_without_protection_requires_insecure() {
     let scratch = Scratch::new();
     let data = scratch.file("data");
     let refused = scratch.call(&["coordinator", "--listen", "0.0.0.0:0", "--data-dir", &data]);
@@ -362,7 +362,7 @@ fn a_network_is_not_served_without_protection_unless_the_user_says_so() {
 }
 
 #[test]
-fn metrics_take_a_token_where_nobody_shows_a_certificate() {
+fn metrics_require_a_token_without_client_certificates() {
     let scratch = Scratch::new();
     assert_eq!(scratch.call(&["keys", "new", "keys"]).status, 0);
     let secret = Keys(scratch.file("keys")).file("secret");
@@ -371,7 +371,7 @@ fn metrics_take_a_token_where_nobody_shows_a_certificate() {
     let page = get(up.http(), "/metrics");
     assert!(page.starts_with("HTTP/1.1 401") && !page.contains("feedline_"), "{page}");
     assert!(get(up.http(), "/healthz").starts_with("HTTP/1.1 200"));
-    // A worker knows no tokens: without certificates everybody would read what it measures.
+    // A worker cannot check tokens: without certificates, everyone could read its metrics.
     let keys = Keys(scratch.file("keys"));
     let (cert, key) = (keys.file("role.pem"), keys.file("role-key.pem"));
     let (listen, http) = (["worker", "--listen", "127.0.0.1:0"], ["--http", "0.0.0.0:0"]);
@@ -383,7 +383,7 @@ fn metrics_take_a_token_where_nobody_shows_a_certificate() {
 }
 
 #[test]
-fn workers_that_are_scaled_have_what_they_need() {
+fn autoscaled_workers_receive_credentials() {
     let scratch = Scratch::new();
     scratch.make_data("table", "table", &["--format", "jsonl", "--rows", "2000", "--shards", "2"]);
     let text = format!(
@@ -400,7 +400,7 @@ fn workers_that_are_scaled_have_what_they_need() {
         arguments.extend(scaled);
         let role = keys.tls("role");
         arguments.extend(role.iter().map(String::as_str));
-        // What the user's shell has for clients is none of the workers'.
+        // Workers do not inherit the client credentials of the user's shell.
         let client_token = keys.file("client.token");
         let up = Role::start(&arguments, &[("FEEDLINE_TOKEN_FILE", &client_token)]);
         let url = up.secure_url();
@@ -412,7 +412,7 @@ fn workers_that_are_scaled_have_what_they_need() {
 }
 
 #[test]
-fn a_worker_with_a_token_whose_coordinator_has_no_secret_ends_runs_with_what_to_do() {
+fn a_worker_with_a_token_and_a_coordinator_without_a_secret_fail_runs_with_a_fix() {
     let scratch = Scratch::new();
     scratch.make_data("table", "table", &["--format", "jsonl", "--rows", "200", "--shards", "1"]);
     let table = scratch.file("table");
@@ -433,7 +433,7 @@ fn a_worker_with_a_token_whose_coordinator_has_no_secret_ends_runs_with_what_to_
     assert!(run.stderr.contains(fix), "{}", run.stderr);
 }
 
-/// Makes a token with these flags; what was called.
+/// Creates a token with these flags, and returns the call.
 fn make_token(scratch: &Scratch, secret: &str, flags: &[&str]) -> Call {
     let mut arguments = vec!["keys", "token", "--secret-file", secret];
     arguments.extend(flags);
@@ -441,7 +441,7 @@ fn make_token(scratch: &Scratch, secret: &str, flags: &[&str]) -> Call {
 }
 
 #[test]
-fn tokens_end_and_say_when_and_no_tenant_has_the_cluster() {
+fn tokens_expire_and_a_tenants_token_cannot_administer_the_cluster() {
     let scratch = Scratch::new();
     let made = scratch.call(&["keys", "new", "keys"]);
     assert!(made.stdout.contains("the tokens are valid for 365 days"), "{}", made.stdout);
@@ -476,7 +476,7 @@ fn tokens_end_and_say_when_and_no_tenant_has_the_cluster() {
 }
 
 #[test]
-fn files_that_others_can_read_are_told_of() {
+fn readable_secret_files_cause_a_warning() {
     let scratch = Scratch::new();
     assert_eq!(scratch.call(&["keys", "new", "keys"]).status, 0);
     let keys = Keys(scratch.file("keys"));
@@ -488,7 +488,7 @@ fn files_that_others_can_read_are_told_of() {
     }
     let told = make_token(&scratch, &secret, &["--scope", "observe"]);
     assert!(told.status == 0 && told.stderr.contains("other users can access"), "{}", told.stderr);
-    // Nobody listens there; the files are read first.
+    // No process listens there; the command reads the files first.
     let mut arguments = vec!["job", "list", "--coordinator", "https://127.0.0.1:1"];
     let client = keys.client();
     arguments.extend(client.iter().map(String::as_str));
@@ -498,19 +498,19 @@ fn files_that_others_can_read_are_told_of() {
     }
 }
 
-/// Whether a coordinator with this file of secrets lists jobs for whoever has a token of this one.
+/// Whether a coordinator with this secret file accepts a token that another secret file signed.
 fn serves(scratch: &Scratch, url: &str, secret: &str) -> bool {
     let token = scratch.write("some.token", &make_token(scratch, secret, &["--scope", "observe"]).stdout);
     scratch.call(&["job", "list", "--coordinator", url, "--token-file", &token]).status == 0
 }
 
 #[test]
-fn a_secret_is_exchanged_while_tokens_of_both_are_good() {
+fn a_secret_is_replaced_while_tokens_of_both_are_valid() {
     let scratch = Scratch::new();
     let make = |name: &str| scratch.write(name, &scratch.call(&["keys", "secret"]).stdout);
     let [old, new, other] = ["old", "new", "other"].map(make);
     let text = |file: &str| fs::read_to_string(file).unwrap();
-    // The steps of docs/security.md, and which tokens each lets in.
+    // The steps of docs/security.md, and the tokens that each accepts.
     for (step, secrets, lets_in) in [
         ("before", text(&old), [true, false]),
         ("the new one is good", text(&old) + &text(&new), [true, true]),
@@ -524,14 +524,14 @@ fn a_secret_is_exchanged_while_tokens_of_both_are_good() {
         let url = coordinator.url();
         assert_eq!([&old, &new].map(|secret| serves(&scratch, &url, secret)), lets_in, "{step}");
         assert!(!serves(&scratch, &url, &other), "{step}");
-        // Tokens are made with the one that signs.
+        // The first secret of the file signs.
         let signs = if step == "before" || step == "the new one is good" { &old } else { &new };
         let made = make_token(&scratch, &file, &["--scope", "observe"]).stdout;
         assert!(Tokens::new(&Secret::parse(&text(signs)).unwrap()).check(&made, now_s()).is_ok(), "{step}");
     }
 }
 
-/// Lets nobody in and remembers what it was shown.
+/// Rejects all clients and records their tokens.
 #[derive(Default)]
 struct Spy(Mutex<Vec<String>>);
 
@@ -543,7 +543,7 @@ impl<S: ?Sized> Authenticator<S> for Spy {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_is_named_as_a_coordinator_is_shown_what_is_soon_worth_nothing() {
+async fn a_new_member_receives_only_a_short_lived_token() {
     let scratch = Scratch::new();
     assert_eq!(scratch.call(&["keys", "new", "keys"]).status, 0);
     let keys = Keys(scratch.file("keys"));

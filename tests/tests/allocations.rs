@@ -1,4 +1,4 @@
-//! What a worker is allotted changes all the time while jobs run: every batch is the same, and every row comes once.
+//! Allocations of a worker change constantly while jobs run: every batch is equal, and each row is delivered once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -22,26 +22,26 @@ use feedline_tests::Scratch;
 use feedline_tests::embedded::{OneWorker, worker_settings};
 use feedline_worker::{ProcessClock, RowCacheSettings, StoreCacheSettings, WorkerSettings};
 
-/// A coordinator that changes its mind about what jobs may use, with every answer and at least this often.
+/// The coordinator changes allocations with every answer, and at least this often.
 const CHANGE: Duration = Duration::from_millis(5);
-/// Epochs of each job.
+/// Number of epochs of each job.
 const EPOCHS: u32 = 4;
-/// Changes for which a job keeps the same.
+/// Number of changes after which a job's cache changes.
 const KEPT_FOR: u64 = 8;
-/// The seed under which jobs keep the same all the time, so that rows are found however long a change takes.
+/// The seed with constant caches, so that rows are found however long a change takes.
 const STEADY: u64 = 1;
-/// The seed whose worker has no places for caches but its memory.
+/// The seed whose worker caches in memory only.
 const BARE: u64 = 2;
 
 struct Fickle {
     inner: Arc<dyn CoordinatorService>,
     seed: u64,
     changes: AtomicU64,
-    /// Whether a job's first operator is random.
+    /// Whether the first operator of a job is random.
     draws: Mutex<BTreeMap<JobId, bool>>,
-    /// The same of jobs of which rows were found in caches.
+    /// The same for jobs with cache hits.
     found: Mutex<BTreeSet<bool>>,
-    /// What holds but for the allocations.
+    /// The plan without allocations.
     plan: Mutex<WorkerPlan>,
 }
 
@@ -64,8 +64,7 @@ impl Fickle {
         }
     }
 
-    /// What the job of this number is to keep: before anything random, in encodings that its rows may not have, in tiers that the
-    /// worker may not have.
+    /// Returns the cache decision of a job: before random operators, and also in encodings or tiers that are not available.
     fn cache_decision(&self, job: u64, change: u64) -> Option<CacheDecision> {
         let dice = |number: u64| mix64(mix64(self.seed * 7_000 + change) + job * 100 + number);
         let is_drawn = *self.draws.lock().expect("nothing panics with it").get(&JobId(job))?;
@@ -119,7 +118,7 @@ impl Fickle {
         let jobs: Vec<JobId> = report.stats.iter().map(|stats| stats.job).collect();
         let answer = tokio::time::timeout(CHANGE, self.inner.sync_worker(report)).await;
         let mut held = self.plan.lock().expect("not poisoned");
-        // Without an answer nothing else has changed.
+        // Without an answer, only the allocations change.
         if let Ok(plan) = answer {
             let plan = plan?;
             if plan.revision.life == 0 {
@@ -133,7 +132,7 @@ impl Fickle {
     }
 }
 
-/// All batches of one job, and its audit.
+/// The batches of one job, and its audit.
 async fn take_all(
     coordinator: Arc<dyn CoordinatorService>,
     worker: Arc<OneWorker>,
@@ -157,15 +156,14 @@ async fn take_all(
     (batches, audit.report(None))
 }
 
-/// What the jobs gave, how often allocations changed, and the jobs of which rows were found in caches, by whether they begin
-/// at random.
+/// The results of the jobs, the number of changes, and the jobs with cache hits.
 struct Ran {
     taken: Vec<(Vec<RecordBatch>, AuditReport)>,
     changes: u64,
     found: BTreeSet<bool>,
 }
 
-/// Runs the jobs together on one worker; with a seed, under allocations that change.
+/// Runs the jobs together on one worker. With a seed, allocations change.
 async fn run(directory: &Path, pipelines: &[Pipeline], seed: Option<u64>) -> Ran {
     let mut settings = CoordinatorSettings::in_memory(directory.join("index"));
     settings.cluster.auto_cache = seed.is_some();
@@ -178,7 +176,7 @@ async fn run(directory: &Path, pipelines: &[Pipeline], seed: Option<u64>) -> Ran
         found: Mutex::default(),
         plan: Mutex::default(),
     });
-    // A worker that has no such places keeps nothing there, and goes on.
+    // A worker without these tiers ignores the decision.
     let has_places = seed != Some(BARE);
     let told: Arc<dyn CoordinatorService> = if seed.is_some() { fickle.clone() } else { running.service() };
     let settings = WorkerSettings {
@@ -208,7 +206,7 @@ async fn run(directory: &Path, pipelines: &[Pipeline], seed: Option<u64>) -> Ran
 }
 
 #[test]
-fn allocations_that_change_all_the_time_change_no_row() {
+fn changing_allocations_do_not_change_rows() {
     let scratch = Scratch::new();
     scratch.make_data("table", "table", &["--format", "jsonl", "--rows", "4000", "--shards", "5"]);
     scratch.make_data("images", "images", &["--format", "tfrecord", "--rows", "60", "--shards", "3"]);

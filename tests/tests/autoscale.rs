@@ -1,4 +1,4 @@
-//! `feedline up --autoscale`: as many worker processes as the jobs need, and not one row lost when they come and go.
+//! `feedline up --autoscale` runs as many worker processes as the jobs need, and loses no row when they start or stop.
 
 use std::fs;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use feedline_tests::process::Role;
 use feedline_tests::running::Running;
 use feedline_tests::{Scratch, assert_clean, wait_for};
 
-/// Rows of 4 ms each, one at a time on each worker: a worker gives 250 rows/s whatever the machine.
+/// Rows of 4 ms, one at a time per worker: a worker computes 250 rows/s on any machine.
 fn pipeline(scratch: &Scratch) -> String {
     scratch.make_data("table", "table", &["--format", "jsonl", "--rows", "6000"]);
     let text = format!(
@@ -19,11 +19,11 @@ fn pipeline(scratch: &Scratch) -> String {
     scratch.write("job.yaml", &text)
 }
 
-/// Worker processes that a process has started.
+/// Returns the worker processes that a process has started.
 fn workers_of(parent: u32) -> usize {
     let children = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap_or_default();
     let mut found = children.split_whitespace().count();
-    // Any thread may have started them.
+    // Any thread of the process may have started them.
     for thread in fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten() {
         if thread.file_name().to_str() != Some(parent.to_string().as_str()) {
             let text = fs::read_to_string(thread.path().join("children")).unwrap_or_default();
@@ -34,7 +34,7 @@ fn workers_of(parent: u32) -> usize {
 }
 
 #[test]
-fn workers_come_when_they_are_needed_and_go_when_they_are_not() {
+fn workers_start_and_stop_with_demand() {
     let scratch = Scratch::new();
     let file = pipeline(&scratch);
     let index = scratch.file("index");
@@ -59,7 +59,7 @@ fn workers_come_when_they_are_needed_and_go_when_they_are_not() {
         &[],
     );
     wait_for("the first worker", || (workers_of(up.id()) == 1).then_some(()));
-    // It takes 20 rows each 30 ms: 667 rows/s, what three workers give.
+    // The consumer takes 20 rows per 30 ms: 667 rows/s, the rate of three workers.
     let url = up.url();
     let run = Running::start(&[
         "run",
@@ -77,7 +77,7 @@ fn workers_come_when_they_are_needed_and_go_when_they_are_not() {
     assert!(run.ends_within(Duration::from_secs(60)), "6,000 rows at 667 rows/s take 9 s");
     let report = run.wait().report();
     assert_clean(&report);
-    // Nobody needs them: they drain and end.
+    // No job needs the workers: they drain and exit.
     wait_for("the end of two workers", || (workers_of(up.id()) == 1).then_some(()));
     let alone = scratch.run(&file, &["--workers", "4", "--cores", "4"]);
     assert_eq!(report["digest"], alone["digest"], "rows do not depend on who makes them");
@@ -87,7 +87,7 @@ fn workers_come_when_they_are_needed_and_go_when_they_are_not() {
 }
 
 #[test]
-fn workers_end_with_whoever_started_them() {
+fn workers_exit_with_their_parent_process() {
     let scratch = Scratch::new();
     let index = scratch.file("index");
     let mut up = Role::start(

@@ -1,4 +1,4 @@
-//! Bad input: one sentence that names the place and the fix, or the declared `on_error` result; nothing is lost.
+//! Bad input causes one sentence that names the place and the fix, or the declared `on_error` result.
 
 use std::fs;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use feedline_tests::running::Running;
 use feedline_tests::{Call, Scratch, assert_clean, data, wait_for, wait_for_rows};
 use serde_json::Value;
 
-/// The one sentence that a failed call prints.
+/// Returns the one sentence that a failed call prints.
 fn sentence(call: &Call, status: i32) -> String {
     assert_eq!(call.status, status, "{call:?}");
     let lines: Vec<&str> = call.stderr.lines().filter(|line| line.starts_with("feedline: ")).collect();
@@ -31,7 +31,7 @@ struct Images {
     shards: Vec<PathBuf>,
 }
 
-/// 60 images in three shards.
+/// A dataset of 60 images in three shards.
 fn images() -> Images {
     let scratch = Scratch::new();
     scratch.make_data("images", "data", &["--format", "tfrecord", "--rows", "60", "--shards", "3"]);
@@ -63,9 +63,8 @@ operators:
         self.scratch.call(&["run", &file, "--audit", "--report", "json"])
     }
 
-    /// Runs where the end of `shard` from `byte` on cannot be read, and checks that the report and one line on standard
-    /// error say so.
-    fn left_out(&self, on_error: &str, shard: &str, byte: usize) -> Value {
+    /// Runs a pipeline whose `shard` is damaged from `byte` on, and checks the report and the warning on standard error.
+    fn run_with_defect(&self, on_error: &str, shard: &str, byte: usize) -> Value {
         let call = self.run(on_error);
         let report = call.report();
         assert_clean(&report);
@@ -83,7 +82,7 @@ operators:
     }
 }
 
-/// Byte ranges of the records of a TFRecord file: (start of the data, its length).
+/// Returns the records of a TFRecord file: (start of the data, its length).
 fn records(bytes: &[u8]) -> Vec<(usize, usize)> {
     let mut found = Vec::new();
     let mut at = 0;
@@ -96,7 +95,7 @@ fn records(bytes: &[u8]) -> Vec<(usize, usize)> {
 }
 
 #[test]
-fn a_missing_path_and_an_empty_glob_are_named() {
+fn a_missing_path_and_an_empty_glob_are_errors() {
     let scratch = Scratch::new();
     for (url, says) in
         [("nowhere/train.tfrecord", "nowhere/train.tfrecord"), ("nowhere/*.tfrecord", "nowhere/*.tfrecord")]
@@ -121,16 +120,16 @@ fn a_truncated_shard_fails_or_is_skipped_as_declared() {
     assert_says(&said, &["00001-of-00003.tfrecord", "byte", "on_error: skip"]);
     let last = records(&bytes)[19].0 - 12;
     for on_error in ["skip", "replace"] {
-        let report = images.left_out(on_error, "00001-of-00003.tfrecord", last);
+        let report = images.run_with_defect(on_error, "00001-of-00003.tfrecord", last);
         assert_eq!(report["rows"], 59);
         let reason = report["defects"]["first"][0]["reason"].as_str().expect("a sentence");
         assert_says(reason, &["the last record is truncated"]);
     }
 }
 
-/// From a record whose length cannot be trusted nothing behind it can be found: that is said, whatever the policy.
+/// After a record with an invalid length, no record can be found. Every policy reports it.
 #[test]
-fn a_wrong_checksum_of_a_length_fails_or_says_what_is_left_out() {
+fn a_wrong_checksum_of_a_length_fails_or_reports_the_skipped_rest() {
     let images = images();
     let mut bytes = fs::read(&images.shards[2]).expect("made above");
     let second = records(&bytes)[1].0 - 12;
@@ -139,7 +138,7 @@ fn a_wrong_checksum_of_a_length_fails_or_says_what_is_left_out() {
     let said = sentence(&images.run("fail"), 1);
     assert_says(&said, &["00002-of-00003.tfrecord", &format!("byte {second}"), "on_error: skip"]);
     for on_error in ["skip", "replace"] {
-        let report = images.left_out(on_error, "00002-of-00003.tfrecord", second);
+        let report = images.run_with_defect(on_error, "00002-of-00003.tfrecord", second);
         assert_eq!((&report["rows"], &report["skipped"]["count"]), (&41.into(), &0.into()));
         let reason = report["defects"]["first"][0]["reason"].as_str().expect("a sentence");
         assert_says(reason, &["the checksum of a record's length is wrong"]);
@@ -216,7 +215,7 @@ fn a_shard_of_zero_bytes_has_no_rows() {
 }
 
 #[test]
-fn a_shard_that_changed_after_indexing_is_refused() {
+fn a_shard_that_changed_after_indexing_is_rejected() {
     let images = images();
     images.run("fail").report();
     let bytes = fs::read(&images.shards[1]).expect("made above");
@@ -230,7 +229,7 @@ fn a_shard_that_changed_after_indexing_is_refused() {
 }
 
 #[test]
-fn mistakes_in_the_pipeline_file_are_named_with_their_line() {
+fn errors_in_the_pipeline_file_name_the_line() {
     let scratch = Scratch::new();
     scratch.make_data("table", "data", &["--format", "jsonl", "--rows", "20"]);
     let source = format!("name: a\nsource: {{ url: \"{}/*\", format: jsonl }}\n", scratch.file("data"));
@@ -258,7 +257,7 @@ fn mistakes_in_the_pipeline_file_are_named_with_their_line() {
 }
 
 #[test]
-fn more_consumers_than_rows_is_refused() {
+fn more_consumers_than_rows_are_rejected() {
     let scratch = Scratch::new();
     scratch.make_data("table", "data", &["--format", "jsonl", "--rows", "5"]);
     let text = format!(
@@ -271,7 +270,7 @@ fn more_consumers_than_rows_is_refused() {
 }
 
 #[test]
-fn a_port_in_use_and_an_unwritable_directory_are_named() {
+fn a_port_in_use_and_an_unwritable_directory_are_errors() {
     let scratch = Scratch::new();
     let data = scratch.file("coordinator");
     let running = Role::start(&["coordinator", "--listen", "127.0.0.1:0", "--data-dir", &data], &[]);
@@ -290,14 +289,14 @@ fn a_port_in_use_and_an_unwritable_directory_are_named() {
 }
 
 #[test]
-fn a_coordinator_that_cannot_be_reached_is_named() {
+fn an_unreachable_coordinator_is_an_error() {
     let scratch = Scratch::new();
     let said = sentence(&scratch.call(&["job", "list", "--coordinator", "http://127.0.0.1:1"]), 1);
     assert_says(&said, &["http://127.0.0.1:1"]);
 }
 
 #[test]
-fn a_place_that_cannot_be_written_is_named_before_any_work() {
+fn an_unwritable_position_file_is_rejected_before_any_work() {
     let scratch = Scratch::new();
     scratch.make_data("table", "data", &["--format", "jsonl", "--rows", "20"]);
     let text = format!(
@@ -312,7 +311,7 @@ fn a_place_that_cannot_be_written_is_named_before_any_work() {
 }
 
 #[test]
-fn a_coordinator_without_workers_is_named_and_waited_for() {
+fn a_run_reports_that_no_worker_is_connected_and_waits() {
     let scratch = Scratch::new();
     scratch.make_data("table", "data", &["--format", "jsonl", "--rows", "20"]);
     let text = format!(
@@ -333,9 +332,9 @@ fn a_coordinator_without_workers_is_named_and_waited_for() {
     assert_says(&sentence(&call, 0), &["feedline worker --coordinator URL"]);
 }
 
-/// Under a full disk nothing is acknowledged that is not written, and the job goes on once there is room.
+/// With a full disk, the coordinator acknowledges only what is written, and the job continues after space is freed.
 #[test]
-fn a_full_disk_under_the_log_loses_nothing() {
+fn a_full_disk_loses_no_decision() {
     let scratch = Scratch::new();
     scratch.make_data("table", "table", &["--format", "jsonl", "--rows", "2000"]);
     let mount = scratch.path().join("small");
@@ -344,7 +343,7 @@ fn a_full_disk_under_the_log_loses_nothing() {
 }
 
 #[test]
-fn a_batch_larger_than_the_memory_is_refused() {
+fn a_batch_larger_than_the_memory_is_rejected() {
     let scratch = Scratch::new();
     scratch.make_data("images", "images", &["--format", "tfrecord", "--rows", "40"]);
     let text = format!(
@@ -364,7 +363,7 @@ fn full_disk(scratch: &Scratch, mount: &std::path::Path, disk: &SmallDisk) {
         scratch.write(&format!("{name}.yaml"), &text)
     };
     let running = job("running", "burn: { cpu_us: 1000 }");
-    // Its record needs more room than is left in the last page of any file.
+    // The record needs more space than the last page of any file has.
     let waiting = job("waiting", &format!("filter: {{ where: \"label >= 0{}\" }}", " ".repeat(8192)));
     let files = [&running, &waiting];
     let whole = files.map(|file| scratch.run(file, &[]));

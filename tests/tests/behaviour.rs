@@ -1,4 +1,4 @@
-//! One behaviour suite, run embedded and on processes; the simulated mode runs the same promises in core.
+//! The behaviour suite, run embedded and on processes.
 
 use std::time::Duration;
 
@@ -7,13 +7,13 @@ use feedline_tests::running::Running;
 use feedline_tests::{Scratch, assert_clean, wait_for_rows};
 use serde_json::Value;
 
-/// How a job is run.
+/// How the suite runs a job.
 enum Mode {
     Embedded {
         workers: usize,
     },
     Processes(Box<Processes>),
-    /// Batches come this way.
+    /// The transport of batches.
     By(&'static str, Box<Processes>),
     Up(Box<Role>),
 }
@@ -63,7 +63,7 @@ impl Mode {
     }
 }
 
-/// Jobs that between them use every part of the path.
+/// Jobs that together use every part of the system.
 fn jobs(scratch: &Scratch) -> Vec<(&'static str, String, Vec<&'static str>)> {
     scratch.make_data("table", "table", &["--format", "jsonl", "--rows", "3000", "--shards", "5"]);
     scratch.make_data("images", "images", &["--format", "tfrecord", "--rows", "60", "--shards", "3"]);
@@ -134,7 +134,7 @@ fn jobs(scratch: &Scratch) -> Vec<(&'static str, String, Vec<&'static str>)> {
 }
 
 #[test]
-fn every_mode_gives_the_same_batches() {
+fn every_mode_delivers_the_same_batches() {
     let scratch = Scratch::new();
     let jobs = jobs(&scratch);
     let modes = Mode::all(&scratch);
@@ -151,9 +151,9 @@ fn every_mode_gives_the_same_batches() {
     }
 }
 
-/// Pipelines with and without a `cache`: the batches are the same.
+/// Pipelines with and without `cache` have equal batches.
 #[test]
-fn caches_leave_every_batch_as_it_is_in_every_mode() {
+fn caches_do_not_change_batches_in_any_mode() {
     let scratch = Scratch::new();
     scratch.make_data("table", "table", &["--format", "jsonl", "--rows", "2000", "--shards", "5"]);
     scratch.make_data("images", "images", &["--format", "tfrecord", "--rows", "60", "--shards", "3"]);
@@ -216,7 +216,7 @@ fn relaxed_jobs_deliver_the_same_rows_in_every_mode() {
 }
 
 #[test]
-fn consumers_get_equal_steps_and_virtual_consumers_fix_the_batches() {
+fn consumers_have_equal_steps_and_virtual_consumers_determine_the_batches() {
     let scratch = Scratch::new();
     scratch.make_data("table", "table", &["--format", "csv", "--rows", "1003"]);
     let text = format!(
@@ -228,17 +228,17 @@ fn consumers_get_equal_steps_and_virtual_consumers_fix_the_batches() {
     for consumers in ["1", "2", "3", "6"] {
         let report = scratch.run(&file, &["--virtual-consumers", "6", "--consumers", consumers]);
         assert_clean(&report);
-        // 1003 rows for 6 virtual consumers in batches of 10: 17 steps for each, the last one smaller.
+        // 1003 rows for 6 virtual consumers in batches of 10: 17 steps each, the last one smaller.
         assert_eq!(report["batches"], 6 * 17);
         digests.push(report["digest"].clone());
     }
     assert!(digests.iter().all(|digest| *digest == digests[0]), "{digests:?}");
 }
 
-/// The last step of an epoch has rows for two of four virtual consumers only; the others get an empty batch, whether
-/// the run is stopped right before it or not.
+/// The last step of an epoch has rows for two of four virtual consumers. The others receive an empty batch, also after a
+/// stop right before this step.
 #[test]
-fn a_run_stopped_before_an_empty_last_step_still_gives_it() {
+fn a_run_resumed_before_an_empty_last_step_delivers_it() {
     let scratch = Scratch::new();
     scratch.make_data("table", "table", &["--format", "jsonl", "--rows", "34"]);
     let text = format!(
@@ -267,7 +267,7 @@ fn a_run_stopped_before_an_empty_last_step_still_gives_it() {
 }
 
 #[test]
-fn a_run_that_is_interrupted_goes_on_where_it_stood() {
+fn an_interrupted_run_resumes_at_its_position() {
     let scratch = Scratch::new();
     scratch.make_data("table", "table", &["--format", "jsonl", "--rows", "4000"]);
     let text = format!(
@@ -297,7 +297,7 @@ fn a_run_that_is_interrupted_goes_on_where_it_stood() {
             "--index-dir",
             &index_dir,
         ]);
-        // Time for rows to be delivered: each part goes at least one batch further.
+        // Wait until each part has delivered at least one more batch.
         if run.ends_within(Duration::from_millis(900)) {
             last = run.wait().report();
             break;
@@ -316,7 +316,7 @@ fn a_run_that_is_interrupted_goes_on_where_it_stood() {
 }
 
 #[test]
-fn sigterm_drains_a_worker_without_loss() {
+fn sigterm_drains_a_worker_without_losing_rows() {
     let scratch = Scratch::new();
     scratch.make_data("table", "table", &["--format", "jsonl", "--rows", "6000"]);
     let text = format!(
@@ -334,9 +334,9 @@ fn sigterm_drains_a_worker_without_loss() {
     assert_eq!(report["rows"], 6000);
 }
 
-/// A second run of the same job takes its consumer's place: the first ends, the second goes on to the job's end.
+/// A second run of the same job supersedes the first. The first fails, and the second completes the job.
 #[test]
-fn a_run_that_is_taken_over_leaves_the_job_to_the_newcomer() {
+fn a_superseded_run_leaves_the_job_to_the_newer_run() {
     let scratch = Scratch::new();
     scratch.make_data("table", "table", &["--format", "jsonl", "--rows", "2000"]);
     let text = format!(

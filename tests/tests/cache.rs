@@ -1,10 +1,10 @@
-//! What `cache` saves: later passes find their rows, in memory or on disk, as far as there is room.
+//! Caches: later passes find rows in memory, on disk or in the store, up to the size of the cache.
 
 use feedline_tests::process::{Processes, Role};
 use feedline_tests::{Scratch, assert_clean};
 use serde_json::Value;
 
-/// Pictures that are decoded, kept, and cropped; `tier` as in the file, or `none`.
+/// A job that decodes, caches and crops images; `tier` as in the file, or `none`.
 fn job(scratch: &Scratch, tier: &str) -> String {
     let images = scratch.file("images");
     let cache = if tier == "none" { String::new() } else { format!("cache: {{ tier: {tier} }},") };
@@ -22,7 +22,7 @@ fn data(rows: &str) -> Scratch {
     scratch
 }
 
-/// Rows that came to an operator, and that left it.
+/// Returns the input and output rows of an operator.
 fn rows(report: &Value, name: &str) -> (u64, u64) {
     let operators = report["operators"].as_array().expect("a list");
     let found = operators.iter().find(|operator| operator["name"] == name).expect("the operator is listed");
@@ -30,11 +30,11 @@ fn rows(report: &Value, name: &str) -> (u64, u64) {
 }
 
 #[test]
-fn later_epochs_begin_at_a_cache_in_memory() {
+fn later_epochs_read_from_a_cache_in_memory() {
     let scratch = data("60");
     let report = scratch.run(&job(&scratch, "memory"), &["--epochs", "3"]);
     assert_clean(&report);
-    // The first batches of an epoch may be made before the last rows of the one before are kept.
+    // The first batches of an epoch may be computed before the last rows of the epoch before are cached.
     let (looked_for, found) = rows(&report, "cache");
     assert_eq!(looked_for, 180);
     assert!(found >= 100, "{found} of 120 rows were found");
@@ -58,7 +58,7 @@ fn a_cache_on_disk_or_in_the_store_serves_the_next_process() {
 }
 
 #[test]
-fn what_is_worth_keeping_is_kept_though_no_pipeline_asks_for_it() {
+fn the_plan_caches_rows_without_a_cache_in_the_pipeline() {
     let scratch = data("60");
     let images = scratch.file("images");
     let text = format!(
@@ -70,7 +70,7 @@ fn what_is_worth_keeping_is_kept_though_no_pipeline_asks_for_it() {
     let kept = scratch.run(&file, &["--epochs", "40", "--cores", "1"]);
     assert_clean(&kept);
     let (looked_for, found) = rows(&kept, "cache");
-    // Photographs as small as these are kept once their costs are known, others from the first on.
+    // The planner caches small images only after it has measured their costs.
     assert!(looked_for > 300 && 2 * found > looked_for, "{found} of {looked_for} rows were found");
     assert_eq!(rows(&kept, "burn").0, 2400 - found);
     let plain = scratch.run(&file, &["--epochs", "40", "--auto-cache", "off"]);
@@ -81,7 +81,7 @@ fn what_is_worth_keeping_is_kept_though_no_pipeline_asks_for_it() {
 }
 
 #[test]
-fn changed_data_is_not_taken_from_a_cache() {
+fn changed_data_is_not_read_from_a_cache() {
     let scratch = data("60");
     let file = job(&scratch, "disk");
     scratch.run(&file, &[]);
@@ -99,7 +99,7 @@ fn changed_data_is_not_taken_from_a_cache() {
 }
 
 #[test]
-fn a_cache_that_is_too_small_keeps_a_part() {
+fn a_cache_that_is_too_small_contains_a_part() {
     let scratch = data("60");
     let plain = scratch.run(&job(&scratch, "none"), &["--epochs", "3"]);
     for (tier, limit) in [("memory", ["--memory", "8MiB"]), ("disk", ["--cache-disk", "4MiB"])] {
@@ -120,7 +120,7 @@ fn a_cache_that_is_too_small_keeps_a_part() {
 }
 
 #[test]
-fn rows_that_fail_fail_again_and_the_rest_is_kept() {
+fn failed_rows_fail_again_and_the_others_are_cached() {
     let scratch = Scratch::new();
     scratch.make_data("images", "images", &["--format", "files", "--rows", "40"]);
     let damaged = scratch.file("images/000007.jpg");
@@ -145,7 +145,7 @@ fn rows_that_fail_fail_again_and_the_rest_is_kept() {
 }
 
 #[test]
-fn a_worker_without_the_place_says_what_to_do() {
+fn the_error_for_a_worker_without_the_cache_tier_names_the_fix() {
     let scratch = data("6");
     let processes = Processes::start(scratch.path().join("processes"), 0);
     let url = processes.url();
@@ -159,7 +159,7 @@ fn a_worker_without_the_place_says_what_to_do() {
 }
 
 #[test]
-fn an_index_command_fills_the_cache_ahead() {
+fn index_with_recode_fills_the_cache() {
     let scratch = data("60");
     let file = job(&scratch, "disk");
     let cache = scratch.file("cache");

@@ -1,5 +1,5 @@
-//! Faults while a job runs: workers and the coordinator are killed, runs are stopped and resumed. The digest never
-//! changes and every row comes once.
+//! Faults while a job runs: workers and the coordinator are killed, and runs are stopped and resumed. The digest does not
+//! change, and each row is delivered once.
 
 use std::time::{Duration, Instant};
 
@@ -10,17 +10,17 @@ use feedline_tests::running::Running;
 use feedline_tests::{Scratch, assert_clean, data};
 use serde_json::Value;
 
-/// Shortest time from one killed worker to the next.
+/// Shortest time between two faults.
 const PERIOD: Duration = Duration::from_millis(1_500);
-/// Batches that come between them at least, so that a run ends on a machine of any speed.
+/// The fewest batches between two faults, so that a run ends on slow machines too.
 const STRIDE: f64 = 4.0;
-/// How often it is looked how many have come.
+/// Interval between checks of the number of batches.
 const LOOK: Duration = Duration::from_millis(100);
-/// Passes of a run, and the rows that they have.
+/// Epochs of a run, and their number of rows.
 const EPOCHS: &str = "2";
 const ROWS: u64 = 800;
 
-/// Real work, and enough of it that several faults fall into a run.
+/// A job with enough work for several faults.
 const PIPELINE: &str = "
 name: chaos
 source: { url: data/*.tfrecord, format: tfrecord, features: { image: image/encoded, label: image/class/label } }
@@ -34,7 +34,7 @@ operators:
   - batch: { size: 16 }
 ";
 
-/// Lists of two data sets in mixed batches of about one length, all consumers' alike.
+/// A job that mixes lists of two datasets in coordinated batches.
 const LISTS: &str = "
 name: lists
 source:
@@ -79,7 +79,7 @@ impl Chaos {
         Self { scratch, deterministic, relaxed }
     }
 
-    /// Lists of 1 to 40 numbers, half as many rows as a run has.
+    /// Writes lists of 1 to 40 numbers, with half as many rows as a run.
     fn lists() -> Self {
         let scratch = Scratch::new();
         for shard in 0..8_u64 {
@@ -96,7 +96,7 @@ impl Chaos {
         Self { scratch, deterministic, relaxed: String::new() }
     }
 
-    /// What a run without faults reports.
+    /// Returns the report of a run without faults.
     fn whole(&self) -> Value {
         let whole = self.scratch.run(&self.deterministic, &["--epochs", EPOCHS, "--virtual-consumers", "4"]);
         assert_clean(&whole);
@@ -113,8 +113,7 @@ fn random(seed: u64, step: u64) -> u64 {
     mix64(mix64(seed) ^ step)
 }
 
-/// Runs a job on processes while a random worker is killed time and again and, if asked, the coordinator that leads at
-/// every other of these times as well. Where coordinators are killed they are one or three.
+/// Runs a job on processes, and repeatedly kills a random worker and, if requested, every second time also the leader.
 fn run_with_faults(
     chaos: &Chaos,
     seed: u64,
@@ -148,12 +147,12 @@ fn run_with_faults(
         report["rows"], report["seconds"]
     );
     assert_clean(&report);
-    // What is left of a run that was stopped before may be too short for a fault; a whole one is not.
+    // The rest of a stopped run may be too short for a fault.
     assert!(step > 0 || report["rows"] != ROWS, "no fault fell into the run");
     report
 }
 
-/// Waits until the next fault may come; false if the run ends before.
+/// Waits until the next fault is allowed. Returns false if the run ends before.
 fn goes_on_to_the_next_fault(run: &Running, http: &str) -> bool {
     let batches = || try_metric(http, "feedline_client_batches_total");
     let (begun, before) = (Instant::now(), batches().unwrap_or_default());
@@ -166,7 +165,7 @@ fn goes_on_to_the_next_fault(run: &Running, http: &str) -> bool {
 }
 
 #[test]
-fn batches_are_the_same_whatever_is_killed() {
+fn killed_roles_do_not_change_batches() {
     let chaos = Chaos::new();
     let whole = chaos.whole();
     for seed in 0..8 {
@@ -180,7 +179,7 @@ fn batches_are_the_same_whatever_is_killed() {
 }
 
 #[test]
-fn mixed_and_coordinated_batches_are_the_same_whatever_is_killed() {
+fn killed_roles_do_not_change_mixed_and_coordinated_batches() {
     let chaos = Chaos::lists();
     let whole = chaos.whole();
     for seed in 20..24 {
@@ -196,7 +195,7 @@ fn mixed_and_coordinated_batches_are_the_same_whatever_is_killed() {
 }
 
 #[test]
-fn relaxed_jobs_lose_and_repeat_no_row_whatever_is_killed() {
+fn relaxed_jobs_lose_and_repeat_no_row_if_roles_are_killed() {
     let chaos = Chaos::new();
     let whole = chaos.whole();
     for seed in 8..12 {
@@ -207,7 +206,7 @@ fn relaxed_jobs_lose_and_repeat_no_row_whatever_is_killed() {
 }
 
 #[test]
-fn runs_that_were_stopped_go_on_whatever_is_killed() {
+fn stopped_runs_resume_if_roles_are_killed() {
     let chaos = Chaos::new();
     let whole = chaos.whole();
     for seed in 14..18 {
@@ -215,7 +214,7 @@ fn runs_that_were_stopped_go_on_whatever_is_killed() {
     }
 }
 
-/// Stops at a random batch, goes on with other numbers of workers and consumers, embedded or on processes with faults.
+/// Stops at random batches, and resumes with other numbers of workers and consumers, embedded or on processes with faults.
 fn stop_and_resume(chaos: &Chaos, seed: u64, whole: &Value) {
     let position = chaos.scratch.file(&format!("position-{seed}.json"));
     let limit = (random(seed, 0) % (ROWS - 100) + 1).to_string();

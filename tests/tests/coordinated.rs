@@ -1,5 +1,5 @@
-//! Coordinated batches: all virtual consumers get rows of the same bucket, or packed rows, in the same step, whoever
-//! computes them and wherever they begin.
+//! Coordinated batches: in each step, all virtual consumers receive rows of the same bucket, or packed rows, on any workers
+//! and from any position.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use serde_json::Value;
 
 const STREAMS: u32 = 3;
 
-/// Rows with lists of 1 to 40 numbers: the row's number, again and again.
+/// Writes rows with lists of 1 to 40 copies of the row's number.
 fn write_lists(scratch: &Scratch, rows: usize) -> usize {
     let mut state = 1_u64;
     let mut all = 0;
@@ -53,7 +53,7 @@ fn packs(scratch: &Scratch) -> String {
     pipeline(scratch, "", &operators)
 }
 
-/// Batches by step: of each stream its first, its second, and so on.
+/// Groups batches by step.
 fn steps(batches: &[Batch]) -> Vec<Vec<&Batch>> {
     let mut taken: BTreeMap<u32, usize> = BTreeMap::new();
     let mut steps: Vec<Vec<&Batch>> = Vec::new();
@@ -69,7 +69,7 @@ fn steps(batches: &[Batch]) -> Vec<Vec<&Batch>> {
 }
 
 #[test]
-fn all_consumers_get_the_same_bucket_in_the_same_step() {
+fn all_consumers_receive_the_same_bucket_in_a_step() {
     let scratch = Scratch::new();
     write_lists(&scratch, 2000);
     let of = |workers| batches_of(scratch.path(), &buckets(&scratch, "longest"), STREAMS, workers);
@@ -94,7 +94,7 @@ fn all_consumers_get_the_same_bucket_in_the_same_step() {
     ids.sort_unstable();
     assert_eq!(ids, (0..2000).collect::<Vec<_>>(), "every row once");
     assert!(full > steps(&one).len() / 2, "{full} steps are full");
-    // What a batch is made of is told.
+    // A batch reports its rows.
     for batch in &one {
         let rows = batch.records.column_by_name("tokens").unwrap().len();
         assert_eq!(batch.info.row_ids.len(), rows);
@@ -106,7 +106,7 @@ fn own_length(list: &[i32]) -> usize {
 }
 
 #[test]
-fn lists_are_filled_up_to_the_boundary_or_not_at_all() {
+fn lists_are_padded_to_the_boundary_or_not_padded() {
     let scratch = Scratch::new();
     write_lists(&scratch, 500);
     for batch in batches_of(scratch.path(), &buckets(&scratch, "boundary"), STREAMS, 1) {
@@ -119,7 +119,7 @@ fn lists_are_filled_up_to_the_boundary_or_not_at_all() {
 }
 
 #[test]
-fn packed_rows_hold_every_token_once_and_tell_rows_apart() {
+fn packed_rows_contain_every_token_once_with_segment_ids() {
     let scratch = Scratch::new();
     let tokens = write_lists(&scratch, 1500);
     let of = |workers| batches_of(scratch.path(), &packs(&scratch), STREAMS, workers);
@@ -161,7 +161,7 @@ fn packed_rows_hold_every_token_once_and_tell_rows_apart() {
 }
 
 #[test]
-fn a_run_stopped_at_any_step_goes_on_there_on_other_consumers_and_workers() {
+fn a_run_stopped_at_any_step_resumes_on_other_consumers_and_workers() {
     let scratch = Scratch::new();
     write_lists(&scratch, 1200);
     for (kind, text) in [("bucket", buckets(&scratch, "longest")), ("pack", packs(&scratch))] {
@@ -190,7 +190,7 @@ fn a_run_stopped_at_any_step_goes_on_there_on_other_consumers_and_workers() {
 }
 
 #[test]
-fn rows_that_are_filtered_or_too_long_leave_their_round() {
+fn filtered_and_too_long_rows_are_removed_from_their_round() {
     let scratch = Scratch::new();
     write_lists(&scratch, 1000);
     let operators = format!(

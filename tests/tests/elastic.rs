@@ -1,4 +1,4 @@
-//! An elastic job: ranks come, go and are lost within an epoch, and each slot's batches are those of a run whose ranks stay.
+//! Elastic jobs: ranks join, leave and fail within an epoch, and the batches of each slot do not change.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -43,7 +43,7 @@ impl Scene {
         Self { coordinator, worker, job: job.expect("it is sound"), pipeline }
     }
 
-    /// What was delivered, against what there is; once the job is over.
+    /// Returns the audit of a completed job.
     async fn end(self, batches: &[Batch]) {
         let manifest = self.coordinator.service().manifest(self.job.id()).await.expect("it is indexed");
         let layout = self.job.status().await.expect("the coordinator runs").layout.expect("it ran");
@@ -74,7 +74,7 @@ fn spec(folder: &Scratch, consumers: u32, elastic: bool) -> JobSpec {
     JobSpec { consumers, virtual_consumers: SLOTS, audit: true, elastic, ..JobSpec::new(pipeline) }
 }
 
-/// The digest of each slot's batches, in the order of delivery.
+/// Returns the digest of each slot's batches in the order of delivery.
 fn digests(batches: &[Batch]) -> BTreeMap<u32, String> {
     let mut digests: BTreeMap<u32, StreamDigest> = BTreeMap::new();
     for batch in batches {
@@ -88,12 +88,12 @@ async fn next(rank: &mut Consumer) -> Option<Batch> {
     within.await.expect("a batch comes within a minute").expect("the job does not fail")
 }
 
-/// Ranks take batches in turn until each has taken so many. Whoever has no slot yet is passed over.
+/// Ranks receive batches in turn until each has received `count`. Ranks without a slot are skipped.
 async fn take(ranks: &mut [Consumer], count: usize, batches: &mut Vec<Batch>) {
     let mut taken = vec![0; ranks.len()];
     while taken.iter().any(|taken| *taken < count) {
         for (rank, taken) in ranks.iter_mut().zip(&mut taken) {
-            // A dropped wait loses nothing.
+            // Dropping the future loses no batch.
             let Ok(batch) = tokio::time::timeout(Duration::from_millis(20), rank.next()).await else {
                 continue;
             };
@@ -103,7 +103,7 @@ async fn take(ranks: &mut [Consumer], count: usize, batches: &mut Vec<Batch>) {
     }
 }
 
-/// Takes what is left.
+/// Receives the remaining batches.
 async fn finish(mut ranks: Vec<Consumer>, batches: &mut Vec<Batch>) {
     let drain = |mut rank: Consumer| async move {
         let mut taken = Vec::new();
@@ -124,7 +124,7 @@ async fn leave(mut rank: Consumer) {
     assert!(next(&mut rank).await.is_none());
 }
 
-/// What a job gives whose ranks stay.
+/// Returns the digests of a job with constant ranks.
 async fn fixed(scratch: &Scratch) -> BTreeMap<u32, String> {
     let scene = Scene::start(scratch.path(), spec(scratch, 2, false)).await;
     let mut batches = Vec::new();
@@ -134,7 +134,7 @@ async fn fixed(scratch: &Scratch) -> BTreeMap<u32, String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_then_five_then_three_then_one_rank_within_an_epoch_deliver_the_same_slots() {
+async fn two_then_five_then_three_then_one_rank_deliver_the_same_slots() {
     let scratch = Scratch::new();
     let expected = fixed(&scratch).await;
     assert_eq!(expected.len(), SLOTS as usize);
@@ -142,12 +142,12 @@ async fn two_then_five_then_three_then_one_rank_within_an_epoch_deliver_the_same
     let mut batches = Vec::new();
     let mut ranks = vec![scene.rank(0), scene.rank(1)];
     take(&mut ranks, 40, &mut batches).await;
-    // Three join: each takes batches as soon as it has a slot, while the others go on.
+    // Three ranks join, and receive batches as soon as they have a slot.
     ranks.extend([7, 3, 12].map(|rank| scene.rank(rank)));
     take(&mut ranks, 40, &mut batches).await;
     let owners = scene.job.status().await.unwrap().slot_owners;
     assert_eq!(owners.iter().map(|(rank, _)| *rank).collect::<Vec<_>>(), [0, 1, 3, 7, 12], "{owners:?}");
-    // Two leave, the first ones among them.
+    // Two ranks leave, including the first one.
     for place in [3, 0] {
         leave(ranks.remove(place)).await;
     }
@@ -163,9 +163,9 @@ async fn two_then_five_then_three_then_one_rank_within_an_epoch_deliver_the_same
     scene.end(&batches).await;
 }
 
-/// A rank is lost with its last batches: its slots go on where the coordinator last heard of them, and no slot's order changes.
+/// A rank fails with its last batches. Its slots continue at the last reported position, and no slot's order changes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn slots_of_a_lost_rank_go_on_where_it_was_last_heard_of() {
+async fn slots_of_a_failed_rank_continue_at_its_last_report() {
     let scratch = Scratch::new();
     let expected = fixed(&scratch).await;
     let scene = Scene::start(scratch.path(), spec(&scratch, 2, true)).await;
@@ -174,7 +174,7 @@ async fn slots_of_a_lost_rank_go_on_where_it_was_last_heard_of() {
     take(&mut ranks, 30, &mut batches).await;
     let mut lost = ranks.remove(0);
     lost.flush().await.expect("the coordinator runs");
-    // These may be lost with it: it is not known whether the coordinator hears of them.
+    // The coordinator may not receive the report of these batches.
     let mut last = Vec::new();
     for _ in 0..9 {
         last.push(next(&mut lost).await.expect("the epoch goes on"));
@@ -191,7 +191,6 @@ async fn slots_of_a_lost_rank_go_on_where_it_was_last_heard_of() {
     scene.end(&batches).await;
 }
 
-/// Ranks as processes: one leaves with Ctrl-C, another comes, and together they take every row once.
 /// An elastic job as processes: a coordinator, two workers and ranks.
 struct Cluster {
     processes: Processes,
@@ -222,14 +221,14 @@ impl Cluster {
     }
 }
 
-/// Rows that each of these ranks had.
+/// Returns the rows of each rank.
 fn rows_of(ranks: Vec<Running>) -> Vec<u64> {
     let rows = |rank: Running| rank.wait().report()["rows"].as_u64().expect("rows are a number");
     ranks.into_iter().map(rows).collect()
 }
 
 #[test]
-fn ranks_that_are_processes_leave_and_join() {
+fn rank_processes_leave_and_join() {
     let cluster = Cluster::start();
     let (first, second) = (cluster.rank("0"), cluster.rank("5"));
     wait_for_rows(&cluster.url, 1_000);

@@ -1,4 +1,4 @@
-//! The embedded mode through the library: what a pipeline's batches hold.
+//! The embedded mode through the library: the content of batches.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 
 #[test]
-fn lines_come_in_storage_order_in_batches_of_the_right_size() {
+fn lines_are_delivered_in_storage_order_in_full_batches() {
     let scratch = Scratch::new();
     let lines: Vec<String> = (0..1000).map(|number| format!("line {number}")).collect();
     let file = scratch.write("lines.txt", &lines.join("\n"));
@@ -28,7 +28,7 @@ fn lines_come_in_storage_order_in_batches_of_the_right_size() {
     assert!(sizes[..15].iter().all(|&size| size == 64));
 }
 
-/// A worker of which the frames are counted that say that it goes on.
+/// A worker service that counts keep-alive frames.
 struct Watched {
     inner: Arc<dyn WorkerService>,
     signs: Arc<AtomicU64>,
@@ -50,7 +50,7 @@ impl WorkerService for Watched {
 }
 
 #[test]
-fn a_consumer_that_waits_for_slow_rows_is_told_that_they_are_worked_on() {
+fn a_consumer_that_waits_for_slow_rows_receives_keep_alive_frames() {
     let scratch = Scratch::new();
     let file = scratch.write("lines.txt", "one\ntwo\nthree\nfour");
     let pipeline = format!(
@@ -60,7 +60,7 @@ fn a_consumer_that_waits_for_slow_rows_is_told_that_they_are_worked_on() {
     let watch = |inner| -> Arc<dyn WorkerService> { Arc::new(Watched { inner, signs: Arc::clone(&signs) }) };
     let mut rows = 0;
     embedded::for_each_batch_through(scratch.path(), &pipeline, watch, |records| rows += records.num_rows());
-    // 3.2 s without a row, and a sign in each second.
+    // 3.2 s without a row, with a keep-alive frame every second.
     assert_eq!(rows, 4);
     assert!(signs.load(Ordering::Relaxed) >= 2, "{signs:?}");
 }

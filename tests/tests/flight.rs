@@ -1,4 +1,4 @@
-//! A plain Arrow Flight client, PyArrow's, reads a job.
+//! PyArrow reads a job as a plain Arrow Flight client.
 
 use std::process::Command;
 
@@ -6,7 +6,7 @@ use feedline_tests::process::Role;
 use feedline_tests::{Scratch, data};
 use serde_json::{Value, json};
 
-/// Reads all endpoints of a flight one after another; prints what came, one JSON object.
+/// Reads all endpoints of a flight in turn, and prints one JSON object.
 const CLIENT: &str = "
 import json, sys
 import pyarrow
@@ -40,7 +40,7 @@ except pyarrow.ArrowException as error:
     print(json.dumps({'error': str(error)}))
 ";
 
-/// What PyArrow reads; nothing where there is none.
+/// Returns the output of PyArrow; `None` if it is not installed.
 fn read(url: &str, command: &str, limit: &str) -> Option<Value> {
     let python = data::python("reading by Arrow Flight")?;
     let url = url.replace("http://", "grpc://");
@@ -77,7 +77,7 @@ fn pyarrow_reads_batches_as_tensors_with_their_positions() {
     assert_eq!(rows, [16, 16, 16, 2]);
     assert_eq!(batches[0]["columns"]["image"][0], "uint8");
     assert_eq!(batches[0]["columns"]["image"][1], json!([16, 24, 32, 3]));
-    // From the second batch's position on, the rest comes again.
+    // A job from the position of the second batch delivers the rest.
     let start = batches[1]["metadata"]["position"].clone();
     let command = json!({ "pipeline": pipeline, "start": start }).to_string();
     let rest = read(&up.url(), &command, "100").expect("Python was there");
@@ -87,7 +87,7 @@ fn pyarrow_reads_batches_as_tensors_with_their_positions() {
 }
 
 #[test]
-fn every_consumer_of_a_job_has_a_ticket_of_its_own() {
+fn every_consumer_of_a_job_has_its_own_ticket() {
     let (scratch, up) = (Scratch::new(), up());
     scratch.make_data("table", "table", &["--format", "jsonl", "--rows", "100", "--shards", "2"]);
     let pipeline = format!(
@@ -107,7 +107,7 @@ fn every_consumer_of_a_job_has_a_ticket_of_its_own() {
 }
 
 #[test]
-fn what_cannot_be_read_is_said() {
+fn an_invalid_flight_is_an_error() {
     let (scratch, up) = (Scratch::new(), up());
     let pipeline = images(&scratch);
     for (command, reason) in [

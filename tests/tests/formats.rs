@@ -1,5 +1,4 @@
-//! The same photographs in four formats give the same images; the same sentence pairs in every tabular format the
-//! same tokens.
+//! The same data in different formats produces the same batches.
 
 use feedline_tests::{Scratch, assert_clean, data};
 use serde_json::Value;
@@ -124,7 +123,7 @@ operators:
 }
 
 #[test]
-fn an_array_of_objects_is_refused_with_its_file_and_the_fix() {
+fn the_error_for_an_array_of_objects_names_the_file_and_the_fix() {
     let scratch = Scratch::new();
     std::fs::write(scratch.path().join("a.npy"), npy("|O", "(2,)", b"pickle"))
         .expect("the scratch directory is writable");

@@ -1,5 +1,5 @@
-//! Python functions on workers: rows that they fail for give the declared result and a clear message, and every row comes
-//! once whatever becomes of their processes.
+//! Python functions on workers: failed rows have the declared result and a clear message, and each row is delivered once
+//! even if function processes crash.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -75,7 +75,7 @@ def wanted(batch):
     return batch["label"] == 3
 "#;
 
-/// A table of 400 rows in four shards and a module, with the Python that has NumPy.
+/// A table of 400 rows in four shards, a module, and a Python with NumPy.
 struct Scene {
     scratch: Scratch,
     python: PathBuf,
@@ -118,15 +118,15 @@ impl Scene {
     }
 }
 
-/// The one sentence that a failed call prints.
+/// Returns the one sentence that a failed call prints.
 fn sentence(call: &Call) -> &str {
     assert_eq!(call.status, 1, "{call:?}");
-    // Before it there may be one that rows take long.
+    // A line about slow rows may precede it.
     call.stderr.lines().rfind(|line| line.starts_with("feedline: ")).expect("it says why")
 }
 
 #[test]
-fn one_bad_row_gives_the_declared_result_and_a_clear_message() {
+fn one_bad_row_has_the_declared_result_and_a_clear_message() {
     let Some(scene) = Scene::new("running Python functions") else { return };
     for (function, said) in [
         ("picky", "`mine:picky` failed: ValueError: row 77 is right out (at mine.py line"),
@@ -157,7 +157,7 @@ fn one_bad_row_gives_the_declared_result_and_a_clear_message() {
 }
 
 #[test]
-fn processes_that_die_by_chance_lose_nothing() {
+fn crashed_processes_lose_no_row() {
     let Some(scene) = Scene::new("running Python functions that crash") else { return };
     let plain = scene.write("plain", &scene.map("picky", ", version: a"), "on_error: skip");
     let crashing = scene.write("crashing", &scene.map("crashes_once", ""), "");
@@ -200,7 +200,7 @@ fn a_function_filters_as_an_expression_does() {
 }
 
 #[test]
-fn what_a_function_costs_is_told_as_of_any_operator() {
+fn the_report_contains_the_cost_of_a_function() {
     let Some(scene) = Scene::new("tracing Python functions") else { return };
     let file = scene.write("heavy", &scene.map("heavy", ""), "");
     let report = scene.run(&file, &[]);
@@ -216,7 +216,7 @@ fn what_a_function_costs_is_told_as_of_any_operator() {
 }
 
 #[test]
-fn a_worker_that_does_not_run_users_code_says_so() {
+fn a_worker_without_functions_rejects_a_job_with_functions() {
     let Some(scene) = Scene::new("refusing Python functions") else { return };
     let file = scene.write("refused", &scene.map("length", ""), "");
     let call = scene.call(&file, &["--functions", "off"]);
@@ -236,7 +236,7 @@ fn a_worker_that_does_not_run_users_code_says_so() {
     }
 }
 
-/// What the interpreter prints.
+/// Returns the output of the interpreter.
 fn printed(python: &Path, arguments: &[&str]) -> String {
     let output = Command::new(python).args(arguments).output().expect("Python starts");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
@@ -245,7 +245,7 @@ fn printed(python: &Path, arguments: &[&str]) -> String {
 }
 
 #[test]
-fn a_function_travels_as_code_to_the_python_that_it_was_made_for() {
+fn a_pickled_function_runs_in_its_own_version_of_python() {
     let Some(scene) = Scene::new("pickling Python functions") else { return };
     let pickle = "import base64, cloudpickle, sys
 add = 4
@@ -272,7 +272,7 @@ print(base64.b64encode(cloudpickle.dumps(function)).decode(), '%d.%d' % sys.vers
 }
 
 #[test]
-fn processes_end_with_a_worker_that_is_killed() {
+fn function_processes_exit_with_a_killed_worker() {
     let Some(scene) = Scene::new("killing a worker with Python functions") else { return };
     let file = scene.write("killed", &scene.map("tells_its_process", ""), "");
     let python = scene.python.to_str().expect("the path is text");
@@ -283,7 +283,7 @@ fn processes_end_with_a_worker_that_is_killed() {
         text.lines().map(|line| line.parse().ok()).collect()
     });
     running.kill();
-    // A process that has ended and that nobody has waited for has no memory.
+    // A zombie process has no memory.
     let runs = |process: &u32| {
         let status = std::fs::read_to_string(format!("/proc/{process}/status"));
         status.is_ok_and(|status| status.contains("VmRSS"))
@@ -292,7 +292,7 @@ fn processes_end_with_a_worker_that_is_killed() {
 }
 
 #[test]
-fn the_runner_passes_its_own_tests() {
+fn the_python_runner_passes_its_tests() {
     let Some(python) = data::python("the tests of what runs Python functions") else { return };
     let folder = root().join("worker/functions/python");
     let folder = folder.to_str().expect("the path is text");
@@ -301,7 +301,7 @@ fn the_runner_passes_its_own_tests() {
 }
 
 #[test]
-fn the_example_runs() {
+fn the_example_with_functions_runs() {
     let Some(scene) = Scene::new("the example of Python functions") else { return };
     scene.scratch.make_data("text", "data/pairs", &["--format", "jsonl", "--rows", "300"]);
     std::fs::create_dir(scene.scratch.path().join("examples")).expect("the scratch directory is writable");

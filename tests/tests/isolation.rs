@@ -1,4 +1,4 @@
-//! Who gets what of a tenant's job: every method that anything here answers, as callers of each kind call it.
+//! Isolation of tenants: every kind of caller calls every method of every role.
 
 #[path = "isolation/calls.rs"]
 mod calls;
@@ -27,51 +27,51 @@ use self::Gets::{Denied, Nothing, Unknown, Yes};
 use self::raw::field;
 use self::scene::Scene;
 
-/// Far beyond what an answer takes.
+/// Timeout of an answer.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Stands in the names and URLs of one tenant's job and nowhere else, so that whoever sees it sees something of that job.
+/// A text that occurs only in the names and URLs of one tenant's job. An answer with this text discloses something of the job.
 const MARK: &str = "bees";
-/// Where no coordinator listens.
+/// An address without a coordinator.
 const NOWHERE: &str = "http://127.0.0.1:1";
 
-/// Who calls. The job is one of the tenant `b`.
+/// The caller. The job belongs to the tenant `b`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Who {
-    /// May open jobs and take rows, of the tenant `a`.
+    /// May open jobs and receive rows of the tenant `a`.
     A,
-    /// May see jobs of the tenant `b` and nothing else.
+    /// May only observe jobs of the tenant `b`.
     ObserverOfB,
-    /// May be a worker.
+    /// May run a worker.
     Worker,
     /// Has no token.
     Nobody,
-    /// Had one like `B`, which has expired.
+    /// Has an expired token like that of `B`.
     Expired,
-    /// May open jobs and take rows, of the tenant `b`.
+    /// May open jobs and receive rows of the tenant `b`.
     B,
     /// May add and remove coordinators.
     Admin,
-    /// Is one.
+    /// Is a coordinator.
     Coordinator,
 }
 
-/// What a caller gets.
+/// The result of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Gets {
-    /// What was asked for.
+    /// The requested result.
     Yes,
-    /// It is told that it may not.
+    /// Permission denied.
     Denied,
-    /// It is told that there is no such thing, as of what never was.
+    /// Not found, as for a job that never existed.
     Unknown,
-    /// Not one message.
+    /// No message.
     Nothing,
-    /// A refusal that has nothing to do with who asks.
+    /// An error that is independent of the caller.
     Refused,
 }
 
 impl Gets {
-    /// Whether this is what was promised. Who is denied gets nothing.
+    /// Whether the result equals the expected one.
     fn is(self, promised: Self) -> bool {
         self == promised || (promised == Nothing && self == Denied)
     }
@@ -111,7 +111,7 @@ const TABLE: &[Row] = &[
     Row("arrow.flight.protocol.FlightService/GetFlightInfo", [Yes, Denied, Denied, Denied], Some(Who::B)),
     Row("arrow.flight.protocol.FlightService/GetSchema", [Yes, Denied, Denied, Denied], Some(Who::B)),
     Row("arrow.flight.protocol.FlightService/DoGet", [Unknown, Denied, Denied, Denied], Some(Who::B)),
-    // These are not offered.
+    // These methods are not supported.
     Row("arrow.flight.protocol.FlightService/Handshake", [Nothing, Nothing, Nothing, Nothing], None),
     Row("arrow.flight.protocol.FlightService/ListFlights", [Nothing, Nothing, Nothing, Nothing], None),
     Row("arrow.flight.protocol.FlightService/PollFlightInfo", [Nothing, Nothing, Nothing, Nothing], None),
@@ -122,7 +122,7 @@ const TABLE: &[Row] = &[
     Row("feedline.v1.Coordinator/CancelJob", [Unknown, Denied, Denied, Denied], Some(Who::B)),
 ];
 
-/// What the files of messages define.
+/// Returns the methods in the .proto files.
 fn defined() -> BTreeSet<String> {
     let folder = root().join("proto/proto/feedline/v1");
     let mut methods = BTreeSet::new();
@@ -143,7 +143,7 @@ fn defined() -> BTreeSet<String> {
 }
 
 #[test]
-fn the_table_has_every_method() {
+fn the_table_contains_every_method() {
     let told: Vec<&str> = TABLE.iter().map(|row| row.0).collect();
     let own: BTreeSet<String> = told
         .iter()
@@ -156,7 +156,7 @@ fn the_table_has_every_method() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_method_gives_each_caller_what_is_promised_and_nothing_else() {
+async fn every_method_returns_to_each_caller_only_the_permitted_result() {
     let scene = Scene::start().await;
     for Row(method, promised, has) in TABLE {
         let of_nobody = (Who::Expired, promised[3]);
@@ -180,7 +180,7 @@ async fn every_method_gives_each_caller_what_is_promised_and_nothing_else() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_name_of_another_tenants_job_leads_to_a_job_of_ones_own() {
+async fn the_name_of_another_tenants_job_opens_a_separate_job() {
     let scene = Scene::start().await;
     let (a, b) = (scene.coordinator(Who::A), scene.coordinator(Who::B));
     let spec = JobSpec { name: MARK.to_owned(), ..scene.spec("ants") };
@@ -204,7 +204,7 @@ async fn a_name_of_another_tenants_job_leads_to_a_job_of_ones_own() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_ticket_opens_its_own_job_and_for_its_own_time_only() {
+async fn a_ticket_is_valid_for_its_job_and_its_lifetime_only() {
     let scene = Scene::start().await;
     let secret = scene.secret();
     // The same consumer and session as that of the good ticket, an hour ago.
@@ -236,7 +236,7 @@ async fn a_ticket_opens_its_own_job_and_for_its_own_time_only() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn batches_come_by_flight_until_the_token_expires() {
+async fn a_flight_stream_ends_when_the_token_expires() {
     let scene = Scene::start().await;
     let service = scene.coordinator(Who::B);
     // More epochs than are read in the time.

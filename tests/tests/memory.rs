@@ -1,13 +1,13 @@
-//! A worker keeps to its memory budget, whatever the consumer's speed.
+//! A worker stays within its memory budget with fast and with slow consumers.
 
 use feedline_tests::http::metric;
 use feedline_tests::process::Role;
 use feedline_tests::{Scratch, assert_clean, data};
 
-/// What a process holds beside the budget and its code: stacks, decoders, transport.
+/// Memory outside the budget and the code: stacks, decoders, transport.
 const BESIDE_BYTES: u64 = 128 << 20;
 
-/// Peak resident bytes, without the program's code, of a worker with this budget that runs the pipeline file to its end.
+/// Returns the peak resident bytes, without code, of a worker with this budget that runs a pipeline file.
 fn peak(scratch: &Scratch, file: &str, budget: &str, arguments: &[&str]) -> u64 {
     let directory = tempfile::tempdir_in(scratch.path()).expect("a directory can be made");
     let directory = directory.path().to_str().expect("temporary paths are text");
@@ -22,7 +22,7 @@ fn peak(scratch: &Scratch, file: &str, budget: &str, arguments: &[&str]) -> u64 
     peak - code_bytes(worker.id())
 }
 
-/// Resident bytes of a process that are its program's and its libraries': a build for tests has twice as many.
+/// Returns the resident bytes of a process's code, which is twice as large in a test build.
 fn code_bytes(process: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).expect("it runs");
     let kib = status
@@ -31,7 +31,7 @@ fn code_bytes(process: u32) -> u64 {
     kib.map_or(0, |kib: u64| kib << 10)
 }
 
-/// The photographs, again and again, as shards of a format, or generated ones.
+/// Writes repeated photographs, or generated ones, as shards of a format.
 fn make_photos(scratch: &Scratch, format: &str, rows: &str) {
     let photos = data::photographs("the memory test runs on generated images instead, since it");
     let photos = photos.map(|path| path.to_str().expect("the path is text").to_owned());
@@ -72,9 +72,9 @@ fn peak_memory_stays_under_the_budget_for_fast_and_slow_consumers() {
     }
 }
 
-/// A group of a shuffled job needs rows of every block of its window.
+/// A group of a shuffled job reads rows of every block in its window.
 #[test]
-fn peak_memory_stays_under_the_budget_where_whole_blocks_are_read() {
+fn peak_memory_stays_under_the_budget_with_whole_block_reads() {
     let scratch = Scratch::new();
     make_photos(&scratch, "parquet", "1600");
     scratch.make_data("table", "jsonl", &["--format", "jsonl", "--rows", "200000", "--shards", "4"]);
@@ -91,7 +91,7 @@ fn peak_memory_stays_under_the_budget_where_whole_blocks_are_read() {
 }
 
 #[test]
-fn memory_of_ended_jobs_is_given_back() {
+fn memory_of_ended_jobs_is_released() {
     let scratch = Scratch::new();
     scratch.make_data("table", "table", &["--format", "jsonl", "--rows", "40000"]);
     let arguments = "up --listen 127.0.0.1:0 --workers 1 --http 127.0.0.1:0 --memory 32MiB";

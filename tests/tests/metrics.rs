@@ -1,5 +1,4 @@
-//! The documented list of metrics is true: every name in the code is in it, and every name in it is in the code; what
-//! a running service shows is in it as well.
+//! The documented list of metrics equals the metrics in the code and contains all metrics of a running service.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -8,7 +7,7 @@ use feedline_tests::http::get;
 use feedline_tests::process::Role;
 use feedline_tests::{Scratch, root};
 
-/// Names of metrics in quotes in a text.
+/// Returns the names of metrics in quotes in a text.
 fn names_in(text: &str, quote: char) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for name in text.split(quote) {
@@ -43,7 +42,7 @@ fn documented() -> BTreeSet<String> {
 }
 
 #[test]
-fn the_page_lists_every_metric_and_no_other() {
+fn the_page_lists_exactly_the_metrics_of_the_code() {
     let mut text = String::new();
     for crate_folder in ["coordinator/src", "worker/src", "client/src", "node/src"] {
         sources(&root().join(crate_folder), &mut text);
@@ -57,7 +56,7 @@ fn the_page_lists_every_metric_and_no_other() {
 }
 
 #[test]
-fn a_running_service_shows_documented_metrics() {
+fn a_running_service_exports_documented_metrics() {
     let scratch = Scratch::new();
     scratch.make_data("table", "table", &["--format", "jsonl", "--rows", "500"]);
     let text = format!(

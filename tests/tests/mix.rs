@@ -1,4 +1,4 @@
-//! Several datasets in one job: in proportion to weights, also where these change, exactly once, and the same on any workers and after a stop.
+//! Mixed datasets: rows are delivered in proportion to weights, exactly once, and equally on any workers and after a resume.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use feedline_tests::{Scratch, assert_clean, embedded, wait_for_rows};
 use feedline_worker::ProcessClock;
 use serde_json::Value;
 
-/// Two datasets of other formats with the same column: 300 and 100 rows.
+/// Two datasets in different formats with the same column: 300 and 100 rows.
 fn pipeline(scratch: &Scratch, stop: &str) -> String {
     let lines = |name: &str, rows: u32| (0..rows).map(|row| format!("{name} {row}")).collect::<Vec<_>>();
     let text = scratch.write("a.txt", &lines("a", 300).join("\n"));
@@ -39,12 +39,12 @@ fn texts(scratch: &Scratch, stop: &str) -> Vec<String> {
 }
 
 #[test]
-fn rows_come_in_proportion_until_the_mix_stops() {
+fn rows_are_delivered_in_proportion_until_the_mix_stops() {
     let scratch = Scratch::new();
     let all = texts(&scratch, "all");
     let of_b = |rows: &[String]| rows.iter().filter(|row| row.starts_with('b')).count();
     assert_eq!((all.len(), of_b(&all)), (400, 100));
-    // As many of each, as long as there are of both.
+    // Equal numbers of rows while both datasets have rows.
     assert!(all[..200].chunks(20).all(|batch| of_b(batch) == 10), "{:?}", &all[..20]);
     assert_eq!(all.iter().collect::<std::collections::BTreeSet<_>>().len(), 400);
     let first = texts(&scratch, "first");
@@ -64,7 +64,7 @@ fn rows_come_in_proportion_until_the_mix_stops() {
 }
 
 #[test]
-fn a_mix_is_audited_and_the_same_on_other_workers_and_after_a_stop() {
+fn a_mix_is_equal_on_other_workers_and_after_a_resume() {
     let scratch = Scratch::new();
     for stop in ["all", "first", "restart"] {
         let file = pipeline(&scratch, stop);
@@ -85,7 +85,7 @@ fn a_mix_is_audited_and_the_same_on_other_workers_and_after_a_stop() {
 
 const ROWS: u64 = 40_000;
 
-/// Two datasets of as many rows, which come in turn.
+/// Two datasets with the same number of rows.
 fn large(scratch: &Scratch, stop: &str) -> String {
     let lines = |name: &str| (0..ROWS).map(|row| format!("{name} {row}")).collect::<Vec<_>>().join("\n");
     let (one, other) = (scratch.write("one.txt", &lines("a")), scratch.write("other.txt", &lines("b")));
@@ -95,11 +95,11 @@ fn large(scratch: &Scratch, stop: &str) -> String {
     )
 }
 
-/// What a job delivers, and how its weights changed.
+/// The rows of a job, and the changes of its weights.
 struct Delivered {
     batches: Vec<Batch>,
     change: Option<MixChange>,
-    /// Where it stood behind each hundredth batch.
+    /// The position after each hundredth batch.
     positions: Vec<Position>,
 }
 
@@ -109,7 +109,7 @@ impl Delivered {
     }
 }
 
-/// Runs a job from `start` on; its weights change behind batch 50, where `weights` says so.
+/// Runs a job from `start`. The weights change to `weights` after batch 50.
 async fn deliver(folder: &Path, yaml: &str, start: Option<Position>, weights: Option<&[f64]>) -> Delivered {
     let coordinator = feedline_coordinator::start(CoordinatorSettings::in_memory(folder.join("index")), 1);
     let coordinator = coordinator.await.expect("the folder is writable");
@@ -153,7 +153,7 @@ async fn deliver(folder: &Path, yaml: &str, start: Option<Position>, weights: Op
     delivered
 }
 
-/// Compares without printing thousands of rows.
+/// Compares rows without printing thousands of them.
 fn assert_same(found: &[String], expected: &[String], what: &str) {
     let differs = found.iter().zip(expected).position(|(found, expected)| found != expected);
     let show = |rows: &[String]| differs.map(|place| rows[place..rows.len().min(place + 5)].to_vec());
@@ -169,7 +169,7 @@ fn share_of_a(rows: &[String]) -> f64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn changed_weights_hold_from_their_place_on_and_replay_from_any_position() {
+async fn changed_weights_apply_from_their_row_and_replay_from_any_position() {
     for stop in ["all", "restart"] {
         let scratch = Scratch::new();
         let yaml = large(&scratch, stop);
@@ -211,7 +211,7 @@ async fn changed_weights_hold_from_their_place_on_and_replay_from_any_position()
 }
 
 #[test]
-fn weights_are_changed_by_command_and_stay_whatever_is_killed() {
+fn weights_changed_by_command_survive_killed_roles() {
     let scratch = Scratch::new();
     let file = scratch.write("large.yaml", &large(&scratch, "all"));
     let plain = scratch.run(&file, &[]);
@@ -266,7 +266,7 @@ fn weights_are_changed_by_command_and_stay_whatever_is_killed() {
 }
 
 #[test]
-fn nothing_waits_for_weights_of_a_job_that_is_not_there() {
+fn setting_weights_of_an_unknown_job_fails_at_once() {
     let scratch = Scratch::new();
     let processes = Processes::start(scratch.path().join("cluster"), 1);
     let refused = scratch.call(&["job", "set-weights", "7", "1,2", "--coordinator", &processes.url()]);

@@ -1,4 +1,4 @@
-//! Files that commit ef04d0d wrote are read, or rejected with one message that names both versions.
+//! Files of commit ef04d0d are read, or rejected with one message that names both versions.
 //!
 //! `golden/ef04d0d/coordinator` is the data directory of a coordinator that was killed while it had a deterministic, a
 //! relaxed, a mixed and an elastic job, and one that was done. `golden/ef04d0d/position.json` is of a run with
@@ -12,14 +12,14 @@ use feedline_tests::process::Role;
 use feedline_tests::{Scratch, call, root};
 use serde_json::{Value, json};
 
-/// Where a log has its format version.
+/// Offset of the format version in a log.
 const LOG_VERSION: usize = 8;
 
 fn fixture(name: &str) -> PathBuf {
     root().join("tests/tests/golden/ef04d0d").join(name)
 }
 
-/// A copy of the coordinator's directory, since roles write to theirs.
+/// Copies the coordinator's directory, because roles write to it.
 fn copy_coordinator(scratch: &Scratch) -> PathBuf {
     let data = scratch.path().join("coordinator");
     copy_folder(&fixture("coordinator"), &data);
@@ -40,7 +40,7 @@ fn copy_folder(from: &Path, to: &Path) {
 }
 
 #[test]
-fn a_coordinator_goes_on_with_the_log_of_the_earlier_release() {
+fn a_coordinator_recovers_from_the_log_of_the_earlier_release() {
     let scratch = Scratch::new();
     let data = copy_coordinator(&scratch);
     let data = data.to_str().expect("temporary paths are text");
@@ -73,7 +73,7 @@ fn a_log_of_another_version_is_rejected_with_both_versions() {
     }
 }
 
-/// Runs another pipeline with a position file and returns what it says.
+/// Runs another pipeline with a position file, and returns its error.
 fn run_at(position: &str) -> String {
     let scratch = Scratch::new();
     scratch.write("lines.txt", "one\ntwo\nthree");

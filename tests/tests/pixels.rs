@@ -1,5 +1,5 @@
-//! Pixels equal Pillow's: centre crop after an antialiased bilinear resize, on all photographs; those that become so
-//! small that half of their pixels are decoded, too.
+//! Pixels equal those of Pillow after an antialiased bilinear resize and a centre crop, also at sizes for which the decoder
+//! scales the image down.
 
 use std::process::Command;
 
@@ -31,12 +31,12 @@ print(json.dumps({'images': len(paths), 'mean': total / len(paths), 'worst': wor
 ";
 
 #[test]
-fn center_crops_equal_pillows() {
+fn center_crops_equal_those_of_pillow() {
     compare(256, 224);
 }
 
 #[test]
-fn small_center_crops_equal_pillows() {
+fn small_center_crops_equal_those_of_pillow() {
     compare(64, 56);
 }
 

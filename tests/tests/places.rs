@@ -92,7 +92,7 @@ async fn position_of(job: &Job, streams: Vec<(u32, StreamPosition)>) -> Position
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_places_of_a_step_are_where_a_new_service_goes_on() {
+async fn a_new_service_resumes_at_the_positions_of_a_step() {
     let scratch = Scratch::new();
     let scene = Scene::start(scratch.path(), spec(&scratch, 1, None)).await;
     let mut whole = Slots::new();
@@ -109,7 +109,7 @@ async fn the_places_of_a_step_are_where_a_new_service_goes_on() {
         let step = StepId { epochs: None, rounds: u64::from(steps), rest: 0 };
         let mut told = Vec::new();
         for consumer in &mut consumers {
-            // Others have not come there.
+            // Other ranks have not reached the step.
             take(consumer, own, &mut taken).await;
             told.push(scene.job.positions_at(step, WAIT).await.expect("the coordinator runs"));
         }

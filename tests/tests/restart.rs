@@ -1,11 +1,11 @@
-//! What outlives a coordinator that lost its log.
+//! Restart of a coordinator without its log.
 
 use feedline_tests::process::Role;
 use feedline_tests::{Scratch, assert_clean};
 
-/// Workers know jobs by their ids: a coordinator that starts anew must not give those out again.
+/// Workers identify jobs by their ids, so a coordinator with a new log must not reuse ids.
 #[test]
-fn workers_do_not_take_jobs_of_a_new_log_for_those_of_the_old() {
+fn workers_distinguish_jobs_of_a_new_log_from_those_of_the_old() {
     let scratch = Scratch::new();
     scratch.make_data("table", "table", &["--format", "jsonl", "--rows", "2000"]);
     let pipeline = |seed: u32| {

@@ -1,4 +1,4 @@
-//! A real S3 server process serves the same job with the same digest, also when its answers are wrong.
+//! A job that reads from an S3 server has the same digest, even if answers of the server are faulty.
 
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,7 @@ fn run(scratch: &Scratch, server: &Store, file: &str, index: &str) -> Value {
 }
 
 #[test]
-fn s3_gives_the_same_batches_also_when_answers_are_wrong() {
+fn s3_delivers_the_same_batches_with_faulty_answers() {
     let scratch = Scratch::new();
     let photos = data::photographs("the S3 job runs on generated images instead, since it");
     let photos = photos.map(|path| path.to_str().expect("the path is text").to_owned());

@@ -1,4 +1,4 @@
-//! Keys by name, and what pipelines may read: with the binary, in one process and in several.
+//! Named credentials, and the policy of what pipelines may read, in one process and in a cluster.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,7 +7,7 @@ use feedline_tests::process::Role;
 use feedline_tests::store::{KEY, SECRET, Store};
 use feedline_tests::{CACHE_HOME, Call, Scratch, assert_clean, feedline};
 
-/// Calls the binary as one that logs all it can, and has no keys in its environment; nothing of a secret is shown.
+/// Runs the binary with full logs and without credentials in its environment, and checks that no output contains a secret.
 fn call(scratch: &Scratch, arguments: &[&str]) -> Call {
     let mut command = Command::new("timeout");
     command.args(["--signal=KILL", "120"]).arg(feedline()).args(arguments).current_dir(scratch.path());
@@ -22,14 +22,14 @@ fn call(scratch: &Scratch, arguments: &[&str]) -> Call {
     call
 }
 
-/// The sentence that a failed call ends with.
+/// Returns the sentence that a failed call prints last.
 fn sentence(call: &Call, status: i32) -> &str {
     assert_eq!(call.status, status, "{}", call.stderr);
     let last = call.stderr.lines().rfind(|line| line.starts_with("feedline: "));
     last.unwrap_or_else(|| panic!("no sentence: {}", call.stderr))
 }
 
-/// A bucket with a table behind a server with keys, and a file of them.
+/// A bucket with a table, on a server with credentials, and a credentials file.
 struct Bucket {
     scratch: Scratch,
     _server: Store,
@@ -69,7 +69,7 @@ impl Bucket {
     }
 }
 
-/// No file below the folder holds the secret.
+/// Checks that no file in the folder contains the secret.
 fn assert_untold(folder: &Path) {
     for entry in std::fs::read_dir(folder).expect("the folder is there") {
         let path = entry.expect("readable").path();
@@ -84,7 +84,7 @@ fn assert_untold(folder: &Path) {
 }
 
 #[test]
-fn keys_by_name_open_a_store_and_are_shown_nowhere() {
+fn named_credentials_open_a_store_and_are_never_disclosed() {
     let bucket = Bucket::new();
     let with = ["--credentials", &bucket.credentials];
     let run = |folder: &str, name: &str, flags: &[&str]| {
@@ -115,7 +115,7 @@ fn keys_by_name_open_a_store_and_are_shown_nowhere() {
 }
 
 #[test]
-fn a_cluster_keeps_names_and_its_prefixes() {
+fn a_cluster_checks_credential_names_and_url_prefixes() {
     let bucket = Bucket::new();
     let data = bucket.scratch.file("coordinator");
     let prefix = ["--allow-url", "s3://bucket/table"];
@@ -142,7 +142,7 @@ fn a_cluster_keeps_names_and_its_prefixes() {
 }
 
 #[test]
-fn a_worker_refuses_what_a_coordinator_let_pass() {
+fn a_worker_rejects_urls_that_the_coordinator_allowed() {
     let scratch = Scratch::new();
     scratch.make_data("table", "in", &["--format", "jsonl", "--rows", "10"]);
     scratch.make_data("table", "out", &["--format", "jsonl", "--rows", "10"]);
@@ -180,7 +180,7 @@ fn a_worker_refuses_what_a_coordinator_let_pass() {
 }
 
 #[test]
-fn metadata_services_and_keys_in_urls_are_refused_before_anything_is_read() {
+fn metadata_services_and_credentials_in_urls_are_rejected_before_any_read() {
     let scratch = Scratch::new();
     let run = |url: &str| {
         let text = format!(
@@ -201,7 +201,7 @@ fn metadata_services_and_keys_in_urls_are_refused_before_anything_is_read() {
     assert!(refused.stderr.contains("relative path"), "{}", refused.stderr);
 }
 
-/// A coordinator and a worker that ask for tokens, with a table beside their keys.
+/// A coordinator and a worker with tokens, and a table next to their keys.
 struct Guarded {
     scratch: Scratch,
     coordinator: Role,
@@ -209,7 +209,7 @@ struct Guarded {
 }
 
 impl Guarded {
-    /// `allow` names folders that the coordinator, and that the worker, let be read.
+    /// Starts the roles. `allow` contains the allowed folders of the coordinator and of the worker.
     fn start(allow: [&[&str]; 2]) -> Self {
         let scratch = Scratch::new();
         scratch.make_data("table", "table", &["--format", "jsonl", "--rows", "40"]);
@@ -237,7 +237,7 @@ impl Guarded {
         Self { scratch, coordinator, _worker: worker }
     }
 
-    /// Runs a job that reads this path, as one that may submit jobs and take their rows.
+    /// Runs a job that reads this path, with a token that may submit and consume jobs.
     fn read(&self, path: &str, format: &str) -> Call {
         let text = format!(
             "name: a\nsource: {{ url: \"{}\", format: {format} }}\noperators: [ batch: {{ size: 4 }} ]",
@@ -252,7 +252,7 @@ impl Guarded {
 }
 
 #[test]
-fn whoever_may_submit_jobs_reads_no_local_files_that_no_prefix_names() {
+fn jobs_read_only_local_files_within_allowed_prefixes() {
     let nothing = Guarded::start([&[], &[]]);
     for path in ["keys/worker.token", "credentials.yaml", "keys/*", "table/*"] {
         let refused = nothing.read(path, "text");
@@ -260,15 +260,15 @@ fn whoever_may_submit_jobs_reads_no_local_files_that_no_prefix_names() {
         assert!(said.contains("is a local file") && said.contains("with `--allow-url`"), "{said}");
     }
     drop(nothing);
-    // The worker looks for itself.
+    // The worker checks the path too.
     let careless = Guarded::start([&["."], &[]]);
     let refused = careless.read("credentials.yaml", "text");
     assert!(sentence(&refused, 1).contains("is a local file"), "{}", refused.stderr);
 }
 
 #[test]
-fn the_keys_of_roles_are_read_by_no_path_at_all() {
-    // The worst that an operator can say.
+fn no_path_reads_the_keys_of_roles() {
+    // The most permissive setting.
     let all = Guarded::start([&["."], &["."]]);
     assert_clean(&all.read("table/*", "jsonl").report());
     for (path, of) in [
@@ -299,7 +299,7 @@ fn the_keys_of_roles_are_read_by_no_path_at_all() {
 }
 
 #[test]
-fn data_may_lie_where_a_role_keeps_its_files() {
+fn data_in_the_folder_of_a_roles_files_is_readable() {
     let scratch = Scratch::new();
     scratch.make_data("table", "sets", &["--format", "jsonl", "--rows", "40"]);
     let here = scratch.file(".");

@@ -1,4 +1,4 @@
-//! Tenants and quotas on a running service: jobs of the same name, room that is waited for, cores that are not exceeded.
+//! Tenants and quotas on a running service: jobs with the same name, limits of jobs, and limits of cores.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,9 +22,9 @@ fn pipeline_text(data: &str, operators: &str) -> String {
     )
 }
 
-/// Rows of two tenants' jobs of one name, each taken through its tenant's view, on one worker.
+/// Two tenants run jobs with the same name on one worker.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_tenants_run_jobs_of_the_same_name() {
+async fn two_tenants_run_jobs_with_the_same_name() {
     let scratch = Scratch::new();
     scratch.make_data("table", "few", &["--format", "jsonl", "--rows", "100"]);
     scratch.make_data("table", "many", &["--format", "jsonl", "--rows", "300"]);
@@ -54,7 +54,7 @@ async fn two_tenants_run_jobs_of_the_same_name() {
         assert_eq!(rows, expected);
         assert_eq!(job.status().await.expect("it is known").delivered.rows, expected as u64);
     }
-    // What the other has does not exist.
+    // The job of the other tenant is not found.
     let view: Arc<dyn CoordinatorService> = Arc::new(TenantView::new(coordinator.service(), "a"));
     let workers = Arc::new(OneWorker(worker.service()));
     let foreign = Job::attach(Arc::clone(&view), workers, jobs[1].id(), ClientSettings::default()).await;
@@ -74,7 +74,7 @@ fn up(scratch: &Scratch, tenants: &str, cores: &str) -> Role {
 }
 
 #[test]
-fn who_finds_no_room_says_so_and_goes_on_once_there_is() {
+fn a_job_over_the_limit_waits_and_starts_when_another_ends() {
     let scratch = Scratch::new();
     scratch.make_data("table", "table", &["--format", "jsonl", "--rows", "2000"]);
     let file = scratch.write("job.yaml", &pipeline_text(&scratch.file("table"), ""));
@@ -105,7 +105,7 @@ fn who_finds_no_room_says_so_and_goes_on_once_there_is() {
 }
 
 #[test]
-fn a_job_uses_no_more_cores_than_its_tenant_may_have() {
+fn a_job_uses_at_most_the_cores_of_its_tenants_quota() {
     let scratch = Scratch::new();
     scratch.make_data("table", "table", &["--format", "jsonl", "--rows", "600"]);
     let text = pipeline_text(&scratch.file("table"), "burn: { cpu_us: 5000 }, ");
@@ -118,6 +118,6 @@ fn a_job_uses_no_more_cores_than_its_tenant_may_have() {
     let (burnt, seconds) = (burn["cpu_seconds"].as_f64(), report["seconds"].as_f64());
     let (burnt, seconds) = (burnt.expect("a number"), seconds.expect("a number"));
     assert!(burnt > 2.5, "3 s of work: {report}");
-    // A tenth of a second may be saved up, and what is under way is finished.
+    // The scheduler may save up a tenth of a second, and running chunks complete.
     assert!(burnt <= 0.5 * seconds + 0.5, "{burnt} s of CPU time in {seconds} s");
 }

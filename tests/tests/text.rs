@@ -1,5 +1,5 @@
-//! Text: sentence pairs are tokenised, filtered by length, padded and batched; the tokens equal those of the Python
-//! `tokenizers` package.
+//! Text: sentence pairs are tokenized, filtered by length, padded and batched. The tokens equal those of the Python package
+//! `tokenizers`.
 
 use std::path::Path;
 use std::process::Command;
@@ -68,7 +68,7 @@ fn sentence_pairs_become_padded_batches() {
         assert_eq!(report["audit"]["expected"], 29_000);
     }
     assert_eq!(one["digest"], two["digest"]);
-    // Another format cuts other blocks, so the order differs, but not what is delivered.
+    // Another format has other blocks, so the order differs, but the rows are equal.
     assert_eq!(one["content_digest"], lines["content_digest"]);
     let rows = one["rows"].as_u64().expect("a count");
     assert!((20_000..29_000).contains(&rows), "{rows} rows are short enough");
@@ -99,7 +99,7 @@ fn tokens_equal_those_of_the_python_package() {
     assert_eq!(found[..1000], expected);
 }
 
-/// The tokens of each line of a file, through the client library and embedded roles.
+/// Returns the tokens of each line of a file from the client library with embedded roles.
 fn feedline_tokens(scratch: &Scratch, tokenizer: &str, text: &Path) -> Vec<Vec<i32>> {
     let pipeline = format!(
         "name: lines\nsource: {{ url: {}, format: text }}\noperators:\n  - tokenize: {{ column: text, tokenizer: {tokenizer} }}\n  - batch: {{ size: 100 }}\n",

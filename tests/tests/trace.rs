@@ -1,5 +1,4 @@
-//! What operators are said to have used is what the process used: CPU time of a worker's process and of a run in one
-//! process, on photographs and on text, next to what the system says of the process.
+//! The CPU times of operators and of transport add up to the CPU time of the process, for a worker and for an embedded run.
 
 use std::fs;
 
@@ -7,12 +6,12 @@ use feedline_tests::Scratch;
 use feedline_tests::process::Processes;
 use serde_json::Value;
 
-/// How far the sum of the parts may be from the whole.
+/// Tolerance of the sum of the parts.
 const TOLERANCE: f64 = 0.05;
-/// What Linux shows processes' times in.
+/// Ticks per second of process times in Linux.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// CPU time of a process in seconds, as the system counts it: user and system.
+/// Returns the user and system CPU time of a process in seconds.
 fn cpu_seconds(process: u32) -> f64 {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).expect("the process runs");
     // Behind the name in brackets, the state is the first field, and user and system time are the 12th and 13th.
@@ -30,7 +29,7 @@ fn transport(report: &Value) -> f64 {
     report["worker_cpu"][0]["transport_seconds"].as_f64().expect("a report tells of its workers")
 }
 
-/// The pipelines, each with its data, and the epochs that make it long enough to be measured.
+/// Returns pipelines with their data and a sufficient number of epochs.
 fn pipelines(scratch: &Scratch) -> [(String, &'static str); 2] {
     scratch.make_data("images", "images", &["--format", "tfrecord", "--rows", "120", "--seed", "3"]);
     let photographs = scratch.write(
@@ -55,7 +54,7 @@ fn pipelines(scratch: &Scratch) -> [(String, &'static str); 2] {
 }
 
 #[test]
-fn the_parts_add_up_to_what_a_workers_process_used() {
+fn the_parts_add_up_to_the_cpu_time_of_a_worker() {
     let scratch = Scratch::new();
     let processes = Processes::start(scratch.path().join("roles"), 1);
     let (mut operators, mut before) = (0.0, 0.0);
@@ -73,7 +72,7 @@ fn the_parts_add_up_to_what_a_workers_process_used() {
 }
 
 #[test]
-fn the_parts_add_up_to_what_a_run_in_one_process_used() {
+fn the_parts_add_up_to_the_cpu_time_of_an_embedded_run() {
     let scratch = Scratch::new();
     for (file, epochs) in pipelines(&scratch) {
         let report = scratch.run(&file, &["--epochs", epochs]);
@@ -85,7 +84,7 @@ fn the_parts_add_up_to_what_a_run_in_one_process_used() {
 }
 
 #[test]
-fn an_operator_says_where_its_time_and_bytes_went() {
+fn an_operator_reports_its_times_and_bytes() {
     let scratch = Scratch::new();
     scratch.make_data("table", "table", &["--format", "jsonl", "--rows", "400", "--shards", "3"]);
     let file = scratch.write(

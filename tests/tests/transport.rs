@@ -1,5 +1,4 @@
-//! Ways between a worker and a consumer on one host: what they leave behind when either is killed, and what happens where
-//! the shorter ways cannot be had.
+//! Transports between a worker and a consumer on one host: cleanup after either is killed, and the fallback to TCP.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,7 +9,7 @@ use feedline_tests::process::{Processes, Role};
 use feedline_tests::running::Running;
 use feedline_tests::{Scratch, assert_clean, wait_for};
 
-/// A job whose pieces are large enough to be lent: 32 images of 64 x 64.
+/// A job whose pieces are large enough for shared memory: 32 images of 64 x 64.
 fn images(scratch: &Scratch) -> String {
     scratch.make_data("images", "images", &["--format", "tfrecord", "--rows", "320", "--shards", "2"]);
     let text = format!(
@@ -25,24 +24,24 @@ fn coordinator(scratch: &Scratch) -> Role {
     Role::start(&["coordinator", "--listen", "127.0.0.1:0", "--data-dir", &data], &[])
 }
 
-/// A worker whose sockets lie in the folder `temporary`.
+/// Starts a worker whose sockets are in the folder `temporary`.
 fn worker(coordinator: &str, temporary: &str, arguments: &[&str]) -> Role {
     let base = ["worker", "--coordinator", coordinator, "--listen", "127.0.0.1:0", "--memory", "256MiB"];
     Role::start(&[&base, arguments].concat(), &[("TMPDIR", temporary)])
 }
 
-/// A new folder, as text.
+/// Creates a folder and returns its path.
 fn folder(scratch: &Scratch, name: &str) -> String {
     fs::create_dir(scratch.path().join(name)).expect("the scratch directory is writable");
     scratch.file(name)
 }
 
-/// Private directories of workers in a folder.
+/// Returns the private directories of workers in a folder.
 fn left_in(folder: &str) -> BTreeSet<PathBuf> {
     fs::read_dir(folder).expect("it exists").map(|entry| entry.expect("it is readable").path()).collect()
 }
 
-/// The regions of shared memory that a process has mapped, by inode.
+/// Returns the inodes of the shared memory that a process has mapped.
 fn regions(process: u32) -> BTreeSet<String> {
     let maps = fs::read_to_string(format!("/proc/{process}/maps")).unwrap_or_default();
     let lent = maps.lines().filter(|line| line.contains("memfd:feedline"));
@@ -50,7 +49,7 @@ fn regions(process: u32) -> BTreeSet<String> {
 }
 
 #[test]
-fn a_client_that_is_killed_gives_all_lent_memory_back() {
+fn a_killed_client_releases_all_shared_memory() {
     let scratch = Scratch::new();
     let file = images(&scratch);
     let coordinator = coordinator(&scratch);
@@ -71,7 +70,7 @@ fn a_client_that_is_killed_gives_all_lent_memory_back() {
 }
 
 #[test]
-fn a_worker_that_is_killed_leaves_its_clients_no_memory() {
+fn clients_release_the_shared_memory_of_a_killed_worker() {
     let scratch = Scratch::new();
     let file = images(&scratch);
     let mut processes = Processes::start(scratch.path().join("processes"), 1);
@@ -91,7 +90,7 @@ fn a_worker_that_is_killed_leaves_its_clients_no_memory() {
 }
 
 #[test]
-fn sockets_of_a_killed_worker_are_removed_by_the_next() {
+fn the_next_worker_removes_sockets_of_a_killed_worker() {
     let scratch = Scratch::new();
     let file = images(&scratch);
     let coordinator = coordinator(&scratch);

@@ -1,4 +1,4 @@
-//! What users see of a cluster: a plan from saved traces, and a running cluster's jobs and workers.
+//! Views of a cluster: a plan from saved traces, and the jobs and workers of a running cluster.
 
 use std::process::{Command, Stdio};
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 const CLUSTER: &str = "worker_types:\n  - { name: small, cores: 2, memory: 4GiB, count: 2, max: 50 }\n  \
     - { name: fast, cores: 8, memory: 16GiB, speed: 2, count: 0, max: 10 }\n";
 
-/// A pipeline file that burns so much CPU for each row.
+/// Writes a pipeline file that uses `cpu_us` of CPU time per row.
 fn pipeline(scratch: &Scratch, name: &str, cpu_us: u32) -> String {
     let text = format!(
         "name: {name}\nsource: {{ url: \"{}/*\", format: jsonl }}\noperators:\n  - burn: {{ cpu_us: {cpu_us} }}\n  \
@@ -20,7 +20,7 @@ fn pipeline(scratch: &Scratch, name: &str, cpu_us: u32) -> String {
 }
 
 #[test]
-fn traces_are_planned_on_a_cluster_that_is_not_there() {
+fn traces_are_planned_on_a_described_cluster() {
     let scratch = Scratch::new();
     scratch.make_data("table", "table", &["--format", "jsonl", "--rows", "2000"]);
     let cluster =
@@ -41,7 +41,7 @@ fn traces_are_planned_on_a_cluster_that_is_not_there() {
     let jobs = plan["jobs"].as_array().expect("a plan has jobs");
     assert_eq!((&jobs[0]["name"], &jobs[1]["name"]), (&"slow".into(), &"quick".into()));
     assert_eq!(jobs[0]["demand_rows_per_s"], 20000.0);
-    // Four cores at a millisecond a row.
+    // Four cores at one millisecond per row.
     let rate = jobs[0]["rows_per_s"].as_f64().expect("a rate");
     assert!((50.0..4500.0).contains(&rate), "{plan}");
     let wanted = |kind: usize| plan["wanted"][kind]["wanted"].as_u64().expect("a count");
@@ -102,7 +102,7 @@ fn top_shows_jobs_and_workers() {
 }
 
 #[test]
-fn a_coordinator_that_is_not_there_is_told() {
+fn top_reports_an_unreachable_coordinator() {
     let gone = call(&["top", "--coordinator", "http://127.0.0.1:9", "--once"]);
     assert_eq!(gone.status, 1);
     assert_eq!(gone.stderr.lines().count(), 1, "{}", gone.stderr);

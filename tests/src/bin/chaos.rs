@@ -1,5 +1,5 @@
-//! `make chaos MINUTES=10 SEED=3`: runs a job while roles are killed and suspended and links are cut, and tells what came of it.
-//! With `BUFFER=1KiB` consumers have no more than that fetched ahead.
+//! `make chaos MINUTES=10 SEED=3`: runs a job while roles are killed and suspended and links are cut, and reports the outcome.
+//! `BUFFER=1KiB` sets the receive buffer of the consumers.
 
 use std::process::ExitCode;
 use std::time::Duration;
