@@ -1,10 +1,12 @@
-//! Checks of the repository: direction of the crates, first lines, file lengths, forbidden calls, names in documents
-//! that still exist, shared names, import cycles and phrases.
+//! Checks of the repository: dependencies between crates, first lines, file lengths, forbidden calls, names in documents,
+//! shared names, import cycles and phrases.
 //!
-//! Words that are refused are put together here with `concat!`, so that this file does not trip over itself.
+//! This file builds forbidden words with `concat!`, so that it passes its own checks.
 
 #[path = "tidy/ratchet.rs"]
 mod ratchet;
+#[path = "tidy/reasons.rs"]
+mod reasons;
 #[path = "tidy/structure.rs"]
 mod structure;
 
@@ -13,25 +15,25 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Lines a source file should stay below; what is longer is printed.
+/// Recommended maximum of lines in a source file; longer files are printed.
 const LINES_WANTED: usize = 400;
-/// Lines a source file must stay below; tests may be longer.
+/// Maximum of lines in a source file; tests may be longer.
 const LINES_MAX: usize = 500;
 const TEST_LINES_MAX: usize = 800;
 
 #[test]
-fn crates_keep_their_floors() {
+fn crates_depend_only_on_lower_layers() {
     let roles = ["feedline-coordinator", "feedline-worker", "feedline-client"];
     let mut refused: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     refused.insert("feedline-proto", roles.into());
     for role in roles {
         refused.insert(role, roles.into_iter().filter(|other| *other != role).collect());
     }
-    // What the worker is made of knows no more than the worker itself.
+    // The parts of the worker may not depend on roles.
     for part in ["feedline-sources", "feedline-operators", "feedline-jpeg"] {
         refused.insert(part, roles.into());
     }
-    // Only the coordinator, and node, need the state machine and the planner.
+    // Only the coordinator and node need the state machine and the planner.
     let decides = ["feedline-cluster", "feedline-planner"];
     for part in [
         "feedline-access",
@@ -54,23 +56,20 @@ fn crates_keep_their_floors() {
     for (package, dependencies) in dependencies() {
         for dependency in dependencies {
             let listed = refused.get(package.as_str()).is_some_and(|names| names.contains(&&*dependency));
-            // The Python package has the embedded mode inside.
+            // The Python package contains the embedded mode.
             let is_node = dependency == "feedline-node" && package != "feedline-python";
             if listed || is_node || dependency == "feedline-tests" {
                 found.push(format!("{package} depends on {dependency}"));
             }
         }
     }
-    refuse(
-        found,
-        "the crate is on a floor that must not know the other: move the code, or inject it from node",
-    );
+    refuse(found, "the crate must not depend on the other one: move the code, or inject it from node");
 }
 
 #[test]
-fn every_source_file_says_what_it_owns() {
+fn every_source_file_begins_with_its_purpose() {
     let silent = sources().filter(|file| !file.text.starts_with("//!")).map(|file| file.path);
-    refuse(silent, "open the file with a line `//! ...` that says what it owns");
+    refuse(silent, "begin the file with a line `//! ...` that states what it owns");
 }
 
 #[test]
@@ -85,11 +84,11 @@ fn files_stay_short() {
             println!("{}: {lines} lines, better at most {LINES_WANTED}", file.path);
         }
     }
-    refuse(found, "split the file along a seam that has a name, or move its tests to tests.rs");
+    refuse(found, "split the file into parts with names, or move its tests to tests.rs");
 }
 
 #[test]
-fn panics_on_bad_input_are_not_written() {
+fn product_code_does_not_unwrap() {
     let calls = [concat!(".unwrap", "()"), concat!("todo", "!("), concat!("unimplemented", "!(")];
     let product = sources().filter(|file| !file.is_test());
     refuse(
@@ -103,7 +102,7 @@ fn no_test_is_ignored() {
     let marks = [concat!("#[", "ignore")];
     refuse(
         sources().flat_map(|file| file.all_lines_with(&marks)),
-        "make the test quick and certain, or delete it",
+        "make the test fast and deterministic, or delete it",
     );
 }
 
@@ -117,7 +116,7 @@ fn tests_do_not_sleep() {
 }
 
 #[test]
-fn core_does_not_know_the_world() {
+fn core_uses_no_clock_file_or_environment() {
     let names =
         ["SystemTime::now", "Instant::now", "std::env", "std::fs", "std::net", "std::thread", "rand::"];
     let is_core = |path: &str| path.starts_with("core/") && path.contains("/src/");
@@ -129,7 +128,7 @@ fn core_does_not_know_the_world() {
 }
 
 #[test]
-fn unsafe_code_stays_in_two_leaves() {
+fn unsafe_code_is_confined_to_three_crates() {
     let marks = [
         concat!("unsafe", " {"),
         concat!("unsafe", " fn"),
@@ -154,10 +153,10 @@ fn every_queue_has_a_bound() {
 }
 
 #[test]
-fn links_in_documents_lead_somewhere() {
+fn links_in_documents_have_targets() {
     let mut found = Vec::new();
     for file in files().filter(|file| file.path.ends_with(".md")) {
-        let folder = root().join(Path::new(&file.path).parent().expect("a file lies in a folder"));
+        let folder = root().join(Path::new(&file.path).parent().expect("a file is in a folder"));
         for link in file.text.split("](").skip(1).filter_map(|rest| rest.split([')', ' ']).next()) {
             let target = link.split('#').next().unwrap_or_default();
             if !link.contains("://") && !link.starts_with("mailto:") && !folder.join(target).exists() {
@@ -165,11 +164,11 @@ fn links_in_documents_lead_somewhere() {
             }
         }
     }
-    refuse(found, "mend the link, or remove it");
+    refuse(found, "fix the link, or remove it");
 }
 
 #[test]
-fn the_architecture_is_short_and_names_what_exists() {
+fn the_architecture_is_short_and_names_existing_files() {
     let path = "docs/ARCHITECTURE.md";
     let text = fs::read_to_string(root().join(path)).unwrap_or_default();
     assert!(!text.is_empty(), "{path} is missing: write the code map and the invariants there");
@@ -184,17 +183,14 @@ fn the_architecture_is_short_and_names_what_exists() {
     };
     let names = text.split('`').skip(1).step_by(2).filter(is_path);
     let gone = names.filter(|name| !root().join(name).exists()).map(|name| format!("{path}: {name}"));
-    refuse(gone, "name the file or folder as it is now");
+    refuse(gone, "use the current name of the file or folder");
 }
 
 #[test]
-fn no_path_of_one_machine_is_written() {
+fn files_contain_no_absolute_paths_of_a_machine() {
     let marks = [concat!("/wo", "rk/"), concat!("/ro", "ot/"), concat!("/ho", "me/")];
     let written = files().filter(|file| !file.path.ends_with("Cargo.lock"));
-    refuse(
-        written.flat_map(|file| file.all_lines_with(&marks)),
-        "the repository speaks of itself alone: use a path relative to it",
-    );
+    refuse(written.flat_map(|file| file.all_lines_with(&marks)), "use a path relative to the repository");
 }
 
 /// A text file of the repository.

@@ -1,6 +1,6 @@
-//! Names of types, imports and phrases: what the code has of each fault may only become less.
+//! Checks of shared type names, import cycles and phrases. The counts of known faults may only fall.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 use feedline_tests::root;
 use feedline_tests::source::checkout::Checkout;
@@ -10,66 +10,56 @@ use feedline_tests::source::imports::imports;
 use feedline_tests::source::names::homonyms;
 use feedline_tests::source::product::Product;
 
-use super::ratchet::{Update, hold};
+use super::ratchet::check_counts;
+use super::reasons::check_reasons;
 
-/// Names that several types may share, with the reason; at most ten.
-const SHARED_NAMES: [(&str, &str); 0] = [];
-/// Files that may import each other, with the reason; the files are sorted and separated by spaces.
-const ALLOWED_CYCLES: [(&str, &str); 0] = [];
+/// The most names that several types may share. `shared-names.txt` lists them with their reasons.
+const MAX_SHARED_NAMES: usize = 10;
 
 #[test]
-fn no_two_types_share_a_name() {
-    const { assert!(SHARED_NAMES.len() <= 10, "at most ten names may be shared") };
-    let mut found = homonyms(&product());
-    for (name, reason) in SHARED_NAMES {
-        assert!(
-            found.remove(name).is_some(),
-            "no two types are named {name} ({reason}): remove the exception"
-        );
-    }
+fn types_share_a_name_only_for_a_reason() {
+    let found = homonyms(&product());
     for (name, places) in &found {
         println!("{name}: {}", places.join(" "));
     }
-    let counts = found.into_iter().map(|(name, places)| (name, places.len())).collect();
-    hold(
+    assert!(found.len() <= MAX_SHARED_NAMES, "more than {MAX_SHARED_NAMES} names are shared: rename a type");
+    check_reasons(
         "shared-names.txt",
-        &counts,
-        Update::EachKey,
-        "give each type a name that says what it is without its module",
+        &found.into_keys().collect(),
+        "give each type a name that describes it without its module, or add the name with a reason",
     );
 }
 
 #[test]
-fn files_do_not_import_each_other() {
+fn files_import_each_other_only_for_a_reason() {
     let product = product();
     let imports = imports(&product);
     assert_eq!(package_cycles(&product, &imports), Vec::<Vec<String>>::new(), "crates import each other");
-    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    let mut found = BTreeSet::new();
     for cycle in file_cycles(&product, &imports) {
         for import in &cycle.imports {
-            println!("{}:{} names {} of {}", import.from, import.import.line, import.import.path, import.to);
+            println!(
+                "{}:{} imports {} of {}",
+                import.from, import.import.line, import.import.path, import.to
+            );
         }
-        counts.insert(cycle.files.join(" "), cycle.files.len());
+        found.insert(cycle.files.join(" "));
     }
-    for (files, reason) in ALLOWED_CYCLES {
-        assert!(counts.remove(files).is_some(), "no cycle is {files} ({reason}): remove the exception");
-    }
-    hold(
+    check_reasons(
         "cycles.txt",
-        &counts,
-        Update::Sum,
-        "move what both files need to a third, or list the cycle in ALLOWED_CYCLES with its reason",
+        &found,
+        "move what both files need to a third file, or add the cycle with a reason",
     );
 }
 
 #[test]
-fn the_old_dialect_becomes_less() {
+fn phrases_of_the_old_dialect_become_fewer() {
     let found = dialect(&checkout()).expect("the sources can be read");
     for hit in found.values().flatten() {
         println!("{}: `{}`; write: {}", hit.place, hit.phrase, hit.advice);
     }
     let counts = found.into_iter().map(|(package, hits)| (package, hits.len())).collect();
-    hold("dialect.txt", &counts, Update::Sum, "rewrite the phrases that are printed above");
+    check_counts("dialect.txt", &counts, "rewrite the phrases that are printed above");
 }
 
 fn checkout() -> Checkout {
