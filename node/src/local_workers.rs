@@ -73,7 +73,7 @@ impl LocalWorker {
     pub(crate) async fn drain(&self, grace: Duration) {
         let deadline = Instant::now() + grace;
         self.running.drain();
-        // The next answer may still contain leases. The coordinator knows of the drain from the second answer on.
+        // The next answer may still contain leases. From the second answer on, the coordinator has seen the drain.
         let answers = self.contact.answers() + 2;
         loop {
             let is_lost = !self.contact.is_connected();

@@ -39,6 +39,9 @@ pub fn sample(product: &Product, seed: u64) -> Result<String, String> {
     Ok(text)
 }
 
+/// Files whose strings are generated data, not messages.
+const DATA_FILES: [&str; 1] = ["node/tools/src/make_data/text.rs"];
+
 fn add_identifiers(product: &Product, id: usize, identifiers: &mut Vec<String>, messages: &mut Vec<String>) {
     let file = &product.files[id];
     let scope = vec![module_path(&file.package, &file.path)];
@@ -109,12 +112,20 @@ impl IdentifierVisitor<'_> {
         });
         for field in fields.iter().filter(|_| is_arguments) {
             let Some(name) = &field.ident else { continue };
+            // A flattened field has no help: clap does not show its documentation.
+            let Some(attribute) = field.attrs.iter().find(|attribute| attribute.path().is_ident("arg"))
+            else {
+                continue;
+            };
             let doc = doc_text(&field.attrs);
             if is_sentence(&doc) {
                 let line = name.span().start().line;
-                let flag = name.to_string().replace('_', "-");
-                self.messages
-                    .push(format!("help of the flag `--{flag}`: \"{doc}\"\n   [{}:{line}]", self.path));
+                let is_flag = matches!(&attribute.meta, syn::Meta::List(list) if list.tokens.to_string().contains("long"));
+                let argument = match is_flag {
+                    true => format!("flag `--{}`", name.to_string().replace('_', "-")),
+                    false => format!("argument `{}`", name.to_string().to_uppercase()),
+                };
+                self.messages.push(format!("help of the {argument}: \"{doc}\"\n   [{}:{line}]", self.path));
             }
         }
     }
@@ -201,7 +212,8 @@ fn add_prose(
     let found = prose(text).map_err(|error| format!("{}:{error}", file.path))?;
     for string in found.strings {
         // Only developers read the texts of `expect`.
-        let is_shown = string.callee.as_deref() != Some("expect") && is_sentence(&string.text);
+        let is_for_users = string.callee.as_deref() != Some("expect") && !DATA_FILES.contains(&&*file.path);
+        let is_shown = is_for_users && is_sentence(&string.text);
         if is_shown && !file.is_test_line(string.line) {
             let kind = message_kind(string.callee.as_deref());
             let message = one_line(&string.text);

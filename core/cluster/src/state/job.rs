@@ -19,7 +19,7 @@ use super::open_splits::OpenSplits;
 use super::slot_ownership::SlotTable;
 use super::slot_rebalance::SlotRebalance;
 use super::step_queries::StepQueries;
-use super::streams::StreamTable;
+use super::streams::StreamPositions;
 use crate::settings::ClusterSettings;
 
 /// Splits ahead of all streams of a job, as long as each stream has [`LEAST_WANTED`]; of one stream at most [`MAX_WANTED_SPLITS`].
@@ -53,7 +53,7 @@ pub(crate) struct TrackedJob {
     pub(crate) layout: Option<Layout>,
     /// `None` while the job is preparing or running.
     pub(crate) ended: Option<JobState>,
-    pub(crate) streams: StreamTable,
+    pub(crate) streams: StreamPositions,
     /// Relaxed mode only.
     pub(crate) open: OpenSplits,
     pub(crate) leases: LeaseIndex,
@@ -103,7 +103,7 @@ impl TrackedJob {
             dataset: None,
             layout: None,
             ended: None,
-            streams: StreamTable::default(),
+            streams: StreamPositions::default(),
             open: OpenSplits::default(),
             leases: LeaseIndex::default(),
             slots: SlotTable::default(),

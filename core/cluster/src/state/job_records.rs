@@ -8,7 +8,7 @@ use feedline_data::mix::MixChange;
 use super::job::{TouchedStreams, TrackedJob};
 use super::open_splits::{OpenSplit, OpenSplits};
 use super::slot_ownership::{SlotOwnership, SlotTable};
-use super::streams::StreamTable;
+use super::streams::StreamPositions;
 use crate::records::Record;
 
 impl TrackedJob {
@@ -62,7 +62,7 @@ impl TrackedJob {
             let position = start.and_then(|start| start.streams.get(stream as usize).copied());
             layout.normalise(stream, position.unwrap_or_default())
         };
-        self.streams = StreamTable::new(&layout, (0..layout.streams).map(position).collect());
+        self.streams = StreamPositions::new(&layout, (0..layout.streams).map(position).collect());
         for range in start.map(|start| start.open.as_slice()).unwrap_or_default() {
             let position = StreamPosition { epoch: range.epoch, row: range.from };
             if let Some((split, offset)) = layout.locate(0, position) {
@@ -152,7 +152,7 @@ impl TrackedJob {
     ) {
         let Some(layout) = &mut self.layout else { return };
         layout.mix = mix.to_vec();
-        self.streams = StreamTable::new(layout, streams.to_vec());
+        self.streams = StreamPositions::new(layout, streams.to_vec());
         self.slots = SlotTable::new(slots.to_vec());
         self.open = OpenSplits::default();
         for (split, consumer, offset) in open {

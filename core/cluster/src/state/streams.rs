@@ -4,7 +4,7 @@
 use feedline_data::layout::{Layout, SplitRef, StreamPosition};
 
 #[derive(Debug, Default)]
-pub(crate) struct StreamTable {
+pub(crate) struct StreamPositions {
     /// The next undelivered row of each stream; in relaxed mode the next split that no consumer has.
     positions: Vec<StreamPosition>,
     /// The split of each position and the offset in it; `None` after a stream's last row.
@@ -16,7 +16,7 @@ pub(crate) struct StreamTable {
     unfinished: usize,
 }
 
-impl StreamTable {
+impl StreamPositions {
     pub(crate) fn new(layout: &Layout, positions: Vec<StreamPosition>) -> Self {
         let mut table = Self { epochs: layout.epochs, ..Self::default() };
         for (stream, position) in (0..layout.streams).zip(positions) {
@@ -139,7 +139,7 @@ mod tests {
             let layout = layout(rows, epochs, streams);
             let begin: Vec<StreamPosition> =
                 (0..streams).map(|stream| layout.normalise(stream, StreamPosition::default())).collect();
-            let mut table = StreamTable::new(&layout, begin);
+            let mut table = StreamPositions::new(&layout, begin);
             for (stream, epoch, row) in steps {
                 let before = table.position(stream);
                 let position = StreamPosition { epoch, row };

@@ -19,7 +19,7 @@ struct CommandLine {
     args: MakeDataArgs,
 }
 
-/// Runs the command with these arguments. `OUT` and `IN` stand for folders in `root`.
+/// Runs the command with these arguments. `OUT` and `IN` are replaced by folders in `root`.
 fn run_line(root: &TempDir, line: &str) -> Result<Vec<PathBuf>> {
     let out = root.path().join("out");
     let path_of = |word: &str| match word {
