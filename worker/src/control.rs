@@ -117,7 +117,7 @@ impl ControlLoop {
                 () = &mut changed => {
                     changed.set(self.engine.news.notified());
                     changed.as_mut().enable();
-                    let news = self.engine.computed().len() > computed
+                    let news = self.engine.computed_count() > computed
                         || (full && !self.engine.is_memory_full())
                         || (!draining && self.draining.load(Ordering::Relaxed));
                     if news {

@@ -40,10 +40,11 @@ mod trace;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use feedline_data::ids::JobId;
+use feedline_data::layout::SplitRef;
 use feedline_data::memory::MemoryAccount;
 use feedline_data::messages::{CacheDecision, JobAllocation, JobMixChanges, Lease, TenantPart};
 use feedline_operators::DecodeMemory;
@@ -54,6 +55,7 @@ use tokio_util::task::TaskTracker;
 
 pub(crate) use self::fetches::{OpenFetch, PieceLookup};
 pub(crate) use self::job::{CompileContext, JobContext, JobSource};
+use self::leases::LeaseChanges;
 use self::memory_budget::MemoryBudget;
 use self::pool::Pool;
 use self::read::ReadResources;
@@ -69,6 +71,8 @@ pub(crate) struct Engine {
     threads: usize,
     resources: WorkerResources,
     state: Mutex<EngineState>,
+    /// The leases of the last plan, in order. They are compared without the lock of the state.
+    planned: Mutex<Vec<(JobId, SplitRef)>>,
     /// Nanoseconds that threads have waited for the lock of the state.
     lock_wait_ns: AtomicU64,
     /// Notifies the control loop: a lease is computed, memory is free again, or the worker drains.
@@ -109,6 +113,7 @@ impl Engine {
             threads: cores as usize,
             resources,
             state: Mutex::default(),
+            planned: Mutex::default(),
             lock_wait_ns: AtomicU64::new(0),
             news: Notify::new(),
             has_reported_full: AtomicBool::new(false),
@@ -225,9 +230,11 @@ impl Engine {
 
     /// Replaces all leases: those that are not in the list are revoked.
     pub(crate) fn set_leases(self: &Arc<Self>, leases: &[Lease]) {
+        let mut planned = self.planned.lock().unwrap_or_else(PoisonError::into_inner);
+        let changes = LeaseChanges::new(&planned, leases);
+        *planned = changes.planned;
         let mut state = self.lock();
         let jobs_before: BTreeSet<JobId> = state.leases.jobs().map(|(id, _)| id).collect();
-        let changes = state.leases.changes(leases);
         for (job, split) in changes.revoked {
             if let Some(revoked) = state.leases.remove(job, split) {
                 revoked.revoke();
@@ -253,6 +260,11 @@ impl Engine {
         let is_full = self.is_memory_full();
         self.has_reported_full.store(is_full, Ordering::Relaxed);
         is_full
+    }
+
+    /// The number of leases whose rows are all computed.
+    pub(crate) fn computed_count(&self) -> usize {
+        self.lock().leases.computed().len()
     }
 
     /// Whether the worker has no leases.

@@ -28,11 +28,34 @@ pub(super) struct LeaseTable {
     computed: BTreeSet<(JobId, SplitRef)>,
 }
 
-/// The difference between a plan and the present leases.
+/// The difference between two plans of a worker.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct LeaseChanges {
     pub(super) granted: Vec<Lease>,
     pub(super) revoked: Vec<(JobId, SplitRef)>,
+    /// All leases of the new plan, in order.
+    pub(super) planned: Vec<(JobId, SplitRef)>,
+}
+
+impl LeaseChanges {
+    /// Compares the leases of the previous plan, in order, with those of a new one in any order.
+    pub(super) fn new(previous: &[(JobId, SplitRef)], wanted: &[Lease]) -> Self {
+        let mut wanted = wanted.to_vec();
+        wanted.sort_unstable_by_key(|lease| (lease.job, lease.split));
+        wanted.dedup_by_key(|lease| (lease.job, lease.split));
+        let planned = wanted.iter().map(|lease| (lease.job, lease.split)).collect();
+        let mut changes = Self { planned, ..Self::default() };
+        let mut previous = previous.iter().copied().peekable();
+        for lease in wanted {
+            let key = (lease.job, lease.split);
+            changes.revoked.extend(std::iter::from_fn(|| previous.next_if(|other| *other < key)));
+            if previous.next_if_eq(&key).is_none() {
+                changes.granted.push(lease);
+            }
+        }
+        changes.revoked.extend(previous);
+        changes
+    }
 }
 
 impl LeaseTable {
@@ -71,29 +94,12 @@ impl LeaseTable {
     }
 
     /// All leases, ordered by job and split.
+    #[cfg(test)]
     pub(super) fn keys(&self) -> Vec<(JobId, SplitRef)> {
         let of = |(job, leases): (&JobId, &JobLeases)| {
             leases.order.iter().map(|split| (*job, *split)).collect::<Vec<_>>()
         };
         self.jobs.iter().flat_map(of).collect()
-    }
-
-    /// Compares the table with the leases of a plan, in O(n log n) of the plan's leases.
-    pub(super) fn changes(&self, wanted: &[Lease]) -> LeaseChanges {
-        let mut wanted = wanted.to_vec();
-        wanted.sort_unstable_by_key(|lease| (lease.job, lease.split));
-        wanted.dedup_by_key(|lease| (lease.job, lease.split));
-        let mut changes = LeaseChanges::default();
-        let mut present = self.keys().into_iter().peekable();
-        for lease in wanted {
-            let key = (lease.job, lease.split);
-            changes.revoked.extend(std::iter::from_fn(|| present.next_if(|other| *other < key)));
-            if present.next_if_eq(&key).is_none() {
-                changes.granted.push(lease);
-            }
-        }
-        changes.revoked.extend(present);
-        changes
     }
 
     /// Leases whose rows are all computed.

@@ -1,6 +1,6 @@
 //! The engine as a whole: leases, groups and fetches on a small dataset in a temporary directory.
 
-use feedline_data::layout::{Layout, SplitRef};
+use feedline_data::layout::Layout;
 use feedline_data::manifest::{Manifest, Shard};
 use feedline_data::messages::{JobDetails, OperatorStats};
 use feedline_data::pipeline::Pipeline;

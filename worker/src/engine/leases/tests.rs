@@ -235,14 +235,13 @@ fn a_late_split_overtakes_the_groups_of_its_own_stream_only() {
 
 #[test]
 fn a_plan_grants_new_leases_and_revokes_missing_ones() {
-    let mut table = LeaseTable::default();
-    for (job, ordinal, stream) in [(1, 0, 0), (1, 1, 1), (2, 0, 0), (4, 0, 0)] {
-        table.insert(JobId(job), split(ordinal, stream), SplitState::new(0, 1), None);
-    }
+    let key = |job, ordinal, stream| (JobId(job), split(ordinal, stream));
+    let previous = [key(1, 0, 0), key(1, 1, 1), key(2, 0, 0), key(4, 0, 0)];
     let lease = |job, ordinal, stream| Lease { job: JobId(job), split: split(ordinal, stream), from: 7 };
     let plan = [lease(3, 0, 0), lease(2, 0, 0), lease(1, 1, 0), lease(1, 1, 1), lease(3, 0, 0)];
-    let changes = table.changes(&plan);
+    let changes = LeaseChanges::new(&previous, &plan);
     assert_eq!(changes.granted, [lease(1, 1, 0), lease(3, 0, 0)]);
-    assert_eq!(changes.revoked, [(JobId(1), split(0, 0)), (JobId(4), split(0, 0))]);
-    assert_eq!(table.changes(&[]).revoked, table.keys());
+    assert_eq!(changes.revoked, [key(1, 0, 0), key(4, 0, 0)]);
+    assert_eq!(changes.planned, [key(1, 1, 0), key(1, 1, 1), key(2, 0, 0), key(3, 0, 0)]);
+    assert_eq!(LeaseChanges::new(&previous, &[]).revoked, previous);
 }
