@@ -111,10 +111,10 @@ impl RowFunction {
             if cancel.is_cancelled() {
                 return;
             }
-            let start = thread_cpu();
+            let start = thread_cpu_time();
             let run = ChunkRun { shared: &shared, process, cancel: &cancel, stats: CallStats::default() };
             let result = run.apply(&mut chunk, &mut slots, first_only);
-            let thread_cpu = thread_cpu().saturating_sub(start);
+            let thread_cpu = thread_cpu_time().saturating_sub(start);
             let applied = result.map(|CallStats { process_cpu, calls, deaths }| ChunkOutcome {
                 chunk,
                 slots,
@@ -433,7 +433,7 @@ fn join_pieces(
     arrow::compute::concat(&parts).map_err(|error| format!("cannot concatenate the results: {error}"))
 }
 
-fn thread_cpu() -> Duration {
+fn thread_cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }

@@ -20,13 +20,15 @@ pub(crate) fn write_column(
     match (column, column_type) {
         (Column::Tensor(tensor), _) => {
             let bytes = tensor.rows * tensor.row_bytes();
-            writer.numbers(&tensor.data[..bytes], tensor.scalar, &tensor.shape)
+            writer.write_numbers(&tensor.data[..bytes], tensor.scalar, &tensor.shape)
         }
-        (Column::Images(images), _) => writer.images(images),
-        (Column::Arrow(array), ColumnType::Tensor { scalar, shape }) => writer.tensors(array, *scalar, shape),
+        (Column::Images(images), _) => writer.write_images(images),
+        (Column::Arrow(array), ColumnType::Tensor { scalar, shape }) => {
+            writer.write_tensors(array, *scalar, shape)
+        }
         (Column::Arrow(array), column_type) => {
             let mut writer = writer;
-            writer.array(array, column_type, &mut |row, reason| failed.push((row, reason)))
+            writer.write_array(array, column_type, &mut |row, reason| failed.push((row, reason)))
         }
     }
 }
@@ -34,7 +36,7 @@ pub(crate) fn write_column(
 /// Writes one seed per row.
 pub(crate) fn write_seeds(seeds: &[u64], region: &mut SharedRegion) -> Result<Value, String> {
     let bytes: Vec<u8> = seeds.iter().flat_map(|seed| seed.to_ne_bytes()).collect();
-    ColumnWriter { name: "seeds", region }.numbers(&bytes, ScalarType::UInt64, &[])
+    ColumnWriter { name: "seeds", region }.write_numbers(&bytes, ScalarType::UInt64, &[])
 }
 
 struct ColumnWriter<'a> {
@@ -43,7 +45,7 @@ struct ColumnWriter<'a> {
 }
 
 impl ColumnWriter<'_> {
-    fn push(&mut self, bytes: &[u8]) -> Result<u64, String> {
+    fn write_bytes(&mut self, bytes: &[u8]) -> Result<u64, String> {
         self.region.push(bytes).map_err(|error| {
             format!(
                 "cannot allocate shared memory for column `{}`: {error}; lower `rows` or the worker's --memory",
@@ -52,40 +54,40 @@ impl ColumnWriter<'_> {
         })
     }
 
-    fn numbers(mut self, bytes: &[u8], scalar: ScalarType, shape: &[u32]) -> Result<Value, String> {
-        let at = self.push(bytes)?;
+    fn write_numbers(mut self, bytes: &[u8], scalar: ScalarType, shape: &[u32]) -> Result<Value, String> {
+        let at = self.write_bytes(bytes)?;
         Ok(json!({"kind": "number", "dtype": numpy_name(scalar), "shape": shape, "at": at}))
     }
 
-    fn offsets(&mut self, lengths: impl Iterator<Item = usize>) -> Result<u64, String> {
+    fn write_offsets(&mut self, lengths: impl Iterator<Item = usize>) -> Result<u64, String> {
         let mut end = 0_i64;
         let ends = lengths.map(|length| {
             end += length as i64;
             end
         });
         let all: Vec<u8> = std::iter::once(0).chain(ends).flat_map(i64::to_ne_bytes).collect();
-        self.push(&all)
+        self.write_bytes(&all)
     }
 
-    fn images(mut self, images: &[Image]) -> Result<Value, String> {
+    fn write_images(mut self, images: &[Image]) -> Result<Value, String> {
         let sizes = images.iter().flat_map(|image| [image.height, image.width]);
         let sizes: Vec<u8> = sizes.flat_map(u32::to_ne_bytes).collect();
-        let sizes = self.push(&sizes)?;
-        let offsets = self.offsets(images.iter().map(|image| image.data.len()))?;
+        let sizes = self.write_bytes(&sizes)?;
+        let offsets = self.write_offsets(images.iter().map(|image| image.data.len()))?;
         let data = images.iter().map(|image| &*image.data).collect::<Vec<_>>().concat();
-        let data = self.push(&data)?;
+        let data = self.write_bytes(&data)?;
         Ok(json!({"kind": "image", "sizes": sizes, "offsets": offsets, "data": data}))
     }
 
     /// Writes tensors of the source, which contain no nulls.
-    fn tensors(self, array: &ArrayRef, scalar: ScalarType, shape: &[u32]) -> Result<Value, String> {
+    fn write_tensors(self, array: &ArrayRef, scalar: ScalarType, shape: &[u32]) -> Result<Value, String> {
         let lists = array.as_fixed_size_list_opt().ok_or_else(|| {
             format!("column `{}` contains {} instead of tensors", self.name, array.data_type())
         })?;
         let per_row = lists.value_length() as usize;
         let values = lists.values().slice(lists.offset() * per_row, lists.len() * per_row);
         let bytes = self.number_bytes(&values, scalar)?;
-        self.numbers(&bytes, scalar, shape)
+        self.write_numbers(&bytes, scalar, shape)
     }
 
     /// Returns the elements in NumPy's representation, with zeros for nulls.
@@ -100,7 +102,7 @@ impl ColumnWriter<'_> {
         Ok(data.buffers()[0].as_slice()[data.offset() * width..(data.offset() + data.len()) * width].to_vec())
     }
 
-    fn array(
+    fn write_array(
         &mut self,
         array: &ArrayRef,
         column_type: &ColumnType,
@@ -110,11 +112,11 @@ impl ColumnWriter<'_> {
             ColumnType::Scalar(scalar) => {
                 let mut bytes = self.number_bytes(array, *scalar)?;
                 self.replace_nulls(array, *scalar, &mut bytes, fail);
-                let at = self.push(&bytes)?;
+                let at = self.write_bytes(&bytes)?;
                 Ok(json!({"kind": "number", "dtype": numpy_name(*scalar), "shape": [], "at": at}))
             }
-            ColumnType::Utf8 | ColumnType::Binary => self.texts(array, column_type),
-            ColumnType::List(items) => self.lists(array, items, fail),
+            ColumnType::Utf8 | ColumnType::Binary => self.write_texts(array, column_type),
+            ColumnType::List(items) => self.write_lists(array, items, fail),
             ColumnType::Image | ColumnType::Tensor { .. } => {
                 Err(format!("column `{}` contains {} instead of {column_type}", self.name, array.data_type()))
             }
@@ -148,7 +150,7 @@ impl ColumnWriter<'_> {
         }
     }
 
-    fn texts(&mut self, array: &ArrayRef, column_type: &ColumnType) -> Result<Value, String> {
+    fn write_texts(&mut self, array: &ArrayRef, column_type: &ColumnType) -> Result<Value, String> {
         let wanted = if *column_type == ColumnType::Utf8 { DataType::Utf8View } else { DataType::BinaryView };
         let array = arrow::compute::cast(array, &wanted)
             .map_err(|error| format!("column `{}` is not {column_type}: {error}", self.name))?;
@@ -160,23 +162,23 @@ impl ColumnWriter<'_> {
             }
         };
         let rows: Vec<&[u8]> = (0..array.len()).map(row).collect();
-        let offsets = self.offsets(rows.iter().map(|row| row.len()))?;
-        let data = self.push(&rows.concat())?;
-        let valid = self.valid(&array)?;
+        let offsets = self.write_offsets(rows.iter().map(|row| row.len()))?;
+        let data = self.write_bytes(&rows.concat())?;
+        let valid = self.write_validity(&array)?;
         let kind = if *column_type == ColumnType::Utf8 { "text" } else { "bytes" };
         Ok(json!({"kind": kind, "offsets": offsets, "data": data, "valid": valid}))
     }
 
     /// One byte per row; nothing where no row is null.
-    fn valid(&mut self, array: &ArrayRef) -> Result<Option<u64>, String> {
+    fn write_validity(&mut self, array: &ArrayRef) -> Result<Option<u64>, String> {
         if array.null_count() == 0 {
             return Ok(None);
         }
         let bytes: Vec<u8> = (0..array.len()).map(|row| u8::from(array.is_valid(row))).collect();
-        self.push(&bytes).map(Some)
+        self.write_bytes(&bytes).map(Some)
     }
 
-    fn lists(
+    fn write_lists(
         &mut self,
         array: &ArrayRef,
         items: &ColumnType,
@@ -199,9 +201,9 @@ impl ColumnWriter<'_> {
         let mut fail_row = |element: usize, reason: String| {
             fail(starts.partition_point(|start| *start <= element) - 1, reason);
         };
-        let offsets = self.offsets(starts.windows(2).map(|pair| pair[1] - pair[0]))?;
-        let items = self.array(&values, items, &mut fail_row)?;
-        let valid = self.valid(array)?;
+        let offsets = self.write_offsets(starts.windows(2).map(|pair| pair[1] - pair[0]))?;
+        let items = self.write_array(&values, items, &mut fail_row)?;
+        let valid = self.write_validity(array)?;
         Ok(json!({"kind": "list", "offsets": offsets, "items": items, "valid": valid}))
     }
 }

@@ -109,7 +109,7 @@ struct HeldBytes {
 }
 
 impl HeldBytes {
-    fn set(&mut self, bytes: u64) {
+    fn update(&mut self, bytes: u64) {
         self.all.fetch_add(bytes, Ordering::Relaxed);
         self.all.fetch_sub(std::mem::replace(&mut self.own, bytes), Ordering::Relaxed);
     }
@@ -117,7 +117,7 @@ impl HeldBytes {
 
 impl Drop for HeldBytes {
     fn drop(&mut self) {
-        self.set(0);
+        self.update(0);
     }
 }
 
@@ -161,7 +161,7 @@ impl FunctionProcess {
             (SharedRegion::create().map_err(cannot)?, SharedRegion::create().map_err(cannot)?);
         let held_bytes = HeldBytes { own: 0, all: Arc::clone(all_bytes) };
         let mut process = Self { child, socket, input, output, held_bytes };
-        process.send_function(load).map_err(|error| cannot(process.exit_or(error)))?;
+        process.send_function(load).map_err(|error| cannot(process.prefer_exit_status(error)))?;
         Ok(process)
     }
 
@@ -184,7 +184,7 @@ impl FunctionProcess {
     }
 
     /// Returns the exit status of the process as an error if it has exited, because it is more informative than a socket error.
-    fn exit_or(&mut self, error: io::Error) -> io::Error {
+    fn prefer_exit_status(&mut self, error: io::Error) -> io::Error {
         match self.child.try_wait() {
             Ok(Some(status)) => io::Error::other(format!("the process {}", describe_exit(status))),
             _ => error,
@@ -193,19 +193,19 @@ impl FunctionProcess {
 
     /// Sends a message and waits for the answer. Kills a process that exceeds its limits.
     pub(crate) fn call(&mut self, message: &Value, limits: CallLimits<'_>) -> Result<Value, ProcessExit> {
-        self.count_regions();
+        self.update_held_bytes();
         let text = message.to_string();
         let sent = self.socket.write_all(&(text.len() as u32).to_le_bytes());
         let answer = match sent.and_then(|()| self.socket.write_all(text.as_bytes())) {
             Ok(()) => self.receive_answer(limits),
             Err(_) => Err(self.wait_for_exit()),
         };
-        self.count_regions();
+        self.update_held_bytes();
         answer
     }
 
-    fn count_regions(&mut self) {
-        self.held_bytes.set(self.input.allocated_bytes() + self.output.allocated_bytes());
+    fn update_held_bytes(&mut self) {
+        self.held_bytes.update(self.input.allocated_bytes() + self.output.allocated_bytes());
     }
 
     /// Waits for a message within limits.
@@ -285,7 +285,7 @@ impl FunctionProcess {
                     self.kill();
                     return ProcessExit::Exited(describe_exit(status));
                 }
-                Ok(None) if Instant::now() < deadline => self.pause(),
+                Ok(None) if Instant::now() < deadline => self.wait_briefly(),
                 _ => {
                     self.kill();
                     return ProcessExit::Exited("closed its connection to the worker".to_owned());
@@ -295,7 +295,7 @@ impl FunctionProcess {
     }
 
     /// Waits briefly. The socket is closed, so there is no event to wait for.
-    fn pause(&self) {
+    fn wait_briefly(&self) {
         std::thread::park_timeout(Duration::from_millis(2));
     }
 

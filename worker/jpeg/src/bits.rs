@@ -86,7 +86,7 @@ impl<'a> BitReader<'a> {
 
     /// Consumes and returns `count` bits (0 to 16).
     #[inline(always)]
-    pub(crate) fn take(&mut self, count: u32) -> u32 {
+    pub(crate) fn read_bits(&mut self, count: u32) -> u32 {
         // Two shifts, because a shift by 64 is invalid for a count of 0.
         let bits = (self.bits >> 1 >> (63 - count)) as u32;
         self.skip(count);
@@ -186,7 +186,7 @@ mod tests {
                 positions.push((at, reader.position().expect("inside the data")));
                 reader.fill();
                 let expected = (at..at + width).fold(0, |bits, at| bits << 1 | bit(&plain, at));
-                assert_eq!(reader.take(width as u32), expected, "seed {seed} at {at}");
+                assert_eq!(reader.read_bits(width as u32), expected, "seed {seed} at {at}");
                 at += width;
                 width = (width * 5 + seed as usize) % 16 + 1;
             }
@@ -195,7 +195,7 @@ mod tests {
                 reader.seek(position);
                 assert_eq!(reader.position(), Some(position));
                 reader.fill();
-                assert_eq!(reader.take(1), bit(&plain, at));
+                assert_eq!(reader.read_bits(1), bit(&plain, at));
             }
         }
     }
@@ -205,11 +205,11 @@ mod tests {
         for data in [&[0xAB, 0xCD][..], &[0xAB, 0xCD, 0xFF, 0xD9, 1, 2, 3, 4, 5, 6, 7, 8]] {
             let mut reader = BitReader::new(data, 0);
             reader.fill();
-            assert_eq!(reader.take(16), 0xABCD);
+            assert_eq!(reader.read_bits(16), 0xABCD);
             assert!(!reader.is_overrun());
             assert_eq!(reader.position(), Some(BitPosition { byte: 2, bit: 0 }));
             reader.fill();
-            assert_eq!(reader.take(1), 0);
+            assert_eq!(reader.read_bits(1), 0);
             assert!(reader.is_overrun());
             assert_eq!(reader.position(), None);
         }
@@ -226,7 +226,7 @@ mod tests {
             assert!(!{ reader }.skip_marker(0xD4));
             reader.skip_marker(0xD3);
             reader.fill();
-            assert_eq!(reader.take(8), 0x5A);
+            assert_eq!(reader.read_bits(8), 0x5A);
         }
         assert!(!BitReader::new(&data, 0).skip_marker(0xD3), "an unread byte precedes the marker");
     }

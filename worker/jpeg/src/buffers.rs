@@ -11,7 +11,7 @@ pub(crate) fn shrink_if_large(buffer: &mut Vec<u8>) {
 }
 
 /// Grows `buffer` to at least `length` bytes. Does not preserve its content.
-pub(crate) fn grow(buffer: &mut Vec<u8>, length: usize) {
+pub(crate) fn grow_buffer(buffer: &mut Vec<u8>, length: usize) {
     if buffer.capacity() < length {
         // Newly allocated zeroed pages are not touched; growing the vector would copy its content.
         *buffer = vec![0; length];

@@ -1,6 +1,6 @@
 //! The JPEG decoder: a libjpeg-turbo instance, our entropy decoder, and their buffers, which are reused for all images.
 
-use crate::buffers::{grow, shrink_if_large};
+use crate::buffers::{grow_buffer, shrink_if_large};
 use crate::error::{JpegError, MAX_DECODED_BYTES, MAX_PIXELS};
 use crate::exif::read_markers;
 use crate::handle::TurboJpeg;
@@ -135,7 +135,7 @@ impl ParsedJpeg<'_> {
         let (x, y) = (region.x / 2, region.y / 2);
         let wanted = Region { x, y, width: right.div_ceil(2) - x, height: bottom.div_ceil(2) - y };
         let crop = crop_around(wanted, column_width? / 2, width.div_ceil(2));
-        grow(out, crop.width as usize * crop.height as usize * 3);
+        grow_buffer(out, crop.width as usize * crop.height as usize * 3);
         let decoded = self.decoder.partial.decode(self.jpeg, (crop, Reduction::Half), self.index, out);
         let (x_offset, y_offset) = (wanted.x - crop.x, wanted.y - crop.y);
         decoded.then_some(DecodedRegion { width: crop.width, height: crop.height, x_offset, y_offset })
@@ -162,7 +162,7 @@ impl ParsedJpeg<'_> {
         let Decoder { handle, partial, stored, cmyk } = self.decoder;
         let is_upright = orientation.is_upright();
         let pixels = if is_upright { &mut *out } else { &mut *stored };
-        grow(pixels, crop.width as usize * crop.height as usize * 3);
+        grow_buffer(pixels, crop.width as usize * crop.height as usize * 3);
         if self.header.is_progressive
             || !partial.decode(self.jpeg, (crop, Reduction::None), self.index, pixels)
         {
@@ -175,7 +175,7 @@ impl ParsedJpeg<'_> {
             return Ok(DecodedRegion { width: crop.width, height: crop.height, x_offset, y_offset });
         }
         let decoded = DecodedRegion { width: region.width, height: region.height, x_offset: 0, y_offset: 0 };
-        grow(out, decoded.bytes());
+        grow_buffer(out, decoded.bytes());
         let place = Region { x: wanted.x - crop.x, y: wanted.y - crop.y, ..wanted };
         orientation.copy_upright(stored, crop.width, place, out);
         shrink_if_large(stored);

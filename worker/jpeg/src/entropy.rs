@@ -2,7 +2,7 @@
 //! the middle of the data if the JPEG has an index.
 
 use crate::bits::{BitReader, FILLED_BITS};
-use crate::huffman::{AcTable, CODE_ONLY, DcTable, END_OF_BLOCK, LOOKUP_BITS, Tables, ZERO_RUN, extend};
+use crate::huffman::{AcTable, CODE_ONLY, DcTable, END_OF_BLOCK, LOOKUP_BITS, Tables, ZERO_RUN, extend_sign};
 use crate::index::{EntropyIndex, IndexBuilder, IndexPoint};
 use crate::scan::{BLOCKS_PER_MCU, COMPONENTS, Scan};
 
@@ -21,7 +21,7 @@ const NATURAL: [u8; 64] = [
 
 /// The component and tables of a block of an MCU.
 #[derive(Debug, Clone, Copy)]
-struct BlockKind<'a> {
+struct BlockTables<'a> {
     component: usize,
     dc: &'a DcTable,
     ac: &'a AcTable,
@@ -31,7 +31,7 @@ struct BlockKind<'a> {
 #[derive(Debug)]
 pub(crate) struct ScanReader<'a> {
     scan: &'a Scan,
-    blocks: Vec<BlockKind<'a>>,
+    blocks: Vec<BlockTables<'a>>,
     bits: BitReader<'a>,
     /// Previous DC value of each component.
     dc: [i16; COMPONENTS],
@@ -57,7 +57,7 @@ impl<'a> ScanReader<'a> {
             let component = usize::from(scan.component[block]);
             let dc = tables.dc.get(usize::from(scan.dc_table[block]))?.as_ref()?;
             let ac = tables.ac.get(usize::from(scan.ac_table[block]))?.as_ref()?;
-            (component < COMPONENTS).then_some(BlockKind { component, dc, ac })
+            (component < COMPONENTS).then_some(BlockTables { component, dc, ac })
         };
         Some(Self {
             scan,
@@ -209,9 +209,9 @@ fn read_dc(bits: &mut BitReader<'_>, table: &DcTable) -> Option<i16> {
         bits.skip(length);
         return Some(difference);
     }
-    let (length, size) = table.find(bits.peek(16))?;
+    let (length, size) = table.find_code(bits.peek(16))?;
     bits.skip(length);
-    Some(extend(bits.take(size), size) as i16)
+    Some(extend_sign(bits.read_bits(size), size) as i16)
 }
 
 /// Reads the AC coefficients of a block, and stores them in `block` if `STORE` is set. Returns `false` for an invalid code or
@@ -290,7 +290,7 @@ fn read_ac_symbol(bits: &mut BitReader<'_>, table: &AcTable, lookup: usize) -> A
         ZERO_RUN => AcSymbol::ZeroRun,
         CODE_ONLY => {
             let size = entry.value() as u32;
-            AcSymbol::Value(entry.advance(), extend(bits.take(size), size) as i16)
+            AcSymbol::Value(entry.advance(), extend_sign(bits.read_bits(size), size) as i16)
         }
         _ => {
             let Some((length, symbol)) = table.find_long_code(bits.peek(16)) else {
@@ -301,7 +301,7 @@ fn read_ac_symbol(bits: &mut BitReader<'_>, table: &AcTable, lookup: usize) -> A
             match (size, run) {
                 (0, 15) => AcSymbol::ZeroRun,
                 (0, _) => AcSymbol::EndOfBlock,
-                _ => AcSymbol::Value(run + 1, extend(bits.take(size), size) as i16),
+                _ => AcSymbol::Value(run + 1, extend_sign(bits.read_bits(size), size) as i16),
             }
         }
     }

@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 
 use turbojpeg_sys as sys;
 
-use crate::buffers::grow;
+use crate::buffers::grow_buffer;
 use crate::cmyk::convert_inverted_cmyk;
 use crate::error::JpegError;
 use crate::exif::Markers;
@@ -48,14 +48,14 @@ impl TurboJpeg {
         // SAFETY: tj3Init takes a number and returns an instance or null.
         let raw = unsafe { sys::tj3Init(sys::TJINIT_TJINIT_DECOMPRESS as c_int) };
         let Some(handle) = NonNull::new(raw) else {
-            return Err(JpegError::Setup { message: last_message(std::ptr::null_mut()) });
+            return Err(JpegError::Setup { message: last_error_message(std::ptr::null_mut()) });
         };
         let handle = Self(handle);
         let settings =
             [(sys::TJPARAM_TJPARAM_SCANLIMIT, MAX_SCANS as c_int), (sys::TJPARAM_TJPARAM_SAVEMARKERS, 0)];
         for (parameter, value) in settings {
             if !handle.set(parameter, value) {
-                return Err(JpegError::Setup { message: handle.message() });
+                return Err(JpegError::Setup { message: handle.error_message() });
             }
         }
         Ok(handle)
@@ -72,18 +72,18 @@ impl TurboJpeg {
     }
 
     /// Returns the message of the last failed call on this handle and thread.
-    fn message(&self) -> String {
-        last_message(self.0.as_ptr())
+    fn error_message(&self) -> String {
+        last_error_message(self.0.as_ptr())
     }
 
     /// Whether the last failed call completed with a warning.
-    fn failed_with_warning(&self) -> bool {
+    fn is_last_error_warning(&self) -> bool {
         // SAFETY: the handle is valid; tj3GetErrorCode only reads a field.
         unsafe { sys::tj3GetErrorCode(self.0.as_ptr()) == sys::TJERR_TJERR_WARNING as c_int }
     }
 
     fn corrupt_error(&self) -> JpegError {
-        JpegError::Corrupt { message: self.message() }
+        JpegError::Corrupt { message: self.error_message() }
     }
 
     pub(crate) fn read_header(&self, jpeg: &[u8], markers: Markers<'_>) -> Result<JpegHeader, JpegError> {
@@ -92,7 +92,7 @@ impl TurboJpeg {
         // this handle receives its own slice before libjpeg reads any data.
         let status =
             unsafe { sys::tj3DecompressHeader(self.0.as_ptr(), jpeg.as_ptr(), jpeg.len() as sys::size_t) };
-        if status != 0 && !(self.failed_with_warning() && is_harmless(&self.message())) {
+        if status != 0 && !(self.is_last_error_warning() && is_harmless(&self.error_message())) {
             return Err(self.corrupt_error());
         }
         // For a file with only tables, the call succeeds and leaves the sizes of the previous image.
@@ -156,7 +156,7 @@ impl TurboJpeg {
         if !matches!(header.colorspace, Colorspace::Cmyk | Colorspace::Ycck) {
             return self.decompress(jpeg, header, crop, (sys::TJPF_TJPF_RGB, 3), out);
         }
-        grow(cmyk, pixels * 4);
+        grow_buffer(cmyk, pixels * 4);
         self.decompress(jpeg, header, crop, (sys::TJPF_TJPF_CMYK, 4), cmyk)?;
         convert_inverted_cmyk(&cmyk[..pixels * 4], out);
         Ok(())
@@ -178,13 +178,13 @@ impl TurboJpeg {
         if self.decompress_once(jpeg, crop, (format, pixel_bytes), out) == 0 {
             return Ok(());
         }
-        if !(self.failed_with_warning() && is_harmless(&self.message())) {
+        if !(self.is_last_error_warning() && is_harmless(&self.error_message())) {
             return Err(self.corrupt_error());
         }
         // Decode again without stopping at the harmless warning. A later harmful warning replaces it as the reported one.
         self.set(sys::TJPARAM_TJPARAM_STOPONWARNING, 0);
         let status = self.decompress_once(jpeg, crop, (format, pixel_bytes), out);
-        if status == 0 || (self.failed_with_warning() && is_harmless(&self.message())) {
+        if status == 0 || (self.is_last_error_warning() && is_harmless(&self.error_message())) {
             return Ok(());
         }
         Err(self.corrupt_error())
@@ -241,7 +241,7 @@ fn is_harmless(message: &str) -> bool {
 }
 
 /// Returns the message of the last failed call on this thread. A null handle selects failures without an instance.
-fn last_message(handle: *mut std::ffi::c_void) -> String {
+fn last_error_message(handle: *mut std::ffi::c_void) -> String {
     // SAFETY: tj3GetErrorStr accepts valid and null handles. It returns a terminated string that is valid until the next call
     // on this thread, and the text is copied before that.
     let text = unsafe { CStr::from_ptr(sys::tj3GetErrorStr(handle)) };

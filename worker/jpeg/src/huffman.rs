@@ -67,23 +67,23 @@ impl TableEntry {
 pub(crate) struct CoefficientPair(u64);
 
 /// Added to the advance of a [`CoefficientPair`] in the unusual cases; exceeds the size of a block.
-const UNUSUAL: u64 = 64 << 8;
+const UNUSUAL_ADVANCE: u64 = 64 << 8;
 
 impl CoefficientPair {
     /// Returns the fields of the second coefficient.
-    fn second(entry: TableEntry) -> u64 {
+    fn second_fields(entry: TableEntry) -> u64 {
         u64::from(entry.length()) | (entry.advance() as u64) << 8 | u64::from(entry.value() as u16) << 48
     }
 
     /// Returns the fields of the first coefficient.
-    fn first(entry: TableEntry) -> u64 {
+    fn first_fields(entry: TableEntry) -> u64 {
         let advance = entry.advance() as u64;
         u64::from(entry.length()) | advance << 8 | advance << 16 | u64::from(entry.value() as u16) << 32
     }
 
     /// Returns the fields of the end of the block.
-    fn end(entry: TableEntry) -> u64 {
-        u64::from(entry.length()) | UNUSUAL | 1 << 24
+    fn end_fields(entry: TableEntry) -> u64 {
+        u64::from(entry.length()) | UNUSUAL_ADVANCE | 1 << 24
     }
 
     /// Returns the number of bits.
@@ -124,7 +124,7 @@ impl CoefficientPair {
 
 /// Codes by length, for codes that are longer than a lookup.
 #[derive(Debug, Clone)]
-struct Canonical {
+struct CanonicalCode {
     spec: TableSpec,
     /// First code after the codes of each length, left-aligned in 16 bits.
     limit: [u32; 17],
@@ -132,7 +132,7 @@ struct Canonical {
     offset: [i32; 17],
 }
 
-impl Canonical {
+impl CanonicalCode {
     /// Returns `None` if the counts do not form a Huffman code.
     fn new(spec: &TableSpec) -> Option<Self> {
         let mut canonical = Self { spec: *spec, limit: [0; 17], offset: [0; 17] };
@@ -153,7 +153,7 @@ impl Canonical {
     }
 
     /// Returns length and symbol of the code at the start of 16 bits.
-    fn find(&self, bits: u32) -> Option<(u32, u8)> {
+    fn find_code(&self, bits: u32) -> Option<(u32, u8)> {
         let length = (1..=16).find(|&length| bits < self.limit[length as usize])?;
         let index = (bits >> (16 - length)) as i32 + self.offset[length as usize];
         Some((length, *self.spec.values.get(usize::try_from(index).ok()?)?))
@@ -162,7 +162,7 @@ impl Canonical {
 
 /// Returns the value of `size` bits (T.81, figure F.12).
 #[inline(always)]
-pub(crate) fn extend(bits: u32, size: u32) -> i32 {
+pub(crate) fn extend_sign(bits: u32, size: u32) -> i32 {
     let bits = bits as i32;
     if size > 0 && bits < 1 << (size - 1) { bits - (1 << size) + 1 } else { bits }
 }
@@ -170,19 +170,19 @@ pub(crate) fn extend(bits: u32, size: u32) -> i32 {
 /// A lookup table of AC codes.
 #[derive(Debug, Clone)]
 pub(crate) struct AcTable {
-    canonical: Canonical,
+    canonical: CanonicalCode,
     entries: Box<[TableEntry; ENTRIES]>,
     pairs: Box<[CoefficientPair; ENTRIES]>,
 }
 
 impl AcTable {
     fn new(spec: &TableSpec) -> Option<Self> {
-        let canonical = Canonical::new(spec)?;
+        let canonical = CanonicalCode::new(spec)?;
         let long = TableEntry::new(0, 0, LONG_CODE, 0);
         let mut table = Self {
             canonical,
             entries: Box::new([long; ENTRIES]),
-            pairs: Box::new([CoefficientPair(UNUSUAL); ENTRIES]),
+            pairs: Box::new([CoefficientPair(UNUSUAL_ADVANCE); ENTRIES]),
         };
         table.fill_entries();
         table.fill_pairs();
@@ -205,7 +205,7 @@ impl AcTable {
                     });
                 } else if size <= rest {
                     for (bits, entries) in entries.chunks_exact_mut(1 << (rest - size)).enumerate() {
-                        let value = extend(bits as u32, size);
+                        let value = extend_sign(bits as u32, size);
                         entries.fill(TableEntry::new(length + size, run + 1, 0, value as i16));
                     }
                 } else {
@@ -225,16 +225,18 @@ impl AcTable {
             let third_at = first.length() + second.length();
             let is_whole = third_at <= LOOKUP_BITS;
             pair.0 = match (first.kind(), second.kind()) {
-                (END_OF_BLOCK, _) => CoefficientPair::end(first),
-                (0, END_OF_BLOCK) if is_whole => CoefficientPair::first(first) + CoefficientPair::end(second),
+                (END_OF_BLOCK, _) => CoefficientPair::end_fields(first),
+                (0, END_OF_BLOCK) if is_whole => {
+                    CoefficientPair::first_fields(first) + CoefficientPair::end_fields(second)
+                }
                 (0, 0) if is_whole => {
                     let third = self.entries[lookup << third_at & (ENTRIES - 1)];
                     let ends = third.kind() == END_OF_BLOCK && third_at + third.length() <= LOOKUP_BITS;
-                    let end = if ends { CoefficientPair::end(third) } else { 0 };
-                    CoefficientPair::first(first) + CoefficientPair::second(second) + end
+                    let end = if ends { CoefficientPair::end_fields(third) } else { 0 };
+                    CoefficientPair::first_fields(first) + CoefficientPair::second_fields(second) + end
                 }
-                (0, _) => CoefficientPair::first(first),
-                _ => UNUSUAL,
+                (0, _) => CoefficientPair::first_fields(first),
+                _ => UNUSUAL_ADVANCE,
             };
         }
     }
@@ -252,14 +254,14 @@ impl AcTable {
     /// Returns length and symbol of a code that is longer than a lookup, at the start of 16 bits.
     #[cold]
     pub(crate) fn find_long_code(&self, bits: u32) -> Option<(u32, u8)> {
-        self.canonical.find(bits)
+        self.canonical.find_code(bits)
     }
 }
 
 /// A lookup table of DC codes. The symbols are the sizes of differences.
 #[derive(Debug, Clone)]
 pub(crate) struct DcTable {
-    canonical: Canonical,
+    canonical: CanonicalCode,
     /// Number of bits of a code and its difference in the lower half, and the difference in the upper half; 0 if they are
     /// longer than a lookup.
     lookups: Box<[u32; 1 << DC_LOOKUP_BITS]>,
@@ -269,7 +271,7 @@ const DC_LOOKUP_BITS: u32 = 10;
 
 impl DcTable {
     fn new(spec: &TableSpec) -> Option<Self> {
-        let canonical = Canonical::new(spec)?;
+        let canonical = CanonicalCode::new(spec)?;
         let codes: usize = spec.bits[1..].iter().map(|&count| usize::from(count)).sum();
         // Lossy images have differences of up to 15 bits. libjpeg-turbo rejects larger ones too.
         if spec.values[..codes].iter().any(|&size| size > 15) {
@@ -278,11 +280,11 @@ impl DcTable {
         let mut lookups = Box::new([0; 1 << DC_LOOKUP_BITS]);
         for (lookup, entry) in lookups.iter_mut().enumerate() {
             let bits = (lookup as u32) << (16 - DC_LOOKUP_BITS);
-            if let Some((length, size)) = canonical.find(bits)
+            if let Some((length, size)) = canonical.find_code(bits)
                 && length + u32::from(size) <= DC_LOOKUP_BITS
             {
                 let size = u32::from(size);
-                let difference = extend(bits >> (16 - length - size) & ((1 << size) - 1), size);
+                let difference = extend_sign(bits >> (16 - length - size) & ((1 << size) - 1), size);
                 *entry = (length + size) | u32::from(difference as i16 as u16) << 16;
             }
         }
@@ -299,8 +301,8 @@ impl DcTable {
 
     /// Returns the length of the code at the start of 16 bits, and the size of the difference after it.
     #[cold]
-    pub(crate) fn find(&self, bits: u32) -> Option<(u32, u32)> {
-        self.canonical.find(bits).map(|(length, size)| (length, u32::from(size)))
+    pub(crate) fn find_code(&self, bits: u32) -> Option<(u32, u32)> {
+        self.canonical.find_code(bits).map(|(length, size)| (length, u32::from(size)))
     }
 }
 

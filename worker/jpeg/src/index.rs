@@ -46,14 +46,14 @@ impl IndexPoint {
 
 /// The grid of points over the MCUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Grid {
+struct PointGrid {
     /// MCUs between points of a row.
     spacing: u16,
     points_per_row: u16,
     rows: u16,
 }
 
-impl Grid {
+impl PointGrid {
     fn new(scan: &Scan) -> Self {
         let mut spacing = (SPACING_PIXELS / scan.column_width.max(1)).max(1);
         let points = |spacing: u32| scan.mcus_per_row.div_ceil(spacing) as usize * scan.mcu_rows as usize;
@@ -77,14 +77,14 @@ impl Grid {
 /// Collects the points of an index in the order of the MCUs.
 #[derive(Debug)]
 pub(crate) struct IndexBuilder {
-    grid: Grid,
+    grid: PointGrid,
     body: Vec<u8>,
 }
 
 impl IndexBuilder {
     /// Creates an empty index for a scan of this JPEG.
     pub(crate) fn new(jpeg: &[u8], scan: &Scan) -> Self {
-        let grid = Grid::new(scan);
+        let grid = PointGrid::new(scan);
         let mut body = Vec::with_capacity(SIGNATURE.len() + HEADER_BYTES + grid.points() * POINT_BYTES);
         body.extend_from_slice(SIGNATURE);
         let data = jpeg.get(scan.data_offset..).unwrap_or_default();
@@ -129,7 +129,7 @@ impl IndexBuilder {
 pub(crate) struct EntropyIndex<'a> {
     data_bytes: u32,
     checksum: u32,
-    grid: Grid,
+    grid: PointGrid,
     points: &'a [[u8; POINT_BYTES]],
 }
 
@@ -141,7 +141,7 @@ impl<'a> EntropyIndex<'a> {
         let (head, points) = body.split_first_chunk::<HEADER_BYTES>()?;
         let wide = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
         let number = |at: usize| u16::from_le_bytes([head[at], head[at + 1]]);
-        let grid = Grid { spacing: number(8), points_per_row: number(10), rows: number(12) };
+        let grid = PointGrid { spacing: number(8), points_per_row: number(10), rows: number(12) };
         let (points, rest) = points.as_chunks::<POINT_BYTES>();
         let is_whole = grid.spacing > 0 && points.len() == grid.points() && rest.is_empty();
         is_whole.then_some(Self { data_bytes: wide(0), checksum: wide(4), grid, points })
