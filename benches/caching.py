@@ -105,7 +105,7 @@ def epochs(file, scratch, shape, switch, rows):
                 ends.append(now)
             time.sleep(LOOK_SECONDS)
         ends.append(time.monotonic())
-    kept = re.findall(r"keeps (nothing|the output of [^\n]*?)(?: job=|$)", log.read_text(encoding="utf-8"), re.MULTILINE)
+    kept = re.findall(r"caches (nothing|the output of [^\n]*?)(?: job=|$)", log.read_text(encoding="utf-8"), re.MULTILINE)
     rates = [rows / (end - start) for start, end in zip(ends, ends[1:])]
     return rates[:count], kept[-1] if kept else "nothing"
 
