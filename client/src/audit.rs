@@ -98,7 +98,7 @@ impl Audit {
         self.sequence.pass(pass)
     }
 
-    /// Converts an index in the row sequence of an epoch to a pass over all epochs and an index in the pass.
+    /// Converts an index in the row sequence of an epoch to the number of its pass, counted over all epochs, and an index within that pass.
     fn pass_of(&self, epoch: u32, index: u64) -> (u32, u64) {
         let rows = self.layout.dataset_rows;
         (epoch * self.layout.passes + (index / rows) as u32, index % rows)

@@ -129,7 +129,7 @@ impl TakenBatch {
     /// Returns the batch: a view of a single part, or a copy of several parts.
     ///
     /// # Errors
-    /// One clause, when the parts have different columns.
+    /// Describes the difference, if the parts have different columns.
     pub(crate) fn join(self) -> Result<Batch, String> {
         let slice = |part: &PieceSlice<PieceBytes>| {
             part.payload.records.slice(part.rows.start as usize, part.rows.len())

@@ -1,4 +1,4 @@
-//! The connections to the other coordinators: a message queue for each, and saved indexes.
+//! The connections to the other coordinators. Each has a queue of Raft messages, and transfers the stored dataset indexes.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -62,8 +62,8 @@ impl LocalCoordinator {
         Self { reads, tenants, own: settings.own_files.clone(), ..self }
     }
 
-    /// Rejects sources that the tenant or nobody may read. The policy of the tenant is first, so that its message reveals no other
-    /// policy.
+    /// Rejects sources that the policy of the tenant or of the coordinator does not allow. The policy of the tenant is checked first,
+    /// so that its message reveals no other policy.
     async fn check_reads(&self, spec: &JobSpec) -> Result<(), String> {
         let tenant = self.tenants.reads_of(&spec.tenant);
         tenant.check(&spec.tenant, &spec.pipeline)?;

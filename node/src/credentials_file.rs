@@ -21,12 +21,12 @@ pub(crate) fn load(path: &Path) -> Result<BTreeMap<String, Credential>, Failure>
     let file = path.display().to_string();
     let unreadable = |error: std::io::Error| {
         let reason = reason(&error);
-        Failure::wrong_use(format!("cannot read {file}: {reason}; give the path of a file of credentials"))
+        Failure::wrong_use(format!("cannot read {file}: {reason}; give the path of a credentials file"))
     };
     let bytes = fs::metadata(path).map_err(unreadable)?.len();
     if bytes > MAX_FILE_BYTES {
         return Err(Failure::wrong_use(format!(
-            "{file} has {bytes} bytes, more than the {MAX_FILE_BYTES} bytes allowed for a file of credentials; give another file"
+            "{file} has {bytes} bytes, more than the {MAX_FILE_BYTES} bytes allowed for a credentials file; give another file"
         )));
     }
     let text = fs::read_to_string(path).map_err(unreadable)?;

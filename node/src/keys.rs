@@ -122,7 +122,7 @@ struct TokenArgs {
     /// Tenant that the token is restricted to [default: all tenants].
     #[arg(long, value_name = "NAME")]
     tenant: Option<String>,
-    /// Name of the holder, for logs.
+    /// Name of the token's holder, for logs.
     #[arg(long, value_name = "NAME", default_value = "unnamed")]
     holder: String,
     /// Validity of the token, such as 30d; `never` creates a token that does not expire.

@@ -110,7 +110,7 @@ impl Service {
         guard.as_ref().is_some_and(JobService::is_embedded)
     }
 
-    /// Returns the present bottleneck of a job as a clause; `None` while it is unknown.
+    /// Returns the current bottleneck of a job as text; `None` while it is unknown.
     fn bottleneck(&self, py: Python<'_>, job: &str) -> PyResult<Option<String>> {
         let (coordinator, _) = self.roles()?;
         let view = runtime::wait(py, async move { coordinator.cluster().await })?;

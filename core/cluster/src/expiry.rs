@@ -157,7 +157,7 @@ impl Cluster {
         if let Some(found) = self.jobs.get_mut(&job) {
             found.changed_loads.insert(worker);
             for split in &splits {
-                found.touch_consumer_of(*split);
+                found.mark_consumer_changed(*split);
             }
         }
         self.record(Record::Revoked { job, worker, splits }, ready);

@@ -274,7 +274,7 @@ impl Cluster {
                 job.changed_loads.insert(worker);
                 for split in &splits {
                     job.ages.push(self.now, *split);
-                    job.touch_consumer_of(*split);
+                    job.mark_consumer_changed(*split);
                 }
             }
             self.examined += splits.len() as u64;

@@ -105,7 +105,7 @@ impl Cluster {
         self.examined += worker.held() as u64;
         for (job, split) in worker.leases() {
             if let Some(job) = self.jobs.get_mut(&job) {
-                job.touch_consumer_of(split);
+                job.mark_consumer_changed(split);
             }
         }
     }

@@ -183,9 +183,7 @@ fn take(data: &mut Bytes, buffer: &mut Vec<u8>, wanted: usize) {
 fn message_len(header: &[u8]) -> Result<usize, Status> {
     let [compressed, length @ ..] = header else { return Err(damaged(&"the header is missing")) };
     if *compressed != 0 {
-        return Err(Status::internal(
-            "a message of a fetch is compressed, which the client does not support",
-        ));
+        return Err(Status::internal("the fetch response is compressed, which the client does not support"));
     }
     let len = <[u8; 4]>::try_from(length).map(u32::from_be_bytes).map_err(|error| damaged(&error))?;
     match usize::try_from(len) {

@@ -115,7 +115,7 @@ impl Default for ObjectAccess {
 }
 
 impl ObjectAccess {
-    /// Access with the options of the environment, such as `AWS_ENDPOINT`. A store ignores unknown options.
+    /// Uses store options from the environment, such as `AWS_ENDPOINT`. A store ignores unknown options.
     pub fn new(options: Vec<(String, String)>) -> Self {
         let reads = ReadPolicy { credentials: Some(BTreeMap::new()), ..ReadPolicy::default() };
         Self {

@@ -74,7 +74,7 @@ pub enum SourceError {
         url: String,
         /// The name of the column in the pipeline.
         column: String,
-        /// The name in the data.
+        /// The name of the column or feature in the data.
         name: String,
         /// Suggested names.
         hint: String,

@@ -90,7 +90,7 @@ impl EvictionQueue {
         self.count_anew();
     }
 
-    /// Rows of inactive prefixes count for no tenant, since they are evicted before all others.
+    /// Rows of inactive prefixes are not charged to any tenant, because they are evicted before all others.
     fn count_anew(&self) {
         let mut held: BTreeMap<Tenant, u64> = BTreeMap::new();
         for share in self.shares.values().filter(|share| share.active) {

@@ -243,14 +243,14 @@ impl Shared {
                 Ok(Ok(entries)) => self.lock().on_found(object, &entries),
                 Ok(Err(reason)) => {
                     let url = self.object_url(&object.name);
-                    tracing::warn!(%url, reason, "skipped an object of the cache");
+                    tracing::warn!(%url, reason, "skipped a cache object");
                     self.lock().on_found(object, &[]);
                 }
                 // The next listing retries this segment.
                 Err(error) if error.is_retryable() => self.on_failed_read(error),
                 Err(error) => {
                     let (url, error) = (self.object_url(&object.name), reason(error));
-                    tracing::warn!(%url, %error, "cannot read an object of the cache; the worker ignores it");
+                    tracing::warn!(%url, %error, "cannot read a cache object; the worker ignores it");
                     self.lock().on_found(object, &[]);
                 }
             }
@@ -306,7 +306,7 @@ impl Shared {
                     self.on_failed_read(error);
                 } else {
                     let error = reason(error);
-                    tracing::warn!(%url, %error, "cannot read an object of the cache; its rows are computed again");
+                    tracing::warn!(%url, %error, "cannot read a cache object; its rows are computed again");
                 }
                 return Vec::new();
             }

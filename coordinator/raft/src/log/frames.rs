@@ -53,11 +53,11 @@ pub(super) fn read_start(bytes: &[u8]) -> FileHeader {
         return if header.starts_with(bytes) {
             FileHeader::Torn
         } else {
-            FileHeader::Foreign("it has another header".into())
+            FileHeader::Foreign("its header is not that of a log of Feedline".into())
         };
     }
     if bytes[..8] != *MAGIC {
-        return FileHeader::Foreign("it has another header".to_owned());
+        return FileHeader::Foreign("its header is not that of a log of Feedline".to_owned());
     }
     let version = word(bytes, 8);
     if version != VERSION {

@@ -9,7 +9,7 @@ use feedline_data::ids::WorkerId;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct LeaseCandidate {
     pub(crate) worker: WorkerId,
-    /// The cores that the plan allocates to the job there; without a plan the same for each worker.
+    /// The cores of this worker that the plan allocates to the job; without a plan, the same number for each worker.
     pub(crate) cores: f64,
 }
 
@@ -48,8 +48,8 @@ struct Candidate {
 /// The time at which a worker would have computed one more split, without a unit; the splits that it holds; its id.
 type CandidateOrder = (u64, usize, WorkerId);
 
-/// The time for a number of splits.
-fn time(splits: u32, cores: f64) -> u64 {
+/// A relative measure of the time in which `cores` compute this number of splits.
+fn compute_time(splits: u32, cores: f64) -> u64 {
     (1e6 * f64::from(splits) / cores) as u64
 }
 
@@ -58,12 +58,13 @@ impl CandidateQueue {
     pub(crate) fn new(candidates: &[LeaseCandidate], leases_ahead: u32) -> Self {
         let largest = candidates.iter().map(|candidate| candidate.cores).fold(f64::MIN_POSITIVE, f64::max);
         // A stream takes its splits in order: a worker that needs longer for one delays the stream more than it helps.
-        let latest = time(2 * leases_ahead, largest);
+        let latest = compute_time(2 * leases_ahead, largest);
         let mut queue = Self::default();
         for candidate in candidates {
             let (worker, cores) = (candidate.worker, candidate.cores);
-            let slots = (1..=leases_ahead).take_while(|splits| time(*splits, cores) <= latest).count() as u32;
-            let order = (time(1, cores), 0, worker);
+            let slots =
+                (1..=leases_ahead).take_while(|splits| compute_time(*splits, cores) <= latest).count() as u32;
+            let order = (compute_time(1, cores), 0, worker);
             let load = CandidateLoad { ahead: slots, ..CandidateLoad::default() };
             queue.candidates.insert(worker, Candidate { order, cores, slots, load });
             queue.slots += slots as usize;
@@ -81,7 +82,7 @@ impl CandidateQueue {
         let ahead = if load.ahead > least { load.ahead } else { candidate.slots };
         self.slots = self.slots - candidate.load.ahead as usize + ahead as usize;
         candidate.load = CandidateLoad { ahead, ..load };
-        candidate.order = (time(load.uncomputed + 1, candidate.cores), load.held, worker);
+        candidate.order = (compute_time(load.uncomputed + 1, candidate.cores), load.held, worker);
         self.all.insert(candidate.order);
         if load.uncomputed < ahead && !load.memory_full {
             self.with_room.insert(candidate.order);

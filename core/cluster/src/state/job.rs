@@ -307,7 +307,7 @@ impl TrackedJob {
     }
 
     /// Changes the plan of the consumer that receives a split.
-    pub(crate) fn touch_consumer_of(&mut self, split: SplitRef) {
+    pub(crate) fn mark_consumer_changed(&mut self, split: SplitRef) {
         let consumer = if self.is_relaxed() {
             self.open.get(split).and_then(|open| open.consumer)
         } else {

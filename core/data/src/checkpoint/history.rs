@@ -114,7 +114,7 @@ impl PositionHistory {
     /// Creates a history from parts that another process sent.
     ///
     /// # Errors
-    /// One clause, when the parts contradict each other.
+    /// Describes the contradiction, if the parts contradict each other.
     pub fn from_parts(
         start: Vec<(u32, StreamPosition)>,
         base: HistoryBase,

@@ -65,7 +65,7 @@ pub fn plan_allocations(
         if (is_shared || has_quota) && planned.is_some() {
             continue;
         }
-        // Any worker may compute rows of a single job, or of a job without a plan, so all workers cache its rows.
+        // If there is only one job, or the job has no plan, any worker may compute its rows, so all workers cache them.
         let is_missing =
             |slot: &&WorkerSlot| !planned.is_some_and(|job| job.allocations.contains_key(&slot.id));
         for slot in problem.workers.iter().filter(is_missing) {

@@ -36,7 +36,7 @@ pub(super) struct ExecutionOption {
     pub(super) max_per_worker: Vec<f64>,
     /// The index of the store in [`Costs::stores`].
     pub(super) store: usize,
-    /// Bytes that one row reads from the store.
+    /// Bytes read from the store per row.
     pub(super) store_bytes: f64,
     /// The quota of cores of the job's tenant; infinite without a quota.
     pub(super) quota: f64,

@@ -10,7 +10,7 @@ use crate::model::number;
 /// The largest number of sentences of each kind. Further sentences are counted.
 const MAX_SENTENCES: usize = 10;
 
-/// What bounds a job in a plan, as a clause.
+/// The resource that bounds a job in a plan, as text for users.
 pub(super) fn job_bound(
     problem: &Problem,
     costs: &Costs,

@@ -50,7 +50,7 @@ pub struct ScaleInput {
 pub struct ScaleDecision {
     /// The number of workers.
     pub wanted: u32,
-    /// The reason, as a clause.
+    /// The reason, as text for users.
     pub why: String,
 }
 
@@ -157,7 +157,7 @@ fn workers(count: u32) -> String {
 
 /// The rule of tf.data service (Audibert et al., "tf.data service: A Case for Disaggregating ML Input Data
 /// Processing", SoCC 2023): the sum of the consumers' rates over the mean rate of a worker, rounded up. Rates are in
-/// rows per second. Returns the present number of workers if no worker has a rate yet.
+/// rows per second. Returns the current number of workers if no worker has a rate yet.
 pub fn rate_quotient(consumer_rates: &[f64], worker_rates: &[f64], present: u32) -> u32 {
     let working: Vec<f64> = worker_rates.iter().copied().filter(|rate| *rate > 0.0).collect();
     if working.is_empty() {

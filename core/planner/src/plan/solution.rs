@@ -94,7 +94,7 @@ pub struct JobPlan {
     pub limits: Vec<OperatorLimit>,
     /// The planned cache point.
     pub cache: Option<PlannedCachePoint>,
-    /// What bounds the job, as a clause.
+    /// The resource that bounds the job, as text for users.
     pub why: String,
 }
 

@@ -102,7 +102,7 @@ pub struct ScalingChange {
     pub from: u32,
     /// Wanted workers.
     pub to: u32,
-    /// The reason, as a clause.
+    /// The reason, as text for users.
     pub why: String,
 }
 

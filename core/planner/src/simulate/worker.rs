@@ -15,7 +15,7 @@ use super::lease::HeldSplit;
 use super::scenario::ScenarioWorkerType;
 
 /// The duration of one request to the store in seconds, and its size in bytes.
-const REQUEST_S: f64 = 0.02;
+const REQUEST_LATENCY_S: f64 = 0.02;
 const REQUEST_BYTES: f64 = (1 << 20) as f64;
 /// Requests in flight while the store is saturated.
 const REQUESTS_IN_FLIGHT: f64 = 16.0;
@@ -226,7 +226,8 @@ impl SimulatedWorker {
         }
         let done = self.done.entry(job).or_default();
         done.rows += made;
-        done.store_wait_s += made * known.given.store_bytes_per_row as f64 / REQUEST_BYTES * REQUEST_S;
+        done.store_wait_s +=
+            made * known.given.store_bytes_per_row as f64 / REQUEST_BYTES * REQUEST_LATENCY_S;
         made * known.cpu_s
     }
 

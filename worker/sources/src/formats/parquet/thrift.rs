@@ -114,7 +114,7 @@ impl<'a> Compact<'a> {
     fn skip(&mut self, kind: u8, depth: usize) -> Result<(), String> {
         let Some(inner) = depth.checked_sub(1) else { return Err(bad()) };
         match kind {
-            // A truth value is in its field's type.
+            // A boolean is encoded in the type of its field.
             1 | 2 => Ok(()),
             3 => self.take(1).map(|_| ()),
             4..=6 => self.varint().map(|_| ()),
