@@ -429,7 +429,7 @@ fn a_worker_with_a_token_and_a_coordinator_without_a_secret_fail_runs_with_a_fix
     let _worker = Role::start(&arguments, &[]);
     let run = scratch.call(&["run", "table.yaml", "--coordinator", &url]);
     assert_ne!(run.status, 0, "{}", run.stderr);
-    let fix = "give the coordinator its --secret-file, or start this worker without a token";
+    let fix = "start the coordinator with --secret-file, or start this worker without a token";
     assert!(run.stderr.contains(fix), "{}", run.stderr);
 }
 
@@ -486,15 +486,15 @@ fn readable_secret_files_cause_a_warning() {
     for name in ["secret", "client.token", "client-key.pem"] {
         fs::set_permissions(keys.file(name), fs::Permissions::from_mode(0o644)).unwrap();
     }
-    let told = make_token(&scratch, &secret, &["--scope", "observe"]);
-    assert!(told.status == 0 && told.stderr.contains("other users can access"), "{}", told.stderr);
+    let loud = make_token(&scratch, &secret, &["--scope", "observe"]);
+    assert!(loud.status == 0 && loud.stderr.contains("other users can access"), "{}", loud.stderr);
     // No process listens there; the command reads the files first.
     let mut arguments = vec!["job", "list", "--coordinator", "https://127.0.0.1:1"];
     let client = keys.client();
     arguments.extend(client.iter().map(String::as_str));
-    let told = scratch.call(&arguments).stderr;
-    for what in ["client.token has a token in it", "client-key.pem has a private key in it"] {
-        assert!(told.contains(what), "{told}");
+    let stderr = scratch.call(&arguments).stderr;
+    for what in ["client.token, which contains a token", "client-key.pem, which contains a private key"] {
+        assert!(stderr.contains(what), "{stderr}");
     }
 }
 

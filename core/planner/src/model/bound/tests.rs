@@ -83,9 +83,9 @@ fn too_few_executions_in_flight() {
         &model,
         &JobResources { read_concurrency: 0.0, ..resources() },
         expect![[r#"
-        latency wait 778
-        7 executions of `wait` are under way at a time and each row takes 9 ms, which gives 778 rows/s
-    "#]],
+            latency wait 778
+            7 executions of `wait` are in flight at a time and each row takes 9 ms, which gives 778 rows/s
+        "#]],
     );
     let mut twice = JobResources { read_concurrency: 0.0, ..resources() };
     twice.workers[0].count = 2;
@@ -158,9 +158,9 @@ fn too_few_requests_in_flight() {
         &model(),
         &resources,
         expect![[r#"
-        latency source 1000
-        2 requests in flight bring 100 MB/s of 100 kB per row, which gives 1000 rows/s
-    "#]],
+            latency source 1000
+            2 requests in flight read 100 MB/s at 100 kB per row, which gives 1000 rows/s
+        "#]],
     );
 }
 

@@ -29,16 +29,16 @@ fn workers_grow_at_once_and_shrink_after_some_time() {
         present = decision.wanted;
     }
     expect![[r#"
-        0 s: 2 -> 2: 2 workers are what is needed
-        10 s: 2 -> 8: the least fed job has 25 % of what it could take, and 8 workers would feed all
-        25 s: 8 -> 8: 8 workers are what is needed
-        50 s: 8 -> 8: 8 workers are what is needed
-        75 s: 8 -> 8: 8 workers are what is needed
-        100 s: 8 -> 8: 2 workers would be enough; some may go if this lasts 30 s more
-        125 s: 8 -> 8: 2 workers would be enough; some may go if this lasts 5 s more
+        0 s: 2 -> 2: 2 workers are needed
+        10 s: 2 -> 8: the smallest fed fraction is 25 %, and 8 workers would feed all jobs
+        25 s: 8 -> 8: 8 workers are needed
+        50 s: 8 -> 8: 8 workers are needed
+        75 s: 8 -> 8: 8 workers are needed
+        100 s: 8 -> 8: 2 workers would be enough; workers are removed if this lasts 30 s more
+        125 s: 8 -> 8: 2 workers would be enough; workers are removed if this lasts 5 s more
         130 s: 8 -> 2: 2 workers have been enough for 30 s
-        150 s: 2 -> 2: 2 workers are what is needed
-        175 s: 2 -> 2: 2 workers are what is needed
+        150 s: 2 -> 2: 2 workers are needed
+        175 s: 2 -> 2: 2 workers are needed
     "#]]
     .assert_eq(&text);
 }
@@ -50,7 +50,7 @@ fn a_slow_consumer_or_store_adds_no_workers() {
         assert_eq!(decision.wanted, 2, "{}", decision.why);
     }
     let decision = ScaleHistory::default().decide(&SETTINGS, &input(0, 2, 9, BottleneckKind::Store));
-    expect!["more workers would not help: what bounds the jobs is the store"].assert_eq(&decision.why);
+    expect!["more workers would not help: the bottleneck is the store"].assert_eq(&decision.why);
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn decisions_obey_and_name_the_limits() {
     let mut scaling = ScaleHistory::default();
     assert_eq!(scaling.decide(&SETTINGS, &input(0, 2, 90, BottleneckKind::Cpu)).wanted, 20);
     let full = scaling.decide(&SETTINGS, &input(1, 20, 90, BottleneckKind::Cpu));
-    expect!["90 workers would feed all, but 20 is the limit"].assert_eq(&full.why);
+    expect!["90 workers would feed all jobs, but the limit is 20"].assert_eq(&full.why);
     let least = scaling.decide(&SETTINGS, &input(2, 1, 0, BottleneckKind::Consumer));
     assert_eq!(
         (least.wanted, least.why.as_str()),

@@ -42,15 +42,15 @@ fn three_unequal_jobs_on_unequal_workers_have_equal_fed_fractions() {
     let plan = plan(&problem);
     assert_feasible(&problem, &plan);
     expect![[r#"
-        job1: 5176.5 of 6000.0 rows/s, worker 3 4.00 cores, worker 4 1.18 cores, it gets 5176 of the 6000 rows/s that it could have alone, since others have a claim as well
-        job2: 1725.5 of 2000.0 rows/s, worker 1 2.00 cores, worker 2 1.14 cores, worker 4 2.82 cores, it gets 1725 of the 2000 rows/s that it could have alone, since others have a claim as well
-        job3: 862.8 of 1000.0 rows/s, worker 2 0.86 cores, it gets 863 of the 1000 rows/s that it could have alone, since others have a claim as well
+        job1: 5176.5 of 6000.0 rows/s, worker 3 4.00 cores, worker 4 1.18 cores, it gets 5176 of the 6000 rows/s that it could have alone, since it shares workers with other jobs
+        job2: 1725.5 of 2000.0 rows/s, worker 1 2.00 cores, worker 2 1.14 cores, worker 4 2.82 cores, it gets 1725 of the 2000 rows/s that it could have alone, since it shares workers with other jobs
+        job3: 862.8 of 1000.0 rows/s, worker 2 0.86 cores, it gets 863 of the 1000 rows/s that it could have alone, since it shares workers with other jobs
         type0: 2 present, 1 wanted
         type1: 2 present, 4 wanted
-        the least fed job gets 86.3 % of what it could take by its weight; no plan can give more than 86.3 %
-        job `job1`: it gets 5176 of the 6000 rows/s that it could have alone, since others have a claim as well
-        job `job2`: it gets 1725 of the 2000 rows/s that it could have alone, since others have a claim as well
-        job `job3`: it gets 863 of the 1000 rows/s that it could have alone, since others have a claim as well
+        the smallest fed fraction by weight is 86.3 %; no plan can exceed 86.3 %
+        job `job1`: it gets 5176 of the 6000 rows/s that it could have alone, since it shares workers with other jobs
+        job `job2`: it gets 1725 of the 2000 rows/s that it could have alone, since it shares workers with other jobs
+        job `job3`: it gets 863 of the 1000 rows/s that it could have alone, since it shares workers with other jobs
     "#]].assert_eq(&text(&plan));
 }
 
@@ -105,10 +105,10 @@ fn a_cache_that_saves_more_than_it_costs_is_chosen() {
     let problem = cluster(&[(2.0, 1)], vec![job]);
     let plan = plan(&problem);
     expect![[r#"
-        job1: 3000.0 of 3000.0 rows/s, worker 1 1.86 cores, its consumers take 3000 rows/s and no more
+        job1: 3000.0 of 3000.0 rows/s, worker 1 1.86 cores, its consumers take at most 3000 rows/s
         type0: 1 present, 1 wanted
-        the least fed job gets 100 % of what it could take by its weight; no plan can give more than 100 %
-        the output of `decode` would be kept in the workers' memory: 2 GB, and 1 job reads it
+        the smallest fed fraction by weight is 100 %; no plan can exceed 100 %
+        the output of `decode` would be cached in the workers' memory: 2 GB, and 1 job reads it
     "#]]
     .assert_eq(&text(&plan));
 }
@@ -121,11 +121,11 @@ fn a_limited_operator_does_not_slow_down_other_jobs() {
     let problem = cluster(&[(4.0, 1)], vec![limited, job(2, 1000.0, &[1.0])]);
     let plan = plan(&problem);
     expect![[r#"
-        job1: 100.0 of 1000.0 rows/s, worker 1 0.10 cores, `decode` runs 1 at a time on each worker, which gives 100 rows/s on 1 worker
-        job2: 1000.0 of 1000.0 rows/s, worker 1 1.15 cores, its consumers take 1000 rows/s and no more
+        job1: 100.0 of 1000.0 rows/s, worker 1 0.10 cores, `decode` has at most 1 concurrent executions on each worker, which gives 100 rows/s on 1 worker
+        job2: 1000.0 of 1000.0 rows/s, worker 1 1.15 cores, its consumers take at most 1000 rows/s
         type0: 1 present, 10 wanted
-        the least fed job gets 10 % of what it could take by its weight; no plan can give more than 10 %
-        job `job1`: `decode` runs 1 at a time on each worker, which gives 100 rows/s on 1 worker
+        the smallest fed fraction by weight is 10 %; no plan can exceed 10 %
+        job `job1`: `decode` has at most 1 concurrent executions on each worker, which gives 100 rows/s on 1 worker
     "#]].assert_eq(&text(&plan));
 }
 
@@ -139,13 +139,13 @@ fn a_job_at_the_quota_of_its_tenant_names_the_quota() {
     let plan = plan(&problem);
     assert_feasible(&problem, &plan);
     expect![[r#"
-        job1: 500.0 of 2000.0 rows/s, worker 1 0.50 cores, its tenant, `vision`, may have 1 cores, and its jobs have them
-        job2: 500.0 of 2000.0 rows/s, worker 1 0.50 cores, its tenant, `vision`, may have 1 cores, and its jobs have them
-        job3: 1000.0 of 1000.0 rows/s, worker 1 1.15 cores, its consumers take 1000 rows/s and no more
+        job1: 500.0 of 2000.0 rows/s, worker 1 0.50 cores, the jobs of its tenant, `vision`, use all 1 cores of the quota
+        job2: 500.0 of 2000.0 rows/s, worker 1 0.50 cores, the jobs of its tenant, `vision`, use all 1 cores of the quota
+        job3: 1000.0 of 1000.0 rows/s, worker 1 1.15 cores, its consumers take at most 1000 rows/s
         type0: 1 present, 1 wanted
-        the least fed job gets 25 % of what it could take by its weight; no plan can give more than 25 %
-        job `job1`: its tenant, `vision`, may have 1 cores, and its jobs have them
-        job `job2`: its tenant, `vision`, may have 1 cores, and its jobs have them
+        the smallest fed fraction by weight is 25 %; no plan can exceed 25 %
+        job `job1`: the jobs of its tenant, `vision`, use all 1 cores of the quota
+        job `job2`: the jobs of its tenant, `vision`, use all 1 cores of the quota
     "#]].assert_eq(&text(&plan));
 }
 
@@ -204,19 +204,20 @@ fn an_inconsistent_problem_is_rejected_with_a_sentence() {
         change(&mut problem);
         solve(&problem, None, &NoDeadline).unwrap_err()
     };
-    expect!["job `job1` has NaN among its costs and sizes"]
+    expect!["job `job1` has the cost or size NaN: expected a finite number of at least 0"]
         .assert_eq(&rejection(|problem| problem.jobs[0].operators[0].cpu_s[1] = f64::NAN));
-    expect!["job `job2` needs its CPU times for each of 2 worker types"]
+    expect!["job `job2` must have CPU times for each of 2 worker types"]
         .assert_eq(&rejection(|problem| problem.jobs[1].overhead_cpu_s.clear()));
-    expect!["worker 2 has type 9, of 2"].assert_eq(&rejection(|problem| problem.workers[1].worker_type = 9));
-    expect!["worker type `type0` has 0 cores: give it some"]
+    expect!["worker 2 has the type index 9, but the problem has 2 worker types"]
+        .assert_eq(&rejection(|problem| problem.workers[1].worker_type = 9));
+    expect!["worker type `type0` has 0 cores: expected a number above 0"]
         .assert_eq(&rejection(|problem| problem.worker_types[0].cores = 0.0));
-    expect!["job `job3` has a tenant of which nothing is said"]
+    expect!["job `job3` has a tenant that the problem does not contain"]
         .assert_eq(&rejection(|problem| problem.jobs[2].tenant = Some(0)));
-    expect!["tenant `` may have 0 cores: give it some"].assert_eq(&rejection(|problem| {
+    expect!["tenant `` has a quota of 0 cores: expected a number above 0"].assert_eq(&rejection(|problem| {
         problem.tenants.push(TenantProblem { cores: Some(0.0), ..TenantProblem::default() });
     }));
-    expect!["job `job1` has weight 0: give it one above 0"]
+    expect!["job `job1` has the weight 0: expected a number above 0"]
         .assert_eq(&rejection(|problem| problem.jobs[0].weight = 0.0));
 }
 
