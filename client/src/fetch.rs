@@ -80,7 +80,7 @@ async fn fetch(order: FetchOrder, context: &FetchContext) -> FetchOutcome {
             FrameEvent::End => return FetchOutcome::Complete,
         }
     }
-    FetchOutcome::Disconnected("the stream ended before the split".to_owned())
+    FetchOutcome::Disconnected("the stream ended before the end of the split".to_owned())
 }
 
 /// Creates the request stream of a fetch: the open request, then the credit that the state grants.

@@ -67,6 +67,6 @@ impl Probe {
             }
         }
         drop(last);
-        Err("the stream ended before the split".to_owned())
+        Err("the stream ended before the end of the split".to_owned())
     }
 }

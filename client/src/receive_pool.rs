@@ -18,7 +18,7 @@ const MAX_IDLE_BUFFERS: usize = 64;
 pub(crate) struct ReceivePool {
     buffers: Mutex<PooledBuffers>,
     idle_limit_bytes: usize,
-    /// Bytes of used and idle buffers up to which the pool frees no buffer.
+    /// The pool frees idle buffers only if used and idle buffers exceed this size.
     min_retained_bytes: usize,
     pinning: Option<Pinning>,
 }

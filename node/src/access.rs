@@ -113,7 +113,7 @@ impl ServerSecurity {
             return Ok(());
         }
         Err(Failure::wrong_use(format!(
-            "cannot serve {address}, which is not a loopback address: {problem}; {fix}, or give --insecure"
+            "cannot listen on {address}, which is not a loopback address: {problem}; {fix}, or give --insecure"
         )))
     }
 }

@@ -112,7 +112,7 @@ struct CertArgs {
 
 #[derive(Args, Debug, Clone)]
 struct TokenArgs {
-    /// File of the cluster's secret.
+    /// File that contains the secret of the cluster.
     #[arg(long, value_name = "FILE", env = "FEEDLINE_SECRET_FILE", hide_env_values = true)]
     secret_file: PathBuf,
     /// Scopes: submit (open and cancel jobs), consume (receive rows of open jobs), work (run a worker), observe (read the

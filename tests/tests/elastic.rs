@@ -234,7 +234,11 @@ fn rank_processes_leave_and_join() {
     wait_for_rows(&cluster.url, 1_000);
     first.interrupt();
     let first = first.wait();
-    assert!(first.stderr.contains("left; the job goes on with the ranks that stay"), "{}", first.stderr);
+    assert!(
+        first.stderr.contains("left the job, which continues with the remaining ranks"),
+        "{}",
+        first.stderr
+    );
     let mut taken = vec![first.report()["rows"].as_u64().expect("rows are a number")];
     taken.extend(rows_of(vec![second, cluster.rank("2")]));
     assert_eq!(taken.iter().sum::<u64>(), LINES, "{taken:?}");

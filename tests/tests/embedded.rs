@@ -54,7 +54,7 @@ fn a_consumer_that_waits_for_slow_rows_receives_keep_alive_frames() {
     let scratch = Scratch::new();
     let file = scratch.write("lines.txt", "one\ntwo\nthree\nfour");
     let pipeline = format!(
-        "name: slow\nsource: {{ url: {file}, format: text }}\noperators: [ wait: {{ ms: 800 }}, batch: {{ size: 4 }} ]"
+        "name: slow\nsource: {{ url: {file}, format: text }}\noperators: [ wait: {{ ms: 800, parallelism: 1 }}, batch: {{ size: 4 }} ]"
     );
     let signs = Arc::new(AtomicU64::new(0));
     let watch = |inner| -> Arc<dyn WorkerService> { Arc::new(Watched { inner, signs: Arc::clone(&signs) }) };

@@ -110,7 +110,7 @@ impl Batch {
         self.records.columns().iter().map(|column| column.get_array_memory_size()).sum()
     }
 
-    /// Rows that failed since the batch before: `(shard, offset, reason)`.
+    /// Rows that failed since the previous batch: `(shard, offset, reason)`.
     #[getter]
     fn skipped(&self) -> Vec<(String, u64, String)> {
         let skipped = self.info.skipped.iter();

@@ -119,7 +119,7 @@ impl PersistedState {
         }
         if self.hard_state.commit > last {
             return Err(format!(
-                "entry {} is committed, and the log ends with entry {last}",
+                "entry {} is committed, but the log ends with entry {last}",
                 self.hard_state.commit
             ));
         }

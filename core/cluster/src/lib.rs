@@ -257,7 +257,7 @@ impl Cluster {
         self.jobs_to_schedule.insert(id);
     }
 
-    /// Decides: changes the durable state and returns the record for persisting.
+    /// Applies the record to the durable state, and adds it to the records to persist.
     fn record(&mut self, mut record: Record, ready: &mut Ready) {
         while let Some(part) = record.split_off_part() {
             self.apply(&part);

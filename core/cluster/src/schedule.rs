@@ -42,7 +42,7 @@ impl Cluster {
             if self.jobs.get(&id).is_none_or(|job| job.running().is_none()) {
                 continue;
             }
-            // A job may start at its end, and the log may contain the last progress of a job without its end.
+            // A job may be complete as soon as it opens, and a restored log may contain the final progress of a job but not the record that ends it.
             if self.finish_if_delivered(id, ready) || self.jobs[&id].is_idle(self.now, &self.settings) {
                 continue;
             }

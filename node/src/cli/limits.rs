@@ -29,7 +29,7 @@ pub(crate) struct ClusterLimitArgs {
     /// The most connected consumers.
     #[arg(long, value_name = "N", default_value_t = ClusterLimits::default().consumers, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_consumers: u32,
-    /// The most connected workers.
+    /// Maximum number of connected workers.
     #[arg(long, value_name = "N", default_value_t = ClusterLimits::default().workers, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_workers: u32,
 }

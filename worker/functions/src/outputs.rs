@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::region::SharedRegion;
 
-/// Reads the rows of one call of a column that is not a tensor.
+/// Reads the rows that one call returned for a column that is not a tensor.
 pub(crate) fn read_array(
     region: &SharedRegion,
     column_type: &ColumnType,

@@ -107,7 +107,7 @@ impl SourceError {
         use object_store::Error as E;
         let url = url.to_owned();
         if let Some(rejected) = guard::find_guard_error(&error) {
-            return Self::Refused { sentence: format!("`{url}` is not read: {rejected}") };
+            return Self::Refused { sentence: format!("refusing to read `{url}`: {rejected}") };
         }
         match error {
             E::NotFound { .. } => Self::NotFound { url },

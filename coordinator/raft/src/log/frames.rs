@@ -214,7 +214,7 @@ fn read_body(mut parts: &[u8], contents: &mut LogContents) -> Result<(), String>
                     PersistedState { snapshot: read::<Snapshot>(part)?, ..PersistedState::default() }
             }
             ENTRY => entries.push(read::<Entry>(part)?),
-            kind => return Err(format!("it has a part of the unknown kind {kind}")),
+            kind => return Err(format!("it has a section of unknown kind {kind}")),
         }
         parts = rest;
     }

@@ -6,7 +6,7 @@ use crate::layout::StreamPosition;
 /// The part of a consumer's report about its last batches.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HistoryReport {
-    /// The positions after each batch; `None` unless a plan has queried a step.
+    /// The positions after each batch; `None` if no plan has asked for a step.
     pub history: Option<Box<PositionHistory>>,
     /// Whether this is the consumer's last report: the consumer stops and cannot answer later queries.
     pub is_last: bool,

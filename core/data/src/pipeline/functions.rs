@@ -161,7 +161,7 @@ fn check_output(name: &str, output: &FunctionOutput) -> Result<(), String> {
 /// Implements [`OperatorDefinition`](super::OperatorDefinition) for a newtype of [`Function`].
 macro_rules! function_operator {
     ($operator:ident, check: $check:path, drops_rows: $drops_rows:literal) => {
-        /// The form of the inner function. Cache keys are computed from this form.
+        /// Formats the inner function. Cache keys are computed from this text.
         impl std::fmt::Debug for $operator {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 self.0.fmt(f)

@@ -62,7 +62,7 @@ pub(super) fn job_bound(
 }
 
 fn tenant_name(tenant: &str) -> String {
-    if tenant.is_empty() { "the tenant without a name".to_owned() } else { format!("`{tenant}`") }
+    if tenant.is_empty() { "the default tenant".to_owned() } else { format!("`{tenant}`") }
 }
 
 /// The operator with the limit that binds on a worker type.

@@ -75,7 +75,7 @@ impl SimulatedConsumer {
         }
     }
 
-    /// Whether the consumer reports now: at the latest time, or once the last report was answered.
+    /// Whether the consumer reports now: its report interval has elapsed, or the last report was answered.
     pub(super) fn is_report_due(&self, now: Millis) -> bool {
         now >= self.next_report || (!self.awaits_reply && now >= self.earliest_report)
     }

@@ -45,7 +45,7 @@ pub(super) struct EngineArgs {
     /// Turns of each number of streams, interleaved; the median counts.
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     turns: u32,
-    /// Seconds of each turn.
+    /// Duration of each round in seconds.
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=600))]
     seconds: u64,
     /// Format of the report; json prints one object on one line.

@@ -171,7 +171,10 @@ async fn redirects_of_a_store_are_rejected_without_retries() {
     let error =
         Stores::with(ObjectAccess::default()).get(&format!("http://{address}/t.json")).await.unwrap_err();
     assert!(matches!(error, SourceError::Refused { .. }) && !error.is_retryable(), "{error}");
-    assert!(error.to_string().starts_with(&format!("`http://{address}/t.json` is not read: ")), "{error}");
+    assert!(
+        error.to_string().starts_with(&format!("refusing to read `http://{address}/t.json`: ")),
+        "{error}"
+    );
     assert_eq!(requests.load(Ordering::SeqCst), 1);
     let error = Stores::with(ObjectAccess::default()).get("http://0xa9fea9fe/t.json").await.unwrap_err();
     assert!(matches!(error, SourceError::Refused { .. }), "{error}");

@@ -23,7 +23,7 @@ impl RoundKey {
     }
 }
 
-/// Pieces by round and stream, as long as another stream of the round has a lease here.
+/// Pieces by round and stream, kept while another stream of the round has a lease on this worker.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct RoundCache {
     rounds: BTreeMap<RoundKey, BTreeMap<u32, Vec<Arc<FinishedPiece>>>>,

@@ -5,7 +5,7 @@ use super::super::costs::{CORES, Costs, ExecutionOption, RESOURCES};
 
 /// The largest previous rate that a job keeps, over its need with headroom.
 const MAX_KEPT_OVER_NEED: f64 = 1.25;
-/// The largest used share of a capacity when jobs keep their rates.
+/// Maximum utilization of a capacity when jobs keep their rates.
 const MAX_USED_SHARE: f64 = 0.98;
 
 /// Sets the need of each job to its previous rate on each type, if this rate is at least `rows`, not much above the
