@@ -219,7 +219,7 @@ fn the_report_contains_the_cost_of_a_function() {
 fn a_worker_without_functions_rejects_a_job_with_functions() {
     let Some(scene) = Scene::new("refusing Python functions") else { return };
     let file = scene.write("refused", &scene.map("length", ""), "");
-    let call = scene.call(&file, &["--functions", "off"]);
+    let call = scene.scratch.call(&["run", &file, "--report", "json", "--functions", "off"]);
     let failed = sentence(&call);
     for part in ["operator 1 (map)", "does not run Python functions", "`mine:length`", "--functions on"] {
         assert!(failed.contains(part), "{failed}");
@@ -228,9 +228,9 @@ fn a_worker_without_functions_rejects_a_job_with_functions() {
     let call = scene.call(&missing, &[]);
     assert!(sentence(&call).contains("module `nowhere` was not found on this worker"), "{}", call.stderr);
     let python = scene.python.to_str().expect("the path is text");
-    let up = ["up", "--listen", "127.0.0.1:0", "--python", python, "--functions"];
-    for (switch, status) in [("on", 0), ("off", 1)] {
-        let role = Role::start(&[&up[..], &[switch]].concat(), &[]);
+    let up = ["up", "--listen", "127.0.0.1:0", "--functions"];
+    for (functions, status) in [(&["on", "--python", python][..], 0), (&["off"], 1)] {
+        let role = Role::start(&[&up[..], functions].concat(), &[]);
         let call = scene.scratch.call(&["run", &file, "--coordinator", &role.url(), "--report", "json"]);
         assert_eq!(call.status, status, "{call:?}");
     }
@@ -265,7 +265,7 @@ print(base64.b64encode(cloudpickle.dumps(function)).decode(), '%d.%d' % sys.vers
     assert_eq!((&report["rows"], &report["skipped"]["count"]), (&400.into(), &0.into()));
     let call = scene.call(&scene.write("other", &pickled("2.7"), ""), &[]);
     assert!(
-        sentence(&call).contains("it was written for Python 2.7, but this worker runs"),
+        sentence(&call).contains("the function requires Python 2.7, but this worker runs"),
         "{}",
         call.stderr
     );
