@@ -231,7 +231,7 @@ fn weights_changed_by_command_survive_killed_roles() {
     let changed = reweigh("4,1");
     assert_eq!(changed.status, 0, "{}", changed.stderr);
     assert!(
-        changed.stdout.starts_with(&format!("job {id}: weights 4, 1 hold from row ")),
+        changed.stdout.starts_with(&format!("job {id}: the weights 4, 1 apply from row ")),
         "{}",
         changed.stdout
     );
