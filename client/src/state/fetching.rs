@@ -106,7 +106,7 @@ impl ConsumerState {
         }
     }
 
-    /// Whether this attempt has received nothing for so long that a second worker is asked for the split.
+    /// Whether this attempt has been silent past its timeout; then a second worker is asked for the split.
     fn is_silent(&self, attempt: &Attempt, now: Instant) -> bool {
         let hedge = Duration::from_millis(self.settings.hedge_ms);
         let limit = if attempt.has_delivered { hedge * HEDGE_FACTOR } else { hedge };
