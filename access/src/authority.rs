@@ -38,7 +38,7 @@ impl CertificateAuthority {
     /// Creates an authority that is valid for this number of days.
     ///
     /// # Errors
-    /// One clause, if the system provides no random numbers.
+    /// Returns a message if the system provides no random numbers.
     pub fn new(days: u32) -> Result<Self, String> {
         Self::with_key(KeyPair::generate().map_err(|error| error.to_string())?, days)
     }
@@ -47,7 +47,7 @@ impl CertificateAuthority {
     /// certificates that it issues now.
     ///
     /// # Errors
-    /// One clause, if the text is not a private key.
+    /// Returns a message if the text is not a private key.
     pub fn from_key(pem: &str) -> Result<Self, String> {
         Self::with_key(
             KeyPair::from_pem(pem).map_err(|_| "the file contains no private key in PEM".to_owned())?,
@@ -72,7 +72,7 @@ impl CertificateAuthority {
     /// Issues a certificate for a server at these host names and addresses, which is also a client certificate.
     ///
     /// # Errors
-    /// One clause, for a host that is neither a name nor an address.
+    /// Returns a message for a host that is neither a name nor an address.
     pub fn issue(&self, name: &str, hosts: &[String], days: u32) -> Result<CertifiedKey, String> {
         for host in hosts {
             let is_name = host.chars().all(|c| c.is_ascii_alphanumeric() || "-.*".contains(c));

@@ -77,7 +77,7 @@ impl BearerToken {
     /// Reads the token from a file.
     ///
     /// # Errors
-    /// One sentence with the file and the fix. It does not contain the text of the file.
+    /// Returns a message with the file and the fix. It does not contain the text of the file.
     pub fn load(file: PathBuf) -> Result<Self, String> {
         let token = read(&file)?;
         warn_if_exposed("a token", &file);

@@ -34,7 +34,7 @@ use ring::rand::{SecureRandom, SystemRandom};
 /// Returns two random numbers for security-relevant ids.
 ///
 /// # Errors
-/// One clause, if the system provides no random numbers.
+/// Returns a message if the system provides no random numbers.
 pub fn random_numbers() -> Result<[u64; 2], String> {
     let mut bytes = [0; 16];
     SystemRandom::new().fill(&mut bytes).map_err(|_| "the system provides no random numbers".to_owned())?;

@@ -67,7 +67,7 @@ impl ProtectedFiles {
     /// Checks the target of a path. For a path that does not exist, the nearest existing folder is checked.
     ///
     /// # Errors
-    /// One sentence that names the protected path, if the target is protected.
+    /// Returns a message that names the protected path, if the target is protected.
     pub fn check(&self, path: &Path) -> Result<(), String> {
         self.snapshot().check(path)
     }
@@ -108,7 +108,7 @@ impl ProtectedFilesSnapshot {
     /// matches any text of a component.
     ///
     /// # Errors
-    /// One sentence, if the listing would contain a protected path.
+    /// Returns a message if the listing would contain a protected path.
     pub fn check_listing(
         &self,
         folder: &Path,

@@ -35,7 +35,7 @@ impl Secret {
     /// Generates a secret.
     ///
     /// # Errors
-    /// One clause, if the system provides no random numbers.
+    /// Returns a message if the system provides no random numbers.
     pub fn new() -> Result<Self, String> {
         let mut bytes = [0; SECRET_BYTES];
         SystemRandom::new()
@@ -48,7 +48,7 @@ impl Secret {
     /// both are valid. Spaces and empty lines are ignored.
     ///
     /// # Errors
-    /// One clause, which does not contain the text.
+    /// Returns a message that does not contain the text.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
         let signing = parse_line(lines.next().unwrap_or_default())?;

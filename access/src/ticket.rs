@@ -82,7 +82,7 @@ impl TicketKey {
     /// checks that the session is the newest one of the consumer.
     ///
     /// # Errors
-    /// One sentence.
+    /// Returns a message.
     pub fn check(&self, ticket: Option<&str>, job: JobId, now_s: u64) -> Result<Ticket, String> {
         let Some(text) = ticket.filter(|text| !text.is_empty()) else {
             return Err("the fetch has no ticket; use the ticket from the consumer's plan".to_owned());

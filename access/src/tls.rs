@@ -89,7 +89,7 @@ impl Tls {
     /// Reads the files.
     ///
     /// # Errors
-    /// One sentence with the file and the fix.
+    /// Returns a message with the file and the fix.
     pub fn load(files: TlsFiles) -> Result<Self, String> {
         let contents = FileContents::read(&files)?;
         let loaded = Mutex::new(Arc::new(LoadedTls::new(&files, contents)?));

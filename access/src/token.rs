@@ -96,7 +96,7 @@ impl Claims {
     /// Rejects combinations of claims that no token may have, even with a valid signature.
     ///
     /// # Errors
-    /// One sentence with the fix.
+    /// Returns a message with the fix.
     pub fn check(&self) -> Result<(), String> {
         let of_cluster = Scope::CLUSTER_WIDE.into_iter().find(|scope| self.scopes.contains(scope));
         if let (Some(tenant), Some(scope)) = (&self.tenant, of_cluster) {
@@ -140,7 +140,7 @@ impl Tokens {
     /// Verifies a token and returns its claims.
     ///
     /// # Errors
-    /// One sentence, for a token of another cluster, with invalid claims, or expired at `now_s`, in seconds since 1970.
+    /// Returns a message for a token of another cluster, with invalid claims, or expired at `now_s`, in seconds since 1970.
     pub fn check(&self, token: &str, now_s: u64) -> Result<Claims, String> {
         let signed: Option<Claims> = self.public.iter().find_map(|key| unseal(PREFIX, token, key));
         let claims = signed.ok_or(

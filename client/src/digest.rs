@@ -38,7 +38,7 @@ impl StreamDigest {
     /// Restores a digest from [`Self::to_hex`].
     ///
     /// # Errors
-    /// One sentence, for an invalid digest.
+    /// Returns a message for an invalid digest.
     pub fn from_hex(text: &str) -> Result<Self, String> {
         Ok(Self { state: parse_hex(text)? })
     }
@@ -99,7 +99,7 @@ impl ContentDigest {
     /// Restores a digest from [`Self::to_hex`].
     ///
     /// # Errors
-    /// One sentence, for an invalid digest.
+    /// Returns a message for an invalid digest.
     pub fn from_hex(text: &str) -> Result<Self, String> {
         let (sum, rows) = text.split_at_checked(32).ok_or_else(|| invalid_digest(text))?;
         let rows = u64::from_str_radix(rows, 16).ok().filter(|_| rows.len() == 16);

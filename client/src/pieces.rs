@@ -75,7 +75,7 @@ impl PieceReader {
     /// Reads the next frame.
     ///
     /// # Errors
-    /// One clause, for frames in an invalid order or with invalid content.
+    /// Returns a message for frames in an invalid order or with invalid content.
     pub(crate) fn read(&mut self, frame: Frame) -> Result<FrameEvent, String> {
         match frame {
             Frame::Schema(schema) => {

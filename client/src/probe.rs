@@ -34,7 +34,7 @@ impl Probe {
     /// Fetches the first split of stream `stream` of job `job`. Returns the number of bytes.
     ///
     /// # Errors
-    /// One sentence, when the worker rejects the fetch, disconnects or sends invalid frames.
+    /// Returns a message when the worker rejects the fetch, disconnects or sends invalid frames.
     pub async fn fetch(&self, job: u64, stream: u32) -> Result<u64, String> {
         let split = SplitRef { epoch: 0, ordinal: 0, stream };
         let open = FetchOpen {

@@ -61,7 +61,7 @@ impl ClientSettings {
     /// Validates the values.
     ///
     /// # Errors
-    /// One sentence.
+    /// Returns a message.
     pub(crate) fn validate(&self) -> Result<(), String> {
         if self.splits_ahead == 0 {
             return Err(

@@ -126,7 +126,7 @@ impl JobService {
     /// [`Self::start_runtime`], which runs the roles.
     ///
     /// # Errors
-    /// One sentence, when a setting is invalid, no coordinator answers, or a role cannot start.
+    /// Returns a message when a setting is invalid, no coordinator answers, or a role cannot start.
     pub async fn open(settings: &ServiceSettings) -> Result<Self, Failure> {
         let parsed = cli::parse::<ServiceArgs>(settings.flags());
         let args = parsed.map_err(|error| Failure::wrong_use(first_line(&error)))?.args;
@@ -164,7 +164,7 @@ impl JobService {
     /// Parses the pipeline in `text`, and resolves relative paths against the working directory. Errors name `name`.
     ///
     /// # Errors
-    /// One sentence with the line.
+    /// Returns a message with the line.
     pub fn pipeline(text: &str, name: &str) -> Result<Pipeline, Failure> {
         pipeline_file::resolve(Pipeline::from_yaml(text, name).map_err(Failure::wrong_use)?)
     }

@@ -64,7 +64,7 @@ impl Caches {
     /// Loads the rows of a prefix that an earlier life of this worker stored.
     ///
     /// # Errors
-    /// One sentence if the worker does not have the tier, or cannot read its files.
+    /// Returns a message if the worker does not have the tier, or cannot read its files.
     pub(crate) async fn open(&self, prefix: Prefix, tier: CacheTier) -> Result<(), String> {
         match (tier, &self.disk) {
             (CacheTier::Memory, _) => Ok(()),

@@ -30,7 +30,7 @@ impl Gpu {
     /// Opens the GPU with this number among the devices that are visible to the process.
     ///
     /// # Errors
-    /// One clause if there is no driver or no such GPU.
+    /// Returns a message if there is no driver or no such GPU.
     pub fn open(device: u32) -> Result<Arc<Self>, String> {
         Self::open_with(calls::load_driver()?, device)
     }
@@ -88,7 +88,7 @@ impl PinnedBuffer {
     /// Allocates `capacity` bytes, at least 1, aligned to a page.
     ///
     /// # Errors
-    /// One clause if the system cannot pin this much memory.
+    /// Returns a message if the system cannot pin this much memory.
     pub fn new(gpu: &Arc<Gpu>, capacity: usize) -> Result<Self, String> {
         let mut data = null_mut();
         gpu.with_context("cuMemHostAlloc", |calls| {

@@ -119,7 +119,7 @@ impl Manifest {
     /// Builds the manifest of indexed shards.
     ///
     /// # Errors
-    /// One sentence that names the shard with columns that are incompatible with the other shards.
+    /// Returns a message that names the shard with columns that are incompatible with the other shards.
     pub fn build(shards: Vec<Shard>) -> Result<Self, String> {
         let mut merged: Option<(&Shard, Schema)> = None;
         for shard in &shards {
@@ -191,7 +191,7 @@ impl Manifest {
     /// Compares the shards in the store with the indexed shards.
     ///
     /// # Errors
-    /// One sentence that names the first difference and the fix.
+    /// Returns a message that names the first difference and the fix.
     pub fn check_unchanged(&self, listed: &[ShardRef]) -> Result<(), String> {
         const FIX: &str = "restore the data, or index it again with `feedline index --rebuild`";
         for (shard, current) in self.shards.iter().zip(listed) {

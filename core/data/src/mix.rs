@@ -36,7 +36,7 @@ impl MixChange {
     /// Checks the weights of a mix with this number of datasets.
     ///
     /// # Errors
-    /// One clause that names the invalid weight.
+    /// Returns a message that names the invalid weight.
     pub fn check(weights: &[f64], datasets: usize) -> Result<(), String> {
         if weights.len() != datasets {
             return Err(format!("the mix has {datasets} datasets, but there are {} weights", weights.len()));

@@ -37,7 +37,7 @@ impl ReadPolicy {
     /// Checks the URLs and credentials in the text of a pipeline.
     ///
     /// # Errors
-    /// One sentence that names the field and the fix.
+    /// Returns a message that names the field and the fix.
     pub fn check(&self, pipeline: &Pipeline) -> Result<(), String> {
         for (place, url) in pipeline.reads() {
             self.check_url(url).map_err(|sentence| format!("{place}: {sentence}"))?;
@@ -55,7 +55,7 @@ impl ReadPolicy {
     /// Checks a URL of a pipeline, which may be a path and may contain globs and braces.
     ///
     /// # Errors
-    /// One sentence with the fix.
+    /// Returns a message with the fix.
     pub fn check_url(&self, url: &str) -> Result<(), String> {
         self.check_host(url)?;
         self.check_local(url)?;
@@ -65,7 +65,7 @@ impl ReadPolicy {
     /// Checks the URL of one object, such as a listed object.
     ///
     /// # Errors
-    /// One sentence with the fix.
+    /// Returns a message with the fix.
     pub fn check_object(&self, url: &str) -> Result<(), String> {
         self.check_host(url)?;
         self.check_local(url)?;
@@ -75,7 +75,7 @@ impl ReadPolicy {
     /// Checks that the named credentials exist and are valid for these URLs.
     ///
     /// # Errors
-    /// One sentence that lists the known names or the valid URLs.
+    /// Returns a message that lists the known names or the valid URLs.
     pub fn check_credentials(&self, name: &str, urls: &[String]) -> Result<(), String> {
         let Some(scope) = self.scope(name)? else { return Ok(()) };
         urls.iter().try_for_each(|url| scope.check(url).map_err(|_| scope_error(name, scope, url)))

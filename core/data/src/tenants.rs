@@ -36,7 +36,7 @@ impl Quota {
     /// Checks the numbers.
     ///
     /// # Errors
-    /// One sentence that names the field and the fix.
+    /// Returns a message that names the field and the fix.
     pub fn check(&self) -> Result<(), String> {
         let is_positive = |number: f64| number > 0.0 && number.is_finite();
         if let Some(cores) = self.cores.filter(|cores| !is_positive(*cores)) {
@@ -84,7 +84,7 @@ impl Tenants {
     /// Checks names and numbers.
     ///
     /// # Errors
-    /// One sentence that names the field and the fix.
+    /// Returns a message that names the field and the fix.
     pub fn check(&self) -> Result<(), String> {
         self.default.check().map_err(|sentence| format!("default.{sentence}"))?;
         for (tenant, quota) in &self.tenants {
@@ -98,7 +98,7 @@ impl Tenants {
 /// Checks the name of a tenant.
 ///
 /// # Errors
-/// One sentence with the fix.
+/// Returns a message with the fix.
 pub fn check_name(tenant: &str) -> Result<(), String> {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "._-".contains(letter);
     if tenant.len() > MAX_NAME_BYTES || !tenant.chars().all(is_plain) {

@@ -35,7 +35,7 @@ pub use world::Simulation;
 /// Runs a scenario with one scaling rule from start to end.
 ///
 /// # Errors
-/// One sentence on what is wrong with the scenario.
+/// Returns a message on what is wrong with the scenario.
 pub fn run(
     scenario: &Scenario,
     rule: ScalingRule,

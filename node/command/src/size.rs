@@ -19,7 +19,7 @@ const UNITS: [(&str, u64); 10] = [
 /// Parses a size such as `512MiB`, `2GB`, `1.5 GiB` or a plain number of bytes.
 ///
 /// # Errors
-/// One sentence that names the units.
+/// Returns a message that names the units.
 pub fn parse_bytes(text: &str) -> Result<u64, String> {
     let invalid = || {
         format!(
@@ -42,7 +42,7 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
 /// Parses bytes per second such as `1.25GB`. 0 means that the bandwidth is unknown.
 ///
 /// # Errors
-/// One sentence that names the units.
+/// Returns a message that names the units.
 pub fn parse_bandwidth(text: &str) -> Result<u64, String> {
     if text.trim() == "0" { Ok(0) } else { parse_bytes(text) }
 }
@@ -50,7 +50,7 @@ pub fn parse_bandwidth(text: &str) -> Result<u64, String> {
 /// Parses a duration such as `10s`, `500ms`, `2m`, `30d` or a plain number of seconds.
 ///
 /// # Errors
-/// One sentence that names the units.
+/// Returns a message that names the units.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let invalid =
         || format!("invalid duration `{text}`: expected a number with a unit (ms, s, m, h, d), such as 10s");

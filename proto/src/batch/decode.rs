@@ -15,7 +15,7 @@ const MAX_ELEMENTS: u64 = 1 << 40;
 /// plain schema without views, dictionaries and maps.
 ///
 /// # Errors
-/// One sentence that names the column with the malformed layout or values.
+/// Returns a message that names the column with the malformed layout or values.
 pub fn decode_batch(schema: &SchemaRef, layout: &BatchLayout, data: &Bytes) -> Result<RecordBatch, String> {
     if layout.total_bytes != data.len() as u64 {
         return Err(format!(

@@ -94,7 +94,7 @@ impl BatchEncoder {
     /// copied, and views become plain text or bytes.
     ///
     /// # Errors
-    /// One sentence, for a column of another length, of an unsupported type, or with more than 2 GiB of text or bytes.
+    /// Returns a message for a column of another length, of an unsupported type, or with more than 2 GiB of text or bytes.
     pub fn push_array(&mut self, array: &ArrayRef, out: &mut impl BatchBuffer) -> Result<(), String> {
         if array.len() as u64 != u64::from(self.layout.rows) {
             return Err(format!("a column has {} rows in a batch of {}", array.len(), self.layout.rows));
@@ -251,7 +251,7 @@ pub(super) fn fixed_width_bytes(data_type: &DataType) -> Option<usize> {
 /// [`super::plain_schema`] of the schema of the batch.
 ///
 /// # Errors
-/// One sentence that names the column with an unsupported type.
+/// Returns a message that names the column with an unsupported type.
 pub fn encode_batch(batch: &RecordBatch) -> Result<(BatchLayout, Bytes), String> {
     let rows = u32::try_from(batch.num_rows())
         .map_err(|_| format!("a batch of {} rows is too large; use a smaller batch", batch.num_rows()))?;

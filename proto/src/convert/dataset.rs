@@ -32,7 +32,7 @@ pub fn encode_manifest(manifest: &Manifest) -> Vec<u8> {
 /// Decodes a manifest that [`encode_manifest`] has encoded.
 ///
 /// # Errors
-/// One sentence, for damaged bytes or another version.
+/// Returns a message for damaged bytes or another version.
 pub fn decode_manifest(bytes: &[u8]) -> Result<Manifest, String> {
     let damaged = |error: &dyn std::fmt::Display| {
         format!("the index is damaged: {error}; build it again with `feedline index --rebuild`")

@@ -156,7 +156,7 @@ impl Service<Uri> for TlsConnect {
 /// Connects to the Unix socket at `path`.
 ///
 /// # Errors
-/// One clause, if no process answers in time.
+/// Returns a message if no process answers in time.
 pub(super) async fn connect_local(path: &Path) -> Result<Channel, String> {
     let refused = |error: tonic::transport::Error| format!("cannot connect to {}: {error}", path.display());
     let endpoint = Endpoint::from_shared(format!("unix:{}", path.display())).map_err(refused)?;

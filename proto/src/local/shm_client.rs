@@ -96,7 +96,7 @@ impl ShmFetchReceiver {
     /// Returns the bytes of a piece. Dropping the last reference releases the lease.
     ///
     /// # Errors
-    /// One clause, if the memory is unavailable.
+    /// Returns a message if the memory is unavailable.
     pub(crate) async fn map_piece(&mut self, piece: wire::SharedPiece) -> Result<Bytes, String> {
         self.last_lease = piece.lease;
         let lease = LeaseGuard { lease: piece.lease, shared: Arc::clone(&self.shared) };

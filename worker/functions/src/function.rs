@@ -96,7 +96,7 @@ impl RowFunction {
     /// the chunk. With `first_only`, rows after the first failure are not processed.
     ///
     /// # Errors
-    /// One sentence if the function cannot run at all.
+    /// Returns a message if the function cannot run at all.
     pub async fn apply(
         &self,
         mut chunk: Chunk,

@@ -126,7 +126,7 @@ impl FunctionProcess {
     /// its regions are added to `all_bytes`.
     ///
     /// # Errors
-    /// One sentence if the interpreter cannot be started.
+    /// Returns a message if the interpreter cannot be started.
     pub(crate) fn start(
         settings: &FunctionSettings,
         name: &str,

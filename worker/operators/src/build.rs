@@ -16,7 +16,7 @@ use crate::operator::{BuiltOperator, Decoding, FunctionCall};
 /// The index of an operator in the result is the key of its output buffers.
 ///
 /// # Errors
-/// One sentence that names the operator.
+/// Returns a message that names the operator.
 pub fn build_operators(
     pipeline: &Pipeline,
     source_schema: &Schema,

@@ -4,7 +4,7 @@
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct OperatorError {
-    /// One sentence.
+    /// Returns a message.
     pub message: String,
 }
 

@@ -50,7 +50,7 @@ impl RowCodec {
     /// A codec for chunks with these columns.
     ///
     /// # Errors
-    /// One sentence that names the column with an unsupported type.
+    /// Returns a message that names the column with an unsupported type.
     pub fn new(schema: &Schema) -> Result<Self, OperatorError> {
         let mut columns = Vec::with_capacity(schema.fields.len());
         let mut small = Vec::new();

@@ -82,7 +82,7 @@ impl Credential {
     /// Credentials that are valid for these URLs.
     ///
     /// # Errors
-    /// One sentence that names an unknown option. The sentence does not contain values.
+    /// Returns a message that names an unknown option. The message does not contain values.
     pub fn new(options: impl IntoIterator<Item = (String, String)>, urls: UrlPolicy) -> Result<Self, String> {
         let options = StoreOptions::new(options);
         for (key, _) in options.iter() {

@@ -21,7 +21,7 @@ use crate::retry::{REQUEST_TIMEOUT, client_retries};
 /// Builds the client of the store at `root`, which is the scheme and authority of a URL, for pipelines of this tenant.
 ///
 /// # Errors
-/// One clause, without the values of options.
+/// Returns a message without the values of options.
 pub(crate) fn build(
     root: &str,
     options: &StoreOptions,

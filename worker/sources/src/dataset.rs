@@ -60,7 +60,7 @@ impl Dataset {
     /// Checks the URLs of the source and the permission to read them. Makes no requests.
     ///
     /// # Errors
-    /// One sentence with the fix.
+    /// Returns a message with the fix.
     pub fn new(source: Source, stores: Arc<Stores>) -> Result<Self, SourceError> {
         Self::of_tenant(source, stores, &TenantReads::default())
     }

@@ -18,7 +18,7 @@ pub enum SourceError {
     /// The read policy or the tenant's permissions reject the read.
     #[error("{sentence}")]
     Refused {
-        /// One sentence with the URL and the fix.
+        /// Returns a message with the URL and the fix.
         sentence: String,
     },
     /// The object does not exist.

@@ -24,7 +24,7 @@ pub(super) trait BatchAssembler: Send {
     /// Makes the pieces of all streams that the group serves.
     ///
     /// # Errors
-    /// One sentence: under `on_error: fail` the first row that failed.
+    /// Under `on_error: fail`, returns a message about the first row that failed.
     fn assemble(
         self: Box<Self>,
         group: &GroupRows,

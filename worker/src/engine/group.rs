@@ -38,7 +38,7 @@ pub(super) struct GroupTask {
 /// Computes a group.
 ///
 /// # Errors
-/// One sentence: under `on_error: fail` the first row that failed, or why the whole group could not be read.
+/// Returns a message about the first row that failed under `on_error: fail`, or why the whole group could not be read.
 pub(super) async fn run_group(task: GroupTask) -> Result<Vec<StreamPieces>, String> {
     let GroupTask { job, resources, context, split, offsets, planned } = task;
     // A round is always computed as a whole: the rows of its steps depend on all of its rows.

@@ -70,7 +70,7 @@ impl JobContext {
     /// Compiles a job. Counters, pace and limits of the `previous` compilation continue.
     ///
     /// # Errors
-    /// One sentence: a file of the pipeline cannot be read, or the worker does not run the pipeline's functions.
+    /// Returns a message if a file of the pipeline cannot be read, or the worker does not run the pipeline's functions.
     pub(crate) async fn load(
         source: JobSource,
         context: CompileContext<'_>,

@@ -24,7 +24,7 @@ impl EngineSettings {
     /// Builds the Python functions among a job's operators, by the operator's index.
     ///
     /// # Errors
-    /// One sentence if the job has functions and the worker rejects them.
+    /// Returns a message if the job has functions and the worker rejects them.
     pub(super) fn build_functions(
         &self,
         operators: &[BuiltOperator],

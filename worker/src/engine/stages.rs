@@ -31,7 +31,7 @@ pub(super) struct ChunkTask {
 /// Runs a chunk through all stages. A chunk whose rows are all cached starts at the cache point.
 ///
 /// # Errors
-/// One sentence: an operator cannot process the chunk at all.
+/// Returns a message if an operator cannot process the chunk at all.
 pub(super) async fn run_chunk(task: ChunkTask) -> Result<WorkChunk, String> {
     let ChunkTask { job, resources, context, input, buffers } = task;
     let stages = job.limits.stages();

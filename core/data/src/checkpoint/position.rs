@@ -88,7 +88,7 @@ impl Position {
     /// Checks that this position belongs to a job.
     ///
     /// # Errors
-    /// One sentence that names the difference and the fix.
+    /// Returns a message that names the difference and the fix.
     pub fn check(
         &self,
         pipeline: &str,

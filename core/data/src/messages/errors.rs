@@ -8,7 +8,7 @@ use crate::ids::JobId;
 pub struct ServiceError {
     /// The kind of error, which determines whether a retry can succeed.
     pub kind: ServiceErrorKind,
-    /// One sentence with the fix.
+    /// Returns a message with the fix.
     pub message: String,
     /// The URL of the leading coordinator, if the request was sent to a follower.
     pub leader: Option<String>,

@@ -17,7 +17,7 @@ impl Pipeline {
     /// Checks everything that does not depend on the source's columns; [`infer`](super::infer()) checks the rest.
     ///
     /// # Errors
-    /// One sentence that names the faulty part and the fix.
+    /// Returns a message that names the faulty part and the fix.
     pub fn check(&self) -> Result<(), PipelineError> {
         self.first_error().map_or(Ok(()), |error| Err(PipelineError::new(error.message(self))))
     }

@@ -59,7 +59,7 @@ pub(super) fn number_list_element(input: &Schema, name: &str, value: i64) -> Res
 /// Returns the type of the named column if `accepts` is true for it.
 ///
 /// # Errors
-/// One sentence with the fix that `hint` returns for the type, or else with the names of columns that fit.
+/// Returns a message with the fix that `hint` returns for the type, or else with the names of columns that fit.
 pub(super) fn require_column_type<'a>(
     input: &'a Schema,
     name: &str,
@@ -84,7 +84,7 @@ pub(super) fn require_column_type<'a>(
 /// Returns the type of the named column.
 ///
 /// # Errors
-/// One sentence that suggests the most similar name.
+/// Returns a message that suggests the most similar name.
 pub(super) fn find_column<'a>(input: &'a Schema, name: &str) -> Result<&'a ColumnType, String> {
     input.get(name).ok_or_else(|| {
         let hint = did_you_mean(name, input.names());

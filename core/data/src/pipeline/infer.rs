@@ -14,7 +14,7 @@ mod tests;
 /// the batch at the end.
 ///
 /// # Errors
-/// One sentence that names the operator and the fix.
+/// Returns a message that names the operator and the fix.
 pub fn infer(pipeline: &Pipeline, source: &Schema) -> Result<Vec<Schema>, PipelineError> {
     let mut schemas = Vec::with_capacity(pipeline.operators.len() + 1);
     schemas.push(source.clone());

@@ -15,7 +15,7 @@ impl Pipeline {
     /// Parses a pipeline file and [checks](Pipeline::check) the pipeline. `file` is the file name in errors.
     ///
     /// # Errors
-    /// One sentence, such as ``pipeline.yaml:7: unknown key `siez` in batch; did you mean `size`?``.
+    /// Returns a message such as ``pipeline.yaml:7: unknown key `siez` in batch; did you mean `size`?``.
     pub fn from_yaml(text: &str, file: &str) -> Result<Self, PipelineError> {
         size::check(text).map_err(|sentence| error_at(file, None, &sentence))?;
         check_document(text, file)?;

@@ -19,7 +19,7 @@ impl TenantReads {
     /// Checks the URLs and credentials in the text of a pipeline. `tenant` is the name for messages.
     ///
     /// # Errors
-    /// One sentence that names the field and the fix.
+    /// Returns a message that names the field and the fix.
     pub fn check(&self, tenant: &str, pipeline: &Pipeline) -> Result<(), String> {
         let subject = describe_tenant(tenant);
         for (place, url) in pipeline.reads() {
@@ -36,7 +36,7 @@ impl TenantReads {
     /// Checks a URL of a pipeline, which may be a path and may contain globs and braces.
     ///
     /// # Errors
-    /// One sentence with the fix.
+    /// Returns a message with the fix.
     pub fn check_url(&self, url: &str) -> Result<(), String> {
         self.urls.check(url).map_err(|_| self.outside(THE_TENANT, url))
     }
@@ -52,7 +52,7 @@ impl TenantReads {
     /// Checks that the named credentials are allowed.
     ///
     /// # Errors
-    /// One sentence that lists the allowed names.
+    /// Returns a message that lists the allowed names.
     pub fn check_credentials(&self, name: &str) -> Result<(), String> {
         self.check_named(THE_TENANT, Some(name))
     }

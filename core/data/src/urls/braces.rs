@@ -6,7 +6,7 @@ const MAX_EXPANDED_BYTES: usize = 256 << 20;
 /// Expands the braces of a text to at most `max` texts, in order. Braces without `..` and `,` are kept unchanged.
 ///
 /// # Errors
-/// One sentence if the limit is exceeded or a range is not a range of numbers.
+/// Returns a message if the limit is exceeded or a range is not a range of numbers.
 pub fn expand_braces(text: &str, max: usize) -> Result<Vec<String>, String> {
     let Some((head, choices, tail)) = first_braces(text, max)? else { return Ok(vec![text.to_owned()]) };
     let tails = expand_braces(tail, max)?;

@@ -18,7 +18,7 @@ impl NormalizedUrl {
     /// Normalizes a URL or an absolute path.
     ///
     /// # Errors
-    /// One clause that says why the URL cannot be normalized.
+    /// Returns a message that says why the URL cannot be normalized.
     pub(super) fn parse(url: &str) -> Result<Self, String> {
         let Some((scheme, rest)) = url.split_once("://") else {
             if !url.starts_with('/') {

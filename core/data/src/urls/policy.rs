@@ -29,7 +29,7 @@ impl UrlPolicy {
     /// URLs below it: `s3://bucket/a` allows `s3://bucket/a/b`, but not `s3://bucket/ab`.
     ///
     /// # Errors
-    /// One sentence that names the invalid prefix.
+    /// Returns a message that names the invalid prefix.
     pub fn new<S: AsRef<str>>(prefixes: impl IntoIterator<Item = S>) -> Result<Self, String> {
         let prefixes = prefixes.into_iter().map(|prefix| Prefix::new(prefix.as_ref()));
         Ok(Self { prefixes: prefixes.collect::<Result<_, _>>()? })
@@ -54,7 +54,7 @@ impl UrlPolicy {
     /// Checks a URL of a pipeline, which may be a path and may contain globs and braces.
     ///
     /// # Errors
-    /// One sentence with the URL and the prefixes, if the URL or its listed folder is outside all prefixes.
+    /// Returns a message with the URL and the prefixes, if the URL or its listed folder is outside all prefixes.
     pub fn check(&self, url: &str) -> Result<(), String> {
         if self.is_open() {
             return Ok(());

@@ -33,7 +33,7 @@ const FIX: &str = "write the key to a credentials file, start coordinators and w
 /// Rejects a URL that contains a user, a password, a key or a signature.
 ///
 /// # Errors
-/// One sentence with the fix. The sentence does not repeat the secret.
+/// Returns a message with the fix. The message does not repeat the secret.
 pub fn check_no_secrets(url: &str) -> Result<(), String> {
     let Some((scheme, rest)) = url.split_once("://") else { return Ok(()) };
     let scheme = scheme.to_ascii_lowercase();

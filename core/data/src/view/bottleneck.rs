@@ -46,7 +46,7 @@ pub struct ResourceBound {
     pub operator: Option<String>,
     /// Rows per second.
     pub rows_per_s: f64,
-    /// One sentence with the numbers.
+    /// Returns a message with the numbers.
     pub why: String,
 }
 

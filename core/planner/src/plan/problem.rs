@@ -243,7 +243,7 @@ impl PlannerSettings {
     /// Checks the settings.
     ///
     /// # Errors
-    /// One sentence that names the invalid setting.
+    /// Returns a message that names the invalid setting.
     pub fn check(&self) -> Result<(), String> {
         let share = self.cache_memory_share;
         if !(0.0..=1.0).contains(&share) {

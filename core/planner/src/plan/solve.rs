@@ -24,7 +24,7 @@ mod tests;
 ///
 /// # Errors
 ///
-/// One sentence if the problem is inconsistent: see [`Problem::check`].
+/// Returns a message if the problem is inconsistent: see [`Problem::check`].
 pub fn solve(problem: &Problem, previous: Option<&Plan>, deadline: &dyn Deadline) -> Result<Plan, String> {
     problem.check()?;
     let fingerprint = problem.fingerprint();

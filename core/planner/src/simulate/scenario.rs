@@ -199,7 +199,7 @@ impl Scenario {
     /// Reads a scenario from YAML and checks it.
     ///
     /// # Errors
-    /// One sentence, with the line if known.
+    /// Returns a message with the line if known.
     pub fn from_yaml(text: &str) -> Result<Self, String> {
         let scenario: Self = serde_yaml_ng::from_str(text).map_err(|error| error.to_string())?;
         scenario.check()?;
@@ -266,7 +266,7 @@ impl Scenario {
     /// Checks the scenario.
     ///
     /// # Errors
-    /// One sentence that names the invalid value.
+    /// Returns a message that names the invalid value.
     pub fn check(&self) -> Result<(), String> {
         let positive = |value: f64| value > 0.0 && value.is_finite();
         if self.worker_types.is_empty() {

@@ -58,7 +58,7 @@ impl Simulation {
     /// A simulation at its start, with all jobs open.
     ///
     /// # Errors
-    /// One sentence on what is wrong with the scenario.
+    /// Returns a message on what is wrong with the scenario.
     pub fn new(scenario: &Scenario, rule: ScalingRule) -> Result<Self, String> {
         scenario.check()?;
         let control = &scenario.control;

@@ -71,7 +71,7 @@ impl CompiledJob {
     /// Compiles a job. Python functions and cache counters of the `previous` compilation are used again.
     ///
     /// # Errors
-    /// One sentence: a file of the pipeline cannot be read, or the worker does not run the pipeline's functions.
+    /// Returns a message if a file of the pipeline cannot be read, or the worker does not run the pipeline's functions.
     pub(super) async fn compile(
         source: JobSource,
         context: CompileContext<'_>,

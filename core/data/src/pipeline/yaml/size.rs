@@ -16,7 +16,7 @@ const MAX_DEPTH: usize = 100;
 /// Checks the size of a document.
 ///
 /// # Errors
-/// One sentence that names the exceeded limit.
+/// Returns a message that names the exceeded limit.
 pub(super) fn check(text: &str) -> Result<(), String> {
     if text.len() > MAX_FILE_BYTES {
         return Err(format!(
