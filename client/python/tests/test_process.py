@@ -166,7 +166,7 @@ def test_two_runs_with_one_name_are_detected(lines: Path, clusters: Any, run_nam
 
 
 def test_stats_and_progress_show_the_fed_fraction(lines: Path, local: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
-    slow = feedline.read(url=lines, format="text").wait(2).batch(50)
+    slow = feedline.read(url=lines, format="text").wait(4, parallelism=1).batch(50)
     with slow.open(progress=True, **local) as job:
         for _ in job:
             pass
