@@ -1,11 +1,11 @@
-# Feedline's tasks. They need Rust, gcc and make; `make setup` installs everything else.
+# Tasks for building, testing and measuring Feedline. They need Rust, gcc and make. `make setup` installs all other tools.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
 
-# Every cargo call uses the whole workspace, so that all tasks resolve the same features and share one build.
+# Every cargo command uses the whole workspace, so that all tasks resolve the same features and share one build.
 FEEDLINE := target/debug/feedline
 VENV := target/venv
 FRAMEWORKS := target/frameworks
@@ -23,7 +23,7 @@ demo: build ## Generate a small dataset and run a pipeline on it
 	@$(FEEDLINE) make-data images $(DEMO)/images --rows 400 --format tfrecord --seed 1
 	@$(FEEDLINE) run examples/demo.yaml --audit --index-dir $(DEMO)/index
 
-test: setup python ## Build and run all tests
+test: setup python ## Run all tests
 	@echo "building the tests (the first build takes some minutes)"
 	@cargo test $(QUIET) --workspace --no-run
 # The tests leave cores idle, so the frameworks of the Python tests are installed at the same time.
@@ -34,7 +34,7 @@ test: setup python ## Build and run all tests
 PYTHON ?= $(shell ls $(FRAMEWORKS)/bin/python 2>/dev/null || echo $(VENV)/bin/python)
 
 # Uses the library from `cargo build`, because building a wheel would compile everything again.
-test-python: setup python frameworks ## Build and run the tests of the Python package: PYTHON=python3
+test-python: setup python frameworks ## Run the tests of the Python package: PYTHON=python3
 	@cargo build $(QUIET) --workspace
 	@rm -rf target/python && mkdir -p target/python && cp -r client/python/feedline target/python/
 	@cp target/debug/libfeedline_native.so target/python/feedline/_native.abi3.so
@@ -47,7 +47,7 @@ wheel: release-python ## Build the Python package as a wheel, in target/wheels
 release-python: setup python
 	@$(VENV)/bin/maturin build --quiet --release --manifest-path client/python/Cargo.toml --out target/wheels
 
-test-wheel: wheel ## Install the wheel into an empty environment and run the README's example: WITH=torch USE=python3.13
+test-wheel: wheel ## Install the wheel into a new environment and run the example of the README: WITH=torch USE=python3.13
 	@rm -rf target/wheel-venv && $(or $(USE),python3) -m venv target/wheel-venv
 	@target/wheel-venv/bin/pip install --quiet --disable-pip-version-check $$(ls -t target/wheels/*.whl | head -1) $(WITH)
 	@test -d $(DEMO)/images || { $(MAKE) build && $(FEEDLINE) make-data images $(DEMO)/images --rows 400 --format tfrecord --seed 1; }
@@ -57,8 +57,8 @@ chaos: setup ## Inject faults into a running cluster: crashes, cut links, full d
 	@cargo build $(QUIET) --workspace --bin feedline --bin chaos
 	@target/debug/chaos $(or $(MINUTES),10) $(or $(SEED),1) $(BUFFER)
 
-# Without a sanitizer, stable Rust suffices, and the fuzzers find panics, hangs and the use of more than 512 MiB. With
-# SANITIZER=address they also find memory errors of C libraries; this needs nightly Rust, clang and three times the memory.
+# Without a sanitizer, the fuzzers run on stable Rust. They find panics, hangs, and the use of more than 512 MiB of memory.
+# With SANITIZER=address, they also find memory errors of C libraries. This needs nightly Rust, clang and three times the memory.
 SANITIZER ?= none
 SANITIZED := $(filter-out none,$(SANITIZER))
 FUZZ := $(if $(SANITIZED),CC=clang CXX=clang++ CFLAGS=-fsanitize=$(SANITIZER) CXXFLAGS=-fsanitize=$(SANITIZER) cargo +nightly,cargo) fuzz
@@ -90,10 +90,10 @@ stats: ## Measure the structure of the code: TOUCHED="operator=COMMIT rpc=COMMIT
 language-sample: ## Print a random sample of identifiers, messages, comments and documents: SEED=1
 	@cargo run $(QUIET) --package feedline-tests --bin language-sample -- $(or $(SEED),1)
 
-# The engine, the layout and the leases, which the unit tests of their crates cover.
+# Sources for mutation tests: the engine, the layout and the leases.
 MUTATED := worker/src/engine.rs worker/src/engine/**/*.rs core/data/src/layout.rs core/data/src/layout/**/*.rs core/cluster/src/lib.rs core/cluster/src/**/*.rs
 
-mutants: setup ## Measure how many mutations of engine, layout and leases the unit tests catch: SEED=1 COUNT=60
+mutants: setup ## Measure how many mutations of the engine, layout and leases the unit tests detect: SEED=1 COUNT=60
 	@cargo mutants --version >/dev/null 2>&1 || { echo "installing cargo-mutants"; cargo install --quiet --locked cargo-mutants; }
 	@cargo run $(QUIET) --package feedline-tests --bin mutants -- $(or $(SEED),1) --count $(or $(COUNT),60) $(foreach glob,$(MUTATED),'$(glob)')
 
@@ -113,19 +113,19 @@ build: setup ## Build the feedline binary
 	@echo "building $(FEEDLINE) (the first build takes some minutes)"
 	@cargo build $(QUIET) --workspace --bin feedline
 
-speed: release ## Compare a job's speed with the plain kernel
+speed: release ## Compare the rate of Feedline with the rate of its image decoder alone: ROUNDS=3
 	@python3 benches/speed.py
 
-trace-cost: release ## Measure the cost of tracing
+trace-cost: release ## Measure the overhead of tracing: ROUNDS=7
 	@python3 benches/trace.py
 
-secure-cost: release ## Measure the cost of mutual TLS and tokens
+secure-cost: release ## Measure the cost of mutual TLS and tokens: ROUNDS=5
 	@python3 benches/secure.py
 
-against: release ## Compare the CPU seconds per row with an earlier commit: BASE=ef04d0d PAIRS=21
+against: release ## Compare the CPU time per row with that of an earlier commit: BASE=ef04d0d PAIRS=21
 	@python3 benches/against.py $(if $(BASE),--base $(BASE)) $(if $(PAIRS),--pairs $(PAIRS))
 
-scale: release ## Measure scaling with cores, row sizes, shards, epochs and consumers
+scale: release ## Measure scaling with cores, row sizes, shards, epochs and consumers: ROUNDS=3
 	@python3 benches/scale.py
 	@python3 benches/consumers.py
 
@@ -135,13 +135,13 @@ bottlenecks: release ## Check the bottlenecks that `feedline explain` reports fo
 tuning: release python ## Compare naive, tuned and best settings of five pipelines: SHAPES=resnet,gnmt
 	@python3 benches/tuning.py $(if $(SHAPES),--shapes "$(SHAPES)")
 
-caching: release ## Measure automatic caches of image jobs, epoch by epoch
+caching: release ## Measure the rate of each epoch of image jobs with automatic caches: ROUNDS=3 PAIRS=5
 	@python3 benches/caching.py
 
-padding: release ## Measure padding and the spread of steps on sentence pairs, coordinated and not
+padding: release ## Measure the padding of sentence pairs with and without coordinated batches
 	@target/release/feedline bench padding $(or $(FEEDLINE_SHARED_DATA),../shared/data)/text/multi30k.train.en $(or $(FEEDLINE_SHARED_DATA),../shared/data)/text/multi30k.train.de
 
-python-client: release-package ## Compare the Python client with the Rust client
+python-client: release-package ## Compare the Python client with the Rust client: ROUNDS=5
 	@python3 benches/python_client.py
 
 restoring: release-package ## Measure the time from loading a state to the next batch: ROUNDS=5
@@ -150,17 +150,17 @@ restoring: release-package ## Measure the time from loading a state to the next 
 resnet: release-package ## Measure training of a ResNet-50, on a GPU if there is one: STEPS=100 BATCH=256 CORES=16
 	@python3 benches/resnet.py
 
-demand: release ## Measure how fast autoscaling follows demand, with real processes
+demand: release ## Measure how fast autoscaling follows a change of demand, with real processes
 	@python3 benches/demand.py
 
-kernels: setup ## Measure single kernels and the planner with criterion
+kernels: setup ## Run micro-benchmarks of the kernels and the planner
 	@cargo bench $(QUIET) --workspace --benches
 
-size: setup ## Measure the coordinator's cost as clusters grow, in simulated time
+size: setup ## Measure the cost of a coordinator by cluster size, in simulated time: SIZES=100,1000
 	@python3 -c 'import venv, ensurepip' 2>/dev/null || $(MAKE) setup NEEDED=python3-venv
 	@python3 benches/size.py
 
-bench: release ## Compare with tf.data, PyTorch and others: TURNS=1 ONLY=tfdata,feedline
+bench: release ## Compare Feedline with tf.data, PyTorch and other tools: TURNS=1 ONLY=tfdata,feedline
 	@python3 -c 'import venv, ensurepip' 2>/dev/null || $(MAKE) setup NEEDED=python3-venv
 	@python3 benches/peers.py --only "$(ONLY)"
 
@@ -170,10 +170,10 @@ release-package: release python
 	@rm -rf target/client-python && mkdir -p target/client-python && cp -r client/python/feedline target/client-python/
 	@cp target/release/libfeedline_native.so target/client-python/feedline/_native.abi3.so
 
-release: setup ## Build the feedline binary, without optimisation across crates
+release: setup ## Build the feedline binary without link-time optimization across crates
 	@cargo build $(QUIET) --release --workspace --bin feedline
 
-dist: setup ## Build the feedline binary with optimisation across crates, in target/dist
+dist: setup ## Build the feedline binary with link-time optimization across crates, in target/dist
 	@cargo build $(QUIET) --profile dist --workspace --bin feedline
 
 clean: ## Remove all build outputs
@@ -214,7 +214,7 @@ define environment
 			cp $(2) $(1)/requirements.txt; \
 		else \
 			rm -rf $(1); \
-			echo "without these Python packages $(4)" >&2; \
+			echo "cannot install the packages of $(2): $(4)" >&2; \
 		fi; \
 	fi
 endef

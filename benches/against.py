@@ -3,7 +3,8 @@
 
 Builds the earlier commit in target/against with the release profile of this tree, and runs both binaries in interleaved
 pairs on one core. Prints the median ratio of their CPU seconds per row with a 95 % confidence interval. A ratio above 1
-means that this tree needs less CPU time. `make against BASE=COMMIT PAIRS=21` builds in release mode and calls this.
+means that this tree needs less CPU time. `make against BASE=COMMIT PAIRS=21` builds Feedline in release mode and runs this
+script.
 """
 
 import argparse
@@ -43,9 +44,9 @@ operators:
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--base", default="ef04d0d", help="the commit to compare with")
-    parser.add_argument("--pairs", type=int, default=21, help="interleaved pairs of runs for each workload")
-    parser.add_argument("--base-binary", type=pathlib.Path, help="a binary of the base, instead of building one")
+    parser.add_argument("--base", default="ef04d0d", help="base commit of the comparison [default: %(default)s]")
+    parser.add_argument("--pairs", type=int, default=21, help="interleaved pairs of runs for each workload [default: %(default)s]")
+    parser.add_argument("--base-binary", type=pathlib.Path, help="binary of the base commit; skips its build")
     return parser.parse_args()
 
 
@@ -61,7 +62,7 @@ def build(base):
 
 
 def cpu_per_row(binary, file, index, epochs):
-    """Returns the CPU seconds of a whole process, including its start, per delivered row."""
+    """Returns the CPU seconds of a whole process per delivered row, including its start."""
     command = [binary, "run", file, "--index-dir", index, "--cores", "1", "--auto-cache", "off"]
     command += ["--epochs", str(epochs), "--report", "json", "--no-digest"]
     process = subprocess.Popen([str(part) for part in command], stdout=subprocess.PIPE, text=True)

@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """Checks that `feedline explain` names the bottleneck, on generated pipelines with a known bottleneck.
 
-Prints a Markdown table and a summary. `make bottlenecks` builds in release mode and calls this. `--seeds 3,17` or
-`--seeds 0..9` selects pipelines, `--keep FILE` adds to the results of earlier calls, and `--names-only` runs only
-`feedline explain` and repeats it if the bottleneck is wrong. Environment variables: FEEDLINE_BIN (the binary), EXPLAIN_S
-and RUN_S (seconds of each trace and run), BENCH_DATA (directory of the data).
+Prints a Markdown table and a summary. `make bottlenecks` builds Feedline in release mode and runs this script. `--seeds 3,17`
+or `--seeds 0..9` selects pipelines. `--keep FILE` adds the results to those of earlier runs. `--names-only` runs only
+`feedline explain`, and repeats it if the bottleneck is wrong.
 
-Other programs on the machine use some of the cores, which a model cannot predict. A rate that is limited by threads is
-therefore divided by the share of the time in which these threads had a core, shown in the column "on core".
+Environment variables: FEEDLINE_BIN is the binary, EXPLAIN_S and RUN_S are the seconds of each trace and run, and BENCH_DATA
+is the directory of the data.
+
+Other programs on the machine use some of the cores, and a model cannot predict this use. If threads limit a rate, the rate
+is divided by the share of the time in which these threads had a core. The column "on core" contains this share.
 """
 
 import argparse
@@ -25,9 +27,9 @@ ALLOWED = {"cpu": 0.10, "sequential": 0.10, "consumer": 0.10}
 OUTSIDE = 0.15
 GAIN = 0.15
 NAMED = 38 / 40
-NAMES_ONLY = """only run `feedline explain`, at most three times per pipeline until it names the bottleneck; the exit status is 0 if all
-bottlenecks are named; first and later attempts are counted separately"""
-# Repeated because other programs may disturb a measurement.
+NAMES_ONLY = """only run `feedline explain`, at most three times per pipeline until it names the bottleneck; count first and later attempts
+separately, and exit with status 0 if all bottlenecks are named"""
+# Maximum number of runs of `feedline explain` per pipeline, because other programs may disturb a measurement.
 ATTEMPTS = 3
 
 
@@ -62,7 +64,7 @@ def rates(row):
 
 
 def report_names(rows):
-    """Prints how many bottlenecks were named correctly, at the first attempt and later. Returns whether all were."""
+    """Prints how many bottlenecks were named correctly, at the first attempt and at later attempts. Returns whether all of them were."""
     right = [row["asked"] for row in rows if row["is_named"]]
     at_once = right.count(1)
     wrong = [str(row["seed"]) for row in rows if not row["is_named"]]
@@ -129,12 +131,12 @@ def report(rows):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seeds", default=SEEDS, help="such as 0..39 or 3,17")
-    parser.add_argument("--keep", type=pathlib.Path, help="file with results of earlier calls, to which new results are added")
-    parser.add_argument("--no-caches", action="store_true", help="skip remedies that add a cache, which take longest to measure")
+    parser.add_argument("--seeds", default=SEEDS, help="seeds of the pipelines, such as 0..39 or 3,17 [default: %(default)s]")
+    parser.add_argument("--keep", type=pathlib.Path, help="file with the results of earlier runs; adds the new results")
+    parser.add_argument("--no-caches", action="store_true", help="skip remedies that add a cache, which take the longest time")
     parser.add_argument("--names-only", action="store_true", help=NAMES_ONLY)
-    parser.add_argument("--json", action="store_true", help="with --names-only: print a line of JSON at the end")
-    parser.add_argument("--show", action="store_true", help="only print the stored results")
+    parser.add_argument("--json", action="store_true", help="print a line of JSON at the end; requires --names-only")
+    parser.add_argument("--show", action="store_true", help="only print the results in the file of --keep")
     arguments = parser.parse_args()
     if arguments.json and not arguments.names_only:
         parser.error("--json requires --names-only")

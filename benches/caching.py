@@ -1,18 +1,21 @@
 #!/usr/bin/env python3
 """Measures the caches that the planner chooses for an image job, and the rate of each epoch.
 
-Runs photographs as TFRecord through a crop of 224 and a batch of 128 on two cores, epoch by epoch, in alternating runs
-with and without caches:
+Reads photographs as TFRecord on two cores, with a crop of 224 and batches of 128. Runs with and without caches alternate. There
+are four pipelines:
 
-- `decode_image` before the crop, with memory for all pixels, and with memory for JPEGs only
-- the crop only, with memory for all pixels, and with memory for JPEGs only
+- `decode_image` and a crop, with memory for all pixels, and with memory for JPEGs only
+- a crop only, with memory for all pixels, and with memory for JPEGs only
 
-Prints a Markdown table of rows per second for each epoch, as medians over ROUNDS (3), with the caches that were chosen. A
-second table compares first epochs in PAIRS (5) of runs: the rate with caches divided by the rate without, the same for rows
-per CPU second, and the medians and ranges of the pairs. Exits with status 1 if a first epoch is more than 5 % slower with
-caches, or if the second epoch with memory for all pixels is less than four times as fast as the first. `make caching`
-builds in release mode and calls this. The photographs of FEEDLINE_SHARED_DATA are repeated up to ROWS (12,000) rows.
-ROUNDS=0 measures first epochs only.
+The first Markdown table contains the rows per second of each epoch, as medians over ROUNDS (3), and the chosen caches.
+ROUNDS=0 skips this table.
+
+The second table compares first epochs in PAIRS (5) of runs. It contains the rate with caches divided by the rate without
+caches, and the same ratio for rows per CPU second. Values are medians of the pairs with their ranges.
+
+Exits with status 1 if a first epoch is more than 5 % slower with caches, or if the second epoch with memory for all pixels
+is less than four times as fast as the first epoch. `make caching` builds Feedline in release mode and runs this script. The
+photographs of FEEDLINE_SHARED_DATA are repeated to ROWS (12,000) rows.
 """
 
 import contextlib
@@ -39,7 +42,8 @@ ROUNDS = int(os.environ.get("ROUNDS", "3"))
 PAIRS = int(os.environ.get("PAIRS", "5"))
 ROWS = int(os.environ.get("ROWS", "12000"))
 LOOK_SECONDS = 0.02
-# Goals: the rate of a first epoch relative to one without caches, and of a second epoch with pixels in memory relative to the first.
+# Goals: the rate of a first epoch relative to a first epoch without caches, and the rate of a second epoch with pixels in memory
+# relative to the first epoch.
 FIRST, SECOND = 0.95, 4.0
 
 PIPELINE = """
@@ -53,8 +57,8 @@ operators:{before}
   - batch: {{ size: 128 }}
 """
 DECODE = "\n  - decode_image: { column: image }"
-# The operators before the crop, the memory (a third is for caches), and the epochs. Images are indexed or decoded for a cache only
-# if the remaining epochs save more than that costs.
+# Operators before the crop, memory budget (a third is for caches), and number of epochs. Workers index or decode images for a cache
+# only if the remaining epochs save more than this costs.
 SHAPES = {
     "decode_image, memory for pixels": (DECODE, "22GiB", 4),
     "decode_image, memory for JPEGs": (DECODE, "6GiB", 4),
@@ -87,7 +91,7 @@ def command_of(file, scratch, shape, switch):
 
 
 def epochs(file, scratch, shape, switch, rows):
-    """Returns the rows per second of each epoch, and the cached output."""
+    """Returns the rows per second of each epoch, and the output that was cached."""
     port, count = free_port(), shape[2]
     command = (*command_of(file, scratch, shape, switch), "--http", f"127.0.0.1:{port}")
     log = scratch / "log"
@@ -155,7 +159,7 @@ def print_first_epochs(files, scratch, rows, limits):
             print(f"{name}: {took}", file=sys.stderr)
         ratios = [sorted(ratio) for ratio in zip(*pairs)]
         rate = statistics.median(ratios[0])
-        mark = limits.mark(rate >= FIRST, f"{name}: the rate of epoch 1 is {rate:.3f} of that without caches, below the goal of {FIRST}")
+        mark = limits.mark(rate >= FIRST, f"{name}: the rate of epoch 1 is {rate:.3f} of the rate without caches, below the goal of {FIRST}")
         texts = [f"{statistics.median(ratio):.3f} ({ratio[0]:.3f} to {ratio[-1]:.3f})" for ratio in ratios]
         print(f"| {name} | {texts[0]}{mark} | {texts[1]} |")
 

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Measures the rate of one worker by the number of virtual consumers and of consumer sessions.
 
-Prints Markdown. Rates of long epochs (`repeat`, stopped by --limit) exclude the first two seconds. Short epochs have
-29,000 rows, so with 512 virtual consumers each has one lease of about 57 rows per epoch. The runs of each ratio are
-interleaved. `make scale` builds in release mode and calls this. ROUNDS is the number of rounds (3).
+Prints Markdown tables. Long epochs use `repeat` and end with --limit, and their rates exclude the first two seconds. Short epochs
+have 29,000 rows. With 512 virtual consumers, each virtual consumer has one lease of about 57 rows per short epoch. The runs
+of each ratio are interleaved. `make scale` builds Feedline in release mode and runs this script. ROUNDS is the number of
+rounds (3).
 """
 
 import json
@@ -42,7 +43,7 @@ operators:
   - random_horizontal_flip: {{ column: image }}
   - batch: {{ size: 128 }}
 """
-# One core computes 200 rows per second; most of the time it waits, so one machine holds many workers.
+# An operator that waits for `ms` milliseconds per row, one row at a time. Waiting uses no CPU, so one machine can run many workers.
 SLOW = """
 name: slow
 source: {{ url: "{data}/text/multi30k.train.en", format: text }}
@@ -132,7 +133,7 @@ def sessions(scratch, file, counts, limits):
 
 
 def fed_rate(scratch, file, workers, consumers, worker_rate):
-    """Rows per second that `consumers` of one job receive from workers that compute `worker_rate` rows per second each."""
+    """Returns the rows per second that `consumers` of one job receive from workers that each compute `worker_rate` rows per second."""
     folder = pathlib.Path(tempfile.mkdtemp(dir=scratch))
     processes = []
     try:
@@ -150,8 +151,8 @@ def fed_rate(scratch, file, workers, consumers, worker_rate):
 
 
 def feeding(scratch, pipeline):
-    """How much of the workers' rate reaches the consumers, with the start and the end of the run."""
-    print("\n| workers of one core, consumers | rows/s | of the workers' rate |\n|---|---:|---:|")
+    """Prints the rate of consumers relative to the rate of their workers, including the start and the end of a run."""
+    print("\n| workers of one core, consumers | rows/s | relative to the workers' rate |\n|---|---:|---:|")
     for workers, consumers, ms in ((16, 1, 5), (64, 1, 5), (1, 1, 1), (1, 8, 1)):
         worker_rate = 1000 // ms
         file = pipeline(f"slow-{ms}", SLOW.format(data=DATA, ms=ms))

@@ -1,4 +1,4 @@
-"""Reads from its metrics how many rows a running `feedline run` has delivered."""
+"""Reads the number of delivered rows of a running `feedline run` from its metrics."""
 
 import http.client
 import re
@@ -6,13 +6,13 @@ import socket
 import time
 
 ROWS_DELIVERED = re.compile(rb"^feedline_client_rows_total(?:\{[^}]*\})? (\d+)", re.MULTILINE)
-# Short intervals while waiting for a batch, so that a rate covers whole batches and the time between two arrivals.
+# Interval between two reads of the metrics. It is short, so that a rate covers whole batches.
 LOOK_SECONDS = 0.005
 LONGEST_WAIT_SECONDS = 60
 
 
 class Ended(Exception):
-    """The process exited or delivers nothing; contains its last output."""
+    """The process exited or delivers no rows. The exception contains its last output."""
 
 
 def free_port():
@@ -22,7 +22,7 @@ def free_port():
 
 
 class Delivered:
-    """The delivered rows of a process that serves metrics on a local port, and its standard error if it is a pipe."""
+    """Reads the delivered rows of a process that serves metrics on a local port. Errors contain its standard error if it is a pipe."""
 
     def __init__(self, process, port):
         self.process = process
@@ -43,7 +43,7 @@ class Delivered:
         return int(found[1]) if found else 0
 
     def next_change(self, not_before):
-        """Returns the time of the first arrival after a given time, and the rows delivered by then."""
+        """Returns the time of the first batch after a given time, and the number of rows delivered until then."""
         time.sleep(max(0, not_before - time.monotonic()))
         before = None
         while time.monotonic() < not_before + LONGEST_WAIT_SECONDS:

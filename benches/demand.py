@@ -1,16 +1,21 @@
 #!/usr/bin/env python3
-"""Measures scaling with real processes: `feedline up --autoscale 1..8` while demand becomes 4 times as high and falls back.
+"""Measures scaling of `feedline up --autoscale 1..8` with real processes while demand becomes 4 times as high and falls back.
 
-Rows wait 4 ms, one at a time per worker, so a worker computes 250 rows/s regardless of the cores. There are two scenarios.
-In the first, the steps of one job take 72 ms per 20 rows, then 18 ms, then 72 ms again. In the second, a job with steps of
-72 ms runs all the time, and a second job with three times the demand runs for a while.
+Each worker waits 4 ms for a row and computes one row at a time. A worker therefore computes 250 rows/s regardless of the
+cores. There are two scenarios:
 
-Prints a Markdown table with the time from the step up until all jobs have a fed fraction of 95 % permanently (as the
-coordinator measures it), the time from the step down until the number of workers is as low as before, and the changes of
-direction of this number in the following minutes (one minute after the second scenario). Writes observations of every half
-second to target/bench/demand.json. Exits with status 1 if jobs are fed later than 15 s after the step up, if workers are
-released later than 60 s after the step down, if the number of workers changes direction afterwards, or if an audit fails.
-`make demand` builds in release mode and calls this.
+- The steps of one job take 72 ms per 20 rows, then 18 ms, then 72 ms again.
+- A job with steps of 72 ms runs all the time. A second job with three times the demand runs for two minutes.
+
+Prints a Markdown table with three results for each scenario:
+
+- the time from the increase of demand until all jobs have a fed fraction of 95 % permanently
+- the time from the decrease of demand until the number of workers is as low as before
+- how often the number of workers changes direction after the decrease
+
+Writes observations of every half second to target/bench/demand.json. Exits with status 1 if jobs are fed later than 15 s
+after the increase, if workers are released later than 60 s after the decrease, if the number of workers changes direction
+afterwards, or if an audit fails. `make demand` builds Feedline in release mode and runs this script.
 
     CALM_S=60 benches/demand.py
 """
@@ -52,7 +57,7 @@ def output(*command):
 
 
 class Service:
-    """`feedline up`, its jobs, and the observations."""
+    """A running `feedline up`, its jobs, and the observations of them."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -100,12 +105,12 @@ class Service:
 
 
 def fed(look):
-    """Returns the smallest fed fraction of all jobs in an observation, from the steps and stalls that consumers report; 0 while unknown."""
+    """Returns the smallest fed fraction of all jobs in an observation, or 0 if a fed fraction is unknown."""
     return min((known or 0.0 for known in look["fed"].values()), default=0.0)
 
 
 def since(seen, begun, end, good):
-    """Returns the seconds from `begun` to the first observation from which all are good until `end`, or None."""
+    """Returns the seconds from `begun` until all observations up to `end` are good, or None."""
     looks = [place for place, look in enumerate(seen) if begun <= look["at"] < end]
     last = next((place for place in reversed(looks) if not good(place)), None)
     if last is None:
@@ -114,7 +119,7 @@ def since(seen, begun, end, good):
 
 
 def turns(counts):
-    """Returns the number of changes of direction of a number."""
+    """Returns how often a sequence of numbers changes direction."""
     changes = [after > before for before, after in zip(counts, counts[1:]) if after != before]
     return sum(one != other for one, other in zip(changes, changes[1:]))
 
@@ -131,7 +136,7 @@ def of_one_job(service):
 
 
 def of_two_jobs(service):
-    """Runs a job, and a second job for a part of the time."""
+    """Runs a job all the time, and a second job for a part of the time. Returns the times of the start and end of the second job and both reports."""
     service.open("steady", STEPS_MS["steady"])
     service.watch(BEFORE_S)
     service.open("surge", STEPS_MS["surge"])
@@ -165,7 +170,7 @@ def measure(limits, name, scenario):
     fed_cell = timed(limits, f"{name}: `fed after`", fed_after, FED_AFTER_S)
     released_cell = timed(limits, f"{name}: `released after`", released_after, RELEASED_AFTER_S)
     turned = turns(calm)
-    turns_cell = str(turned) + limits.mark(turned == 0, f"{name}: `turns at constant demand` is {turned} instead of 0")
+    turns_cell = str(turned) + limits.mark(turned == 0, f"{name}: `changes of direction at constant demand` is {turned} instead of 0")
     audit_cell = ("clean" if clean else "NOT CLEAN") + limits.mark(clean, f"{name}: the audit failed")
     stalls = " and ".join(f"{100 * each['stall_seconds'] / each['seconds']:.1f} %" for each in reports)
     cells = (name, f"{few}, {many}, {calm[-1]}", fed_cell, released_cell, turns_cell, stalls, audit_cell)
@@ -177,7 +182,7 @@ def main():
     usage.check(__doc__)
     if not FEEDLINE.exists():
         sys.exit(f"{FEEDLINE} does not exist: build it with `make demand`")
-    print("| demand | workers before, during, after | fed after | released after | turns at constant demand | stall | audit |")
+    print("| demand | workers before, during, after | fed after | released after | changes of direction at constant demand | stall | audit |")
     print("|---|---|---|---|---|---|---|")
     limits = Limits()
     steps = measure(limits, "one job, four times the demand", of_one_job)

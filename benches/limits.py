@@ -1,23 +1,23 @@
-"""Goals of a measurement: marks missed goals in its table, and lists them at the end with exit status 1."""
+"""Marks the missed goals of a measurement in its table. Lists them at the end and exits with status 1."""
 
 import sys
 
 
 class Limits:
-    """The missed goals."""
+    """The missed goals of a measurement."""
 
     def __init__(self):
         self.missed = []
 
     def mark(self, is_met, missed):
-        """Returns the mark after a value: empty if the goal is met, else a mark, and adds `missed` to the list of missed goals."""
+        """Returns the mark for a table cell. If the goal is not met, adds `missed` to the list of missed goals."""
         if is_met:
             return ""
         self.missed.append(missed)
         return " **!**"
 
     def end(self):
-        """If goals were missed, prints them and exits with status 1."""
+        """Prints the missed goals and exits with status 1 if there are any."""
         if self.missed:
             print(f"\nMissed: {'; '.join(self.missed)}.")
             sys.exit(1)

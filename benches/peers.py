@@ -1,14 +1,18 @@
 #!/usr/bin/env python3
-"""Compares Feedline with other tools: the same job on the same rows and two cores, each tool configured as its documentation recommends.
+"""Compares Feedline with other tools on the same job, rows and cores. Each tool is configured as its documentation recommends.
 
-There are two jobs, measured in the first epoch: ImageNet photographs through random_resized_crop 224, flip and batch 128
-(uint8), and sentence pairs through one tokenizer to 64 tokens and batches of 512. Installs the tools into virtual
-environments and prepares the data under target/peers, and runs one tool at a time. Prints a Markdown table for each job,
-and writes the chart and the results to target/bench. `make bench` builds in release mode and calls this.
+There are two jobs:
 
-The rate is measured from the first batch to the last one; the time to the first batch is a separate column. Directly before
-each run of another tool, Feedline runs the same job in one process. The ratio to Feedline compares these two runs, so that
-changes in the speed of a shared machine affect both. benches/peers/contenders.py lists the tools.
+- ImageNet photographs with random_resized_crop 224, a flip and batches of 128 as uint8
+- sentence pairs with a tokenizer, 64 tokens per row and batches of 512
+
+Installs the tools into virtual environments and prepares the data under target/peers. Runs one tool at a time and measures
+its first epoch. Prints a Markdown table for each job, and writes the chart and the results to target/bench. `make bench`
+builds Feedline in release mode and runs this script.
+
+The rate is measured from the first batch to the last batch. The time to the first batch is a separate column. Directly
+before each run of another tool, Feedline runs the same job in one process. The ratio to Feedline compares these two runs,
+so that changes in the speed of a shared machine affect both. benches/peers/contenders.py lists the tools.
 
     TURNS=1 benches/peers.py --only tfdata,feedline
 """
@@ -39,7 +43,7 @@ RESULTS = ROOT / "target/bench"
 class Job:
     title: str
     unit: str
-    # Keys of the contenders that all others are compared with.
+    # Keys of the contenders with which all others are compared.
     feedline: str
     tfdata: str
 
@@ -112,7 +116,7 @@ def run_peer(contender):
 
 
 def print_table(job, rows):
-    """Prints the contenders by rate, and failed ones last with their error."""
+    """Prints the contenders in the order of their rate. Failed contenders come last with their error."""
     tfdata = next((row["median"] for row in rows if row["key"] == job.tfdata), None)
     print(f"\n| {job.title}, {CORES} cores | reads | {job.unit} | range of {TURNS} | relative to tf.data | relative to Feedline | first batch |")
     print("|---|---|---|---|---|---|---|")
@@ -137,12 +141,12 @@ def draw():
         output(environments.python("chart"), HERE / "chart.py", RESULTS / "peers.json", RESULTS / "peers")
         say(f"chart: {RESULTS / 'peers.png'}")
     except Failed as failure:
-        say(f"no chart was drawn: {failure}")
+        say(f"cannot draw the chart: {failure}")
 
 
 def main():
     parser = argparse.ArgumentParser(description="Compares Feedline with other tools. The environment variable TURNS sets the number of rounds [default: 3].")
-    parser.add_argument("--only", default="", metavar="NAME,...", help="contenders by key, such as tfdata,feedline [default: all]")
+    parser.add_argument("--only", default="", metavar="NAME,...", help="keys of the contenders, such as tfdata,feedline [default: all]")
     contenders = chosen(parser.parse_args().only)
     if not FEEDLINE.exists():
         sys.exit(f"{FEEDLINE} does not exist: build it with `make bench`, or set FEEDLINE_BIN")

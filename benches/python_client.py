@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Compares the Python client with the Rust client: rate and CPU time of large batches, time per batch, small batches, stalls.
 
-Large batches contain 128 photographs of 224x224x3. They are cached as pixels in the memory of a worker, in a separate
-process or in the client's process, so that the transport to the loop is measured. Small batches contain 64 rows, either
-sentences or generated numbers, with all roles in the client's process. Rounds are interleaved; medians are printed with
-their range. `make python-client` builds everything in release mode and calls this. ROUNDS is the number of rounds (5);
-FEEDLINE_SHARED_DATA is the directory of the photographs and sentences.
+Large batches contain 128 photographs of 224x224x3. A worker caches them as pixels in memory, so that only the transport to the
+loop is measured. The worker runs in a separate process or in the client's process. Small batches contain 64 sentences or 64
+rows of generated numbers, with all roles in the client's process.
+
+Rounds are interleaved. Prints medians with their ranges. `make python-client` builds Feedline and its Python package in
+release mode and runs this script. ROUNDS is the number of rounds (5). FEEDLINE_SHARED_DATA is the directory of the
+photographs and sentences.
 """
 
 import json
@@ -86,7 +88,7 @@ def python(loop, pipeline, epochs, coordinator="-", **options):
 
 
 def steady(measure, few, many):
-    """Returns the rows per second and the cores of a running client: the difference between a long and a short run."""
+    """Returns the rows per second and the used cores of a running client, from the difference between a long and a short run."""
     (short, short_cpu), (long, long_cpu) = measure(few), measure(many)
     seconds = long["seconds"] - short["seconds"]
     batches = long["batches"] - short["batches"]
@@ -103,7 +105,7 @@ def show(figures):
 
 
 def compare(title, unit, few, many, by_rust, by_python):
-    """Prints one line of the table: both clients in alternating rounds, the ratio and the cores."""
+    """Runs both clients in alternating rounds, and prints their rates, their ratio and their cores as a row of the table."""
     turns = []
     for turn in range(ROUNDS):
         both = {}
@@ -121,7 +123,7 @@ def compare(title, unit, few, many, by_rust, by_python):
 
 
 def beyond(turns):
-    """Returns the CPU time of Python beyond that of the Rust client at the same rate, in percent of a core, per round."""
+    """Returns for each round how much more CPU time Python uses than the Rust client at the same rate, in percent of a core."""
     return [
         100 * (turn["python"]["cores"] * turn["rust"]["batches"] / turn["python"]["batches"] - turn["rust"]["cores"]) for turn in turns
     ]
@@ -182,7 +184,7 @@ def main():
             )  # fmt: skip
         taken = {pipeline.stem: python("overhead", pipeline, 1_000_000, **options)[0] for pipeline in (numbers, sentences, kept)}
         loop = python("fed", cropped, 12, **options)[0]
-    print(f"\nCPU time of Python beyond the Rust client: {statistics.median(cores):.1f} % of a core ({min(cores):.1f} to {max(cores):.1f})")
+    print(f"\nadditional CPU time of Python at the rate of the Rust client: {statistics.median(cores):.1f} % of a core ({min(cores):.1f} to {max(cores):.1f})")
     for name, figures in taken.items():
         print(f"receiving an available batch of {name}: median {1e6 * figures['median']:.1f} us, 95th percentile {1e6 * figures['most']:.1f} us")
     print(f"{loop['batches']} steps of {1e3 * loop['step']:.0f} ms on random crops: waited {100 * loop['stall']:.2f} % of the time")

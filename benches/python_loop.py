@@ -10,11 +10,11 @@ import time
 
 import feedline
 
-# Long enough for the following batches to arrive, as many as the loop receives in a row.
+# Pause before each series of batches. It is long enough for all batches of the series to arrive.
 PAUSE_SECONDS = 0.3
 PAUSES = 50
 IN_A_ROW = 5
-# Workers can feed a loop whose steps take a fifth longer than computing a batch.
+# Duration of a step relative to the time in which workers compute a batch.
 EASE = 1.2
 
 
@@ -43,7 +43,7 @@ def overhead(job):
 
 
 def fed(job):
-    """Runs two epochs at full speed, then steps that take slightly longer than a batch took."""
+    """Runs two epochs at full speed, and then runs steps that take slightly longer than the workers need per batch."""
     loop = job.batches()
     next(loop)
     fast, began = 0, time.perf_counter()

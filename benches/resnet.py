@@ -1,14 +1,20 @@
 #!/usr/bin/env python3
 """Trains torchvision's ResNet-50 on photographs: with Feedline, with PyTorch's DataLoader, and with tensors that are already on the device.
 
-All three run in alternating rounds in separate processes with the same number of cores (CORES; all by default). Feedline's
-workers and the DataLoader's workers run on the training machine. Photographs are decoded and cropped for each step; the
-dataset contains as many links to them as a loop needs. On a GPU, the network computes in bfloat16. `make resnet` builds
-Feedline in release mode, installs PyTorch and torchvision under target/peers and calls this.
+The three loops run in alternating rounds in separate processes with the same number of cores. The workers of Feedline and of
+the DataLoader run on the training machine. Photographs are decoded and cropped for each step. The dataset contains as many
+links to photographs as a loop needs. On a GPU, the network computes in bfloat16. `make resnet` builds Feedline in release
+mode, installs PyTorch and torchvision under target/peers and runs this script.
 
-DEVICE is cuda if available, else cpu. On a CPU, training takes nearly all of the time and cores, so the results say little
-about data loading. BATCH, SIZE, STEPS, WARM (steps before the measured ones) and ROUNDS are numbers. PYTHON is another
-interpreter with PyTorch and torchvision. FEEDLINE_SHARED_DATA is the directory of the photographs.
+Environment variables:
+
+- DEVICE: cuda or cpu. The default is cuda if a GPU is available. On a CPU, training takes nearly all of the time, so the
+  results contain little information about data loading.
+- CORES: the number of cores of each loop. The default is all cores.
+- BATCH and SIZE: the number of photographs in a batch, and their height and width.
+- WARM, STEPS and ROUNDS: the number of steps before the measurement, of measured steps, and of rounds.
+- PYTHON: another interpreter with PyTorch and torchvision.
+- FEEDLINE_SHARED_DATA: the directory of the photographs.
 """
 
 import json
@@ -26,7 +32,7 @@ SHARED = pathlib.Path(os.environ.get("FEEDLINE_SHARED_DATA", ROOT / "../shared/d
 PACKAGE = ROOT / "target/client-python"
 LOOP = pathlib.Path(__file__).with_name("resnet_loop.py")
 USUAL = {"cuda": {"batch": 256, "steps": 100, "warm": 20, "size": 224}, "cpu": {"batch": 16, "steps": 16, "warm": 2, "size": 224}}
-# The tensors come first, because the others are compared with them.
+# Titles of the loops. The other loops are compared with the first one.
 LOOPS = {"resident": "tensors on the device", "feedline": "Feedline", "dataloader": "PyTorch's DataLoader"}
 CLASSES = 100
 

@@ -18,7 +18,7 @@ from torchvision.transforms import v2
 CLASSES = 1000
 # Mean and standard deviation of ImageNet for values from 0 to 255.
 MEAN, SPREAD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
-# Number of batches on the device for the loop without loading.
+# Number of different batches on the device for the loop without data loading.
 RESIDENT = 4
 
 
@@ -45,7 +45,7 @@ def feedline(folder, options):
         .random_horizontal_flip(column="image")
         .batch(options["batch"], remainder="drop")
     )
-    # Each photograph is decoded for each step, as by PyTorch's loader.
+    # Without caches, each photograph is decoded for each step, as in PyTorch's loader.
     job = pipeline.open(auto_cache="off", cores=options["cores"], index_dir=options["index"], device=options["device"])
     for batch in job.batches():
         labels = torch.tensor([classes[pathlib.PurePath(path).parent.name] for path in batch["path"]])
@@ -53,7 +53,7 @@ def feedline(folder, options):
 
 
 def dataloader(folder, options):
-    """The loader of ImageFolder and version 2 of the transforms, on PIL images until they have their size."""
+    """Loads photographs with ImageFolder and version 2 of the transforms. Crops and flips are applied to PIL images."""
     crop = [v2.RandomResizedCrop(options["size"], antialias=True), v2.RandomHorizontalFlip(), numpy.asarray]
     loader = torch.utils.data.DataLoader(
         torchvision.datasets.ImageFolder(folder, transform=v2.Compose(crop)),

@@ -1,12 +1,19 @@
 #!/usr/bin/env python3
 """Measures the time from `load_state_dict` to the next batch, for states from the beginning, the middle and the end of an epoch.
 
-Restores three datasets: photographs as TFRecord (crop 224, flip, batch 64), sentences (29,000 lines, a filter, batch 128)
-and generated lines (2,000,000 lines, window 65,536, batch 256). Each is restored in the process that runs all roles, in a
-new process that starts all roles, and on a coordinator with two worker processes after another rank saved the state.
-Prints a Markdown table of medians in seconds with their ranges, and fails if a median is one second or more. `make
-restoring` builds in release mode and calls this with the package in `target/client-python`. ROUNDS is the number of rounds
-(5); FEEDLINE_SHARED_DATA is the directory of the photographs and sentences; FEEDLINE_BINARY names another build.
+Restores jobs of three datasets:
+
+- photographs as TFRecord, with a crop of 224, a flip and batches of 64
+- 29,000 sentences, with a filter and batches of 128
+- 2,000,000 generated lines, with a window of 65,536 and batches of 256
+
+Each job is restored in three ways: in the process that runs all roles, in a new process that starts all roles, and on a
+coordinator with two worker processes. Prints a Markdown table of medians in seconds with their ranges. Fails if a median is
+one second or more.
+
+`make restoring` builds Feedline in release mode and runs this script with the package in `target/client-python`. ROUNDS is
+the number of rounds (5). FEEDLINE_SHARED_DATA is the directory of the photographs and sentences. FEEDLINE_BINARY is the
+path of another binary.
 """
 
 import contextlib
@@ -53,7 +60,7 @@ def pipelines(feedline, scratch):
 
 @contextlib.contextmanager
 def cluster(scratch):
-    """Starts a coordinator and two workers as processes, and yields the address."""
+    """Starts a coordinator and two workers as processes, and yields the URL of the coordinator."""
     started = []
 
     def role(*arguments):
@@ -141,7 +148,7 @@ def main():
     print(f"\n`state_dict()` of one of two ranks: median {1000 * statistics.median(states):.1f} ms, maximum {1000 * max(states):.1f} ms")
     slow = [key for key, turns in figures.items() if statistics.median(turns) >= MOST_SECONDS]
     if slow:
-        sys.exit(f"a restore takes one second or more: {slow}")
+        sys.exit(f"missed the goal of one second per restore: {slow}")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Measures the scaling of one worker: with cores, slow rows, small rows, huge rows, many shards, and over 200 epochs.
 
-Prints Markdown. `make scale` builds in release mode and calls this. Measurements that need photographs are skipped if there
-are none.
+Prints Markdown tables. `make scale` builds Feedline in release mode and runs this script. Without photographs, the
+measurements that need them are skipped.
 """
 
 import json
@@ -37,7 +37,7 @@ operators:
   - batch: {{ size: 128 }}
 """
 
-# `wait` uses no CPU, so on any machine it models an operator that keeps one of 64 cores busy.
+# `wait` uses no CPU. Its 64 concurrent executions therefore simulate an operator on 64 busy cores on any machine.
 SLOW_PIPELINE = """
 name: slow
 source: {{ {source} }}
@@ -52,7 +52,7 @@ operators:
 
 
 def uncached(arguments):
-    """Disables caches that a pipeline does not name. The coordinator of a cluster has its own flag."""
+    """Returns the flags that disable automatic caches. On a cluster, the coordinator has this flag."""
     return () if "--coordinator" in arguments else ("--auto-cache", "off")
 
 
@@ -108,7 +108,7 @@ def cores(scratch):
 
 
 def busy_cores(scratch, title, file, ms, consumers, limit):
-    """The rate of an operator that occupies 64 cores, against the rate without any idle core."""
+    """Prints the rate of an operator that occupies 64 cores, relative to the rate of 64 cores without idle time."""
     ideal = 1000 * WAITING_CORES / ms
     arguments = (file, *scratch.index, "--cores", WAITING_CORES, "--virtual-consumers", consumers, "--limit", limit)
     runs = [report(*arguments) for _ in range(ROUNDS)]
@@ -135,9 +135,9 @@ def slow_rows(scratch):
 
 
 def engine():
-    """CPU time of the engine per batch, and the time in which its threads wait for its lock."""
+    """Prints the CPU time of the engine per batch, and the share of the time in which its threads wait for its lock."""
     run = json.loads(output(FEEDLINE, "bench", "engine", "--report", "json").splitlines()[-1])
-    print(f"\n| engine of {run['cores']} threads, streams | batches/s | CPU µs per batch | lock waits |\n|---:|---:|---:|---:|")
+    print(f"\n| engine of {run['cores']} threads, streams | batches/s | CPU µs per batch | waits for the engine's lock |\n|---:|---:|---:|---:|")
     for streams, key in ((1, "one_stream"), (run["streams"], "many_streams")):
         cost = run[key]
         print(f"| {streams} | {cost['batches_per_s']:.0f} | {cost['cpu_us_per_batch']:.1f} | {100 * cost['lock_wait_share']:.1f} % |")

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Measures the cost of mutual TLS and tokens: photographs, cropped to 224 in batches of 128, by TCP on loopback from a worker with two cores.
+"""Measures the cost of mutual TLS and tokens for batches of photographs over TCP on loopback.
 
-Runs the job as separate processes, alternately without TLS and tokens and with both on every link. Prints a Markdown table
-of medians: rows per second, the worker's CPU seconds per 1,000 rows, and the ratios of each round with their range.
-`make secure-cost` builds in release mode and calls this. ROUNDS is the number of rounds (5); FEEDLINE_SHARED_DATA is the
-directory of the photographs.
+A worker with two cores crops photographs to 224 in batches of 128. All roles are separate processes. Rounds without TLS and
+tokens alternate with rounds that use both on every link. Prints a Markdown table with the medians of the rows per second
+and of the worker's CPU seconds per 1,000 rows, and with the ratios of the rounds.
+
+`make secure-cost` builds Feedline in release mode and runs this script. ROUNDS is the number of rounds (5).
+FEEDLINE_SHARED_DATA is the directory of the photographs.
 """
 
 import json
@@ -47,7 +49,7 @@ def cpu_seconds(process):
 
 
 class Roles:
-    """A coordinator and a worker, and the arguments with which clients reach them."""
+    """A coordinator, a worker, and the arguments with which clients connect to them."""
 
     def __init__(self, scratch, is_secure):
         keys, self.client, coordinator, worker = scratch / "keys", (), (), ()

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Measures the cost of a coordinator by cluster size: planning, the state machine, and memory.
 
-Prints Markdown, and writes the chart and the results to target/bench. Exits with status 1 if a plan takes 2 s, if reports
-take one second of CPU time per second, or if memory reaches 1 GiB, with at most 10,000 workers. SIZES=100,1000 sets other
-numbers of workers.
+Prints a Markdown table, and writes the chart and the results to target/bench. Exits with status 1 if a cluster of at most
+10,000 workers misses a goal: less than 2 s per plan, less than one second of CPU time per second for reports, and less than
+1 GiB of memory. SIZES=100,1000 sets the numbers of workers.
 """
 
 import json
@@ -33,26 +33,26 @@ COLUMNS = {
     "peak_rss_mib": "{:,} MiB",
     "mean_fed": "{:.3f}",
 }
-HEADS = ["workers", "jobs", "consumers", "a plan", "reports per s", "CPU per s for them", "peak memory", "fed"]
+HEADS = ["workers", "jobs", "consumers", "time of a plan", "reports per s", "CPU time of reports per s", "peak memory", "fed fraction"]
 # The largest number of workers to which the limits apply.
 LIMITED_WORKERS = 10_000
 LIMITS = {"replan_s": 2.0, "inputs_cpu_s_per_s": 1.0, "peak_rss_mib": 1024}
 PANELS = {
-    "replan_s": "one plan, in seconds",
-    "inputs_cpu_s_per_s": "reports and leases, in cores",
-    "peak_rss_mib": "peak memory with the workers, in MiB",
+    "replan_s": "time of a plan, in seconds",
+    "inputs_cpu_s_per_s": "CPU time of reports and leases, in cores",
+    "peak_rss_mib": "peak memory with simulated workers, in MiB",
 }
 
 
 def measure(size):
-    """Measures one size in a separate process, to obtain its peak memory."""
+    """Measures one cluster size in a separate process, so that its peak memory can be measured."""
     command = ["cargo", "run", "--quiet", "--release", "-p", "feedline-planner", "--example", "simulate_size", "--", size]
     done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
     return json.loads(done.stdout.splitlines()[-1])
 
 
 def cell(row, name, limits):
-    """Formats a value, marked if it is not below its limit."""
+    """Formats a value, and marks it if it is not below its limit."""
     form = COLUMNS[name]
     shown = form.format(row[name])
     if name not in LIMITS or row["workers"] > LIMITED_WORKERS:
@@ -79,7 +79,7 @@ def draw(rows, picture):
     figure, panels = plt.subplots(1, len(PANELS), figsize=(12, 3.6), layout="constrained")
     for axes, (name, title) in zip(panels, PANELS.items()):
         axes.plot([row["workers"] for row in rows], [row[name] for row in rows], "o-", color="#d9480f", label="measured")
-        axes.axhline(LIMITS[name], color="#adb5bd", linestyle="--", label=f"goal: below this at {LIMITED_WORKERS:,}")
+        axes.axhline(LIMITS[name], color="#adb5bd", linestyle="--", label=f"limit for {LIMITED_WORKERS:,} workers")
         axes.set(xscale="log", yscale="log", xlabel="workers")
         axes.set_title(title, loc="left", fontsize=10, fontweight="bold")
         axes.spines[["top", "right"]].set_visible(False)

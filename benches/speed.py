@@ -1,10 +1,16 @@
 #!/usr/bin/env python3
-"""Compares Feedline with the decoder alone: photographs as TFRecord through random_resized_crop 224, flip and batch 128, on two cores.
+"""Compares the rate of Feedline with the rate of its image decoder alone, on two cores.
 
-Prints a Markdown table with the raw kernel (one thread that decodes the crop and resizes it) times the number of cores, the
-same kernel on all cores concurrently, Feedline in one process, Feedline as separate processes, later epochs from caches,
-and the time to the first batch on indexed data. Rounds are interleaved; medians are printed with their range. `make speed`
-builds in release mode and calls this.
+The job reads photographs as TFRecord, with random_resized_crop 224, a flip and batches of 128. Prints a Markdown table with the
+following values:
+
+- the rate of the raw kernel on one thread times the number of cores, and its rate on all cores. The kernel decodes the crop
+  of an image and resizes it
+- the rate of Feedline in one process, as separate processes, and in later epochs with caches
+- the time to the first batch with an index
+
+Rounds are interleaved, and the table contains medians with their ranges. `make speed` builds Feedline in release mode and
+runs this script.
 """
 
 import json
@@ -45,7 +51,7 @@ CACHES = {
 
 
 def uncached(arguments):
-    """Disables caches that a pipeline does not name. The coordinator of a cluster has its own flag."""
+    """Returns the flags that disable automatic caches. On a cluster, the coordinator has this flag."""
     return () if "--coordinator" in arguments else ("--auto-cache", "off")
 
 
@@ -100,7 +106,7 @@ def main():
                 figures["embedded"].append(embedded["rows_per_s"])
                 figures["first"].append(embedded["first_batch_seconds"])
                 for name, path in cached.items():
-                    # The first epoch fills a memory cache, so measure the difference of two runs.
+                    # The first epoch fills a memory cache, so the rate of later epochs is the difference of two runs.
                     arguments = (path, *index, "--cache-dir", f"{scratch}/rows", "--cores", CORES, "--epochs")
                     one, all_epochs = report(*arguments, 1), report(*arguments, EPOCHS)
                     seconds = all_epochs["seconds"] - one["seconds"]

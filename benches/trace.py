@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Measures the overhead of tracing: the same job with and without it, on photographs and on text, in alternating rounds.
+"""Measures the overhead of tracing. Jobs on photographs and on text run with and without tracing in alternating rounds.
 
-Prints a Markdown table of medians. Exits with status 1 if the overhead exceeds its limit: 2 % on photographs, 5 % on text.
-`make trace-cost` builds in release mode and calls this. FEEDLINE names another binary, ROUNDS the number of rounds, and
-SCALE a factor for the length of each.
+Prints a Markdown table of medians. Exits with status 1 if the overhead exceeds its limit of 2 % for photographs or 5 % for
+text. `make trace-cost` builds Feedline in release mode and runs this script. FEEDLINE is the path of another binary, ROUNDS
+is the number of rounds, and SCALE is a factor for the number of epochs of each run.
 """
 
 import json
@@ -49,7 +49,7 @@ operators:
 
 
 def uncached(arguments):
-    """Disables caches that a pipeline does not name. The coordinator of a cluster has its own flag."""
+    """Returns the flags that disable automatic caches. On a cluster, the coordinator has this flag."""
     return () if "--coordinator" in arguments else ("--auto-cache", "off")
 
 

@@ -1,21 +1,20 @@
 #!/usr/bin/env python3
 """Measures the five pipelines of Plumber's evaluation with naive, tuned and best settings, and with tf.data.
 
-For each pipeline it measures the following rates on two cores, in alternating rounds:
+Measures the following rates of each pipeline on two cores, in alternating rounds:
 
-- naive: one core, and `parallelism: 1` for every operator in the file
-- tuned: no fixed settings; measured from --after for --seconds of the running job
-- best: the fastest of a grid of settings that a user can fix (parallelism of the most expensive operators and of batching,
-  cores, workers). A search tries every point of the grid, and the fastest two take part in the rounds
-- bound: the bound that `feedline explain` derives from the CPU time of the tuned job
-- tf.data with AUTOTUNE everywhere, on the same rows, in a window of the same length that starts no earlier
+- naive: the rate on one core, with `parallelism: 1` for every operator in the file
+- tuned: the rate without fixed settings, over --seconds from --after on
+- best: the rate with the best settings that a user can fix: the parallelism of operators, cores and workers. A search runs
+  all settings of a grid, and the fastest two settings take part in the rounds
+- bound: the bound of `feedline explain` for the tuned job
+- tf.data: the rate of tf.data with AUTOTUNE on the same rows, in a window of the same length
 
-Exits with status 1 if tuned is below 95 % of the best.
+Exits with status 1 if a tuned rate is below 95 % of the best rate. Repeats a round if other programs used more than 8 % of
+the cores. Prints a Markdown table of medians, and the output of `feedline explain` for the naive file.
 
-Repeats a round in which other programs used more than 8 % of the cores. Prints a Markdown table of medians, and the output
-of `feedline explain` for the naive file on two or more cores. Rows, indexes and results of the search are in target/tuning,
-TensorFlow is in target/peers. benches/tuning/shapes.py lists the differences from Plumber's pipelines. `make tuning` builds
-in release mode and calls this.
+Rows, indexes and results of the search are in target/tuning, and TensorFlow is in target/peers. benches/tuning/shapes.py
+lists the differences from Plumber's pipelines. `make tuning` builds Feedline in release mode and runs this script.
 
     benches/tuning.py --shapes resnet,gnmt --rounds 5
 """
@@ -45,9 +44,9 @@ from shapes import SHAPES
 
 # Importing TensorFlow takes some seconds.
 PEER_START_SECONDS = 60
-# Minimum time for AUTOTUNE before the measured window.
+# Minimum time in seconds for AUTOTUNE before the measured window.
 PEER_AFTER_SECONDS = 10
-# Goal for the rate of tuned relative to the best.
+# Goal for the tuned rate relative to the best rate.
 OF_BEST = 0.95
 HEADS = ["shape, rows/s", "naive", "tuned", "best", "tuned / best", "bound", "tuned / bound", "tf.data AUTOTUNE", "tuned / tf.data"]
 
@@ -112,7 +111,7 @@ class Measured:
         return quiet.undisturbed(turn, f"{self.shape.title}, tf.data")
 
     def explain_naive(self):
-        """Returns the bottleneck of the naive file: on the available cores and, if no limit of the file is the bottleneck, on twice as many."""
+        """Adds the bottleneck of the naive file on the available cores. If no limit of the file is the bottleneck, repeats this on twice as many cores."""
         for cores in (CORES, 2 * CORES):
             setting = dataclasses.replace(NAIVE, cores=cores)
             found = self.feedline.explain(self.shape, setting, self.given.explain_seconds)["bottleneck"]
@@ -128,7 +127,7 @@ class Measured:
         best = self.best()
         cells = [f"{self.shape.title}, batch {self.shape.batch}", *map(self.spread, ("naive", "tuned", best))]
         of_best = self.ratio(best)
-        mark = limits.mark(of_best >= OF_BEST, f"{self.shape.title}: tuned reaches {of_best:.2f} of the best, below the goal of {OF_BEST}")
+        mark = limits.mark(of_best >= OF_BEST, f"{self.shape.title}: the tuned rate is {of_best:.2f} of the best rate, below the goal of {OF_BEST}")
         cells += [f"{of_best:.2f}{mark}", self.spread("bound"), f"{self.ratio('bound'):.2f}"]
         return [*cells, *((self.spread("peer"), f"{self.ratio('peer'):.2f}") if "peer" in self.rates else ("–", "–"))]
 
@@ -149,16 +148,16 @@ def say(text):
 def arguments():
     parser = argparse.ArgumentParser(
         description="Compares tuned pipelines with naive ones, the best settings and tf.data.",
-        epilog="The exit status is 1 if tuned is below 95 % of the best.",
+        epilog="The exit status is 1 if a tuned rate is below 95 % of the best rate.",
     )
-    parser.add_argument("--binary", type=pathlib.Path, default=paths.FEEDLINE, help="the release binary")
-    parser.add_argument("--shapes", default=",".join(SHAPES), metavar="NAME,...", help="of %(default)s")
-    parser.add_argument("--rounds", type=int, default=5, help="rounds of each setting; 0 only searches [default: %(default)s]")
+    parser.add_argument("--binary", type=pathlib.Path, default=paths.FEEDLINE, help="release binary of Feedline [default: %(default)s]")
+    parser.add_argument("--shapes", default=",".join(SHAPES), metavar="NAME,...", help="pipelines to measure [default: %(default)s]")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds of each setting; 0 only runs the search [default: %(default)s]")
     parser.add_argument("--after", type=float, default=5, help="seconds from the start to the measured window, at most 20 [default: %(default)s]")
     parser.add_argument("--seconds", type=float, default=5, help="seconds of a measured window [default: %(default)s]")
     parser.add_argument("--explain-seconds", type=int, default=5, help="seconds of a trace [default: %(default)s]")
-    parser.add_argument("--go-on", action="store_true", help="reuse the rounds of an earlier call with the same binary and options, and run the missing ones")
-    parser.add_argument("--skip-peers", action="store_true", help="leave tf.data out")
+    parser.add_argument("--go-on", action="store_true", help="reuse the rounds of an earlier run with the same binary and options, and run only the missing rounds")
+    parser.add_argument("--skip-peers", action="store_true", help="do not measure tf.data")
     given = parser.parse_args()
     unknown = set(given.shapes.split(",")) - SHAPES.keys()
     if unknown:
@@ -171,14 +170,14 @@ def arguments():
 def main():
     given = arguments()
     if not given.binary.exists():
-        sys.exit(f"{given.binary} does not exist: build it with `make tuning`, or name one with --binary")
+        sys.exit(f"{given.binary} does not exist: build it with `make tuning`, or set --binary")
     if not given.skip_peers:
         try:
             environments.ensure("tensorflow")
         except Failed as failure:
             say(f"skipped tf.data: {failure}")
             given.skip_peers = True
-    # Run the cleanup of child processes.
+    # Exit normally on SIGTERM, so that child processes are cleaned up.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     # All child processes inherit these cores.
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])

@@ -1,4 +1,4 @@
-"""Command line of measurements without arguments: `--help` prints the documentation and does not measure."""
+"""Command line of measurements without arguments. `--help` prints the documentation without a measurement."""
 
 import argparse
 

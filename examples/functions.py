@@ -19,7 +19,7 @@ def features(batch):
 
 
 def with_typo(batch, rngs):
-    """Removes a random letter of each sentence: the same letter in each run, and another one in each epoch."""
+    """Removes a random letter of each sentence. The letter is the same in each run and differs between epochs."""
     texts = []
     for text, rng in zip(batch["text"], rngs):
         place = int(rng.integers(max(len(text), 1)))

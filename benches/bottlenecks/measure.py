@@ -18,9 +18,9 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 FEEDLINE = pathlib.Path(os.environ.get("FEEDLINE_BIN", ROOT / "target/release/feedline"))
 EXPLAIN_S = int(os.environ.get("EXPLAIN_S", "4"))
 RUN_S = float(os.environ.get("RUN_S", "5"))
-# Time until plans have taken effect. Concurrent reads of a distant or slow store grow step by step.
+# Seconds until plans have taken effect. Concurrent reads of a distant or slow store increase in steps and need more time.
 SETTLED_S, SETTLED_READS_S = 4, 9
-# Threads or permits that are in use for more than this share of the time limit the job.
+# Threads or permits limit a job if they are in use for more than this share of the time.
 BUSY = 0.75
 
 
@@ -76,7 +76,7 @@ class Bench:
 
     @contextlib.contextmanager
     def pipeline(self, shape, operators=None, few=False):
-        """Writes the pipeline file and indexes its data. The store becomes slow only after indexing."""
+        """Writes the pipeline file, indexes its data and then applies the limits of the store."""
         data = self.sets[shape.data]
         place = data.few if few else data.folder
         is_far = shape.store_bytes_per_s or shape.store_latency_s
@@ -88,7 +88,7 @@ class Bench:
             lines += [f"  - {each.kind}: {json.dumps(each.parameters)}" for each in operators or shape.operators]
             file = self.folder / f"seed-{shape.seed}.yaml"
             file.write_text("\n".join([*lines, f"  - batch: {{ size: {shape.batch} }}", ""]))
-            # A previous store may have used the same address.
+            # Rebuild the index, because a previous store may have used the same address.
             output(FEEDLINE, "index", "--rebuild", file, *self.index)
             if is_far:
                 store.slow(shape.store_bytes_per_s, shape.store_latency_s)
@@ -103,7 +103,7 @@ class Bench:
             return json.loads(output(FEEDLINE, "explain", file, "--seconds", EXPLAIN_S, "--format", "json", *self.flags(shape)).splitlines()[-1])
 
     def run(self, shape, operators=None, **more):
-        """Returns the rows per second of a job after its start-up, and the share of the time in which threads that needed a core had one."""
+        """Returns the rows per second of a job after its start, and the share of the time in which its limiting threads had a core."""
         port = free_port()
         arguments = ("--auto-cache", "off", "--epochs", 1_000_000, "--no-digest", "--report", "json", "--http", f"127.0.0.1:{port}")
         with self.pipeline(shape, operators) as file:
@@ -134,7 +134,7 @@ class Bench:
         return later["rows"] / later["seconds"] / on_core(later, shape.cores)
 
     def apply(self, shape, remedy):
-        """Returns the corrected rows per second with a remedy, or None if the remedy cannot be applied on this machine."""
+        """Returns the rows per second with a remedy, without the effect of other programs. Returns None if this machine cannot apply the remedy."""
         action, expected = remedy["action"], remedy["predicted_rows_per_s"]
         if found := re.fullmatch(r"let `(.+)` run (\d+) at a time", action):
             operators = [op(each.kind, **(each.parameters | {"parallelism": int(found[2])} if each.name == found[1] else each.parameters)) for each in shape.operators]
@@ -159,7 +159,7 @@ def is_fed(report):
 
 
 def on_core(report, cores):
-    """Returns the share of the time in which the limiting threads had a core; 1 if threads were not the limit."""
+    """Returns the share of the time in which the limiting threads had a core, or 1 if threads do not limit the job."""
     operators = [each for each in report["operators"] if each["name"] != "source"]
     seconds = report["seconds"]
     if is_fed(report):

@@ -5,9 +5,10 @@ import random
 
 # Minimum ratio of every other bound to the smallest one.
 MARGIN = 1.6
-# CPU seconds per input row of operators other than `burn`. Approximate values suffice, because `burn` takes most of the time.
+# CPU seconds per input row of a crop and of the engine. Approximate values suffice, because the operator `burn` takes most of the
+# time.
 CROP_S, ENGINE_S = 100e-6, 8e-6
-# Rows in flight without a limit: the lowest observed values for small rows and for photographs.
+# Lowest observed numbers of rows in flight without a limit, for small rows and for photographs.
 SMALL_IN_FLIGHT, LARGE_IN_FLIGHT = 2, 6
 
 
@@ -68,7 +69,7 @@ def named(operators):
 
 
 def bounds(shape, data):
-    """Returns the rows per second that each resource allows, by (kind, operator). Without a limit, the number of rows in flight is a low estimate."""
+    """Returns the rows per second that each resource allows, by (kind, operator). For operators without a limit, uses a low estimate of the rows in flight."""
     kept = 1.0
     for operator in shape.operators:
         kept *= data.kept if operator.kind == "filter" else 1.0
@@ -94,7 +95,7 @@ def bounds(shape, data):
 
 
 def known_bound(shape, data):
-    """Returns the rows per second that the bottleneck allows if this does not depend on the machine or the engine, else None."""
+    """Returns the rows per second that the bottleneck allows, or None if they depend on the machine or the engine."""
     kind, name = shape.true
     is_limited = any(operator.name == name and operator.parameters.get("parallelism") for operator in shape.operators)
     if kind == "consumer" or (kind in ("sequential", "latency") and is_limited):
@@ -103,7 +104,7 @@ def known_bound(shape, data):
 
 
 def made(seed, sets):
-    """Returns the pipeline of a seed. Draws until one bound is the smallest by the margin."""
+    """Returns the pipeline of a seed. Generates pipelines until one bound is below all others by the margin."""
     families = [cpu, sequential, latency, consumer, throttled, cpu_behind, far, unlimited_wait]
     family = families[seed % len(families)]
     for turn in range(10_000):

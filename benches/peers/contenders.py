@@ -24,7 +24,7 @@ class Contender:
 
     @property
     def kind(self):
-        """Returns how the chart shows the contender: as the reference, as Feedline, or as another tool."""
+        """Returns the kind of the contender in the chart: the limit, Feedline, or another tool."""
         if self.key == "kernel":
             return "limit"
         return "ours" if self.is_ours else "peer"

@@ -43,13 +43,13 @@ CACHES = {
     "decoded": "\n  - decode_image: {column: image}\n  - cache: {tier: memory}",
     "tokens": "\n  - cache: {tier: memory}",
 }
-# Enough epochs that their time exceeds the difference between two first epochs.
+# Number of later epochs. Their time must exceed the difference between two first epochs.
 LATER_EPOCHS = {"images": 3, "text": 60}
 MEMORY = "8GiB"
 
 
 def run(contender, cores):
-    """Runs one round of a contender of ours."""
+    """Runs one round of a contender that is Feedline or its kernel."""
     if contender.key == "kernel":
         return kernel(cores)
     file = write_pipeline(contender.job, contender.variant)
@@ -73,7 +73,7 @@ def write_pipeline(job, cache=""):
 
 
 def measure(job, *arguments):
-    """Measures a run on indexed data. The clock starts with the process, so the time to the first batch includes opening the job."""
+    """Measures a run on indexed data. The time to the first batch starts with the process, so it includes the time to open the job."""
     report = run_epochs(job, 1, *arguments)
     first = report["first_batch_seconds"]
     seconds = report["setup_seconds"] + report["seconds"] - first
@@ -81,7 +81,7 @@ def measure(job, *arguments):
 
 
 def measure_later(job, *arguments):
-    """Measures epochs from a cache: the time of several epochs minus the time of the first one, which fills a memory cache."""
+    """Measures epochs from a cache: the time of several epochs minus the time of the first epoch, which fills a memory cache."""
     with tempfile.TemporaryDirectory() as rows:
         cache = ("--memory", MEMORY, "--cache-dir", rows)
         # A disk cache remains after the run that fills it.
@@ -93,7 +93,7 @@ def measure_later(job, *arguments):
 
 def run_epochs(job, epochs, *arguments):
     """Returns the report of a run."""
-    # Disable caches that the pipeline does not name. The coordinator of a cluster has its own flag.
+    # Disable automatic caches. On a cluster, the coordinator has this flag.
     uncached = () if "--coordinator" in arguments else ("--auto-cache", "off")
     command = (FEEDLINE, "run", *arguments, *uncached, "--epochs", epochs, "--report", "json", "--no-digest")
     report = json.loads(output(*command).splitlines()[-1])

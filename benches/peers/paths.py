@@ -16,7 +16,7 @@ ROWS = {"images": int(os.environ.get("ROWS", "3200")), "text": int(os.environ.ge
 
 
 class Failed(Exception):
-    """Why there is no result, in one sentence."""
+    """A step of a measurement failed. The message contains the reason in one sentence."""
 
 
 def folder(job):
@@ -25,7 +25,7 @@ def folder(job):
 
 
 def output(*command, seconds=None):
-    """Returns the output of a program, and stops all processes that it started. `Failed` contains the last line of its error output."""
+    """Returns the output of a program, and stops all processes that the program started. `Failed` contains the last line of its error output."""
     process = subprocess.Popen(
         [str(part) for part in command],
         stdout=subprocess.PIPE,
@@ -36,7 +36,7 @@ def output(*command, seconds=None):
     try:
         out, complaint = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
-        raise Failed(f"no end after {seconds} s") from None
+        raise Failed(f"timed out after {seconds} s") from None
     finally:
         stop(process)
     if process.returncode != 0:

@@ -7,7 +7,7 @@ import environments
 import shared
 from paths import FEEDLINE, HERE, ROWS, SHARED_DATA, Failed, folder, output
 
-# The directories that a contender needs; a library's own format is written from the preceding directory.
+# Directories that a format needs. The data in a library's own format is written from the preceding directory.
 FORMATS = {
     "TFRecord": ["tfrecord"],
     "tar": ["webdataset"],
@@ -22,7 +22,7 @@ BY_FEEDLINE = ("tfrecord", "webdataset", "files", "jsonl")
 
 
 def ready(contender):
-    """Creates missing data of a contender and reads all of it once, so that it is in the page cache."""
+    """Creates missing data of a contender, and reads all data once to load it into the page cache."""
     source = SHARED_DATA / contender.job
     if not source.is_dir():
         raise Failed(f"no data in {source} (set FEEDLINE_SHARED_DATA)")
@@ -42,7 +42,7 @@ def ready(contender):
 
 
 def make(contender, place, source):
-    """Writes the rows in one format. Incomplete data has another name."""
+    """Writes the rows in one format. Incomplete data has the suffix `.part`."""
     part = place.with_name(f"{place.name}.part")
     shutil.rmtree(part, ignore_errors=True)
     if place.name not in BY_FEEDLINE:

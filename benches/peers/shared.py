@@ -1,8 +1,8 @@
 """Shared code of all runners: parameters of the jobs, command line, measurement, and output as one line of JSON.
 
 A runner defines its dataset and calls `measure` with a function that opens an epoch. The clock starts before this function
-is called, after imports and with all server processes running. The rate is measured from the first batch to the last one;
-the time to the first batch is reported separately.
+is called, after imports and with all server processes running. The rate is measured from the first batch to the last batch.
+The time to the first batch is reported separately.
 """
 
 import argparse
@@ -25,11 +25,11 @@ SEED = 7
 def arguments():
     """Parses the command line, which is the same for all runners. contenders.py defines the arguments."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--data", type=pathlib.Path, required=True, help="folder that prepare.py filled")
-    parser.add_argument("--rows", type=int, required=True, help="expected rows of an epoch")
+    parser.add_argument("--data", type=pathlib.Path, required=True, help="directory of the data from prepare.py")
+    parser.add_argument("--rows", type=int, required=True, help="expected number of rows of an epoch")
     parser.add_argument("--cores", type=int, default=2)
-    parser.add_argument("--epoch", type=int, default=1, help="the epoch to measure; earlier epochs run before it")
-    parser.add_argument("--variant", default="", help="the variant of the library to measure")
+    parser.add_argument("--epoch", type=int, default=1, help="epoch to measure; earlier epochs run before it [default: %(default)s]")
+    parser.add_argument("--variant", default="", help="variant of the library to measure")
     parser.add_argument("--prepare", type=pathlib.Path, help="write the data in the library's own format to this directory and exit")
     return parser.parse_args()
 

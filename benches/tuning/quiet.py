@@ -1,6 +1,6 @@
-"""Detects whether other programs use the cores. On a shared machine, disturbed rounds are repeated.
+"""Detects whether other programs use the cores, and repeats disturbed rounds.
 
-The CPU time of the chosen cores, minus that of the processes of the round, belongs to other programs.
+The CPU time of other programs is the CPU time of the cores minus the CPU time of the measured processes.
 """
 
 import os
@@ -45,7 +45,7 @@ class Watch:
         return time.monotonic(), busy_seconds(), own_seconds(self.process)
 
     def others(self):
-        """Returns this time as a share of the cores."""
+        """Returns the CPU time of other programs as a share of the cores."""
         passed, busy, own = (now - then for now, then in zip(self.now(), self.begun))
         return max(0.0, (busy - own) / passed / len(os.sched_getaffinity(0)))
 
@@ -61,7 +61,7 @@ def wait():
 
 
 def undisturbed(turn, title):
-    """Returns the result of `turn`, a rate and the share of other programs. Repeats disturbed rounds, and returns the least disturbed one if all are."""
+    """Returns the rate of `turn` and the share of other programs. Repeats disturbed rounds. Returns the least disturbed round if all rounds are disturbed."""
     taken = []
     for _ in range(TURNS):
         wait()

@@ -11,7 +11,7 @@ import shapes
 from delivered import Delivered, Ended, free_port
 from paths import Failed, output, stop
 
-# Number of the machine's cores on which all contenders run.
+# Number of cores on which all contenders run.
 CORES = 2
 # More epochs than any run can finish.
 EPOCHS = 1_000_000
@@ -41,7 +41,7 @@ TUNED = Setting()
 
 
 class Feedline:
-    """A binary and existing rows."""
+    """A Feedline binary and the directory of its indexes."""
 
     def __init__(self, binary):
         self.binary = binary
@@ -57,7 +57,7 @@ class Feedline:
         output(self.binary, "index", self.file(shape, TUNED), *self.index)
 
     def rate(self, shape, setting, after, seconds):
-        """Returns the rows per second over `seconds`, from the first batch that arrives `after` seconds past the start, and the share of other programs."""
+        """Returns the rows per second and the share of other programs. The measurement of `seconds` starts with the first batch after `after` seconds."""
         return quiet.undisturbed(lambda: self.turn(shape, setting, after, seconds), f"{shape.title}, {setting.title()}")
 
     def turn(self, shape, setting, after, seconds):

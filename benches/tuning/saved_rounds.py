@@ -15,7 +15,7 @@ class SavedRounds:
         self.figures = dict(map(json.loads, lines))
 
     def get(self, title, turn):
-        """Returns the result of a round: a saved one, or a new measurement, as a rate with the share of the cores that other programs used."""
+        """Returns the saved rate of a round. Without a saved rate, runs `turn` and saves its rate if other programs did not disturb it."""
         if title in self.figures:
             return self.figures[title]
         rate, others = turn()
@@ -26,7 +26,7 @@ class SavedRounds:
 
 
 def begin(shape, options, go_on):
-    """Deletes saved rounds, unless they have the same options and are to be reused."""
+    """Deletes the saved rounds of a pipeline, unless `go_on` is set and they have the same options."""
     stamp = rows.FOLDER / f"{shape.key}-options.json"
     text = json.dumps(options, sort_keys=True, default=str)
     if go_on and stamp.exists() and stamp.read_text() == text:

@@ -1,6 +1,7 @@
-"""An exhaustive search over the settings of a user: all settings run for a short time, and the fastest ones again for longer.
+"""An exhaustive search over the settings that a user can fix.
 
-The results are stored next to the rows, so that --go-on continues an interrupted search.
+All settings run for a short time, and the fastest settings run again for a longer time. The results are stored next to the
+rows, so that --go-on continues an interrupted search.
 """
 
 import itertools
@@ -10,16 +11,17 @@ import saved_rounds
 from paths import Failed
 from running import CORES, Setting
 
-# Cores and workers, with the limits of the most expensive operator. One core runs one execution at a time anyway.
+# Cores and workers, with the limits of the most expensive operator. One core needs fewer limits, because it runs one execution at a
+# time anyway.
 MACHINES = (((1, 1), (1, None)), ((2, 1), (1, 2, 3, 4, None)), ((3, 1), (1, 2, 3, 4, None)), ((2, 2), (1, None)))
 # Limits of the second most expensive operator and of batching.
 OTHERS = (1, None)
-# Seconds before and in the window of each pass, and the number of settings that continue to the next pass.
+# Seconds before the window and in the window of each pass, and the number of settings for the next pass.
 PASSES = ((1, 1.5, 6), (1.5, 3, 2))
 
 
 def grid(shape):
-    """Returns all settings except the tuned one, which is measured anyway."""
+    """Returns all settings except the tuned setting, which is measured anyway."""
     heavy, other = shape.heavy
     settings = []
     for (cores, workers), limits in MACHINES:
@@ -33,7 +35,7 @@ def grid(shape):
 
 
 def finalists(shape, feedline, say):
-    """Returns the fastest settings."""
+    """Returns the fastest settings after all passes of the search."""
     settings = grid(shape)
     for number, (after, seconds, best) in enumerate(PASSES, 1):
         found = saved_rounds.SavedRounds(shape, f"search{number}")

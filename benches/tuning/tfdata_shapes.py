@@ -172,7 +172,7 @@ def gnmt(given, shape):
 
 
 def rate(dataset, after, seconds):
-    """Returns the rows per second over `seconds`, from the first batch that arrives `after` seconds past the start, and the share of other programs."""
+    """Returns the rows per second and the share of other programs. The measurement of `seconds` starts with the first batch after `after` seconds."""
     start, begun, rows = time.perf_counter(), None, 0
     for batch in dataset:
         now = time.perf_counter()
