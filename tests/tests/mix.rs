@@ -236,9 +236,9 @@ fn weights_changed_by_command_survive_killed_roles() {
         changed.stdout
     );
     for (weights, said) in [
-        ("4", "the mix has 2 datasets, but there are 1 weights"),
+        ("4", "expected 2 weights, one per dataset of the mix, got 1"),
         ("4,x", "invalid weight `x`"),
-        ("4,0", "weight 0 is not a number above 0"),
+        ("4,0", "invalid weight 0: expected a finite number above 0"),
     ] {
         let refused = reweigh(weights);
         assert_ne!(refused.status, 0);

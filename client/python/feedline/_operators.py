@@ -172,7 +172,7 @@ class Operators:
         Args:
             column: Column of text.
             tokenizer: Path or URL of a Hugging Face `tokenizer.json`.
-            output: The output column. The default replaces the text column.
+            output: The output column. By default the token ids replace the text column.
             add_special_tokens: Whether the tokenizer adds special tokens.
             parallelism: Most concurrent executions on one worker; the engine chooses by default.
         """
@@ -200,7 +200,7 @@ class Operators:
         return self._operator("pad", parallelism, column=column, length=length, value=value)
 
     def recode_jpeg(self, column: str, *, parallelism: int | None = None) -> Self:
-        """Adds an index to JPEGs, with which the decoder reads only the data of a crop.
+        """Adds an index to JPEGs, so that the decoder reads only the data of a crop.
 
         Args:
             column: Column of encoded bytes.
@@ -218,7 +218,7 @@ class Operators:
         return self._operator("cache", parallelism, tier=tier)
 
     def batch(self, size: int, remainder: Literal["emit", "drop", "carry"] | None = None, *, parallelism: int | None = None) -> Self:
-        """Batches rows; the last operator.
+        """Groups rows into batches; the last operator.
 
         Args:
             size: The number of rows in a batch.
@@ -242,10 +242,10 @@ class Operators:
         """Batches rows of similar length; the last operator, instead of `batch`. tf.data's `bucket_by_sequence_length`.
 
         Args:
-            columns: Columns of lists. The length of a row is the length of its longest list.
+            columns: Columns of lists. The length of a row is the length of its longest list in these columns.
             boundaries: The maximum row length of each bucket, in elements, in ascending order.
             batch_sizes: The number of rows in a batch of each bucket: one number per boundary, and optionally one for rows longer than the
-                last boundary. Without this last number longer rows fail.
+                last boundary. Without the optional number, longer rows fail.
             tokens: The number of elements in a batch with padding, instead of `batch_sizes`. Buckets of short rows get larger batches.
             pad: The length to which the lists of a batch are padded.
             value: The padding value.

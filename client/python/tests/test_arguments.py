@@ -83,7 +83,7 @@ def test_single_names_and_dtype_objects_are_converted() -> None:
         (lambda: TEXT.map("m:f", {"a": ("float32",)}), r"map.outputs.a is \('float32',\); give a dtype, or \(dtype, shape\)"),
         (lambda: TEXT.map("m:f", ["a"]).batch(1).check(), "map.outputs must be a mapping, got a list"),
         (lambda: TEXT.seed(2**70), "seed is 118.*; give a number of at most 64 bits"),
-        (lambda: feedline.read(None, "text").batch(1).check(), "source.url must be a path or a list of paths, got nothing"),
+        (lambda: feedline.read(None, "text").batch(1).check(), "source.url must be a path, glob or URL, or a list of them, got nothing"),
         (lambda: feedline.read([Path("a"), b"b"], "text"), r"source.url\[1\] is b'b', of type bytes"),
         (lambda: feedline.load(None), "the pipeline file is None; give its path"),
         (lambda: feedline.Pipeline(3), "not from 3"),

@@ -1,4 +1,4 @@
-//! Checkpoints of a job: the position that a job resumes from, the recent positions of one consumer, and the position of
+//! Checkpoints of a job: the position from which a job resumes, the recent positions of one consumer, and the position of
 //! every stream at a step.
 
 mod history;

@@ -1,7 +1,7 @@
 //! Assembles the batches of one stream from the pieces of its splits, and tracks which rows have been delivered.
 //!
-//! The batches depend neither on the sizes of pieces nor on the order and worker from which they arrive. The assembler is
-//! generic over the payload of a piece: Arrow data in the client, row ids in the simulator.
+//! The batches do not depend on the sizes of pieces, on the order in which pieces arrive, or on the workers that send them.
+//! The assembler is generic over the payload of a piece: Arrow data in the client, row ids in the simulator.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -9,7 +9,7 @@ use std::ops::Range;
 use crate::layout::{Layout, SplitRef};
 use crate::pipeline::Remainder;
 
-/// Finished rows of a split.
+/// Finished rows of one group of a split.
 #[derive(Debug, Clone)]
 pub struct Piece<P> {
     /// The split.
@@ -20,7 +20,7 @@ pub struct Piece<P> {
     pub to: u32,
     /// The offsets of the input rows that operators did not remove, in ascending order; `None` if no row was removed.
     pub kept: Option<Vec<u32>>,
-    /// The data of the rows, which are addressed by their index in the payload.
+    /// The data of the rows. A row is addressed by its index in the payload.
     pub payload: P,
 }
 
@@ -30,7 +30,7 @@ impl<P> Piece<P> {
         self.kept.as_ref().map_or(self.to - self.from, |kept| kept.len() as u32)
     }
 
-    /// The number of payload rows before this offset in the split.
+    /// Returns the number of payload rows before an offset in the split.
     fn rows_before(&self, offset: u32) -> u32 {
         match &self.kept {
             Some(kept) => kept.partition_point(|&kept| kept < offset) as u32,
@@ -38,7 +38,7 @@ impl<P> Piece<P> {
         }
     }
 
-    /// The offset in the split of a payload row; the end of the piece if the payload has no such row.
+    /// Returns the offset in the split of a payload row, or the end of the piece if `row` is past the payload.
     fn offset_of(&self, row: u32) -> u32 {
         match &self.kept {
             Some(kept) => kept.get(row as usize).copied().unwrap_or(self.to),
@@ -52,20 +52,20 @@ impl<P> Piece<P> {
 pub struct PieceSlice<P> {
     /// The payload of the piece.
     pub payload: P,
-    /// The rows of the payload.
+    /// The range of payload rows.
     pub rows: Range<u32>,
     /// The split of the piece.
     pub split: SplitRef,
     /// The input rows of the split that the slice covers, including rows that operators removed.
     pub input: Range<u32>,
-    /// The offset in the split of the piece's first input row, where the piece's list of row ids starts.
+    /// The offset in the split of the piece's first input row. The piece's list of row ids starts at this offset.
     pub piece_from: u32,
 }
 
 /// The kind of a run of rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RunKind {
-    /// A batch for the consumer. It is empty if other streams have the last rows of the epoch.
+    /// A batch for the consumer. The last batch of an epoch is empty if the remaining rows belong to other streams.
     Batch,
     /// Rows that `remainder: drop` drops.
     Dropped,
@@ -86,7 +86,7 @@ pub struct AssembledBatch<P> {
     pub parts: Vec<PieceSlice<P>>,
 }
 
-/// A split that the consumer will deliver, with its pieces so far.
+/// A split that the consumer will deliver, with the pieces that have arrived.
 #[derive(Debug, Clone)]
 struct ExpectedSplit<P> {
     split: SplitRef,
@@ -115,14 +115,14 @@ pub struct Assembler<P> {
     /// The number of batches delivered in `steps_epoch`.
     steps: u64,
     steps_epoch: u32,
-    /// The epoch that still needs an empty last step, because other streams have its last rows.
+    /// The epoch that still needs an empty last batch, because the rows of its last step belong to other streams.
     pending_empty_step: Option<u32>,
     /// Whether no further split follows.
     ended: bool,
 }
 
 impl<P: Clone> Assembler<P> {
-    /// An assembler for a stream of this layout.
+    /// Creates an assembler for a stream of this layout.
     pub fn new(layout: Layout) -> Self {
         Self {
             layout,
@@ -134,8 +134,8 @@ impl<P: Clone> Assembler<P> {
         }
     }
 
-    /// Appends `split`, from offset `from` on, to the order of delivery. With `flush` a batch ends at the end of the split: at
-    /// the end of an epoch, unless the remainder is carried to the next epoch.
+    /// Appends the rows of `split` from offset `from` on to the delivery order. With `flush` a batch ends at the end of the
+    /// split. Callers set `flush` at the end of an epoch, unless the remainder is carried to the next epoch.
     pub fn expect(&mut self, split: SplitRef, from: u32, flush: bool) {
         if self.splits.is_empty() && (split.epoch != self.steps_epoch || self.steps == 0) {
             self.steps_epoch = split.epoch;
@@ -152,7 +152,7 @@ impl<P: Clone> Assembler<P> {
         self.ended = true;
     }
 
-    /// The offset in the split of the next row to arrive; `None` if the split is not expected.
+    /// Returns the offset in the split of the next row to arrive, or `None` if the split is not expected.
     pub fn arrived(&self, split: SplitRef) -> Option<u32> {
         self.find(split).map(|expected| expected.arrived)
     }
@@ -166,7 +166,8 @@ impl<P: Clone> Assembler<P> {
         self.splits.iter().find(|expected| expected.split == split)
     }
 
-    /// Adds a piece. Returns `false` and ignores the piece if it contains no new row, leaves a gap, or is not expected.
+    /// Adds a piece. Ignores the piece and returns `false` if it contains no new row, leaves a gap, or belongs to an unexpected
+    /// split.
     pub fn push(&mut self, piece: Piece<P>) -> bool {
         let Some(expected) = self.splits.iter_mut().find(|expected| expected.split == piece.split) else {
             return false;
@@ -180,7 +181,7 @@ impl<P: Clone> Assembler<P> {
         true
     }
 
-    /// Whether enough rows have arrived for [`Self::next_run`].
+    /// Whether [`Self::next_run`] returns a run.
     pub fn has_run(&self) -> bool {
         if self.layout.coordinated {
             return self.splits.front().is_some_and(|front| !front.pieces.is_empty());
@@ -234,7 +235,7 @@ impl<P: Clone> Assembler<P> {
         Some(AssembledBatch { kind: RunKind::Batch, epoch: split.epoch, rows, parts })
     }
 
-    /// The kind of the next run; `None` if no split is expected.
+    /// Returns the kind of the next run, or `None` if no split is expected.
     fn kind_of(&self, rows: u32, wanted: u32) -> Option<RunKind> {
         if rows >= wanted {
             return Some(RunKind::Batch);
@@ -251,8 +252,8 @@ impl<P: Clone> Assembler<P> {
         Some(RunKind::Removed)
     }
 
-    /// The number of buffered rows before the next flush, counted until it exceeds `wanted`; and whether all rows before the
-    /// next flush have arrived.
+    /// Returns the number of buffered rows before the next flush, counted until it exceeds `wanted`, and whether all rows before
+    /// the next flush have arrived.
     fn available(&self, wanted: u32) -> (u32, bool) {
         let mut rows = 0;
         for (index, expected) in self.splits.iter().enumerate() {
@@ -274,7 +275,7 @@ impl<P: Clone> Assembler<P> {
         (rows, false)
     }
 
-    /// Removes `wanted` rows from the buffer. With `flush` it also removes the input rows after them that operators removed.
+    /// Removes `wanted` rows from the buffer. With `flush`, also removes the following input rows that operators removed.
     fn take(&mut self, mut wanted: u32, flush: bool) -> Vec<PieceSlice<P>> {
         let mut parts = Vec::new();
         while let Some(expected) = self.splits.front_mut() {
@@ -312,17 +313,17 @@ impl<P: Clone> Assembler<P> {
         parts
     }
 
-    /// The number of rows that wait for the rest of their batch.
+    /// The number of buffered rows of the next, incomplete batch.
     pub fn buffered_rows(&self) -> u32 {
         self.available(self.layout.batch_rows).0
     }
 
-    /// The splits that are not fully delivered, each with the offset of its next undelivered input row.
+    /// The incompletely delivered splits, each with the offset of its next undelivered input row.
     pub fn progress(&self) -> impl Iterator<Item = (SplitRef, u32)> + '_ {
         self.splits.iter().map(|expected| (expected.split, expected.delivered))
     }
 
-    /// The splits that have not fully arrived, in the order of delivery, each with the offset of its next row to arrive.
+    /// The incompletely received splits in delivery order, each with the offset of its next row to arrive.
     pub fn missing(&self) -> impl Iterator<Item = (SplitRef, u32)> + '_ {
         self.splits
             .iter()
@@ -335,12 +336,12 @@ impl<P: Clone> Assembler<P> {
         self.ended && self.splits.is_empty() && self.pending_empty_step.is_none()
     }
 
-    /// Makes the next run an empty batch: the last step of this epoch.
+    /// Makes the next run an empty batch, which is the stream's part of the last step of `epoch`.
     pub fn set_pending_empty_step(&mut self, epoch: u32) {
         self.pending_empty_step = Some(epoch);
     }
 
-    /// The epoch of the next run if the run is an empty last step, because other streams have the last rows.
+    /// The epoch of the next run if the run is an empty batch at the end of the epoch.
     pub fn pending_empty_step_epoch(&self) -> Option<u32> {
         self.pending_empty_step
     }

@@ -1,22 +1,22 @@
-//! Steps of coordinated jobs: which rows of a round form a step, and which of these rows each stream receives. A round is a
+//! Steps of coordinated jobs: the rows of a round that form each step, and their distribution over the streams. A round is a
 //! range of the epoch's rows that all streams share. Steps are pure functions of the row lengths and never span two rounds.
 
 use std::collections::VecDeque;
 
-/// Maximum number of packed rows that are open at a time. Beyond it the oldest is closed, which bounds the search.
-const OPEN_ROWS: usize = 256;
+/// Maximum number of packed rows that accept further rows. Beyond the limit the oldest is closed, which bounds the search.
+const MAX_OPEN_PACKED_ROWS: usize = 256;
 
 /// One step of a round. All rows of a step are in one bucket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CoordinatedStep {
     /// The bucket; 0 without buckets.
     pub bucket: usize,
-    /// The rows of each stream, as indexes in the round. Empty for some streams if the step has fewer rows than streams.
+    /// The rows of each stream, as indexes in the round. Some streams receive no rows if the step has fewer rows than streams.
     pub streams: Vec<Vec<u32>>,
 }
 
 impl CoordinatedStep {
-    /// A step whose rows are distributed evenly: the numbers of rows of two streams differ by at most one.
+    /// Distributes the rows of a step evenly over the streams: their numbers of rows differ by at most one.
     fn distribute(bucket: usize, rows: &[u32], streams: u32) -> Self {
         let (count, streams) = (rows.len(), streams as usize);
         let mut rest = rows;
@@ -35,17 +35,17 @@ impl CoordinatedStep {
     }
 }
 
-/// The bucket of a row: the first bucket whose boundary is at least the row's length. Rows longer than the last boundary are
-/// in the bucket after it.
+/// Returns the bucket of a row: the first bucket with a boundary of at least the row's length. Rows longer than the last
+/// boundary belong to an additional last bucket.
 pub fn bucket_of(boundaries: &[u32], length: u32) -> usize {
     boundaries.partition_point(|&boundary| boundary < length)
 }
 
-/// Forms steps of one bucket each from rows of these lengths. A bucket becomes a step when it has `sizes[bucket]` rows for each
-/// stream. At the end, the remaining rows of a bucket move to the next longer bucket if they are less than half a step and
-/// fit there; otherwise they form a smaller step.
+/// Forms steps from rows of the given lengths. All rows of a step belong to one bucket. A bucket becomes a step when it has
+/// `sizes[bucket]` rows for each stream. At the end, the remaining rows of a bucket move to the next longer bucket if they are
+/// less than half a step and fit there. Otherwise they form a smaller step.
 ///
-/// `sizes` has a number for each boundary, and one more if rows may be longer than the last boundary.
+/// `sizes` has one number for each boundary, and one more if rows may be longer than the last boundary.
 pub fn deal_buckets(
     lengths: &[u32],
     boundaries: &[u32],
@@ -88,8 +88,8 @@ pub fn deal_evenly(rows: u32, batch: u32, streams: u32) -> Vec<CoordinatedStep> 
         .collect()
 }
 
-/// Packs rows into packed rows of `length` elements, first fit: each row is added to the first open packed row with enough
-/// space in every column. `lengths` has `columns` numbers for each row, none above `length`. Returns the rows of each packed
+/// Packs rows into packed rows of `length` elements by first fit: each row is added to the first open packed row with enough
+/// space in every column. `lengths` has `columns` numbers for each row, each at most `length`. Returns the rows of each packed
 /// row, in order.
 pub fn pack_rows(lengths: &[u32], columns: usize, length: u32) -> Vec<Vec<u32>> {
     let mut packed: Vec<Vec<u32>> = Vec::new();
@@ -98,7 +98,7 @@ pub fn pack_rows(lengths: &[u32], columns: usize, length: u32) -> Vec<Vec<u32>> 
         let fits =
             |(_, room): &(usize, Vec<u32>)| room.iter().zip(needed).all(|(room, needed)| needed <= room);
         let place = open.iter().position(fits).unwrap_or_else(|| {
-            if open.len() == OPEN_ROWS {
+            if open.len() == MAX_OPEN_PACKED_ROWS {
                 open.pop_front();
             }
             open.push_back((packed.len(), vec![length; columns]));

@@ -18,7 +18,7 @@ macro_rules! id {
 }
 
 id!(
-    /// Identifies a job. The coordinator numbers jobs in order.
+    /// Identifies a job. The coordinator assigns job ids in increasing order.
     JobId
 );
 id!(

@@ -1,4 +1,4 @@
-//! The layout of an epoch: how its row sequence is divided into streams, splits, groups and batches. The layout is a pure
+//! The layout of an epoch: the division of its row sequence into streams, splits, groups and batches. The layout is a pure
 //! function of the dataset's size and the job's settings. Workers, consumers and failures do not affect it.
 
 use std::ops::Range;
@@ -9,7 +9,7 @@ use crate::manifest::DatasetSummary;
 use crate::mix::MixChange;
 use crate::pipeline::{OperatorKind, OrderMode, Pipeline, Remainder};
 
-/// The default number of rows of a split: a lease should last for several round trips of control messages.
+/// Default number of rows of a split. Computing a split should take longer than several round trips of control messages.
 const SPLIT_ROWS: u64 = 1024;
 /// Maximum encoded size of a split, which limits the work lost with a worker.
 const MAX_SPLIT_BYTES: u64 = 64 << 20;
@@ -17,15 +17,15 @@ const MAX_SPLIT_BYTES: u64 = 64 << 20;
 const MIN_SPLITS_PER_STREAM: u64 = 8;
 /// Maximum number of splits per epoch, which limits the state of the coordinator.
 const MAX_SPLITS: u64 = 1 << 16;
-/// The encoded size of a group. Batches of small rows are computed and sent in groups of about this size.
+/// Target size of a group in encoded bytes. Batches of small rows are computed and sent in groups of about this size.
 const GROUP_BYTES: u64 = 256 << 10;
 const MAX_BATCHES_PER_GROUP: u64 = 64;
-/// The number of largest-batch steps in a round of a coordinated job. Only the last steps of a round have smaller batches, so
-/// a longer round has fewer of them.
+/// Number of steps in a round of a coordinated job, for batches of the maximum size. Only the last steps of a round have
+/// smaller batches, so longer rounds have proportionally fewer small batches.
 const STEPS_PER_ROUND: u64 = 16;
 /// Minimum number of steps in a round, for small datasets.
 const MIN_STEPS_PER_ROUND: u64 = 4;
-/// The assumed number of rows in a packed row, for choosing the size of a round.
+/// Assumed number of rows in a packed row, for choosing the size of a round.
 const ROWS_PER_PACKED: u64 = 8;
 
 /// Identifies a split.
@@ -45,7 +45,7 @@ pub struct StreamPosition {
     /// The epoch, from 0.
     pub epoch: u32,
     /// The number of rows of the stream in this epoch before the position, including filtered and skipped rows. In a
-    /// coordinated job: the number of rows of all streams in the steps before the position.
+    /// coordinated job, the number of rows of all streams in the steps before the position.
     pub row: u64,
 }
 
@@ -70,18 +70,18 @@ pub struct Layout {
     pub split_rows: u64,
     /// Maximum number of rows of a group, a multiple of `batch_rows`. Only the last group of a split may be shorter.
     pub group_rows: u32,
-    /// Whether all streams share rounds. If so, a split is one stream's part of a round of `split_rows` rows, and an offset in a
-    /// split counts the rows of the round's steps over all streams.
+    /// Whether all streams share rounds. A split is then one stream's part of a round of `split_rows` rows, and an offset in a
+    /// split counts the rows of all streams.
     #[serde(default)]
     pub coordinated: bool,
-    /// The changes of a mix's weights since the start of the job, in order. They do not affect the layout; they are stored here
-    /// because every component that computes rows has the layout.
+    /// The changes of a mix's weights since the start of the job, in order. The changes do not affect the layout. They are stored
+    /// here because every component that computes rows has the layout.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mix: Vec<MixChange>,
 }
 
 impl Layout {
-    /// The layout of a job. It depends only on the dataset, the pipeline, the epochs and the virtual consumers.
+    /// Computes the layout of a job. The layout depends only on the arguments.
     pub fn new(pipeline: &Pipeline, dataset: &DatasetSummary, epochs: u32, virtual_consumers: u32) -> Self {
         if pipeline.is_coordinated() {
             return Self::coordinated(pipeline, dataset, epochs, virtual_consumers);
@@ -115,7 +115,7 @@ impl Layout {
         }
     }
 
-    /// The layout of a job that makes batches for all streams together, from whole rounds.
+    /// Computes the layout of a coordinated job, which forms the batches of all streams together from whole rounds.
     fn coordinated(pipeline: &Pipeline, dataset: &DatasetSummary, epochs: u32, streams: u32) -> Self {
         let passes = pipeline.repeat_count();
         let rows = pipeline.pass_rows(dataset).saturating_mul(u64::from(passes));
@@ -143,8 +143,8 @@ impl Layout {
         }
     }
 
-    /// The first row after round `ordinal` of an epoch, as the pass, counted over all epochs, and the offset in the pass. Round
-    /// `ordinal` consists of the split with this ordinal of every stream. `None` if no rows follow in the job.
+    /// Returns the first row after round `ordinal` of an epoch: the pass, counted over all epochs, and the offset in the pass. The
+    /// round consists of the split with this ordinal of every stream. Returns `None` if no rows follow in the job.
     pub fn start_after_round(&self, epoch: u32, ordinal: u64) -> Option<(u32, u64)> {
         let next = ordinal + 1;
         if next < self.full_rounds() {
@@ -155,12 +155,12 @@ impl Layout {
         (epoch + 1 < self.epochs).then(|| ((epoch + 1) * self.passes, 0))
     }
 
-    /// The changes of a mix's weights that affect rows of `epoch` or later epochs.
+    /// Returns the changes of a mix's weights that affect rows of `epoch` or later epochs.
     pub fn mix_changes_from(&self, epoch: u32) -> &[MixChange] {
         MixChange::from_pass(&self.mix, epoch.saturating_mul(self.passes))
     }
 
-    /// The number of rows of one epoch before operators. A job with more than [`u64::MAX`] rows per epoch is rejected.
+    /// The number of input rows of one epoch. A job with more than [`u64::MAX`] rows per epoch is rejected.
     pub fn epoch_rows(&self) -> u64 {
         self.dataset_rows.saturating_mul(u64::from(self.passes))
     }
@@ -173,7 +173,8 @@ impl Layout {
         self.epoch_rows() / (self.split_rows * u64::from(self.streams))
     }
 
-    /// The rows after the full rounds: the number of full batches per stream, and the rows of all streams in one last step.
+    /// Returns the division of the rows after the full rounds: the number of full batches per stream, and the number of rows of all
+    /// streams in one last, smaller step.
     fn tail(&self) -> (u64, u64) {
         let streams = u64::from(self.streams);
         let tail = self.epoch_rows() % (self.split_rows * streams);
@@ -195,7 +196,7 @@ impl Layout {
         self.epoch_rows() - (0..self.streams).map(|stream| self.stream_rows(stream)).sum::<u64>()
     }
 
-    /// The number of rows of the stream's shorter last split; 0 if every split is full.
+    /// The number of rows of the stream's shorter last split; 0 if every split has the full length.
     fn tail_rows(&self, stream: u32) -> u64 {
         if self.coordinated {
             return self.epoch_rows() % self.split_rows;
@@ -205,7 +206,7 @@ impl Layout {
         steps * u64::from(self.batch_rows) + last / streams + u64::from(u64::from(stream) < last % streams)
     }
 
-    /// The number of rows of a stream in one epoch, before operators.
+    /// The number of input rows of a stream in one epoch.
     pub fn stream_rows(&self, stream: u32) -> u64 {
         self.full_rounds() * self.split_rows + self.tail_rows(stream)
     }
@@ -215,7 +216,7 @@ impl Layout {
         self.full_rounds() + u64::from(self.tail_rows(stream) > 0)
     }
 
-    /// The number of batches of each stream in one epoch. `None` if operators change the number of rows, or if
+    /// Returns the number of batches of each stream in one epoch, or `None` if operators change the number of rows or
     /// `remainder: carry` moves rows to the next epoch.
     pub fn steps(&self) -> Option<u64> {
         if self.changes_rows || self.remainder == Remainder::Carry {
@@ -227,8 +228,8 @@ impl Layout {
         )
     }
 
-    /// The step of the batch that starts at this position of a stream. A position after the epoch's rows is in the last step.
-    /// `None` if [`steps`](Self::steps) is `None`.
+    /// Returns the step of the batch that starts at a position of a stream. A position after the epoch's rows belongs to the last
+    /// step. Returns `None` if [`steps`](Self::steps) does.
     pub fn step_of(&self, position: StreamPosition) -> Option<u64> {
         let steps = self.steps()?;
         Some((position.row / u64::from(self.batch_rows)).min(steps.saturating_sub(1)))
@@ -241,7 +242,7 @@ impl Layout {
         if step < full { u64::from(self.streams) * u64::from(self.batch_rows) } else { last }
     }
 
-    /// The rows of a split, as offsets in the epoch's row sequence. In a coordinated job: the rows of the split's round.
+    /// Returns the rows of a split as offsets in the epoch's row sequence. In a coordinated job these are the rows of the round.
     pub fn split_range(&self, split: SplitRef) -> Range<u64> {
         if self.coordinated {
             let start = split.ordinal * self.split_rows;
@@ -267,21 +268,21 @@ impl Layout {
         (range.end - range.start) as u32
     }
 
-    /// Whether this stream has no rows in the last step of an epoch, because other streams have the last rows.
+    /// Whether a stream has no rows in the last step of an epoch, because the last step has fewer rows than streams.
     fn has_empty_step(&self, stream: u32) -> bool {
         let batches = self.stream_rows(stream).div_ceil(u64::from(self.batch_rows));
         batches > 0 && self.steps().is_some_and(|steps| batches < steps)
     }
 
-    /// Whether a position is after the epoch's last row of the stream, but before the last step, which is empty for the stream.
-    /// The row of such a position is the number of rows of the stream.
+    /// Whether a position is after the stream's last row of the epoch but before a last step in which the stream has no rows. The
+    /// `row` of such a position is the number of rows of the stream.
     pub fn has_pending_empty_step(&self, stream: u32, position: StreamPosition) -> bool {
         position.epoch < self.epochs
             && position.row == self.stream_rows(stream)
             && self.has_empty_step(stream)
     }
 
-    /// The split that contains the next row at a position, and the row's offset in the split; `None` if no row is left.
+    /// Returns the split that contains the next row at a position, and the row's offset in the split. `None` if no row is left.
     pub fn locate(&self, stream: u32, position: StreamPosition) -> Option<(SplitRef, u32)> {
         let position = self.next_row(stream, position);
         if position.epoch >= self.epochs {
@@ -292,13 +293,13 @@ impl Layout {
         Some((split, (position.row - ordinal * self.split_rows) as u32))
     }
 
-    /// The position at `offset` rows in a split.
+    /// Returns the position of the row at `offset` in a split.
     pub fn position_in(&self, split: SplitRef, offset: u32) -> StreamPosition {
         let row = split.ordinal * self.split_rows + u64::from(offset);
         self.next_row(split.stream, StreamPosition { epoch: split.epoch, row })
     }
 
-    /// Moves a position at the end of an epoch to the start of the next epoch, unless an empty step is pending there.
+    /// Moves a position at the end of an epoch to the start of the next epoch, unless the stream has a pending empty step.
     pub fn normalise(&self, stream: u32, position: StreamPosition) -> StreamPosition {
         if self.has_pending_empty_step(stream, position) { position } else { self.next_row(stream, position) }
     }
@@ -319,7 +320,7 @@ impl Layout {
         self.normalise(stream, position).epoch >= self.epochs
     }
 
-    /// The split after this one in its stream; `None` after the last of the job.
+    /// Returns the next split of the same stream, or `None` after the last split of the job.
     pub fn next_split(&self, split: SplitRef) -> Option<SplitRef> {
         if split.ordinal + 1 < self.splits(split.stream) {
             return Some(SplitRef { ordinal: split.ordinal + 1, ..split });
@@ -338,13 +339,13 @@ impl Layout {
     }
 }
 
-/// The number of input rows of the largest batch of a coordinated pipeline.
+/// The maximum number of input rows in a batch of a coordinated pipeline.
 fn largest_batch(pipeline: &Pipeline) -> u64 {
     let packs = pipeline.operators.iter().any(|operator| matches!(operator.kind, OperatorKind::Pack(_)));
     u64::from(pipeline.batch_size()) * if packs { ROWS_PER_PACKED } else { 1 }
 }
 
-/// The number of rows of a round, if the pipeline sets it.
+/// The number of rows of a round, if the pipeline sets a `window`.
 fn round_window(pipeline: &Pipeline) -> Option<u64> {
     pipeline.operators.iter().find_map(|operator| match &operator.kind {
         OperatorKind::BucketByLength(bucket) => bucket.window,

@@ -1,5 +1,5 @@
-//! The manifest of a dataset: shards with their row counts and block boundaries. Workers build a manifest once; the
-//! coordinator saves and reuses it.
+//! The manifest of a dataset: shards with their row counts and block boundaries. Workers index the shards once. The
+//! coordinator saves and reuses the manifest.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +13,7 @@ pub struct ShardRef {
     pub url: String,
     /// The size of the object in bytes.
     pub size_bytes: u64,
-    /// The store's entity tag, or else the modification time: differs after the object is overwritten.
+    /// The entity tag of the object, or the modification time if the store has no tags. Changes when the object is overwritten.
     pub version: String,
     /// The index of the object's dataset in a mix; 0 without a mix.
     #[serde(default)]
@@ -25,14 +25,14 @@ pub struct ShardRef {
 pub struct Block {
     /// The number of rows in the block; at least 1.
     pub rows: u32,
-    /// The byte offset of the block in the shard. For columnar formats, the first row of the block in its row group.
+    /// The byte offset of the block in the shard. For columnar formats, the index of the block's first row in its row group.
     pub offset: u64,
     /// The encoded size of the block in bytes, for reads, sizing and admission.
     pub bytes: u64,
     /// The row group (Parquet) or record batch (Arrow) that contains the block; 0 for other formats.
     pub group: u32,
-    /// The encoded size of each row in bytes, for rows large enough to be read one by one; empty for smaller rows. The rows
-    /// are contiguous from `offset`.
+    /// The encoded size of each row in bytes, if rows are large enough to be read individually; empty otherwise. The rows are
+    /// contiguous from `offset`.
     pub row_bytes: Vec<u32>,
 }
 
@@ -41,7 +41,7 @@ pub struct Block {
 pub struct Defect {
     /// The byte offset in the shard.
     pub offset: u64,
-    /// The reason, as one clause.
+    /// The cause, in one clause.
     pub reason: String,
 }
 
@@ -73,8 +73,7 @@ pub struct Shard {
 }
 
 impl Shard {
-    /// The number of bytes after the last readable row of a shard with a defect; 0 without defects. Indexing stops at the
-    /// first defect.
+    /// The number of bytes after the last readable row; 0 for a shard without defects. Indexing stops at the first defect.
     pub fn unreadable_bytes(&self) -> u64 {
         if self.index.defects.is_empty() {
             return 0;
@@ -134,7 +133,7 @@ impl Manifest {
             None if shards.is_empty() => return Err("the dataset has no shards".to_owned()),
             None => {
                 return Err(format!(
-                    "the dataset has no rows: {} and {} other shards are empty; check the url of the source",
+                    "the dataset has no rows: {} and {} other shards are empty; check the `url` of the source",
                     shards[0].object.url,
                     shards.len() - 1
                 ));
@@ -143,7 +142,7 @@ impl Manifest {
         Ok(Self { schema, shards })
     }
 
-    /// A hash of each shard's file name, size and row count. A copy of the data has the same fingerprint.
+    /// Returns a hash of the file name, size and row count of all shards. A copy of the dataset has the same fingerprint.
     pub fn fingerprint(&self) -> String {
         let mut hash = xxhash_rust::xxh3::Xxh3::new();
         for shard in &self.shards {
@@ -230,7 +229,7 @@ fn merge_schema(merged: &mut Schema, other: &Schema, shard: &Shard, first: &Shar
         let Some(current) = merged.get(&field.name) else {
             if merged.fields.len() == MAX_COLUMNS {
                 return Err(format!(
-                    "{} exceeds the limit of {MAX_COLUMNS} columns over all shards; list the columns that you need under \
+                    "shard {} exceeds the limit of {MAX_COLUMNS} columns over all shards; list the columns that you need under \
                      `source.features`",
                     shard.object.url
                 ));
@@ -249,7 +248,7 @@ fn merge_schema(merged: &mut Schema, other: &Schema, shard: &Shard, first: &Shar
     Ok(())
 }
 
-/// The narrowest type that holds the values of both types; `None` if there is no such type.
+/// Returns the narrowest type that represents the values of both types, or `None` if there is no such type.
 fn common_type(a: &ColumnType, b: &ColumnType) -> Option<ColumnType> {
     use ColumnType::{Binary, List, Scalar};
     Some(match (a, b) {

@@ -1,4 +1,4 @@
-//! How the memory budget of a worker is divided. Every fraction and limit of a worker's memory is defined in this file.
+//! Memory accounts of a worker, and their shares of its memory budget. Every such share and limit is defined in this file.
 //!
 //! The accounts overlap on purpose: their limits add up to more than the budget, and a worker starts a group of rows only
 //! while the sum of all accounts stays within the budget.
@@ -19,25 +19,25 @@ const DECODE_SHARE: f64 = 1.0 / 8.0;
 const SHARED_MEMORY_SHARE: f64 = 1.0 / 4.0;
 /// The share of the budget that the groups computed ahead of consumers may use, over all jobs of a plan.
 const PREFETCH_SHARE: f64 = 1.0 / 2.0;
-/// The smallest number of bytes that a plan grants a job for groups computed ahead, if the job's share of the budget is as
-/// large.
+/// Minimum number of bytes that a plan grants a job for groups computed ahead. A job with a smaller share of the budget
+/// receives its whole share.
 const MIN_PREFETCH_BYTES: f64 = 16e6;
 /// The budget of a worker without `--memory`, unless a quarter of the machine's memory is less.
 const DEFAULT_BUDGET_BYTES: u64 = 1 << 30;
 
 /// Bytes that a decoder may use on each thread without a reservation.
 pub const DECODE_BYTES_PER_THREAD: u64 = 64 << 20;
-/// Bytes of rows that may wait to be written to the disk tier, and as many to the store tier. A cache drops rows beyond
-/// this limit.
+/// Maximum number of bytes of rows that wait to be written to the disk tier. The same limit applies to the store tier. A
+/// cache drops further rows.
 pub const CACHE_WRITE_QUEUE_BYTES: u64 = 32 << 20;
 
-/// What a part of a worker's memory budget is used for.
+/// A use of a worker's memory budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MemoryAccount {
-    /// Buffers of finished batches: in use by consumers, or idle.
+    /// Buffers of finished batches, including idle buffers.
     Batches,
-    /// Buffers of batches that groups in flight have reserved and not allocated yet.
+    /// Bytes that groups in flight have reserved for batches but have not allocated.
     ReservedBatches,
     /// Encoded rows of groups in flight.
     EncodedRows,
@@ -45,9 +45,9 @@ pub enum MemoryAccount {
     Images,
     /// Large images inside decoders.
     Decoders,
-    /// Blocks of encoded rows: cached, or being read.
+    /// Blocks of encoded rows, both cached and being read.
     Blocks,
-    /// Cached rows of pipelines, and rows that wait to be written to disk or to the object store.
+    /// Cached rows of pipelines, including rows that wait to be written to disk or to the object store.
     Caches,
     /// Memory shared with the processes of Python functions.
     Functions,
@@ -110,50 +110,50 @@ pub struct MemoryLimits {
 }
 
 impl MemoryLimits {
-    /// The limits of a worker with this budget.
+    /// Returns the limits of a worker with this budget.
     pub fn new(budget_bytes: u64) -> Self {
         Self { budget_bytes: budget_bytes as f64 }
     }
 
-    /// The budget of a worker without `--memory`, on a machine with this much memory.
+    /// Returns the budget of a worker that runs without `--memory`. `machine_bytes` is the machine's memory; `None` if unknown.
     pub fn default_budget_bytes(machine_bytes: Option<u64>) -> u64 {
         machine_bytes.map_or(DEFAULT_BUDGET_BYTES, |bytes| DEFAULT_BUDGET_BYTES.min(bytes / 4))
     }
 
-    /// Cached rows of pipelines.
+    /// Maximum bytes of cached pipeline rows.
     pub fn cache_bytes(self) -> u64 {
-        self.share(CACHE_MEMORY_SHARE)
+        self.budget_fraction_bytes(CACHE_MEMORY_SHARE)
     }
 
-    /// Cached blocks of encoded rows.
+    /// Maximum bytes of cached blocks of encoded rows.
     pub fn block_cache_bytes(self) -> u64 {
-        self.share(BLOCK_CACHE_SHARE)
+        self.budget_fraction_bytes(BLOCK_CACHE_SHARE)
     }
 
-    /// Blocks that are being read.
+    /// Maximum bytes of blocks that are being read.
     pub fn read_bytes(self) -> u64 {
-        self.share(READ_SHARE)
+        self.budget_fraction_bytes(READ_SHARE)
     }
 
-    /// Large images inside decoders.
+    /// Maximum bytes of large images inside decoders.
     pub fn decode_bytes(self) -> u64 {
-        self.share(DECODE_SHARE)
+        self.budget_fraction_bytes(DECODE_SHARE)
     }
 
-    /// Memory shared with consumers on the same host.
+    /// Maximum bytes of memory shared with consumers on the same host.
     pub fn shared_memory_bytes(self) -> u64 {
-        self.share(SHARED_MEMORY_SHARE)
+        self.budget_fraction_bytes(SHARED_MEMORY_SHARE)
     }
 
-    /// Groups computed ahead of the consumers of a job that a plan grants this share of the worker's cores, from 0 to 1.
-    /// At least 1 byte, since 0 means no limit.
+    /// Maximum bytes of groups computed ahead for a job. `core_share` is the job's share of the worker's cores, from 0 to 1.
+    /// Returns at least 1, because 0 means no limit.
     pub fn prefetch_bytes(self, core_share: f64) -> u64 {
         let share_bytes = core_share * self.budget_bytes;
         let prefetch_bytes = (PREFETCH_SHARE * share_bytes).max(MIN_PREFETCH_BYTES.min(share_bytes));
         prefetch_bytes.max(1.0) as u64
     }
 
-    fn share(self, share: f64) -> u64 {
+    fn budget_fraction_bytes(self, share: f64) -> u64 {
         (self.budget_bytes * share) as u64
     }
 }
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_job_gets_the_smallest_prefetch_or_its_whole_share() {
+    fn a_small_job_gets_the_minimum_prefetch_or_its_whole_share() {
         let limits = MemoryLimits::new(1_000_000_000);
         assert_eq!(limits.prefetch_bytes(1.0), 500_000_000);
         assert_eq!(limits.prefetch_bytes(0.02), 16_000_000);
@@ -186,10 +186,10 @@ mod tests {
     }
 
     #[test]
-    fn each_account_has_its_own_name_and_place() {
+    fn each_account_has_a_unique_name_and_index() {
         let names: std::collections::BTreeSet<&str> =
             MemoryAccount::ALL.iter().map(|one| one.name()).collect();
         assert_eq!(names.len(), MemoryAccount::COUNT);
-        assert!(MemoryAccount::ALL.iter().enumerate().all(|(place, account)| *account as usize == place));
+        assert!(MemoryAccount::ALL.iter().enumerate().all(|(index, account)| *account as usize == index));
     }
 }

@@ -30,8 +30,8 @@ use crate::memory::MemoryUsage;
 use crate::pipeline::{Pipeline, Source};
 use crate::tenants::TenantReads;
 
-/// Maximum number of splits that a consumer's plan contains for each stream, or in total in relaxed mode. One batch can span
-/// this number of splits.
+/// Maximum number of splits per stream in a consumer's plan; in relaxed mode, the maximum of the whole plan. A batch spans at
+/// most this number of splits.
 pub const MAX_WANTED_SPLITS: u32 = 16_384;
 
 /// The definition of a job: the inputs that determine its rows, and the consumers.
@@ -58,7 +58,7 @@ pub struct JobSpec {
     pub reindex: bool,
     /// Whether the job completes after indexing the dataset.
     pub index_only: bool,
-    /// The job's share when workers are scarce: jobs are fed in proportion to their weights. Above 0.
+    /// The job's weight, above 0. When workers are scarce, jobs receive resources in proportion to their weights.
     #[serde(default = "default_weight")]
     pub weight: f64,
     /// Whether the number of consumers may change. The virtual consumers are then slots that the current ranks share, and
@@ -72,7 +72,7 @@ fn default_weight() -> f64 {
 }
 
 impl JobSpec {
-    /// A job with one epoch and one consumer, named like its pipeline.
+    /// Creates a job with one epoch and one consumer. The job has the name of its pipeline.
     pub fn new(pipeline: Pipeline) -> Self {
         Self {
             tenant: String::new(),
@@ -119,13 +119,13 @@ pub struct WorkerReport {
     pub seen: Revision,
     /// The leases that are fully computed and wait for consumers.
     pub computed: Vec<(JobId, SplitRef)>,
-    /// Whether the memory budget has no room for further splits.
+    /// Whether the memory budget is too full to start further splits.
     pub memory_full: bool,
     /// Whether the worker drains before it leaves the cluster. A draining worker receives no new leases.
     pub draining: bool,
     /// The finished tasks. The worker repeats them until the plan no longer lists the tasks.
     pub tasks: Vec<TaskResult>,
-    /// Nanoseconds from the worker's start to `stats` and `cpu`.
+    /// Nanoseconds from the worker's start to the measurement of `stats` and `cpu`.
     pub elapsed_ns: u64,
     /// The CPU time of the process.
     pub cpu: ProcessCpu,
@@ -133,7 +133,7 @@ pub struct WorkerReport {
     pub stats: Vec<WorkerJobStats>,
     /// The cache tiers of the worker.
     pub caches: Vec<TierCapacity>,
-    /// The bytes of its memory budget that each account uses.
+    /// The bytes of the worker's memory budget that each account uses.
     pub memory: Vec<MemoryUsage>,
 }
 
@@ -152,11 +152,12 @@ pub struct WorkerPlan {
     pub cores: u32,
     /// The allocation of each job on the worker. A job without an allocation has no limits.
     pub allocations: Vec<JobAllocation>,
-    /// The tenants of the worker's jobs. All other jobs belong to one tenant without a limit.
+    /// The tenants of the worker's jobs. Jobs without an entry share one tenant without a cache quota.
     pub tenants: Vec<TenantPart>,
-    /// The key for validating consumers' tickets; empty if tickets are not used. The state machine leaves it empty.
+    /// The key that validates the tickets of consumers; empty without tickets. The coordinator's service sets the key, not the
+    /// state machine.
     pub ticket_key: Vec<u8>,
-    /// All changes of the mix of each leased job with a changed mix. A lease after a change is never sent without the change.
+    /// All weight changes of the mix of each leased job. A plan never contains a lease without the changes that affect its rows.
     pub mixes: Vec<JobMixChanges>,
 }
 
@@ -185,7 +186,7 @@ pub struct Lease {
 /// A task to list a source, or to index some of its shards.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Task {
-    /// Identifies the task within one run of the coordinator.
+    /// Identifies the task within one run of the coordinator's state machine.
     pub id: TaskId,
     /// The source.
     pub source: Source,
@@ -255,13 +256,14 @@ pub struct ConsumerPlan {
     pub streams: Vec<(u32, StreamPosition)>,
     /// The splits to fetch: in deterministic mode the next splits of each stream, in relaxed mode the assigned splits.
     pub splits: Vec<PlannedSplit>,
-    /// Relaxed mode: whether all splits are assigned, so that no split follows those in `splits`.
+    /// Relaxed mode: whether all splits are assigned. If so, `splits` contains the last splits of the job.
     pub exhausted: bool,
     /// Maximum number of splits per stream in a plan; in relaxed mode, of all splits.
     pub most_splits: u32,
     /// The number of consumers of the job; 0 if unknown.
     pub consumers: u32,
-    /// The ticket for authentication at workers; empty without tickets. The state machine leaves it empty.
+    /// The ticket that the consumer presents to workers; empty without tickets. The coordinator's service sets the ticket, not the
+    /// state machine.
     pub ticket: String,
     /// Elastic jobs: the granted slots, instead of `streams`; `None` in other jobs.
     pub slots: Option<Vec<SlotGrant>>,
@@ -276,7 +278,7 @@ pub struct PlannedSplit {
     pub split: SplitRef,
     /// The offset of the first undelivered row in the split.
     pub from: u32,
-    /// The workers that hold the split, with their addresses. All of them serve the same rows.
+    /// The workers that hold the split, with their addresses. All of them serve identical rows.
     pub workers: Vec<(WorkerId, String)>,
 }
 
@@ -310,7 +312,7 @@ impl JobState {
     }
 }
 
-/// The information that a worker needs to work on a job.
+/// The definition of a job for a worker.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JobDetails {
     /// The job.
@@ -325,7 +327,7 @@ pub struct JobDetails {
     pub dataset: DatasetSummary,
     /// Whether pieces contain row ids.
     pub audit: bool,
-    /// The cache decision until an allocation contains another one.
+    /// The initial cache decision. An allocation can replace the decision.
     pub cache: Option<CacheDecision>,
     /// The read permissions of the job's tenant.
     pub reads: TenantReads,
@@ -363,7 +365,7 @@ pub struct JobStatus {
     pub delivered: ConsumerStats,
     /// The peak resident set size of each worker process that has worked on the job.
     pub worker_peak_rss_bytes: Vec<(WorkerId, u64)>,
-    /// The peak resident set size of the coordinator process; 0 until the process fills it in.
+    /// The peak resident set size of the coordinator process. The state machine sets 0, and the process fills in the value.
     pub coordinator_peak_rss_bytes: u64,
     /// The number of live workers in the cluster.
     pub workers: u32,
@@ -374,8 +376,9 @@ pub struct JobStatus {
     pub slot_owners: Vec<(u32, u32)>,
 }
 
-/// The key of a dataset's saved index: a SHA-256 hash of the tenant and the source as written. The hash is collision-resistant,
-/// so no user can replace the index of another source. A tenant cannot observe that another tenant has indexed the same source.
+/// Returns the key of a dataset's saved index: a SHA-256 hash of the tenant and the source as the user wrote it. The hash is
+/// collision-resistant, so a user cannot replace the index of another source. The tenant is part of the hash, so tenants
+/// cannot observe which sources other tenants have indexed.
 pub fn source_key(tenant: &str, source: &Source) -> String {
     let text = serde_json::to_string(&(tenant, source)).expect("a source is plain data");
     Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()

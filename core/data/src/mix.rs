@@ -1,5 +1,5 @@
-//! The order of rows in a mix of several datasets: which row of which dataset is at an offset of a pass. The order is a pure
-//! function of weights and row counts, and can be computed at any offset.
+//! The order of rows in a mix of several datasets. It determines the dataset and the row at each offset of a pass. The order
+//! is a pure function of weights and row counts, and can be computed at any offset.
 //!
 //! Row `k` of a part with share `s` is due at the time `(k + 1/2) / s`. Rows are ordered by due time; ties are ordered by the
 //! index of the part. At every offset the number of rows of each part differs from its exact share by less than one row.
@@ -18,7 +18,7 @@ const UNIT: u128 = 1 << 40;
 /// The share of the part with the largest weight.
 const LARGEST_SHARE: f64 = (1 << 20) as f64;
 
-/// A change of a mix's weights, which applies from an offset of a pass on.
+/// A change of a mix's weights, which takes effect at an offset of a pass.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MixChange {
     /// The pass, counted over all epochs.
@@ -39,15 +39,18 @@ impl MixChange {
     /// Returns a message that names the invalid weight.
     pub fn check(weights: &[f64], datasets: usize) -> Result<(), String> {
         if weights.len() != datasets {
-            return Err(format!("the mix has {datasets} datasets, but there are {} weights", weights.len()));
+            return Err(format!(
+                "expected {datasets} weights, one per dataset of the mix, got {}",
+                weights.len()
+            ));
         }
         match weights.iter().find(|weight| !(weight.is_finite() && **weight > 0.0)) {
-            Some(weight) => Err(format!("weight {weight} is not a number above 0")),
+            Some(weight) => Err(format!("invalid weight {weight}: expected a finite number above 0")),
             None => Ok(()),
         }
     }
 
-    /// The suffix of the changes that affects rows of `pass` or later passes.
+    /// Returns the changes that affect rows of `pass` or of later passes. The result is a suffix of `changes`.
     pub fn from_pass(changes: &[Self], pass: u32) -> &[Self] {
         let later = changes.partition_point(|change| change.pass < pass);
         // The last earlier change applies to the start of the pass, unless another change replaces it there.
@@ -65,11 +68,11 @@ pub struct Mixer {
     rows: Vec<u64>,
     pass_rows: u64,
     max_part_repeats: u32,
-    /// The number of times that each dataset is started in a pass.
+    /// The number of times that a pass starts each dataset.
     part_repeats: Vec<u32>,
 }
 
-/// A range of offsets with constant weights.
+/// A range of offsets of a pass with constant weights.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Phase {
     start: u64,
@@ -87,18 +90,18 @@ struct MixerPart {
 }
 
 impl MixerPart {
-    /// The due time of row `row` of the part.
+    /// Returns the due time of a row of the part.
     fn due(&self, row: u64) -> u128 {
         (2 * u128::from(row) + 1) * UNIT / self.share
     }
 
-    /// The number of rows that are due at or before `time`.
+    /// Returns the number of rows that are due at or before `time`.
     fn count_until(&self, time: u128) -> u64 {
         let halves = ((time + 1) * self.share - 1) / UNIT;
         u64::try_from(halves.div_ceil(2)).unwrap_or(u64::MAX).min(self.max_rows)
     }
 
-    /// The number of rows that are due before `time`.
+    /// Returns the number of rows that are due before `time`.
     fn count_before(&self, time: u128) -> u64 {
         time.checked_sub(1).map_or(0, |before| self.count_until(before))
     }
@@ -114,14 +117,14 @@ pub struct MixedRow {
     pub row: u64,
 }
 
-/// Weights as integers. The largest weight becomes [`LARGEST_SHARE`].
+/// Converts weights to integers. The largest weight becomes [`LARGEST_SHARE`].
 fn shares(weights: impl Iterator<Item = f64> + Clone) -> Vec<u128> {
     let largest = weights.clone().fold(f64::MIN_POSITIVE, f64::max);
     weights.map(|weight| (weight / largest * LARGEST_SHARE).round().max(1.0) as u128).collect()
 }
 
 impl Phase {
-    /// The number of rows of each part that precede the row due at `time` in part `before`, counted from the phase's start.
+    /// Returns the number of rows of each part before a row of part `before` that is due at `time`. Counts start at the phase.
     fn counts_at(&self, time: u128, before: usize) -> Vec<u64> {
         let count = |(index, part): (usize, &MixerPart)| match index < before {
             true => part.count_until(time),
@@ -130,7 +133,7 @@ impl Phase {
         self.parts.iter().enumerate().map(count).collect()
     }
 
-    /// The number of rows of each part before an offset. Rows and offset count from the phase's start.
+    /// Returns the number of rows of each part before an offset. Counts and offset are relative to the start of the phase.
     fn counts_before(&self, offset: u64) -> Vec<u64> {
         let total =
             |time: u128| -> u128 { self.parts.iter().map(|part| u128::from(part.count_until(time))).sum() };
@@ -158,7 +161,7 @@ impl Phase {
         counts
     }
 
-    /// The number of rows of each part before an offset of the pass.
+    /// Returns the number of rows of each part before an offset of the pass.
     fn pass_counts_before(&self, offset: u64) -> Vec<u64> {
         let counts = self.counts_before(offset - self.start);
         self.rows_before.iter().zip(counts).map(|(before, count)| before + count).collect()
@@ -170,7 +173,7 @@ impl Phase {
         }
     }
 
-    /// Appends the rows at these offsets of the pass.
+    /// Appends the rows at a range of offsets of the pass.
     fn append_rows(&self, offsets: Range<u64>, rows: &mut Vec<MixedRow>) {
         let mut counts = self.counts_before(offsets.start - self.start);
         for _ in offsets {
@@ -185,7 +188,8 @@ impl Phase {
 }
 
 impl Mixer {
-    /// The order of a mix of datasets with these numbers of rows. `None` if a pass would have more than [`u64::MAX`] rows.
+    /// Creates the order of a mix. `rows` contains the number of rows of each dataset. Returns `None` if a pass would have more
+    /// than [`u64::MAX`] rows.
     pub fn new(mix: &Mix, rows: &[u64]) -> Option<Self> {
         let restarts = mix.stop == MixStop::Restart;
         let shares = shares(mix.parts.iter().map(|part| part.weight));
@@ -217,8 +221,8 @@ impl Mixer {
         Some(mixer)
     }
 
-    /// The order of a pass that starts with `weights`, if given, and changes its weights at the given offsets. The number of rows
-    /// of the pass does not change.
+    /// Returns the order of a pass with changed weights. `weights` replaces the initial weights, and each change applies at its
+    /// offset. The number of rows of the pass does not change.
     pub fn with_changes<'a>(
         &self,
         weights: Option<&[f64]>,
@@ -253,7 +257,7 @@ impl Mixer {
         &self.phases[self.phases.len() - 1]
     }
 
-    /// The number of times that each dataset is started in a pass with these numbers of rows of each dataset.
+    /// Returns the number of times that a pass starts each dataset, for the given numbers of rows.
     fn count_part_repeats(&self, counts: &[u64]) -> Option<Vec<u32>> {
         let repeats =
             counts.iter().zip(&self.rows).map(|(count, rows)| count.div_ceil((*rows).max(1)).max(1));
@@ -265,18 +269,18 @@ impl Mixer {
         self.pass_rows
     }
 
-    /// The number of times that the most repeated dataset is started in a pass, with the job's initial weights; 1 without
+    /// The number of times that a pass starts the most repeated dataset, with the job's initial weights; 1 without
     /// `stop: restart`.
     pub fn max_part_repeats(&self) -> u32 {
         self.max_part_repeats
     }
 
-    /// The number of times that a dataset is started in a pass.
+    /// The number of times that a pass starts a dataset.
     pub fn part_repeats(&self, part: usize) -> u32 {
         self.part_repeats.get(part).copied().unwrap_or(1)
     }
 
-    /// The rows at these offsets of a pass, in order. Takes O(parts) per row, and O(log rows) for the first row.
+    /// Returns the rows at a range of offsets of a pass, in order. Takes O(parts) per row, and O(log rows) for the first row.
     pub fn rows(&self, offsets: Range<u64>) -> Vec<MixedRow> {
         let mut rows = Vec::with_capacity((offsets.end - offsets.start) as usize);
         let first = self.phases.partition_point(|phase| phase.start <= offsets.start).saturating_sub(1);
@@ -447,13 +451,16 @@ mod tests {
         assert_eq!(MixChange::check(&[0.5, 2.0], 2), Ok(()));
         assert_eq!(
             MixChange::check(&[0.5], 2),
-            Err("the mix has 2 datasets, but there are 1 weights".to_owned())
+            Err("expected 2 weights, one per dataset of the mix, got 1".to_owned())
         );
         assert_eq!(
             MixChange::check(&[0.5, f64::NAN], 2),
-            Err("weight NaN is not a number above 0".to_owned())
+            Err("invalid weight NaN: expected a finite number above 0".to_owned())
         );
-        assert_eq!(MixChange::check(&[0.0], 1), Err("weight 0 is not a number above 0".to_owned()));
+        assert_eq!(
+            MixChange::check(&[0.0], 1),
+            Err("invalid weight 0: expected a finite number above 0".to_owned())
+        );
     }
 
     #[test]

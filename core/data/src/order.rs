@@ -1,5 +1,5 @@
-//! The row order of one pass: a seeded permutation of blocks, then a permutation of rows within windows of that sequence.
-//! The order can be computed at any offset. Memory grows with the number of blocks, not with the number of rows.
+//! The row order of one pass. Blocks are permuted with a seed, and rows are then permuted within windows of the resulting
+//! sequence. The rows at any offset can be computed. Memory grows with the number of blocks, not with the number of rows.
 
 use std::ops::Range;
 
@@ -39,7 +39,7 @@ impl BlockTable {
         Self::for_shards(manifest, |_| true)
     }
 
-    /// The table of one dataset of a mix. Row ids count over all datasets of the mix.
+    /// Creates the table of one dataset of a mix. Row ids are unique across all datasets of the mix.
     pub fn for_part(manifest: &Manifest, part: u32) -> Self {
         Self::for_shards(manifest, |shard| shard.object.part == part)
     }
@@ -84,7 +84,7 @@ pub struct PassOrder {
 }
 
 impl PassOrder {
-    /// The order of pass `pass`, counted over all epochs. With `window` 0 the rows keep storage order.
+    /// Creates the order of pass `pass`, counted over all epochs. With `window` 0 the rows keep storage order.
     pub fn new(table: &BlockTable, seed: u64, pass: u32, window: u64) -> Self {
         if window == 0 {
             return Self { pass, seed, window, blocks: Vec::new(), starts: Vec::new() };
@@ -103,7 +103,7 @@ impl PassOrder {
         Self { pass, seed, window, blocks, starts }
     }
 
-    /// The rows at these offsets of the pass, in order.
+    /// Returns the rows at a range of offsets in the pass, in order.
     pub fn rows(&self, table: &BlockTable, offsets: Range<u64>) -> Vec<RowRef> {
         let mut window = WindowPermutation::default();
         offsets.map(|offset| self.row_at(table, offset, &mut window)).collect()

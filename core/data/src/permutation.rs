@@ -6,7 +6,7 @@
 
 use crate::random::mix64;
 
-const ROUNDS: usize = 6;
+const FEISTEL_ROUNDS: usize = 6;
 /// A Feistel network shuffles domains below 2^6 poorly. Cycle walking from a larger domain costs little.
 const MIN_HALF_BITS: u32 = 3;
 
@@ -15,15 +15,15 @@ const MIN_HALF_BITS: u32 = 3;
 pub struct Permutation {
     len: u64,
     half_bits: u32,
-    keys: [u64; ROUNDS],
+    keys: [u64; FEISTEL_ROUNDS],
 }
 
 impl Permutation {
-    /// The permutation of `0..len` that `key` selects.
+    /// Creates the permutation of `0..len` that `key` selects.
     pub fn new(len: u64, key: u64) -> Self {
         let bits = u64::BITS - len.saturating_sub(1).leading_zeros();
         let half_bits = bits.div_ceil(2).max(MIN_HALF_BITS);
-        let mut keys = [0; ROUNDS];
+        let mut keys = [0; FEISTEL_ROUNDS];
         for (round, slot) in keys.iter_mut().enumerate() {
             *slot = mix64(key ^ mix64(round as u64 + 1));
         }

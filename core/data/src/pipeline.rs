@@ -1,4 +1,4 @@
-//! The pipeline: a serializable graph from source to batch, as the user writes it.
+//! The pipeline that the user defines: a source and operators, ending with a batching operator.
 //!
 //! [`spec`] defines the types. The other modules parse, check, build and render them.
 
@@ -28,18 +28,18 @@ pub use limits::{MAX_FILE_BYTES, MAX_NESTING};
 pub use operators::*;
 pub use parameter_checks::MAX_COLUMN_NAME_BYTES;
 pub use spec::*;
-pub(crate) use suggest::{did_you_mean, listed};
+pub(crate) use suggest::{did_you_mean, join_names};
 
-/// An error in a pipeline: one sentence that names the faulty part and the fix.
+/// An error in a pipeline: one sentence with the invalid part and the fix.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct PipelineError {
-    /// The sentence, which starts with the file and line where they are known.
+    /// The sentence. Starts with the file and line if they are known.
     pub message: String,
 }
 
 impl PipelineError {
-    /// An error with this message.
+    /// Creates an error with this message.
     pub fn new(message: impl Into<String>) -> Self {
         Self { message: message.into() }
     }

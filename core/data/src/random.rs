@@ -1,5 +1,5 @@
-//! Counter-based random numbers: a draw is a function of seed, operator, pass, row id and draw number. No generator state
-//! is carried from row to row.
+//! Counter-based random numbers. A draw is a pure function of seed, operator, pass, row id and draw number, so no generator
+//! state is shared between rows.
 
 /// Multipliers and Weyl constants of Philox4x32 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as
 /// 1, 2, 3", SC 2011).
@@ -37,7 +37,7 @@ pub struct RowRandom {
 }
 
 impl RowRandom {
-    /// The draws of the operator with index `operator` for row `row_id` in pass `pass`, counted over all epochs.
+    /// Creates the draws of operator number `operator` for row `row_id`. `pass` is counted over all epochs.
     pub fn new(seed: u64, operator: u32, pass: u32, row_id: u64) -> Self {
         let mixed = mix64(seed ^ mix64(u64::from(operator) + 1));
         Self {
@@ -62,19 +62,19 @@ impl RowRandom {
         self.ready[self.used - 1]
     }
 
-    /// Returns a number uniform in [0, 1) with 53 random bits.
+    /// Returns a uniform number in [0, 1) with 53 random bits.
     pub fn next_f64(&mut self) -> f64 {
         let high = u64::from(self.next_u32());
         let low = u64::from(self.next_u32());
         ((high << 32 | low) >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// Returns a number uniform in [low, high).
+    /// Returns a uniform number in [low, high).
     pub fn uniform(&mut self, low: f64, high: f64) -> f64 {
         low + (high - low) * self.next_f64()
     }
 
-    /// Returns an integer uniform in [0, bound); `bound` must not be 0. The bias is below 2^-32.
+    /// Returns a uniform integer in [0, bound); `bound` must not be 0. The bias is below 2^-32.
     pub fn below(&mut self, bound: u32) -> u32 {
         debug_assert!(bound > 0);
         let wide = u64::from(self.next_u32()) << 32 | u64::from(self.next_u32());

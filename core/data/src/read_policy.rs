@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::pipeline::{Pipeline, did_you_mean, listed};
+use crate::pipeline::{Pipeline, did_you_mean, join_names};
 use crate::tenants::TenantReads;
 use crate::urls::{UrlPolicy, check_no_secrets, is_local, metadata_host, without_query};
 
@@ -16,15 +16,15 @@ pub struct ReadPolicy {
     pub urls: UrlPolicy,
     /// Whether addresses of metadata services are allowed.
     pub metadata_addresses: bool,
-    /// Whether local files are rejected unless a prefix allows them. Set if users may open jobs without having the process's
-    /// access to files.
+    /// Whether local files are rejected unless a prefix allows them. Set if users who open jobs must not have the process's
+    /// access to local files.
     pub local_by_prefix: bool,
-    /// The URLs that each named credential is valid for. `None` skips the check here, because the reading worker checks.
+    /// The URLs for which each named credential is valid. `None` skips the check in this process; workers check before reading.
     pub credentials: Option<BTreeMap<String, UrlPolicy>>,
 }
 
 impl ReadPolicy {
-    /// The policy for a tenant's pipelines, with only the credentials that the tenant may use.
+    /// Returns the policy for a tenant's pipelines: only the credentials that the tenant may use are known.
     #[must_use]
     pub fn for_tenant(&self, reads: &TenantReads) -> Self {
         let mut policy = self.clone();
@@ -90,7 +90,7 @@ impl ReadPolicy {
         scope.check_object(url).map_err(|_| scope_error(name, scope, url))
     }
 
-    /// The URLs that the named credentials are valid for; `None` if the check is skipped here.
+    /// Returns the URLs for which the named credentials are valid, or `None` if this process skips the check.
     fn scope(&self, name: &str) -> Result<Option<&UrlPolicy>, String> {
         let Some(known) = &self.credentials else { return Ok(None) };
         if let Some(scope) = known.get(name) {
@@ -104,7 +104,7 @@ impl ReadPolicy {
         }
         let names = || known.keys().map(String::as_str);
         let hint = did_you_mean(name, names());
-        Err(format!("unknown credentials `{name}`{hint} (known: {})", listed(names())))
+        Err(format!("unknown credentials `{name}`{hint} (known: {})", join_names(names())))
     }
 
     fn check_local(&self, url: &str) -> Result<(), String> {
@@ -113,7 +113,7 @@ impl ReadPolicy {
         }
         Err(format!(
             "`{}` is a local file, and with token authentication only files under an `--allow-url` prefix are allowed: start \
-             coordinators and workers with `--allow-url` for its folder, and for all other data of pipelines",
+            coordinators and workers with `--allow-url` for its folder and for all other URLs of pipelines",
             without_query(url)
         ))
     }

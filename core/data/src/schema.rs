@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Maximum number of columns of a dataset, of a column list in a pipeline, and of a batch.
+/// Maximum number of columns in a dataset, in a batch, and in a column list of a pipeline.
 pub const MAX_COLUMNS: usize = 4_096;
 
 /// The element type of a scalar, list or tensor column.
@@ -64,9 +64,9 @@ pub enum ColumnType {
     Utf8,
     /// Bytes, such as encoded images and serialized records.
     Binary,
-    /// A list per row. The length varies from row to row.
+    /// A list of variable length per row.
     List(Box<ColumnType>),
-    /// A decoded image per row: `uint8`, height x width x 3. The size varies from row to row.
+    /// A decoded image of variable size per row: `uint8`, height x width x 3.
     Image,
     /// A tensor of fixed shape per row, in row-major order.
     Tensor {
@@ -78,7 +78,7 @@ pub enum ColumnType {
 }
 
 impl ColumnType {
-    /// The size of one row in bytes; `None` if the size varies from row to row.
+    /// Returns the size of one row in bytes, or `None` if rows have different sizes.
     pub fn fixed_row_bytes(&self) -> Option<usize> {
         match self {
             Self::Scalar(scalar) => Some(scalar.width_bytes()),
@@ -121,7 +121,7 @@ pub struct Schema {
 }
 
 impl Schema {
-    /// A schema of these columns.
+    /// Creates a schema with the given columns.
     pub fn new(fields: impl IntoIterator<Item = (impl Into<String>, ColumnType)>) -> Self {
         let fields =
             fields.into_iter().map(|(name, column_type)| Field { name: name.into(), column_type }).collect();

@@ -1,4 +1,4 @@
-//! The row sequence of a job's passes over one dataset or a mix. The sequence can be computed at any offset.
+//! Row sequence of a job's passes over one dataset or a mix. The rows at any offset can be computed without the rows before.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -24,13 +24,14 @@ pub struct Sequence {
 /// The order of one pass. Clones share the order.
 #[derive(Debug, Clone)]
 pub struct SharedPass {
-    /// For each dataset, the order of each time that the pass goes over the dataset.
+    /// The row orders of each dataset. A dataset that restarts within the pass has one order per restart.
     orders: Arc<Vec<Vec<PassOrder>>>,
     mixer: Option<Arc<Mixer>>,
 }
 
 impl Sequence {
-    /// The sequence of a job with these changes of its mix ([`Layout::mix`]). `manifest` must describe the pipeline's source.
+    /// Creates the sequence of a job. `changes` are the changes of the mix's weights ([`Layout::mix`]). `manifest` must describe
+    /// the pipeline's source.
     ///
     /// [`Layout::mix`]: crate::layout::Layout::mix
     pub fn new(pipeline: &Pipeline, manifest: &Manifest, changes: &[MixChange]) -> Self {
@@ -55,13 +56,13 @@ impl Sequence {
         &self.changes
     }
 
-    /// A sequence of the same datasets with these changes of the mix.
+    /// Returns a sequence of the same datasets with other changes of the mix's weights.
     pub fn with_mix_changes(&self, changes: &[MixChange]) -> Self {
         let (tables, mixer) = (Arc::clone(&self.tables), self.mixer.clone());
         Self { tables, mixer, changes: changes.to_vec(), ..*self }
     }
 
-    /// The order of pass `pass`, counted over all epochs. Takes O(blocks) time.
+    /// Returns the order of pass `pass`, counted over all epochs. Takes O(blocks) time.
     pub fn pass(&self, pass: u32) -> SharedPass {
         let mixer = self.mixer.as_ref().map(|mixer| Arc::new(self.mixer_of_pass(mixer, pass)));
         let max_repeats = self.mixer.as_ref().map_or(1, Mixer::max_part_repeats);
@@ -70,7 +71,7 @@ impl Sequence {
             let seed = if part == 0 { self.seed } else { mix64(self.seed ^ mix64(part as u64)) };
             let number = match repeat < max_repeats {
                 true => pass * max_repeats + repeat,
-                // Changed weights repeat the dataset more often than planned. Such repeats have the highest bit set.
+                // With changed weights a dataset may restart more often than planned. Extra restarts have the highest bit set.
                 false => mix64(u64::from(pass) << 32 | u64::from(repeat)) as u32 | 1 << 31,
             };
             PassOrder::new(&self.tables[part], seed, number, self.window)
@@ -81,7 +82,7 @@ impl Sequence {
         SharedPass { orders: Arc::new(orders.collect()), mixer }
     }
 
-    /// The mixer of a pass with the changes that affect the pass.
+    /// Returns the mixer with the weight changes that affect a pass.
     fn mixer_of_pass(&self, mixer: &Mixer, pass: u32) -> Mixer {
         let before = self.changes.iter().take_while(|change| change.pass < pass).last();
         let within = self.changes.iter().filter(|change| change.pass == pass);

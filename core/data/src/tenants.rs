@@ -1,5 +1,5 @@
-//! Quotas and read permissions of tenants. A tenant is a name here; the service authenticates the caller. The empty name is the
-//! tenant of callers without a tenant.
+//! Quotas and read permissions of tenants. This module identifies a tenant by name only; the service authenticates callers. The
+//! empty name stands for callers without a tenant.
 
 mod reads;
 
@@ -12,11 +12,11 @@ pub use reads::{TenantReads, describe_tenant};
 /// Maximum length of a tenant name in bytes. The name appears in tables, logs and metrics.
 const MAX_NAME_BYTES: usize = 64;
 
-/// Limits for all jobs of one tenant together. `None` means no limit.
+/// Limits on the sum of all jobs of one tenant. `None` means no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Quota {
-    /// Maximum number of jobs that are prepared or run at the same time.
+    /// Maximum number of jobs that are preparing or running at the same time.
     pub jobs: Option<u32>,
     /// Maximum number of CPU cores over all workers; above 0.
     pub cores: Option<f64>,
@@ -33,7 +33,7 @@ impl Default for Quota {
 }
 
 impl Quota {
-    /// Checks the numbers.
+    /// Checks that all numbers are in range.
     ///
     /// # Errors
     /// Returns a message that names the field and the fix.
@@ -81,7 +81,7 @@ impl Tenants {
         self.reads.get(tenant).unwrap_or(&self.default_reads)
     }
 
-    /// Checks names and numbers.
+    /// Checks the names and quotas of all tenants.
     ///
     /// # Errors
     /// Returns a message that names the field and the fix.
@@ -110,7 +110,7 @@ pub fn check_name(tenant: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// The tenant name for tables and messages; `-` for the empty name.
+/// Returns the tenant name for tables and messages; `-` for the empty name.
 pub fn display_name(tenant: &str) -> &str {
     if tenant.is_empty() { "-" } else { tenant }
 }

@@ -1,6 +1,6 @@
 //! Checks of the URLs in a pipeline: no secrets in URLs, only allowed prefixes, and no cloud metadata services.
 //!
-//! These checks see only the text of a URL. The worker that reads a URL checks resolved addresses, links and redirects.
+//! These checks examine only the text of a URL. The worker that reads a URL checks resolved addresses, links and redirects.
 
 mod braces;
 mod metadata;

@@ -23,7 +23,7 @@ pub struct ClusterView {
     pub jobs: Vec<JobView>,
     /// The live workers by id.
     pub workers: Vec<WorkerView>,
-    /// The number of workers of each type that would feed all jobs.
+    /// The number of workers of each type that all jobs need.
     pub wanted: Vec<WantedWorkers>,
     /// The caches.
     pub caches: Vec<CacheView>,
@@ -90,7 +90,7 @@ pub struct WorkerView {
     pub peak_rss_bytes: Option<u64>,
     /// Whether the worker drains before it leaves the cluster.
     pub draining: bool,
-    /// Whether the memory budget has no room for further splits.
+    /// Whether the memory budget is too full to start further splits.
     pub memory_full: bool,
     /// The resources used for each job.
     pub parts: Vec<WorkerPart>,
@@ -124,19 +124,19 @@ pub struct CacheView {
     pub jobs: Vec<JobId>,
 }
 
-/// The number of workers of one type that would feed all jobs as fast as consumers and stores allow.
+/// The number of workers of one type that all jobs need to run as fast as consumers and stores allow.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WantedWorkers {
     /// The type of the workers.
     pub worker_type: String,
     /// The number of live workers.
     pub present: u32,
-    /// The number of workers that would feed all jobs.
+    /// The number of workers that all jobs need.
     pub wanted: u32,
 }
 
 impl ClusterView {
-    /// Adds every job in `statuses`, and updates the states of all jobs. Jobs that were not measured have no rates.
+    /// Replaces the jobs by those in `statuses`. Running jobs keep their measured rates, and other jobs have no rates.
     pub fn with_states(mut self, statuses: &[JobStatus]) -> Self {
         let measured = std::mem::take(&mut self.jobs);
         let mut measured: BTreeMap<JobId, JobView> = measured.into_iter().map(|job| (job.job, job)).collect();

@@ -1,6 +1,5 @@
 //! Golden values of everything that determines rows and positions: layouts, orders, mixes, random draws, steps of
-//! coordinated batches and fingerprints equal those of commit ef04d0d. Saved positions are valid only while these values do
-//! not change.
+//! coordinated batches and fingerprints. Saved positions are valid only while these values do not change.
 //!
 //! `UPDATE_EXPECT=1 cargo test -p feedline-data --test golden` rewrites the file.
 
@@ -19,7 +18,7 @@ use feedline_data::random::{RowRandom, mix64};
 use feedline_data::schema::{ColumnType, ScalarType, Schema};
 use feedline_data::sequence::Sequence;
 
-/// One number for a sequence of numbers.
+/// A hash of a sequence of numbers.
 fn digest(numbers: impl IntoIterator<Item = u64>) -> String {
     format!(
         "{:016x}",
@@ -231,7 +230,7 @@ fn digest_steps(steps: &[CoordinatedStep]) -> String {
     digest(numbers)
 }
 
-/// The length of each list, then its numbers.
+/// Flattens lists: the length of each list, then its numbers.
 fn lists(lists: &[Vec<u32>]) -> impl Iterator<Item = u64> {
     let numbers = |list: &Vec<u32>| [&[list.len() as u32], list.as_slice()].concat();
     lists.iter().flat_map(numbers).map(u64::from)

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use expect_test::expect_file;
 
 /// Operators whose methods are handwritten because they take a Python function.
-const BY_HAND: [&str; 3] = ["filter", "map", "filter_function"];
+const HANDWRITTEN: [&str; 3] = ["filter", "map", "filter_function"];
 /// Longest line of the generated file.
 const LINE_LENGTH: usize = 140;
 
@@ -49,7 +49,7 @@ struct Parameter {
 fn the_methods_of_the_python_package_are_those_of_the_registry() {
     let mut python = HEAD.to_owned();
     for operator in registry() {
-        if !BY_HAND.contains(&operator.key.as_str()) {
+        if !HANDWRITTEN.contains(&operator.key.as_str()) {
             python.push('\n');
             python.push_str(&method(&operator, &parameters(&operator)));
         }

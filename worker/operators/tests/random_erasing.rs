@@ -101,6 +101,6 @@ fn wrong_parameters_and_columns_are_rejected() {
     );
     assert!(
         said(ColumnType::Binary, json!({}))
-            .ends_with("add decode_image, resize or random_resized_crop before it")
+            .ends_with("add decode_image, resize or random_resized_crop before random_erasing")
     );
 }

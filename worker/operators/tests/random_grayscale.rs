@@ -44,7 +44,7 @@ fn wrong_parameters_and_columns_are_rejected() {
     let floats = ColumnType::Tensor { scalar: ScalarType::Float32, shape: vec![3, 16, 20] };
     assert_eq!(
         said(floats, json!({"random_grayscale": {"column": "image"}})),
-        "operator 1 (random_grayscale): column `image` holds float32 tensors [3, 16, 20], but the operator needs an image or a \
-         uint8 tensor [height, width, 3]; move it before normalize and cast"
+        "operator 1 (random_grayscale): column `image` contains float32 tensors [3, 16, 20], but the operator needs images or \
+         uint8 tensors [height, width, 3]; move random_grayscale before normalize and cast"
     );
 }

@@ -179,7 +179,7 @@ fn a_dataset_that_does_not_fit_the_job_fails_it() {
         .assert_eq(&failure(&dropping, &manifest(&[8])));
     let (mut bench, job) = Bench::running(&spec(4, 1), 8);
     let start = bench.status(job).position;
-    expect!["the position belongs to another pipeline (fingerprint 9db0b6550fe41d12, this one is 731c9f660a6c53b0); use the pipeline file it was saved with"]
+    expect!["the position belongs to another pipeline (fingerprint 9db0b6550fe41d12, but this pipeline has 731c9f660a6c53b0); use the pipeline file that it was saved with"]
         .assert_eq(&failure(&JobSpec { start, ..spec(5, 1) }, &manifest(&[8])));
 }
 

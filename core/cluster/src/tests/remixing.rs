@@ -108,7 +108,7 @@ fn a_job_that_starts_at_a_position_has_its_changes() {
     let three = MixChange { weights: vec![1.0; 3], ..change.clone() };
     let earlier = MixChange { place: 0, ..change.clone() };
     expect![[r#"
-        the mix has 2 datasets, but there are 3 weights in the position at pass 0; use an unedited checkpoint
+        expected 2 weights, one per dataset of the mix, got 3 in the position at pass 0; use an unedited checkpoint
         the position has 2 changes of weights, which must be sorted and at most 256; use an unedited checkpoint
     "#]]
     .assert_eq(&(edited(vec![three]) + &edited(vec![change, earlier])));
@@ -133,8 +133,8 @@ fn invalid_weights_are_rejected_with_a_message() {
     note(bench.reweigh(job, &[1.0, 2.0]));
     expect![[r#"
         job 4d does not exist; list the jobs with `feedline job list`
-        the mix has 2 datasets, but there are 1 weights; pass one weight for each dataset in the mix of job "mixed", in order
-        weight -2 is not a number above 0; pass one weight for each dataset in the mix of job "mixed", in order
+        expected 2 weights, one per dataset of the mix, got 1; pass one weight for each dataset in the mix of job "mixed", in order
+        invalid weight -2: expected a finite number above 0; pass one weight for each dataset in the mix of job "mixed", in order
         job "mixed" has ended; change the weights of a running job
         the weights of job "mixed" cannot change, since they decide where a pass ends under `stop: first`; use `stop: all` or `stop: restart`
         job "run" has no mix; only datasets of a `mix` have weights

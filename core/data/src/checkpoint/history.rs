@@ -1,5 +1,5 @@
-//! The recent positions of one consumer. Where operators change the number of rows, the position at a step depends on the
-//! rows that the consumer has received, so each consumer records its own positions.
+//! The recent positions of one consumer. If operators change the number of rows, the position at a step depends on the rows
+//! that the consumer has received. Each consumer therefore records its own positions.
 
 use std::collections::VecDeque;
 
@@ -7,18 +7,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::layout::StreamPosition;
 
-/// Batches in a history: training loops prefetch batches, and ranks may be several steps apart.
+/// Number of batches in a history. Training loops prefetch batches, and ranks may be several steps apart.
 pub const HISTORY_BATCHES: usize = 256;
 
-/// A step of a job, identified by the number of batches that each consumer has received since the start of the job.
+/// A step of a job: the number of batches that each consumer has received since the start of the job.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct StepId {
-    /// Complete epochs, counted from the epoch in which the consumer started; `rounds` and `rest` count batches of the next
-    /// epoch. `None`: `rounds` and `rest` count the batches of all epochs.
+    /// The number of complete epochs, from the epoch in which the consumer started. The other fields then count batches of the
+    /// next epoch. If `None`, they count the batches of all epochs.
     pub epochs: Option<u32>,
-    /// Batches of each stream of the consumer.
+    /// The number of batches that every stream of the consumer has delivered.
     pub rounds: u64,
-    /// Additional batches, at most one for each stream of the consumer.
+    /// The number of additional batches, at most one for each stream of the consumer.
     pub rest: u32,
 }
 
@@ -29,8 +29,8 @@ impl StepId {
         self.rounds.saturating_mul(streams).saturating_add(u64::from(self.rest).min(streams))
     }
 
-    /// Whether this step is the end of an epoch. Consumers may have different numbers of batches in an epoch, so a consumer
-    /// reaches this step only by receiving its last batch of the epoch, not by a prefetched batch.
+    /// Whether this step is the end of an epoch. Consumers may have different numbers of batches in an epoch. A consumer reaches
+    /// this step when it receives its last batch of the epoch; prefetching that batch is not enough.
     fn is_epoch_end(&self) -> bool {
         self.epochs.unwrap_or(0) > 0 && self.rounds == 0 && self.rest == 0
     }
@@ -41,14 +41,14 @@ impl StepId {
     }
 }
 
-/// Rows that a consumer took from one of its streams.
+/// Consecutive rows of one stream that a consumer has delivered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeliveredRun {
-    /// Index of the stream among the streams of the consumer.
+    /// The index of the stream in the list of the consumer's streams.
     pub stream_index: u32,
     /// The next undelivered row of the stream after this run.
     pub position: StreamPosition,
-    /// The epoch of the batch that the run forms; `None` where operators removed all of its rows.
+    /// The epoch of the batch that the run forms; `None` if operators removed all rows of the run.
     pub batch_epoch: Option<u32>,
 }
 
@@ -63,14 +63,14 @@ pub enum StepLookup {
     Evicted,
 }
 
-/// The start position of a consumer and the positions after each of its last batches.
+/// The start position of a consumer, and the position after each of its recent batches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PositionHistory {
     start: Vec<(u32, StreamPosition)>,
     base: HistoryBase,
-    /// Runs without rows precede the batch that was taken next.
+    /// Recorded runs, oldest first. Runs without rows precede the batch that was delivered next.
     runs: VecDeque<DeliveredRun>,
-    /// Batches at the end of `runs` that the consumer has not received yet.
+    /// The number of batches at the end of `runs` that the consumer has not received yet.
     prefetched: u64,
     is_complete: bool,
 }
@@ -80,18 +80,18 @@ pub struct PositionHistory {
 pub struct HistoryBase {
     /// The next undelivered row of each stream, in the order of the consumer's streams.
     pub positions: Vec<StreamPosition>,
-    /// Batches received before.
+    /// The number of batches received before.
     pub count: BatchCount,
 }
 
 /// The number of batches that a consumer has received.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct BatchCount {
-    /// All batches.
+    /// The number of batches of all epochs.
     pub batches: u64,
     /// The epoch of the last batch; before the first batch, the epoch in which the consumer started.
     pub epoch: u32,
-    /// Batches of that epoch.
+    /// The number of batches of `epoch`.
     pub of_epoch: u64,
 }
 
@@ -114,7 +114,7 @@ impl PositionHistory {
     /// Creates a history from parts that another process sent.
     ///
     /// # Errors
-    /// Describes the contradiction, if the parts contradict each other.
+    /// Returns a message that describes the inconsistency, if the parts are inconsistent.
     pub fn from_parts(
         start: Vec<(u32, StreamPosition)>,
         base: HistoryBase,
@@ -125,26 +125,26 @@ impl PositionHistory {
         let streams = start.len();
         if base.positions.len() != streams {
             return Err(format!(
-                "a position history of {streams} streams has {} base positions",
+                "invalid position history: expected {streams} base positions, one per stream, got {}",
                 base.positions.len()
             ));
         }
         if runs.len() > HISTORY_BATCHES + streams {
             return Err(format!(
-                "a position history has {} runs, more than {HISTORY_BATCHES} batches of {streams} streams",
+                "invalid position history: expected at most {HISTORY_BATCHES} runs plus one per stream, got {} runs of {streams} streams",
                 runs.len()
             ));
         }
         if let Some(run) = runs.iter().find(|run| run.stream_index as usize >= streams) {
             return Err(format!(
-                "a position history of {streams} streams has stream index {}",
+                "invalid position history: stream index {} is not below the number of streams {streams}",
                 run.stream_index
             ));
         }
         Ok(Self { start, base, runs: runs.into(), prefetched, is_complete })
     }
 
-    /// The start position: each stream with its next undelivered row.
+    /// Returns the start position: each stream with its first row.
     pub fn start(&self) -> &[(u32, StreamPosition)] {
         &self.start
     }
@@ -159,17 +159,17 @@ impl PositionHistory {
         self.runs.iter()
     }
 
-    /// Batches at the end of the history that the consumer has not received yet.
+    /// The number of batches at the end of the history that the consumer has not received yet.
     pub fn prefetched(&self) -> u64 {
         self.prefetched
     }
 
-    /// Marks `batches` more of the last batches as not received yet.
+    /// Increases the number of batches at the end of the history that the consumer has not received yet.
     pub fn add_prefetched(&mut self, batches: u64) {
         self.prefetched += batches;
     }
 
-    /// Returns the number of batches since the start, prefetched batches included.
+    /// Returns the number of batches since the start, including prefetched batches.
     pub fn batches(&self) -> u64 {
         let recorded = self.runs.iter().filter(|run| run.batch_epoch.is_some()).count();
         self.base.count.batches.saturating_add(recorded as u64)
@@ -180,15 +180,15 @@ impl PositionHistory {
         self.is_complete
     }
 
-    /// Records that no batch follows.
+    /// Records that no batch follows the last run.
     pub fn complete(&mut self) {
         self.is_complete = true;
     }
 
-    /// Adds a run and evicts the oldest batch where the history is full.
+    /// Adds a run. Evicts the oldest batch if the history is full.
     pub fn push(&mut self, run: DeliveredRun) {
         if run.batch_epoch.is_none() {
-            // Before one batch, the last position of each stream is enough for all removed rows.
+            // Consecutive removed runs of one stream are merged: only the last position before the next batch is needed.
             let removed = self.runs.iter_mut().rev().take_while(|other| other.batch_epoch.is_none());
             if let Some(other) = removed.into_iter().find(|other| other.stream_index == run.stream_index) {
                 other.position = run.position;
@@ -215,7 +215,7 @@ impl PositionHistory {
         }
     }
 
-    /// Returns the position of the consumer after the last batch of a step.
+    /// Looks up the position of the consumer after the last batch of a step.
     pub fn find(&self, step: StepId) -> StepLookup {
         let wanted = step.batches(self.start.len());
         let epoch = step.epochs.map(|epochs| first_epoch(&self.start).saturating_add(epochs));
@@ -243,7 +243,7 @@ impl PositionHistory {
         }
     }
 
-    /// The result for a step that ends after the first `runs` runs, with the batch count `at`.
+    /// Returns the result for a step that ends after the first `runs` runs, where the batch count is `at`.
     fn lookup_after(&self, step: StepId, at: BatchCount, runs: usize) -> StepLookup {
         let is_received = at.batches <= self.batches().saturating_sub(self.prefetched);
         if step.is_epoch_end() && !is_received {
@@ -264,7 +264,7 @@ impl PositionHistory {
         earliest > epoch || (wanted == 0 && earliest == epoch)
     }
 
-    /// The position of each stream after the first `runs` runs.
+    /// Returns the position of each stream after the first `runs` runs.
     fn positions_after(&self, runs: usize) -> Vec<(u32, StreamPosition)> {
         let streams = self.start.iter().map(|(stream, _)| *stream);
         let mut positions: Vec<_> = streams.zip(self.base.positions.iter().copied()).collect();

@@ -1,4 +1,4 @@
-//! The position of a job: the next undelivered row of every stream. A job resumes from a position on any number of workers
+//! The position of a job: the next undelivered row of every stream. A job can resume from a position on any number of workers
 //! and consumers.
 
 use serde::{Deserialize, Serialize};
@@ -8,7 +8,8 @@ use crate::manifest::DatasetSummary;
 use crate::mix::MixChange;
 use crate::pipeline::OrderMode;
 
-/// The position of a job. A training checkpoint stores it as JSON; resuming needs the same pipeline and dataset.
+/// The position of a job. A training checkpoint stores the position as JSON. The job can resume with the same pipeline and
+/// dataset only.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Position {
     /// Format version.
@@ -24,7 +25,7 @@ pub struct Position {
     /// The next undelivered row of each stream. A deterministic job has a stream for each virtual consumer; a relaxed job has
     /// one stream, from which consumers take splits.
     pub streams: Vec<StreamPosition>,
-    /// Relaxed mode: ranges before the stream's position whose rows have not been delivered.
+    /// Relaxed mode: ranges of undelivered rows before the stream's position.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub open: Vec<OpenRange>,
     /// Changes of the mix's weights that affect rows after this position.
@@ -32,14 +33,14 @@ pub struct Position {
     pub mix: Vec<MixChange>,
 }
 
-/// Rows that a consumer of a relaxed job has taken and not delivered.
+/// Undelivered rows that are assigned to a consumer of a relaxed job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct OpenRange {
     /// Epoch, from 0.
     pub epoch: u32,
-    /// First row.
+    /// The first row.
     pub from: u64,
-    /// Row after the last.
+    /// The row after the last row of the range.
     pub to: u64,
 }
 
@@ -55,16 +56,16 @@ pub struct Fingerprints {
     pub dataset: String,
 }
 
-/// A step of a job whose layout determines the number of steps. Rank `r` of `ranks` owns the streams `r`, `r + ranks`, and so on.
+/// A step of a job with a number of steps that the layout determines. Rank `r` owns the streams `r`, `r + ranks`, and so on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JobStep {
-    /// Ranks of the job.
+    /// The number of ranks of the job.
     pub ranks: u32,
     /// Epoch, from 0.
     pub epoch: u32,
     /// The next step of the epoch.
     pub step: u64,
-    /// The first streams of each rank that have already delivered the step.
+    /// The number of streams of each rank, from the first, that have already delivered the step.
     pub streams_ahead: u32,
 }
 
@@ -98,28 +99,30 @@ impl Position {
     ) -> Result<(), String> {
         if self.version != POSITION_VERSION {
             return Err(format!(
-                "the position has version {}, this release reads version {POSITION_VERSION}; restore it with the release that wrote it",
+                "the position has version {}, but this release reads version {POSITION_VERSION}; restore it with the release that wrote it",
                 self.version
             ));
         }
         if self.pipeline != pipeline {
             return Err(format!(
-                "the position belongs to another pipeline (fingerprint {}, this one is {pipeline}); use the pipeline file it was saved with",
+                "the position belongs to another pipeline (fingerprint {}, but this pipeline has {pipeline}); use the pipeline file that it was saved with",
                 self.pipeline
             ));
         }
         if self.dataset != dataset.fingerprint {
             return Err(format!(
-                "the position belongs to other data (fingerprint {}, this is {}, with {} rows in {} shards); restore the shards it was saved with",
+                "the position belongs to another dataset (fingerprint {}, but this dataset has {}, with {} rows in {} shards); restore the shards that it was saved with",
                 self.dataset, dataset.fingerprint, dataset.rows, dataset.shards
             ));
         }
         if self.order != order {
-            return Err("the position was saved in the other order mode; set `order` as it was".to_owned());
+            return Err(
+                "the position was saved with another `order`; restore the `order` of the pipeline".to_owned()
+            );
         }
         if self.streams.len() != layout.streams as usize {
             return Err(format!(
-                "the position has {} streams, the job {}; open the job with virtual_consumers {}",
+                "the position has {} streams, but the job has {}; open the job with virtual_consumers {}",
                 self.streams.len(),
                 layout.streams,
                 self.virtual_consumers
@@ -128,7 +131,7 @@ impl Position {
         for (stream, position) in self.streams.iter().enumerate() {
             if position.epoch < layout.epochs && position.row > layout.stream_rows(stream as u32) {
                 return Err(format!(
-                    "the position says row {} for virtual consumer {stream}, which has only {} rows in an epoch; the file was edited",
+                    "invalid position: row {} of virtual consumer {stream} exceeds its {} rows per epoch; use an unedited checkpoint",
                     position.row,
                     layout.stream_rows(stream as u32)
                 ));
@@ -138,7 +141,7 @@ impl Position {
     }
 }
 
-/// The position of a stream before a step of an epoch.
+/// Returns the position of a stream before a step of an epoch.
 fn stream_at(layout: &Layout, stream: u32, epoch: u32, step: u64) -> StreamPosition {
     let steps = layout.steps();
     let is_next_epoch = steps.is_some_and(|steps| step >= steps);

@@ -31,7 +31,7 @@ fn first_splits(layout: &Layout, from: StreamPosition) -> Vec<(SplitRef, u32)> {
     splits
 }
 
-/// The payload of a piece: the global number of each row it carries.
+/// The payload of a piece: the global number of each row.
 type Rows = std::rc::Rc<Vec<u64>>;
 
 fn number(layout: &Layout, split: SplitRef, offset: u32) -> u64 {
@@ -153,7 +153,7 @@ proptest! {
     }
 
     #[test]
-    fn two_parts_equal_the_whole(
+    fn a_resumed_stream_equals_an_uninterrupted_stream(
         rows in 1u64..300, batch in 1u32..20, split_batches in 1u64..4, remainder in remainders(),
         cuts in (1u32..40, 1u32..40), order: u64, filter in 1u64..4, stop: prop::sample::Index,
     ) {
@@ -172,7 +172,7 @@ proptest! {
     }
 
     #[test]
-    fn fixed_rows_give_the_layouts_steps(
+    fn streams_have_the_steps_of_the_layout_if_operators_keep_all_rows(
         rows in 1u64..300, batch in 1u32..20, split_batches in 1u64..4, drop: bool, cut in 1u32..40,
     ) {
         let remainder = if drop { Remainder::Drop } else { Remainder::Emit };
@@ -199,7 +199,7 @@ fn a_piece_from_another_worker_is_trimmed_to_the_missing_rows() {
 }
 
 #[test]
-fn a_stream_without_last_rows_gives_a_batch_without_rows() {
+fn a_stream_without_rows_in_the_last_step_delivers_an_empty_batch() {
     let layout = Layout { streams: 2, ..layout(9, 4, 1, Remainder::Emit, false) };
     assert_eq!((layout.stream_rows(0), layout.stream_rows(1), layout.steps()), (5, 4, Some(2)));
     let mut assembler = Assembler::new(layout.clone());

@@ -1,4 +1,4 @@
-//! Tests of the steps of a round, which are compared with those of slow and simple algorithms.
+//! Tests of the steps of a round. The results are compared with those of simpler, slower algorithms.
 
 use proptest::prelude::*;
 

@@ -1,4 +1,4 @@
-//! Tests of layouts: splits are disjoint and complete, streams have equal numbers of steps, and sizes have known values.
+//! Tests of layouts: splits are disjoint and cover all rows, streams have equal numbers of steps, and sizes have known values.
 
 use proptest::prelude::*;
 
@@ -126,7 +126,7 @@ fn pipeline(head: &str, operators: &str) -> Pipeline {
 #[test]
 fn the_size_of_splits_and_groups_follows_rows_bytes_streams_and_window() {
     let window = "shuffle: {window: 4096}";
-    // Pipeline head, rows, bytes of a row, streams; expected streams, rows of a split and rows of a group.
+    // Pipeline head, rows, bytes per row, streams; expected streams, rows per split and rows per group.
     let cases = [
         ("", 100_000, 100, 1, (1, 1_029, 448)),
         (window, 100_000, 100, 1, (1, 4_102, 448)),

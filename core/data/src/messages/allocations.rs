@@ -1,4 +1,4 @@
-//! What a plan grants jobs on workers.
+//! Resources that a plan grants jobs on workers.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 use crate::ids::{JobId, WorkerId};
 use crate::pipeline::{CacheEncoding, CacheTier};
 
-/// A job whose allocation has at most this many cores gets no leases on the worker while it has more elsewhere.
+/// An allocation of at most this number of cores gives a job no leases on the worker, as long as another worker grants the job
+/// more cores.
 pub const MIN_CORES: f64 = 0.01;
 
 /// The allocations of all workers. A worker without an entry has no limits.
@@ -24,32 +25,32 @@ pub struct WorkerAllocations {
     pub jobs: Vec<JobAllocation>,
 }
 
-/// What the planner grants one job on one worker. The worker applies a new allocation at once, while groups are in
-/// flight. Rows and their order do not depend on allocations.
+/// Resources that the planner grants one job on one worker. The worker applies a new allocation immediately, while groups
+/// are in flight. Rows and their order do not depend on allocations.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JobAllocation {
     /// The job.
     pub job: JobId,
-    /// The job's weight in the worker's CPU pool. Jobs with work run in proportion to their weights. 0 means the weight of
-    /// a job that has all threads.
+    /// The job's weight in the worker's CPU pool. Jobs with runnable work share the threads in proportion to their weights. 0
+    /// means the weight of a job that owns all threads.
     pub cores: f64,
-    /// The largest number of threads of the CPU pool that the job may use, on average over a tenth of a second. The number
-    /// may be fractional; 0 for no limit.
+    /// Maximum number of CPU pool threads that the job may use, on average over a tenth of a second. May be fractional; 0
+    /// means no limit.
     pub max_cores: f64,
-    /// The largest number of concurrent executions of each operator, by the operator's name. 0 and a missing operator mean
-    /// no limit. An operator that the pipeline pins with `parallelism` keeps the pinned number.
+    /// Maximum number of concurrent executions of each operator, by operator name. 0 or a missing operator means no limit.
+    /// A `parallelism` in the pipeline takes precedence.
     pub operator_limits: Vec<(String, u32)>,
-    /// Blocks that the job may read from the store at the same time; 0 for
-    /// [`JobAllocation::DEFAULT_READ_CONCURRENCY`] in each group.
+    /// Maximum number of blocks that the job reads from the store concurrently; 0 means
+    /// [`JobAllocation::DEFAULT_READ_CONCURRENCY`] per group.
     pub read_concurrency: u32,
-    /// Bytes of groups that the worker may compute ahead of consumers, but at least one group; 0 for no limit other than
-    /// the worker's memory budget.
+    /// Maximum bytes of groups that the worker computes ahead of consumers. One group is always allowed. 0 means no limit
+    /// other than the worker's memory budget.
     pub prefetch_bytes: u64,
-    /// Which rows of the job the worker caches if its pipeline has no `cache` operator; `None` caches no rows.
+    /// The rows of the job that the worker caches if the pipeline has no `cache` operator; `None` caches no rows.
     pub cache: Option<CacheDecision>,
 }
 
-/// A cache point that the plan chose for a job.
+/// A cache point of a job that the coordinator chose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CacheDecision {
     /// The number of operators before the cache point, without `batch`, `repeat` and `cache`.
@@ -60,19 +61,19 @@ pub struct CacheDecision {
     pub encoding: CacheEncoding,
 }
 
-/// The capacity of one cache tier of a worker, and how much of it is used.
+/// Capacity and use of one cache tier of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TierCapacity {
     /// The tier. All workers share one store tier.
     pub tier: CacheTier,
-    /// The largest number of bytes that the tier may hold.
+    /// Maximum number of bytes that the tier stores.
     pub room_bytes: u64,
-    /// Bytes that the tier holds.
+    /// The number of bytes that the tier stores.
     pub held_bytes: u64,
 }
 
 impl JobAllocation {
-    /// Blocks that one group reads at the same time if neither the plan nor the job sets a number.
+    /// Number of blocks that one group reads concurrently if neither the plan nor the job sets a number.
     pub const DEFAULT_READ_CONCURRENCY: u32 = 16;
 
     /// An allocation without limits.

@@ -8,7 +8,7 @@ use crate::ids::JobId;
 pub struct ServiceError {
     /// The kind of error, which determines whether a retry can succeed.
     pub kind: ServiceErrorKind,
-    /// Returns a message with the fix.
+    /// The message for the user, with the fix.
     pub message: String,
     /// The URL of the leading coordinator, if the request was sent to a follower.
     pub leader: Option<String>,
@@ -41,23 +41,23 @@ impl ServiceErrorKind {
 }
 
 impl ServiceError {
-    /// An error of this kind.
+    /// Creates an error of this kind.
     pub fn new(kind: ServiceErrorKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), leader: None, retry_after_ms: None }
     }
 
-    /// An error for a reached concurrency limit. A retry may succeed after this number of milliseconds.
+    /// Creates an error for a reached concurrency limit. A retry may succeed after `retry_after_ms` milliseconds.
     pub fn busy(message: impl Into<String>, retry_after_ms: u64) -> Self {
         Self { retry_after_ms: Some(retry_after_ms), ..Self::new(ServiceErrorKind::Busy, message) }
     }
 
-    /// An error for a job that does not exist, or that the caller must not see. The two cases are indistinguishable.
+    /// Creates an error for a job that does not exist or that the caller must not see. Callers cannot distinguish the two cases.
     pub fn unknown_job(job: JobId) -> Self {
         let message = format!("job {job} does not exist; list the jobs with `feedline job list`");
         Self::new(ServiceErrorKind::NotFound, message)
     }
 
-    /// An error of a follower, which names the leader.
+    /// Creates the error with which a follower rejects a request. The error contains the URL of the leader.
     pub fn not_leader(url: &str) -> Self {
         let message = format!("this coordinator is not the leader; send the request to the leader at {url}");
         Self { leader: Some(url.to_owned()), ..Self::new(ServiceErrorKind::Unavailable, message) }

@@ -33,9 +33,9 @@ pub struct JobFacts {
     pub pipeline: Pipeline,
     /// The dataset of the job.
     pub dataset: DatasetSummary,
-    /// The number of passes over the dataset that remain, including the rest of the current pass.
+    /// The number of remaining passes over the dataset. The rest of the current pass counts as a fraction.
     pub passes_left: f64,
-    /// The job's share when workers are scarce. The weights of a tenant's jobs are scaled so that their mean is the tenant's
+    /// The job's weight when workers are scarce. The weights of a tenant's jobs are scaled so that their mean is the tenant's
     /// priority.
     pub weight: f64,
     /// The quota of the job's tenant.
@@ -61,7 +61,7 @@ pub struct WorkerReportSample {
     pub caches: Vec<TierCapacity>,
     /// The bytes of the memory budget that each account uses.
     pub memory: Vec<MemoryUsage>,
-    /// Whether the memory budget has no room for further splits.
+    /// Whether the memory budget is too full to start further splits.
     pub memory_full: bool,
     /// Whether the worker drains before it leaves the cluster.
     pub draining: bool,

@@ -11,7 +11,7 @@ pub struct SlotReport {
     pub claims: Vec<SlotPosition>,
     /// Whether the rank leaves the job: it releases its slots and receives no others.
     pub leaving: bool,
-    /// Nanoseconds that the training loop needs for a batch of one slot; 0 if unknown.
+    /// Nanoseconds that the training loop takes for a batch of one slot; 0 if unknown.
     pub slot_ns: u64,
 }
 
@@ -20,7 +20,7 @@ pub struct SlotReport {
 pub struct SlotPosition {
     /// The slot.
     pub stream: u32,
-    /// The generation of the grant. Progress of another generation is ignored.
+    /// The generation of the grant. Progress from other generations is ignored.
     pub generation: u64,
     /// The next undelivered row of the slot.
     pub position: StreamPosition,
@@ -35,8 +35,8 @@ pub struct SlotGrant {
     pub stream: u32,
     /// The number of times that the slot has been granted.
     pub generation: u64,
-    /// The position that the coordinator knows, from which a new owner starts.
+    /// The recorded position of the slot. A new owner starts at this position.
     pub position: StreamPosition,
-    /// Whether another rank needs the slot. The owner then stops the slot after the current step.
+    /// Whether the slot is to move to another rank. The owner then stops the slot after the current step.
     pub release: bool,
 }

@@ -1,5 +1,5 @@
-//! Statistics in the reports of workers and consumers. Counters start at 0 when the reporter starts and only increase. Gauges
-//! are marked as such.
+//! Statistics in the reports of workers and consumers. Counters start at 0 when the worker or consumer starts, and only
+//! increase. The documentation of a gauge begins with "Gauge".
 
 use serde::{Deserialize, Serialize};
 
@@ -22,7 +22,7 @@ pub struct OperatorStats {
     pub bytes_in: u64,
     /// Output bytes.
     pub bytes_out: u64,
-    /// CPU time in nanoseconds, without waiting.
+    /// CPU time in nanoseconds.
     pub cpu_ns: u64,
     /// Total time of all executions in nanoseconds.
     pub busy_ns: u64,
@@ -30,7 +30,7 @@ pub struct OperatorStats {
     pub wait_input_ns: u64,
     /// Time in nanoseconds that finished output waited to be consumed.
     pub wait_output_ns: u64,
-    /// Time in nanoseconds within executions without CPU use, such as `wait` and reads of `source`.
+    /// Time in nanoseconds that executions spent without using the CPU, such as `wait` and reads of `source`.
     pub latency_ns: u64,
     /// Gauge: bytes that wait for an execution; for `batch`, bytes of finished batches that wait for consumers.
     pub queue_bytes: u64,
@@ -85,20 +85,20 @@ impl StoreStats {
     }
 }
 
-/// CPU time of a worker's process in nanoseconds. If several roles or workers share the process, it is their total.
+/// CPU time of a worker's process in nanoseconds. Roles and workers that share a process report the total of the process.
 ///
 /// The CPU time of all operators plus `transport_ns` is `process_ns`, within a few percent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessCpu {
     /// CPU time of all threads.
     pub process_ns: u64,
-    /// CPU time outside of operators: serving batches, connections, control messages and indexing.
+    /// CPU time outside of operators: batch delivery, connections, control messages and indexing.
     pub transport_ns: u64,
 }
 
-/// Costs of an encoding of cached rows, measured on a few rows of a job.
+/// Costs of an encoding of cached rows, measured on a sample of a job's rows.
 ///
-/// For each row the operator after the cache point runs on the original row and on the encoded row, on the same thread.
+/// The operator after the cache point runs on both the original and the encoded form of each row, on the same thread.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EncodingStats {
     /// The number of stage operators before the cache point.
@@ -140,15 +140,15 @@ pub struct WorkerJobStats {
     pub operators: Vec<OperatorStats>,
     /// Reads from the store.
     pub store: StoreStats,
-    /// Time in nanoseconds that the job's next rows waited for memory while a consumer waited for the rows.
+    /// Time in nanoseconds for which both the job's next rows waited for memory and a consumer waited for these rows.
     pub memory_wait_ns: u64,
     /// Peak resident set size of the worker's process in bytes.
     pub peak_rss_bytes: u64,
-    /// Nanoseconds from the start of the worker to these statistics.
+    /// Nanoseconds from the start of the worker to the measurement of these statistics.
     pub elapsed_ns: u64,
     /// CPU time of the worker's process for all jobs.
     pub cpu: ProcessCpu,
-    /// Measured costs of encodings of cached rows.
+    /// Measured costs of the encodings of cached rows.
     pub encodings: Vec<EncodingStats>,
 }
 
@@ -166,7 +166,7 @@ pub struct ConsumerStats {
     /// Time in nanoseconds that the training loop spent between two requests for batches. `rows / step_ns` is the rate at which
     /// the loop could consume rows.
     pub step_ns: u64,
-    /// The part of `step_ns` in which batches were copied, such as to an accelerator.
+    /// The part of `step_ns` spent on copying batches, such as to an accelerator.
     pub copy_ns: u64,
     /// Bytes received from workers on other hosts, after decompression.
     pub network_bytes: u64,
@@ -185,7 +185,8 @@ impl ConsumerStats {
     }
 }
 
-/// The sum of counters, saturating at [`u64::MAX`]. Reports come from other processes, so a sum must not panic.
+/// Returns the sum of counters, saturating at [`u64::MAX`]. A sum must not panic, because the counters come from other
+/// processes.
 pub fn saturating_sum(counts: impl Iterator<Item = u64>) -> u64 {
     counts.fold(0, u64::saturating_add)
 }

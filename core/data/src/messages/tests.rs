@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn an_index_has_the_name_of_its_tenant_and_source() {
+fn the_index_key_depends_on_tenant_and_source() {
     let key = |tenant: &str, url: &str| source_key(tenant, &Source::text(url));
     assert_eq!(key("a", "/x"), key("a", "/x"));
     assert_ne!(key("a", "/x"), key("b", "/x"));

@@ -9,7 +9,8 @@ use crate::schema::Schema;
 mod tests;
 
 impl Pipeline {
-    /// The number of rows of a full batch; 1 without a batch, which [`Pipeline::check`] rejects.
+    /// Returns the number of rows of a full batch, or 1 for a pipeline without a batching operator, which [`Pipeline::check`]
+    /// rejects.
     pub fn batch_size(&self) -> u32 {
         let mut sizes = self.operators.iter().filter_map(|operator| match &operator.kind {
             OperatorKind::Batch(batch) => Some(batch.size),
@@ -48,7 +49,7 @@ impl Pipeline {
         self.operators.iter().any(|operator| operator.kind.drops_rows()) || self.on_error == OnError::Skip
     }
 
-    /// The operators before the `cache`, and the tier of the cache; `None` without a `cache`.
+    /// Returns the operators before the `cache` operator and the tier of the cache, or `None` without a `cache`.
     pub fn cached_prefix(&self) -> Option<(&[Operator], CacheTier)> {
         self.operators.iter().enumerate().find_map(|(place, operator)| match &operator.kind {
             OperatorKind::Cache(cache) => Some((&self.operators[..place], cache.tier)),
@@ -56,8 +57,8 @@ impl Pipeline {
         })
     }
 
-    /// The pipeline with a `cache` after the first `after` operators that run in stages. A pipeline that already has a
-    /// `cache` is returned unchanged.
+    /// Inserts a `cache` after the first `after` operators that run in stages. Returns a pipeline that already has a `cache`
+    /// unchanged.
     pub fn with_cache_after(&self, after: u32, tier: CacheTier) -> Self {
         let mut cached = self.clone();
         if self.cached_prefix().is_none() {
@@ -70,11 +71,11 @@ impl Pipeline {
         cached
     }
 
-    /// A pipeline that fills the cache of this pipeline and delivers no rows: it reads each row once, in storage order.
-    /// Both pipelines use the same cache keys. `None` without a `cache`.
+    /// Returns a pipeline that fills the cache of this pipeline: it reads each row once in storage order and delivers no rows.
+    /// Both pipelines use the same cache keys. Returns `None` without a `cache`.
     pub fn cache_fill_pipeline(&self) -> Option<Self> {
         let place = self.cached_prefix()?.0.len();
-        // The operators after the cache determine the required columns. The filter keeps rows from reaching them.
+        // The operators after the cache determine the required columns, so they stay. The filter drops all rows before them.
         let drop_all = Filter { predicate: "false".to_owned() };
         let mut operators = self.operators.clone();
         operators.insert(place + 1, Operator { kind: OperatorKind::Filter(drop_all), parallelism: None });
@@ -82,7 +83,7 @@ impl Pipeline {
         Some(Self { operators, shuffle: Shuffle::default(), ..self.clone() })
     }
 
-    /// A unique name for each operator, in order. The second operator of a kind is named like `resize#2`.
+    /// Returns a unique name for each operator, in order. The second `resize` is named `resize#2`.
     pub fn operator_names(&self) -> Vec<String> {
         let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
         let mut names = Vec::with_capacity(self.operators.len());
@@ -95,9 +96,9 @@ impl Pipeline {
         names
     }
 
-    /// The source columns that can influence the output, in the order of the source: columns in the output, and columns that
-    /// an operator reads, because a row that fails changes the output too. Returns all columns if the pipeline does not fit
-    /// the source.
+    /// Returns the source columns that can influence the output, in the order of the source. These are the columns of the
+    /// output and the columns that operators read, because a failed row also changes the output. Returns all columns if the
+    /// pipeline does not fit the source.
     pub fn required_columns(&self, source: &Schema) -> Vec<String> {
         let Ok(schemas) = infer(self, source) else {
             return source.names().map(str::to_owned).collect();
@@ -112,8 +113,8 @@ impl Pipeline {
         source.names().filter(|name| required.contains(*name)).map(str::to_owned).collect()
     }
 
-    /// Copies the pickled code of functions whose version is the same in `other`. Two processes may pickle the same function
-    /// into different bytes.
+    /// Copies the pickled code of functions with the same version in `other`. Two processes may pickle the same function into
+    /// different bytes.
     pub fn adopt_function_code(&mut self, other: &Self) {
         for (own, other) in self.operators.iter_mut().zip(&other.operators) {
             if let (Some(own), Some(other)) =
@@ -126,8 +127,8 @@ impl Pipeline {
         }
     }
 
-    /// A hash of everything that affects the content and order of rows, as 16 hex digits: the xxh3-64 of the canonical JSON
-    /// form without the name, caches, names of credentials, and each operator's parallelism.
+    /// Returns a hash of everything that affects the content and order of rows, as 16 hex digits. The hash is the xxh3-64 of the
+    /// canonical JSON form without the pipeline's name, `cache` operators, names of credentials and `parallelism`.
     pub fn fingerprint(&self) -> String {
         let mut canonical = self.clone();
         canonical.name.clear();
@@ -143,7 +144,7 @@ impl Pipeline {
             }
         }
         let json = serde_json::to_vec(&canonical)
-            .expect("a pipeline holds only text, numbers, lists and text-keyed maps");
+            .expect("a pipeline contains only text, numbers, lists and text-keyed maps");
         format!("{:016x}", xxhash_rust::xxh3::xxh3_64(&json))
     }
 }

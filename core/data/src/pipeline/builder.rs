@@ -1,4 +1,4 @@
-//! Builds a pipeline in Rust. Each operator's file defines the builder method of that operator.
+//! Builder for pipelines in Rust. The builder method of each operator is in the operator's file.
 
 use super::{
     Format, Mix, OnError, Operator, OperatorKind, OrderMode, Pipeline, PipelineError, Shuffle, Source,
@@ -39,7 +39,7 @@ impl Pipeline {
 }
 
 impl Source {
-    /// A source of this format that reads one path, glob, prefix or URL.
+    /// Creates a source of this format that reads one path, glob, prefix or URL.
     pub fn new(format: Format, url: impl Into<String>) -> Self {
         Self { url: vec![url.into()], format, features: Default::default(), credentials: None, mix: None }
     }
@@ -50,7 +50,7 @@ impl Source {
         Self { url: Vec::new(), format, features: Default::default(), credentials: None, mix: Some(mix) }
     }
 
-    /// The datasets of the mix, or the source itself if there is no mix.
+    /// Returns the datasets of the mix, or the source itself without a mix.
     pub fn datasets(&self) -> Vec<&Self> {
         match &self.mix {
             Some(mix) => mix.parts.iter().map(|part| &part.source).collect(),
@@ -65,14 +65,14 @@ impl Source {
         self
     }
 
-    /// Reads the column `column` from the name `data_name` in the data.
+    /// Maps the field `data_name` of the data to the column `column`.
     #[must_use]
     pub fn feature(mut self, column: impl Into<String>, data_name: impl Into<String>) -> Self {
         self.features.insert(column.into(), data_name.into());
         self
     }
 
-    /// Reads with the credentials of this name.
+    /// Sets the name of the credentials for reading the objects.
     #[must_use]
     pub fn credentials(mut self, name: impl Into<String>) -> Self {
         self.credentials = Some(name.into());
@@ -81,7 +81,7 @@ impl Source {
 }
 
 impl From<OperatorKind> for Operator {
-    /// An operator whose parallelism the engine chooses.
+    /// Creates an operator without a `parallelism` setting.
     fn from(kind: OperatorKind) -> Self {
         Self { kind, parallelism: None }
     }
@@ -114,7 +114,7 @@ impl PipelineBuilder {
         self
     }
 
-    /// Shuffles rows within windows of this many rows; 0 keeps storage order.
+    /// Shuffles rows within windows of `window` rows; 0 keeps storage order.
     pub fn shuffle(mut self, window: u64) -> Self {
         self.shuffle = Shuffle { window };
         self
@@ -132,7 +132,7 @@ impl PipelineBuilder {
         self
     }
 
-    /// Adds an operator with all its parameters.
+    /// Adds an operator with all of its parameters.
     pub fn operator(mut self, kind: OperatorKind) -> Self {
         self.operators.push(kind.into());
         self
@@ -156,7 +156,7 @@ impl PipelineBuilder {
         };
         if self.misplaced_parallelism {
             return Err(PipelineError::new(
-                "parallelism: no operator precedes it; call it after the operator that it limits",
+                "parallelism: there is no operator to limit; call `parallelism` after the operator",
             ));
         }
         let pipeline = Pipeline {

@@ -8,8 +8,8 @@ use super::{Operator, OperatorKind, OrderMode, Pipeline, PipelineError, Source};
 mod tests;
 
 /// Maximum number of datasets in a mix.
-const MAX_PARTS: usize = 64;
-/// Bounds of a dataset's weight. Beyond them one dataset would practically never contribute a row.
+const MAX_MIX_DATASETS: usize = 64;
+/// Bounds of a dataset's weight. With weights outside these bounds a dataset would practically never contribute a row.
 const MIN_WEIGHT: f64 = 1e-6;
 const MAX_WEIGHT: f64 = 1e6;
 
@@ -22,7 +22,7 @@ impl Pipeline {
         self.first_error().map_or(Ok(()), |error| Err(PipelineError::new(error.message(self))))
     }
 
-    /// The first error in the pipeline.
+    /// Returns the first error in the pipeline.
     pub(super) fn first_error(&self) -> Option<CheckError> {
         check_all(self).err()
     }
@@ -39,13 +39,13 @@ fn check_all(pipeline: &Pipeline) -> Result<(), CheckError> {
     check_order(pipeline)
 }
 
-/// Coordinated batches need steps that all consumers share. Relaxed order has no such steps.
+/// Rejects relaxed order for coordinated batches, which need steps that all consumers share.
 fn check_order(pipeline: &Pipeline) -> Result<(), CheckError> {
     if pipeline.order == OrderMode::Deterministic || !pipeline.is_coordinated() {
         return Ok(());
     }
     let last = pipeline.operators.len() - 1;
-    let sentence = "all consumers must share each step, which `order: relaxed` does not support; use `order: deterministic`";
+    let sentence = "the operator needs steps that all consumers share, and `order: relaxed` has none; use `order: deterministic`";
     Err(CheckError::new(ErrorPath::Operator(last), sentence))
 }
 
@@ -69,10 +69,10 @@ fn check_sources(source: &Source) -> Result<(), CheckError> {
     if mix.parts.is_empty() {
         return Err(error("the list is empty; add at least one dataset with url and format".to_owned()));
     }
-    if mix.parts.len() > MAX_PARTS {
+    if mix.parts.len() > MAX_MIX_DATASETS {
         let parts = mix.parts.len();
         return Err(error(format!(
-            "{parts} datasets exceed the limit of {MAX_PARTS}; merge some into one dataset with a list of urls"
+            "{parts} datasets exceed the limit of {MAX_MIX_DATASETS}; merge some into one dataset with a list of urls"
         )));
     }
     for (number, part) in (1..).zip(&mix.parts) {
@@ -84,7 +84,7 @@ fn check_sources(source: &Source) -> Result<(), CheckError> {
         }
         if part.source.mix.is_some() {
             return Err(error(format!(
-                "dataset {number} is a mix, and mixes cannot be nested; list its datasets here"
+                "dataset {number} is a mix, but mixes cannot be nested; list its datasets in the outer mix"
             )));
         }
         check_source(&part.source).map_err(|cause| error(format!("dataset {number}: {}", cause.sentence)))?;
@@ -102,7 +102,7 @@ fn check_source(source: &Source) -> Result<(), CheckError> {
     if source.url.iter().any(|url| url.trim().is_empty()) {
         return Err(CheckError::new(
             ErrorPath::Source("url"),
-            "an entry is empty; write a path, glob or URL, or remove it",
+            "an entry is empty; write a path, glob or URL, or remove the entry",
         ));
     }
     for (column, data_name) in &source.features {
@@ -116,7 +116,8 @@ fn check_source(source: &Source) -> Result<(), CheckError> {
     Ok(())
 }
 
-/// Checks that one batching operator ends the list, that at most one operator repeats, and that the cache is allowed.
+/// Checks that the last operator is the only batching operator, that there is at most one `repeat`, and that the position of
+/// the `cache` is valid.
 fn check_graph(operators: &[Operator]) -> Result<(), CheckError> {
     let indexes_of = |accepts: &dyn Fn(&OperatorKind) -> bool| -> Vec<usize> {
         (0..operators.len()).filter(|&index| accepts(&operators[index].kind)).collect()
@@ -139,13 +140,14 @@ fn check_graph(operators: &[Operator]) -> Result<(), CheckError> {
         [only] if only == last => Ok(()),
         [only] => {
             let name = name(only);
-            let sentence =
-                format!("{name} must be the last operator, but others follow; move {name} to the end");
+            let sentence = format!(
+                "{name} must be the last operator, but other operators follow; move {name} to the end"
+            );
             Err(CheckError::new(ErrorPath::Operator(only), sentence))
         }
         [first, second, ..] => {
             let sentence = format!(
-                "operator {} ({}) makes batches too; keep only the one at the end",
+                "operator {} ({}) also forms batches; keep only the batching operator at the end",
                 second + 1,
                 name(second)
             );
@@ -154,12 +156,13 @@ fn check_graph(operators: &[Operator]) -> Result<(), CheckError> {
     }
 }
 
-/// Checks that there is at most one cache, and that no operator before it is random: each pass must draw new values.
+/// Checks that there is at most one `cache`, and that no operator before the cache is random, because each pass must draw new
+/// random values.
 fn check_cache(operators: &[Operator], caches: &[usize]) -> Result<(), CheckError> {
     let Some(&first) = caches.first() else { return Ok(()) };
     if let Some(&second) = caches.get(1) {
         let sentence =
-            format!("operator {} is already a cache; keep the cache that saves more work", first + 1);
+            format!("operator {} is already a cache; keep only the cache that saves more work", first + 1);
         return Err(CheckError::new(ErrorPath::Operator(second), sentence));
     }
     let Some(random) = operators[..first].iter().position(|operator| operator.kind.is_random()) else {
@@ -169,12 +172,12 @@ fn check_cache(operators: &[Operator], caches: &[usize]) -> Result<(), CheckErro
     let path = operator_path(random, kind);
     let sentence = if kind.function().is_none_or(|function| function.seeded) {
         format!(
-            "{path} is random, and a cache after it would repeat its rows in every pass; move cache before it"
+            "{path} is random, but a cache after it would repeat the same random values in every pass; move cache before {path}"
         )
     } else {
         format!(
-            "the module of {path} may change while its rows are cached; identify the module's state with `version:`, \
-             or move cache before the operator"
+            "the Python module of {path} may change while its rows are cached; identify the module's state with `version:`, \
+            or move cache before {path}"
         )
     };
     Err(CheckError::new(ErrorPath::Operator(first), sentence))
@@ -183,7 +186,9 @@ fn check_cache(operators: &[Operator], caches: &[usize]) -> Result<(), CheckErro
 /// Checks an operator's own parameters. The error does not name the operator.
 pub(super) fn check_operator(operator: &Operator) -> Result<(), String> {
     if operator.parallelism == Some(0) {
-        return Err("parallelism is 0; write at least 1, or omit it to let the engine choose".to_owned());
+        return Err(
+            "parallelism is 0; write at least 1, or omit `parallelism` to let the engine choose".to_owned()
+        );
     }
     operator.kind.definition().check()
 }

@@ -1,11 +1,11 @@
-//! An error of a pipeline check: the faulty part of the pipeline, and one sentence.
+//! Error of a pipeline check: the invalid part of the pipeline, and a message of one sentence.
 
 use super::{OperatorKind, Pipeline};
 
 /// The part of a pipeline in which a check found an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ErrorPath {
-    /// The name.
+    /// The name of the pipeline.
     Name,
     /// A field of the source.
     Source(&'static str),
@@ -27,7 +27,7 @@ impl CheckError {
         Self { path, sentence: sentence.into() }
     }
 
-    /// The error message without file and line: the path in words, then the sentence.
+    /// Formats the error without file and line: the invalid part, then the sentence.
     pub(super) fn message(&self, pipeline: &Pipeline) -> String {
         let sentence = &self.sentence;
         match self.path {
@@ -42,7 +42,7 @@ impl CheckError {
     }
 }
 
-/// `operator 2 (resize)`: messages count operators from 1.
+/// Describes an operator in messages, such as `operator 2 (resize)`. Messages count operators from 1.
 pub(super) fn operator_path(index: usize, kind: &OperatorKind) -> String {
     format!("operator {} ({})", index + 1, kind.name())
 }

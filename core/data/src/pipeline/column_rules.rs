@@ -1,18 +1,18 @@
-//! Rules about the column types that operators accept, with their error messages. Several operators share each rule.
+//! Shared rules about the column types that operators accept, with their error messages.
 
 use super::Size;
-use super::suggest::{did_you_mean, listed};
+use super::suggest::{did_you_mean, join_names};
 use crate::schema::{ColumnType, ScalarType, Schema};
 
-/// The columns after an operator that resizes or crops images to one size.
+/// Infers the columns after an operator that resizes or crops images to a fixed size.
 pub(super) fn infer_fixed_size(
     input: &Schema,
     column: &str,
     [height, width]: Size,
 ) -> Result<Schema, String> {
-    let needs = "bytes, an image or a uint8 tensor [height, width, 3]";
+    let needs = "bytes, images or uint8 tensors [height, width, 3]";
     require_column_type(input, column, needs, is_picture, |found| match found {
-        ColumnType::Tensor { .. } => "move it before normalize and cast",
+        ColumnType::Tensor { .. } => "move the operator before normalize and cast",
         _ => "",
     })?;
     Ok(with_column_type(
@@ -22,12 +22,12 @@ pub(super) fn infer_fixed_size(
     ))
 }
 
-/// The columns of a batch. Images of varying size cannot be batched.
+/// Infers the columns of a batch. Rejects images of varying size, which cannot be batched.
 pub(super) fn infer_batch(input: &Schema) -> Result<Schema, String> {
     for field in &input.fields {
         if field.column_type == ColumnType::Image {
             return Err(format!(
-                "column `{}` holds images of varying size, which cannot be batched; add resize or random_resized_crop before it",
+                "column `{}` contains images of varying size, which cannot be batched; add resize or random_resized_crop before the batch",
                 field.name
             ));
         }
@@ -35,7 +35,7 @@ pub(super) fn infer_batch(input: &Schema) -> Result<Schema, String> {
     Ok(input.clone())
 }
 
-/// The element type of a column of number lists. Checks that `value`, which fills the lists, fits that type.
+/// Returns the element type of a column of number lists. Checks that the padding value `value` fits the type.
 pub(super) fn number_list_element(input: &Schema, name: &str, value: i64) -> Result<ScalarType, String> {
     let element = |column_type: &ColumnType| match column_type {
         ColumnType::List(inner) => match **inner {
@@ -45,11 +45,11 @@ pub(super) fn number_list_element(input: &Schema, name: &str, value: i64) -> Res
         _ => None,
     };
     let is_number_list = |column_type: &ColumnType| element(column_type).is_some();
-    let found = require_column_type(input, name, "a list of numbers", is_number_list, list_hint)?;
+    let found = require_column_type(input, name, "lists of numbers", is_number_list, list_hint)?;
     match element(found) {
         Some(scalar) if !can_hold(scalar, value) => Err(format!(
             "value {value} does not fit {}, the element type of column `{name}`; choose a value that fits, or add cast \
-             before it",
+            before the operator",
             scalar.name()
         )),
         scalar => Ok(scalar.expect("the column type is checked above")),
@@ -59,7 +59,8 @@ pub(super) fn number_list_element(input: &Schema, name: &str, value: i64) -> Res
 /// Returns the type of the named column if `accepts` is true for it.
 ///
 /// # Errors
-/// Returns a message with the fix that `hint` returns for the type, or else with the names of columns that fit.
+/// Returns a message with the fix that `hint` returns for the actual type. If the hint is empty, the message lists the columns
+/// that fit.
 pub(super) fn require_column_type<'a>(
     input: &'a Schema,
     name: &str,
@@ -74,11 +75,14 @@ pub(super) fn require_column_type<'a>(
     let fix = match hint(found) {
         "" => {
             let fitting = input.fields.iter().filter(|field| accepts(&field.column_type));
-            format!("columns that fit: {}", listed(fitting.map(|field| field.name.as_str())))
+            format!(
+                "use a column of that type (available: {})",
+                join_names(fitting.map(|field| field.name.as_str()))
+            )
         }
         hint => hint.to_owned(),
     };
-    Err(format!("column `{name}` holds {}, but the operator needs {needs}; {fix}", describe_type(found)))
+    Err(format!("column `{name}` contains {}, but the operator needs {needs}; {fix}", describe_type(found)))
 }
 
 /// Returns the type of the named column.
@@ -89,11 +93,11 @@ pub(super) fn find_column<'a>(input: &'a Schema, name: &str) -> Result<&'a Colum
     input.get(name).ok_or_else(|| {
         let hint = did_you_mean(name, input.names());
         let separator = if hint.is_empty() { ";" } else { "" };
-        format!("there is no column `{name}`{hint}{separator} the columns are {}", listed(input.names()))
+        format!("there is no column `{name}`{hint}{separator} the columns are {}", join_names(input.names()))
     })
 }
 
-/// A column type as the object of "holds" in a sentence.
+/// Describes the values of a column type, for the sentence "column `x` contains ...".
 fn describe_type(column_type: &ColumnType) -> String {
     match column_type {
         ColumnType::Image => "images".to_owned(),
@@ -103,7 +107,7 @@ fn describe_type(column_type: &ColumnType) -> String {
     }
 }
 
-/// A copy of the columns in which the named column has another type. A missing column is appended.
+/// Returns a copy of the columns with a new type of the named column. A missing column is appended.
 pub(super) fn with_column_type(input: &Schema, name: &str, column_type: ColumnType) -> Schema {
     let mut output = input.clone();
     output.set(name, column_type);
@@ -124,7 +128,7 @@ fn is_picture(column_type: &ColumnType) -> bool {
 
 pub(super) fn list_hint(found: &ColumnType) -> &'static str {
     match found {
-        ColumnType::Utf8 => "add tokenize before it",
+        ColumnType::Utf8 => "add tokenize before the operator",
         _ => "",
     }
 }

@@ -9,26 +9,26 @@ use super::parameter_checks::{
 use super::{ElementType, Function, FunctionEnvironment, FunctionOutput};
 use crate::schema::{ColumnType, MAX_COLUMNS, Schema};
 
-/// Maximum timeout of one call in seconds.
+/// Maximum timeout of a function call in seconds.
 const MAX_TIMEOUT_S: u32 = 3_600;
-/// Minimum memory of a process: less does not suffice for Python with NumPy.
+/// Minimum memory limit of a function process. Python with NumPy does not start with less.
 const MIN_MEMORY_BYTES: u64 = 16 << 20;
-/// Maximum memory of a process.
+/// Maximum memory limit of a function process.
 const MAX_MEMORY_BYTES: u64 = 1 << 42;
-/// Maximum number of rows of a call.
+/// Maximum number of rows per function call.
 const MAX_CALL_ROWS: u32 = 1 << 20;
 /// Maximum length in bytes of the name of a function, folder, package or version.
 const MAX_NAME_BYTES: usize = 1_024;
-/// Maximum size of a pickled function as base64.
+/// Maximum size in bytes of a pickled function in base64.
 const MAX_CODE_BYTES: usize = 768 << 10;
-/// Maximum number of folders and of packages.
+/// Maximum number of entries of `path` and of `environment.packages`.
 const MAX_LIST_ENTRIES: usize = 256;
-/// Maximum size in bytes of one row of a tensor that a function returns.
+/// Maximum size in bytes of one row of an output tensor.
 const MAX_ROW_BYTES: u64 = 1 << 30;
 
 pub(super) fn check_map(function: &Function) -> Result<(), String> {
     if function.outputs.is_empty() {
-        return Err("outputs is empty; list each column that the function returns, such as \
+        return Err("outputs is empty; declare each column that the function returns, such as \
                     `outputs: {score: {dtype: float32}}`"
             .to_owned());
     }
@@ -41,7 +41,9 @@ pub(super) fn check_map(function: &Function) -> Result<(), String> {
 
 pub(super) fn check_filter_function(function: &Function) -> Result<(), String> {
     if !function.outputs.is_empty() {
-        return Err("filter_function returns no columns; remove `outputs`, or use map".to_owned());
+        return Err(
+            "outputs is set, but filter_function returns no columns; remove `outputs`, or use map".to_owned()
+        );
     }
     check_function(function)
 }
@@ -56,7 +58,7 @@ fn check_function(function: &Function) -> Result<(), String> {
     for column in &function.columns {
         check_column_given("a column", column)?;
         if !seen.insert(column) {
-            return Err(format!("column `{column}` is listed twice; keep one"));
+            return Err(format!("column `{column}` is listed twice; remove one entry"));
         }
     }
     check_count("folders in path", function.path.len(), MAX_LIST_ENTRIES, "remove some")?;
@@ -65,7 +67,7 @@ fn check_function(function: &Function) -> Result<(), String> {
         check_text_length("path entry", folder, MAX_NAME_BYTES)?;
     }
     if let Some(version) = &function.version {
-        check_given("version", version, "a text that changes with the module, or omit it")?;
+        check_given("version", version, "a text that changes with the module, or omit `version`")?;
         check_text_length("version", version, MAX_NAME_BYTES)?;
     }
     check_code(function)?;
@@ -93,7 +95,7 @@ fn check_name(function: &Function) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks pickled code, which needs the version of Python that pickled it.
+/// Checks pickled code. Pickled code requires the version of Python that pickled it.
 fn check_code(function: &Function) -> Result<(), String> {
     let environment = function.environment.as_ref();
     if let Some(environment) = environment {
@@ -106,18 +108,16 @@ fn check_code(function: &Function) -> Result<(), String> {
     }
     if code.len() > MAX_CODE_BYTES {
         return Err(format!(
-            "code has {} bytes, more than the limit of {MAX_CODE_BYTES}; load the function's data on the worker, or import \
-             the function as `module:function`",
+            "code has {} bytes, more than the limit of {MAX_CODE_BYTES}; load large data on the worker instead of pickling it, \
+            or import the function as `module:function`",
             code.len()
         ));
     }
     match environment.and_then(|environment| environment.python.as_deref()) {
         Some(python) if python.split('.').count() >= 2 => Ok(()),
-        _ => {
-            Err("pickled code runs only on the version of Python that pickled it; set that version, such as \
+        _ => Err("pickled code needs the version of Python that pickled it; set the version, such as \
                   `environment: {python: \"3.11\"}`"
-                .to_owned())
-        }
+            .to_owned()),
     }
 }
 
@@ -141,8 +141,8 @@ fn check_output(name: &str, output: &FunctionOutput) -> Result<(), String> {
     let is_number = matches!(output.dtype, ElementType::Number(_));
     if !output.shape.is_empty() && (output.list || !is_number) {
         let fix =
-            if is_number { "keep either list or shape" } else { "remove the shape, or write `list: true`" };
-        return Err(format!("output `{name}` of {} cannot have a shape; {fix}", output.dtype.name()));
+            if is_number { "set either `list` or `shape`" } else { "remove `shape`, or write `list: true`" };
+        return Err(format!("output `{name}` of type {} cannot have a shape; {fix}", output.dtype.name()));
     }
     let extents = || output.shape.iter().map(|&extent| u64::from(extent));
     if let ColumnType::Tensor { scalar, .. } = output.column_type() {
@@ -150,7 +150,7 @@ fn check_output(name: &str, output: &FunctionOutput) -> Result<(), String> {
         let bytes = elements.saturating_mul(scalar.width_bytes() as u64);
         if elements == 0 || output.shape.len() > 16 || bytes > MAX_ROW_BYTES {
             return Err(format!(
-                "output `{name}` has the invalid shape {:?}; use at most 16 dimensions, each at least 1, and at most 1 GiB per row",
+                "invalid shape {:?} of output `{name}`; use at most 16 dimensions, each at least 1, and at most 1 GiB per row",
                 output.shape
             ));
         }
@@ -161,10 +161,10 @@ fn check_output(name: &str, output: &FunctionOutput) -> Result<(), String> {
 /// Implements [`OperatorDefinition`](super::OperatorDefinition) for a newtype of [`Function`].
 macro_rules! function_operator {
     ($operator:ident, check: $check:path, drops_rows: $drops_rows:literal) => {
-        /// Formats the inner function. Cache keys are computed from this text.
+        /// Formats only the inner function. Cache keys contain this text.
         impl std::fmt::Debug for $operator {
-            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                self.0.fmt(f)
+            fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                self.0.fmt(formatter)
             }
         }
 
@@ -222,7 +222,7 @@ pub(super) fn infer_function(function: &Function, input: &Schema) -> Result<Sche
     Ok(output)
 }
 
-/// Removes the function's outputs from the required columns and adds its inputs.
+/// Replaces the outputs of a function by its inputs in the set of required columns.
 pub(super) fn require_function_inputs(function: &Function, input: &Schema, required: &mut BTreeSet<String>) {
     for output in function.outputs.keys() {
         required.remove(output);

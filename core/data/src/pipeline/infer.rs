@@ -10,8 +10,8 @@ mod tests;
 
 /// Returns the columns after the source and after each operator: `operators.len() + 1` schemas.
 ///
-/// The function also checks the parameters of each operator. [`Pipeline::check`] checks the pipeline as a whole, such as
-/// the batch at the end.
+/// Also checks the parameters of each operator. [`Pipeline::check`] checks the pipeline as a whole, such as the batching
+/// operator at the end.
 ///
 /// # Errors
 /// Returns a message that names the operator and the fix.

@@ -1,5 +1,5 @@
-//! Size limits of a pipeline. Each limit is above what users need, and low enough for every role to store, log and send the
-//! pipeline.
+//! Size limits of a pipeline. Each limit is well above the needs of users, and low enough that every role can store, log and
+//! send a pipeline.
 
 use super::check_error::{CheckError, ErrorPath};
 use super::parameter_checks::{check_column_name_length, check_count, check_text_length};
@@ -9,7 +9,7 @@ use crate::urls::check_no_secrets;
 
 /// Maximum size of a pipeline file in bytes.
 pub const MAX_FILE_BYTES: usize = 1 << 20;
-/// Maximum nesting depth of a column's lists.
+/// Maximum nesting depth of list columns.
 pub const MAX_NESTING: usize = 8;
 /// Maximum number of values in a pipeline file after alias expansion.
 pub(super) const MAX_VALUES: usize = 200_000;
@@ -43,7 +43,7 @@ fn check_source(source: &Source) -> Result<(), CheckError> {
     let bytes: usize = source.url.iter().map(String::len).sum();
     if bytes > MAX_FILE_BYTES {
         let sentence = format!(
-            "the entries have {bytes} bytes in total, more than the limit of {MAX_FILE_BYTES}; use globs, prefixes or braces"
+            "the URLs have {bytes} bytes in total, more than the limit of {MAX_FILE_BYTES}; use globs, prefixes or braces"
         );
         return Err(CheckError::new(ErrorPath::Source("url"), sentence));
     }
@@ -59,13 +59,13 @@ fn check_source(source: &Source) -> Result<(), CheckError> {
     }
 }
 
-/// Checks the form of a credentials name. The error does not repeat the name, because a user may have written a key.
+/// Checks the form of a credentials name. The error does not repeat the name, because the user may have written a key.
 fn check_credentials(name: &str) -> Result<(), String> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-');
     if name.is_empty() || name.len() > MAX_NAME_BYTES || !name.chars().all(allowed) {
         return Err(format!(
-            "invalid name of credentials: write a name from the `--credentials` file, with at most {MAX_NAME_BYTES} letters, \
-             digits, `_`, `.` and `-`; never write the key itself"
+            "invalid credentials name: write a name from the `--credentials` file, with at most {MAX_NAME_BYTES} letters, digits, \
+            `_`, `.` and `-`; never write the key itself"
         ));
     }
     Ok(())

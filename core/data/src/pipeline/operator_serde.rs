@@ -65,7 +65,7 @@ impl<'de> Visitor<'de> for EntryVisitor {
     }
 }
 
-/// Reads an operator's name. After the first name it rejects every further key at the line of that key.
+/// Reads an operator's name. Rejects every key after the first name, so that the error has the line of that key.
 struct NameSeed {
     previous: Option<&'static str>,
 }
@@ -91,7 +91,7 @@ impl Visitor<'_> for NameSeed {
             (None, Some(name)) => Ok(name),
             (None, None) => Err(E::unknown_variant(key, OPERATOR_NAMES)),
             (Some(_), Some(_)) => Err(E::custom(format!(
-                "`{key}` is a second operator in one entry; start a new entry with `- {key}:`"
+                "`{key}` is a second operator in the same entry; start a new entry with `- {key}:`"
             ))),
             (Some(name), None) => Err(E::custom(format!(
                 "unexpected key `{key}` next to `{name}`; if it is a parameter of {name}, indent it further"
@@ -117,7 +117,7 @@ impl<'de> DeserializeSeed<'de> for ParametersSeed {
     }
 }
 
-/// A deserializer of parameters that extracts `parallelism` and forwards all other keys.
+/// Deserializer of parameters that extracts `parallelism` and forwards all other keys.
 struct ParametersDeserializer<'p, D> {
     inner: D,
     name: &'static str,
@@ -177,7 +177,7 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for ParametersVisitor<'_, V> {
 struct ParametersAccess<'p, A> {
     inner: A,
     name: &'static str,
-    /// Whether a key was read. Every operator has a required key, so an empty mapping is usually wrong indentation.
+    /// Whether a key was read. Every operator has a required parameter, so an empty mapping usually means wrong indentation.
     has_key: bool,
     parallelism: &'p mut Option<u32>,
 }
@@ -197,8 +197,8 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for ParametersAccess<'_, A> {
             self.has_key = true;
             match key {
                 None => return Ok(None),
-                Some(Key::Parameter(key)) => return Ok(Some(key)),
-                Some(Key::Parallelism(unused)) => {
+                Some(ParameterKey::Parameter(key)) => return Ok(Some(key)),
+                Some(ParameterKey::Parallelism(unused)) => {
                     if self.parallelism.is_some() {
                         return Err(A::Error::duplicate_field(PARALLELISM));
                     }
@@ -214,8 +214,8 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for ParametersAccess<'_, A> {
     }
 }
 
-/// A key of the parameters. For `parallelism` it returns the unused seed.
-enum Key<P, K> {
+/// A key of an operator's parameters. `Parallelism` returns the unused seed.
+enum ParameterKey<P, K> {
     Parameter(P),
     Parallelism(K),
 }
@@ -225,7 +225,7 @@ struct KeySeed<K> {
 }
 
 impl<'de, K: DeserializeSeed<'de>> DeserializeSeed<'de> for KeySeed<K> {
-    type Value = Key<K::Value, K>;
+    type Value = ParameterKey<K::Value, K>;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
         deserializer.deserialize_identifier(self)
@@ -233,7 +233,7 @@ impl<'de, K: DeserializeSeed<'de>> DeserializeSeed<'de> for KeySeed<K> {
 }
 
 impl<'de, K: DeserializeSeed<'de>> Visitor<'de> for KeySeed<K> {
-    type Value = Key<K::Value, K>;
+    type Value = ParameterKey<K::Value, K>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a parameter's name")
@@ -241,8 +241,8 @@ impl<'de, K: DeserializeSeed<'de>> Visitor<'de> for KeySeed<K> {
 
     fn visit_str<E: de::Error>(self, key: &str) -> Result<Self::Value, E> {
         if key == PARALLELISM {
-            return Ok(Key::Parallelism(self.inner));
+            return Ok(ParameterKey::Parallelism(self.inner));
         }
-        self.inner.deserialize(key.into_deserializer()).map(Key::Parameter)
+        self.inner.deserialize(key.into_deserializer()).map(ParameterKey::Parameter)
     }
 }

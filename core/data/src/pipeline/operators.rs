@@ -1,5 +1,5 @@
 //! The registry of operators. One line per operator defines its key in pipeline files, its variant of [`OperatorKind`] and
-//! its serde. The file `operators/KEY.rs` defines the parameters, checks and schema inference of the operator.
+//! its serialization. The file `operators/KEY.rs` defines its parameters, checks and schema inference.
 
 use std::collections::BTreeSet;
 
@@ -34,7 +34,7 @@ mod tokenize;
 mod truncate;
 mod wait;
 
-/// Defines [`OperatorKind`], the operator names and their serde from lines of `key => Variant(Parameters)`.
+/// Defines [`OperatorKind`], the operator names and their serialization from lines of `key => Variant(Parameters)`.
 macro_rules! operators {
     ($($(#[$doc:meta])+ $name:ident => $kind:ident($parameters:ident),)*) => {
         $(pub use self::$name::*;)*
@@ -64,7 +64,7 @@ macro_rules! operators {
                 }
             }
 
-            /// The mutable definition of the operator.
+            /// The definition of the operator, for modification.
             pub fn definition_mut(&mut self) -> &mut dyn OperatorDefinition {
                 match self {
                     $(Self::$kind(parameters) => parameters,)*
@@ -121,11 +121,11 @@ operators! {
     truncate => Truncate(Truncate),
     /// Pads lists to a length. The result is a tensor of fixed shape.
     pad => Pad(Pad),
-    /// Adds an index to JPEGs, with which the decoder reads only the data of a crop.
+    /// Adds an index to JPEGs, so that the decoder reads only the data of a crop.
     recode_jpeg => RecodeJpeg(RecodeJpeg),
     /// Caches its input rows for later passes.
     cache => Cache(Cache),
-    /// Batches rows; the last operator.
+    /// Groups rows into batches; the last operator.
     batch => Batch(BatchParams),
     /// Batches rows of similar length; the last operator, instead of `batch`. tf.data's `bucket_by_sequence_length`.
     bucket_by_length => BucketByLength(BucketByLength),
@@ -146,7 +146,7 @@ operators! {
 /// Operators for benchmarks, which error messages do not suggest.
 pub(crate) const BENCHMARK_OPERATORS: [&str; 2] = ["burn", "wait"];
 
-/// The definition of an operator. An error is one sentence that does not name the operator.
+/// The definition of an operator. Errors are one sentence and do not name the operator.
 pub trait OperatorDefinition {
     /// Checks the parameters, without the input columns.
     fn check(&self) -> Result<(), String>;
@@ -165,28 +165,28 @@ pub trait OperatorDefinition {
         OperatorRole::Row
     }
 
-    /// Whether the output may differ from pass to pass. Rows after a random operator are never cached.
+    /// Whether the output may differ between passes. Rows after a random operator are never cached.
     fn is_random(&self) -> bool {
         false
     }
 
-    /// Whether the operator drops rows that have not failed.
+    /// Whether the operator drops rows, other than failed rows.
     fn drops_rows(&self) -> bool {
         false
     }
 
-    /// Whether the operator changes only the encoding of values. Such an operator does not change the random draws of later
-    /// operators.
+    /// Whether the operator changes only the encoding of values. Adding such an operator does not change the random draws of
+    /// later operators.
     fn is_encoding_only(&self) -> bool {
         false
     }
 
-    /// The parameter that names a file for workers to read, with the path or URL. A kernel reads no other file.
+    /// The parameter with the path or URL of a file that workers read, and its value. The kernel reads no other files.
     fn file(&self) -> Option<(&'static str, &str)> {
         None
     }
 
-    /// The mutable path or URL of [`file`](Self::file).
+    /// The path or URL of [`file`](Self::file), for modification.
     fn file_mut(&mut self) -> Option<&mut String> {
         None
     }
@@ -196,7 +196,7 @@ pub trait OperatorDefinition {
         None
     }
 
-    /// The mutable Python function that the operator calls.
+    /// The Python function that the operator calls, for modification.
     fn function_mut(&mut self) -> Option<&mut Function> {
         None
     }
@@ -209,14 +209,14 @@ pub enum OperatorRole {
     Row,
     /// In the engine, between stages.
     Engine,
-    /// In the engine, as the last operator, which makes batches.
+    /// In the engine, as the last operator, which forms batches.
     Batch,
-    /// In the engine, as the last operator, which makes batches for all consumers together.
+    /// In the engine, as the last operator, which forms the batches of all consumers together.
     CoordinatedBatch,
 }
 
 impl OperatorKind {
-    /// Whether the output may differ from pass to pass. Rows after a random operator are never cached.
+    /// Whether the output may differ between passes. Rows after a random operator are never cached.
     pub fn is_random(&self) -> bool {
         self.definition().is_random()
     }
@@ -226,7 +226,7 @@ impl OperatorKind {
         self.definition().function()
     }
 
-    /// Whether the operator drops rows that have not failed.
+    /// Whether the operator drops rows, other than failed rows.
     pub fn drops_rows(&self) -> bool {
         self.definition().drops_rows()
     }
@@ -236,12 +236,12 @@ impl OperatorKind {
         self.definition().role() != OperatorRole::Row
     }
 
-    /// Whether the operator makes batches for all consumers together.
+    /// Whether the operator forms the batches of all consumers together.
     pub fn is_coordinated(&self) -> bool {
         self.definition().role() == OperatorRole::CoordinatedBatch
     }
 
-    /// Whether the operator makes batches, and therefore must be the last one.
+    /// Whether the operator forms batches and must therefore be the last operator.
     pub fn is_batching(&self) -> bool {
         matches!(self.definition().role(), OperatorRole::Batch | OperatorRole::CoordinatedBatch)
     }

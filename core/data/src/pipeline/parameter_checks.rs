@@ -1,19 +1,19 @@
-//! Checks of single parameters that several operators share. An error is one sentence that does not name the operator.
+//! Checks of single parameters, shared by several operators. Errors are one sentence and do not name the operator.
 
 use std::collections::BTreeSet;
 
 use super::Size;
 use crate::schema::MAX_COLUMNS;
 
-/// Maximum length in bytes of a column name, and of a name in the data that `features` maps to a column.
+/// Maximum length in bytes of a column name, and of a data field that `features` maps to a column.
 pub const MAX_COLUMN_NAME_BYTES: usize = 1_024;
 /// Maximum length of a padded or packed row, in elements.
 pub(super) const MAX_TENSOR_LENGTH: u32 = 1 << 24;
-/// Maximum side of an image in pixels.
+/// Maximum height and width of an image in pixels.
 pub(super) const MAX_IMAGE_SIDE: u32 = 16_384;
 /// Maximum number of rows in a batch.
 pub(super) const MAX_BATCH_ROWS: u32 = 1_000_000;
-/// Maximum time that `wait` or `burn` may spend on one row. Beyond this time a pipeline would seem to hang.
+/// Maximum time in seconds that `wait` or `burn` may spend on one row. With more time a pipeline would seem to hang.
 pub(super) const MAX_ROW_SECONDS: u64 = 60;
 
 /// Checks that a column name is neither empty nor too long.
@@ -32,7 +32,7 @@ pub(super) fn check_columns(columns: &[String]) -> Result<(), String> {
     for name in columns {
         check_column("column", name)?;
         if !seen.insert(name) {
-            return Err(format!("column `{name}` is listed twice; keep one"));
+            return Err(format!("column `{name}` is listed twice; remove one entry"));
         }
     }
     Ok(())
@@ -70,7 +70,7 @@ pub(super) fn check_tensor_length(field: &str, length: u32) -> Result<(), String
 
 /// Checks the number of rows from which batches are formed.
 pub(super) fn check_window(window: u64) -> Result<(), String> {
-    if window >= 1 { Ok(()) } else { Err("window is 0; write at least 1, or omit it".to_owned()) }
+    if window >= 1 { Ok(()) } else { Err("window is 0; write at least 1, or omit `window`".to_owned()) }
 }
 
 pub(super) fn check_column_given(field: &str, name: &str) -> Result<(), String> {

@@ -1,11 +1,11 @@
-//! The URLs and paths that a pipeline reads, each with the name of the field that contains it.
+//! The URLs and paths that a pipeline reads, each with its field.
 
 use super::check_error::operator_path;
 use super::{Pipeline, Source};
 
 impl Pipeline {
-    /// Every URL and path that the pipeline reads, with the name of the field that contains it. Files that a Python function
-    /// opens are not included: a function has the access rights of the worker process.
+    /// Returns every URL and path that the pipeline reads, with the name of its field. Files that a Python function opens are
+    /// not included: a function has the access rights of the worker process.
     pub fn reads(&self) -> Vec<(String, &str)> {
         let mut reads: Vec<(String, &str)> = Vec::new();
         for (place, dataset) in self.source.datasets().into_iter().enumerate() {
@@ -22,7 +22,7 @@ impl Pipeline {
 }
 
 impl Source {
-    /// The name of a dataset's field in messages.
+    /// Returns the path of a dataset's field for messages, such as `source.mix[0].url`.
     pub(crate) fn place_of(&self, dataset: usize, field: &str) -> String {
         match &self.mix {
             Some(_) => format!("source.mix[{dataset}].{field}"),

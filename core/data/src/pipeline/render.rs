@@ -1,4 +1,4 @@
-//! Renders a pipeline as text: one line for the source, one for the order, and one per operator with its key parameters.
+//! Renders a pipeline as text: a line for the source, a line for the order, and a line per operator with its key parameters.
 
 use super::{MixStop, OnError, OrderMode, Pipeline, Source};
 
@@ -6,7 +6,7 @@ use super::{MixStop, OnError, OrderMode, Pipeline, Source};
 mod tests;
 
 impl Pipeline {
-    /// The pipeline as text for users and golden tests. Lines have no trailing spaces, and each line ends with a newline.
+    /// Renders the pipeline as text for users and golden tests. Each line ends with a newline and has no trailing spaces.
     pub fn render(&self) -> String {
         let names = self.operator_names();
         let width = names.iter().map(String::len).chain(["source".len()]).max().unwrap_or_default();
@@ -28,9 +28,9 @@ impl Pipeline {
         let parts =
             mix.parts.iter().map(|part| format!("{} x {}", part.weight, dataset_summary(&part.source)));
         let stop = match mix.stop {
-            MixStop::All => "until all are through",
-            MixStop::First => "until the first is through",
-            MixStop::Restart => "until all are through, short ones begun again",
+            MixStop::All => "until all datasets are exhausted",
+            MixStop::First => "until the first dataset is exhausted",
+            MixStop::Restart => "until all datasets are exhausted, restarting shorter datasets",
         };
         format!("mix of {}; {stop}", parts.collect::<Vec<_>>().join(" + "))
     }

@@ -1,4 +1,4 @@
-//! Serde of sources: the keys of one dataset, or `mix` with a list of datasets and their weights.
+//! Serialization of sources: the keys of one dataset, or `mix` with a list of datasets and their weights.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,9 +12,9 @@ use super::spec::{Format, Mix, MixPart, MixStop, Source};
 const SOURCE_KEYS: &[&str] = &["url", "format", "features", "credentials", "mix", "stop"];
 const PART_KEYS: &[&str] = &["weight", "url", "format", "features", "credentials"];
 
-/// The values of the keys of a source, or of a dataset of a mix.
+/// The values of all keys of a source, or of one dataset of a mix.
 #[derive(Default)]
-struct Entries {
+struct SourceEntries {
     url: Option<Urls>,
     format: Option<Format>,
     features: Option<BTreeMap<String, String>>,
@@ -24,10 +24,10 @@ struct Entries {
     stop: Option<MixStop>,
 }
 
-impl Entries {
+impl SourceEntries {
     fn read<'de, A: MapAccess<'de>>(mut map: A, known: &'static [&'static str]) -> Result<Self, A::Error> {
         let mut entries = Self::default();
-        while let Some(key) = map.next_key_seed(Key(known))? {
+        while let Some(key) = map.next_key_seed(KnownKey(known))? {
             match key {
                 "url" => set_once(&mut entries.url, "url", map.next_value()?)?,
                 "format" => set_once(&mut entries.format, "format", map.next_value()?)?,
@@ -45,7 +45,7 @@ impl Entries {
         Ok(entries)
     }
 
-    fn source<E: de::Error>(self) -> Result<Source, E> {
+    fn into_source<E: de::Error>(self) -> Result<Source, E> {
         if let Some(parts) = self.mix {
             let dataset_keys = [
                 ("url", self.url.is_some()),
@@ -55,7 +55,7 @@ impl Entries {
             ];
             if let Some((key, _)) = dataset_keys.into_iter().find(|(_, is_set)| *is_set) {
                 return Err(E::custom(format!(
-                    "`{key}` cannot be combined with `mix`; write it for each dataset in the list"
+                    "`{key}` cannot be combined with `mix`; write `{key}` for each dataset of the mix"
                 )));
             }
             return Ok(Source::mixed(Mix { parts, stop: self.stop.unwrap_or_default() }));
@@ -73,10 +73,10 @@ impl Entries {
     }
 }
 
-/// Reads one of the known keys. An unknown key is rejected here, so that the parser reports its line.
-struct Key(&'static [&'static str]);
+/// Reads a key. Rejects unknown keys immediately, so that the parser reports their line.
+struct KnownKey(&'static [&'static str]);
 
-impl<'de> DeserializeSeed<'de> for Key {
+impl<'de> DeserializeSeed<'de> for KnownKey {
     type Value = &'static str;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<&'static str, D::Error> {
@@ -84,7 +84,7 @@ impl<'de> DeserializeSeed<'de> for Key {
     }
 }
 
-impl Visitor<'_> for Key {
+impl Visitor<'_> for KnownKey {
     type Value = &'static str;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -115,7 +115,7 @@ impl<'de> Deserialize<'de> for Source {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Source, A::Error> {
-                Entries::read(map, SOURCE_KEYS)?.source()
+                SourceEntries::read(map, SOURCE_KEYS)?.into_source()
             }
         }
         deserializer.deserialize_struct("Source", SOURCE_KEYS, SourceVisitor)
@@ -133,9 +133,9 @@ impl<'de> Deserialize<'de> for MixPart {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<MixPart, A::Error> {
-                let mut entries = Entries::read(map, PART_KEYS)?;
+                let mut entries = SourceEntries::read(map, PART_KEYS)?;
                 let weight = entries.weight.take().unwrap_or(1.0);
-                Ok(MixPart { weight, source: entries.source()? })
+                Ok(MixPart { weight, source: entries.into_source()? })
             }
         }
         deserializer.deserialize_struct("MixPart", PART_KEYS, PartVisitor)
@@ -190,7 +190,7 @@ impl<'de> Deserialize<'de> for Urls {
             type Value = Urls;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a path or a list of paths")
+                f.write_str("a path, glob or URL, or a list of them")
             }
 
             fn visit_str<E: de::Error>(self, one: &str) -> Result<Urls, E> {

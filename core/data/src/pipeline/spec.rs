@@ -9,16 +9,16 @@ use serde::{Deserialize, Serialize};
 pub use self::function::*;
 use super::OperatorKind;
 
-/// Version of the JSON form in which clients, coordinators and workers exchange a [`Pipeline`]. Increment the version when a
-/// key changes its meaning. A new operator needs no new version: a release without the operator rejects the pipeline and
-/// names the operator.
+/// Version of the JSON form in which clients, coordinators and workers exchange a [`Pipeline`]. Increment the version when the
+/// meaning of a key changes. A new operator does not need a new version, because a release without the operator rejects the
+/// pipeline with an error that names the operator.
 pub const PIPELINE_VERSION: u32 = 1;
 
 /// A pipeline: a source and a list of operators that ends with a batching operator.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pipeline {
-    /// The name in messages and metrics.
+    /// The name of the pipeline in messages and metrics.
     pub name: String,
     /// The source of the rows.
     pub source: Source,
@@ -31,7 +31,7 @@ pub struct Pipeline {
     /// How batches are assigned to consumers.
     #[serde(default)]
     pub order: OrderMode,
-    /// What happens to a row that fails to be read or processed.
+    /// What happens to a row that cannot be read or processed.
     #[serde(default)]
     pub on_error: OnError,
     /// The operators in order.
@@ -42,17 +42,17 @@ pub struct Pipeline {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Source {
     /// One or more paths, globs, prefixes (ending in `/`) or URLs (`file://`, `s3://`, `gs://`, `az://`, `http(s)://`). Empty
-    /// in a mix.
+    /// for a mix.
     pub url: Vec<String>,
-    /// The encoding of the objects. Ignored in a mix.
+    /// The encoding of the objects. Ignored for a mix.
     pub format: Format,
-    /// Maps a column name to the name in the data: the feature (tfrecord), extension (webdataset), column (parquet, arrow,
-    /// csv), key (jsonl), or `bytes` and `path` (files). If empty, every column keeps the name in the data.
+    /// Maps each column name to its name in the data: the feature (tfrecord), extension (webdataset), column (parquet, arrow,
+    /// csv), key (jsonl), or `bytes` and `path` (files). If empty, all columns are read with their names in the data.
     pub features: BTreeMap<String, String>,
-    /// The name of the credentials for reading the objects, as in the workers' `--credentials` file. `None` uses the
+    /// The name of the credentials for reading the objects, from the workers' `--credentials` file. `None` uses the
     /// credentials of the workers' environment.
     pub credentials: Option<String>,
-    /// The datasets to mix, instead of the fields above.
+    /// The datasets to mix. Replaces the other fields.
     pub mix: Option<Mix>,
 }
 
@@ -68,9 +68,9 @@ pub struct Mix {
 /// One dataset of a mix.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MixPart {
-    /// The share of the rows, relative to the weights of the other datasets. Must be above 0.
+    /// The dataset's share of the rows, relative to the weights of the other datasets. Must be above 0.
     pub weight: f64,
-    /// The source of the dataset. A mix is not allowed here.
+    /// The source of the dataset. Must not be a mix.
     pub source: Source,
 }
 
@@ -78,7 +78,7 @@ pub struct MixPart {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MixStop {
-    /// After all rows of all datasets. An exhausted dataset leaves the mix.
+    /// After the last row of all datasets. The mix continues without exhausted datasets.
     #[default]
     All,
     /// After the last row of the dataset that is exhausted first.
@@ -87,8 +87,7 @@ pub enum MixStop {
     Restart,
 }
 
-/// Defines the source formats. Each entry has a description, a variant and a name, which is the value of `format` in
-/// pipeline files.
+/// Defines the source formats. Each entry has a description, a variant, and the value of `format` in pipeline files.
 macro_rules! formats {
     ($($(#[doc = $doc:literal])+ $variant:ident => $name:ident,)+) => {
         /// The encoding of a dataset's objects.
@@ -121,7 +120,7 @@ macro_rules! formats {
 formats! {
     /// TFRecord files of `tf.train.Example`.
     TfRecord => tfrecord,
-    /// Tar files. Adjacent members with the same key (the name up to the first dot) are one row; extensions are its columns.
+    /// Tar files. Adjacent members with the same key (the name up to the first dot) form one row, with a column per extension.
     WebDataset => webdataset,
     /// Arbitrary files. Each file is one row with the columns `bytes` and `path`.
     Files => files,
@@ -151,10 +150,10 @@ pub struct Shuffle {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OrderMode {
-    /// The stream of each virtual consumer is a pure function of the job.
+    /// The rows of each stream are a pure function of the job's definition.
     #[default]
     Deterministic,
-    /// A consumer receives the next finished rows. Each row is still delivered exactly once.
+    /// A consumer receives rows in the order in which they are finished. Each row is still delivered exactly once.
     Relaxed,
 }
 
@@ -162,12 +161,12 @@ pub enum OrderMode {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnError {
-    /// The job fails. The message names the row's shard, the offset and the reason.
+    /// The job fails. The message contains the row's shard and offset, and the cause.
     #[default]
     Fail,
-    /// The job skips the row, and reports it.
+    /// The job skips the row and reports the error.
     Skip,
-    /// The job fills the row's failed columns with zeros or empty values, and reports the row.
+    /// The job fills the failed columns of the row with zeros or empty values, and reports the error.
     Replace,
 }
 

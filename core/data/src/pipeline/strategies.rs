@@ -1,4 +1,4 @@
-//! Random pipelines that pass `Pipeline::check`, for property tests.
+//! Random pipelines for property tests. All of them pass `Pipeline::check`.
 
 use proptest::prelude::*;
 
@@ -6,7 +6,7 @@ use super::parameter_checks::MAX_TENSOR_LENGTH;
 use super::*;
 use crate::schema::ScalarType;
 
-/// Any pipeline that passes the check; its columns need not fit any source.
+/// Generates pipelines that pass the check. Their columns need not fit a source.
 pub(super) fn pipelines() -> impl Strategy<Value = Pipeline> {
     let head = ("[A-Za-z0-9_.-]{1,12}", sources(), any::<u64>(), any::<u64>());
     let modes = (
@@ -43,7 +43,7 @@ fn sources() -> impl Strategy<Value = Source> {
     )
 }
 
-/// Text that YAML must take care to quote: numbers, booleans, signs, quotes, line ends, other scripts.
+/// Generates text that must be quoted in YAML: numbers, booleans, signs, quotes, line ends, other scripts.
 fn text() -> impl Strategy<Value = String> {
     prop_oneof![
         "[!-~][ -~]{0,10}",
@@ -69,7 +69,7 @@ fn sizes() -> impl Strategy<Value = Size> {
     [1u32..=16_384, 1u32..=16_384]
 }
 
-/// Numbers from this many thousandths to 9.
+/// Generates numbers from `least` thousandths to 9.
 fn decimals(least: i32) -> impl Strategy<Value = f64> {
     (least..=9_000).prop_map(|thousandths| f64::from(thousandths) / 1000.0)
 }

@@ -3,8 +3,8 @@
 /// Minimum similarity, from 0 to 1, at which a known name is suggested.
 const MIN_SIMILARITY: f64 = 0.7;
 
-/// The known name that is most similar to `name`; `None` if no known name is similar enough.
-pub(super) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+/// Returns the known name that is most similar to `name`, or `None` if no known name is similar enough.
+pub(super) fn nearest_name<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let mut best: Option<(f64, &str)> = None;
     for candidate in known {
         let similarity = similarity(name, candidate);
@@ -15,22 +15,22 @@ pub(super) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) 
     best.map(|(_, candidate)| candidate)
 }
 
-/// `; did you mean `x`?`, or an empty string if no known name is similar enough.
+/// Returns `; did you mean `x`?`, or an empty string if no known name is similar enough.
 pub(crate) fn did_you_mean<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> String {
-    nearest(name, known).map(|candidate| format!("; did you mean `{candidate}`?")).unwrap_or_default()
+    nearest_name(name, known).map(|candidate| format!("; did you mean `{candidate}`?")).unwrap_or_default()
 }
 
-/// The names joined by commas, or `none` if there are none.
-pub(crate) fn listed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
+/// Joins names with commas. Returns `none` for an empty list.
+pub(crate) fn join_names<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     let names: Vec<&str> = names.into_iter().collect();
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
 
-/// Similarity of a name to a candidate that contains the name as one of its words.
+/// Similarity of a name and a candidate that contains the name as a word.
 const WORD_SIMILARITY: f64 = 0.72;
 
-/// The highest of three similarities: edit distance for typing errors, Jaro-Winkler for a shared prefix, and
-/// [`WORD_SIMILARITY`] for one word of the candidate, such as `flip` of `random_horizontal_flip`.
+/// Returns the highest of three similarities: edit distance for typing errors, Jaro-Winkler for a common prefix, and
+/// [`WORD_SIMILARITY`] for a word of the candidate, such as `flip` of `random_horizontal_flip`.
 fn similarity(name: &str, candidate: &str) -> f64 {
     let (name, candidate) = (name.to_lowercase(), candidate.to_lowercase());
     let edits = strsim::normalized_damerau_levenshtein(&name, &candidate) + 0.1;

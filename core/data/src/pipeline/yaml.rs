@@ -40,11 +40,11 @@ impl Pipeline {
     /// Returns the pipeline as YAML. [`Pipeline::from_yaml`] parses it back to an equal pipeline.
     pub fn to_yaml(&self) -> String {
         serde_yaml_ng::to_string(self)
-            .expect("a pipeline holds only text, numbers, lists and text-keyed maps")
+            .expect("a pipeline contains only text, numbers, lists and text-keyed maps")
     }
 }
 
-/// Checks that the document is a mapping and that no key appears twice. Serde alone would accept duplicate features.
+/// Checks that the document is a mapping without duplicate keys. Deserializing the pipeline would accept duplicate features.
 fn check_document(text: &str, file: &str) -> Result<(), PipelineError> {
     let document = match serde_yaml_ng::from_str::<Value>(text) {
         Ok(document) => document,
@@ -64,7 +64,7 @@ fn check_document(text: &str, file: &str) -> Result<(), PipelineError> {
     Err(error_at(file, lines::first_content_line(text), &sentence))
 }
 
-/// Converts a parser's error to a sentence with file and line.
+/// Converts an error of the parser to a sentence with file and line.
 fn parser_error(error: &serde_yaml_ng::Error, text: &str, file: &str) -> PipelineError {
     let line = error.location().map(|location| location.line());
     if let Some(tabbed) = line.and_then(|line| lines::line_indented_with_tab(text, line)) {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::pipeline::{Pipeline, listed};
+use crate::pipeline::{Pipeline, join_names};
 use crate::urls::{UrlPolicy, without_query};
 
 /// The URLs and credentials that pipelines of a tenant may use. The default adds no restrictions.
@@ -16,7 +16,7 @@ pub struct TenantReads {
 }
 
 impl TenantReads {
-    /// Checks the URLs and credentials in the text of a pipeline. `tenant` is the name for messages.
+    /// Checks the URLs and credentials of a pipeline. `tenant` is the name in messages.
     ///
     /// # Errors
     /// Returns a message that names the field and the fix.
@@ -62,7 +62,7 @@ impl TenantReads {
             "`{}` is outside the URLs that {subject} may read ({}): use an allowed URL, or add a prefix to `urls` in the \
              coordinator's tenants file",
             without_query(url),
-            listed(self.urls.prefixes())
+            join_names(self.urls.prefixes())
         )
     }
 
@@ -71,7 +71,7 @@ impl TenantReads {
         if allowed.iter().any(|allowed| allowed == name) {
             return Ok(());
         }
-        let allowed = listed(allowed.iter().map(String::as_str));
+        let allowed = join_names(allowed.iter().map(String::as_str));
         Err(format!(
             "{subject} may not use the credentials `{name}` (allowed: {allowed}): use allowed credentials, or add these to \
              `credentials` in the coordinator's tenants file"
@@ -79,10 +79,10 @@ impl TenantReads {
     }
 }
 
-/// The subject of messages on a worker, which does not know the tenant's name.
+/// The subject of messages on workers, which do not have the tenant's name.
 const THE_TENANT: &str = "the job's tenant";
 
-/// The tenant as the subject of a sentence.
+/// Describes the tenant as the subject of a sentence.
 pub fn describe_tenant(tenant: &str) -> String {
     match tenant {
         "" => "callers without a tenant".to_owned(),

@@ -1,9 +1,9 @@
-//! Brace lists in URLs, as shells and WebDataset write them: `train-{000..146}.tar`, `{a,b}.csv`.
+//! Brace expansion in URLs, as in shells and WebDataset: `train-{000..146}.tar`, `{a,b}.csv`.
 
 /// Maximum total size in bytes of the URLs that one pattern expands to.
 const MAX_EXPANDED_BYTES: usize = 256 << 20;
 
-/// Expands the braces of a text to at most `max` texts, in order. Braces without `..` and `,` are kept unchanged.
+/// Expands the braces of a URL to at most `max` URLs, in order. Braces without `..` and `,` are kept unchanged.
 ///
 /// # Errors
 /// Returns a message if the limit is exceeded or a range is not a range of numbers.
@@ -12,7 +12,9 @@ pub fn expand_braces(text: &str, max: usize) -> Result<Vec<String>, String> {
     let tails = expand_braces(tail, max)?;
     let count = choices.len().saturating_mul(tails.len());
     if count > max || count.saturating_mul(text.len()) > MAX_EXPANDED_BYTES {
-        return Err(format!("the braces expand to more than {max} objects: use a prefix or a glob"));
+        return Err(format!(
+            "the braces in the URL expand to more than {max} objects: use a prefix or a glob"
+        ));
     }
     let mut all = Vec::with_capacity(count);
     for choice in &choices {
@@ -42,7 +44,11 @@ fn first_braces(text: &str, max: usize) -> Result<Option<Braces<'_>>, String> {
 }
 
 fn expand_range(first: &str, last: &str, max: usize) -> Result<Vec<String>, String> {
-    let error = || format!("`{{{first}..{last}}}` is not a range of numbers such as `{{000..146}}`");
+    let error = || {
+        format!(
+            "invalid range `{{{first}..{last}}}`: expected numbers in ascending order, such as `{{000..146}}`"
+        )
+    };
     let low: usize = first.parse().map_err(|_| error())?;
     let high: usize = last.parse().map_err(|_| error())?;
     if low > high || high - low >= max {

@@ -1,18 +1,18 @@
-//! Hosts and addresses of cloud metadata services, which return keys, user data and tokens of the machine.
+//! Hosts and addresses of cloud metadata services, which return credentials and user data of the machine.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Names of metadata services. Other names resolve to one of the known addresses.
-const NAMES: [&str; 5] =
+/// Host names of metadata services. Further names resolve to one of the known addresses.
+const METADATA_HOST_NAMES: [&str; 5] =
     ["metadata.google.internal", "metadata.goog", "metadata", "instance-data", "instance-data.ec2.internal"];
-/// The addresses of Alibaba Cloud, of Azure's wire server, and of Oracle's former service.
-const ADDRESSES: [Ipv4Addr; 3] =
+/// Metadata addresses of Alibaba Cloud, of Azure's wire server, and of Oracle's former service.
+const METADATA_ADDRESSES: [Ipv4Addr; 3] =
     [Ipv4Addr::new(100, 100, 100, 200), Ipv4Addr::new(168, 63, 129, 16), Ipv4Addr::new(192, 0, 0, 192)];
-/// The IPv6 address of Google Cloud, `fd20:ce::254`.
-const GOOGLE_V6: Ipv6Addr = Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254);
+/// Metadata address of Google Cloud, `fd20:ce::254`.
+const GOOGLE_METADATA_V6: Ipv6Addr = Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254);
 
-/// Whether an address is link-local, like most metadata services, or another known metadata service. IPv4 addresses embedded
-/// in IPv6 addresses count too.
+/// Whether an address is link-local, like most metadata services, or a known address of a metadata service. Also detects
+/// IPv4 addresses embedded in IPv6 addresses.
 pub fn is_metadata_address(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => is_metadata_v4(address),
@@ -21,7 +21,7 @@ pub fn is_metadata_address(address: IpAddr) -> bool {
 }
 
 fn is_metadata_v4(address: Ipv4Addr) -> bool {
-    address.is_link_local() || ADDRESSES.contains(&address)
+    address.is_link_local() || METADATA_ADDRESSES.contains(&address)
 }
 
 fn is_metadata_v6(address: Ipv6Addr) -> bool {
@@ -31,14 +31,14 @@ fn is_metadata_v6(address: Ipv6Addr) -> bool {
         [0xfd00, 0xec2, ..] => true,
         // Scaleway.
         [0xfd00, 0x42, 0, 0, ..] => true,
-        _ => address == GOOGLE_V6,
+        _ => address == GOOGLE_METADATA_V6,
     };
     let is_link_local = parts[0] & 0xffc0 == 0xfe80;
     is_of_a_cloud || is_link_local || embedded_v4(parts).is_some_and(is_metadata_v4)
 }
 
-/// The IPv4 address embedded in an IPv6 address: mapped (RFC 4291), compatible, translated (RFC 2765), NAT64 (RFC 6052 and
-/// RFC 8215), or 6to4 (RFC 3056).
+/// Returns the IPv4 address embedded in an IPv6 address: mapped or compatible (RFC 4291), translated (RFC 2765), NAT64
+/// (RFC 6052 and RFC 8215), or 6to4 (RFC 3056).
 fn embedded_v4(parts: [u16; 8]) -> Option<Ipv4Addr> {
     let of = |high: u16, low: u16| Ipv4Addr::from(u32::from(high) << 16 | u32::from(low));
     match parts {
@@ -48,7 +48,7 @@ fn embedded_v4(parts: [u16; 8]) -> Option<Ipv4Addr> {
     }
 }
 
-/// The host of an HTTP URL if the text identifies a metadata service: by name, or by address in any textual form.
+/// Returns the host of an HTTP URL if the host is a metadata service, by name or by address in any textual form.
 pub fn metadata_host(url: &str) -> Option<&str> {
     let (scheme, rest) = url.split_once("://")?;
     if !scheme.eq_ignore_ascii_case("http") && !scheme.eq_ignore_ascii_case("https") {
@@ -69,7 +69,7 @@ fn is_metadata_name(host: &str) -> bool {
     if let Ok(address) = host.parse::<Ipv6Addr>() {
         return is_metadata_v6(address);
     }
-    parse_loose_v4(&host).map_or_else(|| NAMES.contains(&host.as_str()), is_metadata_v4)
+    parse_loose_v4(&host).map_or_else(|| METADATA_HOST_NAMES.contains(&host.as_str()), is_metadata_v4)
 }
 
 /// Parses an IPv4 address like C's `inet_aton`: one to four numbers, each decimal, octal (prefix `0`) or hexadecimal (prefix

@@ -1,9 +1,9 @@
-//! Normalized URLs for comparison: without differences in case, default ports, percent-encoding and parent folders.
+//! Normalizes URLs for comparison: letter case, default ports, percent-encoding and parent folders.
 
-/// The characters that start a glob or braces.
-const PATTERN: [char; 4] = ['*', '?', '[', '{'];
-/// Schemes of Azure stores, in which a URL may name only the container.
-pub(super) const AZURE: [&str; 5] = ["az", "adl", "azure", "abfs", "abfss"];
+/// Characters that start a glob or braces.
+const PATTERN_CHARS: [char; 4] = ['*', '?', '[', '{'];
+/// Schemes of Azure stores. Their URLs may omit the account and name only the container.
+pub(super) const AZURE_SCHEMES: [&str; 5] = ["az", "adl", "azure", "abfs", "abfss"];
 
 /// A normalized URL or absolute path.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,11 +18,13 @@ impl NormalizedUrl {
     /// Normalizes a URL or an absolute path.
     ///
     /// # Errors
-    /// Returns a message that says why the URL cannot be normalized.
+    /// Returns a message with the reason why the URL cannot be normalized.
     pub(super) fn parse(url: &str) -> Result<Self, String> {
         let Some((scheme, rest)) = url.split_once("://") else {
             if !url.starts_with('/') {
-                return Err("a relative path depends on the process: write an absolute path".to_owned());
+                return Err(
+                    "a relative path depends on the working directory: write an absolute path".to_owned()
+                );
             }
             return Ok(Self::local(url));
         };
@@ -34,10 +36,10 @@ impl NormalizedUrl {
         }
     }
 
-    /// Normalizes the folder of a pattern: the URL without the segments from the first glob or braces on.
+    /// Normalizes a pattern to its folder: removes the first segment with a glob or braces and all later segments.
     pub(super) fn parse_pattern(url: &str) -> Result<Self, String> {
         let mut parsed = Self::parse(url)?;
-        if let Some(first) = parsed.segments.iter().position(|segment| segment.contains(PATTERN)) {
+        if let Some(first) = parsed.segments.iter().position(|segment| segment.contains(PATTERN_CHARS)) {
             parsed.segments.truncate(first);
         }
         Ok(parsed)
@@ -55,7 +57,7 @@ impl NormalizedUrl {
     }
 
     pub(super) fn has_pattern(&self) -> bool {
-        self.segments.iter().any(|segment| segment.contains(PATTERN))
+        self.segments.iter().any(|segment| segment.contains(PATTERN_CHARS))
     }
 
     /// The absolute path.
@@ -70,7 +72,7 @@ impl NormalizedUrl {
     fn file(rest: &str) -> Result<Self, String> {
         let path = rest.strip_prefix("localhost").unwrap_or(rest);
         if !path.starts_with('/') {
-            return Err("a file URL needs an absolute path: write `file:///`".to_owned());
+            return Err("a file URL needs an absolute path: write `file:///PATH`".to_owned());
         }
         Ok(Self::local(&percent_decode(path)?))
     }
@@ -83,7 +85,7 @@ impl NormalizedUrl {
         Ok(Self { scheme, authority, segments: resolve_segments(&percent_decode(path)?) })
     }
 
-    /// Names of buckets and keys are case-sensitive and not encoded. Object stores have no parent folders.
+    /// Normalizes the URL of an object store. Names of buckets and keys are case-sensitive and not percent-encoded.
     fn bucket(scheme: String, rest: &str) -> Result<Self, String> {
         let (authority, key) = rest.split_once('/').unwrap_or((rest, ""));
         if key.split('/').any(|segment| matches!(segment, "." | "..")) {
@@ -91,22 +93,22 @@ impl NormalizedUrl {
         }
         let (scheme, authority) = match (scheme.as_str(), authority.split_once('@')) {
             ("s3a", _) => ("s3".to_owned(), authority.to_owned()),
-            (azure, Some((container, account))) if AZURE.contains(&azure) => {
+            (azure, Some((container, account))) if AZURE_SCHEMES.contains(&azure) => {
                 ("abfss".to_owned(), format!("{container}@{}", account.to_ascii_lowercase()))
             }
-            (azure, None) if AZURE.contains(&azure) => ("az".to_owned(), authority.to_owned()),
+            (azure, None) if AZURE_SCHEMES.contains(&azure) => ("az".to_owned(), authority.to_owned()),
             _ => (scheme, authority.to_owned()),
         };
         Ok(Self { scheme, authority, segments: resolve_segments(key) })
     }
 }
 
-/// Whether a URL of a pipeline is a local path.
+/// Whether a URL or path in a pipeline is local.
 pub(crate) fn is_local(url: &str) -> bool {
     url.split_once("://").is_none_or(|(scheme, _)| scheme.eq_ignore_ascii_case("file"))
 }
 
-/// The local path of a URL with its globs, braces and parent folders; `None` for other URLs.
+/// Returns the local path of a URL, including globs, braces and parent folders; `None` for remote URLs.
 pub fn local_pattern(url: &str) -> Option<String> {
     match url.split_once("://") {
         _ if !is_local(url) => None,
@@ -115,19 +117,19 @@ pub fn local_pattern(url: &str) -> Option<String> {
     }
 }
 
-/// The local folder of a URL before the first glob or brace, or the whole local path; `None` for other URLs. Parent folders
-/// are not resolved.
+/// Returns the local folder before the first glob or braces, or the whole path of a URL without them; `None` for remote URLs.
+/// Parent folders are not resolved.
 pub fn local_path(url: &str) -> Option<String> {
     let path = local_pattern(url)?;
-    let Some(first) = path.find(PATTERN) else { return Some(path) };
+    let Some(first) = path.find(PATTERN_CHARS) else { return Some(path) };
     Some(path[..first].rsplit_once('/').map_or("", |(folder, _)| folder).to_owned() + "/")
 }
 
-/// A host in lower case, with its port unless the port is the default of the scheme.
+/// Returns the host in lower case, with its port unless it is the default port of the scheme.
 fn http_authority(scheme: &str, authority: &str) -> Result<String, String> {
     let is_of_host = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':' | '[' | ']');
     if authority.is_empty() || !authority.chars().all(is_of_host) {
-        return Err("the host is missing or contains invalid characters".to_owned());
+        return Err("the host of the URL is missing or contains invalid characters".to_owned());
     }
     let authority = authority.to_ascii_lowercase();
     let in_brackets = authority.rfind(']').map_or(0, |at| at + 1);
@@ -138,11 +140,11 @@ fn http_authority(scheme: &str, authority: &str) -> Result<String, String> {
         Ok(port) if port != default_port => Ok(format!("{host}:{port}")),
         Ok(_) => Ok(host),
         Err(_) if port.is_empty() => Ok(host),
-        Err(_) => Err("the port is not a number".to_owned()),
+        Err(_) => Err("the port of the URL is not a number from 0 to 65535".to_owned()),
     }
 }
 
-/// The segments of a path after resolving empty segments, `.` and `..`.
+/// Splits a path into segments, and resolves empty segments, `.` and `..`.
 fn resolve_segments(path: &str) -> Vec<String> {
     let mut segments: Vec<String> = Vec::new();
     for segment in path.split('/') {
@@ -225,7 +227,7 @@ mod tests {
         for (url, why) in [
             ("data/x", "relative"),
             ("file://data/x", "absolute"),
-            ("https://", "the host is missing"),
+            ("https://", "is missing"),
             ("https://a b/x", "invalid characters"),
             ("https://host%2eorg/x", "invalid characters"),
             ("https://user@host/x", "invalid characters"),

@@ -6,7 +6,7 @@ use super::braces::expand_braces;
 use super::normal::NormalizedUrl;
 use super::secrets::{check_no_secrets, without_query};
 
-/// Maximum number of URLs of a pattern that are checked one by one. For larger patterns only the folder is checked.
+/// Maximum number of URLs of a pattern that are checked individually. For larger patterns only the folder is checked.
 const MAX_EXPANDED_URLS: usize = 256;
 /// Maximum number of prefixes in an error message.
 const MAX_LISTED_PREFIXES: usize = 8;
@@ -25,8 +25,8 @@ struct Prefix {
 }
 
 impl UrlPolicy {
-    /// A policy of these prefixes: URLs of buckets, hosts or folders, or absolute local paths. A prefix allows itself and all
-    /// URLs below it: `s3://bucket/a` allows `s3://bucket/a/b`, but not `s3://bucket/ab`.
+    /// Creates a policy with the given prefixes: URLs of buckets, hosts or folders, or absolute local paths. A prefix allows
+    /// itself and all URLs below it: `s3://bucket/a` allows `s3://bucket/a/b`, but not `s3://bucket/ab`.
     ///
     /// # Errors
     /// Returns a message that names the invalid prefix.
@@ -54,7 +54,7 @@ impl UrlPolicy {
     /// Checks a URL of a pipeline, which may be a path and may contain globs and braces.
     ///
     /// # Errors
-    /// Returns a message with the URL and the prefixes, if the URL or its listed folder is outside all prefixes.
+    /// Returns a message with the URL and the prefixes, if the URL or the folder of its pattern is outside all prefixes.
     pub fn check(&self, url: &str) -> Result<(), String> {
         if self.is_open() {
             return Ok(());
@@ -223,7 +223,7 @@ mod tests {
         for (prefix, why) in [
             ("data", "relative"),
             ("s3://", "the bucket or host is missing"),
-            ("https:///x", "the host is missing"),
+            ("https:///x", "the host of the URL is missing"),
             ("s3://bucket/*", "globs"),
             ("https://host/x?y=1", "queries"),
             ("https://user:word@host/x", "--credentials"),

@@ -1,9 +1,9 @@
 //! Rejects secrets in URLs, because pipelines are stored, logged and displayed.
 
-use super::normal::{AZURE, percent_decode};
+use super::normal::{AZURE_SCHEMES, percent_decode};
 
-/// Names of query parameters that carry a key, a token or a signature, in lower case.
-const PARAMETERS: [&str; 18] = [
+/// Lower-case names of query parameters that contain a key, a token or a signature.
+const SECRET_PARAMETERS: [&str; 18] = [
     "sig",
     "signature",
     "accesskeyid",
@@ -24,10 +24,10 @@ const PARAMETERS: [&str; 18] = [
     "api_key",
 ];
 /// Prefixes of parameter names in signed URLs of Amazon, Google, Alibaba and Tencent.
-const PREFIXES: [&str; 4] = ["x-amz-", "x-goog-", "x-oss-", "q-sign"];
+const SIGNATURE_PREFIXES: [&str; 4] = ["x-amz-", "x-goog-", "x-oss-", "q-sign"];
 
-/// The fix in error messages.
-const FIX: &str = "write the key to a credentials file, start coordinators and workers with `--credentials FILE`, and set \
+/// The fix in error messages about secrets.
+const SECRET_FIX: &str = "write the key to a credentials file, start coordinators and workers with `--credentials FILE`, and set \
                    `credentials: NAME` in the pipeline's source";
 
 /// Rejects a URL that contains a user, a password, a key or a signature.
@@ -41,9 +41,9 @@ pub fn check_no_secrets(url: &str) -> Result<(), String> {
         return Ok(());
     }
     let authority = rest.split(['/', '?', '#', '\\']).next().unwrap_or_default();
-    if has_user(&scheme, authority) {
+    if has_user_info(&scheme, authority) {
         return Err(format!(
-            "a URL with scheme {} has a user or a password before the host: {FIX}",
+            "a URL with scheme {} has a user or a password before the host: {SECRET_FIX}",
             display_scheme(&scheme)
         ));
     }
@@ -51,7 +51,7 @@ pub fn check_no_secrets(url: &str) -> Result<(), String> {
         && let Some(name) = query.split(['&', ';', '?', '#']).find_map(secret_parameter)
     {
         return Err(format!(
-            "`{}` has a key or a signature in the parameter `{name}`: {FIX}",
+            "`{}` has a key or a signature in the parameter `{name}`: {SECRET_FIX}",
             without_query(url)
         ));
     }
@@ -69,11 +69,11 @@ fn display_scheme(scheme: &str) -> &str {
     if is_scheme { scheme } else { "`?`" }
 }
 
-/// Whether the authority contains a user or password. A password may contain `/`, which ends the authority before the `@`.
-/// Therefore a colon that is not followed by a port number counts as a password too.
-fn has_user(scheme: &str, authority: &str) -> bool {
+/// Whether the authority contains a user or password. A password may contain `/`, which ends the authority before the `@`, so
+/// a colon without a port number also counts as a password.
+fn has_user_info(scheme: &str, authority: &str) -> bool {
     if let Some((before, _)) = authority.rsplit_once('@') {
-        let is_container = AZURE.contains(&scheme)
+        let is_container = AZURE_SCHEMES.contains(&scheme)
             && before.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '$' | '_'));
         return !is_container;
     }
@@ -82,13 +82,13 @@ fn has_user(scheme: &str, authority: &str) -> bool {
     !port.bytes().all(|digit| digit.is_ascii_digit())
 }
 
-/// The name of a query parameter if it contains a secret.
+/// Returns the name of a query parameter if the parameter contains a secret.
 fn secret_parameter(parameter: &str) -> Option<String> {
     let (name, _) = parameter.split_once('=')?;
     let name = percent_decode(name).ok()?;
     let lower = name.to_ascii_lowercase();
-    let is_secret =
-        PARAMETERS.contains(&lower.as_str()) || PREFIXES.iter().any(|prefix| lower.starts_with(prefix));
+    let is_secret = SECRET_PARAMETERS.contains(&lower.as_str())
+        || SIGNATURE_PREFIXES.iter().any(|prefix| lower.starts_with(prefix));
     is_secret.then_some(name)
 }
 

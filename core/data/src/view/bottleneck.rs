@@ -46,7 +46,7 @@ pub struct ResourceBound {
     pub operator: Option<String>,
     /// Rows per second.
     pub rows_per_s: f64,
-    /// Returns a message with the numbers.
+    /// The numbers from which the bound follows, for users.
     pub why: String,
 }
 

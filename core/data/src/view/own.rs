@@ -11,8 +11,8 @@ use crate::messages::saturating_sum;
 mod tests;
 
 impl ClusterView {
-    /// The part about a tenant's jobs. Information about all jobs together would reveal other tenants, so the planner's
-    /// reasons, wanted workers and scaling are removed.
+    /// Returns the part about a tenant's jobs. The planner's reasons, the wanted workers and the scaling action are removed,
+    /// because they reveal the jobs of other tenants.
     #[must_use]
     pub fn of_tenant(self, tenant: &str) -> Self {
         let own = |job: &super::JobView| job.tenant == tenant;
@@ -29,7 +29,8 @@ impl ClusterView {
 }
 
 impl WorkerView {
-    /// The worker with only these jobs, and without numbers of the whole process; `None` if it works on none of the jobs.
+    /// Returns the worker with only the given jobs and without numbers about the whole process. `None` if it works on none of
+    /// the jobs.
     fn for_jobs(mut self, jobs: &BTreeSet<JobId>) -> Option<Self> {
         self.parts.retain(|part| jobs.contains(&part.job));
         if self.parts.is_empty() {
@@ -47,8 +48,8 @@ impl WorkerView {
 }
 
 impl CacheView {
-    /// The cache with only these jobs as readers; `None` if no job reads it. The hit rate is removed if other jobs read the
-    /// cache too.
+    /// Returns the cache with only the given jobs as readers, or `None` if none of them reads it. The hit rate is removed if
+    /// other jobs also read the cache.
     fn for_jobs(mut self, jobs: &BTreeSet<JobId>) -> Option<Self> {
         let readers = self.jobs.len();
         self.jobs.retain(|job| jobs.contains(job));
@@ -60,7 +61,7 @@ impl CacheView {
 }
 
 impl JobStatus {
-    /// The status without numbers of whole processes, which include the jobs of other tenants.
+    /// Removes numbers about whole processes, because they include the jobs of other tenants.
     #[must_use]
     pub fn without_process_totals(self) -> Self {
         Self {

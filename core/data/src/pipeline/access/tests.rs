@@ -4,7 +4,7 @@ use expect_test::expect;
 use proptest::prelude::*;
 
 use crate::pipeline::strategies::pipelines;
-use crate::pipeline::suggest::nearest;
+use crate::pipeline::suggest::nearest_name;
 use crate::pipeline::{
     BatchParams, CacheTier, OPERATOR_NAMES, OnError, OperatorKind, Pipeline, PipelineBuilder, Remainder,
     Source,
@@ -78,7 +78,7 @@ fn a_fingerprint_is_fixed_across_versions() {
 
 #[test]
 fn misspelled_names_suggest_the_nearest_operator() {
-    let named = |name| nearest(name, OPERATOR_NAMES.iter().copied()).unwrap_or("-");
+    let named = |name| nearest_name(name, OPERATOR_NAMES.iter().copied()).unwrap_or("-");
     let shown: Vec<String> =
         ["random_crop", "crop", "flip", "Batch", "btach", "decode", "normalise", "shuffle", "map", "zip"]
             .map(|name| format!("{name} -> {}", named(name)))
@@ -99,7 +99,7 @@ fn misspelled_names_suggest_the_nearest_operator() {
 
 proptest! {
     #[test]
-    fn a_fingerprint_ignores_name_and_parallelism_alone(pipeline in pipelines(), other in pipelines()) {
+    fn a_fingerprint_ignores_only_name_and_parallelism(pipeline in pipelines(), other in pipelines()) {
         let mut renamed = pipeline.clone();
         renamed.name = "other".to_owned();
         for operator in &mut renamed.operators {
@@ -125,7 +125,7 @@ fn a_cache_does_not_change_the_fingerprint() {
 }
 
 #[test]
-fn a_cache_fill_processes_each_row_once_and_ends_at_the_cache() {
+fn a_cache_fill_pipeline_processes_each_row_once_and_drops_rows_after_the_cache() {
     let cached = any().repeat(3).wait(1).cache(CacheTier::Disk).burn(1).batch(7).build().unwrap();
     let filling = cached.cache_fill_pipeline().unwrap();
     assert_eq!(filling.cached_prefix(), Some((&cached.operators[1..2], CacheTier::Disk)));
@@ -137,7 +137,7 @@ fn a_cache_fill_processes_each_row_once_and_ends_at_the_cache() {
 }
 
 #[test]
-fn a_cache_plan_stores_the_output_of_operators_that_run() {
+fn the_operators_before_a_planned_cache_exclude_engine_operators() {
     let plain = any().repeat(3).wait(1).burn(1).batch(7).build().unwrap();
     let names = |after| plain.with_cache_after(after, CacheTier::Store).operator_names();
     assert_eq!(names(0), ["cache", "repeat", "wait", "burn", "batch"]);

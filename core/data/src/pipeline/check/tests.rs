@@ -40,7 +40,7 @@ fn errors_in_names_and_sources() {
     );
     check(
         Pipeline::builder("a").source(Source::files(" ")).batch(1),
-        expect!["source.url: an entry is empty; write a path, glob or URL, or remove it"],
+        expect!["source.url: an entry is empty; write a path, glob or URL, or remove the entry"],
     );
     let nowhere = Source { url: Vec::new(), ..Source::files("a") };
     check(
@@ -67,12 +67,12 @@ fn errors_in_the_order_of_operators() {
     check(
         any().batch(1).wait(1),
         expect![
-            "operator 1 (batch): batch must be the last operator, but others follow; move batch to the end"
+            "operator 1 (batch): batch must be the last operator, but other operators follow; move batch to the end"
         ],
     );
     check(
         any().batch(1).batch(1),
-        expect!["operator 1 (batch): operator 2 (batch) makes batches too; keep only the one at the end"],
+        expect!["operator 1 (batch): operator 2 (batch) also forms batches; keep only the batching operator at the end"],
     );
     check(
         any().repeat(2).wait(1).repeat(3).batch(1),
@@ -96,11 +96,13 @@ fn errors_in_counts() {
     check(any().truncate("a", 0).batch(1), expect!["operator 1 (truncate): length is 0; write at least 1"]);
     check(
         any().burn(1).parallelism(0).batch(1),
-        expect!["operator 1 (burn): parallelism is 0; write at least 1, or omit it to let the engine choose"],
+        expect![
+            "operator 1 (burn): parallelism is 0; write at least 1, or omit `parallelism` to let the engine choose"
+        ],
     );
     check(
         any().parallelism(2).batch(1),
-        expect!["parallelism: no operator precedes it; call it after the operator that it limits"],
+        expect!["parallelism: there is no operator to limit; call `parallelism` after the operator"],
     );
     check(
         any().burn(60_000_001).batch(1),
@@ -175,13 +177,13 @@ fn errors_in_image_operators() {
     check(
         any().normalize("a", [0.5; 3], [0.5]).batch(1),
         expect![
-            "operator 1 (normalize): mean has 3 numbers and std has 1; write one of each per channel, or one of each for all channels"
+            "operator 1 (normalize): mean has 3 numbers and std has 1; write one number per channel for each, or a single number for all channels"
         ],
     );
     check(
         any().normalize("a", [], []).batch(1),
         expect![
-            "operator 1 (normalize): mean has 0 numbers and std has 0; write one of each per channel, or one of each for all channels"
+            "operator 1 (normalize): mean has 0 numbers and std has 0; write one number per channel for each, or a single number for all channels"
         ],
     );
     check(
@@ -204,7 +206,7 @@ fn errors_in_columns_and_text_operators() {
     );
     check(
         any().select(["a", "a"]).batch(1),
-        expect!["operator 1 (select): column `a` is listed twice; keep one"],
+        expect!["operator 1 (select): column `a` is listed twice; remove one entry"],
     );
     check(
         any().select(["a", ""]).batch(1),
@@ -216,7 +218,7 @@ fn errors_in_columns_and_text_operators() {
     );
     check(
         any().rename([("b", "a"), ("c", "a")]).batch(1),
-        expect!["operator 1 (rename): column `a` has two new names; keep one"],
+        expect!["operator 1 (rename): column `a` has two new names; remove one of them"],
     );
     check(
         any().rename([("", "a")]).batch(1),
@@ -248,12 +250,14 @@ fn a_pipeline_has_one_cache_before_its_random_operators() {
     check(crop(recoded()).batch(2), expect!["accepted"]);
     check(
         crop(recoded()).cache(CacheTier::Memory).batch(2),
-        expect!["operator 4 (cache): operator 2 is already a cache; keep the cache that saves more work"],
+        expect![
+            "operator 4 (cache): operator 2 is already a cache; keep only the cache that saves more work"
+        ],
     );
     check(
         crop(any()).cache(CacheTier::Memory).batch(2),
         expect![
-            "operator 2 (cache): operator 1 (random_resized_crop) is random, and a cache after it would repeat its rows in every pass; move cache before it"
+            "operator 2 (cache): operator 1 (random_resized_crop) is random, but a cache after it would repeat the same random values in every pass; move cache before operator 1 (random_resized_crop)"
         ],
     );
 }
@@ -278,9 +282,9 @@ fn errors_in_coordinated_batches() {
         .assert_eq(&said(bucket(&[], &[1], None)));
     expect!["operator 1 (bucket_by_length): boundaries is [8, 8]; write positive lengths in ascending order"]
         .assert_eq(&said(bucket(&[8, 8], &[1, 1], None)));
-    expect!["operator 1 (bucket_by_length): tokens and batch_sizes are both set; keep one"]
+    expect!["operator 1 (bucket_by_length): tokens and batch_sizes are both set; remove one of them"]
         .assert_eq(&said(bucket(&[8], &[1], Some(64))));
-    expect!["operator 1 (bucket_by_length): tokens is 7, too few for one row of length 8; write at least 8, or reduce the last boundary"]
+    expect!["operator 1 (bucket_by_length): tokens is 7, less than the longest row of length 8; write at least 8, or reduce the last boundary"]
         .assert_eq(&said(bucket(&[8], &[], Some(7))));
     expect!["operator 1 (bucket_by_length): tokens and batch_sizes are both missing; set batch_sizes to a number for each of the 1 buckets, or set tokens"]
         .assert_eq(&said(bucket(&[8], &[], None)));
@@ -289,20 +293,24 @@ fn errors_in_coordinated_batches() {
     expect!["accepted"].assert_eq(&said(bucket(&[8], &[4, 2], None)));
     check(
         any().pack(&["tokens"], 64, 4).batch(2),
-        expect!["operator 1 (pack): operator 2 (batch) makes batches too; keep only the one at the end"],
+        expect![
+            "operator 1 (pack): operator 2 (batch) also forms batches; keep only the batching operator at the end"
+        ],
     );
     check(
         any().pack(&["tokens"], 64, 4).wait(1),
-        expect!["operator 1 (pack): pack must be the last operator, but others follow; move pack to the end"],
+        expect![
+            "operator 1 (pack): pack must be the last operator, but other operators follow; move pack to the end"
+        ],
     );
     check(
         any().pack(&["tokens", "tokens"], 64, 4),
-        expect!["operator 1 (pack): column `tokens` is listed twice; keep one"],
+        expect!["operator 1 (pack): column `tokens` is listed twice; remove one entry"],
     );
     check(
         any().order(OrderMode::Relaxed).pack(&["tokens"], 64, 4),
         expect![
-            "operator 1 (pack): all consumers must share each step, which `order: relaxed` does not support; use `order: deterministic`"
+            "operator 1 (pack): the operator needs steps that all consumers share, and `order: relaxed` has none; use `order: deterministic`"
         ],
     );
 }

@@ -28,7 +28,7 @@ fn errors_name_the_parameter_and_the_fix() {
         (
             valid_function()
                 .output("z", FunctionOutput { dtype: ElementType::Text, shape: vec![2], list: false }),
-            "output `z` of text cannot have a shape",
+            "output `z` of type text cannot have a shape",
         ),
     ];
     for (function, expected) in cases {

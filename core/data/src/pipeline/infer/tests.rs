@@ -23,7 +23,7 @@ fn any() -> PipelineBuilder {
     Pipeline::builder("any").source(Source::files("data/"))
 }
 
-/// The columns after each operator, one line for each, or the error.
+/// Compares the columns after each operator, one line per operator, or the error.
 fn check(builder: PipelineBuilder, source: Schema, expect: Expect) {
     let pipeline = builder.batch(2).build().unwrap();
     let shown = match infer(&pipeline, &source) {
@@ -189,42 +189,42 @@ fn image_types_that_do_not_fit() {
         any().decode_image("image").decode_image("image"),
         images(),
         expect![
-            "operator 2 (decode_image): column `image` holds images, but the operator needs bytes; the column is already decoded, so remove this operator"
+            "operator 2 (decode_image): column `image` contains images, but the operator needs bytes; the images are already decoded; remove this operator"
         ],
     );
     check(
         any().decode_image("label"),
         images(),
         expect![
-            "operator 1 (decode_image): column `label` holds int64, but the operator needs bytes; columns that fit: image"
+            "operator 1 (decode_image): column `label` contains int64, but the operator needs bytes; use a column of that type (available: image)"
         ],
     );
     check(
         any().resize("label", [2, 2]),
         images(),
         expect![
-            "operator 1 (resize): column `label` holds int64, but the operator needs bytes, an image or a uint8 tensor [height, width, 3]; columns that fit: image"
+            "operator 1 (resize): column `label` contains int64, but the operator needs bytes, images or uint8 tensors [height, width, 3]; use a column of that type (available: image)"
         ],
     );
     check(
         any().resize("image", [2, 2]).cast("image", ScalarType::Int8).resize("image", [2, 2]),
         images(),
         expect![
-            "operator 3 (resize): column `image` holds int8 tensors [2, 2, 3], but the operator needs bytes, an image or a uint8 tensor [height, width, 3]; move it before normalize and cast"
+            "operator 3 (resize): column `image` contains int8 tensors [2, 2, 3], but the operator needs bytes, images or uint8 tensors [height, width, 3]; move the operator before normalize and cast"
         ],
     );
     check(
         any().random_horizontal_flip("image"),
         images(),
         expect![
-            "operator 1 (random_horizontal_flip): column `image` holds bytes, but the operator needs an image or a tensor [height, width, channels]; add decode_image, resize or random_resized_crop before it"
+            "operator 1 (random_horizontal_flip): column `image` contains bytes, but the operator needs images or tensors [height, width, channels]; add decode_image, resize or random_resized_crop before random_horizontal_flip"
         ],
     );
     check(
         any().random_horizontal_flip("label"),
         images(),
         expect![
-            "operator 1 (random_horizontal_flip): column `label` holds int64, but the operator needs an image or a tensor [height, width, channels]; columns that fit: none"
+            "operator 1 (random_horizontal_flip): column `label` contains int64, but the operator needs images or tensors [height, width, channels]; use a column of that type (available: none)"
         ],
     );
     let chw = any().resize("image", [9, 9]).operator(normalize(TensorLayout::Chw, 3));
@@ -232,14 +232,14 @@ fn image_types_that_do_not_fit() {
         chw.random_horizontal_flip("image"),
         images(),
         expect![
-            "operator 3 (random_horizontal_flip): column `image` holds float16 tensors [3, 9, 9], but the operator needs an image or a tensor [height, width, channels]; move it before normalize, which puts channels first"
+            "operator 3 (random_horizontal_flip): column `image` contains float16 tensors [3, 9, 9], but the operator needs images or tensors [height, width, channels]; move random_horizontal_flip before normalize, which puts channels first"
         ],
     );
     check(
         any().operator(normalize(TensorLayout::Hwc, 3)),
         images(),
         expect![
-            "operator 1 (normalize): column `image` holds bytes, but the operator needs a uint8 tensor [height, width, channels]; add resize, center_crop or random_resized_crop before it"
+            "operator 1 (normalize): column `image` contains bytes, but the operator needs uint8 tensors [height, width, channels]; add resize, center_crop or random_resized_crop before normalize"
         ],
     );
     let twice = any()
@@ -250,28 +250,28 @@ fn image_types_that_do_not_fit() {
         twice,
         images(),
         expect![
-            "operator 3 (normalize): column `image` holds float16 tensors [9, 9, 3], but the operator needs a uint8 tensor [height, width, channels]; normalize once, before cast"
+            "operator 3 (normalize): column `image` contains float16 tensors [9, 9, 3], but the operator needs uint8 tensors [height, width, channels]; use normalize only once, and before cast"
         ],
     );
     check(
         any().resize("image", [9, 9]).operator(normalize(TensorLayout::Hwc, 2)),
         images(),
         expect![
-            "operator 2 (normalize): mean and std have 2 numbers, but column `image` has 3 channels; write 1 or 3 of each"
+            "operator 2 (normalize): mean and std have 2 numbers, but column `image` has 3 channels; write 1 or 3 numbers for each"
         ],
     );
     check(
         any().decode_image("image"),
         images(),
         expect![
-            "operator 2 (batch): column `image` holds images of varying size, which cannot be batched; add resize or random_resized_crop before it"
+            "operator 2 (batch): column `image` contains images of varying size, which cannot be batched; add resize or random_resized_crop before the batch"
         ],
     );
     check(
         any().cast("image", ScalarType::Int8),
         images(),
         expect![
-            "operator 1 (cast): column `image` holds bytes, but the operator needs a scalar, list, tensor or text; columns that fit: label"
+            "operator 1 (cast): column `image` contains bytes, but the operator needs scalars, lists, tensors or text; use a column of that type (available: label)"
         ],
     );
 }
@@ -282,7 +282,7 @@ fn text_types_that_do_not_fit() {
         any().tokenize("tokens", "t.json"),
         texts(),
         expect![
-            "operator 1 (tokenize): column `tokens` holds lists of uint8, but the operator needs text; columns that fit: text"
+            "operator 1 (tokenize): column `tokens` contains lists of uint8, but the operator needs text; use a column of that type (available: text)"
         ],
     );
     check(
@@ -296,21 +296,21 @@ fn text_types_that_do_not_fit() {
         any().truncate("text", 3),
         texts(),
         expect![
-            "operator 1 (truncate): column `text` holds text, but the operator needs a list; add tokenize before it"
+            "operator 1 (truncate): column `text` contains text, but the operator needs a list; add tokenize before the operator"
         ],
     );
     check(
         any().pad("text", 3),
         texts(),
         expect![
-            "operator 1 (pad): column `text` holds text, but the operator needs a list of numbers; add tokenize before it"
+            "operator 1 (pad): column `text` contains text, but the operator needs lists of numbers; add tokenize before the operator"
         ],
     );
     check(
         any().pad("words", 3),
         texts(),
         expect![
-            "operator 1 (pad): column `words` holds lists of text, but the operator needs a list of numbers; columns that fit: tokens"
+            "operator 1 (pad): column `words` contains lists of text, but the operator needs lists of numbers; use a column of that type (available: tokens)"
         ],
     );
     let pad = OperatorKind::Pad(Pad { column: "tokens".into(), length: 4, value: -1 });
@@ -318,7 +318,7 @@ fn text_types_that_do_not_fit() {
         any().operator(pad),
         texts(),
         expect![
-            "operator 1 (pad): value -1 does not fit uint8, the element type of column `tokens`; choose a value that fits, or add cast before it"
+            "operator 1 (pad): value -1 does not fit uint8, the element type of column `tokens`; choose a value that fits, or add cast before the operator"
         ],
     );
     check(
@@ -335,7 +335,7 @@ fn an_operators_own_parameters_are_checked() {
     let mut pipeline = any().resize("image", [2, 2]).batch(1).build().unwrap();
     pipeline.operators[0].parallelism = Some(0);
     let error = infer(&pipeline, &images()).unwrap_err().to_string();
-    expect!["operator 1 (resize): parallelism is 0; write at least 1, or omit it to let the engine choose"]
+    expect!["operator 1 (resize): parallelism is 0; write at least 1, or omit `parallelism` to let the engine choose"]
         .assert_eq(&error);
 }
 

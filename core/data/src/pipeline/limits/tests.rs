@@ -31,7 +31,7 @@ fn errors_name_the_field_that_exceeds_a_limit() {
     for (pipeline, expected) in [
         (Pipeline::builder("n".repeat(200)).source(Source::files("/x")), "name: the name `nnn"),
         (from(urls), "source.url: 10001 entries exceed the limit of 10000; use globs"),
-        (from(heavy), "source.url: the entries have"),
+        (from(heavy), "source.url: the URLs have"),
         (from(Source::files(long.clone())), "source.url: entry `xxx"),
         (from(features), "source.features: 5000 columns exceed the limit of 4096"),
         (from(Source::files("/x").feature("a", long.clone())), "source.features: the name in the data `xxx"),

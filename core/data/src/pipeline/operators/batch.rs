@@ -25,12 +25,12 @@ pub struct BatchParams {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Remainder {
-    /// They form a smaller last batch of the epoch.
+    /// The rows form a smaller last batch of the epoch.
     #[default]
     Emit,
-    /// They are dropped, and counted as dropped.
+    /// The rows are dropped and counted as dropped.
     Drop,
-    /// They start the first batch of the next epoch. After the last epoch they form a smaller batch.
+    /// The rows start the first batch of the next epoch. After the last epoch they form a smaller batch.
     Carry,
 }
 

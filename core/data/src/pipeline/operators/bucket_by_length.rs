@@ -19,12 +19,12 @@ const MAX_BUCKETS: usize = 1024;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BucketByLength {
-    /// Columns of lists. The length of a row is the length of its longest list.
+    /// Columns of lists. The length of a row is the length of its longest list in these columns.
     pub columns: Vec<String>,
     /// The maximum row length of each bucket, in elements, in ascending order.
     pub boundaries: Vec<u32>,
     /// The number of rows in a batch of each bucket: one number per boundary, and optionally one for rows longer than the
-    /// last boundary. Without this last number longer rows fail.
+    /// last boundary. Without the optional number, longer rows fail.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub batch_sizes: Vec<u32>,
     /// The number of elements in a batch with padding, instead of `batch_sizes`. Buckets of short rows get larger batches.
@@ -73,13 +73,13 @@ impl OperatorDefinition for BucketByLength {
         let count = self.boundaries.len();
         match self.tokens {
             Some(_) if !self.batch_sizes.is_empty() => {
-                return Err("tokens and batch_sizes are both set; keep one".to_owned());
+                return Err("tokens and batch_sizes are both set; remove one of them".to_owned());
             }
             Some(tokens) => {
                 let longest = self.boundaries[count - 1];
                 if tokens < longest {
                     return Err(format!(
-                        "tokens is {tokens}, too few for one row of length {longest}; write at least {longest}, or reduce the last boundary"
+                        "tokens is {tokens}, less than the longest row of length {longest}; write at least {longest}, or reduce the last boundary"
                     ));
                 }
             }

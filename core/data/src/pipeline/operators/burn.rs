@@ -34,7 +34,7 @@ impl OperatorDefinition for Burn {
 }
 
 impl PipelineBuilder {
-    /// Uses this much CPU time per row, in microseconds.
+    /// Uses `cpu_us` microseconds of CPU time per row.
     pub fn burn(self, cpu_us: u64) -> Self {
         self.operator(OperatorKind::Burn(Burn { cpu_us }))
     }

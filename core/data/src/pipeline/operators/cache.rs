@@ -28,14 +28,14 @@ pub enum CacheTier {
     Store,
 }
 
-/// The encoding of images in cached rows, where the next operator decodes them.
+/// The encoding of images in cached rows if the operator after the cache decodes images.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CacheEncoding {
     /// The unchanged bytes of the row.
     #[default]
     AsIs,
-    /// JPEGs with the index of `recode_jpeg`.
+    /// JPEGs with the index that `recode_jpeg` adds.
     Indexed,
     /// Decoded pixels.
     Pixels,
@@ -69,7 +69,7 @@ impl PipelineBuilder {
 }
 
 impl CacheTier {
-    /// All tiers, the fastest first.
+    /// All tiers, fastest first.
     pub const ALL: [Self; 3] = [Self::Memory, Self::Disk, Self::Store];
 
     /// The name used in pipeline files and messages.

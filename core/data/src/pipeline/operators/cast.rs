@@ -26,7 +26,7 @@ impl OperatorDefinition for Cast {
     }
 
     fn infer(&self, input: &Schema) -> Result<Schema, String> {
-        let needs = "a scalar, list, tensor or text";
+        let needs = "scalars, lists, tensors or text";
         let found =
             require_column_type(input, &self.column, needs, |t| cast(t, self.dtype).is_some(), |_| "")?;
         let output = cast(found, self.dtype).unwrap_or_else(|| found.clone());
@@ -49,7 +49,7 @@ impl PipelineBuilder {
     }
 }
 
-/// The column type after a cast; `None` if the type cannot be cast.
+/// Returns the column type after a cast, or `None` if the type cannot be cast.
 fn cast(column_type: &ColumnType, dtype: ScalarType) -> Option<ColumnType> {
     match column_type {
         ColumnType::Scalar(_) | ColumnType::Utf8 => Some(ColumnType::Scalar(dtype)),

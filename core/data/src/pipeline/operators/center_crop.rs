@@ -38,7 +38,9 @@ impl OperatorDefinition for CenterCrop {
     fn summary(&self) -> String {
         let [height, width] = self.size;
         match self.resize {
-            Some(side) => format!("{} to {height}x{width}, shorter side first to {side}", self.column),
+            Some(side) => {
+                format!("{} to {height}x{width}, after resizing the shorter side to {side}", self.column)
+            }
             None => format!("{} to {height}x{width}", self.column),
         }
     }

@@ -26,7 +26,7 @@ impl OperatorDefinition for DecodeImage {
     fn infer(&self, input: &Schema) -> Result<Schema, String> {
         require_column_type(input, &self.column, "bytes", is_binary, |found| match found {
             ColumnType::Image | ColumnType::Tensor { .. } => {
-                "the column is already decoded, so remove this operator"
+                "the images are already decoded; remove this operator"
             }
             _ => "",
         })?;

@@ -9,7 +9,7 @@ use crate::pipeline::PipelineBuilder;
 use crate::pipeline::parameter_checks::{check_given, check_text_length};
 use crate::schema::Schema;
 
-/// Maximum length of an expression in bytes.
+/// Maximum length of an SQL expression in bytes.
 const MAX_EXPRESSION_BYTES: usize = 16 << 10;
 
 /// Parameters of `filter`.
@@ -52,8 +52,8 @@ impl PipelineBuilder {
     }
 }
 
-/// Whether the expression may mention the column: as a word in any letter case, or anywhere if the name is not a word.
-/// A word in a text literal matches too. Such a false match reads an unused column, but no needed column is missed.
+/// Whether the expression may mention the column: as a word in any letter case, or as a substring if the name is not a word.
+/// Words in text literals also match. A false match only reads an unused column.
 fn mentions(predicate: &str, column: &str) -> bool {
     let is_word_char = |c: char| c.is_alphanumeric() || c == '_';
     let (predicate, column) = (predicate.to_lowercase(), column.to_lowercase());

@@ -92,17 +92,21 @@ impl PipelineBuilder {
 fn infer_normalized(input: &Schema, p: &Normalize) -> Result<Schema, String> {
     let is_pixels = |t: &ColumnType| matches!(t, ColumnType::Tensor { scalar: ScalarType::UInt8, shape } if shape.len() == 3);
     let hint = |found: &ColumnType| match found {
-        ColumnType::Binary | ColumnType::Image => "add resize, center_crop or random_resized_crop before it",
-        ColumnType::Tensor { scalar, .. } if *scalar != ScalarType::UInt8 => "normalize once, before cast",
+        ColumnType::Binary | ColumnType::Image => {
+            "add resize, center_crop or random_resized_crop before normalize"
+        }
+        ColumnType::Tensor { scalar, .. } if *scalar != ScalarType::UInt8 => {
+            "use normalize only once, and before cast"
+        }
         _ => "",
     };
-    let needs = "a uint8 tensor [height, width, channels]";
+    let needs = "uint8 tensors [height, width, channels]";
     let found = require_column_type(input, &p.column, needs, is_pixels, hint)?;
     let ColumnType::Tensor { shape, .. } = found else { return Ok(input.clone()) };
     let [height, width, channels] = [shape[0], shape[1], shape[2]];
     if p.mean.len() != 1 && p.mean.len() != channels as usize {
         return Err(format!(
-            "mean and std have {} numbers, but column `{}` has {channels} channels; write 1 or {channels} of each",
+            "mean and std have {} numbers, but column `{}` has {channels} channels; write 1 or {channels} numbers for each",
             p.mean.len(),
             p.column
         ));
@@ -117,7 +121,7 @@ fn infer_normalized(input: &Schema, p: &Normalize) -> Result<Schema, String> {
 fn check_moments(mean: &[f64], std: &[f64]) -> Result<(), String> {
     if mean.len() != std.len() || mean.is_empty() {
         return Err(format!(
-            "mean has {} numbers and std has {}; write one of each per channel, or one of each for all channels",
+            "mean has {} numbers and std has {}; write one number per channel for each, or a single number for all channels",
             mean.len(),
             std.len()
         ));

@@ -97,12 +97,12 @@ impl PipelineBuilder {
     }
 }
 
-/// The packed columns with their segment ids and positions. Every input column must be packed, because a packed row combines
-/// several rows.
+/// Infers the packed columns with their segment ids and positions. Every input column must be packed, because a packed row
+/// combines several rows.
 fn infer_packed(input: &Schema, p: &Pack) -> Result<Schema, String> {
     if let Some(other) = input.names().find(|name| !p.columns.iter().any(|column| column == name)) {
         return Err(format!(
-            "column `{other}` is not packed, but a packed row combines several rows; add it to columns if it holds lists, or drop it with select before pack"
+            "column `{other}` is not in `columns`, but a packed row combines several rows; add the column to `columns` if it contains lists, or drop it with select before pack"
         ));
     }
     let mut output = Schema::default();
@@ -114,7 +114,7 @@ fn infer_packed(input: &Schema, p: &Pack) -> Result<Schema, String> {
             let derived = format!("{name}_{kind}");
             if p.columns.contains(&derived) {
                 return Err(format!(
-                    "column `{derived}` has the name of a column that pack adds for `{name}`; rename it before pack"
+                    "column `{derived}` has the name of a column that pack adds for `{name}`; rename `{derived}` before pack"
                 ));
             }
             output.set(&derived, ColumnType::Tensor { scalar: ScalarType::Int32, shape: shape.clone() });

@@ -44,9 +44,9 @@ impl OperatorDefinition for RandomErasing {
     }
 
     fn infer(&self, input: &Schema) -> Result<Schema, String> {
-        let needs = "an image, or a uint8 or float tensor with three axes and at most 4 channels";
+        let needs = "images, or uint8 or float tensors with three axes and at most 4 channels";
         let found = require_column_type(input, &self.column, needs, can_be_erased, |found| match found {
-            ColumnType::Binary => "add decode_image, resize or random_resized_crop before it",
+            ColumnType::Binary => "add decode_image, resize or random_resized_crop before random_erasing",
             _ => "",
         })?;
         let is_float = matches!(found, ColumnType::Tensor { scalar, .. } if *scalar != ScalarType::UInt8);
@@ -78,7 +78,7 @@ impl OperatorDefinition for RandomErasing {
 }
 
 impl PipelineBuilder {
-    /// Erases a rectangle with probability 0.5; torchvision's defaults.
+    /// Erases a random rectangle with probability 0.5 and torchvision's defaults.
     pub fn random_erasing(self, column: impl Into<String>) -> Self {
         self.operator(OperatorKind::RandomErasing(RandomErasing {
             column: column.into(),
@@ -90,7 +90,7 @@ impl PipelineBuilder {
     }
 }
 
-/// The channel axis is the last axis if its extent is at most 4, and the first axis otherwise.
+/// Whether a column can be erased. The channel axis is the last axis if its extent is at most 4, and the first axis otherwise.
 fn can_be_erased(column_type: &ColumnType) -> bool {
     use ScalarType::{Float16, Float32, Float64, UInt8};
     match column_type {

@@ -28,10 +28,10 @@ impl OperatorDefinition for RandomGrayscale {
     }
 
     fn infer(&self, input: &Schema) -> Result<Schema, String> {
-        let needs = "an image or a uint8 tensor [height, width, 3]";
-        require_column_type(input, &self.column, needs, has_colors, |found| match found {
-            ColumnType::Binary => "add decode_image, resize or random_resized_crop before it",
-            ColumnType::Tensor { .. } => "move it before normalize and cast",
+        let needs = "images or uint8 tensors [height, width, 3]";
+        require_column_type(input, &self.column, needs, can_be_grayscaled, |found| match found {
+            ColumnType::Binary => "add decode_image, resize or random_resized_crop before random_grayscale",
+            ColumnType::Tensor { .. } => "move random_grayscale before normalize and cast",
             _ => "",
         })?;
         Ok(input.clone())
@@ -60,7 +60,7 @@ impl PipelineBuilder {
     }
 }
 
-fn has_colors(column_type: &ColumnType) -> bool {
+fn can_be_grayscaled(column_type: &ColumnType) -> bool {
     match column_type {
         ColumnType::Image => true,
         ColumnType::Tensor { scalar, shape } => {

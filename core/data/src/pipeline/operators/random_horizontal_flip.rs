@@ -28,10 +28,14 @@ impl OperatorDefinition for RandomHorizontalFlip {
     }
 
     fn infer(&self, input: &Schema) -> Result<Schema, String> {
-        let needs = "an image or a tensor [height, width, channels]";
+        let needs = "images or tensors [height, width, channels]";
         require_column_type(input, &self.column, needs, can_be_flipped, |found| match found {
-            ColumnType::Binary => "add decode_image, resize or random_resized_crop before it",
-            ColumnType::Tensor { .. } => "move it before normalize, which puts channels first",
+            ColumnType::Binary => {
+                "add decode_image, resize or random_resized_crop before random_horizontal_flip"
+            }
+            ColumnType::Tensor { .. } => {
+                "move random_horizontal_flip before normalize, which puts channels first"
+            }
             _ => "",
         })?;
         Ok(input.clone())
@@ -60,7 +64,8 @@ impl PipelineBuilder {
     }
 }
 
-/// The width of a channels-last tensor is the second axis. A last axis above 4 means channels first, which is not supported.
+/// Whether a column can be flipped. The width of a channels-last tensor is the second axis. A last axis above 4 means channels
+/// first, which is not supported.
 fn can_be_flipped(column_type: &ColumnType) -> bool {
     match column_type {
         ColumnType::Image => true,

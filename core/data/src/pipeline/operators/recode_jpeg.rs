@@ -11,7 +11,7 @@ use crate::pipeline::parameter_checks::check_column;
 use crate::schema::{ColumnType, Schema};
 
 /// Parameters of `recode_jpeg`. The operator adds a segment of about 1 % of the JPEG's size, which other decoders ignore. The
-/// pixels do not change. Other formats and progressive or damaged JPEGs pass through unchanged.
+/// pixels do not change. Other formats and progressive or corrupt JPEGs pass through unchanged.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RecodeJpeg {
@@ -27,7 +27,7 @@ impl OperatorDefinition for RecodeJpeg {
     fn infer(&self, input: &Schema) -> Result<Schema, String> {
         require_column_type(input, &self.column, "bytes", is_binary, |found| match found {
             ColumnType::Image | ColumnType::Tensor { .. } => {
-                "move it before the operator that decodes the column"
+                "move recode_jpeg before the operator that decodes the column"
             }
             _ => "",
         })?;
@@ -48,7 +48,7 @@ impl OperatorDefinition for RecodeJpeg {
 }
 
 impl PipelineBuilder {
-    /// Adds an index to JPEGs, with which the decoder reads only the data of a crop.
+    /// Adds an index to JPEGs, so that the decoder reads only the data of a crop.
     pub fn recode_jpeg(self, column: impl Into<String>) -> Self {
         self.operator(OperatorKind::RecodeJpeg(RecodeJpeg { column: column.into() }))
     }

@@ -29,7 +29,7 @@ impl OperatorDefinition for Rename {
             check_column("new name", new)?;
             check_column("current name", current)?;
             if !seen.insert(current) {
-                return Err(format!("column `{current}` has two new names; keep one"));
+                return Err(format!("column `{current}` has two new names; remove one of them"));
             }
         }
         Ok(())
@@ -54,14 +54,14 @@ impl OperatorDefinition for Rename {
 }
 
 impl PipelineBuilder {
-    /// Renames columns, given as pairs of new and current name.
+    /// Renames columns. Each pair contains the new and the current name.
     pub fn rename(self, columns: impl IntoIterator<Item = (impl Into<String>, impl Into<String>)>) -> Self {
         let columns = columns.into_iter().map(|(new, current)| (new.into(), current.into())).collect();
         self.operator(OperatorKind::Rename(Rename { columns }))
     }
 }
 
-/// Renames columns in place. Renamed columns keep their order, and two columns may swap names.
+/// Renames columns in the schema. Renamed columns keep their order, and two columns may swap names.
 fn infer_renamed(input: &Schema, p: &Rename) -> Result<Schema, String> {
     let mut output = input.clone();
     for (new, current) in &p.columns {

@@ -19,7 +19,7 @@ pub struct Tokenize {
     pub column: String,
     /// Path or URL of a Hugging Face `tokenizer.json`.
     pub tokenizer: String,
-    /// The output column. The default replaces the text column.
+    /// The output column. By default the token ids replace the text column.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<String>,
     /// Whether the tokenizer adds special tokens.
@@ -62,7 +62,7 @@ impl OperatorDefinition for Tokenize {
 }
 
 impl PipelineBuilder {
-    /// Replaces text by token ids, with special tokens.
+    /// Replaces text with token ids, including special tokens.
     pub fn tokenize(self, column: impl Into<String>, tokenizer: impl Into<String>) -> Self {
         self.operator(OperatorKind::Tokenize(Tokenize {
             column: column.into(),

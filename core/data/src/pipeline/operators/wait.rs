@@ -34,7 +34,7 @@ impl OperatorDefinition for Wait {
 }
 
 impl PipelineBuilder {
-    /// Waits this long per row, in milliseconds.
+    /// Waits `ms` milliseconds per row.
     pub fn wait(self, ms: u64) -> Self {
         self.operator(OperatorKind::Wait(Wait { ms }))
     }

@@ -27,7 +27,7 @@ fn a_mix_is_read_and_written() {
         source.mix[1].url books/a.txt
         source.mix[1].url books/b.txt"#]]
     .assert_eq(&reads.join("\n"));
-    expect!["source  mix of 3 x jsonl wiki/*.jsonl (text <- body) + 1 x text books/a.txt, books/b.txt, credentials books; until all are through, short ones begun again"]
+    expect!["source  mix of 3 x jsonl wiki/*.jsonl (text <- body) + 1 x text books/a.txt, books/b.txt, credentials books; until all datasets are exhausted, restarting shorter datasets"]
         .assert_eq(pipeline.render().lines().nth(1).unwrap_or_default().trim_start_matches(char::is_alphabetic).trim());
 }
 
@@ -52,10 +52,10 @@ fn errors_in_a_mix_name_the_line() {
     ];
     expect![[r#"
         p.yaml:6: unknown source.stop `never`; known: all, first, restart
-        p.yaml:3: `url` cannot be combined with `mix`; write it for each dataset in the list
+        p.yaml:3: `url` cannot be combined with `mix`; write `url` for each dataset of the mix
         p.yaml:3: source.mix: the weight of dataset 1 is 0; write a number from 0.000001 to 1000000
         p.yaml:4: unknown key `wieght` in source.mix[0]; did you mean `weight`? (known: weight, url, format, features, credentials)
-        p.yaml:5: source.mix[1] is missing the key `format`; add it
+        p.yaml:5: source.mix[1] has no key `format`; add the key
         p.yaml:3: source.mix: dataset 1: the list is empty; add at least one path, glob or URL
         p.yaml:3: `stop` needs a `mix`; remove `stop`, or list datasets under `mix`
         p.yaml:3: source.mix: the list is empty; add at least one dataset with url and format"#]].assert_eq(&refusals.join("\n"));

@@ -7,48 +7,49 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::schema::{ColumnType, ScalarType};
 
-/// Parameters of `map` and of `filter_function`. The function receives a dict with one NumPy array per column; the first
-/// axis is the row. With `map` it returns a dict of the same form with the same number of rows. With `filter_function` it
-/// returns one boolean per row.
+/// Parameters of `map` and of `filter_function`. The function receives a dict with one NumPy array per column. The first axis
+/// of each array is the row. With `map` the function returns a dict of the same form with the same number of rows. With
+/// `filter_function` it returns one boolean per row.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Function {
-    /// `package.module:function`, which workers import. With `code` it is only a name for messages.
+    /// The function to import, as `package.module:function`. With `code`, only a name for messages.
     pub function: String,
-    /// The function pickled by cloudpickle and encoded as base64, instead of an import.
+    /// The function as pickled by cloudpickle, in base64. Replaces the import.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
-    /// Folders on workers that are searched for modules first.
+    /// Folders on the workers that Python searches first for modules.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub path: Vec<String>,
-    /// Identifies the state of the module. Without `code`, rows after the function are cached only if a version is set.
+    /// Identifies the state of the module. Rows after an imported function are cached only if a version is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// The columns that the function receives. If empty, it receives all columns.
+    /// The columns that the function receives. If empty, the function receives all columns.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub columns: Vec<String>,
     /// The columns that `map` adds or replaces. Empty for `filter_function`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub outputs: BTreeMap<String, FunctionOutput>,
-    /// The versions of Python and packages that the function needs. A worker with other versions rejects the job.
+    /// The versions of Python and of packages that the function needs. A worker with other versions rejects the job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub environment: Option<FunctionEnvironment>,
     /// Timeout of one call in seconds.
     #[serde(default = "default_timeout_s")]
     pub timeout_s: u32,
-    /// Memory limit of one process in bytes. Files may use units, such as `512MiB`.
+    /// Memory limit of one function process in bytes. Pipeline files may use units, such as `512MiB`.
     #[serde(default = "default_memory", with = "size")]
     pub memory: u64,
-    /// Maximum number of rows per call; `None` passes whole chunks of the engine.
+    /// Maximum number of rows per call; `None` passes whole chunks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rows: Option<u32>,
-    /// Whether the function draws random numbers. If so, it receives a seed per row in the keyword `seeds` or `rngs`.
+    /// Whether the function draws random numbers. A seeded function receives a seed per row in its keyword argument `seeds` or
+    /// `rngs`.
     #[serde(default, skip_serializing_if = "is_false")]
     pub seeded: bool,
 }
 
 impl Function {
-    /// The function `package.module:function` with the default limits and no outputs.
+    /// Creates an imported function, named `package.module:function`, with default limits and without outputs.
     pub fn new(function: impl Into<String>) -> Self {
         Self {
             function: function.into(),
@@ -65,20 +66,20 @@ impl Function {
         }
     }
 
-    /// Adds a column that the function adds or replaces.
+    /// Declares a column that the function adds or replaces.
     #[must_use]
     pub fn output(mut self, column: impl Into<String>, output: FunctionOutput) -> Self {
         self.outputs.insert(column.into(), output);
         self
     }
 
-    /// Whether a second call may return other values for a row, because the function is random or its module may change.
+    /// Whether repeated calls may return different values for a row, because the function is random or its module may change.
     pub fn is_nondeterministic(&self) -> bool {
         self.seeded || (self.code.is_none() && self.version.is_none())
     }
 
-    /// A copy without the fields that do not affect rows. The code is removed if a version identifies it, because pickled
-    /// bytes may differ from process to process.
+    /// Returns a copy without the fields that do not affect rows. The code is also removed if a version identifies it, because
+    /// pickled bytes may differ between processes.
     pub(in crate::pipeline) fn without_execution_settings(&self) -> Self {
         Self {
             code: self.code.clone().filter(|_| self.version.is_none()),
@@ -98,26 +99,26 @@ impl Function {
 pub struct FunctionOutput {
     /// The element type: a number type, `text` or `bytes`.
     pub dtype: ElementType,
-    /// The shape of the tensor in each row. If empty, a row holds one element.
+    /// The shape of the tensor in each row. If empty, each row contains one element.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shape: Vec<u32>,
-    /// Whether a row holds a list of elements, of any length.
+    /// Whether each row contains a list of elements of any length.
     #[serde(default, skip_serializing_if = "is_false")]
     pub list: bool,
 }
 
 impl FunctionOutput {
-    /// One tensor of this shape per row, or one number if the shape is empty.
+    /// Declares one tensor of this shape per row, or one number if the shape is empty.
     pub fn numbers(dtype: ScalarType, shape: impl Into<Vec<u32>>) -> Self {
         Self { dtype: ElementType::Number(dtype), shape: shape.into(), list: false }
     }
 
-    /// One element per row.
+    /// Declares one element per row.
     pub fn element(dtype: ElementType) -> Self {
         Self { dtype, shape: Vec::new(), list: false }
     }
 
-    /// One list of elements per row.
+    /// Declares one list of elements per row.
     pub fn list(dtype: ElementType) -> Self {
         Self { dtype, shape: Vec::new(), list: true }
     }
@@ -172,7 +173,7 @@ impl ElementType {
         }
     }
 
-    /// The element type with this name.
+    /// Returns the element type with this name.
     pub fn from_name(name: &str) -> Option<Self> {
         let mut all = Self::NUMBERS.map(Self::Number).into_iter().chain([Self::Text, Self::Bytes]);
         all.find(|element| element.name() == name)
@@ -198,14 +199,14 @@ impl<'de> Deserialize<'de> for ElementType {
     }
 }
 
-/// The versions that a function needs.
+/// The versions of Python and of packages that a function needs.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FunctionEnvironment {
     /// The version of Python, such as `3.11`, which matches every patch release of 3.11.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub python: Option<String>,
-    /// Maps a package to its version. `2.4` matches 2.4.6 too.
+    /// Maps each package to its version. `2.4` also matches 2.4.6.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub packages: BTreeMap<String, String>,
 }
@@ -257,7 +258,7 @@ mod size {
             type Value = u64;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("bytes, such as 512MiB or 1GiB")
+                f.write_str("a size in bytes, such as 512MiB or 1GiB")
             }
 
             fn visit_u64<E: serde::de::Error>(self, bytes: u64) -> Result<u64, E> {
@@ -267,7 +268,7 @@ mod size {
             fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<u64, E> {
                 parse(text).ok_or_else(|| {
                     E::custom(format!(
-                        "invalid size `{text}`: expected bytes with a unit, such as 512MiB or 1GiB"
+                        "invalid size `{text}`: expected a number with a unit, such as 512MiB or 1GiB"
                     ))
                 })
             }

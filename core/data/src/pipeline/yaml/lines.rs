@@ -1,24 +1,24 @@
-//! Finds the line of a key or a list entry in YAML of block style, counted from 1. For other styles it finds no line, and
-//! error messages name only the field.
+//! Finds the line of a key or a list entry in block-style YAML, counted from 1. In other styles no line is found, and error
+//! messages contain only the field.
 
-/// The line of a key in the top-level mapping.
+/// Returns the line of a key in the top-level mapping.
 pub(super) fn line_of_key(text: &str, key: &str) -> Option<usize> {
     text.lines().position(|line| is_key(line, key)).map(|index| index + 1)
 }
 
-/// The line of `key` directly under the top-level `parent`, or else the line of `parent`.
+/// Returns the line of `key` in the mapping under the top-level key `parent`, or the line of `parent` if `key` is missing.
 pub(super) fn line_of_nested_key(text: &str, parent: &str, key: &str) -> Option<usize> {
     let start = line_of_key(text, parent)?;
-    let nested = block(text, start).find(|(_, line)| is_key(line.trim_start(), key));
+    let nested = lines_below_key(text, start).find(|(_, line)| is_key(line.trim_start(), key));
     Some(nested.map_or(start, |(number, _)| number))
 }
 
-/// The line of an entry of the list under the top-level key; `None` unless the list has exactly `count` entries.
+/// Returns the line of an entry in the list under the top-level key; `None` unless the list has exactly `count` entries.
 pub(super) fn line_of_entry(text: &str, key: &str, index: usize, count: usize) -> Option<usize> {
     let start = line_of_key(text, key)?;
     let mut entries: Vec<usize> = Vec::new();
     let mut entry_indent = None;
-    for (number, line) in block(text, start) {
+    for (number, line) in lines_below_key(text, start) {
         let content = line.trim_start();
         let indent = line.len() - content.len();
         if is_entry(content) && *entry_indent.get_or_insert(indent) == indent {
@@ -28,19 +28,19 @@ pub(super) fn line_of_entry(text: &str, key: &str, index: usize, count: usize) -
     if entries.len() == count { entries.get(index).copied() } else { None }
 }
 
-/// The second line at or after line `from` that contains `key`.
+/// Returns the second line with `key`, counted from line `from`.
 pub(super) fn second_line_of_key(text: &str, from: usize, key: &str) -> Option<usize> {
     let numbered = text.lines().enumerate().skip(from.saturating_sub(1));
     let mut matching = numbered.filter(|(_, line)| is_key(line.trim_start_matches([' ', '-']), key));
     matching.nth(1).map(|(index, _)| index + 1)
 }
 
-/// The first line that is neither blank, a comment nor `---`.
+/// Returns the first line that is neither blank, a comment nor `---`.
 pub(super) fn first_content_line(text: &str) -> Option<usize> {
     text.lines().position(|line| !is_blank(line) && line.trim() != "---").map(|index| index + 1)
 }
 
-/// `line` or the line before it, whichever is indented with a tab. A parser may report the error one line late.
+/// Returns `line` or the previous line, if one of them is indented with a tab. The parser may report the error one line late.
 pub(super) fn line_indented_with_tab(text: &str, line: usize) -> Option<usize> {
     let has_tab = |number: &usize| {
         let content = text.lines().nth(number.wrapping_sub(1));
@@ -49,8 +49,8 @@ pub(super) fn line_indented_with_tab(text: &str, line: usize) -> Option<usize> {
     [line, line.wrapping_sub(1)].into_iter().find(has_tab)
 }
 
-/// The numbered lines between a top-level key and the next top-level key.
-fn block(text: &str, start: usize) -> impl Iterator<Item = (usize, &str)> {
+/// Returns the numbered lines between a top-level key and the next top-level key.
+fn lines_below_key(text: &str, start: usize) -> impl Iterator<Item = (usize, &str)> {
     let numbered = text.lines().enumerate().map(|(index, line)| (index + 1, line)).skip(start);
     let inside = |line: &str| line.starts_with(' ') || is_entry(line);
     numbered.filter(|(_, line)| !is_blank(line)).take_while(move |(_, line)| inside(line))

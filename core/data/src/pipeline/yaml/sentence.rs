@@ -1,32 +1,32 @@
-//! Converts serde's errors to sentences for users.
+//! Converts errors of serde to sentences for users.
 //!
 //! Serde exposes an error only as text: `path: message at line 1 column 2`. Unrecognized messages are returned unchanged. The
-//! tests of `from_yaml` cover each form.
+//! tests of `from_yaml` cover each form of message.
 
-use crate::pipeline::suggest::{did_you_mean, listed};
+use crate::pipeline::suggest::{did_you_mean, join_names};
 use crate::pipeline::{BENCHMARK_OPERATORS, OPERATOR_NAMES};
 
-/// A parser's error in the words of a pipeline file.
+/// An error of the parser in terms of the pipeline file.
 pub(super) struct ParserMessage {
     pub(super) sentence: String,
     /// The key that appears twice, if the error is a duplicate key.
     pub(super) repeated_key: Option<String>,
 }
 
-/// Converts the text of a parser's error. The sentence does not contain the line.
+/// Converts the error text of the parser. The sentence does not contain the line.
 pub(super) fn describe_parser_error(error: &str) -> ParserMessage {
-    let (path, message) = split(error);
+    let (path, message) = split_path(error);
     let repeated_key =
         message.strip_prefix("duplicate field ").or(message.strip_prefix("duplicate entry with key "));
     let repeated_key = repeated_key.map(unquoted);
     let sentence = match &repeated_key {
-        Some(key) => format!("key `{key}` appears twice{}; keep one", in_mapping(path)),
-        None => sentence(path, message),
+        Some(key) => format!("key `{key}` appears twice{}; remove one of them", in_mapping(path)),
+        None => describe_message(path, message),
     };
     ParserMessage { sentence, repeated_key }
 }
 
-fn sentence(path: &str, message: &str) -> String {
+fn describe_message(path: &str, message: &str) -> String {
     if let Some(rest) = message.strip_prefix("unknown field ") {
         return unknown_key(path, rest);
     }
@@ -34,7 +34,7 @@ fn sentence(path: &str, message: &str) -> String {
         return unknown_value(path, rest);
     }
     if let Some(rest) = message.strip_prefix("missing field ") {
-        return format!("{} is missing the key `{}`; add it", field_name(path), unquoted(rest));
+        return format!("{} has no key `{}`; add the key", field_name(path), unquoted(rest));
     }
     if let Some(rest) = message.strip_prefix("invalid type: ").or(message.strip_prefix("invalid value: ")) {
         return wrong_type(path, rest);
@@ -45,7 +45,8 @@ fn sentence(path: &str, message: &str) -> String {
         return format!("{field} must be {expected}, got a list of length {length}");
     }
     if message.contains("more than one document") {
-        return "the file contains several YAML documents; keep one and remove the second `---`".to_owned();
+        return "the file contains several YAML documents; keep one document and remove the second `---`"
+            .to_owned();
     }
     match path {
         "" => format!("invalid YAML: {message}"),
@@ -74,7 +75,7 @@ fn unknown_value(path: &str, rest: &str) -> String {
 }
 
 fn known_names(hint: &str, known: &[&str]) -> String {
-    let names = listed(known.iter().copied());
+    let names = join_names(known.iter().copied());
     if hint.is_empty() { format!("; known: {names}") } else { format!(" (known: {names})") }
 }
 
@@ -86,12 +87,12 @@ fn wrong_type(path: &str, rest: &str) -> String {
     let (field, actual) = (field_name(path), describe_value(value));
     let mut sentence = format!("{field} must be {}, got {actual}", describe_expected(path, expected));
     if expected == "a string" && !["map", "sequence", "unit value"].contains(&value) {
-        sentence.push_str("; put it in quotes");
+        sentence.push_str("; put the value in quotes");
     }
     sentence
 }
 
-/// The expected type in the words of a pipeline file.
+/// Describes an expected type in terms of the pipeline file.
 fn describe_expected(path: &str, expected: &str) -> String {
     let key = path.rsplit('.').next().unwrap_or_default();
     match (key, expected) {
@@ -115,7 +116,7 @@ fn describe_expected(path: &str, expected: &str) -> String {
     }
 }
 
-/// The actual value in the words of a pipeline file.
+/// Describes an actual value in terms of the pipeline file.
 fn describe_value(value: &str) -> String {
     match value.split_once(' ') {
         Some(("string", text)) => format!("text `{}`", unquoted(text)),
@@ -129,7 +130,7 @@ fn describe_value(value: &str) -> String {
 }
 
 /// Splits an error into path and message, and removes the location at the end.
-fn split(error: &str) -> (&str, &str) {
+fn split_path(error: &str) -> (&str, &str) {
     let without_location = error.rfind(" at line ").map_or(error, |end| &error[..end]);
     match without_location.split_once(": ") {
         Some((path, message)) if is_path(path) => (path, message),
@@ -142,7 +143,7 @@ fn is_path(text: &str) -> bool {
     !text.is_empty() && !text.contains([' ', '`', '"'])
 }
 
-/// The name of a field in a sentence: `batch.size` for the path `operators[2].batch.size`.
+/// Returns the name of a field for messages: `batch.size` for the path `operators[2].batch.size`.
 fn field_name(path: &str) -> String {
     let shown = match path.split_once("].") {
         Some((list, inside)) if list.starts_with("operators[") => inside,
@@ -151,12 +152,12 @@ fn field_name(path: &str) -> String {
     if shown.is_empty() { "the pipeline".to_owned() } else { shown.to_owned() }
 }
 
-/// ` in batch` for keys of `batch`; empty for top-level keys.
+/// Returns ` in batch` for keys of `batch`, and an empty string for top-level keys.
 fn in_mapping(path: &str) -> String {
     if path.is_empty() { String::new() } else { format!(" in {}", field_name(path)) }
 }
 
-/// The operator that has its parameters at this path.
+/// Returns the operator with parameters at this path.
 fn operator_of(path: &str) -> Option<&str> {
     let (list, name) = path.split_once("].")?;
     (list.starts_with("operators[") && OPERATOR_NAMES.contains(&name)).then_some(name)

@@ -1,5 +1,5 @@
 //! Size limits of a YAML document: bytes, nesting depth of brackets, and number of values after alias expansion. The values
-//! are counted without being stored, because a few lines of nested aliases can expand to any number of values.
+//! are counted without being stored, because a few lines of nested aliases can expand to a huge number of values.
 
 use std::cell::Cell;
 use std::fmt;
@@ -10,8 +10,8 @@ use serde::de::{
 
 use crate::pipeline::limits::{MAX_FILE_BYTES, MAX_VALUES};
 
-/// Maximum nesting depth of brackets. The parser's work grows with the product of depth and length.
-const MAX_DEPTH: usize = 100;
+/// Maximum nesting depth of brackets. The parse time grows with the product of depth and length.
+const MAX_BRACKET_DEPTH: usize = 100;
 
 /// Checks the size of a document.
 ///
@@ -20,13 +20,13 @@ const MAX_DEPTH: usize = 100;
 pub(super) fn check(text: &str) -> Result<(), String> {
     if text.len() > MAX_FILE_BYTES {
         return Err(format!(
-            "the file has {} bytes, more than the limit of {MAX_FILE_BYTES}; use globs, prefixes or braces in urls",
+            "the file has {} bytes, more than the limit of {MAX_FILE_BYTES}; use globs, prefixes or braces in URLs",
             text.len()
         ));
     }
-    if depth(text) > MAX_DEPTH {
+    if bracket_depth(text) > MAX_BRACKET_DEPTH {
         return Err(format!(
-            "brackets are nested more than {MAX_DEPTH} deep; write a flat list of operators"
+            "brackets are nested more than {MAX_BRACKET_DEPTH} levels deep; write a flat list of operators"
         ));
     }
     let left = Cell::new(Some(MAX_VALUES));
@@ -41,7 +41,7 @@ pub(super) fn check(text: &str) -> Result<(), String> {
 }
 
 /// The nesting depth of brackets, including brackets in quotes.
-fn depth(text: &str) -> usize {
+fn bracket_depth(text: &str) -> usize {
     let (mut open, mut deepest) = (0_usize, 0);
     for byte in text.bytes() {
         match byte {
@@ -54,7 +54,7 @@ fn depth(text: &str) -> usize {
     deepest
 }
 
-/// Decrements the number of remaining values for each value. `None` means that the limit is exceeded.
+/// Counts values down from the limit. `None` means that the limit is exceeded.
 #[derive(Clone, Copy)]
 struct ValueCounter<'a>(&'a Cell<Option<usize>>);
 
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn deep_and_long_files_are_rejected_before_they_are_parsed() {
-        assert!(check(&"[".repeat(500_000)).unwrap_err().contains("nested more than 100 deep"));
+        assert!(check(&"[".repeat(500_000)).unwrap_err().contains("nested more than 100 levels deep"));
         assert!(check(&"- ".repeat(100_000)).is_ok(), "the parser limits the depth of block lists");
         assert!(
             check(&" ".repeat(MAX_FILE_BYTES + 1)).unwrap_err().contains("more than the limit of 1048576")

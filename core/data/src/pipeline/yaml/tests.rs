@@ -100,7 +100,7 @@ fn every_operator_name_is_known() {
             "f",
         );
         let error = error.unwrap_err().to_string();
-        assert!(error.starts_with(&format!("f:16: {name} is missing the key")), "{error}");
+        assert!(error.starts_with(&format!("f:16: {name} has no key")), "{error}");
     }
 }
 
@@ -199,14 +199,14 @@ fn unknown_operators_and_values() {
 
 #[test]
 fn missing_keys() {
-    check("      size: 128\n", "", expect!["pipeline.yaml:18: batch is missing the key `size`; add it"]);
-    check("  format: tfrecord\n", "", expect!["pipeline.yaml:3: source is missing the key `format`; add it"]);
+    check("      size: 128\n", "", expect!["pipeline.yaml:18: batch has no key `size`; add the key"]);
+    check("  format: tfrecord\n", "", expect!["pipeline.yaml:3: source has no key `format`; add the key"]);
     check(
         "name: imagenet-train\n",
         "",
-        expect!["pipeline.yaml:1: the pipeline is missing the key `name`; add it"],
+        expect!["pipeline.yaml:1: the pipeline has no key `name`; add the key"],
     );
-    check("cpu_us: 10, ", "", expect!["pipeline.yaml:16: burn is missing the key `cpu_us`; add it"]);
+    check("cpu_us: 10, ", "", expect!["pipeline.yaml:16: burn has no key `cpu_us`; add the key"]);
 }
 
 #[test]
@@ -237,7 +237,7 @@ fn files_that_are_not_pipelines() {
     check_file(
         &format!("{GOOD}---\n{GOOD}"),
         expect![
-            "pipeline.yaml: the file contains several YAML documents; keep one and remove the second `---`"
+            "pipeline.yaml: the file contains several YAML documents; keep one document and remove the second `---`"
         ],
     );
     check(
@@ -300,7 +300,7 @@ fn check_errors_name_the_line() {
         "parallelism: 2",
         "parallelism: 0",
         expect![
-            "pipeline.yaml:16: operator 2 (burn): parallelism is 0; write at least 1, or omit it to let the engine choose"
+            "pipeline.yaml:16: operator 2 (burn): parallelism is 0; write at least 1, or omit `parallelism` to let the engine choose"
         ],
     );
     check(

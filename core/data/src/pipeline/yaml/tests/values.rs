@@ -82,7 +82,7 @@ fn wrong_types() {
     check(
         "data/*.tfrecord",
         "5",
-        expect!["pipeline.yaml:3: source.url must be a path or a list of paths, got 5"],
+        expect!["pipeline.yaml:3: source.url must be a path, glob or URL, or a list of them, got 5"],
     );
     check(
         "data/*.tfrecord",
@@ -135,7 +135,7 @@ fn operators_of_the_wrong_shape() {
         burn,
         "burn: {cpu_us: 1}\n    wait: {ms: 1}",
         expect![
-            "pipeline.yaml:17: `wait` is a second operator in one entry; start a new entry with `- wait:`"
+            "pipeline.yaml:17: `wait` is a second operator in the same entry; start a new entry with `- wait:`"
         ],
     );
     check(
@@ -174,17 +174,21 @@ fn duplicate_keys() {
     check(
         "      size: 128",
         "      size: 128\n      size: 64",
-        expect!["pipeline.yaml:19: key `size` appears twice in batch; keep one"],
+        expect!["pipeline.yaml:19: key `size` appears twice in batch; remove one of them"],
     );
-    check("seed: 7", "seed: 7\nseed: 8", expect!["pipeline.yaml:9: key `seed` appears twice; keep one"]);
+    check(
+        "seed: 7",
+        "seed: 7\nseed: 8",
+        expect!["pipeline.yaml:9: key `seed` appears twice; remove one of them"],
+    );
     check(
         "    image: image/encoded",
         "    image: image/encoded\n    image: b",
-        expect!["pipeline.yaml:7: key `image` appears twice in source.features; keep one"],
+        expect!["pipeline.yaml:7: key `image` appears twice in source.features; remove one of them"],
     );
     check(
         "parallelism: 2",
         "parallelism: 2, parallelism: 3",
-        expect!["pipeline.yaml:16: key `parallelism` appears twice in burn; keep one"],
+        expect!["pipeline.yaml:16: key `parallelism` appears twice in burn; remove one of them"],
     );
 }
