@@ -4,6 +4,6 @@
 
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|bytes: &[u8]| feedline_fuzz::with_folder(|folder| feedline_worker::read_kept_rows(
+fuzz_target!(|bytes: &[u8]| feedline_fuzz::with_folder(|folder| feedline_worker::read_cached_rows(
     folder, bytes
 )));

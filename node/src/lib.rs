@@ -50,7 +50,7 @@ use feedline_command::failure::reason;
 use feedline_command::{failure, output, size, table};
 use feedline_contained::is_contained;
 use feedline_tools::{run_bench, run_make_data};
-use feedline_worker::BLOCKING_THREADS;
+use feedline_worker::BLOCKING_THREAD_PREFIX;
 use tokio::runtime::Runtime;
 
 use self::cli::{Cli, Command, ParsedArgs};
@@ -114,7 +114,8 @@ fn execute(cli: Cli, started: Instant) -> Result<(), Failure> {
 fn start_runtime() -> std::io::Result<Runtime> {
     let is_built = Arc::new(AtomicBool::new(false));
     let starts_blocking = Arc::clone(&is_built);
-    let name = move || if starts_blocking.load(Ordering::Relaxed) { BLOCKING_THREADS } else { "feedline-io" };
+    let name =
+        move || if starts_blocking.load(Ordering::Relaxed) { BLOCKING_THREAD_PREFIX } else { "feedline-io" };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(environment::cores().max(2) as usize)
         .thread_name_fn(move || name().to_owned())

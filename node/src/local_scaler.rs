@@ -185,7 +185,7 @@ impl LocalScaler {
         command.arg("--grace").arg(format!("{}ms", grace.as_millis()));
         if let Some(cache) = &settings.row_cache {
             let folder = cache.folder.parent().unwrap_or(&cache.folder);
-            if !cache.is_for_plans {
+            if !cache.allows_planned_caches {
                 command.args(["--cache-dir-for-plans", "off"]);
             }
             command.arg("--cache-dir").arg(folder).arg("--cache-disk").arg(cache.limit_bytes.to_string());

@@ -4,7 +4,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use feedline_proto::CoordinatorService;
-use feedline_worker::{MOST_FETCHES, ObjectAccess, ProcessClock, RunningWorker, WorkerSettings};
+use feedline_worker::{DEFAULT_MAX_FETCHES, ObjectAccess, ProcessClock, RunningWorker, WorkerSettings};
 use tokio::time::Instant;
 
 use crate::cli::{LocalArgs, SwitchArg};
@@ -37,8 +37,8 @@ pub(crate) fn settings(args: &LocalArgs, access: &ObjectAccess) -> Result<Vec<Wo
         cache_dir: None,
         row_cache: Some(args.cache.disk_cache(&cache_dir, args.workers, args.cache.cache_dir.is_some())),
         store_cache: args.cache.store_cache(),
-        most_fetches: MOST_FETCHES,
-        asks_for_tickets: false,
+        max_fetches: DEFAULT_MAX_FETCHES,
+        requires_tickets: false,
         functions: args.functions.settings(SwitchArg::On),
         trace: args.trace.is_on(),
     };

@@ -65,13 +65,13 @@ pub(crate) fn own_files(
 
 /// Returns the files that workers write to a cache directory.
 pub(crate) fn cache_dir_files(folder: &Path) -> Vec<PathBuf> {
-    let rows = feedline_worker::kept_rows(&folder.join("rows"));
-    feedline_worker::kept_indexes(folder).into_iter().chain([rows]).collect()
+    let rows = feedline_worker::cached_rows_pattern(&folder.join("rows"));
+    feedline_worker::stored_index_patterns(folder).into_iter().chain([rows]).collect()
 }
 
 /// Returns the files that workers write to the cache in a store, if its URL is a local path.
 pub(crate) fn cache_store_files(url: &str) -> Option<PathBuf> {
-    local_path(url).map(|folder| feedline_worker::kept_store_rows(Path::new(&folder)))
+    local_path(url).map(|folder| feedline_worker::store_segments_pattern(Path::new(&folder)))
 }
 
 fn prefixes(args: &StoreArgs) -> Result<UrlPolicy, Failure> {

@@ -34,8 +34,8 @@ pub fn worker_settings(memory_bytes: u64) -> WorkerSettings {
         cache_dir: None,
         row_cache: None,
         store_cache: None,
-        most_fetches: feedline_worker::MOST_FETCHES,
-        asks_for_tickets: false,
+        max_fetches: feedline_worker::DEFAULT_MAX_FETCHES,
+        requires_tickets: false,
         functions: None,
         trace: true,
     }

@@ -184,7 +184,7 @@ async fn run(directory: &Path, pipelines: &[Pipeline], seed: Option<u64>) -> Ran
             folder: directory.join("rows"),
             limit_bytes: 8 << 20,
             folder_bytes: 8 << 20,
-            is_for_plans: true,
+            allows_planned_caches: true,
         }),
         store_cache: has_places.then(|| StoreCacheSettings {
             url: directory.join("store").display().to_string(),

@@ -1,11 +1,10 @@
-//! Cached rows of pipelines: each row as the operators before the cache computed it, in memory, on disk or in the
-//! object store.
+//! The row caches of a worker: in memory, on disk and in the object store. A cache point stores the rows that the operators
+//! before it computed.
 //!
-//! Rows are stored under a fingerprint of their data and operators, the prefix, so that every job with the same data
-//! and the same operators before its cache finds them. A row is stored as a whole or not at all. A full cache never
-//! evicts rows of a prefix for rows of the same prefix: a pass over a dataset that is too large then finds a part of
-//! its rows, while evicting the oldest rows would leave none of them. Rows of other prefixes are evicted for rows
-//! that save more time for each byte.
+//! The key of a row is a prefix and a row id. The prefix is a fingerprint of the dataset and of the operators before the
+//! cache point, so that jobs with the same dataset and operators share rows. A cache never evicts rows to store other rows
+//! with the same prefix. Therefore, if a dataset is larger than the cache, each pass finds some of its rows. An LRU policy
+//! would evict every row before the next pass reads it. Rows of other prefixes are evicted if they save less time per byte.
 
 mod disk;
 mod eviction;
@@ -35,8 +34,8 @@ use crate::settings::{RowCacheSettings, StoreCacheSettings};
 pub(crate) struct Caches {
     memory: MemoryTier,
     disk: Option<DiskTier>,
-    /// Whether a plan may cache rows on disk.
-    is_disk_for_plans: bool,
+    /// Whether the planner may cache rows on disk.
+    can_plan_disk: bool,
     store: Option<StoreTier>,
 }
 
@@ -51,41 +50,41 @@ impl Caches {
         store: Option<(StoreCacheSettings, Arc<Stores>)>,
     ) -> std::io::Result<Self> {
         let ledger = Arc::new(Ledger::default());
-        let is_disk_for_plans = disk.as_ref().is_some_and(|disk| disk.is_for_plans);
+        let can_plan_disk = disk.as_ref().is_some_and(|disk| disk.allows_planned_caches);
         let disk = disk.map(DiskTier::new).transpose()?;
         Ok(Self {
-            memory: MemoryTier::new(memory_bytes).counted_in(&ledger),
-            is_disk_for_plans,
-            disk: disk.map(|disk| disk.counted_in(&ledger)),
-            store: store.map(|(place, stores)| StoreTier::new(place, stores)),
+            memory: MemoryTier::new(memory_bytes).with_ledger(&ledger),
+            can_plan_disk,
+            disk: disk.map(|disk| disk.with_ledger(&ledger)),
+            store: store.map(|(settings, stores)| StoreTier::new(settings, stores)),
         })
     }
 
-    /// Loads the rows of a prefix that an earlier life of this worker stored.
+    /// Loads the index of the rows that are already stored on disk or in the object store.
     ///
     /// # Errors
-    /// Returns a message if the worker does not have the tier, or cannot read its files.
+    /// If the worker does not have this tier, or cannot read its files.
     pub(crate) async fn open(&self, prefix: Prefix, tier: CacheTier) -> Result<(), String> {
         match (tier, &self.disk) {
             (CacheTier::Memory, _) => Ok(()),
             (CacheTier::Disk, Some(disk)) => disk.open(prefix).await,
             (CacheTier::Disk, None) => Err(
-                "the pipeline's cache is on disk, and this worker has none: start it with --cache-dir, or \
-                     write `cache: {tier: memory}`"
+                "the pipeline caches rows on disk, but this worker has no cache directory: start the worker with --cache-dir, \
+                 or write `cache: {tier: memory}` in the pipeline"
                     .to_owned(),
             ),
             (CacheTier::Store, _) => match &self.store {
                 Some(store) => store.open(prefix).await,
                 None => Err(
-                    "the pipeline's cache is in the object store, and this worker knows no place there: start it with \
-                     --cache-store URL, or write `cache: {tier: memory}`"
+                    "the pipeline caches rows in an object store, but this worker has no cache URL: start the worker with \
+                     --cache-store URL, or write `cache: {tier: memory}` in the pipeline"
                         .to_owned(),
                 ),
             },
         }
     }
 
-    /// Returns cached rows of a prefix, in the order of the ids; `None` for a missing row.
+    /// Returns cached rows in the order of the ids. A missing row is `None`.
     pub(crate) async fn get(&self, prefix: Prefix, tier: CacheTier, rows: Vec<u64>) -> Vec<Option<Bytes>> {
         let found = match (tier, &self.disk, &self.store) {
             (CacheTier::Disk, Some(disk), _) => disk.get(prefix, rows).await,
@@ -97,7 +96,7 @@ impl Caches {
         found
     }
 
-    /// Stores rows, as far as the tier has capacity.
+    /// Stores the rows that fit into the tier.
     pub(crate) fn put(&self, prefix: Prefix, tier: CacheTier, rows: Vec<CachedRow>) {
         match (tier, &self.disk, &self.store) {
             (CacheTier::Disk, Some(disk), _) => disk.put(prefix, rows),
@@ -106,7 +105,7 @@ impl Caches {
         }
     }
 
-    /// Whether the tier seems to have capacity for more rows of a prefix.
+    /// Whether the tier probably has space for another row of the prefix.
     pub(crate) fn has_room(&self, prefix: Prefix, tier: CacheTier) -> bool {
         match (tier, &self.disk, &self.store) {
             (CacheTier::Disk, Some(disk), _) => disk.has_room(prefix),
@@ -115,46 +114,42 @@ impl Caches {
         }
     }
 
-    /// Sets the prefixes of running jobs, with the value of their rows. Rows of other prefixes are evicted first,
-    /// then those with the smallest value.
-    pub(crate) fn set_active(&self, worth: CacheValues) {
+    /// Sets the prefixes of the running jobs and the values of their rows. Rows of other prefixes are evicted first, and then
+    /// the rows with the smallest value.
+    pub(crate) fn set_active(&self, values: CacheValues) {
         if let Some(store) = &self.store {
-            store.set_active(Arc::new(worth.keys().copied().collect()));
+            store.set_active(Arc::new(values.keys().copied().collect()));
         }
-        let worth = Arc::new(worth);
+        let values = Arc::new(values);
         if let Some(disk) = &self.disk {
-            disk.set_active(Arc::clone(&worth));
+            disk.set_active(Arc::clone(&values));
         }
-        self.memory.set_active(worth);
+        self.memory.set_active(values);
     }
 
-    /// The capacity of each tier that plans may use, and how much of it is used.
-    pub(crate) fn rooms(&self) -> Vec<TierCapacity> {
-        let room = |tier, (room_bytes, held_bytes)| TierCapacity { tier, room_bytes, held_bytes };
-        let memory = room(CacheTier::Memory, (self.memory.room_bytes(), self.memory.held_bytes()));
-        let disk = self
-            .disk
-            .as_ref()
-            .filter(|disk| self.is_disk_for_plans && disk.is_usable())
-            .map(|disk| (disk.room_bytes(), disk.held_bytes()));
-        let store = self.store.as_ref().map(|store| (store.room_bytes(), store.held_bytes()));
-        let disk = disk.map(|bytes| room(CacheTier::Disk, bytes));
-        let store = store.map(|bytes| room(CacheTier::Store, bytes));
+    /// The capacity and the use of each tier that the planner may use.
+    pub(crate) fn capacities(&self) -> Vec<TierCapacity> {
+        let capacity = |tier, room_bytes, held_bytes| TierCapacity { tier, room_bytes, held_bytes };
+        let memory = capacity(CacheTier::Memory, self.memory.capacity_bytes(), self.memory.held_bytes());
+        let disk = self.disk.as_ref().filter(|disk| self.can_plan_disk && disk.is_usable());
+        let disk = disk.map(|disk| capacity(CacheTier::Disk, disk.capacity_bytes(), disk.held_bytes()));
+        let store = self.store.as_ref();
+        let store = store.map(|store| capacity(CacheTier::Store, store.capacity_bytes(), store.held_bytes()));
         [Some(memory), disk, store].into_iter().flatten().collect()
     }
 
-    /// Evicts rows in memory that no running job uses. Returns whether there were any.
+    /// Evicts the rows in memory that no running job uses. Returns whether rows were evicted.
     pub(crate) fn free_inactive(&self) -> bool {
         self.memory.free_inactive()
     }
 
-    /// Bytes of memory that all tiers hold.
+    /// Memory that all tiers use, including rows that are not yet written to disk or the object store.
     pub(crate) fn memory_bytes(&self) -> u64 {
-        let disk = self.disk.as_ref().map_or(0, DiskTier::waiting_bytes);
-        self.memory.held_bytes() + disk + self.store.as_ref().map_or(0, StoreTier::waiting_bytes)
+        let disk = self.disk.as_ref().map_or(0, DiskTier::pending_bytes);
+        self.memory.held_bytes() + disk + self.store.as_ref().map_or(0, StoreTier::pending_bytes)
     }
 
-    /// Bytes of disk that the disk tier holds.
+    /// Disk space that the disk tier uses.
     pub(crate) fn disk_bytes(&self) -> u64 {
         self.disk.as_ref().map_or(0, DiskTier::held_bytes)
     }
@@ -170,14 +165,14 @@ impl Caches {
     }
 }
 
-/// Reads `bytes` as a file of rows on disk, in `folder`, and as a segment in the object store.
+/// Parses `bytes` as a segment on disk, written to `folder`, and as a segment in the object store.
 #[cfg(feature = "fuzzing")]
-pub(crate) fn read_kept_rows(folder: &std::path::Path, bytes: &[u8]) {
-    disk::read_any(folder, bytes);
-    store::read_any(bytes);
+pub(crate) fn read_cached_rows(folder: &std::path::Path, bytes: &[u8]) {
+    disk::read_arbitrary_bytes(folder, bytes);
+    store::read_arbitrary_bytes(bytes);
 }
 
-/// The values of prefixes that only plans cache.
+/// The values of prefixes without a `cache` operator.
 #[cfg(test)]
 fn planned(worths: impl IntoIterator<Item = (Prefix, f64)>) -> CacheValues {
     let value = |saved_s_per_byte| rows::CacheValue { saved_s_per_byte, ..Default::default() };

@@ -1,4 +1,4 @@
-//! The control loop: sends reports to the coordinator, applies its plan, and loads the jobs of the plan.
+//! The control loop: reports to the coordinator, applies the coordinator's plan, and loads the jobs of the plan.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -23,14 +23,14 @@ use crate::tasks::IndexTasks;
 use crate::tickets::Tickets;
 use crate::{WorkerSettings, metrics, stored_index};
 
-/// Time after which a report without a reply is sent again.
+/// Timeout of a report. After the timeout, the worker sends a new report.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(2);
-/// Pauses between requests to a coordinator that cannot be reached. A new leader is elected within a second.
+/// Pauses between retries while the coordinator is unavailable. A new leader is elected within a second.
 const COORDINATOR_BACKOFF: Backoff = Backoff::from_millis(50, 250);
-/// Longest pause that a busy coordinator can request.
-const LONGEST_BUSY_PAUSE: Duration = Duration::from_secs(10);
+/// Maximum pause that a busy coordinator can request.
+const MAX_BUSY_PAUSE: Duration = Duration::from_secs(10);
 
-/// Why a job cannot be loaded.
+/// An error of loading a job.
 struct LoadError {
     is_retryable: bool,
     message: String,
@@ -52,64 +52,64 @@ pub(crate) struct ControlLoop {
 }
 
 impl ControlLoop {
-    /// Runs until the worker stops. A worker that cannot reach its coordinator keeps its leases for four lease times, so that it
-    /// serves consumers while the coordinator restarts. Then it drops them, because other workers have acquired them.
+    /// Runs until the worker stops. If the coordinator is unavailable, the worker keeps its leases for four lease durations, so
+    /// that consumers receive batches while the coordinator restarts. After that time, other workers have the leases.
     pub(crate) async fn run(self: Arc<Self>) {
-        let mut seen = Revision::default();
+        let mut last_revision = Revision::default();
         let mut backoff = COORDINATOR_BACKOFF;
-        let mut lease = Duration::from_secs(3);
+        let mut lease_duration = Duration::from_secs(3);
         let mut last_contact = Instant::now();
         while !self.stop.is_cancelled() {
-            let answer = tokio::select! {
+            let result = tokio::select! {
                 () = self.stop.cancelled() => return,
-                answer = self.report(seen) => answer,
+                result = self.report(last_revision) => result,
             };
-            match answer {
+            match result {
                 Ok(plan) => {
                     backoff.reset();
                     last_contact = Instant::now();
-                    // An empty plan has no revision: the next report follows at once.
+                    // An empty plan has no revision. The next report is sent immediately.
                     if plan.revision.life != 0 {
-                        seen = plan.revision;
-                        lease = Duration::from_millis(plan.lease_ms.max(1));
+                        last_revision = plan.revision;
+                        lease_duration = Duration::from_millis(plan.lease_ms.max(1));
                         self.apply(plan);
                     }
                 }
-                Err(least) => {
+                Err(min_pause) => {
                     metrics::count_coordinator_error();
-                    if last_contact.elapsed() > lease * 4 {
+                    if last_contact.elapsed() > lease_duration * 4 {
                         self.engine.set_leases(&[]);
-                        seen = Revision::default();
+                        last_revision = Revision::default();
                     }
-                    self.pause(backoff.next_pause().max(least)).await;
+                    self.pause(backoff.next_pause().max(min_pause)).await;
                 }
             }
         }
     }
 
-    /// Waits before the next retry, unless the worker stops.
+    /// Sleeps until the pause has passed or the worker stops.
     async fn pause(&self, pause: Duration) {
         let _ = self.stop.run_until_cancelled(sleep(pause)).await;
     }
 
-    /// Sends a report and waits for the plan. Returns early with an empty plan if the worker has news that the coordinator needs
-    /// at once. An error is the shortest pause before the next report.
-    async fn report(&self, seen: Revision) -> Result<WorkerPlan, Duration> {
-        // Registered before the report is built, so that no change is missed.
+    /// Sends a report and waits for the plan. Returns an empty plan early if the worker must report a change immediately. An error
+    /// contains the minimum pause before the next report.
+    async fn report(&self, last_revision: Revision) -> Result<WorkerPlan, Duration> {
+        // Register for changes before building the report, so that no change is missed.
         let changed = self.engine.news.notified();
         tokio::pin!(changed);
         changed.as_mut().enable();
-        let report = self.build_report(seen);
+        let report = self.build_report(last_revision);
         let (computed, full, draining) = (report.computed.len(), report.memory_full, report.draining);
-        let answer = timeout(REPLY_TIMEOUT, self.coordinator.sync_worker(report));
-        tokio::pin!(answer);
+        let reply = timeout(REPLY_TIMEOUT, self.coordinator.sync_worker(report));
+        tokio::pin!(reply);
         loop {
             tokio::select! {
-                answer = &mut answer => return match answer {
+                reply = &mut reply => return match reply {
                     Ok(Ok(plan)) => Ok(plan),
-                    Ok(Err(refusal)) => {
-                        tracing::debug!(%refusal, "the coordinator rejected the worker's report");
-                        Err(Duration::from_millis(refusal.retry_after_ms.unwrap_or(0)).min(LONGEST_BUSY_PAUSE))
+                    Ok(Err(error)) => {
+                        tracing::debug!(%error, "the coordinator rejected the worker's report");
+                        Err(Duration::from_millis(error.retry_after_ms.unwrap_or(0)).min(MAX_BUSY_PAUSE))
                     }
                     Err(_) => Err(Duration::ZERO),
                 },
@@ -117,10 +117,10 @@ impl ControlLoop {
                 () = &mut changed => {
                     changed.set(self.engine.news.notified());
                     changed.as_mut().enable();
-                    let news = self.engine.computed_count() > computed
+                    let must_report = self.engine.computed_count() > computed
                         || (full && !self.engine.is_memory_full())
                         || (!draining && self.draining.load(Ordering::Relaxed));
-                    if news {
+                    if must_report {
                         return Ok(WorkerPlan::default());
                     }
                 }
@@ -128,7 +128,7 @@ impl ControlLoop {
         }
     }
 
-    fn build_report(&self, seen: Revision) -> WorkerReport {
+    fn build_report(&self, last_revision: Revision) -> WorkerReport {
         let (elapsed_ns, cpu, stats) = self.engine.stats();
         WorkerReport {
             worker: self.worker,
@@ -137,7 +137,7 @@ impl ControlLoop {
             memory_bytes: self.settings.memory_bytes,
             machine: self.settings.machine.clone(),
             nic_bytes_per_s: self.settings.nic_bytes_per_s,
-            seen,
+            seen: last_revision,
             computed: self.engine.computed(),
             memory_full: self.engine.report_memory_full(),
             draining: self.draining.load(Ordering::Relaxed),
@@ -146,14 +146,14 @@ impl ControlLoop {
             cpu,
             stats,
             memory: self.engine.memory_usage(),
-            caches: self.engine.caches().rooms(),
+            caches: self.engine.caches().capacities(),
         }
     }
 
     fn apply(self: &Arc<Self>, plan: WorkerPlan) {
         self.tickets.set_key(plan.ticket_key);
         self.engine.set_tenants(&plan.tenants);
-        // Allocations are set before the leases that depend on them.
+        // Set the allocations first, because leases depend on them.
         self.engine.set_allocations(plan.cores, &plan.allocations);
         self.engine.set_mixes(plan.mixes);
         self.engine.set_leases(&plan.leases);
@@ -167,7 +167,7 @@ impl ControlLoop {
         }
     }
 
-    /// Whether a job must still be loaded. If not, removes the job from the loading ones, under the same lock.
+    /// Whether a job must still be loaded. Otherwise removes the job from `loading` under the same lock.
     fn needs_loading(&self, id: JobId) -> bool {
         let mut loading = self.lock_loading();
         let is_needed = self.engine.unloaded().contains(&id) && !self.stop.is_cancelled();
@@ -181,18 +181,18 @@ impl ControlLoop {
         self.loading.lock().expect("no code panics while it holds the loading jobs")
     }
 
-    /// Loads a job. Retries while the coordinator is unavailable and the plan contains the job.
+    /// Loads a job. Retries until the job is loaded or the plan no longer contains the job.
     async fn load(&self, id: JobId) {
         let mut backoff = COORDINATOR_BACKOFF;
         while self.needs_loading(id) {
             match self.try_load(id).await {
-                // The cache decision may have changed while the job was being loaded.
+                // The plan may have changed the cache point while the job was loading. Then `needs_loading` is true again.
                 Ok(job) => {
                     self.engine.add_job(job);
                     continue;
                 }
                 Err(error) if error.is_retryable => {
-                    tracing::debug!(error = error.message, "loading a job failed; it is retried");
+                    tracing::debug!(error = error.message, "cannot load a job; the worker retries");
                 }
                 Err(error) => self.engine.fail_job(id, &error.message),
             }
@@ -200,7 +200,7 @@ impl ControlLoop {
         }
     }
 
-    /// Compiles a job with the present cache decision of the plan. An error says whether a retry can help.
+    /// Compiles a job with the cache point of the current plan.
     async fn try_load(&self, id: JobId) -> Result<JobContext, LoadError> {
         let service_error = |error: ServiceError| LoadError {
             is_retryable: error.kind.is_retryable(),
@@ -229,7 +229,7 @@ impl ControlLoop {
             JobContext::load(source, context, previous.as_deref())
         };
         let loaded = load(cache).await;
-        // A cache that only the plan wants must not fail the job.
+        // If the cache of the plan cannot be used, load the job without a cache.
         let loaded = match (loaded, cache) {
             (Err(message), Some(rejected)) => {
                 self.engine.reject_cache(id, rejected, &message);
@@ -240,12 +240,12 @@ impl ControlLoop {
         loaded.map_err(|message| LoadError { is_retryable: false, message })
     }
 
-    /// The index of a dataset: from the cache directory, or else from the coordinator.
+    /// Loads the index of a dataset from the cache directory, or fetches the index from the coordinator.
     async fn manifest(&self, id: JobId, key: &str, fingerprint: &str) -> Result<Arc<Manifest>, ServiceError> {
         let file = self.settings.cache_dir.as_ref().map(|dir| stored_index::path(dir, key, fingerprint));
         if let Some(file) = file.clone() {
-            let wanted = fingerprint.to_owned();
-            let loaded = spawn_blocking(move || stored_index::load(&file, &wanted)).await;
+            let fingerprint = fingerprint.to_owned();
+            let loaded = spawn_blocking(move || stored_index::load(&file, &fingerprint)).await;
             if let Ok(Some(manifest)) = loaded {
                 return Ok(Arc::new(manifest));
             }
@@ -254,7 +254,7 @@ impl ControlLoop {
         if let Some(file) = file {
             let (path, stored) = (file.clone(), Arc::clone(&manifest));
             let saved = spawn_blocking(move || stored_index::save(&path, &encode_manifest(&stored))).await;
-            // Without the stored index, the worker only fetches the index again.
+            // A failure is harmless: the worker fetches the index again after a restart.
             if let Err(error) = saved.map_err(io::Error::other).flatten() {
                 tracing::warn!(file = %file.display(), %error, "cannot store the index in the cache directory");
             }

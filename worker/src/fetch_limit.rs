@@ -1,4 +1,4 @@
-//! The limit of concurrent fetches: in total, and for each client, so that a client with many fetches does not exclude others.
+//! Limits concurrent fetches in total and per client, so that one client cannot use the whole limit.
 
 use std::sync::Arc;
 
@@ -10,24 +10,24 @@ use feedline_proto::Caller;
 
 use crate::metrics;
 
-/// Pause before a client retries a fetch: many splits end each second.
+/// Pause before a client retries a rejected fetch. It is short, because many fetches end every second.
 const RETRY_MS: u64 = 100;
-/// The part of all fetches that one client may open.
-const CLIENT_PART: u32 = 4;
+/// One client may open at most 1 / `CLIENT_SHARE_DIVISOR` of all fetches.
+const CLIENT_SHARE_DIVISOR: u32 = 4;
 
 /// Limits the open fetches of a worker.
 #[derive(Debug)]
 pub(crate) struct FetchLimit(Arc<ConcurrencyLimit<FetchClient>>);
 
-/// The right to run one fetch. Dropping the permit releases it.
+/// The permit of one open fetch.
 pub(crate) type FetchPermit = concurrency_limit::ConcurrencyPermit<FetchClient>;
 
-/// The owner of a fetch: fetches of one client count together.
+/// The client to which a fetch counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum FetchClient {
-    /// A session of a consumer, over any number of connections.
+    /// A session of a consumer, which may have several connections. The ticket of the fetch identifies the session.
     Consumer(JobId, u32, SessionId),
-    /// A connection, where fetches need no tickets.
+    /// A connection, if the worker does not require tickets.
     Connection(Caller),
 }
 
@@ -41,17 +41,16 @@ impl FetchClient {
 }
 
 impl FetchLimit {
-    /// A limit of `most` fetches.
-    pub(crate) fn new(most: u32) -> Self {
-        let most = most.max(1);
-        Self(ConcurrencyLimit::new(most, (most / CLIENT_PART).max(1), metrics::set_open_fetches))
+    pub(crate) fn new(max_fetches: u32) -> Self {
+        let max_fetches = max_fetches.max(1);
+        let max_per_client = (max_fetches / CLIENT_SHARE_DIVISOR).max(1);
+        Self(ConcurrencyLimit::new(max_fetches, max_per_client, metrics::set_open_fetches))
     }
 
-    /// Acquires a permit for a fetch of the present caller, who is identified by the ticket or else by the connection. Consumers
-    /// in this process count, but are never rejected.
+    /// Acquires a permit for a fetch of the current caller. Fetches of consumers in this process count, but are never rejected.
     ///
     /// # Errors
-    /// If the limit is reached.
+    /// If a limit is reached.
     pub(crate) fn acquire(&self, ticket: Option<&Ticket>) -> Result<FetchPermit, ServiceError> {
         match Caller::current() {
             Some(caller) => self.0.acquire(FetchClient::new(caller, ticket)).map_err(rejection),
@@ -62,16 +61,15 @@ impl FetchLimit {
 
 fn rejection(limit: LimitReached) -> ServiceError {
     metrics::count_refused_fetch();
-    let (who, most, fix) = match limit {
-        LimitReached::Total(most) => {
-            ("this worker", most, "raise the --max-fetches of the workers, or add workers")
+    let (owner, max_fetches, fix) = match limit {
+        LimitReached::Total(max) => {
+            ("this worker", max, "raise --max-fetches of the workers, or add workers")
         }
-        LimitReached::PerClient(most) => ("this client", most, "open fewer streams at a time"),
+        LimitReached::PerClient(max) => ("this client", max, "open fewer streams concurrently"),
     };
-    ServiceError::busy(
-        format!("{who} has {most} open fetches, which is the limit; retry later, or {fix}"),
-        RETRY_MS,
-    )
+    let message =
+        format!("{owner} has {max_fetches} open fetches, which is the limit; retry later, or {fix}");
+    ServiceError::busy(message, RETRY_MS)
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
-//! The worker role: reads leased splits of a dataset, runs the operators of a pipeline on them, and serves the batches.
+//! The worker role: reads leased splits of a dataset, runs the operators of the pipeline, and sends batches to consumers.
 //!
-//! The crate reaches coordinators and consumers only through the service traits, and never reads flags or the environment.
+//! The crate communicates with coordinators and consumers only through the service traits. It reads no flags and no environment
+//! variables.
 
 mod cache;
 mod control;
@@ -15,17 +16,17 @@ mod tasks;
 mod tickets;
 mod worker;
 
-/// Parses `bytes` as a file of the disk cache, and as a segment of the object store's cache.
+/// Parses `bytes` as a segment of the disk cache, written to `folder`, and as a segment of the object store's cache.
 #[cfg(feature = "fuzzing")]
-pub fn read_kept_rows(folder: &std::path::Path, bytes: &[u8]) {
-    cache::read_kept_rows(folder, bytes);
+pub fn read_cached_rows(folder: &std::path::Path, bytes: &[u8]) {
+    cache::read_cached_rows(folder, bytes);
 }
 
 pub use feedline_operators::kernel;
 pub use feedline_sources::{Credential, ObjectAccess};
-pub use process::{BLOCKING_THREADS, ProcessClock};
+pub use process::{BLOCKING_THREAD_PREFIX, ProcessClock};
 pub use settings::{
-    FunctionSettings, MOST_FETCHES, RowCacheSettings, StoreCacheSettings, WorkerSettings, kept_indexes,
-    kept_rows, kept_store_rows,
+    DEFAULT_MAX_FETCHES, FunctionSettings, RowCacheSettings, StoreCacheSettings, WorkerSettings,
+    cached_rows_pattern, store_segments_pattern, stored_index_patterns,
 };
 pub use worker::{RunningWorker, start};

@@ -1,4 +1,4 @@
-//! Metrics of the worker. [`METRICS`] lists all of them; a test compares the list with the documentation.
+//! Metrics of the worker. A test compares [`METRICS`] with the documentation.
 
 use feedline_common::metric_table::{self, MetricDescription};
 use feedline_data::memory::{MemoryAccount, MemoryUsage};
@@ -92,7 +92,7 @@ pub(crate) fn set_engine(groups: usize, leases: usize) {
     gauge!("feedline_worker_leases").set(leases as f64);
 }
 
-/// Counts the function calls of one chunk, and the processes that died.
+/// Counts the function calls of one chunk, and the function processes that died.
 pub(crate) fn count_functions(calls: u64, deaths: u64) {
     counter!("feedline_worker_function_calls_total").increment(calls);
     counter!("feedline_worker_function_deaths_total").increment(deaths);

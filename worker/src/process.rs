@@ -1,8 +1,9 @@
-//! CPU time of this process: divides the time of threads outside the CPU pool between operators, and transport and control.
+//! Attributes the CPU time of this process to operators and to transport. Transport is the CPU time of no operator, such as
+//! networking and control.
 //!
-//! Threads are identified by name. Threads of the CPU pool count their own work. Futures on other threads charge their work for
-//! an operator directly. The time of blocking calls is divided by the bytes that they read, because stores and caches
-//! make these calls without measuring them. The rest is transport.
+//! Threads are identified by name. The threads of the CPU pool measure their own work. Futures on other threads charge their work
+//! to an operator directly. Stores and caches make blocking calls without measuring them, so the CPU time of blocking threads is
+//! divided among the operators in proportion to the bytes that they read.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,56 +15,57 @@ use std::time::{Duration, Instant};
 use feedline_data::messages::ProcessCpu;
 use rustix::time::{ClockId, clock_gettime};
 
-/// Prefix of the names of CPU pool threads.
-pub(crate) const POOL_THREADS: &str = "feedline-cpu";
-/// Name prefix that the owner of the runtime gives to threads for blocking calls.
-pub const BLOCKING_THREADS: &str = "feedline-block";
-/// Shortest interval between two samples: a sample takes some microseconds for each thread.
+/// Name prefix of the threads of the CPU pool.
+pub(crate) const POOL_THREAD_PREFIX: &str = "feedline-cpu";
+/// Name prefix of the threads for blocking calls. The owner of the runtime must set these names.
+pub const BLOCKING_THREAD_PREFIX: &str = "feedline-block";
+/// Minimum interval between two samples, because a sample takes several microseconds per thread.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(50);
-/// CPU time after which a thread has certainly set its name. On a busy machine a new thread has the name of the process for a
-/// while.
-const NAMED_NS: u64 = 1_000_000;
+/// CPU time after which a thread has set its name. A new thread has the name of the process until it runs for the first time.
+const MIN_NAMED_NS: u64 = 1_000_000;
 
 /// Measures the CPU time of this process. All workers of a process share one clock.
 #[derive(Debug, Default)]
 pub struct ProcessClock {
-    /// CPU time that futures on IO threads used for operators.
+    /// CPU time of operators on IO threads.
     charged_ns: AtomicU64,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    taken: Option<Instant>,
+    last_sample: Option<Instant>,
     cpu: ProcessCpu,
-    threads: BTreeMap<u32, Thread>,
-    /// CPU time of ended threads outside the pool, and of those among them that made blocking calls.
+    threads: BTreeMap<u32, ThreadUsage>,
+    /// CPU time of ended threads outside the CPU pool, including `ended_blocking_ns`.
     ended_ns: u64,
+    /// CPU time of ended threads for blocking calls.
     ended_blocking_ns: u64,
     meters: Vec<Weak<ReadMeter>>,
-    /// CPU time of blocking calls at the last sample, and the part of it that meters have received.
+    /// CPU time of all blocking calls at the last sample.
     blocking_ns: u64,
+    /// The part of `blocking_ns` that was added to meters.
     distributed_ns: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum ThreadKind {
     Pool,
     Blocking,
     Other,
 }
 
 #[derive(Debug)]
-struct Thread {
-    kind: Kind,
+struct ThreadUsage {
+    kind: ThreadKind,
     cpu_ns: u64,
 }
 
-/// Bytes that one operator reads with blocking calls, and the CPU time of these calls.
+/// Measures the blocking reads of one operator.
 #[derive(Debug, Default)]
 pub(crate) struct ReadMeter {
     bytes: AtomicU64,
-    seen_bytes: AtomicU64,
+    sampled_bytes: AtomicU64,
     cpu_ns: AtomicU64,
 }
 
@@ -78,7 +80,7 @@ impl ReadMeter {
 }
 
 impl ProcessClock {
-    /// Starts measuring.
+    /// Creates a clock for all workers of this process.
     pub fn new() -> Arc<Self> {
         Arc::default()
     }
@@ -87,7 +89,7 @@ impl ProcessClock {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a meter, which receives its share of the CPU time of blocking calls.
+    /// Creates a meter. Each sample adds a share of the CPU time of blocking calls to the meter.
     pub(crate) fn meter(&self) -> Arc<ReadMeter> {
         let meter = Arc::new(ReadMeter::default());
         self.lock().meters.push(Arc::downgrade(&meter));
@@ -99,15 +101,16 @@ impl ProcessClock {
         self.charged_ns.fetch_add(cpu.as_nanos() as u64, Ordering::Relaxed);
     }
 
-    /// The CPU time of the process, at most [`SAMPLE_INTERVAL`] old. `transport_ns` is 0 if the system does not report threads.
+    /// Returns the CPU time of the process. The sample is at most [`SAMPLE_INTERVAL`] old. `transport_ns` is 0 if the system does not
+    /// report the CPU time of threads.
     pub(crate) fn sample(&self) -> ProcessCpu {
         let mut state = self.lock();
         let now = Instant::now();
-        if state.taken.is_none_or(|taken| now - taken >= SAMPLE_INTERVAL) {
-            state.taken = Some(now);
+        if state.last_sample.is_none_or(|last_sample| now - last_sample >= SAMPLE_INTERVAL) {
+            state.last_sample = Some(now);
             state.read_threads(Path::new("/proc/self/task"));
             state.distribute();
-            let threads = state.total(|kind| kind != Kind::Pool) + state.ended_ns;
+            let threads = state.total_ns(|kind| kind != ThreadKind::Pool) + state.ended_ns;
             let operators = self.charged_ns.load(Ordering::Relaxed) + state.distributed_ns;
             let time = clock_gettime(ClockId::ProcessCPUTime);
             let process = Duration::new(time.tv_sec as u64, time.tv_nsec as u32);
@@ -119,8 +122,8 @@ impl ProcessClock {
 }
 
 impl State {
-    fn total(&self, wanted: impl Fn(Kind) -> bool) -> u64 {
-        self.threads.values().filter(|thread| wanted(thread.kind)).map(|thread| thread.cpu_ns).sum()
+    fn total_ns(&self, is_counted: impl Fn(ThreadKind) -> bool) -> u64 {
+        self.threads.values().filter(|thread| is_counted(thread.kind)).map(|thread| thread.cpu_ns).sum()
     }
 
     /// Reads the CPU time of every thread.
@@ -128,10 +131,10 @@ impl State {
         let mut before = std::mem::take(&mut self.threads);
         for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
             let id = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok());
-            // The files of a thread disappear when it ends.
-            let (Some(id), Some(cpu_ns)) = (id, cpu_of(&entry.path())) else { continue };
+            // Skip threads that end during the sample.
+            let (Some(id), Some(cpu_ns)) = (id, read_cpu_ns(&entry.path())) else { continue };
             let known = match before.remove(&id) {
-                // Another thread has the id of an ended one.
+                // The thread has ended, and a new thread has its id.
                 Some(other) if other.cpu_ns > cpu_ns => {
                     self.add_ended(&other);
                     None
@@ -139,67 +142,67 @@ impl State {
                 known => known,
             };
             let thread = match known {
-                Some(known) if known.cpu_ns >= NAMED_NS => Thread { cpu_ns, ..known },
-                _ => Thread { kind: kind_of(&entry.path()), cpu_ns },
+                Some(known) if known.cpu_ns >= MIN_NAMED_NS => ThreadUsage { cpu_ns, ..known },
+                _ => ThreadUsage { kind: read_kind(&entry.path()), cpu_ns },
             };
             self.threads.insert(id, thread);
         }
         before.values().for_each(|ended| self.add_ended(ended));
     }
 
-    /// Adds the time of a thread that has ended.
-    fn add_ended(&mut self, ended: &Thread) {
-        self.ended_ns += if ended.kind == Kind::Pool { 0 } else { ended.cpu_ns };
-        self.ended_blocking_ns += if ended.kind == Kind::Blocking { ended.cpu_ns } else { 0 };
+    /// Adds the CPU time of a thread that has ended.
+    fn add_ended(&mut self, ended: &ThreadUsage) {
+        self.ended_ns += if ended.kind == ThreadKind::Pool { 0 } else { ended.cpu_ns };
+        self.ended_blocking_ns += if ended.kind == ThreadKind::Blocking { ended.cpu_ns } else { 0 };
     }
 
-    /// Divides the time of blocking calls since the last sample among the meters, by the bytes that they have read.
+    /// Divides the CPU time of blocking calls since the last sample among the meters, in proportion to the bytes that they read.
     fn distribute(&mut self) {
-        let blocking = self.total(|kind| kind == Kind::Blocking) + self.ended_blocking_ns;
-        let passed = blocking.saturating_sub(self.blocking_ns);
+        let blocking = self.total_ns(|kind| kind == ThreadKind::Blocking) + self.ended_blocking_ns;
+        let elapsed_ns = blocking.saturating_sub(self.blocking_ns);
         self.blocking_ns = self.blocking_ns.max(blocking);
         self.meters.retain(|meter| meter.strong_count() > 0);
         let meters: Vec<Arc<ReadMeter>> = self.meters.iter().filter_map(Weak::upgrade).collect();
         let read = |meter: &ReadMeter| {
             let bytes = meter.bytes.load(Ordering::Relaxed);
-            bytes - meter.seen_bytes.swap(bytes, Ordering::Relaxed)
+            bytes - meter.sampled_bytes.swap(bytes, Ordering::Relaxed)
         };
         let read: Vec<u64> = meters.iter().map(|meter| read(meter)).collect();
         let all: u64 = read.iter().sum();
         for (meter, bytes) in meters.iter().zip(read) {
-            let share = (u128::from(passed) * u128::from(bytes) / u128::from(all.max(1))) as u64;
+            let share = (u128::from(elapsed_ns) * u128::from(bytes) / u128::from(all.max(1))) as u64;
             meter.cpu_ns.fetch_add(share, Ordering::Relaxed);
             self.distributed_ns += share;
         }
     }
 }
 
-/// CPU time of a thread in nanoseconds: the first number in `schedstat`.
-fn cpu_of(thread: &Path) -> Option<u64> {
+/// Reads the CPU time of a thread in nanoseconds, which is the first number in `schedstat`.
+fn read_cpu_ns(thread: &Path) -> Option<u64> {
     fs::read_to_string(thread.join("schedstat")).ok()?.split_whitespace().next()?.parse().ok()
 }
 
-/// Ticks of this thread in user mode and in the kernel; `None` if the system does not report them.
+/// CPU time of the current thread in user mode and in the kernel, in clock ticks. `None` if the system does not report it.
 pub(crate) fn thread_ticks() -> Option<(u64, u64)> {
     let stat = fs::read_to_string("/proc/thread-self/stat").ok()?;
-    ticks_of(&stat)
+    parse_ticks(&stat)
 }
 
-/// The name of a thread may contain any character, so fields are counted after its closing parenthesis.
-fn ticks_of(stat: &str) -> Option<(u64, u64)> {
+/// Parses the ticks of a `stat` file. A thread name may contain any character, so fields are counted from the last `)`.
+fn parse_ticks(stat: &str) -> Option<(u64, u64)> {
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     let user = fields.nth(11)?.parse().ok()?;
     Some((user, fields.next()?.parse().ok()?))
 }
 
-fn kind_of(thread: &Path) -> Kind {
+fn read_kind(thread: &Path) -> ThreadKind {
     let name = fs::read_to_string(thread.join("comm")).unwrap_or_default();
-    if name.starts_with(POOL_THREADS) {
-        Kind::Pool
-    } else if name.starts_with(BLOCKING_THREADS) {
-        Kind::Blocking
+    if name.starts_with(POOL_THREAD_PREFIX) {
+        ThreadKind::Pool
+    } else if name.starts_with(BLOCKING_THREAD_PREFIX) {
+        ThreadKind::Blocking
     } else {
-        Kind::Other
+        ThreadKind::Other
     }
 }
 
@@ -225,7 +228,7 @@ mod tests {
             two.add(two_bytes);
             state.read_threads(folder.path());
             state.distribute();
-            let others = state.total(|kind| kind != Kind::Pool) + state.ended_ns;
+            let others = state.total_ns(|kind| kind != ThreadKind::Pool) + state.ended_ns;
             (one.cpu_ns(), two.cpu_ns(), others)
         };
         thread(folder.path(), 1, "feedline-io", 100);
@@ -248,7 +251,7 @@ mod tests {
         let mut others = |name: &str, cpu_ns: u64| {
             thread(folder.path(), 1, name, cpu_ns);
             state.read_threads(folder.path());
-            state.total(|kind| kind != Kind::Pool) + state.ended_ns
+            state.total_ns(|kind| kind != ThreadKind::Pool) + state.ended_ns
         };
         let unnamed: Vec<u64> = (0..5).map(|_| others("feedline", 1_000)).collect();
         assert_eq!(unnamed, [1_000; 5]);
@@ -258,8 +261,8 @@ mod tests {
     #[test]
     fn ticks_are_parsed_after_any_thread_name() {
         let stat = "1 (a) b (c)) R 1 1 1 0 -1 4194304 100 0 0 0 17 5 0 0 20 0 1 0 1 1 1";
-        assert_eq!(ticks_of(stat), Some((17, 5)));
-        assert_eq!(ticks_of("1 (a) R 1 1"), None);
+        assert_eq!(parse_ticks(stat), Some((17, 5)));
+        assert_eq!(parse_ticks("1 (a) R 1 1"), None);
         assert!(!cfg!(target_os = "linux") || thread_ticks().is_some());
     }
 
@@ -267,7 +270,7 @@ mod tests {
     fn samples_never_decrease() {
         let clock = ProcessClock::new();
         let first = clock.sample();
-        clock.lock().taken = None;
+        clock.lock().last_sample = None;
         clock.charge(Duration::from_secs(3600));
         let second = clock.sample();
         assert!(second.process_ns >= first.process_ns && second.transport_ns >= first.transport_ns);

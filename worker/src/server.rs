@@ -1,4 +1,4 @@
-//! The batch server: hands finished pieces to consumers as their credit allows.
+//! The batch server: sends finished pieces to consumers, within their credit.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,11 +19,11 @@ use crate::fetch_limit::{FetchLimit, FetchPermit};
 use crate::metrics;
 use crate::tickets::Tickets;
 
-/// Frames that wait for the transport of one fetch. A frame is the header or the whole data of a piece.
+/// Maximum number of frames per fetch that wait for the transport. A frame is the header or the data of a piece.
 const FRAMES_AHEAD: usize = 2;
-/// How long a fetch waits for its lease: the plan of a consumer may arrive before the plan of the worker.
+/// Maximum time that a fetch waits for its lease. The consumer's plan may arrive before the worker's plan.
 const LEASE_TIMEOUT: Duration = Duration::from_millis(500);
-/// A waiting consumer receives a sign of progress at this interval, if its split makes progress.
+/// Interval at which a waiting consumer receives a progress frame, if the worker makes progress on its split.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Serves the pieces of the engine to consumers.
@@ -70,14 +70,14 @@ impl WorkerService for BatchServer {
     }
 }
 
-/// Registers the fetch. Waits up to [`LEASE_TIMEOUT`] for a lease that has not arrived.
+/// Registers a fetch. Waits up to [`LEASE_TIMEOUT`] for the lease.
 async fn open_fetch(engine: &Arc<Engine>, open: &FetchOpen) -> Result<OpenFetch, ServiceError> {
     let deadline = Instant::now() + LEASE_TIMEOUT;
     let opened = engine.open_fetch((open.job, open.split), open.from, deadline).await;
     opened.ok_or_else(|| {
         ServiceError::new(
             ServiceErrorKind::NotFound,
-            format!("this worker does not have a lease of split {} of job {}", open.split.ordinal, open.job),
+            format!("this worker has no lease for split {} of job {}", open.split.ordinal, open.job),
         )
     })
 }
@@ -95,27 +95,26 @@ struct Fetch {
     engine: Arc<Engine>,
     open: FetchOpen,
     number: u64,
-    /// Notifies the fetch when its split has changed.
+    /// Notified when the split has changed.
     changed: Arc<Notify>,
     frames: mpsc::Sender<Result<Frame, ServiceError>>,
     /// Bytes that the consumer allows this fetch to send.
     credit: u64,
-    /// The fetch's share of the limit.
     _permit: FetchPermit,
 }
 
 impl Fetch {
     async fn run(mut self, requests: BoxStream<'static, FetchRequest>, stop: CancellationToken) {
-        // A disconnected consumer does not need an answer.
+        // `None` means that the consumer is disconnected or the worker stops. Both need no response.
         let _ = stop.run_until_cancelled(self.serve(requests)).await;
         self.engine.close_fetch(self.open.job, self.open.split, self.number);
     }
 
-    /// Sends pieces until the split ends; `None` if the consumer disconnects.
+    /// Sends pieces until the split ends. Returns `None` if the consumer disconnects.
     async fn serve(&mut self, mut requests: BoxStream<'static, FetchRequest>) -> Option<()> {
         let mut from = self.open.from;
         let mut has_sent_schema = false;
-        // Without further requests the consumer still receives the pieces that it has given credit for.
+        // A consumer that has closed its request stream still receives pieces up to its credit.
         let mut may_receive_credit = true;
         let frames = self.frames.clone();
         let mut progress_timer = tokio::time::interval(PROGRESS_INTERVAL);
@@ -139,7 +138,7 @@ impl Fetch {
                     from = piece.header.to;
                     let bytes = piece.data.len() as u64;
                     self.send(Frame::Piece(piece.header.clone())).await?;
-                    // The header contains the size of the piece, so that the consumer can give enough credit.
+                    // The header contains the size of the piece, so that the consumer can grant enough credit.
                     while self.credit < bytes {
                         self.require_credit(&mut requests).await?;
                     }
@@ -160,7 +159,7 @@ impl Fetch {
                 }
                 PieceLookup::Unknown => {
                     let message = format!(
-                        "the lease of split {} of job {} was revoked",
+                        "this worker no longer has a lease for split {} of job {}",
                         self.open.split.ordinal, self.open.job
                     );
                     return self
@@ -188,7 +187,7 @@ impl Fetch {
         }
     }
 
-    /// Waits for credit; `None` if the consumer sends no more.
+    /// Waits for credit. Returns `None` if the consumer sends no more credit.
     async fn require_credit(&mut self, requests: &mut BoxStream<'static, FetchRequest>) -> Option<()> {
         matches!(self.wait_for_credit(requests).await, CreditWait::Received).then_some(())
     }

@@ -6,8 +6,8 @@ use feedline_sources::ObjectAccess;
 
 pub use feedline_functions::FunctionSettings;
 
-/// Default of [`WorkerSettings::most_fetches`]. A fetch has at most two pieces in transit, which count against the memory budget.
-pub const MOST_FETCHES: u32 = 4096;
+/// Default of [`WorkerSettings::max_fetches`]. Each fetch has at most two pieces in transit, which count towards the memory budget.
+pub const DEFAULT_MAX_FETCHES: u32 = 4096;
 
 /// Settings of one worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,43 +16,43 @@ pub struct WorkerSettings {
     pub address: String,
     /// Type of the machine, such as the model of the CPU.
     pub machine: String,
-    /// Bandwidth of the network in bytes per second and direction; 0 if it is unknown, or if consumers run on the same machine.
+    /// Network bandwidth in bytes per second and direction. 0 if the bandwidth is unknown or consumers run on the same machine.
     pub nic_bytes_per_s: u64,
-    /// Threads that run operators.
+    /// Number of threads that run operators.
     pub cores: u32,
     /// Memory budget in bytes for batches, encoded rows, decoded images between operators, and block caches.
     pub memory_bytes: u64,
     /// Credentials of object stores, and the objects that pipelines may read.
     pub access: ObjectAccess,
-    /// Directory of stored indexes, so that a restarted worker does not fetch them again.
+    /// Directory in which the worker stores dataset indexes, so that it does not fetch them again after a restart.
     pub cache_dir: Option<PathBuf>,
     /// The row cache on disk.
     pub row_cache: Option<RowCacheSettings>,
     /// The row cache in an object store.
     pub store_cache: Option<StoreCacheSettings>,
-    /// Maximum number of open fetches; one client may open a quarter of them. The default is [`MOST_FETCHES`].
-    pub most_fetches: u32,
-    /// Whether every fetch needs a ticket, so that the worker rejects all fetches until the coordinator has sent a ticket key.
-    /// If false, fetches need tickets after the first plan with a key.
-    pub asks_for_tickets: bool,
+    /// Maximum number of open fetches; one client may open a quarter of them. The default is [`DEFAULT_MAX_FETCHES`].
+    pub max_fetches: u32,
+    /// Whether the worker rejects all fetches until the coordinator has sent a ticket key. If false, fetches need no ticket until
+    /// then. With a ticket key, every fetch needs a ticket.
+    pub requires_tickets: bool,
     /// How Python functions of pipelines run; `None` rejects jobs with functions.
     pub functions: Option<FunctionSettings>,
-    /// Whether operators are measured. If false, reports contain no operators.
+    /// Whether the worker measures operators. If false, its reports contain no operator statistics.
     pub trace: bool,
 }
 
 /// A row cache on disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RowCacheSettings {
-    /// The directory, which is created if it does not exist. Each worker has a subdirectory, so that workers can share it.
+    /// The directory, which is created if it does not exist. Workers can share it, because each worker uses its own subdirectory.
     pub folder: PathBuf,
     /// Maximum size of this worker's rows in bytes.
     pub limit_bytes: u64,
     /// Maximum size of the directory in bytes when the worker starts. Above it, the worker deletes rows of stopped workers that
     /// have not been used for a day.
     pub folder_bytes: u64,
-    /// Whether plans may cache rows of pipelines without a `cache` operator.
-    pub is_for_plans: bool,
+    /// Whether the planner may cache rows of pipelines without a `cache` operator.
+    pub allows_planned_caches: bool,
 }
 
 /// A row cache in an object store.
@@ -64,18 +64,17 @@ pub struct StoreCacheSettings {
     pub limit_bytes: u64,
 }
 
-/// Patterns of the stored indexes in a cache directory, which pipelines must not read; `*` matches any text.
-pub fn kept_indexes(cache_dir: &Path) -> [PathBuf; 2] {
+/// Patterns of the stored indexes in a cache directory, which pipelines must not read. `*` matches any text.
+pub fn stored_index_patterns(cache_dir: &Path) -> [PathBuf; 2] {
     ["*.manifest", "*.part-*"].map(|name| cache_dir.join(name))
 }
 
 /// Pattern of the cached rows in the directory of a [`RowCacheSettings`], which pipelines must not read.
-pub fn kept_rows(folder: &Path) -> PathBuf {
+pub fn cached_rows_pattern(folder: &Path) -> PathBuf {
     folder.join("part-*")
 }
 
-/// Pattern of the segments in a local directory of a [`StoreCacheSettings`], unfinished ones included. Pipelines must not read
-/// them.
-pub fn kept_store_rows(folder: &Path) -> PathBuf {
+/// Pattern of the complete and incomplete segments in a local directory of a [`StoreCacheSettings`], which pipelines must not read.
+pub fn store_segments_pattern(folder: &Path) -> PathBuf {
     folder.join("*/*.rows*")
 }

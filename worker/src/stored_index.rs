@@ -1,5 +1,5 @@
-//! Indexes of datasets in a worker's cache directory, so that the worker fetches each index once. Several workers and tasks may
-//! write to one directory, and any of them may be killed while it writes.
+//! Stores dataset indexes in the worker's cache directory, so that the worker fetches each index only once. Several workers may
+//! share the directory, and may be killed during a write.
 
 use std::fs::{self, DirEntry, Permissions};
 use std::io::{self, Write};
@@ -10,32 +10,32 @@ use std::time::Duration;
 use feedline_data::manifest::Manifest;
 use feedline_proto::decode_manifest;
 
-/// Separates the name of an index from the random suffix of an unfinished file: see [`crate::kept_indexes`].
-const PART: &str = ".part-";
-/// An unfinished file of this age is abandoned.
-const ABANDONED: Duration = Duration::from_secs(24 * 3600);
+/// Separates the name of an index from the random suffix of an incomplete file. [`crate::stored_index_patterns`] contains it too.
+const PART_SEPARATOR: &str = ".part-";
+/// Age at which an incomplete file is deleted.
+const ABANDONED_AFTER: Duration = Duration::from_secs(24 * 3600);
 
-/// The file of a dataset's index.
+/// The path of a dataset's index.
 pub(crate) fn path(folder: &Path, key: &str, fingerprint: &str) -> PathBuf {
     folder.join(format!("{key}-{fingerprint}.manifest"))
 }
 
-/// Reads the index in `file`, if its fingerprint matches and this release supports its version. Blocks.
+/// Reads an index. Returns `None` if the index is missing, has another fingerprint, or has an unsupported version. Blocks.
 pub(crate) fn load(file: &Path, fingerprint: &str) -> Option<Manifest> {
     let manifest = decode_manifest(&fs::read(file).ok()?);
     if let Err(reason) = &manifest {
         let file = file.display();
-        tracing::warn!(%file, reason, "cannot read the index in the cache directory; it is fetched again");
+        tracing::warn!(%file, reason, "cannot read an index in the cache directory; the worker fetches the index again");
     }
     manifest.ok().filter(|manifest| manifest.fingerprint() == fingerprint)
 }
 
-/// Writes an index to `file` atomically, and removes unfinished files of killed workers. Blocks.
+/// Writes an index atomically. Deletes incomplete files of killed workers. Blocks.
 pub(crate) fn save(file: &Path, bytes: &[u8]) -> io::Result<()> {
     let folder = file.parent().unwrap_or(Path::new("."));
     remove_abandoned(folder);
     let mut prefix = file.file_stem().unwrap_or_default().to_owned();
-    prefix.push(PART);
+    prefix.push(PART_SEPARATOR);
     let mut part = tempfile::Builder::new()
         .prefix(&prefix)
         .permissions(Permissions::from_mode(0o666))
@@ -49,18 +49,18 @@ fn remove_abandoned(folder: &Path) {
     let is_abandoned = |entry: &DirEntry| {
         let changed = entry.metadata().and_then(|metadata| metadata.modified()).ok();
         let age = changed.and_then(|changed| changed.elapsed().ok());
-        is_part(&entry.file_name().to_string_lossy()) && age.is_some_and(|age| age > ABANDONED)
+        is_part(&entry.file_name().to_string_lossy()) && age.is_some_and(|age| age > ABANDONED_AFTER)
     };
     for entry in fs::read_dir(folder).into_iter().flatten().flatten().filter(is_abandoned) {
-        // A file that cannot be removed only uses disk space.
+        // A file that cannot be deleted only uses disk space.
         let _ = fs::remove_file(entry.path());
     }
 }
 
-/// Whether a file has the name of an unfinished index: other files in the directory are the user's.
+/// Whether a file has the name of an incomplete index. Other files in the directory may belong to the user.
 fn is_part(name: &str) -> bool {
     let is_hash = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-    let index = name.split_once(PART).and_then(|(index, _)| index.split_once('-'));
+    let index = name.split_once(PART_SEPARATOR).and_then(|(index, _)| index.split_once('-'));
     index.is_some_and(|(key, fingerprint)| is_hash(key) && is_hash(fingerprint))
 }
 
@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn unfinished_files_of_killed_workers_are_removed() {
         let folder = tempfile::tempdir().unwrap();
-        let long_ago = SystemTime::now() - ABANDONED * 2;
+        let long_ago = SystemTime::now() - ABANDONED_AFTER * 2;
         for name in ["0a-1b.part-7", "0a-2c.part-NeW", "big.tar.part-1"] {
             let file = File::create(folder.path().join(name)).unwrap();
             if name != "0a-2c.part-NeW" {
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn pipelines_must_not_read_unfinished_files() {
-        let patterns = crate::kept_indexes(Path::new(""));
-        assert!(patterns.contains(&PathBuf::from(format!("*{PART}*"))), "{patterns:?}");
+        let patterns = crate::stored_index_patterns(Path::new(""));
+        assert!(patterns.contains(&PathBuf::from(format!("*{PART_SEPARATOR}*"))), "{patterns:?}");
     }
 }

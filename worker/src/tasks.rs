@@ -13,13 +13,14 @@ use tokio_util::task::TaskTracker;
 
 use crate::metrics;
 
-/// Shards of one task that are indexed concurrently.
+/// Maximum number of shards that one task indexes concurrently.
 const CONCURRENT_SHARDS: usize = 4;
 
-/// Runs the tasks of the plan, and stores their results until the plan does not contain the task any more.
+/// Runs the indexing tasks of the plan. Retains the result of a task while the plan contains the task.
 pub(crate) struct IndexTasks {
     stores: Arc<Stores>,
     tracker: TaskTracker,
+    /// The tasks of the plan, with the results of finished tasks.
     state: Mutex<BTreeMap<TaskId, Option<Result<TaskOutput, String>>>>,
     /// Notified when a task has finished.
     pub(crate) finished: Notify,
@@ -34,7 +35,7 @@ impl IndexTasks {
         self.state.lock().expect("no code panics while it holds the tasks")
     }
 
-    /// Replaces the tasks with those of the plan. Results of other tasks are dropped.
+    /// Starts new tasks of the plan, and drops the results of tasks that the plan no longer contains.
     pub(crate) fn set_tasks(self: &Arc<Self>, tasks: Vec<Task>) {
         let mut state = self.lock();
         state.retain(|id, _| tasks.iter().any(|task| task.id == *id));
@@ -57,7 +58,8 @@ impl IndexTasks {
     async fn run(&self, task: Task) {
         let id = task.id;
         let result = AssertUnwindSafe(self.execute(task)).catch_unwind().await;
-        let crashed = |_| Err("indexing these shards crashed; please report this".to_owned());
+        let crashed =
+            |_| Err("the worker panicked while it indexed shards: please report this bug".to_owned());
         let outcome = result.map_or_else(crashed, |result| result.map_err(|error| error.to_string()));
         metrics::count_task();
         if let Some(slot) = self.lock().get_mut(&id) {

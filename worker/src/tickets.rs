@@ -1,4 +1,4 @@
-//! Checks the tickets with which consumers fetch rows.
+//! Checks the tickets of fetches.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,13 +9,13 @@ use feedline_data::ids::{JobId, SessionId};
 use feedline_data::messages::{ServiceError, ServiceErrorKind};
 use feedline_proto::services::FetchOpen;
 
-/// Most consumers whose newest session is stored. At least half of them are the ones that fetched last.
-const SESSIONS_MAX: usize = 1 << 16;
-/// The error if the worker requires tickets and the coordinator cannot issue any.
+/// Maximum number of consumers whose newest session is stored. At least half of them are the most recent consumers.
+const MAX_SESSIONS: usize = 1 << 16;
+/// The error message if the worker requires tickets but the coordinator cannot issue tickets.
 const NO_TICKETS: &str = "this worker has a token and requires tickets, but the coordinator has not sent a ticket key: start the coordinator \
      with --secret-file, or start this worker without a token";
 
-/// Checks tickets with the key of the coordinator, and rejects those of superseded sessions.
+/// Checks tickets with the coordinator's public key. Rejects tickets of superseded sessions.
 #[derive(Debug)]
 pub(crate) struct Tickets {
     /// Whether fetches are rejected until the coordinator has sent a key.
@@ -25,15 +25,15 @@ pub(crate) struct Tickets {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Once a key has arrived, tickets are always required.
+    /// The public key. After the worker has received a key, every fetch needs a ticket.
     key: Option<TicketKey>,
-    /// Whether the latest plan has no key although tickets are required. A warning has been logged.
-    is_missing: bool,
+    /// Whether the last plan had no key although tickets are required. The worker has then logged a warning.
+    is_key_missing: bool,
     sessions: Sessions,
 }
 
 impl Tickets {
-    /// Without `is_required` every fetch is accepted until a plan has a key.
+    /// If `is_required` is false, all fetches are accepted until a plan contains a key.
     pub(crate) fn new(is_required: bool) -> Self {
         Self { is_required, state: Mutex::default() }
     }
@@ -42,42 +42,42 @@ impl Tickets {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sets the key of a plan. A plan without a key does not remove the present key.
+    /// Sets the key of a plan. A plan without a key does not remove the current key.
     pub(crate) fn set_key(&self, key: Vec<u8>) {
         let mut state = self.lock();
         if !key.is_empty() {
             state.key = Some(TicketKey::from_bytes(key));
-            state.is_missing = false;
+            state.is_key_missing = false;
             return;
         }
         let has_key = state.key.is_some();
-        if !(self.is_required || has_key) || std::mem::replace(&mut state.is_missing, true) {
+        if !(self.is_required || has_key) || std::mem::replace(&mut state.is_key_missing, true) {
             return;
         }
         drop(state);
         if has_key {
             tracing::warn!(
-                "the coordinator does not send a ticket key any more, so the last key stays in use: start every coordinator \
-                 with the --secret-file of the cluster, or restart this worker"
+                "the coordinator no longer sends a ticket key, so the worker uses the last key: start every coordinator with the \
+                 --secret-file of the cluster, or restart this worker"
             );
         } else {
             tracing::warn!("{NO_TICKETS}");
         }
     }
 
-    /// Returns the ticket of a fetch, or `None` if no tickets are required.
+    /// Checks the ticket of a fetch. Returns the ticket, or `None` if no ticket is required.
     ///
     /// # Errors
-    /// If the fetch has no valid ticket for its job, or a newer session of the consumer has superseded the ticket.
+    /// If the fetch has no valid ticket for its job, or the consumer has a newer session.
     pub(crate) fn check(&self, open: &FetchOpen) -> Result<Option<Ticket>, ServiceError> {
         let state = self.lock();
-        let (key, is_missing) = (state.key.clone(), state.is_missing);
+        let (key, is_key_missing) = (state.key.clone(), state.is_key_missing);
         drop(state);
         let key = match key {
             Some(key) => key,
             None if !self.is_required => return Ok(None),
             // The coordinator cannot issue tickets, so a retry cannot succeed.
-            None if is_missing => return Err(ServiceError::new(ServiceErrorKind::Invalid, NO_TICKETS)),
+            None if is_key_missing => return Err(ServiceError::new(ServiceErrorKind::Invalid, NO_TICKETS)),
             None => {
                 return Err(ServiceError::new(
                     ServiceErrorKind::Unavailable,
@@ -92,7 +92,7 @@ impl Tickets {
             return Ok(Some(ticket));
         }
         let message = format!(
-            "consumer {} of job {} has a newer session, which supersedes this one",
+            "consumer {} of job {} has a newer session, which supersedes this session",
             ticket.consumer, ticket.job
         );
         Err(ServiceError::new(ServiceErrorKind::Superseded, message))
@@ -106,16 +106,16 @@ type ConsumerKey = (JobId, u32);
 #[derive(Debug, Default)]
 struct Sessions {
     recent: HashMap<ConsumerKey, SessionId>,
-    /// The previous generation of `recent`, which is dropped when `recent` is full again.
+    /// The previous `recent`. It is dropped when `recent` is full again.
     older: HashMap<ConsumerKey, SessionId>,
 }
 
 impl Sessions {
-    /// Whether the consumer has no newer session. Session ids increase with time.
+    /// Records a session. Returns whether it is the newest session of the consumer. Session ids increase with time.
     fn is_newest(&mut self, consumer: ConsumerKey, session: SessionId) -> bool {
         let known = self.recent.get(&consumer).or_else(|| self.older.get(&consumer)).copied();
         let newest = known.map_or(session, |known| known.max(session));
-        if self.recent.len() >= SESSIONS_MAX / 2 && !self.recent.contains_key(&consumer) {
+        if self.recent.len() >= MAX_SESSIONS / 2 && !self.recent.contains_key(&consumer) {
             self.older = std::mem::take(&mut self.recent);
         }
         self.recent.insert(consumer, newest);
@@ -205,7 +205,7 @@ mod tests {
         let mut sessions = Sessions::default();
         let consumer = (JobId(1), 0);
         assert!(sessions.is_newest(consumer, SessionId(9)));
-        for number in 0..3 * SESSIONS_MAX as u32 {
+        for number in 0..3 * MAX_SESSIONS as u32 {
             assert!(sessions.is_newest((JobId(2), number), SessionId(1)));
             if number % 1_000 == 0 {
                 assert!(
@@ -213,7 +213,7 @@ mod tests {
                     "a superseded session does not replace the newest one"
                 );
             }
-            assert!(sessions.recent.len() + sessions.older.len() <= SESSIONS_MAX);
+            assert!(sessions.recent.len() + sessions.older.len() <= MAX_SESSIONS);
         }
         assert!(sessions.is_newest(consumer, SessionId(9)));
     }

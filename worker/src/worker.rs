@@ -29,11 +29,10 @@ pub struct RunningWorker {
     stop: CancellationToken,
 }
 
-/// Starts a worker that reports to `coordinator`. The id `worker` must be unique, also among earlier runs of this process.
-/// Workers of one process share its `clock`.
+/// Starts a worker. The worker id must be unique: a restarted worker needs a new id. All workers of a process share one `clock`.
 ///
 /// # Errors
-/// If the system cannot start the worker's threads.
+/// If the system cannot start threads.
 pub fn start(
     worker: WorkerId,
     settings: WorkerSettings,
@@ -42,14 +41,14 @@ pub fn start(
 ) -> std::io::Result<RunningWorker> {
     let tracing = Tracing { on: settings.trace, clock };
     let stores = Stores::with(settings.access.clone());
-    let store_cache = settings.store_cache.clone().map(|place| (place, Arc::clone(&stores)));
+    let store_cache = settings.store_cache.clone().map(|settings| (settings, Arc::clone(&stores)));
     let caches = CacheLocations { disk: settings.row_cache.clone(), store: store_cache };
     let engine = Engine::new(settings.cores, settings.memory_bytes, caches, tracing)?;
     let tracker = TaskTracker::new();
     let draining = Arc::new(AtomicBool::new(false));
     let stop = CancellationToken::new();
-    let tickets = Arc::new(Tickets::new(settings.asks_for_tickets));
-    let fetch_limit = FetchLimit::new(settings.most_fetches);
+    let tickets = Arc::new(Tickets::new(settings.requires_tickets));
+    let fetch_limit = FetchLimit::new(settings.max_fetches);
     let control = ControlLoop {
         worker,
         settings,
@@ -82,7 +81,7 @@ impl RunningWorker {
         Arc::clone(&self.service)
     }
 
-    /// Counts the memory shared with consumers on this host in the worker's memory budget.
+    /// Counts shared memory for consumers on this host towards the worker's memory budget.
     pub fn count_shared_memory(&self, shared: Arc<ShmBytes>) {
         self.engine.count_shared_memory(Arc::clone(&shared));
         let (engine, stop) = (Arc::clone(&self.engine), self.stop.clone());
@@ -95,12 +94,12 @@ impl RunningWorker {
         self.tracker.spawn(async move { stop.run_until_cancelled(start_groups).await });
     }
 
-    /// Time that threads have waited for the engine's lock, for benchmarks.
+    /// Total time that threads have waited for the engine's lock, for benchmarks.
     pub fn engine_lock_wait(&self) -> Duration {
         self.engine.lock_wait()
     }
 
-    /// Stops accepting leases. The worker serves its splits until consumers have received them.
+    /// Stops accepting leases. The worker still sends the splits that it has leased.
     pub fn drain(&self) {
         self.draining.store(true, Ordering::Relaxed);
         self.engine.news.notify_waiters();
@@ -111,7 +110,7 @@ impl RunningWorker {
         self.engine.is_idle()
     }
 
-    /// Stops the worker, and waits for its tasks.
+    /// Stops the worker and waits until its tasks have ended.
     pub async fn shutdown(self) {
         self.stop.cancel();
         self.engine.shutdown().await;

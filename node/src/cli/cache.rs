@@ -27,12 +27,17 @@ pub(crate) struct CacheArgs {
 
 impl CacheArgs {
     /// Returns the disk cache of one of `workers` workers that share `folder`.
-    pub(crate) fn disk_cache(&self, folder: &Path, workers: u32, is_for_plans: bool) -> RowCacheSettings {
+    pub(crate) fn disk_cache(
+        &self,
+        folder: &Path,
+        workers: u32,
+        allows_planned_caches: bool,
+    ) -> RowCacheSettings {
         RowCacheSettings {
             folder: folder.join("rows"),
             limit_bytes: self.cache_disk / u64::from(workers),
             folder_bytes: self.cache_disk,
-            is_for_plans,
+            allows_planned_caches,
         }
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use feedline_cluster::ClusterLimits;
 use feedline_coordinator::CoordinatorSettings;
-use feedline_worker::MOST_FETCHES;
+use feedline_worker::DEFAULT_MAX_FETCHES;
 
 use crate::failure::Failure;
 use crate::tenants_file;
@@ -47,7 +47,7 @@ pub(crate) struct CoordinatorGraceArgs {
 pub(crate) struct FetchLimitArgs {
     /// The most open fetches; one client may open a quarter of them. The worker rejects further fetches, and their clients
     /// retry.
-    #[arg(long, value_name = "N", default_value_t = MOST_FETCHES, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_MAX_FETCHES, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_fetches: u32,
 }
 

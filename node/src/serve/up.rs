@@ -66,7 +66,7 @@ pub(crate) async fn run(mut args: UpArgs, log: LogFormat) -> Result<(), Failure>
     let services = coordinator_routes(&coordinator, secret.as_ref(), security.credentials.clone());
     let mut nodes = Vec::new();
     for settings in local_workers::settings(&args.local, &access)?.into_iter().filter(|_| scaler.is_none()) {
-        let settings = WorkerSettings { asks_for_tickets: secret.is_some(), ..settings };
+        let settings = WorkerSettings { requires_tickets: secret.is_some(), ..settings };
         let coordinator = Arc::clone(&services.for_workers);
         let node = start_worker((&bound, &host), &security, settings, args.transport, coordinator).await?;
         nodes.push(node);

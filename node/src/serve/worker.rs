@@ -41,8 +41,8 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<(), Failure> {
         .without(store_access::own_files(&args.server_access, &args.stores.reads, stored));
     let bound = listen::bind(&args.listen, "--listen").await?;
     // In a cluster with tokens, consumers need tickets, even before the first plan.
-    let asks_for_tickets = security.credentials.token.is_some();
-    security.check(bound.address, asks_for_tickets, WORKER_FIX)?;
+    let requires_tickets = security.credentials.token.is_some();
+    security.check(bound.address, requires_tickets, WORKER_FIX)?;
     let http = http::start(args.http.as_deref(), &security, None).await?;
     let scheme = security.scheme();
     let address = match (args.advertise, args.advertise_host) {
@@ -63,9 +63,9 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<(), Failure> {
         store_cache: args.cache.store_cache(),
         cache_dir: args.cache.cache_dir,
         access,
-        asks_for_tickets,
-        most_fetches: args.fetch_limit.max_fetches,
-        functions: args.functions.settings(SwitchArg::default_for_functions(asks_for_tickets)),
+        requires_tickets,
+        max_fetches: args.fetch_limit.max_fetches,
+        functions: args.functions.settings(SwitchArg::default_for_functions(requires_tickets)),
         trace: args.trace.is_on(),
     };
     let urls = args.cluster.urls();

@@ -1,8 +1,8 @@
-//! The capacity of a tier: how much of it each prefix holds, and which rows are evicted for others.
+//! The eviction policy of a tier. The policy counts the bytes of each prefix and selects the prefix whose rows are evicted. The
+//! tiers evict the rows.
 //!
-//! The queue counts bytes and decides; the tiers evict the rows. Rows of a prefix are never evicted for rows of the
-//! same prefix: an epoch needs each row once, so the oldest row would always be evicted before it is needed again.
-//! Tenants have limits: a tenant at its limit stores no more rows, even if other rows could be evicted.
+//! Rows are never evicted for rows of the same prefix. Each epoch needs each row once, so the oldest row would be evicted shortly
+//! before it is needed again. A tenant that has reached its limit stores no more rows, even if other rows could be evicted.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -11,38 +11,39 @@ use std::sync::Arc;
 use crate::cache::ledger::{Ledger, LedgerColumn};
 use crate::cache::rows::{CacheValues, CachedRow, Prefix, Tenant};
 
-/// Rows are evicted for rows that are worth at least this many times as much. Values are measured, and rows of about
-/// the same value must not evict each other in turn.
-const MARGIN: f64 = 1.25;
+/// Minimum ratio between the value of a new row and the value of an evicted row. The values are measurements, so without a
+/// margin, rows of similar value would evict each other repeatedly.
+const MIN_VALUE_RATIO: f64 = 1.25;
 
 #[derive(Debug)]
 pub(in crate::cache) struct EvictionQueue {
     capacity_bytes: u64,
     held_bytes: u64,
     shares: BTreeMap<Prefix, Share>,
-    /// The bytes of tenants in all tiers, and the column of this tier.
+    /// The bytes of each tenant in all tiers.
     ledger: Arc<Ledger>,
+    /// This tier in the ledger.
     column: LedgerColumn,
-    /// The number of uses so far.
-    clock: u64,
+    /// A logical clock, which increases with each use of a prefix.
+    use_count: u64,
 }
 
-/// What the queue knows of one prefix.
+/// The bytes and the value of one prefix.
 #[derive(Debug, Clone, Default)]
 struct Share {
     held_bytes: u64,
     /// Whether a running job uses the prefix.
     active: bool,
-    /// Whether a pipeline with this prefix has a `cache` operator.
-    is_named: bool,
+    /// Whether a pipeline has a `cache` operator at this prefix.
+    has_cache_operator: bool,
     /// The tenants of the jobs that use the prefix, with their limits in bytes.
     tenants: BTreeMap<Tenant, u64>,
-    /// The last known value of the rows; 0 if it is not known.
-    worth: f64,
-    /// When the prefix was last active or grew.
-    used: u64,
-    /// The size of the smallest row that did not fit at the last attempt; 0 if all rows fitted.
-    refused_bytes: u64,
+    /// The last measured value of the rows, or 0 if it was never measured.
+    value: f64,
+    /// The logical time at which the prefix was last active or received rows.
+    last_use: u64,
+    /// The size of the smallest row that the last call of [`EvictionQueue::admit`] rejected, or 0 if it admitted all rows.
+    rejected_bytes: u64,
 }
 
 impl EvictionQueue {
@@ -53,14 +54,14 @@ impl EvictionQueue {
             shares: BTreeMap::new(),
             ledger: Arc::default(),
             column: LedgerColumn::default(),
-            clock: 0,
+            use_count: 0,
         }
     }
 
-    /// Shares the limits of tenants with all tiers that use the ledger.
-    pub(in crate::cache) fn count_in(&mut self, ledger: &Arc<Ledger>, column: LedgerColumn) {
+    /// Counts the bytes of tenants in this ledger, which all tiers share.
+    pub(in crate::cache) fn use_ledger(&mut self, ledger: &Arc<Ledger>, column: LedgerColumn) {
         (self.ledger, self.column) = (Arc::clone(ledger), column);
-        self.count_anew();
+        self.recount_tenants();
     }
 
     pub(in crate::cache) fn capacity_bytes(&self) -> u64 {
@@ -71,27 +72,28 @@ impl EvictionQueue {
         self.held_bytes
     }
 
-    /// Sets the prefixes of running jobs. A value of 0 is unknown: the last value remains, as it does for prefixes
-    /// that hold rows and are no longer active.
-    pub(in crate::cache) fn set_active(&mut self, worth: &CacheValues) {
-        self.clock += 1;
+    /// Sets the prefixes of the running jobs. If a value is not measured, the previous value is used. Inactive prefixes that still
+    /// have rows keep their value.
+    pub(in crate::cache) fn set_active(&mut self, values: &CacheValues) {
+        self.use_count += 1;
         for share in self.shares.values_mut() {
             share.active = false;
         }
-        for (&prefix, value) in worth {
+        for (&prefix, value) in values {
             let share = self.shares.entry(prefix).or_default();
-            (share.active, share.is_named, share.used) = (true, value.is_named, self.clock);
+            (share.active, share.has_cache_operator, share.last_use) =
+                (true, value.has_cache_operator, self.use_count);
             share.tenants.clone_from(&value.tenants);
             if value.saved_s_per_byte > 0.0 {
-                share.worth = value.saved_s_per_byte;
+                share.value = value.saved_s_per_byte;
             }
         }
         self.shares.retain(|_, share| share.active || share.held_bytes > 0);
-        self.count_anew();
+        self.recount_tenants();
     }
 
-    /// Rows of inactive prefixes are not charged to any tenant, because they are evicted before all others.
-    fn count_anew(&self) {
+    /// Counts the bytes of each tenant. Rows of inactive prefixes are not counted, because they are evicted first.
+    fn recount_tenants(&self) {
         let mut held: BTreeMap<Tenant, u64> = BTreeMap::new();
         for share in self.shares.values().filter(|share| share.active) {
             for tenant in share.tenants.keys() {
@@ -101,14 +103,14 @@ impl EvictionQueue {
         self.ledger.set(self.column, held);
     }
 
-    /// Whether a row of the size that last did not fit would fit now.
+    /// Whether the smallest row that was rejected last would fit now.
     pub(in crate::cache) fn has_room(&self, prefix: Prefix) -> bool {
-        let refused_bytes = self.shares.get(&prefix).map_or(0, |share| share.refused_bytes);
-        self.available_bytes(prefix) >= refused_bytes
+        let rejected_bytes = self.shares.get(&prefix).map_or(0, |share| share.rejected_bytes);
+        self.available_bytes(prefix) >= rejected_bytes
     }
 
-    /// Retains the rows that fit after possible evictions. Each row needs `row_bytes` more than its size, and all
-    /// rows together `more_bytes` more. Returns the bytes of the retained rows; 0 if no row fits.
+    /// Retains the rows that fit after evictions. Each row has an overhead of `row_bytes`, and all rows together have an overhead of
+    /// `more_bytes`. Returns the size of the retained rows with overhead, or 0 if no row fits.
     pub(in crate::cache) fn admit(
         &mut self,
         prefix: Prefix,
@@ -131,37 +133,37 @@ impl EvictionQueue {
             fits
         });
         let share = self.shares.entry(prefix).or_default();
-        share.refused_bytes = if refused == u64::MAX { 0 } else { refused };
+        share.rejected_bytes = if refused == u64::MAX { 0 } else { refused };
         if rows.is_empty() { 0 } else { taken }
     }
 
-    /// Bytes that must be evicted before this number of bytes fits.
+    /// Number of bytes to evict before `more_bytes` fit.
     pub(in crate::cache) fn missing_bytes(&self, more_bytes: u64) -> u64 {
         (self.held_bytes + more_bytes).saturating_sub(self.capacity_bytes)
     }
 
-    /// The prefix whose rows are evicted next for rows of `prefix`: first inactive prefixes, then prefixes that only
-    /// plans cache before those with a `cache` operator of the same tenant, then prefixes with a clearly smaller
-    /// value. The smallest value is first, and among equal values the prefix that is unused for the longest time.
+    /// Selects the prefix whose rows are evicted next for rows of `wanted`. Inactive prefixes are first. Prefixes that only the
+    /// planner caches precede prefixes with a `cache` operator of the same tenant. Then the prefix with the smallest value is
+    /// first, and among equal values the least recently used prefix.
     pub(in crate::cache) fn next_victim(&self, wanted: Prefix) -> Option<Prefix> {
         let own = self.share(wanted);
-        let first = self.giving_way(own.clone()).min_by(|(_, a), (_, b)| a.order(b, &own));
-        first.map(|(prefix, _)| prefix)
+        let victim = self.evictable(own.clone()).min_by(|(_, a), (_, b)| a.eviction_order(b, &own));
+        victim.map(|(prefix, _)| prefix)
     }
 
-    /// The inactive prefixes that hold rows.
-    pub(in crate::cache) fn inactive(&self) -> Vec<Prefix> {
+    /// The inactive prefixes that have rows.
+    pub(in crate::cache) fn inactive_prefixes(&self) -> Vec<Prefix> {
         let inactive = self.shares.iter().filter(|(_, share)| !share.active && share.held_bytes > 0);
         inactive.map(|(prefix, _)| *prefix).collect()
     }
 
     pub(in crate::cache) fn add(&mut self, prefix: Prefix, bytes: u64) {
-        self.clock += 1;
+        self.use_count += 1;
         let share = self.shares.entry(prefix).or_default();
         share.held_bytes += bytes;
-        share.used = self.clock;
+        share.last_use = self.use_count;
         self.held_bytes += bytes;
-        for tenant in share.counted() {
+        for tenant in share.charged_tenants() {
             self.ledger.add(self.column, tenant, bytes);
         }
     }
@@ -171,49 +173,49 @@ impl EvictionQueue {
         let bytes = bytes.min(share.held_bytes);
         share.held_bytes -= bytes;
         self.held_bytes -= bytes;
-        for tenant in share.counted() {
+        for tenant in share.charged_tenants() {
             self.ledger.remove(self.column, tenant, bytes);
         }
     }
 
-    /// Forgets the rows of a prefix, which were all evicted.
+    /// Removes all bytes of a prefix, after all of its rows were evicted.
     pub(in crate::cache) fn clear(&mut self, prefix: Prefix) {
         self.remove(prefix, u64::MAX);
     }
 
-    /// Bytes that a prefix may add: free bytes and bytes that can be evicted for it, within the limit of one of its
-    /// tenants. Rows that several tenants read are stored for any tenant with bytes left.
+    /// Number of bytes that a prefix may add: free bytes and bytes that can be evicted. The remaining limits of its tenants apply.
+    /// If several tenants use the prefix, the largest remaining limit applies.
     fn available_bytes(&self, prefix: Prefix) -> u64 {
         let own = self.share(prefix);
-        let left = |(tenant, limit): (&Tenant, &u64)| limit.saturating_sub(self.ledger.held_bytes(tenant));
-        let allowed = own.tenants.iter().map(left).max().unwrap_or(u64::MAX);
-        let giving: u64 = self.giving_way(own).map(|(_, share)| share.held_bytes).sum();
-        allowed.min(self.capacity_bytes.saturating_add(giving).saturating_sub(self.held_bytes))
+        let remaining =
+            |(tenant, limit): (&Tenant, &u64)| limit.saturating_sub(self.ledger.held_bytes(tenant));
+        let allowed = own.tenants.iter().map(remaining).max().unwrap_or(u64::MAX);
+        let evictable: u64 = self.evictable(own).map(|(_, share)| share.held_bytes).sum();
+        allowed.min(self.capacity_bytes.saturating_add(evictable).saturating_sub(self.held_bytes))
     }
 
-    /// The entry of a prefix.
     fn share(&self, prefix: Prefix) -> Share {
         self.shares.get(&prefix).cloned().unwrap_or_default()
     }
 
-    /// The prefixes whose rows can be evicted for rows of `prefix`. The prefix itself is not among them, since its
-    /// value equals its own.
-    fn giving_way(&self, own: Share) -> impl Iterator<Item = (Prefix, &Share)> {
+    /// The prefixes whose rows can be evicted for rows of the prefix `own`. They do not include `own`, because its value is not larger
+    /// than itself.
+    fn evictable(&self, own: Share) -> impl Iterator<Item = (Prefix, &Share)> {
         let shares = self.shares.iter().map(|(prefix, share)| (*prefix, share));
-        shares.filter(move |(_, share)| share.held_bytes > 0 && share.gives_way_to(&own))
+        shares.filter(move |(_, share)| share.held_bytes > 0 && share.is_evictable_for(&own))
     }
 }
 
 impl Share {
-    /// The tenants for which the prefix counts.
-    fn counted(&self) -> impl Iterator<Item = &Tenant> {
+    /// The tenants to whose limits the prefix counts.
+    fn charged_tenants(&self) -> impl Iterator<Item = &Tenant> {
         self.tenants.keys().filter(move |_| self.active)
     }
 
-    /// The rank of a prefix that precedes its value. A `cache` operator of one tenant does not count for other
-    /// tenants.
+    /// The eviction rank, which takes precedence over the value. A `cache` operator raises the rank only among prefixes of the same
+    /// tenant.
     fn rank(&self, other: &Self) -> (bool, bool) {
-        (self.active, self.is_named && self.has_tenant_of(other))
+        (self.active, self.has_cache_operator && self.has_tenant_of(other))
     }
 
     fn has_tenant_of(&self, other: &Self) -> bool {
@@ -221,18 +223,18 @@ impl Share {
         has_none || self.tenants.keys().any(|tenant| other.tenants.contains_key(tenant))
     }
 
-    fn gives_way_to(&self, other: &Self) -> bool {
+    fn is_evictable_for(&self, other: &Self) -> bool {
         match self.rank(other).cmp(&other.rank(self)) {
             Ordering::Less => true,
-            Ordering::Equal => other.worth > self.worth && other.worth >= MARGIN * self.worth,
+            Ordering::Equal => other.value > self.value && other.value >= MIN_VALUE_RATIO * self.value,
             Ordering::Greater => false,
         }
     }
 
-    /// The order in which two prefixes are evicted for a third.
-    fn order(&self, other: &Self, wanted: &Self) -> Ordering {
-        let by_worth = self.rank(wanted).cmp(&other.rank(wanted)).then(self.worth.total_cmp(&other.worth));
-        by_worth.then(self.used.cmp(&other.used))
+    /// Compares the eviction order of two prefixes, for rows of the prefix `wanted`.
+    fn eviction_order(&self, other: &Self, wanted: &Self) -> Ordering {
+        let by_value = self.rank(wanted).cmp(&other.rank(wanted)).then(self.value.total_cmp(&other.value));
+        by_value.then(self.last_use.cmp(&other.last_use))
     }
 }
 
@@ -270,8 +272,11 @@ mod tests {
     #[test]
     fn rows_of_a_cache_operator_are_not_evicted_for_planned_rows() {
         let mut room = room(10, &[(1, 5), (2, 5)]);
-        let named =
-            |saved_s_per_byte| CacheValue { saved_s_per_byte, is_named: true, ..CacheValue::default() };
+        let named = |saved_s_per_byte| CacheValue {
+            saved_s_per_byte,
+            has_cache_operator: true,
+            ..CacheValue::default()
+        };
         let mut worth = planned([(2, 9.0), (3, 99.0)]);
         worth.extend([(1, named(1.0)), (4, named(0.5)), (5, named(2.0))]);
         room.set_active(&worth);
@@ -336,7 +341,7 @@ mod tests {
     fn a_cache_operator_does_not_count_for_other_tenants() {
         let mut room = room(10, &[(1, 5), (2, 5)]);
         let planned = |saved_s_per_byte| CacheValue { saved_s_per_byte, ..CacheValue::default() };
-        let named = |saved_s_per_byte| CacheValue { is_named: true, ..planned(saved_s_per_byte) };
+        let named = |saved_s_per_byte| CacheValue { has_cache_operator: true, ..planned(saved_s_per_byte) };
         let (a, b) = ([("a", u64::MAX)], [("b", u64::MAX)]);
         room.set_active(&CacheValues::from([
             (1, of(&a, planned(1.0))),
@@ -362,9 +367,9 @@ mod tests {
         let mut memory = EvictionQueue::new(1_000);
         let mut disk = EvictionQueue::new(1_000);
         let ledger = Arc::default();
-        memory.count_in(&ledger, LedgerColumn::Memory);
-        disk.count_in(&ledger, LedgerColumn::Disk);
-        let named = CacheValue { saved_s_per_byte: 9.0, is_named: true, ..CacheValue::default() };
+        memory.use_ledger(&ledger, LedgerColumn::Memory);
+        disk.use_ledger(&ledger, LedgerColumn::Disk);
+        let named = CacheValue { saved_s_per_byte: 9.0, has_cache_operator: true, ..CacheValue::default() };
         let worth = |jobs: &[Prefix]| -> CacheValues {
             jobs.iter().map(|prefix| (*prefix, of(&[("a", 100)], named.clone()))).collect()
         };
@@ -407,7 +412,7 @@ mod tests {
         shared.add_job(2.0, false, Some(&limited));
         // The default tenant, of which no plan tells.
         shared.add_job(1.0, true, None);
-        assert_eq!((shared.saved_s_per_byte, shared.is_named), (2.0, true));
+        assert_eq!((shared.saved_s_per_byte, shared.has_cache_operator), (2.0, true));
         room.set_active(&CacheValues::from([(1, own), (2, shared)]));
         assert_eq!(room.admit(1, &mut rows(&[60]), (0, 0)), 0);
         assert_eq!(room.admit(2, &mut rows(&[60, 500]), (0, 0)), 560);

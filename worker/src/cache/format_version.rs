@@ -1,20 +1,20 @@
-//! The versions of the files in which tiers store rows.
+//! The format versions of segment files.
 
-/// The first bytes of every file. The version is the byte after them.
-const NAME: [u8; 7] = *b"FLROWS\0";
+/// The first bytes of every segment. The next byte is the format version.
+const FORMAT_NAME: [u8; 7] = *b"FLROWS\0";
 
-/// The first bytes of a file of this version.
+/// The first bytes of a segment with this format version.
 pub(super) const fn magic(version: u8) -> [u8; 8] {
-    let [a, b, c, d, e, f, g] = NAME;
+    let [a, b, c, d, e, f, g] = FORMAT_NAME;
     [a, b, c, d, e, f, g, version]
 }
 
-/// The reason why a file that begins with `found` is not read, if its version is the reason.
-pub(super) fn other_version(found: &[u8], version: u8) -> Option<String> {
-    match found.strip_prefix(&NAME) {
+/// Returns an error message if a file that begins with `found` is a segment with another format version.
+pub(super) fn version_mismatch(found: &[u8], version: u8) -> Option<String> {
+    match found.strip_prefix(&FORMAT_NAME) {
         Some(&[other, ..]) if other != version => Some(format!(
-            "it has format version {other}, and this release reads version {version}: its rows are computed again; delete the \
-             file to free its space"
+            "the segment has format version {other}, but this release reads version {version}: its rows are computed again; \
+             delete the file to free its space"
         )),
         _ => None,
     }

@@ -1,17 +1,15 @@
-//! Bytes of cached rows by tenant, over the tiers of one worker, so that one limit applies to all of them.
+//! Counts the bytes of cached rows of each tenant in memory and on disk, because both tiers share the tenant's limit.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::cache::rows::Tenant;
 
-/// The tiers that the ledger counts.
+/// A tier in the ledger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(in crate::cache) enum LedgerColumn {
-    /// Rows in memory.
     #[default]
     Memory,
-    /// Rows on disk.
     Disk,
 }
 
@@ -24,7 +22,7 @@ impl Ledger {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Replaces the bytes that a tier holds for each tenant; 0 for a missing tenant.
+    /// Replaces the byte counts of all tenants in one tier. The count of a tenant that `held` does not contain becomes 0.
     pub(in crate::cache) fn set(&self, column: LedgerColumn, held: BTreeMap<Tenant, u64>) {
         let mut ledger = self.lock();
         ledger.retain(|(_, other), _| *other != column);
@@ -41,10 +39,10 @@ impl Ledger {
         }
     }
 
-    /// Bytes that all tiers hold for a tenant.
+    /// Bytes of a tenant in all tiers.
     pub(in crate::cache) fn held_bytes(&self, tenant: &Tenant) -> u64 {
         let ledger = self.lock();
-        let of = |column| ledger.get(&(Tenant::clone(tenant), column)).copied().unwrap_or(0);
-        of(LedgerColumn::Memory) + of(LedgerColumn::Disk)
+        let bytes_in = |column| ledger.get(&(Tenant::clone(tenant), column)).copied().unwrap_or(0);
+        bytes_in(LedgerColumn::Memory) + bytes_in(LedgerColumn::Disk)
     }
 }

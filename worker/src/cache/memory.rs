@@ -9,8 +9,7 @@ use super::eviction::EvictionQueue;
 use super::ledger::{Ledger, LedgerColumn};
 use super::rows::{CacheValues, CachedRow, Prefix};
 
-/// Bytes that a row needs in addition to its size: entries of maps, its reference count, and the overhead of the
-/// allocator.
+/// Memory that a row needs in addition to its bytes: map entries, a reference count, and the overhead of the allocator.
 const ROW_OVERHEAD_BYTES: u64 = 128;
 
 #[derive(Debug)]
@@ -20,27 +19,27 @@ pub(super) struct MemoryTier {
 
 #[derive(Debug)]
 struct State {
-    room: EvictionQueue,
-    prefixes: BTreeMap<Prefix, Kept>,
+    evictions: EvictionQueue,
+    prefixes: BTreeMap<Prefix, PrefixRows>,
 }
 
 /// The rows of one prefix.
 #[derive(Debug, Default)]
-struct Kept {
+struct PrefixRows {
     rows: HashMap<u64, Bytes>,
-    /// The ids of all rows, for fast eviction.
+    /// The ids of all rows. Eviction removes the last id without a search.
     ids: Vec<u64>,
 }
 
 impl MemoryTier {
     pub(super) fn new(capacity_bytes: u64) -> Self {
-        let state = State { room: EvictionQueue::new(capacity_bytes), prefixes: BTreeMap::new() };
+        let state = State { evictions: EvictionQueue::new(capacity_bytes), prefixes: BTreeMap::new() };
         Self { state: Mutex::new(state) }
     }
 
-    /// Counts the bytes of tenants in a ledger that other tiers share.
-    pub(super) fn counted_in(self, ledger: &Arc<Ledger>) -> Self {
-        self.lock().room.count_in(ledger, LedgerColumn::Memory);
+    /// Counts the bytes of tenants in a ledger that all tiers share.
+    pub(super) fn with_ledger(self, ledger: &Arc<Ledger>) -> Self {
+        self.lock().evictions.use_ledger(ledger, LedgerColumn::Memory);
         self
     }
 
@@ -50,97 +49,95 @@ impl MemoryTier {
 
     pub(super) fn get(&self, prefix: Prefix, rows: &[u64]) -> Vec<Option<Bytes>> {
         let state = self.lock();
-        let kept = state.prefixes.get(&prefix);
-        rows.iter().map(|row| kept?.rows.get(row).cloned()).collect()
+        let stored = state.prefixes.get(&prefix);
+        rows.iter().map(|row| stored?.rows.get(row).cloned()).collect()
     }
 
     /// Stores rows, and evicts other rows if necessary.
     pub(super) fn put(&self, prefix: Prefix, mut rows: Vec<CachedRow>) {
         let mut state = self.lock();
-        let kept = state.prefixes.get(&prefix);
-        rows.retain(|(row, _)| kept.is_none_or(|kept| !kept.rows.contains_key(row)));
-        let bytes = state.room.admit(prefix, &mut rows, (ROW_OVERHEAD_BYTES, 0));
+        let stored = state.prefixes.get(&prefix);
+        rows.retain(|(row, _)| stored.is_none_or(|stored| !stored.rows.contains_key(row)));
+        let bytes = state.evictions.admit(prefix, &mut rows, (ROW_OVERHEAD_BYTES, 0));
         if rows.is_empty() {
             return;
         }
-        let gone = state.make_room(prefix, bytes);
-        let State { room, prefixes } = &mut *state;
-        let kept = prefixes.entry(prefix).or_default();
+        let evicted = state.make_room(prefix, bytes);
+        let State { evictions, prefixes } = &mut *state;
+        let stored = prefixes.entry(prefix).or_default();
         for (row, bytes) in rows {
-            let size = size(&bytes);
-            if kept.rows.insert(row, bytes).is_none() {
-                kept.ids.push(row);
-                room.add(prefix, size);
+            let charged_bytes = charged_bytes(&bytes);
+            if stored.rows.insert(row, bytes).is_none() {
+                stored.ids.push(row);
+                evictions.add(prefix, charged_bytes);
             }
         }
-        // Free the memory of evicted rows after the lock.
+        // Release the lock before the memory of the evicted rows is freed.
         drop(state);
-        drop(gone);
+        drop(evicted);
     }
 
-    /// Whether the tier seems to have capacity for more rows of a prefix.
     pub(super) fn has_room(&self, prefix: Prefix) -> bool {
-        self.lock().room.has_room(prefix)
+        self.lock().evictions.has_room(prefix)
     }
 
-    pub(super) fn set_active(&self, worth: Arc<CacheValues>) {
-        self.lock().room.set_active(&worth);
+    pub(super) fn set_active(&self, values: Arc<CacheValues>) {
+        self.lock().evictions.set_active(&values);
     }
 
-    /// Evicts all rows that no running job uses. Returns whether there were any.
+    /// Evicts all rows that no running job uses. Returns whether rows were evicted.
     pub(super) fn free_inactive(&self) -> bool {
         let mut state = self.lock();
-        let mut gone = Vec::new();
-        for prefix in state.room.inactive() {
-            gone.extend(state.prefixes.remove(&prefix));
-            state.room.clear(prefix);
+        let mut evicted = Vec::new();
+        for prefix in state.evictions.inactive_prefixes() {
+            evicted.extend(state.prefixes.remove(&prefix));
+            state.evictions.clear(prefix);
         }
         drop(state);
-        !gone.is_empty()
+        !evicted.is_empty()
     }
 
     pub(super) fn held_bytes(&self) -> u64 {
-        self.lock().room.held_bytes()
+        self.lock().evictions.held_bytes()
     }
 
-    /// The capacity in bytes.
-    pub(super) fn room_bytes(&self) -> u64 {
-        self.lock().room.capacity_bytes()
+    pub(super) fn capacity_bytes(&self) -> u64 {
+        self.lock().evictions.capacity_bytes()
     }
 }
 
 impl State {
-    /// Removes rows that can be evicted for rows of a prefix, until this number of bytes is free.
+    /// Evicts rows until `bytes` are free for rows of the prefix `wanted`, or no more rows can be evicted. Returns the evicted rows.
     fn make_room(&mut self, wanted: Prefix, bytes: u64) -> Vec<Bytes> {
-        let Self { room, prefixes } = self;
-        let mut gone = Vec::new();
-        while room.missing_bytes(bytes) > 0
-            && let Some(victim) = room.next_victim(wanted)
-            && let Some(kept) = prefixes.get_mut(&victim)
+        let Self { evictions, prefixes } = self;
+        let mut evicted = Vec::new();
+        while evictions.missing_bytes(bytes) > 0
+            && let Some(victim) = evictions.next_victim(wanted)
+            && let Some(stored) = prefixes.get_mut(&victim)
         {
-            while room.missing_bytes(bytes) > 0
-                && let Some(row) = kept.pop()
+            while evictions.missing_bytes(bytes) > 0
+                && let Some(row) = stored.pop()
             {
-                room.remove(victim, size(&row));
-                gone.push(row);
+                evictions.remove(victim, charged_bytes(&row));
+                evicted.push(row);
             }
-            if kept.rows.is_empty() {
+            if stored.rows.is_empty() {
                 prefixes.remove(&victim);
             } else {
-                kept.shrink();
+                stored.shrink();
             }
         }
-        gone
+        evicted
     }
 }
 
-impl Kept {
+impl PrefixRows {
     fn pop(&mut self) -> Option<Bytes> {
         let row = self.ids.pop()?;
         self.rows.remove(&row)
     }
 
-    /// Shrinks the maps once most rows are evicted: each eviction pays for a few rows that are moved.
+    /// Shrinks the maps when fewer than a quarter of their entries are used. The cost of a shrink is amortized over the evictions.
     fn shrink(&mut self) {
         if self.rows.len() < self.rows.capacity() / 4 {
             self.rows.shrink_to(2 * self.rows.len());
@@ -149,7 +146,8 @@ impl Kept {
     }
 }
 
-fn size(row: &Bytes) -> u64 {
+/// The number of bytes that a row counts against the capacity.
+fn charged_bytes(row: &Bytes) -> u64 {
     row.len() as u64 + ROW_OVERHEAD_BYTES
 }
 

@@ -1,37 +1,42 @@
-//! Cached rows: their keys, and their value.
+//! The keys and the value of cached rows.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
 
-/// The fingerprint of the data and the operators that computed rows.
+/// The fingerprint of the dataset and of the operators before a cache point.
 pub(crate) type Prefix = u128;
 
 /// The name of a tenant.
 pub(crate) type Tenant = Arc<str>;
 
-/// The value of the rows of each prefix of running jobs.
+/// The prefixes of the running jobs, with the values of their rows.
 pub(crate) type CacheValues = BTreeMap<Prefix, CacheValue>;
 
-/// The value of cached rows.
+/// The value of the cached rows of one prefix.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct CacheValue {
-    /// Seconds that one byte saves for each hit; 0 if unknown.
+    /// Seconds of computation that one cached byte saves per hit, or 0 if it is not measured yet.
     pub(crate) saved_s_per_byte: f64,
-    /// Whether a pipeline has a `cache` operator. Rows that plans cache for the same tenant do not evict these rows.
-    pub(crate) is_named: bool,
-    /// The tenants of the jobs, with the bytes that this worker may cache for each of them.
+    /// Whether a pipeline has a `cache` operator at this cache point. Rows that only the planner caches for the same tenant do not
+    /// evict rows of a `cache` operator.
+    pub(crate) has_cache_operator: bool,
+    /// The tenants of the jobs that use the rows, with the maximum number of bytes that this worker caches for each tenant.
     pub(crate) tenants: BTreeMap<Tenant, u64>,
 }
 
 impl CacheValue {
-    /// Adds a job with cached rows: the seconds that one byte saves the job, and its tenant with the tenant's limit.
-    /// Jobs may measure different savings, but the same rows serve all of them. A job without a tenant belongs to a
-    /// tenant without a limit.
-    pub(crate) fn add_job(&mut self, saved_s_per_byte: f64, is_named: bool, tenant: Option<&(Tenant, u64)>) {
+    /// Adds a job that uses the rows. The value is the largest saving that any job measures. `tenant` contains the tenant's limit
+    /// in bytes. Without a tenant, the job has no limit.
+    pub(crate) fn add_job(
+        &mut self,
+        saved_s_per_byte: f64,
+        has_cache_operator: bool,
+        tenant: Option<&(Tenant, u64)>,
+    ) {
         self.saved_s_per_byte = saved_s_per_byte.max(self.saved_s_per_byte);
-        self.is_named |= is_named;
+        self.has_cache_operator |= has_cache_operator;
         let (tenant, limit_bytes) = tenant.cloned().unwrap_or_else(|| (Tenant::from(""), u64::MAX));
         self.tenants.insert(tenant, limit_bytes);
     }

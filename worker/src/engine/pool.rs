@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 
 pub(crate) use self::queue::Priority;
 use self::queue::{NextWork, WorkQueue};
-use crate::process::POOL_THREADS;
+use crate::process::POOL_THREAD_PREFIX;
 
 /// Shortest wait for the limit of a job in seconds: waking a thread takes as long.
 const SHORTEST_WAIT: f64 = 5e-5;
@@ -90,7 +90,7 @@ impl Pool {
         let threads = (0..threads)
             .map(|number| {
                 let (shared, decoding) = (Arc::clone(&shared), Arc::clone(decoding));
-                std::thread::Builder::new().name(format!("{POOL_THREADS}-{number}")).spawn(move || {
+                std::thread::Builder::new().name(format!("{POOL_THREAD_PREFIX}-{number}")).spawn(move || {
                     decoding.attach_thread();
                     shared.run_until_closed();
                 })

@@ -252,8 +252,8 @@ fn worker_settings(cores: u32) -> WorkerSettings {
         cache_dir: None,
         row_cache: None,
         store_cache: None,
-        most_fetches: u32::MAX,
-        asks_for_tickets: false,
+        max_fetches: u32::MAX,
+        requires_tickets: false,
         functions: None,
         trace: false,
     }

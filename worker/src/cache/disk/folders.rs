@@ -1,4 +1,4 @@
-//! The folders of a disk tier: the part that a worker claims, with one folder for each prefix.
+//! The folder layout of the disk tier: `part-NNN/PREFIX/SEGMENT`. Each worker claims one part.
 
 use std::fs::{File, TryLockError};
 use std::io;
@@ -7,14 +7,14 @@ use std::time::{Duration, SystemTime};
 
 use crate::cache::rows::Prefix;
 
-/// The largest number of workers that share a folder.
+/// Maximum number of workers that share a cache folder.
 const MAX_PARTS: usize = 256;
-/// A part that is unused for this time belongs to no worker that restarts or scales up again.
-const UNUSED: Duration = Duration::from_secs(24 * 3600);
-/// The file that the worker of a part locks. Its modification time is the last use of the part.
-const CLAIM: &str = "claim";
+/// Age at which an unused part can be deleted. A worker that restarts within this time finds its rows.
+const UNUSED_AFTER: Duration = Duration::from_secs(24 * 3600);
+/// Name of the lock file in a part. Its modification time is the last use of the part.
+const CLAIM_FILE: &str = "claim";
 
-/// A file in the folder of a prefix. Files are ordered by age, the oldest first.
+/// A segment file of a prefix. The order is by modification time.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct SegmentFile {
     modified: SystemTime,
@@ -22,37 +22,37 @@ pub(super) struct SegmentFile {
     pub(super) bytes: u64,
 }
 
-/// The first part of a folder that no other worker holds, with the claim on it.
-pub(super) fn claim(folder: &Path) -> io::Result<(PathBuf, File)> {
+/// Claims the first part that no other worker uses. Returns the folder of the part, and the locked file.
+pub(super) fn claim_part(folder: &Path) -> io::Result<(PathBuf, File)> {
     for part in 0..MAX_PARTS {
         let part = part_folder(folder, part);
         std::fs::create_dir_all(&part)?;
-        let file = File::options().create(true).truncate(false).write(true).open(part.join(CLAIM))?;
+        let file = File::options().create(true).truncate(false).write(true).open(part.join(CLAIM_FILE))?;
         match file.try_lock() {
             Ok(()) => {
-                note_use(&part);
+                record_use(&part);
                 return Ok((part, file));
             }
             Err(TryLockError::WouldBlock) => {}
             Err(TryLockError::Error(error)) => return Err(error),
         }
     }
-    Err(io::Error::other(format!("{MAX_PARTS} workers already share the folder")))
+    Err(io::Error::other(format!("{MAX_PARTS} workers already use the folder, which is the limit")))
 }
 
-/// Records that a part is in use. If that fails, the times of its segments are used.
-pub(super) fn note_use(part: &Path) {
-    let noted = File::options().write(true).open(part.join(CLAIM));
+/// Sets the last use of a part to the current time. If this fails, the modification times of its segments are used.
+pub(super) fn record_use(part: &Path) {
+    let noted = File::options().write(true).open(part.join(CLAIM_FILE));
     let _ = noted.and_then(|file| file.set_modified(SystemTime::now()));
 }
 
-/// Deletes the rows of parts that no worker holds and that are unused for a day, the longest unused first, until all
-/// parts together hold at most this number of bytes.
-pub(super) fn clear_unused(folder: &Path, limit_bytes: u64) {
+/// Deletes parts that no worker has used for a day, the least recently used first, until the size of all parts is at most
+/// `limit_bytes`.
+pub(super) fn delete_unused_parts(folder: &Path, limit_bytes: u64) {
     let parts = (0..MAX_PARTS).map(|part| part_folder(folder, part));
     let mut parts: Vec<(SystemTime, u64, PathBuf)> = parts
         .filter_map(|part| {
-            Some((last_use(&part)?, found(&part).iter().map(|(_, bytes)| bytes).sum::<u64>(), part))
+            Some((last_use(&part)?, prefix_sizes(&part).iter().map(|(_, bytes)| bytes).sum::<u64>(), part))
         })
         .collect();
     parts.sort_unstable();
@@ -61,26 +61,26 @@ pub(super) fn clear_unused(folder: &Path, limit_bytes: u64) {
         if held_bytes <= limit_bytes {
             return;
         }
-        match clear(&part) {
+        match clear_part(&part) {
             Ok(true) => held_bytes -= bytes,
             Ok(false) => {}
             Err(error) => {
                 let part = part.display();
-                tracing::warn!(%part, %error, "cannot delete cached rows that are unused for a day");
+                tracing::warn!(%part, %error, "cannot delete cached rows of a part that no worker has used for a day");
             }
         }
     }
 }
 
-/// Deletes the rows of a part that no worker holds and that is unused for a day. Returns whether it did.
-fn clear(part: &Path) -> io::Result<bool> {
-    let claim = File::options().write(true).open(part.join(CLAIM))?;
+/// Deletes the rows of a part if no worker has used the part for a day. Returns whether rows were deleted.
+fn clear_part(part: &Path) -> io::Result<bool> {
+    let claim = File::options().write(true).open(part.join(CLAIM_FILE))?;
     match claim.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => return Ok(false),
         Err(TryLockError::Error(error)) => return Err(error),
     }
-    let is_unused = |used| SystemTime::now().duration_since(used).is_ok_and(|unused| unused >= UNUSED);
+    let is_unused = |used| SystemTime::now().duration_since(used).is_ok_and(|unused| unused >= UNUSED_AFTER);
     if !last_use(part).is_some_and(is_unused) {
         return Ok(false);
     }
@@ -88,15 +88,15 @@ fn clear(part: &Path) -> io::Result<bool> {
         for file in segment_files(&folder)? {
             std::fs::remove_file(&file.path)?;
         }
-        // Other files in the folder do not belong to the cache.
+        // Fails if the folder contains files of the user, which must not be deleted.
         let _ = std::fs::remove_dir(&folder);
     }
     Ok(true)
 }
 
-/// When a part was last claimed or written; `None` for a missing part.
+/// The time at which a part was last claimed or written. `None` if the part does not exist.
 fn last_use(part: &Path) -> Option<SystemTime> {
-    let claimed = std::fs::metadata(part.join(CLAIM)).ok()?.modified().ok()?;
+    let claimed = std::fs::metadata(part.join(CLAIM_FILE)).ok()?.modified().ok()?;
     let newest = |(_, folder): (Prefix, PathBuf)| Some(segment_files(&folder).ok()?.last()?.modified);
     Some(prefix_folders(part).filter_map(newest).fold(claimed, SystemTime::max))
 }
@@ -109,19 +109,18 @@ pub(super) fn folder_name(prefix: Prefix) -> String {
     format!("{prefix:032x}")
 }
 
-/// The prefixes with a folder, with the bytes in it, the least recently written first. Other entries of `folder` do
-/// not belong to the cache.
-pub(super) fn found(folder: &Path) -> Vec<(Prefix, u64)> {
-    let ours = prefix_folders(folder).filter_map(|(prefix, path)| {
+/// The prefixes in a part and the sizes of their segments, the least recently written prefix first.
+pub(super) fn prefix_sizes(folder: &Path) -> Vec<(Prefix, u64)> {
+    let sizes = prefix_folders(folder).filter_map(|(prefix, path)| {
         let files = segment_files(&path).ok()?;
         Some((files.last()?.modified, prefix, files.iter().map(|file| file.bytes).sum::<u64>()))
     });
-    let mut ours: Vec<(SystemTime, Prefix, u64)> = ours.collect();
-    ours.sort_unstable();
-    ours.into_iter().map(|(_, prefix, bytes)| (prefix, bytes)).collect()
+    let mut sizes: Vec<(SystemTime, Prefix, u64)> = sizes.collect();
+    sizes.sort_unstable();
+    sizes.into_iter().map(|(_, prefix, bytes)| (prefix, bytes)).collect()
 }
 
-/// The folders of prefixes.
+/// The folders of prefixes in a part. Ignores entries with other names, which are files of the user.
 fn prefix_folders(folder: &Path) -> impl Iterator<Item = (Prefix, PathBuf)> {
     let paths = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
     paths.filter_map(|path| {
@@ -131,7 +130,7 @@ fn prefix_folders(folder: &Path) -> impl Iterator<Item = (Prefix, PathBuf)> {
     })
 }
 
-/// The files in the folder of a prefix, the oldest first; empty if the folder is missing.
+/// The segment files of a prefix, the oldest first. Returns no files if the folder does not exist.
 pub(super) fn segment_files(folder: &Path) -> io::Result<Vec<SegmentFile>> {
     let entries = match std::fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -140,7 +139,7 @@ pub(super) fn segment_files(folder: &Path) -> io::Result<Vec<SegmentFile>> {
     let mut files = Vec::new();
     for entry in entries {
         let entry = entry?;
-        // A file that is deleted at the same time is ignored.
+        // Ignore files that are deleted concurrently.
         if let Ok(metadata) = entry.metadata()
             && metadata.is_file()
         {

@@ -1,4 +1,4 @@
-//! The index of one prefix on disk: the segment and the offset of each row.
+//! The in-memory index of the rows of one prefix on disk.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -11,15 +11,15 @@ use bytes::Bytes;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::folders::segment_files;
-use crate::cache::format_version::{magic, other_version};
+use crate::cache::format_version::{magic, version_mismatch};
 use crate::cache::rows::CachedRow;
 
-/// The version of the format of segments.
+/// The format version of segments on disk.
 const VERSION: u8 = 1;
 /// The first bytes of a segment.
 pub(super) const MAGIC: [u8; 8] = magic(VERSION);
-/// The bytes before a row: its id, length and checksum.
-pub(super) const HEAD_BYTES: u64 = 20;
+/// Size of the header of a row: id (8 bytes), length (4) and checksum (8).
+pub(super) const RECORD_HEADER_BYTES: u64 = 20;
 
 #[derive(Debug, Default)]
 pub(super) struct DiskIndex {
@@ -38,7 +38,7 @@ struct State {
 struct Segment {
     file: Arc<File>,
     path: PathBuf,
-    /// The rows in this segment. Other segments may contain the same rows.
+    /// The ids of the rows in this segment. Other segments may contain the same rows.
     rows: Vec<u64>,
 }
 
@@ -47,44 +47,44 @@ struct Segment {
 pub(super) struct RowLocation {
     pub(super) segment: u32,
     pub(super) length: u32,
-    /// The offset of the record.
+    /// The offset of the row's header in the segment.
     pub(super) offset: u64,
 }
 
 impl DiskIndex {
-    /// Builds the index of the segments in a folder.
+    /// Builds the index of the segments in the folder of a prefix.
     pub(super) fn load(folder: &Path) -> io::Result<Self> {
-        let kept = Self::default();
+        let index = Self::default();
         for found in segment_files(folder)? {
             let file = match File::open(&found.path) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 file => Arc::new(file?),
             };
             if let Some(reason) = version_error(&file) {
-                tracing::warn!(file = %found.path.display(), reason, "skipped a segment of the disk cache");
+                tracing::warn!(file = %found.path.display(), reason, "cannot read a segment of the disk cache");
             }
-            let segment = kept.add_segment(Arc::clone(&file), found.path);
-            kept.add_rows(records(&file, segment)?);
+            let segment = index.add_segment(Arc::clone(&file), found.path);
+            index.add_rows(read_locations(&file, segment)?);
         }
-        Ok(kept)
+        Ok(index)
     }
 
-    /// Reads a row; `None` if it is missing or damaged.
+    /// Reads a row. `None` if the row is missing or damaged.
     pub(super) fn read(&self, row: u64) -> Option<Bytes> {
         let state = lock(&self.state);
-        let place = *state.rows.get(&row)?;
-        let file = Arc::clone(&state.segments.get(&place.segment)?.file);
+        let location = *state.rows.get(&row)?;
+        let file = Arc::clone(&state.segments.get(&location.segment)?.file);
         drop(state);
-        let mut record = vec![0; (HEAD_BYTES + u64::from(place.length)) as usize];
-        let read = file.read_exact_at(&mut record, place.offset);
-        let (head, bytes) = record.split_at(HEAD_BYTES as usize);
+        let mut record = vec![0; (RECORD_HEADER_BYTES + u64::from(location.length)) as usize];
+        let read = file.read_exact_at(&mut record, location.offset);
+        let (head, bytes) = record.split_at(RECORD_HEADER_BYTES as usize);
         let sound = read.is_ok() && head[12..] == xxh3_64_with_seed(bytes, row).to_le_bytes();
         if !sound {
             tracing::warn!(row, "a row of the disk cache is damaged and is computed again");
             lock(&self.state).rows.remove(&row);
             return None;
         }
-        Some(Bytes::from(record).slice(HEAD_BYTES as usize..))
+        Some(Bytes::from(record).slice(RECORD_HEADER_BYTES as usize..))
     }
 
     /// Reads every row.
@@ -95,7 +95,7 @@ impl DiskIndex {
     }
 
     /// Retains the rows that the index does not contain.
-    pub(super) fn retain_missing(&self, rows: &mut Vec<CachedRow>) {
+    pub(super) fn retain_new(&self, rows: &mut Vec<CachedRow>) {
         let state = lock(&self.state);
         rows.retain(|(row, _)| !state.rows.contains_key(row));
     }
@@ -109,20 +109,20 @@ impl DiskIndex {
         number
     }
 
-    /// Adds rows of segments. Skips rows of segments that were removed.
-    pub(super) fn add_rows(&self, places: Vec<(u64, RowLocation)>) {
+    /// Adds the locations of rows. Ignores rows of segments that were removed.
+    pub(super) fn add_rows(&self, locations: Vec<(u64, RowLocation)>) {
         let mut state = lock(&self.state);
         let State { segments, rows, .. } = &mut *state;
-        for (row, place) in places {
-            if let Some(segment) = segments.get_mut(&place.segment) {
+        for (row, location) in locations {
+            if let Some(segment) = segments.get_mut(&location.segment) {
                 segment.rows.push(row);
-                rows.insert(row, place);
+                rows.insert(row, location);
             }
         }
     }
 
-    /// Removes a deleted segment with its rows.
-    pub(super) fn forget(&self, path: &Path) {
+    /// Removes a deleted segment and its rows.
+    pub(super) fn remove_segment(&self, path: &Path) {
         let mut state = lock(&self.state);
         let State { segments, rows, .. } = &mut *state;
         let Some(number) =
@@ -132,22 +132,22 @@ impl DiskIndex {
         };
         let segment = segments.remove(&number);
         for row in segment.iter().flat_map(|segment| &segment.rows) {
-            if rows.get(row).is_some_and(|place| place.segment == number) {
+            if rows.get(row).is_some_and(|location| location.segment == number) {
                 rows.remove(row);
             }
         }
-        // The file is closed after the lock, since the system needs time to free its blocks.
+        // Release the lock before closing the file, because freeing the blocks of a deleted file takes time.
         drop(state);
         drop(segment);
     }
 
     /// Removes segments whose files are missing.
-    pub(super) fn forget_deleted(&self) {
+    pub(super) fn remove_deleted_segments(&self) {
         let state = lock(&self.state);
         let paths: Vec<PathBuf> = state.segments.values().map(|segment| segment.path.clone()).collect();
         drop(state);
         for path in paths.iter().filter(|path| !path.exists()) {
-            self.forget(path);
+            self.remove_segment(path);
         }
     }
 }
@@ -158,11 +158,11 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 fn version_error(file: &File) -> Option<String> {
     let mut start = [0; MAGIC.len()];
-    file.read_exact_at(&mut start, 0).ok().and_then(|()| other_version(&start, VERSION))
+    file.read_exact_at(&mut start, 0).ok().and_then(|()| version_mismatch(&start, VERSION))
 }
 
-/// The complete records of a segment.
-fn records(file: &File, segment: u32) -> io::Result<Vec<(u64, RowLocation)>> {
+/// Reads the locations of the complete rows of a segment.
+fn read_locations(file: &File, segment: u32) -> io::Result<Vec<(u64, RowLocation)>> {
     let size = file.metadata()?.len();
     let mut found = Vec::new();
     let mut magic = [0; MAGIC.len()];
@@ -170,13 +170,13 @@ fn records(file: &File, segment: u32) -> io::Result<Vec<(u64, RowLocation)>> {
         return Ok(found);
     }
     let mut offset = MAGIC.len() as u64;
-    let mut head = [0; HEAD_BYTES as usize];
-    while offset + HEAD_BYTES <= size {
+    let mut head = [0; RECORD_HEADER_BYTES as usize];
+    while offset + RECORD_HEADER_BYTES <= size {
         file.read_exact_at(&mut head, offset)?;
         let [a, b, c, d, e, f, g, h, i, j, k, l, ..] = head;
         let row = u64::from_le_bytes([a, b, c, d, e, f, g, h]);
         let length = u32::from_le_bytes([i, j, k, l]);
-        let end = offset + HEAD_BYTES + u64::from(length);
+        let end = offset + RECORD_HEADER_BYTES + u64::from(length);
         if end > size {
             break;
         }

@@ -1,4 +1,4 @@
-//! The state that the writer and the readers of a disk tier share.
+//! The state that the writer thread and the readers of the disk tier share.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,22 +11,23 @@ use super::index::{DiskIndex, lock};
 use crate::cache::eviction::EvictionQueue;
 use crate::cache::rows::Prefix;
 
-/// The state that the writer and the readers share.
+/// The state that the writer thread and the readers share.
 #[derive(Debug)]
 pub(super) struct Shared {
     /// The claimed part of the folder.
     pub(super) folder: PathBuf,
     /// The indexes of opened prefixes.
     pub(super) prefixes: Mutex<BTreeMap<Prefix, Arc<DiskIndex>>>,
-    /// The bytes of all prefixes in the folder, opened or not.
-    pub(super) room: Mutex<EvictionQueue>,
-    pub(super) waiting_bytes: AtomicU64,
-    /// Whether writing has failed since the active prefixes were last set.
-    pub(super) failed: AtomicBool,
+    /// The bytes of all prefixes in the folder, including prefixes that are not opened.
+    pub(super) evictions: Mutex<EvictionQueue>,
+    /// Bytes of rows in the queue of the writer thread.
+    pub(super) pending_bytes: AtomicU64,
+    /// Whether a write has failed since the active prefixes were last set. The tier then stores no rows.
+    pub(super) has_failed: AtomicBool,
 }
 
 impl Shared {
-    pub(super) fn kept(&self, prefix: Prefix) -> Option<Arc<DiskIndex>> {
+    pub(super) fn index(&self, prefix: Prefix) -> Option<Arc<DiskIndex>> {
         lock(&self.prefixes).get(&prefix).cloned()
     }
 
@@ -36,9 +37,9 @@ impl Shared {
 
     pub(super) fn load(&self, prefix: Prefix) -> io::Result<Arc<DiskIndex>> {
         let loaded = Arc::new(DiskIndex::load(&self.folder(prefix))?);
-        let kept = Arc::clone(lock(&self.prefixes).entry(prefix).or_insert(loaded));
-        // The segment was deleted at the same time. From now on the writer removes deleted segments from this index.
-        kept.forget_deleted();
-        Ok(kept)
+        let index = Arc::clone(lock(&self.prefixes).entry(prefix).or_insert(loaded));
+        // The writer may have deleted segments before the index was registered. It removes later deletions itself.
+        index.remove_deleted_segments();
+        Ok(index)
     }
 }

@@ -17,7 +17,7 @@ fn tier(folder: &Path, limit_bytes: u64) -> DiskTier {
 /// One of several workers that may hold so much together.
 fn tier_of_several(folder: &Path, limit_bytes: u64, folder_bytes: u64) -> DiskTier {
     let folder = folder.to_owned();
-    DiskTier::new(RowCacheSettings { folder, limit_bytes, folder_bytes, is_for_plans: false })
+    DiskTier::new(RowCacheSettings { folder, limit_bytes, folder_bytes, allows_planned_caches: false })
         .expect("a thread starts")
 }
 
@@ -184,6 +184,6 @@ fn segments_of_the_last_release_are_read_and_those_of_another_version_are_reject
     std::fs::write(&copy, &bytes).expect("the scratch folder is writable");
     assert_eq!(rows(folder.path()), 0);
     let reason =
-        crate::cache::format_version::other_version(&bytes[..8], 1).expect("it is of another version");
+        crate::cache::format_version::version_mismatch(&bytes[..8], 1).expect("it is of another version");
     assert!(reason.contains("format version 9, and this release reads version 1"), "{reason}");
 }

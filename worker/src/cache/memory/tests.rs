@@ -179,7 +179,7 @@ impl Model {
         let known = worth.iter().map(|(prefix, value)| (*prefix, value.saved_s_per_byte));
         self.worth.extend(known.filter(|(_, saved)| *saved > 0.0));
         for (prefix, value) in worth {
-            if value.is_named {
+            if value.has_cache_operator {
                 self.named.insert(*prefix)
             } else {
                 self.named.remove(prefix)
@@ -198,10 +198,10 @@ impl Model {
     }
 
     fn gives_way(&self, victim: Prefix, wanted: Prefix) -> bool {
-        let ((is_active, is_named, worth), (would_be_active, would_be_named, wanted_worth)) =
+        let ((is_active, has_cache_operator, worth), (would_be_active, would_be_named, wanted_worth)) =
             (self.rank(victim), self.rank(wanted));
         let is_clear = wanted_worth > worth && wanted_worth >= 1.25 * worth;
-        let (rank, wanted_rank) = ((is_active, is_named), (would_be_active, would_be_named));
+        let (rank, wanted_rank) = ((is_active, has_cache_operator), (would_be_active, would_be_named));
         victim != wanted && if rank == wanted_rank { is_clear } else { wanted_rank > rank }
     }
 
@@ -258,7 +258,7 @@ fn random_operations_match_a_brute_force_model() {
                                 prefix,
                                 CacheValue {
                                     saved_s_per_byte: value,
-                                    is_named: draw(4) == 0,
+                                    has_cache_operator: draw(4) == 0,
                                     ..CacheValue::default()
                                 },
                             );

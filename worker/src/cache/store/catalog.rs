@@ -1,5 +1,5 @@
-//! The catalog of the store tier: pending rows, the segment of each other row, and the total size. The catalog makes
-//! no requests, and the time is an argument.
+//! The catalog of the store tier: the pending rows, the locations of the stored rows, and the total size. The catalog makes no
+//! requests, and receives the time as an argument.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -9,80 +9,84 @@ use bytes::Bytes;
 use feedline_data::memory::CACHE_WRITE_QUEUE_BYTES;
 use tokio::time::Instant;
 
-use super::segment::{FRAME_BYTES, SegmentEntry, row_bytes};
+use super::segment::{EMPTY_SEGMENT_BYTES, SegmentEntry, stored_row_bytes};
 use crate::cache::rows::{CachedRow, Prefix};
 
-/// A segment is uploaded at this size.
-const SEGMENT_BYTES: u64 = 8 << 20;
-/// Rows that are pending for longer are uploaded before their segment is full, so that other workers find them.
-const LONGEST_WAIT: Duration = Duration::from_secs(30);
-/// After a failure no request is made for this time.
-const REST: Duration = Duration::from_secs(30);
+/// Size at which a segment is uploaded.
+const UPLOAD_SEGMENT_BYTES: u64 = 8 << 20;
+/// Maximum time for which a row is pending. Then its segment is uploaded even if it is small, so that other workers find the row.
+const MAX_PENDING_TIME: Duration = Duration::from_secs(30);
+/// Pause of requests after a failure.
+const RETRY_PAUSE: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
 pub(super) struct SegmentCatalog {
     limit_bytes: u64,
-    prefixes: BTreeMap<Prefix, Kept>,
+    prefixes: BTreeMap<Prefix, PrefixRows>,
     active: Arc<BTreeSet<Prefix>>,
     /// The size of all objects at the last listing.
     listed_bytes: u64,
-    /// Bytes that this worker has uploaded, and how many of them a listing has certainly counted.
+    /// Bytes that this worker has uploaded.
     written_bytes: u64,
-    counted_bytes: u64,
-    /// Bytes of pending rows in their segments.
-    waiting_bytes: u64,
-    /// Whether a row did not fit, and no capacity was freed since.
-    full: bool,
+    /// The part of `written_bytes` that `listed_bytes` includes.
+    listed_written_bytes: u64,
+    /// Size of the pending rows in their future segments.
+    pending_bytes: u64,
+    /// Whether a row was rejected and no capacity has become free since.
+    is_full: bool,
     pub(super) reads: StoreBackoff,
     pub(super) writes: StoreBackoff,
 }
 
 /// The rows of one prefix.
 #[derive(Debug, Default)]
-struct Kept {
-    /// Objects that were read, or written by this worker.
-    seen: HashSet<Arc<str>>,
+struct PrefixRows {
+    /// Names of the objects that this worker has read or written.
+    known_objects: HashSet<Arc<str>>,
+    /// Names of the segments. [`StoredRowLocation::segment`] is an index into this list.
     segments: Vec<Arc<str>>,
-    rows: HashMap<u64, Place>,
-    /// Rows that are not in the store yet.
-    waiting: HashMap<u64, Bytes>,
-    /// Pending rows that are not being uploaded.
-    pending: Option<Pending>,
+    rows: HashMap<u64, StoredRowLocation>,
+    /// Rows that are not in the store yet, including rows that are being uploaded.
+    pending_rows: HashMap<u64, Bytes>,
+    /// The pending rows that are not being uploaded yet.
+    next_segment: Option<PendingSegment>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct StoredRowLocation {
     segment: u32,
     length: u32,
-    /// The offset of the record.
+    /// The offset of the row's header in the segment.
     offset: u64,
 }
 
 #[derive(Debug)]
-struct Pending {
+struct PendingSegment {
     rows: Vec<CachedRow>,
-    /// The size of their future segment.
+    /// The size of the future segment.
     bytes: u64,
     since: Instant,
 }
 
-/// Rows for one new segment of this number of bytes.
+/// A segment to upload.
 #[derive(Debug)]
 pub(super) struct SegmentUpload {
     pub(super) prefix: Prefix,
     pub(super) rows: Vec<CachedRow>,
+    /// The size of the segment.
     pub(super) bytes: u64,
 }
 
-/// Rows to read from one segment, each with its index in the request.
+/// Rows to read from one segment.
 #[derive(Debug)]
 pub(super) struct SegmentRead {
     pub(super) segment: u32,
     pub(super) name: Arc<str>,
+    /// The locations of the rows, each with its position in the request.
     pub(super) rows: Vec<(usize, SegmentEntry)>,
 }
 
-/// An object that may be a segment.
+/// A listed object with the name of a segment.
 #[derive(Debug)]
 pub(super) struct ListedObject {
     pub(super) prefix: Prefix,
@@ -97,13 +101,13 @@ pub(super) struct StoreBackoff {
 }
 
 impl StoreBackoff {
-    pub(super) fn is_on(&self, now: Instant) -> bool {
+    pub(super) fn is_active(&self, now: Instant) -> bool {
         self.until.is_some_and(|until| now < until)
     }
 
-    /// Whether this is the first failure since the last success.
+    /// Starts a pause. Returns whether this is the first failure since the last success.
     pub(super) fn begin(&mut self, now: Instant) -> bool {
-        self.until.replace(now + REST).is_none()
+        self.until.replace(now + RETRY_PAUSE).is_none()
     }
 
     pub(super) fn end(&mut self) {
@@ -119,9 +123,9 @@ impl SegmentCatalog {
             active: Arc::default(),
             listed_bytes: 0,
             written_bytes: 0,
-            counted_bytes: 0,
-            waiting_bytes: 0,
-            full: false,
+            listed_written_bytes: 0,
+            pending_bytes: 0,
+            is_full: false,
             reads: StoreBackoff::default(),
             writes: StoreBackoff::default(),
         }
@@ -131,38 +135,41 @@ impl SegmentCatalog {
         self.limit_bytes
     }
 
-    pub(super) fn waiting_bytes(&self) -> u64 {
-        self.waiting_bytes
+    pub(super) fn pending_bytes(&self) -> u64 {
+        self.pending_bytes
     }
 
     pub(super) fn written_bytes(&self) -> u64 {
         self.written_bytes
     }
 
-    /// Bytes in the store. Never less than the bytes of this worker.
+    /// Size of the objects in the store: the last listing, and the uploads of this worker since then.
     pub(super) fn held_bytes(&self) -> u64 {
-        self.listed_bytes + self.written_bytes - self.counted_bytes
+        self.listed_bytes + self.written_bytes - self.listed_written_bytes
     }
 
     fn fits(&self, bytes: u64) -> bool {
-        self.held_bytes() + self.waiting_bytes + bytes <= self.limit_bytes
+        self.held_bytes() + self.pending_bytes + bytes <= self.limit_bytes
     }
 
     pub(super) fn has_room(&self, now: Instant) -> bool {
-        !self.full && self.fits(1) && self.waiting_bytes < CACHE_WRITE_QUEUE_BYTES && !self.writes.is_on(now)
+        !self.is_full
+            && self.fits(1)
+            && self.pending_bytes < CACHE_WRITE_QUEUE_BYTES
+            && !self.writes.is_active(now)
     }
 
-    /// Follows a prefix from now on while it is active.
+    /// Adds a prefix. While the prefix is active, its segments are listed.
     pub(super) fn open(&mut self, prefix: Prefix) {
         self.prefixes.entry(prefix).or_default();
     }
 
-    /// The prefixes whose new segments are listed.
-    pub(super) fn followed(&self) -> BTreeSet<Prefix> {
+    /// The opened prefixes that are active.
+    pub(super) fn watched_prefixes(&self) -> BTreeSet<Prefix> {
         self.active.iter().copied().filter(|prefix| self.prefixes.contains_key(prefix)).collect()
     }
 
-    /// Sets the active prefixes. Returns the pending rows of the other prefixes.
+    /// Sets the active prefixes. Returns the pending rows of the inactive prefixes.
     pub(super) fn set_active(&mut self, active: Arc<BTreeSet<Prefix>>) -> Vec<SegmentUpload> {
         self.active = Arc::clone(&active);
         self.take(|prefix, _| !active.contains(&prefix))
@@ -172,69 +179,72 @@ impl SegmentCatalog {
         self.take(|_, _| true)
     }
 
-    /// Returns rows that are pending for too long.
+    /// Returns the pending rows of segments that have waited for [`MAX_PENDING_TIME`].
     pub(super) fn take_old(&mut self, now: Instant) -> Vec<SegmentUpload> {
-        self.take(|_, pending| now.duration_since(pending.since) >= LONGEST_WAIT)
+        self.take(|_, next_segment| now.duration_since(next_segment.since) >= MAX_PENDING_TIME)
     }
 
-    fn take(&mut self, which: impl Fn(Prefix, &Pending) -> bool) -> Vec<SegmentUpload> {
+    fn take(&mut self, which: impl Fn(Prefix, &PendingSegment) -> bool) -> Vec<SegmentUpload> {
         let mut batches = Vec::new();
-        for (&prefix, kept) in &mut self.prefixes {
-            if kept.pending.as_ref().is_some_and(|pending| which(prefix, pending)) {
-                batches.extend(kept.take(prefix));
+        for (&prefix, stored) in &mut self.prefixes {
+            if stored.next_segment.as_ref().is_some_and(|next_segment| which(prefix, next_segment)) {
+                batches.extend(stored.take(prefix));
             }
         }
         batches
     }
 
-    /// Adds new rows, as far as the tier has capacity. Returns the segments to upload now.
-    pub(super) fn keep(&mut self, prefix: Prefix, rows: Vec<CachedRow>, now: Instant) -> Vec<SegmentUpload> {
+    /// Adds the new rows that fit into the tier. Returns the segments to upload now.
+    pub(super) fn push(&mut self, prefix: Prefix, rows: Vec<CachedRow>, now: Instant) -> Vec<SegmentUpload> {
         let mut batches = Vec::new();
-        if self.writes.is_on(now) {
+        if self.writes.is_active(now) {
             return batches;
         }
         self.open(prefix);
         for (row, bytes) in rows {
-            let kept = &self.prefixes[&prefix];
-            let is_known = kept.rows.contains_key(&row) || kept.waiting.contains_key(&row);
+            let stored = &self.prefixes[&prefix];
+            let is_known = stored.rows.contains_key(&row) || stored.pending_rows.contains_key(&row);
             if is_known || u32::try_from(bytes.len()).is_err() {
                 continue;
             }
-            let frame_bytes = if kept.pending.is_some() { 0 } else { FRAME_BYTES };
-            let size = frame_bytes + row_bytes(bytes.len());
+            let frame_bytes = if stored.next_segment.is_some() { 0 } else { EMPTY_SEGMENT_BYTES };
+            let size = frame_bytes + stored_row_bytes(bytes.len());
             if !self.fits(size) {
-                self.full = true;
+                self.is_full = true;
                 break;
             }
-            if self.waiting_bytes > 0 && self.waiting_bytes + size > CACHE_WRITE_QUEUE_BYTES {
+            if self.pending_bytes > 0 && self.pending_bytes + size > CACHE_WRITE_QUEUE_BYTES {
                 batches.extend(self.take_largest());
                 break;
             }
-            self.waiting_bytes += size;
-            let kept = self.prefixes.entry(prefix).or_default();
-            kept.waiting.insert(row, bytes.clone());
-            let pending = kept.pending.get_or_insert(Pending { rows: Vec::new(), bytes: 0, since: now });
-            pending.rows.push((row, bytes));
-            pending.bytes += size;
-            if pending.bytes >= SEGMENT_BYTES {
-                batches.extend(kept.take(prefix));
+            self.pending_bytes += size;
+            let stored = self.prefixes.entry(prefix).or_default();
+            stored.pending_rows.insert(row, bytes.clone());
+            let next_segment =
+                stored.next_segment.get_or_insert(PendingSegment { rows: Vec::new(), bytes: 0, since: now });
+            next_segment.rows.push((row, bytes));
+            next_segment.bytes += size;
+            if next_segment.bytes >= UPLOAD_SEGMENT_BYTES {
+                batches.extend(stored.take(prefix));
             }
         }
         batches
     }
 
-    /// Many prefixes can fill the write queue while none of their segments is full. Then the largest is uploaded.
+    /// Returns the largest pending segment if no segment is being uploaded. Many prefixes can fill the write queue before any of
+    /// their segments has the upload size.
     fn take_largest(&mut self) -> Option<SegmentUpload> {
-        let size = |(prefix, kept): (&Prefix, &Kept)| Some((kept.pending.as_ref()?.bytes, *prefix));
+        let size =
+            |(prefix, stored): (&Prefix, &PrefixRows)| Some((stored.next_segment.as_ref()?.bytes, *prefix));
         let sizes: Vec<(u64, Prefix)> = self.prefixes.iter().filter_map(size).collect();
-        if sizes.iter().map(|(bytes, _)| bytes).sum::<u64>() < self.waiting_bytes {
+        if sizes.iter().map(|(bytes, _)| bytes).sum::<u64>() < self.pending_bytes {
             return None;
         }
         let (_, largest) = *sizes.iter().max()?;
         self.prefixes.get_mut(&largest)?.take(largest)
     }
 
-    /// Rows of a segment that is being uploaded. They become views of the segment, so that their bytes exist once.
+    /// Starts the upload of a segment. Replaces the pending rows with views of the segment, so that their bytes exist only once.
     pub(super) fn on_upload(
         &mut self,
         prefix: Prefix,
@@ -242,11 +252,11 @@ impl SegmentCatalog {
         segment: &Bytes,
         entries: &[SegmentEntry],
     ) {
-        let kept = self.prefixes.entry(prefix).or_default();
-        kept.seen.insert(Arc::clone(name));
+        let stored = self.prefixes.entry(prefix).or_default();
+        stored.known_objects.insert(Arc::clone(name));
         for entry in entries {
             let end = entry.record().end as usize;
-            kept.waiting.insert(entry.row, segment.slice(end - entry.length as usize..end));
+            stored.pending_rows.insert(entry.row, segment.slice(end - entry.length as usize..end));
         }
     }
 
@@ -257,13 +267,13 @@ impl SegmentCatalog {
         bytes: u64,
         entries: &[SegmentEntry],
     ) {
-        self.let_go(prefix, bytes, entries);
+        self.remove_pending(prefix, bytes, entries);
         self.written_bytes += bytes;
         self.writes.end();
         self.prefixes.entry(prefix).or_default().add(name, entries);
     }
 
-    /// Whether this is the first failed upload.
+    /// Removes the pending rows of a failed upload. Returns whether this is the first failure since the last success.
     pub(super) fn on_upload_failed(
         &mut self,
         prefix: Prefix,
@@ -271,39 +281,39 @@ impl SegmentCatalog {
         entries: &[SegmentEntry],
         now: Instant,
     ) -> bool {
-        self.let_go(prefix, bytes, entries);
-        self.full = false;
+        self.remove_pending(prefix, bytes, entries);
+        self.is_full = false;
         self.writes.begin(now)
     }
 
-    fn let_go(&mut self, prefix: Prefix, bytes: u64, entries: &[SegmentEntry]) {
-        self.waiting_bytes -= bytes;
-        let kept = self.prefixes.entry(prefix).or_default();
+    fn remove_pending(&mut self, prefix: Prefix, bytes: u64, entries: &[SegmentEntry]) {
+        self.pending_bytes -= bytes;
+        let stored = self.prefixes.entry(prefix).or_default();
         for entry in entries {
-            kept.waiting.remove(&entry.row);
+            stored.pending_rows.remove(&entry.row);
         }
     }
 
-    /// Applies a listing of all objects; `written_bytes` is the value when the listing began.
+    /// Applies a listing of all objects. `written_bytes` is the value at the start of the listing.
     pub(super) fn on_listed(&mut self, bytes: u64, written_bytes: u64) {
         let held_before = self.held_bytes();
-        (self.listed_bytes, self.counted_bytes) = (bytes, written_bytes);
-        self.full &= self.held_bytes() >= held_before;
+        (self.listed_bytes, self.listed_written_bytes) = (bytes, written_bytes);
+        self.is_full &= self.held_bytes() >= held_before;
     }
 
     pub(super) fn is_new(&self, prefix: Prefix, name: &str) -> bool {
-        self.prefixes.get(&prefix).is_none_or(|kept| !kept.seen.contains(name))
+        self.prefixes.get(&prefix).is_none_or(|stored| !stored.known_objects.contains(name))
     }
 
-    /// Adds the rows of an object that was read.
-    pub(super) fn on_found(&mut self, object: ListedObject, entries: &[SegmentEntry]) {
-        let kept = self.prefixes.entry(object.prefix).or_default();
-        if kept.seen.insert(Arc::clone(&object.name)) && !entries.is_empty() {
-            kept.add(object.name, entries);
+    /// Adds the rows of a listed object. Without entries, the object is not read again.
+    pub(super) fn on_index_read(&mut self, object: ListedObject, entries: &[SegmentEntry]) {
+        let stored = self.prefixes.entry(object.prefix).or_default();
+        if stored.known_objects.insert(Arc::clone(&object.name)) && !entries.is_empty() {
+            stored.add(object.name, entries);
         }
     }
 
-    /// The pending rows, and the segments of the other rows.
+    /// Finds rows. Returns the pending rows by position, and the reads of the stored rows.
     pub(super) fn find(
         &self,
         prefix: Prefix,
@@ -312,52 +322,52 @@ impl SegmentCatalog {
     ) -> (Vec<Option<Bytes>>, Vec<SegmentRead>) {
         let mut found = vec![None; rows.len()];
         let mut reads: BTreeMap<u32, SegmentRead> = BTreeMap::new();
-        let Some(kept) = self.prefixes.get(&prefix) else { return (found, Vec::new()) };
-        for (place, row) in rows.iter().enumerate() {
-            if let Some(bytes) = kept.waiting.get(row) {
-                found[place] = Some(bytes.clone());
-            } else if let Some(&Place { segment, length, offset }) = kept.rows.get(row)
-                && !self.reads.is_on(now)
+        let Some(stored) = self.prefixes.get(&prefix) else { return (found, Vec::new()) };
+        for (position, row) in rows.iter().enumerate() {
+            if let Some(bytes) = stored.pending_rows.get(row) {
+                found[position] = Some(bytes.clone());
+            } else if let Some(&StoredRowLocation { segment, length, offset }) = stored.rows.get(row)
+                && !self.reads.is_active(now)
             {
-                let name = &kept.segments[segment as usize];
+                let name = &stored.segments[segment as usize];
                 let new = || SegmentRead { segment, name: Arc::clone(name), rows: Vec::new() };
                 let wanted = &mut reads.entry(segment).or_insert_with(new).rows;
-                wanted.push((place, SegmentEntry { row: *row, offset, length }));
+                wanted.push((position, SegmentEntry { row: *row, offset, length }));
             }
         }
         (found, reads.into_values().collect())
     }
 
     /// Removes a row, so that it is computed again.
-    pub(super) fn forget_row(&mut self, prefix: Prefix, row: u64) {
-        if let Some(kept) = self.prefixes.get_mut(&prefix) {
-            kept.rows.remove(&row);
+    pub(super) fn remove_row(&mut self, prefix: Prefix, row: u64) {
+        if let Some(stored) = self.prefixes.get_mut(&prefix) {
+            stored.rows.remove(&row);
         }
     }
 
-    /// Forgets a segment's rows, so that they are computed again unless the next listing finds them.
-    pub(super) fn forget_segment(&mut self, prefix: Prefix, segment: u32, name: &str, look_again: bool) {
-        if let Some(kept) = self.prefixes.get_mut(&prefix) {
-            kept.rows.retain(|_, place| place.segment != segment);
-            if look_again {
-                kept.seen.remove(name);
+    /// Removes the rows of a segment, so that they are computed again. With `can_retry`, the next listing reads the segment again.
+    pub(super) fn remove_segment(&mut self, prefix: Prefix, segment: u32, name: &str, can_retry: bool) {
+        if let Some(stored) = self.prefixes.get_mut(&prefix) {
+            stored.rows.retain(|_, location| location.segment != segment);
+            if can_retry {
+                stored.known_objects.remove(name);
             }
         }
     }
 }
 
-impl Kept {
+impl PrefixRows {
     fn take(&mut self, prefix: Prefix) -> Option<SegmentUpload> {
-        let Pending { rows, bytes, .. } = self.pending.take()?;
+        let PendingSegment { rows, bytes, .. } = self.next_segment.take()?;
         Some(SegmentUpload { prefix, rows, bytes })
     }
 
-    /// If two segments contain the same row, the first is used.
+    /// Adds the rows of a segment. If two segments contain the same row, the first one is used.
     fn add(&mut self, name: Arc<str>, entries: &[SegmentEntry]) {
         let segment = self.segments.len() as u32;
         self.segments.push(name);
         for &SegmentEntry { row, offset, length } in entries {
-            self.rows.entry(row).or_insert(Place { segment, length, offset });
+            self.rows.entry(row).or_insert(StoredRowLocation { segment, length, offset });
         }
     }
 }

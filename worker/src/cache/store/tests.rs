@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use super::segment::{FRAME_BYTES, row_bytes};
+use super::segment::{EMPTY_SEGMENT_BYTES, stored_row_bytes};
 use super::*;
 
 const MIB: usize = 1 << 20;
 
 fn tier(url: &str, limit_bytes: u64) -> StoreTier {
-    let place = StoreCacheSettings { url: url.to_owned(), limit_bytes };
-    StoreTier::new(place, Stores::new(Vec::new()))
+    let settings = StoreCacheSettings { url: url.to_owned(), limit_bytes };
+    StoreTier::new(settings, Stores::new(Vec::new()))
 }
 
 fn path(folder: &Path) -> &str {
@@ -58,12 +58,12 @@ fn objects(folder: &Path, prefix: Prefix) -> Vec<PathBuf> {
 #[tokio::test]
 async fn workers_find_rows_that_others_stored_before_or_after() {
     let folder = tempfile::tempdir().expect("a folder");
-    let place = folder.path().join("made/when needed");
-    let first = tier(path(&place), 1 << 20);
+    let settings = folder.path().join("made/when needed");
+    let first = tier(path(&settings), 1 << 20);
     keep(&first, 1, 0..5).await;
-    let second = opened(&format!("file://{}/", path(&place)), 1 << 20, 1).await;
+    let second = opened(&format!("file://{}/", path(&settings)), 1 << 20, 1).await;
     assert_eq!(second.held_bytes(), first.held_bytes());
-    assert_eq!(second.held_bytes(), FRAME_BYTES + 5 * row_bytes(1000));
+    assert_eq!(second.held_bytes(), EMPTY_SEGMENT_BYTES + 5 * stored_row_bytes(1000));
     keep(&second, 1, 3..8).await;
     keep(&second, 2, 0..1).await;
     assert_eq!(found(&second, 1, [9, 7, 0, 4, 7]).await, [7, 0, 4, 7]);
@@ -83,13 +83,13 @@ async fn pending_rows_are_found_and_each_row_is_stored_once() {
     let tier = opened(path(folder.path()), 1 << 20, 1).await;
     tier.put(1, vec![row(7), row(7)]);
     tier.put(1, vec![row(7), row(8)]);
-    let bytes = FRAME_BYTES + 2 * row_bytes(1000);
-    assert_eq!((tier.waiting_bytes(), tier.held_bytes()), (bytes, 0));
+    let bytes = EMPTY_SEGMENT_BYTES + 2 * stored_row_bytes(1000);
+    assert_eq!((tier.pending_bytes(), tier.held_bytes()), (bytes, 0));
     assert_eq!(found(&tier, 1, 0..9).await, [7, 8]);
     tier.flush().await;
-    assert_eq!((tier.waiting_bytes(), tier.held_bytes()), (0, bytes));
+    assert_eq!((tier.pending_bytes(), tier.held_bytes()), (0, bytes));
     keep(&tier, 1, 7..9).await;
-    tier.shared.look(&BTreeSet::from([1])).await.expect("it can be listed");
+    tier.shared.list_segments(&BTreeSet::from([1])).await.expect("it can be listed");
     assert_eq!(tier.held_bytes(), bytes);
     let [object] = &objects(folder.path(), 1)[..] else { panic!("more than one object") };
     assert_eq!(std::fs::metadata(object).expect("it is there").len(), bytes);
@@ -103,14 +103,14 @@ async fn full_segments_and_pending_rows_of_ended_jobs_are_uploaded_at_once() {
     let large = |id: u64| (id, Bytes::from(vec![id as u8; MIB]));
     tier.put(1, (0..9).map(large).collect());
     tier.shared.uploads.wait().await;
-    assert!(tier.held_bytes() > 8 << 20 && tier.waiting_bytes() > 1 << 20);
+    assert!(tier.held_bytes() > 8 << 20 && tier.pending_bytes() > 1 << 20);
     assert_eq!(objects(folder.path(), 1).len(), 1);
     active(&tier, [1]);
     tier.shared.uploads.wait().await;
-    assert!(tier.waiting_bytes() > 0, "its job still runs");
+    assert!(tier.pending_bytes() > 0, "its job still runs");
     active(&tier, [2]);
     tier.shared.uploads.wait().await;
-    assert_eq!(tier.waiting_bytes(), 0);
+    assert_eq!(tier.pending_bytes(), 0);
     let rows = opened(path(folder.path()), 1 << 30, 1).await.get(1, (0..9).collect()).await;
     assert_eq!(rows, (0..9).map(|id| Some(large(id).1)).collect::<Vec<_>>());
 }
@@ -119,22 +119,22 @@ async fn full_segments_and_pending_rows_of_ended_jobs_are_uploaded_at_once() {
 fn pending_rows_are_bounded_and_old_ones_are_uploaded() {
     let large = |id: u64| (id, Bytes::from_static(&[0; MIB]));
     let now = Instant::now();
-    let mut known = SegmentCatalog::new(1 << 40);
+    let mut catalog = SegmentCatalog::new(1 << 40);
     for prefix in 1..=4 {
-        assert!(known.keep(prefix, (0..7).map(large).collect(), now).is_empty());
+        assert!(catalog.push(prefix, (0..7).map(large).collect(), now).is_empty());
     }
-    let full = known.keep(5, (0..7).map(large).collect(), now);
+    let full = catalog.push(5, (0..7).map(large).collect(), now);
     assert_eq!(full.len(), 1, "no segment is full, but one must be uploaded");
     assert_eq!(full[0].rows.len(), 7);
-    assert!(known.waiting_bytes() <= 32 << 20);
-    assert!(known.keep(6, (0..7).map(large).collect(), now).is_empty(), "one is on its way");
-    assert!(known.waiting_bytes() <= 32 << 20);
+    assert!(catalog.pending_bytes() <= 32 << 20);
+    assert!(catalog.push(6, (0..7).map(large).collect(), now).is_empty(), "one is on its way");
+    assert!(catalog.pending_bytes() <= 32 << 20);
 
-    let mut known = SegmentCatalog::new(1 << 40);
-    let batches = known.keep(1, (0..40).map(large).collect(), now);
+    let mut catalog = SegmentCatalog::new(1 << 40);
+    let batches = catalog.push(1, (0..40).map(large).collect(), now);
     assert_eq!(batches.iter().map(|batch| batch.rows.len()).collect::<Vec<_>>(), [8, 8, 8]);
-    assert!(known.take_old(now + Duration::from_secs(29)).is_empty());
-    let old = known.take_old(now + Duration::from_secs(30));
+    assert!(catalog.take_old(now + Duration::from_secs(29)).is_empty());
+    let old = catalog.take_old(now + Duration::from_secs(30));
     assert_eq!(old.iter().map(|batch| batch.rows.len()).sum::<usize>(), 7);
 }
 
@@ -143,23 +143,23 @@ fn an_unresponsive_store_is_paused_and_its_segments_are_found_again() {
     let (_, entries) = build_segment(1, &[row(1), row(2)]);
     let object = || ListedObject { prefix: 1, name: "a".into(), bytes: 0 };
     let now = Instant::now();
-    let mut known = SegmentCatalog::new(1 << 20);
-    known.on_found(object(), &entries);
-    let (found, reads) = known.find(1, &[1, 3, 2], now);
+    let mut catalog = SegmentCatalog::new(1 << 20);
+    catalog.on_index_read(object(), &entries);
+    let (found, reads) = catalog.find(1, &[1, 3, 2], now);
     assert_eq!((found, reads.len()), (vec![None; 3], 1));
     assert_eq!(reads[0].rows, [(0, entries[0]), (2, entries[1])]);
 
-    known.forget_segment(1, 0, "a", true);
-    assert!(known.reads.begin(now), "the first failure is logged");
-    assert!(!known.reads.begin(now), "the next is not");
-    known.on_found(object(), &entries);
-    assert!(known.find(1, &[1], now).1.is_empty(), "requests are paused");
+    catalog.remove_segment(1, 0, "a", true);
+    assert!(catalog.reads.begin(now), "the first failure is logged");
+    assert!(!catalog.reads.begin(now), "the next is not");
+    catalog.on_index_read(object(), &entries);
+    assert!(catalog.find(1, &[1], now).1.is_empty(), "requests are paused");
     let later = now + Duration::from_secs(30);
-    assert_eq!(known.find(1, &[1], later).1.len(), 1);
+    assert_eq!(catalog.find(1, &[1], later).1.len(), 1);
 
-    known.forget_segment(1, 1, "a", false);
-    known.on_found(object(), &entries);
-    assert!(known.find(1, &[1], later).1.is_empty(), "a damaged segment is read once");
+    catalog.remove_segment(1, 1, "a", false);
+    catalog.on_index_read(object(), &entries);
+    assert!(catalog.find(1, &[1], later).1.is_empty(), "a damaged segment is read once");
 }
 
 #[tokio::test]
@@ -171,9 +171,9 @@ async fn damaged_truncated_and_foreign_objects_are_ignored() {
     let frame = 32 + 3 * 20;
     let cut = (0..whole.len()).step_by(97).chain([1, 8, 31, 32, whole.len() - 1]);
     let mut variants: Vec<Vec<u8>> = cut.map(|length| whole[..length].to_vec()).collect();
-    for place in whole.len() - frame..whole.len() {
+    for settings in whole.len() - frame..whole.len() {
         let mut damaged = whole.clone();
-        damaged[place] ^= 1 << (place % 8);
+        damaged[settings] ^= 1 << (settings % 8);
         variants.push(damaged);
     }
     variants.push(vec![b'x'; 300_000]);
@@ -301,16 +301,16 @@ async fn the_limit_counts_all_objects_under_the_url() {
 #[tokio::test]
 async fn failed_uploads_drop_rows_and_are_retried() {
     let folder = tempfile::tempdir().expect("a folder");
-    let place = folder.path().join("rows");
-    let tier = opened(path(&place), 1 << 20, 1).await;
-    std::fs::write(&place, b"").expect("a file is in the way");
+    let settings = folder.path().join("rows");
+    let tier = opened(path(&settings), 1 << 20, 1).await;
+    std::fs::write(&settings, b"").expect("a file is in the way");
     tier.put(1, (0..3).map(row).collect());
     tier.flush().await;
     assert_eq!(found(&tier, 1, 0..3).await, Vec::<u64>::new());
     assert!(!tier.has_room());
     tier.put(1, vec![row(0)]);
-    assert_eq!((tier.waiting_bytes(), tier.held_bytes()), (0, 0));
-    std::fs::remove_file(&place).expect("it can be deleted");
+    assert_eq!((tier.pending_bytes(), tier.held_bytes()), (0, 0));
+    std::fs::remove_file(&settings).expect("it can be deleted");
     tokio::time::pause();
     tokio::time::advance(Duration::from_secs(30)).await;
     tokio::time::resume();
@@ -433,6 +433,6 @@ fn the_layout_of_version_2_is_that_of_the_earlier_release() {
     assert!(SegmentFooter::parse(&segment, segment.len() as u64).is_some());
     let newer = [&segment[..expected.len() - 1], &[9]].concat();
     assert!(SegmentFooter::parse(&newer, newer.len() as u64).is_none());
-    assert!(rejection(&newer).contains("format version 9, and this release reads version 2"));
-    assert!(rejection(b"cut off").contains("not a complete segment"));
+    assert!(rejection_reason(&newer).contains("format version 9, and this release reads version 2"));
+    assert!(rejection_reason(b"cut off").contains("not a complete segment"));
 }

@@ -54,11 +54,11 @@ async fn rows_that_are_worth_more_take_the_place_of_the_least_worth_oldest_first
     assert_eq!(large(&tier, 1).await, [2], "no more of it went than was needed");
     assert_eq!((large(&tier, 2).await, large(&tier, 3).await), (ids(0..3), ids(0..2)));
     assert_eq!(tier.held_bytes(), 6 * FILE);
-    let reader = tier.shared.kept(1).expect("it holds a row");
+    let reader = tier.shared.index(1).expect("it holds a row");
     keep_large(&tier, 2, 3..5).await;
     assert_eq!((large(&tier, 1).await, large(&tier, 2).await), (vec![], ids(0..4)));
     assert_eq!(reader.read(2), None);
-    assert!(tier.shared.kept(1).is_none() && !has_folder(folder.path(), 1), "it goes with its last row");
+    assert!(tier.shared.index(1).is_none() && !has_folder(folder.path(), 1), "it goes with its last row");
     keep_large(&tier, 1, 5..6).await;
     assert!(!tier.has_room(1) && !tier.has_room(2) && tier.has_room(3));
     keep_large(&tier, 3, 2..9).await;
@@ -150,7 +150,7 @@ async fn folders_are_found_in_the_order_in_which_they_were_written_last() {
         }
     }
     let order = || -> Vec<Prefix> {
-        let found = folders::found(&folder.path().join("part-000"));
+        let found = folders::prefix_sizes(&folder.path().join("part-000"));
         found.into_iter().map(|(prefix, _)| prefix).collect()
     };
     for (oldest, expected) in [(7, [7, 5, 6]), (5, [5, 7, 6]), (6, [5, 6, 7])] {
@@ -160,7 +160,7 @@ async fn folders_are_found_in_the_order_in_which_they_were_written_last() {
 }
 
 fn found_folders(folder: &Path) -> BTreeSet<Prefix> {
-    folders::found(&folder.join("part-000")).into_iter().map(|(prefix, _)| prefix).collect()
+    folders::prefix_sizes(&folder.join("part-000")).into_iter().map(|(prefix, _)| prefix).collect()
 }
 
 #[tokio::test]
@@ -212,7 +212,7 @@ async fn a_segment_that_goes_while_a_folder_is_read_is_forgotten() {
     let kept = DiskIndex::load(&path).expect("the folder can be read");
     let oldest = folders::segment_files(&path).expect("it can be listed").swap_remove(0);
     std::fs::remove_file(&oldest.path).expect("it can go");
-    kept.forget_deleted();
+    kept.remove_deleted_segments();
     assert_eq!((kept.read(0), kept.read(1).map(|row| row.len())), (None, Some(LARGE)));
 }
 
