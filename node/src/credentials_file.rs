@@ -136,7 +136,7 @@ mod tests {
             ("a b/HUSH: {aws_region: x}", ": invalid name"),
             (
                 "a: {aws_sekret_access_key: HUSH}",
-                ": `a`: `aws_sekret_access_key` is not an option of a store; did you mean `aws_secret_access_key`?",
+                ": `a`: unknown store option `aws_sekret_access_key`; did you mean `aws_secret_access_key`?",
             ),
             (
                 "a: {aws_secret_access_key: 12345678}",
@@ -146,7 +146,7 @@ mod tests {
                 "a: {aws_secret_access_key: [HUSH]}",
                 ": `a`: the value of `aws_secret_access_key` is not a string",
             ),
-            ("a: {HUSH/x: [1]}", ": `a`: an entry is not an option"),
+            ("a: {HUSH/x: [1]}", ": `a`: unknown store option"),
             ("a: {urls: 7}", ": `a`: invalid urls"),
             ("a: {urls: []}", ": `a`: urls is empty"),
             ("a: {urls: [data]}", ": `a`: urls: invalid URL prefix `data`"),

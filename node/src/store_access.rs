@@ -14,8 +14,8 @@ use crate::{credentials_file, environment};
 /// Returns how a worker reads objects.
 pub(crate) fn for_worker(args: &WorkerStoreArgs) -> Result<ObjectAccess, Failure> {
     let mut access = ObjectAccess::new(environment::store_options())
-        .within(prefixes(&args.reads)?)
-        .metadata_addresses(args.reads.allow_metadata_addresses);
+        .with_allowed_urls(prefixes(&args.reads)?)
+        .with_metadata_addresses(args.reads.allow_metadata_addresses);
     if let Some(timeout) = args.store_retry_timeout {
         access = access.with_retry_budget(timeout);
     }

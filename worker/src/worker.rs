@@ -40,7 +40,7 @@ pub fn start(
     coordinator: Arc<dyn CoordinatorService>,
 ) -> std::io::Result<RunningWorker> {
     let tracing = Tracing { on: settings.trace, clock };
-    let stores = Stores::with(settings.access.clone());
+    let stores = Stores::with_access(settings.access.clone());
     let store_cache = settings.store_cache.clone().map(|settings| (settings, Arc::clone(&stores)));
     let caches = CacheLocations { disk: settings.row_cache.clone(), store: store_cache };
     let engine = Engine::new(settings.cores, settings.memory_bytes, caches, tracing)?;

@@ -44,8 +44,8 @@ pub(crate) async fn run(mut args: UpArgs, log: LogFormat) -> Result<(), Failure>
         }
     };
     let access = store_access::for_worker(&args.local.stores)?
-        .local_by_prefix(secret.is_some())
-        .without(own_files(&args)?);
+        .with_local_by_prefix(secret.is_some())
+        .with_own_files(own_files(&args)?);
     let http = http::start(args.http.as_deref(), &security, secret.as_ref()).await?;
     let scaler =
         args.autoscale.map(|(_, max)| local_scaler(&args, max, (&bound, &host), &access, log)).transpose()?;

@@ -37,8 +37,8 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<(), Failure> {
     let stored = rows.chain(cached).chain(args.own_file);
     // In a cluster with tokens, users must not read arbitrary files of the worker's host.
     let access = store_access::for_worker(&args.stores)?
-        .local_by_prefix(security.credentials.token.is_some())
-        .without(store_access::own_files(&args.server_access, &args.stores.reads, stored));
+        .with_local_by_prefix(security.credentials.token.is_some())
+        .with_own_files(store_access::own_files(&args.server_access, &args.stores.reads, stored));
     let bound = listen::bind(&args.listen, "--listen").await?;
     // In a cluster with tokens, consumers need tickets, even before the first plan.
     let requires_tickets = security.credentials.token.is_some();

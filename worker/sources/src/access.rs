@@ -1,5 +1,5 @@
-//! A worker's access to object stores: store options from the environment, named credentials, and the read policy. This module
-//! keeps secret values out of messages and debug output.
+//! A worker's access to object stores: store options from the environment, named credentials, and the read policy. Messages and
+//! debug output contain no secret values.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -42,7 +42,7 @@ const SUGGESTED_OPTIONS: [&str; 22] = [
     "azure_skip_signature",
 ];
 
-/// Minimum length of a value that is removed from messages. Shorter values, such as `true`, are not secret.
+/// Minimum length of an option value that is removed from messages. Shorter values, such as `true`, are not secret.
 const MIN_SECRET_BYTES: usize = 5;
 
 /// Names and values of store options. Debug output contains no values.
@@ -58,7 +58,7 @@ impl StoreOptions {
         self.0.iter().map(|(key, value)| (key.as_str(), value.as_str()))
     }
 
-    /// Replaces the values of these options in a text, such as the error message of a store.
+    /// Replaces the values of the options in a text, such as the error message of a store, with `...`.
     pub(crate) fn without_values(&self, text: &str) -> String {
         let values = self.iter().map(|(_, value)| value).filter(|value| value.len() >= MIN_SECRET_BYTES);
         values.fold(text.to_owned(), |text, value| text.replace(value, "..."))
@@ -79,10 +79,10 @@ pub struct Credential {
 }
 
 impl Credential {
-    /// Credentials that are valid for these URLs.
+    /// Creates credentials from store options. Pipelines can use them only for URLs that `urls` allows.
     ///
     /// # Errors
-    /// Returns a message that names an unknown option. The message does not contain values.
+    /// If no store supports an option. The message contains the option name, but no value.
     pub fn new(options: impl IntoIterator<Item = (String, String)>, urls: UrlPolicy) -> Result<Self, String> {
         let options = StoreOptions::new(options);
         for (key, _) in options.iter() {
@@ -103,26 +103,26 @@ pub struct ObjectAccess {
     options: StoreOptions,
     credentials: BTreeMap<String, Credential>,
     reads: ReadPolicy,
-    own: ProtectedFiles,
+    own_files: ProtectedFiles,
     retry_budget: Duration,
 }
 
 impl Default for ObjectAccess {
-    /// No options and no credentials. All URLs except metadata services are allowed.
+    /// Access without options and credentials to all URLs except those of metadata services.
     fn default() -> Self {
         Self::new(Vec::new())
     }
 }
 
 impl ObjectAccess {
-    /// Uses store options from the environment, such as `AWS_ENDPOINT`. A store ignores unknown options.
+    /// Creates access with store options from the environment, such as `AWS_ENDPOINT`. Stores ignore unknown options.
     pub fn new(options: Vec<(String, String)>) -> Self {
         let reads = ReadPolicy { credentials: Some(BTreeMap::new()), ..ReadPolicy::default() };
         Self {
             options: StoreOptions::new(options),
             credentials: BTreeMap::new(),
             reads,
-            own: ProtectedFiles::default(),
+            own_files: ProtectedFiles::default(),
             retry_budget: DEFAULT_RETRY_BUDGET,
         }
     }
@@ -136,31 +136,31 @@ impl ObjectAccess {
         self
     }
 
-    /// Restricts pipelines to these URL prefixes.
+    /// Allows pipelines to read only URLs that `urls` allows.
     #[must_use]
-    pub fn within(mut self, urls: UrlPolicy) -> Self {
+    pub fn with_allowed_urls(mut self, urls: UrlPolicy) -> Self {
         self.reads.urls = urls;
         self
     }
 
-    /// Allows or rejects addresses of metadata services.
+    /// Sets whether pipelines may read from addresses of metadata services.
     #[must_use]
-    pub fn metadata_addresses(mut self, allowed: bool) -> Self {
+    pub fn with_metadata_addresses(mut self, allowed: bool) -> Self {
         self.reads.metadata_addresses = allowed;
         self
     }
 
-    /// Sets whether local files are rejected unless a prefix allows them.
+    /// Sets whether pipelines may read local files only below an allowed prefix.
     #[must_use]
-    pub fn local_by_prefix(mut self, required: bool) -> Self {
+    pub fn with_local_by_prefix(mut self, required: bool) -> Self {
         self.reads.local_by_prefix = required;
         self
     }
 
-    /// Rejects the process's own files, even if a prefix allows them.
+    /// Rejects reads of the process's own files, even if a prefix allows them.
     #[must_use]
-    pub fn without(mut self, own: ProtectedFiles) -> Self {
-        self.own = own;
+    pub fn with_own_files(mut self, own_files: ProtectedFiles) -> Self {
+        self.own_files = own_files;
         self
     }
 
@@ -178,7 +178,7 @@ impl ObjectAccess {
 
     /// The process's own files, which pipelines must not read.
     pub fn own_files(&self) -> &ProtectedFiles {
-        &self.own
+        &self.own_files
     }
 
     /// The read policy for pipelines.
@@ -186,7 +186,7 @@ impl ObjectAccess {
         &self.reads
     }
 
-    /// The options for opening a store. Named credentials replace all options of the environment.
+    /// The options for opening a store. Named credentials replace all options of the environment. `None` if the name is unknown.
     pub(crate) fn options(&self, credentials: Option<&str>) -> Option<&StoreOptions> {
         match credentials {
             None => Some(&self.options),
@@ -208,10 +208,10 @@ fn check_key(key: &str) -> Result<(), String> {
     let nearest = SUGGESTED_OPTIONS.iter().copied().max_by(|a, b| similarity(a).total_cmp(&similarity(b)));
     let hint = nearest.filter(|nearest| similarity(nearest) > 0.7);
     let hint = hint.map(|nearest| format!("; did you mean `{nearest}`?")).unwrap_or_default();
-    // Text that does not look like a name may be a secret, and is not repeated.
+    // A key that is not a valid option name may be a secret, so the message does not contain it.
     let is_name = key.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_');
-    let shown = if is_name && key.len() <= 64 { format!("`{key}`") } else { "an entry".to_owned() };
-    Err(format!("{shown} is not an option of a store{hint}"))
+    let shown = if is_name && key.len() <= 64 { format!(" `{key}`") } else { String::new() };
+    Err(format!("unknown store option{shown}{hint}"))
 }
 
 #[cfg(test)]
@@ -231,7 +231,7 @@ mod tests {
 
     #[test]
     fn debug_output_contains_no_secrets() {
-        let stores = crate::Stores::with(access());
+        let stores = crate::Stores::with_access(access());
         for text in [format!("{:?}", access()), format!("{:#?}", access()), format!("{stores:?}")] {
             assert!(!text.contains("HUSH"), "{text}");
         }
@@ -258,9 +258,9 @@ mod tests {
         let error_of = |key: &str| Credential::new([pair(key, "HUSH")], UrlPolicy::default()).unwrap_err();
         assert_eq!(
             error_of("aws_acess_key_id"),
-            "`aws_acess_key_id` is not an option of a store; did you mean `aws_access_key_id`?"
+            "unknown store option `aws_acess_key_id`; did you mean `aws_access_key_id`?"
         );
-        assert!(error_of("wJalrXUtnFEMI/K7MDENG").starts_with("an entry is not an option"));
+        assert_eq!(error_of("wJalrXUtnFEMI/K7MDENG"), "unknown store option");
         for key in ["aws_region", "google_service_account", "azure_storage_account_key", "timeout"] {
             assert!(Credential::new([pair(key, "1")], UrlPolicy::default()).is_ok(), "{key}");
         }

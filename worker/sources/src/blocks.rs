@@ -2,13 +2,13 @@
 
 use feedline_data::manifest::Block;
 
-/// A block is closed before it grows beyond this many encoded bytes.
+/// Maximum number of encoded bytes per block. A larger row has its own block.
 const TARGET_BLOCK_BYTES: u64 = 1 << 20;
-/// Maximum number of rows of a block.
+/// Maximum number of rows per block.
 pub(crate) const MAX_BLOCK_ROWS: usize = 4096;
-/// Minimum mean row size at which rows are read one by one.
+/// Minimum mean row size at which the index contains the size of each row, so that single rows can be read.
 const MIN_ROW_READ_BYTES: u64 = 4 << 10;
-/// Arrow's views store the length of a value in 31 bits.
+/// Maximum size of a row, because Arrow's views store the length of a value in 31 bits.
 const MAX_ROW_BYTES: u64 = i32::MAX as u64;
 
 /// Collects contiguous rows into blocks.
@@ -21,20 +21,22 @@ pub(crate) struct BlockBuilder {
 }
 
 impl BlockBuilder {
-    /// A builder for rows that start at `offset`.
+    /// Creates a builder. The first row starts at byte `offset` of the shard.
     pub(crate) fn new(offset: u64) -> Self {
         Self { blocks: Vec::new(), offset, bytes: 0, row_bytes: Vec::new() }
     }
 
-    /// The offset of the next row.
+    /// The byte offset of the next row.
     pub(crate) fn end(&self) -> u64 {
         self.offset + self.bytes
     }
 
-    /// Adds the next row. A row above 2 GiB is rejected.
+    /// Adds the next row. Rejects rows larger than 2 GiB.
     pub(crate) fn push(&mut self, row_bytes: u64) -> Result<(), String> {
         if row_bytes > MAX_ROW_BYTES {
-            return Err(format!("a row of {row_bytes} bytes is larger than 2 GiB: split it"));
+            return Err(format!(
+                "the row has {row_bytes} bytes, more than the limit of 2 GiB: split the row"
+            ));
         }
         let is_full = self.row_bytes.len() == MAX_BLOCK_ROWS || self.bytes + row_bytes > TARGET_BLOCK_BYTES;
         if is_full && !self.row_bytes.is_empty() {
@@ -45,7 +47,7 @@ impl BlockBuilder {
         Ok(())
     }
 
-    /// The blocks, in order.
+    /// Returns the blocks in order.
     pub(crate) fn finish(mut self) -> Vec<Block> {
         if !self.row_bytes.is_empty() {
             self.close();
@@ -55,8 +57,8 @@ impl BlockBuilder {
 
     fn close(&mut self) {
         let rows = self.row_bytes.len();
-        let is_large = self.bytes / rows as u64 >= MIN_ROW_READ_BYTES;
-        let row_bytes = if is_large { self.row_bytes.as_slice().to_vec() } else { Vec::new() };
+        let has_large_rows = self.bytes / rows as u64 >= MIN_ROW_READ_BYTES;
+        let row_bytes = if has_large_rows { self.row_bytes.as_slice().to_vec() } else { Vec::new() };
         self.blocks.push(Block {
             rows: rows as u32,
             offset: self.offset,

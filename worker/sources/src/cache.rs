@@ -1,4 +1,4 @@
-//! Caches one value per shard, such as a footer or header, for further blocks of the shard.
+//! Caches one value per shard, such as a footer or header, which all blocks of the shard need.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -14,8 +14,9 @@ const CAPACITY_SHARDS: usize = 256;
 
 type Cell<T> = Arc<OnceCell<Arc<T>>>;
 
-/// The values of the most recently used shards, the oldest first.
+/// A cache with one value per shard, for the most recently used shards.
 pub(crate) struct ShardCache<T> {
+    /// The shards in order of use, the least recently used first.
     cells: Mutex<VecDeque<(ShardRef, Cell<T>)>>,
 }
 
@@ -42,8 +43,9 @@ impl<T> ShardCache<T> {
 
     fn cell(&self, shard: &ShardRef) -> Cell<T> {
         let mut cells = self.cells.lock().unwrap_or_else(PoisonError::into_inner);
-        let at = cells.iter().rposition(|(known, _)| known == shard);
-        let entry = at.and_then(|at| cells.remove(at)).unwrap_or_else(|| (shard.clone(), Cell::default()));
+        let position = cells.iter().rposition(|(cached, _)| cached == shard);
+        let entry = position.and_then(|position| cells.remove(position));
+        let entry = entry.unwrap_or_else(|| (shard.clone(), Cell::default()));
         let cell = entry.1.clone();
         if cells.len() == CAPACITY_SHARDS {
             cells.pop_front();

@@ -18,10 +18,10 @@ use crate::guard::RequestGuard;
 use crate::http_client::GuardedConnector;
 use crate::retry::{REQUEST_TIMEOUT, client_retries};
 
-/// Builds the client of the store at `root`, which is the scheme and authority of a URL, for pipelines of this tenant.
+/// Builds the client of a store for pipelines of a tenant. `root` is the scheme and the authority of a URL.
 ///
 /// # Errors
-/// Returns a message without the values of options.
+/// If the scheme is unknown or the options are invalid. The message contains no values of options.
 pub(crate) fn build(
     root: &str,
     options: &StoreOptions,
@@ -43,61 +43,37 @@ pub(crate) fn build(
             guarded.with_url(root).build().map(|store| Arc::new(store) as Arc<dyn ObjectStore>)
         }
         other => {
-            return Err(format!("unknown scheme `{other}`: use file, s3, gs, az, http or https"));
+            return Err(format!("unknown URL scheme `{other}`: use file, s3, gs, az, http or https"));
         }
     };
     built.map_err(|error| options.without_values(&error.to_string()))
 }
 
-// Each client is built twice. The first, unguarded client fetches credentials, possibly from the machine's metadata service.
-// The second client reads data with these credentials, and its guard rejects metadata services.
-
-fn s3(
-    root: &str,
-    options: &StoreOptions,
-    reads: &ReadPolicy,
-    retries: RetryConfig,
-) -> object_store::Result<Arc<dyn ObjectStore>> {
-    let builder = AmazonS3Builder::new().with_client_options(client_options()).with_retry(retries);
-    let builder = apply(options, builder, AmazonS3Builder::with_config, AmazonS3ConfigKey::from_str);
-    let builder = builder.with_url(root);
-    let credentials = Arc::clone(builder.clone().build()?.credentials());
-    let connector = GuardedConnector(RequestGuard::for_stores(reads));
-    let guarded = builder.with_credentials(credentials).with_http_connector(connector);
-    Ok(Arc::new(guarded.build()?))
+/// Defines a function that builds a guarded client in two steps. An unguarded client fetches credentials, possibly from the
+/// machine's metadata service. The guarded client reads data with these credentials, and rejects requests to metadata services.
+macro_rules! guarded_client {
+    ($function:ident, $builder:ty, $key:ty) => {
+        fn $function(
+            root: &str,
+            options: &StoreOptions,
+            reads: &ReadPolicy,
+            retries: RetryConfig,
+        ) -> object_store::Result<Arc<dyn ObjectStore>> {
+            let builder = <$builder>::new().with_client_options(client_options()).with_retry(retries);
+            let builder = apply(options, builder, <$builder>::with_config, <$key>::from_str).with_url(root);
+            let credentials = Arc::clone(builder.clone().build()?.credentials());
+            let connector = GuardedConnector(RequestGuard::for_stores(reads));
+            let guarded = builder.with_credentials(credentials).with_http_connector(connector);
+            Ok(Arc::new(guarded.build()?))
+        }
+    };
 }
 
-fn google(
-    root: &str,
-    options: &StoreOptions,
-    reads: &ReadPolicy,
-    retries: RetryConfig,
-) -> object_store::Result<Arc<dyn ObjectStore>> {
-    let builder = GoogleCloudStorageBuilder::new().with_client_options(client_options()).with_retry(retries);
-    let builder = apply(options, builder, GoogleCloudStorageBuilder::with_config, GoogleConfigKey::from_str);
-    let builder = builder.with_url(root);
-    let credentials = Arc::clone(builder.clone().build()?.credentials());
-    let connector = GuardedConnector(RequestGuard::for_stores(reads));
-    let guarded = builder.with_credentials(credentials).with_http_connector(connector);
-    Ok(Arc::new(guarded.build()?))
-}
+guarded_client!(s3, AmazonS3Builder, AmazonS3ConfigKey);
+guarded_client!(google, GoogleCloudStorageBuilder, GoogleConfigKey);
+guarded_client!(azure, MicrosoftAzureBuilder, AzureConfigKey);
 
-fn azure(
-    root: &str,
-    options: &StoreOptions,
-    reads: &ReadPolicy,
-    retries: RetryConfig,
-) -> object_store::Result<Arc<dyn ObjectStore>> {
-    let builder = MicrosoftAzureBuilder::new().with_client_options(client_options()).with_retry(retries);
-    let builder = apply(options, builder, MicrosoftAzureBuilder::with_config, AzureConfigKey::from_str);
-    let builder = builder.with_url(root);
-    let credentials = Arc::clone(builder.clone().build()?.credentials());
-    let connector = GuardedConnector(RequestGuard::for_stores(reads));
-    let guarded = builder.with_credentials(credentials).with_http_connector(connector);
-    Ok(Arc::new(guarded.build()?))
-}
-
-/// Sets every option that the builder supports.
+/// Sets the options that the builder supports.
 fn apply<B, K>(
     options: &StoreOptions,
     builder: B,

@@ -6,7 +6,7 @@ use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, new_null_array};
 use arrow::datatypes::{DataType, Field, Schema as ArrowSchema, SchemaRef};
 use feedline_data::schema::{ColumnType, ScalarType, Schema};
 
-/// The Arrow field of a source's column. Every field is nullable.
+/// Returns the Arrow field of a source column. Every field is nullable.
 pub fn arrow_field(name: &str, column_type: &ColumnType) -> Field {
     Field::new(name, arrow_type(column_type), true)
 }
@@ -17,7 +17,7 @@ pub(crate) fn arrow_schema(schema: &Schema) -> SchemaRef {
     Arc::new(ArrowSchema::new(fields))
 }
 
-/// Builds a batch with exactly the schema's columns. The schema may be empty.
+/// Builds a batch from the columns of a schema. A batch without columns still has a row count.
 pub(crate) fn build_batch(
     schema: &Schema,
     columns: Vec<ArrayRef>,
@@ -63,7 +63,7 @@ fn scalar_arrow_type(scalar: ScalarType) -> DataType {
     }
 }
 
-/// The column type of an Arrow type. An error names the unsupported type.
+/// Converts an Arrow type to a column type. An error contains the unsupported type.
 pub(crate) fn column_type(data_type: &DataType) -> Result<ColumnType, String> {
     Ok(match data_type {
         DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => ColumnType::Utf8,

@@ -17,35 +17,35 @@ use crate::reader::{BlockRead, DecodedBlock, FormatReader, RowFailure};
 use crate::select::Selection;
 use crate::stores::{ScopedStores, Stores};
 
-/// The source of a pipeline: one dataset, or a mix of several.
+/// The datasets of a pipeline source. A mix has several datasets.
 pub struct Dataset {
-    parts: Vec<Part>,
+    parts: Vec<DatasetPart>,
 }
 
-/// One dataset of a source.
-struct Part {
+/// One dataset of a mix.
+struct DatasetPart {
     source: Source,
     reads: ScopedStores,
     selection: Selection,
     reader: Box<dyn FormatReader>,
 }
 
-/// Rows of a block.
+/// Rows that were read from a block.
 #[derive(Debug, Clone)]
 pub struct BlockRows {
-    /// The requested rows in order, with the requested columns.
+    /// The requested columns of the requested rows, in row order.
     pub batch: RecordBatch,
-    /// The rows of the batch that could not be read.
+    /// The rows that could not be read. The batch contains a placeholder for each of them.
     pub failures: Vec<RowFailure>,
-    /// The number of bytes of memory that the batch keeps alive.
+    /// Memory that the batch uses, including buffers that its columns reference.
     pub held_bytes: usize,
-    /// The number of bytes read from the store.
+    /// Number of bytes that were read from the store.
     pub store_bytes: u64,
-    /// The number of requests to the store.
+    /// Number of requests to the store.
     pub store_requests: u32,
-    /// Total time of all requests, from the request to the last byte.
+    /// Total duration of all requests, from the request to the last byte.
     pub store_wait: Duration,
-    /// The part of `store_bytes` that blocking calls read.
+    /// The part of `store_bytes` that was read with blocking calls.
     pub blocking_bytes: u64,
 }
 
@@ -57,26 +57,26 @@ impl std::fmt::Debug for Dataset {
 }
 
 impl Dataset {
-    /// Checks the URLs of the source and the permission to read them. Makes no requests.
+    /// Creates a dataset. Checks the URLs of the source and the permission to read them, without requests.
     ///
     /// # Errors
-    /// Returns a message with the fix.
+    /// If a URL is invalid or the read policy rejects it.
     pub fn new(source: Source, stores: Arc<Stores>) -> Result<Self, SourceError> {
         Self::of_tenant(source, stores, &TenantReads::default())
     }
 
-    /// Like [`Self::new`], for a job of a tenant. Both the worker's policy and the tenant's permissions apply.
+    /// Creates a dataset for a job of a tenant. Both the worker's read policy and the tenant's permissions apply.
     ///
     /// # Errors
-    /// As [`Self::new`].
+    /// If a URL is invalid, or if the read policy or the tenant's permissions reject it.
     pub fn of_tenant(source: Source, stores: Arc<Stores>, tenant: &TenantReads) -> Result<Self, SourceError> {
         let parts = source.datasets().into_iter();
-        let parts = parts.map(|part| Part::new(part.clone(), Arc::clone(&stores), tenant));
+        let parts = parts.map(|part| DatasetPart::new(part.clone(), Arc::clone(&stores), tenant));
         Ok(Self { parts: parts.collect::<Result<_, _>>()? })
     }
 
-    /// Lists the shards of the datasets, one dataset after the other. Within a dataset, the shards of each source URL are sorted by
-    /// URL, and duplicates are removed.
+    /// Lists the shards of all datasets, in the order of the datasets and their source URLs. The shards of each source URL are
+    /// sorted by URL. Duplicates within a dataset are removed.
     pub async fn list(&self) -> Result<Vec<ShardRef>, SourceError> {
         let mut shards = Vec::new();
         for (number, part) in (0..).zip(&self.parts) {
@@ -91,16 +91,16 @@ impl Dataset {
         self.part_of(shard)?.index_shard(shard).await
     }
 
-    /// Reads rows of a block. Failed rows are listed and do not affect other rows.
+    /// Reads rows of a block. Rows that cannot be read are listed in the result, and do not affect other rows.
     pub async fn read_block(&self, read: &BlockRead<'_>) -> Result<BlockRows, SourceError> {
         self.part_of(read.shard)?.read_block(read).await
     }
 
-    fn part_of(&self, shard: &ShardRef) -> Result<&Part, SourceError> {
+    fn part_of(&self, shard: &ShardRef) -> Result<&DatasetPart, SourceError> {
         self.parts.get(shard.part as usize).ok_or_else(|| SourceError::Url {
             url: shard.url.clone(),
             reason: format!(
-                "the shard belongs to dataset {}, but the source has {} datasets",
+                "the shard belongs to dataset {}, but the source has only {} datasets",
                 shard.part + 1,
                 self.parts.len()
             ),
@@ -108,12 +108,12 @@ impl Dataset {
     }
 }
 
-impl Part {
+impl DatasetPart {
     fn new(source: Source, stores: Arc<Stores>, tenant: &TenantReads) -> Result<Self, SourceError> {
         if source.url.is_empty() {
             return Err(SourceError::Url {
                 url: String::new(),
-                reason: "the source names no URL".to_owned(),
+                reason: "`source.url` is empty: list the URLs of the dataset".to_owned(),
             });
         }
         let reads = ScopedStores::new(stores, source.credentials.clone(), tenant);

@@ -4,7 +4,7 @@ use feedline_data::manifest::ShardRef;
 
 use crate::guard;
 
-/// An error of listing, indexing or reading a dataset. A failed call has no side effects.
+/// An error of listing, indexing or reading a dataset.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SourceError {
     /// The URL is invalid.
@@ -16,10 +16,10 @@ pub enum SourceError {
         reason: String,
     },
     /// The read policy or the tenant's permissions reject the read.
-    #[error("{sentence}")]
-    Refused {
-        /// Returns a message with the URL and the fix.
-        sentence: String,
+    #[error("{message}")]
+    Rejected {
+        /// The URL, the reason and the fix.
+        message: String,
     },
     /// The object does not exist.
     #[error("`{url}` does not exist: check the path, or add `/` at the end to read all objects below it")]
@@ -27,7 +27,7 @@ pub enum SourceError {
         /// The URL.
         url: String,
     },
-    /// A glob or prefix matches no objects.
+    /// No object matches a glob or prefix.
     #[error("`{url}` matches no objects: check the pattern and the data")]
     Empty {
         /// The URL.
@@ -36,11 +36,11 @@ pub enum SourceError {
     /// The store rejected a request or failed.
     #[error("cannot read `{url}`: {reason}")]
     Store {
-        /// The object or prefix.
+        /// The URL of the object or prefix.
         url: String,
         /// The store's error message.
         reason: String,
-        /// Whether the same request may succeed later.
+        /// Whether a retry may succeed.
         retryable: bool,
     },
     /// The object changed after indexing.
@@ -49,7 +49,7 @@ pub enum SourceError {
         /// The shard.
         url: String,
     },
-    /// The bytes do not conform to the format.
+    /// The shard is damaged or has another format.
     #[error("`{url}` at byte {offset}: {reason}")]
     Corrupt {
         /// The shard.
@@ -59,7 +59,7 @@ pub enum SourceError {
         /// The reason and the fix.
         reason: String,
     },
-    /// The data uses an unsupported feature, or exceeds a limit.
+    /// The shard uses an unsupported feature of its format, or exceeds a limit.
     #[error("`{url}` cannot be read: {reason}")]
     Unsupported {
         /// The shard.
@@ -67,8 +67,8 @@ pub enum SourceError {
         /// The reason and the fix.
         reason: String,
     },
-    /// The data does not contain a requested column.
-    #[error("`{url}` has no `{name}` (for column `{column}`): {hint}")]
+    /// The shard does not contain a requested column.
+    #[error("`{url}` has no column `{name}`, which the pipeline reads as `{column}`: {hint}")]
     MissingFeature {
         /// The shard.
         url: String,
@@ -80,15 +80,15 @@ pub enum SourceError {
         hint: String,
     },
     /// The schema of a shard differs from the other shards.
-    #[error("`{url}` differs from the other shards: {reason}")]
+    #[error("`{url}` differs from other shards of the dataset: {reason}")]
     SchemaMismatch {
         /// The shard.
         url: String,
-        /// The difference and the fix.
+        /// The difference.
         reason: String,
     },
-    /// The request is not valid for the block.
-    #[error("cannot read this block of `{url}`: {reason}")]
+    /// The requested rows are not valid for the block.
+    #[error("cannot read a block of `{url}`: {reason}")]
     Request {
         /// The shard.
         url: String,
@@ -98,7 +98,7 @@ pub enum SourceError {
 }
 
 impl SourceError {
-    /// Whether a retry of the same call may succeed.
+    /// Whether a retry may succeed.
     pub fn is_retryable(&self) -> bool {
         matches!(self, Self::Store { retryable: true, .. })
     }
@@ -107,7 +107,7 @@ impl SourceError {
         use object_store::Error as E;
         let url = url.to_owned();
         if let Some(rejected) = guard::find_guard_error(&error) {
-            return Self::Refused { sentence: format!("refusing to read `{url}`: {rejected}") };
+            return Self::Rejected { message: format!("reads of `{url}` are not allowed: {rejected}") };
         }
         match error {
             E::NotFound { .. } => Self::NotFound { url },
@@ -144,7 +144,7 @@ fn is_denied(error: &(dyn std::error::Error + 'static)) -> bool {
     ["401 Unauthorized", "403 Forbidden"].iter().any(|status| text.contains(status))
 }
 
-/// An error and what caused it, on one line.
+/// Formats an error and its causes on one line.
 fn causes(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
@@ -168,8 +168,8 @@ fn without_body(text: &str) -> String {
         let (_, rest) = body.split_once(&format!("<{name}>"))?;
         Some(rest.split_once(&format!("</{name}>"))?.0.trim())
     };
-    let said: Vec<&str> = ["Code", "Message"].into_iter().filter_map(element).collect();
-    format!("{before}{}", said.join(": "))
+    let elements: Vec<&str> = ["Code", "Message"].into_iter().filter_map(element).collect();
+    format!("{before}{}", elements.join(": "))
 }
 
 #[cfg(test)]

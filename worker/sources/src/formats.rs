@@ -1,4 +1,4 @@
-//! The source formats. Each format has one module and one line in [`create_reader`].
+//! The source formats. Each format has one module and one match arm in [`create_reader`].
 
 mod arrow_ipc;
 mod bisect;

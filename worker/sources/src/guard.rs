@@ -1,7 +1,7 @@
-//! Rejects requests to metadata services by URL, host name or redirect, and follows redirects only to allowed URLs. Addresses
-//! are checked when a host name is resolved for a connection, because each resolution may return other addresses.
+//! Rejects requests to metadata services, whether by URL, host name or redirect, and rejects redirects to URLs that are not
+//! allowed. The addresses of a host name are checked for each connection, because each resolution may return other addresses.
 //!
-//! Requests for credentials are not guarded, because the role of an instance is fetched from a metadata service.
+//! Requests for credentials are not guarded, because the credentials of an instance come from a metadata service.
 
 use std::collections::hash_map::RandomState;
 use std::fmt;
@@ -42,11 +42,11 @@ pub(crate) fn find_guard_error<'a>(error: &'a (dyn std::error::Error + 'static))
 #[derive(Debug, Clone)]
 pub(crate) struct RequestGuard {
     metadata_addresses: bool,
-    /// The URLs to which redirects may lead.
+    /// The URLs to which the worker's policy allows redirects.
     redirects: UrlPolicy,
-    /// The tenant's restrictions of redirects.
+    /// The permissions of the tenant, which also apply to redirects.
     tenant: TenantReads,
-    lookup: Arc<dyn HostResolver>,
+    resolver: Arc<dyn HostResolver>,
 }
 
 /// Resolves host names.
@@ -58,37 +58,37 @@ pub(crate) trait HostResolver: fmt::Debug + Send + Sync {
 
 /// Resolves host names with the system's resolver.
 #[derive(Debug)]
-struct SystemLookup;
+struct SystemResolver;
 
 #[async_trait]
-impl HostResolver for SystemLookup {
+impl HostResolver for SystemResolver {
     async fn addresses(&self, host: &str) -> io::Result<Vec<SocketAddr>> {
         Ok(tokio::net::lookup_host((host, 0)).await?.collect())
     }
 }
 
 impl RequestGuard {
-    /// A guard for web servers: redirects must lead to allowed URLs.
+    /// Creates a guard for web servers. Redirects must lead to allowed URLs.
     pub(crate) fn for_web(reads: &ReadPolicy, tenant: &TenantReads) -> Self {
         Self { redirects: reads.urls.clone(), tenant: tenant.clone(), ..Self::for_stores(reads) }
     }
 
-    /// A guard for object stores, which are trusted to redirect to any URL except metadata services.
+    /// Creates a guard for object stores. Redirects may lead to any URL except metadata services.
     pub(crate) fn for_stores(reads: &ReadPolicy) -> Self {
         Self {
             metadata_addresses: reads.metadata_addresses,
             redirects: UrlPolicy::default(),
             tenant: TenantReads::default(),
-            lookup: Arc::new(SystemLookup),
+            resolver: Arc::new(SystemResolver),
         }
     }
 
     #[cfg(test)]
-    pub(crate) fn with_lookup(self, lookup: Arc<dyn HostResolver>) -> Self {
-        Self { lookup, ..self }
+    pub(crate) fn with_resolver(self, resolver: Arc<dyn HostResolver>) -> Self {
+        Self { resolver, ..self }
     }
 
-    /// Checks a URL in the form that the HTTP client parses, which accepts more notations of addresses than a text check.
+    /// Checks a URL with the URL parser of the HTTP client, so that all notations of an address are recognized.
     pub(crate) fn check(&self, url: &str) -> Result<(), GuardError> {
         let parsed = Url::parse(url).map_err(|error| GuardError(format!("invalid URL: {error}")))?;
         match parsed.host() {
@@ -113,11 +113,13 @@ impl RequestGuard {
         self.redirects
             .check_object(url.as_str())
             .and_then(|()| self.tenant.check_object(url.as_str()))
-            .map_err(|sentence| GuardError(format!("the server redirects to another URL: {sentence}")))
+            .map_err(|reason| {
+                GuardError(format!("the server redirects to a URL that is not allowed: {reason}"))
+            })
     }
 
-    /// The redirect policy of the client.
-    pub(crate) fn redirects(&self) -> Policy {
+    /// The redirect policy of the HTTP client.
+    pub(crate) fn redirect_policy(&self) -> Policy {
         let guard = self.clone();
         Policy::custom(move |attempt| {
             if attempt.previous().len() > MAX_REDIRECTS {
@@ -131,9 +133,10 @@ impl RequestGuard {
         })
     }
 
-    /// Resolves a host to its addresses, rotated by a random offset to spread requests over the servers of a store.
+    /// Resolves a host name and checks its addresses. The addresses are rotated randomly, to spread requests over the servers of a
+    /// store.
     async fn resolve(&self, host: &str) -> Result<Vec<SocketAddr>, Box<dyn std::error::Error + Send + Sync>> {
-        let mut addresses = self.lookup.addresses(host).await?;
+        let mut addresses = self.resolver.addresses(host).await?;
         for address in &addresses {
             self.check_address(address.ip(), || format!("{host}, which resolves to {},", address.ip()))?;
         }

@@ -1,4 +1,4 @@
-//! The HTTP client of object stores, with the options of `object_store` and the checks of the request guard.
+//! The HTTP client of object stores, which supports the client options of `object_store` and checks each request with a guard.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ impl HttpService for GuardedClient {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         self.guard.check(&request.uri().to_string()).map_err(permanent_error)?;
         let response = HttpService::call(&self.client, request).await;
-        // A rejected host name looks like a failed resolution, which would be retried.
+        // A host that the guard rejects looks like a failed resolution, which would be retried.
         response.map_err(|error| match find_guard_error(&error) {
             Some(found) => permanent_error(found.clone()),
             None => error,
@@ -49,7 +49,7 @@ fn permanent_error(error: GuardError) -> HttpError {
     HttpError::new(HttpErrorKind::Unknown, error)
 }
 
-/// Builds the client that `object_store` would build from these options, with the guard.
+/// Builds a client with a guard. The options have the same effect as in `object_store`.
 fn build_client(options: &ClientOptions, guard: &RequestGuard) -> Result<reqwest::Client, String> {
     use ClientConfigKey as Key;
     let text = |key: Key| options.get_config_value(&key);
@@ -58,7 +58,7 @@ fn build_client(options: &ClientOptions, guard: &RequestGuard) -> Result<reqwest
             text(Key::UserAgent)
                 .unwrap_or_else(|| concat!("feedline/", env!("CARGO_PKG_VERSION")).to_owned()),
         )
-        .redirect(guard.redirects())
+        .redirect(guard.redirect_policy())
         .dns_resolver(Arc::new(GuardedResolver(guard.clone())))
         .https_only(!parse_bool(text(Key::AllowHttp))?)
         // Compression would change the length of an object.
@@ -83,8 +83,8 @@ fn build_client(options: &ClientOptions, guard: &RequestGuard) -> Result<reqwest
     if let Some(time) = parse_duration(text(Key::PoolIdleTimeout))? {
         builder = builder.pool_idle_timeout(time);
     }
-    if let Some(most) = parse_number(text(Key::PoolMaxIdlePerHost))? {
-        builder = builder.pool_max_idle_per_host(most as usize);
+    if let Some(max_idle) = parse_number(text(Key::PoolMaxIdlePerHost))? {
+        builder = builder.pool_max_idle_per_host(max_idle as usize);
     }
     if let Some(time) = parse_duration(text(Key::Http2KeepAliveInterval))? {
         builder = builder.http2_keep_alive_interval(time);
@@ -111,7 +111,7 @@ fn build_client(options: &ClientOptions, guard: &RequestGuard) -> Result<reqwest
 }
 
 fn setup_error(error: impl Display) -> String {
-    format!("the HTTP client cannot be set up: {error}")
+    format!("cannot create the HTTP client: {error}")
 }
 
 fn parse_bool(text: Option<String>) -> Result<bool, String> {
@@ -124,10 +124,11 @@ fn parse_bool(text: Option<String>) -> Result<bool, String> {
 }
 
 fn parse_number(text: Option<String>) -> Result<Option<u32>, String> {
-    text.map(|text| text.parse().map_err(|_| format!("invalid number `{text}`"))).transpose()
+    text.map(|text| text.parse().map_err(|_| format!("invalid number `{text}`: expected an integer")))
+        .transpose()
 }
 
-/// Parses a duration in the format of `object_store`, such as `1m 30s` and `500ms`.
+/// Parses a duration in the format of `object_store`, such as `1m 30s` or `500ms`.
 fn parse_duration(text: Option<String>) -> Result<Option<Duration>, String> {
     let Some(text) = text else { return Ok(None) };
     let error = || format!("invalid duration `{text}`: expected a number with a unit, such as 30s");

@@ -1,7 +1,7 @@
 //! Lists, indexes and reads datasets in object stores, in every source format.
 //!
-//! This crate reads no environment variables and spawns no tasks. Its only state is open clients and small caches of shard
-//! footers. It depends on the source of a pipeline, but not on operators or scheduling.
+//! The crate reads no environment variables and spawns no tasks. Its only state is open clients and small caches of shard
+//! footers. It knows the source of a pipeline, but not its operators.
 
 mod access;
 mod blocks;

@@ -1,10 +1,10 @@
-//! Resolves symbolic links of local paths. Rejects paths that resolve to the process's own files or, through links, outside of
-//! the allowed folders.
+//! Resolves symbolic links in local paths. Rejects paths that resolve to the process's own files, or to files outside of the
+//! allowed folders.
 //!
-//! The resolved path of a folder is cached. Each entry of a folder is checked, and links among the entries are resolved every
-//! time. A file is then opened at the resolved path without following links, so that a link created after the check has no
-//! effect. A listing may follow links that are created during the listing and reveal names and sizes outside of the allowed
-//! folders, but the content of such files is not read.
+//! The resolved path of a folder is cached. The last component of a path is checked at each read. The file is then opened at the
+//! resolved path without following links, so that a link that is created after the check has no effect. A listing may follow
+//! links that are created during the listing, and reveal the names and sizes of files outside of the allowed folders. The
+//! content of these files is not read.
 
 use std::collections::HashMap;
 use std::fs::Metadata;
@@ -18,17 +18,17 @@ use feedline_data::urls::UrlPolicy;
 
 use crate::local::{self, LocalFile};
 
-/// Maximum number of cached folders. A full cache is cleared. With paths it uses about half a megabyte.
+/// Maximum number of cached folders, which need about 0.5 MB. A full cache is cleared.
 const MAX_CACHED_FOLDERS: usize = 1 << 10;
-/// The time for which the snapshot of the process's own files is reused.
+/// Time for which the snapshot of the process's own files is reused.
 const SNAPSHOT_LIFETIME: Duration = Duration::from_secs(1);
 
 /// Folders that a policy allows.
 #[derive(Debug)]
 pub(crate) struct AllowedFolders {
     pub(crate) policy: UrlPolicy,
-    /// The setting that allows another folder, for messages.
-    pub(crate) fix: &'static str,
+    /// The setting to change if a folder should be allowed, for error messages.
+    pub(crate) setting: &'static str,
 }
 
 /// Checks the local paths that one dataset reads.
@@ -37,7 +37,7 @@ pub(crate) struct LinkPolicy {
     own: ProtectedFiles,
     allowed: Vec<AllowedFolders>,
     own_snapshot: Mutex<Option<Arc<OwnFilesCache>>>,
-    /// Maps allowed folders to their resolved paths. Entries that are links or own files are checked separately.
+    /// The resolved paths of allowed folders.
     folders: Mutex<HashMap<PathBuf, PathBuf>>,
 }
 
@@ -46,7 +46,7 @@ pub(crate) struct LinkPolicy {
 struct OwnFilesCache {
     created: Instant,
     snapshot: ProtectedFilesSnapshot,
-    /// The versions and metadata of the files.
+    /// The version and the metadata of each file.
     versions: Vec<(String, Metadata)>,
 }
 
@@ -71,21 +71,21 @@ impl LinkPolicy {
         *self.own_snapshot.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Checks a path and returns the file at the resolved path. With a shard it also checks that the shard's version is not the
-    /// version of an own file, which detects hard links. A missing file passes the check, and reading it fails.
+    /// Checks a path. Returns the file at the resolved path. If a shard is passed, its version must differ from the versions of own
+    /// files, because a hard link has the version of its target. A missing file passes the check, but cannot be read.
     pub(crate) fn check(&self, path: &str, shard: Option<&ShardRef>) -> Result<LocalFile, String> {
         if self.is_unrestricted() {
             return Ok(LocalFile::linked(path));
         }
         let own_files = self.own_files();
-        // Remove a trailing slash, with which the system would follow a link instead of describing it.
+        // Remove a trailing slash, because the system follows a link if its path ends with a slash.
         let path = &Path::new(path).components().collect::<PathBuf>();
         if let Some(shard) = shard
             && let Some((_, own)) = own_files.versions.iter().find(|(version, _)| *version == shard.version)
         {
             own_files.snapshot.check_metadata(path, own)?;
         }
-        // All files of a folder share the resolved path of the folder.
+        // Resolve the folder, which is usually cached, and then check the file in it.
         if let Some((folder, name)) = path.parent().zip(path.file_name())
             && let Some(real) = self.allowed_folder(folder, &own_files.snapshot)
         {
@@ -115,7 +115,7 @@ impl LinkPolicy {
         Arc::clone(cache.insert(Arc::new(OwnFilesCache { created, snapshot, versions })))
     }
 
-    /// The resolved path of a folder, if all entries of the folder may be read except links and own files. A missing folder is
+    /// Returns the resolved path of an allowed folder that contains no own files. `None` for all other folders. A missing folder is
     /// not cached.
     fn allowed_folder(&self, folder: &Path, own: &ProtectedFilesSnapshot) -> Option<PathBuf> {
         if let Some(real) = self.folders().get(folder) {
@@ -137,12 +137,12 @@ impl LinkPolicy {
         self.folders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Resolves all links of a path and checks the result. `None` if the file does not exist.
+    /// Resolves all links in a path and checks the result. Returns `None` if the file does not exist.
     fn check_resolved(&self, path: &Path, own: &ProtectedFilesSnapshot) -> Result<Option<PathBuf>, String> {
         let real = std::fs::canonicalize(path).ok();
         own.check(path)?;
         let Some(real) = real else { return Ok(None) };
-        // The links may have changed after they were resolved, so both paths are checked.
+        // Check both paths, because links may have changed since they were resolved.
         if real != path {
             own.check(&real)?;
         }
@@ -152,7 +152,7 @@ impl LinkPolicy {
 }
 
 impl AllowedFolders {
-    /// Checks that a resolved path is in one of the policy's folders, which are resolved too.
+    /// Checks that a resolved path is in one of the allowed folders, whose paths are resolved too.
     fn check(&self, path: &Path, real: &Path) -> Result<(), String> {
         let real_folder =
             |folder: String| std::fs::canonicalize(&folder).unwrap_or_else(|_| PathBuf::from(folder));
@@ -161,10 +161,10 @@ impl AllowedFolders {
         }
         let prefixes: Vec<String> = self.policy.prefixes().map(|prefix| format!("`{prefix}`")).collect();
         Err(format!(
-            "`{}` leads through a symbolic link outside of the allowed URLs ({}): remove the link, or add the target folder to {}",
+            "`{}` contains a symbolic link to a folder outside of the allowed URLs ({}): remove the link, or add the target folder to {}",
             path.display(),
             prefixes.join(", "),
-            self.fix
+            self.setting
         ))
     }
 }
@@ -175,7 +175,7 @@ mod tests {
 
     fn links(prefixes: &[&str]) -> LinkPolicy {
         let policy = UrlPolicy::new(prefixes).unwrap();
-        LinkPolicy::new(ProtectedFiles::default(), [AllowedFolders { policy, fix: "`--allow-url`" }])
+        LinkPolicy::new(ProtectedFiles::default(), [AllowedFolders { policy, setting: "`--allow-url`" }])
     }
 
     #[test]

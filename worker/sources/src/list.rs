@@ -1,4 +1,4 @@
-//! Lists the shards of a source: single objects, prefixes, globs and brace lists.
+//! Lists the shards of a source. A source URL is a single object, a prefix, a glob or a brace pattern.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,16 +20,16 @@ use crate::stores::ScopedStores;
 const GLOB_CHARACTERS: [char; 3] = ['*', '?', '['];
 /// Maximum number of concurrent HEAD requests over all URLs of a source.
 const CONCURRENT_HEADS: usize = 32;
-/// Maximum number of patterns of a source that are expanded concurrently.
+/// Maximum number of brace patterns of a source that are expanded concurrently.
 const CONCURRENT_PATTERNS: usize = 1;
-/// Maximum number of listed objects of a source, because each object needs memory until it is indexed.
+/// Maximum number of listed objects per source, because each object needs memory until it is indexed.
 const MAX_OBJECTS: usize = 10_000_000;
-/// A recursive listing fails if it returns no further object for this time. It is longer than the client's retries.
+/// Maximum time between two objects of a recursive listing. It is longer than the retries of the client.
 const LISTING_TIMEOUT: Duration = Duration::from_secs(180);
-/// The timeout of listing a single folder, which the client returns as a whole.
+/// Timeout of listing a single folder, which the client returns as a whole.
 const FOLDER_TIMEOUT: Duration = Duration::from_secs(1800);
 
-/// Lists the shards of these URLs. The shards of each URL are sorted, and duplicates are removed.
+/// Lists the shards of the URLs, in the order of the URLs. The shards of each URL are sorted, and duplicates are removed.
 pub(crate) async fn list(reads: &ScopedStores, urls: &[String]) -> Result<Vec<ShardRef>, SourceError> {
     Listing::new(reads, MAX_OBJECTS).shards(urls).await
 }
@@ -38,18 +38,23 @@ pub(crate) async fn list(reads: &ScopedStores, urls: &[String]) -> Result<Vec<Sh
 struct Listing<'a> {
     reads: &'a ScopedStores,
     /// Limits concurrent HEAD requests.
-    heads: Semaphore,
-    /// Limits concurrent expansions of patterns, because expanded braces may need much memory.
-    patterns: Semaphore,
-    /// The number of objects found so far.
-    found: AtomicUsize,
+    head_permits: Semaphore,
+    /// Limits concurrent expansions of brace patterns, because they may need much memory.
+    pattern_permits: Semaphore,
+    /// Number of listed objects.
+    object_count: AtomicUsize,
     max_objects: usize,
 }
 
 impl<'a> Listing<'a> {
     fn new(reads: &'a ScopedStores, max_objects: usize) -> Self {
-        let (heads, patterns) = (Semaphore::new(CONCURRENT_HEADS), Semaphore::new(CONCURRENT_PATTERNS));
-        Self { reads, heads, patterns, found: AtomicUsize::new(0), max_objects }
+        Self {
+            reads,
+            head_permits: Semaphore::new(CONCURRENT_HEADS),
+            pattern_permits: Semaphore::new(CONCURRENT_PATTERNS),
+            object_count: AtomicUsize::new(0),
+            max_objects,
+        }
     }
 
     async fn shards(&self, urls: &[String]) -> Result<Vec<ShardRef>, SourceError> {
@@ -59,7 +64,7 @@ impl<'a> Listing<'a> {
         let lists = urls.iter().cloned().map(|url| async move { self.list_one(&url).await });
         let mut lists = futures::stream::iter(lists).buffered(CONCURRENT_HEADS);
         while let Some(mut found) = lists.try_next().await? {
-            // A listing may contain URLs and links outside of the allowed URLs.
+            // A listing may contain links to files outside of the allowed URLs.
             for shard in &found {
                 self.reads.check_shard(&Location::parse(&shard.url)?, shard)?;
             }
@@ -78,7 +83,7 @@ impl<'a> Listing<'a> {
             return self.list_prefix(store.as_ref(), &location, url).await;
         }
         if has_glob || location.rest.contains('{') {
-            // A local file may have a name such as `x[1].tar`.
+            // A local file can have a name such as `x[1].tar`.
             if location.is_local()
                 && self.reads.check_object(&location).is_ok()
                 && let Ok(shard) = self.head(store.as_ref(), &location, url).await
@@ -106,7 +111,7 @@ impl<'a> Listing<'a> {
         location: &Location,
         given: &str,
     ) -> Result<ShardRef, SourceError> {
-        let _permit = self.heads.acquire().await.expect("the semaphore is never closed");
+        let _permit = self.head_permits.acquire().await.expect("the semaphore is never closed");
         let shard = head(store, location, given).await?;
         self.count(1, given)?;
         Ok(shard)
@@ -118,7 +123,7 @@ impl<'a> Listing<'a> {
         location: &Location,
         given: &str,
     ) -> Result<Vec<ShardRef>, SourceError> {
-        refuse_http_listing(location, given)?;
+        reject_http_listing(location, given)?;
         if location.is_local() && !std::path::Path::new(&location.rest).is_dir() {
             return Err(SourceError::NotFound { url: given.to_owned() });
         }
@@ -135,7 +140,7 @@ impl<'a> Listing<'a> {
         location: &Location,
         given: &str,
     ) -> Result<Vec<ShardRef>, SourceError> {
-        let _permit = self.patterns.acquire().await.expect("the semaphore is never closed");
+        let _permit = self.pattern_permits.acquire().await.expect("the semaphore is never closed");
         let patterns = ScopedStores::expand(&location.rest)
             .map_err(|reason| SourceError::Url { url: given.to_owned(), reason })?;
         let lists = patterns.into_iter().map(|rest| async move {
@@ -161,7 +166,7 @@ impl<'a> Listing<'a> {
         location: &Location,
         given: &str,
     ) -> Result<Vec<ShardRef>, SourceError> {
-        refuse_http_listing(location, given)?;
+        reject_http_listing(location, given)?;
         let text = location.rest.trim_start_matches('/');
         let pattern = Pattern::new(text).map_err(|error| SourceError::Url {
             url: given.to_owned(),
@@ -232,16 +237,17 @@ impl<'a> Listing<'a> {
         Ok(metas)
     }
 
-    /// Counts found objects. An error if the source has too many.
+    /// Counts listed objects. Returns an error if the source has more than `max_objects`.
     fn count(&self, objects: usize, given: &str) -> Result<(), SourceError> {
-        if self.found.fetch_add(objects, Ordering::Relaxed).saturating_add(objects) <= self.max_objects {
+        if self.object_count.fetch_add(objects, Ordering::Relaxed).saturating_add(objects) <= self.max_objects
+        {
             return Ok(());
         }
         Err(SourceError::Url {
             url: given.to_owned(),
             reason: format!(
                 "the source has more than {} objects: list fewer folders, or pack the rows into larger files, such as tar or \
-                 Parquet",
+                 Parquet files",
                 self.max_objects
             ),
         })
@@ -260,19 +266,19 @@ fn timeout_error(given: &str, after: Duration) -> SourceError {
 }
 
 /// Rejects the listing of a web server.
-fn refuse_http_listing(location: &Location, given: &str) -> Result<(), SourceError> {
+fn reject_http_listing(location: &Location, given: &str) -> Result<(), SourceError> {
     if !location.is_http() {
         return Ok(());
     }
     Err(SourceError::Url {
         url: given.to_owned(),
         reason:
-            "a web server cannot be listed: write the URL of each object, or a range such as `{000..099}`"
+            "objects on a web server cannot be listed: write the URL of each object, or a range such as `{000..099}`"
                 .to_owned(),
     })
 }
 
-/// Whether an object under a prefix is data, which excludes hidden files and the marker files of writers.
+/// Whether an object under a prefix is a shard. Hidden files and the marker files of writers are not shards.
 fn is_data(meta: &ObjectMeta, prefix: &Path) -> bool {
     let Some(parts) = meta.location.prefix_match(prefix) else { return false };
     let hidden = parts.into_iter().any(|part| part.as_ref().starts_with('.'));

@@ -1,7 +1,7 @@
-//! Reads ranges of local files. A range in the page cache is read without blocking. Other ranges are read by one blocking call,
-//! which opens the file, compares the version, and reads into uninitialized memory.
+//! Reads ranges of local files. A range in the page cache is read without blocking. Any other range is read by one blocking call,
+//! which opens the file, checks its version, and reads into uninitialized memory.
 //!
-//! A file with a resolved path is opened without following symbolic links.
+//! Files with resolved paths are opened without following symbolic links.
 
 use std::collections::HashMap;
 use std::fs::{File, Metadata};
@@ -20,16 +20,16 @@ use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
 use crate::error::SourceError;
 
-/// Maximum size of a read without a blocking call. A larger copy would occupy the thread for too long.
+/// Maximum size of a read on the calling thread. Copying more bytes would block the thread for too long.
 const MAX_CACHED_READ_BYTES: u64 = 1 << 20;
-/// Magic numbers of file systems that open a file without a request to another host or process: ext2 to ext4, XFS, Btrfs, F2FS,
+/// Magic numbers of file systems that open files without a request to another host or process: ext2 to ext4, XFS, Btrfs, F2FS,
 /// tmpfs.
 const LOCAL_FILE_SYSTEMS: [u32; 5] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010, 0x0102_1994];
-/// Maximum number of entries in [`FOLDERS`].
+/// Maximum number of entries in [`CACHED_READ_FOLDERS`].
 const MAX_FOLDERS: usize = 1 << 16;
 
-/// For each folder, whether cached pages of its files can be read without blocking.
-static FOLDERS: LazyLock<RwLock<HashMap<PathBuf, bool>>> = LazyLock::new(RwLock::default);
+/// Maps a folder to whether cached pages of its files can be read without blocking.
+static CACHED_READ_FOLDERS: LazyLock<RwLock<HashMap<PathBuf, bool>>> = LazyLock::new(RwLock::default);
 
 /// A local file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,7 +56,7 @@ impl LocalFile {
         }
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         match openat2(CWD, self.path.as_path(), flags, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
-            Err(error) if is_unsupported(error) => open_compared(&self.path),
+            Err(error) if is_unsupported(error) => open_and_compare(&self.path),
             opened => Ok(File::from(opened?)),
         }
     }
@@ -64,11 +64,11 @@ impl LocalFile {
     fn failed(&self, shard: &ShardRef, error: &io::Error) -> SourceError {
         if self.is_plain && Errno::from_io_error(error) == Some(Errno::LOOP) {
             let path = self.path.display();
-            let sentence = format!(
-                "`{path}` is not read, because a part of the path became a symbolic link after the check: restart the job when the \
-                 files are no longer moved"
+            let message = format!(
+                "cannot read `{path}`: a part of the path became a symbolic link after the path was checked; do not move files \
+                 while a job reads them, and restart the job"
             );
-            return SourceError::Refused { sentence };
+            return SourceError::Rejected { message };
         }
         match error.kind() {
             // The listed file was removed.
@@ -83,24 +83,24 @@ fn is_unsupported(error: Errno) -> bool {
     matches!(error, Errno::NOSYS | Errno::PERM)
 }
 
-/// Opens a file and then compares its path, for kernels that cannot open a file without following links.
-fn open_compared(path: &Path) -> io::Result<File> {
+/// Opens a file and then checks that no link was followed, for kernels without `openat2`.
+fn open_and_compare(path: &Path) -> io::Result<File> {
     let file = File::open(path)?;
     let opened = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
     if opened == path { Ok(file) } else { Err(Errno::LOOP.into()) }
 }
 
-/// The metadata of a path, which may be a link. An error if a folder of the path is a link.
+/// Returns the metadata of a path without following links. The last component may be a link. Fails if another component is a link.
 pub(crate) fn metadata_without_links(path: &Path) -> io::Result<Metadata> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     match openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
-        Err(error) if is_unsupported(error) => metadata_compared(path),
+        Err(error) if is_unsupported(error) => metadata_and_compare(path),
         opened => File::from(opened?).metadata(),
     }
 }
 
-/// Like [`metadata_without_links`], for kernels that cannot open a path without following links.
-fn metadata_compared(path: &Path) -> io::Result<Metadata> {
+/// Implements [`metadata_without_links`] for kernels without `openat2`.
+fn metadata_and_compare(path: &Path) -> io::Result<Metadata> {
     let found = path.symlink_metadata()?;
     let is_plain = match path.parent() {
         Some(folder) => std::fs::canonicalize(folder)? == folder,
@@ -110,17 +110,17 @@ fn metadata_compared(path: &Path) -> io::Result<Metadata> {
 }
 
 fn can_read_cached(path: &Path) -> bool {
-    let folders = FOLDERS.read().unwrap_or_else(PoisonError::into_inner);
-    path.parent().and_then(|folder| folders.get(folder)).is_some_and(|known| *known)
+    let folders = CACHED_READ_FOLDERS.read().unwrap_or_else(PoisonError::into_inner);
+    path.parent().and_then(|folder| folders.get(folder)).is_some_and(|can_read| *can_read)
 }
 
 /// Records whether the folder of an open file is on a local file system.
 fn record_folder(path: &Path, is_local: impl FnOnce() -> bool) {
     let Some(folder) = path.parent() else { return };
-    let is_known = FOLDERS.read().unwrap_or_else(PoisonError::into_inner).contains_key(folder);
+    let is_known = CACHED_READ_FOLDERS.read().unwrap_or_else(PoisonError::into_inner).contains_key(folder);
     if !is_known {
         let is_local = is_local();
-        let mut folders = FOLDERS.write().unwrap_or_else(PoisonError::into_inner);
+        let mut folders = CACHED_READ_FOLDERS.write().unwrap_or_else(PoisonError::into_inner);
         if folders.len() < MAX_FOLDERS {
             folders.insert(folder.to_owned(), is_local);
         }
@@ -129,31 +129,31 @@ fn record_folder(path: &Path, is_local: impl FnOnce() -> bool) {
 
 fn disable_cached_reads(path: &Path) {
     if let Some(folder) = path.parent() {
-        FOLDERS.write().unwrap_or_else(PoisonError::into_inner).insert(folder.to_owned(), false);
+        CACHED_READ_FOLDERS.write().unwrap_or_else(PoisonError::into_inner).insert(folder.to_owned(), false);
     }
 }
 
-/// Reads a range of the shard's file if the file name and the pages are cached, without blocking. `None` if they are not, if
-/// [`read`] has not recorded the folder yet, or if an error occurs, which [`read`] will report.
+/// Reads a range of the shard's file without blocking. Returns `None` if the path or the pages are not cached, if [`read`] has not
+/// recorded the folder, or on an error. In these cases the caller must call [`read`].
 pub(crate) fn read_cached(local: &LocalFile, shard: &ShardRef, range: &Range<u64>) -> Option<Bytes> {
     let path = local.path.as_path();
     let length = range.end - range.start;
     if length > MAX_CACHED_READ_BYTES || !can_read_cached(path) {
         return None;
     }
-    let supported = |error: Errno| {
+    let on_error = |error: Errno| {
         if matches!(error, Errno::NOSYS | Errno::OPNOTSUPP | Errno::PERM) {
             disable_cached_reads(path);
         }
     };
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let links = if local.is_plain { ResolveFlags::NO_SYMLINKS } else { ResolveFlags::empty() };
-    let opened = openat2(CWD, path, flags, Mode::empty(), ResolveFlags::CACHED | links).map_err(supported);
+    let opened = openat2(CWD, path, flags, Mode::empty(), ResolveFlags::CACHED | links).map_err(on_error);
     let file = File::from(opened.ok()?);
     file.metadata().ok().filter(|metadata| is_version(metadata, shard))?;
     let mut buffer = vec![0; length as usize];
     let parts = &mut [IoSliceMut::new(&mut buffer)];
-    let read = preadv2(&file, parts, range.start, ReadWriteFlags::NOWAIT).map_err(supported).ok()?;
+    let read = preadv2(&file, parts, range.start, ReadWriteFlags::NOWAIT).map_err(on_error).ok()?;
     (read as u64 == length).then(|| buffer.into())
 }
 
@@ -187,7 +187,8 @@ fn is_version(metadata: &Metadata, shard: &ShardRef) -> bool {
     metadata.is_file() && metadata.len() == shard.size_bytes && file_version(metadata) == shard.version
 }
 
-/// The version of a local file in listings of `object_store`: inode, modification time in microseconds, and size.
+/// Returns the version of a local file: inode, modification time in microseconds, and size. `object_store` uses the same version in
+/// listings.
 pub(crate) fn file_version(metadata: &Metadata) -> String {
     let modified = metadata.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
     let micros = modified.unwrap_or_default().as_micros();
@@ -250,18 +251,21 @@ mod tests {
             ShardRef { url: "file:///a".to_owned(), size_bytes: 4, version: file_version(&found), part: 0 };
         let plain = LocalFile::plain(path.clone());
         assert_eq!(read(&plain, &shard, 0..4).unwrap(), b"0123"[..]);
-        assert!(open_compared(&path).is_ok() && metadata_compared(&path).is_ok());
+        assert!(open_and_compare(&path).is_ok() && metadata_and_compare(&path).is_ok());
         std::fs::rename(root.join("in"), root.join("old")).unwrap();
         std::os::unix::fs::symlink(root.join("out"), root.join("in")).unwrap();
         assert_eq!(read(&LocalFile::linked(&path), &shard, 0..4).unwrap(), b"0123"[..]);
         assert_eq!(read_cached(&plain, &shard, &(0..4)), None);
         let refused = read(&plain, &shard, 0..4).unwrap_err();
-        assert!(matches!(&refused, SourceError::Refused { .. }), "{refused}");
+        assert!(matches!(&refused, SourceError::Rejected { .. }), "{refused}");
         assert!(refused.to_string().contains("became a symbolic link"), "{refused}");
         let is_loop = |error: io::Error| Errno::from_io_error(&error) == Some(Errno::LOOP);
         assert!(is_loop(metadata_without_links(&path).unwrap_err()));
         // Kernels without the system call detect the link too.
-        assert!(is_loop(open_compared(&path).unwrap_err()) && is_loop(metadata_compared(&path).unwrap_err()));
+        assert!(
+            is_loop(open_and_compare(&path).unwrap_err())
+                && is_loop(metadata_and_compare(&path).unwrap_err())
+        );
         // The metadata of a link describes the link.
         assert!(metadata_without_links(&root.join("in")).unwrap().is_symlink());
     }

@@ -1,4 +1,4 @@
-//! Parses URLs into store and key, without requests.
+//! Parses a URL into store and key.
 
 use feedline_data::urls::{check_no_secrets, without_query};
 use object_store::path::Path;
@@ -6,19 +6,19 @@ use url::Url;
 
 use crate::error::SourceError;
 
-/// A parsed URL: a store and a key, prefix or pattern.
+/// A parsed URL: the store, and a key, prefix or pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Location {
-    /// The store: `file://`, or scheme and authority, such as `s3://bucket`.
+    /// The store: `file://`, or the scheme and the authority, such as `s3://bucket`.
     pub(crate) root: String,
-    /// The rest of the URL: a plain local path, a raw object key, or an encoded URL path for http.
+    /// The rest of the URL: a local path, an object key, or for http an encoded URL path.
     pub(crate) rest: String,
 }
 
 impl Location {
     /// Parses a URL or a local path.
     pub(crate) fn parse(url: &str) -> Result<Self, SourceError> {
-        check_no_secrets(url).map_err(|sentence| SourceError::Refused { sentence })?;
+        check_no_secrets(url).map_err(|message| SourceError::Rejected { message })?;
         let bad = |reason: &str| SourceError::Url { url: url.to_owned(), reason: reason.to_owned() };
         if url.is_empty() {
             return Err(bad("the URL is empty"));
@@ -38,7 +38,7 @@ impl Location {
             return Err(bad("the host or bucket is missing"));
         }
         if scheme.starts_with("http") && path.contains(['?', '#']) {
-            // Any query may contain a key, so the message does not repeat the query.
+            // The message does not contain the query, which may contain a secret.
             return Err(SourceError::Url {
                 url: without_query(url).to_owned(),
                 reason: "an http URL must not have a query: use a plain URL, or the scheme of the store (s3, gs, az) with \
@@ -72,7 +72,7 @@ impl Location {
         })
     }
 
-    /// The canonical URL of a key in this location's store.
+    /// The canonical URL of another object in the same store.
     pub(crate) fn url_of(&self, key: &Path) -> String {
         if self.is_local() {
             return local_url(&format!("/{key}"));
@@ -93,28 +93,30 @@ fn absolute(path: &str) -> Result<String, SourceError> {
     if path.ends_with('/') && !text.ends_with('/') {
         text.push('/');
     }
-    without_parents(text).map_err(bad)
+    resolve_parents(text).map_err(bad)
 }
 
-/// Resolves `..` like the operating system, which follows links. Object stores do not resolve `..`.
-fn without_parents(path: String) -> Result<String, String> {
+/// Resolves `..` components like the operating system, which follows links.
+fn resolve_parents(path: String) -> Result<String, String> {
     let parts: Vec<&str> = path.split('/').collect();
     let Some(last) = parts.iter().rposition(|part| *part == "..") else { return Ok(path) };
     let (before, after) = (parts[..=last].join("/"), &parts[last + 1..]);
     let folder =
-        std::fs::canonicalize(&before).map_err(|error| format!("{before} cannot be resolved: {error}"))?;
+        std::fs::canonicalize(&before).map_err(|error| format!("cannot resolve {before}: {error}"))?;
     let folder = folder.to_str().ok_or("the path is not UTF-8")?.trim_end_matches('/');
     Ok(format!("{folder}/{}", after.join("/")))
 }
 
-/// The path of a `file://` URL. It may contain unescaped glob characters.
+/// Converts the rest of a `file://` URL to a path. The URL may contain unescaped glob characters.
 fn local_path(rest: &str) -> Result<String, String> {
     let rest = rest.strip_prefix("localhost").unwrap_or(rest);
     if !rest.starts_with('/') {
-        return Err(format!("a file URL needs an absolute path: write `file:///{rest}`, or the plain path"));
+        return Err(format!(
+            "a file URL must have an absolute path: write `file:///{rest}`, or a path without `file://`"
+        ));
     }
     if !rest.contains('%') {
-        return without_parents(rest.to_owned());
+        return resolve_parents(rest.to_owned());
     }
     let escaped = rest.replace('?', "%3F").replace('#', "%23");
     let url = Url::parse(&format!("file://{escaped}")).map_err(|error| error.to_string())?;
@@ -123,7 +125,7 @@ fn local_path(rest: &str) -> Result<String, String> {
     if rest.ends_with('/') && !text.ends_with('/') {
         text.push('/');
     }
-    without_parents(text)
+    resolve_parents(text)
 }
 
 fn local_url(path: &str) -> String {
@@ -160,7 +162,7 @@ mod tests {
             format!("{}/a", folder.display())
         );
         let error = Location::parse("/no/such/../x").unwrap_err().to_string();
-        assert!(error.contains("/no/such/.. cannot be resolved"), "{error}");
+        assert!(error.contains("cannot resolve /no/such/.."), "{error}");
         assert_eq!(parts("/tmp/a..b/..c").1, "/tmp/a..b/..c");
     }
 

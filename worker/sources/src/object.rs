@@ -1,4 +1,4 @@
-//! Ranged reads of one shard. Reads are pinned to the listed version, retried and counted.
+//! Reads ranges of one shard. A read fails if the object differs from the listed version. Failed requests are retried.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,12 +18,12 @@ use crate::local::{self, LocalFile};
 use crate::location::Location;
 use crate::retry::{self, DEFAULT_RETRY_BUDGET, FIRST_BACKOFF, MAX_BACKOFF};
 
-/// Ranges with at most this number of bytes between them are read in one request.
+/// Maximum gap between two ranges that are read in one request.
 const COALESCE_GAP_BYTES: u64 = 64 << 10;
 /// Maximum size of a request, so that a request completes within its timeout.
 const MAX_REQUEST_BYTES: u64 = 16 << 20;
-/// Maximum number of concurrent requests of one read.
-const MAX_PARALLEL_REQUESTS: usize = 8;
+/// Maximum number of concurrent requests per read.
+const MAX_CONCURRENT_REQUESTS: usize = 8;
 
 /// A range of one of several buffers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub(crate) struct BufferSpan {
 pub(crate) struct Object {
     store: Arc<dyn ObjectStore>,
     key: Key,
-    /// The local file of the shard, if any.
+    /// The local file of the shard. `None` for objects in a store.
     file: Option<LocalFile>,
     shard: ShardRef,
     /// The time for which a failing read is retried.
@@ -64,12 +64,12 @@ impl Object {
         }
     }
 
-    /// Reads from this local file, if there is one.
+    /// Reads the shard from a local file.
     pub(crate) fn with_file(self, file: Option<LocalFile>) -> Self {
         Self { file, ..self }
     }
 
-    /// Retries failing reads for this time.
+    /// Sets the time for which a failing read is retried.
     pub(crate) fn with_retry_budget(self, retry_budget: Duration) -> Self {
         Self { retry_budget, ..self }
     }
@@ -82,13 +82,13 @@ impl Object {
         self.shard.size_bytes
     }
 
-    /// The number of bytes and requests, and the total time of the requests, including failed attempts.
+    /// Returns the number of bytes, the number of requests, and the total duration of the requests, including failed requests.
     pub(crate) fn traffic(&self) -> (u64, u32, Duration) {
         let wait = Duration::from_nanos(self.wait_ns.load(Ordering::Relaxed));
         (self.read_bytes.load(Ordering::Relaxed), self.requests.load(Ordering::Relaxed), wait)
     }
 
-    /// The number of bytes that blocking calls have read. The CPU time of these calls is on other threads.
+    /// Returns the number of bytes that blocking calls have read. Other threads execute these calls and use the CPU time.
     pub(crate) fn blocking_bytes(&self) -> u64 {
         self.blocking_bytes.load(Ordering::Relaxed)
     }
@@ -102,7 +102,7 @@ impl Object {
             return Err(SourceError::corrupt(
                 &self.shard,
                 range.end,
-                "the index exceeds the end of the shard: run `feedline index --rebuild`",
+                "the index contains a range after the end of the shard: run `feedline index --rebuild`",
             ));
         }
         if range.end - range.start <= MAX_REQUEST_BYTES {
@@ -111,7 +111,7 @@ impl Object {
         let starts = range.clone().step_by(MAX_REQUEST_BYTES as usize);
         let parts =
             starts.map(|start| self.read_with_retries(start..range.end.min(start + MAX_REQUEST_BYTES)));
-        let mut parts = futures::stream::iter(parts).buffered(MAX_PARALLEL_REQUESTS);
+        let mut parts = futures::stream::iter(parts).buffered(MAX_CONCURRENT_REQUESTS);
         let mut whole = BytesMut::with_capacity((range.end - range.start) as usize);
         while let Some(part) = parts.try_next().await? {
             whole.extend_from_slice(&part);
@@ -119,15 +119,15 @@ impl Object {
         Ok(whole.freeze())
     }
 
-    /// Reads several ranges, which must be ascending and disjoint. Returns the buffers and the span of each range. Ranges that are
-    /// close to each other share a request and a buffer.
+    /// Reads several ranges, which must be ascending and disjoint. Returns the buffers, and the position of each range in a buffer.
+    /// Ranges that are close to each other share a request and a buffer.
     pub(crate) async fn read_ranges(
         &self,
         ranges: &[Range<u64>],
     ) -> Result<(Vec<Bytes>, Vec<BufferSpan>), SourceError> {
         let merged = coalesce(ranges);
         let reads: Vec<_> = merged.iter().map(|range| self.read(range.clone())).collect();
-        let buffers = futures::stream::iter(reads).buffered(MAX_PARALLEL_REQUESTS).try_collect().await?;
+        let buffers = futures::stream::iter(reads).buffered(MAX_CONCURRENT_REQUESTS).try_collect().await?;
         let mut buffer = 0;
         let mut spans = Vec::with_capacity(ranges.len());
         for range in ranges {
@@ -142,21 +142,24 @@ impl Object {
 
     /// Reads a range until an attempt succeeds or the retry budget is exhausted.
     async fn read_with_retries(&self, range: Range<u64>) -> Result<Bytes, SourceError> {
-        let (begun, bound) = (Instant::now(), retry::max_duration(self.retry_budget));
+        let (start, max_duration) = (Instant::now(), retry::max_duration(self.retry_budget));
         let mut backoff = Backoff::new(FIRST_BACKOFF, MAX_BACKOFF);
         loop {
-            let attempted = Instant::now();
-            let result = timeout_at(begun + bound, self.read_once(range.clone())).await;
-            self.wait_ns.fetch_add(attempted.elapsed().as_nanos() as u64, Ordering::Relaxed);
+            let attempt_start = Instant::now();
+            let result = timeout_at(start + max_duration, self.read_once(range.clone())).await;
+            self.wait_ns.fetch_add(attempt_start.elapsed().as_nanos() as u64, Ordering::Relaxed);
             let error = match result {
                 Ok(Ok(bytes)) => return Ok(bytes),
                 Ok(Err(error)) => error,
-                Err(_) => self.failed(format!("the store did not respond for {} s", bound.as_secs()), true),
+                Err(_) => {
+                    let seconds = max_duration.as_secs();
+                    self.failed(format!("the store did not respond for {seconds} s"), true)
+                }
             };
-            if !error.is_retryable() || begun.elapsed() >= self.retry_budget {
+            if !error.is_retryable() || start.elapsed() >= self.retry_budget {
                 return Err(error);
             }
-            tracing::debug!(url = %self.shard.url, %error, "the read is retried");
+            tracing::debug!(url = %self.shard.url, %error, "retrying a read");
             sleep(backoff.next_pause()).await;
         }
     }
@@ -170,7 +173,8 @@ impl Object {
         };
         self.read_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         if bytes.len() as u64 != wanted {
-            return Err(self.failed(format!("received {} bytes instead of {wanted}", bytes.len()), true));
+            let reason = format!("the store returned {} bytes instead of {wanted}", bytes.len());
+            return Err(self.failed(reason, true));
         }
         Ok(bytes)
     }
@@ -194,13 +198,13 @@ impl Object {
 
     async fn get(&self, range: Range<u64>) -> Result<Bytes, SourceError> {
         let store_error = |error| match SourceError::from_store(&self.shard.url, error) {
-            // The listed object was removed.
+            // The object was removed after the listing.
             SourceError::NotFound { url } => SourceError::ShardChanged { url },
             other => other,
         };
         let options = GetOptions {
             range: Some(GetRange::Bounded(range)),
-            if_match: strong_tag(&self.shard.version),
+            if_match: if_match_tag(&self.shard.version),
             ..GetOptions::default()
         };
         let result = self.store.get_opts(&self.key, options).await.map_err(store_error)?;
@@ -209,9 +213,10 @@ impl Object {
         }
         let (size, indexed) = (result.meta.size, self.shard.size_bytes);
         if size != indexed {
-            // The store is inconsistent, or the object was changed within the second in which it was listed.
+            // The store is inconsistent, or the object changed in the same second in which it was listed.
             let reason = format!(
-                "the object has {size} bytes instead of {indexed}, with the same version: if the object changed, run `feedline index --rebuild`"
+                "the object has {size} bytes, but the index has {indexed} bytes for the same version: if the object changed, run \
+                 `feedline index --rebuild`"
             );
             return Err(self.failed(reason, true));
         }
@@ -229,7 +234,7 @@ pub(crate) async fn head(
     Ok(ShardRef { url: location.url(), size_bytes: meta.size, version: version_of(&meta), part: 0 })
 }
 
-/// The version of an object: the entity tag, or else the modification time.
+/// The version of an object: its entity tag, or its modification time if it has no entity tag.
 pub(crate) fn version_of(meta: &ObjectMeta) -> String {
     match &meta.e_tag {
         Some(tag) if !tag.is_empty() => tag.clone(),
@@ -237,23 +242,24 @@ pub(crate) fn version_of(meta: &ObjectMeta) -> String {
     }
 }
 
-/// Whether a response has this version. Times are compared in seconds, because listings may have a finer resolution.
+/// Whether a response has this version. Modification times are compared in seconds, because listings may have a finer resolution.
 fn is_version(meta: &ObjectMeta, version: &str) -> bool {
     if is_time(version) {
-        return meta.last_modified.to_rfc3339().get(..SECOND) == version.get(..SECOND);
+        return meta.last_modified.to_rfc3339().get(..TIME_CHARS_TO_SECOND)
+            == version.get(..TIME_CHARS_TO_SECOND);
     }
     meta.e_tag.as_deref() == Some(version)
 }
 
-/// The length of an RFC 3339 time up to the seconds.
-const SECOND: usize = "2000-01-01T00:00:00".len();
+/// Length of an RFC 3339 time up to the seconds.
+const TIME_CHARS_TO_SECOND: usize = "2000-01-01T00:00:00".len();
 
 fn is_time(version: &str) -> bool {
     version.as_bytes().get(10) == Some(&b'T') && version.ends_with("+00:00")
 }
 
-/// The version as an `If-Match` value; `None` for a modification time, and for a weak tag, which never matches.
-fn strong_tag(version: &str) -> Option<String> {
+/// The value of the `If-Match` header. `None` if the version is a modification time or a weak tag, which never matches.
+fn if_match_tag(version: &str) -> Option<String> {
     (!is_time(version) && !version.starts_with("W/")).then(|| version.to_owned())
 }
 

@@ -1,4 +1,4 @@
-//! The interface of a source format: what its reader receives and returns.
+//! The interface of the source formats.
 
 use std::sync::Arc;
 
@@ -35,19 +35,18 @@ pub struct BlockRead<'a> {
     pub block: &'a Block,
     /// The requested columns, which may be a subset of the dataset's columns.
     pub schema: &'a Schema,
-    /// The requested rows of the block in ascending order; `None` requests all rows. Single rows can be requested only if
-    /// `block.row_bytes` is not empty.
+    /// The requested rows of the block in ascending order, or `None` for all rows. Must be `None` if `block.row_bytes` is empty.
     pub rows: Option<&'a [u32]>,
 }
 
 /// A row that could not be read. The batch contains a placeholder for the row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RowFailure {
-    /// The index in the batch.
+    /// The index of the row in the batch.
     pub row: u32,
-    /// The byte offset in the shard.
+    /// The byte offset of the row in the shard.
     pub offset: u64,
-    /// The reason, as one clause.
+    /// The error message.
     pub reason: String,
 }
 
@@ -55,5 +54,6 @@ pub struct RowFailure {
 pub(crate) struct DecodedBlock {
     pub(crate) batch: RecordBatch,
     pub(crate) failures: Vec<RowFailure>,
+    /// Memory that the batch uses, including buffers that its columns reference.
     pub(crate) held_bytes: usize,
 }

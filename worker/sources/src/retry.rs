@@ -1,21 +1,21 @@
-//! The retry budget of reads from object stores. The store's client retries failed requests, and a read retries incomplete
-//! responses. Both use the same budget, so a read from an unresponsive store fails within [`max_duration`].
+//! The retry budget of reads from object stores. The store's client retries failed requests, and the reader retries incomplete
+//! responses. Both have the same budget, so that a read from an unresponsive store fails after at most [`max_duration`].
 
 use std::time::Duration;
 
 use object_store::{BackoffConfig, RetryConfig};
 
-/// The default time for which a failing request is retried.
+/// Default time for which a failing request is retried.
 pub const DEFAULT_RETRY_BUDGET: Duration = Duration::from_secs(60);
-/// The delay before the first retry. Each later delay is at most twice as long, up to [`MAX_BACKOFF`].
+/// Pause before the first retry. The pause doubles with each retry, up to [`MAX_BACKOFF`].
 pub(crate) const FIRST_BACKOFF: Duration = Duration::from_millis(50);
 pub(crate) const MAX_BACKOFF: Duration = Duration::from_secs(5);
-/// The timeout of one request.
+/// Timeout of one request.
 pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// Practically unlimited: the retry budget limits the number of attempts.
+/// Maximum number of retries. It is never reached, because the retry budget ends first.
 const MAX_RETRIES: usize = 1 << 20;
 
-/// The maximum duration of a read from an unresponsive store: the budget, plus the last backoff and the last request.
+/// Maximum duration of a read: the retry budget, plus the last pause and the last request.
 pub(crate) fn max_duration(budget: Duration) -> Duration {
     budget.saturating_add(MAX_BACKOFF).saturating_add(REQUEST_TIMEOUT)
 }

@@ -1,4 +1,4 @@
-//! Reads the encoded rows of a block: the whole block, or single rows.
+//! Reads the encoded rows of a block. Reads the whole block or single rows.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use crate::error::SourceError;
 use crate::object::{BufferSpan, Object};
 use crate::reader::BlockRead;
 
-/// Encoded rows, as spans of buffers.
+/// Encoded rows, which are parts of shared buffers.
 pub(crate) struct RowSet {
     pub(crate) buffers: Vec<Bytes>,
     pub(crate) rows: Vec<EncodedRow>,
@@ -18,7 +18,7 @@ pub(crate) struct RowSet {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct EncodedRow {
     pub(crate) span: BufferSpan,
-    /// The byte offset in the shard.
+    /// The byte offset of the row in the shard.
     pub(crate) offset: u64,
 }
 
@@ -34,13 +34,14 @@ impl RowSet {
     }
 }
 
-/// An error of splitting a block into rows: the offset in the block, and the reason.
+/// An error of splitting a block into rows.
 pub(crate) struct SplitError {
+    /// The byte offset in the block.
     pub(crate) at: usize,
     pub(crate) reason: String,
 }
 
-/// Reads the requested rows. `split` computes the spans of all rows in a block, for blocks without row sizes in the index.
+/// Reads the requested rows. If the index does not contain the row sizes, `split` finds the rows in the bytes of the block.
 pub(crate) async fn fetch(
     object: &Object,
     read: &BlockRead<'_>,
@@ -77,7 +78,7 @@ async fn fetch_rows(object: &Object, read: &BlockRead<'_>, rows: &[u32]) -> Resu
         |reason: &str| SourceError::Request { url: read.shard.url.clone(), reason: reason.to_owned() };
     let all = contiguous_spans(&read.block.row_bytes);
     if all.is_empty() {
-        return Err(error("single rows can be read only if the index contains their sizes"));
+        return Err(error("single rows can be read only if the index contains the row sizes"));
     }
     if rows.windows(2).any(|pair| pair[0] >= pair[1])
         || rows.last().is_some_and(|&last| last as usize >= all.len())

@@ -1,4 +1,4 @@
-//! Selects and renames the columns of the data: `source.features`.
+//! Selects and renames columns of the data, as `source.features` of the pipeline specifies.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -6,12 +6,12 @@ use feedline_data::manifest::ShardRef;
 use feedline_data::schema::{ColumnType, MAX_COLUMNS, Schema};
 
 use crate::error::SourceError;
-use crate::limits::{check_column, check_count};
+use crate::limits::{check_column, check_column_count};
 
-/// A column of a shard: the name in the data, and the type or the reason why the column cannot be read.
+/// A column of a shard: the name in the data, and the type, or the reason why the column cannot be read.
 pub(crate) type ResolvedColumn = (String, Result<ColumnType, String>);
 
-/// Maps column names to names in the data. If empty, every column keeps its name.
+/// Maps column names of the pipeline to column names in the data. Without entries, all columns are read under their own names.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Selection {
     features: BTreeMap<String, String>,
@@ -22,17 +22,17 @@ impl Selection {
         Self { features }
     }
 
-    /// The name of a column in the data.
+    /// The name that a pipeline column has in the data.
     pub(crate) fn data_name<'a>(&'a self, column: &'a str) -> &'a str {
         self.features.get(column).map_or(column, String::as_str)
     }
 
-    /// The names of the schema's columns in the data.
+    /// The names that the columns of a schema have in the data.
     pub(crate) fn data_names<'a>(&'a self, schema: &'a Schema) -> Vec<&'a str> {
         schema.names().map(|column| self.data_name(column)).collect()
     }
 
-    /// The schema of a shard: the selected columns under their new names.
+    /// Returns the schema of a shard: the selected columns with their names in the pipeline.
     pub(crate) fn schema(&self, shard: &ShardRef, found: &[ResolvedColumn]) -> Result<Schema, SourceError> {
         let readable = |name: &str, column_type: &Result<ColumnType, String>| {
             column_type.clone().map_err(|reason| {
@@ -44,12 +44,12 @@ impl Selection {
         };
         let mut schema = Schema::default();
         if self.features.is_empty() {
-            check_count(shard, found.len())?;
+            check_column_count(shard, found.len())?;
             for (name, column_type) in found {
                 schema.set(name, readable(name, column_type)?);
             }
         } else {
-            // If several columns have the same name, the first one is used.
+            // Of several columns with the same name, the first one is used.
             let known: HashMap<&str, &Result<ColumnType, String>> =
                 found.iter().rev().map(|(name, column_type)| (name.as_str(), column_type)).collect();
             for (column, name) in &self.features {

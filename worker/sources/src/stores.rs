@@ -1,4 +1,4 @@
-//! Opens and caches the clients of stores: one client per scheme, authority and credentials.
+//! Opens object stores, and caches one client per scheme, authority and credentials.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
@@ -21,17 +21,17 @@ use crate::local::LocalFile;
 use crate::location::Location;
 use crate::object::{Object, head};
 
-/// Ranges of one object with at most this number of bytes between them are read in one request.
+/// Maximum gap between two ranges of an object that are read in one request.
 const COALESCE_GAP_BYTES: u64 = 64 << 10;
-/// Maximum size of a file that an operator reads. A tokenizer for a hundred languages has a tenth of this size.
+/// Maximum size of a file that an operator reads. Large multilingual tokenizers have a tenth of this size.
 const MAX_FILE_BYTES: u64 = 256 << 20;
 /// Maximum total size of the files that the operators of one pipeline read.
 const MAX_FILES_BYTES: u64 = 512 << 20;
 
-/// Opens and caches one client per store.
+/// The object stores that a worker can access, with cached clients.
 pub struct Stores {
     access: ObjectAccess,
-    open: Mutex<HashMap<StoreKey, Arc<dyn ObjectStore>>>,
+    clients: Mutex<HashMap<StoreKey, Arc<dyn ObjectStore>>>,
 }
 
 /// Scheme and authority, the name of the credentials, and the tenant's prefixes to which a web server may redirect.
@@ -45,38 +45,37 @@ impl std::fmt::Debug for Stores {
 }
 
 impl Stores {
-    /// Stores with these options, such as `AWS_ENDPOINT`. A store ignores unknown options.
+    /// Creates stores with options such as `AWS_ENDPOINT`. A store ignores unknown options.
     pub fn new(options: Vec<(String, String)>) -> Arc<Self> {
-        Self::with(ObjectAccess::new(options))
+        Self::with_access(ObjectAccess::new(options))
     }
 
-    /// Stores with this access.
-    pub fn with(access: ObjectAccess) -> Arc<Self> {
-        Arc::new(Self { access, open: Mutex::default() })
+    /// Creates stores with the credentials and the read policy of `access`.
+    pub fn with_access(access: ObjectAccess) -> Arc<Self> {
+        Arc::new(Self { access, clients: Mutex::default() })
     }
 
-    /// Reads a small object that a pipeline names, such as a `tokenizer.json`. `url` may be a local path.
+    /// Reads a small object that a pipeline requires, such as a `tokenizer.json`. `url` may be a local path.
     ///
     /// # Errors
-    /// The read policy rejects the URL, the object is too large, or the store fails.
+    /// If the read policy rejects the URL, the object is too large, or the store fails.
     pub async fn get(self: &Arc<Self>, url: &str) -> Result<Bytes, SourceError> {
         self.get_for(url, &TenantReads::default()).await
     }
 
-    /// Like [`Self::get`], for a tenant's pipeline.
+    /// Reads a small object for a tenant's pipeline.
     ///
     /// # Errors
-    /// As [`Self::get`].
+    /// If the read policy or the tenant's permissions reject the URL, the object is too large, or the store fails.
     pub async fn get_for(self: &Arc<Self>, url: &str, tenant: &TenantReads) -> Result<Bytes, SourceError> {
-        let object = self.file(url, tenant).await?;
-        let bytes = object.read(0..object.size_bytes()).await?;
-        Ok(bytes)
+        let object = self.open_file(url, tenant).await?;
+        object.read(0..object.size_bytes()).await
     }
 
-    /// Reads the files that the operators of one pipeline need.
+    /// Reads the files that the operators of one pipeline require. Checks the total size before it reads a file.
     ///
     /// # Errors
-    /// As [`Self::get`]. No file is read if the files are too large in total.
+    /// If the read policy or the tenant's permissions reject a URL, the files are too large, or the store fails.
     pub async fn files(
         self: &Arc<Self>,
         urls: BTreeSet<String>,
@@ -84,12 +83,12 @@ impl Stores {
     ) -> Result<BTreeMap<String, Bytes>, SourceError> {
         let (mut objects, mut all_bytes) = (Vec::new(), 0);
         for url in urls {
-            let object = self.file(&url, tenant).await?;
+            let object = self.open_file(&url, tenant).await?;
             all_bytes += object.size_bytes();
             if all_bytes > MAX_FILES_BYTES {
                 let reason = format!(
-                    "the files of the pipeline's operators have {all_bytes} bytes in total, more than the limit of \
-                     {MAX_FILES_BYTES}: use fewer or smaller files, or split the pipeline"
+                    "the files of the pipeline's operators have at least {all_bytes} bytes in total, more than the limit of \
+                     {MAX_FILES_BYTES}: use fewer or smaller files"
                 );
                 return Err(SourceError::Unsupported { url, reason });
             }
@@ -102,8 +101,8 @@ impl Stores {
         Ok(files)
     }
 
-    /// Opens a file of an operator, and checks its size.
-    async fn file(self: &Arc<Self>, url: &str, tenant: &TenantReads) -> Result<Object, SourceError> {
+    /// Opens a file of an operator and checks its size.
+    async fn open_file(self: &Arc<Self>, url: &str, tenant: &TenantReads) -> Result<Object, SourceError> {
         let reads = ScopedStores::new(Arc::clone(self), None, tenant);
         reads.check(url)?;
         let location = Location::parse(url)?;
@@ -113,7 +112,7 @@ impl Stores {
         let file = reads.check_shard(&location, &shard)?;
         if shard.size_bytes > MAX_FILE_BYTES {
             let reason = format!(
-                "the file has {} bytes, more than the limit of {MAX_FILE_BYTES} for a file of an operator",
+                "the file has {} bytes, more than the limit of {MAX_FILE_BYTES} bytes for a file of an operator: use a smaller file",
                 shard.size_bytes
             );
             return Err(SourceError::unsupported(&shard, reason));
@@ -121,10 +120,10 @@ impl Stores {
         Ok(reads.object(store, location.key()?, shard).with_file(file))
     }
 
-    /// Writes an object atomically. Creates the folders of a local path.
+    /// Writes an object atomically. Creates the parent folders of a local path.
     ///
     /// # Errors
-    /// The store rejects the request or fails. The object may have been written even so.
+    /// If the store rejects the request or fails. After an error, the object may exist or not.
     pub async fn put(&self, url: &str, bytes: Bytes) -> Result<(), SourceError> {
         let location = Location::parse(url)?;
         let (store, key) = (self.open(&location, None, &TenantReads::default())?, location.key()?);
@@ -132,19 +131,21 @@ impl Stores {
         Ok(())
     }
 
-    /// Calls `found` with the relative path and the size in bytes of every object below a folder. A missing folder is empty.
+    /// Calls `on_object` with the relative path and the size of each object below a folder. A missing folder has no objects.
     ///
     /// # Errors
-    /// The store fails, or cannot be listed, such as a web server.
+    /// If the store fails or does not support listings. Web servers do not support listings.
     pub async fn list_folder(
         &self,
         url: &str,
-        mut found: impl FnMut(&str, u64) + Send,
+        mut on_object: impl FnMut(&str, u64) + Send,
     ) -> Result<(), SourceError> {
         let bad = |reason: &str| SourceError::Url { url: url.to_owned(), reason: reason.to_owned() };
         let location = Location::parse(url)?;
         if location.is_http() {
-            return Err(bad("a web server cannot be listed: use a folder, or the scheme s3, gs or az"));
+            return Err(bad(
+                "objects on a web server cannot be listed: use a local folder, or an s3, gs or az URL",
+            ));
         }
         let path = std::path::Path::new(&location.rest);
         if location.is_local() && path.exists() && !path.is_dir() {
@@ -155,20 +156,20 @@ impl Stores {
         let failed = |error| SourceError::from_store(url, error);
         while let Some(object) = objects.try_next().await.map_err(failed)? {
             let (key, folder): (&str, &str) = (object.location.as_ref(), folder.as_ref());
-            found(key.strip_prefix(folder).unwrap_or_default().trim_start_matches('/'), object.size);
+            on_object(key.strip_prefix(folder).unwrap_or_default().trim_start_matches('/'), object.size);
         }
         Ok(())
     }
 
-    /// Reads ranges of an object, in the requested order. Ranges that are close to each other share a request and a buffer.
+    /// Reads ranges of an object. Returns the bytes in the order of the ranges. Ranges that are close to each other share a request.
     ///
     /// # Errors
-    /// The store fails, or the object is too short.
+    /// If the store fails or the object is too short.
     pub async fn get_ranges(&self, url: &str, ranges: &[Range<u64>]) -> Result<Vec<Bytes>, SourceError> {
         let location = Location::parse(url)?;
         let (store, key) = (self.open(&location, None, &TenantReads::default())?, location.key()?);
         let read = if location.is_local() {
-            // This call opens the file only once.
+            // `get_ranges` opens the file only once.
             store.get_ranges(&key, ranges).await
         } else {
             let read_one = |range| get_whole(store.as_ref(), &key, range);
@@ -183,18 +184,18 @@ impl Stores {
         credentials: Option<&str>,
         tenant: &TenantReads,
     ) -> Result<Arc<dyn ObjectStore>, SourceError> {
-        // Only redirects of web servers are restricted to prefixes.
+        // Clients of web servers differ by tenant, because redirects are restricted to the tenant's prefixes.
         let redirects =
             if location.is_http() { tenant.urls.prefixes().map(str::to_owned).collect() } else { Vec::new() };
         let key = (location.root.clone(), credentials.map(str::to_owned), redirects);
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(store) = open.get(&key) {
+        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(store) = clients.get(&key) {
             return Ok(store.clone());
         }
         let store = self
             .build(&location.root, credentials, tenant)
             .map_err(|reason| SourceError::Url { url: format!("{}/", location.root), reason })?;
-        open.insert(key, store.clone());
+        clients.insert(key, store.clone());
         Ok(store)
     }
 
@@ -212,7 +213,7 @@ impl Stores {
 
     #[cfg(test)]
     pub(crate) fn insert(&self, root: &str, store: Arc<dyn ObjectStore>) {
-        self.open.lock().unwrap().insert((root.to_owned(), None, Vec::new()), store);
+        self.clients.lock().unwrap().insert((root.to_owned(), None, Vec::new()), store);
     }
 }
 
@@ -231,10 +232,10 @@ pub(crate) struct ScopedStores {
 impl ScopedStores {
     pub(crate) fn new(stores: Arc<Stores>, credentials: Option<String>, tenant: &TenantReads) -> Self {
         let policy = stores.access.reads().for_tenant(tenant);
-        let folders = |policy: &UrlPolicy, fix| AllowedFolders { policy: policy.clone(), fix };
+        let folders = |policy: &UrlPolicy, setting| AllowedFolders { policy: policy.clone(), setting };
         let allowed = [
             folders(&policy.urls, "`--allow-url`"),
-            folders(&tenant.urls, "the tenant's `urls` in the coordinator's tenants file"),
+            folders(&tenant.urls, "the tenant's `urls` in the tenants file of the coordinator"),
         ];
         let links = Arc::new(LinkPolicy::new(stores.access.own_files().clone(), allowed));
         Self { stores, credentials, policy, tenant: tenant.clone(), links }
@@ -242,17 +243,17 @@ impl ScopedStores {
 
     /// Checks a URL of the pipeline, which may contain globs and braces.
     pub(crate) fn check(&self, url: &str) -> Result<(), SourceError> {
-        self.policy.check_url(url).and_then(|()| self.tenant.check_url(url)).map_err(refused)
+        self.policy.check_url(url).and_then(|()| self.tenant.check_url(url)).map_err(rejected)
     }
 
     /// Checks that the credentials are allowed, exist, and are valid for these URLs.
     pub(crate) fn check_credentials(&self, urls: &[String]) -> Result<(), SourceError> {
         let Some(name) = &self.credentials else { return Ok(()) };
         let is_allowed = self.tenant.check_credentials(name);
-        is_allowed.and_then(|()| self.policy.check_credentials(name, urls)).map_err(refused)
+        is_allowed.and_then(|()| self.policy.check_credentials(name, urls)).map_err(rejected)
     }
 
-    /// Clears cached link resolutions before many objects are checked.
+    /// Clears the cached resolutions of symbolic links. A listing starts with an empty cache.
     pub(crate) fn clear_link_cache(&self) {
         self.links.clear_cache();
     }
@@ -262,7 +263,7 @@ impl ScopedStores {
         self.check_at(location, None).map(drop)
     }
 
-    /// Checks a listed object. Returns the checked local file of an object on this host, which must be used for reading.
+    /// Checks a listed object. For a local object, returns the checked file, which the caller must use for reading.
     pub(crate) fn check_shard(
         &self,
         location: &Location,
@@ -280,19 +281,19 @@ impl ScopedStores {
             return Ok(location.is_local().then(|| LocalFile::linked(&location.rest)));
         }
         let url = location.url();
-        self.policy.check_object(&url).map_err(refused)?;
-        self.tenant.check_object(&url).map_err(refused)?;
+        self.policy.check_object(&url).map_err(rejected)?;
+        self.tenant.check_object(&url).map_err(rejected)?;
         if let Some(name) = &self.credentials {
-            self.policy.check_object_credentials(name, &url).map_err(refused)?;
+            self.policy.check_object_credentials(name, &url).map_err(rejected)?;
         }
         if location.is_local() {
-            self.links.check(&location.rest, shard).map(Some).map_err(refused)
+            self.links.check(&location.rest, shard).map(Some).map_err(rejected)
         } else {
             Ok(None)
         }
     }
 
-    /// Whether no policy restricts reads of the location.
+    /// Whether all reads of the location's store are allowed.
     fn is_unrestricted(&self, location: &Location) -> bool {
         let is_local_unrestricted =
             || !location.is_local() || (self.links.is_unrestricted() && !self.policy.local_by_prefix);
@@ -300,29 +301,29 @@ impl ScopedStores {
         any_url && self.credentials.is_none() && !location.is_http() && is_local_unrestricted()
     }
 
-    /// An object of a store, with the worker's retry budget.
+    /// Creates an object with the worker's retry budget.
     pub(crate) fn object(&self, store: Arc<dyn ObjectStore>, key: Path, shard: ShardRef) -> Object {
         Object::new(store, key, shard).with_retry_budget(self.stores.access.retry_budget())
     }
 
-    /// The store of a location.
+    /// Opens the store of a location.
     pub(crate) fn open(&self, location: &Location) -> Result<Arc<dyn ObjectStore>, SourceError> {
         self.stores.open(location, self.credentials.as_deref(), &self.tenant)
     }
 
-    /// Expands a URL's braces.
+    /// Expands the braces of a URL.
     pub(crate) fn expand(text: &str) -> Result<Vec<String>, String> {
-        /// Maximum number of URLs of one pattern. A larger number is probably a typing error.
+        /// Maximum number of URLs of one pattern. A larger number is probably a mistake.
         const MAX_EXPANSIONS: usize = 1_000_000;
         expand_braces(text, MAX_EXPANSIONS)
     }
 }
 
-fn refused(sentence: String) -> SourceError {
-    SourceError::Refused { sentence }
+fn rejected(message: String) -> SourceError {
+    SourceError::Rejected { message }
 }
 
-/// Reads a range of an object. An error if the object is too short.
+/// Reads a range of an object. Fails if the object is too short.
 async fn get_whole(
     store: &dyn ObjectStore,
     key: &Path,
@@ -333,7 +334,7 @@ async fn get_whole(
     if bytes.len() as u64 == wanted {
         return Ok(bytes);
     }
-    let source = format!("received {} bytes instead of {wanted}", bytes.len()).into();
+    let source = format!("the store returned {} bytes instead of {wanted}", bytes.len()).into();
     Err(object_store::Error::Generic { store: "ranges", source })
 }
 

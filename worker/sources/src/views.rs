@@ -1,4 +1,4 @@
-//! Builds text and binary columns as views of the read buffers, without copies.
+//! Builds text and binary columns that reference the read buffers, without copies.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use crate::object::BufferSpan;
 
-/// A builder of a column of views.
+/// A builder of a text or binary column. Values are views of the read buffers.
 pub(crate) enum Views {
     Text(StringViewBuilder),
     Binary(BinaryViewBuilder),
@@ -27,7 +27,7 @@ impl Views {
         Self::Binary(binary_builder(buffers, rows))
     }
 
-    /// Appends the value of this span. Text that is not UTF-8 is rejected and not appended.
+    /// Appends a value. Returns an error and appends nothing if a text value is not UTF-8.
     pub(crate) fn append(&mut self, span: BufferSpan) -> Result<(), String> {
         let (block, start, len) = (span.buffer as u32, span.start as u32, span.len as u32);
         match self {
@@ -55,7 +55,7 @@ impl Views {
     }
 }
 
-/// A builder in which block `i` is `buffers[i]`.
+/// Creates a builder whose block `i` is `buffers[i]`.
 pub(crate) fn binary_builder(buffers: &[Bytes], rows: usize) -> BinaryViewBuilder {
     let mut builder = BinaryViewBuilder::with_capacity(rows);
     for buffer in buffers {
@@ -64,11 +64,11 @@ pub(crate) fn binary_builder(buffers: &[Bytes], rows: usize) -> BinaryViewBuilde
     builder
 }
 
-/// The span of `part`, a slice of `row`, in the buffer that contains `row` at `span`.
+/// Returns the span of `part`, which is a slice of `row`. `span` is the span of `row`.
 pub(crate) fn span_within(span: BufferSpan, row: &[u8], part: &[u8]) -> BufferSpan {
     let start = (part.as_ptr() as usize).wrapping_sub(row.as_ptr() as usize);
     if start.saturating_add(part.len()) > row.len() {
-        // An empty slice need not point into the row.
+        // The pointer of an empty slice may be outside of the row.
         return BufferSpan { buffer: span.buffer, start: span.start, len: 0 };
     }
     BufferSpan { buffer: span.buffer, start: span.start + start, len: part.len() }

@@ -1,16 +1,18 @@
-//! Reads a shard sequentially in large ranged requests, and skips unused ranges.
+//! Reads a shard sequentially with large requests. Skips ranges that are not needed.
 
 use bytes::Bytes;
 
 use crate::error::SourceError;
 use crate::object::Object;
 
+/// Number of bytes that are read ahead.
 const READ_AHEAD_BYTES: u64 = 4 << 20;
-/// Accesses that are further apart than this get a request each, without the bytes between them.
+/// Minimum distance between two accesses at which the bytes between them are skipped.
 const SPARSE_STEP_BYTES: u64 = 256 << 10;
+/// Number of bytes that are read ahead after a skip.
 const SPARSE_READ_AHEAD_BYTES: u64 = 16 << 10;
 
-/// The part of a shard that is in memory.
+/// A part of a shard in memory, which moves forward.
 pub(crate) struct ReadWindow<'a> {
     object: &'a Object,
     start: u64,
@@ -23,7 +25,7 @@ impl<'a> ReadWindow<'a> {
         Self { object, start: 0, bytes: Bytes::new(), last_offset: 0 }
     }
 
-    /// Returns the bytes from `offset` on: at least `min_bytes`, or fewer at the end of the shard.
+    /// Returns the bytes from `offset`. Returns at least `min_bytes`, except at the end of the shard.
     pub(crate) async fn read_from(&mut self, offset: u64, min_bytes: u64) -> Result<&[u8], SourceError> {
         let size = self.object.size_bytes();
         let offset = offset.min(size);

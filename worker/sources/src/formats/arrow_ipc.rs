@@ -9,7 +9,7 @@ use arrow::buffer::Buffer;
 use async_trait::async_trait;
 use feedline_data::manifest::{Block, ShardIndex};
 
-use super::parquet::{column, fit, found};
+use super::parquet::{cast_column, check_block_read, find_column, resolve_columns};
 use crate::cache::ShardCache;
 use crate::columns::{arrow_type, build_batch};
 use crate::error::SourceError;
@@ -30,7 +30,7 @@ impl FormatReader for ArrowReader {
     async fn index(&self, object: &Arc<Object>, selection: &Selection) -> Result<ShardIndex, SourceError> {
         let shard = object.shard();
         let footer = self.footers.get(shard, || ArrowFooter::read(object)).await?;
-        let schema = selection.schema(shard, &found(footer.schema.fields()))?;
+        let schema = selection.schema(shard, &resolve_columns(footer.schema.fields()))?;
         let rows = footer.batch_rows(object).await?;
         let mut blocks = Vec::new();
         for (group, (batch, rows)) in footer.batches.iter().zip(rows).enumerate() {
@@ -50,28 +50,20 @@ impl FormatReader for ArrowReader {
         read: &BlockRead<'_>,
         selection: &Selection,
     ) -> Result<DecodedBlock, SourceError> {
-        if read.rows.is_some() {
-            let reason = "rows can be chosen only where the index holds their sizes".to_owned();
-            return Err(SourceError::Request { url: read.shard.url.clone(), reason });
-        }
         let footer = self.footers.get(read.shard, || ArrowFooter::read(object)).await?;
-        let Some(place) = footer.batches.get(read.block.group as usize) else {
-            let reason = "the index names a record batch that is not there: run `feedline index --rebuild`";
+        let Some(location) = footer.batches.get(read.block.group as usize) else {
+            let reason = "the index contains a record batch that the file does not have: run `feedline index --rebuild`";
             return Err(SourceError::corrupt(read.shard, 0, reason));
         };
-        let corrupt = |reason: String| SourceError::corrupt(read.shard, place.range().start, reason);
+        let corrupt = |reason: String| SourceError::corrupt(read.shard, location.range().start, reason);
         let names = selection.data_names(read.schema);
-        let known = found(footer.schema.fields());
-        if let Some(missing) = names.iter().find(|name| !known.iter().any(|(known, _)| known == *name)) {
-            let reason = format!("it has no column `{missing}`, which other shards have");
-            return Err(SourceError::SchemaMismatch { url: read.shard.url.clone(), reason });
-        }
-        let bytes = object.read(place.range()).await?;
+        check_block_read(read, &names, footer.schema.fields())?;
+        let bytes = object.read(location.range()).await?;
         let held_bytes = bytes.len();
-        let data: RecordBatch = footer.decode(place, &Buffer::from(bytes), &names).map_err(corrupt)?;
+        let data: RecordBatch = footer.decode(location, &Buffer::from(bytes), &names).map_err(corrupt)?;
         if data.num_rows() != read.block.rows as usize {
             return Err(corrupt(format!(
-                "{} rows came where {} were indexed",
+                "the record batch has {} rows, but the index has {}: run `feedline index --rebuild`",
                 data.num_rows(),
                 read.block.rows
             )));
@@ -79,15 +71,15 @@ impl FormatReader for ArrowReader {
         let mut columns = Vec::with_capacity(names.len());
         let mut converted_bytes = 0;
         for (field, name) in read.schema.fields.iter().zip(&names) {
-            let original =
-                column(&data, name).ok_or_else(|| corrupt(format!("column `{name}` is not there")))?;
-            let wanted = arrow_type(&field.column_type);
-            let fitted =
-                fit(&original, &wanted).map_err(|reason| corrupt(format!("column `{name}`: {reason}")))?;
-            if original.data_type() != &wanted {
-                converted_bytes += fitted.len() * 17;
+            let original = find_column(&data, name)
+                .ok_or_else(|| corrupt(format!("the record batch has no column `{name}`")))?;
+            let target = arrow_type(&field.column_type);
+            let converted = cast_column(&original, &target)
+                .map_err(|reason| corrupt(format!("column `{name}`: {reason}")))?;
+            if original.data_type() != &target {
+                converted_bytes += converted.len() * 17;
             }
-            columns.push(fitted);
+            columns.push(converted);
         }
         let batch = build_batch(read.schema, columns, data.num_rows()).map_err(corrupt)?;
         Ok(DecodedBlock { batch, failures: Vec::new(), held_bytes: held_bytes + converted_bytes })

@@ -1,4 +1,4 @@
-//! Decodes many rows at once. If decoding fails, bisection finds the rows that cause the failure.
+//! Decodes all rows of a block in one call. If decoding fails, bisection finds the rows that cause the failure.
 
 use arrow::array::RecordBatch;
 use arrow::compute::concat_batches;
@@ -6,13 +6,13 @@ use arrow::compute::concat_batches;
 use crate::reader::RowFailure;
 use crate::rows::RowSet;
 
-/// Maximum length of a decoder's error message.
+/// Maximum length of a decoder's error message. Longer messages are truncated.
 const MAX_REASON_CHARS: usize = 240;
 
 /// Decodes encoded rows into a batch.
 pub(crate) type DecodeRows<'a> = dyn Fn(&[&[u8]]) -> Result<RecordBatch, String> + 'a;
 
-/// Decodes all rows. `decode` returns exactly one batch row per encoded row, or an error. `null_row` replaces a failed row.
+/// Decodes all rows. `decode` must return one row per encoded row, or an error. Rows that cannot be decoded are replaced by `null_row`.
 pub(crate) fn decode_rows(
     rows: &RowSet,
     null_row: &RecordBatch,
@@ -24,7 +24,7 @@ pub(crate) fn decode_rows(
     }
     let mut batches = Vec::new();
     let mut failures = Vec::new();
-    // The remaining ranges, in reverse order.
+    // A stack of the remaining ranges, with the first range on top.
     let mut ranges: Vec<std::ops::Range<usize>> = std::iter::once(0..encoded.len()).collect();
     while let Some(range) = ranges.pop() {
         match decode(&encoded[range.clone()]) {

@@ -17,22 +17,22 @@ use super::lines::{self, LineRule};
 use crate::cache::ShardCache;
 use crate::columns::{arrow_type, build_batch, column_type, null_column};
 use crate::error::SourceError;
-use crate::limits::{MAX_HEADER_BYTES, MAX_HEADER_COLUMNS};
+use crate::limits::{MAX_CSV_COLUMNS, MAX_HEADER_BYTES};
 use crate::object::Object;
 use crate::reader::{BlockRead, DecodedBlock, FormatReader};
 use crate::rows;
 use crate::select::{ResolvedColumn, Selection};
 
-/// The number of rows that are sampled to infer the column types.
-const INFERRED_ROWS: u64 = 1000;
+/// Number of rows that are sampled to infer the column types.
+const SAMPLED_ROWS: u64 = 1000;
+/// Size of the first read, which contains most header lines.
 const FIRST_HEADER_READ_BYTES: u64 = 64 << 10;
 
-/// A shard's header line.
+/// The header line of a shard.
 pub(crate) struct CsvHeader {
     names: Vec<String>,
-    /// The bytes of the line.
     line: Vec<u8>,
-    /// The byte offset after the line.
+    /// The byte offset after the header line.
     end: u64,
 }
 
@@ -50,7 +50,7 @@ impl FormatReader for CsvReader {
         if blocks.is_empty() {
             return Ok(ShardIndex { blocks, schema: None, defects });
         }
-        let sample = lines::sample(object, &blocks, INFERRED_ROWS).await?;
+        let sample = lines::sample(object, &blocks, SAMPLED_ROWS).await?;
         let found =
             infer(&header, &sample).map_err(|reason| SourceError::unsupported(object.shard(), reason))?;
         let schema = selection.schema(object.shard(), &found)?;
@@ -66,18 +66,18 @@ impl FormatReader for CsvReader {
         let header = self.headers.get(object.shard(), || read_header(object)).await?;
         let rows = rows::fetch(object, read, |bytes| lines::split(LineRule::Csv, bytes)).await?;
         let corrupt = |reason| SourceError::corrupt(read.shard, read.block.offset, reason);
-        let places: Vec<Option<usize>> = selection
+        let positions: Vec<Option<usize>> = selection
             .data_names(read.schema)
             .into_iter()
             .map(|name| header.names.iter().position(|known| known == name))
             .collect();
         let mut types = vec![DataType::Utf8View; header.names.len()];
-        for (field, place) in read.schema.fields.iter().zip(&places) {
-            if let Some(place) = place {
-                types[*place] = arrow_type(&field.column_type);
+        for (field, position) in read.schema.fields.iter().zip(&positions) {
+            if let Some(position) = position {
+                types[*position] = arrow_type(&field.column_type);
             }
         }
-        let mut projection: Vec<usize> = places.iter().flatten().copied().collect();
+        let mut projection: Vec<usize> = positions.iter().flatten().copied().collect();
         projection.sort_unstable();
         projection.dedup();
         let fields: Vec<Field> = header
@@ -90,11 +90,12 @@ impl FormatReader for CsvReader {
         let null_row = null_row(&decoder.projected());
         let (data, failures) =
             bisect::decode_rows(&rows, &null_row, &|lines| decoder.decode(lines)).map_err(corrupt)?;
-        let column = |(field, place): (&feedline_data::schema::Field, &Option<usize>)| -> ArrayRef {
-            let at = place.and_then(|place| decoder.projection.iter().position(|&known| known == place));
+        let column = |(field, position): (&feedline_data::schema::Field, &Option<usize>)| -> ArrayRef {
+            let at =
+                position.and_then(|position| decoder.projection.iter().position(|&known| known == position));
             at.map_or_else(|| null_column(&field.column_type, data.num_rows()), |at| data.column(at).clone())
         };
-        let columns = read.schema.fields.iter().zip(&places).map(column).collect();
+        let columns = read.schema.fields.iter().zip(&positions).map(column).collect();
         let batch = build_batch(read.schema, columns, data.num_rows()).map_err(corrupt)?;
         let held_bytes = batch.get_array_memory_size();
         Ok(DecodedBlock { batch, failures, held_bytes })
@@ -103,12 +104,12 @@ impl FormatReader for CsvReader {
 
 async fn read_header(object: &Object) -> Result<CsvHeader, SourceError> {
     let size = object.size_bytes();
-    let start = lines::start(object).await?;
+    let start = lines::first_row_offset(object).await?;
     let mut read_bytes = FIRST_HEADER_READ_BYTES;
     loop {
         let bytes = object.read(start..size.min(start + read_bytes)).await?;
         let mut end = None;
-        // Stop at the end of the first row.
+        // Return an error to stop at the end of the first row.
         let _ = lines::Splitter::new(LineRule::Csv).feed(&bytes, |row_end| {
             end = Some(row_end);
             Err(())
@@ -119,7 +120,7 @@ async fn read_header(object: &Object) -> Result<CsvHeader, SourceError> {
             None if is_whole => bytes.len(),
             None if read_bytes >= MAX_HEADER_BYTES => {
                 let reason = format!(
-                    "its header line has no end within {MAX_HEADER_BYTES} bytes: check the format, and its quotes"
+                    "the header line is longer than {MAX_HEADER_BYTES} bytes: check the format, and the quotes in the header"
                 );
                 return Err(SourceError::corrupt(object.shard(), start, reason));
             }
@@ -140,9 +141,10 @@ async fn read_header(object: &Object) -> Result<CsvHeader, SourceError> {
 
 fn field_names(line: &[u8]) -> Result<Vec<String>, String> {
     let commas = memchr::memchr_iter(b',', line).count();
-    if commas >= MAX_HEADER_COLUMNS {
+    if commas >= MAX_CSV_COLUMNS {
         return Err(format!(
-            "the header line has {commas} commas, and a file at most {MAX_HEADER_COLUMNS} columns"
+            "the header line has {} columns, more than the limit of {MAX_CSV_COLUMNS}: write fewer columns",
+            commas + 1
         ));
     }
     let (schema, _) = Format::default()
@@ -152,27 +154,28 @@ fn field_names(line: &[u8]) -> Result<Vec<String>, String> {
     Ok(schema.fields().iter().map(|field| field.name().clone()).collect())
 }
 
-/// Infers the column types from the first rows. Rows that do not fit the header are skipped, because reading them will report
-/// the error.
+/// Infers the column types from the first rows. Skips rows that do not match the header. Reading these rows reports the error.
 fn infer(header: &CsvHeader, sample: &[u8]) -> Result<Vec<ResolvedColumn>, String> {
     let infer = |rows: &[u8]| {
         Format::default()
             .with_header(true)
-            .infer_schema(header.line.as_slice().chain(rows), Some(INFERRED_ROWS as usize))
+            .infer_schema(header.line.as_slice().chain(rows), Some(SAMPLED_ROWS as usize))
     };
     let schema = match infer(sample) {
         Ok((schema, _)) => schema,
         Err(_) => {
             let spans = lines::split(LineRule::Csv, sample).map_err(|bad| bad.reason)?;
-            let rows = spans.into_iter().take(INFERRED_ROWS as usize).map(|span| &sample[span]);
+            let rows = spans.into_iter().take(SAMPLED_ROWS as usize).map(|span| &sample[span]);
             let good: Vec<u8> = rows.filter(|row| infer(row).is_ok()).flatten().copied().collect();
-            infer(&good).map_err(|error| format!("its first rows cannot be read: {error}"))?.0
+            infer(&good)
+                .map_err(|error| format!("cannot infer the column types from the first rows: {error}"))?
+                .0
         }
     };
     Ok(schema.fields().iter().map(|field| (field.name().clone(), Ok(csv_type(field.data_type())))).collect())
 }
 
-/// The type of a column: numbers and booleans keep their type, and all other values, such as dates, are text.
+/// Converts an inferred type. Numbers and booleans keep their type. All other values, such as dates, are text.
 fn csv_type(data_type: &DataType) -> ColumnType {
     match column_type(data_type) {
         Ok(scalar @ ColumnType::Scalar(_)) => scalar,
@@ -189,7 +192,9 @@ struct RowDecoder {
 
 impl RowDecoder {
     fn projected(&self) -> SchemaRef {
-        Arc::new(self.schema.project(&self.projection).expect("the projection was made from this schema"))
+        Arc::new(
+            self.schema.project(&self.projection).expect("the projection contains columns of the schema"),
+        )
     }
 
     fn decode(&self, rows: &[&[u8]]) -> Result<RecordBatch, String> {
@@ -201,14 +206,14 @@ impl RowDecoder {
             .build_decoder();
         for row in rows {
             if decoder.decode(row).map_err(text)? != row.len() {
-                return Err("the row holds more than one record".to_owned());
+                return Err("the row contains more than one record".to_owned());
             }
         }
-        // Ends the last row, which may have no line break.
+        // End the last row, which may have no line break.
         decoder.decode(&[]).map_err(text)?;
         match decoder.flush().map_err(text)? {
             Some(batch) if batch.num_rows() == rows.len() => Ok(batch),
-            Some(_) => Err("the row holds more than one record".to_owned()),
+            Some(_) => Err("the row contains more than one record".to_owned()),
             None => Err("the row is empty".to_owned()),
         }
     }

@@ -18,7 +18,7 @@ use crate::views::Views;
 const BYTES: &str = "bytes";
 const PATH: &str = "path";
 
-/// Reads whole objects as rows.
+/// Reads each object as one row.
 pub(super) struct FilesReader;
 
 #[async_trait]
@@ -28,7 +28,10 @@ impl FormatReader for FilesReader {
         let found = [(BYTES.to_owned(), Ok(ColumnType::Binary)), (PATH.to_owned(), Ok(ColumnType::Utf8))];
         let schema = selection.schema(shard, &found)?;
         if shard.size_bytes > i32::MAX as u64 {
-            return Err(SourceError::unsupported(shard, "it is larger than 2 GiB: split it"));
+            return Err(SourceError::unsupported(
+                shard,
+                "the file is larger than 2 GiB, which is the limit: split the file",
+            ));
         }
         let row_bytes = vec![shard.size_bytes as u32];
         let block = Block { rows: 1, offset: 0, bytes: shard.size_bytes, group: 0, row_bytes };

@@ -20,21 +20,21 @@ use crate::reader::{BlockRead, DecodedBlock, FormatReader};
 use crate::rows;
 use crate::select::{ResolvedColumn, Selection};
 
-/// The number of lines that are sampled to infer the columns.
-const INFERRED_ROWS: u64 = 1000;
+/// Number of lines that are sampled to infer the columns.
+const SAMPLED_ROWS: u64 = 1000;
 
-/// Reads files of one JSON object per line.
+/// Reads files with one JSON object per line.
 pub(super) struct JsonlReader;
 
 #[async_trait]
 impl FormatReader for JsonlReader {
     async fn index(&self, object: &Arc<Object>, selection: &Selection) -> Result<ShardIndex, SourceError> {
-        let start = lines::start(object).await?;
+        let start = lines::first_row_offset(object).await?;
         let (blocks, defects) = lines::index(object, LineRule::Jsonl, start).await?;
         if blocks.is_empty() {
             return Ok(ShardIndex { blocks, schema: None, defects });
         }
-        let sample = lines::sample(object, &blocks, INFERRED_ROWS).await?;
+        let sample = lines::sample(object, &blocks, SAMPLED_ROWS).await?;
         let found = infer(&sample).map_err(|reason| SourceError::unsupported(object.shard(), reason))?;
         let schema = selection.schema(object.shard(), &found)?;
         Ok(ShardIndex { blocks, schema: Some(schema), defects })
@@ -60,7 +60,7 @@ impl FormatReader for JsonlReader {
         let (data, failures) =
             bisect::decode_rows(&rows, &null_row, &|lines| decode(&data_schema, lines)).map_err(corrupt)?;
         let column = |name: &&str| -> ArrayRef {
-            data.column_by_name(name).expect("every name is in the schema decoded with").clone()
+            data.column_by_name(name).expect("the decoded schema contains every requested name").clone()
         };
         let columns = names.iter().map(column).collect();
         let batch = build_batch(read.schema, columns, data.num_rows()).map_err(corrupt)?;
@@ -69,26 +69,26 @@ impl FormatReader for JsonlReader {
     }
 }
 
-/// Infers the columns from the first lines. Lines that are not JSON objects are skipped, because reading reports the error.
+/// Infers the columns from the first lines. Skips lines that are not JSON objects. Reading these lines reports the error.
 fn infer(sample: &[u8]) -> Result<Vec<ResolvedColumn>, String> {
     let objects: Vec<serde_json::Value> = sample
         .split(|&byte| byte == b'\n')
         .filter(|line| !line.trim_ascii().is_empty())
-        .take(INFERRED_ROWS as usize)
+        .take(SAMPLED_ROWS as usize)
         .filter_map(|line| serde_json::from_slice(line).ok())
         .filter(serde_json::Value::is_object)
         .collect();
     if objects.is_empty() {
-        return Err("none of its first lines is a JSON object: check the format".to_owned());
+        return Err("none of the first lines is a JSON object: check `source.format`".to_owned());
     }
     let schema = infer_json_schema_from_iterator(objects.iter().map(Ok))
-        .map_err(|error| format!("its first lines do not fit together: {error}"))?;
+        .map_err(|error| format!("cannot infer the columns from the first lines: {error}"))?;
     Ok(schema.fields().iter().map(|field| (field.name().clone(), json_type(field.data_type()))).collect())
 }
 
 fn json_type(data_type: &DataType) -> Result<ColumnType, String> {
     match data_type {
-        // A column with only nulls is text, which can represent every value.
+        // Nulls alone do not determine the type. Text can represent every value.
         DataType::Null => Ok(ColumnType::Utf8),
         DataType::List(item) => Ok(ColumnType::List(Box::new(json_type(item.data_type())?))),
         DataType::Struct(_) => Err("nested objects are not supported".to_owned()),
@@ -113,20 +113,20 @@ fn decode(schema: &SchemaRef, lines: &[&[u8]]) -> Result<RecordBatch, String> {
         .build_decoder()
         .map_err(text)?;
     for (index, line) in lines.iter().enumerate() {
-        if nests_too_deep(line) {
-            return Err(format!("the line nests deeper than {MAX_JSON_DEPTH}"));
+        if is_nested_too_deep(line) {
+            return Err(format!("the values of the line are nested more than {MAX_JSON_DEPTH} deep"));
         }
-        // A line break ends a value that could continue, such as a number.
+        // A line break completes values such as numbers.
         for piece in [line, b"\n".as_slice()] {
             if decoder.decode(piece).map_err(text)? != piece.len() {
-                return Err("the line holds more than one JSON object".to_owned());
+                return Err("the line contains more than one JSON object".to_owned());
             }
         }
         if decoder.has_partial_record() {
-            return Err("the line holds an unfinished JSON object".to_owned());
+            return Err("the JSON object of the line is incomplete".to_owned());
         }
         if decoder.len() != index + 1 {
-            return Err("the line holds more than one JSON object".to_owned());
+            return Err("the line contains more than one JSON object".to_owned());
         }
     }
     match decoder.flush().map_err(text)? {
@@ -135,23 +135,23 @@ fn decode(schema: &SchemaRef, lines: &[&[u8]]) -> Result<RecordBatch, String> {
     }
 }
 
-fn nests_too_deep(line: &[u8]) -> bool {
-    // Most lines have fewer brackets altogether.
+fn is_nested_too_deep(line: &[u8]) -> bool {
+    // Return early for most lines, which have few brackets.
     if memchr::memchr2_iter(b'[', b'{', line).nth(MAX_JSON_DEPTH).is_none() {
         return false;
     }
-    let (mut open, mut in_text, mut is_escaped) = (0_usize, false, false);
+    let (mut depth, mut in_text, mut is_escaped) = (0_usize, false, false);
     for &byte in line {
         match byte {
             _ if is_escaped => is_escaped = false,
             b'\\' => is_escaped = in_text,
             b'"' => in_text = !in_text,
             _ if in_text => {}
-            b'[' | b'{' => open += 1,
-            b']' | b'}' => open = open.saturating_sub(1),
+            b'[' | b'{' => depth += 1,
+            b']' | b'}' => depth = depth.saturating_sub(1),
             _ => {}
         }
-        if open > MAX_JSON_DEPTH {
+        if depth > MAX_JSON_DEPTH {
             return true;
         }
     }

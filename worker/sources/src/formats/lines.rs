@@ -1,4 +1,4 @@
-//! Splits line-based formats into rows, for a whole shard and for a block.
+//! Splits shards and blocks of line-based formats into rows.
 
 use std::ops::Range;
 
@@ -13,7 +13,7 @@ use crate::object::Object;
 use crate::rows::SplitError;
 use crate::window::ReadWindow;
 
-/// Maximum number of bytes that are sampled to infer the columns, unless the first block is larger.
+/// Maximum number of bytes that are sampled to infer the columns. A larger first block is sampled completely.
 const MAX_SAMPLE_BYTES: u64 = 16 << 20;
 
 /// The rule that divides lines into rows.
@@ -29,11 +29,11 @@ pub(crate) enum LineRule {
 
 /// The state of a CSV reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Csv {
+enum CsvState {
     FieldStart,
     Unquoted,
     Quoted,
-    /// After a quote within a quoted field, which ends the field or starts an escaped quote.
+    /// After a quote in a quoted field. The quote ends the field, or is the first of two escaped quotes.
     QuoteInQuoted,
 }
 
@@ -43,16 +43,16 @@ pub(crate) struct Splitter {
     rule: LineRule,
     /// Whether the current row has content.
     has_content: bool,
-    csv: Csv,
+    csv: CsvState,
 }
 
 impl Splitter {
     pub(crate) fn new(rule: LineRule) -> Self {
-        Self { rule, has_content: false, csv: Csv::FieldStart }
+        Self { rule, has_content: false, csv: CsvState::FieldStart }
     }
 
-    /// Processes the next piece. Calls `on_end` with the offset after each row that ends in the piece. An error of `on_end` stops
-    /// the processing.
+    /// Processes the next piece of the shard. Calls `on_end` for each row that ends in the piece, with the offset of its end. Stops
+    /// if `on_end` returns an error.
     pub(crate) fn feed<E>(
         &mut self,
         piece: &[u8],
@@ -63,25 +63,25 @@ impl Splitter {
         }
         let mut start = 0;
         for newline in memchr_iter(b'\n', piece) {
-            if self.holds_content(&piece[start..newline]) || self.rule == LineRule::Text {
+            if self.contains_content(&piece[start..newline]) || self.rule == LineRule::Text {
                 self.has_content = false;
                 on_end(newline + 1)?;
             }
             start = newline + 1;
         }
-        self.has_content = self.holds_content(&piece[start..]);
+        self.has_content = self.contains_content(&piece[start..]);
         Ok(())
     }
 
-    /// Whether a row has begun that only the end of the data ends; an error if that row cannot end there.
+    /// Ends the data. Returns whether the data ends with a row that has no line break. Fails if the row is incomplete.
     pub(crate) fn finish(&self) -> Result<bool, String> {
-        if self.csv == Csv::Quoted {
-            return Err("a quoted field is not closed before the end of the file".to_owned());
+        if self.csv == CsvState::Quoted {
+            return Err("the file ends within a quoted field: add the closing quote".to_owned());
         }
         Ok(self.has_content)
     }
 
-    fn holds_content(&self, line: &[u8]) -> bool {
+    fn contains_content(&self, line: &[u8]) -> bool {
         self.has_content
             || match self.rule {
                 LineRule::Text => !line.is_empty(),
@@ -92,20 +92,20 @@ impl Splitter {
     fn feed_csv<E>(&mut self, piece: &[u8], mut on_end: impl FnMut(usize) -> Result<(), E>) -> Result<(), E> {
         for (at, &byte) in piece.iter().enumerate() {
             self.csv = match (self.csv, byte) {
-                (Csv::Quoted, b'"') => Csv::QuoteInQuoted,
-                (Csv::Quoted, _) => Csv::Quoted,
-                (Csv::QuoteInQuoted | Csv::FieldStart, b'"') => Csv::Quoted,
+                (CsvState::Quoted, b'"') => CsvState::QuoteInQuoted,
+                (CsvState::Quoted, _) => CsvState::Quoted,
+                (CsvState::QuoteInQuoted | CsvState::FieldStart, b'"') => CsvState::Quoted,
                 (_, b'\n') => {
                     if self.has_content {
                         on_end(at + 1)?;
                     }
                     self.has_content = false;
-                    self.csv = Csv::FieldStart;
+                    self.csv = CsvState::FieldStart;
                     continue;
                 }
-                (Csv::FieldStart, b'\r') => Csv::FieldStart,
-                (_, b',') => Csv::FieldStart,
-                _ => Csv::Unquoted,
+                (CsvState::FieldStart, b'\r') => CsvState::FieldStart,
+                (_, b',') => CsvState::FieldStart,
+                _ => CsvState::Unquoted,
             };
             self.has_content |= byte != b'\r';
         }
@@ -113,7 +113,7 @@ impl Splitter {
     }
 }
 
-/// The spans of all rows in a block.
+/// Returns the spans of all rows in a block.
 pub(crate) fn split(rule: LineRule, bytes: &[u8]) -> Result<Vec<Range<usize>>, SplitError> {
     let mut splitter = Splitter::new(rule);
     let mut spans: Vec<Range<usize>> = Vec::new();
@@ -130,7 +130,7 @@ pub(crate) fn split(rule: LineRule, bytes: &[u8]) -> Result<Vec<Range<usize>>, S
     Ok(spans)
 }
 
-/// Indexes a shard with the first row at `start`.
+/// Indexes a shard. `start` is the offset of the first row.
 pub(crate) async fn index(
     object: &Object,
     rule: LineRule,
@@ -165,20 +165,24 @@ pub(crate) async fn index(
     Ok((builder.finish(), defects))
 }
 
-/// The offset of the first row, after a byte order mark. Compressed data is rejected.
-pub(crate) async fn start(object: &Object) -> Result<u64, SourceError> {
+/// Returns the offset of the first row, after a byte order mark. Fails if the data is compressed.
+pub(crate) async fn first_row_offset(object: &Object) -> Result<u64, SourceError> {
     let head = object.read(0..object.size_bytes().min(4)).await?;
-    if let Some(name) = compression(&head) {
-        return Err(SourceError::unsupported(
-            object.shard(),
-            format!("it is compressed with {name}, which leaves no way to read a part of it: decompress it"),
-        ));
+    if let Some(name) = detect_compression(&head) {
+        return Err(SourceError::unsupported(object.shard(), compression_error(name)));
     }
     Ok(if head.starts_with(b"\xef\xbb\xbf") { 3 } else { 0 })
 }
 
+/// The error message for compressed data.
+pub(crate) fn compression_error(name: &str) -> String {
+    format!(
+        "the file is compressed with {name}, so that parts of the file cannot be read: decompress the file"
+    )
+}
+
 /// Detects the compression of data from its first bytes.
-pub(crate) fn compression(start: &[u8]) -> Option<&'static str> {
+pub(crate) fn detect_compression(start: &[u8]) -> Option<&'static str> {
     match start {
         [0x1f, 0x8b, ..] => Some("gzip"),
         [0x28, 0xb5, 0x2f, 0xfd, ..] => Some("zstd"),
@@ -188,12 +192,12 @@ pub(crate) fn compression(start: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// The encoded bytes of about the first `rows` rows.
+/// Reads the blocks that contain the first `rows` rows.
 pub(crate) async fn sample(object: &Object, blocks: &[Block], rows: u64) -> Result<Bytes, SourceError> {
     let Some(first) = blocks.first() else { return Ok(Bytes::new()) };
     if first.bytes > MAX_SAMPLED_ROW_BYTES {
         let reason = format!(
-            "its first row has {} bytes, more than the {MAX_SAMPLED_ROW_BYTES} that are looked into to find the columns: split it",
+            "the first row has {} bytes, more than the limit of {MAX_SAMPLED_ROW_BYTES} for inferring columns: split the row",
             first.bytes
         );
         return Err(SourceError::corrupt(object.shard(), first.offset, reason));

@@ -1,7 +1,7 @@
-//! NumPy `.npy` files: each index of the first axis is one row with the column `data`.
+//! NumPy `.npy` files. Each index of the first axis is one row with the column `data`.
 //!
-//! A file consists of the magic, the version (two bytes), the header length (u16, or u32 since version 2), the header (a Python
-//! dict), and the elements of the array in C order. Rows are therefore contiguous.
+//! A file consists of the magic bytes, the version (two bytes), the header length (u16, or u32 since version 2), the header (a
+//! Python dict), and the elements of the array in C order. In this order, rows are contiguous.
 
 use std::iter::Peekable;
 use std::ops::Range;
@@ -24,15 +24,15 @@ use crate::reader::{BlockRead, DecodedBlock, FormatReader};
 use crate::rows::{self, RowSet};
 use crate::select::Selection;
 
-/// The column of the rows.
+/// The only column.
 const DATA: &str = "data";
 const MAGIC: &[u8] = b"\x93NUMPY";
-/// The size of the first read. The header of an array of numbers has 118 bytes.
+/// Size of the first read, which contains the headers of most files. A typical header has 118 bytes.
 const FIRST_READ_BYTES: u64 = 4 << 10;
-/// NumPy's own limit.
+/// Maximum size of a header. NumPy has the same limit.
 const MAX_HEADER_BYTES: u64 = 10_000;
-/// The fix for arrays with elements that are not numbers.
-const CONVERT: &str = "convert it before `np.save`, such as `array.astype('float32')`";
+/// The part of error messages that explains how to convert an array of unsupported elements.
+const CONVERSION_HINT: &str = "convert the array before `np.save`, such as with `array.astype('float32')`";
 
 /// Reads NumPy files.
 #[derive(Default)]
@@ -46,7 +46,7 @@ struct NpyHeader {
     column_type: ColumnType,
     rows: u64,
     row_bytes: u64,
-    /// The offset of the first row.
+    /// The byte offset of the first row.
     data_start: u64,
 }
 
@@ -85,7 +85,8 @@ impl FormatReader for NpyReader {
             }
             if field.column_type != header.column_type {
                 let (found, wanted) = (&header.column_type, &field.column_type);
-                let reason = format!("its rows are {found}, those of other shards {wanted}");
+                let reason =
+                    format!("its rows have type {found}, but the rows of other shards have type {wanted}");
                 return Err(SourceError::SchemaMismatch { url: read.shard.url.clone(), reason });
             }
             columns.push(column(&header, &rows).map_err(corrupt)?);
@@ -108,37 +109,37 @@ async fn read_header(object: &Arc<Object>) -> Result<NpyHeader, SourceError> {
         return Err(SourceError::corrupt(
             shard,
             range.start,
-            "its header is truncated: write the file again",
+            "the header is truncated: write the file again",
         ));
     }
     let text = object.read(range.clone()).await?;
-    let parsed = Literal::new(&String::from_utf8_lossy(&text)).header();
+    let parsed = HeaderParser::new(&String::from_utf8_lossy(&text)).parse_header();
     let Some((descr, is_fortran, shape)) = parsed else {
-        let reason = "its header is not one that `np.save` writes: write the file again";
+        let reason = "the header is invalid: write the file again with `np.save`";
         return Err(SourceError::corrupt(shard, range.start, reason));
     };
     build_header(shard, &descr, is_fortran, &shape, range.end)
 }
 
-/// The range of the header's dict, from the first bytes of the file.
+/// Parses the first bytes of a file. Returns the range of the header's dict.
 fn header_range(start: &[u8]) -> Result<Range<u64>, String> {
-    let not_npy = || "it is not a NumPy file: check the format".to_owned();
+    let not_npy = || "the file is not a NumPy file: check `source.format`".to_owned();
     let (version, rest) =
         start.strip_prefix(MAGIC).and_then(<[u8]>::split_first_chunk).ok_or_else(not_npy)?;
     let (length, length_bytes) = match (version, rest) {
         ([1, 0], [a, b, ..]) => (u64::from(u16::from_le_bytes([*a, *b])), 2),
         ([2 | 3, 0], [a, b, c, d, ..]) => (u64::from(u32::from_le_bytes([*a, *b, *c, *d])), 4),
-        ([1..=3, 0], _) => return Err("its header is truncated: write the file again".to_owned()),
+        ([1..=3, 0], _) => return Err("the header is truncated: write the file again".to_owned()),
         ([major, minor], _) => {
             return Err(format!(
-                "its format version is {major}.{minor}, and this release reads 1.0, 2.0 and 3.0: write the file with an earlier \
-                 version of NumPy"
+                "the file has format version {major}.{minor}, but this release reads versions 1.0, 2.0 and 3.0: write the file with \
+                 an earlier version of NumPy"
             ));
         }
     };
     if length > MAX_HEADER_BYTES {
         return Err(format!(
-            "its header has {length} bytes, more than {MAX_HEADER_BYTES}: write the file again"
+            "the header has {length} bytes, more than the limit of {MAX_HEADER_BYTES}: write the file again"
         ));
     }
     let first = (MAGIC.len() + version.len()) as u64 + length_bytes;
@@ -153,29 +154,31 @@ fn build_header(
     data_start: u64,
 ) -> Result<NpyHeader, SourceError> {
     let unsupported = |reason: &str| SourceError::unsupported(shard, reason);
-    let (scalar, scalar_bytes) = scalar_of(descr).map_err(|reason| unsupported(&reason))?;
+    let (scalar, scalar_bytes) = parse_dtype(descr).map_err(|reason| unsupported(&reason))?;
     let Some((&rows, row_shape)) = shape.split_first() else {
-        return Err(unsupported("it holds one value and no rows: save an array with at least one axis"));
+        return Err(unsupported(
+            "the array has no axis and therefore no rows: save an array with at least one axis",
+        ));
     };
     if is_fortran && !row_shape.is_empty() {
         return Err(unsupported(
-            "it is in Fortran order: save it with `np.save(file, np.ascontiguousarray(array))`",
+            "the array is in Fortran order: save it with `np.save(file, np.ascontiguousarray(array))`",
         ));
     }
     let extents: Option<Vec<u32>> = row_shape.iter().map(|&extent| extent.try_into().ok()).collect();
     let elements = row_shape.iter().try_fold(1_u64, |product, &extent| product.checked_mul(extent));
     let (Some(extents), Some(elements @ 1..=0x7fff_ffff)) = (extents, elements) else {
         return Err(unsupported(&format!(
-            "a row of shape {row_shape:?} has no element, or too many: save other rows"
+            "rows have shape {row_shape:?}: save rows with at least 1 and at most 2^31 - 1 elements"
         )));
     };
     let row_bytes = elements * scalar_bytes;
     let (needed, present) = (rows.checked_mul(row_bytes), shard.size_bytes - data_start);
     if needed != Some(present) {
         let reason = format!(
-            "{present} bytes follow its header, and an array of shape {shape:?} and dtype `{descr}` has {}: the file is truncated or \
-             holds more than one array; write it again",
-            needed.map_or("more than a file can hold".to_owned(), |needed| needed.to_string())
+            "the file has {present} bytes after the header, but an array with shape {shape:?} and dtype `{descr}` has {}: the file is \
+             truncated or contains more than one array; write the file again",
+            needed.map_or("more than 2^64 bytes".to_owned(), |needed| format!("{needed} bytes"))
         );
         return Err(SourceError::corrupt(shard, data_start, reason));
     }
@@ -186,8 +189,8 @@ fn build_header(
     Ok(NpyHeader { column_type, rows, row_bytes, data_start })
 }
 
-/// The element type of a dtype, and the size of an element in bytes.
-fn scalar_of(descr: &str) -> Result<(ScalarType, u64), String> {
+/// Parses a dtype. Returns the type and the size of an element.
+fn parse_dtype(descr: &str) -> Result<(ScalarType, u64), String> {
     let (order, kind) = descr.split_at_checked(1).unwrap_or_default();
     let scalar = match kind {
         "b1" => (ScalarType::Bool, 1),
@@ -202,20 +205,24 @@ fn scalar_of(descr: &str) -> Result<(ScalarType, u64), String> {
         "f2" => (ScalarType::Float16, 2),
         "f4" => (ScalarType::Float32, 4),
         "f8" => (ScalarType::Float64, 8),
-        _ if descr == "|O" => return Err(format!("its dtype is object: {CONVERT}")),
-        _ => return Err(format!("its dtype `{descr}` is not a boolean, integer or float: {CONVERT}")),
+        _ if descr == "|O" => return Err(format!("the dtype of the array is object: {CONVERSION_HINT}")),
+        _ => {
+            return Err(format!(
+                "the dtype `{descr}` of the array is not a boolean, integer or float: {CONVERSION_HINT}"
+            ));
+        }
     };
     match (order, scalar.1) {
         ("<", _) | ("|", 1) => Ok(scalar),
         _ => Err(format!(
-            "its dtype `{descr}` is not little-endian: save it with `np.save(file, array.astype('<{kind}'))`"
+            "the dtype `{descr}` of the array is not little-endian: save it with `np.save(file, array.astype('<{kind}'))`"
         )),
     }
 }
 
-/// The rows as an Arrow array.
+/// Converts rows to an Arrow array.
 fn column(header: &NpyHeader, rows: &RowSet) -> Result<ArrayRef, String> {
-    let bytes = contiguous(rows);
+    let bytes = contiguous_bytes(rows);
     let elements = |scalar: ScalarType, count: usize| -> Result<ArrayRef, String> {
         if scalar == ScalarType::Bool {
             return Ok(Arc::new(bytes.iter().map(|&byte| Some(byte != 0)).collect::<BooleanArray>()));
@@ -231,12 +238,12 @@ fn column(header: &NpyHeader, rows: &RowSet) -> Result<ArrayRef, String> {
             list.map(|list| Arc::new(list) as ArrayRef).map_err(|error| error.to_string())
         }
         (ColumnType::Scalar(scalar), _) => elements(*scalar, rows.rows.len()),
-        (other, _) => Err(format!("{other} is not the type of an array's rows")),
+        (other, _) => Err(format!("rows of NumPy arrays cannot have type {other}")),
     }
 }
 
-/// The bytes of all rows in one buffer. A block that was read completely is not copied.
-fn contiguous(rows: &RowSet) -> Buffer {
+/// Returns the bytes of all rows in one buffer. Copies them only if they are not contiguous.
+fn contiguous_bytes(rows: &RowSet) -> Buffer {
     let row_bytes: usize = rows.rows.iter().map(|row| row.span.len).sum();
     match rows.buffers.as_slice() {
         [whole] if whole.len() == row_bytes => Buffer::from(whole.clone()),
@@ -248,80 +255,80 @@ fn contiguous(rows: &RowSet) -> Buffer {
     }
 }
 
-/// Parses the header's Python dict of strings, booleans and tuples of numbers.
-struct Literal<'a> {
+/// Parses the header, which is a Python dict with strings, booleans and tuples of numbers.
+struct HeaderParser<'a> {
     rest: Peekable<Chars<'a>>,
 }
 
-impl<'a> Literal<'a> {
+impl<'a> HeaderParser<'a> {
     fn new(text: &'a str) -> Self {
         Self { rest: text.chars().peekable() }
     }
 
-    /// The values of `descr`, `fortran_order` and `shape`. A `descr` that is not a string, as of records, is empty.
-    fn header(mut self) -> Option<(String, bool, Vec<u64>)> {
+    /// Returns the values of `descr`, `fortran_order` and `shape`. `descr` is empty for structured dtypes, which are lists.
+    fn parse_header(mut self) -> Option<(String, bool, Vec<u64>)> {
         let (mut descr, mut is_fortran, mut shape) = (None, None, None);
         self.expect('{')?;
-        while self.next_token()? != '}' {
-            let key = self.string()?;
+        while self.peek_token()? != '}' {
+            let key = self.parse_string()?;
             self.expect(':')?;
             match key.as_str() {
-                "descr" if self.next_token()? == '[' => return Some((String::new(), false, vec![0])),
-                "descr" => descr = Some(self.string()?),
-                "fortran_order" => is_fortran = Some(self.truth_value()?),
-                "shape" => shape = Some(self.numbers()?),
+                "descr" if self.peek_token()? == '[' => return Some((String::new(), false, vec![0])),
+                "descr" => descr = Some(self.parse_string()?),
+                "fortran_order" => is_fortran = Some(self.parse_bool()?),
+                "shape" => shape = Some(self.parse_shape()?),
                 _ => return None,
             }
-            if self.next_token()? == ',' {
+            if self.peek_token()? == ',' {
                 self.rest.next();
             }
         }
         Some((descr?, is_fortran?, shape?))
     }
 
-    /// The next character that is not a space, which stays.
-    fn next_token(&mut self) -> Option<char> {
+    /// Skips whitespace. Returns the next character without consuming it.
+    fn peek_token(&mut self) -> Option<char> {
         while self.rest.next_if(|next| next.is_whitespace()).is_some() {}
         self.rest.peek().copied()
     }
 
     fn expect(&mut self, token: char) -> Option<()> {
-        (self.next_token()? == token).then(|| self.rest.next()).map(drop)
+        (self.peek_token()? == token).then(|| self.rest.next()).map(drop)
     }
 
-    fn string(&mut self) -> Option<String> {
-        let quote = self.next_token().filter(|next| matches!(next, '\'' | '"'))?;
+    fn parse_string(&mut self) -> Option<String> {
+        let quote = self.peek_token().filter(|next| matches!(next, '\'' | '"'))?;
         self.rest.next();
         let text: String = std::iter::from_fn(|| self.rest.next_if(|&next| next != quote)).collect();
         self.expect(quote)?;
         Some(text)
     }
 
-    fn word(&mut self) -> Option<String> {
-        self.next_token()?;
+    fn parse_word(&mut self) -> Option<String> {
+        self.peek_token()?;
         Some(std::iter::from_fn(|| self.rest.next_if(char::is_ascii_alphanumeric)).collect())
     }
 
-    fn truth_value(&mut self) -> Option<bool> {
-        match self.word()?.as_str() {
+    fn parse_bool(&mut self) -> Option<bool> {
+        match self.parse_word()?.as_str() {
             "True" => Some(true),
             "False" => Some(false),
             _ => None,
         }
     }
 
-    fn numbers(&mut self) -> Option<Vec<u64>> {
-        let mut numbers = Vec::new();
+    fn parse_shape(&mut self) -> Option<Vec<u64>> {
+        let mut shape = Vec::new();
         self.expect('(')?;
-        while self.next_token()? != ')' {
-            // Python 2 wrote long numbers with an L.
-            numbers.push(self.word()?.trim_end_matches('L').parse().ok()?);
-            if self.next_token()? == ',' {
+        while self.peek_token()? != ')' {
+            // Python 2 appends `L` to long integers.
+            shape.push(self.parse_word()?.trim_end_matches('L').parse().ok()?);
+            if self.peek_token()? == ',' {
                 self.rest.next();
             }
         }
         self.expect(')')?;
-        Some(numbers)
+        Some(shape)
     }
 }
 

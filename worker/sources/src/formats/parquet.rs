@@ -1,4 +1,4 @@
-//! Apache Parquet: a block is a row group, or a part of a large one.
+//! Parquet files. A block is a row group, or a part of a large row group.
 
 mod fields;
 mod reader;
@@ -22,27 +22,28 @@ use crate::error::SourceError;
 use crate::limits::MAX_BLOCKS;
 use crate::object::Object;
 use crate::reader::{BlockRead, DecodedBlock, FormatReader};
-use crate::select::{ResolvedColumn, Selection};
+use crate::select::Selection;
 
-pub(crate) use fields::{column, fit, found};
+pub(crate) use fields::{cast_column, check_block_read, find_column, resolve_columns};
 use reader::ObjectReader;
 
-/// Row groups up to this size are one block.
-const LARGE_GROUP_BYTES: u64 = 16 << 20;
-/// Aim for the parts of a large row group whose pages can be found one by one.
-const PART_BYTES: u64 = 4 << 20;
+/// Maximum size of a row group that is one block.
+const MAX_WHOLE_GROUP_BYTES: u64 = 16 << 20;
+/// Target size of the blocks of a larger row group, if the file has a page index.
+const TARGET_PART_BYTES: u64 = 4 << 20;
 
-/// Values of a block take no more than this, each counted by its size in memory, which may be far more than its size in the file.
-const MAX_VALUES_BYTES: u64 = 256 << 20;
-/// A value's place in memory at most, where it is of one size: a view.
-const VALUE_BYTES: u64 = 16;
-/// Maximum number of rows, and of bytes after decompression, of a row group.
+/// Maximum memory for the fixed-size parts of a block's values. Encoded values can be much smaller in the file than in memory.
+const MAX_BLOCK_VALUES_BYTES: u64 = 256 << 20;
+/// Size of the largest fixed-size part of a value in memory, which is a view.
+const VIEW_BYTES: u64 = 16;
+/// Maximum number of rows in a row group.
 const MAX_GROUP_ROWS: u64 = 1 << 31;
+/// Maximum size of a row group after decompression.
 const MAX_GROUP_BYTES: u64 = 1 << 40;
-/// Tolerance in bytes of page sizes beyond the sizes in the footer, because writers count differently.
-const ROOM_BYTES: u64 = 64 << 20;
+/// Number of bytes by which the pages may exceed the size in the footer, because writers count sizes differently.
+const PAGE_SIZE_TOLERANCE_BYTES: u64 = 64 << 20;
 
-/// A shard's metadata.
+/// The footer of a shard.
 pub(crate) struct ParquetFooter {
     metadata: ArrowReaderMetadata,
 }
@@ -58,7 +59,7 @@ impl FormatReader for ParquetReader {
     async fn index(&self, object: &Arc<Object>, selection: &Selection) -> Result<ShardIndex, SourceError> {
         let shard = object.shard().clone();
         let footer = self.footers.get(&shard, || read_footer(object.clone())).await?;
-        let schema = selection.schema(&shard, &fields::found(footer.metadata.schema().fields()))?;
+        let schema = selection.schema(&shard, &fields::resolve_columns(footer.metadata.schema().fields()))?;
         let names = selection.data_names(&schema);
         let mut blocks = Vec::new();
         let corrupt = |reason: String| SourceError::corrupt(&shard, shard.size_bytes, reason);
@@ -66,7 +67,7 @@ impl FormatReader for ParquetReader {
             blocks.extend(group_blocks(footer.metadata.metadata(), group, &names).map_err(corrupt)?);
             if blocks.len() > MAX_BLOCKS {
                 return Err(corrupt(format!(
-                    "its row groups make more than {MAX_BLOCKS} blocks: split the file"
+                    "the row groups have more than {MAX_BLOCKS} blocks, which is the limit: split the file"
                 )));
             }
         }
@@ -80,24 +81,16 @@ impl FormatReader for ParquetReader {
         read: &BlockRead<'_>,
         selection: &Selection,
     ) -> Result<DecodedBlock, SourceError> {
-        if read.rows.is_some() {
-            let reason = "rows can be chosen only where the index holds their sizes".to_owned();
-            return Err(SourceError::Request { url: read.shard.url.clone(), reason });
-        }
         let footer = self.footers.get(read.shard, || read_footer(object.clone())).await?;
         let corrupt = |reason: String| SourceError::corrupt(read.shard, read.block.offset, reason);
         let names = selection.data_names(read.schema);
-        let known: Vec<ResolvedColumn> = fields::found(footer.metadata.schema().fields());
-        if let Some(missing) = names.iter().find(|name| !known.iter().any(|(known, _)| known == *name)) {
-            let reason = format!("it has no column `{missing}`, which other shards have");
-            return Err(SourceError::SchemaMismatch { url: read.shard.url.clone(), reason });
-        }
+        check_block_read(read, &names, footer.metadata.schema().fields())?;
         let data = read_group(object.clone(), read, &footer.metadata, &names).await?;
         let mut columns = Vec::with_capacity(names.len());
         for (field, name) in read.schema.fields.iter().zip(&names) {
-            let column = fields::column(&data, name)
-                .ok_or_else(|| corrupt(format!("column `{name}` is not there")))?;
-            let column = fields::fit(&column, &arrow_type(&field.column_type));
+            let column = fields::find_column(&data, name)
+                .ok_or_else(|| corrupt(format!("the row group has no column `{name}`")))?;
+            let column = fields::cast_column(&column, &arrow_type(&field.column_type));
             columns.push(column.map_err(|reason| corrupt(format!("column `{name}`: {reason}")))?);
         }
         let batch = build_batch(read.schema, columns, data.num_rows()).map_err(corrupt)?;
@@ -109,49 +102,52 @@ impl FormatReader for ParquetReader {
 async fn read_footer(object: Arc<Object>) -> Result<ParquetFooter, SourceError> {
     let shard = object.shard().clone();
     if shard.size_bytes < 12 {
-        let reason =
-            format!("{} bytes are not a Parquet file: write it again or remove it", shard.size_bytes);
+        let reason = format!(
+            "the file has only {} bytes and is not a Parquet file: write the file again, or remove it",
+            shard.size_bytes
+        );
         return Err(SourceError::corrupt(&shard, 0, reason));
     }
     let reader = ObjectReader::new(object).with_footer().await?;
     let options = ArrowReaderOptions::new().with_offset_index_policy(PageIndexPolicy::Optional);
-    let mut loading = reader.clone();
-    let metadata = ArrowReaderMetadata::load_async(&mut loading, options.clone()).await;
+    let metadata = ArrowReaderMetadata::load_async(&mut reader.clone(), options.clone()).await;
     let metadata = metadata.map_err(|error| reader.error(&error, shard.size_bytes))?;
-    // Text and bytes are read as views, so that values are not copied.
+    // Read text and bytes as views, so that values are not copied.
     let options = options.with_schema(fields::with_views(metadata.schema()));
     let metadata = ArrowReaderMetadata::try_new(metadata.metadata().clone(), options)
         .map_err(|error| SourceError::unsupported(&shard, error.to_string()))?;
     Ok(ParquetFooter { metadata })
 }
 
-/// The blocks of a row group. The size of a block is the decompressed size of the requested columns.
+/// Divides a row group into blocks. The size of a block is the decompressed size of the requested columns.
 fn group_blocks(metadata: &ParquetMetaData, group: usize, names: &[&str]) -> Result<Vec<Block>, String> {
     let row_group = metadata.row_group(group);
     let rows = u64::try_from(row_group.num_rows()).unwrap_or(0);
     let (bytes, columns) = group_bytes(row_group, names);
     if rows > MAX_GROUP_ROWS || bytes > MAX_GROUP_BYTES {
-        return Err(format!("row group {group} claims {rows} rows and {bytes} bytes: the file is damaged"));
+        return Err(format!(
+            "the metadata of row group {group} has {rows} rows and {bytes} bytes: the file is damaged"
+        ));
     }
     let has_pages =
         metadata.offset_index().and_then(|index| index.get(group)).is_some_and(|group| !group.is_empty());
-    let rows_per_block = if bytes <= LARGE_GROUP_BYTES {
+    let rows_per_block = if bytes <= MAX_WHOLE_GROUP_BYTES {
         rows.max(1)
     } else if has_pages {
-        (rows * PART_BYTES / bytes).clamp(1, MAX_BLOCK_ROWS as u64)
+        (rows * TARGET_PART_BYTES / bytes).clamp(1, MAX_BLOCK_ROWS as u64)
     } else {
-        // Without a page index each block reads whole columns, so fewer blocks are better.
-        (rows * LARGE_GROUP_BYTES / bytes).max(1)
+        // Without a page index, each block reads the whole columns of the row group, so blocks are larger.
+        (rows * MAX_WHOLE_GROUP_BYTES / bytes).max(1)
     };
-    let most = MAX_VALUES_BYTES / (VALUE_BYTES * columns.max(1));
-    let rows_per_block = rows_per_block.min(most.max(1));
+    let max_rows = MAX_BLOCK_VALUES_BYTES / (VIEW_BYTES * columns.max(1));
+    let rows_per_block = rows_per_block.min(max_rows.max(1));
     let part = |part| {
         let first = part * rows_per_block;
-        let rows_here = rows_per_block.min(rows - first);
+        let block_rows = rows_per_block.min(rows - first);
         Block {
-            rows: rows_here as u32,
+            rows: block_rows as u32,
             offset: first,
-            bytes: (u128::from(bytes) * u128::from(rows_here) / u128::from(rows)) as u64,
+            bytes: (u128::from(bytes) * u128::from(block_rows) / u128::from(rows)) as u64,
             group: group as u32,
             row_bytes: Vec::new(),
         }
@@ -159,17 +155,18 @@ fn group_blocks(metadata: &ParquetMetaData, group: usize, names: &[&str]) -> Res
     Ok((0..rows.div_ceil(rows_per_block)).map(part).collect())
 }
 
-/// The decompressed size and the number of the requested columns of a row group, according to the footer.
+/// Returns the decompressed size and the number of the requested columns in a row group, according to the footer.
 fn group_bytes(row_group: &RowGroupMetaData, names: &[&str]) -> (u64, u64) {
-    let wanted = row_group.columns().iter().filter(|column| is_wanted(column.column_path().parts(), names));
+    let wanted =
+        row_group.columns().iter().filter(|column| is_requested(column.column_path().parts(), names));
     wanted.fold((0, 0), |(bytes, columns), column| {
         let more = u64::try_from(column.uncompressed_size()).unwrap_or(0);
         (u64::saturating_add(bytes, more), columns + 1)
     })
 }
 
-/// Whether a leaf belongs to one of the named columns. `a.b` names field `b` of struct `a`.
-fn is_wanted(parts: &[String], names: &[&str]) -> bool {
+/// Whether a leaf column belongs to one of the requested columns. `a.b` is field `b` of struct `a`.
+fn is_requested(parts: &[String], names: &[&str]) -> bool {
     let path = parts.join(".");
     names
         .iter()
@@ -189,7 +186,8 @@ async fn read_group(
     let (first, rows) = (block.offset as usize, block.rows as usize);
     if first + rows > group_rows {
         return Err(corrupt(
-            "the index reaches beyond the row group: run `feedline index --rebuild`".to_owned(),
+            "the index contains rows that the row group does not have: run `feedline index --rebuild`"
+                .to_owned(),
         ));
     }
     if names.is_empty() {
@@ -197,7 +195,7 @@ async fn read_group(
     }
     let parquet_schema = metadata.parquet_schema();
     let leaves = (0..parquet_schema.num_columns())
-        .filter(|&leaf| is_wanted(parquet_schema.column(leaf).path().parts(), names));
+        .filter(|&leaf| is_requested(parquet_schema.column(leaf).path().parts(), names));
     let mask = ProjectionMask::leaves(parquet_schema, leaves);
     let selectors = vec![
         RowSelector::skip(first),
@@ -205,7 +203,8 @@ async fn read_group(
         RowSelector::skip(group_rows - first - rows),
     ];
     let bytes = groups.get(block.group as usize).map_or(0, |group| group_bytes(group, names).0);
-    let reader = ObjectReader::new(object).with_room(bytes.saturating_mul(2).saturating_add(ROOM_BYTES));
+    let reader = ObjectReader::new(object)
+        .with_page_limit(bytes.saturating_mul(2).saturating_add(PAGE_SIZE_TOLERANCE_BYTES));
     let mut builder = ParquetRecordBatchStreamBuilder::new_with_metadata(reader.clone(), metadata.clone())
         .with_row_groups(vec![block.group as usize])
         .with_projection(mask)
@@ -222,7 +221,10 @@ async fn read_group(
         many => arrow::compute::concat_batches(&schema, many).map_err(|error| corrupt(error.to_string()))?,
     };
     if batch.num_rows() != rows {
-        return Err(corrupt(format!("{} rows came where {rows} were indexed", batch.num_rows())));
+        return Err(corrupt(format!(
+            "the row group has {} rows of the block, but the index has {rows}: run `feedline index --rebuild`",
+            batch.num_rows()
+        )));
     }
     Ok(batch)
 }

@@ -23,7 +23,7 @@ pub(super) struct TextReader;
 #[async_trait]
 impl FormatReader for TextReader {
     async fn index(&self, object: &Arc<Object>, selection: &Selection) -> Result<ShardIndex, SourceError> {
-        let start = lines::start(object).await?;
+        let start = lines::first_row_offset(object).await?;
         let (blocks, defects) = lines::index(object, LineRule::Text, start).await?;
         let schema = selection.schema(object.shard(), &[(TEXT.to_owned(), Ok(ColumnType::Utf8))])?;
         let schema = (!blocks.is_empty()).then_some(schema);

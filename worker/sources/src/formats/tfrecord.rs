@@ -19,10 +19,10 @@ use crate::select::Selection;
 use crate::window::ReadWindow;
 
 use example::SchemaScan;
-use framing::{HEADER_BYTES, data_of, next_record, split};
+use framing::{HEADER_BYTES, next_record, split, verified_data};
 
-/// The number of records that are sampled to infer the columns.
-const EXAMINED_ROWS: u64 = 16;
+/// Number of records that are sampled to infer the columns.
+const SAMPLED_ROWS: u64 = 16;
 
 /// Reads TFRecord files.
 pub(super) struct TfRecordReader;
@@ -38,34 +38,34 @@ impl FormatReader for TfRecordReader {
         let mut rows = 0;
         while builder.end() < shard.size_bytes {
             let offset = builder.end();
-            let framed = match next_record(
+            let framed_bytes = match next_record(
                 window.read_from(offset, HEADER_BYTES as u64).await?,
                 shard.size_bytes - offset,
             ) {
-                Ok(framed) => framed,
+                Ok(framed_bytes) => framed_bytes,
                 Err(reason) => {
-                    refuse_compressed(object, window.read_from(offset, 4).await?, offset)?;
+                    reject_compressed(object, window.read_from(offset, 4).await?, offset)?;
                     defects.push(Defect { offset, reason });
                     break;
                 }
             };
-            if let Err(reason) = builder.push(framed) {
+            if let Err(reason) = builder.push(framed_bytes) {
                 defects.push(Defect { offset, reason });
                 break;
             }
-            if rows < EXAMINED_ROWS && framed <= MAX_SAMPLED_ROW_BYTES {
-                let record = &window.read_from(offset, framed).await?[..framed as usize];
-                if let Ok(data) = data_of(record) {
+            if rows < SAMPLED_ROWS && framed_bytes <= MAX_SAMPLED_ROW_BYTES {
+                let record = &window.read_from(offset, framed_bytes).await?[..framed_bytes as usize];
+                if let Ok(data) = verified_data(record) {
                     scan.add(data).map_err(|reason| SourceError::corrupt(shard, offset, reason))?;
                 }
             }
             rows += 1;
         }
-        let schema = match (rows, scan.found()) {
+        let schema = match (rows, scan.columns()) {
             (0, _) => None,
             (_, Some(found)) => Some(selection.schema(shard, &found)?),
             (_, None) => {
-                let reason = "none of its first records is a tf.train.Example: check the format, and the file's checksums";
+                let reason = "none of the first records is a valid tf.train.Example: check `source.format`, and the contents of the file";
                 return Err(SourceError::unsupported(shard, reason));
             }
         };
@@ -83,12 +83,11 @@ impl FormatReader for TfRecordReader {
     }
 }
 
-fn refuse_compressed(object: &Object, start: &[u8], offset: u64) -> Result<(), SourceError> {
-    match super::lines::compression(start) {
-        Some(name) if offset == 0 => Err(SourceError::unsupported(
-            object.shard(),
-            format!("it is compressed with {name}, which leaves no way to read a part of it: decompress it"),
-        )),
+fn reject_compressed(object: &Object, start: &[u8], offset: u64) -> Result<(), SourceError> {
+    match super::lines::detect_compression(start) {
+        Some(name) if offset == 0 => {
+            Err(SourceError::unsupported(object.shard(), super::lines::compression_error(name)))
+        }
         _ => Ok(()),
     }
 }

@@ -1,4 +1,4 @@
-//! WebDataset tar files, in which adjacent members with the same key are one row.
+//! WebDataset tar files. A row is a sample, which consists of adjacent members with the same key.
 
 mod sample;
 mod tar;
@@ -12,7 +12,7 @@ use feedline_data::schema::{ColumnType, MAX_COLUMNS, ScalarType};
 
 use crate::blocks::BlockBuilder;
 use crate::error::SourceError;
-use crate::limits::MAX_MEMBERS;
+use crate::limits::MAX_SAMPLE_MEMBERS;
 use crate::object::Object;
 use crate::reader::{BlockRead, DecodedBlock, FormatReader};
 use crate::rows::{self, SplitError};
@@ -20,10 +20,10 @@ use crate::select::{ResolvedColumn, Selection};
 use crate::window::ReadWindow;
 
 use sample::{KEY, key_and_extension, too_many_members};
-use tar::{HEADER_BYTES, TarEntry, TarReader, padded};
+use tar::{HEADER_BYTES, TarEntry, TarReader, padded_bytes};
 
-/// The number of rows that are sampled to infer the columns.
-const EXAMINED_ROWS: u64 = 16;
+/// Number of rows whose members determine the columns.
+const SAMPLED_ROWS: u64 = 16;
 
 /// Reads WebDataset tar files.
 pub(super) struct WebDatasetReader;
@@ -32,12 +32,12 @@ pub(super) struct WebDatasetReader;
 impl FormatReader for WebDatasetReader {
     async fn index(&self, object: &Arc<Object>, selection: &Selection) -> Result<ShardIndex, SourceError> {
         let shard = object.shard();
-        super::lines::start(object).await?;
+        super::lines::first_row_offset(object).await?;
         let mut window = ReadWindow::new(object);
         let mut tar = TarReader::default();
-        let mut samples = Samples::default();
+        let mut samples = SampleGrouper::default();
         let mut defects = Vec::new();
-        // The offsets of the current member including its extension headers, and of the current header.
+        // `member` is the offset of the current member with its extension headers. `at` is the offset of the current header.
         let (mut member, mut at) = (0, 0);
         while at < shard.size_bytes {
             let header = window.read_from(at, HEADER_BYTES as u64).await?;
@@ -53,11 +53,11 @@ impl FormatReader for WebDatasetReader {
                     tar.on_extension(&body[..bytes as usize]).map(|()| bytes)
                 }
                 Ok(TarEntry::Skip { bytes }) => {
-                    member = at + padded(bytes);
+                    member = at + padded_bytes(bytes);
                     Ok(bytes)
                 }
                 Ok(TarEntry::Member { name, bytes }) => {
-                    let end = at + padded(bytes);
+                    let end = at + padded_bytes(bytes);
                     let seen = samples.on_member(&name, member, end);
                     member = end;
                     seen.map(|()| bytes)
@@ -65,7 +65,7 @@ impl FormatReader for WebDatasetReader {
                 Err(reason) => Err(reason),
             };
             match stepped {
-                Ok(bytes) => at += padded(bytes),
+                Ok(bytes) => at += padded_bytes(bytes),
                 Err(reason) => {
                     samples.drop_last();
                     defects.push(Defect { offset: member, reason });
@@ -78,7 +78,7 @@ impl FormatReader for WebDatasetReader {
         }
         let schema = match samples.rows {
             0 => None,
-            _ => Some(selection.schema(shard, &samples.found())?),
+            _ => Some(selection.schema(shard, &samples.columns())?),
         };
         let blocks = samples.builder.map_or_else(Vec::new, BlockBuilder::finish);
         Ok(ShardIndex { blocks, schema, defects })
@@ -95,43 +95,43 @@ impl FormatReader for WebDatasetReader {
     }
 }
 
-/// Groups members into samples while indexing.
+/// Groups the members of a shard into samples.
 #[derive(Default)]
-struct Samples {
-    /// Starts at the first header of the first sample.
+struct SampleGrouper {
+    /// Created at the first header of the first sample.
     builder: Option<BlockBuilder>,
     rows: u64,
     key: Option<String>,
-    /// The number of members of the current sample.
+    /// Number of members in the current sample.
     members: usize,
-    /// The end of the current sample.
+    /// The end offset of the current sample.
     end: u64,
     extensions: Vec<String>,
-    /// Whether the current sample is known to be complete.
-    is_whole: bool,
+    /// Whether the current sample is complete although the archive is truncated.
+    is_sample_complete: bool,
 }
 
-impl Samples {
+impl SampleGrouper {
     fn on_member(&mut self, name: &str, start: u64, end: u64) -> Result<(), String> {
         let Some((key, extension)) = key_and_extension(name) else { return Ok(()) };
         if self.key.as_deref() != Some(key) {
-            // Entries between two samples, such as folders, belong to the first sample.
+            // Entries between two samples, such as folders, belong to the earlier sample.
             self.end = start;
             self.close()?;
             self.key = Some(key.to_owned());
             self.members = 0;
         }
         self.members += 1;
-        if self.members > MAX_MEMBERS {
+        if self.members > MAX_SAMPLE_MEMBERS {
             return Err(too_many_members(key));
         }
         self.builder.get_or_insert_with(|| BlockBuilder::new(start));
         self.end = end;
         let extension = extension.to_lowercase();
-        if self.rows < EXAMINED_ROWS && !self.extensions.contains(&extension) {
+        if self.rows < SAMPLED_ROWS && !self.extensions.contains(&extension) {
             if self.extensions.len() == MAX_COLUMNS {
                 return Err(format!(
-                    "its first samples have more than {MAX_COLUMNS} extensions: check how members are named"
+                    "the first samples have more than {MAX_COLUMNS} extensions, which is the limit: check the names of the members"
                 ));
             }
             self.extensions.push(extension);
@@ -139,7 +139,7 @@ impl Samples {
         Ok(())
     }
 
-    /// Ends the current sample, if there is one.
+    /// Ends the current sample.
     fn close(&mut self) -> Result<(), String> {
         let (Some(_), Some(builder)) = (self.key.take(), &mut self.builder) else { return Ok(()) };
         builder.push(self.end - builder.end())?;
@@ -147,19 +147,20 @@ impl Samples {
         Ok(())
     }
 
-    /// Handles a truncated member. If it belongs to another sample, the current sample is complete.
+    /// Handles a truncated member. If the member belongs to the next sample, the current sample is complete.
     fn on_truncated(&mut self, name: &str) {
-        self.is_whole = key_and_extension(name).is_none_or(|(key, _)| self.key.as_deref() != Some(key));
+        self.is_sample_complete =
+            key_and_extension(name).is_none_or(|(key, _)| self.key.as_deref() != Some(key));
     }
 
-    /// Drops the current sample if its last members may be missing.
+    /// Drops the current sample if members of it may be missing.
     fn drop_last(&mut self) {
-        if !self.is_whole {
+        if !self.is_sample_complete {
             self.key = None;
         }
     }
 
-    fn found(&self) -> Vec<ResolvedColumn> {
+    fn columns(&self) -> Vec<ResolvedColumn> {
         let mut extensions = self.extensions.clone();
         extensions.sort();
         let mut found: Vec<ResolvedColumn> = extensions
@@ -179,7 +180,7 @@ fn extension_type(extension: &str) -> ColumnType {
     }
 }
 
-/// The spans of the samples in a block's bytes.
+/// Returns the spans of all samples in a block.
 fn split(bytes: &[u8]) -> Result<Vec<Range<usize>>, SplitError> {
     let mut spans: Vec<Range<usize>> = Vec::new();
     let mut key: Option<String> = None;

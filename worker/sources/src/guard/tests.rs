@@ -105,7 +105,7 @@ async fn names_are_rejected_by_their_addresses_without_retries() {
         ("evil.example.org", vec![link_local]),
         ("both.example.org", vec![SocketAddr::new(address.ip(), 0), link_local]),
     ]));
-    let guard = guard().with_lookup(Arc::new(names));
+    let guard = guard().with_resolver(Arc::new(names));
     let url = |host: &str| format!("http://{host}:{}/x", address.port());
     assert_eq!(get(guard.clone(), &url("good.example.org")).await, Ok(200));
     for host in ["evil.example.org", "both.example.org"] {
@@ -145,7 +145,10 @@ async fn redirects_lead_only_to_allowed_urls() {
         &TenantReads::default(),
     );
     let message = get(guard.clone(), &format!("http://{first}/x")).await.unwrap_err();
-    assert!(message.contains("redirects to another URL") && message.contains("is outside"), "{message}");
+    assert!(
+        message.contains("redirects to a URL that is not allowed") && message.contains("is outside"),
+        "{message}"
+    );
     assert!(!message.contains("HUSH"), "{message}");
     assert_eq!(untouched.load(Ordering::SeqCst), 0);
     assert_eq!(get(guard, &format!("http://{second}/x")).await, Ok(200));
@@ -162,22 +165,25 @@ async fn metadata_services_are_allowed_with_the_option() {
     let allowed = RequestGuard::for_stores(&ReadPolicy { metadata_addresses: true, ..ReadPolicy::default() });
     assert_eq!(allowed.check("http://169.254.169.254/"), Ok(()));
     let names = Names(HashMap::from([("evil.example.org", vec!["169.254.0.1:0".parse().unwrap()])]));
-    assert!(allowed.with_lookup(Arc::new(names)).resolve("evil.example.org").await.is_ok());
+    assert!(allowed.with_resolver(Arc::new(names)).resolve("evil.example.org").await.is_ok());
 }
 
 #[tokio::test]
 async fn redirects_of_a_store_are_rejected_without_retries() {
     let (address, requests) = serve(redirect_to("http://169.254.169.254/latest/")).await;
-    let error =
-        Stores::with(ObjectAccess::default()).get(&format!("http://{address}/t.json")).await.unwrap_err();
-    assert!(matches!(error, SourceError::Refused { .. }) && !error.is_retryable(), "{error}");
+    let error = Stores::with_access(ObjectAccess::default())
+        .get(&format!("http://{address}/t.json"))
+        .await
+        .unwrap_err();
+    assert!(matches!(error, SourceError::Rejected { .. }) && !error.is_retryable(), "{error}");
     assert!(
-        error.to_string().starts_with(&format!("refusing to read `http://{address}/t.json`: ")),
+        error.to_string().starts_with(&format!("reads of `http://{address}/t.json` are not allowed: ")),
         "{error}"
     );
     assert_eq!(requests.load(Ordering::SeqCst), 1);
-    let error = Stores::with(ObjectAccess::default()).get("http://0xa9fea9fe/t.json").await.unwrap_err();
-    assert!(matches!(error, SourceError::Refused { .. }), "{error}");
+    let error =
+        Stores::with_access(ObjectAccess::default()).get("http://0xa9fea9fe/t.json").await.unwrap_err();
+    assert!(matches!(error, SourceError::Rejected { .. }), "{error}");
 }
 
 #[tokio::test]
@@ -201,9 +207,9 @@ async fn a_metadata_service_is_read_for_credentials_but_not_for_data() {
         option("AWS_ALLOW_HTTP", "true".to_owned()),
         option("AWS_REGION", "us-east-1".to_owned()),
     ]);
-    let error = Stores::with(access).get("s3://bucket/t.json").await.unwrap_err();
+    let error = Stores::with_access(access).get("s3://bucket/t.json").await.unwrap_err();
     assert!(asked.load(Ordering::SeqCst) > 0, "the role was asked: {error}");
-    assert!(read.load(Ordering::SeqCst) > 0 && matches!(error, SourceError::Refused { .. }), "{error}");
+    assert!(read.load(Ordering::SeqCst) > 0 && matches!(error, SourceError::Rejected { .. }), "{error}");
 }
 
 #[tokio::test]

@@ -20,7 +20,7 @@ use object_store::{
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::{Object, coalesce, strong_tag};
+use super::{Object, coalesce, if_match_tag};
 use crate::retry::MAX_BACKOFF;
 use crate::testing::fixture;
 use crate::{BlockRead, ObjectAccess, SourceError, Stores};
@@ -99,7 +99,7 @@ async fn flaky(failures: u32) -> Arc<Stores> {
 
 /// The error of a read of `url`, and its duration.
 async fn read_for(url: &str, retry_budget: Duration) -> (SourceError, Duration) {
-    let stores = Stores::with(ObjectAccess::default().with_retry_budget(retry_budget));
+    let stores = Stores::with_access(ObjectAccess::default().with_retry_budget(retry_budget));
     let begun = std::time::Instant::now();
     let error = stores.get(url).await.unwrap_err();
     (error, begun.elapsed())
@@ -218,10 +218,10 @@ async fn near_ranges_share_a_request() {
 }
 
 #[test]
-fn only_strong_tags_are_sent() {
-    assert_eq!(strong_tag("\"abc\"").as_deref(), Some("\"abc\""));
-    assert_eq!(strong_tag("W/\"abc\""), None);
-    assert_eq!(strong_tag("2026-01-01T00:00:00+00:00"), None);
+fn only_if_match_tags_are_sent() {
+    assert_eq!(if_match_tag("\"abc\"").as_deref(), Some("\"abc\""));
+    assert_eq!(if_match_tag("W/\"abc\""), None);
+    assert_eq!(if_match_tag("2026-01-01T00:00:00+00:00"), None);
 }
 
 #[tokio::test]

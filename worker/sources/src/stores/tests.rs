@@ -66,7 +66,7 @@ impl Folders {
             std::fs::write(root.path().join(folder).join(file), "text\n").unwrap();
         }
         let policy = UrlPolicy::new([root.path().join("in").to_str().unwrap()]).unwrap();
-        Self { stores: Stores::with(ObjectAccess::default().within(policy)), root }
+        Self { stores: Stores::with_access(ObjectAccess::default().with_allowed_urls(policy)), root }
     }
 
     fn at(&self, name: &str) -> String {
@@ -86,7 +86,7 @@ impl Folders {
 
 fn is_refused<T: std::fmt::Debug>(result: Result<T, SourceError>) {
     let error = result.unwrap_err();
-    assert!(matches!(error, SourceError::Refused { .. }) && !error.is_retryable(), "{error}");
+    assert!(matches!(error, SourceError::Rejected { .. }) && !error.is_retryable(), "{error}");
 }
 
 #[tokio::test]
@@ -175,7 +175,7 @@ async fn each_credential_has_its_own_client_and_is_not_shown() {
     let wrong = Credential::new(options.clone(), urls.clone()).unwrap();
     let right = Credential::new(options[..2].to_vec(), urls).unwrap();
     let credentials = BTreeMap::from([("right".to_owned(), right), ("wrong".to_owned(), wrong)]);
-    let stores = Stores::with(ObjectAccess::default().with_credentials(credentials));
+    let stores = Stores::with_access(ObjectAccess::default().with_credentials(credentials));
     let open = |url: &str, name: &str| {
         let source = Source::text(url).credentials(name);
         let dataset = Dataset::new(source, Arc::clone(&stores))?;
@@ -245,7 +245,7 @@ async fn the_permissions_of_tenant_and_worker_both_apply() {
     assert_eq!(folders.list(&folders.at("in/own/*.txt")).await.unwrap(), 2);
     let message = list(folders.at("in/own/*.txt")).await.unwrap_err().to_string();
     assert!(
-        message.contains("through a symbolic link") && message.contains("the tenant's `urls`"),
+        message.contains("contains a symbolic link") && message.contains("the tenant's `urls`"),
         "{message}"
     );
     let named = Source::text(folders.at("in/own/x.txt")).credentials("other");
@@ -259,7 +259,7 @@ async fn the_files_of_the_role_are_not_read_by_any_path() {
     std::fs::hard_link(folders.at("out/secret.txt"), folders.at("in/hard.txt")).unwrap();
     folders.link("out/secret.txt", "in2/link.txt");
     let own = ProtectedFiles::new([std::path::PathBuf::from(folders.at("out/secret.txt"))]);
-    let stores = Stores::with(ObjectAccess::default().without(own));
+    let stores = Stores::with_access(ObjectAccess::default().with_own_files(own));
     for url in
         ["out/secret.txt", "out/", "out/*", "in/hard.txt", "in/*", "in2/link.txt", "in/../out/secret.txt"]
     {

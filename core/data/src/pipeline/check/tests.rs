@@ -72,7 +72,9 @@ fn errors_in_the_order_of_operators() {
     );
     check(
         any().batch(1).batch(1),
-        expect!["operator 1 (batch): operator 2 (batch) also forms batches; keep only the batching operator at the end"],
+        expect![
+            "operator 1 (batch): operator 2 (batch) also forms batches; keep only the batching operator at the end"
+        ],
     );
     check(
         any().repeat(2).wait(1).repeat(3).batch(1),

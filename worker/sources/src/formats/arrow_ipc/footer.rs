@@ -13,15 +13,16 @@ use bytes::Bytes;
 use feedline_contained::contained;
 
 use crate::error::SourceError;
-use crate::limits::{MAX_BLOCKS, MAX_DICTIONARY_BYTES, MAX_FOOTER_BYTES, MAX_HEADS_BYTES};
+use crate::limits::{MAX_BATCH_HEADERS_BYTES, MAX_BLOCKS, MAX_DICTIONARY_BYTES, MAX_FOOTER_BYTES};
 use crate::object::Object;
 
 const MAGIC: &[u8] = b"ARROW1";
-/// The size of the shard's end that contains most footers.
+/// Number of bytes that are read from the end of a shard to find the footer. They contain most footers.
 const FOOTER_READ_BYTES: u64 = 64 << 10;
+/// Size of the footer length and the magic at the end of a shard.
 const TAIL_BYTES: u64 = 10;
 
-/// A shard's footer, with the dictionaries that its batches refer to.
+/// The footer of a shard, and the dictionaries of its record batches.
 pub(crate) struct ArrowFooter {
     pub(crate) schema: SchemaRef,
     pub(crate) batches: Vec<MessageLocation>,
@@ -29,7 +30,7 @@ pub(crate) struct ArrowFooter {
     dictionaries: Vec<(MessageLocation, Buffer)>,
 }
 
-/// The location of one message in the shard.
+/// The location of a message in the shard.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct MessageLocation {
     offset: u64,
@@ -38,16 +39,16 @@ pub(crate) struct MessageLocation {
 }
 
 impl MessageLocation {
-    /// The location from the footer. An error if the location exceeds the shard.
+    /// Converts a location from the footer. Fails if the location is outside of the shard.
     fn new(block: &IpcBlock, size: u64) -> Result<Self, String> {
         let part = |value: i64| u64::try_from(value).ok().filter(|&value| value <= size);
-        let bad = || "the footer points outside the file: it is damaged".to_owned();
-        let place = Self {
+        let bad = || "the footer contains a location outside of the file: the file is damaged".to_owned();
+        let location = Self {
             offset: part(block.offset()).ok_or_else(bad)?,
             metadata_bytes: part(i64::from(block.metaDataLength())).ok_or_else(bad)?,
             body_bytes: part(block.bodyLength()).ok_or_else(bad)?,
         };
-        if place.range().end > size || place.metadata_bytes < 8 { Err(bad()) } else { Ok(place) }
+        if location.range().end > size || location.metadata_bytes < 8 { Err(bad()) } else { Ok(location) }
     }
 
     pub(crate) fn range(&self) -> Range<u64> {
@@ -65,22 +66,23 @@ impl ArrowFooter {
         let size = object.size_bytes();
         let corrupt = |reason: String| SourceError::corrupt(object.shard(), size, reason);
         if size < TAIL_BYTES + MAGIC.len() as u64 {
-            return Err(corrupt(format!("{size} bytes are not an Arrow file: write it again or remove it")));
+            return Err(corrupt(format!(
+                "the file has only {size} bytes and is not an Arrow file: write the file again, or remove it"
+            )));
         }
         let tail_start = size.saturating_sub(FOOTER_READ_BYTES);
         let tail = object.read(tail_start..size).await?;
-        let end: [u8; TAIL_BYTES as usize] =
-            *tail.last_chunk().expect("the tail is at least as long as its end");
+        let end: [u8; TAIL_BYTES as usize] = *tail.last_chunk().expect("the shard has at least TAIL_BYTES");
         if !end.ends_with(MAGIC) {
-            return Err(refuse_stream(object).await?);
+            return Err(stream_error(object).await?);
         }
         let length = read_footer_length(end).map_err(|error| corrupt(error.to_string()))? as u64;
         if length > size - TAIL_BYTES {
-            return Err(corrupt("the footer's length is wrong: the file is damaged".to_owned()));
+            return Err(corrupt("the length of the footer is invalid: the file is damaged".to_owned()));
         }
         if length > MAX_FOOTER_BYTES {
             return Err(corrupt(format!(
-                "its footer has {length} bytes, more than {MAX_FOOTER_BYTES}: write larger record batches"
+                "the footer has {length} bytes, more than the limit of {MAX_FOOTER_BYTES}: write larger record batches"
             )));
         }
         let start = size - TAIL_BYTES - length;
@@ -90,33 +92,34 @@ impl ArrowFooter {
             object.read(start..size - TAIL_BYTES).await?
         };
         let (mut footer, dictionaries) = without_panic(|| Self::parse(&bytes, size)).map_err(corrupt)?;
-        let bytes = |place: &MessageLocation| place.range().end - place.range().start;
+        let bytes = |location: &MessageLocation| location.range().end - location.range().start;
         if dictionaries.iter().map(bytes).fold(0, u64::saturating_add) > MAX_DICTIONARY_BYTES {
             return Err(corrupt(format!(
-                "its dictionaries have more than {MAX_DICTIONARY_BYTES} bytes: write the columns without dictionaries"
+                "the dictionaries have more than {MAX_DICTIONARY_BYTES} bytes, which is the limit: write the columns without dictionaries"
             )));
         }
-        let heads = footer.batches.iter().map(|place| place.metadata_bytes).fold(0, u64::saturating_add);
-        if heads > MAX_HEADS_BYTES || footer.batches.len() > MAX_BLOCKS {
+        let header_bytes =
+            footer.batches.iter().map(|location| location.metadata_bytes).fold(0, u64::saturating_add);
+        if header_bytes > MAX_BATCH_HEADERS_BYTES || footer.batches.len() > MAX_BLOCKS {
             return Err(corrupt(format!(
-                "its {} record batches are more than can be looked through: write larger ones",
+                "the file has {} record batches, whose headers exceed the limit: write larger record batches",
                 footer.batches.len()
             )));
         }
-        for place in dictionaries {
-            footer.dictionaries.push((place, Buffer::from(object.read(place.range()).await?)));
+        for location in dictionaries {
+            footer.dictionaries.push((location, Buffer::from(object.read(location.range()).await?)));
         }
         Ok(footer)
     }
 
     fn parse(bytes: &Bytes, size: u64) -> Result<(Self, Vec<MessageLocation>), String> {
-        let footer = root_as_footer(bytes).map_err(|error| format!("the footer cannot be read: {error}"))?;
+        let footer = root_as_footer(bytes).map_err(|error| format!("the footer is damaged: {error}"))?;
         let schema = footer.schema().ok_or("the footer has no schema: the file is damaged")?;
-        let place = |block: &IpcBlock| MessageLocation::new(block, size);
+        let location = |block: &IpcBlock| MessageLocation::new(block, size);
         let batches: Result<Vec<MessageLocation>, String> =
-            footer.recordBatches().iter().flatten().map(place).collect();
+            footer.recordBatches().iter().flatten().map(location).collect();
         let dictionaries: Result<Vec<MessageLocation>, String> =
-            footer.dictionaries().iter().flatten().map(place).collect();
+            footer.dictionaries().iter().flatten().map(location).collect();
         let this = Self {
             schema: Arc::new(fb_to_schema(schema)),
             batches: batches?,
@@ -126,7 +129,7 @@ impl ArrowFooter {
         Ok((this, dictionaries?))
     }
 
-    /// The number of rows of each record batch, from the headers of the messages.
+    /// Reads the number of rows of each record batch from the headers of the messages.
     pub(crate) async fn batch_rows(&self, object: &Object) -> Result<Vec<u32>, SourceError> {
         let mut order: Vec<usize> = (0..self.batches.len()).collect();
         order.sort_by_key(|&at| self.batches[at].offset);
@@ -137,8 +140,8 @@ impl ArrowFooter {
         let (buffers, spans) = object.read_ranges(&ranges).await?;
         let mut rows = vec![0; self.batches.len()];
         for (at, span) in order.into_iter().zip(spans) {
-            let head = &buffers[span.buffer][span.start..span.start + span.len];
-            rows[at] = message_rows(head)
+            let header = &buffers[span.buffer][span.start..span.start + span.len];
+            rows[at] = message_rows(header)
                 .map_err(|reason| SourceError::corrupt(object.shard(), self.batches[at].offset, reason))?;
         }
         Ok(rows)
@@ -147,7 +150,7 @@ impl ArrowFooter {
     /// Decodes the record batch at this location.
     pub(crate) fn decode(
         &self,
-        place: &MessageLocation,
+        location: &MessageLocation,
         bytes: &Buffer,
         names: &[&str],
     ) -> Result<RecordBatch, String> {
@@ -162,43 +165,46 @@ impl ArrowFooter {
             fields.filter(|(_, field)| is_wanted(field.name())).map(|(at, _)| at).collect();
         without_panic(|| {
             let mut decoder = FileDecoder::new(self.schema.clone(), self.version).with_projection(projection);
-            for (place, bytes) in &self.dictionaries {
-                decoder.read_dictionary(&place.block(), bytes).map_err(text)?;
+            for (location, bytes) in &self.dictionaries {
+                decoder.read_dictionary(&location.block(), bytes).map_err(text)?;
             }
-            let batch = decoder.read_record_batch(&place.block(), bytes).map_err(text)?;
+            let batch = decoder.read_record_batch(&location.block(), bytes).map_err(text)?;
             batch.ok_or_else(|| {
-                "there is no record batch where the footer says: the file is damaged".to_owned()
+                "the footer contains the location of a record batch, but the file has another message there: the file is damaged"
+                    .to_owned()
             })
         })
     }
 }
 
-/// Converts panics to errors. The Arrow crate panics on some damaged schemas and messages, which must not stop a worker.
+/// Converts panics to errors. The Arrow crate panics on some damaged schemas and messages.
 fn without_panic<T>(decode: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
-    contained(decode, "the Arrow data makes no sense: the file is damaged")
+    contained(decode, "the Arrow data is invalid: the file is damaged")
 }
 
-fn message_rows(head: &[u8]) -> Result<u32, String> {
-    let bad = || "a record batch's head cannot be read: the file is damaged".to_owned();
-    // The length of the message, which follows a continuation marker since version 5.
-    let message = match head.strip_prefix(&[0xff; 4]) {
+fn message_rows(header: &[u8]) -> Result<u32, String> {
+    let bad = || "the header of a record batch cannot be read: the file is damaged".to_owned();
+    // Skip the length of the message. Since version 5, a continuation marker precedes the length.
+    let message = match header.strip_prefix(&[0xff; 4]) {
         Some(rest) => rest.get(4..),
-        None => head.get(4..),
+        None => header.get(4..),
     };
     let message = root_as_message(message.ok_or_else(bad)?).map_err(|_| bad())?;
     let rows = message.header_as_record_batch().ok_or_else(bad)?.length();
-    u32::try_from(rows).map_err(|_| format!("a record batch of {rows} rows is too large: write smaller ones"))
+    u32::try_from(rows).map_err(|_| {
+        format!("a record batch has {rows} rows, more than the limit of 2^32: write smaller record batches")
+    })
 }
 
-/// The error for a file that does not end with the magic.
-async fn refuse_stream(object: &Object) -> Result<SourceError, SourceError> {
+/// Returns the error for a file that does not end with the magic bytes.
+async fn stream_error(object: &Object) -> Result<SourceError, SourceError> {
     let start = object.read(0..object.size_bytes().min(6)).await?;
     let reason = if start.starts_with(&[0xff; 4]) {
-        "it is in the Arrow stream format: write it in the file format (pyarrow: `ipc.new_file`)"
+        "the file has the Arrow stream format: write the file format, such as with `pyarrow.ipc.new_file`"
     } else if start.starts_with(MAGIC) {
-        "the Arrow file is truncated: write it again"
+        "the Arrow file is truncated: write the file again"
     } else {
-        "it is not an Arrow file: check the format"
+        "the file is not an Arrow file: check `source.format`"
     };
     Ok(SourceError::unsupported(object.shard(), reason))
 }

@@ -1,4 +1,4 @@
-//! Columns of columnar files. Struct fields have dotted names, and text and bytes are views.
+//! Converts the columns of Parquet and Arrow files. Struct fields become columns with dotted names. Text and bytes become views.
 
 use std::sync::Arc;
 
@@ -7,15 +7,17 @@ use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef};
 
 use crate::columns::column_type;
+use crate::error::SourceError;
+use crate::reader::BlockRead;
 use crate::select::ResolvedColumn;
 
-/// The columns of these fields. The fields of a struct become columns named `struct.field`.
-pub(crate) fn found(fields: &Fields) -> Vec<ResolvedColumn> {
+/// Returns the columns of the fields. The fields of a struct are columns with names such as `struct.field`.
+pub(crate) fn resolve_columns(fields: &Fields) -> Vec<ResolvedColumn> {
     let mut all = Vec::new();
     for field in fields {
         match field.data_type() {
             DataType::Struct(inner) => {
-                let inner = found(inner).into_iter();
+                let inner = resolve_columns(inner).into_iter();
                 all.extend(
                     inner.map(|(name, column_type)| (format!("{}.{name}", field.name()), column_type)),
                 );
@@ -26,7 +28,28 @@ pub(crate) fn found(fields: &Fields) -> Vec<ResolvedColumn> {
     all
 }
 
-/// The schema for decoding, with text and bytes as views except inside lists.
+/// Checks that a block can be read as requested: as a whole, and with columns that the shard has.
+pub(crate) fn check_block_read(
+    read: &BlockRead<'_>,
+    names: &[&str],
+    fields: &Fields,
+) -> Result<(), SourceError> {
+    let url = || read.shard.url.clone();
+    if read.rows.is_some() {
+        let reason = "single rows can be read only if the index contains the row sizes".to_owned();
+        return Err(SourceError::Request { url: url(), reason });
+    }
+    let columns = resolve_columns(fields);
+    match names.iter().find(|name| !columns.iter().any(|(column, _)| column == *name)) {
+        None => Ok(()),
+        Some(missing) => {
+            let reason = format!("the shard has no column `{missing}`, which other shards have");
+            Err(SourceError::SchemaMismatch { url: url(), reason })
+        }
+    }
+}
+
+/// Returns the schema for decoding. Text and bytes are views, except in lists.
 pub(crate) fn with_views(schema: &Schema) -> SchemaRef {
     Arc::new(Schema::new_with_metadata(view_fields(schema.fields()), schema.metadata().clone()))
 }
@@ -44,8 +67,8 @@ fn view_type(field: &Field) -> DataType {
     }
 }
 
-/// The named column of a batch. `a.b` is field `b` of struct `a`. The fields of a null struct are null.
-pub(crate) fn column(batch: &RecordBatch, name: &str) -> Option<ArrayRef> {
+/// Finds a column by name. `a.b` is field `b` of struct `a`. The fields of a null struct are null.
+pub(crate) fn find_column(batch: &RecordBatch, name: &str) -> Option<ArrayRef> {
     if let Some(column) = batch.column_by_name(name) {
         return Some(column.clone());
     }
@@ -71,13 +94,13 @@ fn inner_column(outer: &StructArray, name: &str) -> Option<ArrayRef> {
     })
 }
 
-/// Casts the column to this type. A column of this type is returned unchanged.
-pub(crate) fn fit(column: &ArrayRef, wanted: &DataType) -> Result<ArrayRef, String> {
+/// Casts a column to a type.
+pub(crate) fn cast_column(column: &ArrayRef, wanted: &DataType) -> Result<ArrayRef, String> {
     if column.data_type() == wanted {
         return Ok(column.clone());
     }
     let column = match column.data_type() {
-        // Views into the dictionary: expanded values could exceed any memory limit.
+        // Create views of the dictionary. Copies of its values could need much memory.
         DataType::Dictionary(..) if matches!(wanted, DataType::Utf8View | DataType::BinaryView) => column,
         DataType::Dictionary(_, values) => &cast(column, values).map_err(|error| error.to_string())?,
         _ => column,

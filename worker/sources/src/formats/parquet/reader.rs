@@ -1,4 +1,4 @@
-//! Gives the Parquet crate access to the ranges of a shard.
+//! Implements the file interface of the Parquet crate for shards.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,25 +17,25 @@ use crate::error::SourceError;
 use crate::limits::MAX_FOOTER_BYTES;
 use crate::object::Object;
 
-/// A shard's tail that most footers fit into.
+/// Number of bytes that are read from the end of a shard to find the footer. They contain most footers.
 const FOOTER_READ_BYTES: u64 = 64 << 10;
-/// The size of the footer's length and the magic at the end of the shard.
+/// Size of the footer length and the magic at the end of a shard.
 const TAIL_BYTES: u64 = 8;
 
 /// Reads ranges of a shard. Stores the error of a failed read, because the Parquet crate converts errors to text.
 #[derive(Clone)]
 pub(crate) struct ObjectReader {
     object: Arc<Object>,
-    failed: Arc<Mutex<Option<SourceError>>>,
-    /// The end of the shard, if it was read before.
+    read_error: Arc<Mutex<Option<SourceError>>>,
+    /// The last bytes of the shard, which `with_footer` has read.
     tail: Bytes,
-    /// The remaining number of bytes that decompressed pages may have.
-    room: Option<Arc<AtomicU64>>,
+    /// Remaining number of bytes for decompressed pages. `None` without a limit.
+    remaining_page_bytes: Option<Arc<AtomicU64>>,
 }
 
 impl ObjectReader {
     pub(crate) fn new(object: Arc<Object>) -> Self {
-        Self { object, failed: Arc::default(), tail: Bytes::new(), room: None }
+        Self { object, read_error: Arc::default(), tail: Bytes::new(), remaining_page_bytes: None }
     }
 
     /// Reads and checks the shard's footer.
@@ -45,7 +45,7 @@ impl ObjectReader {
         let start = size.saturating_sub(FOOTER_READ_BYTES);
         let mut tail = self.object.read(start..size).await?;
         let Some([l0, l1, l2, l3, magic @ ..]) = tail.last_chunk::<{ TAIL_BYTES as usize }>() else {
-            return Err(corrupt("it is not a Parquet file: check the format".to_owned()));
+            return Err(corrupt("the file is not a Parquet file: check `source.format`".to_owned()));
         };
         // The Parquet crate rejects any other magic.
         if magic == b"PAR1" {
@@ -53,7 +53,7 @@ impl ObjectReader {
             let footer_start = size.checked_sub(TAIL_BYTES + length);
             if length > MAX_FOOTER_BYTES {
                 return Err(corrupt(format!(
-                    "its footer has {length} bytes, more than {MAX_FOOTER_BYTES}: write larger row groups, or fewer columns"
+                    "the footer has {length} bytes, more than the limit of {MAX_FOOTER_BYTES}: write larger row groups, or fewer columns"
                 )));
             }
             if let Some(footer_start) = footer_start {
@@ -69,27 +69,26 @@ impl ObjectReader {
         Ok(self)
     }
 
-    /// Limits the total size of all pages after decompression.
-    pub(crate) fn with_room(self, bytes: u64) -> Self {
-        Self { room: Some(Arc::new(AtomicU64::new(bytes))), ..self }
+    /// Limits the total size of the decompressed pages.
+    pub(crate) fn with_page_limit(self, bytes: u64) -> Self {
+        Self { remaining_page_bytes: Some(Arc::new(AtomicU64::new(bytes))), ..self }
     }
 
-    /// Subtracts the claimed sizes of these pages from the remaining size.
-    fn check_room(&self, pages: &[Bytes]) -> Result<()> {
-        let Some(room) = &self.room else { return Ok(()) };
-        let wanted = pages.iter().map(|part| decompressed_bytes(part)).fold(0, u64::saturating_add);
-        let take = |left: u64| left.checked_sub(wanted);
-        if room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok() {
+    /// Counts the decompressed sizes in the page headers towards the limit. Fails if they exceed the limit.
+    fn check_page_sizes(&self, pages: &[Bytes]) -> Result<()> {
+        let Some(remaining_page_bytes) = &self.remaining_page_bytes else { return Ok(()) };
+        let page_bytes = pages.iter().map(|part| decompressed_bytes(part)).fold(0, u64::saturating_add);
+        let subtract = |remaining: u64| remaining.checked_sub(page_bytes);
+        if remaining_page_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, subtract).is_ok() {
             return Ok(());
         }
         let reason = format!(
-            "its pages claim {wanted} bytes once they are decompressed, far more than its footer says: the file is damaged, or made \
-             to fill memory"
+            "the pages have {page_bytes} bytes after decompression, much more than the footer specifies: the file is damaged"
         );
-        Err(self.keep(SourceError::corrupt(self.object.shard(), 0, reason)))
+        Err(self.store_error(SourceError::corrupt(self.object.shard(), 0, reason)))
     }
 
-    /// A part of the tail that was read before.
+    /// Returns a range of the shard if `tail` contains the range.
     fn tail_part(&self, range: &Range<u64>) -> Option<Bytes> {
         let start = self.object.size_bytes() - self.tail.len() as u64;
         let at = range.start.checked_sub(start)? as usize;
@@ -97,15 +96,15 @@ impl ObjectReader {
         (end <= self.tail.len()).then(|| self.tail.slice(at..end))
     }
 
-    /// The error to report for one that the Parquet crate returned.
+    /// Converts an error of the Parquet crate. Returns the stored error of a failed read, if there is one.
     pub(crate) fn error(&self, error: &ParquetError, offset: u64) -> SourceError {
-        let failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner).take();
-        failed.unwrap_or_else(|| SourceError::corrupt(self.object.shard(), offset, error.to_string()))
+        let read_error = self.read_error.lock().unwrap_or_else(PoisonError::into_inner).take();
+        read_error.unwrap_or_else(|| SourceError::corrupt(self.object.shard(), offset, error.to_string()))
     }
 
-    fn keep(&self, error: SourceError) -> ParquetError {
+    fn store_error(&self, error: SourceError) -> ParquetError {
         let text = error.to_string();
-        *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+        *self.read_error.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
         ParquetError::General(text)
     }
 }
@@ -116,8 +115,8 @@ impl AsyncFileReader for ObjectReader {
             if let Some(bytes) = self.tail_part(&range) {
                 return Ok(bytes);
             }
-            let bytes = self.object.read(range).await.map_err(|error| self.keep(error))?;
-            self.check_room(std::slice::from_ref(&bytes))?;
+            let bytes = self.object.read(range).await.map_err(|error| self.store_error(error))?;
+            self.check_page_sizes(std::slice::from_ref(&bytes))?;
             Ok(bytes)
         }
         .boxed()
@@ -125,17 +124,17 @@ impl AsyncFileReader for ObjectReader {
 
     fn get_byte_ranges(&mut self, ranges: Vec<Range<u64>>) -> BoxFuture<'_, Result<Vec<Bytes>>> {
         async move {
-            // Ranges come in column order, which need not be file order.
+            // Sort the ranges, which are in column order, by their offset in the file.
             let mut order: Vec<usize> = (0..ranges.len()).collect();
             order.sort_by_key(|&at| ranges[at].start);
             let sorted: Vec<Range<u64>> = order.iter().map(|&at| ranges[at].clone()).collect();
             let (buffers, spans) =
-                self.object.read_ranges(&sorted).await.map_err(|error| self.keep(error))?;
+                self.object.read_ranges(&sorted).await.map_err(|error| self.store_error(error))?;
             let mut parts = vec![Bytes::new(); ranges.len()];
             for (at, span) in order.into_iter().zip(spans) {
                 parts[at] = buffers[span.buffer].slice(span.start..span.start + span.len);
             }
-            self.check_room(&parts)?;
+            self.check_page_sizes(&parts)?;
             Ok(parts)
         }
         .boxed()

@@ -1,7 +1,7 @@
-//! Parses the parts of Thrift's compact protocol that contain the sizes of a Parquet file's footer and pages. The sizes are
-//! checked before the Parquet crate allocates memory for them.
+//! Checks the counts and sizes in Parquet footers and page headers before the Parquet crate allocates memory for them. Footers and
+//! page headers have the Thrift compact protocol.
 
-/// Types on the wire.
+// Type codes of the Thrift compact protocol.
 const BINARY: u8 = 8;
 const LIST: u8 = 9;
 const STRUCT: u8 = 12;
@@ -12,12 +12,12 @@ const MAX_DEPTH: usize = 32;
 const MAX_SCHEMA_DEPTH: usize = 64;
 /// Maximum number of columns and groups of a schema.
 const MAX_SCHEMA_ELEMENTS: usize = 131_072;
-/// The index of a row group has 16 bits.
+/// Maximum number of row groups. The index of a row group has 16 bits.
 const MAX_ROW_GROUPS: usize = i16::MAX as usize;
 
 /// Checks the counts and the nesting depth of a footer (`FileMetaData`).
 pub(super) fn check_footer(footer: &[u8]) -> Result<(), String> {
-    let mut input = Compact(footer);
+    let mut input = CompactReader(footer);
     let mut id = 0;
     while let Some((next, kind)) = input.field(id)? {
         id = next;
@@ -27,7 +27,7 @@ pub(super) fn check_footer(footer: &[u8]) -> Result<(), String> {
                 let (kind, count) = input.list()?;
                 if count > MAX_ROW_GROUPS {
                     return Err(format!(
-                        "it has {count} row groups, more than {MAX_ROW_GROUPS}: write larger ones"
+                        "the file has {count} row groups, more than the limit of {MAX_ROW_GROUPS}: write larger row groups"
                     ));
                 }
                 (0..count).try_for_each(|_| input.skip(kind, MAX_DEPTH))?;
@@ -38,10 +38,10 @@ pub(super) fn check_footer(footer: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// The total decompressed size that contiguous pages claim. Stops at bytes that are not a page; the Parquet crate reports the
-/// error.
+/// Returns the total decompressed size of contiguous pages, according to their headers. Stops at bytes that are not a page, because
+/// the Parquet crate reports the error.
 pub(super) fn decompressed_bytes(pages: &[u8]) -> u64 {
-    let mut input = Compact(pages);
+    let mut input = CompactReader(pages);
     let mut all = 0_u64;
     while !input.0.is_empty() {
         let Ok((decompressed, stored)) = input.page() else { break };
@@ -53,13 +53,13 @@ pub(super) fn decompressed_bytes(pages: &[u8]) -> u64 {
     all
 }
 
-/// The unread rest of a message.
-struct Compact<'a>(&'a [u8]);
+/// Reads a message of the Thrift compact protocol. Contains the unread bytes.
+struct CompactReader<'a>(&'a [u8]);
 
-impl<'a> Compact<'a> {
+impl<'a> CompactReader<'a> {
     fn take(&mut self, count: u64) -> Result<&'a [u8], String> {
         let count = usize::try_from(count).unwrap_or(usize::MAX);
-        let (taken, rest) = self.0.split_at_checked(count).ok_or_else(bad)?;
+        let (taken, rest) = self.0.split_at_checked(count).ok_or_else(damaged_error)?;
         self.0 = rest;
         Ok(taken)
     }
@@ -77,7 +77,7 @@ impl<'a> Compact<'a> {
                 return Ok(value);
             }
         }
-        Err(bad())
+        Err(damaged_error())
     }
 
     fn signed(&mut self) -> Result<i64, String> {
@@ -85,7 +85,7 @@ impl<'a> Compact<'a> {
         Ok((value >> 1) as i64 ^ -((value & 1) as i64))
     }
 
-    /// The next field's id and type; `None` at the struct's end.
+    /// Reads the id and the type of the next field. `None` at the end of the struct.
     fn field(&mut self, last: i64) -> Result<Option<(i64, u8)>, String> {
         let head = self.byte()?;
         if head == 0 {
@@ -98,7 +98,7 @@ impl<'a> Compact<'a> {
         Ok(Some((id, head & 0x0f)))
     }
 
-    /// Type and number of a list's items, each of which has a byte at least.
+    /// Reads the type and the number of the items of a list. Fails if the message is shorter, because an item has at least one byte.
     fn list(&mut self) -> Result<(u8, usize), String> {
         let head = self.byte()?;
         let count = match head >> 4 {
@@ -107,14 +107,14 @@ impl<'a> Compact<'a> {
         };
         match usize::try_from(count) {
             Ok(count) if count <= self.0.len() => Ok((head & 0x0f, count)),
-            _ => Err(bad()),
+            _ => Err(damaged_error()),
         }
     }
 
     fn skip(&mut self, kind: u8, depth: usize) -> Result<(), String> {
-        let Some(inner) = depth.checked_sub(1) else { return Err(bad()) };
+        let Some(inner) = depth.checked_sub(1) else { return Err(damaged_error()) };
         match kind {
-            // A boolean is encoded in the type of its field.
+            // The type of a boolean field contains its value.
             1 | 2 => Ok(()),
             3 => self.take(1).map(|_| ()),
             4..=6 => self.varint().map(|_| ()),
@@ -148,24 +148,24 @@ impl<'a> Compact<'a> {
                 Ok(())
             }
             13 => self.take(16).map(|_| ()),
-            _ => Err(bad()),
+            _ => Err(damaged_error()),
         }
     }
 
-    /// Skips an item of a list, in which a boolean has one byte.
+    /// Skips an item of a list or map. Unlike a boolean field, a boolean item has one byte.
     fn skip_item(&mut self, kind: u8, depth: usize) -> Result<(), String> {
         if matches!(kind, 1 | 2) { self.take(1).map(|_| ()) } else { self.skip(kind, depth) }
     }
 
-    /// Checks a schema, which lists its elements in depth-first order with their numbers of children.
+    /// Checks a schema. The elements are in depth-first order, each with its number of children.
     fn check_schema(&mut self) -> Result<(), String> {
         let (kind, count) = self.list()?;
         if kind != STRUCT {
-            return Err(bad());
+            return Err(damaged_error());
         }
         if count > MAX_SCHEMA_ELEMENTS {
             return Err(format!(
-                "its schema has {count} columns and groups, more than {MAX_SCHEMA_ELEMENTS}"
+                "the schema has {count} columns and groups, more than the limit of {MAX_SCHEMA_ELEMENTS}: write fewer columns"
             ));
         }
         // The number of remaining children of each open group.
@@ -175,22 +175,22 @@ impl<'a> Compact<'a> {
             while open.last() == Some(&0) {
                 open.pop();
             }
-            if let Some(left) = open.last_mut() {
-                *left -= 1;
+            if let Some(remaining) = open.last_mut() {
+                *remaining -= 1;
             }
             if children > 0 {
                 open.push(children);
             }
             if open.len() > MAX_SCHEMA_DEPTH {
                 return Err(format!(
-                    "its groups nest deeper than {MAX_SCHEMA_DEPTH}: write a flatter schema"
+                    "the groups of the schema are nested more than {MAX_SCHEMA_DEPTH} deep: write a flatter schema"
                 ));
             }
         }
         Ok(())
     }
 
-    /// The number of children of a `SchemaElement`.
+    /// Reads the number of children of a `SchemaElement`.
     fn children(&mut self) -> Result<i64, String> {
         let (mut id, mut children) = (0, 0);
         while let Some((next, kind)) = self.field(id)? {
@@ -203,7 +203,7 @@ impl<'a> Compact<'a> {
         Ok(children)
     }
 
-    /// The decompressed and the stored size of a page, from its `PageHeader`.
+    /// Reads a `PageHeader`. Returns the decompressed and the stored size of the page.
     fn page(&mut self) -> Result<(u64, u64), String> {
         let (mut id, mut decompressed, mut stored) = (0, 0, 0);
         while let Some((next, kind)) = self.field(id)? {
@@ -214,12 +214,12 @@ impl<'a> Compact<'a> {
                 _ => self.skip(kind, MAX_DEPTH)?,
             }
         }
-        let size = |size: i64| u64::try_from(size).map_err(|_| bad());
+        let size = |size: i64| u64::try_from(size).map_err(|_| damaged_error());
         Ok((size(decompressed)?, size(stored)?))
     }
 }
 
-fn bad() -> String {
+fn damaged_error() -> String {
     "the footer cannot be read: the file is damaged".to_owned()
 }
 
@@ -250,7 +250,7 @@ mod tests {
     fn a_schema_that_nests_without_end_is_refused() {
         let deep = GROUP.repeat(1_000);
         let message = check_footer(&footer_with_schema(&deep, 1_000)).unwrap_err();
-        assert!(message.contains("nest deeper than 64"), "{message}");
+        assert!(message.contains("nested more than 64 deep"), "{message}");
         assert_eq!(check_footer(&footer_with_schema(&GROUP.repeat(60), 60)), Ok(()));
         // Siblings are not deep.
         let leaf = [0x48, 1, b'l', 0];

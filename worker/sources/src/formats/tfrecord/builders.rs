@@ -7,7 +7,7 @@ use bytes::Bytes;
 use feedline_data::schema::{ColumnType, ScalarType};
 
 use super::example::{FeatureValues, each_bytes, each_float, each_int, read_features};
-use super::framing::data_of;
+use super::framing::verified_data;
 use crate::columns::build_batch;
 use crate::error::SourceError;
 use crate::object::BufferSpan;
@@ -28,7 +28,10 @@ pub(super) fn decode(
         let column = Column::new(&field.column_type, &rows.buffers, rows.rows.len());
         columns.push(column.ok_or_else(|| SourceError::SchemaMismatch {
             url: read.shard.url.clone(),
-            reason: format!("a feature cannot be read as {} (column `{}`)", field.column_type, field.name),
+            reason: format!(
+                "column `{}` has type {}, which features do not support",
+                field.name, field.column_type
+            ),
         })?);
     }
     let mut failures = Vec::new();
@@ -36,7 +39,7 @@ pub(super) fn decode(
     for (index, row) in rows.rows.iter().enumerate() {
         let record = rows.bytes(index);
         found.fill(FeatureValues::Unset);
-        let parsed = data_of(record).and_then(|data| {
+        let parsed = verified_data(record).and_then(|data| {
             let find = |name: &[u8], values| {
                 for (slot, wanted) in found.iter_mut().zip(&names) {
                     if wanted.as_bytes() == name {
@@ -44,7 +47,7 @@ pub(super) fn decode(
                     }
                 }
             };
-            read_features(data, find).map_err(|reason| format!("the record cannot be read: {reason}"))
+            read_features(data, find).map_err(|reason| format!("invalid tf.train.Example: {reason}"))
         });
         let failed = match parsed {
             Ok(()) => append_row(&mut columns, &names, &found, row.span, record).err(),
@@ -64,7 +67,7 @@ pub(super) fn decode(
     Ok(DecodedBlock { batch, failures, held_bytes })
 }
 
-/// The memory of a column without the shared buffers that it views.
+/// The memory of a column without the read buffers that it references.
 fn own_bytes(column: &ArrayRef) -> usize {
     use arrow::datatypes::DataType;
     match column.data_type() {
@@ -76,7 +79,7 @@ fn own_bytes(column: &ArrayRef) -> usize {
     }
 }
 
-/// Appends one row. A value that does not fit its column becomes null, and the first error is returned.
+/// Appends one row. A value with another type than its column becomes null. Returns the first error.
 fn append_row(
     columns: &mut [Column],
     names: &[&str],
@@ -84,13 +87,13 @@ fn append_row(
     span: BufferSpan,
     record: &[u8],
 ) -> Result<(), String> {
-    let mut first = Ok(());
+    let mut first_error = Ok(());
     for ((column, name), values) in columns.iter_mut().zip(names).zip(found) {
         if let Err(reason) = column.append(*values, span, record) {
-            first = first.and(Err(format!("the feature `{name}` {reason}")));
+            first_error = first_error.and(Err(format!("feature `{name}` {reason}")));
         }
     }
-    first
+    first_error
 }
 
 enum Column {
@@ -128,23 +131,23 @@ impl Column {
     fn append(&mut self, values: FeatureValues<'_>, span: BufferSpan, record: &[u8]) -> Result<(), String> {
         let appended = match (&mut *self, values) {
             (Self::Bytes(views), FeatureValues::Bytes(list)) => {
-                let mut one = One::default();
-                each_bytes(list, |value| one.see(value))
+                let mut single = SingleValue::default();
+                each_bytes(list, |value| single.push(value))
                     .map_err(str::to_owned)
-                    .and_then(|()| views.append(span_within(span, record, one.get()?)))
+                    .and_then(|()| views.append(span_within(span, record, single.get()?)))
             }
             (Self::Int(builder), FeatureValues::Ints(list)) => {
-                let mut one = One::default();
-                each_int(list, |value| one.see(value))
+                let mut single = SingleValue::default();
+                each_int(list, |value| single.push(value))
                     .map_err(str::to_owned)
-                    .and_then(|()| one.get())
+                    .and_then(|()| single.get())
                     .map(|value| builder.append_value(value))
             }
             (Self::Float(builder), FeatureValues::Floats(list)) => {
-                let mut one = One::default();
-                each_float(list, |value| one.see(value))
+                let mut single = SingleValue::default();
+                each_float(list, |value| single.push(value))
                     .map_err(str::to_owned)
-                    .and_then(|()| one.get())
+                    .and_then(|()| single.get())
                     .map(|value| builder.append_value(value))
             }
             (_, values) => return self.append_list(values, span, record),
@@ -162,7 +165,7 @@ impl Column {
         record: &[u8],
     ) -> Result<(), String> {
         let appended = match (&mut *self, values) {
-            // A missing or unset feature is an empty list.
+            // A missing feature is an empty list.
             (Self::BytesList(_) | Self::IntList(_) | Self::FloatList(_), FeatureValues::Unset) => Ok(()),
             (Self::BytesList(builder), FeatureValues::Bytes(list)) => each_bytes(list, |value| {
                 let part = span_within(span, record, value);
@@ -179,11 +182,14 @@ impl Column {
             }
             (_, FeatureValues::Unset) => {
                 self.append_null();
-                return Err("is missing, where the first records have one value".to_owned());
+                return Err("is missing, but the first records have one value".to_owned());
             }
             (_, other) => {
                 self.append_null();
-                return Err(format!("is {}, unlike in the first records", other.kind()));
+                return Err(format!(
+                    "has values of type {}, but the first records have another type",
+                    other.kind()
+                ));
             }
         };
         match appended {
@@ -223,20 +229,20 @@ impl Column {
     }
 }
 
-/// Exactly one value.
-struct One<T> {
+/// Collects the value of a feature that must have exactly one value.
+struct SingleValue<T> {
     value: Option<T>,
     count: usize,
 }
 
-impl<T> Default for One<T> {
+impl<T> Default for SingleValue<T> {
     fn default() -> Self {
         Self { value: None, count: 0 }
     }
 }
 
-impl<T> One<T> {
-    fn see(&mut self, value: T) {
+impl<T> SingleValue<T> {
+    fn push(&mut self, value: T) {
         self.value = Some(value);
         self.count += 1;
     }
@@ -244,7 +250,7 @@ impl<T> One<T> {
     fn get(self) -> Result<T, String> {
         match self.value {
             Some(value) if self.count == 1 => Ok(value),
-            _ => Err(format!("has {} values, where the first records have one", self.count)),
+            _ => Err(format!("has {} values, but the first records have one", self.count)),
         }
     }
 }

@@ -60,7 +60,7 @@ async fn a_row_that_does_not_match_the_columns_fails() {
     let reasons: Vec<(u32, String)> = read.failures().into_iter().map(|it| (it.row, it.reason)).collect();
     assert_eq!(reasons.len(), 3);
     assert!(reasons[0].0 == 17 && reasons[0].1.contains("`label` has 2 values"), "{reasons:?}");
-    assert!(reasons[1].1.contains("is float"), "{reasons:?}");
+    assert!(reasons[1].1.contains("values of type float"), "{reasons:?}");
     assert!(reasons[2].1.contains("is missing"), "{reasons:?}");
     assert_eq!(read.rows()[17], "[]|x|null");
 }

@@ -10,14 +10,14 @@ use feedline_data::schema::{ColumnType, ScalarType};
 use super::tar;
 use crate::columns::build_batch;
 use crate::error::SourceError;
-use crate::limits::MAX_MEMBERS;
+use crate::limits::MAX_SAMPLE_MEMBERS;
 use crate::object::BufferSpan;
 use crate::reader::{BlockRead, DecodedBlock, RowFailure};
 use crate::rows::RowSet;
 use crate::select::Selection;
 use crate::views::Views;
 
-/// The column of keys.
+/// Name of the column with the keys of the samples.
 pub(super) const KEY: &str = "__key__";
 
 /// Decodes samples to the requested columns. A missing member is null.
@@ -32,7 +32,10 @@ pub(super) fn decode(
         let column = Column::new(name, &field.column_type, &rows.buffers, rows.rows.len());
         columns.push(column.ok_or_else(|| SourceError::SchemaMismatch {
             url: read.shard.url.clone(),
-            reason: format!("a member cannot be read as {} (column `{}`)", field.column_type, field.name),
+            reason: format!(
+                "column `{}` has type {}, which members do not support",
+                field.name, field.column_type
+            ),
         })?);
     }
     let mut failures = Vec::new();
@@ -54,7 +57,7 @@ pub(super) fn decode(
     Ok(DecodedBlock { batch, failures, held_bytes })
 }
 
-/// Appends one row. A value that cannot be read becomes null, and the first error is returned.
+/// Appends one row. A value that cannot be parsed becomes null. Returns the first error.
 fn append_row(
     columns: &mut [Column],
     names: &[&str],
@@ -62,7 +65,7 @@ fn append_row(
     rows: &RowSet,
     index: usize,
 ) -> Option<String> {
-    let mut first = None;
+    let mut first_error = None;
     for (column, name) in columns.iter_mut().zip(names) {
         let appended = match (&mut *column, sample.body(name)) {
             (Column::Key(builder), _) => {
@@ -83,17 +86,17 @@ fn append_row(
         };
         if let Err(reason) = appended {
             column.append_null();
-            first.get_or_insert_with(|| format!("the member `{}.{name}`: {reason}", sample.key));
+            first_error.get_or_insert_with(|| format!("member `{}.{name}`: {reason}", sample.key));
         }
     }
-    first
+    first_error
 }
 
 fn parse_int(text: &[u8]) -> Result<i64, String> {
     std::str::from_utf8(text)
         .ok()
         .and_then(|text| text.trim().parse().ok())
-        .ok_or_else(|| "it is not an integer".to_owned())
+        .ok_or_else(|| "the content is not an integer".to_owned())
 }
 
 struct Sample {
@@ -104,26 +107,26 @@ struct Sample {
 impl Sample {
     fn parse(bytes: &[u8]) -> Result<Self, String> {
         let mut sample = Self { key: String::new(), members: Vec::new() };
-        let (mut twice, mut is_full) = (None, false);
+        let (mut duplicate, mut has_too_many) = (None, false);
         tar::each_member(bytes, |member| {
             let Some((key, extension)) = key_and_extension(&member.name) else { return };
             sample.key = key.to_owned();
-            if sample.members.len() == MAX_MEMBERS {
-                is_full = true;
+            if sample.members.len() == MAX_SAMPLE_MEMBERS {
+                has_too_many = true;
                 return;
             }
             let extension = extension.to_lowercase();
             if sample.body(&extension).is_some() {
-                twice = Some(member.name.clone());
+                duplicate = Some(member.name.clone());
             }
             sample.members.push((extension, member.body));
         })
         .map_err(|bad| bad.reason)?;
-        if is_full {
+        if has_too_many {
             return Err(too_many_members(&sample.key));
         }
-        match twice {
-            Some(name) => Err(format!("the member `{name}` is there twice")),
+        match duplicate {
+            Some(name) => Err(format!("the sample has two members with the name `{name}`")),
             None => Ok(sample),
         }
     }
@@ -169,10 +172,12 @@ impl Column {
 
 /// The error message for a sample with too many members.
 pub(super) fn too_many_members(key: &str) -> String {
-    format!("the sample `{key}` has more than {MAX_MEMBERS} members: check how members are named")
+    format!(
+        "sample `{key}` has more than {MAX_SAMPLE_MEMBERS} members, which is the limit: check the names of the members"
+    )
 }
 
-/// Splits a member's name into key (up to the first dot of the last path component) and extension (after that dot).
+/// Splits the name of a member at the first dot of the last path component. Returns the key and the extension.
 pub(super) fn key_and_extension(name: &str) -> Option<(&str, &str)> {
     let base = name.rfind('/').map_or(0, |slash| slash + 1);
     let dot = base + name[base..].find('.')?;

@@ -103,7 +103,7 @@ async fn values_that_cannot_be_read_fail_their_row() {
     assert!(reasons[0].contains("`1.cls`") && reasons[1].contains("UTF-8"), "{reasons:?}");
     assert_eq!(all.rows(), ["null|t|1", "2|null|2"]);
     let twice = shard(&tar(&[("1.cls", b"1"), ("1.cls", b"2")])).read_all().await;
-    assert!(twice.failures()[0].reason.contains("twice"));
+    assert!(twice.failures()[0].reason.contains("two members"));
 }
 
 #[tokio::test]
