@@ -60,8 +60,8 @@ impl Audit {
                 layout.normalise(stream, position.unwrap_or_default())
             })
             .collect();
-        let open = start.map(|start| start.open.clone()).unwrap_or_default();
-        let sequence = Sequence::new(pipeline, inputs, &layout.mix);
+        let open = start.map(|start| start.open_ranges.clone()).unwrap_or_default();
+        let sequence = Sequence::new(pipeline, inputs, &layout.mix_changes);
         Self { layout, sequence, streams, open, counts: BTreeMap::new(), invalid: 0 }
     }
 
@@ -157,10 +157,10 @@ impl Audit {
         }
         // Relaxed mode: ranges that were open at the start are delivered after it, and ranges that are open at the stop are not
         // delivered before it.
-        let stopped = stop.map(|stop| stop.open.as_slice()).unwrap_or_default();
+        let stopped = stop.map(|stop| stop.open_ranges.as_slice()).unwrap_or_default();
         for (ranges, is_expected) in [(self.open.as_slice(), true), (stopped, false)] {
             for range in ranges {
-                self.set_range(range.epoch, range.from..range.to, is_expected, &mut expected);
+                self.set_range(range.epoch, range.start_row..range.end_row, is_expected, &mut expected);
             }
         }
         expected

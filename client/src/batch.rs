@@ -52,10 +52,10 @@ impl BatchInfo {
     /// Adds the input rows of these parts.
     pub(crate) fn add_inputs(&mut self, parts: &[PieceSlice<PieceBytes>]) {
         for part in parts {
-            self.add_input(part.split, part.input.clone());
+            self.add_input(part.split, part.input_range.clone());
             if let Some(ids) = &part.payload.row_ids {
-                let index = |offset: u32| (offset - part.piece_from) as usize;
-                let range = index(part.input.start)..index(part.input.end);
+                let index = |offset: u32| (offset - part.piece_start) as usize;
+                let range = index(part.input_range.start)..index(part.input_range.end);
                 // The ids of a coordinated step are those of this stream's rows only.
                 self.row_ids.extend_from_slice(ids.get(range).unwrap_or(ids));
             }
@@ -75,7 +75,7 @@ impl BatchInfo {
             let rows = part.rows.start as usize..part.rows.end as usize;
             let offsets = match &part.payload.kept {
                 Some(kept) => kept[rows].to_vec(),
-                None => (part.piece_from + part.rows.start..part.piece_from + part.rows.end).collect(),
+                None => (part.piece_start + part.rows.start..part.piece_start + part.rows.end).collect(),
             };
             self.kept.push((part.split, offsets));
         }

@@ -42,7 +42,7 @@ async fn fetch(order: FetchOrder, context: &FetchContext) -> FetchOutcome {
         Ok(worker) => worker,
         Err(error) => return FetchOutcome::Rejected(error.message),
     };
-    let open = FetchOpen { job: context.job, split, from, credit_bytes, ticket };
+    let open = FetchOpen { job: context.job, split, start_offset: from, credit_bytes, ticket };
     let started = Instant::now();
     let mut frames = match worker.fetch(request_stream(open, credit)).await {
         Ok(frames) => frames,

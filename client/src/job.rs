@@ -140,7 +140,7 @@ impl Job {
         loop {
             let is_late = started.elapsed() >= timeout;
             match self.coordinator.positions(self.id, step).await {
-                Ok(group) if group.missing.is_empty() || !group.waits || is_late => return Ok(group),
+                Ok(group) if group.missing.is_empty() || !group.is_retryable || is_late => return Ok(group),
                 Ok(_) => {}
                 Err(error) if error.kind.is_retryable() && !is_late => {
                     tokio::time::sleep(POSITIONS_PAUSE).await

@@ -43,7 +43,7 @@ impl Origins {
             start
         });
         Self {
-            sequence: Sequence::new(pipeline, manifest, &layout.mix),
+            sequence: Sequence::new(pipeline, manifest, &layout.mix_changes),
             layout,
             starts: starts.collect(),
             shards: manifest.shards.iter().map(|shard| shard.object.url.clone()).collect(),

@@ -134,21 +134,21 @@ impl PieceReader {
     fn decode(&self, header: PieceHeader, data: &Bytes) -> Result<ReadPiece, String> {
         let schema = self.schema.as_ref().ok_or("a piece precedes the schema")?;
         let records = decode_batch(schema, &header.batch, data)?;
-        let PieceHeader { from, to, kept, row_ids, skipped, batch, .. } = header;
+        let PieceHeader { start: from, end: to, kept_offsets: kept, row_ids, skipped, batch, .. } = header;
         let payload = PieceData { records, row_ids, kept: kept.clone(), skipped, bytes: batch.total_bytes };
         Ok(ReadPiece { from, to, kept, payload: Arc::new(payload) })
     }
 }
 
 fn check_header(header: &PieceHeader) -> Result<(), String> {
-    let PieceHeader { from, to, rows, .. } = *header;
-    let kept = header.kept.as_ref().map_or(to.saturating_sub(from), |kept| kept.len() as u32);
+    let PieceHeader { start: from, end: to, rows, .. } = *header;
+    let kept = header.kept_offsets.as_ref().map_or(to.saturating_sub(from), |kept| kept.len() as u32);
     if from > to || rows != header.batch.rows || rows != kept {
         return Err(format!(
             "a piece of the offsets {from} to {to} declares {rows} rows and contains {kept}"
         ));
     }
-    if let Some(kept) = &header.kept {
+    if let Some(kept) = &header.kept_offsets {
         let ascending = kept.is_sorted_by(|left, right| left < right);
         if !ascending || kept.iter().any(|offset| !(from..to).contains(offset)) {
             return Err(format!("a piece of the offsets {from} to {to} contains rows outside this range"));

@@ -40,7 +40,7 @@ impl Probe {
         let open = FetchOpen {
             job: JobId(job),
             split,
-            from: 0,
+            start_offset: 0,
             credit_bytes: self.window_bytes,
             ticket: String::new(),
         };

@@ -37,7 +37,7 @@ pub(crate) fn layout(rows: u64, batch: u32, streams: u32, split_batches: u64) ->
         split_rows: split_batches * u64::from(batch),
         group_rows: batch,
         coordinated: false,
-        mix: Vec::new(),
+        mix_changes: Vec::new(),
     }
 }
 
@@ -134,7 +134,7 @@ impl FakeCoordinator {
     fn on_report(&self, script: &mut Script, report: &ConsumerReport) {
         let before = (script.positions.clone(), script.held.clone());
         script.reports.push(report.clone());
-        if let Some(message) = &report.failed {
+        if let Some(message) = &report.batch_error {
             script.state = JobState::Failed(message.clone());
             script.revision += 1;
             return;
@@ -153,14 +153,14 @@ impl FakeCoordinator {
                 }
             }
         }
-        for (split, offset) in &report.open {
+        for (split, offset) in &report.open_splits {
             if let Some(held) = script.held.get_mut(split) {
                 *held = (*held).max(*offset);
             }
         }
         script.held.retain(|split, offset| *offset < self.layout.split_len(*split));
         while self.relaxed
-            && script.held.len() < report.wants.min(script.most_splits) as usize
+            && script.held.len() < report.wanted_splits.min(script.most_splits) as usize
             && let Some(split) = script.next
         {
             script.held.insert(split, 0);
@@ -200,10 +200,10 @@ impl FakeCoordinator {
                 let holder = split.ordinal as usize % workers.len();
                 workers = vec![workers.swap_remove(holder)];
             }
-            PlannedSplit { split, from, workers }
+            PlannedSplit { split, start_offset: from, workers }
         };
         ConsumerPlan {
-            revision: Revision { life: 1, number: script.revision },
+            revision: Revision { incarnation: 1, number: script.revision },
             state: script.state.clone(),
             layout: (!matches!(script.state, JobState::Preparing { .. })).then(|| self.layout.clone()),
             streams: if self.relaxed || script.slots.is_some() {
@@ -213,7 +213,7 @@ impl FakeCoordinator {
             },
             splits: splits.into_iter().map(planned).collect(),
             exhausted: self.relaxed && script.next.is_none(),
-            most_splits: script.most_splits,
+            max_splits: script.most_splits,
             consumers: script.consumers,
             ticket: String::new(),
             slots: script.slots.as_ref().map(|slots| slots.iter().map(|slot| grant(script, slot)).collect()),
@@ -251,8 +251,8 @@ impl FakeCoordinator {
                 return Err(error.clone());
             }
             self.on_report(&mut script, &report);
-            if report.seen.number != script.revision {
-                return Ok(self.plan(&script, report.wants));
+            if report.plan_revision.number != script.revision {
+                return Ok(self.plan(&script, report.wanted_splits));
             }
         }
         // Waits for a change of the script.
@@ -260,7 +260,7 @@ impl FakeCoordinator {
         let script = locked(&self.script);
         match &script.error {
             Some(error) => Err(error.clone()),
-            None => Ok(self.plan(&script, report.wants)),
+            None => Ok(self.plan(&script, report.wanted_splits)),
         }
     }
 }

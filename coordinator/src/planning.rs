@@ -190,7 +190,7 @@ impl Planner {
         {
             let (job, name) = (facts.job, &facts.name);
             match decisions.get(&job) {
-                Some(CacheDecision { after, tier, encoding }) => {
+                Some(CacheDecision { operators_before: after, tier, encoding }) => {
                     let mut running = facts
                         .pipeline
                         .operators

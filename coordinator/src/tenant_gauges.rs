@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use feedline_data::ids::JobId;
-use feedline_data::messages::samples::JobFacts;
+use feedline_data::messages::samples::JobProperties;
 use feedline_planner::plan::Plan;
 use metrics::gauge;
 
@@ -15,7 +15,7 @@ pub(crate) struct TenantGauges(BTreeSet<String>);
 
 impl TenantGauges {
     /// Publishes the numbers of running jobs and their planned cores.
-    pub(crate) fn publish<'a>(&mut self, jobs: impl Iterator<Item = &'a JobFacts>, plan: Option<&Plan>) {
+    pub(crate) fn publish<'a>(&mut self, jobs: impl Iterator<Item = &'a JobProperties>, plan: Option<&Plan>) {
         let planned: BTreeMap<JobId, f64> =
             plan.iter().flat_map(|plan| &plan.jobs).map(|job| (job.job, job.cores())).collect();
         let mut now: BTreeMap<&str, (u32, f64)> = BTreeMap::new();

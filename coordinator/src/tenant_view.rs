@@ -106,7 +106,7 @@ impl TenantView {
                 Reply::ListJobs(own.map(JobStatus::without_process_totals).collect())
             }
             TenantRequest::GetCluster => {
-                Reply::GetCluster(self.inner.cluster().await?.of_tenant(&self.tenant))
+                Reply::GetCluster(self.inner.cluster().await?.for_tenant(&self.tenant))
             }
         })
     }

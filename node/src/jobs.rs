@@ -62,7 +62,7 @@ fn render_one(job: &JobStatus) -> String {
 
 fn show_change(change: &MixChange) -> String {
     let weights: Vec<String> = change.weights.iter().map(f64::to_string).collect();
-    format!("the weights {} apply from row {} of pass {}", weights.join(", "), change.place, change.pass)
+    format!("the weights {} apply from row {} of pass {}", weights.join(", "), change.offset, change.pass)
 }
 
 fn render(jobs: &[JobStatus]) -> String {
@@ -112,7 +112,7 @@ fn slot_column(job: &JobStatus) -> Option<String> {
 
 /// Returns the latest weights, for jobs with changed weights.
 fn weight_column(job: &JobStatus) -> Option<String> {
-    let change = job.layout.as_ref()?.mix.last()?;
+    let change = job.layout.as_ref()?.mix_changes.last()?;
     let weights: Vec<String> = change.weights.iter().map(f64::to_string).collect();
     Some(weights.join(","))
 }
@@ -153,7 +153,7 @@ fn progress(job: &JobStatus) -> (String, String) {
     let delivered = |(position, stream): (&feedline_data::layout::StreamPosition, u32)| {
         u64::from(position.epoch) * layout.stream_rows(stream) + position.row
     };
-    let open: u64 = position.open.iter().map(|range| range.to - range.from).sum();
+    let open: u64 = position.open_ranges.iter().map(|range| range.end_row - range.start_row).sum();
     let done = streams().map(delivered).sum::<u64>().saturating_sub(open).min(all);
     let share = if all == 0 { 100.0 } else { done as f64 / all as f64 * 100.0 };
     (format!("{}/{}", epoch + 1, job.epochs), format!("{share:.0} %"))
@@ -248,7 +248,7 @@ mod tests {
     #[test]
     fn slots_and_changed_weights_have_columns_if_a_job_has_them() {
         let layout = Layout {
-            mix: vec![MixChange { pass: 0, place: 500, weights: vec![3.0, 0.5] }],
+            mix_changes: vec![MixChange { pass: 0, offset: 500, weights: vec![3.0, 0.5] }],
             dataset_rows: 1000,
             passes: 1,
             epochs: 2,

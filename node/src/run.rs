@@ -227,7 +227,7 @@ async fn inspect_dataset(
 fn report_audit(audit: &SharedAudit, layout: Option<&Layout>, position: Option<&Position>) -> AuditReport {
     let mut audit = audit.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(layout) = layout {
-        audit.set_mix(&layout.mix);
+        audit.set_mix(&layout.mix_changes);
     }
     audit.report(position)
 }
@@ -236,7 +236,8 @@ fn announce_resume(args: &RunArgs, saved: &PositionFile, ready: &JobStatus) {
     let file = args.position.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
     let streams = || (0..).zip(&saved.position.streams);
     let at_end = |layout: &feedline_data::layout::Layout| {
-        saved.position.open.is_empty() && streams().all(|(stream, position)| layout.is_end(stream, *position))
+        saved.position.open_ranges.is_empty()
+            && streams().all(|(stream, position)| layout.is_end(stream, *position))
     };
     if ready.layout.as_ref().is_some_and(at_end) {
         eprintln!(

@@ -93,7 +93,7 @@ pub struct FetchOpen {
     /// The split.
     pub split: SplitRef,
     /// Offset in the split of the first requested row.
-    pub from: u32,
+    pub start_offset: u32,
     /// Bytes of chunks that the worker may send before it receives further credit.
     pub credit_bytes: u64,
     /// Ticket of the consumer; empty in a cluster without a secret.
@@ -126,14 +126,14 @@ pub enum Frame {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PieceHeader {
     /// Offset in the split of the first input row.
-    pub from: u32,
+    pub start: u32,
     /// Offset in the split after the last input row.
-    pub to: u32,
+    pub end: u32,
     /// Number of output rows; equals `batch.rows`.
     pub rows: u32,
     /// Offsets in the split of the output rows; `None` if operators removed no rows.
-    pub kept: Option<Vec<u32>>,
-    /// Ids of all input rows from `from` to `to`, in order; present in a job with audit.
+    pub kept_offsets: Option<Vec<u32>>,
+    /// Ids of all input rows from `start` to `end`, in order; present in a job with audit.
     pub row_ids: Option<Vec<u64>>,
     /// Rows that failed, and that the worker skipped or replaced.
     pub skipped: Vec<SkippedRow>,

@@ -69,13 +69,17 @@ impl Fickle {
         let dice = |number: u64| mix64(mix64(self.seed * 7_000 + change) + job * 100 + number);
         let is_drawn = *self.draws.lock().expect("nothing panics with it").get(&JobId(job))?;
         if self.seed == STEADY {
-            return Some(CacheDecision { after: 0, tier: CacheTier::Memory, encoding: CacheEncoding::AsIs });
+            return Some(CacheDecision {
+                operators_before: 0,
+                tier: CacheTier::Memory,
+                encoding: CacheEncoding::AsIs,
+            });
         }
         let after = if is_drawn { 0 } else { dice(1) as u32 % 4 };
         let tier = CacheTier::ALL[[0, 0, 0, 1, 2][dice(2) as usize % 5]];
         let encoding =
             [CacheEncoding::AsIs, CacheEncoding::Indexed, CacheEncoding::Pixels][dice(3) as usize % 3];
-        (!dice(4).is_multiple_of(4)).then_some(CacheDecision { after, tier, encoding })
+        (!dice(4).is_multiple_of(4)).then_some(CacheDecision { operators_before: after, tier, encoding })
     }
 
     fn change(&self, plan: &mut WorkerPlan, jobs: &[JobId]) {
@@ -121,7 +125,7 @@ impl Fickle {
         // Without an answer, only the allocations change.
         if let Ok(plan) = answer {
             let plan = plan?;
-            if plan.revision.life == 0 {
+            if plan.revision.incarnation == 0 {
                 return Ok(plan);
             }
             *held = plan;

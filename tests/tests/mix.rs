@@ -179,7 +179,7 @@ async fn changed_weights_apply_from_their_row_and_replay_from_any_position() {
         assert_eq!(texts.len() as u64, 4 * ROWS, "a pass keeps its length");
         assert_eq!(change.pass, 0);
         // Streams take turns, so what is delivered is in the order of the rows but for a round of splits.
-        let (place, round) = (change.place as usize, 3 * 1024);
+        let (place, round) = (change.offset as usize, 3 * 1024);
         let before = share_of_a(&texts[..place - round]);
         let behind = share_of_a(&texts[place + round..place + 3 * round]);
         assert!((before - 0.5).abs() < 0.01 && (behind - 0.8).abs() < 0.01, "{stop}: {before} {behind}");

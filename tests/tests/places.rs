@@ -106,7 +106,7 @@ async fn a_new_service_resumes_at_the_positions_of_a_step() {
         for consumer in &mut consumers {
             take(consumer, own * (steps - 1), &mut taken).await;
         }
-        let step = StepId { epochs: None, rounds: u64::from(steps), rest: 0 };
+        let step = StepId { epochs: None, batches_per_stream: u64::from(steps), extra_batches: 0 };
         let mut told = Vec::new();
         for consumer in &mut consumers {
             // Other ranks have not reached the step.
@@ -115,7 +115,7 @@ async fn a_new_service_resumes_at_the_positions_of_a_step() {
         }
         assert!(told.iter().all(|places| *places == told[0] && places.missing.is_empty()), "{told:?}");
         let start = position_of(&scene.job, told.swap_remove(0).positions).await;
-        let following = StepId { rounds: u64::from(steps) + 1, ..step };
+        let following = StepId { batches_per_stream: u64::from(steps) + 1, ..step };
         let ahead = scene.job.positions_at(following, WAIT).await.expect("the coordinator runs");
         assert!(ahead.missing.is_empty(), "the next step is known once its rows have arrived");
         for consumer in consumers {
@@ -125,10 +125,10 @@ async fn a_new_service_resumes_at_the_positions_of_a_step() {
         assert_eq!(closed, ahead, "a consumer that ends says what would have come next");
         let far = scene
             .job
-            .positions_at(StepId { rounds: 1_000, ..step }, WAIT)
+            .positions_at(StepId { batches_per_stream: 1_000, ..step }, WAIT)
             .await
             .expect("the coordinator runs");
-        assert_eq!((far.missing.len() as u32, far.waits), (before, false), "nobody is left to ask");
+        assert_eq!((far.missing.len() as u32, far.is_retryable), (before, false), "nobody is left to ask");
         scene.end().await;
         let again = Scene::start(scratch.path(), spec(&scratch, after, Some(start))).await;
         rest(again.consumers(after), &mut taken).await;

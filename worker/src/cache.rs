@@ -129,7 +129,11 @@ impl Caches {
 
     /// The capacity and the use of each tier that the planner may use.
     pub(crate) fn capacities(&self) -> Vec<TierCapacity> {
-        let capacity = |tier, room_bytes, held_bytes| TierCapacity { tier, room_bytes, held_bytes };
+        let capacity = |tier, room_bytes, held_bytes| TierCapacity {
+            tier,
+            capacity_bytes: room_bytes,
+            used_bytes: held_bytes,
+        };
         let memory = capacity(CacheTier::Memory, self.memory.capacity_bytes(), self.memory.held_bytes());
         let disk = self.disk.as_ref().filter(|disk| self.can_plan_disk && disk.is_usable());
         let disk = disk.map(|disk| capacity(CacheTier::Disk, disk.capacity_bytes(), disk.held_bytes()));

@@ -69,7 +69,7 @@ impl ControlLoop {
                     backoff.reset();
                     last_contact = Instant::now();
                     // An empty plan has no revision. The next report is sent immediately.
-                    if plan.revision.life != 0 {
+                    if plan.revision.incarnation != 0 {
                         last_revision = plan.revision;
                         lease_duration = Duration::from_millis(plan.lease_ms.max(1));
                         self.apply(plan);
@@ -137,7 +137,7 @@ impl ControlLoop {
             memory_bytes: self.settings.memory_bytes,
             machine: self.settings.machine.clone(),
             nic_bytes_per_s: self.settings.nic_bytes_per_s,
-            seen: last_revision,
+            plan_revision: last_revision,
             computed: self.engine.computed(),
             memory_full: self.engine.report_memory_full(),
             draining: self.draining.load(Ordering::Relaxed),

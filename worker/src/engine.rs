@@ -46,7 +46,7 @@ use std::time::{Duration, Instant};
 use feedline_data::ids::JobId;
 use feedline_data::layout::SplitRef;
 use feedline_data::memory::MemoryAccount;
-use feedline_data::messages::{CacheDecision, JobAllocation, JobMixChanges, Lease, TenantPart};
+use feedline_data::messages::{CacheDecision, JobAllocation, JobMixChanges, Lease, TenantCacheQuota};
 use feedline_operators::DecodeMemory;
 use feedline_proto::local::ShmBytes;
 use feedline_sources::Stores;
@@ -189,7 +189,7 @@ impl Engine {
     }
 
     /// Replaces the tenants of all jobs. Cached rows are attributed to them with the next leases.
-    pub(crate) fn set_tenants(&self, parts: &[TenantPart]) {
+    pub(crate) fn set_tenants(&self, parts: &[TenantCacheQuota]) {
         let mut tenants = BTreeMap::new();
         for part in parts {
             let tenant = Tenant::from(part.tenant.as_str());

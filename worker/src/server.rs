@@ -73,7 +73,7 @@ impl WorkerService for BatchServer {
 /// Registers a fetch. Waits up to [`LEASE_TIMEOUT`] for the lease.
 async fn open_fetch(engine: &Arc<Engine>, open: &FetchOpen) -> Result<OpenFetch, ServiceError> {
     let deadline = Instant::now() + LEASE_TIMEOUT;
-    let opened = engine.open_fetch((open.job, open.split), open.from, deadline).await;
+    let opened = engine.open_fetch((open.job, open.split), open.start_offset, deadline).await;
     opened.ok_or_else(|| {
         ServiceError::new(
             ServiceErrorKind::NotFound,
@@ -112,7 +112,7 @@ impl Fetch {
 
     /// Sends pieces until the split ends. Returns `None` if the consumer disconnects.
     async fn serve(&mut self, mut requests: BoxStream<'static, FetchRequest>) -> Option<()> {
-        let mut from = self.open.from;
+        let mut from = self.open.start_offset;
         let mut has_sent_schema = false;
         // A consumer that has closed its request stream still receives pieces up to its credit.
         let mut may_receive_credit = true;
@@ -135,7 +135,7 @@ impl Fetch {
                     if !std::mem::replace(&mut has_sent_schema, true) {
                         self.send(Frame::Schema(Arc::clone(&job.compiled.output_arrow))).await?;
                     }
-                    from = piece.header.to;
+                    from = piece.header.end;
                     let bytes = piece.data.len() as u64;
                     self.send(Frame::Piece(piece.header.clone())).await?;
                     // The header contains the size of the piece, so that the consumer can grant enough credit.

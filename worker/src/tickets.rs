@@ -133,7 +133,7 @@ mod tests {
 
     fn open(job: u64, ticket: &str) -> FetchOpen {
         let split = SplitRef { epoch: 0, ordinal: 0, stream: 0 };
-        FetchOpen { job: JobId(job), split, from: 0, credit_bytes: 1, ticket: ticket.to_owned() }
+        FetchOpen { job: JobId(job), split, start_offset: 0, credit_bytes: 1, ticket: ticket.to_owned() }
     }
 
     fn refusal(tickets: &Tickets, open: &FetchOpen) -> ServiceErrorKind {

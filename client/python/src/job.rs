@@ -129,7 +129,10 @@ impl Job {
         seconds: f64,
     ) -> PyResult<(Vec<SlotPositionTuple>, Vec<u32>)> {
         runtime::check_process(self.process)?;
-        let request = self.job.positions_at(StepId { epochs, rounds, rest }, timeout_of(seconds));
+        let request = self.job.positions_at(
+            StepId { epochs, batches_per_stream: rounds, extra_batches: rest },
+            timeout_of(seconds),
+        );
         let group = runtime::wait(py, request)?.map_err(|error| from_client(&error))?;
         let position = |(slot, at): (u32, StreamPosition)| (slot, at.epoch, at.row);
         Ok((group.positions.into_iter().map(position).collect(), group.missing))
@@ -151,7 +154,7 @@ impl Job {
         runtime::check_process(self.process)?;
         let request = self.job.set_weights(&weights);
         let change = runtime::wait(py, request)?.map_err(|error| from_client(&error))?;
-        Ok((change.pass, change.place))
+        Ok((change.pass, change.offset))
     }
 
     /// Cancels the job for all ranks.

@@ -37,7 +37,7 @@ fn position(streams: &[(u32, u64)], open: &[OpenRange]) -> Position {
         order: OrderMode::Deterministic,
         virtual_consumers: streams.len() as u32,
         streams: streams.iter().map(|&(epoch, row)| StreamPosition { epoch, row }).collect(),
-        open: open.to_vec(),
+        open_ranges: open.to_vec(),
         mix: Vec::new(),
     }
 }
@@ -130,7 +130,7 @@ fn an_audit_covers_the_rows_between_two_positions() {
 #[test]
 fn open_ranges_of_a_relaxed_job_count_when_they_are_delivered() {
     let layout = layout(40, 4, 1, 2);
-    let open = |from, to| OpenRange { epoch: 0, from, to };
+    let open = |from, to| OpenRange { epoch: 0, start_row: from, end_row: to };
     let (start, stop) =
         (position(&[(0, 16)], &[open(3, 8)]), position(&[(0, 32)], &[open(5, 8), open(26, 32)]));
     let mut audit = audit(&layout, Some(&start));

@@ -114,7 +114,7 @@ impl ConsumerState {
             // A relaxed consumer does not wait for one split, so any failed row ends the job.
             return self.fetches.iter().find_map(|(_, fetch)| fetch.row_error.clone());
         }
-        let (first, _) = self.streams.get(index).assembler.missing().next()?;
+        let (first, _) = self.streams.get(index).assembler.missing_splits().next()?;
         self.fetches.get(first)?.row_error.clone()
     }
 
@@ -139,7 +139,8 @@ impl ConsumerState {
                 counter!(BYTES_TOTAL).increment(bytes);
                 self.remove_buffered(part.split, bytes);
             }
-            if self.layout.as_ref().is_some_and(|layout| part.input.end >= layout.split_len(part.split)) {
+            if self.layout.as_ref().is_some_and(|layout| part.input_range.end >= layout.split_len(part.split))
+            {
                 completed.insert(part.split);
             }
         }

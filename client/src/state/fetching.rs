@@ -182,7 +182,7 @@ impl ConsumerState {
     pub(crate) fn on_outcome(&mut self, split: SplitRef, attempt: u64, outcome: FetchOutcome, now: Instant) {
         let stream = self.streams.get_by_id(split.stream);
         let is_complete = stream.is_none_or(|stream| {
-            stream.assembler.arrived(split).is_some() && stream.assembler.is_complete(split)
+            stream.assembler.next_arrival_offset(split).is_some() && stream.assembler.is_complete(split)
         });
         let Some(ended) = self.fetches.remove_attempt(split, attempt) else { return };
         if is_complete || matches!(outcome, FetchOutcome::RowFailed(_)) {

@@ -23,7 +23,7 @@ impl ConsumerState {
             self.replace_planned(std::mem::take(&mut plan.splits));
         }
         self.is_exhausted = plan.exhausted;
-        self.max_splits = plan.most_splits;
+        self.max_splits = plan.max_splits;
         self.consumers = plan.consumers;
         self.ticket = std::mem::take(&mut plan.ticket);
         if self.raise_splits_ahead() || is_first {
@@ -46,7 +46,7 @@ impl ConsumerState {
     fn apply_layout(&mut self, plan: &ConsumerPlan) -> bool {
         let Some(planned) = &plan.layout else { return false };
         if let Some(layout) = &mut self.layout {
-            layout.mix.clone_from(&planned.mix);
+            layout.mix_changes.clone_from(&planned.mix_changes);
             return false;
         }
         let streams = match self.identity.is_relaxed {
@@ -80,14 +80,14 @@ impl ConsumerState {
         let planned = &self.planned;
         self.fetches.retain(|split| planned.contains_key(&split));
         let Some(stream) = self.streams.as_slice().first() else { return };
-        let order: Vec<(SplitRef, u32)> = stream.assembler.progress().collect();
+        let order: Vec<(SplitRef, u32)> = stream.assembler.undelivered_splits().collect();
         if order.iter().all(|(split, _)| planned.contains_key(split)) {
             return;
         }
         tracing::warn!("discarding splits that the coordinator assigned to another consumer");
         let mut stream = StreamState::relaxed(layout);
         for (split, offset) in order.into_iter().filter(|(split, _)| planned.contains_key(split)) {
-            stream.assembler.expect(split, offset, false);
+            stream.assembler.expect_split(split, offset, false);
         }
         self.streams = ConsumerStreams::new(vec![stream], layout);
         self.fetches.clear();

@@ -50,13 +50,13 @@ impl ConsumerState {
         }
         let bytes = payload.bytes;
         let (Some(index), Some(layout)) = (self.streams.index_of(split.stream), &self.layout) else { return };
-        let planned_from = self.planned.get(&split).map_or(from, |planned| planned.from);
+        let planned_from = self.planned.get(&split).map_or(from, |planned| planned.start_offset);
         let is_relaxed = self.identity.is_relaxed;
         let is_accepted = self.streams.update(index, layout, |stream| {
-            if is_relaxed && stream.assembler.arrived(split).is_none() {
-                stream.assembler.expect(split, planned_from, false);
+            if is_relaxed && stream.assembler.next_arrival_offset(split).is_none() {
+                stream.assembler.expect_split(split, planned_from, false);
             }
-            stream.assembler.push(Piece { split, from, to, kept, payload })
+            stream.assembler.push(Piece { split, start: from, end: to, kept_offsets: kept, payload })
         });
         if is_accepted {
             self.add_buffered(split, bytes);

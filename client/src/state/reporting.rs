@@ -54,12 +54,12 @@ impl ConsumerState {
             job: self.identity.job,
             consumer: self.identity.consumer,
             session: self.identity.session,
-            seen: if reports.is_flushing { Revision::default() } else { self.revision },
+            plan_revision: if reports.is_flushing { Revision::default() } else { self.revision },
             positions,
-            open,
-            wants,
+            open_splits: open,
+            wanted_splits: wants,
             unreachable: sent.unreachable.clone(),
-            failed: failed.cloned(),
+            batch_error: failed.cloned(),
             stats,
             slots,
             history,
@@ -97,7 +97,7 @@ impl ConsumerState {
         };
         let delivered = self.reports.delivered().map(|split| (split, layout.split_len(split)));
         delivered
-            .chain(self.streams.as_slice().iter().flat_map(|stream| stream.assembler.progress()))
+            .chain(self.streams.as_slice().iter().flat_map(|stream| stream.assembler.undelivered_splits()))
             .collect()
     }
 }

@@ -131,7 +131,7 @@ impl ConsumerState {
 
     fn discard_fetches(&mut self, index: usize) {
         let splits: Vec<SplitRef> =
-            self.streams.get(index).assembler.progress().map(|(split, _)| split).collect();
+            self.streams.get(index).assembler.undelivered_splits().map(|(split, _)| split).collect();
         for split in splits {
             let bytes = self.fetches.get(split).map_or(0, |fetch| fetch.buffered_bytes);
             self.remove_buffered(split, bytes);

@@ -57,7 +57,7 @@ impl StreamState {
         if let Some(epoch) = self.assembler.pending_empty_step_epoch() {
             return StreamPosition { epoch, row: layout.stream_rows(self.id) };
         }
-        if let Some((split, offset)) = self.assembler.progress().next() {
+        if let Some((split, offset)) = self.assembler.undelivered_splits().next() {
             return layout.position_in(split, offset);
         }
         match self.next_split {
@@ -87,13 +87,17 @@ impl StreamState {
 
     /// Expects further splits until `ahead` expected splits have not arrived.
     pub(super) fn extend(&mut self, layout: &Layout, ahead: usize) {
-        let mut missing = self.assembler.missing().count();
+        let mut missing = self.assembler.missing_splits().count();
         while missing < ahead
             && let Some((split, from)) = self.next_split
         {
             let following = layout.next_split(split);
             let is_last_of_epoch = following.is_none_or(|following| following.epoch != split.epoch);
-            self.assembler.expect(split, from, is_last_of_epoch && layout.remainder != Remainder::Carry);
+            self.assembler.expect_split(
+                split,
+                from,
+                is_last_of_epoch && layout.remainder != Remainder::Carry,
+            );
             self.next_split = following.map(|following| (following, 0));
             missing += 1;
         }
@@ -106,7 +110,7 @@ impl StreamState {
     pub(super) fn end(&mut self) {
         if !self.is_ended {
             self.is_ended = true;
-            self.assembler.end();
+            self.assembler.end_stream();
         }
     }
 
@@ -117,7 +121,7 @@ impl StreamState {
 
     /// Splits that have arrived completely and have not been delivered completely.
     pub(super) fn complete_splits(&self) -> usize {
-        self.assembler.progress().count() - self.assembler.missing().count()
+        self.assembler.undelivered_splits().count() - self.assembler.missing_splits().count()
     }
 }
 

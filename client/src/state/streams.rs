@@ -16,7 +16,7 @@ impl ConsumerState {
                 stream.extend(layout, ahead);
             }
         });
-        let missing = self.streams.get(index).assembler.missing().take(ahead).map(|(split, _)| split);
+        let missing = self.streams.get(index).assembler.missing_splits().take(ahead).map(|(split, _)| split);
         let unfetched = missing.filter(|split| self.fetches.get(*split).is_none());
         for split in unfetched.collect::<Vec<_>>() {
             self.queue_for_start(split);
@@ -33,7 +33,8 @@ impl ConsumerState {
         for index in 0..self.streams.len() {
             let assembler = &self.streams.get(index).assembler;
             let has_arrived = |split: &SplitRef| {
-                let is_complete = assembler.arrived(*split).is_some() && assembler.is_complete(*split);
+                let is_complete =
+                    assembler.next_arrival_offset(*split).is_some() && assembler.is_complete(*split);
                 is_complete || self.reports.is_delivered(*split)
             };
             if self.planned.keys().all(has_arrived) {
@@ -80,21 +81,24 @@ impl ConsumerState {
     ) -> impl Iterator<Item = (SplitRef, u32)> + 'a {
         let planned = self.identity.is_relaxed.then(|| self.planned.values()).into_iter().flatten();
         let unstarted = planned.filter(|planned| self.is_unstarted(stream, planned.split));
-        stream.assembler.missing().chain(unstarted.map(|planned| (planned.split, planned.from)))
+        stream
+            .assembler
+            .missing_splits()
+            .chain(unstarted.map(|planned| (planned.split, planned.start_offset)))
     }
 
     /// Whether no row of a split of a relaxed job has arrived.
     fn is_unstarted(&self, stream: &StreamState, split: SplitRef) -> bool {
-        stream.assembler.arrived(split).is_none() && !self.reports.is_delivered(split)
+        stream.assembler.next_arrival_offset(split).is_none() && !self.reports.is_delivered(split)
     }
 
     /// The offset to fetch a split from; `None` where the split is not wanted, or has arrived.
     pub(super) fn missing_offset(&self, split: SplitRef) -> Option<u32> {
         let stream = self.streams.get_by_id(split.stream).filter(|stream| !stream.is_finished())?;
-        match stream.assembler.arrived(split) {
+        match stream.assembler.next_arrival_offset(split) {
             Some(from) => (!stream.assembler.is_complete(split)).then_some(from),
             None if self.identity.is_relaxed && self.is_unstarted(stream, split) => {
-                self.planned.get(&split).map(|planned| planned.from)
+                self.planned.get(&split).map(|planned| planned.start_offset)
             }
             None => None,
         }

@@ -91,7 +91,7 @@ impl FakeWorker {
 
     /// Returns the ordinal and the first offset of each fetch so far.
     pub(crate) fn fetched(&self) -> Vec<(u64, u32)> {
-        locked(&self.opened).iter().map(|open| (open.split.ordinal, open.from)).collect()
+        locked(&self.opened).iter().map(|open| (open.split.ordinal, open.start_offset)).collect()
     }
 
     fn take_act(&self, split: SplitRef) -> Act {
@@ -113,10 +113,10 @@ impl FakeWorker {
         let row_ids = (from..to).map(|offset| number(&self.layout, split, offset) % self.layout.dataset_rows);
         let kept = self.keep.map(|_| offsets);
         let header = PieceHeader {
-            from,
-            to,
+            start: from,
+            end: to,
             rows,
-            kept,
+            kept_offsets: kept,
             row_ids: Some(row_ids.collect()),
             skipped: Vec::new(),
             batch,
@@ -188,7 +188,7 @@ impl FakeWorker {
         }
         frames.send(Ok(Frame::Schema(schema()))).await.ok()?;
         let len = self.layout.split_len(open.split);
-        let (mut from, mut sent) = (open.from, 0);
+        let (mut from, mut sent) = (open.start_offset, 0);
         while from < len {
             match act {
                 Act::FailAfter(pieces) if sent == pieces => {

@@ -186,7 +186,7 @@ async fn prepare(service: &dyn CoordinatorService) -> WorkerPlan {
     while plan.leases.is_empty() {
         let tasks = plan.tasks.iter().map(work).collect();
         // Saving the index takes a while, so the long poll is held until the plan changes.
-        let report = WorkerReport { seen: plan.revision, tasks, ..working() };
+        let report = WorkerReport { plan_revision: plan.revision, tasks, ..working() };
         plan = service.sync_worker(report).await.unwrap();
     }
     plan

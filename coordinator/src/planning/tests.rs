@@ -25,7 +25,7 @@ fn plan(parts: &[(u64, u64, f64)]) -> Plan {
         cache: None,
         why: String::new(),
     };
-    let wanted = vec![WantedWorkers { worker_type: "a".to_owned(), present: 1, wanted: 3 }];
+    let wanted = vec![WantedWorkers { worker_type: "a".to_owned(), live: 1, wanted: 3 }];
     Plan { jobs: jobs.into_iter().map(job).collect(), wanted, ..Plan::default() }
 }
 

@@ -14,7 +14,7 @@ const GLOB: [char; 6] = ['*', '?', '[', ']', '{', '}'];
 /// Rejects paths of the coordinator's own files, and folders and globs that contain one. Workers check links.
 pub(super) fn check_own(own: &ProtectedFiles, pipeline: &Pipeline) -> Result<(), String> {
     let look = own.snapshot();
-    for (place, url) in pipeline.reads() {
+    for (place, url) in pipeline.read_locations() {
         let urls = expand_braces(url, MAX_EXPANDED).unwrap_or_else(|_| vec![url.to_owned()]);
         for url in &urls {
             check_url(&look, url).map_err(|sentence| format!("{place}: {sentence}"))?;

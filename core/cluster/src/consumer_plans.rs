@@ -10,13 +10,13 @@ impl Cluster {
     pub(crate) fn consumer_plan(&self, job: &TrackedJob, number: u32) -> ConsumerPlan {
         let consumer = &job.consumers[&number];
         let mut plan = ConsumerPlan {
-            revision: Revision { life: self.life, number: consumer.revision },
+            revision: Revision { incarnation: self.life, number: consumer.revision },
             state: self.job_state(job),
             layout: job.layout.clone(),
             streams: Vec::new(),
             splits: Vec::new(),
             exhausted: false,
-            most_splits: job.most_wanted(),
+            max_splits: job.most_wanted(),
             consumers: job.spec.consumers,
             ticket: String::new(),
             slots: job.spec.elastic.then(Vec::new),
@@ -57,6 +57,6 @@ impl Cluster {
             let worker = self.workers.get(&holder.worker).filter(|worker| worker.is_known)?;
             Some((holder.worker, worker.address.clone()))
         });
-        Some(PlannedSplit { split, from, workers: workers.collect() })
+        Some(PlannedSplit { split, start_offset: from, workers: workers.collect() })
     }
 }

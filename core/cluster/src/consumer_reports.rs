@@ -23,7 +23,7 @@ impl Cluster {
         }
         self.update_consumer(&report);
         self.park_consumer(request, &report, ready);
-        if let Some(message) = report.failed {
+        if let Some(message) = report.batch_error {
             if self.jobs[&report.job].running().is_some() {
                 self.end_job(report.job, JobState::Failed(message), ready);
             }
@@ -55,7 +55,8 @@ impl Cluster {
                 return Err(superseded(report.consumer, &job.spec.name));
             }
             Some(present)
-                if present.session == report.session && present.has_delivered_lost_rows(&report.open) =>
+                if present.session == report.session
+                    && present.has_delivered_lost_rows(&report.open_splits) =>
             {
                 return Err(self.lost_by_silence(report, &job.spec.name, "rows"));
             }
@@ -79,7 +80,7 @@ impl Cluster {
     fn update_consumer(&mut self, report: &ConsumerReport) {
         let (now, lease_ms, number) = (self.now, self.settings.consumer_lease_ms, report.consumer);
         let Some(job) = self.jobs.get_mut(&report.job) else { return };
-        let wants = report.wants.min(job.most_wanted());
+        let wants = report.wanted_splits.min(job.most_wanted());
         if job.is_idle(now, &self.settings) {
             // The job had lost its leases.
             job.touched.all = true;
@@ -147,7 +148,7 @@ impl Cluster {
     /// Parks the request of a consumer, and answers the one that was parked before.
     fn park_consumer(&mut self, request: RequestId, report: &ConsumerReport, ready: &mut Ready) {
         let (id, number) = (report.job, report.consumer);
-        let poll = LongPoll::new(request, self.now, report.seen, self.life);
+        let poll = LongPoll::new(request, self.now, report.plan_revision, self.life);
         self.consumer_polls.set((id, number), self.now.saturating_add(self.settings.hold_ms));
         let Some(job) = self.jobs.get_mut(&id) else { return };
         let Some(consumer) = job.consumers.get_mut(&number) else { return };
@@ -172,7 +173,7 @@ impl Cluster {
         if job.spec.elastic {
             streams = job.take_claims(report);
         } else if job.is_relaxed() {
-            for &(split, offset) in &report.open {
+            for &(split, offset) in &report.open_splits {
                 let held = job.open.get(split).filter(|held| held.consumer == Some(consumer));
                 // A report may repeat a split.
                 if held.is_some_and(|held| offset > held.offset) && splits.len() < job.open.len() {
@@ -188,7 +189,8 @@ impl Cluster {
                 }
             }
         }
-        self.examined += (report.positions.len() + report.open.len() + report.slots.claims.len()) as u64;
+        self.examined +=
+            (report.positions.len() + report.open_splits.len() + report.slots.claims.len()) as u64;
         if streams.is_empty() && splits.is_empty() {
             return;
         }

@@ -20,7 +20,8 @@ pub fn initial_cache_decision(
     let mean_row_bytes = dataset.bytes / dataset.rows.max(1);
     let running = pipeline.operators.iter().filter(|operator| !operator.kind.is_engine_operator());
     let after = running.take_while(|operator| !operator.kind.is_random()).count() as u32;
-    let decision = CacheDecision { after, tier: CacheTier::Memory, encoding: CacheEncoding::AsIs };
+    let decision =
+        CacheDecision { operators_before: after, tier: CacheTier::Memory, encoding: CacheEncoding::AsIs };
     let is_worthwhile =
         mean_row_bytes >= MIN_ROW_BYTES && passes_left > 1.0 && pipeline.cached_prefix().is_none();
     (is_worthwhile && quota.cache_bytes.is_none()).then_some(decision)

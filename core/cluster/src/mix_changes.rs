@@ -51,7 +51,7 @@ impl Cluster {
     /// The changes of the mixes of these jobs.
     pub(crate) fn mix_changes(&self, jobs: impl IntoIterator<Item = JobId>) -> Vec<JobMixChanges> {
         let changes_of = |id: JobId| {
-            let changes = &self.jobs.get(&id)?.layout.as_ref()?.mix;
+            let changes = &self.jobs.get(&id)?.layout.as_ref()?.mix_changes;
             (!changes.is_empty()).then(|| JobMixChanges { job: id, changes: changes.clone() })
         };
         jobs.into_iter().filter_map(changes_of).collect()
@@ -89,14 +89,15 @@ impl TrackedJob {
                 "all rows of job {name:?} are already granted, so new weights would change nothing; use a smaller `buffer` in its consumers"
             )));
         };
-        let in_pass = layout.mix.iter().filter(|change| change.pass == pass && change.place != place).count();
-        if in_pass >= MAX_CHANGES_IN_PASS || layout.mix.len() >= MAX_MIX_CHANGES {
+        let in_pass =
+            layout.mix_changes.iter().filter(|change| change.pass == pass && change.offset != place).count();
+        if in_pass >= MAX_CHANGES_IN_PASS || layout.mix_changes.len() >= MAX_MIX_CHANGES {
             return Err(refuse(format!(
                 "the weights of job {name:?} have changed {} times, {in_pass} times in pass {pass}; the limits are {MAX_MIX_CHANGES} and \
                  {MAX_CHANGES_IN_PASS}: wait for the next pass, or open a new job from its position",
-                layout.mix.len()
+                layout.mix_changes.len()
             )));
         }
-        Ok(MixChange { pass, place, weights })
+        Ok(MixChange { pass, offset: place, weights })
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use feedline_data::ids::{JobId, WorkerId};
-use feedline_data::messages::{MIN_CORES, TenantPart};
+use feedline_data::messages::{MIN_CORES, TenantCacheQuota};
 
 use crate::Cluster;
 use crate::state::candidates::LeaseCandidate;
@@ -18,15 +18,15 @@ impl Cluster {
 
     /// The tenants of the jobs of a worker, and the even part of each tenant's cache quota. Pipelines with a `cache` operator
     /// use caches whatever the plan says.
-    pub(crate) fn tenant_parts(&self, jobs: &BTreeSet<JobId>) -> Vec<TenantPart> {
-        let mut parts: BTreeMap<&str, TenantPart> = BTreeMap::new();
+    pub(crate) fn tenant_parts(&self, jobs: &BTreeSet<JobId>) -> Vec<TenantCacheQuota> {
+        let mut parts: BTreeMap<&str, TenantCacheQuota> = BTreeMap::new();
         for (id, job) in jobs.iter().filter_map(|id| Some((id, self.jobs.get(id)?))) {
             let (tenant, quota) =
                 (job.spec.tenant.as_str(), self.settings.tenants.quota_of(&job.spec.tenant));
             if tenant.is_empty() && quota.cache_bytes.is_none() {
                 continue;
             }
-            let part = parts.entry(tenant).or_insert_with(|| TenantPart {
+            let part = parts.entry(tenant).or_insert_with(|| TenantCacheQuota {
                 tenant: tenant.to_owned(),
                 cache_bytes: quota.cache_bytes.map(|bytes| (bytes / self.workers.len().max(1) as f64) as u64),
                 jobs: Vec::new(),

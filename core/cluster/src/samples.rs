@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use feedline_data::ids::{JobId, WorkerId};
-use feedline_data::messages::samples::{ConsumerReportSample, JobFacts, Samples, WorkerReportSample};
+use feedline_data::messages::samples::{ConsumerReportSample, JobProperties, Samples, WorkerReportSample};
 use feedline_data::messages::{JobSpec, MIN_CORES, PlanAllocations, WorkerJobStats};
 
 use crate::Cluster;
@@ -55,7 +55,7 @@ impl Cluster {
         });
         let weights = self.mean_weights();
         let facts = self.jobs.values().filter(|job| !job.is_ended()).filter_map(|job| {
-            Some(JobFacts {
+            Some(JobProperties {
                 job: job.id,
                 tenant: job.spec.tenant.clone(),
                 name: job.spec.name.clone(),

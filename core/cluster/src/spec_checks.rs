@@ -88,10 +88,10 @@ fn check_start(spec: &JobSpec) -> Result<(), String> {
         ));
     }
     check_mix(spec, &start.mix)?;
-    if start.open.len() > MAX_OPEN_RANGES {
+    if start.open_ranges.len() > MAX_OPEN_RANGES {
         return Err(format!(
             "the position has {} open ranges of rows, more than {MAX_OPEN_RANGES}; open the job from an earlier checkpoint",
-            start.open.len()
+            start.open_ranges.len()
         ));
     }
     Ok(())
@@ -100,7 +100,7 @@ fn check_start(spec: &JobSpec) -> Result<(), String> {
 /// Checks the changes of weights in a start position.
 fn check_mix(spec: &JobSpec, changes: &[MixChange]) -> Result<(), String> {
     let datasets = spec.pipeline.source.mix.as_ref().map_or(0, |mix| mix.parts.len());
-    if !changes.is_sorted_by_key(|change| (change.pass, change.place)) || changes.len() > MAX_MIX_CHANGES {
+    if !changes.is_sorted_by_key(|change| (change.pass, change.offset)) || changes.len() > MAX_MIX_CHANGES {
         return Err(format!(
             "the position has {} changes of weights, which must be sorted and at most {MAX_MIX_CHANGES}; use an unedited checkpoint",
             changes.len()

@@ -121,7 +121,7 @@ impl TrackedJob {
                 Some(consumer) => !consumer.has_ended && !is_silent(consumer),
                 None => !matches!(self.ended, Some(JobState::Failed(_) | JobState::Cancelled)),
             };
-            group.waits |= may_answer && !query.lost.contains(&number);
+            group.is_retryable |= may_answer && !query.lost.contains(&number);
         }
         group.positions.sort_unstable_by_key(|(stream, _)| *stream);
         group
@@ -140,7 +140,7 @@ impl TrackedJob {
             }
             (query.has_news, query.checked_at) = (false, now);
             let group = self.group_positions(query, is_silent);
-            let is_final = group.missing.is_empty() || !group.waits;
+            let is_final = group.missing.is_empty() || !group.is_retryable;
             while let Some((request, _)) = query.parked.pop_front_if(|(_, since)| is_final || is_over(*since))
             {
                 ready.replies.push((request, Reply::Places(group.clone())));

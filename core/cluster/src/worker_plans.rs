@@ -13,7 +13,7 @@ impl Cluster {
         let worker = &self.workers[&id];
         let jobs: BTreeSet<JobId> = worker.jobs().collect();
         WorkerPlan {
-            revision: Revision { life: self.life, number: worker.revision },
+            revision: Revision { incarnation: self.life, number: worker.revision },
             leases: self.planned_leases(worker, jobs.len()),
             tasks: self.tasks_of(worker),
             lease_ms: self.settings.worker_lease_ms,
@@ -34,7 +34,7 @@ impl Cluster {
                 present = self.jobs.get(&job).map(|found| (job, found));
             }
             if let Some(from) = present.and_then(|(_, found)| found.next_offset(split)) {
-                leases.push(Lease { job, split, from });
+                leases.push(Lease { job, split, start_offset: from });
             }
         }
         if jobs > 1 {

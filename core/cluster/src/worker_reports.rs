@@ -19,7 +19,7 @@ impl Cluster {
         report.address = truncate_text(report.address);
         report.machine = truncate_text(report.machine);
         let (tasks, stats) = (std::mem::take(&mut report.tasks), std::mem::take(&mut report.stats));
-        let poll = LongPoll::new(request, now, report.seen, self.life);
+        let poll = LongPoll::new(request, now, report.plan_revision, self.life);
         self.worker_reports.set(id, now);
         self.worker_polls.set(id, now.saturating_add(self.settings.hold_ms));
         self.update_worker(report);

@@ -15,11 +15,11 @@ pub struct Piece<P> {
     /// The split.
     pub split: SplitRef,
     /// The offset of the first input row of the piece in the split.
-    pub from: u32,
-    /// The offset after the last input row of the piece.
-    pub to: u32,
+    pub start: u32,
+    /// The offset after the last input row of the piece in the split.
+    pub end: u32,
     /// The offsets of the input rows that operators did not remove, in ascending order; `None` if no row was removed.
-    pub kept: Option<Vec<u32>>,
+    pub kept_offsets: Option<Vec<u32>>,
     /// The data of the rows. A row is addressed by its index in the payload.
     pub payload: P,
 }
@@ -27,22 +27,22 @@ pub struct Piece<P> {
 impl<P> Piece<P> {
     /// The number of rows in the payload.
     pub fn rows(&self) -> u32 {
-        self.kept.as_ref().map_or(self.to - self.from, |kept| kept.len() as u32)
+        self.kept_offsets.as_ref().map_or(self.end - self.start, |kept| kept.len() as u32)
     }
 
     /// Returns the number of payload rows before an offset in the split.
     fn rows_before(&self, offset: u32) -> u32 {
-        match &self.kept {
+        match &self.kept_offsets {
             Some(kept) => kept.partition_point(|&kept| kept < offset) as u32,
-            None => offset.saturating_sub(self.from),
+            None => offset.saturating_sub(self.start),
         }
     }
 
     /// Returns the offset in the split of a payload row, or the end of the piece if `row` is past the payload.
     fn offset_of(&self, row: u32) -> u32 {
-        match &self.kept {
-            Some(kept) => kept.get(row as usize).copied().unwrap_or(self.to),
-            None => self.from + row,
+        match &self.kept_offsets {
+            Some(kept) => kept.get(row as usize).copied().unwrap_or(self.end),
+            None => self.start + row,
         }
     }
 }
@@ -57,9 +57,9 @@ pub struct PieceSlice<P> {
     /// The split of the piece.
     pub split: SplitRef,
     /// The input rows of the split that the slice covers, including rows that operators removed.
-    pub input: Range<u32>,
+    pub input_range: Range<u32>,
     /// The offset in the split of the piece's first input row. The piece's list of row ids starts at this offset.
-    pub piece_from: u32,
+    pub piece_start: u32,
 }
 
 /// The kind of a run of rows.
@@ -92,9 +92,9 @@ struct ExpectedSplit<P> {
     split: SplitRef,
     len: u32,
     /// The offset of the next input row to arrive.
-    arrived: u32,
+    next_arrival: u32,
     /// The offset of the next input row to deliver.
-    delivered: u32,
+    next_delivery: u32,
     pieces: VecDeque<BufferedPiece<P>>,
     /// Whether a batch ends at the end of this split.
     flush: bool,
@@ -104,7 +104,7 @@ struct ExpectedSplit<P> {
 struct BufferedPiece<P> {
     piece: Piece<P>,
     /// The number of delivered rows of the piece.
-    delivered: u32,
+    delivered_rows: u32,
 }
 
 /// Assembles the batches of one stream.
@@ -136,7 +136,7 @@ impl<P: Clone> Assembler<P> {
 
     /// Appends the rows of `split` from offset `from` on to the delivery order. With `flush` a batch ends at the end of the
     /// split. Callers set `flush` at the end of an epoch, unless the remainder is carried to the next epoch.
-    pub fn expect(&mut self, split: SplitRef, from: u32, flush: bool) {
+    pub fn expect_split(&mut self, split: SplitRef, from: u32, flush: bool) {
         if self.splits.is_empty() && (split.epoch != self.steps_epoch || self.steps == 0) {
             self.steps_epoch = split.epoch;
             let row = split.ordinal * self.layout.split_rows + u64::from(from);
@@ -144,25 +144,32 @@ impl<P: Clone> Assembler<P> {
         }
         let len = self.layout.split_len(split);
         let pieces = VecDeque::new();
-        self.splits.push_back(ExpectedSplit { split, len, arrived: from, delivered: from, pieces, flush });
+        self.splits.push_back(ExpectedSplit {
+            split,
+            len,
+            next_arrival: from,
+            next_delivery: from,
+            pieces,
+            flush,
+        });
     }
 
     /// Records that no further split follows.
-    pub fn end(&mut self) {
+    pub fn end_stream(&mut self) {
         self.ended = true;
     }
 
     /// Returns the offset in the split of the next row to arrive, or `None` if the split is not expected.
-    pub fn arrived(&self, split: SplitRef) -> Option<u32> {
-        self.find(split).map(|expected| expected.arrived)
+    pub fn next_arrival_offset(&self, split: SplitRef) -> Option<u32> {
+        self.find_split(split).map(|expected| expected.next_arrival)
     }
 
     /// Whether all rows of a split have arrived, or the split is not expected.
     pub fn is_complete(&self, split: SplitRef) -> bool {
-        self.find(split).is_none_or(|expected| expected.arrived >= expected.len)
+        self.find_split(split).is_none_or(|expected| expected.next_arrival >= expected.len)
     }
 
-    fn find(&self, split: SplitRef) -> Option<&ExpectedSplit<P>> {
+    fn find_split(&self, split: SplitRef) -> Option<&ExpectedSplit<P>> {
         self.splits.iter().find(|expected| expected.split == split)
     }
 
@@ -172,12 +179,15 @@ impl<P: Clone> Assembler<P> {
         let Some(expected) = self.splits.iter_mut().find(|expected| expected.split == piece.split) else {
             return false;
         };
-        if piece.from > expected.arrived || piece.to <= expected.arrived || piece.to > expected.len {
+        if piece.start > expected.next_arrival
+            || piece.end <= expected.next_arrival
+            || piece.end > expected.len
+        {
             return false;
         }
-        let delivered = piece.rows_before(expected.arrived);
-        expected.arrived = piece.to;
-        expected.pieces.push_back(BufferedPiece { piece, delivered });
+        let delivered_rows = piece.rows_before(expected.next_arrival);
+        expected.next_arrival = piece.end;
+        expected.pieces.push_back(BufferedPiece { piece, delivered_rows });
         true
     }
 
@@ -186,7 +196,7 @@ impl<P: Clone> Assembler<P> {
         if self.layout.coordinated {
             return self.splits.front().is_some_and(|front| !front.pieces.is_empty());
         }
-        let (rows, flush) = self.available(self.layout.batch_rows);
+        let (rows, flush) = self.available_rows(self.layout.batch_rows);
         self.pending_empty_step.is_some() || rows >= self.layout.batch_rows || flush
     }
 
@@ -199,7 +209,7 @@ impl<P: Clone> Assembler<P> {
             return self.next_step();
         }
         let wanted = self.layout.batch_rows;
-        let (rows, flush) = self.available(wanted);
+        let (rows, flush) = self.available_rows(wanted);
         if rows < wanted && !flush {
             return None;
         }
@@ -211,7 +221,7 @@ impl<P: Clone> Assembler<P> {
         let take = rows.min(wanted);
         let kind = self.kind_of(rows, wanted)?;
         let closes_epoch = rows <= wanted && flush && self.splits.iter().any(|expected| expected.flush);
-        let parts = self.take(take, rows <= wanted && flush);
+        let parts = self.take_rows(take, rows <= wanted && flush);
         if kind == RunKind::Batch {
             self.steps += 1;
             let is_step_pending = closes_epoch && self.layout.steps().is_some_and(|steps| self.steps < steps);
@@ -225,13 +235,18 @@ impl<P: Clone> Assembler<P> {
         let front = self.splits.front_mut()?;
         let piece = front.pieces.pop_front()?.piece;
         let rows = piece.rows();
-        let (split, input) = (front.split, front.delivered..piece.to);
-        front.delivered = piece.to;
-        if front.delivered >= front.len {
+        let (split, input) = (front.split, front.next_delivery..piece.end);
+        front.next_delivery = piece.end;
+        if front.next_delivery >= front.len {
             self.splits.pop_front();
         }
-        let parts =
-            vec![PieceSlice { payload: piece.payload, rows: 0..rows, split, input, piece_from: piece.from }];
+        let parts = vec![PieceSlice {
+            payload: piece.payload,
+            rows: 0..rows,
+            split,
+            input_range: input,
+            piece_start: piece.start,
+        }];
         Some(AssembledBatch { kind: RunKind::Batch, epoch: split.epoch, rows, parts })
     }
 
@@ -254,15 +269,15 @@ impl<P: Clone> Assembler<P> {
 
     /// Returns the number of buffered rows before the next flush, counted until it exceeds `wanted`, and whether all rows before
     /// the next flush have arrived.
-    fn available(&self, wanted: u32) -> (u32, bool) {
+    fn available_rows(&self, wanted: u32) -> (u32, bool) {
         let mut rows = 0;
         for (index, expected) in self.splits.iter().enumerate() {
             rows += expected
                 .pieces
                 .iter()
-                .map(|buffered| buffered.piece.rows() - buffered.delivered)
+                .map(|buffered| buffered.piece.rows() - buffered.delivered_rows)
                 .sum::<u32>();
-            if expected.arrived < expected.len {
+            if expected.next_arrival < expected.len {
                 return (rows, false);
             }
             if expected.flush || (self.ended && index + 1 == self.splits.len()) {
@@ -276,32 +291,32 @@ impl<P: Clone> Assembler<P> {
     }
 
     /// Removes `wanted` rows from the buffer. With `flush`, also removes the following input rows that operators removed.
-    fn take(&mut self, mut wanted: u32, flush: bool) -> Vec<PieceSlice<P>> {
+    fn take_rows(&mut self, mut wanted: u32, flush: bool) -> Vec<PieceSlice<P>> {
         let mut parts = Vec::new();
         while let Some(expected) = self.splits.front_mut() {
-            while let Some(BufferedPiece { piece, delivered }) = expected.pieces.front_mut() {
+            while let Some(BufferedPiece { piece, delivered_rows: delivered }) = expected.pieces.front_mut() {
                 let rows = piece.rows();
                 let take = wanted.min(rows - *delivered);
                 let end = *delivered + take;
-                let offset = if end == rows { piece.to } else { piece.offset_of(end) };
+                let offset = if end == rows { piece.end } else { piece.offset_of(end) };
                 if take > 0 || (end == rows && (flush || wanted > 0)) {
                     parts.push(PieceSlice {
                         payload: piece.payload.clone(),
                         rows: *delivered..end,
                         split: expected.split,
-                        input: expected.delivered..offset,
-                        piece_from: piece.from,
+                        input_range: expected.next_delivery..offset,
+                        piece_start: piece.start,
                     });
-                    expected.delivered = offset;
+                    expected.next_delivery = offset;
                     *delivered = end;
                     wanted -= take;
                 }
-                if *delivered < rows || expected.delivered < piece.to {
+                if *delivered < rows || expected.next_delivery < piece.end {
                     return parts;
                 }
                 expected.pieces.pop_front();
             }
-            if expected.delivered < expected.len {
+            if expected.next_delivery < expected.len {
                 return parts;
             }
             let flushed = expected.flush;
@@ -315,20 +330,20 @@ impl<P: Clone> Assembler<P> {
 
     /// The number of buffered rows of the next, incomplete batch.
     pub fn buffered_rows(&self) -> u32 {
-        self.available(self.layout.batch_rows).0
+        self.available_rows(self.layout.batch_rows).0
     }
 
     /// The incompletely delivered splits, each with the offset of its next undelivered input row.
-    pub fn progress(&self) -> impl Iterator<Item = (SplitRef, u32)> + '_ {
-        self.splits.iter().map(|expected| (expected.split, expected.delivered))
+    pub fn undelivered_splits(&self) -> impl Iterator<Item = (SplitRef, u32)> + '_ {
+        self.splits.iter().map(|expected| (expected.split, expected.next_delivery))
     }
 
     /// The incompletely received splits in delivery order, each with the offset of its next row to arrive.
-    pub fn missing(&self) -> impl Iterator<Item = (SplitRef, u32)> + '_ {
+    pub fn missing_splits(&self) -> impl Iterator<Item = (SplitRef, u32)> + '_ {
         self.splits
             .iter()
-            .filter(|expected| expected.arrived < expected.len)
-            .map(|expected| (expected.split, expected.arrived))
+            .filter(|expected| expected.next_arrival < expected.len)
+            .map(|expected| (expected.split, expected.next_arrival))
     }
 
     /// Whether all expected rows have been delivered and no split follows.

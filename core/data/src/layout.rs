@@ -76,8 +76,8 @@ pub struct Layout {
     pub coordinated: bool,
     /// The changes of a mix's weights since the start of the job, in order. The changes do not affect the layout. They are stored
     /// here because every component that computes rows has the layout.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub mix: Vec<MixChange>,
+    #[serde(rename = "mix", default, skip_serializing_if = "Vec::is_empty")]
+    pub mix_changes: Vec<MixChange>,
 }
 
 impl Layout {
@@ -111,7 +111,7 @@ impl Layout {
             split_rows,
             group_rows: (batch * batches_per_group).min(split_rows) as u32,
             coordinated: false,
-            mix: Vec::new(),
+            mix_changes: Vec::new(),
         }
     }
 
@@ -139,7 +139,7 @@ impl Layout {
             split_rows: round_rows,
             group_rows: round_rows as u32,
             coordinated: true,
-            mix: Vec::new(),
+            mix_changes: Vec::new(),
         }
     }
 
@@ -157,7 +157,7 @@ impl Layout {
 
     /// Returns the changes of a mix's weights that affect rows of `epoch` or later epochs.
     pub fn mix_changes_from(&self, epoch: u32) -> &[MixChange] {
-        MixChange::from_pass(&self.mix, epoch.saturating_mul(self.passes))
+        MixChange::changes_from_pass(&self.mix_changes, epoch.saturating_mul(self.passes))
     }
 
     /// The number of input rows of one epoch. A job with more than [`u64::MAX`] rows per epoch is rejected.

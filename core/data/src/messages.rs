@@ -92,11 +92,11 @@ impl JobSpec {
 }
 
 /// The version of a plan for a worker or consumer.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Revision {
-    /// Identifies the run of the coordinator's state machine. A restart starts a new run.
-    pub life: u64,
-    /// The number of changes in this run.
+    /// Identifies the run of the coordinator's state machine. Every restart and every new leader starts a new incarnation.
+    pub incarnation: u64,
+    /// The number of changes of the plan in this incarnation.
     pub number: u64,
 }
 
@@ -116,7 +116,7 @@ pub struct WorkerReport {
     /// The memory budget in bytes.
     pub memory_bytes: u64,
     /// The revision of the worker's current plan.
-    pub seen: Revision,
+    pub plan_revision: Revision,
     /// The leases that are fully computed and wait for consumers.
     pub computed: Vec<(JobId, SplitRef)>,
     /// Whether the memory budget is too full to start further splits.
@@ -153,7 +153,7 @@ pub struct WorkerPlan {
     /// The allocation of each job on the worker. A job without an allocation has no limits.
     pub allocations: Vec<JobAllocation>,
     /// The tenants of the worker's jobs. Jobs without an entry share one tenant without a cache quota.
-    pub tenants: Vec<TenantPart>,
+    pub tenants: Vec<TenantCacheQuota>,
     /// The key that validates the tickets of consumers; empty without tickets. The coordinator's service sets the key, not the
     /// state machine.
     pub ticket_key: Vec<u8>,
@@ -163,7 +163,7 @@ pub struct WorkerPlan {
 
 /// The cache quota of a tenant's jobs on one worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TenantPart {
+pub struct TenantCacheQuota {
     /// The name of the tenant.
     pub tenant: String,
     /// Maximum size in bytes of the tenant's cached rows in memory and on disk; `None` means no limit.
@@ -180,7 +180,7 @@ pub struct Lease {
     /// The split.
     pub split: SplitRef,
     /// The offset of the first undelivered row in the split.
-    pub from: u32,
+    pub start_offset: u32,
 }
 
 /// A task to list a source, or to index some of its shards.
@@ -224,17 +224,17 @@ pub struct ConsumerReport {
     /// The consumer's session. A newer session supersedes this one.
     pub session: SessionId,
     /// The revision of the consumer's current plan.
-    pub seen: Revision,
+    pub plan_revision: Revision,
     /// Deterministic mode: the next undelivered row of each owned stream.
     pub positions: Vec<(u32, StreamPosition)>,
     /// Relaxed mode: the offset of the next undelivered row of each assigned split; the split's length if it is done.
-    pub open: Vec<(SplitRef, u32)>,
+    pub open_splits: Vec<(SplitRef, u32)>,
     /// The number of splits per stream that the plan should contain; in relaxed mode, the number of assigned splits.
-    pub wants: u32,
+    pub wanted_splits: u32,
     /// Splits that the consumer could not fetch, with the unreachable worker that holds them.
     pub unreachable: Vec<(SplitRef, WorkerId)>,
     /// The error of a failed batch under `on_error: fail`, as one sentence.
-    pub failed: Option<String>,
+    pub batch_error: Option<String>,
     /// Statistics of the consumer.
     pub stats: ConsumerStats,
     /// Elastic jobs: the consumer's slots, instead of `positions`.
@@ -252,14 +252,14 @@ pub struct ConsumerPlan {
     pub state: JobState,
     /// The layout of the job; `None` until the dataset is indexed.
     pub layout: Option<Layout>,
-    /// Deterministic mode: the consumer's streams, with the positions that the coordinator knows.
+    /// Deterministic mode: the consumer's streams with their recorded positions.
     pub streams: Vec<(u32, StreamPosition)>,
     /// The splits to fetch: in deterministic mode the next splits of each stream, in relaxed mode the assigned splits.
     pub splits: Vec<PlannedSplit>,
     /// Relaxed mode: whether all splits are assigned. If so, `splits` contains the last splits of the job.
     pub exhausted: bool,
     /// Maximum number of splits per stream in a plan; in relaxed mode, of all splits.
-    pub most_splits: u32,
+    pub max_splits: u32,
     /// The number of consumers of the job; 0 if unknown.
     pub consumers: u32,
     /// The ticket that the consumer presents to workers; empty without tickets. The coordinator's service sets the ticket, not the
@@ -277,7 +277,7 @@ pub struct PlannedSplit {
     /// The split.
     pub split: SplitRef,
     /// The offset of the first undelivered row in the split.
-    pub from: u32,
+    pub start_offset: u32,
     /// The workers that hold the split, with their addresses. All of them serve identical rows.
     pub workers: Vec<(WorkerId, String)>,
 }

@@ -24,7 +24,8 @@ pub struct MixChange {
     /// The pass, counted over all epochs.
     pub pass: u32,
     /// The first offset of the pass to which the weights apply. They apply to all later passes too.
-    pub place: u64,
+    #[serde(rename = "place")]
+    pub offset: u64,
     /// The weight of each dataset.
     pub weights: Vec<f64>,
 }
@@ -51,10 +52,10 @@ impl MixChange {
     }
 
     /// Returns the changes that affect rows of `pass` or of later passes. The result is a suffix of `changes`.
-    pub fn from_pass(changes: &[Self], pass: u32) -> &[Self] {
+    pub fn changes_from_pass(changes: &[Self], pass: u32) -> &[Self] {
         let later = changes.partition_point(|change| change.pass < pass);
         // The last earlier change applies to the start of the pass, unless another change replaces it there.
-        let is_replaced = changes.get(later).is_some_and(|change| change.pass == pass && change.place == 0);
+        let is_replaced = changes.get(later).is_some_and(|change| change.pass == pass && change.offset == 0);
         &changes[if is_replaced { later } else { later.saturating_sub(1) }..]
     }
 }
@@ -432,18 +433,18 @@ mod tests {
 
     #[test]
     fn from_pass_returns_the_changes_that_affect_the_pass() {
-        let change = |pass, place| MixChange { pass, place, weights: vec![1.0] };
+        let change = |pass, place| MixChange { pass, offset: place, weights: vec![1.0] };
         let all = [change(0, 5), change(1, 0), change(1, 7), change(4, 2)];
-        assert_eq!(MixChange::from_pass(&all, 0), &all[..]);
+        assert_eq!(MixChange::changes_from_pass(&all, 0), &all[..]);
         assert_eq!(
-            MixChange::from_pass(&all, 1),
+            MixChange::changes_from_pass(&all, 1),
             &all[1..],
             "the change at the start of the pass replaces the previous one"
         );
-        assert_eq!(MixChange::from_pass(&all, 2), &all[2..]);
-        assert_eq!(MixChange::from_pass(&all, 4), &all[2..]);
-        assert_eq!(MixChange::from_pass(&all, 9), &all[3..]);
-        assert_eq!(MixChange::from_pass(&[], 9), &[]);
+        assert_eq!(MixChange::changes_from_pass(&all, 2), &all[2..]);
+        assert_eq!(MixChange::changes_from_pass(&all, 4), &all[2..]);
+        assert_eq!(MixChange::changes_from_pass(&all, 9), &all[3..]);
+        assert_eq!(MixChange::changes_from_pass(&[], 9), &[]);
     }
 
     #[test]

@@ -39,13 +39,13 @@ impl ReadPolicy {
     /// # Errors
     /// Returns a message that names the field and the fix.
     pub fn check(&self, pipeline: &Pipeline) -> Result<(), String> {
-        for (place, url) in pipeline.reads() {
+        for (place, url) in pipeline.read_locations() {
             self.check_url(url).map_err(|sentence| format!("{place}: {sentence}"))?;
         }
         for (place, source) in pipeline.source.datasets().into_iter().enumerate() {
             if let Some(name) = &source.credentials {
                 self.check_credentials(name, &source.url).map_err(|sentence| {
-                    format!("{}: {sentence}", pipeline.source.place_of(place, "credentials"))
+                    format!("{}: {sentence}", pipeline.source.field_path(place, "credentials"))
                 })?;
             }
         }
@@ -108,7 +108,7 @@ impl ReadPolicy {
     }
 
     fn check_local(&self, url: &str) -> Result<(), String> {
-        if !self.local_by_prefix || !self.urls.is_open() || !is_local(url) {
+        if !self.local_by_prefix || !self.urls.allows_all() || !is_local(url) {
             return Ok(());
         }
         Err(format!(

@@ -87,7 +87,7 @@ impl Sequence {
         let before = self.changes.iter().take_while(|change| change.pass < pass).last();
         let within = self.changes.iter().filter(|change| change.pass == pass);
         let within: Vec<(u64, &[f64])> =
-            within.map(|change| (change.place, change.weights.as_slice())).collect();
+            within.map(|change| (change.offset, change.weights.as_slice())).collect();
         if before.is_none() && within.is_empty() {
             return mixer.clone();
         }
@@ -203,7 +203,7 @@ mod tests {
                 .enumerate()
                 .map(|(number, place)| {
                     let weights = (0..rows.len()).map(|part| weight + (part * number) as f64).collect();
-                    MixChange { pass: 1, place: *place, weights }
+                    MixChange { pass: 1, offset: *place, weights }
                 })
                 .collect();
             let before = Sequence::new(&pipeline, &manifest, &changes[..changes.len() - 1]);

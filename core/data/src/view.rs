@@ -82,7 +82,8 @@ pub struct WorkerView {
     /// The memory budget in bytes.
     pub memory_bytes: u64,
     /// Bytes of finished rows in memory.
-    pub held_bytes: u64,
+    #[serde(rename = "held_bytes")]
+    pub finished_bytes: u64,
     /// The bytes of the memory budget that each account uses.
     #[serde(default)]
     pub memory: Vec<MemoryUsage>,
@@ -93,18 +94,20 @@ pub struct WorkerView {
     /// Whether the memory budget is too full to start further splits.
     pub memory_full: bool,
     /// The resources used for each job.
-    pub parts: Vec<WorkerPart>,
+    #[serde(rename = "parts")]
+    pub job_usage: Vec<WorkerJobUsage>,
 }
 
 /// The resources of a worker that one job uses.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct WorkerPart {
+pub struct WorkerJobUsage {
     /// The job.
     pub job: JobId,
     /// CPU seconds per second spent on the job, including transport.
     pub used_cores: f64,
     /// Bytes of the job's finished rows in memory.
-    pub held_bytes: u64,
+    #[serde(rename = "held_bytes")]
+    pub finished_bytes: u64,
 }
 
 /// Cached rows at one cache point.
@@ -119,7 +122,8 @@ pub struct CacheView {
     /// The size of the cached rows in bytes.
     pub bytes: f64,
     /// The recent hit rate; `None` without recent lookups.
-    pub found_share: Option<f64>,
+    #[serde(rename = "found_share")]
+    pub hit_rate: Option<f64>,
     /// The jobs that read the cached rows.
     pub jobs: Vec<JobId>,
 }
@@ -130,7 +134,8 @@ pub struct WantedWorkers {
     /// The type of the workers.
     pub worker_type: String,
     /// The number of live workers.
-    pub present: u32,
+    #[serde(rename = "present")]
+    pub live: u32,
     /// The number of workers that all jobs need.
     pub wanted: u32,
 }

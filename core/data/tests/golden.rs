@@ -157,7 +157,7 @@ fn write_orders(out: &mut String) {
 fn write_mixes(out: &mut String) {
     let shards = [shards(0, 700, 20), shards(1, 200, 20), shards(2, 90, 20)].concat();
     let manifest = Manifest::build(shards).expect("the shards agree");
-    let change = |pass, place, weights: [f64; 3]| MixChange { pass, place, weights: weights.into() };
+    let change = |pass, place, weights: [f64; 3]| MixChange { pass, offset: place, weights: weights.into() };
     let changes = [change(0, 100, [1.0, 1.0, 1.0]), change(1, 17, [0.5, 3.0, 2.25])];
     for stop in ["all", "first", "restart"] {
         for weights in [[1.0, 1.0, 1.0], [5.0, 1.5, 0.25]] {

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use feedline_data::ids::{JobId, Millis, WorkerId};
-use feedline_data::messages::samples::{ConsumerReportSample, JobFacts, Samples, WorkerReportSample};
+use feedline_data::messages::samples::{ConsumerReportSample, JobProperties, Samples, WorkerReportSample};
 use feedline_data::messages::saturating_sum;
 use feedline_data::pipeline::CacheTier;
 use feedline_data::view::Bottleneck;
@@ -65,7 +65,7 @@ impl ObservedWorker {
         Self {
             kind: worker_type(worker),
             draining: worker.draining,
-            store_tier_bytes: store_tier.map_or(0, |tier| tier.room_bytes),
+            store_tier_bytes: store_tier.map_or(0, |tier| tier.capacity_bytes),
         }
     }
 }
@@ -147,7 +147,7 @@ impl Observer {
     }
 
     /// The jobs of the last samples.
-    pub fn facts(&self) -> impl Iterator<Item = &JobFacts> {
+    pub fn facts(&self) -> impl Iterator<Item = &JobProperties> {
         self.jobs.values().map(|windows| &windows.facts)
     }
 

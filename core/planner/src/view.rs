@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 
 use feedline_data::ids::{JobId, Millis, WorkerId};
-use feedline_data::messages::samples::{JobFacts, Samples, WorkerReportSample};
+use feedline_data::messages::samples::{JobProperties, Samples, WorkerReportSample};
 use feedline_data::messages::{CacheDecision, saturating_sum};
 use feedline_data::pipeline::{CacheEncoding, CacheTier, Pipeline};
-use feedline_data::view::{CacheView, ClusterView, JobView, WorkerPart, WorkerView};
+use feedline_data::view::{CacheView, ClusterView, JobView, WorkerJobUsage, WorkerView};
 
 use crate::model::job::JobObservation;
 use crate::model::{self, JobModel, JobResources, WorkerTypeResources, bottleneck};
@@ -20,7 +20,7 @@ mod tests;
 
 /// A job with its observation.
 struct ObservedJob<'a> {
-    facts: &'a JobFacts,
+    facts: &'a JobProperties,
     observation: JobObservation,
     model: Option<JobModel>,
     planned: Option<&'a JobPlan>,
@@ -137,12 +137,12 @@ fn resources(planned: Option<&JobPlan>, workers: &BTreeMap<WorkerId, &WorkerRepo
 
 /// The view of one worker, with its recent counters for each job.
 fn worker_view(worker: &WorkerReportSample, recent: &[(JobId, &model::JobWorkerSample)]) -> WorkerView {
-    let part = |(job, one): &(JobId, &model::JobWorkerSample)| WorkerPart {
+    let part = |(job, one): &(JobId, &model::JobWorkerSample)| WorkerJobUsage {
         job: *job,
         used_cores: one.process_cpu_ns as f64 / one.elapsed_ns.max(1) as f64,
-        held_bytes: one.held_bytes,
+        finished_bytes: one.held_bytes,
     };
-    let parts: Vec<WorkerPart> = recent.iter().map(part).collect();
+    let parts: Vec<WorkerJobUsage> = recent.iter().map(part).collect();
     WorkerView {
         worker: worker.worker,
         address: worker.address.clone(),
@@ -151,11 +151,11 @@ fn worker_view(worker: &WorkerReportSample, recent: &[(JobId, &model::JobWorkerS
         used_cores: parts.iter().map(|part| part.used_cores).sum(),
         memory_bytes: worker.memory_bytes,
         memory: worker.memory.clone(),
-        held_bytes: saturating_sum(parts.iter().map(|part| part.held_bytes)),
+        finished_bytes: saturating_sum(parts.iter().map(|part| part.finished_bytes)),
         peak_rss_bytes: worker.jobs.iter().map(|job| job.peak_rss_bytes).max().filter(|bytes| *bytes > 0),
         draining: worker.draining,
         memory_full: worker.memory_full,
-        parts,
+        job_usage: parts,
     }
 }
 
@@ -172,7 +172,7 @@ fn cached_rows(
         let uncached = decision.and_then(|_| observer.problem_without_cache(job.facts.job, &[]));
         let (Some(decision), Some(uncached)) = (decision, uncached) else { continue };
         let is_cached = |point: &&CachePointProblem| {
-            (point.after, point.encoding) == (decision.after as usize, decision.encoding)
+            (point.after, point.encoding) == (decision.operators_before as usize, decision.encoding)
         };
         let Some(point) = uncached.cache_points.iter().find(is_cached) else { continue };
         let view = views.entry((point.key, decision.tier)).or_insert_with(|| CacheView {
@@ -180,11 +180,11 @@ fn cached_rows(
             tier: decision.tier,
             encoding: decision.encoding,
             bytes: point.bytes,
-            found_share: job.hit_share(),
+            hit_rate: job.hit_share(),
             jobs: Vec::new(),
         });
         view.jobs.push(job.facts.job);
-        view.found_share = view.found_share.or(job.hit_share());
+        view.hit_rate = view.hit_rate.or(job.hit_share());
     }
     views.into_values().collect()
 }
@@ -193,7 +193,7 @@ fn cached_rows(
 fn pipeline_cache(pipeline: &Pipeline) -> Option<CacheDecision> {
     let (before, tier) = pipeline.cached_prefix()?;
     let after = before.iter().filter(|operator| !operator.kind.is_engine_operator()).count() as u32;
-    Some(CacheDecision { after, tier, encoding: CacheEncoding::AsIs })
+    Some(CacheDecision { operators_before: after, tier, encoding: CacheEncoding::AsIs })
 }
 
 fn seconds(ns: u64) -> f64 {

@@ -100,7 +100,7 @@ impl Explanation {
     pub(super) fn to_text(&self) -> String {
         let mut text = format!("{}: {} rows traced\n\n{}\n", self.pipeline, self.rows, self.operator_table());
         text.push_str(&format!("measured    {} rows/s\n", format_rate(self.measured_rows_per_s)));
-        if let Some(Bottleneck { kind, operator, rows_per_s, why }) = &self.bottleneck {
+        if let Some(Bottleneck { kind, operator, rows_per_s, explanation: why }) = &self.bottleneck {
             let operator = operator.as_ref().map(|name| format!(" of {name}")).unwrap_or_default();
             text.push_str(&format!("bound       {} rows/s\n", format_rate(*rows_per_s)));
             text.push_str(&format!("bottleneck  {}{operator}: {why}\n", kind.name()));

@@ -242,7 +242,7 @@ fn resources(
         room(CacheTier::Disk, disk_bytes as f64, disks_bytes_per_s),
     ];
     let in_store = |worker: &WorkerReportSample| {
-        worker.caches.iter().find(|room| room.tier == CacheTier::Store).map(|room| room.room_bytes)
+        worker.caches.iter().find(|room| room.tier == CacheTier::Store).map(|room| room.capacity_bytes)
     };
     // All workers share one cache in the store.
     if let Some(bytes) = samples.workers.iter().filter_map(in_store).min() {

@@ -71,7 +71,7 @@ fn workers_table(problem: &Problem, plan: &Plan) -> String {
             kind.name.clone(),
             kind.cores.to_string(),
             format_bytes(kind.memory_bytes),
-            wanted.present.to_string(),
+            wanted.live.to_string(),
             wanted.wanted.to_string(),
         ]
     });

@@ -114,7 +114,7 @@ mod tests {
             order: OrderMode::Deterministic,
             virtual_consumers: 2,
             streams: vec![StreamPosition { epoch: 1, row: 64 }; 2],
-            open: Vec::new(),
+            open_ranges: Vec::new(),
             mix: Vec::new(),
         };
         PositionFile::new(position, &Digests::default(), 128)

@@ -52,7 +52,7 @@ pub(super) fn render(view: &ClusterView) -> String {
                 cache.encoding.name().to_owned(),
                 cache.tier.name().to_owned(),
                 format_bytes(cache.bytes),
-                cache.found_share.map_or_else(|| "-".to_owned(), |share| format!("{:.0} %", 100.0 * share)),
+                cache.hit_rate.map_or_else(|| "-".to_owned(), |share| format!("{:.0} %", 100.0 * share)),
                 readers.join(", "),
             ]
         };
@@ -67,7 +67,7 @@ fn render_plan(view: &ClusterView) -> String {
     let wanted = view.wanted.iter().map(|kind| {
         format!(
             "{} of {}: {} requested",
-            format_count(kind.present.into(), "worker"),
+            format_count(kind.live.into(), "worker"),
             kind.worker_type,
             kind.wanted
         )
@@ -142,7 +142,7 @@ fn job_line(job: &JobView) -> Vec<String> {
 fn worker_line(worker: &WorkerView) -> Vec<String> {
     let cores = f64::from(worker.cores);
     let share = if cores > 0.0 { worker.used_cores / cores } else { 0.0 };
-    let jobs: Vec<String> = worker.parts.iter().map(|part| part.job.to_string()).collect();
+    let jobs: Vec<String> = worker.job_usage.iter().map(|part| part.job.to_string()).collect();
     let state = match (worker.draining, worker.memory_full) {
         (true, _) => "draining",
         (_, true) => "memory full",
@@ -153,7 +153,7 @@ fn worker_line(worker: &WorkerView) -> Vec<String> {
         worker.address.clone(),
         bar(share),
         format!("{:.1} of {}", worker.used_cores, worker.cores),
-        format_bytes(worker.held_bytes as f64),
+        format_bytes(worker.finished_bytes as f64),
         format_bytes(worker.memory_bytes as f64),
         largest_account(worker),
         worker.peak_rss_bytes.map_or_else(|| "-".to_owned(), |bytes| format_bytes(bytes as f64)),

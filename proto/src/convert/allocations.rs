@@ -12,9 +12,9 @@ enumeration!(MemoryAccount, {
     Batches, ReservedBatches, EncodedRows, Images, Decoders, Blocks, Caches, Functions, SharedMemory,
 });
 
-message!(CacheDecision, "cache", { after, tier, encoding });
+message!(CacheDecision, "cache", { operators_before, tier, encoding });
 message!(MemoryUsage, "memory", { account, used_bytes });
-message!(TierCapacity, "caches", { tier, room_bytes, held_bytes });
+message!(TierCapacity, "caches", { tier, capacity_bytes, used_bytes });
 tuple!((String, u32) => OperatorLimit { operator, limit });
 message!(
     JobAllocation,

@@ -16,11 +16,11 @@ use crate::wire;
 
 id!(JobId, SessionId, TaskId, WorkerId);
 
-message!(Revision, "revision", { life, number });
+message!(Revision, "revision", { incarnation, number });
 message!(StreamPosition, "position", { epoch, row });
 message!(SplitRef, "split", { epoch, ordinal, stream });
-message!(OpenRange, "range", { epoch, from, to });
-message!(MixChange, "mix", { pass, place, weights });
+message!(OpenRange, "range", { epoch, start_row, end_row });
+message!(MixChange, "mix", { pass, offset, weights });
 message!(JobMixChanges, "mix", { job, changes });
 tuple!((JobId, SplitRef) => JobSplit { job, split });
 tuple!((u32, StreamPosition) => PositionOfStream { stream, position });
@@ -28,7 +28,7 @@ tuple!((u32, StreamPosition) => PositionOfStream { stream, position });
 message!(ConsumerStats, "stats", { rows, batches, bytes, stall_ns, step_ns, copy_ns, network_bytes });
 message!(ProcessCpu, "cpu", { process_ns, transport_ns });
 message!(StoreStats, "store", { requests, bytes, wait_ns, distinct_shards, distinct_shard_bytes });
-message!(EncodingStats, "encodings", { after, encoding, rows, plain_bytes, bytes, make_ns, plain_ns, use_ns });
+message!(EncodingStats, "encodings", { operators_before, encoding, rows, plain_bytes, encoded_bytes, encode_ns, plain_ns, encoded_ns });
 message!(OperatorStats, "operator", {
     name, rows_in, rows_out, bytes_in, bytes_out, cpu_ns, busy_ns, wait_input_ns, wait_output_ns, latency_ns,
     queue_bytes, parallelism,
@@ -50,13 +50,13 @@ fn with_default_weight(spec: JobSpec) -> Result<JobSpec, WireError> {
     Ok(JobSpec { weight, ..spec })
 }
 
-message!(Position, "position", { version, pipeline, dataset, order, virtual_consumers, streams, open, mix });
+message!(Position, "position", { version, pipeline, dataset, order, virtual_consumers, streams, open_ranges, mix });
 message!(
     Layout,
     "layout",
     {
         dataset_rows, passes, epochs, streams, batch_rows, remainder, changes_rows, split_rows, group_rows,
-        coordinated, mix,
+        coordinated, mix_changes,
     },
     check: without_empty_units
 );

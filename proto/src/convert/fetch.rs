@@ -11,7 +11,7 @@ use crate::services::{FetchOpen, FetchRequest, Frame, PieceHeader, SkippedRow};
 use crate::wire;
 
 message!(SkippedRow, "skipped", { row_id, shard, offset, reason });
-message!(PieceHeader, "piece", { from, to, rows, kept, row_ids, skipped, batch });
+message!(PieceHeader, "piece", { start, end, rows, kept_offsets, row_ids, skipped, batch });
 wrapper!(Vec<u32> => RowOffsets { offsets });
 wrapper!(Vec<u64> => RowIds { ids });
 field!(BatchLayout, BatchLayout);
@@ -20,11 +20,11 @@ impl Wire<wire::FetchRequest> for FetchRequest {
     fn into_wire(self) -> wire::FetchRequest {
         use wire::fetch_request::Request;
         let request = match self {
-            Self::Open(FetchOpen { job, split, from, credit_bytes, ticket }) => {
+            Self::Open(FetchOpen { job, split, start_offset: from, credit_bytes, ticket }) => {
                 Request::Open(wire::FetchOpen {
                     job: job.into_wire(),
                     split: split.into_wire(),
-                    from,
+                    start_offset: from,
                     credit_bytes,
                     memory: None,
                     lz4: false,
@@ -39,10 +39,12 @@ impl Wire<wire::FetchRequest> for FetchRequest {
     fn from_wire(message: wire::FetchRequest, field: &str) -> Result<Self, WireError> {
         use wire::fetch_request::Request;
         Ok(match required(message.request, field)? {
-            Request::Open(wire::FetchOpen { job, split, from, credit_bytes, ticket, .. }) => {
+            Request::Open(wire::FetchOpen {
+                job, split, start_offset: from, credit_bytes, ticket, ..
+            }) => {
                 let (job, split) =
                     (Wire::from_wire(job, "fetch.job")?, Wire::from_wire(split, "fetch.split")?);
-                Self::Open(FetchOpen { job, split, from, credit_bytes, ticket })
+                Self::Open(FetchOpen { job, split, start_offset: from, credit_bytes, ticket })
             }
             Request::CreditBytes(bytes) => Self::Credit { bytes },
         })

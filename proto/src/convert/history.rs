@@ -6,9 +6,9 @@ use feedline_data::messages::{GroupPositions, HistoryReport};
 use super::{Wire, WireError, message};
 use crate::wire;
 
-message!(StepId, "step", { epochs, rounds, rest });
+message!(StepId, "step", { epochs, batches_per_stream, extra_batches });
 message!(DeliveredRun, "run", { stream_index, position, batch_epoch });
-message!(GroupPositions, "positions", { positions, missing, waits });
+message!(GroupPositions, "positions", { positions, missing, is_retryable });
 message!(HistoryReport, "history", { history, is_last });
 
 impl Wire<wire::PositionHistory> for PositionHistory {
@@ -19,7 +19,7 @@ impl Wire<wire::PositionHistory> for PositionHistory {
             base: positions.into_wire(),
             batches: count.batches,
             epoch: count.epoch,
-            of_epoch: count.of_epoch,
+            epoch_batches: count.epoch_batches,
             runs: self.runs().map(|run| run.into_wire()).collect(),
             prefetched: self.prefetched(),
             is_complete: self.is_complete(),
@@ -27,9 +27,11 @@ impl Wire<wire::PositionHistory> for PositionHistory {
     }
 
     fn from_wire(message: wire::PositionHistory, _: &str) -> Result<Self, WireError> {
-        let wire::PositionHistory { batches, epoch, of_epoch, prefetched, is_complete, .. } = message;
+        let wire::PositionHistory {
+            batches, epoch, epoch_batches: of_epoch, prefetched, is_complete, ..
+        } = message;
         let positions = Wire::from_wire(message.base, "history.base")?;
-        let base = HistoryBase { positions, count: BatchCount { batches, epoch, of_epoch } };
+        let base = HistoryBase { positions, count: BatchCount { batches, epoch, epoch_batches: of_epoch } };
         let start = Wire::from_wire(message.start, "history.start")?;
         let runs = Wire::from_wire(message.runs, "history.runs")?;
         Self::from_parts(start, base, runs, prefetched, is_complete).map_err(WireError)

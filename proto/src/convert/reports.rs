@@ -5,14 +5,14 @@ use feedline_data::layout::SplitRef;
 use feedline_data::manifest::{ShardIndex, ShardRef};
 use feedline_data::messages::{
     ConsumerPlan, ConsumerReport, Lease, PlannedSplit, SlotGrant, SlotPosition, SlotReport, Task, TaskOutput,
-    TaskResult, TenantPart, WorkerJobStats, WorkerPlan, WorkerReport,
+    TaskResult, TenantCacheQuota, WorkerJobStats, WorkerPlan, WorkerReport,
 };
 
 use super::{Wire, WireError, field, message, required, tuple, wrapper};
 use crate::wire;
 
 message!(WorkerReport, "worker", {
-    worker, address, cores, memory_bytes, machine, nic_bytes_per_s, seen, computed, memory_full, draining, tasks,
+    worker, address, cores, memory_bytes, machine, nic_bytes_per_s, plan_revision, computed, memory_full, draining, tasks,
     elapsed_ns, cpu, stats, caches, memory,
 });
 message!(WorkerJobStats, "stats", {
@@ -22,8 +22,8 @@ message!(WorkerJobStats, "stats", {
 message!(WorkerPlan, "plan", {
     revision, leases, tasks, lease_ms, cores, allocations, tenants, ticket_key, mixes,
 });
-message!(Lease, "lease", { job, split, from });
-message!(TenantPart, "tenant", { tenant, cache_bytes, jobs });
+message!(Lease, "lease", { job, split, start_offset });
+message!(TenantCacheQuota, "tenant", { tenant, cache_bytes, jobs });
 
 message!(Task, "task", { id, source, shards, reads });
 message!(TaskResult, "task", { id, outcome });
@@ -53,7 +53,7 @@ impl Wire<wire::TaskOutcome> for Result<TaskOutput, String> {
 }
 
 message!(ConsumerReport, "consumer", {
-    job, consumer, session, seen, positions, open, wants, unreachable, failed, stats, slots, history,
+    job, consumer, session, plan_revision, positions, open_splits, wanted_splits, unreachable, batch_error, stats, slots, history,
 });
 tuple!((SplitRef, u32) => SplitOffset { split, offset });
 tuple!((SplitRef, WorkerId) => UnreachableWorker { split, worker });
@@ -61,9 +61,9 @@ message!(SlotReport, "slots", { claims, leaving, slot_ns });
 message!(SlotPosition, "slot", { stream, generation, position, stopped });
 
 message!(ConsumerPlan, "plan", {
-    revision, state, layout, streams, splits, exhausted, most_splits, consumers, ticket, slots, step_queries,
+    revision, state, layout, streams, splits, exhausted, max_splits, consumers, ticket, slots, step_queries,
 });
-message!(PlannedSplit, "split", { split, from, workers });
+message!(PlannedSplit, "split", { split, start_offset, workers });
 tuple!((WorkerId, String) => SplitWorker { worker, address });
 message!(SlotGrant, "slot", { stream, generation, position, release });
 wrapper!(Vec<SlotGrant> => SlotGrantList { slots });

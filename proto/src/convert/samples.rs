@@ -123,13 +123,13 @@ pub(crate) fn position() -> Position {
         order: OrderMode::Relaxed,
         virtual_consumers: 16,
         streams: vec![at(0, 7), at(1, 0)],
-        open: vec![OpenRange { epoch: 0, from: 3, to: 5 }],
+        open_ranges: vec![OpenRange { epoch: 0, start_row: 3, end_row: 5 }],
         mix: vec![mix_change()],
     }
 }
 
 pub(crate) fn mix_change() -> MixChange {
-    MixChange { pass: 2, place: 1 << 40, weights: vec![0.25, 3.0] }
+    MixChange { pass: 2, offset: 1 << 40, weights: vec![0.25, 3.0] }
 }
 
 fn at(epoch: u32, row: u64) -> StreamPosition {
@@ -152,7 +152,7 @@ pub(crate) fn layout() -> Layout {
         split_rows: 1024,
         group_rows: 256,
         coordinated: true,
-        mix: vec![mix_change(), mix_change()],
+        mix_changes: vec![mix_change(), mix_change()],
     }
 }
 
@@ -231,14 +231,14 @@ fn worker_job_stats() -> WorkerJobStats {
         elapsed_ns: 8,
         cpu: cpu(),
         encodings: vec![EncodingStats {
-            after: 1,
+            operators_before: 1,
             encoding: CacheEncoding::Indexed,
             rows: 2,
             plain_bytes: 3,
-            bytes: 4,
-            make_ns: 5,
+            encoded_bytes: 4,
+            encode_ns: 5,
             plain_ns: 6,
-            use_ns: 7,
+            encoded_ns: 7,
         }],
     }
 }
@@ -255,7 +255,7 @@ pub(crate) fn worker_report() -> WorkerReport {
         memory_bytes: 1 << 36,
         machine: "some CPU".to_owned(),
         nic_bytes_per_s: 1_250_000_000,
-        seen: Revision { life: 9, number: 10 },
+        plan_revision: Revision { incarnation: 9, number: 10 },
         computed: vec![(JobId(1), split())],
         memory_full: true,
         draining: true,
@@ -263,7 +263,9 @@ pub(crate) fn worker_report() -> WorkerReport {
         elapsed_ns: 1 << 40,
         cpu: cpu(),
         stats: vec![worker_job_stats()],
-        caches: CacheTier::ALL.map(|tier| TierCapacity { tier, room_bytes: 1 << 40, held_bytes: 7 }).into(),
+        caches: CacheTier::ALL
+            .map(|tier| TierCapacity { tier, capacity_bytes: 1 << 40, used_bytes: 7 })
+            .into(),
         memory: memory_usage(),
     }
 }
@@ -275,8 +277,8 @@ pub(crate) fn memory_usage() -> Vec<MemoryUsage> {
 
 pub(crate) fn worker_plan() -> WorkerPlan {
     WorkerPlan {
-        revision: Revision { life: 9, number: 11 },
-        leases: vec![Lease { job: JobId(1), split: split(), from: 12 }],
+        revision: Revision { incarnation: 9, number: 11 },
+        leases: vec![Lease { job: JobId(1), split: split(), start_offset: 12 }],
         tasks: vec![
             Task { id: TaskId(4), source: source(), shards: None, reads: TenantReads::default() },
             Task {
@@ -304,15 +306,19 @@ pub(crate) fn worker_plan() -> WorkerPlan {
                 read_concurrency: 40,
                 prefetch_bytes: 1 << 33,
                 cache: Some(CacheDecision {
-                    after: 2,
+                    operators_before: 2,
                     tier: CacheTier::Store,
                     encoding: CacheEncoding::Pixels,
                 }),
             },
         ],
         tenants: vec![
-            TenantPart { tenant: "vision".to_owned(), cache_bytes: Some(0), jobs: vec![JobId(1), JobId(2)] },
-            TenantPart { tenant: "text".to_owned(), cache_bytes: None, jobs: Vec::new() },
+            TenantCacheQuota {
+                tenant: "vision".to_owned(),
+                cache_bytes: Some(0),
+                jobs: vec![JobId(1), JobId(2)],
+            },
+            TenantCacheQuota { tenant: "text".to_owned(), cache_bytes: None, jobs: Vec::new() },
         ],
         ticket_key: vec![1, 255, 0],
         mixes: vec![JobMixChanges { job: JobId(1), changes: vec![mix_change()] }],
@@ -324,12 +330,12 @@ pub(crate) fn consumer_report() -> ConsumerReport {
         job: JobId(1),
         consumer: 3,
         session: SessionId(77),
-        seen: Revision::default(),
+        plan_revision: Revision::default(),
         positions: vec![(0, at(1, 2)), (4, at(1, 5))],
-        open: vec![(split(), 8)],
-        wants: 4,
+        open_splits: vec![(split(), 8)],
+        wanted_splits: 4,
         unreachable: vec![(split(), WorkerId(6))],
-        failed: Some("shard x at 17: bad jpeg".to_owned()),
+        batch_error: Some("shard x at 17: bad jpeg".to_owned()),
         stats: delivered(),
         slots: SlotReport {
             claims: vec![SlotPosition { stream: 4, generation: 9, position: at(1, 5), stopped: true }],
@@ -347,17 +353,17 @@ fn delivered() -> ConsumerStats {
 pub(crate) fn consumer_plan() -> ConsumerPlan {
     let workers = vec![(WorkerId(6), "http://a:1".to_owned()), (WorkerId(7), "http://b:1".to_owned())];
     ConsumerPlan {
-        revision: Revision { life: 1, number: 2 },
+        revision: Revision { incarnation: 1, number: 2 },
         state: JobState::Running,
         layout: Some(layout()),
         streams: vec![(1, at(0, 9))],
-        splits: vec![PlannedSplit { split: split(), from: 3, workers }],
+        splits: vec![PlannedSplit { split: split(), start_offset: 3, workers }],
         exhausted: true,
-        most_splits: 64,
+        max_splits: 64,
         consumers: 3,
         ticket: "feedline-ticket-1.x.y".to_owned(),
         slots: Some(vec![SlotGrant { stream: 4, generation: 9, position: at(1, 5), release: true }]),
-        step_queries: vec![step(), StepId { epochs: None, rounds: 0, rest: 0 }],
+        step_queries: vec![step(), StepId { epochs: None, batches_per_stream: 0, extra_batches: 0 }],
     }
 }
 
@@ -379,7 +385,11 @@ pub(crate) fn job_details() -> JobDetails {
         source_key: "cc".to_owned(),
         dataset: manifest().summary(),
         audit: true,
-        cache: Some(CacheDecision { after: 1, tier: CacheTier::Memory, encoding: CacheEncoding::AsIs }),
+        cache: Some(CacheDecision {
+            operators_before: 1,
+            tier: CacheTier::Memory,
+            encoding: CacheEncoding::AsIs,
+        }),
         reads: tenant_reads(),
     }
 }

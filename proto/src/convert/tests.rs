@@ -49,7 +49,7 @@ fn control_messages_survive_a_round_trip() {
     check::<WorkerPlan, wire::WorkerPlan>(samples::worker_plan());
     check::<ConsumerReport, wire::ConsumerReport>(samples::consumer_report());
     check::<ConsumerReport, wire::ConsumerReport>(ConsumerReport {
-        failed: None,
+        batch_error: None,
         ..samples::consumer_report()
     });
     check::<ConsumerPlan, wire::ConsumerPlan>(samples::consumer_plan());
@@ -63,7 +63,7 @@ fn control_messages_survive_a_round_trip() {
     check::<ClusterView, wire::ClusterView>(samples::cluster_view());
     check::<ClusterView, wire::ClusterView>(ClusterView::default());
     for kind in samples::bottleneck_kinds() {
-        let bound = Bottleneck { kind, operator: None, rows_per_s: 1.5, why: "because".to_owned() };
+        let bound = Bottleneck { kind, operator: None, rows_per_s: 1.5, explanation: "because".to_owned() };
         check::<Bottleneck, wire::Bottleneck>(bound);
     }
     for state in samples::job_states() {
@@ -76,7 +76,7 @@ fn fetch_messages_survive_a_round_trip() {
     let open = FetchOpen {
         job: feedline_data::ids::JobId(5),
         split: samples::split(),
-        from: 9,
+        start_offset: 9,
         credit_bytes: 1 << 30,
         ticket: "t".to_owned(),
     };
@@ -98,15 +98,15 @@ fn frames() -> Vec<Frame> {
         buffers: vec![(0, 0), (64, 24), (0, 3)],
     };
     let piece = PieceHeader {
-        from: 3,
-        to: 6,
+        start: 3,
+        end: 6,
         rows: 2,
-        kept: Some(vec![3, 5]),
+        kept_offsets: Some(vec![3, 5]),
         row_ids: Some(vec![1, u64::MAX, 3]),
         skipped: vec![skipped],
         batch,
     };
-    let bare = PieceHeader { kept: Some(Vec::new()), row_ids: None, ..piece.clone() };
+    let bare = PieceHeader { kept_offsets: Some(Vec::new()), row_ids: None, ..piece.clone() };
     vec![
         Frame::Schema(output_schema(&samples::schema())),
         Frame::Piece(piece),

@@ -1,7 +1,7 @@
 //! The view of the cluster for users.
 
 use feedline_data::view::{
-    Bottleneck, BottleneckKind, CacheView, ClusterView, JobView, WantedWorkers, WorkerPart, WorkerView,
+    Bottleneck, BottleneckKind, CacheView, ClusterView, JobView, WantedWorkers, WorkerJobUsage, WorkerView,
 };
 
 use super::{enumeration, message};
@@ -11,12 +11,12 @@ message!(JobView, "job", {
     job, tenant, name, state, consumers, workers, rows, rows_per_s, demand_rows_per_s, fed_fraction, stall_share,
     cores, bottleneck,
 });
-message!(Bottleneck, "bottleneck", { kind, operator, rows_per_s, why });
+message!(Bottleneck, "bottleneck", { kind, operator, rows_per_s, explanation });
 enumeration!(BottleneckKind, { Cpu, Store, Latency, Sequential, Network, Memory, Consumer });
 message!(WorkerView, "worker", {
-    worker, address, worker_type, cores, used_cores, memory_bytes, held_bytes, peak_rss_bytes, draining, memory_full,
-    parts, memory,
+    worker, address, worker_type, cores, used_cores, memory_bytes, finished_bytes, peak_rss_bytes, draining, memory_full,
+    job_usage, memory,
 });
-message!(WorkerPart, "part", { job, used_cores, held_bytes });
-message!(WantedWorkers, "wanted", { worker_type, present, wanted });
-message!(CacheView, "cache", { operator, tier, encoding, bytes, found_share, jobs });
+message!(WorkerJobUsage, "part", { job, used_cores, finished_bytes });
+message!(WantedWorkers, "wanted", { worker_type, live, wanted });
+message!(CacheView, "cache", { operator, tier, encoding, bytes, hit_rate, jobs });

@@ -68,7 +68,13 @@ async fn worker(batch: Bytes) -> (Running, Arc<dyn WorkerService>, mpsc::Receive
 }
 
 fn open(credit_bytes: u64) -> FetchOpen {
-    FetchOpen { job: JobId(1), split: samples::split(), from: 3, credit_bytes, ticket: "t".to_owned() }
+    FetchOpen {
+        job: JobId(1),
+        split: samples::split(),
+        start_offset: 3,
+        credit_bytes,
+        ticket: "t".to_owned(),
+    }
 }
 
 /// A stream of requests that starts with `open`. The test sends the others, and ends the stream by dropping the sender.

@@ -142,7 +142,8 @@ impl Scene {
         way: Transport,
     ) -> Result<String, ServiceError> {
         let worker = grpc::connect_worker_over(&self.worker.url(), &Credentials::default(), way, |_, _| {})?;
-        let open = FetchOpen { job, split, from: 0, credit_bytes: 1 << 20, ticket: ticket.to_owned() };
+        let open =
+            FetchOpen { job, split, start_offset: 0, credit_bytes: 1 << 20, ticket: ticket.to_owned() };
         let requests = stream::once(async { FetchRequest::Open(open) }).boxed();
         let mut frames = worker.fetch(requests).await?;
         let first = tokio::time::timeout(PATIENCE, frames.next()).await.expect("it answers");

@@ -114,7 +114,7 @@ impl Scene {
         let job = coordinator.open_job(self.spec(data)).await.expect("it may open jobs");
         let mut seen = Revision::default();
         loop {
-            let report = ConsumerReport { seen, ..consumer_report(job, 1) };
+            let report = ConsumerReport { plan_revision: seen, ..consumer_report(job, 1) };
             let plan: ConsumerPlan = coordinator.sync_consumer(report).await.expect("it may take rows");
             if let Some(held) = plan.splits.iter().find(|split| !split.workers.is_empty()) {
                 return (job, held.split, plan.ticket);
@@ -162,12 +162,12 @@ pub(crate) fn consumer_report(job: JobId, session: u64) -> ConsumerReport {
         job,
         consumer: 0,
         session: SessionId(session),
-        seen: Revision::default(),
+        plan_revision: Revision::default(),
         positions: Vec::new(),
-        open: Vec::new(),
-        wants: 2,
+        open_splits: Vec::new(),
+        wanted_splits: 2,
         unreachable: Vec::new(),
-        failed: None,
+        batch_error: None,
         stats: ConsumerStats::default(),
         slots: Default::default(),
         history: Default::default(),
@@ -183,7 +183,7 @@ pub(crate) fn leaving_worker() -> WorkerReport {
         nic_bytes_per_s: 0,
         cores: 1,
         memory_bytes: 1 << 20,
-        seen: Revision::default(),
+        plan_revision: Revision::default(),
         computed: Vec::new(),
         memory_full: true,
         draining: true,

@@ -54,7 +54,7 @@ impl LinkPolicy {
     pub(crate) fn new(own: ProtectedFiles, allowed: impl IntoIterator<Item = AllowedFolders>) -> Self {
         Self {
             own,
-            allowed: allowed.into_iter().filter(|folders| !folders.policy.is_open()).collect(),
+            allowed: allowed.into_iter().filter(|folders| !folders.policy.allows_all()).collect(),
             own_snapshot: Mutex::default(),
             folders: Mutex::default(),
         }

@@ -297,7 +297,7 @@ impl ScopedStores {
     fn is_unrestricted(&self, location: &Location) -> bool {
         let is_local_unrestricted =
             || !location.is_local() || (self.links.is_unrestricted() && !self.policy.local_by_prefix);
-        let any_url = self.policy.urls.is_open() && self.tenant.urls.is_open();
+        let any_url = self.policy.urls.allows_all() && self.tenant.urls.allows_all();
         any_url && self.credentials.is_none() && !location.is_http() && is_local_unrestricted()
     }
 

@@ -115,10 +115,10 @@ impl BatchAssembler for PieceAssembler {
         job.record_tail(rows.len(), buffer.len() - tensors_end);
         job.counters.batch.add_rows(rows.len(), count);
         let header = PieceHeader {
-            from: group.offsets.start,
-            to: group.offsets.end,
+            start: group.offsets.start,
+            end: group.offsets.end,
             rows: count as u32,
-            kept,
+            kept_offsets: kept,
             row_ids: compiled.details.audit.then(|| rows.iter().map(|row| row.row_id).collect()),
             skipped: group.named().describe_all(&failed),
             batch,

@@ -176,7 +176,7 @@ mod tests {
             split_rows: 64,
             group_rows: 8,
             coordinated: false,
-            mix: Vec::new(),
+            mix_changes: Vec::new(),
         };
         let pace = Pace::new(&layout, chunk_rows, 2);
         pace.record_chunk(1000, Duration::from_nanos(1));

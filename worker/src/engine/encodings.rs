@@ -39,7 +39,11 @@ impl EncodingTrials {
         if running.by_ref().take(operator).any(|earlier| earlier.kind.is_random()) {
             return None;
         }
-        let none = |encoding| EncodingStats { after: operator as u32, encoding, ..EncodingStats::default() };
+        let none = |encoding| EncodingStats {
+            operators_before: operator as u32,
+            encoding,
+            ..EncodingStats::default()
+        };
         Some(Self {
             operator,
             decoding: operators[operator].decodes.clone()?,
@@ -81,10 +85,10 @@ impl EncodingTrials {
         Some(EncodingStats {
             rows: 1,
             plain_bytes: plain_bytes as u64,
-            bytes: bytes as u64,
-            make_ns,
+            encoded_bytes: bytes as u64,
+            encode_ns: make_ns,
             plain_ns: timed(plain)?,
-            use_ns: timed(made)?,
+            encoded_ns: timed(made)?,
             ..EncodingStats::default()
         })
     }
@@ -103,8 +107,8 @@ impl EncodingTrials {
         let stats = self.lock();
         let Some(encoding) = stats.iter().find(|known| known.encoding == encoding) else { return false };
         encoding.rows > 0
-            && passes * encoding.plain_ns.saturating_sub(encoding.use_ns) as f64
-                > REPAY_FACTOR * encoding.make_ns as f64
+            && passes * encoding.plain_ns.saturating_sub(encoding.encoded_ns) as f64
+                > REPAY_FACTOR * encoding.encode_ns as f64
     }
 }
 
@@ -117,17 +121,17 @@ mod tests {
         let pixels = EncodingStats {
             encoding: CacheEncoding::Pixels,
             rows: 3,
-            make_ns: 30,
+            encode_ns: 30,
             plain_ns: 20,
-            use_ns: 10,
+            encoded_ns: 10,
             ..EncodingStats::default()
         };
         let indexed = EncodingStats {
             encoding: CacheEncoding::Indexed,
             rows: 3,
-            make_ns: 1,
+            encode_ns: 1,
             plain_ns: 10,
-            use_ns: 20,
+            encoded_ns: 20,
             ..EncodingStats::default()
         };
         let mut stats =

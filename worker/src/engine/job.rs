@@ -102,7 +102,7 @@ impl JobContext {
         let new_pace = || Arc::new(Pace::new(layout, compiled.chunk_rows_max, threads));
         Ok(Self {
             pace: previous.map_or_else(new_pace, |job| Arc::clone(&job.pace)),
-            order: RowOrder::new(Sequence::new(pipeline, &compiled.manifest, &layout.mix)),
+            order: RowOrder::new(Sequence::new(pipeline, &compiled.manifest, &layout.mix_changes)),
             tail_row_bytes: AtomicU64::new(compiled.tail_row_bytes),
             kernel_time: KernelTime::default(),
             wait_overshoot: WaitOvershoot::default(),

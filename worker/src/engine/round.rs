@@ -214,11 +214,11 @@ impl<'a> PieceBuilder<'a> {
         let batch = encoder.finish(&mut buffer);
         let id = |row: &u32| self.group.rows[self.rows.indexes[*row as usize]].row_id;
         let header = PieceHeader {
-            from: offsets.start,
-            to: offsets.end,
+            start: offsets.start,
+            end: offsets.end,
             rows: own.len() as u32,
             // The first of the step's offsets; the other streams have the rest.
-            kept: Some((offsets.start..offsets.start + own.len() as u32).collect()),
+            kept_offsets: Some((offsets.start..offsets.start + own.len() as u32).collect()),
             row_ids: Some(own.iter().flatten().map(id).collect()),
             skipped: Vec::new(),
             batch,

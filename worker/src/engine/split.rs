@@ -142,9 +142,9 @@ impl SplitState {
 
     /// Stores the pieces that end after `start`.
     fn add_pieces(&mut self, start: u32, pieces: Vec<Arc<FinishedPiece>>) {
-        for piece in pieces.into_iter().filter(|piece| piece.header.to > start) {
-            self.next = self.next.max(piece.header.to);
-            self.finished.insert(piece.header.from, piece);
+        for piece in pieces.into_iter().filter(|piece| piece.header.end > start) {
+            self.next = self.next.max(piece.header.end);
+            self.finished.insert(piece.header.start, piece);
         }
         self.changed.notify_waiters();
     }
@@ -173,7 +173,7 @@ impl SplitState {
         self.fetch = Some(number);
         self.waits_for = Some(from);
         // The consumer has received all rows before `from`, possibly from another worker.
-        self.finished.retain(|_, piece| piece.header.to > from);
+        self.finished.retain(|_, piece| piece.header.end > from);
         if self.running.is_empty() && self.finished.is_empty() && self.next < from {
             self.next = from;
         }
@@ -191,7 +191,7 @@ impl SplitState {
     /// Whether the row at `from` is finished, is being computed, or belongs to a group that has not started.
     fn will_have(&self, from: u32) -> bool {
         let finished =
-            self.finished.range(..=from).next_back().is_some_and(|(_, piece)| piece.header.to > from);
+            self.finished.range(..=from).next_back().is_some_and(|(_, piece)| piece.header.end > from);
         // A running group ends where the next group or piece starts, or at `next`.
         let running = self.running.range(..=from).next_back().is_some_and(|(start, _)| {
             let after = self.running.range(start + 1..).next().map(|(next, _)| *next);
@@ -205,7 +205,7 @@ impl SplitState {
     /// Removes the piece that contains the row at `from`. A piece is handed out once.
     pub(super) fn take_piece(&mut self, from: u32) -> Option<Arc<FinishedPiece>> {
         let (start, piece) = self.finished.range(..=from).next_back()?;
-        if piece.header.to <= from {
+        if piece.header.end <= from {
             return None;
         }
         let start = *start;

@@ -116,7 +116,7 @@ impl EngineState {
     pub(super) fn accept(&mut self, lease: &Lease) {
         let (job, split) = (lease.job, lease.split);
         self.accepted = self.accepted.wrapping_add(1);
-        let mut accepted = SplitState::new(lease.from, self.accepted);
+        let mut accepted = SplitState::new(lease.start_offset, self.accepted);
         if let Some(message) = self.failed.get(&job) {
             accepted.fail(0, message.clone());
         } else if let Some(pieces) = self.rounds.take(job, split) {

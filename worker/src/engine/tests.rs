@@ -98,7 +98,7 @@ impl TestEngine {
     }
 
     fn lease(&self, splits: impl IntoIterator<Item = SplitRef>) {
-        let lease = |split| Lease { job: JOB, split, from: 0 };
+        let lease = |split| Lease { job: JOB, split, start_offset: 0 };
         self.engine.set_leases(&splits.into_iter().map(lease).collect::<Vec<_>>());
     }
 
@@ -138,9 +138,9 @@ impl TestEngine {
         loop {
             match self.next(split, &fetch, from).await {
                 PieceLookup::Piece(job, piece) => {
-                    assert!(piece.header.from <= from && piece.header.to > from);
+                    assert!(piece.header.start <= from && piece.header.end > from);
                     assert_eq!(piece.header.batch.total_bytes, piece.data.len() as u64);
-                    from = piece.header.to;
+                    from = piece.header.end;
                     let batch = decode_batch(&job.compiled.output_arrow, &piece.header.batch, &piece.data);
                     delivered.batches.push(batch.expect("the piece is well-formed"));
                     delivered.pieces.push(piece.header.clone());
@@ -233,7 +233,7 @@ async fn rows_that_a_consumer_has_lost_are_computed_again() {
     assert_eq!(test.fetch(split, 0).await.row_ids(), first);
     let progress = test.engine.progress(JOB, split);
     let rest = test.fetch(split, 3).await;
-    assert_eq!(rest.pieces[0].from, 3, "rows before the offset are not computed");
+    assert_eq!(rest.pieces[0].start, 3, "rows before the offset are not computed");
     assert_eq!(rest.row_ids(), first[3..]);
     assert!(test.engine.progress(JOB, split) > progress);
 }
@@ -274,9 +274,9 @@ async fn a_filter_removes_rows_and_reports_the_offsets_of_the_others() {
         let first = test.layout.split_range(split).start;
         for piece in test.fetch(split, 0).await.pieces {
             let expected: Vec<u32> =
-                (piece.from..piece.to).filter(|offset| (first + u64::from(*offset)) % 3 == 0).collect();
+                (piece.start..piece.end).filter(|offset| (first + u64::from(*offset)) % 3 == 0).collect();
             assert_eq!(piece.rows as usize, expected.len());
-            assert_eq!(piece.kept, Some(expected));
+            assert_eq!(piece.kept_offsets, Some(expected));
         }
     }
     let filter = test.stats("filter");
@@ -412,7 +412,7 @@ async fn allocations_and_tenants_apply_to_loaded_and_later_jobs() {
     assert_ne!(job.limits.reads_of_group(), 3);
     assert_eq!(test.engine.wanted_cache(JOB), Some(None));
     assert_eq!(test.engine.wanted_cache(JobId(9)), None);
-    let tenant = TenantPart { tenant: "team".to_owned(), cache_bytes: None, jobs: vec![JOB] };
+    let tenant = TenantCacheQuota { tenant: "team".to_owned(), cache_bytes: None, jobs: vec![JOB] };
     test.engine.set_tenants(&[tenant]);
     assert!(test.engine.lock().tenants.contains_key(&JOB));
     assert!(test.directory.path().exists());
@@ -424,7 +424,7 @@ async fn a_cache_decision_that_fails_is_not_tried_again() {
     test.lease(test.splits(0));
     test.load().await;
     let cache = CacheDecision {
-        after: 0,
+        operators_before: 0,
         tier: feedline_data::pipeline::CacheTier::Memory,
         encoding: feedline_data::pipeline::CacheEncoding::AsIs,
     };
@@ -433,7 +433,8 @@ async fn a_cache_decision_that_fails_is_not_tried_again() {
     assert_eq!(test.engine.unloaded(), BTreeSet::from([JOB]), "the plan wants another cache");
     test.engine.reject_cache(JOB, cache, "the disk is full");
     assert!(test.engine.unloaded().is_empty());
-    let other = CacheDecision { after: 0, tier: feedline_data::pipeline::CacheTier::Disk, ..cache };
+    let other =
+        CacheDecision { operators_before: 0, tier: feedline_data::pipeline::CacheTier::Disk, ..cache };
     test.engine.reject_cache(JOB, other, "the worker has no disk cache");
     assert_eq!(test.engine.unloaded(), BTreeSet::from([JOB]));
     test.source.cache = Some(cache);

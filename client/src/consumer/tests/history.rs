@@ -6,7 +6,7 @@ use feedline_data::messages::ConsumerReport;
 use super::*;
 
 fn step(batches: u64) -> StepId {
-    StepId { epochs: None, rounds: batches / 2, rest: (batches % 2) as u32 }
+    StepId { epochs: None, batches_per_stream: batches / 2, extra_batches: (batches % 2) as u32 }
 }
 
 fn at(row: u64) -> StreamPosition {

@@ -47,7 +47,7 @@ impl Application {
     pub(crate) fn consume(&mut self, stream: u32, position: StreamPosition, assembled: AssembledBatch<Rows>) {
         let portion = |part: &feedline_data::consumer::PieceSlice<Rows>| Portion {
             split: part.split,
-            input: part.input.clone(),
+            input: part.input_range.clone(),
             rows: part.payload[part.rows.start as usize..part.rows.end as usize].to_vec(),
         };
         let portions = assembled.parts.iter().map(portion).collect();

@@ -145,7 +145,7 @@ impl Consumer {
 
     /// The state for the message of a failed run.
     pub(crate) fn describe(&self) -> String {
-        let splits = |stream: &Stream| stream.assembler.progress().collect::<Vec<_>>();
+        let splits = |stream: &Stream| stream.assembler.undelivered_splits().collect::<Vec<_>>();
         format!(
             "consumer {:?}: alive {}, job {:?}, ended {:?}, expects {:?}, fetches {:?}, cannot reach {:?}, holds {:#?}",
             self.seat,
@@ -207,12 +207,12 @@ impl Consumer {
             job,
             consumer: self.seat.number,
             session: self.session,
-            seen: self.plan.as_ref().map_or_else(Revision::default, |plan| plan.revision),
+            plan_revision: self.plan.as_ref().map_or_else(Revision::default, |plan| plan.revision),
             positions: self.app.positions.iter().map(|(stream, position)| (*stream, *position)).collect(),
-            open: open.map(|(split, offset)| (*split, *offset)).collect(),
-            wants: self.wants + self.arrived(),
+            open_splits: open.map(|(split, offset)| (*split, *offset)).collect(),
+            wanted_splits: self.wants + self.arrived(),
             unreachable: self.unreachable.iter().copied().collect(),
-            failed: None,
+            batch_error: None,
             stats: ConsumerStats::default(),
             slots: Default::default(),
             history: Default::default(),
@@ -221,7 +221,9 @@ impl Consumer {
 
     /// Received splits of a stream that do not fill a batch yet.
     fn arrived(&self) -> u32 {
-        let held = |stream: &Stream| stream.assembler.progress().count() - stream.assembler.missing().count();
+        let held = |stream: &Stream| {
+            stream.assembler.undelivered_splits().count() - stream.assembler.missing_splits().count()
+        };
         self.streams.values().map(held).max().unwrap_or(0) as u32
     }
 
@@ -273,7 +275,7 @@ impl Consumer {
                 end: StreamPosition::default(),
             });
             if plan.exhausted {
-                stream.assembler.end();
+                stream.assembler.end_stream();
             }
         }
         self.plan = Some(plan);
@@ -288,15 +290,15 @@ impl Consumer {
         let layout = &self.data.layout;
         for stream in self.streams.values_mut() {
             while let Some(split) =
-                stream.next.filter(|_| stream.assembler.missing().count() < self.wants as usize)
+                stream.next.filter(|_| stream.assembler.missing_splits().count() < self.wants as usize)
             {
                 let offset = layout.locate(split.stream, stream.end).map_or(0, |(_, offset)| offset);
                 stream.next = layout.next_split(split);
                 let last = stream.next.is_none_or(|next| next.epoch != split.epoch);
-                stream.assembler.expect(split, offset, last && layout.remainder != Remainder::Carry);
+                stream.assembler.expect_split(split, offset, last && layout.remainder != Remainder::Carry);
                 stream.end = layout.position_in(split, layout.split_len(split));
                 if stream.next.is_none() {
-                    stream.assembler.end();
+                    stream.assembler.end_stream();
                 }
             }
         }
@@ -306,7 +308,7 @@ impl Consumer {
     fn deliver(&mut self, now: Millis) {
         for (number, stream) in &mut self.streams {
             let Some(assembled) = stream.assembler.next_run() else { continue };
-            let progress = stream.assembler.progress().next();
+            let progress = stream.assembler.undelivered_splits().next();
             let position = progress.map(|(split, offset)| self.data.layout.position_in(split, offset));
             self.app.consume(*number, position.unwrap_or(stream.end), assembled);
             self.delivered_at = now;
@@ -321,7 +323,7 @@ impl Consumer {
     /// The start of the next piece of a split; `None` for a complete split.
     fn missing(&self, split: SplitRef, from: u32) -> Option<u32> {
         let stream = self.streams.get(&split.stream)?;
-        if let Some(arrived) = stream.assembler.arrived(split) {
+        if let Some(arrived) = stream.assembler.next_arrival_offset(split) {
             return (arrived < self.data.layout.split_len(split)).then_some(arrived);
         }
         if !self.is_relaxed() || self.begun.contains(&split) {
@@ -346,7 +348,7 @@ impl Consumer {
             if self.fetches.len() >= FETCHES || self.fetches.contains_key(&planned.split) {
                 continue;
             }
-            let Some(from) = self.missing(planned.split, planned.from) else { continue };
+            let Some(from) = self.missing(planned.split, planned.start_offset) else { continue };
             let usable =
                 |(worker, _): &&(WorkerId, String)| !self.unreachable.contains(&(planned.split, *worker));
             let workers: Vec<WorkerId> =
@@ -391,19 +393,19 @@ impl Consumer {
         let Some(stream) = self.streams.get_mut(&piece.split.stream) else { return };
         if relaxed && !self.begun.contains(&piece.split) {
             // Relaxed mode: rows are delivered in order of arrival.
-            stream.assembler.expect(piece.split, fetch.from, false);
+            stream.assembler.expect_split(piece.split, fetch.from, false);
             self.begun.insert(piece.split);
         }
         let taken = stream.assembler.push(piece.clone());
         if !taken && self.plant == Plant::PieceTwice {
-            let input = piece.from..piece.to;
+            let input = piece.start..piece.end;
             let rows = 0..piece.rows();
             let part = PieceSlice {
                 payload: piece.payload,
                 rows,
                 split: piece.split,
-                input,
-                piece_from: piece.from,
+                input_range: input,
+                piece_start: piece.start,
             };
             let (epoch, rows) = (piece.split.epoch, part.rows.end);
             let twice = AssembledBatch { kind: RunKind::Batch, epoch, rows, parts: vec![part] };

@@ -110,7 +110,7 @@ impl Worker {
             memory_bytes: 1 << 30,
             machine: String::new(),
             nic_bytes_per_s: 0,
-            seen: self.seen,
+            plan_revision: self.seen,
             computed: self.computed().collect(),
             memory_full: self.is_full(),
             draining: false,
@@ -184,8 +184,8 @@ impl Worker {
             let Some(data) = self.jobs.get(&lease.job) else { continue };
             let len = data.layout.split_len(lease.split);
             let work = self.works.entry(key).or_insert_with(|| Work {
-                from: lease.from,
-                next: lease.from,
+                from: lease.start_offset,
+                next: lease.start_offset,
                 len,
                 pieces: Vec::new(),
             });
@@ -211,7 +211,7 @@ impl Worker {
             .collect();
         let payload = Rows::new(rows.iter().copied().filter(|row| data.keeps(*row)).collect());
         let kept = data.layout.changes_rows.then_some(kept);
-        work.pieces.push(Piece { split, from: work.next, to, kept, payload });
+        work.pieces.push(Piece { split, start: work.next, end: to, kept_offsets: kept, payload });
         work.next = to;
         self.news |= to == work.len;
     }
@@ -259,7 +259,7 @@ impl Worker {
                 None if !planned => Some(Outcome::NotHeld),
                 Some(work) if fetch.from < work.from => Some(Outcome::NotHeld),
                 Some(work) => {
-                    let ready = work.pieces.iter().filter(|piece| piece.to > fetch.from);
+                    let ready = work.pieces.iter().filter(|piece| piece.end > fetch.from);
                     let pieces: Vec<_> = ready.take(PIECES).cloned().collect();
                     (!pieces.is_empty()).then_some(Outcome::Pieces(pieces))
                 }

@@ -8,7 +8,7 @@ async fn a_shutdown_answers_all_requests() {
     let task = bench.start();
     let service = Arc::clone(&bench.service);
     let plan = service.sync_worker(working()).await.unwrap();
-    let report = WorkerReport { seen: plan.revision, ..working() };
+    let report = WorkerReport { plan_revision: plan.revision, ..working() };
     let held = tokio::spawn({
         let service = Arc::clone(&service);
         async move { service.sync_worker(report).await }

@@ -53,7 +53,7 @@ async fn a_restart_during_a_preparation_uses_the_saved_index() {
     // The index is saved by a majority first.
     let mut told = service.sync_consumer(consuming_from(second, 0)).await.unwrap();
     while matches!(told.state, JobState::Preparing { .. }) {
-        let report = ConsumerReport { seen: told.revision, ..consuming_from(second, 0) };
+        let report = ConsumerReport { plan_revision: told.revision, ..consuming_from(second, 0) };
         told = service.sync_consumer(report).await.unwrap();
     }
     assert_eq!(told.state, JobState::Running);

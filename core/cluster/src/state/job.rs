@@ -265,8 +265,8 @@ impl TrackedJob {
             let start = split.ordinal * layout.split_rows;
             OpenRange {
                 epoch: split.epoch,
-                from: start + u64::from(open.offset),
-                to: start + u64::from(layout.split_len(split)),
+                start_row: start + u64::from(open.offset),
+                end_row: start + u64::from(layout.split_len(split)),
             }
         });
         let streams = self.streams.positions();
@@ -280,7 +280,7 @@ impl TrackedJob {
             order: self.spec.pipeline.order,
             virtual_consumers: self.spec.virtual_consumers,
             streams: streams.to_vec(),
-            open: open.collect(),
+            open_ranges: open.collect(),
         })
     }
 

@@ -57,14 +57,14 @@ impl TrackedJob {
         let mut layout =
             Layout::new(&self.spec.pipeline, dataset, self.spec.epochs, self.spec.virtual_consumers);
         let start = self.spec.start.as_ref();
-        layout.mix = start.map(|start| start.mix.clone()).unwrap_or_default();
+        layout.mix_changes = start.map(|start| start.mix.clone()).unwrap_or_default();
         let position = |stream: u32| {
             let position = start.and_then(|start| start.streams.get(stream as usize).copied());
             layout.normalise(stream, position.unwrap_or_default())
         };
         self.streams = StreamPositions::new(&layout, (0..layout.streams).map(position).collect());
-        for range in start.map(|start| start.open.as_slice()).unwrap_or_default() {
-            let position = StreamPosition { epoch: range.epoch, row: range.from };
+        for range in start.map(|start| start.open_ranges.as_slice()).unwrap_or_default() {
+            let position = StreamPosition { epoch: range.epoch, row: range.start_row };
             if let Some((split, offset)) = layout.locate(0, position) {
                 self.open.insert(split, OpenSplit { consumer: None, offset }, false);
             }
@@ -138,8 +138,8 @@ impl TrackedJob {
     /// Replaces a change at the same place: no row after it was granted.
     fn apply_remixed(&mut self, change: &MixChange) {
         let Some(layout) = &mut self.layout else { return };
-        layout.mix.retain(|known| (known.pass, known.place) < (change.pass, change.place));
-        layout.mix.push(change.clone());
+        layout.mix_changes.retain(|known| (known.pass, known.offset) < (change.pass, change.offset));
+        layout.mix_changes.push(change.clone());
         self.touched = TouchedStreams::all();
     }
 
@@ -151,7 +151,7 @@ impl TrackedJob {
         mix: &[MixChange],
     ) {
         let Some(layout) = &mut self.layout else { return };
-        layout.mix = mix.to_vec();
+        layout.mix_changes = mix.to_vec();
         self.streams = StreamPositions::new(layout, streams.to_vec());
         self.slots = SlotTable::new(slots.to_vec());
         self.open = OpenSplits::default();
@@ -175,7 +175,7 @@ impl TrackedJob {
                 open: open.collect(),
                 slots: self.slots.as_slice().to_vec(),
                 granted: self.granted,
-                mix: self.layout.as_ref().map(|layout| layout.mix.clone()).unwrap_or_default(),
+                mix: self.layout.as_ref().map(|layout| layout.mix_changes.clone()).unwrap_or_default(),
             });
         }
         let by_worker = self.leases.by_worker().into_iter();

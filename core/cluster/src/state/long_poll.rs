@@ -15,7 +15,7 @@ pub(crate) struct LongPoll {
 
 impl LongPoll {
     pub(crate) fn new(request: RequestId, since: Millis, seen: Revision, life: u64) -> Self {
-        Self { request, since, seen: if seen.life == life { seen.number } else { 0 } }
+        Self { request, since, seen: if seen.incarnation == life { seen.number } else { 0 } }
     }
 
     /// Whether the plan has changed or the hold time is over.

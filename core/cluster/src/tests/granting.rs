@@ -28,7 +28,7 @@ fn the_next_split_of_each_stream_is_granted_regardless_of_load() {
 fn a_consumer_without_progress_gets_another_split_despite_full_memory() {
     let (mut bench, job) = Bench::running(&spec(4, 1), 256);
     let computed: Vec<_> = (0..3).map(|ordinal| (job, split(0, ordinal))).collect();
-    bench.consumer(ConsumerReport { wants: 5, ..taking(job, 0) });
+    bench.consumer(ConsumerReport { wanted_splits: 5, ..taking(job, 0) });
     let full = WorkerReport { memory_full: true, computed, ..report(1) };
     bench.worker(full.clone());
     assert_eq!(bench.granted(1).len(), 3);
@@ -69,8 +69,10 @@ fn a_returning_worker_receives_a_plan_immediately() {
     let (mut bench, _) = Bench::running(&spec(4, 1), 64);
     let before = bench.worker(report(1)).expect("leases").revision;
     bench.pass(3_001);
-    let after =
-        bench.worker(WorkerReport { seen: before, ..report(1) }).expect("its leases are new").revision;
+    let after = bench
+        .worker(WorkerReport { plan_revision: before, ..report(1) })
+        .expect("its leases are new")
+        .revision;
     assert!(after.number > before.number);
 }
 
@@ -125,7 +127,7 @@ fn a_draining_worker_gets_no_leases() {
 fn a_long_poll_is_held_until_the_plan_changes_or_the_hold_time_is_over() {
     let (mut bench, job) = Bench::running(&spec(4, 1), 64);
     let plan = bench.worker(report(1)).expect("news");
-    let same = WorkerReport { seen: plan.revision, ..report(1) };
+    let same = WorkerReport { plan_revision: plan.revision, ..report(1) };
     assert_eq!(bench.worker(same.clone()), None);
     let held = bench.request;
     bench.pass(499);
@@ -145,7 +147,7 @@ fn a_long_poll_is_held_until_the_plan_changes_or_the_hold_time_is_over() {
 fn a_second_poll_of_a_worker_answers_the_first() {
     let (mut bench, _) = Bench::running(&spec(4, 1), 64);
     let plan = bench.worker(report(1)).expect("news");
-    let same = WorkerReport { seen: plan.revision, ..report(1) };
+    let same = WorkerReport { plan_revision: plan.revision, ..report(1) };
     assert_eq!(bench.worker(same.clone()), None);
     let first = bench.request;
     assert_eq!(bench.worker(same), None);
@@ -166,7 +168,7 @@ fn a_job_settles_once_its_workers_have_reported_after_its_end() {
     assert_eq!(after.leases, []);
     assert!(!bench.status(job).settled, "the worker has not reported since");
     let stats = vec![stats_of(job, 5)];
-    bench.worker(WorkerReport { seen: after.revision, stats, ..report(1) });
+    bench.worker(WorkerReport { plan_revision: after.revision, stats, ..report(1) });
     let status = bench.status(job);
     assert!(status.settled);
     assert_eq!(status.worker_peak_rss_bytes, [(WorkerId(1), 5)]);
@@ -177,10 +179,10 @@ fn a_job_settles_while_another_keeps_the_worker_busy() {
     let (mut bench, job) = Bench::running(&spec(4, 1), 8);
     let before = bench.worker(report(1)).expect("leases");
     bench.ask(|request| Input::CancelJob { request, job });
-    let after = bench.worker(WorkerReport { seen: before.revision, ..report(1) }).expect("the end");
+    let after = bench.worker(WorkerReport { plan_revision: before.revision, ..report(1) }).expect("the end");
     let other = bench.open(&spec(5, 1)).expect("another job");
     assert_ne!(job, other);
-    bench.worker(WorkerReport { seen: after.revision, ..report(1) });
+    bench.worker(WorkerReport { plan_revision: after.revision, ..report(1) });
     assert!(bench.status(job).settled, "although the plan has changed again");
 }
 
@@ -240,7 +242,7 @@ fn leases_follow_the_plan_in_proportion_to_cores() {
         let computed = bench.granted(worker).into_iter().map(|split| (job, split)).collect();
         bench.worker(WorkerReport { computed, ..report(worker) });
     }
-    bench.consumer(ConsumerReport { wants: 64, ..taking(job, 0) });
+    bench.consumer(ConsumerReport { wanted_splits: 64, ..taking(job, 0) });
     let after = [1, 2, 3].map(|worker| bench.granted(worker).len());
     assert_eq!(after[0], before[0], "the plan does not give this worker the job");
     assert!(after[1] > before[1] && after[2] > before[2]);
@@ -263,15 +265,15 @@ fn a_plan_with_lost_or_unreachable_workers_does_not_stop_a_job() {
 fn plans_of_consumers_are_bounded() {
     let endless = JobSpec { epochs: u32::MAX, ..spec(4, 1) };
     let (mut bench, job) = Bench::running(&endless, 64);
-    let plan = bench.consumer(ConsumerReport { wants: u32::MAX, ..taking(job, 0) }).expect("a plan");
-    assert_eq!((plan.splits.len(), plan.most_splits), (16_384, 16_384));
+    let plan = bench.consumer(ConsumerReport { wanted_splits: u32::MAX, ..taking(job, 0) }).expect("a plan");
+    assert_eq!((plan.splits.len(), plan.max_splits), (16_384, 16_384));
     assert!(bench.granted(1).len() <= 16_384 + 2, "grants are bounded as well");
     let (mut bench, job) = Bench::running(&JobSpec { epochs: u32::MAX, ..spec(1, 8_192) }, 32_768);
     for consumer in 0..2 {
-        let plan = bench.consumer(ConsumerReport { wants: u32::MAX, ..taking(job, consumer) });
+        let plan = bench.consumer(ConsumerReport { wanted_splits: u32::MAX, ..taking(job, consumer) });
         let plan = plan.expect("a plan");
         assert_eq!(plan.splits.len(), 128, "the bound of all streams");
-        assert_eq!(plan.splits.len(), plan.streams.len() * plan.most_splits as usize);
+        assert_eq!(plan.splits.len(), plan.streams.len() * plan.max_splits as usize);
     }
 }
 

@@ -205,7 +205,7 @@ fn unknown_jobs_and_consumers_are_rejected() {
 fn a_newer_session_supersedes_the_older_one() {
     let (mut bench, job) = Bench::running(&spec(4, 1), 64);
     let plan = bench.consumer(taking(job, 0)).expect("a first plan comes at once");
-    let held = bench.consumer(ConsumerReport { seen: plan.revision, ..taking(job, 0) });
+    let held = bench.consumer(ConsumerReport { plan_revision: plan.revision, ..taking(job, 0) });
     assert_eq!(held, None, "the plan has not changed");
     let waiting = bench.request;
     assert!(bench.consumer(ConsumerReport { session: SessionId(2), ..taking(job, 0) }).is_some());
@@ -220,7 +220,7 @@ fn a_newer_session_supersedes_the_older_one() {
 fn a_second_poll_of_a_session_answers_the_first_with_a_plan() {
     let (mut bench, job) = Bench::running(&spec(4, 1), 64);
     let plan = bench.consumer(taking(job, 0)).expect("a first plan comes at once");
-    let again = ConsumerReport { seen: plan.revision, ..taking(job, 0) };
+    let again = ConsumerReport { plan_revision: plan.revision, ..taking(job, 0) };
     assert_eq!(bench.consumer(again.clone()), None);
     let waiting = bench.request;
     assert_eq!(bench.consumer(again), None);
@@ -231,7 +231,8 @@ fn a_second_poll_of_a_session_answers_the_first_with_a_plan() {
 fn a_failed_consumer_ends_the_job() {
     let (mut bench, job) = Bench::running(&spec(4, 1), 64);
     let failed = Some("row 3 is corrupt".to_owned());
-    let plan = bench.consumer(ConsumerReport { failed, ..taking(job, 0) }).expect("an immediate plan");
+    let plan =
+        bench.consumer(ConsumerReport { batch_error: failed, ..taking(job, 0) }).expect("an immediate plan");
     assert_eq!(plan.state, JobState::Failed("row 3 is corrupt".to_owned()));
 }
 
@@ -297,7 +298,7 @@ fn a_start_position_beyond_the_limits_is_rejected() {
         order: OrderMode::Deterministic,
         virtual_consumers: streams as u32,
         streams: vec![StreamPosition::default(); streams],
-        open: vec![OpenRange { epoch: 0, from: 0, to: 1 }; open],
+        open_ranges: vec![OpenRange { epoch: 0, start_row: 0, end_row: 1 }; open],
         mix: Vec::new(),
     };
     let refused = |start| {
@@ -323,7 +324,8 @@ fn a_start_position_beyond_the_limits_is_rejected() {
 fn long_texts_of_reports_are_truncated() {
     let (mut bench, job) = Bench::running(&spec(4, 1), 64);
     let failed = Some("ä".repeat(1 << 20));
-    let plan = bench.consumer(ConsumerReport { failed, ..taking(job, 0) }).expect("an immediate plan");
+    let plan =
+        bench.consumer(ConsumerReport { batch_error: failed, ..taking(job, 0) }).expect("an immediate plan");
     assert_eq!(plan.state, JobState::Failed("ä".repeat(1_024)));
     let records = bench.text_since(0);
     assert!(records.len() < 8_192, "{} bytes", records.len());

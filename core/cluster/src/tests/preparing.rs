@@ -28,8 +28,9 @@ fn prepare(bench: &mut Bench, manifest: &Manifest) {
         if tasks.is_empty() {
             return;
         }
-        plan =
-            bench.worker(WorkerReport { seen: plan.revision, tasks, ..report(1) }).expect("the plan changed");
+        plan = bench
+            .worker(WorkerReport { plan_revision: plan.revision, tasks, ..report(1) })
+            .expect("the plan changed");
     }
     panic!("preparing does not end");
 }
@@ -54,7 +55,8 @@ fn indexing_is_distributed_over_workers_and_saved() {
     let one = bench.worker(report(1)).expect("a first plan");
     assert_eq!(bench.worker(report(2)).expect("a first plan").tasks, [], "one worker lists");
     let tasks = results(&one, &manifest);
-    let one = bench.worker(WorkerReport { seen: one.revision, tasks, ..report(1) }).expect("tasks follow");
+    let one =
+        bench.worker(WorkerReport { plan_revision: one.revision, tasks, ..report(1) }).expect("tasks follow");
     let two = bench.worker(report(2)).expect("tasks follow");
     assert_eq!((one.tasks.len(), two.tasks.len()), (2, 2));
     assert_eq!(bench.status(job).state, preparing(0, 70, 2));
@@ -214,8 +216,9 @@ fn a_dataset_with_many_shards_delays_no_other_tenant() {
     let first = bench.open(&of("a")).expect("a valid job");
     let plan = bench.worker(report(1)).expect("a first plan");
     let tasks = results(&plan, &large);
-    let mut plan =
-        bench.worker(WorkerReport { seen: plan.revision, tasks, ..report(1) }).expect("tasks follow");
+    let mut plan = bench
+        .worker(WorkerReport { plan_revision: plan.revision, tasks, ..report(1) })
+        .expect("tasks follow");
     let second = bench.open(&of("b")).expect("a valid job");
     for _ in 0..4 {
         // One task finishes at a time.

@@ -1,6 +1,6 @@
 //! Tests of core quotas for jobs without a plan.
 
-use feedline_data::messages::{JobAllocation, TenantPart, WorkerAllocations};
+use feedline_data::messages::{JobAllocation, TenantCacheQuota, WorkerAllocations};
 use feedline_data::tenants::{Quota, Tenants};
 
 use super::*;
@@ -100,13 +100,13 @@ fn workers_receive_the_tenants_of_jobs_and_their_cache_quotas() {
     (1..=3).for_each(|number| drop(bench.worker(worker(number))));
     let jobs = ["a", "b", ""].map(|tenant| job(&mut bench, tenant, "same"));
     bench.pass(300);
-    let mut told: Vec<TenantPart> = Vec::new();
+    let mut told: Vec<TenantCacheQuota> = Vec::new();
     for number in 1..=3 {
         let plan = bench.worker(worker(number)).expect("an immediate plan");
         told.extend(plan.tenants);
     }
     for (tenant, cache_bytes, job) in [("a", Some(100), jobs[0]), ("b", None, jobs[1])] {
-        let part = TenantPart { tenant: tenant.to_owned(), cache_bytes, jobs: vec![job] };
+        let part = TenantCacheQuota { tenant: tenant.to_owned(), cache_bytes, jobs: vec![job] };
         assert!(told.contains(&part), "{told:?}");
     }
     assert!(told.iter().all(|part| !part.jobs.contains(&jobs[2])), "no tenant and no quota");

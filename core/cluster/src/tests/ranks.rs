@@ -265,7 +265,7 @@ impl World {
         let claims = rank.slots.iter().map(claim).collect();
         let report = ConsumerReport {
             session: rank.session,
-            seen: rank.seen,
+            plan_revision: rank.seen,
             slots: SlotReport { claims, leaving: rank.leaving, slot_ns: rank.slot_ns },
             ..taking(self.job, rank.number)
         };

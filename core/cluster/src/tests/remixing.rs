@@ -48,29 +48,29 @@ fn weights_apply_after_all_granted_splits() {
     let (mut bench, job) = running(&mixed(MixStop::All));
     let rows = bench.status(job).layout.expect("it runs").split_rows;
     let change = bench.reweigh(job, &[3.0, 1.0]).expect("there are rows left");
-    assert_eq!((change.pass, change.place), (0, (furthest(&bench) + 1) * rows));
+    assert_eq!((change.pass, change.offset), (0, (furthest(&bench) + 1) * rows));
     // Workers and consumers receive all changes before leases after them.
     let plan = bench.worker(report(1)).expect("it changed");
     assert_eq!(plan.mixes.len(), 1);
     assert_eq!((plan.mixes[0].job, &plan.mixes[0].changes), (job, &vec![change.clone()]));
     let plan = bench.consumer(taking(job, 0)).expect("a first plan");
-    assert_eq!(plan.layout.expect("it runs").mix, std::slice::from_ref(&change));
+    assert_eq!(plan.layout.expect("it runs").mix_changes, std::slice::from_ref(&change));
     // A second change at the same place replaces the first.
     let again = bench.reweigh(job, &[1.0, 2.0]).expect("there are rows left");
-    assert_eq!((again.pass, again.place), (change.pass, change.place));
+    assert_eq!((again.pass, again.offset), (change.pass, change.offset));
     let status = bench.status(job);
-    assert_eq!(status.layout.expect("it runs").mix, std::slice::from_ref(&again));
+    assert_eq!(status.layout.expect("it runs").mix_changes, std::slice::from_ref(&again));
     assert_eq!(status.position.expect("it runs").mix, std::slice::from_ref(&again));
     // A consumer may have rows of revoked leases.
     bench.pass(3_001);
     let later = bench.reweigh(job, &[1.0, 3.0]).expect("there are rows left");
-    assert_eq!(later.place, change.place);
+    assert_eq!(later.offset, change.offset);
     // The same after a restart from the log and from a snapshot.
     for records in [bench.records.clone(), bench.cluster.snapshot()] {
         let mut other = Bench::new();
         other.cluster = Cluster::restore(ClusterSettings::default(), LIFE + 1, 0, records);
-        assert_eq!(other.status(job).layout.expect("it runs").mix, std::slice::from_ref(&later));
-        assert_eq!(other.reweigh(job, &[5.0, 1.0]).expect("there are rows left").place, change.place);
+        assert_eq!(other.status(job).layout.expect("it runs").mix_changes, std::slice::from_ref(&later));
+        assert_eq!(other.reweigh(job, &[5.0, 1.0]).expect("there are rows left").offset, change.offset);
     }
 }
 
@@ -83,7 +83,7 @@ fn weights_apply_in_the_next_epoch_and_are_rejected_at_the_end_of_the_job() {
     bench.consumer(report(at(0, layout.stream_rows(0) - 4)));
     let change = bench.reweigh(job, &[3.0, 1.0]).expect("there is another epoch");
     // Two splits of the next epoch are granted.
-    assert_eq!((change.pass, change.place), (1, 2 * layout.split_rows));
+    assert_eq!((change.pass, change.offset), (1, 2 * layout.split_rows));
     bench.consumer(report(at(1, layout.stream_rows(0) - 4)));
     let said = bench.reweigh(job, &[3.0, 1.0]).expect_err("nothing is left");
     expect![[r#"all rows of job "mixed" are already granted, so new weights would change nothing; use a smaller `buffer` in its consumers"#]]
@@ -100,13 +100,13 @@ fn a_job_that_starts_at_a_position_has_its_changes() {
     let position = bench.status(job).position.expect("it runs");
     let spec = JobSpec { start: Some(position.clone()), ..mixed(MixStop::Restart) };
     let (mut other, job) = running(&spec);
-    assert_eq!(other.status(job).layout.expect("it runs").mix, std::slice::from_ref(&change));
+    assert_eq!(other.status(job).layout.expect("it runs").mix_changes, std::slice::from_ref(&change));
     let edited = |mix: Vec<MixChange>| {
         let start = Some(Position { mix, ..position.clone() });
         Bench::new().open(&JobSpec { start, ..spec.clone() }).expect_err("edited").message + "\n"
     };
     let three = MixChange { weights: vec![1.0; 3], ..change.clone() };
-    let earlier = MixChange { place: 0, ..change.clone() };
+    let earlier = MixChange { offset: 0, ..change.clone() };
     expect![[r#"
         expected 2 weights, one per dataset of the mix, got 3 in the position at pass 0; use an unedited checkpoint
         the position has 2 changes of weights, which must be sorted and at most 256; use an unedited checkpoint

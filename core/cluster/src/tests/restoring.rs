@@ -54,7 +54,13 @@ fn play(bench: &mut Bench, job: JobId, (kind, who, number, flag): (u8, u64, u64,
             let open = vec![(split(0, who), number as u32 % 9), (split(0, number % 8), 8)];
             let session = SessionId(u64::MAX);
             let wants = who as u32;
-            let report = ConsumerReport { positions, open, session, wants, ..taking(job, consumer) };
+            let report = ConsumerReport {
+                positions,
+                open_splits: open,
+                session,
+                wanted_splits: wants,
+                ..taking(job, consumer)
+            };
             // Rejected if the report contains lost splits.
             bench.ask(|request| Input::Consumer { request, report });
         }

@@ -40,7 +40,7 @@ fn a_worker_receives_its_allocations_only_when_they_change() {
     let (mut bench, job) = Bench::running(&spec(4, 1), 80);
     let plan = bench.worker(report(1)).expect("leases");
     assert_eq!((plan.cores, plan.allocations.len()), (0, 0));
-    let waits = WorkerReport { seen: plan.revision, ..report(1) };
+    let waits = WorkerReport { plan_revision: plan.revision, ..report(1) };
     assert_eq!(bench.worker(waits.clone()), None);
     let request = bench.request;
     let share = WorkerAllocations {
@@ -54,7 +54,7 @@ fn a_worker_receives_its_allocations_only_when_they_change() {
     };
     assert_eq!((told.cores, &told.allocations), (3, &share.jobs));
     assert_eq!(told.leases, plan.leases);
-    let waits = WorkerReport { seen: told.revision, ..waits };
+    let waits = WorkerReport { plan_revision: told.revision, ..waits };
     assert_eq!(bench.worker(waits.clone()), None);
     bench.step(Input::Allocations { allocations: shares });
     assert_eq!(bench.worker(waits), None, "equal allocations change no plan");

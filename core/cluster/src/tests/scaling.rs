@@ -98,7 +98,7 @@ fn a_report_of_a_relaxed_job_examines_only_its_own_splits() {
         let plan = cluster.bench.consumer(taking(job, 3)).expect("a plan");
         let split_rows = cluster.bench.cluster.jobs[&job].layout.as_ref().expect("it runs").split_rows;
         let open = vec![(plan.splits[0].split, split_rows as u32)];
-        let report = ConsumerReport { open, ..taking(job, 3) };
+        let report = ConsumerReport { open_splits: open, ..taking(job, 3) };
         cluster.cost(|request| Input::Consumer { request, report })
     });
     assert!(costs[1] <= costs[0] + 8 && costs[0] > 3, "{costs:?}");

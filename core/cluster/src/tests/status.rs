@@ -120,7 +120,8 @@ fn large_rows_that_are_read_again_are_cached_before_the_first_random_operator() 
         initial_cache_decision(&pipeline(operators), &dataset(row_bytes), passes_left, &quota)
     };
     let none = Quota::default;
-    let expected = CacheDecision { after: 0, tier: CacheTier::Memory, encoding: CacheEncoding::AsIs };
+    let expected =
+        CacheDecision { operators_before: 0, tier: CacheTier::Memory, encoding: CacheEncoding::AsIs };
     assert_eq!(decide(vec![flip()], 4_096, 2.0, none()), Some(expected));
     assert_eq!(decide(vec![flip()], 4_095, 2.0, none()), None, "small rows");
     assert_eq!(decide(vec![flip()], 4_096, 1.0, none()), None, "one pass");

@@ -10,7 +10,7 @@ fn at(row: u64) -> StreamPosition {
 }
 
 fn step(batches: u64) -> StepId {
-    StepId { epochs: None, rounds: batches, rest: 0 }
+    StepId { epochs: None, batches_per_stream: batches, extra_batches: 0 }
 }
 
 /// A running job with positions that depend on its rows.
@@ -55,7 +55,7 @@ fn a_step_query_is_answered_once_all_consumers_have_answered() {
     assert!(plans.iter().all(|plan| plan.step_queries.is_empty()));
     let held = [0, 1].map(|consumer| {
         let seen = plans[consumer as usize].revision;
-        assert_eq!(bench.consumer(ConsumerReport { seen, ..taking(job, consumer) }), None);
+        assert_eq!(bench.consumer(ConsumerReport { plan_revision: seen, ..taking(job, consumer) }), None);
         bench.request
     });
     assert_eq!(bench.places(job, step(3)), None);
@@ -96,14 +96,14 @@ fn a_query_returns_missing_consumers_after_the_hold_time_or_when_waiting_is_usel
     assert_eq!(bench.told(asked), None);
     bench.pass(1);
     let told = bench.told(asked).expect("after `hold_ms`");
-    assert_eq!((told.positions, told.missing, told.waits), (vec![(0, at(5))], vec![1, 2], true));
+    assert_eq!((told.positions, told.missing, told.is_retryable), (vec![(0, at(5))], vec![1, 2], true));
     // One consumer ends before the step, and one continues an earlier session.
     let mut last = marked(job, 1, at(0), 0);
     last.history.is_last = true;
     bench.consumer(last);
     bench.consumer(marked(job, 2, at(20), 9));
     let told = bench.places(job, step(1)).expect("nobody can say more");
-    assert_eq!((told.missing, told.waits), (vec![1, 2], false));
+    assert_eq!((told.missing, told.is_retryable), (vec![1, 2], false));
     // A new session has not counted the steps of the earlier one.
     bench.consumer(taking_as(job, 0, 2));
     bench.pass(2_000);
@@ -125,13 +125,13 @@ fn a_query_does_not_wait_for_silent_consumers() {
     bench.consumer(marked(job, 0, at(0), 1));
     bench.pass(1);
     let told = bench.places(job, step(1)).expect("the other is gone");
-    assert_eq!((told.missing, told.waits), (vec![1], false));
+    assert_eq!((told.missing, told.is_retryable), (vec![1], false));
 }
 
 #[test]
 fn the_start_is_known_and_some_jobs_have_no_common_steps() {
     let (mut bench, job) = skipping(2);
-    for step in [StepId::default(), StepId { epochs: Some(0), rounds: 0, rest: 0 }] {
+    for step in [StepId::default(), StepId { epochs: Some(0), batches_per_stream: 0, extra_batches: 0 }] {
         let told = bench.places(job, step).expect("it is where the job was opened at");
         assert_eq!((told.positions, told.missing), (vec![(0, at(0)), (1, at(0))], vec![]));
     }

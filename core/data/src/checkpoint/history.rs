@@ -11,33 +11,35 @@ use crate::layout::StreamPosition;
 pub const HISTORY_BATCHES: usize = 256;
 
 /// A step of a job: the number of batches that each consumer has received since the start of the job.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StepId {
     /// The number of complete epochs, from the epoch in which the consumer started. The other fields then count batches of the
     /// next epoch. If `None`, they count the batches of all epochs.
     pub epochs: Option<u32>,
     /// The number of batches that every stream of the consumer has delivered.
-    pub rounds: u64,
+    pub batches_per_stream: u64,
     /// The number of additional batches, at most one for each stream of the consumer.
-    pub rest: u32,
+    pub extra_batches: u32,
 }
 
 impl StepId {
     /// Returns the number of batches of a consumer with `streams` streams.
     pub fn batches(&self, streams: usize) -> u64 {
         let streams = streams as u64;
-        self.rounds.saturating_mul(streams).saturating_add(u64::from(self.rest).min(streams))
+        self.batches_per_stream
+            .saturating_mul(streams)
+            .saturating_add(u64::from(self.extra_batches).min(streams))
     }
 
     /// Whether this step is the end of an epoch. Consumers may have different numbers of batches in an epoch. A consumer reaches
     /// this step when it receives its last batch of the epoch; prefetching that batch is not enough.
     fn is_epoch_end(&self) -> bool {
-        self.epochs.unwrap_or(0) > 0 && self.rounds == 0 && self.rest == 0
+        self.epochs.unwrap_or(0) > 0 && self.batches_per_stream == 0 && self.extra_batches == 0
     }
 
     /// Whether this step is the start of the job.
     pub fn is_start(&self) -> bool {
-        self.epochs.unwrap_or(0) == 0 && self.rounds == 0 && self.rest == 0
+        self.epochs.unwrap_or(0) == 0 && self.batches_per_stream == 0 && self.extra_batches == 0
     }
 }
 
@@ -92,13 +94,13 @@ pub struct BatchCount {
     /// The epoch of the last batch; before the first batch, the epoch in which the consumer started.
     pub epoch: u32,
     /// The number of batches of `epoch`.
-    pub of_epoch: u64,
+    pub epoch_batches: u64,
 }
 
 impl BatchCount {
     fn incremented(self, epoch: u32) -> Self {
-        let of_epoch = if epoch == self.epoch { self.of_epoch.saturating_add(1) } else { 1 };
-        Self { batches: self.batches.saturating_add(1), epoch, of_epoch }
+        let epoch_batches = if epoch == self.epoch { self.epoch_batches.saturating_add(1) } else { 1 };
+        Self { batches: self.batches.saturating_add(1), epoch, epoch_batches }
     }
 }
 
@@ -221,7 +223,7 @@ impl PositionHistory {
         let epoch = step.epochs.map(|epochs| first_epoch(&self.start).saturating_add(epochs));
         let is_in_step = |at: BatchCount| match epoch {
             None => at.batches <= wanted,
-            Some(epoch) => at.epoch < epoch || (at.epoch == epoch && at.of_epoch <= wanted),
+            Some(epoch) => at.epoch < epoch || (at.epoch == epoch && at.epoch_batches <= wanted),
         };
         let mut at = self.base.count;
         if at.batches > 0 && !is_in_step(at) {
@@ -256,7 +258,7 @@ impl PositionHistory {
     /// Whether no batch after the last run can belong to the step.
     fn is_last_of_step(&self, at: BatchCount, epoch: Option<u32>, wanted: u64) -> bool {
         let Some(epoch) = epoch else { return at.batches == wanted };
-        if at.epoch == epoch && at.of_epoch == wanted {
+        if at.epoch == epoch && at.epoch_batches == wanted {
             return true;
         }
         let positions = self.positions_after(self.runs.len());

@@ -26,8 +26,8 @@ pub struct Position {
     /// one stream, from which consumers take splits.
     pub streams: Vec<StreamPosition>,
     /// Relaxed mode: ranges of undelivered rows before the stream's position.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub open: Vec<OpenRange>,
+    #[serde(rename = "open", default, skip_serializing_if = "Vec::is_empty")]
+    pub open_ranges: Vec<OpenRange>,
     /// Changes of the mix's weights that affect rows after this position.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mix: Vec<MixChange>,
@@ -39,9 +39,11 @@ pub struct OpenRange {
     /// Epoch, from 0.
     pub epoch: u32,
     /// The first row.
-    pub from: u64,
+    #[serde(rename = "from")]
+    pub start_row: u64,
     /// The row after the last row of the range.
-    pub to: u64,
+    #[serde(rename = "to")]
+    pub end_row: u64,
 }
 
 /// The format version of [`Position`].
@@ -81,7 +83,7 @@ impl Position {
             order: OrderMode::Deterministic,
             virtual_consumers: layout.streams,
             streams: streams.map(|stream| stream_at(layout, stream, at.epoch, step_of(stream))).collect(),
-            open: Vec::new(),
+            open_ranges: Vec::new(),
             mix: layout.mix_changes_from(at.epoch).to_vec(),
         }
     }
@@ -171,7 +173,7 @@ mod tests {
             split_rows: 4,
             group_rows: 2,
             coordinated: false,
-            mix: Vec::new(),
+            mix_changes: Vec::new(),
         }
     }
 

@@ -17,7 +17,7 @@ fn layout(rows: u64, batch: u32, split_batches: u64, remainder: Remainder, chang
         split_rows: split_batches * u64::from(batch),
         group_rows: batch,
         coordinated: false,
-        mix: Vec::new(),
+        mix_changes: Vec::new(),
     }
 }
 
@@ -54,7 +54,7 @@ fn pieces(
         let kept: Vec<u32> = (start..to).filter(|&offset| keep(number(layout, split, offset))).collect();
         let payload = Rows::new(kept.iter().map(|&offset| number(layout, split, offset)).collect());
         let kept = layout.changes_rows.then_some(kept);
-        out.push(Piece { split, from: start, to, kept, payload });
+        out.push(Piece { split, start: start, end: to, kept_offsets: kept, payload });
         start = to;
     }
     out
@@ -81,10 +81,10 @@ fn deliver(
     let mut queues: Vec<VecDeque<Piece<Rows>>> = Vec::new();
     for (place, (split, from)) in splits.iter().enumerate() {
         let last = splits.get(place + 1).is_none_or(|(next, _)| next.epoch != split.epoch);
-        assembler.expect(*split, *from, last && layout.remainder != Remainder::Carry);
+        assembler.expect_split(*split, *from, last && layout.remainder != Remainder::Carry);
         queues.push(pieces(layout, *split, *from, cut, keep).into());
     }
-    assembler.end();
+    assembler.end_stream();
     let mut out = Delivered { batches: Vec::new(), dropped: 0, inputs: Vec::new() };
     loop {
         while let Some(next) = assembler.next_run() {
@@ -95,7 +95,7 @@ fn deliver(
                 .collect();
             assert_eq!(rows.len() as u32, next.rows);
             for part in &next.parts {
-                out.inputs.extend(part.input.clone().map(|offset| number(layout, part.split, offset)));
+                out.inputs.extend(part.input_range.clone().map(|offset| number(layout, part.split, offset)));
             }
             match next.kind {
                 RunKind::Batch => out.batches.push(rows),
@@ -104,8 +104,10 @@ fn deliver(
             }
             if out.batches.len() == stop {
                 let end = StreamPosition { epoch: layout.epochs, row: 0 };
-                let position =
-                    assembler.progress().next().map(|(split, offset)| layout.position_in(split, offset));
+                let position = assembler
+                    .undelivered_splits()
+                    .next()
+                    .map(|(split, offset)| layout.position_in(split, offset));
                 return (out, position.unwrap_or(end));
             }
         }
@@ -189,8 +191,8 @@ fn a_piece_from_another_worker_is_trimmed_to_the_missing_rows() {
     let layout = layout(8, 4, 2, Remainder::Emit, false);
     let split = SplitRef { epoch: 0, ordinal: 0, stream: 0 };
     let mut assembler = Assembler::new(layout);
-    assembler.expect(split, 0, true);
-    let piece = |from, to| Piece { split, from, to, kept: None, payload: () };
+    assembler.expect_split(split, 0, true);
+    let piece = |from, to| Piece { split, start: from, end: to, kept_offsets: None, payload: () };
     assert!(assembler.push(piece(0, 3)));
     assert!(!assembler.push(piece(5, 8)), "a gap");
     assert!(assembler.push(piece(0, 8)), "overlaps: the first three rows are cut off");
@@ -205,10 +207,10 @@ fn a_stream_without_rows_in_the_last_step_delivers_an_empty_batch() {
     let mut assembler = Assembler::new(layout.clone());
     for epoch in 0..2 {
         let split = SplitRef { epoch, ordinal: 0, stream: 1 };
-        assembler.expect(split, 0, true);
-        assembler.push(Piece { split, from: 0, to: 4, kept: None, payload: () });
+        assembler.expect_split(split, 0, true);
+        assembler.push(Piece { split, start: 0, end: 4, kept_offsets: None, payload: () });
     }
-    assembler.end();
+    assembler.end_stream();
     let batch = |assembler: &mut Assembler<()>| {
         assembler.next_run().map(|batch| (batch.kind, batch.epoch, batch.rows))
     };

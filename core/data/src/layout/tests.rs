@@ -17,7 +17,7 @@ fn layout(rows: u64, streams: u32, batch: u32, remainder: Remainder, split_batch
         split_rows: split_batches * u64::from(batch),
         group_rows: batch,
         coordinated: false,
-        mix: Vec::new(),
+        mix_changes: Vec::new(),
     }
 }
 
@@ -261,9 +261,9 @@ fn the_start_of_the_rows_after_a_round_is_a_pass_and_an_offset() {
 
 #[test]
 fn changes_of_a_mix_are_selected_by_the_first_pass_of_the_epoch() {
-    let change = |pass| MixChange { pass, place: 0, weights: vec![1.0] };
+    let change = |pass| MixChange { pass, offset: 0, weights: vec![1.0] };
     let mix = vec![change(1), change(2), change(5)];
-    let layout = Layout { passes: 2, mix: mix.clone(), ..layout(100, 2, 5, Remainder::Emit, 4) };
+    let layout = Layout { passes: 2, mix_changes: mix.clone(), ..layout(100, 2, 5, Remainder::Emit, 4) };
     assert_eq!((layout.mix_changes_from(0), layout.mix_changes_from(1)), (&mix[..], &mix[1..]));
     assert_eq!(layout.mix_changes_from(2), &mix[1..]);
     assert_eq!(layout.mix_changes_from(3), &mix[2..]);

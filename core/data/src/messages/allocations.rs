@@ -54,7 +54,8 @@ pub struct JobAllocation {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CacheDecision {
     /// The number of operators before the cache point, without `batch`, `repeat` and `cache`.
-    pub after: u32,
+    #[serde(rename = "after")]
+    pub operators_before: u32,
     /// The tier that stores the rows.
     pub tier: CacheTier,
     /// The encoding of the cached rows.
@@ -62,14 +63,14 @@ pub struct CacheDecision {
 }
 
 /// Capacity and use of one cache tier of a worker.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TierCapacity {
     /// The tier. All workers share one store tier.
     pub tier: CacheTier,
     /// Maximum number of bytes that the tier stores.
-    pub room_bytes: u64,
+    pub capacity_bytes: u64,
     /// The number of bytes that the tier stores.
-    pub held_bytes: u64,
+    pub used_bytes: u64,
 }
 
 impl JobAllocation {

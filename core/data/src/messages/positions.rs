@@ -20,5 +20,5 @@ pub struct GroupPositions {
     /// The consumers that have not answered, in ascending order.
     pub missing: Vec<u32>,
     /// Whether a missing consumer may still answer, so that a retry can succeed.
-    pub waits: bool,
+    pub is_retryable: bool,
 }

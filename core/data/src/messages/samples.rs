@@ -17,12 +17,12 @@ pub struct Samples {
     /// The latest session of each consumer of an unfinished job.
     pub consumers: Vec<ConsumerReportSample>,
     /// The running jobs.
-    pub jobs: Vec<JobFacts>,
+    pub jobs: Vec<JobProperties>,
 }
 
 /// The properties of a job that the planner needs.
 #[derive(Debug, Clone, PartialEq)]
-pub struct JobFacts {
+pub struct JobProperties {
     /// The job.
     pub job: JobId,
     /// The tenant of the job.

@@ -99,10 +99,10 @@ pub struct ProcessCpu {
 /// Costs of an encoding of cached rows, measured on a sample of a job's rows.
 ///
 /// The operator after the cache point runs on both the original and the encoded form of each row, on the same thread.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct EncodingStats {
     /// The number of stage operators before the cache point.
-    pub after: u32,
+    pub operators_before: u32,
     /// The encoding.
     pub encoding: CacheEncoding,
     /// The number of measured rows.
@@ -110,13 +110,13 @@ pub struct EncodingStats {
     /// The size of the original rows in bytes.
     pub plain_bytes: u64,
     /// The size of the encoded rows in bytes.
-    pub bytes: u64,
+    pub encoded_bytes: u64,
     /// CPU time of the encoding in nanoseconds.
-    pub make_ns: u64,
+    pub encode_ns: u64,
     /// CPU time in nanoseconds of the operator after the cache point on the original rows.
     pub plain_ns: u64,
     /// CPU time in nanoseconds of the operator after the cache point on the encoded rows.
-    pub use_ns: u64,
+    pub encoded_ns: u64,
 }
 
 impl EncodingStats {
@@ -124,10 +124,10 @@ impl EncodingStats {
     pub fn add(&mut self, other: &Self) {
         self.rows = self.rows.saturating_add(other.rows);
         self.plain_bytes = self.plain_bytes.saturating_add(other.plain_bytes);
-        self.bytes = self.bytes.saturating_add(other.bytes);
-        self.make_ns = self.make_ns.saturating_add(other.make_ns);
+        self.encoded_bytes = self.encoded_bytes.saturating_add(other.encoded_bytes);
+        self.encode_ns = self.encode_ns.saturating_add(other.encode_ns);
         self.plain_ns = self.plain_ns.saturating_add(other.plain_ns);
-        self.use_ns = self.use_ns.saturating_add(other.use_ns);
+        self.encoded_ns = self.encoded_ns.saturating_add(other.encoded_ns);
     }
 }
 

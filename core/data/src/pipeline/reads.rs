@@ -6,10 +6,10 @@ use super::{Pipeline, Source};
 impl Pipeline {
     /// Returns every URL and path that the pipeline reads, with the name of its field. Files that a Python function opens are
     /// not included: a function has the access rights of the worker process.
-    pub fn reads(&self) -> Vec<(String, &str)> {
+    pub fn read_locations(&self) -> Vec<(String, &str)> {
         let mut reads: Vec<(String, &str)> = Vec::new();
         for (place, dataset) in self.source.datasets().into_iter().enumerate() {
-            let name = self.source.place_of(place, "url");
+            let name = self.source.field_path(place, "url");
             reads.extend(dataset.url.iter().map(|url| (name.clone(), url.as_str())));
         }
         for (index, operator) in self.operators.iter().enumerate() {
@@ -23,7 +23,7 @@ impl Pipeline {
 
 impl Source {
     /// Returns the path of a dataset's field for messages, such as `source.mix[0].url`.
-    pub(crate) fn place_of(&self, dataset: usize, field: &str) -> String {
+    pub(crate) fn field_path(&self, dataset: usize, field: &str) -> String {
         match &self.mix {
             Some(_) => format!("source.mix[{dataset}].{field}"),
             None => format!("source.{field}"),
@@ -45,7 +45,7 @@ mod tests {
             .build()
             .unwrap();
         assert_eq!(
-            pipeline.reads(),
+            pipeline.read_locations(),
             [
                 ("source.url".to_owned(), "/a/*"),
                 ("source.url".to_owned(), "s3://b/"),

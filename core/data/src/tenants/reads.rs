@@ -22,12 +22,12 @@ impl TenantReads {
     /// Returns a message that names the field and the fix.
     pub fn check(&self, tenant: &str, pipeline: &Pipeline) -> Result<(), String> {
         let subject = describe_tenant(tenant);
-        for (place, url) in pipeline.reads() {
+        for (place, url) in pipeline.read_locations() {
             self.urls.check(url).map_err(|_| format!("{place}: {}", self.outside(&subject, url)))?;
         }
         for (place, source) in pipeline.source.datasets().into_iter().enumerate() {
             self.check_named(&subject, source.credentials.as_deref()).map_err(|sentence| {
-                format!("{}: {sentence}", pipeline.source.place_of(place, "credentials"))
+                format!("{}: {sentence}", pipeline.source.field_path(place, "credentials"))
             })?;
         }
         Ok(())

@@ -36,7 +36,7 @@ impl UrlPolicy {
     }
 
     /// Whether the policy allows every URL.
-    pub fn is_open(&self) -> bool {
+    pub fn allows_all(&self) -> bool {
         self.prefixes.is_empty()
     }
 
@@ -56,7 +56,7 @@ impl UrlPolicy {
     /// # Errors
     /// Returns a message with the URL and the prefixes, if the URL or the folder of its pattern is outside all prefixes.
     pub fn check(&self, url: &str) -> Result<(), String> {
-        if self.is_open() {
+        if self.allows_all() {
             return Ok(());
         }
         match expand_braces(url, MAX_EXPANDED_URLS) {
@@ -72,7 +72,7 @@ impl UrlPolicy {
     /// # Errors
     /// As [`Self::check`].
     pub fn check_object(&self, url: &str) -> Result<(), String> {
-        if self.is_open() { Ok(()) } else { self.check_parsed(url, NormalizedUrl::parse(url)) }
+        if self.allows_all() { Ok(()) } else { self.check_parsed(url, NormalizedUrl::parse(url)) }
     }
 
     fn check_parsed(&self, url: &str, parsed: Result<NormalizedUrl, String>) -> Result<(), String> {
@@ -164,7 +164,7 @@ mod tests {
             assert_eq!(policy().check(url), Ok(()), "{url}");
         }
         assert_eq!(UrlPolicy::default().check("anything://at/all"), Ok(()));
-        assert!(UrlPolicy::default().is_open() && !policy().is_open());
+        assert!(UrlPolicy::default().allows_all() && !policy().allows_all());
     }
 
     #[test]

@@ -47,7 +47,8 @@ pub struct ResourceBound {
     /// Rows per second.
     pub rows_per_s: f64,
     /// The numbers from which the bound follows, for users.
-    pub why: String,
+    #[serde(rename = "why")]
+    pub explanation: String,
 }
 
 /// The lowest bound of a job.
@@ -60,6 +61,6 @@ impl std::fmt::Display for ResourceBound {
         if let Some(operator) = &self.operator {
             write!(f, " of {operator}")?;
         }
-        write!(f, ": {}", self.why)
+        write!(f, ": {}", self.explanation)
     }
 }

@@ -14,7 +14,7 @@ impl ClusterView {
     /// Returns the part about a tenant's jobs. The planner's reasons, the wanted workers and the scaling action are removed,
     /// because they reveal the jobs of other tenants.
     #[must_use]
-    pub fn of_tenant(self, tenant: &str) -> Self {
+    pub fn for_tenant(self, tenant: &str) -> Self {
         let own = |job: &super::JobView| job.tenant == tenant;
         let jobs: Vec<super::JobView> = self.jobs.into_iter().filter(own).collect();
         let ids: BTreeSet<JobId> = jobs.iter().map(|job| job.job).collect();
@@ -32,13 +32,13 @@ impl WorkerView {
     /// Returns the worker with only the given jobs and without numbers about the whole process. `None` if it works on none of
     /// the jobs.
     fn for_jobs(mut self, jobs: &BTreeSet<JobId>) -> Option<Self> {
-        self.parts.retain(|part| jobs.contains(&part.job));
-        if self.parts.is_empty() {
+        self.job_usage.retain(|part| jobs.contains(&part.job));
+        if self.job_usage.is_empty() {
             return None;
         }
         Some(Self {
-            used_cores: self.parts.iter().map(|part| part.used_cores).sum(),
-            held_bytes: saturating_sum(self.parts.iter().map(|part| part.held_bytes)),
+            used_cores: self.job_usage.iter().map(|part| part.used_cores).sum(),
+            finished_bytes: saturating_sum(self.job_usage.iter().map(|part| part.finished_bytes)),
             memory: Vec::new(),
             peak_rss_bytes: None,
             memory_full: false,
@@ -54,7 +54,7 @@ impl CacheView {
         let readers = self.jobs.len();
         self.jobs.retain(|job| jobs.contains(job));
         if self.jobs.len() < readers {
-            self.found_share = None;
+            self.hit_rate = None;
         }
         (!self.jobs.is_empty()).then_some(self)
     }

@@ -134,7 +134,12 @@ fn cpu_bound(model: &JobModel, resources: &JobResources) -> Option<ResourceBound
         seconds(mean_ms),
         costliest.name
     );
-    Some(ResourceBound { kind: BottleneckKind::Cpu, operator: Some(costliest.name.clone()), rows_per_s, why })
+    Some(ResourceBound {
+        kind: BottleneckKind::Cpu,
+        operator: Some(costliest.name.clone()),
+        rows_per_s,
+        explanation: why,
+    })
 }
 
 /// Concurrent executions over the seconds that one row takes, summed over workers: Little's law.
@@ -160,7 +165,7 @@ fn limit_bounds(model: &JobModel, resources: &JobResources) -> Vec<ResourceBound
             seconds(service_s),
             number(rows_per_s)
         );
-        Some(ResourceBound { kind, operator: Some(operator.name.clone()), rows_per_s, why })
+        Some(ResourceBound { kind, operator: Some(operator.name.clone()), rows_per_s, explanation: why })
     };
     model.operators.iter().skip(first_operator(resources)).filter_map(limited).collect()
 }
@@ -185,7 +190,7 @@ fn in_flight_bounds(model: &JobModel, resources: &JobResources) -> Vec<ResourceB
             number(rows_per_s)
         );
         let operator = Some(operator.name.clone());
-        Some(ResourceBound { kind: BottleneckKind::Latency, operator, rows_per_s, why })
+        Some(ResourceBound { kind: BottleneckKind::Latency, operator, rows_per_s, explanation: why })
     };
     model.operators.iter().skip(first_operator(resources)).filter_map(bound).collect()
 }
@@ -222,7 +227,7 @@ fn store_bound(model: &JobModel, resources: &JobResources) -> Option<ResourceBou
         )
     };
     let operator = model.operators.first().map(|source| source.name.clone());
-    Some(ResourceBound { kind, operator, rows_per_s, why })
+    Some(ResourceBound { kind, operator, rows_per_s, explanation: why })
 }
 
 /// The bandwidth of the cache's tier over bytes per row.
@@ -237,7 +242,12 @@ fn tier_bound(model: &JobModel, resources: &JobResources) -> Option<ResourceBoun
         bytes(point.bytes_out),
         number(rows_per_s)
     );
-    Some(ResourceBound { kind: BottleneckKind::Store, operator: Some(point.name.clone()), rows_per_s, why })
+    Some(ResourceBound {
+        kind: BottleneckKind::Store,
+        operator: Some(point.name.clone()),
+        rows_per_s,
+        explanation: why,
+    })
 }
 
 /// The bandwidth of the workers' network over bytes per row in the busier direction.
@@ -262,7 +272,7 @@ fn network_bound(model: &JobModel, resources: &JobResources) -> Option<ResourceB
         bytes(per_row),
         number(rows_per_s)
     );
-    Some(ResourceBound { kind: BottleneckKind::Network, operator: None, rows_per_s, why })
+    Some(ResourceBound { kind: BottleneckKind::Network, operator: None, rows_per_s, explanation: why })
 }
 
 /// Memory over the byte-seconds that one row holds, by Little's law. Only a full memory bounds a job: otherwise the
@@ -279,11 +289,11 @@ fn memory_bound(model: &JobModel, resources: &JobResources) -> Option<ResourceBo
         number(100.0 * model.memory_wait_share),
         number(rows_per_s)
     );
-    Some(ResourceBound { kind: BottleneckKind::Memory, operator: None, rows_per_s, why })
+    Some(ResourceBound { kind: BottleneckKind::Memory, operator: None, rows_per_s, explanation: why })
 }
 
 fn consumer_bound(model: &JobModel) -> Option<ResourceBound> {
     let rows_per_s = model.demand_rows_per_s?;
     let why = format!("the consumers take {} rows/s and no more", number(rows_per_s));
-    Some(ResourceBound { kind: BottleneckKind::Consumer, operator: None, rows_per_s, why })
+    Some(ResourceBound { kind: BottleneckKind::Consumer, operator: None, rows_per_s, explanation: why })
 }

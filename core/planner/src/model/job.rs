@@ -309,16 +309,16 @@ fn cache_points(model: &JobModel, workers: &[&JobWorkerSample], dataset_rows: u6
 
 /// A cache point with rows in another encoding. Sizes and costs are in proportion to those of the rows that were tried.
 fn with_encoding(model: &JobModel, tried: &EncodingStats) -> Option<CachePointModel> {
-    let plain = model.cache_points.iter().find(|point| point.after == tried.after as usize)?;
+    let plain = model.cache_points.iter().find(|point| point.after == tried.operators_before as usize)?;
     if tried.plain_bytes == 0 || tried.plain_ns == 0 {
         return None;
     }
-    let size = tried.bytes as f64 / tried.plain_bytes as f64;
+    let size = tried.encoded_bytes as f64 / tried.plain_bytes as f64;
     Some(CachePointModel {
         bytes: plain.bytes * size,
         bytes_per_row: plain.bytes_per_row * size,
         encoding: tried.encoding,
-        next_cpu_share: tried.use_ns as f64 / tried.plain_ns as f64,
+        next_cpu_share: tried.encoded_ns as f64 / tried.plain_ns as f64,
         ..plain.clone()
     })
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use feedline_data::ids::{Millis, WorkerId};
-use feedline_data::messages::samples::{ConsumerReportSample, JobFacts};
+use feedline_data::messages::samples::{ConsumerReportSample, JobProperties};
 use feedline_data::messages::{ConsumerStats, EncodingStats, saturating_sum};
 use feedline_data::pipeline::CacheEncoding;
 
@@ -32,7 +32,7 @@ const STARVED: f64 = 0.5;
 /// Everything that is known of one job.
 #[derive(Debug, Clone)]
 pub(super) struct JobWindows {
-    pub(super) facts: JobFacts,
+    pub(super) facts: JobProperties,
     /// When the first delivered rows were reported.
     pub(super) first_rows_at: Option<Millis>,
     /// The names of operators whose output differs in each pass.
@@ -49,7 +49,7 @@ pub(super) struct JobWindows {
 }
 
 impl JobWindows {
-    pub(super) fn new(facts: JobFacts) -> Self {
+    pub(super) fn new(facts: JobProperties) -> Self {
         Self {
             first_rows_at: None,
             random_operators: random_operators(&facts.pipeline),
@@ -65,8 +65,8 @@ impl JobWindows {
 
     pub(super) fn push_worker(&mut self, now: Millis, sample: JobWorkerSample, encodings: &[EncodingStats]) {
         for tried in encodings {
-            let EncodingStats { after, encoding, .. } = *tried;
-            let empty = EncodingStats { after, encoding, ..EncodingStats::default() };
+            let EncodingStats { operators_before: after, encoding, .. } = *tried;
+            let empty = EncodingStats { operators_before: after, encoding, ..EncodingStats::default() };
             self.encodings.entry((after, encoding)).or_insert(empty).add(tried);
         }
         if sample.operators.last().is_some_and(|last| last.rows_out > 0) {

@@ -1,6 +1,6 @@
 //! The quotas of tenants with observed jobs.
 
-use feedline_data::messages::samples::JobFacts;
+use feedline_data::messages::samples::JobProperties;
 use feedline_data::tenants::Quota;
 
 use crate::plan::TenantProblem;
@@ -20,7 +20,7 @@ struct ObservedTenant {
 
 impl ObservedTenants {
     /// Adds a job. Returns the index of its tenant, if the tenant has a quota that plans must obey.
-    pub(super) fn add(&mut self, facts: &JobFacts, is_planned: bool) -> Option<usize> {
+    pub(super) fn add(&mut self, facts: &JobProperties, is_planned: bool) -> Option<usize> {
         if facts.quota.cores.is_none() && facts.quota.cache_bytes.is_none() {
             return None;
         }
@@ -55,9 +55,9 @@ mod tests {
     use super::super::tests::{JOB, samples};
     use super::*;
 
-    fn facts(tenant: &str, cores: Option<f64>) -> JobFacts {
+    fn facts(tenant: &str, cores: Option<f64>) -> JobProperties {
         let quota = Quota { cores, ..Quota::default() };
-        JobFacts { tenant: tenant.to_owned(), quota, ..samples(1, &[JOB]).jobs[0].clone() }
+        JobProperties { tenant: tenant.to_owned(), quota, ..samples(1, &[JOB]).jobs[0].clone() }
     }
 
     #[test]

@@ -28,7 +28,7 @@ pub fn worker_type(worker: &WorkerReportSample) -> WorkerType {
         cores: f64::from(worker.cores),
         memory_bytes: worker.memory_bytes as f64,
         nic_bytes_per_s: nic,
-        disk_bytes: disk.map_or(0.0, |tier| tier.room_bytes as f64),
+        disk_bytes: disk.map_or(0.0, |tier| tier.capacity_bytes as f64),
         disk_read_bytes_per_s: DISK_READ_BYTES_PER_S,
         max_workers: MAX_WORKERS,
         ..WorkerType::default()

@@ -24,7 +24,7 @@ use crate::view::cluster_view;
 
 pub(crate) const JOB: JobId = JobId(7);
 
-fn facts() -> JobFacts {
+fn facts() -> JobProperties {
     let pipeline = Pipeline::builder("photographs").source(Source::tfrecord("data/"));
     let pipeline = pipeline.burn(1).random_resized_crop("image", [8, 8]).batch(4).build().unwrap();
     let dataset = DatasetSummary {
@@ -37,7 +37,7 @@ fn facts() -> JobFacts {
         schema: Schema { fields: Vec::new() },
         defects: 0,
     };
-    JobFacts {
+    JobProperties {
         job: JOB,
         tenant: String::new(),
         name: "photographs".to_owned(),
@@ -115,7 +115,7 @@ pub(crate) fn samples(seconds: u64, jobs: &[JobId]) -> Samples {
         session: SessionId(1),
         stats: taken,
     });
-    let facts = jobs.iter().map(|job| JobFacts { job: *job, ..facts() });
+    let facts = jobs.iter().map(|job| JobProperties { job: *job, ..facts() });
     Samples { workers: vec![worker], consumers: consumers.collect(), jobs: facts.collect() }
 }
 
@@ -372,14 +372,14 @@ fn reported(counts: &[u64]) -> Samples {
                 };
             }
             stats.encodings = vec![EncodingStats {
-                after: 1,
+                operators_before: 1,
                 encoding: CacheEncoding::Pixels,
                 rows: next(),
                 plain_bytes: next(),
-                bytes: next(),
-                make_ns: next(),
+                encoded_bytes: next(),
+                encode_ns: next(),
                 plain_ns: next(),
-                use_ns: next(),
+                encoded_ns: next(),
             }];
         }
     }
@@ -415,7 +415,7 @@ fn sums_saturate_at_the_largest_number() {
         (u64::MAX, u64::MAX, u64::MAX)
     );
     let view = cluster_view(2_000, &reported(&[u64::MAX]), &observer, None, &BTreeMap::new());
-    assert!(view.workers.iter().all(|worker| worker.held_bytes == u64::MAX), "{:?}", view.workers);
+    assert!(view.workers.iter().all(|worker| worker.finished_bytes == u64::MAX), "{:?}", view.workers);
     assert_eq!(view.jobs[0].stall_share, Some(1.0));
 }
 
@@ -442,10 +442,10 @@ proptest! {
             observer.problem(PlannerSettings::default(), CachePolicy::Never);
             let view = cluster_view(1_000 * second, &samples, &observer, None, &BTreeMap::new());
             for worker in &view.workers {
-                prop_assert!(worker.parts.iter().all(|part| part.held_bytes <= worker.held_bytes));
+                prop_assert!(worker.job_usage.iter().all(|part| part.finished_bytes <= worker.finished_bytes));
             }
-            for worker in view.of_tenant("").workers {
-                prop_assert!(worker.parts.iter().all(|part| part.held_bytes <= worker.held_bytes));
+            for worker in view.for_tenant("").workers {
+                prop_assert!(worker.job_usage.iter().all(|part| part.finished_bytes <= worker.finished_bytes));
             }
         }
     }

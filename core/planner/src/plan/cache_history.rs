@@ -137,8 +137,11 @@ impl CacheHistory {
         {
             let cached = planned.cache.and_then(|cache| {
                 let point = job.cache_points.iter().position(|point| point.key == cache.key)?;
-                let decision =
-                    CacheDecision { after: cache.after as u32, tier: cache.tier, encoding: cache.encoding };
+                let decision = CacheDecision {
+                    operators_before: cache.after as u32,
+                    tier: cache.tier,
+                    encoding: cache.encoding,
+                };
                 let policy = CachePolicy::Pinned { point, tier: cache.tier };
                 Some(CachedJob { decision, job: JobProblem { cache: policy, ..job.clone() } })
             });

@@ -38,7 +38,7 @@ pub(super) fn wanted_workers(
     };
     let of_type = |(w, count): (usize, f64)| WantedWorkers {
         worker_type: problem.worker_types[w].name.clone(),
-        present: present[w],
+        live: present[w],
         wanted: (count - 1e-3).ceil().max(0.0) as u32,
     };
     counts.into_iter().enumerate().map(of_type).collect()

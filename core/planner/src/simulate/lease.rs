@@ -26,9 +26,9 @@ impl HeldSplit {
             split: lease.split,
             job,
             len,
-            from: lease.from,
-            done: f64::from(lease.from),
-            fetched: lease.from,
+            from: lease.start_offset,
+            done: f64::from(lease.start_offset),
+            fetched: lease.start_offset,
         }
     }
 

@@ -249,8 +249,8 @@ impl SimulatedWorker {
             let Some(job) = known.index_of(lease.job) else { continue };
             let before = self.leases.binary_search_by_key(&(lease.split, job), HeldSplit::key);
             match before.map(|place| self.leases[place]) {
-                Ok(before) if f64::from(lease.from) <= before.done => {
-                    leases.push(HeldSplit { fetched: before.fetched.max(lease.from), ..before });
+                Ok(before) if f64::from(lease.start_offset) <= before.done => {
+                    leases.push(HeldSplit { fetched: before.fetched.max(lease.start_offset), ..before });
                 }
                 _ => {
                     let len = known.jobs[job as usize].layout.split_len(lease.split);
@@ -297,7 +297,7 @@ impl SimulatedWorker {
             memory_bytes: self.memory_bytes as u64,
             machine: self.machine.clone(),
             nic_bytes_per_s: 0,
-            seen: self.seen,
+            plan_revision: self.seen,
             computed,
             memory_full: self.memory_full,
             draining: self.state == State::Draining,

@@ -51,7 +51,7 @@ fn a_job_has_its_rates_and_its_bottleneck() {
     expect![
         "2 cores give 1250 rows/s at 1.6 ms of CPU per row, of which `random_resized_crop` takes the most"
     ]
-    .assert_eq(&bound.why);
+    .assert_eq(&bound.explanation);
     assert!(!view.reasons.is_empty());
     assert_eq!(view.wanted.len(), 1);
 }
@@ -64,8 +64,8 @@ fn a_worker_has_its_cores_and_memory_by_job() {
     // The process used 1,600 us of CPU for each of 1,000 rows/s.
     assert!((worker.used_cores - 1.6).abs() < 1e-6, "{}", worker.used_cores);
     assert_eq!(
-        worker.parts,
-        [WorkerPart { job: JOB, used_cores: worker.used_cores, held_bytes: worker.held_bytes }]
+        worker.job_usage,
+        [WorkerJobUsage { job: JOB, used_cores: worker.used_cores, finished_bytes: worker.finished_bytes }]
     );
     assert_eq!(worker.peak_rss_bytes, None, "no peak was reported");
 }
@@ -75,7 +75,7 @@ fn without_a_plan_a_job_may_use_all_workers() {
     let view = cluster_view(8_000, &samples(8, &[JOB]), &observed(&[JOB]), None, &BTreeMap::new());
     let job = &view.jobs[0];
     assert_eq!(job.cores, 0.0);
-    assert!(job.bottleneck.as_ref().is_some_and(|bound| bound.why.starts_with("2 cores give")));
+    assert!(job.bottleneck.as_ref().is_some_and(|bound| bound.explanation.starts_with("2 cores give")));
     assert_eq!((view.reasons.len(), view.wanted.len()), (0, 0));
 }
 
@@ -125,7 +125,8 @@ fn cached_rows_are_shown_with_their_hit_share() {
         last.workers[0].jobs[0] = std::sync::Arc::new(stats);
         observer.push(second * 1_000, &last);
     }
-    let decision = CacheDecision { after: 1, tier: CacheTier::Disk, encoding: CacheEncoding::AsIs };
+    let decision =
+        CacheDecision { operators_before: 1, tier: CacheTier::Disk, encoding: CacheEncoding::AsIs };
     let view = cluster_view(8_000, &last, &observer, None, &[(JOB, decision)].into());
     let [cached] = view.caches.as_slice() else { panic!("{:?}", view.caches) };
     assert_eq!(
@@ -133,5 +134,5 @@ fn cached_rows_are_shown_with_their_hit_share() {
         ("burn", CacheTier::Disk, &[JOB][..])
     );
     assert!((cached.bytes / 1e9 - 1.0).abs() < 1e-6, "{}", cached.bytes);
-    assert_eq!(cached.found_share, Some(0.25));
+    assert_eq!(cached.hit_rate, Some(0.25));
 }

@@ -7,7 +7,7 @@ use feedline_data::messages::JobState;
 use feedline_data::pipeline::{CacheEncoding, CacheTier};
 use feedline_data::view::WantedWorkers;
 use feedline_data::view::{Bottleneck, BottleneckKind};
-use feedline_data::view::{CacheView, WorkerPart};
+use feedline_data::view::{CacheView, WorkerJobUsage};
 
 use super::*;
 
@@ -37,7 +37,7 @@ fn worker(id: u64, used_cores: f64) -> WorkerView {
         cores: 8,
         used_cores,
         memory_bytes: 4 << 30,
-        held_bytes: 1 << 30,
+        finished_bytes: 1 << 30,
         memory: vec![
             MemoryUsage { account: MemoryAccount::Batches, used_bytes: 1 << 30 },
             MemoryUsage { account: MemoryAccount::Blocks, used_bytes: 1 << 20 },
@@ -45,7 +45,7 @@ fn worker(id: u64, used_cores: f64) -> WorkerView {
         peak_rss_bytes: Some(3 << 30),
         draining: false,
         memory_full: false,
-        parts: vec![WorkerPart { job: JobId(26), used_cores, held_bytes: 1 << 30 }],
+        job_usage: vec![WorkerJobUsage { job: JobId(26), used_cores, finished_bytes: 1 << 30 }],
     }
 }
 
@@ -62,24 +62,24 @@ fn view() -> ClusterView {
             kind: BottleneckKind::Cpu,
             operator: Some("decode_image".to_owned()),
             rows_per_s: 1250.0,
-            why: "12.5 cores give 1250 rows/s".to_owned(),
+            explanation: "12.5 cores give 1250 rows/s".to_owned(),
         }),
         ..job(26, JobState::Running)
     };
-    let idle = WorkerView { draining: true, parts: Vec::new(), peak_rss_bytes: None, ..worker(9, 0.0) };
+    let idle = WorkerView { draining: true, job_usage: Vec::new(), peak_rss_bytes: None, ..worker(9, 0.0) };
     let ended = (1..=7).map(|id| job(id, JobState::Completed));
     let listing = job(8, JobState::Preparing { indexed: 0, shards: 0, workers: 2 });
     ClusterView {
         now_ms: 60_000,
         jobs: ended.chain([listing, busy]).collect(),
         workers: vec![WorkerView { memory_full: true, ..worker(7, 7.52) }, idle],
-        wanted: vec![WantedWorkers { worker_type: "8 cores, 4.0 GiB".to_owned(), present: 2, wanted: 3 }],
+        wanted: vec![WantedWorkers { worker_type: "8 cores, 4.0 GiB".to_owned(), live: 2, wanted: 3 }],
         caches: vec![CacheView {
             operator: "source".to_owned(),
             tier: CacheTier::Disk,
             encoding: CacheEncoding::Indexed,
             bytes: 26e9,
-            found_share: Some(0.93),
+            hit_rate: Some(0.93),
             jobs: vec![JobId(26)],
         }],
         reasons: vec!["the least fed job gets 62 % of what it could take".to_owned()],

@@ -220,7 +220,8 @@ impl StreamConsumer {
     }
 
     async fn fetch(&self, split: SplitRef) -> Result<(), ServiceError> {
-        let open = FetchOpen { job: JOB, split, from: 0, credit_bytes: CREDIT_BYTES, ticket: String::new() };
+        let open =
+            FetchOpen { job: JOB, split, start_offset: 0, credit_bytes: CREDIT_BYTES, ticket: String::new() };
         let requests = futures::stream::once(async move { FetchRequest::Open(open) }).boxed();
         let worker = Arc::clone(&self.worker);
         // The fetch and the groups that it starts run on the threads of the worker.

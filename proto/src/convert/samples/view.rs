@@ -5,7 +5,7 @@ use feedline_data::messages::*;
 use feedline_data::pipeline::{CacheEncoding, CacheTier};
 use feedline_data::view::WantedWorkers;
 use feedline_data::view::{Bottleneck, BottleneckKind};
-use feedline_data::view::{CacheView, ClusterView, JobView, WorkerPart, WorkerView};
+use feedline_data::view::{CacheView, ClusterView, JobView, WorkerJobUsage, WorkerView};
 
 pub(crate) fn bottleneck_kinds() -> [BottleneckKind; 7] {
     use BottleneckKind::*;
@@ -31,7 +31,7 @@ pub(crate) fn cluster_view() -> ClusterView {
             kind: BottleneckKind::Cpu,
             operator: Some("decode_image".to_owned()),
             rows_per_s: 1250.0,
-            why: "12.5 cores give 1250 rows/s".to_owned(),
+            explanation: "12.5 cores give 1250 rows/s".to_owned(),
         }),
     };
     let waiting = JobView {
@@ -50,13 +50,13 @@ pub(crate) fn cluster_view() -> ClusterView {
         cores: 8,
         used_cores: 7.5,
         memory_bytes: 4 << 30,
-        held_bytes: 1 << 30,
+        finished_bytes: 1 << 30,
         memory: super::memory_usage(),
         peak_rss_bytes: Some(3 << 30),
         draining: true,
         memory_full: true,
-        parts: [5, 6]
-            .map(|job| WorkerPart { job: JobId(job), used_cores: 3.75, held_bytes: 1 << 29 })
+        job_usage: [5, 6]
+            .map(|job| WorkerJobUsage { job: JobId(job), used_cores: 3.75, finished_bytes: 1 << 29 })
             .to_vec(),
     };
     let cache = |tier| CacheView {
@@ -64,14 +64,14 @@ pub(crate) fn cluster_view() -> ClusterView {
         tier,
         encoding: CacheEncoding::Pixels,
         bytes: 1e9,
-        found_share: (tier == CacheTier::Disk).then_some(0.5),
+        hit_rate: (tier == CacheTier::Disk).then_some(0.5),
         jobs: vec![JobId(5)],
     };
     ClusterView {
         now_ms: 123_456,
         jobs: vec![running, waiting],
-        workers: vec![worker.clone(), WorkerView { peak_rss_bytes: None, parts: Vec::new(), ..worker }],
-        wanted: vec![WantedWorkers { worker_type: "8 cores, 4.0 GiB".to_owned(), present: 2, wanted: 3 }],
+        workers: vec![worker.clone(), WorkerView { peak_rss_bytes: None, job_usage: Vec::new(), ..worker }],
+        wanted: vec![WantedWorkers { worker_type: "8 cores, 4.0 GiB".to_owned(), live: 2, wanted: 3 }],
         caches: CacheTier::ALL.map(cache).into(),
         reasons: vec!["the least fed job gets 62 %".to_owned()],
         scaling: Some("3 workers were asked for".to_owned()),

@@ -113,7 +113,7 @@ pub(super) fn schema() -> SchemaRef {
 
 pub(super) fn piece(number: u32, total_bytes: u64) -> PieceHeader {
     let batch = BatchLayout { rows: 1, total_bytes, nodes: vec![(1, 0)], buffers: vec![(0, total_bytes)] };
-    PieceHeader { from: number, to: number + 1, rows: 1, batch, ..PieceHeader::default() }
+    PieceHeader { start: number, end: number + 1, rows: 1, batch, ..PieceHeader::default() }
 }
 
 /// Reports to the test when the stream is dropped.

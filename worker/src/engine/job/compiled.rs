@@ -162,7 +162,7 @@ impl CompiledJob {
 /// The job's pipeline with the cache of the plan.
 fn planned_pipeline(details: &JobDetails, cache: Option<CacheDecision>) -> Pipeline {
     match cache {
-        Some(cache) => details.pipeline.with_cache_after(cache.after, cache.tier),
+        Some(cache) => details.pipeline.with_cache_after(cache.operators_before, cache.tier),
         None => details.pipeline.clone(),
     }
 }

@@ -25,12 +25,12 @@ fn layout(coordinated: bool) -> Layout {
         split_rows: 10,
         group_rows: 4,
         coordinated,
-        mix: Vec::new(),
+        mix_changes: Vec::new(),
     }
 }
 
 fn piece(offsets: &Range<u32>, bytes: usize) -> FinishedPiece {
-    let header = PieceHeader { from: offsets.start, to: offsets.end, ..PieceHeader::default() };
+    let header = PieceHeader { start: offsets.start, end: offsets.end, ..PieceHeader::default() };
     FinishedPiece { header, data: Bytes::from(vec![0; bytes]), _queued: None }
 }
 
@@ -237,7 +237,8 @@ fn a_late_split_overtakes_the_groups_of_its_own_stream_only() {
 fn a_plan_grants_new_leases_and_revokes_missing_ones() {
     let key = |job, ordinal, stream| (JobId(job), split(ordinal, stream));
     let previous = [key(1, 0, 0), key(1, 1, 1), key(2, 0, 0), key(4, 0, 0)];
-    let lease = |job, ordinal, stream| Lease { job: JobId(job), split: split(ordinal, stream), from: 7 };
+    let lease =
+        |job, ordinal, stream| Lease { job: JobId(job), split: split(ordinal, stream), start_offset: 7 };
     let plan = [lease(3, 0, 0), lease(2, 0, 0), lease(1, 1, 0), lease(1, 1, 1), lease(3, 0, 0)];
     let changes = LeaseChanges::new(&previous, &plan);
     assert_eq!(changes.granted, [lease(1, 1, 0), lease(3, 0, 0)]);

@@ -9,7 +9,7 @@ const LEN: u32 = 10;
 const GROUP: u32 = 4;
 
 fn piece(offsets: &Range<u32>) -> FinishedPiece {
-    let header = PieceHeader { from: offsets.start, to: offsets.end, ..PieceHeader::default() };
+    let header = PieceHeader { start: offsets.start, end: offsets.end, ..PieceHeader::default() };
     FinishedPiece { header, data: Bytes::from_static(b"data"), _queued: None }
 }
 
@@ -36,7 +36,7 @@ fn a_piece_is_handed_out_once_and_computed_again_after_its_loss() {
     assert!(split.is_starving());
     compute(&mut split);
     compute(&mut split);
-    assert_eq!(split.take_piece(0).map(|piece| piece.header.to), Some(4));
+    assert_eq!(split.take_piece(0).map(|piece| piece.header.end), Some(4));
     assert!(split.take_piece(0).is_none());
     split.open_fetch(2, 4);
     assert_eq!(split.fetch, Some(2));
@@ -135,7 +135,7 @@ fn pieces_of_another_stream_are_stored_unless_the_split_has_its_own() {
     let mut split = SplitState::new(4, 1);
     split.supply(pieces());
     assert!(split.take_piece(0).is_none(), "the consumer has received the first piece already");
-    assert_eq!(split.take_piece(4).map(|piece| piece.header.from), Some(4));
+    assert_eq!(split.take_piece(4).map(|piece| piece.header.start), Some(4));
     assert_eq!(split.next_group(LEN, GROUP), Some(8..10), "supplied rows are not computed");
     let mut running = SplitState::new(0, 1);
     start(&mut running);

@@ -9,7 +9,7 @@ fn row(epoch: u32, row: u64) -> StreamPosition {
 }
 
 fn step(epochs: Option<u32>, rounds: u64, rest: u32) -> StepId {
-    StepId { epochs, rounds, rest }
+    StepId { epochs, batches_per_stream: rounds, extra_batches: rest }
 }
 
 /// Delivers runs like a consumer: always from the stream that is furthest behind.

@@ -21,7 +21,7 @@ fn a_mix_is_read_and_written() {
     assert_eq!((weights, mix.stop), (vec![3.0, 1.0], MixStop::Restart));
     assert_eq!(Pipeline::from_yaml(&pipeline.to_yaml(), "p.yaml").unwrap(), pipeline);
     let reads: Vec<String> =
-        pipeline.reads().into_iter().map(|(place, url)| format!("{place} {url}")).collect();
+        pipeline.read_locations().into_iter().map(|(place, url)| format!("{place} {url}")).collect();
     expect![[r#"
         source.mix[0].url wiki/*.jsonl
         source.mix[1].url books/a.txt

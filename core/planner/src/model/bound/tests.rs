@@ -44,7 +44,12 @@ pub(in crate::model) fn resources() -> JobResources {
 fn check(model: &JobModel, resources: &JobResources, expect: Expect) {
     let found = bottleneck(model, resources).unwrap();
     let operator = found.operator.unwrap_or_else(|| "-".into());
-    expect.assert_eq(&format!("{} {operator} {:.0}\n{}\n", found.kind.name(), found.rows_per_s, found.why));
+    expect.assert_eq(&format!(
+        "{} {operator} {:.0}\n{}\n",
+        found.kind.name(),
+        found.rows_per_s,
+        found.explanation
+    ));
 }
 
 #[test]

@@ -14,7 +14,7 @@ use crate::plan::NoDeadline;
 fn on_disk(seconds: u64, jobs: &[JobId]) -> Samples {
     let mut samples = samples(seconds, jobs);
     samples.workers[0].caches =
-        vec![TierCapacity { tier: CacheTier::Disk, room_bytes: 10_000_000_000, held_bytes: 0 }];
+        vec![TierCapacity { tier: CacheTier::Disk, capacity_bytes: 10_000_000_000, used_bytes: 0 }];
     samples
 }
 
@@ -38,11 +38,12 @@ fn decisions(samples: impl Fn(u64) -> Samples) -> Vec<Option<CacheDecision>> {
 
 /// The initial decision, before the costs of the job are known.
 const INITIAL: Option<CacheDecision> =
-    Some(CacheDecision { after: 1, tier: CacheTier::Memory, encoding: CacheEncoding::AsIs });
+    Some(CacheDecision { operators_before: 1, tier: CacheTier::Memory, encoding: CacheEncoding::AsIs });
 
 #[test]
 fn the_output_of_a_costly_operator_is_cached_once_costs_are_settled() {
-    let cached = Some(CacheDecision { after: 1, tier: CacheTier::Disk, encoding: CacheEncoding::AsIs });
+    let cached =
+        Some(CacheDecision { operators_before: 1, tier: CacheTier::Disk, encoding: CacheEncoding::AsIs });
     let expected = [INITIAL, INITIAL, cached, cached, cached, cached, cached, cached];
     assert_eq!(decisions(|second| on_disk(second, &[JOB])), expected);
 }
@@ -96,7 +97,7 @@ fn a_second_job_with_the_same_prefix_reads_the_cache_of_the_first() {
         let jobs = if second < 6 { vec![JOB] } else { vec![JOB, other] };
         let mut samples = on_disk(second, &jobs);
         // The disk has the capacity for one copy only.
-        samples.workers[0].caches[0].room_bytes = 1_100_000_000;
+        samples.workers[0].caches[0].capacity_bytes = 1_100_000_000;
         observer.push(second * 1_000, &samples);
         decisions = decide(&mut history, &observer, second);
     }

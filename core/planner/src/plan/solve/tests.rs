@@ -25,7 +25,7 @@ fn text(plan: &Plan) -> String {
         text += &format!(" {}\n", job.why);
     }
     for wanted in &plan.wanted {
-        text += &format!("{}: {} present, {} wanted\n", wanted.worker_type, wanted.present, wanted.wanted);
+        text += &format!("{}: {} present, {} wanted\n", wanted.worker_type, wanted.live, wanted.wanted);
     }
     text + &plan.reasons.join("\n") + "\n"
 }

@@ -105,7 +105,7 @@ impl LeaseCoordinator {
         for result in report.tasks {
             self.on_task(result)?;
         }
-        let is_current = self.lock().revision == report.seen.number;
+        let is_current = self.lock().revision == report.plan_revision.number;
         if is_current && tokio::time::timeout(HEARTBEAT, self.changed.notified()).await.is_ok() {
             tokio::time::sleep(PLAN_INTERVAL).await;
         }
@@ -161,9 +161,9 @@ impl LeaseCoordinator {
             (None, []) => vec![task(1, None)],
             (None, shards) => vec![task(2, Some(shards.to_vec()))],
         };
-        let lease = |split: &SplitRef| Lease { job: JOB, split: *split, from: 0 };
+        let lease = |split: &SplitRef| Lease { job: JOB, split: *split, start_offset: 0 };
         WorkerPlan {
-            revision: Revision { life: 1, number: state.revision },
+            revision: Revision { incarnation: 1, number: state.revision },
             leases: state.leases.iter().map(lease).collect(),
             tasks,
             lease_ms: 60_000,

@@ -153,7 +153,7 @@ async fn send(
     let count = u32::try_from(open.job.0).unwrap_or(u32::MAX);
     for (number, (header, data)) in (0..count).zip(pieces.iter().cycle()) {
         let rows = header.rows;
-        let header = PieceHeader { from: number * rows, to: (number + 1) * rows, ..header.clone() };
+        let header = PieceHeader { start: number * rows, end: (number + 1) * rows, ..header.clone() };
         frames.send(Ok(Frame::Piece(header))).await.ok()?;
         while credit < data.len() as u64 {
             match requests.next().await? {
