@@ -4,23 +4,23 @@ use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 thread_local! {
-    /// Whether the current call runs inside [`contained`].
+    /// Whether the thread executes work of [`contained`].
     static CONTAINED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs work on untrusted input, and returns `error` if the work panics. After a panic, the caller must not use state that the
-/// work has changed.
+/// Executes work on untrusted input, and converts a panic to an error. After a panic, the caller must not use state that the work has
+/// changed.
 ///
 /// # Errors
-/// The errors of the work, and `error` after a panic.
-pub fn contained<T>(work: impl FnOnce() -> Result<T, String>, error: &str) -> Result<T, String> {
-    let outer = CONTAINED.replace(true);
-    let done = catch_unwind(AssertUnwindSafe(work));
-    CONTAINED.set(outer);
-    done.unwrap_or_else(|_| Err(error.to_owned()))
+/// Returns the errors of the work, and `panic_error` after a panic.
+pub fn contained<T>(work: impl FnOnce() -> Result<T, String>, panic_error: &str) -> Result<T, String> {
+    let was_contained = CONTAINED.replace(true);
+    let result = catch_unwind(AssertUnwindSafe(work));
+    CONTAINED.set(was_contained);
+    result.unwrap_or_else(|_| Err(panic_error.to_owned()))
 }
 
-/// Whether a panic on this thread is converted into an error. The panic hook does not report such panics.
+/// Whether [`contained`] converts a panic of the current thread to an error. The panic hook does not log these panics.
 pub fn is_contained() -> bool {
     CONTAINED.get()
 }

@@ -324,7 +324,7 @@ fn load_message(call: &FunctionCall) -> Value {
 /// Returns one seed per row, so that random draws of a row do not depend on other rows.
 fn row_seeds(call: &FunctionCall, chunk: &Chunk) -> Vec<u64> {
     let seed = |(row, pass): (&u64, &u32)| {
-        let mut random = RowRandom::new(call.seed, call.draws, *pass, *row);
+        let mut random = RowRandom::new(call.seed, call.draw_key, *pass, *row);
         u64::from(random.next_u32()) << 32 | u64::from(random.next_u32())
     };
     chunk.row_ids.iter().zip(&chunk.passes).map(seed).collect()

@@ -149,7 +149,8 @@ impl Scene {
 
     fn run(&self, function: Function, inputs: &[Field], chunk: Chunk) -> Result<ChunkOutcome, String> {
         let is_filter = function.outputs.is_empty();
-        let call = FunctionCall { function, is_filter, index: 0, draws: 0, seed: 7, inputs: inputs.to_vec() };
+        let call =
+            FunctionCall { function, is_filter, index: 0, draw_key: 0, seed: 7, inputs: inputs.to_vec() };
         let function = RowFunction::new(Arc::new(call), self.settings.clone(), 1, &Arc::default());
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(function.apply(chunk, OutputBuffers::new(), false))
@@ -412,7 +413,7 @@ impl Scene {
 fn a_cancelled_call_frees_its_process() {
     let Some(scene) = Scene::new() else { return };
     let function = scene.function("sleeps");
-    let call = FunctionCall { function, is_filter: false, index: 0, draws: 0, seed: 7, inputs: x() };
+    let call = FunctionCall { function, is_filter: false, index: 0, draw_key: 0, seed: 7, inputs: x() };
     let function = RowFunction::new(Arc::new(call), scene.settings.clone(), 1, &Arc::default());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     runtime.block_on(async {
@@ -437,7 +438,7 @@ fn shared_memory_counts_until_its_process_exits() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let function = |name| {
         let function = scene.function(name);
-        let call = FunctionCall { function, is_filter: false, index: 0, draws: 0, seed: 7, inputs: x() };
+        let call = FunctionCall { function, is_filter: false, index: 0, draw_key: 0, seed: 7, inputs: x() };
         RowFunction::new(Arc::new(call), scene.settings.clone(), 1, &held)
     };
     let run = |function: &RowFunction, chunk| {

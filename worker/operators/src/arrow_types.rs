@@ -1,4 +1,4 @@
-//! Conversions between schema types and Arrow types, and access to the bytes and text of a row in any Arrow layout.
+//! Converts schema types to Arrow types, and reads the bytes and text of a row from any Arrow array type.
 
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::datatypes::DataType;
@@ -6,7 +6,7 @@ use feedline_data::schema::{ColumnType, ScalarType};
 
 use crate::OperatorError;
 
-/// The Arrow type of an element type.
+/// Returns the Arrow type of an element type.
 pub(crate) fn arrow_scalar(scalar: ScalarType) -> DataType {
     match scalar {
         ScalarType::Bool => DataType::Boolean,
@@ -24,7 +24,7 @@ pub(crate) fn arrow_scalar(scalar: ScalarType) -> DataType {
     }
 }
 
-/// The Arrow type of a column; `None` for images and tensors, which chunks do not store in Arrow arrays.
+/// Returns the Arrow type of a column. `None` for images and tensors, which chunks do not store in Arrow arrays.
 pub(crate) fn arrow_type(column_type: &ColumnType) -> Option<DataType> {
     match column_type {
         ColumnType::Scalar(scalar) => Some(arrow_scalar(*scalar)),
@@ -38,8 +38,8 @@ pub(crate) fn arrow_type(column_type: &ColumnType) -> Option<DataType> {
     }
 }
 
-/// Casts the array to the type `wanted`. An array of that type is returned unchanged.
-pub(crate) fn as_type(array: &ArrayRef, wanted: &DataType) -> Result<ArrayRef, OperatorError> {
+/// Casts an array to another type.
+pub(crate) fn cast_to(array: &ArrayRef, wanted: &DataType) -> Result<ArrayRef, OperatorError> {
     if array.data_type() == wanted {
         return Ok(array.clone());
     }
@@ -48,7 +48,7 @@ pub(crate) fn as_type(array: &ArrayRef, wanted: &DataType) -> Result<ArrayRef, O
     })
 }
 
-/// The bytes of one row, `Some(None)` for null; `None` if the array does not contain bytes.
+/// Returns the bytes of one row. The inner value is `None` for null. The outer value is `None` if the array does not contain bytes.
 pub(crate) fn bytes_at(array: &dyn Array, row: usize) -> Option<Option<&[u8]>> {
     let present = array.is_valid(row);
     let value = match array.data_type() {
@@ -61,18 +61,21 @@ pub(crate) fn bytes_at(array: &dyn Array, row: usize) -> Option<Option<&[u8]>> {
     Some(present.then_some(value))
 }
 
-/// The bytes of one row of a column of encoded images; `None` for null.
+/// Returns the bytes of one row in a column of encoded images. `None` for null.
 pub(crate) fn encoded_bytes<'a>(
     array: &'a ArrayRef,
     row: usize,
     column: &str,
 ) -> Result<Option<&'a [u8]>, OperatorError> {
     bytes_at(array.as_ref(), row).ok_or_else(|| {
-        OperatorError::new(format!("column `{column}` holds {}, not bytes", array.data_type()))
+        OperatorError::new(format!(
+            "column `{column}` has type {}, but must contain bytes",
+            array.data_type()
+        ))
     })
 }
 
-/// The text of one row, `Some(None)` for null; `None` if the array does not contain text.
+/// Returns the text of one row. The inner value is `None` for null. The outer value is `None` if the array does not contain text.
 pub(crate) fn text_at(array: &dyn Array, row: usize) -> Option<Option<&str>> {
     let present = array.is_valid(row);
     let value = match array.data_type() {

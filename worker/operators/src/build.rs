@@ -10,13 +10,13 @@ use feedline_data::schema::{ColumnType, Schema};
 use crate::kernels::{KernelContext, KernelDefinition, kernel_definition};
 use crate::operator::{BuiltOperator, Decoding, FunctionCall};
 
-/// Builds the operators of a pipeline, without operators of the engine such as `batch` and `cache`. `source_schema` has the
-/// source's columns. `load` reads a file that an operator names.
+/// Builds the operators of a pipeline, except operators that the engine runs itself, such as `batch` and `cache`. `source_schema`
+/// contains the columns of the source. `load` reads a file that an operator requires.
 ///
 /// The index of an operator in the result is the key of its output buffers.
 ///
 /// # Errors
-/// Returns a message that names the operator.
+/// If the parameters of an operator do not match its input columns, or a file cannot be loaded. The message contains the operator.
 pub fn build_operators(
     pipeline: &Pipeline,
     source_schema: &Schema,
@@ -25,25 +25,25 @@ pub fn build_operators(
     let schemas = infer(pipeline, source_schema)?;
     let mut built: Vec<BuiltOperator> = Vec::with_capacity(pipeline.operators.len());
     let mut counts: BTreeMap<&str, u32> = BTreeMap::new();
-    let mut draws = 0;
-    for (index, (operator, around)) in pipeline.operators.iter().zip(schemas.windows(2)).enumerate() {
+    let mut draw_key = 0;
+    for (index, (operator, in_out)) in pipeline.operators.iter().zip(schemas.windows(2)).enumerate() {
         let Some(definition) = kernel_definition(&operator.kind) else { continue };
         let context = KernelContext {
             index: built.len(),
-            draws,
+            draw_key,
             seed: pipeline.seed,
-            input: &around[0],
-            output: &around[1],
+            input: &in_out[0],
+            output: &in_out[1],
             load,
         };
         let kind = operator.kind.name();
         let count = counts.entry(kind).and_modify(|count| *count += 1).or_insert(1);
         let name = if *count == 1 { kind.to_owned() } else { format!("{kind}#{count}") };
         let one = build(operator, definition, &context, name)
-            .map_err(|sentence| PipelineError::new(format!("operator {} ({kind}): {sentence}", index + 1)))?;
+            .map_err(|reason| PipelineError::new(format!("operator {} ({kind}): {reason}", index + 1)))?;
         built.push(one);
-        // An operator that changes only the encoding must not change the draws of later operators.
-        draws += u32::from(!operator.kind.definition().is_encoding_only());
+        // An operator that changes only the encoding must not change the random draws of later operators.
+        draw_key += u32::from(!operator.kind.definition().is_encoding_only());
     }
     Ok(built)
 }
@@ -63,8 +63,8 @@ fn build(
         parallelism: operator.parallelism,
         wait_per_row: definition.wait_per_row(),
         function: function_call(operator, context),
-        writes: definition.written_column().filter(is_tensor).map(str::to_owned),
-        decodes: definition
+        written_column: definition.written_column().filter(is_tensor).map(str::to_owned),
+        decoding: definition
             .decoded_column()
             .filter(is_encoded)
             .map(|(column, size)| Decoding { column: column.to_owned(), size }),
@@ -80,7 +80,7 @@ fn function_call(operator: &Operator, context: &KernelContext<'_>) -> Option<Arc
         function: function.clone(),
         is_filter: operator.kind.drops_rows(),
         index: context.index,
-        draws: context.draws,
+        draw_key: context.draw_key,
         seed: context.seed,
         inputs: context.input.fields.iter().filter(|field| is_input(&field.name)).cloned().collect(),
     }))

@@ -1,7 +1,7 @@
-//! Converts images to the encodings of caches: JPEGs with an index, or decoded pixels.
+//! Converts images to the encodings that caches store: JPEGs with an index, or decoded pixels.
 //!
-//! Decoded pixels start with a header, so that one column can contain JPEGs and pixels. The output of an operator does not
-//! depend on the encoding of its input.
+//! Decoded pixels have a header, so that a column can contain both JPEGs and pixels. An operator returns the same output for all
+//! encodings of an image.
 
 use std::sync::Arc;
 
@@ -14,11 +14,11 @@ use crate::pixels::{Pixels, is_pixels};
 use crate::render::{RenderScratch, with_scratch};
 use crate::{Chunk, Column, Decoding, OperatorError};
 
-/// Converts the rows of a chunk's image column while `should_continue` returns true. Returns the column and the number of
-/// converted rows. Later rows of the column are empty. Images that cannot be converted are copied unchanged.
+/// Converts the image column of a chunk row by row, while `should_continue` returns true. Returns the column and the number of
+/// converted rows. The remaining rows of the column are empty. Images that cannot be converted are copied.
 ///
 /// # Errors
-/// The column does not contain encoded images.
+/// If the column does not contain encoded images.
 pub fn encode_column(
     chunk: &Chunk,
     decoding: &Decoding,
@@ -45,8 +45,8 @@ pub fn encode_column(
     Ok((Column::Arrow(Arc::new(encoded.finish())), count))
 }
 
-/// A chunk that contains only the converted image of one row, and the size of that image, for measuring an operator. `None`
-/// if the row has no image or the image cannot be converted.
+/// Converts the image of one row, for measurements of an operator. Returns a chunk that contains only this image, and the size of the
+/// image. `None` if the row has no image or the image cannot be converted.
 pub fn encode_row(
     chunk: &Chunk,
     row: usize,
@@ -65,8 +65,8 @@ pub fn encode_row(
     Some((Chunk::new(columns, vec![chunk.row_ids[row]], vec![chunk.passes[row]]), encoded.len()))
 }
 
-/// Converts an image for an operator that resizes the image, or a part of it, to `size`. `None` if the image cannot be decoded,
-/// or if the operator's output would change.
+/// Converts an image for an operator that resizes the image, or a crop of the image, to `size`. `None` if the image cannot be
+/// decoded, or if the output of the operator would change.
 fn encode(bytes: &[u8], encoding: CacheEncoding, size: Size) -> Option<Vec<u8>> {
     with_scratch(|scratch| match encoding {
         CacheEncoding::AsIs => None,
@@ -80,7 +80,7 @@ fn decode(scratch: &mut RenderScratch, bytes: &[u8], size: Size) -> Option<Vec<u
         return None;
     }
     let image = scratch.decode(bytes).ok()?;
-    // The operator may decode a large JPEG at half the size, which is not possible from pixels. Such a JPEG gets an index.
+    // The operator decodes a large JPEG at half the size, which is impossible with pixels. Therefore, add an index to the JPEG.
     if CropPlan::whole(image.width, image.height, size).may_be_halved() {
         return scratch.with_index(bytes);
     }

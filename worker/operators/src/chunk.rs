@@ -1,4 +1,4 @@
-//! A chunk: rows that one task runs through the operators of a stage.
+//! The rows that one task processes in a stage.
 
 use arrow::array::{ArrayRef, BooleanArray};
 use bytes::{Bytes, BytesMut};
@@ -6,18 +6,18 @@ use feedline_data::schema::ScalarType;
 
 use crate::error::OperatorError;
 
-/// Rows that one task runs through the operators of a stage.
+/// The rows that one task processes in a stage.
 #[derive(Debug, Clone, Default)]
 pub struct Chunk {
     /// The columns in order. Each column has one entry per row.
     pub columns: Vec<(String, Column)>,
-    /// The id of each row, which is a key of the row's random draws.
+    /// The id of each row, which determines the row's random draws.
     pub row_ids: Vec<u64>,
     /// The pass of each row, counted over all epochs.
     pub passes: Vec<u32>,
-    /// The index of each row in the original chunk, before operators removed rows.
+    /// The index that each row had in the original chunk, before operators removed rows.
     pub origins: Vec<u32>,
-    /// The failed rows by their index in the original chunk, each once, with the reason.
+    /// The failed rows, as index in the original chunk and error message. A row has at most one entry.
     pub failures: Vec<(u32, String)>,
 }
 
@@ -39,7 +39,7 @@ pub struct Image {
     pub width: u32,
     /// Height in pixels.
     pub height: u32,
-    /// RGB8, row by row from the top. A cache may share the buffer.
+    /// RGB8 pixels, row by row from the top. A cache may share the buffer.
     pub data: Bytes,
 }
 
@@ -50,8 +50,8 @@ pub struct Tensor {
     pub scalar: ScalarType,
     /// The shape of one row's tensor.
     pub shape: Vec<u32>,
-    /// The elements in native byte order: at least `rows * row_bytes()` bytes. The buffer is never shrunk, split or
-    /// reallocated, because it may be a part of the finished batch.
+    /// The elements in native byte order, at least `rows * row_bytes()` bytes. The buffer may be a part of the finished batch, so code
+    /// must not shrink, split or reallocate it.
     pub data: BytesMut,
     /// The number of rows.
     pub rows: usize,
@@ -98,7 +98,7 @@ impl Column {
         }
     }
 
-    /// The type of the values, for messages.
+    /// Describes the type of the values for error messages.
     pub(crate) fn describe(&self) -> String {
         match self {
             Self::Arrow(array) => format!("{}", array.data_type()),
@@ -112,7 +112,7 @@ impl Column {
             Self::Arrow(array) => {
                 let keep = BooleanArray::from(keep.to_vec());
                 *array = arrow::compute::filter(array.as_ref(), &keep)
-                    .expect("the mask has one entry per row, and filter takes every type");
+                    .expect("the mask has one entry per row, and `filter` supports every type");
             }
             Self::Images(images) => {
                 let mut kept = keep.iter();
@@ -124,7 +124,7 @@ impl Column {
 }
 
 impl Chunk {
-    /// A chunk of these columns.
+    /// Creates a chunk.
     pub fn new(columns: Vec<(String, Column)>, row_ids: Vec<u64>, passes: Vec<u32>) -> Self {
         debug_assert_eq!(row_ids.len(), passes.len());
         debug_assert!(columns.iter().all(|(_, column)| column.rows() == row_ids.len()));
@@ -137,7 +137,7 @@ impl Chunk {
         self.row_ids.len()
     }
 
-    /// The named column.
+    /// Returns the column with this name.
     pub fn column(&self, name: &str) -> Option<&Column> {
         self.columns.iter().find(|(column, _)| column == name).map(|(_, column)| column)
     }
@@ -156,7 +156,7 @@ impl Chunk {
         retain_rows(&mut self.origins, keep);
     }
 
-    /// Records that a row failed. A second failure of the same row is ignored.
+    /// Records a failed row. Ignores further failures of the same row.
     pub fn fail(&mut self, row: usize, reason: impl Into<String>) {
         let origin = self.origins[row];
         if !self.failures.iter().any(|(failed, _)| *failed == origin) {
@@ -176,18 +176,20 @@ impl Chunk {
     pub(crate) fn column_index(&self, name: &str) -> Result<usize, OperatorError> {
         self.columns.iter().position(|(column, _)| column == name).ok_or_else(|| {
             let names: Vec<&str> = self.columns.iter().map(|(name, _)| name.as_str()).collect();
-            OperatorError::new(format!("the chunk has no column `{name}`; it has {}", names.join(", ")))
+            OperatorError::new(format!("the chunk has no column `{name}`, only {}", names.join(", ")))
         })
     }
 
     pub(crate) fn arrow(&self, name: &str) -> Result<&ArrayRef, OperatorError> {
         match &self.columns[self.column_index(name)?].1 {
             Column::Arrow(array) => Ok(array),
-            other => Err(OperatorError::new(format!("column `{name}` holds {}", other.describe()))),
+            other => {
+                Err(OperatorError::new(format!("unsupported type of column `{name}`: {}", other.describe())))
+            }
         }
     }
 
-    /// Replaces the named column, or appends it.
+    /// Replaces or appends a column.
     pub fn set(&mut self, name: &str, column: Column) {
         match self.columns.iter_mut().find(|(present, _)| present == name) {
             Some((_, present)) => *present = column,

@@ -1,8 +1,8 @@
-//! Limits the memory of threads that decode or resize large images at the same time. A thread that exceeds the limit waits
-//! until other threads release their reservations.
+//! Limits the memory of threads that decode or resize large images concurrently. A thread that exceeds the limit waits until other
+//! threads release their reservations.
 //!
-//! Only memory above [`DECODE_BYTES_PER_THREAD`] per image is reserved. There is no deadlock: a reservation of any size succeeds if there is
-//! no other, and a thread with a reservation never waits for a second one.
+//! An image reserves only the memory above [`DECODE_BYTES_PER_THREAD`]. Deadlocks are impossible. A reservation of any size succeeds
+//! if there are no other reservations. A thread that has a reservation never waits for another reservation.
 
 use std::cell::RefCell;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -13,7 +13,7 @@ thread_local! {
     static THREAD: RefCell<ThreadState> = const { RefCell::new(ThreadState { memory: None, reservations: 0 }) };
 }
 
-/// The decode memory that a thread uses, and the number of reservations that the thread holds.
+/// The decode memory that a thread uses, and the number of its reservations.
 struct ThreadState {
     memory: Option<Arc<DecodeMemory>>,
     reservations: u32,
@@ -34,12 +34,12 @@ struct Reserved {
 }
 
 impl DecodeMemory {
-    /// A shared memory with this limit.
+    /// Creates a shared memory with a limit.
     pub fn new(limit_bytes: u64) -> Arc<Self> {
         Arc::new(Self { limit_bytes, reserved: Mutex::default(), released: Condvar::new() })
     }
 
-    /// Makes this thread reserve memory here. Other threads need no reservations.
+    /// Makes the current thread reserve memory from this limit. Threads that are not attached need no reservations.
     pub fn attach_thread(self: &Arc<Self>) {
         THREAD.with_borrow_mut(|thread| thread.memory = Some(Arc::clone(self)));
     }
@@ -68,20 +68,20 @@ impl DecodeMemory {
         reserved.reservations -= 1;
         reserved.bytes = reserved.bytes.saturating_sub(bytes);
         drop(reserved);
-        // Waiting threads may need different amounts, so all of them check again.
+        // Wake all waiting threads, because they may wait for different amounts.
         self.released.notify_all();
     }
 }
 
-/// Reserved memory for one image. Dropping the reservation releases the memory.
+/// Reserved memory for one image, which is released on drop.
 #[derive(Debug)]
 pub(crate) struct DecodeReservation {
     memory: Arc<DecodeMemory>,
     bytes: u64,
 }
 
-/// Reserves memory for an image that needs this number of bytes while it is decoded or resized. Waits until the memory is
-/// available. `None` if the image needs no reservation.
+/// Reserves memory for an image. `bytes` is the memory that decoding or resizing the image needs. Waits until the memory is available.
+/// Returns `None` if the image needs no reservation.
 pub(crate) fn reserve(bytes: u64) -> Option<DecodeReservation> {
     let bytes = bytes.saturating_sub(DECODE_BYTES_PER_THREAD);
     if bytes == 0 {

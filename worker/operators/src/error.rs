@@ -1,15 +1,15 @@
 //! The error of an operator that cannot process a chunk.
 
-/// An error that concerns a whole chunk: the chunk does not have the columns that the operator was built for.
+/// An error of a whole chunk, such as a missing column.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct OperatorError {
-    /// Returns a message.
+    /// The error message.
     pub message: String,
 }
 
 impl OperatorError {
-    /// An error with this message.
+    /// Creates an error.
     pub fn new(message: impl Into<String>) -> Self {
         Self { message: message.into() }
     }

@@ -4,11 +4,11 @@ use feedline_data::pipeline::Size;
 use feedline_data::random::RowRandom;
 use feedline_jpeg::Region;
 
-/// The number of attempts of torchvision's `RandomResizedCrop.get_params` before it falls back to a center crop.
+/// Maximum number of attempts to draw a crop before a center crop is used, as in torchvision's `RandomResizedCrop.get_params`.
 const ATTEMPTS: usize = 10;
 
-/// The minimum downscaling factor, on both axes, at which a crop is decoded at half the size. At 3.5 the mean difference over
-/// the photographs of the tests is 0.8 of 255; at 2 it would be 2.5, and at 3 it would be 1.1.
+/// Minimum downscaling factor of both axes at which a crop is decoded at half the size. With 3.5, the mean pixel difference on the
+/// test photographs is 0.8 of 255. With 3 it is 1.1, and with 2 it is 2.5.
 const MIN_FACTOR_FOR_HALF: f64 = 3.5;
 
 /// A crop of an image and its position in the output.
@@ -16,9 +16,9 @@ const MIN_FACTOR_FOR_HALF: f64 = 3.5;
 pub(crate) struct CropPlan {
     /// The pixels of the image that the resize filter may read.
     pub(crate) region: Region,
-    /// The rectangle that is resized to `target`, in possibly fractional pixels from the region's corner.
+    /// The rectangle that is resized to `target`, in pixels relative to the corner of `region`. The bounds may be fractional.
     pub(crate) source: SourceBox,
-    /// The position in the output. The rest of the output is black.
+    /// The rectangle of the output that contains the resized crop. The rest of the output is black.
     pub(crate) target: Region,
 }
 
@@ -32,7 +32,7 @@ pub(crate) struct SourceBox {
 }
 
 impl CropPlan {
-    /// A plan that resizes the region to the whole output.
+    /// Returns a plan that resizes a region to the whole output.
     pub(crate) fn resized(region: Region, [height, width]: Size) -> Self {
         let (source_width, source_height) = (f64::from(region.width), f64::from(region.height));
         Self {
@@ -42,13 +42,13 @@ impl CropPlan {
         }
     }
 
-    /// Whether the crop may be decoded at half the size, because the resize reduces it enough.
+    /// Whether the crop may be decoded at half the size, because the resize shrinks it by at least [`MIN_FACTOR_FOR_HALF`].
     pub(crate) fn may_be_halved(&self) -> bool {
         let shrinks = |from: f64, to: u32| from >= MIN_FACTOR_FOR_HALF * f64::from(to);
         shrinks(self.source.width, self.target.width) && shrinks(self.source.height, self.target.height)
     }
 
-    /// The plan for the image at half the size.
+    /// Returns the plan for the image at half the size.
     pub(crate) fn halved(&self) -> Self {
         let axis = |start: u32, extent: u32, left: f64| {
             let first = start / 2;
@@ -62,15 +62,16 @@ impl CropPlan {
         Self { region: Region { x, y, width, height }, source, target }
     }
 
-    /// A plan that resizes the whole image.
+    /// Returns a plan that resizes the whole image.
     pub(crate) fn whole(width: u32, height: u32, size: Size) -> Self {
         Self::resized(Region { x: 0, y: 0, width, height }, size)
     }
 
-    /// The plan of torchvision's `CenterCrop(size)` after `Resize(resize)`.
+    /// Returns the plan of torchvision's `CenterCrop(size)` after `Resize(resize)`.
     ///
-    /// The result equals resizing the whole image and then cropping: the source box is the crop in the coordinates of the whole
-    /// image, and the region contains every pixel that the resize filter (a triangle as wide as the scale) reads.
+    /// The result equals that of resizing the whole image and then cropping. The source box is the crop in the coordinates of the
+    /// original image. The region contains every pixel that the resize filter reads. The filter is a triangle whose width is
+    /// proportional to the scale.
     pub(crate) fn centered(width: u32, height: u32, size: Size, resize: Option<u32>) -> Self {
         let (resized_width, resized_height) = resized_extents(width, height, resize);
         let across = Axis::centered(width, resized_width, size[1]);
@@ -88,7 +89,7 @@ impl CropPlan {
     }
 }
 
-/// The size after torchvision's `Resize(side)`: the shorter side becomes `side`, and the longer side is rounded down.
+/// Returns the size after torchvision's `Resize(side)`. The shorter side becomes `side`. The longer side is rounded down.
 fn resized_extents(width: u32, height: u32, side: Option<u32>) -> (u32, u32) {
     let Some(side) = side else { return (width, height) };
     let longer =
@@ -98,22 +99,25 @@ fn resized_extents(width: u32, height: u32, side: Option<u32>) -> (u32, u32) {
 
 /// One axis of a center crop.
 struct Axis {
-    /// The first pixel and the number of pixels of the region.
+    /// The first pixel of the region.
     start: u32,
+    /// Number of pixels in the region.
     extent: u32,
-    /// The source box relative to `start`, in pixels.
+    /// The start of the source box in pixels, relative to `start`.
     left: f64,
+    /// The width of the source box in pixels.
     width: f64,
-    /// The first pixel and the number of pixels in the output.
+    /// The first pixel in the output.
     target: u32,
+    /// Number of pixels in the output.
     target_extent: u32,
 }
 
 impl Axis {
-    /// The middle `size` pixels of an axis that was resized from `original` to `resized` pixels.
+    /// Returns the middle `size` pixels of an axis that is resized from `original` to `resized` pixels.
     fn centered(original: u32, resized: u32, size: u32) -> Self {
         let scale = f64::from(original) / f64::from(resized);
-        // Like torchvision: pad smaller images, with an odd pixel at the end, and round half to even.
+        // As in torchvision, pad smaller images with the odd pixel at the end, and round half to even.
         let (first, target, target_extent) = if size > resized {
             (0, (size - resized) / 2, resized)
         } else {
@@ -130,7 +134,7 @@ impl Axis {
     }
 }
 
-/// The rectangle of torchvision's `RandomResizedCrop.get_params` for an image of this size.
+/// Draws a crop like torchvision's `RandomResizedCrop.get_params`.
 pub(crate) fn random_crop(
     random: &mut RowRandom,
     width: u32,

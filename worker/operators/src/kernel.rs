@@ -1,4 +1,4 @@
-//! A benchmark of the image kernel alone on one core: the upper bound for the engine.
+//! A benchmark of the image kernel on one core, without the engine. Its rate is an upper bound of the engine's rate per core.
 
 use std::time::Instant;
 
@@ -12,7 +12,7 @@ use crate::render::{Picture, RenderScratch};
 /// The result of a benchmark run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct KernelResult {
-    /// The number of decoded and resized images, without images that failed to decode.
+    /// Number of decoded and resized images, without images that could not be decoded.
     pub images: u64,
     /// Wall time in seconds.
     pub seconds: f64,
@@ -27,10 +27,10 @@ pub enum KernelDecode {
     Whole,
 }
 
-/// Decodes a random crop of each JPEG and resizes it to `size` (height, width) on this thread.
+/// Decodes a random crop of each JPEG and resizes it to `size` (height, width) on the current thread.
 ///
-/// The crops equal those of `random_resized_crop` with default parameters as the first operator of a pipeline with this seed,
-/// in pass 0, for rows 0 to `jpegs.len() - 1`.
+/// The crops equal the crops of `random_resized_crop` with default parameters as the first operator of a pipeline with this seed, in
+/// pass 0, for rows 0 to `jpegs.len() - 1`.
 pub fn crop_resize_loop(jpegs: &[Bytes], decode: KernelDecode, seed: u64, size: Size) -> KernelResult {
     let (scale, ratio) = ([0.08, 1.0], [3.0 / 4.0, 4.0 / 3.0]);
     let mut out = vec![0; size[0] as usize * size[1] as usize * 3];
@@ -55,7 +55,7 @@ pub fn crop_resize_loop(jpegs: &[Bytes], decode: KernelDecode, seed: u64, size: 
     KernelResult { images, seconds: start.elapsed().as_secs_f64() }
 }
 
-/// Adds the index of `recode_jpeg` to the JPEGs. JPEGs that cannot have an index are returned unchanged.
+/// Adds the index of `recode_jpeg` to JPEGs. Returns JPEGs that cannot have an index unchanged.
 pub fn with_index(jpegs: &[Bytes]) -> Vec<Bytes> {
     let mut scratch = RenderScratch::new();
     let indexed = |jpeg: &Bytes| scratch.with_index(jpeg).map_or_else(|| jpeg.clone(), Bytes::from);

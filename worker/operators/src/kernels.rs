@@ -1,4 +1,4 @@
-//! The registry of kernels. Each kernel has its own file, which implements [`KernelDefinition`] for the operator's parameters.
+//! The registry of kernels. The file of a kernel implements [`KernelDefinition`] for the parameters of the operator.
 
 mod burn;
 mod cast;
@@ -25,14 +25,14 @@ use feedline_data::schema::{ColumnType, ScalarType, Schema};
 
 use crate::{Chunk, OperatorError, OperatorKernel, OutputBuffers};
 
-/// Defines [`kernel_definition`] from the list of operators with a kernel and the list of operators of the engine.
+/// Defines [`kernel_definition`] from two lists: the operators with a kernel, and the operators that the engine runs itself.
 macro_rules! kernels {
-    (kernels: $($kind:ident),+; engine: $($engines:ident),+;) => {
-        /// The kernel definition of an operator; `None` for an operator of the engine, such as `batch` and `cache`.
+    (kernels: $($kind:ident),+; engine: $($engine_kind:ident),+;) => {
+        /// Returns the kernel definition of an operator. `None` for operators that the engine runs itself, such as `batch`.
         pub(crate) fn kernel_definition(kind: &OperatorKind) -> Option<&dyn KernelDefinition> {
             match kind {
                 $(OperatorKind::$kind(parameters) => Some(parameters),)+
-                $(OperatorKind::$engines(_) => None,)+
+                $(OperatorKind::$engine_kind(_) => None,)+
             }
         }
     };
@@ -63,54 +63,54 @@ kernels! {
     engine: Cache, Batch, BucketByLength, Pack, Repeat;
 }
 
-/// Builds the kernel of an operator.
+/// The parameters of an operator, from which its kernel is built.
 pub(crate) trait KernelDefinition {
-    /// Builds the kernel. An error is one sentence that does not name the operator.
+    /// Builds the kernel. The error message does not contain the operator.
     fn build(&self, context: &KernelContext<'_>) -> Result<Arc<dyn OperatorKernel>, String>;
 
-    /// The column for which the kernel writes a new tensor, if the column is a tensor after the operator.
+    /// The column that the kernel writes to an output buffer if the column becomes a tensor.
     fn written_column(&self) -> Option<&str> {
         None
     }
 
-    /// The column of encoded images that the kernel decodes, and the minimum height and width of a whole image after it.
+    /// The column of images that the kernel decodes, and the minimum height and width that a whole image has after the operator.
     fn decoded_column(&self) -> Option<(&str, Size)> {
         None
     }
 
-    /// The time per row that the engine waits without occupying a thread.
+    /// Time per row that the engine waits without using a thread.
     fn wait_per_row(&self) -> Option<Duration> {
         None
     }
 }
 
-/// The inputs of building a kernel, in addition to the operator's parameters.
+/// The inputs for building a kernel, in addition to the operator's parameters.
 pub(crate) struct KernelContext<'a> {
-    /// The index among the operators with a kernel, which is the key of the output buffers.
+    /// The index of the operator among the operators with a kernel, which is the key of the output buffers.
     pub(crate) index: usize,
-    /// The key of the operator's random draws.
-    pub(crate) draws: u32,
+    /// The number of the operator in the derivation of random draws.
+    pub(crate) draw_key: u32,
     /// The pipeline's seed.
     pub(crate) seed: u64,
     /// The columns before the operator.
     pub(crate) input: &'a Schema,
     /// The columns after the operator.
     pub(crate) output: &'a Schema,
-    /// Reads the file that the operator names.
+    /// Reads a file that the operator requires.
     pub(crate) load: &'a dyn Fn(&str) -> Result<Bytes, String>,
 }
 
 impl KernelContext<'_> {
-    /// The named column before the operator.
+    /// Returns the type of a column before the operator.
     pub(crate) fn input_type(&self, column: &str) -> Result<&ColumnType, String> {
         self.input.get(column).ok_or_else(|| format!("column `{column}` does not exist"))
     }
 
-    /// The element type and shape of a column that is a tensor after the operator.
+    /// Returns the element type and the shape that a column has after the operator. Fails if the column is not a tensor.
     pub(crate) fn output_tensor(&self, column: &str) -> Result<(ScalarType, &[u32]), String> {
         match self.output.get(column) {
             Some(ColumnType::Tensor { scalar, shape }) => Ok((*scalar, shape)),
-            _ => Err(format!("column `{column}` does not become a tensor")),
+            _ => Err(format!("column `{column}` is not a tensor after the operator")),
         }
     }
 }

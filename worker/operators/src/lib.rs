@@ -1,8 +1,8 @@
-//! The operators of a pipeline: images, text, lists, expressions.
+//! The operators of a pipeline, which transform images, text, lists and other columns, and filter rows.
 //!
-//! The crate transforms the rows of a chunk between source and batch. It does not schedule, read objects or form batches. The
-//! engine calls a kernel with a chunk and with buffers for the kernel's tensors. A kernel is a pure function of its chunk, the
-//! pipeline's seed and its index in the pipeline.
+//! The crate transforms the rows of a chunk. It does not read objects, schedule work or form batches. The engine calls a kernel
+//! with a chunk and with buffers for the tensors that the kernel writes. The output of a kernel depends only on the chunk, the seed
+//! of the pipeline, and the index of the operator.
 
 mod arrow_types;
 mod build;

@@ -1,4 +1,4 @@
-//! The parts of a batch's buffer to which operators write their tensors.
+//! The parts of a batch's buffer to which operators write tensors.
 
 use bytes::BytesMut;
 use feedline_data::schema::ScalarType;
@@ -6,19 +6,20 @@ use feedline_data::schema::ScalarType;
 use crate::chunk::Tensor;
 use crate::error::OperatorError;
 
-/// Buffers within a batch's buffer, by operator and column. A linear search is fast, because there are few buffers.
+/// The output buffers of the operators, which are parts of a batch's buffer.
 #[derive(Debug, Default)]
 pub struct OutputBuffers {
+    /// Operator index, column and buffer. There are few entries, so a linear search is fast.
     buffers: Vec<(usize, String, BytesMut)>,
 }
 
 impl OutputBuffers {
-    /// No buffers: every operator allocates its tensors.
+    /// Creates an empty set. Operators without a buffer allocate memory for their tensors.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds the buffer of a column of the operator with this index. The buffer has exactly the size of the rows.
+    /// Adds the buffer of an operator's column. The buffer has exactly the size of the rows.
     pub fn insert(&mut self, operator: usize, column: &str, buffer: BytesMut) {
         self.buffers.push((operator, column.to_owned(), buffer));
     }
@@ -29,12 +30,12 @@ impl OutputBuffers {
         Some(self.buffers.swap_remove(index).2)
     }
 
-    /// A tensor for `rows` rows in the operator's buffer or, without a buffer, in newly allocated zeroed memory.
+    /// Returns a tensor for `rows` rows, which uses the operator's buffer. Allocates memory if the operator has no buffer.
     ///
-    /// The buffer is not cleared: the caller must write every row.
+    /// The buffer may contain arbitrary bytes, so the caller must write every row.
     ///
     /// # Errors
-    /// The buffer is too small.
+    /// If the buffer is too small.
     pub fn tensor(
         &mut self,
         operator: usize,

@@ -1,14 +1,13 @@
-//! Decoded pixels as the value of a column of encoded images. A cache stores them, and the image operators read them like a
-//! JPEG.
+//! The encoding of decoded pixels in a column of encoded images. Caches store pixels, and the image operators read them like JPEGs.
 
 use feedline_jpeg::MAX_PIXELS;
 
-/// The first bytes of decoded pixels. They differ from those of JPEG, PNG and WebP.
+/// The first bytes of decoded pixels, which differ from the first bytes of JPEG, PNG and WebP.
 const MAGIC: [u8; 8] = *b"\x89FLPIX\r\n";
-/// The size of the header: the magic, the width and the height.
+/// Size of the header: magic bytes (8 bytes), width (4) and height (4).
 const HEADER_BYTES: usize = 16;
 
-/// Decoded pixels: RGB8, row by row.
+/// Decoded RGB8 pixels, row by row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Pixels<'a> {
     pub(crate) width: u32,
@@ -16,7 +15,7 @@ pub(crate) struct Pixels<'a> {
     pub(crate) data: &'a [u8],
 }
 
-/// Whether the bytes start with the magic of decoded pixels.
+/// Whether a value contains decoded pixels.
 pub(crate) fn is_pixels(bytes: &[u8]) -> bool {
     bytes.starts_with(&MAGIC)
 }
@@ -30,12 +29,15 @@ impl<'a> Pixels<'a> {
         let data = &bytes[HEADER_BYTES..];
         let count = u64::from(width) * u64::from(height);
         if count == 0 || count > MAX_PIXELS || data.len() as u64 != 3 * count {
-            return Err(format!("damaged pixels: {} bytes for {width} x {height} pixels", data.len()));
+            return Err(format!(
+                "damaged pixels: the header has {width} x {height} pixels, but {} bytes follow",
+                data.len()
+            ));
         }
         Ok(Self { width, height, data })
     }
 
-    /// The header and the pixels.
+    /// Encodes the header and the pixels.
     pub(crate) fn to_bytes(self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(HEADER_BYTES + self.data.len());
         bytes.extend(MAGIC);

@@ -1,4 +1,4 @@
-//! Decodes PNG and WebP to RGB8, with the orientation applied.
+//! Decodes PNG and WebP images to RGB8 pixels, and applies their orientation.
 
 use std::io::Cursor;
 
@@ -11,7 +11,7 @@ use crate::Image;
 use crate::decode_memory::{self, DecodeReservation};
 use crate::pixels::{Pixels, is_pixels};
 
-/// The encoding of an image, detected from the first bytes.
+/// The encoding of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Encoding {
     Jpeg,
@@ -21,8 +21,8 @@ pub(crate) enum Encoding {
     Pixels,
 }
 
-/// Detects the encoding of an image.
-pub(crate) fn encoding_of(bytes: &[u8]) -> Result<Encoding, String> {
+/// Detects the encoding of an image from its first bytes.
+pub(crate) fn detect_encoding(bytes: &[u8]) -> Result<Encoding, String> {
     if bytes.starts_with(&[0xFF, 0xD8]) {
         return Ok(Encoding::Jpeg);
     }
@@ -39,16 +39,19 @@ pub(crate) fn encoding_of(bytes: &[u8]) -> Result<Encoding, String> {
         return Err("the image is empty".to_owned());
     }
     let start = &bytes[..bytes.len().min(8)];
-    Err(format!("not a JPEG, PNG or WebP image: it starts with {:?}", String::from_utf8_lossy(start)))
+    Err(format!("not a JPEG, PNG or WebP image: the value starts with {:?}", String::from_utf8_lossy(start)))
 }
 
-/// Decodes a PNG or WebP image, or copies pixels. The caller holds the reservation while it uses the image.
+/// Decodes a PNG or WebP image, or copies pixels. The caller must hold the reservation while it uses the image.
 pub(crate) fn decode(bytes: &[u8], encoding: Encoding) -> Result<(Image, Option<DecodeReservation>), String> {
-    // The png crate panics on palettes that end in the middle of a color.
-    contained(|| decode_unguarded(bytes, encoding), "damaged image: the decoder failed")
+    // The png crate panics if a palette ends within a color.
+    contained(|| decode_uncontained(bytes, encoding), "damaged image: the decoder failed")
 }
 
-fn decode_unguarded(bytes: &[u8], encoding: Encoding) -> Result<(Image, Option<DecodeReservation>), String> {
+fn decode_uncontained(
+    bytes: &[u8],
+    encoding: Encoding,
+) -> Result<(Image, Option<DecodeReservation>), String> {
     if encoding == Encoding::Pixels {
         let Pixels { width, height, data } = Pixels::parse(bytes)?;
         return Ok((Image { width, height, data: data.to_vec().into() }, None));
@@ -65,7 +68,7 @@ fn decode_unguarded(bytes: &[u8], encoding: Encoding) -> Result<(Image, Option<D
             "the image has {width} x {height} pixels, more than the limit of {MAX_PIXELS}: remove the image, or reduce its size"
         ));
     }
-    // Damaged metadata does not affect the pixels.
+    // Ignore damaged metadata, because it does not affect the pixels.
     let orientation = decoder.orientation().unwrap_or(Orientation::NoTransforms);
     let bytes = working_bytes(&decoder, encoding, orientation);
     if bytes > MAX_DECODED_BYTES {
@@ -81,8 +84,8 @@ fn decode_unguarded(bytes: &[u8], encoding: Encoding) -> Result<(Image, Option<D
     Ok((Image { width, height, data: to_rgb8(decoded).into() }, reservation))
 }
 
-/// The memory in bytes that decoding needs: the samples, which may have 16 bits and alpha; a copy for WebP's internal buffer; a
-/// copy for a rotation; and the RGB8 pixels, unless the samples are RGB8.
+/// Returns the memory in bytes that decoding needs. It contains the samples, which may have 16 bits and alpha, a copy for WebP's
+/// internal buffer, a copy for a rotation, and the RGB8 pixels, unless the samples are already RGB8.
 fn working_bytes(decoder: &impl ImageDecoder, encoding: Encoding, orientation: Orientation) -> u64 {
     let (width, height) = decoder.dimensions();
     let copies =
@@ -91,7 +94,7 @@ fn working_bytes(decoder: &impl ImageDecoder, encoding: Encoding, orientation: O
     decoder.total_bytes().saturating_mul(copies) + u64::from(width) * u64::from(height) * converted
 }
 
-/// Converts to RGB8. Drops alpha, and the lower byte of 16-bit samples like Pillow and libpng's `png_set_strip_16`.
+/// Converts an image to RGB8. Drops alpha, and drops the lower byte of 16-bit samples, as Pillow and libpng's `png_set_strip_16` do.
 fn to_rgb8(decoded: DynamicImage) -> Vec<u8> {
     let high = |sample: u16| (sample >> 8) as u8;
     match decoded {

@@ -1,4 +1,4 @@
-//! Decodes the part of an image that a crop needs, and resizes it into the output: the inner loop of the image operators.
+//! The inner loop of the image operators, which decodes the part of an image that a crop needs, and resizes the crop into the output.
 
 use std::cell::RefCell;
 
@@ -12,18 +12,18 @@ use crate::Image;
 use crate::decode_memory;
 use crate::geometry::CropPlan;
 use crate::pixels::Pixels;
-use crate::raster::{Encoding, decode, encoding_of};
+use crate::raster::{Encoding, decode, detect_encoding};
 
 /// The encoded or decoded image of one row.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Picture<'a> {
-    /// JPEG, PNG, WebP, or pixels from a cache.
+    /// JPEG, PNG, WebP, or decoded pixels from a cache.
     Encoded(&'a [u8]),
-    /// RGB8, row by row.
+    /// RGB8 pixels, row by row.
     Decoded { width: u32, height: u32, pixels: &'a [u8] },
 }
 
-/// Decoder, resizer and buffer of a thread, which are reused for all images.
+/// The decoder, the resizer and the pixel buffer of a thread, which are reused for all images.
 pub(crate) struct RenderScratch {
     decoder: Option<Decoder>,
     resizer: Resizer,
@@ -37,7 +37,7 @@ thread_local! {
     static SCRATCH: RefCell<RenderScratch> = RefCell::new(RenderScratch::new());
 }
 
-/// Runs `work` with the scratch of this thread.
+/// Calls `work` with the scratch of the current thread.
 pub(crate) fn with_scratch<T>(work: impl FnOnce(&mut RenderScratch) -> T) -> T {
     SCRATCH.with_borrow_mut(work)
 }
@@ -56,7 +56,7 @@ impl RenderScratch {
 
     /// Decodes a whole image.
     pub(crate) fn decode(&mut self, bytes: &[u8]) -> Result<Image, String> {
-        match encoding_of(bytes)? {
+        match detect_encoding(bytes)? {
             Encoding::Jpeg => {
                 let mut data = Vec::new();
                 let opened =
@@ -71,12 +71,13 @@ impl RenderScratch {
         }
     }
 
-    /// Adds an index to a JPEG; `None` for other formats and for JPEGs that cannot have an index.
+    /// Adds an index to a JPEG. `None` for other formats, and for JPEGs that cannot have an index.
     pub(crate) fn with_index(&mut self, bytes: &[u8]) -> Option<Vec<u8>> {
         Self::decoder(&mut self.decoder).ok()?.with_index(bytes)
     }
 
-    /// Crops and resizes a picture into `out`, an image of `size`. `plan` computes the crop from the picture's width and height.
+    /// Crops a picture and resizes the crop into `out`, which is an image of `size`. `plan` computes the crop from the width and the
+    /// height of the picture.
     pub(crate) fn render(
         &mut self,
         picture: Picture<'_>,
@@ -85,7 +86,7 @@ impl RenderScratch {
         out: &mut [u8],
     ) -> Result<(), String> {
         match picture {
-            Picture::Encoded(bytes) => match encoding_of(bytes)? {
+            Picture::Encoded(bytes) => match detect_encoding(bytes)? {
                 Encoding::Jpeg => self.render_jpeg(bytes, plan, size, out),
                 Encoding::Pixels => {
                     let Pixels { width, height, data } = Pixels::parse(bytes)?;
@@ -144,7 +145,7 @@ impl RenderScratch {
     }
 }
 
-/// Resizes the plan's source box, relative to `region` of the pixels, into the plan's target in `out`.
+/// Resizes the source box of the plan into its target in `out`. `region` is the position of the plan's region in `pixels`.
 fn resample(
     resizer: &mut Resizer,
     pixels: &[u8],
@@ -154,7 +155,7 @@ fn resample(
     [out_height, out_width]: Size,
     out: &mut [u8],
 ) -> Result<(), String> {
-    let failed = |error: &dyn std::fmt::Display| format!("the image cannot be resized: {error}");
+    let failed = |error: &dyn std::fmt::Display| format!("cannot resize the image: {error}");
     // The resizer resizes rows before columns, so the intermediate image has the target width.
     let intermediate_bytes = u64::from(plan.target.width) * u64::from(region.height) * 3;
     if intermediate_bytes > MAX_DECODED_BYTES {

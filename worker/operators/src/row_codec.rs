@@ -1,7 +1,7 @@
 //! Encodes each row of a chunk to one buffer, and decodes buffers to columns. Caches store rows in this format.
 //!
-//! Large values (bytes, text, images, tensors) are stored unchanged, so that decoded values are views of the buffer. Other
-//! values are stored in Arrow's row format.
+//! Large values (bytes, text, images, tensors) are stored unchanged, so that most decoded values reference the buffer without a copy.
+//! Other values are stored in Arrow's row format.
 
 use std::sync::Arc;
 
@@ -12,17 +12,17 @@ use arrow::row::{RowConverter, SortField};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use feedline_data::schema::{ColumnType, ScalarType, Schema};
 
-use crate::arrow_types::{arrow_type, as_type, bytes_at, text_at};
+use crate::arrow_types::{arrow_type, bytes_at, cast_to, text_at};
 use crate::{Chunk, Column, Image, OperatorError, Tensor};
 
-/// The length that represents null.
+/// The length prefix of a null value.
 const NULL_LENGTH: u32 = u32::MAX;
 
-/// Encodes and decodes rows with a fixed list of columns.
+/// Encodes and decodes the rows of one schema.
 #[derive(Debug)]
 pub struct RowCodec {
     columns: Vec<(String, ValueFormat)>,
-    /// Converts the columns of format [`ValueFormat::Small`], in their order.
+    /// Converts all columns with format [`ValueFormat::Small`], in their order.
     small: Option<RowConverter>,
 }
 
@@ -37,7 +37,7 @@ enum ValueFormat {
         shape: Vec<u32>,
         bytes: usize,
     },
-    /// Arrow's row format, for all small columns together, after the large values.
+    /// Arrow's row format. The small values of all columns follow the large values.
     Small(DataType),
 }
 
@@ -47,10 +47,10 @@ enum ValueFormat {
 pub struct RowCodecError(String);
 
 impl RowCodec {
-    /// A codec for chunks with these columns.
+    /// Creates a codec for chunks with the columns of a schema.
     ///
     /// # Errors
-    /// Returns a message that names the column with an unsupported type.
+    /// If a column has a type that cannot be cached.
     pub fn new(schema: &Schema) -> Result<Self, OperatorError> {
         let mut columns = Vec::with_capacity(schema.fields.len());
         let mut small = Vec::new();
@@ -66,7 +66,10 @@ impl RowCodec {
                 },
                 ColumnType::Scalar(_) | ColumnType::List(_) => {
                     let wanted = arrow_type(&field.column_type).ok_or_else(|| {
-                        OperatorError::new(format!("column `{}` cannot be cached", field.name))
+                        OperatorError::new(format!(
+                            "column `{}` has type {}, which cannot be cached",
+                            field.name, field.column_type
+                        ))
                     })?;
                     small.push(SortField::new(wanted.clone()));
                     ValueFormat::Small(wanted)
@@ -78,15 +81,16 @@ impl RowCodec {
         Ok(Self { columns, small })
     }
 
-    /// Encodes each row of the chunk, with the byte `first` in front. [`Self::decode`] expects rows without this byte.
+    /// Encodes each row of a chunk. Each encoded row starts with the byte `prefix`, which the caller must remove before
+    /// [`Self::decode`].
     ///
     /// # Errors
-    /// The chunk does not have the columns of the codec.
-    pub fn encode(&self, chunk: &Chunk, first: u8) -> Result<Vec<Bytes>, OperatorError> {
+    /// If the chunk does not have the columns of the codec.
+    pub fn encode(&self, chunk: &Chunk, prefix: u8) -> Result<Vec<Bytes>, OperatorError> {
         let mut small = Vec::new();
         for (name, form) in &self.columns {
             if let ValueFormat::Small(wanted) = form {
-                small.push(as_type(chunk.arrow(name)?, wanted)?);
+                small.push(cast_to(chunk.arrow(name)?, wanted)?);
             }
         }
         let small = self.small.as_ref().map(|converter| converter.convert_columns(&small)).transpose()?;
@@ -100,7 +104,7 @@ impl RowCodec {
                 1 + columns.iter().map(|(form, column)| large_bytes(form, column, row)).sum::<usize>()
                     + small.as_ref().map_or(0, |small| small.row(row).as_ref().len()),
             );
-            buffer.put_u8(first);
+            buffer.put_u8(prefix);
             for (form, column) in &columns {
                 write_large(&mut buffer, form, column, row)?;
             }
@@ -112,11 +116,10 @@ impl RowCodec {
         (0..chunk.rows()).map(encode_row).collect()
     }
 
-    /// Decodes rows of [`Self::encode`] without their first byte to columns, in the order of the schema. Large values are views
-    /// of `rows`.
+    /// Decodes rows that [`Self::encode`] has encoded, without their prefix. Returns the columns in the order of the schema.
     ///
     /// # Errors
-    /// A row is damaged.
+    /// If a row is damaged.
     pub fn decode(&self, rows: &[Bytes]) -> Result<Vec<(String, Column)>, RowCodecError> {
         let mut rest: Vec<Bytes> = rows.to_vec();
         let mut decoded: Vec<(String, Option<Column>)> = Vec::with_capacity(self.columns.len());
@@ -158,7 +161,7 @@ impl RowCodec {
     }
 }
 
-/// The encoded size of a large value in bytes; 0 for small values.
+/// Returns the encoded size of a large value, or 0 for a small value.
 fn large_bytes(form: &ValueFormat, column: &Column, row: usize) -> usize {
     match (form, column) {
         (ValueFormat::Bytes, Column::Arrow(array)) => {
@@ -177,7 +180,7 @@ fn write_large(
     column: &Column,
     row: usize,
 ) -> Result<(), OperatorError> {
-    let unexpected = || OperatorError::new(format!("a column to cache holds {}", column.describe()));
+    let unexpected = || OperatorError::new(format!("cannot cache values of type {}", column.describe()));
     match (form, column) {
         (ValueFormat::Bytes, Column::Arrow(array)) => {
             write_value(buffer, bytes_at(array, row).ok_or_else(unexpected)?);
@@ -195,7 +198,7 @@ fn write_large(
             buffer.put_slice(tensor.row(row));
         }
         (ValueFormat::Tensor { bytes, .. }, Column::Arrow(array)) => {
-            // Sources return tensors as fixed-size lists.
+            // A tensor from a source is an array of fixed-size lists.
             let data = array.to_data();
             let values = data.child_data().first().and_then(|child| child.buffers().first());
             let start = (data.offset() + row) * bytes;
@@ -230,7 +233,7 @@ fn take_u32(row: &mut Bytes) -> Result<u32, RowCodecError> {
     take(row, 4).map(|mut bytes| bytes.get_u32_le())
 }
 
-/// Removes and returns a value with a length prefix; `None` for null.
+/// Removes and returns a value with a length prefix. `None` for null.
 fn take_value(row: &mut Bytes) -> Result<Option<Bytes>, RowCodecError> {
     match take_u32(row)? {
         NULL_LENGTH => Ok(None),

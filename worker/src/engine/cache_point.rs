@@ -219,7 +219,7 @@ fn cache_encoder(
     if encoding == CacheEncoding::AsIs {
         return Ok(None);
     }
-    let decoding = next.and_then(|operator| operator.decodes.clone());
+    let decoding = next.and_then(|operator| operator.decoding.clone());
     let decoding = decoding.ok_or("the operator after the cache point does not decode images")?;
     Ok(Some(CacheEncoder::new(encoding, decoding)))
 }

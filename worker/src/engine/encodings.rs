@@ -34,7 +34,7 @@ pub(crate) struct EncodingTrials {
 impl EncodingTrials {
     /// `None` if rows cannot be cached before an operator that decodes.
     pub(crate) fn new(pipeline: &Pipeline, operators: &[BuiltOperator]) -> Option<Self> {
-        let operator = operators.iter().position(|operator| operator.decodes.is_some())?;
+        let operator = operators.iter().position(|operator| operator.decoding.is_some())?;
         let mut running = pipeline.operators.iter().filter(|operator| !operator.kind.is_engine_operator());
         if running.by_ref().take(operator).any(|earlier| earlier.kind.is_random()) {
             return None;
@@ -46,7 +46,7 @@ impl EncodingTrials {
         };
         Some(Self {
             operator,
-            decoding: operators[operator].decodes.clone()?,
+            decoding: operators[operator].decoding.clone()?,
             chunks: AtomicU64::new(0),
             stats: Mutex::new(CacheEncoding::TRANSFORMED.map(none)),
         })

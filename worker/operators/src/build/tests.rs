@@ -28,8 +28,9 @@ fn batch_and_repeat_are_omitted_and_kinds_are_numbered() {
     );
     assert_eq!(operators[0].parallelism, Some(2));
     assert_eq!(operators[3].wait_per_row, Some(Duration::from_millis(3)));
-    let writes: Vec<Option<&str>> = operators.iter().map(|built| built.writes.as_deref()).collect();
-    assert_eq!(writes, [Some("image"), None, Some("image"), None, None]);
+    let written_column: Vec<Option<&str>> =
+        operators.iter().map(|built| built.written_column.as_deref()).collect();
+    assert_eq!(written_column, [Some("image"), None, Some("image"), None, None]);
     let shape = vec![16, 16, 3];
     assert_eq!(
         operators[4].schema.get("image"),
@@ -49,7 +50,7 @@ fn only_filters_change_rows_and_only_tensors_are_written() {
         ],
     );
     assert!(operators[0].changes_rows && !operators[1].changes_rows);
-    assert_eq!(operators[1].writes, None);
+    assert_eq!(operators[1].written_column, None);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! `burn`: uses CPU time, for benchmarks.
+//! `burn`: uses a fixed CPU time per row, for benchmarks.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ impl KernelDefinition for Burn {
     }
 }
 
-/// Uses CPU time of the current thread.
+/// Spins until the current thread has used the CPU time.
 #[derive(Debug)]
 pub(crate) struct BurnOperator {
     pub(crate) cpu_us: u64,

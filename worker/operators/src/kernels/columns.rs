@@ -1,4 +1,4 @@
-//! `select` and `rename`.
+//! `select` and `rename`: select, reorder and rename columns.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -98,6 +98,6 @@ mod tests {
     fn the_error_names_the_missing_column() {
         let error =
             SelectOperator { columns: vec!["c".to_owned()] }.apply(&mut chunk(), &mut OutputBuffers::new());
-        assert_eq!(error.unwrap_err().message, "the chunk has no column `c`; it has a, b");
+        assert_eq!(error.unwrap_err().message, "the chunk has no column `c`, only a, b");
     }
 }

@@ -19,7 +19,7 @@ mod values;
 
 use expression::{ExprType, FilterExpr};
 
-/// Checks the expression of a filter against its input columns. An error is one sentence.
+/// Checks the expression of a filter against its input columns.
 pub fn check_filter(predicate: &str, schema: &Schema) -> Result<(), PipelineError> {
     FilterOperator::new(predicate, schema).map(|_| ()).map_err(PipelineError::new)
 }
@@ -42,12 +42,12 @@ impl FilterOperator {
         match typed.kind {
             ExprType::Bool | ExprType::Null => Ok(Self { predicate: typed.into_kind(ExprType::Bool).node }),
             other => Err(format!(
-                "where: `{predicate}` is {other}, not a boolean; write a comparison, such as `label < 10`"
+                "where: `{predicate}` is {other}, but must be a boolean; write a comparison, such as `label < 10`"
             )),
         }
     }
 
-    /// The rows for which the expression is true; null counts as false.
+    /// Returns for each row whether the expression is true. Null counts as false.
     fn select_rows(&self, chunk: &Chunk) -> Result<Vec<bool>, OperatorError> {
         let value = evaluate::evaluate(&self.predicate, chunk)?;
         let booleans: &BooleanArray = value.array.as_boolean();

@@ -1,4 +1,4 @@
-//! `map` and `filter_function`: the engine calls their functions in separate processes.
+//! `map` and `filter_function`: call Python functions. The engine calls the functions in separate processes.
 
 use std::sync::Arc;
 

@@ -5,7 +5,7 @@ use feedline_data::schema::ScalarType;
 
 use crate::{Chunk, Column, OperatorError};
 
-/// The pixels of one row.
+/// The image of one row.
 pub(crate) struct ImageMut<'a> {
     /// The elements in native byte order.
     pub(crate) data: &'a mut [u8],
@@ -15,25 +15,25 @@ pub(crate) struct ImageMut<'a> {
     pub(crate) scalar: ScalarType,
 }
 
-/// Edits the rows for which `choose` returns a value. The column must contain images or tensors with three axes. The image of a
-/// failed row may be empty.
+/// Calls `edit` for the images of all rows for which `choose` returns a value. The column must contain images or tensors with three
+/// axes. The image of a failed row may be empty.
 ///
 /// # Errors
-/// The column contains other values.
+/// If the column contains other values.
 pub(crate) fn edit_images<T>(
     chunk: &mut Chunk,
     column: &str,
     choose: impl Fn(&Chunk, usize) -> Option<T>,
     edit: impl Fn(ImageMut<'_>, T),
 ) -> Result<(), OperatorError> {
-    let place = chunk.column_index(column)?;
+    let column_index = chunk.column_index(column)?;
     let rows = (0..chunk.rows()).filter_map(|row| choose(chunk, row).map(|value| (row, value)));
     let chosen: Vec<(usize, T)> = rows.collect();
-    match &mut chunk.columns[place].1 {
+    match &mut chunk.columns[column_index].1 {
         Column::Images(images) => {
             for (row, value) in chosen {
                 let image = &mut images[row];
-                // The image is copied only if a cache or another chunk shares the buffer.
+                // This copies the image only if a cache or another chunk shares the buffer.
                 let mut data = BytesMut::from(std::mem::take(&mut image.data));
                 let shape = [image.height as usize, image.width as usize, 3];
                 edit(ImageMut { data: &mut data, shape, scalar: ScalarType::UInt8 }, value);
@@ -49,7 +49,7 @@ pub(crate) fn edit_images<T>(
         }
         other => {
             return Err(OperatorError::new(format!(
-                "column `{column}` holds {}, not images",
+                "column `{column}` contains {}, but must contain images",
                 other.describe()
             )));
         }

@@ -1,4 +1,4 @@
-//! `truncate` and `pad`: limit and fix the length of lists.
+//! `truncate` and `pad`: truncate lists, and convert lists to tensors of a fixed length.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use feedline_data::schema::ScalarType;
 use half::f16;
 
 use super::{KernelContext, KernelDefinition};
-use crate::arrow_types::{arrow_scalar, as_type};
+use crate::arrow_types::{arrow_scalar, cast_to};
 use crate::{Chunk, Column, OperatorError, OperatorKernel, OutputBuffers};
 
 impl KernelDefinition for Truncate {
@@ -30,7 +30,7 @@ impl KernelDefinition for Pad {
     }
 }
 
-/// Truncates lists to a length.
+/// Truncates lists to a maximum length.
 #[derive(Debug)]
 pub(crate) struct TruncateOperator {
     pub(crate) column: String,
@@ -41,19 +41,19 @@ impl OperatorKernel for TruncateOperator {
     fn apply(&self, chunk: &mut Chunk, _buffers: &mut OutputBuffers) -> Result<(), OperatorError> {
         let array = chunk.arrow(&self.column)?;
         let lists = as_lists(array, &self.column)?;
-        let longest = self.length as usize;
+        let max_length = self.length as usize;
         let lengths: Vec<usize> = lists.offsets().lengths().collect();
-        if lengths.iter().all(|&length| length <= longest) {
+        if lengths.iter().all(|&length| length <= max_length) {
             return Ok(());
         }
         let offsets = lists.offsets();
-        let mut kept = Vec::with_capacity(lists.values().len());
+        let mut kept_elements = Vec::with_capacity(lists.values().len());
         for (row, &length) in lengths.iter().enumerate() {
             let start = offsets[row] as u32;
-            kept.extend(start..start + length.min(longest) as u32);
+            kept_elements.extend(start..start + length.min(max_length) as u32);
         }
-        let values = arrow::compute::take(lists.values(), &UInt32Array::from(kept), None)?;
-        let offsets = OffsetBuffer::from_lengths(lengths.iter().map(|&length| length.min(longest)));
+        let values = arrow::compute::take(lists.values(), &UInt32Array::from(kept_elements), None)?;
+        let offsets = OffsetBuffer::from_lengths(lengths.iter().map(|&length| length.min(max_length)));
         let field = Arc::new(Field::new_list_field(values.data_type().clone(), true));
         let truncated = ListArray::new(field, offsets, values, lists.nulls().cloned());
         chunk.set(&self.column, Column::Arrow(Arc::new(truncated)));
@@ -61,7 +61,7 @@ impl OperatorKernel for TruncateOperator {
     }
 }
 
-/// Pads lists to a length, as tensors.
+/// Converts lists to tensors of a fixed length. Appends a padding element to shorter lists.
 #[derive(Debug)]
 pub(crate) struct PadOperator {
     index: usize,
@@ -73,12 +73,12 @@ pub(crate) struct PadOperator {
 }
 
 impl PadOperator {
-    /// A kernel for lists of `scalar`. `index` is the key of the output buffers.
+    /// Creates a kernel for lists with elements of type `scalar`. `index` is the key of the output buffers.
     pub(crate) fn new(index: usize, column: &str, length: u32, scalar: ScalarType, value: i64) -> Self {
-        Self { index, column: column.to_owned(), length, scalar, filler: element_bytes(scalar, value) }
+        Self { index, column: column.to_owned(), length, scalar, filler: filler_bytes(scalar, value) }
     }
 
-    /// Writes one row. An error is the reason why the row fails.
+    /// Writes the tensor of one row. Returns an error if the row fails.
     fn write_row(&self, list: &ElementBytes, row: usize, out: &mut [u8]) -> Result<(), String> {
         let Some(elements) = list.row(row) else {
             return Err(format!("column `{}` is null", self.column));
@@ -86,7 +86,7 @@ impl PadOperator {
         let length = elements.len() / self.scalar.width_bytes();
         if length > self.length as usize {
             return Err(format!(
-                "column `{}` has {length} elements, more than the padded length of {}: truncate or filter before pad",
+                "column `{}` has {length} elements, more than the padded length of {}: add `truncate` or `filter` before `pad`",
                 self.column, self.length
             ));
         }
@@ -125,7 +125,7 @@ impl OperatorKernel for PadOperator {
     }
 }
 
-/// The bytes of lists of fixed-width elements.
+/// Lists with fixed-width elements, and the bytes of all elements.
 struct ElementBytes {
     lists: ListArray,
     values: arrow::buffer::Buffer,
@@ -137,11 +137,11 @@ impl ElementBytes {
         let element = arrow_scalar(scalar);
         let lists = as_lists(array, column)?;
         let wanted = DataType::new_list(element, true);
-        let lists = as_type(&(Arc::new(lists) as ArrayRef), &wanted)?.as_list::<i32>().clone();
+        let lists = cast_to(&(Arc::new(lists) as ArrayRef), &wanted)?.as_list::<i32>().clone();
         let values = lists.values();
         let values = if scalar == ScalarType::Bool {
-            // Arrow packs eight booleans into a byte. A tensor has one boolean per byte.
-            as_type(values, &DataType::UInt8)?.as_primitive::<UInt8Type>().values().inner().clone()
+            // Arrow stores eight booleans in a byte, but a tensor stores one boolean per byte.
+            cast_to(values, &DataType::UInt8)?.as_primitive::<UInt8Type>().values().inner().clone()
         } else {
             let data = values.to_data();
             data.buffers()[0]
@@ -166,29 +166,31 @@ fn as_lists(array: &ArrayRef, column: &str) -> Result<ListArray, OperatorError> 
         DataType::List(_) => Ok(array.as_list::<i32>().clone()),
         DataType::LargeList(element) | DataType::FixedSizeList(element, _) => {
             let wanted = DataType::new_list(element.data_type().clone(), true);
-            Ok(as_type(array, &wanted)?.as_list::<i32>().clone())
+            Ok(cast_to(array, &wanted)?.as_list::<i32>().clone())
         }
-        other => Err(OperatorError::new(format!("column `{column}` holds {other}, not lists"))),
+        other => {
+            Err(OperatorError::new(format!("column `{column}` has type {other}, but must contain lists")))
+        }
     }
 }
 
-/// The bytes of an integer as an element. A value out of range is clamped.
-fn element_bytes(scalar: ScalarType, value: i64) -> Vec<u8> {
-    macro_rules! whole {
+/// Returns the bytes of the padding element. Clamps values that are out of range.
+fn filler_bytes(scalar: ScalarType, value: i64) -> Vec<u8> {
+    macro_rules! clamped {
         ($kind:ty) => {
             value.clamp(<$kind>::MIN as i64, i64::try_from(<$kind>::MAX).unwrap_or(i64::MAX)) as $kind
         };
     }
     match scalar {
         ScalarType::Bool => vec![u8::from(value != 0)],
-        ScalarType::Int8 => whole!(i8).to_ne_bytes().to_vec(),
-        ScalarType::Int16 => whole!(i16).to_ne_bytes().to_vec(),
-        ScalarType::Int32 => whole!(i32).to_ne_bytes().to_vec(),
+        ScalarType::Int8 => clamped!(i8).to_ne_bytes().to_vec(),
+        ScalarType::Int16 => clamped!(i16).to_ne_bytes().to_vec(),
+        ScalarType::Int32 => clamped!(i32).to_ne_bytes().to_vec(),
         ScalarType::Int64 => value.to_ne_bytes().to_vec(),
-        ScalarType::UInt8 => whole!(u8).to_ne_bytes().to_vec(),
-        ScalarType::UInt16 => whole!(u16).to_ne_bytes().to_vec(),
-        ScalarType::UInt32 => whole!(u32).to_ne_bytes().to_vec(),
-        ScalarType::UInt64 => whole!(u64).to_ne_bytes().to_vec(),
+        ScalarType::UInt8 => clamped!(u8).to_ne_bytes().to_vec(),
+        ScalarType::UInt16 => clamped!(u16).to_ne_bytes().to_vec(),
+        ScalarType::UInt32 => clamped!(u32).to_ne_bytes().to_vec(),
+        ScalarType::UInt64 => clamped!(u64).to_ne_bytes().to_vec(),
         ScalarType::Float16 => f16::from_f64(value as f64).to_ne_bytes().to_vec(),
         ScalarType::Float32 => (value as f32).to_ne_bytes().to_vec(),
         ScalarType::Float64 => (value as f64).to_ne_bytes().to_vec(),

@@ -1,4 +1,4 @@
-//! `normalize`: converts pixels to floats by `(x / 255 - mean) / std`.
+//! `normalize`: converts pixels to floats with `(x / 255 - mean) / std`.
 
 use std::sync::Arc;
 
@@ -13,7 +13,12 @@ impl KernelDefinition for Normalize {
     fn build(&self, context: &KernelContext<'_>) -> Result<Arc<dyn OperatorKernel>, String> {
         let channels = match context.input_type(&self.column)? {
             ColumnType::Tensor { shape, .. } if shape.len() == 3 => shape[2] as usize,
-            other => return Err(format!("column `{}` holds {other}, not image tensors", self.column)),
+            other => {
+                return Err(format!(
+                    "column `{}` has type {other}, but must contain image tensors",
+                    self.column
+                ));
+            }
         };
         let (_, shape) = context.output_tensor(&self.column)?;
         Ok(Arc::new(NormalizeOperator::new(context.index, self, channels, shape)))
@@ -24,8 +29,8 @@ impl KernelDefinition for Normalize {
     }
 }
 
-/// Converts 8-bit tensors to float tensors by a table with 256 values per channel. The tables are computed with the arithmetic
-/// of torchvision (32-bit division, subtraction, division), so that the results are bit-identical.
+/// Converts 8-bit tensors to float tensors with lookup tables of 256 values per channel. The tables are computed with the same 32-bit
+/// operations as in torchvision, so that the results are bit-identical.
 #[derive(Debug)]
 pub(crate) struct NormalizeOperator {
     index: usize,
@@ -42,12 +47,12 @@ enum Tables {
 }
 
 impl NormalizeOperator {
-    /// A kernel for tensors with `channels` channels, which writes tensors of `shape`.
+    /// Creates a kernel that converts tensors with `channels` channels to tensors of `shape`.
     pub(crate) fn new(index: usize, spec: &Normalize, channels: usize, shape: &[u32]) -> Self {
-        let of_channel =
+        let channel_value =
             |values: &[f64], channel: usize| values[if values.len() == 1 { 0 } else { channel }] as f32;
         let table = |channel: usize| -> [f32; 256] {
-            let (mean, std) = (of_channel(&spec.mean, channel), of_channel(&spec.std, channel));
+            let (mean, std) = (channel_value(&spec.mean, channel), channel_value(&spec.std, channel));
             std::array::from_fn(|value| (value as f32 / 255.0 - mean) / std)
         };
         let float32 = (0..channels).map(table);
@@ -69,24 +74,31 @@ impl NormalizeOperator {
     fn write_row(&self, pixels: &[u8], out: &mut [u8]) {
         match (&self.tables, self.layout) {
             (Tables::Float32(tables), TensorLayout::Hwc) => {
-                interleaved(tables, pixels, out, f32::to_ne_bytes)
+                write_interleaved(tables, pixels, out, f32::to_ne_bytes)
             }
-            (Tables::Float32(tables), TensorLayout::Chw) => planar(tables, pixels, out, f32::to_ne_bytes),
+            (Tables::Float32(tables), TensorLayout::Chw) => {
+                write_planar(tables, pixels, out, f32::to_ne_bytes)
+            }
             (Tables::Float16(tables), TensorLayout::Hwc) => {
-                interleaved(tables, pixels, out, f16::to_ne_bytes)
+                write_interleaved(tables, pixels, out, f16::to_ne_bytes)
             }
-            (Tables::Float16(tables), TensorLayout::Chw) => planar(tables, pixels, out, f16::to_ne_bytes),
+            (Tables::Float16(tables), TensorLayout::Chw) => {
+                write_planar(tables, pixels, out, f16::to_ne_bytes)
+            }
         }
     }
 }
 
 impl OperatorKernel for NormalizeOperator {
     fn apply(&self, chunk: &mut Chunk, buffers: &mut OutputBuffers) -> Result<(), OperatorError> {
-        let place = chunk.column_index(&self.column)?;
+        let column_index = chunk.column_index(&self.column)?;
         let rows = chunk.rows();
         let mut out = buffers.tensor(self.index, &self.column, (self.scalar(), &self.shape), rows)?;
-        let pixels =
-            pixels_of(&chunk.columns[place].1, &self.column, out.row_bytes() / self.scalar().width_bytes())?;
+        let pixels = pixels_of(
+            &chunk.columns[column_index].1,
+            &self.column,
+            out.row_bytes() / self.scalar().width_bytes(),
+        )?;
         let failed = chunk.failed_rows();
         for row in 0..rows {
             if failed.contains(row) {
@@ -95,7 +107,7 @@ impl OperatorKernel for NormalizeOperator {
                 self.write_row(pixels.row(row), out.row_mut(row));
             }
         }
-        chunk.columns[place].1 = Column::Tensor(out);
+        chunk.columns[column_index].1 = Column::Tensor(out);
         Ok(())
     }
 }
@@ -105,12 +117,15 @@ fn pixels_of<'a>(column: &'a Column, name: &str, elements: usize) -> Result<&'a 
         Column::Tensor(tensor) if tensor.scalar == ScalarType::UInt8 && tensor.row_bytes() == elements => {
             Ok(tensor)
         }
-        other => Err(OperatorError::new(format!("column `{name}` holds {}, not pixels", other.describe()))),
+        other => Err(OperatorError::new(format!(
+            "column `{name}` contains {}, but must contain 8-bit image tensors",
+            other.describe()
+        ))),
     }
 }
 
-/// Height, width, channel.
-fn interleaved<T: Copy, const WIDTH: usize>(
+/// Writes the layout height, width, channel.
+fn write_interleaved<T: Copy, const WIDTH: usize>(
     tables: &[[T; 256]],
     pixels: &[u8],
     out: &mut [u8],
@@ -134,8 +149,8 @@ fn interleaved<T: Copy, const WIDTH: usize>(
     }
 }
 
-/// Channel, height, width.
-fn planar<T: Copy, const WIDTH: usize>(
+/// Writes the layout channel, height, width.
+fn write_planar<T: Copy, const WIDTH: usize>(
     tables: &[[T; 256]],
     pixels: &[u8],
     out: &mut [u8],

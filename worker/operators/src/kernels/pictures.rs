@@ -1,4 +1,4 @@
-//! `decode_image`, `resize`, `center_crop` and `random_resized_crop`.
+//! `decode_image`, `resize`, `center_crop` and `random_resized_crop`: decode, crop and resize images.
 
 use std::sync::Arc;
 
@@ -111,8 +111,7 @@ impl KernelDefinition for RandomResizedCrop {
 pub(crate) struct FixedSizeOperator {
     /// The key of the output buffers.
     pub(crate) index: usize,
-    /// The key of the random draws.
-    pub(crate) draws: u32,
+    pub(crate) draw_key: u32,
     pub(crate) seed: u64,
     pub(crate) column: String,
     pub(crate) size: Size,
@@ -121,8 +120,8 @@ pub(crate) struct FixedSizeOperator {
 
 impl FixedSizeOperator {
     fn new(context: &KernelContext<'_>, column: &str, size: Size, choice: CropChoice) -> Self {
-        let KernelContext { index, draws, seed, .. } = *context;
-        Self { index, draws, seed, column: column.to_owned(), size, choice }
+        let KernelContext { index, draw_key, seed, .. } = *context;
+        Self { index, draw_key, seed, column: column.to_owned(), size, choice }
     }
 
     fn plan_crop(&self, width: u32, height: u32, pass: u32, row_id: u64) -> CropPlan {
@@ -130,7 +129,7 @@ impl FixedSizeOperator {
             CropChoice::Whole => CropPlan::whole(width, height, self.size),
             CropChoice::Center(resize) => CropPlan::centered(width, height, self.size, resize),
             CropChoice::Random { scale, ratio } => {
-                let mut random = RowRandom::new(self.seed, self.draws, pass, row_id);
+                let mut random = RowRandom::new(self.seed, self.draw_key, pass, row_id);
                 CropPlan::resized(random_crop(&mut random, width, height, scale, ratio), self.size)
             }
         }
@@ -139,12 +138,12 @@ impl FixedSizeOperator {
 
 impl OperatorKernel for FixedSizeOperator {
     fn apply(&self, chunk: &mut Chunk, buffers: &mut OutputBuffers) -> Result<(), OperatorError> {
-        let place = chunk.column_index(&self.column)?;
+        let column_index = chunk.column_index(&self.column)?;
         let shape = [self.size[0], self.size[1], 3];
         let mut tensor =
             buffers.tensor(self.index, &self.column, (ScalarType::UInt8, &shape), chunk.rows())?;
         let failed = chunk.failed_rows();
-        let column = &chunk.columns[place].1;
+        let column = &chunk.columns[column_index].1;
         let mut failures = Vec::new();
         with_scratch(|scratch| {
             for row in 0..chunk.rows() {
@@ -170,13 +169,13 @@ impl OperatorKernel for FixedSizeOperator {
             }
             Ok::<(), OperatorError>(())
         })?;
-        chunk.columns[place].1 = Column::Tensor(tensor);
+        chunk.columns[column_index].1 = Column::Tensor(tensor);
         chunk.fail_all(failures);
         Ok(())
     }
 }
 
-/// The picture of a row; `None` for the placeholder of a failed row; an inner error if the value is null.
+/// Returns the picture of a row. `None` for the placeholder of a failed row. The inner error is the reason why the row fails.
 #[allow(clippy::type_complexity)]
 fn picture_at<'a>(
     column: &'a Column,
@@ -199,7 +198,7 @@ fn picture_at<'a>(
             }
             _ => {
                 return Err(OperatorError::new(format!(
-                    "column `{name}` holds {}, not images",
+                    "column `{name}` contains {}, but must contain images",
                     column.describe()
                 )));
             }

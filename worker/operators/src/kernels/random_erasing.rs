@@ -1,4 +1,4 @@
-//! `random_erasing`: fills a random rectangle, in place.
+//! `random_erasing`: fills a random rectangle of an image, in place.
 
 use std::sync::Arc;
 
@@ -11,21 +11,20 @@ use super::image_edit::{ImageMut, edit_images};
 use super::{KernelContext, KernelDefinition};
 use crate::{Chunk, OperatorError, OperatorKernel, OutputBuffers};
 
-/// Attempts of torchvision's `RandomErasing.get_params` before it returns the image unchanged.
+/// Maximum number of attempts to draw a rectangle before the image stays unchanged, as in torchvision's `RandomErasing.get_params`.
 const ATTEMPTS: usize = 10;
 
 impl KernelDefinition for RandomErasing {
     fn build(&self, context: &KernelContext<'_>) -> Result<Arc<dyn OperatorKernel>, String> {
-        let (draws, seed) = (context.draws, context.seed);
-        Ok(Arc::new(ErasingOperator { draws, seed, parameters: self.clone() }))
+        let (draw_key, seed) = (context.draw_key, context.seed);
+        Ok(Arc::new(ErasingOperator { draw_key, seed, parameters: self.clone() }))
     }
 }
 
-/// Erases a rectangle of each row's image with a probability.
+/// Erases a rectangle in the image of each row with probability `p`.
 #[derive(Debug)]
 struct ErasingOperator {
-    /// The key of the random draws.
-    draws: u32,
+    draw_key: u32,
     seed: u64,
     parameters: RandomErasing,
 }
@@ -35,7 +34,7 @@ impl OperatorKernel for ErasingOperator {
         let RandomErasing { column, p, scale, ratio, value } = &self.parameters;
         let failed = chunk.failed_rows();
         let choose = |chunk: &Chunk, row: usize| {
-            let mut random = RowRandom::new(self.seed, self.draws, chunk.passes[row], chunk.row_ids[row]);
+            let mut random = RowRandom::new(self.seed, self.draw_key, chunk.passes[row], chunk.row_ids[row]);
             (random.next_f64() < *p && !failed.contains(row)).then_some(random)
         };
         edit_images(chunk, column, choose, |image, mut random| {
@@ -56,7 +55,7 @@ struct Rectangle {
     width: usize,
 }
 
-/// The rectangle of torchvision's `RandomErasing.get_params`. A draw that does not fit is repeated.
+/// Draws a rectangle like torchvision's `RandomErasing.get_params`. Repeats a draw that does not fit into the image.
 fn draw_rectangle(
     random: &mut RowRandom,
     height: usize,
@@ -79,13 +78,14 @@ fn draw_rectangle(
     None
 }
 
-/// Which axis of a tensor is which: a last axis of at most 4 is the channels, otherwise the first.
+/// The axes of an image. The last axis contains the channels if its extent is at most 4. Otherwise, the first axis contains the
+/// channels.
 struct ImageAxes {
     height: usize,
     width: usize,
-    /// Elements of one pixel that are stored together.
+    /// Number of elements per pixel in each plane.
     interleaved: usize,
-    /// Planes of which each has all pixels.
+    /// Number of planes.
     planes: usize,
 }
 
@@ -112,7 +112,7 @@ impl ImageAxes {
     }
 }
 
-/// The value as an element; the definition accepts these types alone.
+/// Returns the bytes of a value. The operator accepts only tensors of these types.
 fn element_bytes(scalar: ScalarType, value: f64) -> Vec<u8> {
     match scalar {
         ScalarType::Float16 => f16::from_f64(value).to_ne_bytes().to_vec(),

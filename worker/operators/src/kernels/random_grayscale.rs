@@ -1,4 +1,4 @@
-//! `random_grayscale`: three equal channels, in place.
+//! `random_grayscale`: converts images to grayscale with three equal channels, in place.
 
 use std::sync::Arc;
 
@@ -14,16 +14,15 @@ const WEIGHTS: [f32; 3] = [0.2989, 0.587, 0.114];
 
 impl KernelDefinition for RandomGrayscale {
     fn build(&self, context: &KernelContext<'_>) -> Result<Arc<dyn OperatorKernel>, String> {
-        let (draws, seed) = (context.draws, context.seed);
-        Ok(Arc::new(GrayscaleOperator { draws, seed, column: self.column.clone(), p: self.p }))
+        let (draw_key, seed) = (context.draw_key, context.seed);
+        Ok(Arc::new(GrayscaleOperator { draw_key, seed, column: self.column.clone(), p: self.p }))
     }
 }
 
-/// Turns each row's image grey with a probability.
+/// Converts the image of each row to grayscale with probability `p`.
 #[derive(Debug)]
 struct GrayscaleOperator {
-    /// The key of the random draws.
-    draws: u32,
+    draw_key: u32,
     seed: u64,
     column: String,
     p: f64,
@@ -32,7 +31,7 @@ struct GrayscaleOperator {
 impl OperatorKernel for GrayscaleOperator {
     fn apply(&self, chunk: &mut Chunk, _buffers: &mut OutputBuffers) -> Result<(), OperatorError> {
         let choose = |chunk: &Chunk, row: usize| {
-            let mut random = RowRandom::new(self.seed, self.draws, chunk.passes[row], chunk.row_ids[row]);
+            let mut random = RowRandom::new(self.seed, self.draw_key, chunk.passes[row], chunk.row_ids[row]);
             (random.next_f64() < self.p).then_some(())
         };
         edit_images(chunk, &self.column, choose, |image, ()| {
@@ -43,8 +42,8 @@ impl OperatorKernel for GrayscaleOperator {
     }
 }
 
-/// The weighted sum in 32-bit floats, rounded down, as torchvision computes it.
+/// Computes the weighted sum with 32-bit floats and rounds it down, as torchvision does.
 fn luminance([red, green, blue]: [u8; 3]) -> u8 {
-    let [of_red, of_green, of_blue] = WEIGHTS;
-    (of_red * f32::from(red) + of_green * f32::from(green) + of_blue * f32::from(blue)) as u8
+    let [red_weight, green_weight, blue_weight] = WEIGHTS;
+    (red_weight * f32::from(red) + green_weight * f32::from(green) + blue_weight * f32::from(blue)) as u8
 }

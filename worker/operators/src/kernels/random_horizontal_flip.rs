@@ -1,4 +1,4 @@
-//! `random_horizontal_flip`: mirrors left and right, in place.
+//! `random_horizontal_flip`: mirrors images horizontally, in place.
 
 use std::sync::Arc;
 
@@ -12,16 +12,15 @@ use crate::{Chunk, OperatorError, OperatorKernel, OutputBuffers};
 
 impl KernelDefinition for RandomHorizontalFlip {
     fn build(&self, context: &KernelContext<'_>) -> Result<Arc<dyn OperatorKernel>, String> {
-        let (draws, seed) = (context.draws, context.seed);
-        Ok(Arc::new(FlipOperator { draws, seed, column: self.column.clone(), p: self.p }))
+        let (draw_key, seed) = (context.draw_key, context.seed);
+        Ok(Arc::new(FlipOperator { draw_key, seed, column: self.column.clone(), p: self.p }))
     }
 }
 
-/// Mirrors each row's image with a probability.
+/// Mirrors the image of each row with probability `p`.
 #[derive(Debug)]
 struct FlipOperator {
-    /// The key of the random draws.
-    draws: u32,
+    draw_key: u32,
     seed: u64,
     column: String,
     p: f64,
@@ -29,7 +28,7 @@ struct FlipOperator {
 
 impl FlipOperator {
     fn is_flipped(&self, pass: u32, row_id: u64) -> bool {
-        RowRandom::new(self.seed, self.draws, pass, row_id).next_f64() < self.p
+        RowRandom::new(self.seed, self.draw_key, pass, row_id).next_f64() < self.p
     }
 }
 
@@ -45,7 +44,7 @@ impl OperatorKernel for FlipOperator {
     }
 }
 
-/// Reverses the pixels of every line.
+/// Reverses the pixels of each line.
 fn mirror(pixels: &mut [u8], line_bytes: usize, pixel_bytes: usize) {
     if line_bytes == 0 {
         return;

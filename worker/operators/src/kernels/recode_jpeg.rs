@@ -1,4 +1,4 @@
-//! `recode_jpeg`: JPEGs that a crop is decoded faster from.
+//! `recode_jpeg`: adds an index to JPEGs, so that crops can be decoded faster.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ impl KernelDefinition for RecodeJpeg {
     }
 }
 
-/// Adds an index of its data to each JPEG that can have one; other values are unchanged.
+/// Adds an index to each JPEG that can have an index. Other values are unchanged.
 #[derive(Debug)]
 pub(crate) struct RecodeJpegOperator {
     pub(crate) column: String,

@@ -1,4 +1,4 @@
-//! `tokenize`: text to token ids, with a Hugging Face tokenizer.
+//! `tokenize`: converts text to token ids with a Hugging Face tokenizer.
 
 use std::sync::Arc;
 
@@ -17,12 +17,12 @@ impl KernelDefinition for Tokenize {
             column: self.column.clone(),
             output: self.output.clone().unwrap_or_else(|| self.column.clone()),
             add_special_tokens: self.add_special_tokens,
-            tokenizer: TokenizeOperator::read(&(context.load)(&self.tokenizer)?, &self.tokenizer)?,
+            tokenizer: TokenizeOperator::parse_tokenizer(&(context.load)(&self.tokenizer)?, &self.tokenizer)?,
         }))
     }
 }
 
-/// Splits each row's text into token ids.
+/// Converts the text of each row to a list of token ids.
 pub(crate) struct TokenizeOperator {
     pub(crate) column: String,
     pub(crate) output: String,
@@ -31,26 +31,24 @@ pub(crate) struct TokenizeOperator {
 }
 
 impl TokenizeOperator {
-    /// Reads a `tokenizer.json`; the error is a sentence without a place.
-    pub(crate) fn read(bytes: &[u8], path: &str) -> Result<Tokenizer, String> {
-        // The tokenizers crate panics on some invalid parts.
-        let read = || Tokenizer::from_bytes(bytes).map_err(|error| error.to_string());
-        contained(read, "a part of it cannot be read")
-            .map_err(|reason| format!("`{path}` is not a Hugging Face tokenizer.json: {reason}"))
+    /// Parses a `tokenizer.json`.
+    pub(crate) fn parse_tokenizer(bytes: &[u8], path: &str) -> Result<Tokenizer, String> {
+        // The tokenizers crate panics on some invalid files.
+        let parse = || Tokenizer::from_bytes(bytes).map_err(|error| error.to_string());
+        contained(parse, "the file is damaged")
+            .map_err(|reason| format!("`{path}` is not a valid Hugging Face tokenizer.json: {reason}"))
     }
-}
 
-impl TokenizeOperator {
     fn encode(&self, text: &str) -> Result<Encoding, String> {
         let encode =
             || self.tokenizer.encode_fast(text, self.add_special_tokens).map_err(|error| error.to_string());
-        contained(encode, "the tokenizer's parts contradict each other")
+        contained(encode, "the tokenizer panicked, because its tokenizer.json is inconsistent")
     }
 }
 
 impl OperatorKernel for TokenizeOperator {
-    /// Row by row on this thread: the engine runs chunks in parallel, and the library's own threads would only
-    /// compete with it.
+    /// Tokenizes the rows on the current thread. The engine runs chunks in parallel, so the library's own threads would only compete
+    /// with other chunks.
     fn apply(&self, chunk: &mut Chunk, _buffers: &mut OutputBuffers) -> Result<(), OperatorError> {
         let texts = chunk.arrow(&self.column)?.clone();
         let failed = chunk.failed_rows();
@@ -58,7 +56,11 @@ impl OperatorKernel for TokenizeOperator {
         let mut lists = ListBuilder::new(Int32Builder::new());
         for row in 0..texts.len() {
             let text = text_at(texts.as_ref(), row).ok_or_else(|| {
-                OperatorError::new(format!("column `{}` holds {}, not text", self.column, texts.data_type()))
+                OperatorError::new(format!(
+                    "column `{}` has type {}, but must contain text",
+                    self.column,
+                    texts.data_type()
+                ))
             })?;
             if failed.contains(row) {
                 lists.append(false);
@@ -67,7 +69,7 @@ impl OperatorKernel for TokenizeOperator {
             let encoded = match text {
                 Some(text) => self
                     .encode(text)
-                    .map_err(|reason| format!("column `{}` cannot be tokenized: {reason}", self.column)),
+                    .map_err(|reason| format!("cannot tokenize column `{}`: {reason}", self.column)),
                 None => Err(format!("column `{}` is null", self.column)),
             };
             match encoded {

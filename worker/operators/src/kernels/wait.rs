@@ -1,4 +1,4 @@
-//! `wait`: lets time pass without CPU, for measurements. The engine waits.
+//! `wait`: waits for a fixed time per row without using CPU time, for benchmarks. The engine waits.
 
 use std::sync::Arc;
 use std::time::Duration;

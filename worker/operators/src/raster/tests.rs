@@ -19,7 +19,7 @@ fn pixels_equal_pillows() {
         "lossy.webp",
     ] {
         let bytes = testdata(name);
-        let (image, _) = decode(&bytes, encoding_of(&bytes).unwrap()).unwrap();
+        let (image, _) = decode(&bytes, detect_encoding(&bytes).unwrap()).unwrap();
         let expected = testdata(&format!("{name}.rgb"));
         let (width, height, pixels) = golden(&expected);
         assert_eq!((image.width, image.height), (width, height), "{name}");
@@ -32,10 +32,10 @@ fn pixels_equal_pillows() {
 
 #[test]
 fn data_that_is_not_an_image_is_rejected() {
-    assert_eq!(encoding_of(b"").unwrap_err(), "the image is empty");
+    assert_eq!(detect_encoding(b"").unwrap_err(), "the image is empty");
     assert_eq!(
-        encoding_of(b"GIF89a\x01").unwrap_err(),
-        "not a JPEG, PNG or WebP image: it starts with \"GIF89a\\u{1}\""
+        detect_encoding(b"GIF89a\x01").unwrap_err(),
+        "not a JPEG, PNG or WebP image: the value starts with \"GIF89a\\u{1}\""
     );
 }
 
@@ -44,9 +44,9 @@ fn damaged_files_are_errors_not_panics() {
     for name in ["rgb16.png", "palette.png", "lossy.webp", "lossless.webp"] {
         let whole = testdata(name);
         for length in 12..whole.len() {
-            let _ = decode(&whole[..length], encoding_of(&whole).unwrap());
+            let _ = decode(&whole[..length], detect_encoding(&whole).unwrap());
         }
-        let half = decode(&whole[..whole.len() / 2], encoding_of(&whole).unwrap());
+        let half = decode(&whole[..whole.len() / 2], detect_encoding(&whole).unwrap());
         assert!(half.unwrap_err().starts_with("damaged "), "{name}");
     }
 }

@@ -22,11 +22,11 @@ fn scalars_change_type_and_values_out_of_range_fail_their_row() {
     let chunk = cast(ColumnType::Scalar(ScalarType::Int64), arrow(numbers), "uint8");
     let out = array(&chunk, "x").as_primitive::<UInt8Type>();
     assert_eq!(out.iter().collect::<Vec<_>>(), [Some(1), None, None, Some(255)]);
-    assert_eq!(chunk.failures, [(1, "column `x`: 300 is not uint8".to_owned())]);
+    assert_eq!(chunk.failures, [(1, "column `x`: cannot cast 300 to uint8".to_owned())]);
     let floats = Float64Array::from(vec![2.9, -2.9, f64::NAN]);
     let chunk = cast(ColumnType::Scalar(ScalarType::Float64), arrow(floats), "int32");
     assert_eq!(array(&chunk, "x").as_primitive::<Int32Type>().values()[..2], [2, -2]);
-    assert_eq!(chunk.failures, [(2, "column `x`: NaN is not int32".to_owned())]);
+    assert_eq!(chunk.failures, [(2, "column `x`: cannot cast NaN to int32".to_owned())]);
 }
 
 #[test]
@@ -40,7 +40,7 @@ fn text_becomes_numbers_and_invalid_text_fails_its_row() {
             array(&chunk, "x").as_primitive::<Int64Type>().iter().collect::<Vec<_>>(),
             [Some(12), None, Some(-3)]
         );
-        assert_eq!(chunk.failures, [(1, "column `x`: \"cat\" is not int64".to_owned())]);
+        assert_eq!(chunk.failures, [(1, "column `x`: cannot cast \"cat\" to int64".to_owned())]);
     }
     for dtype in ["float16", "float32", "float64", "bool", "uint8"] {
         let chunk = cast(ColumnType::Utf8, arrow(StringViewArray::from(vec!["1"])), dtype);
@@ -59,7 +59,7 @@ fn each_element_of_a_list_is_cast() {
     let chunk = cast(list_type.clone(), arrow(lists.clone()), "int32");
     let out = array(&chunk, "x").as_list::<i32>();
     assert_eq!(out.value(0).as_primitive::<Int32Type>().values()[..], [1, 2]);
-    assert_eq!(chunk.failures, [(2, "column `x`: an element is not int32".to_owned())]);
+    assert_eq!(chunk.failures, [(2, "column `x`: cannot cast an element to int32".to_owned())]);
     let chunk = cast(list_type, arrow(lists), "float32");
     assert_eq!(
         array(&chunk, "x").as_list::<i32>().value(2).as_primitive::<Float32Type>().value(0),
@@ -80,10 +80,10 @@ fn tensors_are_cast_to_new_storage_and_values_out_of_range_fail_their_row() {
     let chunk = cast(of_type.clone(), Column::Tensor(floats.clone()), "int8");
     assert_eq!(tensor(&chunk, "x").row(0), [1, 255], "-1 as one byte");
     assert_eq!(tensor(&chunk, "x").row(1), [0, 0]);
-    assert_eq!(chunk.failures, [(1, "column `x`: a value does not fit int8".to_owned())]);
+    assert_eq!(chunk.failures, [(1, "column `x`: a value is out of range for int8".to_owned())]);
     let schema = Schema::new([("x", of_type)]);
     let built = build(&schema, vec![json!({"cast": {"column": "x", "dtype": "float64"}})]);
-    assert_eq!(built[0].writes.as_deref(), Some("x"));
+    assert_eq!(built[0].written_column.as_deref(), Some("x"));
 }
 
 #[test]

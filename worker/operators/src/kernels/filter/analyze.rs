@@ -9,20 +9,20 @@ use sqlparser::tokenizer::Token;
 use super::calls::{self, TypeExpressions};
 use super::expression::{Arithmetic, Comparison, ExprType, FilterExpr, TypedExpr, unify};
 
-/// Maximum nesting depth of the parser, within the stack of any thread.
+/// Maximum recursion depth of the parser, which limits its use of the stack.
 const MAX_PARSE_DEPTH: usize = 64;
-/// Maximum depth of the parsed expression. A chain of ANDs is as deep as it is long, and its evaluation and drop are recursive.
+/// Maximum depth of the parsed expression, because evaluation and drop are recursive. The depth of a chain of ANDs is its length.
 const MAX_EXPRESSION_DEPTH: usize = 256;
-/// Maximum length of an expression in bytes, which also bounds its depth.
+/// Maximum length of an expression in bytes.
 const MAX_EXPRESSION_BYTES: usize = 16 << 10;
-/// Minimum similarity, from 0 to 1, at which a column name is suggested.
+/// Minimum similarity of a suggested column name, from 0 to 1.
 const MIN_SIMILARITY: f64 = 0.6;
 
-/// Parses and types an expression over these columns. An error is one sentence.
+/// Parses an expression and checks the types of its columns.
 pub(super) fn analyze(predicate: &str, schema: &Schema) -> Result<TypedExpr, String> {
     if predicate.len() > MAX_EXPRESSION_BYTES {
         return Err(format!(
-            "where: the expression is longer than {MAX_EXPRESSION_BYTES} bytes; use several filters"
+            "where: the expression is longer than {MAX_EXPRESSION_BYTES} bytes, which is the limit; use several filters"
         ));
     }
     let parsed =
@@ -42,7 +42,7 @@ fn parse(predicate: &str) -> Result<Expr, String> {
     let expression = parser.parse_expr().map_err(message)?;
     match parser.peek_token().token {
         Token::EOF => Ok(expression),
-        other => Err(format!("unexpected `{other}` after the end")),
+        other => Err(format!("unexpected `{other}` after the end of the expression")),
     }
 }
 
@@ -73,10 +73,10 @@ impl TypeExpressions for Analysis<'_> {
             Expr::IsNotDistinctFrom(left, right) => inner.comparison(Comparison::NotDistinct, left, right),
             Expr::IsNull(value) | Expr::IsUnknown(value) => inner.is_null(value, false),
             Expr::IsNotNull(value) | Expr::IsNotUnknown(value) => inner.is_null(value, true),
-            Expr::IsTrue(value) => inner.is_truth(value, true, false),
-            Expr::IsNotTrue(value) => inner.is_truth(value, true, true),
-            Expr::IsFalse(value) => inner.is_truth(value, false, false),
-            Expr::IsNotFalse(value) => inner.is_truth(value, false, true),
+            Expr::IsTrue(value) => inner.is_bool(value, true, false),
+            Expr::IsNotTrue(value) => inner.is_bool(value, true, true),
+            Expr::IsFalse(value) => inner.is_bool(value, false, false),
+            Expr::IsNotFalse(value) => inner.is_bool(value, false, true),
             Expr::InList { expr, list, negated } => inner.in_list(expr, list, *negated),
             Expr::Between { expr, negated, low, high } => {
                 let above = inner.comparison(Comparison::GtEq, expr, low)?.node;
@@ -111,8 +111,8 @@ impl Analysis<'_> {
             ColumnType::Tensor { shape, .. } if shape.len() == 1 => ExprType::List,
             ColumnType::Image | ColumnType::Tensor { .. } => {
                 return Err(format!(
-                    "column `{name}` holds {column_type}, which a filter cannot read; move the filter before the operator \
-                     that creates it"
+                    "column `{name}` has type {column_type}, which a filter cannot read; move the filter before the operator \
+                     that creates the column"
                 ));
             }
         };
@@ -141,7 +141,7 @@ impl Analysis<'_> {
             }
             UnaryOperator::Plus => self.number(operand, "+"),
             UnaryOperator::Minus => {
-                // The smallest integer has no positive counterpart, so the sign is a part of the literal.
+                // Parse the sign with the literal, because the smallest integer has no positive counterpart.
                 if let Expr::Value(value) = operand
                     && let Value::Number(digits, _) = &value.value
                 {
@@ -219,7 +219,7 @@ impl Analysis<'_> {
         let mut items = Vec::with_capacity(list.len());
         for item in list {
             let typed = self.typed(item)?;
-            // An item may widen the type of the value. All items are converted to the final type below.
+            // An item may widen the common type. All items are converted to the final type below.
             let (widened, typed) = self.comparable(kind, value, typed, item)?;
             kind = widened;
             items.push(typed);
@@ -246,9 +246,9 @@ impl Analysis<'_> {
         Ok(TypedExpr::new(ExprType::Bool, FilterExpr::IsNull { value: Box::new(value.node), negated }))
     }
 
-    fn is_truth(self, value: &Expr, wanted: bool, negated: bool) -> Result<TypedExpr, String> {
+    fn is_bool(self, value: &Expr, expected: bool, negated: bool) -> Result<TypedExpr, String> {
         let value = self.boolean(value, "IS TRUE")?;
-        Ok(TypedExpr::new(ExprType::Bool, FilterExpr::IsTruth { value: Box::new(value), wanted, negated }))
+        Ok(TypedExpr::new(ExprType::Bool, FilterExpr::IsBool { value: Box::new(value), expected, negated }))
     }
 }
 
@@ -271,7 +271,7 @@ fn literal(value: &Value) -> Result<TypedExpr, String> {
         Value::Number(digits, _) => number_literal(digits),
         Value::SingleQuotedString(text) => Ok(TypedExpr::text(text)),
         Value::HexStringLiteral(digits) => hex_bytes(digits).map(|bytes| TypedExpr::bytes(&bytes)),
-        Value::Boolean(truth) => Ok(TypedExpr::truth(*truth)),
+        Value::Boolean(value) => Ok(TypedExpr::boolean(*value)),
         Value::Null => Ok(TypedExpr::null()),
         other => Err(format!("the literal {other} is not supported in a filter")),
     }

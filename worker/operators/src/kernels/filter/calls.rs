@@ -1,4 +1,4 @@
-//! Types function calls and CASE expressions.
+//! Checks the types of function calls and CASE expressions.
 
 use sqlparser::ast::{
     CaseWhen, Expr, Function as Call, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments,
@@ -6,51 +6,51 @@ use sqlparser::ast::{
 
 use super::expression::{ExprType, FilterExpr, ScalarFunction, TypedExpr, unify};
 
-/// The names of the functions, for messages.
+/// The names of all functions, for error messages.
 const FUNCTIONS: &str = "length, char_length, octet_length, lower, upper, abs, coalesce";
 
-/// Types an expression, with checks of its type for the part of the expression named by `context`.
+/// Determines the types of expressions. `context` is the surrounding operator or function, for error messages.
 pub(super) trait TypeExpressions: Copy {
-    /// The expression with its type.
+    /// Determines the type of an expression.
     fn typed(self, expression: &Expr) -> Result<TypedExpr, String>;
 
-    /// A boolean expression.
+    /// Checks that an expression is a boolean or NULL.
     fn boolean(self, expression: &Expr, context: &str) -> Result<FilterExpr, String> {
         self.with_type(expression, ExprType::Bool, context)
     }
 
-    /// A text expression.
+    /// Checks that an expression is text or NULL.
     fn text(self, expression: &Expr, context: &str) -> Result<FilterExpr, String> {
         self.with_type(expression, ExprType::Text, context)
     }
 
-    /// An expression of the given type, or NULL.
+    /// Checks that an expression has this type or is NULL.
     fn with_type(self, expression: &Expr, kind: ExprType, context: &str) -> Result<FilterExpr, String> {
         let typed = self.typed(expression)?;
         if typed.kind == kind || typed.kind == ExprType::Null {
             return Ok(typed.into_kind(kind).node);
         }
-        Err(format!("{context} needs {kind}, but `{expression}` is {}", typed.kind))
+        Err(format!("{context} requires {kind}, but `{expression}` is {}", typed.kind))
     }
 
-    /// A numeric expression.
+    /// Checks that an expression is a number or NULL.
     fn number(self, expression: &Expr, context: &str) -> Result<TypedExpr, String> {
         let typed = self.typed(expression)?;
         match typed.kind {
             ExprType::Null => Ok(typed.into_kind(ExprType::Int)),
             kind if kind.is_number() => Ok(typed),
-            kind => Err(format!("{context} needs a number, but `{expression}` is {kind}")),
+            kind => Err(format!("{context} requires a number, but `{expression}` is {kind}")),
         }
     }
 }
 
-/// Types a function call.
+/// Determines the type of a function call.
 pub(super) fn call(analysis: impl TypeExpressions, call: &Call) -> Result<TypedExpr, String> {
     let name = call.name.to_string().to_lowercase();
     let arguments = plain_arguments(call).ok_or_else(|| format!("`{call}` is not supported in a filter"))?;
     let one = || match arguments[..] {
         [argument] => Ok(argument),
-        _ => Err(format!("{name} takes one argument, but `{call}` has {}", arguments.len())),
+        _ => Err(format!("{name} requires one argument, but `{call}` has {}", arguments.len())),
     };
     match name.as_str() {
         "length" => length(analysis, one()?),
@@ -68,7 +68,7 @@ pub(super) fn call(analysis: impl TypeExpressions, call: &Call) -> Result<TypedE
                     ExprType::Int,
                     FilterExpr::Call(ScalarFunction::OctetLength, typed.kind, Box::new(typed.node)),
                 )),
-                kind => Err(format!("octet_length needs text or bytes, but `{}` is {kind}", arguments[0])),
+                kind => Err(format!("octet_length requires text or bytes, but `{}` is {kind}", arguments[0])),
             }
         }
         "lower" | "upper" => {
@@ -86,7 +86,7 @@ pub(super) fn call(analysis: impl TypeExpressions, call: &Call) -> Result<TypedE
     }
 }
 
-/// The arguments of a call; `None` if the call has clauses such as DISTINCT, OVER or FILTER.
+/// Returns the arguments of a call. `None` if the call has clauses such as DISTINCT, OVER or FILTER.
 fn plain_arguments(call: &Call) -> Option<Vec<&Expr>> {
     let plain = call.filter.is_none() && call.over.is_none() && call.null_treatment.is_none();
     let FunctionArguments::List(FunctionArgumentList { duplicate_treatment: None, args, clauses }) =
@@ -112,7 +112,7 @@ fn length(analysis: impl TypeExpressions, argument: &Expr) -> Result<TypedExpr, 
             FilterExpr::Call(ScalarFunction::Length, typed.kind, Box::new(typed.node)),
         )),
         ExprType::Null => Ok(TypedExpr::null().into_kind(ExprType::Int)),
-        kind => Err(format!("length needs text, bytes or a list, but `{argument}` is {kind}")),
+        kind => Err(format!("length requires text, bytes or a list, but `{argument}` is {kind}")),
     }
 }
 
@@ -126,7 +126,7 @@ fn coalesce(analysis: impl TypeExpressions, arguments: &[&Expr]) -> Result<Typed
     Ok(TypedExpr::new(kind, FilterExpr::Coalesce(values)))
 }
 
-/// Types `CASE WHEN condition THEN result ... ELSE result END`.
+/// Determines the type of `CASE WHEN condition THEN result ... ELSE result END`.
 pub(super) fn case(
     analysis: impl TypeExpressions,
     conditions: &[CaseWhen],
@@ -150,10 +150,10 @@ pub(super) fn case(
     Ok(TypedExpr::new(kind, FilterExpr::Case { branches, otherwise: Box::new(otherwise) }))
 }
 
-/// The common type of all values.
+/// Returns the common type of all values. Each value has its SQL text, for error messages.
 fn common_kind(values: &[(TypedExpr, String)]) -> Result<ExprType, String> {
     let mut common = TypedExpr::null();
-    let mut named = "NULL";
+    let mut common_text = "NULL";
     for (value, text) in values {
         if value.kind == ExprType::List {
             return Err(format!("`{text}` is a list, which cannot be a result of CASE or coalesce"));
@@ -161,12 +161,12 @@ fn common_kind(values: &[(TypedExpr, String)]) -> Result<ExprType, String> {
         let kinds = (common.kind, value.kind);
         let Some((widened, _)) = unify(common, value.clone()) else {
             return Err(format!(
-                "`{named}` is {}, but `{text}` is {}: they must be of one type",
+                "`{common_text}` is {}, but `{text}` is {}: all values must have the same type",
                 kinds.0, kinds.1
             ));
         };
         if value.kind != ExprType::Null {
-            named = text;
+            common_text = text;
         }
         common = widened;
     }

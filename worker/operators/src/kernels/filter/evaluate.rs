@@ -11,15 +11,15 @@ use arrow::error::ArrowError;
 use super::expression::{Comparison, ExprType, FilterExpr};
 use super::values::ExprValues;
 use super::{functions, numeric};
-use crate::arrow_types::as_type;
+use crate::arrow_types::cast_to;
 use crate::{Chunk, Column, OperatorError};
 
 type BooleanKernel = fn(&BooleanArray, &BooleanArray) -> Result<BooleanArray, ArrowError>;
 
-/// Evaluates `node` for the rows of `chunk`.
+/// Evaluates an expression for the rows of a chunk.
 ///
 /// # Errors
-/// The chunk does not have the columns of the expression, or an Arrow kernel fails.
+/// If the chunk does not have the columns of the expression, or an Arrow kernel fails.
 pub(super) fn evaluate(node: &FilterExpr, chunk: &Chunk) -> Result<ExprValues, OperatorError> {
     let value = |node: &FilterExpr| evaluate(node, chunk);
     Ok(match node {
@@ -32,8 +32,8 @@ pub(super) fn evaluate(node: &FilterExpr, chunk: &Chunk) -> Result<ExprValues, O
         FilterExpr::Or(left, right) => {
             connect(value(left)?, value(right)?, chunk.rows(), boolean::or_kleene)?
         }
-        FilterExpr::IsTruth { value: inner, wanted, negated } => value(inner)?.map_bool(|booleans| {
-            Ok(booleans.iter().map(|boolean| Some((boolean == Some(*wanted)) != *negated)).collect())
+        FilterExpr::IsBool { value: inner, expected, negated } => value(inner)?.map_bool(|booleans| {
+            Ok(booleans.iter().map(|boolean| Some((boolean == Some(*expected)) != *negated)).collect())
         })?,
         FilterExpr::IsNull { value: inner, negated } => {
             let inner = value(inner)?;
@@ -74,9 +74,9 @@ pub(super) fn evaluate(node: &FilterExpr, chunk: &Chunk) -> Result<ExprValues, O
 fn read_column(chunk: &Chunk, name: &str, kind: ExprType) -> Result<ExprValues, OperatorError> {
     match (&chunk.columns[chunk.column_index(name)?].1, kind) {
         (Column::Arrow(array), ExprType::List) => Ok(ExprValues::per_row(array.clone())),
-        (Column::Arrow(array), kind) => Ok(ExprValues::per_row(as_type(array, &kind.arrow())?)),
+        (Column::Arrow(array), kind) => Ok(ExprValues::per_row(cast_to(array, &kind.arrow())?)),
         (Column::Tensor(tensor), ExprType::List) => {
-            // Expressions use only the length and the validity of a list, so the elements are replaced by nulls.
+            // Replace the elements by nulls, because expressions use only the length and the validity of a list.
             let elements = tensor.shape.first().copied().unwrap_or(0) as usize;
             let nulls = new_null_array(&DataType::Null, elements * tensor.rows);
             let field = Arc::new(arrow::datatypes::Field::new_list_field(DataType::Null, true));
@@ -84,13 +84,13 @@ fn read_column(chunk: &Chunk, name: &str, kind: ExprType) -> Result<ExprValues, 
             Ok(ExprValues::per_row(Arc::new(arrow::array::ListArray::new(field, offsets, nulls, None))))
         }
         (other, _) => Err(OperatorError::new(format!(
-            "column `{name}` holds {}, which a filter cannot read",
+            "column `{name}` contains {}, which a filter cannot read",
             other.describe()
         ))),
     }
 }
 
-/// SQL's IN: true if an item is equal, otherwise null if an item or the value is null.
+/// Evaluates `IN`. The result is true if an item equals the value. Otherwise it is null if the value or an item is null.
 fn evaluate_in(value: &FilterExpr, items: &[FilterExpr], chunk: &Chunk) -> Result<ExprValues, OperatorError> {
     let value = evaluate(value, chunk)?;
     let mut found = ExprValues { array: Arc::new(BooleanArray::from(vec![false])), is_scalar: true };
@@ -120,7 +120,7 @@ fn evaluate_case(
 ) -> Result<ExprValues, OperatorError> {
     let rows = chunk.rows();
     let mut result = evaluate(otherwise, chunk)?.into_rows(rows)?;
-    // The branches are applied from last to first, so that the first true condition determines the result.
+    // Apply the branches from last to first, so that the first true condition determines the result.
     for (condition, value) in branches.iter().rev() {
         let condition = evaluate(condition, chunk)?.into_rows(rows)?;
         let is_true: BooleanArray =
@@ -145,7 +145,7 @@ fn connect(
     Ok(ExprValues::per_row(Arc::new(kernel(left.as_boolean(), right.as_boolean())?)))
 }
 
-/// Applies a kernel for datums to two values. Either value may be a scalar.
+/// Applies a comparison kernel to two values. Either value may be a scalar.
 fn combine(
     left: &ExprValues,
     right: &ExprValues,
@@ -169,8 +169,8 @@ fn compare(comparison: Comparison, left: &ExprValues, right: &ExprValues) -> Res
     combine(&normalize_floats(left), &normalize_floats(right), kernel)
 }
 
-/// Replaces negative zero by zero, and every NaN by one NaN. Arrow compares bit patterns in IEEE total order, but SQL compares
-/// numbers. As in PostgreSQL, NaN is equal to itself and greater than all other numbers.
+/// Replaces negative zero by zero, and all NaNs by the same NaN. Arrow compares floats by IEEE total order, but SQL compares their
+/// values. As in PostgreSQL, NaN equals NaN and is greater than all other numbers.
 fn normalize_floats(values: &ExprValues) -> ExprValues {
     match values.array.as_primitive_opt::<Float64Type>() {
         Some(floats) => {

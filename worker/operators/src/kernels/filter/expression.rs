@@ -18,7 +18,7 @@ pub(super) enum ExprType {
     Text,
     Bytes,
     List,
-    /// The type of the literal NULL, which converts to every other type.
+    /// The type of the literal NULL, which can be converted to any other type.
     Null,
 }
 
@@ -27,7 +27,7 @@ impl ExprType {
         matches!(self, Self::Int | Self::UInt | Self::Float)
     }
 
-    /// The Arrow type of values of this type. Lists are not converted.
+    /// The Arrow type to which values are converted. Lists are not converted.
     pub(super) fn arrow(self) -> DataType {
         match self {
             Self::Bool => DataType::Boolean,
@@ -79,19 +79,19 @@ pub(super) enum Arithmetic {
     Remainder,
 }
 
-/// A function of one argument.
+/// A function with one argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ScalarFunction {
-    /// The number of characters of text, bytes of a binary value, or elements of a list.
+    /// Number of characters in text, bytes in a binary value, or elements in a list.
     Length,
-    /// The number of bytes of text or of a binary value.
+    /// Number of bytes in text or a binary value.
     OctetLength,
     Lower,
     Upper,
     Abs,
 }
 
-/// A node of an expression. The operands have the types that the node requires.
+/// A node of an expression. The analysis has checked the types of the operands.
 #[derive(Debug, Clone)]
 pub(super) enum FilterExpr {
     /// A column, converted to a type.
@@ -99,15 +99,15 @@ pub(super) enum FilterExpr {
         name: String,
         kind: ExprType,
     },
-    /// One value for all rows: an array of length 1.
+    /// A literal, as an array of length 1.
     Literal(ArrayRef),
     Not(Box<FilterExpr>),
     And(Box<FilterExpr>, Box<FilterExpr>),
     Or(Box<FilterExpr>, Box<FilterExpr>),
     /// `IS [NOT] TRUE` and `IS [NOT] FALSE`.
-    IsTruth {
+    IsBool {
         value: Box<FilterExpr>,
-        wanted: bool,
+        expected: bool,
         negated: bool,
     },
     IsNull {
@@ -163,7 +163,7 @@ impl TypedExpr {
         Self::new(ExprType::Float, FilterExpr::Literal(Arc::new(Float64Array::from(vec![value]))))
     }
 
-    pub(super) fn truth(value: bool) -> Self {
+    pub(super) fn boolean(value: bool) -> Self {
         Self::new(ExprType::Bool, FilterExpr::Literal(Arc::new(BooleanArray::from(vec![value]))))
     }
 
@@ -180,7 +180,7 @@ impl TypedExpr {
     }
 
     /// Whether the expression is an integer literal that is not negative.
-    pub(super) fn is_natural_literal(&self) -> bool {
+    pub(super) fn is_non_negative_literal(&self) -> bool {
         use arrow::array::AsArray;
         match (&self.node, self.kind) {
             (FilterExpr::Literal(array), ExprType::Int) => {
@@ -190,7 +190,7 @@ impl TypedExpr {
         }
     }
 
-    /// Converts the values to another type. NULL becomes a null of that type.
+    /// Converts the expression to another type. NULL becomes a null of the type.
     pub(super) fn into_kind(self, kind: ExprType) -> Self {
         if self.kind == kind {
             return self;
@@ -202,13 +202,14 @@ impl TypedExpr {
     }
 }
 
-/// Converts both values to a common type: the wider of two number types, or the type of the other value if one is NULL.
+/// Converts two expressions to a common type. Of two number types, the common type is the wider one. If an expression is NULL, the
+/// common type is the type of the other expression. `None` if there is no common type.
 pub(super) fn unify(a: TypedExpr, b: TypedExpr) -> Option<(TypedExpr, TypedExpr)> {
     let kind = match (a.kind, b.kind) {
         (same, other) if same == other => same,
         (ExprType::Null, other) | (other, ExprType::Null) => other,
-        (ExprType::Int, ExprType::UInt) if a.is_natural_literal() => ExprType::UInt,
-        (ExprType::UInt, ExprType::Int) if b.is_natural_literal() => ExprType::UInt,
+        (ExprType::Int, ExprType::UInt) if a.is_non_negative_literal() => ExprType::UInt,
+        (ExprType::UInt, ExprType::Int) if b.is_non_negative_literal() => ExprType::UInt,
         (left, right) if left.is_number() && right.is_number() => ExprType::Float,
         _ => return None,
     };

@@ -1,4 +1,4 @@
-//! Evaluates functions of one argument over an array of values.
+//! Evaluates SQL functions with one argument.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use arrow::datatypes::DataType;
 use super::expression::{ExprType, ScalarFunction};
 use super::numeric;
 
-/// Applies the function to each value. The result for null is null.
+/// Applies a function to each value. The result for null is null.
 pub(super) fn call(function: ScalarFunction, kind: ExprType, values: &ArrayRef) -> ArrayRef {
     match function {
         ScalarFunction::Abs => numeric::absolute(kind, values),

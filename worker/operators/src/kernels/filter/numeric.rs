@@ -59,7 +59,7 @@ pub(super) fn arithmetic(
     ExprValues { array, is_scalar }
 }
 
-/// Evaluates with Arrow's vectorized kernel; `None` if a row overflows, because the kernel then fails for the whole array.
+/// Evaluates an operation with Arrow's vectorized kernel. `None` if a row overflows, because the kernel then fails for all rows.
 fn checked(operator: Arithmetic, left: &ExprValues, right: &ExprValues) -> Option<ArrayRef> {
     let kernel = match operator {
         Arithmetic::Add => numeric::add,
@@ -90,7 +90,7 @@ fn by_row<T: ArrowPrimitiveType>(
     }
 }
 
-/// `-values`.
+/// Negates the values.
 pub(super) fn negate(kind: ExprType, values: &ArrayRef) -> ArrayRef {
     match kind {
         ExprType::Float => {
@@ -100,7 +100,7 @@ pub(super) fn negate(kind: ExprType, values: &ArrayRef) -> ArrayRef {
     }
 }
 
-/// The values without their sign.
+/// Returns the absolute values.
 pub(super) fn absolute(kind: ExprType, values: &ArrayRef) -> ArrayRef {
     match kind {
         ExprType::Float => Arc::new(values.as_primitive::<Float64Type>().unary::<_, Float64Type>(f64::abs)),

@@ -161,26 +161,26 @@ fn errors_name_the_problem() {
     assert_eq!(refused("text = 1"), "where: `text` is text, but `1` is a number: they cannot be compared");
     assert_eq!(
         refused("label + 1"),
-        "where: `label + 1` is a number, not a boolean; write a comparison, such as `label < 10`"
+        "where: `label + 1` is a number, but must be a boolean; write a comparison, such as `label < 10`"
     );
-    assert_eq!(refused("label AND flag"), "where: AND needs a boolean, but `label` is a number");
+    assert_eq!(refused("label AND flag"), "where: AND requires a boolean, but `label` is a number");
     assert_eq!(
         refused("tokens = 3"),
         "where: `tokens` is a list, which cannot be compared; use length(tokens)"
     );
-    assert_eq!(refused("text + 1 = 2"), "where: arithmetic needs a number, but `text` is text");
+    assert_eq!(refused("text + 1 = 2"), "where: arithmetic requires a number, but `text` is text");
     assert_eq!(
         refused("length(label) = 1"),
-        "where: length needs text, bytes or a list, but `label` is a number"
+        "where: length requires text, bytes or a list, but `label` is a number"
     );
     assert_eq!(
         refused("size(text) = 1"),
         "where: unknown function `size`; the functions are length, char_length, octet_length, lower, upper, abs, coalesce"
     );
-    assert_eq!(refused("abs(label, 1) = 1"), "where: abs takes one argument, but `abs(label, 1)` has 2");
+    assert_eq!(refused("abs(label, 1) = 1"), "where: abs requires one argument, but `abs(label, 1)` has 2");
     assert_eq!(
         refused("image IS NULL"),
-        "where: column `image` holds image, which a filter cannot read; move the filter before the operator that creates it"
+        "where: column `image` has type image, which a filter cannot read; move the filter before the operator that creates the column"
     );
     assert!(refused("label = ").starts_with("where: invalid expression `label = `: "));
     assert!(refused("label = 1; DROP").contains("after the end"));

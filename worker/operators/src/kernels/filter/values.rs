@@ -1,4 +1,4 @@
-//! The values of an expression for the rows of a chunk.
+//! The result of evaluating an expression for the rows of a chunk.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use arrow::array::{ArrayRef, AsArray, BooleanArray, Datum, PrimitiveArray, Scala
 use arrow::datatypes::UInt32Type;
 use arrow::error::ArrowError;
 
-/// The values of an expression: one value per row, or a scalar for all rows.
+/// The values of an expression: one value per row, or a scalar that applies to all rows.
 #[derive(Debug, Clone)]
 pub(super) struct ExprValues {
     pub(super) array: ArrayRef,

@@ -46,7 +46,7 @@ fn truncate_removes_the_end_of_longer_lists() {
 fn pad_fills_to_the_length_and_fails_longer_lists() {
     let operators =
         build(&list_of(ScalarType::Int32), vec![json!({"pad": {"column": "x", "length": 2, "value": -1}})]);
-    assert_eq!(operators[0].writes.as_deref(), Some("x"));
+    assert_eq!(operators[0].written_column.as_deref(), Some("x"));
     let mut padded = chunk([("x", arrow(lists()))]);
     run(&operators, &mut padded);
     let out = tensor(&padded, "x");
@@ -60,7 +60,7 @@ fn pad_fills_to_the_length_and_fails_longer_lists() {
         [
             (
                 0,
-                "column `x` has 3 elements, more than the padded length of 2: truncate or filter before pad"
+                "column `x` has 3 elements, more than the padded length of 2: add `truncate` or `filter` before `pad`"
                     .to_owned()
             ),
             (2, "column `x` is null".to_owned()),

@@ -13,7 +13,7 @@ fn normalized(dtype: &str, layout: &str, mean: &[f64], std: &[f64]) -> crate::Ch
         Schema::new([("image", ColumnType::Tensor { scalar: ScalarType::UInt8, shape: shape.clone() })]);
     let spec = serde_json::json!({"normalize": {"column": "image", "mean": mean, "std": std, "dtype": dtype, "layout": layout}});
     let operators = build(&schema, vec![spec]);
-    assert_eq!(operators[0].writes.as_deref(), Some("image"));
+    assert_eq!(operators[0].written_column.as_deref(), Some("image"));
     let values: Vec<u8> = (0..36).map(|value| value * 7).collect();
     let mut chunk = chunk([("image", pixels(&shape, &values))]);
     crate::testing::run(&operators, &mut chunk);

@@ -36,7 +36,7 @@ fn decode_image_reads_every_format() {
 #[test]
 fn a_crop_fills_its_slot_and_nothing_else() {
     let operators = build(&image_schema(), vec![crop()]);
-    assert_eq!(operators[0].writes.as_deref(), Some("image"));
+    assert_eq!(operators[0].written_column.as_deref(), Some("image"));
     let mut whole = BytesMut::from(&[0xEE; 3 * 16 * 20 * 3][..]);
     let mut slot = whole.split_off(16 * 20 * 3);
     let rest = slot.split_off(16 * 20 * 3);
@@ -161,6 +161,6 @@ fn a_column_of_another_type_is_a_chunk_error() {
     let operators = build(&image_schema(), vec![crop()]);
     let mut wrong = chunk([("image", arrow(arrow::array::Int64Array::from(vec![1])))]);
     let error = operators[0].operator.apply(&mut wrong, &mut OutputBuffers::new()).unwrap_err();
-    assert_eq!(error.message, "column `image` holds Int64, not bytes");
+    assert_eq!(error.message, "column `image` has type Int64, but must contain bytes");
     assert_eq!(array(&wrong, "image").len(), 1);
 }

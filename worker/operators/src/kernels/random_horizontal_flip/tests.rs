@@ -6,7 +6,7 @@ use crate::{Column, Image, Tensor};
 use feedline_data::schema::ScalarType;
 
 fn flip(p: f64) -> FlipOperator {
-    FlipOperator { draws: 2, seed: 5, column: "image".to_owned(), p }
+    FlipOperator { draw_key: 2, seed: 5, column: "image".to_owned(), p }
 }
 
 #[test]

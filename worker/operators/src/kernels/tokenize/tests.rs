@@ -77,7 +77,7 @@ fn the_error_names_a_file_that_is_not_a_tokenizer() {
     let message = try_build(&schema(), vec![spec]).unwrap_err().message;
     assert!(
         message.starts_with("operator 1 (tokenize): `")
-            && message.contains("is not a Hugging Face tokenizer.json"),
+            && message.contains("is not a valid Hugging Face tokenizer.json"),
         "{message}"
     );
     // The library panics on this file.
@@ -86,7 +86,7 @@ fn the_error_names_a_file_that_is_not_a_tokenizer() {
     let spec = json!({"tokenize": {"column": "text", "tokenizer": file.path()}});
     let message = try_build(&schema(), vec![spec]).unwrap_err().message;
     assert!(
-        message.ends_with("is not a Hugging Face tokenizer.json: a part of it cannot be read"),
+        message.ends_with("is not a valid Hugging Face tokenizer.json: the file is damaged"),
         "{message}"
     );
     let missing = json!({"tokenize": {"column": "text", "tokenizer": "/nowhere/tokenizer.json"}});
