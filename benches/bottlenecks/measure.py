@@ -136,16 +136,16 @@ class Bench:
     def apply(self, shape, remedy):
         """Returns the rows per second with a remedy, without the effect of other programs. Returns None if this machine cannot apply the remedy."""
         action, expected = remedy["action"], remedy["predicted_rows_per_s"]
-        if found := re.fullmatch(r"let `(.+)` run (\d+) at a time", action):
-            operators = [op(each.kind, **(each.parameters | {"parallelism": int(found[2])} if each.name == found[1] else each.parameters)) for each in shape.operators]
+        if found := re.fullmatch(r"allow (\d+) concurrent executions of `(.+)`", action):
+            operators = [op(each.kind, **(each.parameters | {"parallelism": int(found[1])} if each.name == found[2] else each.parameters)) for each in shape.operators]
             return corrected(self.run(shape, operators))
-        if found := re.fullmatch(r"give it (\d+) (core|worker)s?", action):
+        if found := re.fullmatch(r"give the job (\d+) (core|worker)s?", action):
             workers = int(found[1]) if found[2] == "worker" else shape.workers
             cores = int(found[1]) if found[2] == "core" else shape.cores * workers // shape.workers
             if cores > os.cpu_count():
                 return None
             return corrected(self.run(shape, cores=cores, workers=workers))
-        if self.caches and (found := re.fullmatch(r"keep the output of `(.+)` (in memory|on disk) \(.*\)", action)):
+        if self.caches and (found := re.fullmatch(r"cache the output of `(.+)` (in memory|on disk) \(.*\)", action)):
             names = [each.name for each in shape.operators]
             at = 1 + names.index(found[1]) if found[1] in names else 0
             cache = op("cache", tier="memory" if found[2] == "in memory" else "disk")

@@ -169,7 +169,7 @@ impl Planner {
     ) -> Option<PlanAllocations> {
         self.needs = self.observer.needs(Some(&plan), problem);
         gauge!(FED_FRACTION).set(self.needs.fed_fraction);
-        gauge!(WANTED_WORKERS).set(f64::from(self.needs.wanted));
+        gauge!(WANTED_WORKERS).set(f64::from(self.needs.wanted_workers));
         if self.plan.as_ref().is_none_or(|before| before.reasons != plan.reasons) {
             tracing::debug!(reasons = %plan.reasons.join("; "), "planned");
         }

@@ -46,7 +46,7 @@ impl ScalingPolicy {
     /// Decides on the number of workers and scales them.
     pub(crate) async fn follow(&mut self, now: Millis, needs: ResourceNeeds) {
         let present = self.scaler.present();
-        let decision = self.scaling.decide(&self.settings, &needs.input(now, present));
+        let decision = self.scaling.decide(&self.settings, &needs.scale_input(now, present));
         gauge!(SCALED_WORKERS).set(f64::from(decision.wanted));
         if decision.wanted == present {
             let why = if needs.is_known { &decision.why } else { "the needs of a job are not measured yet" };

@@ -178,8 +178,8 @@ pub(crate) mod tests {
             cpu_s: [("2 cores, 1.0 GiB".to_owned(), cpu_ms / 1e3)].into(),
             ..OperatorModel::default()
         };
-        let cut = |after: usize, operator: &str, bytes: f64| CachePointModel {
-            after,
+        let cut = |operator_index: usize, operator: &str, bytes: f64| CachePointModel {
+            operator_index,
             operator: operator.to_owned(),
             rows: 1e6,
             bytes,
@@ -191,8 +191,8 @@ pub(crate) mod tests {
             rows_per_s: 900.0,
             operators: vec![operator("source", 0.2), operator("burn", burn_ms), operator("batch", 0.0)],
             cache_points: vec![cut(0, "source", 100e9), cut(1, "burn", 150e9)],
-            delivered_bytes: 150e3,
-            store_bytes: 100e3,
+            delivered_bytes_per_row: 150e3,
+            store_bytes_per_row: 100e3,
             ..JobModel::default()
         }
     }

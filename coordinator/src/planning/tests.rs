@@ -21,7 +21,7 @@ fn plan(parts: &[(u64, u64, f64)]) -> Plan {
         fed_fraction: 0.5,
         cores_by_type: Vec::new(),
         allocations,
-        limits: Vec::new(),
+        operator_limits: Vec::new(),
         cache: None,
         why: String::new(),
     };

@@ -42,7 +42,12 @@ async fn asked(refuses: bool, steps: &[(Millis, ResourceNeeds)]) -> Vec<u32> {
 }
 
 fn wants(wanted: u32) -> ResourceNeeds {
-    ResourceNeeds { is_known: true, wanted, fed_fraction: 0.5, bound: Some(BottleneckKind::Cpu) }
+    ResourceNeeds {
+        is_known: true,
+        wanted_workers: wanted,
+        fed_fraction: 0.5,
+        bottleneck: Some(BottleneckKind::Cpu),
+    }
 }
 
 #[tokio::test]

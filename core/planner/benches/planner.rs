@@ -1,5 +1,5 @@
-//! Measures the time of a first plan, of the same problem again, and after small changes: `cargo bench --workspace
-//! --bench planner`. The example `plan_size` measures larger fleets.
+//! Measures the planning time of a first plan, of an unchanged problem and of a slightly changed problem: `cargo bench
+//! --workspace --bench planner`. The example `plan_size` measures larger fleets.
 
 #[path = "../tests/plan_size/fleet.rs"]
 mod fleet;
@@ -7,7 +7,7 @@ mod fleet;
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use feedline_planner::plan::{NoDeadline, Plan, Problem, solve};
 
-/// The demand over the capacity of the cluster.
+/// Demand divided by the capacity of the cluster.
 const LOADS: [f64; 2] = [0.6, 3.0];
 
 fn planner(criterion: &mut Criterion) {

@@ -1,4 +1,4 @@
-//! Times of the planner on large fleets: `cargo run --release -p feedline-planner --example plan_size`.
+//! Measures the planning time of large fleets: `cargo run --release -p feedline-planner --example plan_size`.
 
 #[path = "../tests/plan_size/fleet.rs"]
 mod fleet;
@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use feedline_planner::plan::{CheckLimit, NoDeadline, Plan, Problem, solve};
 
-/// The deadline of one plan in a coordinator.
-const PLANNING: Duration = Duration::from_secs(1);
+/// The time limit of one plan in a coordinator.
+const PLANNING_DEADLINE: Duration = Duration::from_secs(1);
 
 fn main() {
     println!("jobs workers  load   first unchanged   1 % off  one lost  smallest fed    gap");
@@ -39,7 +39,8 @@ fn main() {
         solve(&problem, None, &CheckLimit::new(0)).expect("the problem is consistent");
         let fallback_s = start.elapsed().as_secs_f64();
         let start = Instant::now();
-        let plan = solve(&problem, None, &|| start.elapsed() > PLANNING).expect("the problem is consistent");
+        let plan = solve(&problem, None, &|| start.elapsed() > PLANNING_DEADLINE)
+            .expect("the problem is consistent");
         println!(
             "{tenants:7} {jobs:4} {workers:7} {fallback_s:6.3} s {:7.3} s {:>9} {:13.3}",
             start.elapsed().as_secs_f64(),

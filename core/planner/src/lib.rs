@@ -1,11 +1,11 @@
-//! The planner: from the reports of workers and consumers to models of jobs, and from models to one plan for all
-//! jobs.
+//! The planner. It builds a model of each job from the reports of workers and consumers, and one plan for all jobs from
+//! the models.
 //!
 //! - [`model`]: the costs of a job, and the resources that bound its rate.
-//! - [`observe`]: from reports to models and to the planner's problem.
+//! - [`observe`]: builds the models and the planner's problem from reports.
 //! - [`plan`]: solves the problem.
 //! - [`view`]: the view of the cluster that users see.
-//! - [`simulate`]: a simulated cluster under the planner, which runs the state machine of `feedline-cluster`.
+//! - [`simulate`]: a simulated cluster that runs the planner and the state machine of `feedline-cluster`.
 //!
 //! Nothing here reads the clock, entropy, the environment, files or the network: time, seeds and data are arguments.
 

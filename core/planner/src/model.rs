@@ -1,4 +1,5 @@
-//! The model of a job: from the counters of workers and consumers to rates, sizes, the bottleneck and its remedies.
+//! The model of a job: rates, sizes, the bottleneck and its remedies, computed from the counters of workers and
+//! consumers.
 //!
 //! The model follows Plumber (Kuchnik, Klimovic, Simsa, Smith, Amvrosiadis: "Plumber: Diagnosing and Removing
 //! Performance Bottlenecks in Machine Learning Data Pipelines", MLSys 2022), but for a running cluster of unequal
@@ -8,7 +9,7 @@
 //! - [`window`]: the counters of the last seconds, and totals that survive the restart of a worker.
 //! - [`bandwidth`]: the store's bandwidth as a concave function of read concurrency.
 //! - [`job`]: visit ratios, CPU time per delivered row and worker type, sizes at every cache point, demand.
-//! - `aligned`: workers whose operators differ because only some workers cache rows.
+//! - `aligned`: makes the samples of all workers list the same operators, although only some workers cache rows.
 //! - `visits`: rows that enter each operator for one delivered row.
 //! - [`bound`]: the rate that each resource allows a job. The smallest one names the bottleneck.
 //! - [`remedy`]: the rate with more of a resource, or with a cache.
@@ -26,10 +27,10 @@ mod text;
 mod visits;
 pub mod window;
 
-pub use bandwidth::{Bandwidth, Observation};
+pub use bandwidth::{Bandwidth, BandwidthObservation};
 pub use bound::{CacheUse, JobResources, Locality, WorkerTypeResources, bottleneck, bounds};
 pub use job::{CachePointModel, JobModel, JobObservation, OperatorModel};
 pub use remedy::{CacheCapacity, Remedy, remedies};
 pub use samples::{JobConsumerSample, JobWorkerSample};
-pub(crate) use text::number;
+pub(crate) use text::{count, number};
 pub use window::{CumulativeCounters, SampleWindow};

@@ -1,7 +1,7 @@
-//! From the reports of workers and consumers to models of jobs, and to the planner's problem.
+//! Builds the models of jobs and the planner's problem from the reports of workers and consumers.
 //!
-//! The observer stores the counters of the last seconds of each worker and consumer of each job. The counters come from
-//! [`Cluster::samples`]; the time is an argument. The observer makes no decisions.
+//! The observer stores recent counters of each worker and consumer of each job. It reads them from [`Cluster::samples`],
+//! and receives the time as an argument. The observer makes no decisions.
 //!
 //! [`Cluster::samples`]: feedline_cluster::Cluster::samples
 
@@ -14,7 +14,7 @@ use feedline_data::pipeline::CacheTier;
 use feedline_data::view::Bottleneck;
 
 use self::job_windows::{JobWindows, recent_of_worker};
-use self::saturation::{BUSY, active_threads};
+use self::saturation::{BUSY_SHARE, active_threads};
 use self::stores::ObservedStore;
 use self::tenants::ObservedTenants;
 use self::terms::{operators_cpu_ns, store_of, worker_sample};
@@ -38,23 +38,23 @@ pub use terms::{cache_point_keys, reads_local_files, worker_type};
 #[cfg(test)]
 pub(crate) mod tests;
 
-/// The age from which the costs of a job count as settled, in milliseconds since its first rows.
-const SETTLED_MS: Millis = 2_000;
+/// Milliseconds after the first rows of a job until its measured costs count as settled.
+const COST_SETTLING_MS: Millis = 2_000;
 
-/// The counters of the last seconds, and what follows from them.
+/// Stores recent counters, and builds models and problems from them.
 #[derive(Debug, Clone, Default)]
 pub struct Observer {
     jobs: BTreeMap<JobId, JobWindows>,
     workers: BTreeMap<WorkerId, ObservedWorker>,
-    /// The number of workers in each process, which report the same CPU time of transport. 0 counts as 1.
+    /// The number of workers per process. They all report the transport CPU time of the whole process. 0 counts as 1.
     workers_per_process: usize,
 }
 
 /// The properties of a worker that are not counters.
 #[derive(Debug, Clone)]
 struct ObservedWorker {
-    kind: WorkerType,
-    draining: bool,
+    worker_type: WorkerType,
+    is_draining: bool,
     /// The capacity of the store tier in bytes; 0 for a worker without that tier.
     store_tier_bytes: u64,
 }
@@ -63,20 +63,20 @@ impl ObservedWorker {
     fn new(worker: &WorkerReportSample) -> Self {
         let store_tier = worker.caches.iter().find(|tier| tier.tier == CacheTier::Store);
         Self {
-            kind: worker_type(worker),
-            draining: worker.draining,
+            worker_type: worker_type(worker),
+            is_draining: worker.draining,
             store_tier_bytes: store_tier.map_or(0, |tier| tier.capacity_bytes),
         }
     }
 }
 
 impl Observer {
-    /// An observer of workers that run in groups of `workers` in one process.
+    /// Creates an observer for processes that each run this number of workers.
     pub fn with_workers_per_process(workers: usize) -> Self {
         Self { workers_per_process: workers, ..Self::default() }
     }
 
-    /// Adds the samples up to `now`. Forgets jobs and workers that are missing from the samples.
+    /// Adds the samples up to `now`. Removes jobs and workers that are missing from the samples.
     pub fn push(&mut self, now: Millis, samples: &Samples) {
         let mut before = std::mem::take(&mut self.jobs);
         for facts in &samples.jobs {
@@ -105,10 +105,10 @@ impl Observer {
             windows.push_consumers(now, sessions.remove(job).unwrap_or_default());
         }
         let busy = self.busy_workers();
-        self.jobs.values_mut().for_each(|windows| windows.find_waits(&busy));
+        self.jobs.values_mut().for_each(|windows| windows.find_bottleneck(&busy));
     }
 
-    /// The workers whose jobs together kept the threads active nearly all the time.
+    /// Returns the workers whose threads were active for most of the time, over all jobs.
     fn busy_workers(&self) -> BTreeSet<WorkerId> {
         let mut threads: BTreeMap<WorkerId, (f64, f64)> = BTreeMap::new();
         for (worker, window) in self.jobs.values().flat_map(|windows| &windows.workers) {
@@ -117,24 +117,25 @@ impl Observer {
                 (*active, *all) = (*active + active_threads(&sample), sample.cores);
             }
         }
-        let is_busy = |(_, (active, all)): &(WorkerId, (f64, f64))| *active > BUSY * all;
+        let is_busy = |(_, (active, all)): &(WorkerId, (f64, f64))| *active > BUSY_SHARE * all;
         threads.into_iter().filter(is_busy).map(|(worker, _)| worker).collect()
     }
 
-    /// The observation of a job; `None` for a job that is missing from the last samples.
+    /// Returns the observation of a job, or `None` if the last samples do not contain it.
     pub fn observation(&self, job: JobId) -> Option<JobObservation> {
         Some(self.jobs.get(&job)?.observation())
     }
 
-    /// The model of a job; `None` before its first rows.
+    /// Returns the model of a job, or `None` before its first rows.
     pub fn model(&self, job: JobId) -> Option<JobModel> {
         JobModel::build(&self.observation(job)?)
     }
 
-    /// The jobs that a cache may help: their pipelines have no cache, their costs are settled, and they will need rows again.
+    /// Returns the jobs that may benefit from a cache: their pipelines have no `cache` operator, their costs are settled, and
+    /// they will read rows again.
     pub fn cacheable_jobs(&self, now: Millis) -> Vec<JobId> {
         let is_cacheable = |windows: &&JobWindows| {
-            windows.first_rows_at.is_some_and(|at| now >= at + SETTLED_MS)
+            windows.first_rows_at.is_some_and(|at| now >= at + COST_SETTLING_MS)
                 && windows.facts.passes_left > 1.0
                 && windows.facts.pipeline.cached_prefix().is_none()
         };
@@ -151,7 +152,7 @@ impl Observer {
         self.jobs.values().map(|windows| &windows.facts)
     }
 
-    /// The problem of one job as it would be without a planned cache, for workers of these types.
+    /// Returns the problem of one job as it would be without a planned cache, for workers of these types.
     pub fn problem_without_cache(&self, job: JobId, types: &[WorkerType]) -> Option<JobProblem> {
         let windows = self.jobs.get(&job)?;
         let model = JobModel::build(&windows.observation_without_cache())?;
@@ -163,8 +164,8 @@ impl Observer {
         })
     }
 
-    /// Forgets the counters of a job, but not the observed bandwidth of its store. Call this when the job's limits change,
-    /// since counters under different limits must not be mixed.
+    /// Removes the counters of a job, but keeps the observed bandwidth of its store. Call this when the job's limits change,
+    /// because counters under different limits must not be mixed.
     pub fn reset_counters(&mut self, job: JobId) {
         if let Some(windows) = self.jobs.get_mut(&job) {
             windows.workers.clear();
@@ -172,16 +173,18 @@ impl Observer {
         }
     }
 
-    /// Whether the store limits the job: its consumers wait for rows while its workers wait for reads, and no operator waits
-    /// longer.
+    /// Whether the store limits the job: its consumers wait for rows, its workers wait for reads, and no operator waits longer
+    /// than the reads.
     pub fn waits_for_store(&self, job: JobId) -> bool {
         self.jobs.get(&job).is_some_and(|windows| windows.waits_for_store)
     }
 
-    /// The resources of a job that uses all workers, by type, except draining workers.
+    /// Returns the resources of a job that uses all workers except draining workers.
     pub fn resources(&self, job: JobId) -> JobResources {
         let mut resources = JobResources { locality: self.locality(job), ..JobResources::default() };
-        for ObservedWorker { kind, .. } in self.workers.values().filter(|worker| !worker.draining) {
+        for ObservedWorker { worker_type: kind, .. } in
+            self.workers.values().filter(|worker| !worker.is_draining)
+        {
             resources.memory_bytes += kind.memory_bytes;
             match resources.workers.iter_mut().find(|known| known.worker_type == kind.name) {
                 Some(known) => known.count += 1,
@@ -194,32 +197,32 @@ impl Observer {
             }
         }
         if let Some(model) = self.model(job).filter(|_| self.waits_for_store(job)) {
-            // Only the store limits the job, so the job has as many reads in flight as it can.
+            // Only the store limits the job, so the measured number of requests in flight is the maximum.
             resources.read_concurrency = model.store_concurrency;
         }
         resources
     }
 
-    /// The bottleneck of a job that uses all workers; `None` before its first rows.
+    /// Returns the bottleneck of a job that uses all workers, or `None` before its first rows.
     pub fn bottleneck(&self, job: JobId) -> Option<Bottleneck> {
         bottleneck(&self.model(job)?, &self.resources(job))
     }
 
-    /// The traffic of a job that does not cross the network of its workers.
+    /// Returns the share of a job's traffic that does not cross the network of its workers.
     pub fn locality(&self, job: JobId) -> Locality {
         self.jobs.get(&job).map(JobWindows::locality).unwrap_or_default()
     }
 
-    /// The planner's problem: all jobs with a model, on all workers except draining ones. `cache` says whether the planner may
-    /// choose caches. The counters already contain the effect of caches in pipelines.
+    /// Returns the planner's problem: all jobs with a model, on all workers except draining workers. `cache` is the cache
+    /// policy of all jobs. The counters already include the effect of caches in pipelines.
     pub fn problem(&self, settings: PlannerSettings, cache: CachePolicy) -> Problem {
         let mut worker_types: Vec<WorkerType> = Vec::new();
         let mut workers = Vec::new();
-        let active = || self.workers.iter().filter(|(_, worker)| !worker.draining);
+        let active = || self.workers.iter().filter(|(_, worker)| !worker.is_draining);
         for (id, worker) in active() {
-            let known = worker_types.iter().position(|known| known.name == worker.kind.name);
+            let known = worker_types.iter().position(|known| known.name == worker.worker_type.name);
             let worker_type = known.unwrap_or_else(|| {
-                worker_types.push(worker.kind.clone());
+                worker_types.push(worker.worker_type.clone());
                 worker_types.len() - 1
             });
             workers.push(WorkerSlot { id: *id, worker_type });
@@ -243,8 +246,17 @@ impl Observer {
             jobs.push(JobProblem { cache, store, tenant, weight, locality, ..job });
         }
         let store_cache_bytes = active().map(|(_, worker)| worker.store_tier_bytes).min().unwrap_or(0) as f64;
-        let stores = stores.iter().map(|(_, seen)| seen.limit()).collect();
+        let stores = stores.iter().map(|(_, seen)| seen.bytes_per_s_limit()).collect();
         let tenants = tenants.problems();
-        Problem { jobs, worker_types, workers, stores, store_cache_bytes, tenants, copies: 1.0, settings }
+        Problem {
+            jobs,
+            worker_types,
+            workers,
+            stores,
+            store_cache_bytes,
+            tenants,
+            cache_copies: 1.0,
+            settings,
+        }
     }
 }

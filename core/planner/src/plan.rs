@@ -1,28 +1,28 @@
-//! Cores, limits, read concurrency and caches for all jobs together, and the wanted number of workers.
+//! Plans the cores, limits, read concurrency and caches of all jobs together, and the wanted number of workers.
 //!
-//! The problem is solved in steps, each of which leaves a feasible result:
+//! The problem is solved in steps. The result of each step is feasible:
 //!
 //! 1. `plan/caches.rs` chooses cache points and tiers, by a search around the linear problem.
 //! 2. `plan/linear.rs` assigns each job rows per second on each worker type. It maximises the smallest weighted fed
 //!    fraction, then the weighted sum of fed fractions, and then minimises the cost. Its size depends on the numbers of
 //!    jobs and worker types, not on the number of workers.
-//! 3. `plan/assign.rs` turns rates on worker types into cores of single workers, and keeps the placements of the
+//! 3. `plan/assign.rs` converts rates on worker types into cores on single workers, and keeps the placements of the
 //!    previous plan.
-//! 4. `plan/tune.rs` makes each job's allocation on a worker, with read concurrency and operator limits from Little's
-//!    law.
+//! 4. `plan/tune.rs` computes each job's allocation on a worker, with read concurrency and operator limits from
+//!    Little's law.
 //! 5. `plan/allocations.rs` rounds the allocations and adds memory, quotas and caches. Workers receive the result.
-//! 6. `plan/cache_history.rs` decides which rows running jobs cache, once for each job.
+//! 6. `plan/cache_history.rs` decides once per job which rows the job caches.
 //! 7. `plan/wanted.rs` computes how many workers of each type would feed all jobs. [`scale`] decides when to add or
 //!    remove workers.
 //!
-//! Quotas of tenants are constraints of the linear problem and hold in each of these steps: `plan/level.rs` computes
-//! the fed fraction that the jobs of one tenant reach together, and `plan/quota_limits.rs` makes upper limits of
-//! quotas.
+//! Tenant quotas are constraints of the linear problem, and every step satisfies them. `plan/level.rs` computes the fed
+//! fraction that the jobs of one tenant reach together. `plan/quota_limits.rs` converts quotas into upper limits of
+//! cores.
 //!
-//! If the deadline passes or the solver fails, `plan/fallback.rs` gives each job the same share of each worker type.
+//! If the deadline passes or the solver fails, `plan/fallback.rs` assigns each job the same share of each worker type.
 //!
-//! Inside the planner, jobs, types and workers are dense indexes; ids and names are used only in problems and plans.
-//! The planner reads no clock: a [`Deadline`] ends the work.
+//! Inside the planner, jobs, types and workers are dense indexes. Ids and names are used only in problems and plans.
+//! The planner does not read the clock: a [`Deadline`] stops it.
 
 mod allocations;
 mod assign;

@@ -1,9 +1,10 @@
-//! A cluster in simulated time: the real state machine, observer, planner and scaling rules, with simulated workers and
-//! consumers.
+//! A cluster in simulated time. The state machine, observer, planner and scaling rules are the real ones; workers and
+//! consumers are simulated.
 //!
-//! A simulation shows the cost and the effect of a scaling rule for a given demand, and the load of a coordinator at cluster
-//! sizes that no test system has. Time, demand and seed come from a [`Scenario`], so all runs of a scenario are equal. Workers and
-//! consumers send the same reports as real ones, but decode and send no rows: computed rows are a rate times a time step.
+//! A simulation measures the cost and the effect of a scaling rule for a given demand, and the load of a coordinator at cluster
+//! sizes beyond any test system. Time, demand and seed come from a [`Scenario`], so all runs of a scenario are equal. Simulated
+//! workers and consumers send the same reports as real ones, but do not process data: the number of computed rows is the rate
+//! times the time step.
 
 mod consumer;
 mod decider;
@@ -35,7 +36,7 @@ pub use world::Simulation;
 /// Runs a scenario with one scaling rule from start to end.
 ///
 /// # Errors
-/// Returns a message on what is wrong with the scenario.
+/// Returns a message that names the invalid value of the scenario.
 pub fn run(
     scenario: &Scenario,
     rule: ScalingRule,

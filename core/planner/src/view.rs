@@ -1,5 +1,5 @@
-//! The view of the cluster that users see: jobs with their rates and bottlenecks, workers with their use, and the
-//! reasons of the planner. The view is made of reports and makes no decisions.
+//! The view of the cluster that users see: jobs with their rates and bottlenecks, workers with their utilisation, and the
+//! reasons of the planner. The view is built from reports and makes no decisions.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,8 @@ struct ObservedJob<'a> {
     planned: Option<&'a JobPlan>,
 }
 
-/// The view at `now`. The observer has received the same samples. `caches` has the cache decisions of the plan.
+/// Returns the view at `now`. The observer must have received the same samples. `cache_decisions` contains the decisions of
+/// the planner.
 pub fn cluster_view(
     now: Millis,
     samples: &Samples,
@@ -67,13 +68,13 @@ pub fn cluster_view(
 }
 
 impl ObservedJob<'_> {
-    /// The share of lookups in the job's cache that were hits.
+    /// Returns the share of cache lookups of the job that were hits.
     fn hit_share(&self) -> Option<f64> {
         let operators = self.observation.recent.iter().flat_map(|sample| &sample.operators);
         let counts: Vec<_> = operators.filter(|operator| operator.name == "cache").collect();
-        let asked = saturating_sum(counts.iter().map(|cache| cache.rows_in));
-        let found = saturating_sum(counts.iter().map(|cache| cache.rows_out));
-        (asked > 0).then(|| found as f64 / asked as f64)
+        let lookups = saturating_sum(counts.iter().map(|cache| cache.rows_in));
+        let hits = saturating_sum(counts.iter().map(|cache| cache.rows_out));
+        (lookups > 0).then(|| hits as f64 / lookups as f64)
     }
 
     fn view(&self, workers: &BTreeMap<WorkerId, &WorkerReportSample>, observer: &Observer) -> JobView {
@@ -96,7 +97,7 @@ impl ObservedJob<'_> {
                 let mut resources = resources(self.planned, workers);
                 resources.locality = observer.locality(self.facts.job);
                 if observer.waits_for_store(self.facts.job) {
-                    // Only the store limits the job, so the job has as many reads in flight as it can.
+                    // Only the store limits the job, so the measured number of requests in flight is the maximum.
                     resources.read_concurrency = model.store_concurrency;
                 }
                 bottleneck(model, &resources)
@@ -106,7 +107,7 @@ impl ObservedJob<'_> {
     }
 }
 
-/// The resources of a job: its planned allocations, or all workers except draining ones without a plan.
+/// Returns the resources of a job: its planned allocations, or all workers except draining workers if it has no plan.
 fn resources(planned: Option<&JobPlan>, workers: &BTreeMap<WorkerId, &WorkerReportSample>) -> JobResources {
     let workers_with_cores: Vec<(&WorkerReportSample, f64)> = match planned {
         None => {
@@ -135,7 +136,7 @@ fn resources(planned: Option<&JobPlan>, workers: &BTreeMap<WorkerId, &WorkerRepo
     JobResources { workers: by_type.into_values().collect(), memory_bytes, ..JobResources::default() }
 }
 
-/// The view of one worker, with its recent counters for each job.
+/// Returns the view of one worker. `recent` contains its recent counters for each job.
 fn worker_view(worker: &WorkerReportSample, recent: &[(JobId, &model::JobWorkerSample)]) -> WorkerView {
     let part = |(job, one): &(JobId, &model::JobWorkerSample)| WorkerJobUsage {
         job: *job,
@@ -159,7 +160,8 @@ fn worker_view(worker: &WorkerReportSample, recent: &[(JobId, &model::JobWorkerS
     }
 }
 
-/// The cached rows of all jobs, by the plan or by pipelines. Rows that several jobs read are listed once.
+/// Returns the cached rows of all jobs, as decided by the planner or by pipelines. Rows that several jobs read are listed
+/// once.
 fn cached_rows(
     observer: &Observer,
     seen: &[ObservedJob<'_>],
@@ -172,11 +174,11 @@ fn cached_rows(
         let uncached = decision.and_then(|_| observer.problem_without_cache(job.facts.job, &[]));
         let (Some(decision), Some(uncached)) = (decision, uncached) else { continue };
         let is_cached = |point: &&CachePointProblem| {
-            (point.after, point.encoding) == (decision.operators_before as usize, decision.encoding)
+            (point.operator_index, point.encoding) == (decision.operators_before as usize, decision.encoding)
         };
         let Some(point) = uncached.cache_points.iter().find(is_cached) else { continue };
         let view = views.entry((point.key, decision.tier)).or_insert_with(|| CacheView {
-            operator: uncached.operators[point.after].name.clone(),
+            operator: uncached.operators[point.operator_index].name.clone(),
             tier: decision.tier,
             encoding: decision.encoding,
             bytes: point.bytes,
@@ -189,7 +191,7 @@ fn cached_rows(
     views.into_values().collect()
 }
 
-/// The cache decision of the pipeline's own `cache` operator.
+/// Returns the cache decision that the `cache` operator of the pipeline implies.
 fn pipeline_cache(pipeline: &Pipeline) -> Option<CacheDecision> {
     let (before, tier) = pipeline.cached_prefix()?;
     let after = before.iter().filter(|operator| !operator.kind.is_engine_operator()).count() as u32;

@@ -59,7 +59,7 @@ struct OperatorLine {
 impl OperatorLine {
     fn new(operator: &OperatorModel, index: usize, model: &JobModel) -> Self {
         let cpu_s = operator.cpu_s_on("");
-        let cut = model.cache_points.iter().find(|cut| cut.after == index);
+        let cut = model.cache_points.iter().find(|cut| cut.operator_index == index);
         Self {
             name: operator.name.clone(),
             rows_per_core_s: (cpu_s > 0.0).then(|| operator.visit_ratio / cpu_s),

@@ -121,9 +121,11 @@ struct TraceObservation {
 fn build_model(observer: &Observer, job: JobId, unprobed: Option<JobObservation>) -> Option<JobModel> {
     let observed = observer.observation(job)?;
     JobModel::build(&match unprobed {
-        Some(unprobed) => {
-            JobObservation { store_seen: observed.store_seen, total: observed.total, ..unprobed }
-        }
+        Some(unprobed) => JobObservation {
+            bandwidth_observations: observed.bandwidth_observations,
+            total: observed.total,
+            ..unprobed
+        },
         None => observed,
     })
 }

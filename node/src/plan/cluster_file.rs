@@ -191,7 +191,7 @@ impl ClusterFile {
             stores: vec![self.store.bytes_per_s],
             store_cache_bytes: self.store.cache,
             tenants: self.tenants.iter().map(|(name, entry)| tenant_problem(name, entry)).collect(),
-            copies: 1.0,
+            cache_copies: 1.0,
             settings: self.settings,
         }
     }

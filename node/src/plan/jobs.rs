@@ -72,19 +72,23 @@ fn apply_overrides(job: JobProblem, overrides: JobOverride) -> Result<JobProblem
         CacheOverride::Free => CachePolicy::Free,
         CacheOverride::Never => CachePolicy::Never,
         CacheOverride::Pinned(pinned) => {
-            let name = |after: usize| job.operators.get(after).map_or("", |operator| operator.name.as_str());
-            let point =
-                job.cache_points.iter().position(|point| name(point.after) == pinned.after).ok_or_else(
-                    || {
-                        let names: Vec<String> =
-                            job.cache_points.iter().map(|point| format!("`{}`", name(point.after))).collect();
-                        format!(
-                            "cache.after: rows cannot be cached after `{}`; possible operators: {}",
-                            pinned.after,
-                            if names.is_empty() { "none".to_owned() } else { names.join(", ") }
-                        )
-                    },
-                )?;
+            let name = |index: usize| job.operators.get(index).map_or("", |operator| operator.name.as_str());
+            let point = job
+                .cache_points
+                .iter()
+                .position(|point| name(point.operator_index) == pinned.after)
+                .ok_or_else(|| {
+                    let names: Vec<String> = job
+                        .cache_points
+                        .iter()
+                        .map(|point| format!("`{}`", name(point.operator_index)))
+                        .collect();
+                    format!(
+                        "cache.operator_index: rows cannot be cached after `{}`; possible operators: {}",
+                        pinned.after,
+                        if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+                    )
+                })?;
             CachePolicy::Pinned { point, tier: pinned.tier }
         }
     };

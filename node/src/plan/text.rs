@@ -99,14 +99,14 @@ fn caches_table(problem: &Problem, plan: &Plan) -> String {
 fn cached_operator(problem: &Problem, cache: &CachePlan) -> String {
     let of_job = |job: &feedline_planner::plan::JobProblem| {
         let cut = job.cache_points.iter().find(|cut| cut.key == cache.key)?;
-        job.operators.get(cut.after).map(|operator| operator.name.clone())
+        job.operators.get(cut.operator_index).map(|operator| operator.name.clone())
     };
     problem.jobs.iter().find_map(of_job).unwrap_or_default()
 }
 
 fn format_cache_point(problem: &Problem, job: JobId, point: &PlannedCachePoint) -> String {
     let job = problem.jobs.iter().find(|known| known.id == job);
-    let operator = job.and_then(|job| job.operators.get(point.after));
+    let operator = job.and_then(|job| job.operators.get(point.operator_index));
     let tier = match point.tier {
         CacheTier::Memory => "in memory",
         CacheTier::Disk => "on disk",

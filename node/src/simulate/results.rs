@@ -67,7 +67,11 @@ const MAX_LISTED_JOBS: usize = 20;
 fn job_rows(report: &SimulationReport) -> Vec<Vec<String>> {
     let share = |fed: f64| format!("{:.1} %", 100.0 * fed);
     let rows = report.jobs.iter().map(|job| {
-        vec![format!("  {}", job.name), share(job.fed), job.planned_fed.map_or_else(|| "-".to_owned(), share)]
+        vec![
+            format!("  {}", job.name),
+            share(job.fed_fraction),
+            job.planned_fed.map_or_else(|| "-".to_owned(), share),
+        ]
     });
     let header = ["  job", "fed", "planned"].map(str::to_owned).to_vec();
     std::iter::once(header).chain(rows).collect()
@@ -134,7 +138,7 @@ impl Results {
             for decision in &result.report.decisions {
                 text.push_str(&format!(
                     "{:>6} s  {} -> {}: {}\n",
-                    decision.at_s, decision.from, decision.to, decision.why
+                    decision.at_s, decision.from_workers, decision.to_workers, decision.why
                 ));
             }
         }

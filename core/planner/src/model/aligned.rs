@@ -1,5 +1,5 @@
-//! Makes the samples of all workers have the same operators. Workers differ where a plan caches rows: some workers have a
-//! `cache` operator, while others have no room for it or have not applied the plan yet.
+//! Makes the samples of all workers list the same operators. If a plan caches rows, some workers have a `cache` operator.
+//! Other workers lack it, because they have too little memory or have not applied the plan yet.
 
 use std::borrow::Cow;
 
@@ -21,13 +21,13 @@ pub(super) fn longest_operator_list(samples: &[JobWorkerSample]) -> Vec<&str> {
     operators.iter().map(|operator| operator.name.as_str()).collect()
 }
 
-/// The samples with these operators. Omits workers without counters.
+/// Returns the samples with the operators in `names`. Omits workers without counters.
 pub(super) fn align<'a>(samples: &'a [JobWorkerSample], names: &[&str]) -> Vec<Cow<'a, JobWorkerSample>> {
     let counting = samples.iter().filter(|sample| !sample.operators.is_empty());
     counting.map(|sample| with_operators(sample, names)).collect()
 }
 
-/// Adds missing operators. A worker without a cache counts as one that looks every row up and finds none.
+/// Adds missing operators. A worker without a cache counts as a worker whose cache lookups all miss.
 fn with_operators<'a>(sample: &'a JobWorkerSample, names: &[&str]) -> Cow<'a, JobWorkerSample> {
     if sample.operators.iter().map(|operator| operator.name.as_str()).eq(names.iter().copied()) {
         return Cow::Borrowed(sample);

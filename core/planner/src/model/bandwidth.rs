@@ -19,7 +19,7 @@ mod tests;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Bandwidth {
-    /// Nothing was read.
+    /// No bytes were read.
     #[default]
     Unknown,
     /// Proportional to the number of requests. No limit was observed.
@@ -28,7 +28,8 @@ pub enum Bandwidth {
         slope: f64,
     },
     /// Linear up to a limit.
-    Roof {
+    #[serde(rename = "roof")]
+    Roofline {
         /// Bytes per second of one request in flight.
         slope: f64,
         /// Limit in bytes per second.
@@ -39,40 +40,41 @@ pub enum Bandwidth {
         /// Limit in bytes per second.
         cap: f64,
         /// Requests in flight at which half of the limit is reached.
-        half: f64,
+        #[serde(rename = "half")]
+        half_concurrency: f64,
     },
 }
 
 /// The bandwidth at one concurrency, observed over some seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Observation {
+pub struct BandwidthObservation {
     /// Mean requests in flight.
     pub concurrency: f64,
     /// Bytes per second.
     pub bytes_per_s: f64,
 }
 
-impl Observation {
+impl BandwidthObservation {
     /// Whether the store has changed since `before`: the same concurrency yields less than half of the bandwidth, or
     /// more than twice as much.
     pub fn contradicts(&self, before: &Self) -> bool {
-        let same = |factor: f64| (1.0 / SAME_CONCURRENCY..SAME_CONCURRENCY).contains(&factor);
+        let same = |factor: f64| (1.0 / CONCURRENCY_MERGE_FACTOR..CONCURRENCY_MERGE_FACTOR).contains(&factor);
         let like = |factor: f64| (0.5..2.0).contains(&factor);
         same(self.concurrency / before.concurrency) && !like(self.bytes_per_s / before.bytes_per_s)
     }
 }
 
-/// Observations are merged if their concurrency differs by less than this factor.
-const SAME_CONCURRENCY: f64 = 1.2;
-/// The error of a function with a limit, over the error of the straight line, below which the limit is used.
-const BEND_GAIN: f64 = 0.5;
-/// The mean squared relative error below which a straight line is used: 3 % in each direction.
-const STRAIGHT_ENOUGH: f64 = 0.001;
+/// Observations are merged if their concurrencies differ by less than this factor.
+const CONCURRENCY_MERGE_FACTOR: f64 = 1.2;
+/// A function with a limit is used if its error is below this share of the straight line's error.
+const MAX_ERROR_RATIO_OF_LIMIT: f64 = 0.5;
+/// A straight line is used if its mean squared relative error is below this value, which is an error of about 3 %.
+const MAX_ERROR_OF_LINE: f64 = 0.001;
 
 impl Bandwidth {
     /// Fits observations. Ignores observations without requests in flight or without bytes.
-    pub fn fit(observations: &[Observation]) -> Self {
-        let groups = grouped(observations);
+    pub fn fit(observations: &[BandwidthObservation]) -> Self {
+        let groups = merge_by_concurrency(observations);
         let [first, .., last] = groups.as_slice() else {
             return match groups.as_slice() {
                 [only] => Self::Linear { slope: only.bytes_per_s / only.concurrency },
@@ -82,12 +84,14 @@ impl Bandwidth {
         debug_assert!(first.concurrency < last.concurrency, "groups are sorted by concurrency");
         let slope = mean(groups.iter().map(|seen| seen.bytes_per_s / seen.concurrency));
         let straight = Self::Linear { slope };
-        let straight_error = straight.error(&groups);
-        let bent = [roof(&groups), hyperbola(&groups)].into_iter().flatten();
-        let best = bent.min_by(|a, b| a.error(&groups).total_cmp(&b.error(&groups)));
+        let straight_error = straight.mean_squared_error(&groups);
+        let bent = [fit_roofline(&groups), fit_hyperbola(&groups)].into_iter().flatten();
+        let best =
+            bent.min_by(|a, b| a.mean_squared_error(&groups).total_cmp(&b.mean_squared_error(&groups)));
         match best {
             Some(bent)
-                if straight_error > STRAIGHT_ENOUGH && bent.error(&groups) < BEND_GAIN * straight_error =>
+                if straight_error > MAX_ERROR_OF_LINE
+                    && bent.mean_squared_error(&groups) < MAX_ERROR_RATIO_OF_LIMIT * straight_error =>
             {
                 bent
             }
@@ -95,13 +99,13 @@ impl Bandwidth {
         }
     }
 
-    /// Bytes per second with this many requests in flight; infinite if unknown.
-    pub fn at(&self, concurrency: f64) -> f64 {
+    /// Returns the bytes per second at this number of requests in flight; infinite if unknown.
+    pub fn bytes_per_s_at(&self, concurrency: f64) -> f64 {
         match *self {
             Self::Unknown => f64::INFINITY,
             Self::Linear { slope } => slope * concurrency,
-            Self::Roof { slope, cap } => (slope * concurrency).min(cap),
-            Self::Hyperbola { cap, half } => cap * concurrency / (concurrency + half),
+            Self::Roofline { slope, cap } => (slope * concurrency).min(cap),
+            Self::Hyperbola { cap, half_concurrency } => cap * concurrency / (concurrency + half_concurrency),
         }
     }
 
@@ -109,7 +113,7 @@ impl Bandwidth {
     pub fn cap(&self) -> Option<f64> {
         match *self {
             Self::Unknown | Self::Linear { .. } => None,
-            Self::Roof { cap, .. } | Self::Hyperbola { cap, .. } => Some(cap),
+            Self::Roofline { cap, .. } | Self::Hyperbola { cap, .. } => Some(cap),
         }
     }
 
@@ -118,73 +122,80 @@ impl Bandwidth {
         match *self {
             Self::Unknown => None,
             Self::Linear { slope } => Some(bytes_per_s / slope),
-            Self::Roof { slope, cap } => (bytes_per_s <= cap).then(|| bytes_per_s / slope),
-            Self::Hyperbola { cap, half } => {
-                (bytes_per_s < cap).then(|| half * bytes_per_s / (cap - bytes_per_s))
+            Self::Roofline { slope, cap } => (bytes_per_s <= cap).then(|| bytes_per_s / slope),
+            Self::Hyperbola { cap, half_concurrency } => {
+                (bytes_per_s < cap).then(|| half_concurrency * bytes_per_s / (cap - bytes_per_s))
             }
         }
     }
 
-    /// Seconds for which one byte occupies a request of a store that is not saturated: the reciprocal of the slope,
-    /// or the time at three quarters of a hyperbola's limit. Time in the queue of a saturated store does not count,
-    /// since it grows with the number of requests. `None` if nothing was read.
+    /// Returns the seconds for which one byte occupies a request while the store is not saturated: the reciprocal of
+    /// the slope, or the value at three quarters of a hyperbola's limit. Queueing time in a saturated store does not
+    /// count, because it grows with the number of requests. `None` if no bytes were read.
     pub fn seconds_per_byte(&self) -> Option<f64> {
         match *self {
             Self::Unknown => None,
-            Self::Linear { slope } | Self::Roof { slope, .. } => Some(1.0 / slope),
-            Self::Hyperbola { cap, half } => Some(4.0 * half / cap),
+            Self::Linear { slope } | Self::Roofline { slope, .. } => Some(1.0 / slope),
+            Self::Hyperbola { cap, half_concurrency } => Some(4.0 * half_concurrency / cap),
         }
     }
 
     /// Whether twice the concurrency would yield less than 20 % more bandwidth.
     pub fn is_saturated(&self, concurrency: f64) -> bool {
-        self.cap().is_some() && self.at(2.0 * concurrency) < 1.2 * self.at(concurrency)
+        self.cap().is_some()
+            && self.bytes_per_s_at(2.0 * concurrency) < 1.2 * self.bytes_per_s_at(concurrency)
     }
 
-    /// Mean squared relative error.
-    fn error(&self, groups: &[Observation]) -> f64 {
-        mean(groups.iter().map(|seen| (self.at(seen.concurrency) / seen.bytes_per_s - 1.0).powi(2)))
+    /// Returns the mean squared relative error of this function.
+    fn mean_squared_error(&self, groups: &[BandwidthObservation]) -> f64 {
+        mean(
+            groups
+                .iter()
+                .map(|seen| (self.bytes_per_s_at(seen.concurrency) / seen.bytes_per_s - 1.0).powi(2)),
+        )
     }
 }
 
-/// Sorts observations by concurrency and merges neighbours. More requests never yield less bandwidth, so a smaller
-/// value is raised to the value before: reads are counted when they complete, which takes longer with more requests
-/// in a saturated store.
-fn grouped(observations: &[Observation]) -> Vec<Observation> {
-    let usable = |seen: &&Observation| seen.concurrency > 0.0 && seen.bytes_per_s > 0.0;
-    let mut sorted: Vec<Observation> = observations.iter().filter(usable).copied().collect();
+/// Sorts observations by concurrency and merges neighbours. A bandwidth below that of the previous group is raised to
+/// it: more requests never reduce the bandwidth, but reads are counted when they complete, which takes longer in a
+/// saturated store.
+fn merge_by_concurrency(observations: &[BandwidthObservation]) -> Vec<BandwidthObservation> {
+    let usable = |seen: &&BandwidthObservation| seen.concurrency > 0.0 && seen.bytes_per_s > 0.0;
+    let mut sorted: Vec<BandwidthObservation> = observations.iter().filter(usable).copied().collect();
     sorted.sort_by(|a, b| a.concurrency.total_cmp(&b.concurrency));
-    let mut groups: Vec<Vec<Observation>> = Vec::new();
+    let mut groups: Vec<Vec<BandwidthObservation>> = Vec::new();
     for seen in sorted {
         match groups.last_mut() {
-            Some(group) if seen.concurrency < SAME_CONCURRENCY * group[0].concurrency => group.push(seen),
+            Some(group) if seen.concurrency < CONCURRENCY_MERGE_FACTOR * group[0].concurrency => {
+                group.push(seen)
+            }
             _ => groups.push(vec![seen]),
         }
     }
-    let middle = |group: Vec<Observation>| Observation {
+    let middle = |group: Vec<BandwidthObservation>| BandwidthObservation {
         concurrency: mean(group.iter().map(|seen| seen.concurrency)),
         bytes_per_s: mean(group.iter().map(|seen| seen.bytes_per_s)),
     };
     let mut most: f64 = 0.0;
     let rising = groups.into_iter().map(middle).map(|seen| {
         most = most.max(seen.bytes_per_s);
-        Observation { bytes_per_s: most, ..seen }
+        BandwidthObservation { bytes_per_s: most, ..seen }
     });
     rising.collect()
 }
 
-/// The best roofline with its knee between two neighbouring observations.
-fn roof(groups: &[Observation]) -> Option<Bandwidth> {
+/// Returns the best roofline whose knee is between two neighbouring observations.
+fn fit_roofline(groups: &[BandwidthObservation]) -> Option<Bandwidth> {
     let at_knee = |knee: usize| {
         let (rising, flat) = groups.split_at(knee);
         let slope = mean(rising.iter().map(|seen| seen.bytes_per_s / seen.concurrency));
-        Bandwidth::Roof { slope, cap: mean(flat.iter().map(|seen| seen.bytes_per_s)) }
+        Bandwidth::Roofline { slope, cap: mean(flat.iter().map(|seen| seen.bytes_per_s)) }
     };
     let roofs = (1..groups.len()).map(at_knee);
-    roofs.min_by(|a, b| a.error(groups).total_cmp(&b.error(groups)))
+    roofs.min_by(|a, b| a.mean_squared_error(groups).total_cmp(&b.mean_squared_error(groups)))
 }
 
-fn hyperbola(groups: &[Observation]) -> Option<Bandwidth> {
+fn fit_hyperbola(groups: &[BandwidthObservation]) -> Option<Bandwidth> {
     // The weights b² turn the error of 1/b into a relative error.
     let (mut w, mut wx, mut wy, mut wxx, mut wxy) = (0.0, 0.0, 0.0, 0.0, 0.0);
     for seen in groups {
@@ -199,7 +210,7 @@ fn hyperbola(groups: &[Observation]) -> Option<Bandwidth> {
     let slope = (w * wxy - wx * wy) / (w * wxx - wx * wx);
     let intercept = (wy - slope * wx) / w;
     let is_concave = slope.is_finite() && slope > 0.0 && intercept > 0.0;
-    is_concave.then(|| Bandwidth::Hyperbola { cap: 1.0 / intercept, half: slope / intercept })
+    is_concave.then(|| Bandwidth::Hyperbola { cap: 1.0 / intercept, half_concurrency: slope / intercept })
 }
 
 fn mean(values: impl Iterator<Item = f64>) -> f64 {

@@ -18,40 +18,47 @@ pub(super) mod tests;
 pub struct JobResources {
     /// Workers, by type.
     pub workers: Vec<WorkerTypeResources>,
-    /// The engine's limit of concurrent executions of each operator on each worker, by name. Limits in the pipeline
-    /// apply as well.
-    pub limits: BTreeMap<String, u32>,
-    /// The largest number of requests to the store in flight, over all workers; 0 for no limit.
+    /// The engine's limit on concurrent executions of each operator on each worker, by operator name. Limits in the
+    /// pipeline apply as well.
+    #[serde(rename = "limits")]
+    pub operator_limits: BTreeMap<String, u32>,
+    /// Maximum number of store requests in flight, over all workers; 0 for no limit.
     pub read_concurrency: f64,
     /// Memory for rows in flight, over all workers, in bytes; 0 if unknown.
     pub memory_bytes: f64,
-    /// A cache with all rows of the dataset.
+    /// A cache that contains all rows of the dataset.
     pub cache: Option<CacheUse>,
     /// The traffic that does not cross the workers' network.
     pub locality: Locality,
 }
 
-/// The share of a job's traffic that stays on the hosts of its workers. The default is no traffic.
+/// The share of a job's traffic that stays on the hosts of its workers. By default, all traffic crosses the network.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Locality {
     /// Whether workers read the dataset from their own disks.
     pub store_is_local: bool,
-    /// The share of the bytes for consumers, from 0 to 1, that consumers receive on the worker's own host.
+    /// The share of delivered bytes, from 0 to 1, whose consumer runs on the host of the worker.
     pub consumers_share: f64,
 }
 
 impl Locality {
-    /// Bytes per row in the busier direction of a worker's network: what the worker reads, or what it sends of
-    /// `delivered_bytes`. Rows cached in the object store always cross the network.
-    pub fn network_bytes(&self, from_dataset: f64, from_cache_store: f64, delivered_bytes: f64) -> f64 {
+    /// Returns the bytes per row in the busier direction of a worker's network: the bytes that the worker reads, or the
+    /// share of `delivered_bytes_per_row` that it sends to other hosts. Rows cached in the object store always cross the
+    /// network.
+    pub fn network_bytes(
+        &self,
+        from_dataset: f64,
+        from_cache_store: f64,
+        delivered_bytes_per_row: f64,
+    ) -> f64 {
         let from_dataset = if self.store_is_local { 0.0 } else { from_dataset };
-        let sent = delivered_bytes * (1.0 - self.consumers_share.clamp(0.0, 1.0));
+        let sent = delivered_bytes_per_row * (1.0 - self.consumers_share.clamp(0.0, 1.0));
         sent.max(from_dataset + from_cache_store)
     }
 }
 
-/// Workers of one type, or a share of each of them.
+/// The resources of a job on the workers of one type.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct WorkerTypeResources {
@@ -65,12 +72,13 @@ pub struct WorkerTypeResources {
     pub nic_bytes_per_s: f64,
 }
 
-/// A cache point from which rows are read instead of being computed.
+/// A cache from which a job reads rows instead of computing them.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CacheUse {
     /// The index of the operator whose output is cached.
-    pub after: usize,
+    #[serde(rename = "after")]
+    pub operator_index: usize,
     /// The bandwidth of the tier in bytes per second, over all workers; infinite if unknown.
     pub read_bytes_per_s: f64,
     /// CPU seconds to read one byte.
@@ -79,12 +87,12 @@ pub struct CacheUse {
     pub is_in_store: bool,
 }
 
-/// The smallest bound, which is the predicted rate of the job; `None` if no bound is known.
+/// Returns the smallest bound, which is the predicted rate of the job; `None` if no bound is known.
 pub fn bottleneck(model: &JobModel, resources: &JobResources) -> Option<Bottleneck> {
     bounds(model, resources).into_iter().next()
 }
 
-/// All bounds, the smallest first.
+/// Returns all bounds, the smallest first.
 pub fn bounds(model: &JobModel, resources: &JobResources) -> Vec<ResourceBound> {
     let mut bounds = Vec::new();
     bounds.extend(cpu_bound(model, resources));
@@ -96,7 +104,7 @@ pub fn bounds(model: &JobModel, resources: &JobResources) -> Vec<ResourceBound> 
     bounds.extend(memory_bound(model, resources));
     bounds.extend(consumer_bound(model));
     bounds.retain(|bound| bound.rows_per_s.is_finite());
-    // Of equal bounds the consumer is first, since no other resource would help.
+    // Among equal bounds the consumer is first, because more of another resource would not help.
     bounds.sort_by(|a, b| {
         let consumers_first = |bound: &ResourceBound| bound.kind != BottleneckKind::Consumer;
         a.rows_per_s.total_cmp(&b.rows_per_s).then(consumers_first(a).cmp(&consumers_first(b)))
@@ -104,31 +112,32 @@ pub fn bounds(model: &JobModel, resources: &JobResources) -> Vec<ResourceBound> 
     bounds
 }
 
-/// The index of the first operator after the cache.
-fn first_operator(resources: &JobResources) -> usize {
-    resources.cache.as_ref().map_or(0, |cache| cache.after + 1)
+/// Returns the index of the first operator after the cache, or 0 without a cache.
+fn first_uncached_operator(resources: &JobResources) -> usize {
+    resources.cache.as_ref().map_or(0, |cache| cache.operator_index + 1)
 }
 
-/// CPU seconds per row on a worker type, including reads from the cache.
-pub(super) fn cpu_s(model: &JobModel, resources: &JobResources, worker_type: &str) -> f64 {
+/// Returns the CPU seconds per row on a worker type, including reads from the cache.
+pub(super) fn cpu_s_per_row(model: &JobModel, resources: &JobResources, worker_type: &str) -> f64 {
     let reading = resources.cache.as_ref().map_or(0.0, |cache| {
-        cache.read_cpu_s_per_byte * model.operators.get(cache.after).map_or(0.0, |point| point.bytes_out)
+        cache.read_cpu_s_per_byte
+            * model.operators.get(cache.operator_index).map_or(0.0, |point| point.bytes_out)
     });
-    reading + model.cpu_s_from(first_operator(resources), worker_type)
+    reading + model.cpu_s_from(first_uncached_operator(resources), worker_type)
 }
 
-/// Cores over CPU seconds per row, summed over worker types: the utilisation law.
+/// Utilisation law: the cores divided by the CPU seconds per row, summed over worker types.
 fn cpu_bound(model: &JobModel, resources: &JobResources) -> Option<ResourceBound> {
     let cores: f64 = resources.workers.iter().map(|share| f64::from(share.count) * share.cores).sum();
     let rate = |share: &WorkerTypeResources| {
-        f64::from(share.count) * share.cores / cpu_s(model, resources, &share.worker_type)
+        f64::from(share.count) * share.cores / cpu_s_per_row(model, resources, &share.worker_type)
     };
     let rows_per_s: f64 = resources.workers.iter().map(rate).sum();
-    let running = model.operators.iter().skip(first_operator(resources));
+    let running = model.operators.iter().skip(first_uncached_operator(resources));
     let costliest = running.max_by(|a, b| a.cpu_share.total_cmp(&b.cpu_share))?;
     let mean_ms = cores / rows_per_s;
     let why = format!(
-        "{} give {} rows/s at {} of CPU per row, of which `{}` takes the most",
+        "{} compute {} rows/s at {} of CPU time per row, most of it in `{}`",
         count(cores, "core"),
         number(rows_per_s),
         seconds(mean_ms),
@@ -142,11 +151,11 @@ fn cpu_bound(model: &JobModel, resources: &JobResources) -> Option<ResourceBound
     })
 }
 
-/// Concurrent executions over the seconds that one row takes, summed over workers: Little's law.
+/// Little's law: the allowed concurrent executions divided by the seconds per row, summed over workers.
 fn limit_bounds(model: &JobModel, resources: &JobResources) -> Vec<ResourceBound> {
     let limited = |operator: &OperatorModel| -> Option<ResourceBound> {
-        let held = resources.limits.get(&operator.name).copied();
-        let limit = operator.limit().into_iter().chain(held).min()?;
+        let engine_limit = resources.operator_limits.get(&operator.name).copied();
+        let limit = operator.limit().into_iter().chain(engine_limit).min()?;
         let rate = |share: &WorkerTypeResources| {
             f64::from(share.count) * f64::from(limit) / operator.service_s_on(&share.worker_type)
         };
@@ -155,27 +164,28 @@ fn limit_bounds(model: &JobModel, resources: &JobResources) -> Vec<ResourceBound
         let service_s = f64::from(workers) * f64::from(limit) / rows_per_s;
         let waits = operator.latency_s > 0.5 * service_s;
         let kind = if waits { BottleneckKind::Latency } else { BottleneckKind::Sequential };
-        let pins = operator.parallelism.is_some_and(|pinned| pinned == limit);
+        let is_pinned = operator.parallelism.is_some_and(|pinned| pinned == limit);
         let why = format!(
-            "`{}` runs {limit} at a time on {}{} and each row {} {}, which gives {} rows/s",
+            "`{}` runs at most {} at a time on {}{}, and each row {} {}: {} rows/s",
             operator.name,
+            count(f64::from(limit), "execution"),
             if workers == 1 { "one worker".to_owned() } else { format!("each of {workers} workers") },
-            if pins { ", since the file pins it with `parallelism`," } else { "" },
+            if is_pinned { " (`parallelism` in the pipeline file)" } else { "" },
             if waits { "waits" } else { "takes" },
             seconds(service_s),
             number(rows_per_s)
         );
         Some(ResourceBound { kind, operator: Some(operator.name.clone()), rows_per_s, explanation: why })
     };
-    model.operators.iter().skip(first_operator(resources)).filter_map(limited).collect()
+    model.operators.iter().skip(first_uncached_operator(resources)).filter_map(limited).collect()
 }
 
-/// Executions in flight over the seconds that one row takes: Little's law, if the engine has no more executions to
-/// start.
+/// Little's law: the executions in flight divided by the seconds per row. It applies if the engine cannot start more
+/// executions.
 fn in_flight_bounds(model: &JobModel, resources: &JobResources) -> Vec<ResourceBound> {
     let workers: u32 = resources.workers.iter().map(|share| share.count).sum();
     let bound = |operator: &OperatorModel| -> Option<ResourceBound> {
-        // A pinned operator is bound by `limits` already.
+        // `limit_bounds` covers pinned operators.
         let each = operator.in_flight.filter(|_| operator.parallelism.is_none())?;
         let rate = |share: &WorkerTypeResources| {
             f64::from(share.count) * each / operator.service_s_on(&share.worker_type)
@@ -183,7 +193,7 @@ fn in_flight_bounds(model: &JobModel, resources: &JobResources) -> Vec<ResourceB
         let rows_per_s: f64 = resources.workers.iter().map(rate).sum();
         let executions = f64::from(workers) * each;
         let why = format!(
-            "{} of `{}` are in flight at a time and each row takes {}, which gives {} rows/s",
+            "{} of `{}` are in flight, and each row takes {}: {} rows/s",
             count(executions, "execution"),
             operator.name,
             seconds(executions / rows_per_s),
@@ -192,18 +202,19 @@ fn in_flight_bounds(model: &JobModel, resources: &JobResources) -> Vec<ResourceB
         let operator = Some(operator.name.clone());
         Some(ResourceBound { kind: BottleneckKind::Latency, operator, rows_per_s, explanation: why })
     };
-    model.operators.iter().skip(first_operator(resources)).filter_map(bound).collect()
+    model.operators.iter().skip(first_uncached_operator(resources)).filter_map(bound).collect()
 }
 
-/// The store's bandwidth at the allowed number of requests, over bytes per row.
+/// The store's bandwidth at the allowed number of requests, divided by the bytes per row.
 fn store_bound(model: &JobModel, resources: &JobResources) -> Option<ResourceBound> {
     let bytes_per_row = match &resources.cache {
-        None => model.store_bytes,
-        Some(cache) if cache.is_in_store => model.operators.get(cache.after)?.bytes_out,
+        None => model.store_bytes_per_row,
+        Some(cache) if cache.is_in_store => model.operators.get(cache.operator_index)?.bytes_out,
         Some(_) => return None,
     };
     let limit = resources.read_concurrency;
-    let bandwidth = if limit > 0.0 { model.bandwidth.at(limit) } else { model.bandwidth.cap()? };
+    let bandwidth =
+        if limit > 0.0 { model.bandwidth.bytes_per_s_at(limit) } else { model.bandwidth.cap()? };
     if bytes_per_row <= 0.0 {
         return None;
     }
@@ -212,14 +223,14 @@ fn store_bound(model: &JobModel, resources: &JobResources) -> Option<ResourceBou
     let kind = if is_full { BottleneckKind::Store } else { BottleneckKind::Latency };
     let why = if is_full {
         format!(
-            "the store gives at most {}/s and a row takes {} of it, which gives {} rows/s",
+            "the store delivers at most {}/s, and a row needs {}: {} rows/s",
             bytes(bandwidth),
             bytes(bytes_per_row),
             number(rows_per_s)
         )
     } else {
         format!(
-            "{} in flight read {}/s at {} per row, which gives {} rows/s",
+            "{} in flight read {}/s, and a row needs {}: {} rows/s",
             count(limit, "request"),
             bytes(bandwidth),
             bytes(bytes_per_row),
@@ -230,13 +241,13 @@ fn store_bound(model: &JobModel, resources: &JobResources) -> Option<ResourceBou
     Some(ResourceBound { kind, operator, rows_per_s, explanation: why })
 }
 
-/// The bandwidth of the cache's tier over bytes per row.
+/// The bandwidth of the cache's tier, divided by the bytes per row.
 fn tier_bound(model: &JobModel, resources: &JobResources) -> Option<ResourceBound> {
     let cache = resources.cache.as_ref().filter(|cache| cache.read_bytes_per_s > 0.0)?;
-    let point = model.operators.get(cache.after)?;
+    let point = model.operators.get(cache.operator_index)?;
     let rows_per_s = cache.read_bytes_per_s / point.bytes_out;
     let why = format!(
-        "the cache after `{}` gives {}/s and a row there has {}, which gives {} rows/s",
+        "the cache after `{}` delivers {}/s, and a cached row has {}: {} rows/s",
         point.name,
         bytes(cache.read_bytes_per_s),
         bytes(point.bytes_out),
@@ -250,15 +261,15 @@ fn tier_bound(model: &JobModel, resources: &JobResources) -> Option<ResourceBoun
     })
 }
 
-/// The bandwidth of the workers' network over bytes per row in the busier direction.
+/// The bandwidth of the workers' network, divided by the bytes per row in the busier direction.
 fn network_bound(model: &JobModel, resources: &JobResources) -> Option<ResourceBound> {
     let (from_dataset, from_cache_store) = match &resources.cache {
-        None => (model.store_bytes, 0.0),
-        Some(cache) if cache.is_in_store => (0.0, model.operators.get(cache.after)?.bytes_out),
+        None => (model.store_bytes_per_row, 0.0),
+        Some(cache) if cache.is_in_store => (0.0, model.operators.get(cache.operator_index)?.bytes_out),
         Some(_) => (0.0, 0.0),
     };
     let locality = &resources.locality;
-    let per_row = locality.network_bytes(from_dataset, from_cache_store, model.delivered_bytes);
+    let per_row = locality.network_bytes(from_dataset, from_cache_store, model.delivered_bytes_per_row);
     let known = resources.workers.iter().all(|share| share.nic_bytes_per_s > 0.0);
     if !known || per_row <= 0.0 {
         return None;
@@ -267,7 +278,7 @@ fn network_bound(model: &JobModel, resources: &JobResources) -> Option<ResourceB
     let bandwidth: f64 = shares.map(|share| f64::from(share.count) * share.nic_bytes_per_s).sum();
     let rows_per_s = bandwidth / per_row;
     let why = format!(
-        "the workers' network carries {}/s and a row takes {} of it, which gives {} rows/s",
+        "the network of the workers transfers {}/s, and a row needs {}: {} rows/s",
         bytes(bandwidth),
         bytes(per_row),
         number(rows_per_s)
@@ -275,8 +286,8 @@ fn network_bound(model: &JobModel, resources: &JobResources) -> Option<ResourceB
     Some(ResourceBound { kind: BottleneckKind::Network, operator: None, rows_per_s, explanation: why })
 }
 
-/// Memory over the byte-seconds that one row holds, by Little's law. Only a full memory bounds a job: otherwise the
-/// number of rows in flight follows from other bounds.
+/// Little's law: the memory divided by the byte-seconds that one row occupies. Memory bounds a job only while it is
+/// full. Otherwise, the number of rows in flight follows from other bounds.
 fn memory_bound(model: &JobModel, resources: &JobResources) -> Option<ResourceBound> {
     let is_full = model.memory_wait_share > 0.1;
     if !is_full || resources.memory_bytes <= 0.0 || model.held_bytes <= 0.0 {
@@ -284,7 +295,7 @@ fn memory_bound(model: &JobModel, resources: &JobResources) -> Option<ResourceBo
     }
     let rows_per_s = model.rows_per_s * resources.memory_bytes / model.held_bytes;
     let why = format!(
-        "{} of memory were full for {} % of the time, which gives {} rows/s",
+        "the memory budget of {} was full for {} % of the time: {} rows/s",
         bytes(resources.memory_bytes),
         number(100.0 * model.memory_wait_share),
         number(rows_per_s)
@@ -294,6 +305,6 @@ fn memory_bound(model: &JobModel, resources: &JobResources) -> Option<ResourceBo
 
 fn consumer_bound(model: &JobModel) -> Option<ResourceBound> {
     let rows_per_s = model.demand_rows_per_s?;
-    let why = format!("the consumers take {} rows/s and no more", number(rows_per_s));
+    let why = format!("the consumers accept at most {} rows/s", number(rows_per_s));
     Some(ResourceBound { kind: BottleneckKind::Consumer, operator: None, rows_per_s, explanation: why })
 }

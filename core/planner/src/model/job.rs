@@ -7,33 +7,33 @@ use feedline_data::pipeline::CacheEncoding;
 use serde::{Deserialize, Serialize};
 
 use super::aligned::{align, longest_operator_list};
-use super::bandwidth::{Bandwidth, Observation};
+use super::bandwidth::{Bandwidth, BandwidthObservation};
 use super::samples::{JobConsumerSample, JobWorkerSample};
-use super::visits::visits;
+use super::visits::visit_ratios;
 
 #[cfg(test)]
 pub(super) mod tests;
 
-/// A consumer whose own work takes a smaller share of the time has an unknown demand: it takes rows as fast as they arrive.
+/// A consumer whose steps take a smaller share of the time processes rows as fast as they arrive, so its demand is unknown.
 const MIN_STEP_SHARE: f64 = 0.02;
 
-/// Everything that was observed of a job.
+/// Observed counters and facts of a job, from which a [`JobModel`] is built.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct JobObservation {
     /// The counters of each worker over the last seconds.
     pub recent: Vec<JobWorkerSample>,
-    /// The counters of each worker since the job began, for sizes, which are more exact with more rows. Empty means
-    /// `recent`.
+    /// The counters of each worker since the job started. Sizes are computed from these counters, because more rows make
+    /// them more exact. If empty, sizes are computed from `recent`.
     pub total: Vec<JobWorkerSample>,
     /// The counters of each consumer over the last seconds.
     pub consumers: Vec<JobConsumerSample>,
-    /// The store's bandwidth at several numbers of requests in flight, over all workers.
-    pub store_seen: Vec<Observation>,
-    /// The operator whose waits limited the job over the last seconds, if no thread, limit or store did.
-    pub waits_for: Option<String>,
-    /// The costs of cache encodings, over all workers.
+    /// The store's bandwidth at different numbers of requests in flight, over all workers.
+    pub bandwidth_observations: Vec<BandwidthObservation>,
+    /// The operator whose waits limited the job over the last seconds; `None` if threads, a limit or the store did.
+    pub waiting_operator: Option<String>,
+    /// Measured sizes and CPU times of cache encodings, over all workers.
     pub encodings: Vec<EncodingStats>,
-    /// Rows of the dataset.
+    /// The number of rows in the dataset.
     pub dataset_rows: u64,
     /// The names of operators whose output differs in each pass.
     pub random_operators: Vec<String>,
@@ -54,22 +54,26 @@ pub struct JobModel {
     #[serde(rename = "cuts")]
     pub cache_points: Vec<CachePointModel>,
     /// Bytes sent to consumers per row.
-    pub delivered_bytes: f64,
+    #[serde(rename = "delivered_bytes")]
+    pub delivered_bytes_per_row: f64,
     /// Bytes read from the store per row.
-    pub store_bytes: f64,
+    #[serde(rename = "store_bytes")]
+    pub store_bytes_per_row: f64,
     /// Requests to the store per row.
-    pub store_requests: f64,
+    #[serde(rename = "store_requests")]
+    pub store_requests_per_row: f64,
     /// Duration of requests to the store per row, in seconds.
-    pub store_wait_s: f64,
+    #[serde(rename = "store_wait_s")]
+    pub store_wait_s_per_row: f64,
     /// The mean number of requests in flight, over all workers.
     pub store_concurrency: f64,
-    /// The store's bandwidth against the number of requests in flight.
+    /// The store's bandwidth as a function of the number of requests in flight.
     pub bandwidth: Bandwidth,
-    /// Memory that the job's rows hold, over all workers, in bytes.
+    /// Memory that the job's rows occupy, over all workers, in bytes.
     pub held_bytes: f64,
     /// The share of the time for which a group was ready but did not fit the memory budget.
     pub memory_wait_share: f64,
-    /// Rows per second that consumers would take if they never waited; `None` if unknown.
+    /// Rows per second that the consumers would process if they never waited; `None` if unknown.
     pub demand_rows_per_s: Option<f64>,
 }
 
@@ -84,7 +88,7 @@ pub struct OperatorModel {
     pub visit_ratio: f64,
     /// CPU seconds per row by worker type. The reciprocal is Plumber's resource-accounted rate: rows per CPU second.
     pub cpu_s: BTreeMap<String, f64>,
-    /// Seconds per row that executions wait without CPU.
+    /// Seconds per row during which executions wait without using the CPU.
     pub latency_s: f64,
     /// The mean number of concurrent executions, summed over workers: busy time over elapsed time (Little's law).
     pub mean_active: f64,
@@ -96,20 +100,21 @@ pub struct OperatorModel {
     pub bytes_out: f64,
     /// The number of concurrent executions on each worker that the pipeline pins.
     pub parallelism: Option<u32>,
-    /// The mean number of concurrent executions on each worker, if only the operator's waits limited the job: then the engine
-    /// has no more executions to start.
+    /// The mean number of concurrent executions on each worker, if only the waits of this operator limited the job. In this
+    /// case the engine cannot start more executions.
     #[serde(rename = "under_way", skip_serializing_if = "Option::is_none")]
     pub in_flight: Option<f64>,
     /// Whether the output differs in each pass.
     pub is_random: bool,
 }
 
-/// The output of an operator, cached for the whole dataset.
+/// The size and costs of the whole dataset if the output of one operator is cached.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CachePointModel {
     /// The index of the operator in [`JobModel::operators`].
-    pub after: usize,
+    #[serde(rename = "after")]
+    pub operator_index: usize,
     /// The operator's name.
     pub operator: String,
     /// Rows of the whole dataset at this point.
@@ -123,14 +128,14 @@ pub struct CachePointModel {
     /// The encoding of the cached rows.
     #[serde(rename = "form")]
     pub encoding: CacheEncoding,
-    /// CPU time of the next operator on rows in this encoding, over its CPU time on rows without encoding.
+    /// The next operator's CPU time on rows in this encoding, divided by its CPU time on rows without encoding.
     pub next_cpu_share: f64,
 }
 
 impl Default for CachePointModel {
     fn default() -> Self {
         Self {
-            after: 0,
+            operator_index: 0,
             operator: String::new(),
             rows: 0.0,
             bytes: 0.0,
@@ -153,15 +158,15 @@ impl OperatorModel {
         self.cpu_s.get(worker_type).copied().unwrap_or_else(|| mean_of(&self.cpu_s))
     }
 
-    /// Seconds that an undisturbed execution takes per row: CPU time and latency. Wall time would be wrong, since it grows
-    /// where threads share cores.
+    /// Returns the seconds per row of an undisturbed execution: CPU time plus latency. Wall time would be too large while
+    /// threads share cores.
     pub fn service_s_on(&self, worker_type: &str) -> f64 {
         self.cpu_s_on(worker_type) + self.latency_s
     }
 }
 
 impl JobModel {
-    /// Builds the model of an observed job; `None` before the first row was delivered.
+    /// Builds the model of an observed job. Returns `None` before the first row is delivered.
     pub fn build(seen: &JobObservation) -> Option<Self> {
         let names = longest_operator_list(&seen.recent);
         let (recent, total) = (align(&seen.recent, &names), align(&seen.total, &names));
@@ -172,8 +177,8 @@ impl JobModel {
         if delivered <= 0.0 {
             return None;
         }
-        let visits = visits(&recent);
-        // Reads are ahead of delivery, so the cost of reading a row follows from the rows that were read.
+        let visits = visit_ratios(&recent);
+        // Workers read ahead of delivery, so the cost of reading a row is based on the rows that were read.
         let read = sum(&recent, |worker| worker.operators[0].rows_out);
         let rows_read = if read > 0.0 { read / visits[0] } else { delivered };
         let store = |field: fn(&StoreStats) -> u64| sum(&recent, |worker| field(&worker.store)) / rows_read;
@@ -185,24 +190,24 @@ impl JobModel {
             operators: (0..count).map(|place| operator(&recent, place, visits[place])).collect(),
             overhead_cpu_s: overhead(&recent),
             cache_points: Vec::new(),
-            delivered_bytes: sum(&recent, |worker| worker.operators[count - 1].bytes_out) / delivered,
-            store_bytes: store(|store| store.bytes),
-            store_requests: store(|store| store.requests),
-            store_wait_s: store(|store| store.wait_ns) / 1e9,
+            delivered_bytes_per_row: sum(&recent, |worker| worker.operators[count - 1].bytes_out) / delivered,
+            store_bytes_per_row: store(|store| store.bytes),
+            store_requests_per_row: store(|store| store.requests),
+            store_wait_s_per_row: store(|store| store.wait_ns) / 1e9,
             store_concurrency: per_second(|worker| seconds(worker.store.wait_ns)),
-            bandwidth: Bandwidth::fit(&seen.store_seen),
+            bandwidth: Bandwidth::fit(&seen.bandwidth_observations),
             held_bytes: sum(&recent, |worker| worker.held_bytes),
             memory_wait_share: per_second(|worker| seconds(worker.memory_wait_ns)) / recent.len() as f64,
             demand_rows_per_s: demand(&seen.consumers),
         };
         if model.bandwidth == Bandwidth::Unknown {
             let bytes_per_s = per_second(|worker| worker.store.bytes as f64);
-            let observation = Observation { concurrency: model.store_concurrency, bytes_per_s };
+            let observation = BandwidthObservation { concurrency: model.store_concurrency, bytes_per_s };
             model.bandwidth = Bandwidth::fit(&[observation]);
         }
         let total_cpu: f64 = model.operators.iter().map(|operator| operator.cpu_share).sum();
         for operator in &mut model.operators {
-            let waits = seen.waits_for.as_ref() == Some(&operator.name);
+            let waits = seen.waiting_operator.as_ref() == Some(&operator.name);
             operator.in_flight = waits.then_some(operator.mean_active / recent.len() as f64);
             operator.cpu_share /= if total_cpu > 0.0 { total_cpu } else { 1.0 };
             operator.is_random = seen.random_operators.contains(&operator.name);
@@ -215,7 +220,8 @@ impl JobModel {
         Some(model)
     }
 
-    /// CPU seconds per row on a worker type: of the operators from index `from` on, and outside operators.
+    /// Returns the CPU seconds per row on a worker type: those of the operators from index `from` on, plus those outside
+    /// operators.
     pub fn cpu_s_from(&self, from: usize, worker_type: &str) -> f64 {
         let known = self.overhead_cpu_s.get(worker_type).copied();
         let overhead = known.unwrap_or_else(|| mean_of(&self.overhead_cpu_s));
@@ -224,11 +230,11 @@ impl JobModel {
     }
 }
 
-/// The model of one operator, with CPU seconds as its CPU share, which the caller normalises.
+/// Builds the model of one operator. `cpu_share` contains CPU seconds, which the caller normalises.
 fn operator(workers: &[&JobWorkerSample], place: usize, visit_ratio: f64) -> OperatorModel {
     let of = |worker: &JobWorkerSample| worker.operators[place].clone();
     let count = |field: fn(&OperatorStats) -> u64| sum(workers, |worker| field(&worker.operators[place]));
-    // No rows enter a source, so its output counts.
+    // A source has no input rows, so its output rows count.
     let handled = |stats: &OperatorStats| if stats.rows_in > 0 { stats.rows_in } else { stats.rows_out };
     let rows = sum(workers, |worker| handled(&worker.operators[place]));
     let per_row = |total: f64| if rows > 0.0 { total / rows * visit_ratio } else { 0.0 };
@@ -257,7 +263,7 @@ fn operator(workers: &[&JobWorkerSample], place: usize, visit_ratio: f64) -> Ope
     }
 }
 
-/// CPU seconds outside operators, by worker type.
+/// Returns the CPU seconds per row outside operators, by worker type.
 fn overhead(workers: &[&JobWorkerSample]) -> BTreeMap<String, f64> {
     cpu_s_by_type(workers, |worker| {
         let in_operators = saturating_sum(worker.operators.iter().map(|operator| operator.cpu_ns));
@@ -266,7 +272,8 @@ fn overhead(workers: &[&JobWorkerSample]) -> BTreeMap<String, f64> {
     })
 }
 
-/// CPU seconds per row by worker type, from the CPU seconds and the rows of each worker. Omits types without rows.
+/// Returns the CPU seconds per row by worker type. `counts` returns the CPU seconds and the rows of a worker. Omits types
+/// without rows.
 fn cpu_s_by_type(
     workers: &[&JobWorkerSample],
     counts: impl Fn(&JobWorkerSample) -> (f64, f64),
@@ -281,21 +288,21 @@ fn cpu_s_by_type(
     by_type.into_iter().map(|(name, (cpu_s, rows))| (name, cpu_s / rows)).collect()
 }
 
-/// The cache points without encodings. Rows at a point are the rows of the dataset times the output of the operators before
-/// the point for one row; bytes follow from the mean size (Plumber, section 4.3).
+/// Returns the cache points without encodings. The number of rows at a point is the number of dataset rows times the output
+/// rows per source row. Bytes follow from the mean size of a row (Plumber, section 4.3).
 fn cache_points(model: &JobModel, workers: &[&JobWorkerSample], dataset_rows: u64) -> Vec<CachePointModel> {
     let source_rows = sum(workers, |worker| worker.operators[0].rows_out);
     let mut is_cacheable = true;
     let mut points = Vec::new();
     for (place, operator) in model.operators.iter().enumerate() {
         is_cacheable &= !operator.is_random;
-        // Batches cannot be cached, since a later pass groups other rows.
+        // Batches cannot be cached, because a later pass groups rows differently.
         if operator.name == "batch" || source_rows <= 0.0 {
             continue;
         }
         let scale = dataset_rows as f64 / source_rows;
         points.push(CachePointModel {
-            after: place,
+            operator_index: place,
             operator: operator.name.clone(),
             rows: scale * sum(workers, |worker| worker.operators[place].rows_out),
             bytes: scale * sum(workers, |worker| worker.operators[place].bytes_out),
@@ -307,9 +314,11 @@ fn cache_points(model: &JobModel, workers: &[&JobWorkerSample], dataset_rows: u6
     points
 }
 
-/// A cache point with rows in another encoding. Sizes and costs are in proportion to those of the rows that were tried.
+/// Returns a cache point whose rows have another encoding. Sizes and costs are scaled by the ratios measured on sampled
+/// rows.
 fn with_encoding(model: &JobModel, tried: &EncodingStats) -> Option<CachePointModel> {
-    let plain = model.cache_points.iter().find(|point| point.after == tried.operators_before as usize)?;
+    let plain =
+        model.cache_points.iter().find(|point| point.operator_index == tried.operators_before as usize)?;
     if tried.plain_bytes == 0 || tried.plain_ns == 0 {
         return None;
     }
@@ -323,8 +332,8 @@ fn with_encoding(model: &JobModel, tried: &EncodingStats) -> Option<CachePointMo
     })
 }
 
-/// The sum of each consumer's rows over the time for which it did not wait: the rate that the consumers would reach if rows
-/// were always ready. `None` if a consumer takes rows as fast as they arrive.
+/// Returns the rate that the consumers would reach if rows were always ready: for each consumer, its rows divided by the
+/// time during which it did not wait. `None` if a consumer processes rows as fast as they arrive.
 fn demand(consumers: &[JobConsumerSample]) -> Option<f64> {
     let mut rates = Vec::new();
     for consumer in consumers.iter().filter(|consumer| consumer.stats.rows > 0) {
@@ -339,7 +348,7 @@ fn demand(consumers: &[JobConsumerSample]) -> Option<f64> {
         }
         rates.push(stats.rows as f64 / seconds(step_ns));
     }
-    // A consumer without a batch counts as an average consumer.
+    // A consumer that has received no batch counts as an average consumer.
     (!rates.is_empty()).then(|| rates.iter().sum::<f64>() * consumers.len() as f64 / rates.len() as f64)
 }
 

@@ -1,4 +1,4 @@
-//! The rate of a job with more of a resource. Each remedy is the bound of changed resources.
+//! Predicts the rate of a job with more of a resource. The prediction is the smallest bound under the changed resources.
 
 use feedline_data::pipeline::CacheEncoding;
 use feedline_data::view::{BottleneckKind, ResourceBound};
@@ -11,10 +11,10 @@ use super::text::{bytes, count};
 #[cfg(test)]
 mod tests;
 
-/// A change, and the rate that it should yield.
+/// A change of resources, and the predicted rate.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Remedy {
-    /// The change, in a few words.
+    /// The change, as text for users.
     pub action: String,
     /// The predicted rows per second.
     pub predicted_rows_per_s: f64,
@@ -23,7 +23,7 @@ pub struct Remedy {
     pub from_second_pass: bool,
 }
 
-/// The capacity for a cache in one tier.
+/// Capacity and read costs of one cache tier.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CacheCapacity {
@@ -42,25 +42,26 @@ pub struct CacheCapacity {
 /// The largest factor by which a remedy raises the number of requests in flight.
 const MAX_READ_FACTOR: f64 = 32.0;
 
-/// Remedies that would raise the rate by more than 1 %, the best first. Remedies that help at once precede caches,
-/// which help jobs of several passes only and which the planner chooses anyway. Equal remedies are in this order:
-/// operator limits, read concurrency, cores, workers.
-pub fn remedies(model: &JobModel, resources: &JobResources, rooms: &[CacheCapacity]) -> Vec<Remedy> {
+/// Returns the remedies that would raise the rate by more than 1 %, the best first. Caches come last, because they help
+/// only from the second pass and the planner chooses them anyway. Equally good remedies are in this order: operator
+/// limits, read concurrency, cores, workers.
+pub fn remedies(model: &JobModel, resources: &JobResources, capacities: &[CacheCapacity]) -> Vec<Remedy> {
     let Some(now) = bottleneck(model, resources) else { return Vec::new() };
-    let mut tried: Vec<(String, JobResources)> = Vec::new();
-    tried.extend(wider_operators(model, resources));
-    tried.extend(more_reads(model, resources));
-    tried.push((more_cores_text(resources), more_cores(resources)));
-    tried.push((more_workers_text(resources), more_workers(resources)));
+    let mut candidates: Vec<(String, JobResources)> = Vec::new();
+    candidates.extend(raise_operator_limits(model, resources));
+    candidates.extend(raise_read_concurrency(model, resources));
+    candidates.push((double_cores_text(resources), double_cores(resources)));
+    candidates.push((double_workers_text(resources), double_workers(resources)));
     if now.kind == BottleneckKind::Memory {
         let memory_bytes = 2.0 * resources.memory_bytes;
-        let action = format!("give it {} of memory", bytes(memory_bytes));
-        tried.push((action, JobResources { memory_bytes, ..resources.clone() }));
+        let action = format!("give the job {} of memory", bytes(memory_bytes));
+        candidates.push((action, JobResources { memory_bytes, ..resources.clone() }));
     }
     let mut found = Vec::new();
-    tried.extend(caches(model, resources, rooms));
-    for (action, changed) in tried {
-        let wide = JobModel { operators: unpinned(model, resources, &changed), ..model.clone() };
+    candidates.extend(cache_remedies(model, resources, capacities));
+    for (action, changed) in candidates {
+        let wide =
+            JobModel { operators: operators_with_raised_limits(model, resources, &changed), ..model.clone() };
         let Some(ResourceBound { rows_per_s, .. }) = bottleneck(&wide, &changed) else { continue };
         if rows_per_s > 1.01 * now.rows_per_s {
             let from_second_pass = changed.cache != resources.cache;
@@ -74,13 +75,17 @@ pub fn remedies(model: &JobModel, resources: &JobResources, rooms: &[CacheCapaci
     found
 }
 
-/// The operators under changed resources. A raised limit replaces a pinned one, but the engine still has only so many
-/// executions to start.
-fn unpinned(model: &JobModel, before: &JobResources, after: &JobResources) -> Vec<OperatorModel> {
+/// Returns the operators under changed resources. A raised limit replaces a pinned limit, but the number of executions
+/// that the engine can start stays the same.
+fn operators_with_raised_limits(
+    model: &JobModel,
+    before: &JobResources,
+    after: &JobResources,
+) -> Vec<OperatorModel> {
     let mut operators = model.operators.clone();
     for operator in &mut operators {
-        let raised = after.limits.get(&operator.name);
-        if raised.is_some() && raised != before.limits.get(&operator.name) {
+        let raised = after.operator_limits.get(&operator.name);
+        if raised.is_some() && raised != before.operator_limits.get(&operator.name) {
             operator.parallelism = None;
             operator.in_flight = reachable_executions(operator, before);
         }
@@ -88,25 +93,25 @@ fn unpinned(model: &JobModel, before: &JobResources, after: &JobResources) -> Ve
     operators
 }
 
-/// The largest possible number of concurrent executions on each worker: the running and the waiting ones. `None` if
-/// unknown.
+/// Returns the maximum number of concurrent executions on each worker: the running executions plus those that wait for a
+/// permit. `None` if unknown.
 fn reachable_executions(operator: &OperatorModel, resources: &JobResources) -> Option<f64> {
     let workers: u32 = resources.workers.iter().map(|share| share.count).sum();
     let known = operator.mean_waiting > 0.0 && workers > 0;
     known.then(|| (operator.mean_active + operator.mean_waiting) / f64::from(workers))
 }
 
-/// For each limited operator: the limit at which another resource is the bottleneck.
-fn wider_operators(model: &JobModel, resources: &JobResources) -> Vec<(String, JobResources)> {
+/// For each limited operator, raises the limit until another resource becomes the bottleneck.
+fn raise_operator_limits(model: &JobModel, resources: &JobResources) -> Vec<(String, JobResources)> {
     let all = bounds(model, resources);
-    let mut tried = Vec::new();
+    let mut candidates = Vec::new();
     for bound in &all {
         let limited = matches!(bound.kind, BottleneckKind::Sequential | BottleneckKind::Latency);
         let operator =
             model.operators.iter().find(|operator| Some(&operator.name) == bound.operator.as_ref());
         let Some(operator) = operator.filter(|_| limited) else { continue };
-        let held = resources.limits.get(&operator.name).copied();
-        let Some(limit) = operator.parallelism.into_iter().chain(held).min() else { continue };
+        let engine_limit = resources.operator_limits.get(&operator.name).copied();
+        let Some(limit) = operator.parallelism.into_iter().chain(engine_limit).min() else { continue };
         let others = all.iter().filter(|other| other.operator != bound.operator || other.kind != bound.kind);
         let next = others.map(|other| other.rows_per_s).fold(f64::INFINITY, f64::min);
         let wanted = (f64::from(limit) * next / bound.rows_per_s).ceil();
@@ -116,61 +121,62 @@ fn wider_operators(model: &JobModel, resources: &JobResources) -> Vec<(String, J
         let wanted = wanted.min(reached);
         if wanted > limit {
             let mut changed = resources.clone();
-            changed.limits.insert(operator.name.clone(), wanted);
-            tried.push((format!("let `{}` run {wanted} at a time", operator.name), changed));
+            changed.operator_limits.insert(operator.name.clone(), wanted);
+            candidates
+                .push((format!("allow {wanted} concurrent executions of `{}`", operator.name), changed));
         }
     }
-    tried
+    candidates
 }
 
-/// The number of requests at which another resource is the bottleneck, or which saturates the store.
-fn more_reads(model: &JobModel, resources: &JobResources) -> Option<(String, JobResources)> {
+/// Raises the number of requests in flight until another resource becomes the bottleneck or the store is saturated.
+fn raise_read_concurrency(model: &JobModel, resources: &JobResources) -> Option<(String, JobResources)> {
     let limit = resources.read_concurrency;
-    if limit <= 0.0 || model.store_bytes <= 0.0 {
+    if limit <= 0.0 || model.store_bytes_per_row <= 0.0 {
         return None;
     }
     let unlimited = JobResources { read_concurrency: MAX_READ_FACTOR * limit, ..resources.clone() };
     let reachable = bottleneck(model, &unlimited)?.rows_per_s;
-    let wanted = model.bandwidth.concurrency_for(reachable * model.store_bytes);
+    let wanted = model.bandwidth.concurrency_for(reachable * model.store_bytes_per_row);
     let wanted = wanted.unwrap_or(MAX_READ_FACTOR * limit).ceil().min(MAX_READ_FACTOR * limit);
     let changed = JobResources { read_concurrency: wanted, ..resources.clone() };
-    (wanted > limit).then(|| (format!("read with {} in flight", count(wanted, "request")), changed))
+    (wanted > limit).then(|| (format!("keep {} to the store in flight", count(wanted, "request")), changed))
 }
 
-/// Each cache point in each tier with enough capacity.
-fn caches(
+/// Returns one remedy for each cache point and each tier with enough capacity.
+fn cache_remedies(
     model: &JobModel,
     resources: &JobResources,
-    rooms: &[CacheCapacity],
+    capacities: &[CacheCapacity],
 ) -> Vec<(String, JobResources)> {
-    let mut tried = Vec::new();
-    for room in rooms {
+    let mut candidates = Vec::new();
+    for capacity in capacities {
         let fits = |point: &&CachePointModel| {
             point.encoding == CacheEncoding::AsIs
                 && point.is_cacheable
                 && point.bytes > 0.0
-                && point.bytes <= room.bytes
+                && point.bytes <= capacity.bytes
         };
         for point in model.cache_points.iter().filter(fits) {
             let cache = CacheUse {
-                after: point.after,
-                read_bytes_per_s: room.read_bytes_per_s,
-                read_cpu_s_per_byte: room.read_cpu_s_per_byte,
-                is_in_store: room.is_in_store,
+                operator_index: point.operator_index,
+                read_bytes_per_s: capacity.read_bytes_per_s,
+                read_cpu_s_per_byte: capacity.read_cpu_s_per_byte,
+                is_in_store: capacity.is_in_store,
             };
             let action = format!(
-                "keep the output of `{}` {} ({})",
+                "cache the output of `{}` {} ({})",
                 point.operator,
-                in_tier(&room.tier),
+                tier_location(&capacity.tier),
                 bytes(point.bytes)
             );
-            tried.push((action, JobResources { cache: Some(cache), ..resources.clone() }));
+            candidates.push((action, JobResources { cache: Some(cache), ..resources.clone() }));
         }
     }
-    tried
+    candidates
 }
 
-fn in_tier(tier: &str) -> &str {
+fn tier_location(tier: &str) -> &str {
     match tier {
         "memory" => "in memory",
         "disk" => "on disk",
@@ -178,7 +184,7 @@ fn in_tier(tier: &str) -> &str {
     }
 }
 
-fn more_cores(resources: &JobResources) -> JobResources {
+fn double_cores(resources: &JobResources) -> JobResources {
     let mut changed = resources.clone();
     for share in &mut changed.workers {
         share.cores *= 2.0;
@@ -186,13 +192,13 @@ fn more_cores(resources: &JobResources) -> JobResources {
     changed
 }
 
-fn more_cores_text(resources: &JobResources) -> String {
+fn double_cores_text(resources: &JobResources) -> String {
     let cores: f64 = resources.workers.iter().map(|share| f64::from(share.count) * share.cores).sum();
-    format!("give it {}", count(2.0 * cores, "core"))
+    format!("give the job {}", count(2.0 * cores, "core"))
 }
 
-/// Twice the workers, with their memory and reads.
-fn more_workers(resources: &JobResources) -> JobResources {
+/// Doubles the workers, their memory and their requests in flight.
+fn double_workers(resources: &JobResources) -> JobResources {
     let mut changed = resources.clone();
     for share in &mut changed.workers {
         share.count *= 2;
@@ -202,7 +208,7 @@ fn more_workers(resources: &JobResources) -> JobResources {
     changed
 }
 
-fn more_workers_text(resources: &JobResources) -> String {
+fn double_workers_text(resources: &JobResources) -> String {
     let workers: u32 = resources.workers.iter().map(|share| share.count).sum();
-    format!("give it {}", count(f64::from(2 * workers), "worker"))
+    format!("give the job {}", count(f64::from(2 * workers), "worker"))
 }

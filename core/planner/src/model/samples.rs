@@ -1,4 +1,4 @@
-//! The counters of one worker or one consumer for one job. Counters are cumulative, so a lost report loses no counts.
+//! Counters of one worker or one consumer for one job. Counters are cumulative, so a lost report does not lose counts.
 
 use feedline_data::ids::WorkerId;
 use feedline_data::messages::{ConsumerStats, OperatorStats, StoreStats};
@@ -16,7 +16,7 @@ pub struct JobWorkerSample {
     pub elapsed_ns: u64,
     /// CPU time in nanoseconds that the worker's process spent on the job.
     pub process_cpu_ns: u64,
-    /// Bytes of memory that the job's rows hold now.
+    /// Bytes of memory that the job's rows occupy now.
     pub held_bytes: u64,
     /// Time in nanoseconds for which a group was ready but did not fit the memory budget.
     pub memory_wait_ns: u64,
@@ -32,7 +32,7 @@ pub struct JobWorkerSample {
 pub struct JobConsumerSample {
     /// The consumer's number, from 0.
     pub consumer: u32,
-    /// What the consumer received.
+    /// The consumer's counters.
     pub stats: ConsumerStats,
     /// Time in nanoseconds that the consumer waited or worked on batches.
     pub elapsed_ns: u64,

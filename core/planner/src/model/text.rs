@@ -1,14 +1,15 @@
-//! Numbers and units for sentences.
+//! Formats numbers and units for sentences.
 
-/// Smaller numbers are shown as 0.
-const SMALLEST: f64 = 1e-9;
+/// Absolute values below this number are formatted as 0.
+const MIN_DISPLAYED: f64 = 1e-9;
 
-/// `12`, `3.4`, `0.056`: three significant digits, or all digits of a larger whole number.
+/// Formats a number with three significant digits, such as `12`, `3.4` or `0.056`. Numbers above 100 are rounded to whole
+/// numbers.
 pub(crate) fn number(value: f64) -> String {
     if !value.is_finite() {
         return "any number of".into();
     }
-    if value.abs() < SMALLEST {
+    if value.abs() < MIN_DISPLAYED {
         return "0".into();
     }
     let digits = match value.abs() {
@@ -21,7 +22,7 @@ pub(crate) fn number(value: f64) -> String {
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
-/// `1.5 GB`, in powers of ten.
+/// Formats a size in decimal units, such as `1.5 GB`.
 pub(crate) fn bytes(value: f64) -> String {
     let units = ["TB", "GB", "MB", "kB"];
     for (power, unit) in units.iter().enumerate() {
@@ -33,7 +34,7 @@ pub(crate) fn bytes(value: f64) -> String {
     format!("{} B", number(value))
 }
 
-/// `3.2 ms`, `410 us`, `1.5 s`.
+/// Formats a duration, such as `3.2 ms`, `410 us` or `1.5 s`.
 pub(crate) fn seconds(value: f64) -> String {
     if value >= 1.0 {
         format!("{} s", number(value))
@@ -44,7 +45,7 @@ pub(crate) fn seconds(value: f64) -> String {
     }
 }
 
-/// `1 core`, `2 cores`.
+/// Formats a count with its noun, such as `1 core` or `2 cores`.
 pub(crate) fn count(value: f64, noun: &str) -> String {
     let plural = if (value - 1.0).abs() < 1e-9 { "" } else { "s" };
     format!("{} {noun}{plural}", number(value))

@@ -1,8 +1,8 @@
-//! How many rows enter each operator for one delivered row (the forced flow law of operational analysis).
+//! Visit ratios: the number of rows that enter each operator per delivered row (forced flow law of operational analysis).
 //!
-//! Dividing the rows that entered an operator by the rows delivered in the same seconds is wrong while rows are in flight: the
-//! first operators have seen rows that are delivered seconds later. The ratio of an operator's own input and output has no
-//! such error. The visits follow from these ratios, from the last operator to the first.
+//! The obvious quotient, rows that entered an operator over rows delivered in the same seconds, is wrong while rows are in
+//! flight: the first operators process rows that are delivered seconds later. The ratio of an operator's own input and
+//! output does not have this error. So the visit ratios are computed from these ratios, from the last operator to the first.
 
 use feedline_data::messages::OperatorStats;
 
@@ -11,14 +11,14 @@ use super::samples::JobWorkerSample;
 #[cfg(test)]
 mod tests;
 
-/// Rows that enter each operator for one delivered row; for the source, rows that leave it.
-pub(super) fn visits(workers: &[&JobWorkerSample]) -> Vec<f64> {
+/// Returns the number of rows that enter each operator per delivered row. For the source, counts the rows that leave it.
+pub(super) fn visit_ratios(workers: &[&JobWorkerSample]) -> Vec<f64> {
     let count = workers.first().map_or(0, |worker| worker.operators.len());
     let sum = |place: usize, field: fn(&OperatorStats) -> u64| -> f64 {
         workers.iter().map(|worker| field(&worker.operators[place]) as f64).sum()
     };
     let mut visits = vec![0.0; count];
-    // Rows that leave the present operator for one delivered row.
+    // Rows that leave the current operator per delivered row.
     let mut leaving = 1.0;
     for place in (0..count).rev() {
         let (rows_in, rows_out) = (sum(place, |stats| stats.rows_in), sum(place, |stats| stats.rows_out));
@@ -32,9 +32,9 @@ pub(super) fn visits(workers: &[&JobWorkerSample]) -> Vec<f64> {
             _ => leaving * rows_in / rows_out,
         };
         leaving = match name {
-            // A batch counts all rows of its group, filtered rows included.
+            // The batch operator counts all rows of its group, including filtered rows.
             "batch" => 1.0,
-            // A cache counts lookups and hits. The operators before it compute the misses.
+            // The input of a cache is its lookups, the output is its hits. The operators before it compute the misses.
             "cache" if rows_in > 0.0 => leaving * (1.0 - rows_out / rows_in).max(0.0),
             _ => visits[place],
         };

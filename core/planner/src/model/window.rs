@@ -1,4 +1,4 @@
-//! Cumulative counters over time: the counts of the last seconds, and totals that survive a restart of their owner.
+//! Cumulative counters over time: the counts of the last seconds, and totals that survive restarts of a worker or consumer.
 
 use std::collections::VecDeque;
 
@@ -10,35 +10,35 @@ use super::samples::{JobConsumerSample, JobWorkerSample};
 #[cfg(test)]
 mod tests;
 
-/// Counters that only grow until their owner restarts.
+/// Counters of a worker or consumer, which only grow until it restarts.
 pub trait CumulativeCounters: Clone {
-    /// The counts after `earlier`.
+    /// Returns the counts since `earlier`.
     fn since(&self, earlier: &Self) -> Self;
-    /// The counts of two lives of the owner together. Fields that are not counters are those of `self`, the later life.
-    fn after(&self, earlier: &Self) -> Self;
-    /// Whether the owner restarted after `earlier`, because a counter has decreased.
-    fn is_restarted(&self, earlier: &Self) -> bool;
+    /// Adds the counts from before a restart. Fields that are not counters keep their values.
+    fn plus(&self, earlier: &Self) -> Self;
+    /// Whether the worker or consumer restarted after `earlier`: a counter has decreased.
+    fn has_restarted_since(&self, earlier: &Self) -> bool;
 }
 
-/// The samples of one owner over a time span, thinned out to about [`SampleWindow::POINTS`].
+/// The samples of one worker or consumer over a time span, thinned out to about [`SampleWindow::POINTS`].
 #[derive(Debug, Clone)]
 pub struct SampleWindow<S> {
     span_ms: Millis,
-    /// Counts of the owner's earlier lives.
-    past: Option<S>,
-    /// The newest sample, without the counts of earlier lives.
+    /// Counts from before the last restart.
+    earlier_total: Option<S>,
+    /// The newest sample, without `earlier_total`.
     last: Option<S>,
-    /// Totals over all lives, with their times, oldest first.
+    /// Totals over all restarts, with their times, oldest first.
     points: VecDeque<(Millis, S)>,
 }
 
 impl<S: CumulativeCounters> SampleWindow<S> {
-    /// The number of points that the window stores over its span.
+    /// Approximate number of samples that the window stores.
     pub const POINTS: u64 = 32;
 
-    /// A window over the last `span_ms`.
+    /// Creates a window over the last `span_ms`.
     pub fn new(span_ms: Millis) -> Self {
-        Self { span_ms: span_ms.max(1), past: None, last: None, points: VecDeque::new() }
+        Self { span_ms: span_ms.max(1), earlier_total: None, last: None, points: VecDeque::new() }
     }
 
     /// Adds a sample counted up to `now`. Ignores a sample that is older than the last one.
@@ -46,14 +46,14 @@ impl<S: CumulativeCounters> SampleWindow<S> {
         if self.points.back().is_some_and(|(at, _)| *at > now) {
             return;
         }
-        if let Some(last) = self.last.as_ref().filter(|last| sample.is_restarted(last)) {
-            self.past = Some(match &self.past {
-                Some(past) => last.after(past),
+        if let Some(last) = self.last.as_ref().filter(|last| sample.has_restarted_since(last)) {
+            self.earlier_total = Some(match &self.earlier_total {
+                Some(earlier_total) => last.plus(earlier_total),
                 None => last.clone(),
             });
         }
-        let total = match &self.past {
-            Some(past) => sample.after(past),
+        let total = match &self.earlier_total {
+            Some(earlier_total) => sample.plus(earlier_total),
             None => sample.clone(),
         };
         self.last = Some(sample);
@@ -61,14 +61,14 @@ impl<S: CumulativeCounters> SampleWindow<S> {
     }
 
     fn push_point(&mut self, now: Millis, total: S) {
-        // A point close to the one before replaces it.
+        // A sample soon after the previous sample replaces it.
         let step = self.span_ms / Self::POINTS;
         let count = self.points.len();
         if count >= 2 && now - self.points[count - 2].0 < step {
             self.points.pop_back();
         }
         self.points.push_back((now, total));
-        // The newest point before the span is the start of the span.
+        // Keep the newest sample from before the span as the start of the span.
         while self.points.len() > 2 && self.points[1].0 + self.span_ms <= now {
             self.points.pop_front();
         }
@@ -79,8 +79,8 @@ impl<S: CumulativeCounters> SampleWindow<S> {
         self.points.len() == 1
     }
 
-    /// Whether `same` holds for the oldest and the newest sample, if these cover the whole span or the window was idle before
-    /// the newest sample.
+    /// Whether `same` returns true for the oldest and the newest sample. Returns false if the samples do not cover the whole
+    /// span, unless the window was idle before the newest sample.
     pub fn is_unchanged(&self, was_idle: bool, same: impl Fn(&S, &S) -> bool) -> bool {
         let (Some(oldest), Some(newest)) = (self.points.front(), self.points.back()) else { return false };
         (was_idle || newest.0 - oldest.0 >= self.span_ms) && same(&oldest.1, &newest.1)
@@ -92,13 +92,13 @@ impl<S: CumulativeCounters> SampleWindow<S> {
         self.points.shrink_to_fit();
     }
 
-    /// The counts since the first sample's owner started.
+    /// Returns the counts over all restarts.
     pub fn total(&self) -> Option<&S> {
         self.points.back().map(|(_, total)| total)
     }
 
-    /// The counts of about the last `span_ms` before the newest sample, and the milliseconds that they cover; `None` before
-    /// the second sample.
+    /// Returns the counts of about the last `span_ms` before the newest sample, and the milliseconds that they cover. Returns
+    /// `None` before the second sample.
     pub fn recent(&self, span_ms: Millis) -> Option<(Millis, S)> {
         let (end, newest) = self.points.back()?;
         let is_old_enough = |(at, _): &&(Millis, S)| at + span_ms <= *end;
@@ -107,11 +107,11 @@ impl<S: CumulativeCounters> SampleWindow<S> {
     }
 }
 
-/// The cumulative counters of a struct. Its other fields describe the present and are copied from the newer sample.
+/// A struct with cumulative counters. The other fields describe the current state and are copied from the newer sample.
 trait CounterFields: Clone {
-    /// Combines each counter with that of `other`.
+    /// Combines each counter with the same counter of `other`.
     fn merge(&self, other: &Self, merge: fn(u64, u64) -> u64) -> Self;
-    /// Whether a counter is less than that of `earlier`.
+    /// Whether any counter is less than the same counter of `earlier`.
     fn has_decreased(&self, earlier: &Self) -> bool;
 }
 
@@ -166,16 +166,16 @@ impl CumulativeCounters for JobWorkerSample {
         self.merge(earlier, u64::saturating_sub)
     }
 
-    fn after(&self, earlier: &Self) -> Self {
+    fn plus(&self, earlier: &Self) -> Self {
         self.merge(earlier, u64::saturating_add)
     }
 
-    fn is_restarted(&self, earlier: &Self) -> bool {
+    fn has_restarted_since(&self, earlier: &Self) -> bool {
         let has_decreased = |operator: &OperatorStats| {
             let before = earlier.operators.iter().find(|other| other.name == operator.name);
             before.is_some_and(|before| operator.has_decreased(before))
         };
-        // `process_cpu_ns` may decrease without a restart, since the job's share of the process changes.
+        // `process_cpu_ns` may decrease without a restart, because the job's share of the process CPU time changes.
         self.worker != earlier.worker
             || self.elapsed_ns < earlier.elapsed_ns
             || self.memory_wait_ns < earlier.memory_wait_ns
@@ -199,11 +199,11 @@ impl CumulativeCounters for JobConsumerSample {
         self.merge(earlier, u64::saturating_sub)
     }
 
-    fn after(&self, earlier: &Self) -> Self {
+    fn plus(&self, earlier: &Self) -> Self {
         self.merge(earlier, u64::saturating_add)
     }
 
-    fn is_restarted(&self, earlier: &Self) -> bool {
+    fn has_restarted_since(&self, earlier: &Self) -> bool {
         self.elapsed_ns < earlier.elapsed_ns || self.stats.has_decreased(&earlier.stats)
     }
 }

@@ -1,4 +1,4 @@
-//! The counters of the last seconds of one job.
+//! Recent counters of one job.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -10,41 +10,41 @@ use feedline_data::pipeline::CacheEncoding;
 use super::saturation::{is_at_limit, longest_wait};
 use super::terms::{has_equal_work, random_operators, reads_local_files};
 
-use crate::model::bandwidth::Observation;
+use crate::model::bandwidth::BandwidthObservation;
 use crate::model::job::JobObservation;
 use crate::model::{JobConsumerSample, JobWorkerSample, Locality, SampleWindow};
 
-/// The time over which rates are computed, in milliseconds.
+/// Milliseconds over which rates are averaged.
 pub const RECENT_MS: Millis = 5_000;
-/// A consumer whose rate changed by more than this share is observed over [`FRESH_MS`] instead of [`RECENT_MS`], so that a
-/// step of demand is not averaged with the time before the step.
-const CHANGED: f64 = 0.25;
-const FRESH_MS: Millis = 2_000;
-/// The number of batches that is enough for a rate. The error is at most one batch.
-const FRESH_BATCHES: u64 = 8;
-/// The span of a window of samples.
-const SPAN_MS: Millis = 8_000;
-/// The number of observations of the store's bandwidth that are stored for each job.
-const STORE_OBSERVATIONS: usize = 32;
-/// Consumers that wait for more than this share of the time are short of rows.
-const STARVED: f64 = 0.5;
+/// If a consumer's rate changes by more than this share, its rate is averaged over [`SHORT_WINDOW_MS`] instead of
+/// [`RECENT_MS`], so that the rates before and after a change of demand are not mixed.
+const MIN_RATE_CHANGE: f64 = 0.25;
+const SHORT_WINDOW_MS: Millis = 2_000;
+/// Minimum number of batches for a rate over the short window. The error is at most one batch.
+const SHORT_WINDOW_MIN_BATCHES: u64 = 8;
+/// Milliseconds of samples that each window stores.
+const SAMPLE_SPAN_MS: Millis = 8_000;
+/// Maximum number of bandwidth observations per job.
+const MAX_BANDWIDTH_OBSERVATIONS: usize = 32;
+/// Consumers that wait for more than this share of the time do not receive enough rows.
+const STARVED_STALL_SHARE: f64 = 0.5;
 
-/// Everything that is known of one job.
+/// Facts and recent counters of one job.
 #[derive(Debug, Clone)]
 pub(super) struct JobWindows {
     pub(super) facts: JobProperties,
-    /// When the first delivered rows were reported.
+    /// The time of the first report with delivered rows.
     pub(super) first_rows_at: Option<Millis>,
     /// The names of operators whose output differs in each pass.
     random_operators: Vec<String>,
     pub(super) workers: BTreeMap<WorkerId, SampleWindow<JobWorkerSample>>,
     pub(super) consumers: BTreeMap<u32, SampleWindow<JobConsumerSample>>,
-    store_seen: VecDeque<Observation>,
+    bandwidth_observations: VecDeque<BandwidthObservation>,
     /// Whether only the store limits the job.
     pub(super) waits_for_store: bool,
     /// The operator whose waits limit the job.
-    waits_for: Option<String>,
-    /// The costs of cache encodings, over all workers.
+    waiting_operator: Option<String>,
+    /// Measured costs of cache encodings, over all workers.
     pub(super) encodings: BTreeMap<(u32, CacheEncoding), EncodingStats>,
 }
 
@@ -55,9 +55,9 @@ impl JobWindows {
             random_operators: random_operators(&facts.pipeline),
             workers: BTreeMap::new(),
             consumers: BTreeMap::new(),
-            store_seen: VecDeque::new(),
+            bandwidth_observations: VecDeque::new(),
             waits_for_store: false,
-            waits_for: None,
+            waiting_operator: None,
             encodings: BTreeMap::new(),
             facts,
         }
@@ -72,10 +72,10 @@ impl JobWindows {
         if sample.operators.last().is_some_and(|last| last.rows_out > 0) {
             self.first_rows_at.get_or_insert(now);
         }
-        let window = self.workers.entry(sample.worker).or_insert_with(|| SampleWindow::new(SPAN_MS));
+        let window = self.workers.entry(sample.worker).or_insert_with(|| SampleWindow::new(SAMPLE_SPAN_MS));
         let was_idle = window.is_idle();
         window.push(now, sample);
-        // A worker continues to report jobs that moved to other workers.
+        // A worker still reports jobs that have moved to other workers.
         if window.is_unchanged(was_idle, has_equal_work) {
             window.set_idle();
         }
@@ -90,19 +90,22 @@ impl JobWindows {
         for (consumer, stats) in sums {
             let elapsed_ns = stats.stall_ns.saturating_add(stats.step_ns);
             let sample = JobConsumerSample { consumer, stats, elapsed_ns };
-            self.consumers.entry(consumer).or_insert_with(|| SampleWindow::new(SPAN_MS)).push(now, sample);
+            self.consumers
+                .entry(consumer)
+                .or_insert_with(|| SampleWindow::new(SAMPLE_SPAN_MS))
+                .push(now, sample);
         }
     }
 
-    /// Finds out whether the store or an operator's waits limit the job, given the workers whose threads are busy. Stores an
-    /// observation of the store's bandwidth if only the store limits the job: otherwise the job requests less than the store
-    /// can deliver, and the observation would say nothing about the store's limit.
-    pub(super) fn find_waits(&mut self, busy: &BTreeSet<WorkerId>) {
-        (self.waits_for_store, self.waits_for) = (false, None);
+    /// Determines whether the store or the waits of an operator limit the job. `busy` contains the workers whose threads are
+    /// busy. Records the store's bandwidth only if the store limits the job. Otherwise, the job requests less than the store
+    /// can deliver, so the bandwidth is not the store's limit.
+    pub(super) fn find_bottleneck(&mut self, busy: &BTreeSet<WorkerId>) {
+        (self.waits_for_store, self.waiting_operator) = (false, None);
         let consumers: Vec<JobConsumerSample> = self.recent_consumers();
         let stalled_ns = saturating_sum(consumers.iter().map(|consumer| consumer.stats.stall_ns));
         let elapsed_ns = saturating_sum(consumers.iter().map(|consumer| consumer.elapsed_ns));
-        if stalled_ns as f64 <= STARVED * elapsed_ns as f64 {
+        if stalled_ns as f64 <= STARVED_STALL_SHARE * elapsed_ns as f64 {
             return;
         }
         let recent = self.recent_workers();
@@ -110,8 +113,8 @@ impl JobWindows {
         if 2 * busy > recent.len() || recent.iter().any(is_at_limit) {
             return;
         }
-        self.waits_for = longest_wait(&recent);
-        self.waits_for_store = self.waits_for.is_none();
+        self.waiting_operator = longest_wait(&recent);
+        self.waits_for_store = self.waiting_operator.is_none();
         if self.waits_for_store {
             self.observe_store(&recent);
         }
@@ -124,28 +127,28 @@ impl JobWindows {
             bytes_per_s += 1e9 * sample.store.bytes as f64 / sample.elapsed_ns as f64;
         }
         if bytes_per_s > 0.0 && concurrency > 0.0 {
-            let now = Observation { concurrency, bytes_per_s };
-            self.store_seen.retain(|before| !now.contradicts(before));
-            if self.store_seen.len() == STORE_OBSERVATIONS {
-                self.store_seen.pop_front();
+            let now = BandwidthObservation { concurrency, bytes_per_s };
+            self.bandwidth_observations.retain(|before| !now.contradicts(before));
+            if self.bandwidth_observations.len() == MAX_BANDWIDTH_OBSERVATIONS {
+                self.bandwidth_observations.pop_front();
             }
-            self.store_seen.push_back(now);
+            self.bandwidth_observations.push_back(now);
         }
     }
 
-    /// The share of the job's bytes that recently stayed on the hosts of workers.
+    /// Returns the share of the job's recent bytes that stayed on the hosts of workers.
     pub(super) fn locality(&self) -> Locality {
         let recent = self.recent_consumers();
-        let taken = saturating_sum(recent.iter().map(|consumer| consumer.stats.bytes));
+        let delivered = saturating_sum(recent.iter().map(|consumer| consumer.stats.bytes));
         let received = saturating_sum(recent.iter().map(|consumer| consumer.stats.network_bytes));
-        // A consumer receives bytes before it takes them.
-        let over_network = if taken > 0 { (received as f64 / taken as f64).min(1.0) } else { 1.0 };
+        // A consumer receives bytes before it counts them as delivered.
+        let over_network = if delivered > 0 { (received as f64 / delivered as f64).min(1.0) } else { 1.0 };
         let store_is_local = reads_local_files(&self.facts.pipeline);
         Locality { store_is_local, consumers_share: 1.0 - over_network }
     }
 
-    /// The observation of the job as it would be without a planned cache. The cost of an operator for one row does not depend
-    /// on the number of rows that a cache has, so removing the `cache` operator is enough.
+    /// Returns the observation of the job as it would be without a planned cache. Removing the `cache` operator is enough,
+    /// because the cost of an operator per row does not depend on the number of cached rows.
     pub(super) fn observation_without_cache(&self) -> JobObservation {
         let mut seen = self.observation();
         for sample in &mut seen.total {
@@ -159,8 +162,8 @@ impl JobWindows {
             recent: self.recent_workers(),
             total: self.workers.values().filter_map(|window| window.total().cloned()).collect(),
             consumers: self.recent_consumers(),
-            store_seen: self.store_seen.iter().copied().collect(),
-            waits_for: self.waits_for.clone(),
+            bandwidth_observations: self.bandwidth_observations.iter().copied().collect(),
+            waiting_operator: self.waiting_operator.clone(),
             encodings: self.encodings.values().copied().collect(),
             dataset_rows: self.facts.dataset.rows,
             random_operators: self.random_operators.clone(),
@@ -176,13 +179,13 @@ impl JobWindows {
     }
 }
 
-/// The recent counters of a worker, by the worker's own clock; `None` without a new report.
+/// Returns the recent counters of a worker, or `None` if it has sent no new report.
 pub(super) fn recent_of_worker(window: &SampleWindow<JobWorkerSample>) -> Option<JobWorkerSample> {
     window.recent(RECENT_MS).map(|(_, sample)| sample).filter(|sample| sample.elapsed_ns > 0)
 }
 
-/// The counters of a consumer that recently waited all the time, so that its demand is unknown. Adds its earlier steps, for at
-/// most a quarter of the time, so that the consumer still counts as waiting.
+/// Adds earlier steps to the counters of a consumer that recently only waited, because its demand would be unknown without
+/// steps. The added time is at most a quarter of the recent time, so that the consumer still counts as waiting.
 fn with_earlier_steps(recent: JobConsumerSample, total: &ConsumerStats) -> JobConsumerSample {
     let step_ns = total.step_ns.min(recent.elapsed_ns / 4);
     let earlier_rows = total.rows as f64 * step_ns as f64 / total.step_ns.max(1) as f64;
@@ -190,7 +193,7 @@ fn with_earlier_steps(recent: JobConsumerSample, total: &ConsumerStats) -> JobCo
     JobConsumerSample { stats, elapsed_ns: recent.elapsed_ns.saturating_add(step_ns), ..recent }
 }
 
-/// The recent counters of a consumer; `None` for a consumer that has left.
+/// Returns the recent counters of a consumer, or `None` if it has left.
 fn recent_of_consumer(window: &SampleWindow<JobConsumerSample>) -> Option<JobConsumerSample> {
     let within = |span_ms| window.recent(span_ms).map(|(_, sample)| sample);
     let recent = within(RECENT_MS).filter(|sample| sample.elapsed_ns > 0)?;
@@ -202,7 +205,7 @@ fn recent_of_consumer(window: &SampleWindow<JobConsumerSample>) -> Option<JobCon
     let rate = |sample: &JobConsumerSample| sample.stats.rows as f64 / sample.stats.step_ns.max(1) as f64;
     let has_changed = |fresh: &JobConsumerSample| {
         let change = rate(fresh) / rate(&recent).max(f64::MIN_POSITIVE) - 1.0;
-        fresh.stats.batches >= FRESH_BATCHES && change.abs() > CHANGED
+        fresh.stats.batches >= SHORT_WINDOW_MIN_BATCHES && change.abs() > MIN_RATE_CHANGE
     };
-    Some(within(FRESH_MS).filter(has_changed).unwrap_or(recent))
+    Some(within(SHORT_WINDOW_MS).filter(has_changed).unwrap_or(recent))
 }

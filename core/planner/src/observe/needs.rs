@@ -1,4 +1,4 @@
-//! From a plan to the input of a scaling decision.
+//! Derives the input of a scaling decision from a plan.
 
 use feedline_data::ids::Millis;
 use feedline_data::view::BottleneckKind;
@@ -8,35 +8,36 @@ use super::Observer;
 use crate::model::{JobResources, WorkerTypeResources, bottleneck};
 use crate::plan::{JobPlan, Plan, Problem, ScaleInput};
 
-/// A job with at least this planned fed fraction needs no more workers.
-const FED: f64 = 0.99;
+/// A job with at least this planned fed fraction does not need more workers.
+const SUFFICIENT_FED_FRACTION: f64 = 0.99;
 
 /// The needs of all jobs, according to the last plan.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct ResourceNeeds {
-    /// Whether the needs are known: a job without rows has unknown needs.
+    /// Whether the needs are known. They are unknown while any job has no rows yet.
     pub is_known: bool,
     /// The number of workers that would feed all jobs.
-    pub wanted: u32,
+    pub wanted_workers: u32,
     /// The smallest fed fraction.
     pub fed_fraction: f64,
-    /// The bottleneck of the job with the smallest fed fraction, with its planned cores. If several jobs are short of
-    /// rows, the bottleneck of one that more workers would help.
-    pub bound: Option<BottleneckKind>,
+    /// The bottleneck of the job with the smallest fed fraction, at its planned cores. If more workers would help another
+    /// underfed job instead, the bottleneck of that job.
+    pub bottleneck: Option<BottleneckKind>,
 }
 
 impl ResourceNeeds {
-    /// The input of a scaling decision, with the number of workers that run or start. Unknown needs request no
-    /// change.
-    pub fn input(&self, now: Millis, present: u32) -> ScaleInput {
-        let wanted = if self.is_known { self.wanted } else { present };
-        ScaleInput { now, present, wanted, fed_fraction: self.fed_fraction, bound: self.bound }
+    /// Returns the input of a scaling decision. `current_workers` is the number of running and starting workers. Unknown
+    /// needs keep this number.
+    pub fn scale_input(&self, now: Millis, current_workers: u32) -> ScaleInput {
+        let wanted_workers = if self.is_known { self.wanted_workers } else { current_workers };
+        let (fed_fraction, bottleneck) = (self.fed_fraction, self.bottleneck);
+        ScaleInput { now, current_workers, wanted_workers, fed_fraction, bottleneck }
     }
 }
 
 impl Observer {
-    /// The needs according to a plan for `problem`, which this observer made. Without a plan the needs are unknown,
-    /// unless there is no job.
+    /// Returns the needs according to a plan for `problem`, which this observer has built. Without a plan, the needs are
+    /// unknown unless there are no jobs.
     pub fn needs(&self, plan: Option<&Plan>, problem: &Problem) -> ResourceNeeds {
         if self.jobs.is_empty() {
             return ResourceNeeds { is_known: true, fed_fraction: 1.0, ..ResourceNeeds::default() };
@@ -44,25 +45,25 @@ impl Observer {
         let Some(plan) = plan else { return ResourceNeeds::default() };
         ResourceNeeds {
             is_known: problem.jobs.len() == self.jobs.len() && plan.jobs.len() == problem.jobs.len(),
-            wanted: plan.wanted.iter().map(|kind| kind.wanted).sum(),
+            wanted_workers: plan.wanted.iter().map(|kind| kind.wanted).sum(),
             fed_fraction: plan.jobs.iter().map(|job| job.fed_fraction).fold(1.0, f64::min),
-            bound: self.bound(plan, problem),
+            bottleneck: self.limiting_bottleneck(plan, problem),
         }
     }
 
-    /// The bottleneck of the job with the smallest fed fraction. If more workers would not help this job, the
-    /// bottleneck of the least fed job that they would help.
-    fn bound(&self, plan: &Plan, problem: &Problem) -> Option<BottleneckKind> {
+    /// Returns the bottleneck of the job with the smallest fed fraction. If more workers would not help this job, returns
+    /// the bottleneck of the least fed job that more workers would help.
+    fn limiting_bottleneck(&self, plan: &Plan, problem: &Problem) -> Option<BottleneckKind> {
         let mut jobs: Vec<&JobPlan> = plan.jobs.iter().collect();
         jobs.sort_by(|a, b| a.fed_fraction.total_cmp(&b.fed_fraction));
-        let least = self.bound_of(jobs.first()?, problem);
+        let least = self.planned_bottleneck(jobs.first()?, problem);
         let is_helped =
             |kind: &BottleneckKind| !matches!(kind, BottleneckKind::Store | BottleneckKind::Consumer);
-        let short = jobs.iter().filter(|job| job.fed_fraction < FED);
-        short.filter_map(|job| self.bound_of(job, problem)).find(is_helped).or(least)
+        let short = jobs.iter().filter(|job| job.fed_fraction < SUFFICIENT_FED_FRACTION);
+        short.filter_map(|job| self.planned_bottleneck(job, problem)).find(is_helped).or(least)
     }
 
-    fn bound_of(&self, job: &JobPlan, problem: &Problem) -> Option<BottleneckKind> {
+    fn planned_bottleneck(&self, job: &JobPlan, problem: &Problem) -> Option<BottleneckKind> {
         if self.waits_for_store(job.job) {
             return Some(BottleneckKind::Store);
         }

@@ -1,4 +1,4 @@
-//! What a job's workers wait for: threads and limits, the waits of an operator, or the store.
+//! Determines the resource that a job's workers wait for: threads, operator limits, the waits of an operator, or the store.
 
 use std::collections::BTreeMap;
 
@@ -6,11 +6,11 @@ use feedline_data::messages::{OperatorStats, saturating_sum};
 
 use crate::model::JobWorkerSample;
 
-/// A resource that is in use for more than this share of the time may limit a job.
-pub(super) const BUSY: f64 = 0.75;
+/// A resource that is in use for more than this share of the time counts as saturated.
+pub(super) const BUSY_SHARE: f64 = 0.75;
 
-/// The mean number of threads of a worker's pool that a job used. Wall time counts and not CPU time: a thread that another
-/// process keeps from running does not wait for the store.
+/// Returns the mean number of pool threads that a job used on a worker. Counts wall time instead of CPU time, because a
+/// preempted thread does not wait for the store.
 pub(super) fn active_threads(worker: &JobWorkerSample) -> f64 {
     let active_ns = |operator: &OperatorStats| operator.busy_ns.saturating_sub(operator.latency_ns) as f64;
     // The source runs outside the pool.
@@ -23,11 +23,11 @@ pub(super) fn is_at_limit(worker: &JobWorkerSample) -> bool {
     let elapsed_ns = worker.elapsed_ns as f64;
     worker.operators.iter().any(|operator| {
         let limit = operator.parallelism.map(f64::from);
-        limit.is_some_and(|limit| operator.busy_ns as f64 > BUSY * limit * elapsed_ns)
+        limit.is_some_and(|limit| operator.busy_ns as f64 > BUSY_SHARE * limit * elapsed_ns)
     })
 }
 
-/// The operator that waits longest, if it waits longer than all reads together.
+/// Returns the operator with the longest total wait, if it is longer than that of all reads together.
 pub(super) fn longest_wait(workers: &[JobWorkerSample]) -> Option<String> {
     let mut waits: BTreeMap<&str, u64> = BTreeMap::new();
     for operator in workers.iter().flat_map(|worker| &worker.operators) {

@@ -1,35 +1,38 @@
-//! The bandwidth of a store, from all jobs that read it.
+//! Estimates the bandwidth of a store from the jobs that read it.
 
 use crate::model::JobModel;
 
-/// What the jobs of one store observed.
+/// Bandwidth observations of all jobs that read one store.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct ObservedStore {
-    /// The sum of the limits that waiting jobs observed, in bytes per second. Each job sees only its own share of the store.
-    waiting: f64,
+    /// The sum of the limits observed by jobs that wait for the store. Each job observes only its own share of the store.
+    waiting_limit_bytes_per_s: f64,
     has_waiting_jobs: bool,
-    /// Bytes per second that other jobs read.
-    others: f64,
-    /// The largest limit that any job ever observed.
-    largest: f64,
+    /// The read rate of the other jobs.
+    other_bytes_per_s: f64,
+    /// The largest limit observed by a single job.
+    max_limit_bytes_per_s: f64,
 }
 
 impl ObservedStore {
-    pub(super) fn add(&mut self, model: &JobModel, waits: bool) {
+    pub(super) fn add(&mut self, model: &JobModel, is_waiting: bool) {
         let cap = model.bandwidth.cap();
-        self.largest = self.largest.max(cap.unwrap_or(0.0));
-        match cap.filter(|_| waits) {
-            Some(cap) => (self.waiting, self.has_waiting_jobs) = (self.waiting + cap, true),
-            None => self.others += model.rows_per_s * model.store_bytes,
+        self.max_limit_bytes_per_s = self.max_limit_bytes_per_s.max(cap.unwrap_or(0.0));
+        match cap.filter(|_| is_waiting) {
+            Some(cap) => {
+                (self.waiting_limit_bytes_per_s, self.has_waiting_jobs) =
+                    (self.waiting_limit_bytes_per_s + cap, true)
+            }
+            None => self.other_bytes_per_s += model.rows_per_s * model.store_bytes_per_row,
         }
     }
 
-    /// Bytes per second that the store delivers to all jobs together; 0 if no job observed a limit.
-    pub(super) fn limit(&self) -> f64 {
+    /// Returns the bytes per second that the store delivers to all jobs together; 0 if no job has observed a limit.
+    pub(super) fn bytes_per_s_limit(&self) -> f64 {
         if self.has_waiting_jobs {
-            self.waiting + self.others
-        } else if self.largest > 0.0 {
-            self.largest.max(self.others)
+            self.waiting_limit_bytes_per_s + self.other_bytes_per_s
+        } else if self.max_limit_bytes_per_s > 0.0 {
+            self.max_limit_bytes_per_s.max(self.other_bytes_per_s)
         } else {
             0.0
         }

@@ -13,13 +13,13 @@ pub(super) struct ObservedTenants(Vec<ObservedTenant>);
 struct ObservedTenant {
     name: String,
     quota: Quota,
-    jobs: u32,
-    /// The number of jobs with a model.
-    planned: u32,
+    job_count: u32,
+    /// The number of jobs with a model, which the planner includes.
+    planned_job_count: u32,
 }
 
 impl ObservedTenants {
-    /// Adds a job. Returns the index of its tenant, if the tenant has a quota that plans must obey.
+    /// Adds a job. Returns the index of its tenant if the tenant has a quota of cores or cached bytes.
     pub(super) fn add(&mut self, facts: &JobProperties, is_planned: bool) -> Option<usize> {
         if facts.quota.cores.is_none() && facts.quota.cache_bytes.is_none() {
             return None;
@@ -27,19 +27,19 @@ impl ObservedTenants {
         let known = self.0.iter().position(|seen| seen.name == facts.tenant);
         let place = known.unwrap_or_else(|| {
             let (name, quota) = (facts.tenant.clone(), facts.quota);
-            self.0.push(ObservedTenant { name, quota, jobs: 0, planned: 0 });
+            self.0.push(ObservedTenant { name, quota, job_count: 0, planned_job_count: 0 });
             self.0.len() - 1
         });
-        self.0[place].jobs += 1;
-        self.0[place].planned += u32::from(is_planned);
+        self.0[place].job_count += 1;
+        self.0[place].planned_job_count += u32::from(is_planned);
         Some(place)
     }
 
-    /// The share of each quota that plans may use. Jobs without a model have an even share of their tenant's cores:
-    /// `core/cluster/src/quotas.rs`.
+    /// Returns the share of each quota that plans may use. Jobs without a model receive an even share of their tenant's
+    /// cores: see `core/cluster/src/quotas.rs`.
     pub(super) fn problems(self) -> Vec<TenantProblem> {
         let problem = |seen: ObservedTenant| {
-            let part = f64::from(seen.planned.max(1)) / f64::from(seen.jobs);
+            let part = f64::from(seen.planned_job_count.max(1)) / f64::from(seen.job_count);
             TenantProblem {
                 name: seen.name,
                 cores: seen.quota.cores.map(|cores| cores * part),

@@ -1,4 +1,4 @@
-//! From the reports of workers to the terms of the model.
+//! Converts reports of workers into samples, worker types and keys of the model.
 
 use feedline_data::messages::samples::WorkerReportSample;
 use feedline_data::messages::{OperatorStats, WorkerJobStats, saturating_sum};
@@ -8,15 +8,14 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::model::{CachePointModel, JobModel, JobWorkerSample};
 use crate::plan::WorkerType;
 
-/// The largest number of workers of one type that a plan may want.
+/// Maximum number of workers of one type in a plan.
 const MAX_WORKERS: u32 = 10_000;
-/// The assumed bandwidth of a worker's disk in bytes per second, for all its jobs together.
+/// Assumed read bandwidth of a worker's disk in bytes per second, over all jobs.
 const DISK_READ_BYTES_PER_S: f64 = 4e8;
-/// The result of [`store_of`] for local files.
+/// The name that [`store_of`] returns for local files.
 const LOCAL_STORE: &str = "file";
 
-/// The type of a worker. Workers of one type have the same number of cores of the same machine, the same memory and the same
-/// network.
+/// Returns the type of a worker. Workers of one type have equal machines, cores, memory and network bandwidth.
 pub fn worker_type(worker: &WorkerReportSample) -> WorkerType {
     let gib = worker.memory_bytes as f64 / f64::from(1 << 30);
     let nic = worker.nic_bytes_per_s as f64;
@@ -44,8 +43,9 @@ pub(super) fn has_equal_work(before: &JobWorkerSample, after: &JobWorkerSample) 
     before.operators.len() == after.operators.len() && work(before) == work(after)
 }
 
-/// The counters of one worker for one job. The CPU time of transport is divided among the jobs of the worker in proportion to
-/// the CPU time of their operators, `operators_ns` in all, and evenly among the workers of the process.
+/// Returns the counters of one worker for one job. The CPU time of transport is divided evenly among the workers of the
+/// process, and among the jobs of a worker in proportion to the CPU time of their operators. `operators_ns` is the sum of
+/// the operators' CPU time over all jobs.
 pub(super) fn worker_sample(
     worker: &WorkerReportSample,
     stats: &WorkerJobStats,
@@ -72,8 +72,8 @@ pub(super) fn worker_sample(
     }
 }
 
-/// The store that a pipeline reads: the scheme and the host or bucket of its first URL. All URLs of a pipeline name the same
-/// store.
+/// Returns the store that a pipeline reads: the scheme and the host or bucket of its first URL. All URLs of a pipeline are in
+/// the same store.
 pub(super) fn store_of(pipeline: &Pipeline) -> String {
     let datasets = pipeline.source.datasets();
     let url = datasets.first().and_then(|source| source.url.first()).map_or("", String::as_str);
@@ -88,18 +88,18 @@ pub fn reads_local_files(pipeline: &Pipeline) -> bool {
     store_of(pipeline) == LOCAL_STORE
 }
 
-/// The names of a pipeline's operators whose output differs in each pass.
+/// Returns the names of the operators whose output differs in each pass.
 pub(super) fn random_operators(pipeline: &Pipeline) -> Vec<String> {
     let operators = pipeline.operator_names().into_iter().zip(&pipeline.operators);
     operators.filter(|(_, operator)| operator.kind.is_random()).map(|(name, _)| name).collect()
 }
 
-/// CPU time in nanoseconds of all operators of a job.
+/// Returns the CPU time of all operators of a job in nanoseconds.
 pub(super) fn operators_cpu_ns(stats: &WorkerJobStats) -> u64 {
     saturating_sum(stats.operators.iter().map(|operator| operator.cpu_ns))
 }
 
-/// The key of each cache point of a model: a hash of the source and of the operators up to the point.
+/// Returns the key of each cache point of a model: a hash of the source and of the operators up to the cache point.
 pub fn cache_point_keys(pipeline: &Pipeline, model: &JobModel) -> Vec<u64> {
     let names = pipeline.operator_names();
     let key = |point: &CachePointModel| {

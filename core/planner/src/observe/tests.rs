@@ -240,7 +240,7 @@ fn a_reset_separates_counters_of_different_read_concurrency() {
     }
     let model = observer.model(JOB).unwrap();
     assert!((model.store_concurrency - 100.0).abs() < 0.1, "{}", model.store_concurrency);
-    let Bandwidth::Roof { slope, cap } = model.bandwidth else { panic!("{:?}", model.bandwidth) };
+    let Bandwidth::Roofline { slope, cap } = model.bandwidth else { panic!("{:?}", model.bandwidth) };
     assert!((slope / 1e6 - 8.0 / 7.0).abs() < 0.01 && (cap / 1e6 - 8.0).abs() < 0.01, "{slope} {cap}");
 }
 
@@ -290,7 +290,7 @@ fn a_saturated_network_is_the_bottleneck() {
         assert_eq!(wide.bottleneck(JOB).unwrap().kind, BottleneckKind::Cpu);
     }
     // The bytes of a delivered row.
-    let sent = narrow.model(JOB).unwrap().delivered_bytes;
+    let sent = narrow.model(JOB).unwrap().delivered_bytes_per_row;
     let far = observer((500.0 * sent) as u64, "/data/", false);
     assert_eq!(far.bottleneck(JOB).unwrap().kind, BottleneckKind::Network);
     assert!((far.bottleneck(JOB).unwrap().rows_per_s - 500.0).abs() < 1.0);
@@ -305,14 +305,14 @@ fn a_saturated_network_is_the_bottleneck() {
 fn each_store_has_its_own_limit() {
     let model = |cap: f64, rows_per_s: f64| {
         let mut model = observed(&[JOB]).model(JOB).unwrap();
-        (model.rows_per_s, model.store_bytes) = (rows_per_s, 1e5);
-        model.bandwidth = if cap > 0.0 { Bandwidth::Roof { slope: 1e6, cap } } else { model.bandwidth };
+        (model.rows_per_s, model.store_bytes_per_row) = (rows_per_s, 1e5);
+        model.bandwidth = if cap > 0.0 { Bandwidth::Roofline { slope: 1e6, cap } } else { model.bandwidth };
         model
     };
     let limit = |jobs: &[(f64, f64, bool)]| {
         let mut seen = ObservedStore::default();
         jobs.iter().for_each(|(cap, rows, waits)| seen.add(&model(*cap, *rows), *waits));
-        seen.limit()
+        seen.bytes_per_s_limit()
     };
     assert_eq!(limit(&[(0.0, 1_000.0, false)]), 0.0, "no job observed a limit");
     assert_eq!(limit(&[(5e7, 500.0, true), (5e7, 500.0, true)]), 1e8, "each job gets a half");

@@ -1,9 +1,9 @@
-//! The allocations that workers receive for a plan.
+//! Builds the allocations that workers receive for a plan.
 //!
-//! A worker runs jobs with work in proportion to their allocated cores, and leases follow: a job with an allocation on a
-//! worker gets leases there. Cores that one job leaves idle serve the other jobs, so a wrong plan costs balance and no
-//! throughput. Jobs of tenants with quotas also have upper limits, from `plan/quota_limits.rs`. All numbers are rounded, so
-//! that a small change of a measured mean changes no allocation.
+//! A worker shares its cores among jobs in proportion to their allocated cores. A job receives leases on the workers where
+//! it has an allocation. Other jobs use the cores that a job leaves idle, so an inaccurate plan affects the balance between
+//! jobs, but not the throughput. Jobs of tenants with quotas also have upper limits, from `plan/quota_limits.rs`. All numbers
+//! are rounded, so that a small change of a measured mean does not change allocations.
 
 use std::collections::BTreeMap;
 
@@ -18,8 +18,8 @@ use super::solution::Plan;
 #[cfg(test)]
 mod tests;
 
-/// The allocations of a plan for `problem`, with the cache decision of each job. A worker or job without an allocation has no
-/// limits.
+/// Returns the allocations of a plan for `problem`, with the cache decision of each job. Workers and jobs without an
+/// allocation have no limits.
 pub fn plan_allocations(
     plan: &Plan,
     problem: &Problem,
@@ -30,12 +30,12 @@ pub fn plan_allocations(
         .iter()
         .map(|slot| (slot.id, MemoryLimits::new(problem.worker_types[slot.worker_type].memory_bytes as u64)))
         .collect();
-    // A single job uses all cores without an allocation. It may still need more reads, or have a quota.
+    // A single job uses all cores without an allocation. It may still need a higher read concurrency, or have a quota.
     let is_shared = plan.jobs.len() > 1;
     let max_cores = max_cores(plan, problem);
     let mut total_cores: BTreeMap<WorkerId, f64> = BTreeMap::new();
     for (worker, allocation) in plan.jobs.iter().flat_map(|job| &job.allocations) {
-        *total_cores.entry(*worker).or_default() += rounded(allocation.cores);
+        *total_cores.entry(*worker).or_default() += round_cores(allocation.cores);
     }
     let mut allocations = PlanAllocations::new();
     for job in &plan.jobs {
@@ -44,12 +44,12 @@ pub fn plan_allocations(
             let mut allocation = JobAllocation {
                 cores: 0.0,
                 max_cores: job_max_cores.unwrap_or(0.0),
-                read_concurrency: rounded_reads(planned.read_concurrency),
+                read_concurrency: round_read_concurrency(planned.read_concurrency),
                 cache: caches.get(&job.job).copied().flatten(),
                 ..planned.clone()
             };
             if is_shared || job_max_cores.is_some() {
-                allocation.cores = rounded(planned.cores);
+                allocation.cores = round_cores(planned.cores);
                 let core_share = allocation.cores / total_cores[worker];
                 allocation.prefetch_bytes =
                     memory.get(worker).map_or(1, |limits| limits.prefetch_bytes(core_share));
@@ -65,7 +65,7 @@ pub fn plan_allocations(
         if (is_shared || has_quota) && planned.is_some() {
             continue;
         }
-        // If there is only one job, or the job has no plan, any worker may compute its rows, so all workers cache them.
+        // If there is only one job, or if the job has no plan, any worker may compute its rows. So all workers cache them.
         let is_missing =
             |slot: &&WorkerSlot| !planned.is_some_and(|job| job.allocations.contains_key(&slot.id));
         for slot in problem.workers.iter().filter(is_missing) {
@@ -76,14 +76,13 @@ pub fn plan_allocations(
     allocations
 }
 
-/// The largest read concurrency that each job has had on each worker.
+/// Limits how fast the read concurrency grows. Stores the largest read concurrency so far of each job on each worker.
 #[derive(Debug, Clone, Default)]
 pub struct ReadLimits(BTreeMap<(JobId, WorkerId), u32>);
 
 impl ReadLimits {
-    /// Limits the read concurrency in `wanted` to twice the largest one before. With small steps the planner notices that a
-    /// store is saturated before many requests queue in the store and delay each other. Forgets jobs that are not
-    /// `running`.
+    /// Limits the read concurrency in `wanted` to twice the largest previous value. With small steps, the planner detects a
+    /// saturated store before many requests queue in it. Removes jobs for which `running` returns false.
     pub fn limit(&mut self, mut wanted: PlanAllocations, running: impl Fn(JobId) -> bool) -> PlanAllocations {
         self.0.retain(|(job, _), _| running(*job));
         for (worker, allocations) in &mut wanted {
@@ -98,13 +97,13 @@ impl ReadLimits {
     }
 }
 
-/// Quarters of a core, at least one.
-fn rounded(cores: f64) -> f64 {
+/// Rounds to a multiple of a quarter core, at least one quarter.
+fn round_cores(cores: f64) -> f64 {
     (cores * 4.0).round().max(1.0) / 4.0
 }
 
-/// A power of two; 0 if the default of the worker is enough.
-fn rounded_reads(read_concurrency: u32) -> u32 {
+/// Rounds up to a power of two. Returns 0 if the worker's default is enough.
+fn round_read_concurrency(read_concurrency: u32) -> u32 {
     if read_concurrency <= JobAllocation::DEFAULT_READ_CONCURRENCY {
         0
     } else {

@@ -1,8 +1,8 @@
-//! From rates on worker types to cores of single workers.
+//! Converts rates on worker types into cores on single workers.
 //!
-//! Jobs keep their workers as far as they still need them. The remaining needs fill one worker after the other, so
-//! that a job shares at most its first and last worker with other jobs. Jobs with operator limits are placed first
-//! and spread over workers. Jobs share the cores of a worker by weight, so a job may have a fraction of a core.
+//! Jobs keep the workers of the previous plan that they still need. The remaining needs fill one worker after the other,
+//! so that a job shares at most its first and last worker with other jobs. Jobs with operator limits are placed first
+//! and spread over workers. A job may receive a fraction of a core.
 
 mod mix;
 mod steady;
@@ -25,49 +25,49 @@ pub(super) struct JobPlacement {
     pub(super) rows_per_s: f64,
 }
 
-/// A strategy to choose the jobs that share a worker.
+/// A strategy for choosing the jobs that share a worker.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Strategy {
+enum FillStrategy {
     /// Each job has the same rate on each worker.
     Even,
-    /// Combines jobs from both ends of the ratio of two resources. First places this share of each need, so that the
-    /// rest can fill gaps.
+    /// Combines jobs that need most of one resource with jobs that need most of the other. First places this share of
+    /// each need, so that the rest can fill gaps.
     Mixed(f64),
 }
 
-const STRATEGIES: [Strategy; 4] =
-    [Strategy::Mixed(1.0), Strategy::Even, Strategy::Mixed(0.97), Strategy::Mixed(0.9)];
+const FILL_STRATEGIES: [FillStrategy; 4] =
+    [FillStrategy::Mixed(1.0), FillStrategy::Even, FillStrategy::Mixed(0.97), FillStrategy::Mixed(0.9)];
 
-impl Strategy {
-    /// The unmet share below which this strategy is not tried.
+impl FillStrategy {
+    /// Returns the unmet share below which this strategy is not tried.
     fn acceptable_unmet_share(self) -> f64 {
         match self {
-            Self::Even => ACCEPTABLE_UNMET,
-            Self::Mixed(share) => (2.0 * (1.0 - share)).max(ACCEPTABLE_UNMET),
+            Self::Even => ACCEPTABLE_UNMET_SHARE,
+            Self::Mixed(share) => (2.0 * (1.0 - share)).max(ACCEPTABLE_UNMET_SHARE),
         }
     }
 }
 
-/// Workers while they are filled.
+/// The state of the workers while jobs are placed on them.
 struct WorkerFilling<'a> {
     costs: &'a Costs,
     /// The type of each worker.
-    types: &'a [usize],
+    worker_types: &'a [usize],
     /// The unused resources of each worker.
-    free: Vec<ResourceAmounts>,
+    free_resources: Vec<ResourceAmounts>,
     /// Rows per second of each job on each worker.
     rates: Vec<BTreeMap<usize, f64>>,
 }
 
-/// A placement with a smaller share of a job's need is not worth a worker.
-const MIN_SHARE: f64 = 1e-6;
-/// A job with a smaller unmet share of its need has enough.
-const ACCEPTABLE_UNMET: f64 = 1e-3;
-/// The largest number of placements for which [`Strategy::Even`] is tried.
+/// Placements with a smaller share of a job's need are skipped.
+const MIN_PLACED_SHARE: f64 = 1e-6;
+/// A job's need counts as met if the unmet share is below this value.
+const ACCEPTABLE_UNMET_SHARE: f64 = 1e-3;
+/// Maximum number of placements for which [`FillStrategy::Even`] is tried.
 const MAX_EVEN_PLACEMENTS: usize = 20_000;
 
-/// Places `rows[j][w]` rows per second of each job on workers of each type, if they fit. Never exceeds the capacity
-/// of a worker. `before` has the workers of each job in the previous plan with their cores.
+/// Places `rows[j][w]` rows per second of each job `j` on workers of type `w`, as far as they fit the capacity of the
+/// workers. `before` contains the workers and cores of each job in the previous plan.
 pub(super) fn assign(
     costs: &Costs,
     options: &[&ExecutionOption],
@@ -76,8 +76,9 @@ pub(super) fn assign(
     before: &[Vec<(usize, f64)>],
     headroom: f64,
 ) -> Vec<Vec<JobPlacement>> {
-    let free = types.iter().map(|w| costs.capacity[*w]).collect();
-    let mut filling = WorkerFilling { costs, types, free, rates: vec![BTreeMap::new(); options.len()] };
+    let free = types.iter().map(|w| costs.worker_capacity[*w]).collect();
+    let rates = vec![BTreeMap::new(); options.len()];
+    let mut filling = WorkerFilling { costs, worker_types: types, free_resources: free, rates };
     let mut needs: Vec<Vec<f64>> = needs_with_headroom(costs, options, rows, headroom);
     steady::keep_rates(
         costs,
@@ -89,12 +90,12 @@ pub(super) fn assign(
     for (j, workers) in before.iter().enumerate() {
         for (worker, cores) in workers {
             let w = types[*worker];
-            let previous = cores / options[j].per_row[w][CORES];
+            let previous = cores / options[j].resources_per_row[w][CORES];
             let wanted = needs[j][w].min(if previous.is_finite() { previous } else { 0.0 });
-            needs[j][w] -= filling.place(j, options[j], *worker, wanted);
+            needs[j][w] -= filling.place_on_worker(j, options[j], *worker, wanted);
         }
     }
-    let mut by_type: Vec<Vec<usize>> = vec![Vec::new(); costs.types()];
+    let mut by_type: Vec<Vec<usize>> = vec![Vec::new(); costs.type_count()];
     for (worker, w) in types.iter().enumerate() {
         by_type[*w].push(worker);
     }
@@ -104,7 +105,7 @@ pub(super) fn assign(
     filling.placements(options)
 }
 
-/// The needs with headroom, as far as worker types, stores, quotas of tenants and operator limits allow.
+/// Returns the needs with headroom, limited by worker types, stores, tenant quotas and operator limits.
 fn needs_with_headroom(
     costs: &Costs,
     options: &[&ExecutionOption],
@@ -113,19 +114,19 @@ fn needs_with_headroom(
 ) -> Vec<Vec<f64>> {
     let rate = |by_type: &Vec<f64>| by_type.iter().sum::<f64>();
     let read = |(option, by_type): (&&ExecutionOption, &Vec<f64>)| {
-        (option.store, option.store_bytes * rate(by_type))
+        (option.store, option.store_bytes_per_row * rate(by_type))
     };
     let fullest = costs.store_loads(options.iter().zip(rows).map(read)).into_iter().fold(0.0, f64::max);
     let max_headroom = headroom.min(super::costs::ratio(1.0, fullest)).max(1.0);
-    let mut scale = vec![max_headroom; costs.types()];
+    let mut scale = vec![max_headroom; costs.type_count()];
     for (w, scale) in scale.iter_mut().enumerate() {
         for resource in 0..RESOURCES {
             let used: f64 = options
                 .iter()
                 .zip(rows)
-                .map(|(option, by_type)| by_type[w] * option.per_row[w][resource])
+                .map(|(option, by_type)| by_type[w] * option.resources_per_row[w][resource])
                 .sum();
-            let capacity = costs.counts[w] * costs.capacity[w][resource];
+            let capacity = costs.worker_counts[w] * costs.worker_capacity[w][resource];
             if used > 0.0 {
                 *scale = scale.min((capacity / used).max(1.0));
             }
@@ -136,9 +137,9 @@ fn needs_with_headroom(
     let tenant_headroom: Vec<f64> =
         costs.tenant_loads(cores.enumerate()).into_iter().map(headroom_of).collect();
     let of_job = |(j, (option, by_type)): (usize, (&&ExecutionOption, &Vec<f64>))| -> Vec<f64> {
-        let of_tenant = costs.tenants[j].map_or(f64::INFINITY, |tenant| tenant_headroom[tenant]);
+        let of_tenant = costs.job_tenants[j].map_or(f64::INFINITY, |tenant| tenant_headroom[tenant]);
         let need = |(w, rate): (usize, &f64)| {
-            (rate * scale[w].min(of_tenant)).min(costs.counts[w] * option.max_per_worker[w])
+            (rate * scale[w].min(of_tenant)).min(costs.worker_counts[w] * option.max_rate_per_worker[w])
         };
         by_type.iter().enumerate().map(need).collect()
     };
@@ -146,18 +147,18 @@ fn needs_with_headroom(
 }
 
 impl WorkerFilling<'_> {
-    /// Adds up to `wanted` rows per second of a job to a worker. Returns the added rate.
-    fn place(&mut self, job: usize, option: &ExecutionOption, worker: usize, wanted: f64) -> f64 {
-        let w = self.types[worker];
+    /// Places up to `wanted` rows per second of a job on a worker. Returns the placed rate.
+    fn place_on_worker(&mut self, job: usize, option: &ExecutionOption, worker: usize, wanted: f64) -> f64 {
+        let w = self.worker_types[worker];
         let present = self.rates[job].get(&worker).copied().unwrap_or(0.0);
-        let mut rate = wanted.min(option.max_per_worker[w] - present);
-        for (free, needed) in self.free[worker].iter().zip(&option.per_row[w]) {
+        let mut rate = wanted.min(option.max_rate_per_worker[w] - present);
+        for (free, needed) in self.free_resources[worker].iter().zip(&option.resources_per_row[w]) {
             rate = rate.min(super::costs::ratio(*free, *needed));
         }
-        if rate.is_nan() || rate <= 0.0 || rate < MIN_SHARE * wanted {
+        if rate.is_nan() || rate <= 0.0 || rate < MIN_PLACED_SHARE * wanted {
             return 0.0;
         }
-        for (free, needed) in self.free[worker].iter_mut().zip(&option.per_row[w]) {
+        for (free, needed) in self.free_resources[worker].iter_mut().zip(&option.resources_per_row[w]) {
             *free = (*free - rate * needed).max(0.0);
         }
         *self.rates[job].entry(worker).or_default() += rate;
@@ -172,13 +173,13 @@ impl WorkerFilling<'_> {
         w: usize,
         workers: &[usize],
     ) {
-        // The smallest number of workers that each job needs. Jobs with the largest number are first.
+        // Jobs that need the most workers come first.
         let workers_needed = |j: &usize| {
             let option = options[*j];
             needs[*j][w] / self.costs.rate_on_one_worker(option, w).max(f64::MIN_POSITIVE)
         };
         let needed: BTreeMap<usize, f64> = (0..options.len())
-            .filter(|j| needs[*j][w] > MIN_SHARE * rows[*j][w])
+            .filter(|j| needs[*j][w] > MIN_PLACED_SHARE * rows[*j][w])
             .map(|j| (j, workers_needed(&j)))
             .collect();
         let costs = self.costs;
@@ -188,26 +189,27 @@ impl WorkerFilling<'_> {
             is_limited(*b).cmp(&is_limited(*a)).then(needed[b].total_cmp(&needed[a])).then(a.cmp(b))
         });
         let second = self.second_scarce_resource(options, needs, w, workers);
-        let start = (self.free.clone(), self.rates.clone(), needs.to_vec());
+        let start = (self.free_resources.clone(), self.rates.clone(), needs.to_vec());
         self.fill_in_turn(options, needs, rows, (w, workers), &order);
-        let Some(second) = second.filter(|_| largest_unmet_share(needs, rows, w) > ACCEPTABLE_UNMET) else {
+        let Some(second) = second.filter(|_| largest_unmet_share(needs, rows, w) > ACCEPTABLE_UNMET_SHARE)
+        else {
             return;
         };
-        // Try strategies to combine jobs on a worker, and use the result with the smallest unmet need.
-        let mut best = (self.free.clone(), self.rates.clone(), needs.to_vec());
+        // Try strategies that combine jobs on a worker, and use the result with the smallest unmet need.
+        let mut best = (self.free_resources.clone(), self.rates.clone(), needs.to_vec());
         let (limited, unlimited): (Vec<usize>, Vec<usize>) = order.iter().partition(|j| is_limited(**j));
-        for strategy in STRATEGIES {
+        for strategy in FILL_STRATEGIES {
             let unmet = largest_unmet_share(&best.2, rows, w);
             let is_too_large =
-                strategy == Strategy::Even && order.len() * workers.len() > MAX_EVEN_PLACEMENTS;
+                strategy == FillStrategy::Even && order.len() * workers.len() > MAX_EVEN_PLACEMENTS;
             if unmet <= strategy.acceptable_unmet_share() || is_too_large {
                 continue;
             }
-            (self.free, self.rates) = (start.0.clone(), start.1.clone());
+            (self.free_resources, self.rates) = (start.0.clone(), start.1.clone());
             needs.clone_from_slice(&start.2);
             match strategy {
-                Strategy::Even => self.fill_evenly(options, needs, &order, w, workers),
-                Strategy::Mixed(share) => {
+                FillStrategy::Even => self.fill_evenly(options, needs, &order, w, workers),
+                FillStrategy::Mixed(share) => {
                     let scale =
                         |needs: &mut [Vec<f64>], by: f64| needs.iter_mut().for_each(|need| need[w] *= by);
                     scale(needs, share);
@@ -221,14 +223,14 @@ impl WorkerFilling<'_> {
             }
             self.fill_in_turn(options, needs, rows, (w, workers), &order);
             if largest_unmet_share(needs, rows, w) < unmet {
-                best = (self.free.clone(), self.rates.clone(), needs.to_vec());
+                best = (self.free_resources.clone(), self.rates.clone(), needs.to_vec());
             }
         }
-        (self.free, self.rates) = (best.0, best.1);
+        (self.free_resources, self.rates) = (best.0, best.1);
         needs.clone_from_slice(&best.2);
     }
 
-    /// Fills workers with one job after the other. Jobs with operator limits use workers in turn.
+    /// Fills workers with one job after the other. Jobs with operator limits are spread over the workers in turn.
     fn fill_in_turn(
         &mut self,
         options: &[&ExecutionOption],
@@ -244,15 +246,16 @@ impl WorkerFilling<'_> {
             let start = if limited { ring } else { full };
             let steps = if limited { workers.len() } else { workers.len() - full };
             for step in 0..steps {
-                if needs[j][w] <= MIN_SHARE * rows[j][w] {
+                if needs[j][w] <= MIN_PLACED_SHARE * rows[j][w] {
                     break;
                 }
                 let place = (start + step) % workers.len();
-                needs[j][w] -= self.place(j, options[j], workers[place], needs[j][w]);
+                needs[j][w] -= self.place_on_worker(j, options[j], workers[place], needs[j][w]);
                 ring = if limited { place + 1 } else { ring };
             }
             while full < workers.len()
-                && self.free[workers[full]][CORES] <= MIN_SHARE * self.costs.capacity[w][CORES]
+                && self.free_resources[workers[full]][CORES]
+                    <= MIN_PLACED_SHARE * self.costs.worker_capacity[w][CORES]
             {
                 full += 1;
             }
@@ -261,9 +264,9 @@ impl WorkerFilling<'_> {
 
     fn placements(self, options: &[&ExecutionOption]) -> Vec<Vec<JobPlacement>> {
         let part = |option: &ExecutionOption, worker: usize, rate: f64| {
-            let cpu_s = option.per_row[self.types[worker]][CORES];
+            let cpu_s = option.resources_per_row[self.worker_types[worker]][CORES];
             let cores = rate * cpu_s;
-            // The rate must equal the one that the next plan computes from the cores, to the last bit.
+            // The next plan computes the rate from the cores, and both rates must be bitwise equal.
             JobPlacement { worker, cores, rows_per_s: if cores > 0.0 { cores / cpu_s } else { rate } }
         };
         let of_job = |(rates, option): (&BTreeMap<usize, f64>, &&ExecutionOption)| {
@@ -273,18 +276,18 @@ impl WorkerFilling<'_> {
     }
 }
 
-/// The largest unmet share of any job on a type.
+/// Returns the largest unmet share of any job on worker type `w`.
 fn largest_unmet_share(needs: &[Vec<f64>], rows: &[Vec<f64>], w: usize) -> f64 {
     let share = |(needs, rows): (&Vec<f64>, &Vec<f64>)| if rows[w] > 0.0 { needs[w] / rows[w] } else { 0.0 };
     needs.iter().zip(rows).map(share).fold(0.0, f64::max)
 }
 
-/// Whether operator limits keep the job from using all cores of a worker.
+/// Whether operator limits prevent the job from using all cores of a worker.
 fn is_limited(costs: &Costs, option: &ExecutionOption, w: usize) -> bool {
-    option.max_per_worker[w] < costs.capacity[w][CORES] / option.per_row[w][CORES]
+    option.max_rate_per_worker[w] < costs.worker_capacity[w][CORES] / option.resources_per_row[w][CORES]
 }
 
-/// The index of each worker in the problem's list.
+/// Returns the index of each worker in the problem's list.
 pub(super) fn worker_indexes(workers: &[super::problem::WorkerSlot]) -> BTreeMap<WorkerId, usize> {
     workers.iter().enumerate().map(|(place, worker)| (worker.id, place)).collect()
 }

@@ -1,13 +1,11 @@
 //! Decides which rows running jobs cache if their pipelines have no `cache` operator.
 //!
-//! A plan uses the present costs of jobs. The savings of a cache are estimated separately, once for each job: when
-//! the costs of the job are settled and the job will need rows again. From then on, the job counts with its costs
-//! without a cache, so that later jobs choose their caches beside it, and rows that several jobs read need capacity
-//! once.
+//! A plan uses the current costs of jobs. The savings of a cache are estimated separately, once per job: when the costs
+//! of the job are settled and the job will read rows again. Later decisions use the costs of this job without a cache, so
+//! that other jobs compete for the capacity on equal terms, and rows that several jobs read need capacity only once.
 //!
-//! Until then, rows are cached in memory after the last operator whose output is the same in each pass, since most of
-//! the work is likely to be before this point. If the decision is the same, no row of the first pass is computed
-//! again.
+//! Before this decision, rows are cached in memory after the last operator whose output is the same in each pass, because
+//! most of the work is usually before this point. If the decision confirms this choice, the cached rows remain valid.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,38 +22,39 @@ use crate::observe::Observer;
 #[cfg(test)]
 mod tests;
 
-/// The time after which a job without a cache is considered again, since other jobs end and workers join.
+/// Milliseconds after which a decision against a cache is reconsidered, because other jobs may have ended and workers may
+/// have joined.
 const RECONSIDER_MS: Millis = 30_000;
 
-/// CPU seconds to cache one row, and one byte of the row.
+/// CPU seconds to write one row to a cache, plus the CPU seconds per byte of the row.
 const FILL_S_PER_ROW: f64 = 1e-6;
 const FILL_S_PER_BYTE: f64 = 1e-10;
-/// The largest share of a job's CPU time for caching rows, so that the pass that fills a cache is hardly slower.
+/// Maximum share of a job's CPU time for writing rows to a cache, so that the pass that fills the cache is hardly slower.
 const MAX_FILL_SHARE: f64 = 0.05;
 /// The cache decisions so far.
 #[derive(Debug, Clone, Default)]
 pub struct CacheHistory {
     decided: BTreeMap<JobId, TimedDecision>,
-    /// The cache decision of each job before its costs are known.
+    /// The cache decision of each job until its costs are settled.
     initial: BTreeMap<JobId, Option<CacheDecision>>,
 }
 
 #[derive(Debug, Clone)]
 struct TimedDecision {
-    at: Millis,
-    /// The cached rows, and the job without a cache.
+    decided_at: Millis,
+    /// `None` if the job caches no rows.
     cached: Option<CachedJob>,
 }
 
 #[derive(Debug, Clone)]
 struct CachedJob {
     decision: CacheDecision,
-    /// The problem of the job, with the cache point pinned.
+    /// The problem of the job without the effect of the cache, with the cache point pinned.
     job: JobProblem,
 }
 
 impl CacheHistory {
-    /// Returns the cache decision of each job at `now`. A missing job follows its own pipeline.
+    /// Returns the cache decision of each job at `now`. Jobs that are missing use the `cache` operator of their pipeline.
     pub fn decide(
         &mut self,
         now: Millis,
@@ -72,7 +71,9 @@ impl CacheHistory {
         }
         let is_due = |job: &JobId| {
             let decision = self.decided.get(job);
-            decision.is_none_or(|decision| decision.cached.is_none() && now >= decision.at + RECONSIDER_MS)
+            decision.is_none_or(|decision| {
+                decision.cached.is_none() && now >= decision.decided_at + RECONSIDER_MS
+            })
         };
         let open: Vec<JobId> = observer.cacheable_jobs(now).into_iter().filter(is_due).collect();
         if !open.is_empty() {
@@ -102,10 +103,10 @@ impl CacheHistory {
     ) {
         let mut problem = observer.problem(settings, CachePolicy::Never);
         let types = problem.worker_types.clone();
-        // Any worker may compute any row, so each worker has a copy of all cached rows, except in the object store.
+        // Any worker may compute any row, so each worker stores a copy of all cached rows, except in the object store.
         let copies = problem.workers.len().max(1) as f64;
         problem.store_cache_bytes *= copies;
-        problem.copies = copies;
+        problem.cache_copies = copies;
         let mut considered = BTreeSet::new();
         for job in &mut problem.jobs {
             if let Some(cached) = self.decided.get(&job.id).and_then(|decision| decision.cached.as_ref()) {
@@ -113,8 +114,7 @@ impl CacheHistory {
                 let (tenant, weight) = (job.tenant, job.weight);
                 *job = JobProblem { demand_rows_per_s, store, tenant, weight, ..cached.job.clone() };
             } else if open.contains(&job.id)
-                // A job that finds all its rows in another job's cache has no costs to compare, so it keeps its
-                // decision.
+                // A job that reads all rows from another job's cache has no measured costs, so it keeps its decision.
                 && let Some(uncached) = observer.problem_without_cache(job.id, &types).filter(|job| !job.cache_points.is_empty())
             {
                 considered.insert(job.id);
@@ -138,14 +138,14 @@ impl CacheHistory {
             let cached = planned.cache.and_then(|cache| {
                 let point = job.cache_points.iter().position(|point| point.key == cache.key)?;
                 let decision = CacheDecision {
-                    operators_before: cache.after as u32,
+                    operators_before: cache.operator_index as u32,
                     tier: cache.tier,
                     encoding: cache.encoding,
                 };
                 let policy = CachePolicy::Pinned { point, tier: cache.tier };
                 Some(CachedJob { decision, job: JobProblem { cache: policy, ..job.clone() } })
             });
-            self.decided.insert(job.id, TimedDecision { at: now, cached });
+            self.decided.insert(job.id, TimedDecision { decided_at: now, cached });
         }
     }
 }

@@ -1,9 +1,9 @@
-//! Chooses cache points and tiers: a search over selections, each of which the linear problem values.
+//! Chooses cache points and tiers by searching over selections. The linear problem evaluates each selection.
 //!
-//! A selection has one option for each job. Cached rows cost capacity once, however many jobs read them. If there are
-//! few combinations, all are tried. Otherwise, a greedy selection by saved value per share of the tier is improved
-//! step by step: one job changes its option, and the least valuable caches that no longer fit are dropped. A joint
-//! mixed-integer problem would be exact, but none of four solvers solves it for 200 jobs within 30 s.
+//! A selection contains one option per job. Rows that several jobs read need capacity only once. If there are few
+//! combinations, the search tries all of them. Otherwise, it starts with a greedy selection and improves it step by step:
+//! one job changes its option, and the least valuable caches that do not fit are dropped. A mixed-integer problem would
+//! be exact, but none of four tested solvers solves it for 200 jobs within 30 s.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,25 +18,25 @@ use super::solution::Objective;
 #[cfg(test)]
 mod tests;
 
-/// The option of each job, and the rates and objective that they reach.
+/// The option of each job, with the resulting rates and objective.
 #[derive(Debug, Clone)]
 pub(super) struct CacheSelection {
     pub(super) options: Vec<usize>,
     pub(super) fractional: FractionalPlan,
-    /// The objective, with the cost of cores and of cached bytes.
+    /// The objective, including the cost of cores and of cached bytes.
     pub(super) objective: Objective,
 }
 
-/// The largest number of variables of all problems that one search solves, which takes a fraction of a second.
-const SEARCHED_VARIABLES: usize = 6_000;
-/// A search with fewer moves is not started.
-const MIN_MOVES: usize = 10;
-/// The largest number of pairs of jobs whose options are exchanged.
-const MAX_PAIRS: usize = 1_000;
-/// The factor by which a missing resource weighs more than its price.
+/// Maximum total number of variables in the linear problems of one search. Solving them takes a fraction of a second.
+const MAX_SEARCH_VARIABLES: usize = 6_000;
+/// The search is skipped if it could try fewer moves than this.
+const MIN_SEARCH_MOVES: usize = 10;
+/// Maximum number of moves per step that change the options of two jobs.
+const MAX_JOB_PAIRS: usize = 1_000;
+/// The weight of a scarce resource, relative to its price.
 const SHORTAGE_WEIGHT: f64 = 1000.0;
 
-/// The best selection; `None` if the solver fails, or the deadline passes before the first solution.
+/// Returns the best selection, or `None` if the solver fails or the deadline passes before the first solution.
 pub(super) fn choose_caches(
     costs: &Costs,
     settings: &PlannerSettings,
@@ -45,8 +45,8 @@ pub(super) fn choose_caches(
 ) -> Option<CacheSelection> {
     let combinations =
         costs.options.iter().try_fold(1u64, |product, options| product.checked_mul(options.len() as u64));
-    let mut search = Search { costs, deadline, best: None, solves_left: settings.search_solves };
-    if combinations.is_some_and(|count| count <= settings.enumerate_at_most.max(1)) {
+    let mut search = SelectionSearch { costs, deadline, best: None, solves_left: settings.max_search_solves };
+    if combinations.is_some_and(|count| count <= settings.max_exhaustive_combinations.max(1)) {
         search.solves_left = u32::MAX;
         search.try_all();
         return search.best;
@@ -55,26 +55,27 @@ pub(super) fn choose_caches(
         search.consider(before);
     }
     search.consider(&greedy_selection(costs, &first_options(costs), SHORTAGE_WEIGHT));
-    // The cheapest selection matters if all jobs are fed.
-    let is_short =
+    // If all jobs are fed, only the cost matters.
+    let is_overloaded =
         search.best.as_ref().is_some_and(|best| best.fractional.fed.iter().any(|fed| *fed < 0.999));
-    if !is_short || costs.jobs() * costs.types() <= SEARCHED_VARIABLES / 10 {
+    if !is_overloaded || costs.job_count() * costs.type_count() <= MAX_SEARCH_VARIABLES / 10 {
         search.consider(&greedy_selection(costs, &first_options(costs), 0.0));
     }
-    // A few moves among thousands would find nothing.
-    let affordable = SEARCHED_VARIABLES / (costs.jobs() * costs.types()).max(1);
-    if affordable < MIN_MOVES {
+    // A search with only a few of thousands of moves is unlikely to find an improvement.
+    let affordable = MAX_SEARCH_VARIABLES / (costs.job_count() * costs.type_count()).max(1);
+    if affordable < MIN_SEARCH_MOVES {
         return search.best;
     }
-    search.solves_left = settings.search_solves.min(affordable as u32);
+    search.solves_left = settings.max_search_solves.min(affordable as u32);
     search.improve();
     search.best
 }
 
-/// The upper bound of all selections: each job uses the smallest amount of each resource among its options, and each
-/// cache has the whole capacity.
+/// Returns an upper bound of the objective of all selections: each job needs the smallest amount of each resource among its
+/// options, and each cache has the whole capacity.
 pub(super) fn upper_bound(costs: &Costs, deadline: &dyn Deadline) -> Option<Objective> {
-    let cheapest: Vec<ExecutionOption> = (0..costs.jobs()).map(|j| cheapest_resources(costs, j)).collect();
+    let cheapest: Vec<ExecutionOption> =
+        (0..costs.job_count()).map(|j| cheapest_resources(costs, j)).collect();
     let options: Vec<&ExecutionOption> = cheapest.iter().collect();
     solve_options(costs, &options, deadline).map(|fractional| fractional.objective)
 }
@@ -82,7 +83,7 @@ pub(super) fn upper_bound(costs: &Costs, deadline: &dyn Deadline) -> Option<Obje
 fn cheapest_resources(costs: &Costs, job: usize) -> ExecutionOption {
     let options = &costs.options[job];
     let mut best = options[0].clone();
-    let quota = costs.tenants[job].map_or(f64::INFINITY, |tenant| costs.tenant_cache_bytes[tenant]);
+    let quota = costs.job_tenants[job].map_or(f64::INFINITY, |tenant| costs.tenant_cache_bytes[tenant]);
     let fits = |option: &&ExecutionOption| {
         option.cache.is_none_or(|cache| {
             cache.bytes <= costs.tier_bytes[cache.tier as usize]
@@ -90,41 +91,42 @@ fn cheapest_resources(costs: &Costs, job: usize) -> ExecutionOption {
         })
     };
     for option in options[1..].iter().filter(fits) {
-        for w in 0..best.per_row.len() {
+        for w in 0..best.resources_per_row.len() {
             for resource in 0..RESOURCES {
-                best.per_row[w][resource] = best.per_row[w][resource].min(option.per_row[w][resource]);
+                best.resources_per_row[w][resource] =
+                    best.resources_per_row[w][resource].min(option.resources_per_row[w][resource]);
             }
-            best.max_per_worker[w] = best.max_per_worker[w].max(option.max_per_worker[w]);
+            best.max_rate_per_worker[w] = best.max_rate_per_worker[w].max(option.max_rate_per_worker[w]);
         }
-        best.store_bytes = best.store_bytes.min(option.store_bytes);
+        best.store_bytes_per_row = best.store_bytes_per_row.min(option.store_bytes_per_row);
     }
     best
 }
 
 /// The first option of each job.
 fn first_options(costs: &Costs) -> Vec<usize> {
-    vec![0; costs.jobs()]
+    vec![0; costs.job_count()]
 }
 
-/// The cached bytes of these options, by tier and key.
+/// Returns the cached bytes of these options, by tier and key.
 pub(super) fn cached_bytes(costs: &Costs, options: &[usize]) -> BTreeMap<(CacheTier, u64), f64> {
     let mut cached: BTreeMap<(CacheTier, u64), f64> = BTreeMap::new();
     for (j, option) in options.iter().enumerate() {
         if let Some(cache) = costs.options[j][*option].cache {
             let bytes = cached.entry((cache.tier, cache.key)).or_default();
-            // Jobs may estimate the same rows differently.
+            // Jobs may estimate different sizes of the same rows.
             *bytes = bytes.max(cache.bytes);
         }
     }
     cached
 }
 
-/// The cached bytes of each tenant. Rows that jobs of several tenants read count for each of these tenants.
+/// Returns the cached bytes of each tenant. Rows that jobs of several tenants read count for each of these tenants.
 fn cached_bytes_by_tenant(costs: &Costs, options: &[usize]) -> Vec<f64> {
     let cached = cached_bytes(costs, options);
     let read = |(j, option): (usize, &usize)| {
         let cache = costs.options[j][*option].cache?;
-        Some((costs.tenants[j]?, cache.tier, cache.key))
+        Some((costs.job_tenants[j]?, cache.tier, cache.key))
     };
     let read: BTreeSet<(usize, CacheTier, u64)> = options.iter().enumerate().filter_map(read).collect();
     let mut bytes = vec![0.0; costs.tenant_cache_bytes.len()];
@@ -134,8 +136,8 @@ fn cached_bytes_by_tenant(costs: &Costs, options: &[usize]) -> Vec<f64> {
     bytes
 }
 
-/// A tenant over its quota of cached bytes whose jobs could cache less.
-fn over_quota(costs: &Costs, options: &[usize]) -> Option<usize> {
+/// Returns a tenant that exceeds its quota of cached bytes and whose jobs could cache less.
+fn tenant_over_quota(costs: &Costs, options: &[usize]) -> Option<usize> {
     if costs.tenant_cache_bytes.iter().all(|room| room.is_infinite()) {
         return None;
     }
@@ -145,13 +147,12 @@ fn over_quota(costs: &Costs, options: &[usize]) -> Option<usize> {
         .iter()
         .enumerate()
         .filter(|(j, option)| costs.options[*j].len() > 1 && costs.options[*j][**option].cache.is_some());
-    chosen.filter_map(|(j, _)| costs.tenants[j]).find(|tenant| is_over(*tenant))
+    chosen.filter_map(|(j, _)| costs.job_tenants[j]).find(|tenant| is_over(*tenant))
 }
 
-/// Whether the caches of these options fit the tiers and the quotas of tenants. A cache of the user's pipeline exists
-/// even if it does not fit.
+/// Whether the caches of these options fit the tiers and the tenant quotas. Caches that a user has pinned are exempt.
 pub(super) fn fits_capacity(costs: &Costs, options: &[usize]) -> bool {
-    fits_tiers(costs, options) && over_quota(costs, options).is_none()
+    fits_tiers(costs, options) && tenant_over_quota(costs, options).is_none()
 }
 
 fn fits_tiers(costs: &Costs, options: &[usize]) -> bool {
@@ -166,15 +167,15 @@ fn fits_tiers(costs: &Costs, options: &[usize]) -> bool {
     chosen.filter_map(|(j, option)| costs.options[j][*option].cache).all(|cache| fits(cache.tier))
 }
 
-/// The price of cached bytes, per hour.
+/// Returns the price per hour of the cached bytes.
 fn cache_price(costs: &Costs, options: &[usize]) -> f64 {
     cached_bytes(costs, options)
         .iter()
-        .map(|((tier, _), bytes)| bytes * costs.byte_hour[*tier as usize])
+        .map(|((tier, _), bytes)| bytes * costs.byte_hour_prices[*tier as usize])
         .sum()
 }
 
-/// The value of these options; `None` if they do not fit, the solver fails, or the deadline passes before there is a
+/// Evaluates these options. Returns `None` if they do not fit, the solver fails, or the deadline passes before the first
 /// solution.
 pub(super) fn evaluate_options(
     costs: &Costs,
@@ -195,15 +196,15 @@ pub(super) fn with_price(costs: &Costs, options: Vec<usize>, fractional: Fractio
     CacheSelection { options, fractional, objective }
 }
 
-struct Search<'a> {
+struct SelectionSearch<'a> {
     costs: &'a Costs,
     deadline: &'a dyn Deadline,
     best: Option<CacheSelection>,
     solves_left: u32,
 }
 
-impl Search<'_> {
-    /// Values a selection. Returns whether it is the best so far.
+impl SelectionSearch<'_> {
+    /// Evaluates a selection. Returns whether it is the best so far.
     fn consider(&mut self, options: &[usize]) -> bool {
         if self.is_over() || self.best.as_ref().is_some_and(|best| best.options == options) {
             return false;
@@ -239,7 +240,7 @@ impl Search<'_> {
         }
     }
 
-    /// Changes the option of one job, or of two jobs at once, as long as the objective improves.
+    /// Changes the option of one or two jobs as long as the objective improves.
     fn improve(&mut self) {
         let mut tried: BTreeSet<Vec<usize>> = BTreeSet::new();
         loop {
@@ -264,14 +265,14 @@ impl Search<'_> {
 }
 
 /// A change of the options of one or two jobs. Other jobs drop caches if necessary.
-struct Move {
+struct SelectionMove {
     first: (usize, usize),
     second: Option<(usize, usize)>,
-    /// Whether other jobs that can read the cached rows of the first job do so.
+    /// Whether other jobs also read the cached rows of the first job, if they can.
     is_joint: bool,
 }
 
-impl Move {
+impl SelectionMove {
     fn apply(&self, costs: &Costs, start: &[usize]) -> Vec<usize> {
         let mut options = start.to_vec();
         for (job, option) in [Some(self.first), self.second].into_iter().flatten() {
@@ -280,36 +281,41 @@ impl Move {
         if self.is_joint {
             options = join_cache(costs, options, self.first.0);
         }
-        make_room(costs, options, self.first.0)
+        drop_caches_until_fit(costs, options, self.first.0)
     }
 }
 
-/// All changes of one job, the most promising first.
-fn single_moves(costs: &Costs, start: &[usize]) -> Vec<Move> {
+/// Returns all moves that change one job, the most promising first.
+fn single_moves(costs: &Costs, start: &[usize]) -> Vec<SelectionMove> {
     let mut moves = Vec::new();
     for (j, now) in start.iter().enumerate() {
         for option in (0..costs.options[j].len()).filter(|option| option != now) {
-            let gain = option_value(costs, j, option, SHORTAGE_WEIGHT)
-                - option_value(costs, j, *now, SHORTAGE_WEIGHT);
+            let gain = savings_value(costs, j, option, SHORTAGE_WEIGHT)
+                - savings_value(costs, j, *now, SHORTAGE_WEIGHT);
             moves.push((gain, (j, option)));
         }
     }
     moves.sort_by(|a, b| b.0.total_cmp(&a.0));
-    let alone_and_joint = |(_, first)| [true, false].map(|is_joint| Move { first, second: None, is_joint });
+    let alone_and_joint =
+        |(_, first)| [true, false].map(|is_joint| SelectionMove { first, second: None, is_joint });
     moves.into_iter().flat_map(alone_and_joint).collect()
 }
 
-/// Changes of two jobs: an exchange of capacity.
-fn double_moves<'a>(costs: &'a Costs, start: &'a [usize]) -> impl Iterator<Item = Move> + 'a {
+/// Returns moves that change two jobs, so that capacity can pass from one job to the other.
+fn double_moves<'a>(costs: &'a Costs, start: &'a [usize]) -> impl Iterator<Item = SelectionMove> + 'a {
     let others = move |j: usize| (0..costs.options[j].len()).filter(move |option| *option != start[j]);
     let jobs = (0..start.len()).flat_map(move |a| (a + 1..start.len()).map(move |b| (a, b)));
     let pairs = jobs.flat_map(move |(a, b)| {
         others(a).flat_map(move |option| others(b).map(move |second| ((a, option), (b, second))))
     });
-    pairs.take(MAX_PAIRS).map(|(first, second)| Move { first, second: Some(second), is_joint: false })
+    pairs.take(MAX_JOB_PAIRS).map(|(first, second)| SelectionMove {
+        first,
+        second: Some(second),
+        is_joint: false,
+    })
 }
 
-/// Makes other jobs read the cached rows of a job.
+/// Selects the cached rows of a job for all other jobs that can read them.
 fn join_cache(costs: &Costs, mut options: Vec<usize>, job: usize) -> Vec<usize> {
     let Some(cache) = costs.options[job][options[job]].cache else { return options };
     for (j, chosen) in options.iter_mut().enumerate() {
@@ -323,11 +329,11 @@ fn join_cache(costs: &Costs, mut options: Vec<usize>, job: usize) -> Vec<usize> 
     options
 }
 
-/// Drops the caches of other jobs, those with the smallest value per byte first, until the selection fits. If a
-/// tenant exceeds its quota, only caches of its own jobs are dropped.
-fn make_room(costs: &Costs, mut options: Vec<usize>, job: usize) -> Vec<usize> {
+/// Drops caches of other jobs, the smallest value per byte first, until the selection fits. If a tenant exceeds its
+/// quota, only caches of its own jobs are dropped.
+fn drop_caches_until_fit(costs: &Costs, mut options: Vec<usize>, job: usize) -> Vec<usize> {
     loop {
-        let over = over_quota(costs, &options);
+        let over = tenant_over_quota(costs, &options);
         if over.is_none() && fits_tiers(costs, &options) {
             return options;
         }
@@ -335,51 +341,54 @@ fn make_room(costs: &Costs, mut options: Vec<usize>, job: usize) -> Vec<usize> {
         let others = (0..options.len()).filter(|j| costs.options[*j].len() > 1);
         let cached = others.filter_map(|j| costs.options[j][options[j]].cache.map(|cache| (j, cache)));
         let makes_room = |j: usize, cache: &CachePlacement| match over {
-            Some(tenant) => j != job && costs.tenants[j] == Some(tenant),
+            Some(tenant) => j != job && costs.job_tenants[j] == Some(tenant),
             None => stays.is_none_or(|stays| stays.tier == cache.tier && stays.key != cache.key),
         };
         let droppable = cached.filter(|(j, cache)| makes_room(*j, cache));
         let density =
-            |j: usize, bytes: f64| option_value(costs, j, options[j], SHORTAGE_WEIGHT) / bytes.max(1.0);
+            |j: usize, bytes: f64| savings_value(costs, j, options[j], SHORTAGE_WEIGHT) / bytes.max(1.0);
         let least = droppable.min_by(|(a, x), (b, y)| density(*a, x.bytes).total_cmp(&density(*b, y.bytes)));
         let Some((_, dropped)) = least else { return options };
         for (j, option) in options.iter_mut().enumerate() {
             let cache = costs.options[j][*option].cache;
             let is_dropped =
                 cache.is_some_and(|cache| (cache.tier, cache.key) == (dropped.tier, dropped.key));
-            if is_dropped && over.is_none_or(|tenant| j != job && costs.tenants[j] == Some(tenant)) {
+            if is_dropped && over.is_none_or(|tenant| j != job && costs.job_tenants[j] == Some(tenant)) {
                 *option = 0;
             }
         }
     }
 }
 
-/// The value of an option compared with caching nothing: saved shares of resources at the whole demand of the job, by
-/// price. Resources that are short weigh `short` times as much.
-fn option_value(costs: &Costs, job: usize, option: usize, short: f64) -> f64 {
+/// Returns the value of an option relative to no cache: the price of the saved resources at the full demand of the job, plus
+/// `shortage_weight` times the saved shares of resources.
+fn savings_value(costs: &Costs, job: usize, option: usize, shortage_weight: f64) -> f64 {
     let (none, cached) = (&costs.options[job][0], &costs.options[job][option]);
-    let demand = costs.demand[job];
+    let demand = costs.demand_rows_per_s[job];
     let mut worth = 0.0;
-    for w in (0..costs.types()).filter(|w| costs.counts[*w] > 0.0) {
-        let saved = |resource: usize| none.per_row[w][resource] - cached.per_row[w][resource];
-        worth += saved(CORES) * demand * costs.core_hour[w] / costs.types() as f64;
+    for w in (0..costs.type_count()).filter(|w| costs.worker_counts[*w] > 0.0) {
+        let saved =
+            |resource: usize| none.resources_per_row[w][resource] - cached.resources_per_row[w][resource];
+        worth += saved(CORES) * demand * costs.core_hour_prices[w] / costs.type_count() as f64;
         for resource in [CORES, NIC, MEMORY_READ, DISK_READ] {
-            let share = saved(resource) * demand / (costs.counts[w] * costs.capacity[w][resource]);
-            worth += short * costs.weights[job] * share / costs.types() as f64;
+            let share =
+                saved(resource) * demand / (costs.worker_counts[w] * costs.worker_capacity[w][resource]);
+            worth += shortage_weight * costs.weights[job] * share / costs.type_count() as f64;
         }
     }
-    let store = (none.store_bytes - cached.store_bytes) * demand / costs.store_bandwidth(none);
+    let store =
+        (none.store_bytes_per_row - cached.store_bytes_per_row) * demand / costs.store_bandwidth(none);
     let reach = costs.fed_fraction_alone(job, cached) - costs.fed_fraction_alone(job, none);
-    worth + short * costs.weights[job] * (store + reach)
+    worth + shortage_weight * costs.weights[job] * (store + reach)
 }
 
-/// The jobs that could read the same cached rows, each with its option.
-type Readers = Vec<(usize, usize)>;
+/// The jobs that could read the same cached rows, each with the index of its option.
+type CacheReaders = Vec<(usize, usize)>;
 
-/// The greedy selection: caches the most valuable rows per share of the tier's capacity while capacity is left. Each
-/// job then reads its best cache.
-fn greedy_selection(costs: &Costs, start: &[usize], short: f64) -> Vec<usize> {
-    let mut readers: BTreeMap<(CacheTier, u64), Readers> = BTreeMap::new();
+/// Returns the greedy selection: caches the rows with the highest value per share of the tier's capacity until the capacity
+/// is used. Each job then reads its best cache.
+fn greedy_selection(costs: &Costs, start: &[usize], shortage_weight: f64) -> Vec<usize> {
+    let mut readers: BTreeMap<(CacheTier, u64), CacheReaders> = BTreeMap::new();
     for (j, options) in costs.options.iter().enumerate().filter(|(_, options)| options.len() > 1) {
         for (option, cache) in
             options.iter().enumerate().filter_map(|(option, found)| Some((option, found.cache?)))
@@ -394,14 +403,14 @@ fn greedy_selection(costs: &Costs, start: &[usize], short: f64) -> Vec<usize> {
         bytes.fold(0.0, f64::max)
     };
     let gain = |readers: &[(usize, usize)]| -> f64 {
-        readers.iter().map(|(j, option)| option_value(costs, *j, *option, short).max(0.0)).sum()
+        readers.iter().map(|(j, option)| savings_value(costs, *j, *option, shortage_weight).max(0.0)).sum()
     };
     let density = |tier: CacheTier, readers: &[(usize, usize)]| {
         let bytes = size(readers);
-        let net = gain(readers) - bytes * costs.byte_hour[tier as usize];
+        let net = gain(readers) - bytes * costs.byte_hour_prices[tier as usize];
         net / (bytes / costs.tier_bytes[tier as usize] + 1e-3)
     };
-    let mut order: Vec<(f64, CacheTier, &Readers)> = readers
+    let mut order: Vec<(f64, CacheTier, &CacheReaders)> = readers
         .iter()
         .map(|((tier, _), readers)| (density(*tier, readers), *tier, readers))
         .filter(|(density, ..)| *density > 0.0)
@@ -422,21 +431,22 @@ fn greedy_selection(costs: &Costs, start: &[usize], short: f64) -> Vec<usize> {
         let bytes = size(readers);
         let for_tenant = costs.stored_bytes(tier, bytes);
         let better = |(j, option): &&(usize, usize)| {
-            let may = costs.tenants[*j].is_none_or(|tenant| for_tenant <= free_of[tenant]);
-            may && option_value(costs, *j, *option, short)
-                > option_value(costs, *j, options[*j], short) + 1e-12
+            let may = costs.job_tenants[*j].is_none_or(|tenant| for_tenant <= free_of[tenant]);
+            may && savings_value(costs, *j, *option, shortage_weight)
+                > savings_value(costs, *j, options[*j], shortage_weight) + 1e-12
         };
-        let new_readers: Readers = readers.iter().filter(better).copied().collect();
+        let new_readers: CacheReaders = readers.iter().filter(better).copied().collect();
         let gained: f64 = new_readers
             .iter()
             .map(|(j, option)| {
-                option_value(costs, *j, *option, short) - option_value(costs, *j, options[*j], short)
+                savings_value(costs, *j, *option, shortage_weight)
+                    - savings_value(costs, *j, options[*j], shortage_weight)
             })
             .sum();
-        if bytes <= free[tier as usize] && gained > bytes * costs.byte_hour[tier as usize] {
+        if bytes <= free[tier as usize] && gained > bytes * costs.byte_hour_prices[tier as usize] {
             free[tier as usize] -= bytes;
             let tenants: BTreeSet<usize> =
-                new_readers.iter().filter_map(|(j, _)| costs.tenants[*j]).collect();
+                new_readers.iter().filter_map(|(j, _)| costs.job_tenants[*j]).collect();
             tenants.into_iter().for_each(|tenant| free_of[tenant] -= for_tenant);
             for (j, option) in new_readers {
                 options[j] = option;

@@ -1,7 +1,7 @@
-//! When the planner must return: checked between linear problems and between tenants.
+//! Deadlines of the planner, which checks them between linear problems and between tenants.
 
-/// Decides when the planner must return. The linear problem of 1,000 jobs on 4 worker types takes a few hundredths of a
-/// second, so a plan exceeds its deadline by about that time.
+/// Decides when the planner must return. A plan may exceed its deadline by the time of one linear problem, which is a few
+/// hundredths of a second for 1,000 jobs on 4 worker types.
 pub trait Deadline {
     /// Whether the deadline has passed.
     fn is_over(&self) -> bool;
@@ -17,12 +17,12 @@ impl Deadline for NoDeadline {
     }
 }
 
-/// A deadline that passes after a number of checks, so that it is the same on every machine.
+/// A deadline that passes after a number of checks, so that plans are equal on all machines.
 #[derive(Debug)]
 pub struct CheckLimit(std::cell::Cell<u32>);
 
 impl CheckLimit {
-    /// A deadline that passes after this many checks.
+    /// Creates a deadline that passes after `checks` checks.
     pub fn new(checks: u32) -> Self {
         Self(std::cell::Cell::new(checks))
     }

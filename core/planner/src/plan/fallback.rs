@@ -1,6 +1,6 @@
-//! The plan without a solver: each job gets the same share of every worker type, at one weighted level, which a
-//! binary search finds. The result always exists, takes time in proportion to the numbers of jobs and types, and is
-//! never better than the linear problem.
+//! Plans without a solver. Each job receives the same share of every worker type. The fed fraction of a job is its weight
+//! times a common level, which a binary search maximises. A result always exists, the time is proportional to the
+//! numbers of jobs and types, and the result is never better than that of the linear problem.
 
 use super::costs::{Costs, ExecutionOption};
 use super::level::{self, QuotaDemand};
@@ -9,38 +9,40 @@ use super::linear::{FractionalPlan, evaluate_rates, largest_load};
 #[cfg(test)]
 mod tests;
 
-/// Steps of the binary search: the error is below 1e-9.
+/// The number of steps of the binary search. The error is below 1e-9.
 const SEARCH_STEPS: u32 = 30;
-/// The share by which quotas are reduced, so that rounding exceeds none.
-const SLACK: f64 = 1e-9;
+/// The share by which quotas are reduced, so that rounding does not exceed them.
+const QUOTA_SLACK: f64 = 1e-9;
 
-/// The rates at the highest feasible common level.
+/// Returns the rates at the highest feasible common level.
 pub(super) fn even_rates(costs: &Costs, chosen: &[usize]) -> FractionalPlan {
     let options: Vec<&ExecutionOption> =
         chosen.iter().enumerate().map(|(j, option)| &costs.options[j][*option]).collect();
     let alone: Vec<f64> =
         options.iter().enumerate().map(|(j, option)| costs.fed_fraction_alone(j, option)).collect();
-    // At this level the job with the smallest weight is fed fully, so higher levels change nothing.
+    // At this level the job with the smallest weight is fully fed, so higher levels do not change the rates.
     let most = 1.0 / costs.weights.iter().copied().fold(1.0, f64::min);
-    // Jobs that fill their tenant's quota must not limit other jobs.
+    // Jobs that use up their tenant's quota must not limit other jobs.
     let demand = |j: usize| {
-        let cores = costs.needed_cores(options[j], &divide_among_types(costs, options[j], costs.demand[j]));
-        // A job without costs has no finite rate, and uses no cores.
-        QuotaDemand { weight: costs.weights[j], most_fed: alone[j], cores: cores.max(0.0) }
+        let cores = costs
+            .needed_cores(options[j], &divide_among_types(costs, options[j], costs.demand_rows_per_s[j]));
+        // A job without costs has an infinite rate and uses no cores.
+        QuotaDemand { weight: costs.weights[j], max_fed_fraction: alone[j], cores: cores.max(0.0) }
     };
     let level_of = |(own, quota): (&Vec<usize>, &f64)| {
         if quota.is_infinite() {
             most
         } else {
-            level::highest_level(own.iter().map(|j| demand(*j)).collect(), quota * (1.0 - SLACK), most)
+            level::highest_level(own.iter().map(|j| demand(*j)).collect(), quota * (1.0 - QUOTA_SLACK), most)
         }
     };
-    let levels: Vec<f64> = costs.jobs_of_tenants().iter().zip(&costs.quotas).map(level_of).collect();
+    let levels: Vec<f64> =
+        costs.jobs_of_tenants().iter().zip(&costs.tenant_core_quotas).map(level_of).collect();
     let at_level = |level: f64| -> Vec<Vec<f64>> {
         let of_job = |(j, option): (usize, &&ExecutionOption)| {
-            let level = costs.tenants[j].map_or(level, |tenant| level.min(levels[tenant]));
+            let level = costs.job_tenants[j].map_or(level, |tenant| level.min(levels[tenant]));
             let fed = (level * costs.weights[j]).min(alone[j]);
-            divide_among_types(costs, option, fed * costs.demand[j])
+            divide_among_types(costs, option, fed * costs.demand_rows_per_s[j])
         };
         options.iter().enumerate().map(of_job).collect()
     };
@@ -48,7 +50,7 @@ pub(super) fn even_rates(costs: &Costs, chosen: &[usize]) -> FractionalPlan {
     evaluate_rates(costs, &options, at_level(level))
 }
 
-/// The highest level up to `most` with a load of at most 1.
+/// Returns the highest level up to `most` with a load of at most 1.
 fn highest_level(most: f64, load: impl Fn(f64) -> f64) -> f64 {
     if load(most) <= 1.0 {
         return most;
@@ -65,12 +67,16 @@ fn highest_level(most: f64, load: impl Fn(f64) -> f64) -> f64 {
     low
 }
 
-/// Divides a rate among types in proportion to the rate that each could reach.
+/// Divides a rate among worker types in proportion to the rate that each type could reach.
 fn divide_among_types(costs: &Costs, option: &ExecutionOption, rate: f64) -> Vec<f64> {
     let reachable = |w: usize| {
-        if costs.counts[w] > 0.0 { costs.counts[w] * costs.rate_on_one_worker(option, w) } else { 0.0 }
+        if costs.worker_counts[w] > 0.0 {
+            costs.worker_counts[w] * costs.rate_on_one_worker(option, w)
+        } else {
+            0.0
+        }
     };
-    let all: Vec<f64> = (0..costs.types()).map(reachable).collect();
+    let all: Vec<f64> = (0..costs.type_count()).map(reachable).collect();
     let sum: f64 = all.iter().sum();
     all.into_iter().map(|part| if sum > 0.0 && part > 0.0 { rate * part / sum } else { 0.0 }).collect()
 }

@@ -1,4 +1,5 @@
-//! The highest common level at which jobs fit a quota of cores, by visiting the levels at which single jobs are fed.
+//! Computes the highest common level at which the jobs of a tenant fit a core quota. The fed fraction of a job is its weight
+//! times the level, up to a maximum, so the search visits the levels at which single jobs reach their maximum.
 
 use super::costs::ratio;
 
@@ -8,10 +9,10 @@ mod tests;
 /// The demand of a job within a quota.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct QuotaDemand {
-    /// The fed fraction of the job is its weight times the level, up to `most_fed`.
+    /// The fed fraction of the job is its weight times the level, up to `max_fed_fraction`.
     pub(super) weight: f64,
     /// The largest fed fraction of the job.
-    pub(super) most_fed: f64,
+    pub(super) max_fed_fraction: f64,
     /// The cores of the job at a fed fraction of 1.
     pub(super) cores: f64,
 }
@@ -19,15 +20,14 @@ pub(super) struct QuotaDemand {
 impl QuotaDemand {
     /// The level at which the job reaches its largest fed fraction.
     fn saturation_level(&self) -> f64 {
-        self.most_fed / self.weight
+        self.max_fed_fraction / self.weight
     }
 }
 
-/// The highest level up to `most` at which the jobs fit the quota, except for rounding.
+/// Returns the highest level up to `most` at which the jobs fit the quota, except for rounding.
 pub(super) fn highest_level(mut demands: Vec<QuotaDemand>, quota: f64, most: f64) -> f64 {
     demands.sort_by(|a, b| a.saturation_level().total_cmp(&b.saturation_level()));
-    // Cores per level of each job and all later ones. The values are summed up, since differences would have rounding
-    // errors.
+    // Cores per level of each job and all later jobs. Suffix sums avoid the rounding errors of differences.
     let mut rising: Vec<f64> = demands.iter().map(|demand| demand.weight * demand.cores).collect();
     for place in (1..rising.len()).rev() {
         rising[place - 1] += rising[place];
@@ -38,7 +38,7 @@ pub(super) fn highest_level(mut demands: Vec<QuotaDemand>, quota: f64, most: f64
         if level < demand.saturation_level() {
             return level.max(reached).min(most);
         }
-        taken += demand.most_fed * demand.cores;
+        taken += demand.max_fed_fraction * demand.cores;
         reached = demand.saturation_level();
     }
     most

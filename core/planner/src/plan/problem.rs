@@ -1,4 +1,4 @@
-//! The planner's problem: jobs with their costs, workers, stores, and prices.
+//! The planner's problem: jobs with their costs, workers, stores and prices.
 
 use feedline_data::ids::{JobId, WorkerId};
 use feedline_data::memory::CACHE_MEMORY_SHARE;
@@ -7,30 +7,31 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::{JobModel, Locality};
 
-/// Everything that a plan depends on.
+/// The complete input of the planner.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Problem {
-    /// Jobs that need rows.
+    /// Jobs to plan.
     pub jobs: Vec<JobProblem>,
-    /// Types of workers. Costs by worker type are in this order.
+    /// Worker types. Costs by worker type are in this order.
     pub worker_types: Vec<WorkerType>,
     /// All workers.
     pub workers: Vec<WorkerSlot>,
-    /// The bandwidth of each store in bytes per second, for the whole cluster; 0 if no limit is known.
+    /// The bandwidth of each store in bytes per second, for the whole cluster; 0 if unknown.
     pub stores: Vec<f64>,
-    /// Capacity for caches in the object store in bytes; 0 for no caches in the object store.
+    /// Capacity for caches in the object store in bytes; 0 disables them.
     pub store_cache_bytes: f64,
     /// Tenants with quotas.
     pub tenants: Vec<TenantProblem>,
     /// The number of workers that each store a copy of cached rows. The sizes of cache points and the capacity of the
-    /// object store are multiplied by this number. The object store has one copy only. 0 counts as 1.
-    pub copies: f64,
+    /// object store are multiplied by this number, although the object store stores only one copy. 0 counts as 1.
+    #[serde(rename = "copies")]
+    pub cache_copies: f64,
     /// Settings of the planner.
     pub settings: PlannerSettings,
 }
 
-/// The quota of a tenant; `None` is no limit.
+/// The quotas of a tenant. `None` means no limit.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TenantProblem {
@@ -60,9 +61,9 @@ pub struct WorkerType {
     pub memory_read_bytes_per_s: f64,
     /// Bandwidth of the disk cache in bytes per second; 0 if unknown.
     pub disk_read_bytes_per_s: f64,
-    /// Price of a core for an hour; 0 for [`Prices::core_hour`].
+    /// Price of one core-hour; 0 uses [`Prices::core_hour`].
     pub core_hour: f64,
-    /// The largest number of workers of this type; 0 for a type that is not scaled.
+    /// Maximum number of workers of this type; 0 if the type is not scaled.
     pub max_workers: u32,
 }
 
@@ -86,31 +87,34 @@ pub struct JobProblem {
     pub name: String,
     /// The index of the job's tenant in [`Problem::tenants`]; `None` without a quota.
     pub tenant: Option<usize>,
-    /// The job's weight: while resources are short, fed fractions are in proportion to weights.
+    /// The job's weight. If resources are scarce, fed fractions are proportional to weights.
     pub weight: f64,
-    /// Rows per second that the job's consumers could take. If unknown, the planner uses the rate that the cluster
-    /// could reach for this job alone.
+    /// Rows per second that the job's consumers could process. If unknown, the planner uses the rate that the job could
+    /// reach alone in the cluster.
     pub demand_rows_per_s: Option<f64>,
     /// Operators in order, the source first.
     pub operators: Vec<OperatorProblem>,
     /// CPU seconds per delivered row outside operators, by worker type.
     pub overhead_cpu_s: Vec<f64>,
     /// Bytes per delivered row that consumers receive.
-    pub delivered_bytes: f64,
+    #[serde(rename = "delivered_bytes")]
+    pub delivered_bytes_per_row: f64,
     /// The traffic that does not cross the workers' network.
     pub locality: Locality,
-    /// The index of the job's store in [`Problem::stores`]; a missing store has no known limit. Rows cached in the
-    /// object store count as reads from the same store.
+    /// The index of the job's store in [`Problem::stores`]. The bandwidth of an index out of range is unknown. Reads of
+    /// rows cached in the object store count as reads from the same store.
     pub store: usize,
     /// Bytes per delivered row that are read from the store.
-    pub store_bytes: f64,
-    /// Duration of requests per delivered row in seconds, while the store is not saturated.
-    pub store_wait_s: f64,
+    #[serde(rename = "store_bytes")]
+    pub store_bytes_per_row: f64,
+    /// Duration of store requests per delivered row in seconds while the store is not saturated.
+    #[serde(rename = "store_wait_s")]
+    pub store_wait_s_per_row: f64,
     /// Memory of rows in flight for each active core, in bytes.
     pub held_bytes_per_core: f64,
-    /// Possible cache points.
+    /// Cache points that the planner may choose.
     pub cache_points: Vec<CachePointProblem>,
-    /// The user's choice of caches.
+    /// The user's cache policy for this job.
     pub cache: CachePolicy,
 }
 
@@ -124,11 +128,11 @@ impl Default for JobProblem {
             demand_rows_per_s: None,
             operators: Vec::new(),
             overhead_cpu_s: Vec::new(),
-            delivered_bytes: 0.0,
+            delivered_bytes_per_row: 0.0,
             locality: Locality::default(),
             store: 0,
-            store_bytes: 0.0,
-            store_wait_s: 0.0,
+            store_bytes_per_row: 0.0,
+            store_wait_s_per_row: 0.0,
             held_bytes_per_core: 0.0,
             cache_points: Vec::new(),
             cache: CachePolicy::default(),
@@ -144,18 +148,19 @@ pub struct OperatorProblem {
     pub name: String,
     /// CPU seconds per delivered row, by worker type.
     pub cpu_s: Vec<f64>,
-    /// Seconds per delivered row that the operator waits without CPU.
+    /// Seconds per delivered row during which the operator waits without using the CPU.
     pub latency_s: f64,
-    /// The largest number of concurrent executions on a worker, if the pipeline pins one.
+    /// Maximum number of concurrent executions on a worker, if pinned in the pipeline.
     pub limit: Option<u32>,
 }
 
-/// A point before every random operator, at which rows could be cached.
+/// A point before all random operators, at which rows could be cached.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CachePointProblem {
     /// The index of the operator whose output is cached.
-    pub after: usize,
+    #[serde(rename = "after")]
+    pub operator_index: usize,
     /// The size of the whole dataset at this point, in bytes.
     pub bytes: f64,
     /// Bytes at this point per delivered row.
@@ -164,14 +169,14 @@ pub struct CachePointProblem {
     pub key: u64,
     /// The encoding of the cached rows.
     pub encoding: CacheEncoding,
-    /// CPU time of the next operator on rows in this encoding, over its CPU time on rows without encoding.
+    /// The next operator's CPU time on rows in this encoding, divided by its CPU time on rows without encoding.
     pub next_cpu_share: f64,
 }
 
 impl Default for CachePointProblem {
     fn default() -> Self {
         Self {
-            after: 0,
+            operator_index: 0,
             bytes: 0.0,
             bytes_per_row: 0.0,
             key: 0,
@@ -181,7 +186,7 @@ impl Default for CachePointProblem {
     }
 }
 
-/// What the user said of caches.
+/// The user's policy for caches.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CachePolicy {
@@ -190,7 +195,7 @@ pub enum CachePolicy {
     Free,
     /// No rows are cached.
     Never,
-    /// Rows are cached at this point at any cost.
+    /// Rows are cached at this point, even if this is not worthwhile.
     Pinned {
         /// The index in [`JobProblem::cache_points`].
         point: usize,
@@ -199,28 +204,30 @@ pub enum CachePolicy {
     },
 }
 
-/// How to weigh things.
+/// Prices, capacity shares and search limits of the planner.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PlannerSettings {
     /// Prices of resources.
     pub prices: Prices,
-    /// The share of a worker's memory that caches may use.
+    /// The share of a worker's memory that caches may use, from 0 to 1.
     pub cache_memory_share: f64,
     /// CPU seconds to read, check and decode one byte of a cache, by tier in the order of [`CacheTier::ALL`].
     pub cache_read_cpu_s_per_byte: [f64; 3],
     /// CPU seconds to look up one row in a cache, by tier.
     pub cache_read_cpu_s_per_row: [f64; 3],
-    /// A new plan replaces the previous plan only if it is better by at least this share.
+    /// A new plan replaces the previous plan only if its objective is better by at least this share.
     pub gain_to_change: f64,
-    /// Allocated cores over needed cores, while cores are available.
+    /// Allocated cores divided by needed cores, while cores are available.
     pub headroom: f64,
-    /// The share of a worker's capacity, in cores or executions, that the wanted number of workers is based on.
+    /// The target utilisation of workers, on which the wanted number of workers is based.
     pub target_utilisation: f64,
-    /// The largest number of combinations of caches that are all tried. More combinations are searched.
-    pub enumerate_at_most: u64,
-    /// The largest number of linear problems in one search of caches.
-    pub search_solves: u32,
+    /// Maximum number of cache combinations for an exhaustive search. More combinations are searched heuristically.
+    #[serde(rename = "enumerate_at_most")]
+    pub max_exhaustive_combinations: u64,
+    /// Maximum number of linear problems that one search for caches solves.
+    #[serde(rename = "search_solves")]
+    pub max_search_solves: u32,
 }
 
 impl Default for PlannerSettings {
@@ -233,8 +240,8 @@ impl Default for PlannerSettings {
             gain_to_change: 0.03,
             headroom: 1.15,
             target_utilisation: 0.9,
-            enumerate_at_most: 64,
-            search_solves: 200,
+            max_exhaustive_combinations: 64,
+            max_search_solves: 200,
         }
     }
 }
@@ -266,8 +273,7 @@ impl PlannerSettings {
     }
 }
 
-/// Prices per hour, in any currency. The defaults have the proportions of the price lists of large clouds, in
-/// dollars.
+/// Prices per hour, in any currency. The defaults are typical prices of large cloud providers in US dollars.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Prices {
@@ -288,7 +294,7 @@ impl Default for Prices {
 }
 
 impl Prices {
-    /// The price of one gigabyte in a tier for an hour.
+    /// Returns the price of one gigabyte-hour in a tier.
     pub fn gb_hour(&self, tier: CacheTier) -> f64 {
         match tier {
             CacheTier::Memory => self.memory_gb_hour,
@@ -299,14 +305,14 @@ impl Prices {
 }
 
 impl Problem {
-    /// A hash of the problem.
+    /// Returns a hash of the problem.
     pub fn fingerprint(&self) -> u64 {
         let text = serde_json::to_vec(self).expect("a problem is plain data");
         xxhash_rust::xxh3::xxh3_64(&text)
     }
 
-    /// The number of workers of each type.
-    pub fn counts(&self) -> Vec<u32> {
+    /// Returns the number of workers of each type.
+    pub fn worker_counts(&self) -> Vec<u32> {
         let mut counts = vec![0; self.worker_types.len()];
         for worker in &self.workers {
             counts[worker.worker_type] += 1;
@@ -314,7 +320,7 @@ impl Problem {
         counts
     }
 
-    /// Checks the problem. Returns one sentence that names the inconsistency.
+    /// Checks that the problem is consistent. Returns a message that names the inconsistency.
     pub fn check(&self) -> Result<(), String> {
         let types = self.worker_types.len();
         if let Some(worker) = self.workers.iter().find(|worker| worker.worker_type >= types) {
@@ -341,24 +347,24 @@ impl Problem {
         }
         for job in &self.jobs {
             if job.tenant.is_some_and(|tenant| tenant >= self.tenants.len()) {
-                return Err(format!("job `{}` has a tenant that the problem does not contain", job.name));
+                return Err(format!("job `{}` has a tenant index that is out of range", job.name));
             }
             if let Some(number) = job.costs_and_sizes().find(|number| !(*number >= 0.0 && number.is_finite()))
             {
                 return Err(format!(
-                    "job `{}` has the cost or size {number}: expected a finite number of at least 0",
+                    "job `{}` has an invalid cost or size {number}: expected a finite number of at least 0",
                     job.name
                 ));
             }
             let costs = job.operators.iter().map(|operator| &operator.cpu_s).chain([&job.overhead_cpu_s]);
             if costs.into_iter().any(|by_type| by_type.len() != types) {
                 return Err(format!(
-                    "job `{}` must have CPU times for each of {types} worker types",
+                    "job `{}` has an operator without CPU times for all {types} worker types",
                     job.name
                 ));
             }
             let last = job.operators.len();
-            if job.cache_points.iter().any(|point| point.after >= last) {
+            if job.cache_points.iter().any(|point| point.operator_index >= last) {
                 return Err(format!(
                     "job `{}` has a cache point after an operator that does not exist",
                     job.name
@@ -379,12 +385,17 @@ impl Problem {
 }
 
 impl JobProblem {
-    /// All costs and sizes of the job.
+    /// Returns all costs and sizes of the job.
     fn costs_and_sizes(&self) -> impl Iterator<Item = f64> {
         let of_operator = |operator: &OperatorProblem| {
             operator.cpu_s.iter().copied().chain([operator.latency_s]).collect::<Vec<f64>>()
         };
-        let sizes = [self.delivered_bytes, self.store_bytes, self.store_wait_s, self.held_bytes_per_core];
+        let sizes = [
+            self.delivered_bytes_per_row,
+            self.store_bytes_per_row,
+            self.store_wait_s_per_row,
+            self.held_bytes_per_core,
+        ];
         let points = self
             .cache_points
             .iter()
@@ -393,8 +404,8 @@ impl JobProblem {
         costs.chain(sizes).chain(points)
     }
 
-    /// The problem of a measured job. `keys` are the keys of [`JobModel::cache_points`], in order. Omits points after
-    /// a random operator.
+    /// Builds the problem of a measured job. `keys` contains the keys of [`JobModel::cache_points`], in order. Omits cache
+    /// points after a random operator.
     pub fn from_model(id: JobId, name: &str, model: &JobModel, types: &[WorkerType], keys: &[u64]) -> Self {
         let operator = |operator: &crate::model::OperatorModel| OperatorProblem {
             name: operator.name.clone(),
@@ -411,13 +422,13 @@ impl JobProblem {
             demand_rows_per_s: model.demand_rows_per_s,
             operators: model.operators.iter().map(operator).collect(),
             overhead_cpu_s: types.iter().map(|kind| model.cpu_s_from(past_the_end, &kind.name)).collect(),
-            delivered_bytes: model.delivered_bytes,
-            store_bytes: model.store_bytes,
-            store_wait_s: unsaturated_wait_s(model),
+            delivered_bytes_per_row: model.delivered_bytes_per_row,
+            store_bytes_per_row: model.store_bytes_per_row,
+            store_wait_s_per_row: unsaturated_wait_s(model),
             held_bytes_per_core: held_bytes_per_core(model),
             cache_points: points
                 .map(|(point, key)| CachePointProblem {
-                    after: point.after,
+                    operator_index: point.operator_index,
                     bytes: point.bytes,
                     bytes_per_row: point.bytes_per_row,
                     key: *key,
@@ -430,16 +441,16 @@ impl JobProblem {
     }
 }
 
-/// Duration of requests per row from the fitted bandwidth; the measured duration without one.
+/// Returns the duration of requests per row from the fitted bandwidth, or the measured duration if the bandwidth is unknown.
 fn unsaturated_wait_s(model: &JobModel) -> f64 {
-    let by_law = model.bandwidth.seconds_per_byte().map(|seconds| seconds * model.store_bytes);
-    by_law.filter(|wait_s| wait_s.is_finite()).unwrap_or(model.store_wait_s)
+    let by_law = model.bandwidth.seconds_per_byte().map(|seconds| seconds * model.store_bytes_per_row);
+    by_law.filter(|wait_s| wait_s.is_finite()).unwrap_or(model.store_wait_s_per_row)
 }
 
-/// Bytes of rows in flight over active cores.
+/// Returns the bytes of rows in flight per active core.
 fn held_bytes_per_core(model: &JobModel) -> f64 {
     let cpu_s: f64 = model.operators.iter().map(|operator| operator.cpu_s_on("")).sum();
     let cores = model.rows_per_s * cpu_s;
-    // With less than one active core the quotient would be too large.
+    // With less than one active core, the quotient would be too large.
     model.held_bytes / cores.max(1.0)
 }

@@ -1,17 +1,17 @@
-//! Sentences that explain a plan.
+//! Builds the sentences that explain a plan.
 
 use feedline_data::pipeline::CacheTier;
 
 use super::costs::{Costs, ExecutionOption};
 use super::problem::Problem;
 use super::solution::Plan;
-use crate::model::number;
+use crate::model::{count, number};
 
-/// The largest number of sentences of each kind. Further sentences are counted.
+/// Maximum number of sentences of each kind. Further sentences are only counted.
 const MAX_SENTENCES: usize = 10;
 
-/// The resource that bounds a job in a plan, as text for users.
-pub(super) fn job_bound(
+/// Describes the resource that limits a job in a plan, as text for users.
+pub(super) fn job_limit_text(
     problem: &Problem,
     costs: &Costs,
     j: usize,
@@ -19,42 +19,43 @@ pub(super) fn job_bound(
     rate: f64,
     tenant_loads: &[f64],
 ) -> String {
-    let demand = costs.demand[j];
-    let given = &problem.jobs[j];
+    let demand = costs.demand_rows_per_s[j];
+    let job = &problem.jobs[j];
     if rate >= 0.999 * demand {
-        return match given.demand_rows_per_s {
-            Some(_) => format!("its consumers take at most {} rows/s", number(demand)),
-            None => format!("the cluster can compute at most {} rows/s of it", number(demand)),
+        return match job.demand_rows_per_s {
+            Some(_) => format!("its consumers accept at most {} rows/s", number(demand)),
+            None => format!("the cluster can compute at most {} rows/s for this job", number(demand)),
         };
     }
-    let from_store = costs.store_bandwidth(option) / option.store_bytes;
-    if option.store_bytes > 0.0 && rate >= 0.999 * from_store {
+    let from_store = costs.store_bandwidth(option) / option.store_bytes_per_row;
+    if option.store_bytes_per_row > 0.0 && rate >= 0.999 * from_store {
         return format!("the store delivers at most {} rows/s", number(from_store));
     }
-    if let Some(tenant) = costs.tenants[j].filter(|tenant| tenant_loads[*tenant] >= 0.999) {
+    if let Some(tenant) = costs.job_tenants[j].filter(|tenant| tenant_loads[*tenant] >= 0.999) {
         return format!(
-            "the jobs of its tenant, {}, use all {} cores of the quota",
+            "the jobs of {} use its whole quota of {}",
             tenant_name(&problem.tenants[tenant].name),
-            number(costs.quotas[tenant])
+            count(costs.tenant_core_quotas[tenant], "core")
         );
     }
     if rate < 0.999 * costs.rate_alone(option) {
         return format!(
-            "it gets {} of the {} rows/s that it could have alone, since it shares workers with other jobs",
+            "{} rows/s instead of {} rows/s, because the job shares workers with other jobs",
             number(rate),
             number(costs.rate_alone(option).min(demand))
         );
     }
     match binding_operator(problem, costs, j, option) {
         Some((operator, limit)) => format!(
-            "`{operator}` has at most {limit} concurrent executions on each worker, which gives {} rows/s on {}",
+            "`{operator}` runs at most {} at a time on each worker: {} rows/s on {}",
+            count(f64::from(limit), "execution"),
             number(rate),
-            workers(costs.counts.iter().sum::<f64>())
+            count(costs.worker_counts.iter().sum::<f64>(), "worker")
         ),
         None => {
             format!(
                 "all {} together compute {} rows/s",
-                workers(costs.counts.iter().sum::<f64>()),
+                count(costs.worker_counts.iter().sum::<f64>(), "worker"),
                 number(rate)
             )
         }
@@ -62,20 +63,20 @@ pub(super) fn job_bound(
 }
 
 fn tenant_name(tenant: &str) -> String {
-    if tenant.is_empty() { "the default tenant".to_owned() } else { format!("`{tenant}`") }
+    if tenant.is_empty() { "the default tenant".to_owned() } else { format!("tenant `{tenant}`") }
 }
 
-/// The operator with the limit that binds on a worker type.
+/// Returns the operator whose limit bounds the rate on a worker type, with its limit.
 fn binding_operator(
     problem: &Problem,
     costs: &Costs,
     j: usize,
     option: &ExecutionOption,
 ) -> Option<(String, u32)> {
-    let binds = |w: usize| costs.rate_on_one_worker(option, w) >= 0.999 * option.max_per_worker[w];
-    let w = (0..costs.types()).find(|w| costs.counts[*w] > 0.0 && binds(*w))?;
+    let binds = |w: usize| costs.rate_on_one_worker(option, w) >= 0.999 * option.max_rate_per_worker[w];
+    let w = (0..costs.type_count()).find(|w| costs.worker_counts[*w] > 0.0 && binds(*w))?;
     let job = &problem.jobs[j];
-    let first = option.cache.map_or(0, |cache| job.cache_points[cache.point].after + 1);
+    let first = option.cache.map_or(0, |cache| job.cache_points[cache.point].operator_index + 1);
     let limited = job.operators.iter().skip(first).filter_map(|operator| {
         let limit = operator.limit?;
         Some((f64::from(limit) / (operator.cpu_s[w] + operator.latency_s), operator, limit))
@@ -84,39 +85,34 @@ fn binding_operator(
     Some((operator.name.clone(), limit))
 }
 
-fn workers(count: f64) -> String {
-    if count == 1.0 { "1 worker".into() } else { format!("{} workers", number(count)) }
-}
-
-/// Sentences about the decisions of a plan, for all jobs.
+/// Returns sentences about the decisions of a plan for all jobs.
 pub(super) fn plan_reasons(
     problem: &Problem,
     plan: &Plan,
     previous: Option<&Plan>,
-    kept: bool,
+    is_kept: bool,
 ) -> Vec<String> {
     let mut reasons = Vec::new();
     let (reached, bound) = (&plan.objective, &plan.bound);
     reasons.push(format!(
-        "the smallest fed fraction by weight is {} %; no plan can exceed {} %",
+        "the smallest weighted fed fraction is {} %; the upper bound for any plan is {} %",
         number(100.0 * reached.smallest_fed),
         number(100.0 * bound.smallest_fed)
     ));
     if plan.is_fallback {
-        reasons.push(
-            "the deadline passed before the linear problem was solved, so each job gets the same share of each worker".into(),
-        );
+        reasons
+            .push("the planner ran out of time, so each job receives the same share of each worker".into());
     }
     if let Some(previous) = previous {
         let share = number(100.0 * problem.settings.gain_to_change);
-        reasons.push(match kept {
-            true => format!("the previous plan is kept: a new one would gain less than {share} %"),
+        reasons.push(match is_kept {
+            true => format!("the previous plan is kept: a new plan would improve it by less than {share} %"),
             false => format!(
-                "the plan changes: the smallest fed fraction by weight was {} % and is {} %, and the cost is {} per hour instead of {}",
+                "the plan changes: smallest weighted fed fraction {} % -> {} %, cost per hour {} -> {}",
                 number(100.0 * previous.objective.smallest_fed),
                 number(100.0 * reached.smallest_fed),
-                number(reached.cost_per_hour),
-                number(previous.objective.cost_per_hour)
+                number(previous.objective.cost_per_hour),
+                number(reached.cost_per_hour)
             ),
         });
     }
@@ -130,7 +126,7 @@ fn cache_reason(problem: &Problem, cache: &super::solution::CachePlan) -> String
     let job = problem.jobs.iter().find(|job| job.cache_points.iter().any(|point| point.key == cache.key));
     let operator = job.and_then(|job| {
         let point = job.cache_points.iter().find(|point| point.key == cache.key)?;
-        job.operators.get(point.after).map(|operator| operator.name.clone())
+        job.operators.get(point.operator_index).map(|operator| operator.name.clone())
     });
     let tier = match cache.tier {
         CacheTier::Memory => "the workers' memory",
@@ -138,17 +134,17 @@ fn cache_reason(problem: &Problem, cache: &super::solution::CachePlan) -> String
         CacheTier::Store => "the object store",
     };
     let readers = match cache.jobs.len() {
-        1 => "1 job reads it".to_owned(),
-        count => format!("{count} jobs read it"),
+        1 => "read by 1 job".to_owned(),
+        count => format!("read by {count} jobs"),
     };
     format!(
-        "the output of `{}` would be cached in {tier}: {} GB, and {readers}",
+        "cache the output of `{}` in {tier}: {} GB, {readers}",
         operator.unwrap_or_default(),
         number(cache.bytes / 1e9)
     )
 }
 
-/// The first sentences, and the number of further ones.
+/// Returns the first sentences, and a line with the number of further sentences.
 fn shortened(sentences: impl Iterator<Item = String>, noun: &str) -> Vec<String> {
     let mut all: Vec<String> = sentences.collect();
     let rest = all.len().saturating_sub(MAX_SENTENCES);

@@ -1,4 +1,4 @@
-//! The planner's solution.
+//! The result of the planner.
 
 use std::collections::BTreeMap;
 
@@ -13,19 +13,19 @@ use serde::{Deserialize, Serialize};
 pub struct Plan {
     /// The hash of the problem: [`super::Problem::fingerprint`].
     pub fingerprint: u64,
-    /// The plan of each job, in the problem's order.
+    /// The plan of each job, in the order of the problem.
     pub jobs: Vec<JobPlan>,
     /// The planned caches.
     pub caches: Vec<CachePlan>,
-    /// The number of workers that would feed all jobs, by type in the problem's order.
+    /// The number of workers of each type that would feed all jobs, in the order of the problem.
     pub wanted: Vec<WantedWorkers>,
-    /// The objective that the plan reaches.
+    /// The objective of the plan.
     pub objective: Objective,
-    /// The upper bound of the objective: the linear problem in which each job uses the smallest amount of each
-    /// resource among its options, and caches need no capacity. The cost does not include caches.
+    /// The upper bound of the objective of any plan: the solution of the linear problem if each job needs the smallest
+    /// amount of each resource among its options, and caches need no capacity. The cost does not include caches.
     pub bound: Objective,
-    /// The largest possible distance of the plan from the best plan, as a share: of the smallest fed fraction, or of
-    /// the total if the smallest fed fraction reaches its bound.
+    /// The relative distance of the objective from its upper bound. Compares the smallest fed fractions, or the total
+    /// fed fractions if the smallest fed fraction reaches its bound.
     pub gap: f64,
     /// Whether the deadline passed before the linear problem was solved.
     pub is_fallback: bool,
@@ -33,27 +33,26 @@ pub struct Plan {
     pub reasons: Vec<String>,
 }
 
-/// The objective of a plan. Values are compared from the first to the last.
+/// The objective of a plan. Objectives are compared lexicographically.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Objective {
-    /// The smallest fed fraction over weight, where the largest weight is 1.
+    /// The smallest fed fraction divided by its weight. The largest weight is 1.
     pub smallest_fed: f64,
-    /// The sum of fed fractions times weights. Fed fractions of different jobs can be added, while rates cannot.
+    /// The weighted sum of fed fractions.
     pub total_fed: f64,
     /// The price of the used cores and bytes, per hour.
     pub cost_per_hour: f64,
 }
 
 impl JobPlan {
-    /// Cores of the job over all workers.
+    /// Returns the cores of the job over all workers.
     pub fn cores(&self) -> f64 {
         self.allocations.values().map(|allocation| allocation.cores).sum()
     }
 }
 
 impl Objective {
-    /// Whether this objective is better by more than a share of the other's value, in the first value that differs by
-    /// this much.
+    /// Whether this objective is better than `other`. Values that differ by at most this share count as equal.
     pub fn is_better(&self, other: &Self, share: f64) -> bool {
         let pairs = [
             (self.smallest_fed, other.smallest_fed),
@@ -82,23 +81,24 @@ pub struct JobPlan {
     pub name: String,
     /// The planned rows per second.
     pub rows_per_s: f64,
-    /// Rows per second that the job's consumers could take.
+    /// Rows per second that the job's consumers could process.
     pub demand_rows_per_s: f64,
     /// The planned rate over the demand.
     pub fed_fraction: f64,
-    /// Cores on each worker type, in the problem's order.
+    /// Cores on each worker type, in the order of the problem.
     pub cores_by_type: Vec<f64>,
-    /// The job's allocation on each worker. The cores are not rounded.
+    /// The job's allocation on each worker, with unrounded cores.
     pub allocations: BTreeMap<WorkerId, JobAllocation>,
-    /// The limit of each operator on each worker, in the order of operators.
-    pub limits: Vec<OperatorLimit>,
+    /// The limit of each operator on each worker, in the order of the operators.
+    #[serde(rename = "limits")]
+    pub operator_limits: Vec<OperatorLimit>,
     /// The planned cache point.
     pub cache: Option<PlannedCachePoint>,
-    /// The resource that bounds the job, as text for users.
+    /// The resource that limits the job, as text for users.
     pub why: String,
 }
 
-/// The largest number of concurrent executions of an operator on each worker.
+/// Maximum number of concurrent executions of an operator on each worker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OperatorLimit {
     /// The operator.
@@ -109,11 +109,12 @@ pub struct OperatorLimit {
     pub is_pinned: bool,
 }
 
-/// A cache point of a job.
+/// The cache point that the plan chose for a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlannedCachePoint {
     /// The index of the operator whose output is cached.
-    pub after: usize,
+    #[serde(rename = "after")]
+    pub operator_index: usize,
     /// The tier.
     pub tier: CacheTier,
     /// The encoding of the cached rows.
@@ -122,7 +123,7 @@ pub struct PlannedCachePoint {
     pub key: u64,
 }
 
-/// Cached rows of one or several jobs.
+/// Cached rows, which one or more jobs read.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CachePlan {
     /// The key of the cached rows: see [`super::CachePointProblem::key`].

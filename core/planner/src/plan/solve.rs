@@ -1,5 +1,5 @@
-//! From a problem and the previous plan to a new plan. Solving the same problem twice yields the same plan, and a
-//! small change of the problem changes no decision.
+//! Computes a plan from a problem and the previous plan. Solving the same problem twice returns the same plan, and a small
+//! change of the problem does not change decisions.
 
 use std::collections::BTreeMap;
 
@@ -18,9 +18,9 @@ use super::wanted::wanted_workers;
 #[cfg(test)]
 mod tests;
 
-/// Solves a problem. Returns the previous plan if it solves the same problem. Keeps the decisions of the previous
-/// plan unless a new plan gains [`gain_to_change`](super::PlannerSettings::gain_to_change). Jobs stay on their
-/// workers as far as the rates allow.
+/// Solves a problem. Returns the previous plan if the problem is unchanged. Keeps the decisions of the previous plan
+/// unless a new plan improves the objective by [`gain_to_change`](super::PlannerSettings::gain_to_change). Jobs stay on
+/// their workers as far as possible.
 ///
 /// # Errors
 ///
@@ -33,7 +33,7 @@ pub fn solve(problem: &Problem, previous: Option<&Plan>, deadline: &dyn Deadline
     }
     let mut costs = Costs::new(problem);
     let bound = upper_bound(&costs, deadline);
-    costs.is_short = bound.total_fed < 0.999 * costs.weights.iter().sum::<f64>();
+    costs.is_overloaded = bound.total_fed < 0.999 * costs.weights.iter().sum::<f64>();
     let types: Vec<usize> = problem.workers.iter().map(|slot| slot.worker_type).collect();
     let before = previous.map(|plan| PreviousPlan::new(problem, &costs, plan));
     let old = before
@@ -43,7 +43,7 @@ pub fn solve(problem: &Problem, previous: Option<&Plan>, deadline: &dyn Deadline
         .filter(|old| is_feasible(&costs, old, &types));
     let gain = problem.settings.gain_to_change;
     let (draft, is_fallback, is_kept) = match old {
-        // No plan can gain enough.
+        // No plan can improve the objective enough.
         Some(old) if !bound.is_better(&old.objective, gain) => (old, false, true),
         old => {
             let (new, is_fallback) = new_draft(problem, &costs, &types, before.as_ref(), deadline);
@@ -60,14 +60,14 @@ pub fn solve(problem: &Problem, previous: Option<&Plan>, deadline: &dyn Deadline
     Ok(plan)
 }
 
-/// A new plan, which keeps only the placements of the previous one, and whether the deadline has passed.
+/// Returns a new plan, which keeps only the placements of the previous plan, and whether it is a fallback plan.
 fn new_draft(
     problem: &Problem,
     costs: &Costs,
     types: &[usize],
     before: Option<&PreviousPlan>,
     deadline: &dyn Deadline,
-) -> (Draft, bool) {
+) -> (PlanDraft, bool) {
     let known = before
         .map(|before| before.options.as_slice())
         .filter(|options| caches::fits_capacity(costs, options));
@@ -77,14 +77,14 @@ fn new_draft(
     };
     let is_fallback = chosen.is_none();
     let chosen = chosen.unwrap_or_else(|| fallback_selection(costs, known));
-    let cores = before.map_or_else(|| vec![Vec::new(); costs.jobs()], PreviousPlan::cores);
-    let options = options_of(costs, &chosen.options);
+    let cores = before.map_or_else(|| vec![Vec::new(); costs.job_count()], PreviousPlan::cores);
+    let options = chosen_options(costs, &chosen.options);
     let placements =
         assign(costs, &options, &chosen.fractional.rows, types, &cores, problem.settings.headroom);
-    (Draft::new(costs, chosen.options.clone(), placements, types), is_fallback)
+    (PlanDraft::new(costs, chosen.options.clone(), placements, types), is_fallback)
 }
 
-/// The upper bound of the objective. If the deadline has passed: all jobs are fed at no cost.
+/// Returns the upper bound of the objective. If the deadline has passed, the bound is that all jobs are fed at no cost.
 fn upper_bound(costs: &Costs, deadline: &dyn Deadline) -> Objective {
     let found = match deadline.is_over() {
         true => None,
@@ -97,43 +97,42 @@ fn upper_bound(costs: &Costs, deadline: &dyn Deadline) -> Objective {
     })
 }
 
-/// The selection without a solver, with the previous caches.
+/// Returns a selection with the previous caches, computed without the solver.
 fn fallback_selection(costs: &Costs, known: Option<&[usize]>) -> CacheSelection {
-    let options = known.map_or_else(|| vec![0; costs.jobs()], <[usize]>::to_vec);
+    let options = known.map_or_else(|| vec![0; costs.job_count()], <[usize]>::to_vec);
     let fractional = fallback::even_rates(costs, &options);
     with_price(costs, options, fractional)
 }
 
-fn options_of<'a>(costs: &'a Costs, options: &[usize]) -> Vec<&'a ExecutionOption> {
+fn chosen_options<'a>(costs: &'a Costs, options: &[usize]) -> Vec<&'a ExecutionOption> {
     options.iter().enumerate().map(|(j, option)| &costs.options[j][*option]).collect()
 }
 
-/// Decisions for single workers, and the objective that they reach.
-struct Draft {
+/// Decisions for single workers, with their rates and objective.
+struct PlanDraft {
     options: Vec<usize>,
     placements: Vec<Vec<JobPlacement>>,
     rates: Vec<f64>,
     objective: Objective,
 }
 
-impl Draft {
-    /// The rate of a job is the sum over its workers, at most its demand. If the jobs of a store exceed its
-    /// bandwidth, their rates are reduced. New placements never exceed it, but costs may have changed since a
-    /// previous plan.
+impl PlanDraft {
+    /// Computes the rate of each job: the sum over its workers, at most its demand. If the jobs of a store exceed its
+    /// bandwidth, their rates are reduced. This occurs only for previous plans, because costs may have changed.
     fn new(costs: &Costs, options: Vec<usize>, placements: Vec<Vec<JobPlacement>>, types: &[usize]) -> Self {
-        let used = options_of(costs, &options);
-        let mut rates: Vec<f64> = costs.demand.clone();
+        let used = chosen_options(costs, &options);
+        let mut rates: Vec<f64> = costs.demand_rows_per_s.clone();
         for (rate, placements) in rates.iter_mut().zip(&placements) {
             *rate = rate.min(placements.iter().map(|placement| placement.rows_per_s).sum());
         }
         let loads = costs.store_loads(
-            rates.iter().zip(&used).map(|(rate, option)| (option.store, rate * option.store_bytes)),
+            rates.iter().zip(&used).map(|(rate, option)| (option.store, rate * option.store_bytes_per_row)),
         );
         let scale =
             |option: &ExecutionOption| loads.get(option.store).map_or(1.0, |load| ratio(1.0, *load).min(1.0));
-        let mut rows = vec![vec![0.0; costs.types()]; placements.len()];
+        let mut rows = vec![vec![0.0; costs.type_count()]; placements.len()];
         for (j, placements) in placements.iter().enumerate() {
-            rates[j] *= if used[j].store_bytes > 0.0 { scale(used[j]) } else { 1.0 };
+            rates[j] *= if used[j].store_bytes_per_row > 0.0 { scale(used[j]) } else { 1.0 };
             let sum: f64 = placements.iter().map(|placement| placement.rows_per_s).sum();
             for placement in placements {
                 rows[j][types[placement.worker]] += rates[j] * placement.rows_per_s / sum;
@@ -144,7 +143,7 @@ impl Draft {
         Self { options, placements, rates, objective }
     }
 
-    /// The used share of each tenant's quota.
+    /// Returns the used share of each tenant's core quota.
     fn tenant_loads(&self, costs: &Costs) -> Vec<f64> {
         let cores = self
             .placements
@@ -154,7 +153,7 @@ impl Draft {
     }
 }
 
-/// The previous plan in terms of the present problem.
+/// The previous plan, converted to the indexes of the current problem.
 struct PreviousPlan {
     options: Vec<usize>,
     placements: Vec<Vec<JobPlacement>>,
@@ -175,7 +174,7 @@ impl PreviousPlan {
             };
             let option = costs.options[j].iter().position(same);
             let count = known.map_or(0, |known| known.allocations.len());
-            // Rates follow from cores. A job that uses no cores has the same rate on each of its workers.
+            // `draft` computes rates from cores. A job that uses no cores has the same rate on each of its workers.
             let even_rate = known.map_or(0.0, |known| known.rows_per_s) / count.max(1) as f64;
             let allocations = known.iter().flat_map(|known| &known.allocations);
             let placements: Vec<JobPlacement> = allocations
@@ -198,35 +197,36 @@ impl PreviousPlan {
         self.placements.iter().map(of_job).collect()
     }
 
-    /// The previous decisions at present costs: cores are unchanged, and rates follow from them.
-    fn draft(&self, costs: &Costs, types: &[usize]) -> Draft {
+    /// Returns the previous decisions at current costs. Cores are unchanged, and rates are computed from cores.
+    fn draft(&self, costs: &Costs, types: &[usize]) -> PlanDraft {
         let mut placements = self.placements.clone();
-        for (placements, option) in placements.iter_mut().zip(options_of(costs, &self.options)) {
+        for (placements, option) in placements.iter_mut().zip(chosen_options(costs, &self.options)) {
             for placement in placements {
                 let w = types[placement.worker];
-                let by_cores = ratio(placement.cores, option.per_row[w][CORES]);
+                let by_cores = ratio(placement.cores, option.resources_per_row[w][CORES]);
                 let rate = if by_cores.is_finite() { by_cores } else { placement.rows_per_s };
-                placement.rows_per_s = rate.min(option.max_per_worker[w]);
+                placement.rows_per_s = rate.min(option.max_rate_per_worker[w]);
             }
         }
-        Draft::new(costs, self.options.clone(), placements, types)
+        PlanDraft::new(costs, self.options.clone(), placements, types)
     }
 }
 
 /// Whether all workers, quotas and cache tiers have enough capacity.
-fn is_feasible(costs: &Costs, draft: &Draft, types: &[usize]) -> bool {
+fn is_feasible(costs: &Costs, draft: &PlanDraft, types: &[usize]) -> bool {
     let mut used = vec![[0.0; RESOURCES]; types.len()];
-    for (placements, option) in draft.placements.iter().zip(options_of(costs, &draft.options)) {
+    for (placements, option) in draft.placements.iter().zip(chosen_options(costs, &draft.options)) {
         for placement in placements {
             for (used, needed) in
-                used[placement.worker].iter_mut().zip(option.per_row[types[placement.worker]])
+                used[placement.worker].iter_mut().zip(option.resources_per_row[types[placement.worker]])
             {
                 *used += placement.rows_per_s * needed;
             }
         }
     }
     let fits = |(used, capacity): (&f64, &f64)| *used <= capacity * (1.0 + 1e-6);
-    let all_fit = used.iter().zip(types).all(|(used, w)| used.iter().zip(&costs.capacity[*w]).all(fits));
+    let all_fit =
+        used.iter().zip(types).all(|(used, w)| used.iter().zip(&costs.worker_capacity[*w]).all(fits));
     let quotas_hold = draft.tenant_loads(costs).into_iter().all(|load| load <= 1.0 + 1e-6);
     all_fit && quotas_hold && caches::fits_capacity(costs, &draft.options)
 }
@@ -234,11 +234,11 @@ fn is_feasible(costs: &Costs, draft: &Draft, types: &[usize]) -> bool {
 fn build_plan(
     problem: &Problem,
     costs: &Costs,
-    draft: Draft,
+    draft: PlanDraft,
     bound: Objective,
     deadline: &dyn Deadline,
 ) -> Plan {
-    let options = options_of(costs, &draft.options);
+    let options = chosen_options(costs, &draft.options);
     let tenant_loads = draft.tenant_loads(costs);
     let mut jobs = Vec::with_capacity(options.len());
     for (j, (job, option)) in problem.jobs.iter().zip(&options).enumerate() {
@@ -246,13 +246,13 @@ fn build_plan(
         let limits = tune::limits(job, &problem.workers, placements);
         let slot = |placement: &JobPlacement| -> &WorkerSlot { &problem.workers[placement.worker] };
         let allocated = |placement: &JobPlacement| {
-            (slot(placement).id, tune::allocation(job, option.store_bytes, placement, &limits))
+            (slot(placement).id, tune::allocation(job, option.store_bytes_per_row, placement, &limits))
         };
-        let mut cores_by_type = vec![0.0; costs.types()];
+        let mut cores_by_type = vec![0.0; costs.type_count()];
         for placement in placements {
             cores_by_type[slot(placement).worker_type] += placement.cores;
         }
-        let demand = costs.demand[j];
+        let demand = costs.demand_rows_per_s[j];
         jobs.push(JobPlan {
             job: job.id,
             name: job.name.clone(),
@@ -261,14 +261,14 @@ fn build_plan(
             fed_fraction: fed_fraction(draft.rates[j], demand),
             cores_by_type,
             allocations: placements.iter().map(allocated).collect(),
-            limits,
+            operator_limits: limits,
             cache: option.cache.map(|cache| PlannedCachePoint {
-                after: job.cache_points[cache.point].after,
+                operator_index: job.cache_points[cache.point].operator_index,
                 tier: cache.tier,
                 encoding: job.cache_points[cache.point].encoding,
                 key: cache.key,
             }),
-            why: reasons::job_bound(problem, costs, j, option, draft.rates[j], &tenant_loads),
+            why: reasons::job_limit_text(problem, costs, j, option, draft.rates[j], &tenant_loads),
         });
     }
     Plan {
@@ -296,7 +296,7 @@ fn cache_plans(problem: &Problem, costs: &Costs, options: &[usize]) -> Vec<Cache
     cached_bytes(costs, options).into_iter().map(plan).collect()
 }
 
-/// The distance of the first value that differs from the bound, as a share.
+/// Returns the relative distance of an objective from its bound, for the first value that differs.
 fn gap(reached: &Objective, bound: &Objective) -> f64 {
     let below = |mine: f64, best: f64| if best > 0.0 { ((best - mine) / best).max(0.0) } else { 0.0 };
     let smallest = below(reached.smallest_fed, bound.smallest_fed);

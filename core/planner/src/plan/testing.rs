@@ -110,8 +110,8 @@ fn random_job(random: &mut TestRandom, id: u64, types: usize, cache_points: usiz
     made.operators.clear();
     made.overhead_cpu_s = vec![0.0; types];
     made.store = id as usize % 2;
-    made.store_bytes = random.log_uniform(1e3, 2e5);
-    made.delivered_bytes = random.log_uniform(1e3, 6e5);
+    made.store_bytes_per_row = random.log_uniform(1e3, 2e5);
+    made.delivered_bytes_per_row = random.log_uniform(1e3, 6e5);
     made.weight = [1.0, 1.0, 2.0][random.below(3) as usize];
     for place in 0..cache_points + 1 {
         let cpu_ms: Vec<f64> = (0..types).map(|_| random.log_uniform(0.02, 3.0)).collect();
@@ -122,7 +122,7 @@ fn random_job(random: &mut TestRandom, id: u64, types: usize, cache_points: usiz
             // Half of the cache points have a key that all jobs share.
             let key = if random.below(2) == 0 { place as u64 } else { 100 * id + place as u64 };
             made.cache_points.push(CachePointProblem {
-                after: place,
+                operator_index: place,
                 bytes,
                 bytes_per_row,
                 key,
@@ -164,12 +164,12 @@ pub(super) fn assert_feasible(problem: &Problem, plan: &super::Plan) {
         let given =
             problem.jobs.iter().find(|given| given.id == job.job).expect("a plan has the problem's jobs");
         let bytes = match job.cache {
-            None => given.store_bytes,
+            None => given.store_bytes_per_row,
             Some(cache) if cache.tier == feedline_data::pipeline::CacheTier::Store => {
                 given
                     .cache_points
                     .iter()
-                    .find(|point| point.after == cache.after)
+                    .find(|point| point.operator_index == cache.operator_index)
                     .expect("a cached point is one of the job's points")
                     .bytes_per_row
             }

@@ -1,5 +1,5 @@
-//! Operator limits and read concurrency of each job on each worker, by Little's law: the mean number of concurrent
-//! executions is the rate times the time that one execution takes.
+//! Computes operator limits and read concurrency of each job on each worker by Little's law: the mean number of concurrent
+//! executions is the rate times the duration of one execution.
 
 use feedline_data::messages::JobAllocation;
 
@@ -10,32 +10,33 @@ use super::solution::OperatorLimit;
 #[cfg(test)]
 mod tests;
 
-/// The factor by which limits exceed the mean, since rates vary.
-const MARGIN: f64 = 1.5;
-/// The smallest and the largest read concurrency of a job on a worker.
-const READ_CONCURRENCY: std::ops::RangeInclusive<u32> = 2..=256;
-/// The smallest limit of an operator that waits without CPU.
+/// Limits exceed the mean concurrency by this factor, because rates vary.
+const CONCURRENCY_MARGIN: f64 = 1.5;
+/// Bounds of the read concurrency of a job on a worker.
+const READ_CONCURRENCY_RANGE: std::ops::RangeInclusive<u32> = 2..=256;
+/// Minimum limit of an operator that waits without using the CPU.
 const MIN_WAITING_LIMIT: u32 = 8;
 
-/// The allocation of a job on one worker, with the limits that apply on each of its workers.
+/// Returns the allocation of a job on one worker, with the limits that apply on each of its workers.
 pub(super) fn allocation(
     job: &JobProblem,
-    store_bytes: f64,
+    store_bytes_per_row: f64,
     placement: &JobPlacement,
     limits: &[OperatorLimit],
 ) -> JobAllocation {
-    let wait_s = if store_bytes > 0.0 { job.store_wait_s } else { 0.0 };
-    let reads = MARGIN * placement.rows_per_s * wait_s;
+    let wait_s = if store_bytes_per_row > 0.0 { job.store_wait_s_per_row } else { 0.0 };
+    let reads = CONCURRENCY_MARGIN * placement.rows_per_s * wait_s;
     JobAllocation {
         cores: placement.cores,
         operator_limits: waiting_limits(job, limits),
-        read_concurrency: (reads.ceil() as u32 + 1).clamp(*READ_CONCURRENCY.start(), *READ_CONCURRENCY.end()),
+        read_concurrency: (reads.ceil() as u32 + 1)
+            .clamp(*READ_CONCURRENCY_RANGE.start(), *READ_CONCURRENCY_RANGE.end()),
         ..JobAllocation::unlimited(job.id)
     }
 }
 
-/// The limits that a worker enforces: those of operators that wait without CPU and are not pinned. Other operators run in one
-/// task and share the cores of the job, and a limit would only divide that task.
+/// Returns the limits that a worker enforces: those of operators that wait without using the CPU and are not pinned. Other
+/// operators run in one task and share the cores of the job, so a limit would only split that task.
 fn waiting_limits(job: &JobProblem, limits: &[OperatorLimit]) -> Vec<(String, u32)> {
     let is_enforced =
         |(operator, limit): &(&OperatorProblem, &OperatorLimit)| operator.latency_s > 0.0 && !limit.is_pinned;
@@ -44,8 +45,8 @@ fn waiting_limits(job: &JobProblem, limits: &[OperatorLimit]) -> Vec<(String, u3
     enforced.map(|(operator, limit)| (operator.name.clone(), rounded(limit.limit))).collect()
 }
 
-/// The limit of each operator that suits the busiest worker: the pinned limit if there is one, otherwise the executions that
-/// cores and waiting require.
+/// Returns the limit of each operator for the busiest worker: the pinned limit if any, otherwise the number of executions
+/// needed to use the cores and to cover the waits.
 pub(super) fn limits(
     job: &JobProblem,
     slots: &[WorkerSlot],
@@ -54,9 +55,9 @@ pub(super) fn limits(
     let limit = |operator: &OperatorProblem| {
         let executions = |placement: &JobPlacement| {
             let cpu_s = operator.cpu_s[slots[placement.worker].worker_type];
-            // The executions that need a core may use all cores of the job.
+            // Executions that compute may use all cores of the job.
             let computing = placement.cores.max(placement.rows_per_s * cpu_s);
-            computing + MARGIN * placement.rows_per_s * operator.latency_s
+            computing + CONCURRENCY_MARGIN * placement.rows_per_s * operator.latency_s
         };
         let wanted = placements.iter().map(executions).fold(1.0, f64::max).ceil() as u32;
         let limit = operator.limit.unwrap_or(wanted);

@@ -1,4 +1,4 @@
-//! A simulated consumer: fetches a few splits ahead, takes batches in the order of its stream at its own rate, and
+//! A simulated consumer. It prefetches a few splits, consumes batches in the order of its stream at its own rate, and
 //! reports like a real client.
 
 use std::collections::VecDeque;
@@ -14,18 +14,18 @@ use super::scenario::ScenarioControl;
 /// The activity of a consumer, with times in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Activity {
-    /// Waits for a batch since this time.
+    /// Has waited for a batch since this time.
     Waiting(u64),
-    /// Works on a batch from the first time to the second.
+    /// Processes a batch from the first time to the second time.
     Working(u64, u64),
 }
 
-/// A split that is fetched ahead.
+/// A split that the consumer fetches.
 #[derive(Debug)]
 struct PrefetchedSplit {
     split: SplitRef,
     len: u32,
-    /// Rows before this offset have arrived.
+    /// The offset after the last fetched row.
     fetched: u32,
     workers: Vec<WorkerId>,
 }
@@ -36,21 +36,21 @@ pub(super) struct SimulatedConsumer {
     /// The index of the job in the scenario.
     pub(super) job: u32,
     pub(super) number: u32,
-    seen: Revision,
-    /// Splits from the position on. Empty until the first plan.
-    ahead: VecDeque<PrefetchedSplit>,
+    plan_revision: Revision,
+    /// Prefetched splits, from the split at the position on. Empty until the first plan.
+    prefetched: VecDeque<PrefetchedSplit>,
     has_position: bool,
-    /// Rows that were taken of the first split.
+    /// The number of consumed rows of the first split.
     offset: u32,
     activity: Activity,
-    /// The reported counters. A wait or a step counts when it ends.
+    /// The reported counters. Waits and steps are counted when they end.
     stats: ConsumerStats,
-    /// The time that the consumer has waited up to now, and the time of its steps.
+    /// The total time of waits and of steps, including those that have not ended.
     pub(super) stall_ns: u64,
     pub(super) step_ns: u64,
-    /// The consumer reports at this time at the latest.
+    /// The latest time of the next report.
     next_report: Millis,
-    /// The consumer reports at this time at the earliest.
+    /// The earliest time of the next report.
     earliest_report: Millis,
     /// Whether the coordinator has not answered the last report yet.
     awaits_reply: bool,
@@ -61,8 +61,8 @@ impl SimulatedConsumer {
         Self {
             job,
             number,
-            seen: Revision::default(),
-            ahead: VecDeque::new(),
+            plan_revision: Revision::default(),
+            prefetched: VecDeque::new(),
             has_position: false,
             offset: 0,
             activity: Activity::Waiting(0),
@@ -75,12 +75,13 @@ impl SimulatedConsumer {
         }
     }
 
-    /// Whether the consumer reports now: its report interval has elapsed, or the last report was answered.
+    /// Whether the consumer reports now: the longest interval has passed, or the coordinator has answered the last report
+    /// and the shortest interval has passed.
     pub(super) fn is_report_due(&self, now: Millis) -> bool {
         now >= self.next_report || (!self.awaits_reply && now >= self.earliest_report)
     }
 
-    /// Notes that the consumer reports now.
+    /// Schedules the next report.
     pub(super) fn on_report(&mut self, now: Millis, control: &ScenarioControl) {
         self.awaits_reply = true;
         self.next_report = now + control.consumer_report_ms.max(control.tick_ms);
@@ -97,7 +98,7 @@ impl SimulatedConsumer {
 
     /// Applies a plan of the coordinator.
     pub(super) fn on_plan(&mut self, plan: &ConsumerPlan, layout: &Layout, splits_ahead: u32) {
-        self.seen = plan.revision;
+        self.plan_revision = plan.revision;
         self.awaits_reply = false;
         if !self.has_position
             && let Some((stream, position)) = plan.streams.first()
@@ -108,10 +109,10 @@ impl SimulatedConsumer {
             self.push(layout, split);
         }
         self.prefetch_splits(layout, splits_ahead);
-        for ahead in &mut self.ahead {
-            let planned = plan.splits.iter().find(|planned| planned.split == ahead.split);
-            ahead.workers.clear();
-            ahead
+        for prefetched in &mut self.prefetched {
+            let planned = plan.splits.iter().find(|planned| planned.split == prefetched.split);
+            prefetched.workers.clear();
+            prefetched
                 .workers
                 .extend(planned.iter().flat_map(|planned| planned.workers.iter().map(|(id, _)| *id)));
         }
@@ -119,7 +120,7 @@ impl SimulatedConsumer {
 
     fn push(&mut self, layout: &Layout, split: SplitRef) {
         let len = layout.split_len(split);
-        self.ahead.push_back(PrefetchedSplit {
+        self.prefetched.push_back(PrefetchedSplit {
             split,
             len,
             fetched: self.offset_in(split),
@@ -127,15 +128,15 @@ impl SimulatedConsumer {
         });
     }
 
-    /// The offset of the first missing row: 0 for every split but the first.
+    /// Returns the offset of the first row to fetch, which is 0 for all splits except the first.
     fn offset_in(&self, split: SplitRef) -> u32 {
-        let is_first = self.ahead.front().is_none_or(|first| first.split == split);
+        let is_first = self.prefetched.front().is_none_or(|first| first.split == split);
         if is_first { self.offset } else { 0 }
     }
 
     fn prefetch_splits(&mut self, layout: &Layout, splits_ahead: u32) {
-        while self.ahead.len() < splits_ahead as usize
-            && let Some(next) = self.ahead.back().and_then(|last| layout.next_split(last.split))
+        while self.prefetched.len() < splits_ahead as usize
+            && let Some(next) = self.prefetched.back().and_then(|last| layout.next_split(last.split))
         {
             self.push(layout, next);
         }
@@ -143,19 +144,20 @@ impl SimulatedConsumer {
 
     /// Fetches computed rows from workers.
     pub(super) fn fetch(&mut self, fleet: &mut Fleet) {
-        for ahead in self.ahead.iter_mut().filter(|ahead| ahead.fetched < ahead.len) {
-            for worker in &ahead.workers {
+        for prefetched in self.prefetched.iter_mut().filter(|prefetched| prefetched.fetched < prefetched.len)
+        {
+            for worker in &prefetched.workers {
                 let worker = fleet.worker(*worker);
                 if let Some(end) =
-                    worker.and_then(|worker| worker.fetch(self.job, ahead.split, ahead.fetched))
+                    worker.and_then(|worker| worker.fetch(self.job, prefetched.split, prefetched.fetched))
                 {
-                    ahead.fetched = end;
+                    prefetched.fetched = end;
                 }
             }
         }
     }
 
-    /// Advances the time from `start` to `end`, at a rate of `rows_per_s` that the consumer could take.
+    /// Advances the time from `start` to `end`. `rows_per_s` is the rate at which the consumer processes rows.
     pub(super) fn advance(
         &mut self,
         start: u64,
@@ -194,37 +196,37 @@ impl SimulatedConsumer {
         }
     }
 
-    /// The number of rows of the next batch, if they have arrived.
+    /// Consumes the next batch and returns its number of rows, or `None` if a row has not arrived.
     fn take_batch(&mut self, job: &SimulatedJob, splits_ahead: u32) -> Option<u32> {
-        let first = self.ahead.front()?;
+        let first = self.prefetched.front()?;
         let rows = job.layout.batch_rows.min(first.len - self.offset);
-        // No rows follow the last split of a job.
+        // No rows are left after the last split of a job.
         if rows == 0 || first.fetched < self.offset + rows {
             return None;
         }
         self.offset += rows;
         self.stats.rows += u64::from(rows);
         self.stats.batches += 1;
-        self.stats.bytes += u64::from(rows) * job.given.delivered_bytes_per_row;
+        self.stats.bytes += u64::from(rows) * job.definition.delivered_bytes_per_row;
         self.stats.network_bytes = self.stats.bytes;
         if self.offset == first.len {
-            // The last split of a job stays, since no split follows it.
+            // The last split of a job remains, because there is no next split.
             self.prefetch_splits(&job.layout, splits_ahead + 1);
-            if self.ahead.len() > 1 {
-                self.ahead.pop_front();
+            if self.prefetched.len() > 1 {
+                self.prefetched.pop_front();
                 self.offset = 0;
             }
         }
         Some(rows)
     }
 
-    /// The next row that the consumer will take; `None` before its first plan.
+    /// Returns the next undelivered row, or `None` before the first plan.
     pub(super) fn position(&self, layout: &Layout) -> Option<StreamPosition> {
-        let first = self.ahead.front()?;
+        let first = self.prefetched.front()?;
         Some(layout.position_in(first.split, self.offset))
     }
 
-    /// The report of the consumer.
+    /// Returns the report of the consumer.
     pub(super) fn report(
         &self,
         now: Millis,
@@ -240,7 +242,7 @@ impl SimulatedConsumer {
             job: id,
             consumer: self.number,
             session: SessionId(1),
-            plan_revision: self.seen,
+            plan_revision: self.plan_revision,
             positions: self.position(layout).map(|position| (self.number, position)).into_iter().collect(),
             open_splits: Vec::new(),
             wanted_splits: splits_ahead,

@@ -1,4 +1,4 @@
-//! Decides the number of workers of a simulation by one scaling rule.
+//! Decides the number of workers of a simulation with one scaling rule.
 
 use feedline_data::ids::{JobId, Millis};
 
@@ -8,46 +8,46 @@ use super::scenario::ScenarioScaling;
 use crate::observe::Observer;
 use crate::plan::{HillClimber, Plan, Problem, ScaleDecision, ScaleHistory, ScaleSettings, rate_quotient};
 
-/// What all consumers took since the start of the run.
+/// Batches and time of all consumers since the start of the run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct DeliveredTotals {
     pub(super) batches: u64,
     pub(super) elapsed_ns: u64,
 }
 
-/// The input of a decision.
+/// The input of a scaling decision.
 pub(super) struct ScalingInput<'a> {
     pub(super) now: Millis,
     pub(super) present: u32,
     pub(super) observer: &'a Observer,
     pub(super) problem: &'a Problem,
     pub(super) plan: Option<&'a Plan>,
-    pub(super) taken: DeliveredTotals,
+    pub(super) delivered: DeliveredTotals,
 }
 
-/// Decides by one rule.
+/// Applies one scaling rule.
 #[derive(Debug)]
-pub(super) struct Decider {
+pub(super) struct ScalingDecider {
     rule: ScalingRule,
     settings: ScenarioScaling,
     scaling: ScaleHistory,
     climber: HillClimber,
-    /// The time of the last step of the climber, and what consumers had taken by then.
-    climbed: Option<(Millis, DeliveredTotals)>,
+    /// The time of the climber's last step, and the totals at this time.
+    last_climb: Option<(Millis, DeliveredTotals)>,
 }
 
-impl Decider {
+impl ScalingDecider {
     pub(super) fn new(rule: ScalingRule, settings: &ScenarioScaling) -> Self {
         Self {
             rule,
             settings: settings.clone(),
             scaling: ScaleHistory::default(),
             climber: HillClimber::default(),
-            climbed: None,
+            last_climb: None,
         }
     }
 
-    /// The wanted number of workers; `None` if nothing is known yet or no decision is due.
+    /// Returns the wanted number of workers, or `None` if no decision is due or possible yet.
     pub(super) fn decide(&mut self, seen: &ScalingInput) -> Option<ScaleDecision> {
         let decision = match self.rule {
             ScalingRule::Plan => self.by_plan(seen)?,
@@ -66,25 +66,25 @@ impl Decider {
             max_workers: self.settings.max_workers,
             shrink_after_ms: 1_000 * u64::from(self.settings.shrink_after_s),
         };
-        let input = needs.input(seen.now, seen.present);
+        let input = needs.scale_input(seen.now, seen.present);
         Some(self.scaling.decide(&settings, &input))
     }
 
     fn by_climbing(&mut self, seen: &ScalingInput) -> Option<ScaleDecision> {
-        let Some((at, before)) = self.climbed else {
-            self.climbed = Some((seen.now, seen.taken));
+        let Some((at, before)) = self.last_climb else {
+            self.last_climb = Some((seen.now, seen.delivered));
             return None;
         };
-        let batches = seen.taken.batches - before.batches;
+        let batches = seen.delivered.batches - before.batches;
         if seen.now - at < 1_000 * u64::from(self.settings.climb_every_s) || batches == 0 {
             return None;
         }
-        self.climbed = Some((seen.now, seen.taken));
-        let batch_s = (seen.taken.elapsed_ns - before.elapsed_ns) as f64 / 1e9 / batches as f64;
+        self.last_climb = Some((seen.now, seen.delivered));
+        let batch_s = (seen.delivered.elapsed_ns - before.elapsed_ns) as f64 / 1e9 / batches as f64;
         let wanted = self.climber.step(seen.present, batch_s, self.settings.climb_threshold);
         Some(ScaleDecision {
             wanted,
-            why: format!("a batch took {batch_s:.3} s with {} workers", seen.present),
+            why: format!("the time per batch was {batch_s:.3} s with {} workers", seen.present),
         })
     }
 }
@@ -98,15 +98,15 @@ fn by_quotient(seen: &ScalingInput) -> Option<ScaleDecision> {
         let (consumers, workers) = rates(seen.observer, job.id);
         wanted += if consumers.is_empty() { 0 } else { rate_quotient(&consumers, &workers, seen.present) };
     }
-    let why = format!("the rates of consumers over the mean rate of a worker are {wanted}");
+    let why = format!("the total consumer rate divided by the mean worker rate is {wanted}");
     Some(ScaleDecision { wanted, why })
 }
 
-/// Rows per second that each consumer could take, and that each worker could compute on all its cores.
+/// Returns the rows per second that each consumer could process, and that each worker could compute on all its cores.
 fn rates(observer: &Observer, job: JobId) -> (Vec<f64>, Vec<f64>) {
     let Some(observed) = observer.observation(job) else { return (Vec::new(), Vec::new()) };
-    let taking = observed.consumers.iter().filter(|consumer| consumer.stats.step_ns > 0);
-    let consumers = taking.map(|consumer| consumer.stats.rows as f64 / (consumer.stats.step_ns as f64 / 1e9));
+    let active = observed.consumers.iter().filter(|consumer| consumer.stats.step_ns > 0);
+    let consumers = active.map(|consumer| consumer.stats.rows as f64 / (consumer.stats.step_ns as f64 / 1e9));
     let workers = observed.recent.iter().filter_map(|worker| {
         let cpu_ns: u64 = worker.operators.iter().map(|operator| operator.cpu_ns).sum();
         let rows = worker.operators.last()?.rows_out;

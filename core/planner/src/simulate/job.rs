@@ -1,4 +1,4 @@
-//! A simulated job: its definition, and the demand of its consumers over time.
+//! A simulated job, with its layout, its costs and the demand of its consumers over time.
 
 use std::sync::Arc;
 
@@ -14,69 +14,71 @@ use super::scenario;
 #[derive(Debug)]
 pub(super) struct SimulatedJob {
     pub(super) name: String,
-    pub(super) given: Arc<scenario::ScenarioJob>,
+    pub(super) definition: Arc<scenario::ScenarioJob>,
     pub(super) layout: Layout,
-    /// The name and the CPU seconds per row, at speed 1, of the source, the operators and the batch.
+    /// The name and the CPU seconds per row, at speed 1, of each operator, including the source and the batch operator.
     pub(super) operators: Vec<(String, f64)>,
-    /// CPU seconds per row at speed 1.
-    pub(super) cpu_s: f64,
+    /// CPU seconds per row at speed 1, over all operators.
+    pub(super) cpu_s_per_row: f64,
 }
 
 impl SimulatedJob {
-    /// A job with its spec and manifest. `number` is unique in the scenario.
+    /// Creates a job with its spec and manifest. `number` is unique in the scenario.
     pub(super) fn new(
-        given: &Arc<scenario::ScenarioJob>,
+        definition: &Arc<scenario::ScenarioJob>,
         name: String,
         number: usize,
     ) -> Result<(Self, JobSpec, Manifest), String> {
         let mut builder = Pipeline::builder(name.as_str()).source(Source::text(format!("{number}")));
-        for operator in &given.operators {
+        for operator in &definition.operators {
             builder = builder.burn((1e6 * operator.cpu_s) as u64);
         }
-        let pipeline = builder.batch(given.batch_rows).build().map_err(|error| error.to_string())?;
-        let manifest = manifest(given, number)?;
+        let pipeline = builder.batch(definition.batch_rows).build().map_err(|error| error.to_string())?;
+        let manifest = manifest(definition, number)?;
         let spec = JobSpec {
-            tenant: given.tenant.clone(),
+            tenant: definition.tenant.clone(),
             name: name.clone(),
-            epochs: given.epochs,
-            virtual_consumers: given.consumers,
-            consumers: given.consumers,
-            weight: given.weight,
+            epochs: definition.epochs,
+            virtual_consumers: definition.consumers,
+            consumers: definition.consumers,
+            weight: definition.weight,
             elastic: false,
             ..JobSpec::new(pipeline)
         };
         let layout = Layout::new(&spec.pipeline, &manifest.summary(), spec.epochs, spec.virtual_consumers);
         let mut operators = vec![("source".to_owned(), 0.0)];
-        operators.extend(given.operators.iter().map(|operator| (operator.name.clone(), operator.cpu_s)));
+        operators.extend(definition.operators.iter().map(|operator| (operator.name.clone(), operator.cpu_s)));
         operators.push(("batch".to_owned(), 0.0));
-        let cpu_s = operators.iter().map(|(_, cpu_s)| cpu_s).sum();
-        Ok((Self { name, given: Arc::clone(given), layout, operators, cpu_s }, spec, manifest))
+        let cpu_s_per_row = operators.iter().map(|(_, cpu_s)| cpu_s).sum();
+        let job = Self { name, definition: Arc::clone(definition), layout, operators, cpu_s_per_row };
+        Ok((job, spec, manifest))
     }
 
-    /// Rows per second that all consumers together could take.
-    pub(super) fn demand(&self, second: u32) -> f64 {
-        let begun = self.given.demand.iter().rev().find(|step| step.at_s <= second);
+    /// Returns the rows per second that all consumers together could process.
+    pub(super) fn demand_rows_per_s(&self, second: u32) -> f64 {
+        let begun = self.definition.demand.iter().rev().find(|step| step.at_s <= second);
         begun.map_or(0.0, |step| step.rows_per_s)
     }
 }
 
-/// The number of a job, from its source.
+/// Returns the number of a job from the URL of its source.
 pub(super) fn number_of(source: &Source) -> Option<usize> {
     source.url.first()?.parse().ok()
 }
 
-/// A manifest of shards with equal numbers of rows, each with one block.
-fn manifest(given: &scenario::ScenarioJob, number: usize) -> Result<Manifest, String> {
-    let count = u64::from(given.shards);
+/// Builds a manifest of shards with equal numbers of rows and one block each.
+fn manifest(definition: &scenario::ScenarioJob, number: usize) -> Result<Manifest, String> {
+    let count = u64::from(definition.shards);
     let mut schema = Schema::default();
     schema.set("label", ColumnType::Scalar(ScalarType::Int64));
     let shard = |place: u64| -> Result<Shard, String> {
-        let rows = given.dataset_rows / count + u64::from(place < given.dataset_rows % count);
-        let bytes = rows * given.store_bytes_per_row;
+        let rows = definition.dataset_rows / count + u64::from(place < definition.dataset_rows % count);
+        let bytes = rows * definition.store_bytes_per_row;
         let rows = u32::try_from(rows).map_err(|_| {
             format!(
-                "a shard of job `{}` has {rows} rows, more than a block can have; set more shards",
-                given.name
+                "a shard of job `{}` has {rows} rows, but at most {} are possible: set more shards",
+                definition.name,
+                u32::MAX
             )
         })?;
         Ok(Shard {

@@ -1,15 +1,15 @@
-//! Which part of a simulation runs, so that a caller with a clock can measure each part.
+//! Reports the phases of a simulation step, so that a caller with a clock can measure them.
 
-/// A part of a simulation step.
+/// A phase of a simulation step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
-    /// The simulated workers and consumers. No coordinator does this work.
+    /// Simulates workers and consumers. A real coordinator does not do this work.
     World,
-    /// Inputs of the state machine: reports of workers and consumers, leases, replies.
+    /// The state machine processes inputs: reports of workers and consumers, allocations and ticks.
     Inputs,
-    /// The observer makes models and a problem from the reports, and the view for users.
+    /// The observer builds models, the planner's problem and the view for users from the reports.
     Observe,
-    /// The planner solves the problem and makes allocations.
+    /// The planner solves the problem and builds allocations.
     Solve,
 }
 
@@ -21,7 +21,7 @@ pub trait Meter {
     fn end(&mut self, phase: Phase);
 }
 
-/// Measures nothing.
+/// A meter that ignores all phases.
 impl Meter for () {
     fn begin(&mut self, _: Phase) {}
     fn end(&mut self, _: Phase) {}

@@ -2,8 +2,8 @@
 
 use super::report::{DemandChange, JobOutcome, ScalingChange, SimulatedSecond};
 
-/// The time after the last change of demand in which the number of workers should not oscillate, in seconds.
-const CALM_S: u32 = 300;
+/// Seconds after the last change of demand for which reversed scaling decisions count as oscillations.
+const OSCILLATION_WINDOW_S: u32 = 300;
 
 /// The accumulated times of a job's consumers, in nanoseconds.
 #[derive(Debug, Clone, Copy, Default)]
@@ -12,30 +12,29 @@ pub(super) struct ConsumerTimes {
     pub(super) step_ns: u64,
 }
 
-/// The state at the end of one second.
+/// The state of the simulation at the end of one second.
 #[derive(Debug)]
 pub(super) struct ElapsedSecond {
     pub(super) at_s: u32,
     pub(super) workers: u32,
     pub(super) wanted: u32,
-    /// Rows per second.
-    pub(super) demand: f64,
-    /// Rows of all jobs since the start.
+    pub(super) demand_rows_per_s: f64,
+    /// Delivered rows of all jobs since the start.
     pub(super) rows: u64,
-    /// The times of each job since the start.
-    pub(super) times: Vec<ConsumerTimes>,
+    /// The accumulated times of each job's consumers.
+    pub(super) job_times: Vec<ConsumerTimes>,
 }
 
 /// All seconds and decisions of a run.
 #[derive(Debug)]
 pub(super) struct Recording {
     warm_up_s: u32,
-    /// The times of each job at the last second.
-    times: Vec<ConsumerTimes>,
-    /// The times of each job at the end of the warm-up.
-    warm: Vec<ConsumerTimes>,
+    /// The accumulated times of each job at the last second.
+    last_times: Vec<ConsumerTimes>,
+    /// The accumulated times of each job at the end of the warm-up.
+    warm_up_times: Vec<ConsumerTimes>,
     /// The sum and the number of planned fed fractions of each job.
-    planned: Vec<(f64, u32)>,
+    planned_fed: Vec<(f64, u32)>,
     rows: u64,
     stall_ns: u64,
     pub(super) seconds: Vec<SimulatedSecond>,
@@ -46,9 +45,9 @@ impl Recording {
     pub(super) fn new(warm_up_s: u32, jobs: usize) -> Self {
         Self {
             warm_up_s,
-            times: vec![ConsumerTimes::default(); jobs],
-            warm: vec![ConsumerTimes::default(); jobs],
-            planned: vec![(0.0, 0); jobs],
+            last_times: vec![ConsumerTimes::default(); jobs],
+            warm_up_times: vec![ConsumerTimes::default(); jobs],
+            planned_fed: vec![(0.0, 0); jobs],
             rows: 0,
             stall_ns: 0,
             seconds: Vec::new(),
@@ -57,9 +56,9 @@ impl Recording {
     }
 
     pub(super) fn on_second(&mut self, elapsed: ElapsedSecond) {
-        let ElapsedSecond { at_s, workers, wanted, demand, rows, times } = elapsed;
+        let ElapsedSecond { at_s, workers, wanted, demand_rows_per_s, rows, job_times } = elapsed;
         let (mut smallest_fed, mut sum) = (1.0_f64, 0.0);
-        for (now, before) in times.iter().zip(&self.times) {
+        for (now, before) in job_times.iter().zip(&self.last_times) {
             let stall_ns = now.stall_ns - before.stall_ns;
             let all_ns = stall_ns + now.step_ns - before.step_ns;
             let fed = 1.0 - stall_ns as f64 / all_ns.max(1) as f64;
@@ -71,35 +70,35 @@ impl Recording {
             at_s,
             workers,
             wanted,
-            demand_rows_per_s: demand,
+            demand_rows_per_s,
             rows: rows - self.rows,
             smallest_fed,
-            mean_fed: sum / times.len().max(1) as f64,
+            mean_fed: sum / job_times.len().max(1) as f64,
         });
-        (self.rows, self.times) = (rows, times);
+        (self.rows, self.last_times) = (rows, job_times);
         if at_s <= self.warm_up_s {
-            self.warm.clone_from(&self.times);
+            self.warm_up_times.clone_from(&self.last_times);
         }
     }
 
     /// Records the planned fed fraction of a job.
     pub(super) fn on_planned(&mut self, job: usize, at_s: u32, fed_fraction: f64) {
-        if let Some((sum, count)) = self.planned.get_mut(job).filter(|_| at_s > self.warm_up_s) {
+        if let Some((sum, count)) = self.planned_fed.get_mut(job).filter(|_| at_s > self.warm_up_s) {
             *sum += fed_fraction;
             *count += 1;
         }
     }
 
-    /// The real and the planned fed fraction of each job.
+    /// Returns the measured and the planned fed fraction of each job.
     pub(super) fn outcomes<'a>(&self, names: impl Iterator<Item = &'a str>) -> Vec<JobOutcome> {
         let outcome = |(job, name): (usize, &str)| {
-            let (now, before) = (self.times[job], self.warm[job]);
+            let (now, before) = (self.last_times[job], self.warm_up_times[job]);
             let stall_ns = now.stall_ns - before.stall_ns;
             let all_ns = stall_ns + now.step_ns - before.step_ns;
-            let (sum, count) = self.planned[job];
+            let (sum, count) = self.planned_fed[job];
             JobOutcome {
                 name: name.to_owned(),
-                fed: 1.0 - stall_ns as f64 / all_ns.max(1) as f64,
+                fed_fraction: 1.0 - stall_ns as f64 / all_ns.max(1) as f64,
                 planned_fed: (count > 0).then(|| sum / f64::from(count)),
             }
         };
@@ -110,22 +109,22 @@ impl Recording {
         self.stall_ns as f64 / 1e9
     }
 
-    /// The seconds after the warm-up.
-    fn counted(&self) -> impl Iterator<Item = &SimulatedSecond> {
+    /// Returns the seconds after the warm-up.
+    fn seconds_after_warm_up(&self) -> impl Iterator<Item = &SimulatedSecond> {
         self.seconds.iter().filter(|second| second.at_s > self.warm_up_s)
     }
 
     pub(super) fn smallest_fed(&self) -> f64 {
-        self.counted().map(|second| second.smallest_fed).fold(1.0, f64::min)
+        self.seconds_after_warm_up().map(|second| second.smallest_fed).fold(1.0, f64::min)
     }
 
     pub(super) fn mean_fed(&self) -> f64 {
-        let count = self.counted().count().max(1);
-        self.counted().map(|second| second.mean_fed).sum::<f64>() / count as f64
+        let count = self.seconds_after_warm_up().count().max(1);
+        self.seconds_after_warm_up().map(|second| second.mean_fed).sum::<f64>() / count as f64
     }
 
-    /// The number of decisions after the warm-up.
-    pub(super) fn actions(&self) -> u32 {
+    /// Returns the number of decisions after the warm-up.
+    pub(super) fn decisions_after_warm_up(&self) -> u32 {
         self.decisions.iter().filter(|decision| decision.at_s > self.warm_up_s).count() as u32
     }
 
@@ -144,12 +143,12 @@ impl Recording {
         steps
     }
 
-    /// The change of demand between the seconds `start` and `end`.
+    /// Returns the change of demand at second `start`, with its effects until second `end`.
     fn demand_change(&self, start: usize, end: usize) -> DemandChange {
         let seconds = &self.seconds[start..end];
-        // The values of a second are those at its end.
+        // A second contains the values at its end.
         let at_s = self.seconds[start - 1].at_s;
-        let last_unfed = seconds.iter().rposition(|second| second.smallest_fed < DemandChange::FED);
+        let last_unfed = seconds.iter().rposition(|second| second.smallest_fed < DemandChange::FED_THRESHOLD);
         let fed_after_s = match last_unfed {
             None => Some(0),
             Some(place) if place + 1 < seconds.len() => Some(seconds[place].at_s - at_s),
@@ -167,16 +166,20 @@ impl Recording {
         }
     }
 
-    /// The number of reversed decisions within [`CALM_S`] after the last change of demand.
+    /// Returns the number of reversed decisions within [`OSCILLATION_WINDOW_S`] after the last change of demand.
     pub(super) fn oscillations(&self) -> u32 {
         let Some(step) = self.demand_changes().last().copied() else { return self.reversals(0, u32::MAX) };
-        self.reversals(step.at_s, step.at_s.saturating_add(CALM_S))
+        self.reversals(step.at_s, step.at_s.saturating_add(OSCILLATION_WINDOW_S))
     }
 
     fn reversals(&self, from_s: u32, to_s: u32) -> u32 {
         let within = |decision: &&ScalingChange| decision.at_s >= from_s && decision.at_s < to_s;
-        let ups: Vec<bool> =
-            self.decisions.iter().filter(within).map(|decision| decision.to > decision.from).collect();
+        let ups: Vec<bool> = self
+            .decisions
+            .iter()
+            .filter(within)
+            .map(|decision| decision.to_workers > decision.from_workers)
+            .collect();
         ups.windows(2).filter(|pair| pair[0] != pair[1]).count() as u32
     }
 }

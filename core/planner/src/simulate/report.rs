@@ -1,29 +1,29 @@
-//! The report of a run: cost, fed fractions, the delay of scaling, and an audit of rows.
+//! The report of a simulation run: cost, fed fractions, the delay of scaling, and an audit of rows.
 
 use serde::Serialize;
 
 use super::scaling_rule::ScalingRule;
 
-/// The report of one run with one rule. Sums do not include the warm-up of the scenario.
+/// The report of a simulation run with one scaling rule. Sums do not include the warm-up of the scenario.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SimulationReport {
-    /// The scenario.
+    /// The name of the scenario.
     pub scenario: String,
-    /// The rule.
+    /// The scaling rule.
     pub rule: ScalingRule,
-    /// Seconds of all workers, each from the decision to start it until it left.
+    /// Total seconds of all workers, from the decision to start a worker until it leaves.
     pub worker_seconds: f64,
-    /// Seconds that consumers waited for rows, over all consumers.
+    /// Total seconds that consumers waited for rows.
     pub stall_seconds: f64,
-    /// The smallest fed fraction of a job: the share of the time for which its consumers did not wait.
+    /// The smallest fed fraction of any job in any second: the share of the time that its consumers did not wait.
     pub smallest_fed: f64,
     /// The mean fed fraction over all jobs and seconds.
     pub mean_fed: f64,
-    /// Decisions that changed the number of workers.
+    /// The number of decisions that changed the number of workers.
     pub actions: u32,
-    /// Decisions within 300 s after the last change of demand that reversed the previous decision.
+    /// The number of decisions that reversed the previous decision within 300 s after the last change of demand.
     pub oscillations: u32,
-    /// Changes of demand.
+    /// Changes of demand, with their effects.
     pub steps: Vec<DemandChange>,
     /// Decisions that changed the number of workers, with their reasons.
     pub decisions: Vec<ScalingChange>,
@@ -40,52 +40,53 @@ pub struct SimulationReport {
 pub struct JobOutcome {
     /// The job's name.
     pub name: String,
-    /// The share of the time for which the job's consumers did not wait.
-    pub fed: f64,
+    /// The share of the time that the job's consumers did not wait.
+    #[serde(rename = "fed")]
+    pub fed_fraction: f64,
     /// The mean planned fed fraction; `None` if no plan contained the job.
     pub planned_fed: Option<f64>,
 }
 
-/// One second of the run.
+/// One second of a simulation run.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct SimulatedSecond {
     /// The end of the second, in seconds since the start.
     pub at_s: u32,
-    /// Paid workers.
+    /// The number of paid workers.
     pub workers: u32,
-    /// Workers that the plan wants.
+    /// The number of workers that the plan wants.
     pub wanted: u32,
-    /// Rows per second that all consumers could take.
+    /// Rows per second that all consumers could process.
     pub demand_rows_per_s: f64,
-    /// Rows delivered.
+    /// Rows delivered in this second.
     pub rows: u64,
-    /// The smallest fed fraction of a job: the share of the time in which its consumers did not wait.
+    /// The smallest fed fraction of a job: the share of this second that its consumers did not wait.
     pub smallest_fed: f64,
     /// The mean fed fraction over all jobs.
     pub mean_fed: f64,
 }
 
-/// A change of the demand of all jobs together.
+/// A change of the total demand of all jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct DemandChange {
     /// The time of the change, in seconds since the start.
     pub at_s: u32,
-    /// The demand before, in rows per second.
+    /// The demand before the change, in rows per second.
     pub from_rows_per_s: f64,
-    /// The demand after, in rows per second.
+    /// The demand after the change, in rows per second.
     pub to_rows_per_s: f64,
-    /// Seconds until each job had at least the fed fraction [`DemandChange::FED`] until the next change; `None` if
-    /// that did not happen.
+    /// Seconds after which each job stayed at or above [`DemandChange::FED_THRESHOLD`] until the next change; `None` if a job
+    /// never did.
     pub fed_after_s: Option<u32>,
-    /// Seconds until the last worker left before the next change; `None` if no worker left.
+    /// Seconds until the last decrease of the number of workers before the next change; `None` without a decrease.
     pub released_after_s: Option<u32>,
-    /// Workers before the next change.
+    /// The number of workers just before the next change.
     pub workers: u32,
 }
 
 impl DemandChange {
-    /// The fed fraction from which a job counts as fed.
-    pub const FED: f64 = 0.95;
+    /// Jobs with at least this fed fraction count as fed.
+    pub const FED_THRESHOLD: f64 = 0.95;
 
     /// Whether the demand increased.
     pub fn is_up(&self) -> bool {
@@ -98,27 +99,28 @@ impl DemandChange {
 pub struct ScalingChange {
     /// The time of the decision, in seconds since the start.
     pub at_s: u32,
-    /// Workers that ran or started before the decision.
-    pub from: u32,
-    /// Wanted workers.
-    pub to: u32,
+    /// The number of running and starting workers before the decision.
+    #[serde(rename = "from")]
+    pub from_workers: u32,
+    /// The wanted number of workers.
+    #[serde(rename = "to")]
+    pub to_workers: u32,
     /// The reason, as text for users.
     pub why: String,
 }
 
-/// The audit of delivered rows against positions.
+/// Compares delivered rows with positions.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct SimulatedAudit {
-    /// Audited streams.
+    /// The number of audited streams.
     pub streams: u32,
-    /// Rows that consumers took.
+    /// Rows that consumers received in batches.
     pub rows: u64,
-    /// Rows that workers computed. The number is larger than `rows` by rows in flight and rows that were computed
-    /// twice.
+    /// Rows that workers computed: `rows`, rows in flight, and rows that were computed more than once.
     pub computed_rows: u64,
-    /// Streams whose position differs from the number of rows taken: rows were lost or delivered twice.
+    /// The number of streams whose position differs from the number of delivered rows: rows were lost or delivered twice.
     pub broken_streams: u32,
-    /// Streams for which the coordinator's position differs from the consumer's after its last report.
+    /// The number of streams whose position at the coordinator differs from that of the consumer after its last report.
     pub unacknowledged_streams: u32,
 }
 

@@ -1,4 +1,4 @@
-//! The rules that can decide the number of workers of a simulation: ours, those of two other systems, or none.
+//! The scaling rules of a simulation: Feedline's rule, the rules of two other systems, and a fixed number of workers.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,10 +6,10 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ScalingRule {
-    /// Our rule: the number of workers that the plan wants. Grows at once and shrinks after some time.
+    /// Feedline's rule: the number of workers that the plan wants. Grows immediately and shrinks after a delay.
     #[default]
     Plan,
-    /// The rule of tf.data service: see [`rate_quotient`](crate::plan::rate_quotient). The sum over all jobs.
+    /// The rule of tf.data service, summed over all jobs: see [`rate_quotient`](crate::plan::rate_quotient).
     RateQuotient,
     /// The rule of Cachew: see [`HillClimber`](crate::plan::HillClimber).
     Climb,
@@ -18,10 +18,10 @@ pub enum ScalingRule {
 }
 
 impl ScalingRule {
-    /// All rules that change the number of workers.
+    /// The rules that change the number of workers.
     pub const SCALING: [Self; 3] = [Self::Plan, Self::RateQuotient, Self::Climb];
 
-    /// The name in scenarios and reports.
+    /// Returns the name in scenarios and reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Plan => "plan",

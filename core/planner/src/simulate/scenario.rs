@@ -1,4 +1,4 @@
-//! The definition of a simulation: workers, jobs with their demand over time, and scaling.
+//! The definition of a simulation: workers, jobs, demand over time, and scaling.
 
 use std::collections::BTreeMap;
 
@@ -11,30 +11,30 @@ use super::scaling_rule::ScalingRule;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
-    /// Name shown in reports.
+    /// The name in reports.
     pub name: String,
-    /// The seed of the times of first reports.
+    /// The seed for the random times of the first reports.
     #[serde(default)]
     pub seed: u64,
-    /// The length of the run.
+    /// The duration of the run.
     pub duration_s: u32,
-    /// Seconds from the start that the sums of the report do not include, while jobs open and first rows arrive.
+    /// Initial seconds that the sums of the report exclude, while jobs open and the first rows arrive.
     #[serde(default = "default_warm_up")]
     pub warm_up_s: u32,
-    /// The types of workers. Workers that are started during the run have the first type.
+    /// Worker types. Workers that are started during the run have the first type.
     pub worker_types: Vec<ScenarioWorkerType>,
     /// Jobs.
     pub jobs: Vec<ScenarioJob>,
     /// The bandwidth of the store in bytes per second, for all workers together; 0 for no limit.
     #[serde(default)]
     pub store_bytes_per_s: f64,
-    /// The quotas of tenants. A missing tenant has no quota.
+    /// The quotas of tenants. Tenants without an entry have no quota.
     #[serde(default)]
     pub tenants: BTreeMap<String, Quota>,
     /// Scaling of workers.
     #[serde(default)]
     pub scaling: ScenarioScaling,
-    /// The intervals of reports, and the numbers of splits ahead.
+    /// Report intervals and prefetching.
     #[serde(default)]
     pub control: ScenarioControl,
 }
@@ -47,22 +47,22 @@ pub struct ScenarioWorkerType {
     pub name: String,
     /// CPU cores.
     pub cores: u32,
-    /// The speed of a core relative to the core of the jobs' CPU seconds.
+    /// The speed of a core, relative to the core for which the CPU seconds of operators are given.
     #[serde(default = "default_factor")]
     pub speed: f64,
     /// Memory budget in GiB.
     #[serde(default = "default_memory")]
     pub memory_gib: f64,
-    /// Workers of this type at the start.
-    #[serde(default)]
-    pub at_start: u32,
+    /// The number of workers of this type at the start.
+    #[serde(default, rename = "at_start")]
+    pub workers_at_start: u32,
 }
 
 /// One job, or several equal jobs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ScenarioJob {
-    /// The name. Several jobs have numbers after the name.
+    /// The name. If there are several jobs, a number is appended.
     pub name: String,
     /// The tenant of the jobs.
     #[serde(default)]
@@ -70,33 +70,33 @@ pub struct ScenarioJob {
     /// The number of jobs.
     #[serde(default = "default_count")]
     pub count: u32,
-    /// Operators between source and batch, in order.
+    /// Operators between the source and the batch operator, in order.
     pub operators: Vec<ScenarioOperator>,
-    /// Rows of a batch.
+    /// Rows per batch.
     #[serde(default = "default_batch")]
     pub batch_rows: u32,
-    /// Rows of the dataset.
+    /// The number of rows in the dataset.
     #[serde(default = "default_rows")]
     pub dataset_rows: u64,
-    /// Shards of the dataset.
+    /// The number of shards in the dataset.
     #[serde(default = "default_shards")]
     pub shards: u32,
-    /// Passes over the dataset: many, so that no job ends during a run.
+    /// Passes over the dataset. The default is so large that no job ends during a run.
     #[serde(default = "default_epochs")]
     pub epochs: u32,
     /// Bytes read from the store for each row.
     #[serde(default = "default_row_bytes")]
     pub store_bytes_per_row: u64,
-    /// Bytes of a delivered row.
+    /// Bytes per delivered row.
     #[serde(default = "default_row_bytes")]
     pub delivered_bytes_per_row: u64,
-    /// Consumers, with one stream each.
+    /// The number of consumers, with one stream each.
     #[serde(default = "default_count")]
     pub consumers: u32,
-    /// The weight of the job while resources are short.
+    /// The weight of the job, which applies while resources are scarce.
     #[serde(default = "default_factor")]
     pub weight: f64,
-    /// The demand of all consumers together over time.
+    /// The total demand of all consumers over time.
     pub demand: Vec<ScenarioDemand>,
 }
 
@@ -110,11 +110,11 @@ pub struct ScenarioOperator {
     pub cpu_s: f64,
 }
 
-/// The demand of a job's consumers from a time on.
+/// One step of the demand over time.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ScenarioDemand {
-    /// The time from which this demand applies.
+    /// The time at which this demand begins.
     pub at_s: u32,
     /// Rows per second of all consumers together.
     pub rows_per_s: f64,
@@ -132,11 +132,11 @@ pub struct ScenarioScaling {
     pub max_workers: u32,
     /// Seconds from the decision to start a worker until its first report.
     pub start_s: u32,
-    /// Seconds for which fewer workers must have been enough before workers are removed; for the rule `plan`.
+    /// Seconds for which a smaller number of workers must be enough before workers are removed (rule `plan`).
     pub shrink_after_s: u32,
-    /// Seconds between two decisions of the rule `climb`.
+    /// Seconds between two decisions (rule `climb`).
     pub climb_every_s: u32,
-    /// The relative change of the time per batch that counts; for the rule `climb`.
+    /// Smaller relative changes of the time per batch are ignored (rule `climb`).
     pub climb_threshold: f64,
 }
 
@@ -154,28 +154,28 @@ impl Default for ScenarioScaling {
     }
 }
 
-/// The intervals of reports, and the numbers of splits ahead.
+/// Report intervals and prefetching.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ScenarioControl {
-    /// Milliseconds of one time step of the simulation.
+    /// The time step of the simulation in milliseconds.
     pub tick_ms: u64,
-    /// Milliseconds for which the coordinator holds an unchanged plan: the longest time between two reports of a
-    /// worker.
+    /// Milliseconds for which the coordinator delays the reply to a worker if its plan is unchanged. This is the longest
+    /// interval between two reports of a worker.
     pub hold_ms: u64,
-    /// The shortest time between two reports of a worker in milliseconds; at least one time step.
+    /// The shortest interval between two reports of a worker in milliseconds; at least one time step.
     pub worker_report_ms: u64,
-    /// The longest time between two reports of a consumer in milliseconds.
+    /// The longest interval between two reports of a consumer in milliseconds.
     pub consumer_report_ms: u64,
-    /// The shortest time between two reports of a consumer in milliseconds; at least one time step.
+    /// The shortest interval between two reports of a consumer in milliseconds; at least one time step.
     pub consumer_gap_ms: u64,
     /// Milliseconds between two plans.
     pub plan_ms: u64,
-    /// Splits of a job that a worker holds and has not computed.
+    /// Maximum number of leases per job on a worker that are not yet computed.
     pub leases_ahead: u32,
-    /// Splits that a consumer fetches ahead.
+    /// The number of splits that a consumer prefetches.
     pub splits_ahead: u32,
-    /// Whether workers and leases follow the plan. Otherwise jobs share all workers evenly.
+    /// Whether allocations follow the plan. Otherwise, jobs share all workers evenly.
     pub follow_plan: bool,
 }
 
@@ -199,15 +199,15 @@ impl Scenario {
     /// Reads a scenario from YAML and checks it.
     ///
     /// # Errors
-    /// Returns a message with the line if known.
+    /// Returns a message with the line number, if known.
     pub fn from_yaml(text: &str) -> Result<Self, String> {
         let scenario: Self = serde_yaml_ng::from_str(text).map_err(|error| error.to_string())?;
         scenario.check()?;
         Ok(scenario)
     }
 
-    /// A scenario with one job for each ten workers and one consumer for each two. Each worker of 8 cores computes at
-    /// most 1,000 rows per second, and the mean demand is 70 % of that.
+    /// Returns a scenario with one job per ten workers and one consumer per two workers. A worker has 8 cores and computes
+    /// at most 1,000 rows per second. The mean demand is 70 % of this rate.
     pub fn of_size(workers: u32, duration_s: u32) -> Self {
         let jobs = (workers / 10).max(1);
         let kinds = jobs.min(5);
@@ -243,7 +243,7 @@ impl Scenario {
                 cores: 8,
                 speed: 1.0,
                 memory_gib: 16.0,
-                at_start: workers,
+                workers_at_start: workers,
             }],
             jobs: (0..kinds).map(job).collect(),
             store_bytes_per_s: 0.0,
@@ -270,15 +270,18 @@ impl Scenario {
     pub fn check(&self) -> Result<(), String> {
         let positive = |value: f64| value > 0.0 && value.is_finite();
         if self.worker_types.is_empty() {
-            return Err("the scenario has no worker_types: add at least one".to_owned());
+            return Err("worker_types is empty: add at least one worker type".to_owned());
         }
         for kind in &self.worker_types {
             if kind.cores == 0 || !positive(kind.speed) || !positive(kind.memory_gib) {
-                return Err(format!("worker type `{}` needs cores, speed and memory_gib above 0", kind.name));
+                return Err(format!(
+                    "worker type `{}`: cores, speed and memory_gib must be above 0",
+                    kind.name
+                ));
             }
         }
         if self.jobs.iter().all(|job| job.count == 0) {
-            return Err("the scenario has no jobs: add at least one".to_owned());
+            return Err("jobs is empty: add at least one job".to_owned());
         }
         for job in &self.jobs {
             job.check()?;
@@ -287,22 +290,22 @@ impl Scenario {
         let control = &self.control;
         if control.tick_ms == 0 || !1000u64.is_multiple_of(control.tick_ms) {
             return Err(format!(
-                "invalid tick_ms {}: expected a number that divides 1000, such as 100",
+                "invalid tick_ms {}: expected a divisor of 1000, such as 100",
                 control.tick_ms
             ));
         }
         if control.plan_ms == 0 || control.leases_ahead == 0 || control.splits_ahead == 0 {
-            return Err("plan_ms, leases_ahead and splits_ahead must be 1 or more".to_owned());
+            return Err("plan_ms, leases_ahead and splits_ahead must be at least 1".to_owned());
         }
         let scaling = &self.scaling;
         if scaling.min_workers > scaling.max_workers || scaling.climb_every_s == 0 {
-            return Err(
-                "scaling needs min_workers of at most max_workers, and climb_every_s of 1 or more".to_owned()
-            );
+            let rule = "min_workers must not exceed max_workers, and climb_every_s must be at least 1";
+            return Err(format!("invalid scaling: {rule}"));
         }
         if self.store_bytes_per_s < 0.0 || !self.store_bytes_per_s.is_finite() {
             return Err(
-                "store_bytes_per_s must be a finite number of at least 0; 0 means no limit".to_owned()
+                "invalid store_bytes_per_s: expected a finite number of at least 0 (0 means no limit)"
+                    .to_owned(),
             );
         }
         Ok(())
@@ -310,7 +313,7 @@ impl Scenario {
 }
 
 impl Scenario {
-    /// The quotas of all tenants.
+    /// Returns the quotas of all tenants.
     pub(super) fn quotas(&self) -> Tenants {
         Tenants { tenants: self.tenants.clone(), ..Tenants::default() }
     }
@@ -320,25 +323,29 @@ impl ScenarioJob {
     fn check(&self) -> Result<(), String> {
         let name = &self.name;
         if self.consumers == 0 || self.batch_rows == 0 || self.shards == 0 || self.epochs == 0 {
-            return Err(format!("job `{name}` needs consumers, batch_rows, shards and epochs of 1 or more"));
+            return Err(format!("job `{name}`: consumers, batch_rows, shards and epochs must be at least 1"));
         }
         if self.dataset_rows < u64::from(self.shards.max(self.consumers)) {
             return Err(format!(
-                "job `{name}` has {} rows: expected at least one for each shard and each consumer",
+                "job `{name}`: dataset_rows is {}: expected at least one row per shard and per consumer",
                 self.dataset_rows
             ));
         }
         let cpu_s: f64 = self.operators.iter().map(|operator| operator.cpu_s).sum();
         let is_sound = |operator: &ScenarioOperator| operator.cpu_s >= 0.0 && operator.cpu_s.is_finite();
         if !self.operators.iter().all(is_sound) || cpu_s <= 0.0 {
-            return Err(format!("job `{name}` needs operators with CPU seconds, cpu_s, above 0 in all"));
+            return Err(format!(
+                "job `{name}`: cpu_s must be at least 0 for each operator, and above 0 in total"
+            ));
         }
         let in_order = self.demand.is_sorted_by(|a, b| a.at_s < b.at_s);
         if self.demand.first().is_none_or(|first| first.at_s > 0) || !in_order {
-            return Err(format!("the demand of job `{name}` needs steps in order of at_s, the first at 0"));
+            return Err(format!("job `{name}`: the steps of demand must be in order of at_s, starting at 0"));
         }
         if self.demand.iter().any(|step| step.rows_per_s < 0.0 || !step.rows_per_s.is_finite()) {
-            return Err(format!("job `{name}` has an invalid demand: expected rows_per_s of 0 or more"));
+            return Err(format!(
+                "job `{name}`: rows_per_s of each demand step must be a number of at least 0"
+            ));
         }
         Ok(())
     }

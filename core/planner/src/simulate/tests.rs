@@ -59,7 +59,7 @@ fn other_rules_stall_longer_than_ours() {
 #[test]
 fn a_saturated_store_adds_no_workers() {
     let mut scenario = Scenario { duration_s: 120, ..quick_steps() };
-    scenario.worker_types[0].at_start = 5;
+    scenario.worker_types[0].workers_at_start = 5;
     scenario.jobs[0].demand = vec![ScenarioDemand { at_s: 0, rows_per_s: 16_000.0 }];
     // The store delivers 5,000 rows per second, and the workers could compute 10,000.
     scenario.store_bytes_per_s = 5_000.0 * scenario.jobs[0].store_bytes_per_row as f64;
@@ -73,7 +73,7 @@ fn a_saturated_store_adds_no_workers() {
 /// Two jobs on one worker at the start.
 fn two_jobs() -> Scenario {
     let mut scenario = Scenario { duration_s: 60, ..quick_steps() };
-    scenario.worker_types[0].at_start = 1;
+    scenario.worker_types[0].workers_at_start = 1;
     scenario.jobs[0].demand = vec![ScenarioDemand { at_s: 0, rows_per_s: 4_000.0 }];
     let second = ScenarioJob { name: "second".to_owned(), ..scenario.jobs[0].clone() };
     scenario.jobs.push(second);
@@ -99,13 +99,13 @@ fn a_job_beside_one_that_waits_for_the_store_adds_workers() {
     let last = report.seconds.last().unwrap();
     // The demand needs 16 cores, and 4 for the other job.
     assert!((3..=5).contains(&last.workers), "{last:?}: {:#?}", report.decisions);
-    assert!(report.jobs[0].fed > 0.9 && report.jobs[1].fed < 0.3, "{:?}", report.jobs);
+    assert!(report.jobs[0].fed_fraction > 0.9 && report.jobs[1].fed_fraction < 0.3, "{:?}", report.jobs);
 }
 
 #[test]
 fn jobs_that_share_workers_are_all_fed() {
     let mut scenario = Scenario::of_size(50, 60);
-    scenario.worker_types[0].at_start = 45;
+    scenario.worker_types[0].workers_at_start = 45;
     scenario.scaling =
         ScenarioScaling { rule: ScalingRule::Plan, max_workers: 100, ..ScenarioScaling::default() };
     let report = simulated(&scenario, ScalingRule::Plan);
@@ -121,7 +121,7 @@ fn a_leaving_worker_loses_no_row() {
     let mut scenario = quick_steps();
     scenario.scaling.shrink_after_s = 0;
     let report = simulated(&scenario, ScalingRule::Plan);
-    assert!(report.decisions.iter().any(|decision| decision.to < decision.from));
+    assert!(report.decisions.iter().any(|decision| decision.to_workers < decision.from_workers));
     let shrink = ScaleSettings::default().shrink_after_ms;
     assert_eq!(
         1_000 * u64::from(ScenarioScaling::default().shrink_after_s),
@@ -138,9 +138,9 @@ fn an_invalid_scenario_is_rejected_with_a_sentence() {
         run(&scenario, ScalingRule::Plan, &mut ()).map(|_| ()).unwrap_err()
     };
     assert!(rejection(|scenario| scenario.worker_types.clear()).contains("worker_types"));
-    assert!(rejection(|scenario| scenario.jobs[0].demand[0].at_s = 5).contains("the first at 0"));
+    assert!(rejection(|scenario| scenario.jobs[0].demand[0].at_s = 5).contains("starting at 0"));
     assert!(rejection(|scenario| scenario.jobs[0].operators.clear()).contains("cpu_s"));
-    assert!(rejection(|scenario| scenario.control.tick_ms = 7).contains("divides 1000"));
+    assert!(rejection(|scenario| scenario.control.tick_ms = 7).contains("divisor of 1000"));
     let unknown = Scenario::from_yaml("name: x\nduratoin_s: 3\n").unwrap_err();
     assert!(unknown.contains("duratoin_s"), "{unknown}");
 }
@@ -148,7 +148,7 @@ fn an_invalid_scenario_is_rejected_with_a_sentence() {
 #[test]
 fn the_scenario_of_a_large_cluster_is_valid() {
     let text = include_str!("../../../../examples/scenarios/size.yaml");
-    assert_eq!(Scenario::from_yaml(text).unwrap().worker_types[0].at_start, 1_000);
+    assert_eq!(Scenario::from_yaml(text).unwrap().worker_types[0].workers_at_start, 1_000);
 }
 
 /// The fed fractions are those of the plan, and an even division of all workers has a smaller one.
@@ -159,11 +159,12 @@ fn unequal_jobs_on_unequal_workers_reach_their_planned_fed_fractions() {
     let planned = simulated(&scenario, ScalingRule::None);
     for job in &planned.jobs {
         let wanted = job.planned_fed.expect("plans contain the job");
-        assert!((job.fed - wanted).abs() <= 0.05 * wanted, "{:?}", planned.jobs);
+        assert!((job.fed_fraction - wanted).abs() <= 0.05 * wanted, "{:?}", planned.jobs);
     }
     scenario.control.follow_plan = false;
     let even = simulated(&scenario, ScalingRule::None);
-    let least = |report: &SimulationReport| report.jobs.iter().map(|job| job.fed).fold(1.0, f64::min);
+    let least =
+        |report: &SimulationReport| report.jobs.iter().map(|job| job.fed_fraction).fold(1.0, f64::min);
     assert!(least(&even) < 0.8 * least(&planned), "{:?} and {:?}", even.jobs, planned.jobs);
 }
 
@@ -181,7 +182,7 @@ fn jobs_reach_their_planned_fed_fractions_at_any_start_time() {
         for job in &report.jobs {
             let wanted = job.planned_fed.expect("plans contain the job");
             assert!(
-                (job.fed - wanted).abs() <= 0.1 * wanted,
+                (job.fed_fraction - wanted).abs() <= 0.1 * wanted,
                 "job {place} from {at_s} s on: {:?}",
                 report.jobs
             );
@@ -200,9 +201,9 @@ fn a_tenant_uses_its_quota_and_others_use_the_rest() {
         let [first, second, other] = report.jobs.as_slice() else { panic!("three jobs") };
         // 4 cores compute 2,000 of the 6,000 rows per second.
         for job in [first, second] {
-            assert!((0.28..0.36).contains(&job.fed), "by plan: {follow_plan}, {:?}", report.jobs);
+            assert!((0.28..0.36).contains(&job.fed_fraction), "by plan: {follow_plan}, {:?}", report.jobs);
         }
-        assert!(other.fed > 0.9, "by plan: {follow_plan}, {:?}", report.jobs);
+        assert!(other.fed_fraction > 0.9, "by plan: {follow_plan}, {:?}", report.jobs);
     }
     let refused = Scenario {
         tenants: [(

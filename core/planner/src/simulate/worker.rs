@@ -1,4 +1,4 @@
-//! A simulated worker: computes the rows of its leases at the rate of its cores, and reports like a real worker.
+//! A simulated worker. It computes the rows of its leases at the rate of its cores, and reports like a real worker.
 
 use std::collections::BTreeMap;
 
@@ -11,149 +11,149 @@ use feedline_data::messages::{
 };
 
 use super::job::{self, SimulatedJob};
-use super::lease::HeldSplit;
+use super::lease::LeasedSplit;
 use super::scenario::ScenarioWorkerType;
 
-/// The duration of one request to the store in seconds, and its size in bytes.
+/// The duration of one store request in seconds, and its size in bytes.
 const REQUEST_LATENCY_S: f64 = 0.02;
 const REQUEST_BYTES: f64 = (1 << 20) as f64;
-/// Requests in flight while the store is saturated.
+/// The number of requests in flight while the store is saturated.
 const REQUESTS_IN_FLIGHT: f64 = 16.0;
-/// The number of rounds within a time step in which idle cores are divided among the remaining jobs.
-const ROUNDS: usize = 3;
+/// The number of rounds per time step in which idle cores are divided among the jobs that can use them.
+const CORE_SHARING_ROUNDS: usize = 3;
 
 /// The life cycle of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum WorkerState {
     /// The worker will start at this time.
     Starting(Millis),
     Working,
-    /// The worker leaves when it holds no splits.
+    /// The worker leaves when it has no leases.
     Draining,
-    Gone,
+    Left,
 }
 
 /// The work of a worker for one job.
 #[derive(Debug, Clone, Copy, Default)]
 struct JobWork {
     rows: f64,
-    store_wait_s: f64,
+    store_wait_s_per_row: f64,
 }
 
 #[derive(Debug)]
 pub(super) struct SimulatedWorker {
     pub(super) id: WorkerId,
-    pub(super) state: State,
-    /// The time of the request to start the worker, from which on it is paid.
-    pub(super) asked_at: Millis,
+    pub(super) state: WorkerState,
+    /// The time of the request to start the worker. The worker is paid from this time on.
+    pub(super) requested_at: Millis,
     started_at: Millis,
     /// The time at which the worker left.
-    pub(super) gone_at: Option<Millis>,
+    pub(super) left_at: Option<Millis>,
     machine: String,
     cores: u32,
     speed: f64,
     memory_bytes: f64,
-    seen: Revision,
-    /// Held splits, the most urgent first.
-    leases: Vec<HeldSplit>,
-    /// The weight and the largest number of cores of each job.
-    weights: Vec<(u32, f64, f64)>,
-    done: BTreeMap<u32, JobWork>,
-    results: Vec<TaskResult>,
+    plan_revision: Revision,
+    /// Leased splits, the most urgent first.
+    leases: Vec<LeasedSplit>,
+    /// The allocated and the maximum cores of each job.
+    job_cores: Vec<(u32, f64, f64)>,
+    work_by_job: BTreeMap<u32, JobWork>,
+    task_results: Vec<TaskResult>,
     memory_full: bool,
-    /// The worker reports at this time at the earliest.
+    /// The earliest time of the next report.
     pub(super) next_report: Millis,
     /// Whether the coordinator has not answered the last report yet.
     pub(super) awaits_reply: bool,
     /// Whether the state has changed since the last report.
-    pub(super) has_news: bool,
+    pub(super) has_unreported_change: bool,
 }
 
-/// The context in which a worker reads its plan.
+/// The jobs and manifests that a worker needs to apply its plan.
 pub(super) struct WorkerPlanContext<'a> {
     pub(super) jobs: &'a [SimulatedJob],
     pub(super) manifests: &'a [std::sync::Arc<Manifest>],
-    /// The id of the first job. Ids of later jobs are consecutive.
-    pub(super) first: JobId,
+    /// The id of the first job. The ids of the other jobs follow consecutively.
+    pub(super) first_job: JobId,
 }
 
 impl WorkerPlanContext<'_> {
     pub(super) fn index_of(&self, job: JobId) -> Option<u32> {
-        let place = job.0.checked_sub(self.first.0)?;
+        let place = job.0.checked_sub(self.first_job.0)?;
         (place < self.jobs.len() as u64).then_some(place as u32)
     }
 }
 
 impl SimulatedWorker {
-    pub(super) fn new(id: WorkerId, kind: &ScenarioWorkerType, state: State, now: Millis) -> Self {
+    pub(super) fn new(id: WorkerId, kind: &ScenarioWorkerType, state: WorkerState, now: Millis) -> Self {
         Self {
             id,
             state,
-            asked_at: now,
-            started_at: if let State::Starting(at) = state { at } else { now },
-            gone_at: None,
+            requested_at: now,
+            started_at: if let WorkerState::Starting(at) = state { at } else { now },
+            left_at: None,
             machine: kind.name.clone(),
             cores: kind.cores,
             speed: kind.speed,
             memory_bytes: kind.memory_gib * f64::from(1 << 30),
-            seen: Revision::default(),
+            plan_revision: Revision::default(),
             leases: Vec::new(),
-            weights: Vec::new(),
-            done: BTreeMap::new(),
-            results: Vec::new(),
+            job_cores: Vec::new(),
+            work_by_job: BTreeMap::new(),
+            task_results: Vec::new(),
             memory_full: false,
             next_report: now,
             awaits_reply: false,
-            has_news: false,
+            has_unreported_change: false,
         }
     }
 
-    /// Whether the worker reports now: the last report was answered or its state has changed, and the shortest
-    /// interval has passed.
+    /// Whether the worker reports now: the coordinator has answered the last report or the worker's state has changed,
+    /// and the shortest interval has passed.
     pub(super) fn is_report_due(&self, now: Millis) -> bool {
-        self.is_at_work() && now >= self.next_report && (!self.awaits_reply || self.has_news)
+        self.is_at_work() && now >= self.next_report && (!self.awaits_reply || self.has_unreported_change)
     }
 
     pub(super) fn is_at_work(&self) -> bool {
-        matches!(self.state, State::Working | State::Draining)
+        matches!(self.state, WorkerState::Working | WorkerState::Draining)
     }
 
     pub(super) fn has_no_splits(&self) -> bool {
         self.leases.is_empty()
     }
 
-    /// Bytes per second that the worker would read from an unlimited store.
+    /// Returns the bytes per second that the worker would read from an unlimited store.
     pub(super) fn wanted_bytes_per_s(&self, jobs: &[SimulatedJob]) -> f64 {
         let mut cheapest: f64 = 0.0;
         for lease in self.leases.iter().filter(|lease| !lease.is_computed()) {
             let job = &jobs[lease.job as usize];
-            cheapest = cheapest.max(job.given.store_bytes_per_row as f64 / job.cpu_s);
+            cheapest = cheapest.max(job.definition.store_bytes_per_row as f64 / job.cpu_s_per_row);
         }
         cheapest * f64::from(self.cores) * self.speed
     }
 
-    /// Computes rows for `seconds`. `store_share` is the share of the wanted bytes that the store delivers.
+    /// Computes rows for `seconds`. `store_share` is the share of the requested bytes that the store delivers.
     pub(super) fn compute(&mut self, seconds: f64, store_share: f64, jobs: &[SimulatedJob]) {
-        let held = |lease: &HeldSplit| {
-            lease.unfetched_rows() * jobs[lease.job as usize].given.delivered_bytes_per_row as f64
+        let held = |lease: &LeasedSplit| {
+            lease.unfetched_rows() * jobs[lease.job as usize].definition.delivered_bytes_per_row as f64
         };
         let was_full = self.memory_full;
         self.memory_full = self.leases.iter().map(held).sum::<f64>() >= self.memory_bytes;
-        self.has_news |= was_full && !self.memory_full;
+        self.has_unreported_change |= was_full && !self.memory_full;
         if self.memory_full {
             // The most urgent split is computed in any case.
             return self.compute_first(seconds, store_share, jobs);
         }
         let waits_for_store =
-            |job: u32| store_share < 1.0 && jobs[job as usize].given.store_bytes_per_row > 0;
+            |job: u32| store_share < 1.0 && jobs[job as usize].definition.store_bytes_per_row > 0;
         let mut left = f64::from(self.cores) * self.speed * seconds;
         let mut active: Vec<(u32, f64)> = Vec::new();
         let mut waiting_for_store: Vec<u32> = Vec::new();
         let mut spent: BTreeMap<u32, f64> = BTreeMap::new();
-        for round in 0..ROUNDS {
+        for round in 0..CORE_SHARING_ROUNDS {
             active.clear();
             for lease in self.leases.iter().filter(|lease| !lease.is_computed()) {
-                // Jobs that wait for the store, and jobs at their limit of cores, leave their share to others.
+                // Other jobs use the share of jobs that wait for the store or have reached their maximum cores.
                 let is_over = round > 0
                     && (waits_for_store(lease.job)
                         || spent
@@ -172,23 +172,23 @@ impl SimulatedWorker {
                 let share = if waits_for_store(*job) { store_share } else { 1.0 };
                 let before = spent.get(job).copied().unwrap_or(0.0);
                 let may = (self.max_core_s(*job, seconds) - before).max(0.0);
-                let taken = self.compute_job(*job, (dealt * weight / all * share).min(may), jobs);
-                spent.insert(*job, before + taken);
-                left -= taken;
+                let used = self.compute_job(*job, (dealt * weight / all * share).min(may), jobs);
+                spent.insert(*job, before + used);
+                left -= used;
                 if share < 1.0 {
                     waiting_for_store.push(*job);
                 }
             }
         }
         for job in waiting_for_store {
-            self.done.entry(job).or_default().store_wait_s += REQUESTS_IN_FLIGHT * seconds;
+            self.work_by_job.entry(job).or_default().store_wait_s_per_row += REQUESTS_IN_FLIGHT * seconds;
         }
     }
 
     /// Computes only the most urgent split.
     fn compute_first(&mut self, seconds: f64, store_share: f64, jobs: &[SimulatedJob]) {
         let Some(place) = self.leases.iter().position(|lease| !lease.is_computed()) else { return };
-        let reads = jobs[self.leases[place].job as usize].given.store_bytes_per_row > 0;
+        let reads = jobs[self.leases[place].job as usize].definition.store_bytes_per_row > 0;
         let seconds = if reads { seconds * store_share } else { seconds };
         let later = self.leases.split_off(place + 1);
         let job = self.leases[place].job;
@@ -199,21 +199,21 @@ impl SimulatedWorker {
 
     fn weight(&self, job: u32) -> f64 {
         let all = f64::from(self.cores);
-        let listed = self.weights.iter().find(|(listed, ..)| *listed == job);
+        let listed = self.job_cores.iter().find(|(listed, ..)| *listed == job);
         listed.map_or(all, |(_, cores, _)| if *cores > 0.0 { *cores } else { all })
     }
 
-    /// The largest number of core seconds, at speed 1, that a job may use in `seconds`.
+    /// Returns the maximum core seconds, at speed 1, that a job may use in `seconds`.
     fn max_core_s(&self, job: u32, seconds: f64) -> f64 {
-        let listed = self.weights.iter().find(|(listed, ..)| *listed == job);
+        let listed = self.job_cores.iter().find(|(listed, ..)| *listed == job);
         let limit = listed.map(|(.., most)| *most).filter(|most| *most > 0.0);
         limit.map_or(f64::INFINITY, |most| most * self.speed * seconds)
     }
 
-    /// Spends up to `core_s` core seconds, at speed 1, on a job. Returns the spent core seconds.
+    /// Uses up to `core_s` core seconds, at speed 1, for a job. Returns the used core seconds.
     fn compute_job(&mut self, job: u32, core_s: f64, jobs: &[SimulatedJob]) -> f64 {
         let known = &jobs[job as usize];
-        let mut rows = core_s / known.cpu_s;
+        let mut rows = core_s / known.cpu_s_per_row;
         let mut made = 0.0;
         for lease in self.leases.iter_mut().filter(|lease| lease.job == job && !lease.is_computed()) {
             let computed = lease.compute(rows);
@@ -222,65 +222,69 @@ impl SimulatedWorker {
             if !lease.is_computed() {
                 break;
             }
-            self.has_news = true;
+            self.has_unreported_change = true;
         }
-        let done = self.done.entry(job).or_default();
+        let done = self.work_by_job.entry(job).or_default();
         done.rows += made;
-        done.store_wait_s +=
-            made * known.given.store_bytes_per_row as f64 / REQUEST_BYTES * REQUEST_LATENCY_S;
-        made * known.cpu_s
+        done.store_wait_s_per_row +=
+            made * known.definition.store_bytes_per_row as f64 / REQUEST_BYTES * REQUEST_LATENCY_S;
+        made * known.cpu_s_per_row
     }
 
-    /// Returns the computed rows of a split from an offset on, as the offset after them.
+    /// Fetches the computed rows of a split from an offset on. Returns the offset after them.
     pub(super) fn fetch(&mut self, job: u32, split: SplitRef, from: u32) -> Option<u32> {
         if !self.is_at_work() {
             return None;
         }
-        let place = self.leases.binary_search_by_key(&(split, job), HeldSplit::key).ok()?;
+        let place = self.leases.binary_search_by_key(&(split, job), LeasedSplit::key).ok()?;
         self.leases[place].fetch(from)
     }
 
     /// Applies a plan of the coordinator.
     pub(super) fn on_plan(&mut self, plan: WorkerPlan, known: &WorkerPlanContext) {
         self.awaits_reply = false;
-        self.seen = plan.revision;
+        self.plan_revision = plan.revision;
         let mut leases = Vec::with_capacity(plan.leases.len());
         for lease in &plan.leases {
             let Some(job) = known.index_of(lease.job) else { continue };
-            let before = self.leases.binary_search_by_key(&(lease.split, job), HeldSplit::key);
+            let before = self.leases.binary_search_by_key(&(lease.split, job), LeasedSplit::key);
             match before.map(|place| self.leases[place]) {
-                Ok(before) if f64::from(lease.start_offset) <= before.done => {
-                    leases.push(HeldSplit { fetched: before.fetched.max(lease.start_offset), ..before });
+                Ok(before) if f64::from(lease.start_offset) <= before.computed_end => {
+                    leases.push(LeasedSplit {
+                        fetched_end: before.fetched_end.max(lease.start_offset),
+                        ..before
+                    });
                 }
                 _ => {
                     let len = known.jobs[job as usize].layout.split_len(lease.split);
-                    leases.push(HeldSplit::new(lease, job, len));
+                    leases.push(LeasedSplit::new(lease, job, len));
                 }
             }
         }
         self.leases = leases;
-        self.weights.clear();
+        self.job_cores.clear();
         for allocation in &plan.allocations {
             let place = known.index_of(allocation.job);
-            self.weights.extend(place.map(|job| (job, allocation.cores, allocation.max_cores)));
+            self.job_cores.extend(place.map(|job| (job, allocation.cores, allocation.max_cores)));
         }
         let listed = plan.tasks.iter().filter_map(|task| list(task, known));
-        self.results = listed.collect();
-        self.has_news |= !self.results.is_empty();
+        self.task_results = listed.collect();
+        self.has_unreported_change |= !self.task_results.is_empty();
     }
 
-    /// The report of the worker.
+    /// Returns the report of the worker.
     pub(super) fn report(&mut self, now: Millis, known: &WorkerPlanContext) -> WorkerReport {
         self.awaits_reply = true;
-        self.has_news = false;
+        self.has_unreported_change = false;
         let elapsed_ns = (now - self.started_at) * 1_000_000;
-        let id = |job: u32| JobId(known.first.0 + u64::from(job));
+        let id = |job: u32| JobId(known.first_job.0 + u64::from(job));
         let computed = self.leases.iter().filter(|lease| lease.is_computed());
         let computed = computed.map(|lease| (id(lease.job), lease.split)).collect();
-        let spent = |(job, done): (&u32, &JobWork)| done.rows * known.jobs[*job as usize].cpu_s / self.speed;
-        let process_ns = (1e9 * self.done.iter().map(spent).sum::<f64>()) as u64;
+        let spent =
+            |(job, done): (&u32, &JobWork)| done.rows * known.jobs[*job as usize].cpu_s_per_row / self.speed;
+        let process_ns = (1e9 * self.work_by_job.iter().map(spent).sum::<f64>()) as u64;
         let cpu = ProcessCpu { process_ns, transport_ns: 0 };
-        let stats = self.done.iter().map(|(job, done)| WorkerJobStats {
+        let stats = self.work_by_job.iter().map(|(job, done)| WorkerJobStats {
             job: id(*job),
             operators: operators(&known.jobs[*job as usize], done, self.speed),
             store: store(&known.jobs[*job as usize], done),
@@ -297,11 +301,11 @@ impl SimulatedWorker {
             memory_bytes: self.memory_bytes as u64,
             machine: self.machine.clone(),
             nic_bytes_per_s: 0,
-            plan_revision: self.seen,
+            plan_revision: self.plan_revision,
             computed,
             memory_full: self.memory_full,
-            draining: self.state == State::Draining,
-            tasks: self.results.clone(),
+            draining: self.state == WorkerState::Draining,
+            tasks: self.task_results.clone(),
             elapsed_ns,
             cpu,
             stats: stats.collect(),
@@ -310,13 +314,13 @@ impl SimulatedWorker {
         }
     }
 
-    /// Computed rows, over all jobs.
+    /// Returns the number of computed rows over all jobs.
     pub(super) fn computed_rows(&self) -> f64 {
-        self.done.values().map(|done| done.rows).sum()
+        self.work_by_job.values().map(|done| done.rows).sum()
     }
 }
 
-/// The result of a listing task.
+/// Returns the result of a listing task.
 fn list(task: &Task, known: &WorkerPlanContext) -> Option<TaskResult> {
     let manifest = known.manifests.get(job::number_of(&task.source)?)?;
     let shards: Vec<ShardRef> = manifest.shards.iter().map(|shard| shard.object.clone()).collect();
@@ -328,10 +332,10 @@ fn operators(job: &SimulatedJob, done: &JobWork, speed: f64) -> Vec<OperatorStat
     let last = job.operators.len() - 1;
     let of = |(place, (name, cpu_s)): (usize, &(String, f64))| {
         let cpu_ns = (1e9 * done.rows * cpu_s / speed) as u64;
-        let latency_ns = if place == 0 { (1e9 * done.store_wait_s) as u64 } else { 0 };
+        let latency_ns = if place == 0 { (1e9 * done.store_wait_s_per_row) as u64 } else { 0 };
         let bytes = |per_row: u64| rows * per_row;
-        let finished = bytes(job.given.delivered_bytes_per_row);
-        let read = bytes(job.given.store_bytes_per_row);
+        let finished = bytes(job.definition.delivered_bytes_per_row);
+        let read = bytes(job.definition.store_bytes_per_row);
         OperatorStats {
             name: name.clone(),
             rows_in: if place == 0 { 0 } else { rows },
@@ -341,7 +345,7 @@ fn operators(job: &SimulatedJob, done: &JobWork, speed: f64) -> Vec<OperatorStat
             cpu_ns,
             busy_ns: cpu_ns + latency_ns,
             latency_ns,
-            queue_bytes: if place == last { job.given.delivered_bytes_per_row } else { 0 },
+            queue_bytes: if place == last { job.definition.delivered_bytes_per_row } else { 0 },
             ..OperatorStats::default()
         }
     };
@@ -349,11 +353,11 @@ fn operators(job: &SimulatedJob, done: &JobWork, speed: f64) -> Vec<OperatorStat
 }
 
 fn store(job: &SimulatedJob, done: &JobWork) -> StoreStats {
-    let bytes = done.rows * job.given.store_bytes_per_row as f64;
+    let bytes = done.rows * job.definition.store_bytes_per_row as f64;
     StoreStats {
         requests: (bytes / REQUEST_BYTES) as u64,
         bytes: bytes as u64,
-        wait_ns: (1e9 * done.store_wait_s) as u64,
+        wait_ns: (1e9 * done.store_wait_s_per_row) as u64,
         ..StoreStats::default()
     }
 }

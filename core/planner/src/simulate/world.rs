@@ -1,5 +1,5 @@
-//! The run itself: time steps in which workers compute, consumers take batches, reports become inputs, and plans are
-//! made.
+//! Runs a simulation in time steps. In each step, workers compute rows, consumers process batches, the state machine
+//! receives reports, and the planner may make a plan.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use feedline_data::messages::PlanAllocations;
 use feedline_data::random::mix64;
 
 use super::consumer::SimulatedConsumer;
-use super::decider::{Decider, DeliveredTotals, ScalingInput};
+use super::decider::{DeliveredTotals, ScalingDecider, ScalingInput};
 use super::fleet::Fleet;
 use super::job::SimulatedJob;
 use super::meter::{Meter, Phase};
@@ -26,11 +26,12 @@ use crate::plan::{self, CachePolicy, NoDeadline, Plan, Problem, ReadLimits, plan
 
 use crate::view::cluster_view;
 
-/// In this life of the state machine, the first job has the id 1.
-const LIFE: u64 = 1 << 20;
-/// Request ids: workers from 0, consumers from here, and other requests from [`OTHERS`].
-const CONSUMERS: RequestId = 1 << 32;
-const OTHERS: RequestId = 1 << 33;
+/// The leadership epoch of the simulated coordinator, in which the first job id is 1.
+const COORDINATOR_EPOCH: u64 = 1 << 20;
+/// Request ids of consumers start here. Request ids of workers start at 0, and all other requests have the id
+/// [`OTHER_REQUEST`].
+const FIRST_CONSUMER_REQUEST: RequestId = 1 << 32;
+const OTHER_REQUEST: RequestId = 1 << 33;
 
 /// A running simulation.
 #[derive(Debug)]
@@ -47,18 +48,18 @@ pub struct Simulation {
     plan: Option<Plan>,
     allocations: PlanAllocations,
     reads: ReadLimits,
-    decider: Decider,
+    decider: ScalingDecider,
     recording: Recording,
     inputs: Vec<Input>,
-    /// The number of inputs of the state machine so far.
+    /// The number of reports so far.
     input_count: u64,
 }
 
 impl Simulation {
-    /// A simulation at its start, with all jobs open.
+    /// Creates a simulation with all jobs open.
     ///
     /// # Errors
-    /// Returns a message on what is wrong with the scenario.
+    /// Returns a message that names the invalid value of the scenario.
     pub fn new(scenario: &Scenario, rule: ScalingRule) -> Result<Self, String> {
         scenario.check()?;
         let control = &scenario.control;
@@ -77,22 +78,25 @@ impl Simulation {
             manifests: Vec::new(),
             consumers: Vec::new(),
             fleet: Fleet::new(scenario),
-            cluster: Cluster::new(settings, LIFE),
+            cluster: Cluster::new(settings, COORDINATOR_EPOCH),
             observer: Observer::default(),
             plan: None,
             allocations: PlanAllocations::new(),
             reads: ReadLimits::default(),
-            decider: Decider::new(rule, &scenario.scaling),
+            decider: ScalingDecider::new(rule, &scenario.scaling),
             recording: Recording::new(scenario.warm_up_s, 0),
             inputs: Vec::new(),
             input_count: 0,
         };
-        for given in &scenario.jobs {
-            let given = Arc::new(given.clone());
-            for copy in 1..=given.count {
-                let name =
-                    if given.count == 1 { given.name.clone() } else { format!("{}{copy}", given.name) };
-                simulation.open(SimulatedJob::new(&given, name, simulation.jobs.len())?)?;
+        for definition in &scenario.jobs {
+            let definition = Arc::new(definition.clone());
+            for copy in 1..=definition.count {
+                let name = if definition.count == 1 {
+                    definition.name.clone()
+                } else {
+                    format!("{}{copy}", definition.name)
+                };
+                simulation.open(SimulatedJob::new(&definition, name, simulation.jobs.len())?)?;
             }
         }
         simulation.recording = Recording::new(scenario.warm_up_s, simulation.jobs.len());
@@ -110,7 +114,7 @@ impl Simulation {
         let manifest = Arc::new(manifest);
         let mut ready = Ready::default();
         let saved = Some(Arc::clone(&manifest));
-        let input = Input::OpenJob { request: OTHERS, spec: Box::new(spec), saved };
+        let input = Input::OpenJob { request: OTHER_REQUEST, spec: Box::new(spec), saved };
         self.cluster.step(self.now, input, &mut ready);
         for (_, reply) in ready.replies {
             if let Reply::Refused(refusal) = reply {
@@ -118,7 +122,7 @@ impl Simulation {
             }
         }
         let place = self.jobs.len() as u32;
-        for number in 0..job.given.consumers {
+        for number in 0..job.definition.consumers {
             let seed = self.scenario.seed ^ mix64(self.consumers.len() as u64);
             let first_report = mix64(seed) % self.scenario.control.consumer_report_ms.max(1);
             self.consumers.push(SimulatedConsumer::new(place, number, first_report));
@@ -128,12 +132,12 @@ impl Simulation {
         Ok(())
     }
 
-    /// Milliseconds since the start.
+    /// Returns the milliseconds since the start.
     pub fn now(&self) -> Millis {
         self.now
     }
 
-    /// The number of reports so far.
+    /// Returns the number of reports so far.
     pub fn inputs(&self) -> u64 {
         self.input_count
     }
@@ -158,7 +162,7 @@ impl Simulation {
         for input in self.inputs.drain(..) {
             self.cluster.take(self.now, input, &mut ready);
         }
-        // Indexes are saved at once.
+        // Saving an index takes no simulated time.
         for (job, ..) in std::mem::take(&mut ready.manifests) {
             self.cluster.take(self.now, Input::IndexSaved { job, saved: Ok(()) }, &mut ready);
         }
@@ -175,7 +179,7 @@ impl Simulation {
         }
     }
 
-    /// Workers compute at the rate of their cores and the store.
+    /// Workers compute rows, limited by their cores and the store.
     fn compute(&mut self) {
         let seconds = self.scenario.control.tick_ms as f64 / 1e3;
         let limit = self.scenario.store_bytes_per_s;
@@ -190,14 +194,14 @@ impl Simulation {
         }
     }
 
-    /// Consumers fetch computed rows and take batches.
+    /// Consumers fetch computed rows and process batches.
     fn consume(&mut self) {
         let control = &self.scenario.control;
         let (start, end) = ((self.now - control.tick_ms) * 1_000_000, self.now * 1_000_000);
         let second = ((self.now - control.tick_ms) / 1_000) as u32;
         for consumer in &mut self.consumers {
             let job = &self.jobs[consumer.job as usize];
-            let rows_per_s = job.demand(second) / f64::from(job.given.consumers);
+            let rows_per_s = job.demand_rows_per_s(second) / f64::from(job.definition.consumers);
             consumer.fetch(&mut self.fleet);
             consumer.advance(start, end, rows_per_s, job, control.splits_ahead);
         }
@@ -205,7 +209,7 @@ impl Simulation {
 
     fn collect_reports(&mut self) {
         let control = &self.scenario.control;
-        let known = WorkerPlanContext { jobs: &self.jobs, manifests: &self.manifests, first: FIRST_JOB };
+        let known = WorkerPlanContext { jobs: &self.jobs, manifests: &self.manifests, first_job: FIRST_JOB };
         for (place, worker) in self.fleet.workers.iter_mut().enumerate() {
             if worker.is_report_due(self.now) {
                 worker.next_report = self.now + control.worker_report_ms.max(control.tick_ms);
@@ -218,18 +222,18 @@ impl Simulation {
                 consumer.on_report(self.now, control);
                 let layout = &self.jobs[consumer.job as usize].layout;
                 let report = consumer.report(self.now, id_of(consumer.job), layout, control.splits_ahead);
-                self.inputs.push(Input::Consumer { request: CONSUMERS + place as u64, report });
+                self.inputs.push(Input::Consumer { request: FIRST_CONSUMER_REQUEST + place as u64, report });
             }
         }
     }
 
     fn answer(&mut self, ready: Ready) {
-        let known = WorkerPlanContext { jobs: &self.jobs, manifests: &self.manifests, first: FIRST_JOB };
+        let known = WorkerPlanContext { jobs: &self.jobs, manifests: &self.manifests, first_job: FIRST_JOB };
         for (request, reply) in ready.replies {
             match reply {
                 Reply::Worker(plan) => self.fleet.workers[request as usize].on_plan(plan, &known),
                 Reply::Consumer(plan) => {
-                    let consumer = &mut self.consumers[(request - CONSUMERS) as usize];
+                    let consumer = &mut self.consumers[(request - FIRST_CONSUMER_REQUEST) as usize];
                     let layout = &self.jobs[consumer.job as usize].layout;
                     consumer.on_plan(&plan, layout, self.scenario.control.splits_ahead);
                 }
@@ -246,14 +250,16 @@ impl Simulation {
             sum.stall_ns += consumer.stall_ns;
             sum.step_ns += consumer.step_ns;
         }
-        let demand = self.jobs.iter().map(|job| job.demand(second - 1)).sum();
+        let demand_rows_per_s = self.jobs.iter().map(|job| job.demand_rows_per_s(second - 1)).sum();
         let rows = self.consumers.iter().map(SimulatedConsumer::rows).sum();
         let wanted = self.plan.iter().flat_map(|plan| &plan.wanted).map(|kind| kind.wanted).sum();
         let workers = self.fleet.paid_workers();
-        self.recording.on_second(ElapsedSecond { at_s: second, workers, wanted, demand, rows, times });
+        let elapsed =
+            ElapsedSecond { at_s: second, workers, wanted, demand_rows_per_s, rows, job_times: times };
+        self.recording.on_second(elapsed);
     }
 
-    /// Observes and plans, as the coordinator does once per second.
+    /// Observes the cluster and makes a plan, as the coordinator does once per second.
     fn plan(&mut self, meter: &mut dyn Meter) {
         meter.begin(Phase::Inputs);
         let samples = self.cluster.samples();
@@ -279,7 +285,7 @@ impl Simulation {
                 self.allocate(allocations, meter);
             }
         }
-        // Here the view is not used, but a real coordinator makes it.
+        // The view is not used here, but a real coordinator builds it.
         meter.begin(Phase::Observe);
         let view = cluster_view(self.now, &samples, &self.observer, self.plan.as_ref(), &BTreeMap::new());
         drop((view, samples));
@@ -300,10 +306,11 @@ impl Simulation {
     }
 
     fn scale(&mut self, problem: &Problem) {
-        let taken = self.consumers.iter().fold(DeliveredTotals::default(), |sum, consumer| DeliveredTotals {
-            batches: sum.batches + consumer.batches(),
-            elapsed_ns: sum.elapsed_ns + consumer.stall_ns + consumer.step_ns,
-        });
+        let delivered =
+            self.consumers.iter().fold(DeliveredTotals::default(), |sum, consumer| DeliveredTotals {
+                batches: sum.batches + consumer.batches(),
+                elapsed_ns: sum.elapsed_ns + consumer.stall_ns + consumer.step_ns,
+            });
         let present = self.fleet.present_workers();
         let seen = ScalingInput {
             now: self.now,
@@ -311,7 +318,7 @@ impl Simulation {
             observer: &self.observer,
             problem,
             plan: self.plan.as_ref(),
-            taken,
+            delivered,
         };
         let Some(decision) = self.decider.decide(&seen).filter(|decision| decision.wanted != present) else {
             return;
@@ -320,13 +327,13 @@ impl Simulation {
         let at_s = (self.now / 1_000) as u32;
         self.recording.decisions.push(ScalingChange {
             at_s,
-            from: present,
-            to: decision.wanted,
+            from_workers: present,
+            to_workers: decision.wanted,
             why: decision.why,
         });
     }
 
-    /// The report, after the last report of each consumer.
+    /// Collects the last report of each consumer, and returns the report of the run.
     pub fn finish(mut self) -> SimulationReport {
         let audit = self.audit();
         let warm_up_ms = 1_000 * u64::from(self.scenario.warm_up_s);
@@ -337,7 +344,7 @@ impl Simulation {
             stall_seconds: self.recording.stall_seconds(),
             smallest_fed: self.recording.smallest_fed(),
             mean_fed: self.recording.mean_fed(),
-            actions: self.recording.actions(),
+            actions: self.recording.decisions_after_warm_up(),
             oscillations: self.recording.oscillations(),
             steps: self.recording.demand_changes(),
             jobs: self.recording.outcomes(self.jobs.iter().map(|job| job.name.as_str())),
@@ -357,14 +364,14 @@ impl Simulation {
                 &job.layout,
                 self.scenario.control.splits_ahead,
             );
-            self.cluster.take(self.now, Input::Consumer { request: OTHERS, report }, &mut ready);
+            self.cluster.take(self.now, Input::Consumer { request: OTHER_REQUEST, report }, &mut ready);
         }
         let mut ready = Ready::default();
-        self.cluster.step(self.now, Input::JobStatus { request: OTHERS, job: None }, &mut ready);
+        self.cluster.step(self.now, Input::JobStatus { request: OTHER_REQUEST, job: None }, &mut ready);
         let mut positions = BTreeMap::new();
         for (request, reply) in ready.replies {
             if let Reply::Status(jobs) = reply
-                && request == OTHERS
+                && request == OTHER_REQUEST
             {
                 positions.extend(jobs.into_iter().filter_map(|job| Some((job.job, job.position?))));
             }

@@ -1,6 +1,5 @@
 //! Views of a job whose bottleneck is a crop, and of jobs without counters.
 
-use expect_test::expect;
 use feedline_data::messages::{ConsumerStats, JobState, JobStatus, StoreStats};
 
 use super::*;
@@ -48,10 +47,9 @@ fn a_job_has_its_rates_and_its_bottleneck() {
     assert_eq!(job.stall_share, Some(0.8));
     assert!((job.cores - 2.0).abs() < 1e-6, "{}", job.cores);
     let bound = job.bottleneck.as_ref().unwrap();
-    expect![
-        "2 cores give 1250 rows/s at 1.6 ms of CPU per row, of which `random_resized_crop` takes the most"
-    ]
-    .assert_eq(&bound.explanation);
+    let why =
+        "2 cores compute 1250 rows/s at 1.6 ms of CPU time per row, most of it in `random_resized_crop`";
+    assert_eq!(bound.explanation, why);
     assert!(!view.reasons.is_empty());
     assert_eq!(view.wanted.len(), 1);
 }
@@ -75,7 +73,7 @@ fn without_a_plan_a_job_may_use_all_workers() {
     let view = cluster_view(8_000, &samples(8, &[JOB]), &observed(&[JOB]), None, &BTreeMap::new());
     let job = &view.jobs[0];
     assert_eq!(job.cores, 0.0);
-    assert!(job.bottleneck.as_ref().is_some_and(|bound| bound.explanation.starts_with("2 cores give")));
+    assert!(job.bottleneck.as_ref().is_some_and(|bound| bound.explanation.starts_with("2 cores compute")));
     assert_eq!((view.reasons.len(), view.wanted.len()), (0, 0));
 }
 

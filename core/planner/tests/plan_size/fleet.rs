@@ -57,13 +57,13 @@ fn job(id: u64, cores: f64, random: &mut RowRandom) -> JobProblem {
         ..OperatorProblem::default()
     };
     let rows = random.uniform(1e5, 5e6);
-    let cut = |after: usize| {
-        let bytes_per_row = [1e5, 5e5, 1.5e5, 1.5e5][after];
+    let cut = |operator_index: usize| {
+        let bytes_per_row = [1e5, 5e5, 1.5e5, 1.5e5][operator_index];
         CachePointProblem {
-            after,
+            operator_index,
             bytes: rows * bytes_per_row,
             bytes_per_row,
-            key: 10 * (id / 2) + after as u64,
+            key: 10 * (id / 2) + operator_index as u64,
             ..CachePointProblem::default()
         }
     };
@@ -74,9 +74,9 @@ fn job(id: u64, cores: f64, random: &mut RowRandom) -> JobProblem {
         demand_rows_per_s: Some(cores * random.uniform(0.3, 1.7) / cpu_s),
         operators: names.iter().zip(&costs).map(operator).collect(),
         overhead_cpu_s: vec![0.02e-3; TYPES.len()],
-        delivered_bytes: 1.5e5,
-        store_bytes: 1e5,
-        store_wait_s: 5e-3,
+        delivered_bytes_per_row: 1.5e5,
+        store_bytes_per_row: 1e5,
+        store_wait_s_per_row: 5e-3,
         held_bytes_per_core: 5e7,
         cache_points: (0..4).map(cut).collect(),
         ..JobProblem::default()

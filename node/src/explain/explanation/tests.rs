@@ -18,8 +18,8 @@ fn explanation() -> Explanation {
         is_random,
         ..OperatorModel::default()
     };
-    let cut = |after: usize, operator: &str, bytes: f64, is_cacheable| CachePointModel {
-        after,
+    let cut = |operator_index: usize, operator: &str, bytes: f64, is_cacheable| CachePointModel {
+        operator_index,
         operator: operator.to_owned(),
         rows: 1000.0,
         bytes,
@@ -35,8 +35,8 @@ fn explanation() -> Explanation {
             operator("batch", 0.0, 150e3, false),
         ],
         cache_points: vec![cut(0, "source", 100e6, true), cut(1, "random_resized_crop", 150e6, false)],
-        delivered_bytes: 150e3,
-        store_bytes: 100e3,
+        delivered_bytes_per_row: 150e3,
+        store_bytes_per_row: 100e3,
         ..JobModel::default()
     };
     let workers =
@@ -73,12 +73,12 @@ fn the_text_contains_a_table_and_sentences() {
 
         measured    990 rows/s
         bound       1000 rows/s
-        bottleneck  cpu of random_resized_crop: 2 cores give 1000 rows/s at 2 ms of CPU per row, of which `random_resized_crop` takes the most
+        bottleneck  cpu of random_resized_crop: 2 cores compute 1000 rows/s at 2 ms of CPU time per row, most of it in `random_resized_crop`
 
         possible improvements
-          give it 4 cores                                 2000 rows/s  +100 %
-          give it 2 workers                               2000 rows/s  +100 %
-          keep the output of `source` in memory (100 MB)  1333 rows/s   +33 %  from the second pass on
+          give the job 4 cores                             2000 rows/s  +100 %
+          give the job 2 workers                           2000 rows/s  +100 %
+          cache the output of `source` in memory (100 MB)  1333 rows/s   +33 %  from the second pass on
     "#]].assert_eq(&explanation().to_text());
 }
 

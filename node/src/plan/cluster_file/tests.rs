@@ -22,7 +22,7 @@ pub(in crate::plan) fn parsed(suffix: &str) -> ClusterFile {
 fn a_file_is_converted_to_a_problem() {
     let problem = parsed("").problem();
     problem.check().unwrap();
-    assert_eq!(problem.counts(), [4, 0]);
+    assert_eq!(problem.worker_counts(), [4, 0]);
     assert_eq!(problem.worker_types[0].memory_bytes, 64.0 * f64::from(1 << 30));
     assert_eq!(problem.worker_types[0].max_workers, 20);
     assert_eq!(problem.worker_types[1].nic_bytes_per_s, 1.25e9);

@@ -68,7 +68,7 @@ fn contradicting_names_are_rejected() {
     );
     assert_eq!(
         error_of("jobs: { a: { cache: { after: crop, tier: memory } } }", &[trace("a", 1.0)]),
-        "c.yaml: jobs.a.cache.after: rows cannot be cached after `crop`; possible operators: `source`, `burn`"
+        "c.yaml: jobs.a.cache.operator_index: rows cannot be cached after `crop`; possible operators: `source`, `burn`"
     );
 }
 
@@ -78,5 +78,5 @@ fn the_example_file_is_valid() {
     let cluster = ClusterFile::load(&path).unwrap();
     let problem = build_problem(&cluster, &[trace("a", 1.0)], "c.yaml").unwrap();
     assert_eq!(problem.check(), Ok(()));
-    assert_eq!(problem.counts(), [4, 0]);
+    assert_eq!(problem.worker_counts(), [4, 0]);
 }

@@ -18,8 +18,8 @@ fn the_text_contains_tables_and_reasons() {
         2 jobs on 4 workers
 
         job          rows/s   demand     fed  cores of general  cores of fast  cached        reason
-        photographs   11898    40000  29.7 %              26.2            0.0  -             it gets 11898 of the 29091 rows/s that it could have alone, since it shares workers with other jobs
-        text         247223  1662338  14.9 %              37.8            0.0  burn on disk  it gets 247223 of the 418301 rows/s that it could have alone, since it shares workers with other jobs
+        photographs   11898    40000  29.7 %              26.2            0.0  -             11898 rows/s instead of 29091 rows/s, because the job shares workers with other jobs
+        text         247223  1662338  14.9 %              37.8            0.0  burn on disk  247223 rows/s instead of 418301 rows/s, because the job shares workers with other jobs
 
         workers  cores   memory  present  wanted
         general     16  68.7 GB        4      20
@@ -32,9 +32,9 @@ fn the_text_contains_tables_and_reasons() {
         bound      smallest fed fraction 29.7 %, weighted sum 0.372: the plan is within 0.0 % of the optimum
 
         reasons
-          the smallest fed fraction by weight is 29.7 %; no plan can exceed 29.7 %
-          the output of `burn` would be cached in the workers' disks: 150 GB, and 1 job reads it
-          job `photographs`: it gets 11898 of the 29091 rows/s that it could have alone, since it shares workers with other jobs
-          job `text`: it gets 247223 of the 418301 rows/s that it could have alone, since it shares workers with other jobs
+          the smallest weighted fed fraction is 29.7 %; the upper bound for any plan is 29.7 %
+          cache the output of `burn` in the workers' disks: 150 GB, read by 1 job
+          job `photographs`: 11898 rows/s instead of 29091 rows/s, because the job shares workers with other jobs
+          job `text`: 247223 rows/s instead of 418301 rows/s, because the job shares workers with other jobs
     "#]].assert_eq(&render(&problem, &plan));
 }

@@ -22,9 +22,9 @@ pub(in crate::model) fn model() -> JobModel {
             operator("wait", 0.0, 1e5),
             operator("decode", 0.9, 1.5e5),
         ],
-        delivered_bytes: 1.5e5,
-        store_bytes: 1e5,
-        bandwidth: Bandwidth::Roof { slope: 5e7, cap: 1e9 },
+        delivered_bytes_per_row: 1.5e5,
+        store_bytes_per_row: 1e5,
+        bandwidth: Bandwidth::Roofline { slope: 5e7, cap: 1e9 },
         held_bytes: 1e8,
         ..JobModel::default()
     }
@@ -58,9 +58,9 @@ fn too_few_cores() {
         &model(),
         &resources(),
         expect![[r#"
-        cpu decode 2000
-        2 cores give 2000 rows/s at 1 ms of CPU per row, of which `decode` takes the most
-    "#]],
+            cpu decode 2000
+            2 cores compute 2000 rows/s at 1 ms of CPU time per row, most of it in `decode`
+        "#]],
     );
 }
 
@@ -89,7 +89,7 @@ fn too_few_executions_in_flight() {
         &JobResources { read_concurrency: 0.0, ..resources() },
         expect![[r#"
             latency wait 778
-            7 executions of `wait` are in flight at a time and each row takes 9 ms, which gives 778 rows/s
+            7 executions of `wait` are in flight, and each row takes 9 ms: 778 rows/s
         "#]],
     );
     let mut twice = JobResources { read_concurrency: 0.0, ..resources() };
@@ -106,7 +106,7 @@ fn a_pinned_operator() {
         &resources(),
         expect![[r#"
             sequential decode 1111
-            `decode` runs 1 at a time on one worker, since the file pins it with `parallelism`, and each row takes 900 us, which gives 1111 rows/s
+            `decode` runs at most 1 execution at a time on one worker (`parallelism` in the pipeline file), and each row takes 900 us: 1111 rows/s
         "#]],
     );
 }
@@ -122,7 +122,7 @@ fn a_pinned_operator_on_two_workers() {
         &resources,
         expect![[r#"
             sequential decode 2222
-            `decode` runs 1 at a time on each of 2 workers, since the file pins it with `parallelism`, and each row takes 900 us, which gives 2222 rows/s
+            `decode` runs at most 1 execution at a time on each of 2 workers (`parallelism` in the pipeline file), and each row takes 900 us: 2222 rows/s
         "#]],
     );
 }
@@ -132,27 +132,27 @@ fn a_wait_with_few_executions() {
     let mut model = model();
     model.operators[1].latency_s = 5e-3;
     let mut resources = resources();
-    resources.limits.insert("wait".into(), 4);
+    resources.operator_limits.insert("wait".into(), 4);
     check(
         &model,
         &resources,
         expect![[r#"
-        latency wait 800
-        `wait` runs 4 at a time on one worker and each row waits 5 ms, which gives 800 rows/s
-    "#]],
+            latency wait 800
+            `wait` runs at most 4 executions at a time on one worker, and each row waits 5 ms: 800 rows/s
+        "#]],
     );
 }
 
 #[test]
 fn a_saturated_store() {
-    let model = JobModel { bandwidth: Bandwidth::Roof { slope: 5e7, cap: 5e7 }, ..model() };
+    let model = JobModel { bandwidth: Bandwidth::Roofline { slope: 5e7, cap: 5e7 }, ..model() };
     check(
         &model,
         &resources(),
         expect![[r#"
-        store source 500
-        the store gives at most 50 MB/s and a row takes 100 kB of it, which gives 500 rows/s
-    "#]],
+            store source 500
+            the store delivers at most 50 MB/s, and a row needs 100 kB: 500 rows/s
+        "#]],
     );
 }
 
@@ -164,7 +164,7 @@ fn too_few_requests_in_flight() {
         &resources,
         expect![[r#"
             latency source 1000
-            2 requests in flight read 100 MB/s at 100 kB per row, which gives 1000 rows/s
+            2 requests in flight read 100 MB/s, and a row needs 100 kB: 1000 rows/s
         "#]],
     );
 }
@@ -177,9 +177,9 @@ fn a_slow_network() {
         &model(),
         &resources,
         expect![[r#"
-        network - 833
-        the workers' network carries 125 MB/s and a row takes 150 kB of it, which gives 833 rows/s
-    "#]],
+            network - 833
+            the network of the workers transfers 125 MB/s, and a row needs 150 kB: 833 rows/s
+        "#]],
     );
 }
 
@@ -211,9 +211,9 @@ fn full_memory() {
         &model,
         &resources,
         expect![[r#"
-        memory - 700
-        250 MB of memory were full for 40 % of the time, which gives 700 rows/s
-    "#]],
+            memory - 700
+            the memory budget of 250 MB was full for 40 % of the time: 700 rows/s
+        "#]],
     );
 }
 
@@ -224,21 +224,22 @@ fn the_consumer_is_first_among_equal_bounds() {
         &model,
         &resources(),
         expect![[r#"
-        consumer - 2000
-        the consumers take 2000 rows/s and no more
-    "#]],
+            consumer - 2000
+            the consumers accept at most 2000 rows/s
+        "#]],
     );
 }
 
 #[test]
 fn a_slow_cache() {
-    let cache = CacheUse { after: 0, read_bytes_per_s: 1e7, read_cpu_s_per_byte: 1e-9, is_in_store: false };
+    let cache =
+        CacheUse { operator_index: 0, read_bytes_per_s: 1e7, read_cpu_s_per_byte: 1e-9, is_in_store: false };
     check(
         &model(),
         &JobResources { cache: Some(cache), ..resources() },
         expect![[r#"
-        store source 100
-        the cache after `source` gives 10 MB/s and a row there has 100 kB, which gives 100 rows/s
-    "#]],
+            store source 100
+            the cache after `source` delivers 10 MB/s, and a cached row has 100 kB: 100 rows/s
+        "#]],
     );
 }

@@ -62,7 +62,7 @@ fn costs_are_per_delivered_row_and_worker_type() {
     assert!(is_near(filter.cpu_s_on("unknown type"), 150e-6));
     assert!(is_near(model.cpu_s_from(0, "slow"), 100e-6 + 200e-6 + 1e-3 + 20e-6 + 10e-6));
     assert!(is_near(model.operators.iter().map(|operator| operator.cpu_share).sum(), 1.0));
-    assert!(is_near(model.store_bytes, 2_000.0) && is_near(model.store_concurrency, 1.0));
+    assert!(is_near(model.store_bytes_per_row, 2_000.0) && is_near(model.store_concurrency, 1.0));
     assert!(is_near(model.operators[2].mean_active, 2.0));
 }
 
@@ -73,7 +73,7 @@ fn reading_ahead_does_not_increase_the_cost_of_a_row() {
     ahead.operators[0].bytes_out *= 3;
     ahead.store.bytes *= 3;
     let model = JobModel::build(&observation(vec![ahead])).unwrap();
-    assert!(is_near(model.store_bytes, 2_000.0), "{}", model.store_bytes);
+    assert!(is_near(model.store_bytes_per_row, 2_000.0), "{}", model.store_bytes_per_row);
     assert!(is_near(model.operators[0].visit_ratio, 2.0) && is_near(model.operators[0].bytes_out, 2_000.0));
 }
 

@@ -19,8 +19,8 @@ fn capacities() -> Vec<CacheCapacity> {
 }
 
 fn cache_points() -> Vec<CachePointModel> {
-    let point = |after: usize, operator: &str, bytes_per_row: f64, is_cacheable| CachePointModel {
-        after,
+    let point = |operator_index: usize, operator: &str, bytes_per_row: f64, is_cacheable| CachePointModel {
+        operator_index,
         operator: operator.into(),
         rows: 30_000.0,
         bytes: 30_000.0 * bytes_per_row,
@@ -47,11 +47,11 @@ fn too_few_cores() {
         &model,
         &resources(),
         expect![[r#"
-            3636: give it 4 cores
-            3636: give it 2 workers
-            3333: keep the output of `decode` on disk (4.5 GB)
-            1951: keep the output of `source` in memory (3 GB)
-            1951: keep the output of `source` on disk (3 GB)
+            3636: give the job 4 cores
+            3636: give the job 2 workers
+            3333: cache the output of `decode` on disk (4.5 GB)
+            1951: cache the output of `source` in memory (3 GB)
+            1951: cache the output of `source` on disk (3 GB)
         "#]],
     );
 }
@@ -64,8 +64,8 @@ fn a_pinned_operator() {
         &model,
         &resources(),
         expect![[r#"
-            2222: give it 2 workers
-            2000: let `decode` run 2 at a time
+            2222: give the job 2 workers
+            2000: allow 2 concurrent executions of `decode`
         "#]],
     );
 }
@@ -81,8 +81,8 @@ fn a_limit_is_raised_to_the_waiting_executions_at_most() {
         &model,
         &resources(),
         expect![[r#"
-            425: let `wait` run 9 at a time
-            400: give it 2 workers
+            425: allow 9 concurrent executions of `wait`
+            400: give the job 2 workers
         "#]],
     );
 }
@@ -96,8 +96,8 @@ fn a_wait() {
         &model,
         &resources(),
         expect![[r#"
-            2000: let `wait` run 40 at a time
-            400: give it 2 workers
+            2000: allow 40 concurrent executions of `wait`
+            400: give the job 2 workers
         "#]],
     );
 }
@@ -108,8 +108,8 @@ fn too_few_requests() {
         &model(),
         &JobResources { read_concurrency: 2.0, ..resources() },
         expect![[r#"
-            2000: read with 4 requests in flight
-            2000: give it 2 workers
+            2000: keep 4 requests to the store in flight
+            2000: give the job 2 workers
         "#]],
     );
 }
@@ -118,16 +118,16 @@ fn too_few_requests() {
 fn only_a_cache_helps_a_saturated_store() {
     let model = JobModel {
         cache_points: cache_points(),
-        bandwidth: Bandwidth::Roof { slope: 5e7, cap: 5e7 },
+        bandwidth: Bandwidth::Roofline { slope: 5e7, cap: 5e7 },
         ..model()
     };
     check(
         &model,
         &resources(),
         expect![[r#"
-            3333: keep the output of `decode` on disk (4.5 GB)
-            2162: keep the output of `source` in memory (3 GB)
-            2162: keep the output of `source` on disk (3 GB)
+            3333: cache the output of `decode` on disk (4.5 GB)
+            2162: cache the output of `source` in memory (3 GB)
+            2162: cache the output of `source` on disk (3 GB)
         "#]],
     );
 }

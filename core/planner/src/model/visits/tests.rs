@@ -11,7 +11,7 @@ fn visited(operators: &[(&str, u64, u64)]) -> Vec<f64> {
         ..OperatorStats::default()
     };
     let worker = JobWorkerSample { operators: operators.iter().map(stats).collect(), ..worker(1, "a", 1.0) };
-    visits(&[&worker]).into_iter().map(|visits| (1e3 * visits).round() / 1e3).collect()
+    visit_ratios(&[&worker]).into_iter().map(|visits| (1e3 * visits).round() / 1e3).collect()
 }
 
 #[test]

@@ -48,8 +48,8 @@ fn counters_of_operators_are_matched_by_name() {
     let after = worker(1, vec![operator("decode", 9), operator("source", 30)]);
     let delta = after.since(&before);
     assert_eq!((delta.operators[0].rows_out, delta.operators[1].rows_out), (4, 20));
-    assert!(!after.is_restarted(&before) && before.is_restarted(&after));
-    assert!(worker(2, Vec::new()).is_restarted(&before), "another worker id is a restart");
+    assert!(!after.has_restarted_since(&before) && before.has_restarted_since(&after));
+    assert!(worker(2, Vec::new()).has_restarted_since(&before), "another worker id is a restart");
 }
 
 #[test]

@@ -19,7 +19,7 @@ fn allocated(job: u64, allocations: &[(u64, f64, u32)]) -> JobPlan {
         fed_fraction: 0.5,
         cores_by_type: Vec::new(),
         allocations: allocations.iter().map(allocation).collect(),
-        limits: Vec::new(),
+        operator_limits: Vec::new(),
         cache: None,
         why: String::new(),
     }

@@ -1,15 +1,15 @@
-//! Jobs keep their previous rates if these are about what they need: demands are measured and vary, and moving a job
-//! to other workers recomputes the splits of those workers.
+//! Keeps the previous rates of jobs if they are close to the needs. Measured demands vary, and moving a job to other
+//! workers recomputes its splits.
 
 use super::super::costs::{CORES, Costs, ExecutionOption, RESOURCES};
 
-/// The largest previous rate that a job keeps, over its need with headroom.
+/// A job keeps its previous rate up to this multiple of its need with headroom.
 const MAX_KEPT_OVER_NEED: f64 = 1.25;
-/// Maximum utilization of a capacity when jobs keep their rates.
+/// Maximum utilisation of each resource when jobs keep their rates.
 const MAX_USED_SHARE: f64 = 0.98;
 
-/// Sets the need of each job to its previous rate on each type, if this rate is at least `rows`, not much above the
-/// need, and feasible for all jobs together.
+/// Sets the need of each job on each worker type to its previous rate, if this rate is at least `rows`, not much above
+/// the need, and feasible together with all other jobs.
 pub(super) fn keep_rates(
     costs: &Costs,
     options: &[&ExecutionOption],
@@ -17,11 +17,11 @@ pub(super) fn keep_rates(
     previous: &[Vec<f64>],
     needs: &mut [Vec<f64>],
 ) {
-    // In a cluster that is too small for all jobs, a kept rate would be missing for another job.
-    if costs.is_short {
+    // If the cluster is too small for all jobs, a kept rate would take resources from another job.
+    if costs.is_overloaded {
         return;
     }
-    for w in 0..costs.types() {
+    for w in 0..costs.type_count() {
         let kept_rate = |j: usize| {
             let is_enough = rows[j][w] > 0.0
                 && previous[j][w] >= rows[j][w]
@@ -29,9 +29,11 @@ pub(super) fn keep_rates(
             if is_enough { previous[j][w] } else { needs[j][w] }
         };
         let fits = (0..RESOURCES).all(|resource| {
-            let needed = |(j, option): (usize, &&ExecutionOption)| kept_rate(j) * option.per_row[w][resource];
+            let needed = |(j, option): (usize, &&ExecutionOption)| {
+                kept_rate(j) * option.resources_per_row[w][resource]
+            };
             let used: f64 = options.iter().enumerate().map(needed).sum();
-            used <= MAX_USED_SHARE * costs.counts[w] * costs.capacity[w][resource]
+            used <= MAX_USED_SHARE * costs.worker_counts[w] * costs.worker_capacity[w][resource]
         });
         if fits && is_within_quotas(costs, options, needs, w, kept_rate) {
             let rates: Vec<f64> = (0..options.len()).map(kept_rate).collect();
@@ -42,7 +44,7 @@ pub(super) fn keep_rates(
     }
 }
 
-/// Whether the quotas of all tenants hold if the jobs keep these rates on type `w`.
+/// Whether all tenant quotas are satisfied if the jobs keep these rates on worker type `w`.
 fn is_within_quotas(
     costs: &Costs,
     options: &[&ExecutionOption],
@@ -52,12 +54,12 @@ fn is_within_quotas(
 ) -> bool {
     let cores = |(j, option): (usize, &&ExecutionOption)| {
         let before = costs.needed_cores(option, &needs[j]);
-        (j, before + (kept_rate(j) - needs[j][w]) * option.per_row[w][CORES])
+        (j, before + (kept_rate(j) - needs[j][w]) * option.resources_per_row[w][CORES])
     };
     costs.tenant_loads(options.iter().enumerate().map(cores)).into_iter().all(|load| load <= 1.0 + 1e-9)
 }
 
-/// The previous rows per second of each job on each type, from its cores on workers.
+/// Returns the previous rows per second of each job on each worker type, computed from its cores on workers.
 pub(super) fn previous_rates(
     costs: &Costs,
     options: &[&ExecutionOption],
@@ -65,9 +67,9 @@ pub(super) fn previous_rates(
     before: &[Vec<(usize, f64)>],
 ) -> Vec<Vec<f64>> {
     let of_job = |(option, workers): (&&ExecutionOption, &Vec<(usize, f64)>)| {
-        let mut by_type = vec![0.0; costs.types()];
+        let mut by_type = vec![0.0; costs.type_count()];
         for (worker, cores) in workers {
-            let rate = cores / option.per_row[types[*worker]][CORES];
+            let rate = cores / option.resources_per_row[types[*worker]][CORES];
             by_type[types[*worker]] += if rate.is_finite() { rate } else { 0.0 };
         }
         by_type

@@ -62,9 +62,9 @@ fn a_job_with_an_operator_limit_is_spread() {
 fn jobs_with_opposite_needs_share_workers() {
     // Job 1 needs cores and no network, and job 2 the reverse: a worker with one job would waste the other resource.
     let mut cores = job(1, 6000.0, &[1.0]);
-    cores.delivered_bytes = 1e3;
+    cores.delivered_bytes_per_row = 1e3;
     let mut network = job(2, 6000.0, &[0.01]);
-    network.delivered_bytes = 1e6;
+    network.delivered_bytes_per_row = 1e6;
     let mut problem = cluster(&[(2.0, 4)], vec![cores, network]);
     problem.worker_types[0].nic_bytes_per_s = 2e9;
     let parts = assigned(&problem, &[vec![7000.0], vec![7500.0]], &[Vec::new(), Vec::new()]);
@@ -75,7 +75,7 @@ fn jobs_with_opposite_needs_share_workers() {
 #[test]
 fn local_traffic_needs_no_network() {
     let mut network = job(1, 1000.0, &[0.01]);
-    (network.delivered_bytes, network.store_bytes) = (1e6, 2e6);
+    (network.delivered_bytes_per_row, network.store_bytes_per_row) = (1e6, 2e6);
     let on_one = |locality| {
         let mut problem = cluster(&[(2.0, 1)], vec![JobProblem { locality, ..network.clone() }]);
         problem.worker_types[0].nic_bytes_per_s = 1e9;

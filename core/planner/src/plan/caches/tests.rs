@@ -7,13 +7,13 @@ use crate::plan::{CachePointProblem, Problem, TenantProblem};
 
 /// The best of all combinations.
 fn brute(costs: &Costs) -> CacheSelection {
-    let mut search = Search { costs, deadline: &NoDeadline, best: None, solves_left: u32::MAX };
+    let mut search = SelectionSearch { costs, deadline: &NoDeadline, best: None, solves_left: u32::MAX };
     search.try_all();
     search.best.unwrap()
 }
 
 fn searched(problem: &Problem, costs: &Costs) -> CacheSelection {
-    let settings = PlannerSettings { enumerate_at_most: 0, ..problem.settings };
+    let settings = PlannerSettings { max_exhaustive_combinations: 0, ..problem.settings };
     choose_caches(costs, &settings, None, &NoDeadline).unwrap()
 }
 
@@ -79,7 +79,7 @@ fn rows_cached_in_the_store_count_once_for_all_workers() {
     made.operators.push(operator("augment", &[0.2]));
     // The size of all four copies, one on each worker.
     made.cache_points = vec![CachePointProblem {
-        after: 0,
+        operator_index: 0,
         bytes: 4e9,
         bytes_per_row: 1e4,
         key: 9,
@@ -88,7 +88,7 @@ fn rows_cached_in_the_store_count_once_for_all_workers() {
     made.tenant = Some(0);
     let tenants = vec![TenantProblem { cache_bytes: Some(1.5e9), ..TenantProblem::default() }];
     let problem =
-        Problem { tenants, copies: 4.0, store_cache_bytes: 1e12, ..cluster(&[(2.0, 4)], vec![made]) };
+        Problem { tenants, cache_copies: 4.0, store_cache_bytes: 1e12, ..cluster(&[(2.0, 4)], vec![made]) };
     let costs = Costs::new(&problem);
     let tier = |option: usize| costs.options[0][option].cache.map(|cache| cache.tier);
     let fitting: Vec<_> =
@@ -102,7 +102,7 @@ fn a_second_job_with_the_same_prefix_needs_no_more_capacity() {
         let mut made = job(id, 1000.0, &[2.0]);
         made.operators.push(operator("augment", &[0.2]));
         made.cache_points = vec![CachePointProblem {
-            after: 0,
+            operator_index: 0,
             bytes: 2.5e9,
             bytes_per_row: 1e4,
             key: 9,

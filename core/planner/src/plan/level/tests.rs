@@ -4,7 +4,7 @@ use super::super::testing::TestRandom;
 use super::*;
 
 fn cores(demands: &[QuotaDemand], level: f64) -> f64 {
-    demands.iter().map(|demand| (level * demand.weight).min(demand.most_fed) * demand.cores).sum()
+    demands.iter().map(|demand| (level * demand.weight).min(demand.max_fed_fraction) * demand.cores).sum()
 }
 
 /// A binary search to the precision of the numbers.
@@ -27,7 +27,7 @@ fn levels_match_a_binary_search() {
         let mut random = TestRandom::new(seed);
         let mut demand = || QuotaDemand {
             weight: random.log_uniform(0.01, 1.0),
-            most_fed: if random.below(3) == 0 { 1.0 } else { random.log_uniform(0.001, 1.0) },
+            max_fed_fraction: if random.below(3) == 0 { 1.0 } else { random.log_uniform(0.001, 1.0) },
             cores: if random.below(8) == 0 { 0.0 } else { random.log_uniform(0.01, 1000.0) },
         };
         let demands: Vec<QuotaDemand> = (0..1 + seed % 40).map(|_| demand()).collect();

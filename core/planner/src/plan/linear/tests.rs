@@ -9,7 +9,9 @@ fn brute(costs: &Costs) -> f64 {
     let steps = 200;
     let mut best: f64 = 0.0;
     let give = |j: usize, w: usize, share: f64| {
-        share * costs.counts[w] * costs.capacity[w][0] / costs.options[j][0].per_row[w][0] / costs.demand[j]
+        share * costs.worker_counts[w] * costs.worker_capacity[w][0]
+            / costs.options[j][0].resources_per_row[w][0]
+            / costs.demand_rows_per_s[j]
     };
     for first in 0..=steps {
         for second in 0..=steps {
@@ -57,16 +59,17 @@ fn brute_with_quota(costs: &Costs, steps: u32) -> f64 {
             let fed = |j: usize, x: f64, y: f64| {
                 let option = &costs.options[j][0];
                 let mut parts = [x, y].map(|part| part.max(0.0));
-                let cores = |w: usize, part: f64| part * costs.counts[w] * costs.capacity[w][0];
-                let mut over = cores(0, parts[0]) + cores(1, parts[1]) - option.quota;
-                let dear = usize::from(option.per_row[1][0] > option.per_row[0][0]);
+                let cores = |w: usize, part: f64| part * costs.worker_counts[w] * costs.worker_capacity[w][0];
+                let mut over = cores(0, parts[0]) + cores(1, parts[1]) - option.core_quota;
+                let dear = usize::from(option.resources_per_row[1][0] > option.resources_per_row[0][0]);
                 for w in [dear, 1 - dear] {
-                    let less = (over / (costs.counts[w] * costs.capacity[w][0])).clamp(0.0, parts[w]);
+                    let less =
+                        (over / (costs.worker_counts[w] * costs.worker_capacity[w][0])).clamp(0.0, parts[w]);
                     over -= cores(w, less);
                     parts[w] -= less;
                 }
-                let made = |w: usize| cores(w, parts[w]) / option.per_row[w][0];
-                ((made(0) + made(1)) / costs.demand[j]).min(1.0) / costs.weights[j]
+                let made = |w: usize| cores(w, parts[w]) / option.resources_per_row[w][0];
+                ((made(0) + made(1)) / costs.demand_rows_per_s[j]).min(1.0) / costs.weights[j]
             };
             let (x, y) = (share(first), share(second));
             best = best.max(fed(0, x, y).min(fed(1, 1.0 - x, 1.0 - y)));
@@ -150,7 +153,7 @@ fn rates_never_exceed_a_capacity() {
     for seed in 0..400 {
         let problem = if seed < 200 { small(seed, 1) } else { with_tenants(seed, 1) };
         let costs = Costs::new(&problem);
-        let chosen = vec![0; costs.jobs()];
+        let chosen = vec![0; costs.job_count()];
         let options: Vec<&ExecutionOption> = costs.options.iter().map(|options| &options[0]).collect();
         let fractional = solve_selection(&costs, &chosen, &NoDeadline).unwrap();
         let load = largest_load(&costs, &options, &fractional.rows);
@@ -199,7 +202,7 @@ fn crowded(tenants: usize) -> Problem {
 fn a_deadline_between_two_tenants_ends_the_work() {
     let problem = crowded(20);
     let costs = Costs::new(&problem);
-    let chosen = vec![0; costs.jobs()];
+    let chosen = vec![0; costs.job_count()];
     assert!(solve_selection(&costs, &chosen, &NoDeadline).is_some());
     assert!(solve_selection(&costs, &chosen, &CheckLimit::new(5)).is_none());
 }
@@ -241,7 +244,7 @@ fn the_shortcut_for_a_quota_matches_the_linear_problem() {
             continue;
         };
         compared += 1;
-        let solved = LinearProblem::new(&own, &options).level(&alone, &NoDeadline).unwrap();
+        let solved = LinearProblem::new(&own, &options).max_min_fed_fractions(&alone, &NoDeadline).unwrap();
         for (found, solved) in found.iter().zip(&solved) {
             assert!((found - solved.min(1.0)).abs() < 1e-3, "seed {seed}: {found}, solved {solved}");
         }

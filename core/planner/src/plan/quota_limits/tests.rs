@@ -59,7 +59,7 @@ proptest! {
             let own: Vec<f64> = limits.iter().filter(|((id, _), _)| is_own_job(id)).map(|(_, limit)| *limit).collect();
             match tenant.cores {
                 // Each limit is at least one unit.
-                Some(cores) => prop_assert!(own.iter().sum::<f64>() <= cores + UNIT * own.len() as f64),
+                Some(cores) => prop_assert!(own.iter().sum::<f64>() <= cores + CORE_LIMIT_UNIT * own.len() as f64),
                 None => prop_assert!(own.is_empty()),
             }
         }

@@ -7,7 +7,13 @@ use super::*;
 const SETTINGS: ScaleSettings = ScaleSettings { min_workers: 1, max_workers: 20, shrink_after_ms: 30_000 };
 
 fn input(second: u64, present: u32, wanted: u32, bound: BottleneckKind) -> ScaleInput {
-    ScaleInput { now: 1000 * second, present, wanted, fed_fraction: 0.25, bound: Some(bound) }
+    ScaleInput {
+        now: 1000 * second,
+        current_workers: present,
+        wanted_workers: wanted,
+        fed_fraction: 0.25,
+        bottleneck: Some(bound),
+    }
 }
 
 #[test]
@@ -34,8 +40,8 @@ fn workers_grow_at_once_and_shrink_after_some_time() {
         25 s: 8 -> 8: 8 workers are needed
         50 s: 8 -> 8: 8 workers are needed
         75 s: 8 -> 8: 8 workers are needed
-        100 s: 8 -> 8: 2 workers would be enough; workers are removed if this lasts 30 s more
-        125 s: 8 -> 8: 2 workers would be enough; workers are removed if this lasts 5 s more
+        100 s: 8 -> 8: 2 workers would be enough; surplus workers are removed in 30 s unless they are needed before
+        125 s: 8 -> 8: 2 workers would be enough; surplus workers are removed in 5 s unless they are needed before
         130 s: 8 -> 2: 2 workers have been enough for 30 s
         150 s: 2 -> 2: 2 workers are needed
         175 s: 2 -> 2: 2 workers are needed
@@ -58,11 +64,11 @@ fn decisions_obey_and_name_the_limits() {
     let mut scaling = ScaleHistory::default();
     assert_eq!(scaling.decide(&SETTINGS, &input(0, 2, 90, BottleneckKind::Cpu)).wanted, 20);
     let full = scaling.decide(&SETTINGS, &input(1, 20, 90, BottleneckKind::Cpu));
-    expect!["90 workers would feed all jobs, but the limit is 20"].assert_eq(&full.why);
+    expect!["90 workers would feed all jobs, but the configured maximum is 20"].assert_eq(&full.why);
     let least = scaling.decide(&SETTINGS, &input(2, 1, 0, BottleneckKind::Consumer));
     assert_eq!(
         (least.wanted, least.why.as_str()),
-        (1, "fewer workers would be enough, but the minimum is 1")
+        (1, "fewer workers would be enough, but the configured minimum is 1")
     );
 }
 

@@ -42,15 +42,15 @@ fn three_unequal_jobs_on_unequal_workers_have_equal_fed_fractions() {
     let plan = plan(&problem);
     assert_feasible(&problem, &plan);
     expect![[r#"
-        job1: 5176.5 of 6000.0 rows/s, worker 3 4.00 cores, worker 4 1.18 cores, it gets 5176 of the 6000 rows/s that it could have alone, since it shares workers with other jobs
-        job2: 1725.5 of 2000.0 rows/s, worker 1 2.00 cores, worker 2 1.14 cores, worker 4 2.82 cores, it gets 1725 of the 2000 rows/s that it could have alone, since it shares workers with other jobs
-        job3: 862.8 of 1000.0 rows/s, worker 2 0.86 cores, it gets 863 of the 1000 rows/s that it could have alone, since it shares workers with other jobs
+        job1: 5176.5 of 6000.0 rows/s, worker 3 4.00 cores, worker 4 1.18 cores, 5176 rows/s instead of 6000 rows/s, because the job shares workers with other jobs
+        job2: 1725.5 of 2000.0 rows/s, worker 1 2.00 cores, worker 2 1.14 cores, worker 4 2.82 cores, 1725 rows/s instead of 2000 rows/s, because the job shares workers with other jobs
+        job3: 862.8 of 1000.0 rows/s, worker 2 0.86 cores, 863 rows/s instead of 1000 rows/s, because the job shares workers with other jobs
         type0: 2 present, 1 wanted
         type1: 2 present, 4 wanted
-        the smallest fed fraction by weight is 86.3 %; no plan can exceed 86.3 %
-        job `job1`: it gets 5176 of the 6000 rows/s that it could have alone, since it shares workers with other jobs
-        job `job2`: it gets 1725 of the 2000 rows/s that it could have alone, since it shares workers with other jobs
-        job `job3`: it gets 863 of the 1000 rows/s that it could have alone, since it shares workers with other jobs
+        the smallest weighted fed fraction is 86.3 %; the upper bound for any plan is 86.3 %
+        job `job1`: 5176 rows/s instead of 6000 rows/s, because the job shares workers with other jobs
+        job `job2`: 1725 rows/s instead of 2000 rows/s, because the job shares workers with other jobs
+        job `job3`: 863 rows/s instead of 1000 rows/s, because the job shares workers with other jobs
     "#]].assert_eq(&text(&plan));
 }
 
@@ -62,7 +62,7 @@ fn an_even_division_has_a_smaller_fed_fraction() {
     let equal = (0..3).map(|j| {
         costs
             .fed_fraction_alone(j, &costs.options[j][0])
-            .min(costs.rate_alone(&costs.options[j][0]) / 3.0 / costs.demand[j])
+            .min(costs.rate_alone(&costs.options[j][0]) / 3.0 / costs.demand_rows_per_s[j])
     });
     let equal = equal.fold(1.0, f64::min);
     let planned = plan(&problem).objective.smallest_fed;
@@ -74,7 +74,7 @@ fn a_pinned_cache_is_used_and_a_forbidden_one_is_not() {
     let mut cached = job(1, 1000.0, &[1.0]);
     cached.operators.push(operator("resize", &[1.0]));
     cached.cache_points = vec![CachePointProblem {
-        after: 0,
+        operator_index: 0,
         bytes: 1e8,
         bytes_per_row: 1e3,
         key: 7,
@@ -84,7 +84,12 @@ fn a_pinned_cache_is_used_and_a_forbidden_one_is_not() {
     let problem = cluster(&[(4.0, 1)], vec![cached.clone()]);
     assert_eq!(
         plan(&problem).jobs[0].cache,
-        Some(PlannedCachePoint { after: 0, tier: CacheTier::Memory, encoding: CacheEncoding::AsIs, key: 7 })
+        Some(PlannedCachePoint {
+            operator_index: 0,
+            tier: CacheTier::Memory,
+            encoding: CacheEncoding::AsIs,
+            key: 7
+        })
     );
     cached.cache = CachePolicy::Never;
     let problem = cluster(&[(4.0, 1)], vec![cached]);
@@ -96,7 +101,7 @@ fn a_cache_that_saves_more_than_it_costs_is_chosen() {
     let mut job = job(1, 3000.0, &[2.0]);
     job.operators.push(operator("augment", &[0.5]));
     job.cache_points = vec![CachePointProblem {
-        after: 0,
+        operator_index: 0,
         bytes: 2e9,
         bytes_per_row: 1.5e5,
         key: 7,
@@ -105,10 +110,10 @@ fn a_cache_that_saves_more_than_it_costs_is_chosen() {
     let problem = cluster(&[(2.0, 1)], vec![job]);
     let plan = plan(&problem);
     expect![[r#"
-        job1: 3000.0 of 3000.0 rows/s, worker 1 1.86 cores, its consumers take at most 3000 rows/s
+        job1: 3000.0 of 3000.0 rows/s, worker 1 1.86 cores, its consumers accept at most 3000 rows/s
         type0: 1 present, 1 wanted
-        the smallest fed fraction by weight is 100 %; no plan can exceed 100 %
-        the output of `decode` would be cached in the workers' memory: 2 GB, and 1 job reads it
+        the smallest weighted fed fraction is 100 %; the upper bound for any plan is 100 %
+        cache the output of `decode` in the workers' memory: 2 GB, read by 1 job
     "#]]
     .assert_eq(&text(&plan));
 }
@@ -121,11 +126,11 @@ fn a_limited_operator_does_not_slow_down_other_jobs() {
     let problem = cluster(&[(4.0, 1)], vec![limited, job(2, 1000.0, &[1.0])]);
     let plan = plan(&problem);
     expect![[r#"
-        job1: 100.0 of 1000.0 rows/s, worker 1 0.10 cores, `decode` has at most 1 concurrent executions on each worker, which gives 100 rows/s on 1 worker
-        job2: 1000.0 of 1000.0 rows/s, worker 1 1.15 cores, its consumers take at most 1000 rows/s
+        job1: 100.0 of 1000.0 rows/s, worker 1 0.10 cores, `decode` runs at most 1 execution at a time on each worker: 100 rows/s on 1 worker
+        job2: 1000.0 of 1000.0 rows/s, worker 1 1.15 cores, its consumers accept at most 1000 rows/s
         type0: 1 present, 10 wanted
-        the smallest fed fraction by weight is 10 %; no plan can exceed 10 %
-        job `job1`: `decode` has at most 1 concurrent executions on each worker, which gives 100 rows/s on 1 worker
+        the smallest weighted fed fraction is 10 %; the upper bound for any plan is 10 %
+        job `job1`: `decode` runs at most 1 execution at a time on each worker: 100 rows/s on 1 worker
     "#]].assert_eq(&text(&plan));
 }
 
@@ -139,13 +144,13 @@ fn a_job_at_the_quota_of_its_tenant_names_the_quota() {
     let plan = plan(&problem);
     assert_feasible(&problem, &plan);
     expect![[r#"
-        job1: 500.0 of 2000.0 rows/s, worker 1 0.50 cores, the jobs of its tenant, `vision`, use all 1 cores of the quota
-        job2: 500.0 of 2000.0 rows/s, worker 1 0.50 cores, the jobs of its tenant, `vision`, use all 1 cores of the quota
-        job3: 1000.0 of 1000.0 rows/s, worker 1 1.15 cores, its consumers take at most 1000 rows/s
+        job1: 500.0 of 2000.0 rows/s, worker 1 0.50 cores, the jobs of tenant `vision` use its whole quota of 1 core
+        job2: 500.0 of 2000.0 rows/s, worker 1 0.50 cores, the jobs of tenant `vision` use its whole quota of 1 core
+        job3: 1000.0 of 1000.0 rows/s, worker 1 1.15 cores, its consumers accept at most 1000 rows/s
         type0: 1 present, 1 wanted
-        the smallest fed fraction by weight is 25 %; no plan can exceed 25 %
-        job `job1`: the jobs of its tenant, `vision`, use all 1 cores of the quota
-        job `job2`: the jobs of its tenant, `vision`, use all 1 cores of the quota
+        the smallest weighted fed fraction is 25 %; the upper bound for any plan is 25 %
+        job `job1`: the jobs of tenant `vision` use its whole quota of 1 core
+        job `job2`: the jobs of tenant `vision` use its whole quota of 1 core
     "#]].assert_eq(&text(&plan));
 }
 
@@ -204,15 +209,15 @@ fn an_inconsistent_problem_is_rejected_with_a_sentence() {
         change(&mut problem);
         solve(&problem, None, &NoDeadline).unwrap_err()
     };
-    expect!["job `job1` has the cost or size NaN: expected a finite number of at least 0"]
+    expect!["job `job1` has an invalid cost or size NaN: expected a finite number of at least 0"]
         .assert_eq(&rejection(|problem| problem.jobs[0].operators[0].cpu_s[1] = f64::NAN));
-    expect!["job `job2` must have CPU times for each of 2 worker types"]
+    expect!["job `job2` has an operator without CPU times for all 2 worker types"]
         .assert_eq(&rejection(|problem| problem.jobs[1].overhead_cpu_s.clear()));
     expect!["worker 2 has the type index 9, but the problem has 2 worker types"]
         .assert_eq(&rejection(|problem| problem.workers[1].worker_type = 9));
     expect!["worker type `type0` has 0 cores: expected a number above 0"]
         .assert_eq(&rejection(|problem| problem.worker_types[0].cores = 0.0));
-    expect!["job `job3` has a tenant that the problem does not contain"]
+    expect!["job `job3` has a tenant index that is out of range"]
         .assert_eq(&rejection(|problem| problem.jobs[2].tenant = Some(0)));
     expect!["tenant `` has a quota of 0 cores: expected a number above 0"].assert_eq(&rejection(|problem| {
         problem.tenants.push(TenantProblem { cores: Some(0.0), ..TenantProblem::default() });
