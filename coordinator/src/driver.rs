@@ -261,15 +261,15 @@ impl Driver {
 
     fn take_request(&mut self, asked: Request, reply: oneshot::Sender<Reply>) {
         if let Some(refusal) = &self.write_error {
-            drop(reply.send(Reply::Refused(refusal.clone())));
+            drop(reply.send(Reply::Rejected(refusal.clone())));
             return;
         }
         if let Some(refusal) = self.check_room(&asked) {
-            drop(reply.send(Reply::Refused(refusal)));
+            drop(reply.send(Reply::Rejected(refusal)));
             return;
         }
         if self.indexes.is_loading() && self.held.len() >= self.parts.limits.unanswered {
-            drop(reply.send(Reply::Refused(RequestLimits::too_many(self.held.len()))));
+            drop(reply.send(Reply::Rejected(RequestLimits::too_many(self.held.len()))));
             return;
         }
         let request = self.pending.add(reply);
@@ -277,7 +277,7 @@ impl Driver {
         if !self.indexes.is_loading() {
             self.take_input(input);
         } else if let Some(earlier) = self.held.push(input) {
-            self.pending.answer(earlier, Reply::Refused(replaced_report()));
+            self.pending.answer(earlier, Reply::Rejected(replaced_report()));
         }
     }
 
@@ -315,7 +315,7 @@ impl Driver {
             }
             Event::Delivery(delivery) => self.on_delivery(delivery),
             Event::Index(IndexEvent::Saved(job, saved)) => {
-                self.parts.member.take_input(self.now, Input::IndexSaved { job, saved });
+                self.parts.member.take_input(self.now, Input::IndexSaved { job, result: saved });
                 self.parts.member.decide(self.now);
             }
             Event::Index(IndexEvent::Loaded(job, saved)) => self.on_loaded(job, saved),
@@ -445,7 +445,7 @@ impl Driver {
 
     fn on_loaded(&mut self, job: JobId, saved: Option<Arc<Manifest>>) {
         if let (Some(cluster), Some(saved)) = (self.parts.member.cluster_mut(), saved) {
-            cluster.set_saved(job, saved);
+            cluster.set_saved_index(job, saved);
         }
         if self.indexes.finish_loading() {
             self.take_held_inputs();

@@ -117,7 +117,7 @@ impl Gauges {
     pub(crate) fn on_record(&mut self, record: &Record) {
         let (job, state) = match record {
             Record::Opened { job, .. } => (*job, JobGauge::Preparing),
-            Record::Ready { job, .. } => (*job, JobGauge::Running),
+            Record::DatasetIndexed { job, .. } => (*job, JobGauge::Running),
             Record::Ended { job, state: JobState::Completed } => (*job, JobGauge::Completed),
             Record::Ended { job, state: JobState::Cancelled } => (*job, JobGauge::Cancelled),
             Record::Ended { job, .. } => (*job, JobGauge::Failed),

@@ -25,7 +25,7 @@ pub(crate) enum Request {
 impl Request {
     pub(crate) fn into_input(self, request: RequestId) -> Input {
         match self {
-            Self::OpenJob { spec, saved } => Input::OpenJob { request, spec, saved },
+            Self::OpenJob { spec, saved } => Input::OpenJob { request, spec, saved_index: saved },
             Self::JoinJob { spec, may_open } => Input::JoinJob { request, spec, may_open },
             Self::CancelJob(job) => Input::CancelJob { request, job },
             Self::SetWeights(job, weights) => Input::SetWeights { request, job, weights },
@@ -33,7 +33,7 @@ impl Request {
             Self::Consumer(report) => Input::Consumer { request, report },
             Self::JobDetails(job) => Input::JobDetails { request, job },
             Self::JobStatus(job) => Input::JobStatus { request, job },
-            Self::Places(job, step) => Input::Places { request, job, step },
+            Self::Places(job, step) => Input::QueryPositions { request, job, step },
         }
     }
 }

@@ -79,7 +79,7 @@ impl RequestQueue {
         };
         if let Some(QueuedRequest { reply, .. }) = evicted {
             // The client may have stopped waiting.
-            let _ = reply.send(Reply::Refused(queue_full()));
+            let _ = reply.send(Reply::Rejected(queue_full()));
         }
         self.queued.notify_one();
         Ok(answer)

@@ -243,7 +243,7 @@ impl StartingCoordinator {
                 },
                 () = self.requests.ready() => {
                     for QueuedRequest { reply, .. } in self.requests.pop(REJECTED_BATCH) {
-                        drop(reply.send(Reply::Refused(not_bootstrapped())));
+                        drop(reply.send(Reply::Rejected(not_bootstrapped())));
                     }
                 }
             }

@@ -81,7 +81,7 @@ impl LocalCoordinator {
     async fn ask(&self, request: QueuedInput) -> Result<ClusterReply, ServiceError> {
         let answer = self.requests.push(request)?;
         match answer.await.map_err(|_| shutting_down())? {
-            ClusterReply::Refused(refusal) => Err(refusal),
+            ClusterReply::Rejected(refusal) => Err(refusal),
             reply => Ok(reply),
         }
     }
@@ -183,7 +183,7 @@ impl LocalCoordinator {
             }
             Request::SetWeights { job, weights } => {
                 match self.ask(QueuedInput::SetWeights(job, weights)).await? {
-                    ClusterReply::Remixed(change) => Reply::SetWeights(change),
+                    ClusterReply::WeightsChanged(change) => Reply::SetWeights(change),
                     other => return Err(mismatch(&other)),
                 }
             }
@@ -208,7 +208,7 @@ impl LocalCoordinator {
                 other => return Err(mismatch(&other)),
             },
             Request::GetPositions { job, step } => match self.ask(QueuedInput::Places(job, step)).await? {
-                ClusterReply::Places(positions) => Reply::GetPositions(positions),
+                ClusterReply::Positions(positions) => Reply::GetPositions(positions),
                 other => return Err(mismatch(&other)),
             },
             Request::ListMembers {} => Reply::ListMembers(self.members().await?),

@@ -245,7 +245,7 @@ impl RaftNode {
             // Inputs without a request are not retried.
             Some(leading) if leading.is_transferring && input.request().is_some() => self.refuse(input),
             Some(LeaderState { cluster: Some(cluster), ready, .. }) => {
-                cluster.take(self.now.cluster, input, ready)
+                cluster.take_input(self.now.cluster, input, ready)
             }
             Some(_) => self.held_inputs.push(input),
             None => self.refuse(input),
@@ -418,9 +418,9 @@ impl RaftNode {
             return;
         };
         let mut cluster = self.applied.lead(life, self.now.cluster);
-        let (preparing, state) = (cluster.preparing(), cluster.snapshot());
+        let (preparing, state) = (cluster.preparing_jobs(), cluster.snapshot());
         for input in self.held_inputs.drain(..) {
-            cluster.take(self.now.cluster, input, &mut leading.ready);
+            cluster.take_input(self.now.cluster, input, &mut leading.ready);
         }
         leading.cluster = Some(cluster);
         self.has_begun_serving = true;
@@ -434,7 +434,7 @@ impl RaftNode {
         let refusal = self.refusal();
         let held = std::mem::take(&mut self.held_inputs);
         let asked = held.iter().filter_map(Input::request).chain(leading.unanswered());
-        self.effects.replies.extend(asked.map(|request| (request, Reply::Refused(refusal.clone()))));
+        self.effects.replies.extend(asked.map(|request| (request, Reply::Rejected(refusal.clone()))));
         self.effects
             .changes
             .extend(leading.changes.into_iter().map(|(request, _)| (request, Err(refusal.clone()))));
@@ -445,7 +445,7 @@ impl RaftNode {
 
     fn refuse(&mut self, input: Input) {
         if let Some(request) = input.request() {
-            self.effects.replies.push((request, Reply::Refused(self.refusal())));
+            self.effects.replies.push((request, Reply::Rejected(self.refusal())));
         }
     }
 

@@ -104,7 +104,7 @@ impl AppliedState {
 
     /// A state machine that continues from this state.
     pub(crate) fn lead(&self, life: u64, now: Millis) -> Cluster {
-        self.replicated.lead(life, now)
+        self.replicated.to_leader(life, now)
     }
 }
 

@@ -52,7 +52,7 @@ impl PendingReplies {
 
     pub(super) fn refuse_all(&mut self, refusal: &ServiceError) {
         for (_, waiting) in self.requests.drain() {
-            let _ = waiting.send(Reply::Refused(refusal.clone()));
+            let _ = waiting.send(Reply::Rejected(refusal.clone()));
         }
         for (_, waiting) in self.changes.drain() {
             let _ = waiting.send(Err(refusal.clone()));

@@ -102,7 +102,7 @@ async fn closed_requests_are_skipped_and_evicted_ones_are_rejected() {
     let rejections = answers.iter_mut().filter_map(|answer| answer.try_recv().ok());
     let rejections: Vec<Reply> = rejections.collect();
     assert!(
-        matches!(rejections.as_slice(), [Reply::Refused(refusal)] if refusal.kind == ServiceErrorKind::Busy),
+        matches!(rejections.as_slice(), [Reply::Rejected(refusal)] if refusal.kind == ServiceErrorKind::Busy),
         "{rejections:?}"
     );
 }

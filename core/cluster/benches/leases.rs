@@ -45,7 +45,8 @@ impl Harness {
         };
         let spec = JobSpec { epochs: u32::MAX, virtual_consumers: STREAMS, ..JobSpec::new(pipeline()) };
         let manifest = Arc::new(manifest());
-        let open = Input::OpenJob { request: 0, spec: Box::new(spec), saved: Some(Arc::clone(&manifest)) };
+        let open =
+            Input::OpenJob { request: 0, spec: Box::new(spec), saved_index: Some(Arc::clone(&manifest)) };
         harness.step(open);
         let plan = harness.report_worker();
         let shards = manifest.shards.iter().map(|shard| shard.object.clone()).collect();
@@ -65,7 +66,7 @@ impl Harness {
             }
         }
         if !ready.manifests.is_empty() {
-            self.step(Input::IndexSaved { job: self.job, saved: Ok(()) });
+            self.step(Input::IndexSaved { job: self.job, result: Ok(()) });
         }
         ready.replies.pop().map(|(_, reply)| reply)
     }

@@ -1,4 +1,4 @@
-//! The plan of a consumer: its streams or slots, and the workers that serve its next splits.
+//! Builds the plan of a consumer: its streams or slots, and the workers that serve its next splits.
 
 use feedline_data::layout::{Layout, SplitRef};
 use feedline_data::messages::{ConsumerPlan, PlannedSplit, Revision};
@@ -10,19 +10,19 @@ impl Cluster {
     pub(crate) fn consumer_plan(&self, job: &TrackedJob, number: u32) -> ConsumerPlan {
         let consumer = &job.consumers[&number];
         let mut plan = ConsumerPlan {
-            revision: Revision { incarnation: self.life, number: consumer.revision },
+            revision: Revision { incarnation: self.incarnation, number: consumer.revision },
             state: self.job_state(job),
             layout: job.layout.clone(),
             streams: Vec::new(),
             splits: Vec::new(),
             exhausted: false,
-            max_splits: job.most_wanted(),
+            max_splits: job.max_wanted_splits(),
             consumers: job.spec.consumers,
             ticket: String::new(),
             slots: job.spec.elastic.then(Vec::new),
-            step_queries: job.queries.open_for(number),
+            step_queries: job.step_queries.unanswered_steps(number),
         };
-        if let Some(layout) = job.running() {
+        if let Some(layout) = job.running_layout() {
             self.fill_splits(&mut plan, job, layout, number);
         }
         plan
@@ -30,10 +30,11 @@ impl Cluster {
 
     fn fill_splits(&self, plan: &mut ConsumerPlan, job: &TrackedJob, layout: &Layout, number: u32) {
         let consumer = &job.consumers[&number];
-        let wants = consumer.wants as usize;
+        let wants = consumer.wanted_splits as usize;
         if job.is_relaxed() {
-            plan.splits.extend(job.open.of(Some(number)).filter_map(|split| self.planned_split(job, split)));
-            plan.exhausted = job.open.count_of(None) == 0 && job.streams.is_finished();
+            plan.splits
+                .extend(job.open_splits.of(Some(number)).filter_map(|split| self.planned_split(job, split)));
+            plan.exhausted = job.open_splits.count_of(None) == 0 && job.streams.is_finished();
             return;
         }
         let streams: Vec<u32> = if let Some(slots) = &mut plan.slots {
@@ -54,7 +55,7 @@ impl Cluster {
         let from = job.next_offset(split)?;
         let holders = job.leases.get(split).into_iter().flat_map(|lease| lease.holders());
         let workers = holders.filter_map(|holder| {
-            let worker = self.workers.get(&holder.worker).filter(|worker| worker.is_known)?;
+            let worker = self.workers.get(&holder.worker).filter(|worker| worker.has_reported)?;
             Some((holder.worker, worker.address.clone()))
         });
         Some(PlannedSplit { split, start_offset: from, workers: workers.collect() })

@@ -1,4 +1,4 @@
-//! Reports of consumers: sessions, progress, and workers that a consumer could not reach.
+//! Processes the reports of consumers: sessions, progress, and unreachable workers.
 
 use feedline_data::ids::{JobId, WorkerId};
 use feedline_data::layout::SplitRef;
@@ -11,20 +11,20 @@ use crate::state::long_poll::LongPoll;
 use crate::{Cluster, Ready, Reply, RequestId};
 
 fn superseded(consumer: u32, job: &str) -> ServiceError {
-    let message = format!("consumer {consumer} of job `{job}` was taken over by a newer session");
+    let message = format!("a newer session of consumer {consumer} of job `{job}` has replaced this session");
     ServiceError::new(ServiceErrorKind::Superseded, message)
 }
 
 impl Cluster {
     pub(crate) fn on_consumer(&mut self, request: RequestId, report: ConsumerReport, ready: &mut Ready) {
         if let Err(refusal) = self.check_consumer(&report) {
-            ready.replies.push((request, Reply::Refused(refusal)));
+            ready.replies.push((request, Reply::Rejected(refusal)));
             return;
         }
         self.update_consumer(&report);
         self.park_consumer(request, &report, ready);
         if let Some(message) = report.batch_error {
-            if self.jobs[&report.job].running().is_some() {
+            if self.jobs[&report.job].running_layout().is_some() {
                 self.end_job(report.job, JobState::Failed(message), ready);
             }
             return;
@@ -49,7 +49,7 @@ impl Cluster {
                 ),
             ));
         }
-        // The numbers of sessions grow with time.
+        // Session ids increase with time.
         match job.consumers.get(&report.consumer) {
             Some(present) if present.session > report.session => {
                 return Err(superseded(report.consumer, &job.spec.name));
@@ -58,7 +58,7 @@ impl Cluster {
                 if present.session == report.session
                     && present.has_delivered_lost_rows(&report.open_splits) =>
             {
-                return Err(self.lost_by_silence(report, &job.spec.name, "rows"));
+                return Err(self.superseded_by_silence(report, &job.spec.name, "rows"));
             }
             _ => {}
         }
@@ -66,24 +66,29 @@ impl Cluster {
         self.check_consumer_room(report)
     }
 
-    /// The refusal of a consumer that has delivered rows after others received them. Continuing would repeat these rows.
-    pub(crate) fn lost_by_silence(&self, report: &ConsumerReport, job: &str, lost: &str) -> ServiceError {
+    /// Rejects a consumer that has delivered rows which other consumers also receive. Continuing would repeat these rows.
+    pub(crate) fn superseded_by_silence(
+        &self,
+        report: &ConsumerReport,
+        job: &str,
+        lost: &str,
+    ) -> ServiceError {
         let seconds = self.settings.consumer_lease_ms / 1_000;
         let message = format!(
-            "consumer {} of job `{job}` was silent for more than {seconds} s and lost its {lost} to others; start it again from its last checkpoint",
+            "consumer {} of job `{job}` sent no report for more than {seconds} s, and its {lost} moved to other consumers; restart the consumer from its last checkpoint",
             report.consumer
         );
         ServiceError::new(ServiceErrorKind::Superseded, message)
     }
 
-    /// Replaces what the cluster knows about a consumer.
+    /// Updates the state of a consumer from its report.
     fn update_consumer(&mut self, report: &ConsumerReport) {
         let (now, lease_ms, number) = (self.now, self.settings.consumer_lease_ms, report.consumer);
         let Some(job) = self.jobs.get_mut(&report.job) else { return };
-        let wants = report.wanted_splits.min(job.most_wanted());
+        let wants = report.wanted_splits.min(job.max_wanted_splits());
         if job.is_idle(now, &self.settings) {
-            // The job had lost its leases.
-            job.touched.all = true;
+            // The leases of an idle job were revoked, so all of them must be granted again.
+            job.touched_streams.all = true;
             self.jobs_to_schedule.insert(report.job);
         }
         job.last_seen = now;
@@ -101,15 +106,15 @@ impl Cluster {
             job.consumers.entry(number).or_insert_with(|| TrackedConsumer::new(report.session, now));
         let is_new_session = !is_known || consumer.session != report.session;
         if job.spec.elastic && consumer.update_rank(report, is_new_session) {
-            job.rebalance.request();
+            job.slot_rebalance.request();
         }
-        let has_changed = is_new_session || consumer.wants != wants;
+        let has_changed = is_new_session || consumer.wanted_splits != wants;
         if is_known && is_new_session {
             consumer.replace_session(report.session);
         }
         consumer.last_seen = now;
-        if consumer.wants != wants {
-            consumer.wants = wants;
+        if consumer.wanted_splits != wants {
+            consumer.wanted_splits = wants;
             consumer.revision += 1;
         }
         consumer.set_stats(report.session, report.stats);
@@ -117,19 +122,19 @@ impl Cluster {
             job.touch_streams_of(number);
             self.jobs_to_schedule.insert(report.job);
         }
-        job.note_activity(number);
+        job.update_report_time(number);
         if job.is_relaxed() && job.consumers_with_room.insert(number) {
             self.jobs_to_schedule.insert(report.job);
         }
-        job.note_history(report);
+        job.record_history(report);
         job.changed_consumers.insert(number);
     }
 
-    /// Counts all present consumers as seen now: the coordinator itself may have been unreachable.
+    /// Renews the leases of all present consumers, because the coordinator itself may have been unreachable.
     fn renew_consumers(&mut self, id: JobId) {
         let now = self.now;
         let Some(job) = self.jobs.get_mut(&id) else { return };
-        self.examined += job.consumers.len() as u64;
+        self.examined_items += job.consumers.len() as u64;
         let here = job.consumers.iter_mut().filter(|(_, consumer)| consumer.is_present);
         let here: Vec<u32> = here
             .map(|(number, consumer)| {
@@ -138,17 +143,17 @@ impl Cluster {
             })
             .collect();
         for number in here {
-            job.note_activity(number);
+            job.update_report_time(number);
             if !job.is_ended() {
                 self.consumer_reports.set((id, number), now);
             }
         }
     }
 
-    /// Parks the request of a consumer, and answers the one that was parked before.
+    /// Parks the long poll of a consumer, and answers the previously parked request.
     fn park_consumer(&mut self, request: RequestId, report: &ConsumerReport, ready: &mut Ready) {
         let (id, number) = (report.job, report.consumer);
-        let poll = LongPoll::new(request, self.now, report.plan_revision, self.life);
+        let poll = LongPoll::new(request, self.now, report.plan_revision, self.incarnation);
         self.consumer_polls.set((id, number), self.now.saturating_add(self.settings.hold_ms));
         let Some(job) = self.jobs.get_mut(&id) else { return };
         let Some(consumer) = job.consumers.get_mut(&number) else { return };
@@ -157,26 +162,26 @@ impl Cluster {
         consumer.parked_session = report.session;
         let Some(earlier) = earlier else { return };
         let reply = if is_same_session {
-            // Requests may overtake each other, so this may answer the later one.
+            // Requests may arrive out of order, so the previously parked request may be the later one.
             Reply::Consumer(self.consumer_plan(&self.jobs[&id], number))
         } else {
-            Reply::Refused(superseded(number, &self.jobs[&id].spec.name))
+            Reply::Rejected(superseded(number, &self.jobs[&id].spec.name))
         };
         ready.replies.push((earlier.request, reply));
     }
 
     fn on_progress(&mut self, report: &ConsumerReport, ready: &mut Ready) {
         let (id, consumer) = (report.job, report.consumer);
-        let Some(job) = self.jobs.get_mut(&id).filter(|job| job.running().is_some()) else { return };
+        let Some(job) = self.jobs.get_mut(&id).filter(|job| job.running_layout().is_some()) else { return };
         let mut streams = Vec::new();
         let mut splits = Vec::new();
         if job.spec.elastic {
             streams = job.take_claims(report);
         } else if job.is_relaxed() {
             for &(split, offset) in &report.open_splits {
-                let held = job.open.get(split).filter(|held| held.consumer == Some(consumer));
-                // A report may repeat a split.
-                if held.is_some_and(|held| offset > held.offset) && splits.len() < job.open.len() {
+                let held = job.open_splits.get(split).filter(|held| held.consumer == Some(consumer));
+                // A report may contain the same split several times.
+                if held.is_some_and(|held| offset > held.offset) && splits.len() < job.open_splits.len() {
                     splits.push((split, offset));
                 }
             }
@@ -189,7 +194,7 @@ impl Cluster {
                 }
             }
         }
-        self.examined +=
+        self.examined_items +=
             (report.positions.len() + report.open_splits.len() + report.slots.claims.len()) as u64;
         if streams.is_empty() && splits.is_empty() {
             return;
@@ -198,19 +203,19 @@ impl Cluster {
         self.release_delivered(id, consumer);
     }
 
-    /// Takes delivered splits from the workers that hold them.
+    /// Removes the leases of delivered splits from their workers.
     fn release_delivered(&mut self, id: JobId, consumer: u32) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
-        let released = std::mem::take(&mut job.released);
+        let released = std::mem::take(&mut job.delivered_leases);
         if !released.is_empty() {
             job.touch_consumer(consumer);
         }
-        self.examined += released.len() as u64;
+        self.examined_items += released.len() as u64;
         for (split, lease) in released {
             for holder in lease.holders() {
                 job.changed_loads.insert(holder.worker);
                 if let Some(worker) = self.workers.get_mut(&holder.worker)
-                    && worker.release(id, split)
+                    && worker.remove_lease(id, split)
                 {
                     worker.revision += 1;
                 }
@@ -218,19 +223,19 @@ impl Cluster {
         }
     }
 
-    /// Ends a running job that is delivered. Returns whether it was.
+    /// Completes a running job if all of its rows are delivered. Returns whether the job was completed.
     pub(crate) fn finish_if_delivered(&mut self, id: JobId, ready: &mut Ready) -> bool {
         let job = &self.jobs[&id];
-        let is_delivered = job.running().is_some() && (job.spec.index_only || job.is_delivered());
+        let is_delivered = job.running_layout().is_some() && (job.spec.index_only || job.is_delivered());
         if is_delivered {
             self.end_job(id, JobState::Completed, ready);
         }
         is_delivered
     }
 
-    /// Moves splits from workers that a consumer could not reach to others, if there are any.
+    /// Revokes the leases of workers that a consumer could not reach, so that other workers get the splits.
     fn on_unreachable(&mut self, id: JobId, unreachable: &[(SplitRef, WorkerId)], ready: &mut Ready) {
-        if self.jobs[&id].running().is_none() {
+        if self.jobs[&id].running_layout().is_none() {
             return;
         }
         for &(split, worker) in unreachable {

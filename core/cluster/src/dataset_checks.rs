@@ -1,11 +1,11 @@
-//! Checks of a job against its dataset.
+//! Checks of a job's specification against its dataset.
 
 use feedline_data::layout::Layout;
 use feedline_data::manifest::{Manifest, Shard};
 use feedline_data::messages::JobSpec;
 use feedline_data::pipeline::{OnError, infer};
 
-/// Most shards of a job: a coordinator has all of them in memory while they are indexed.
+/// Maximum number of shards of a job. A coordinator stores all shards in memory while they are indexed.
 const MAX_SHARDS: usize = 10_000_000;
 
 /// Checks that a pipeline and its dataset fit together.
@@ -24,7 +24,7 @@ pub(crate) fn check_dataset(spec: &JobSpec, manifest: &Manifest) -> Result<(), S
     }
     if pass_rows.checked_mul(u64::from(passes)).is_none() || pass_rows == u64::MAX {
         return Err(format!(
-            "too many rows: {passes} passes over {} rows; use a smaller `repeat`",
+            "too many rows per epoch: {passes} passes over {} rows; use a smaller `repeat`",
             dataset.rows
         ));
     }
@@ -53,7 +53,7 @@ pub(crate) fn check_dataset(spec: &JobSpec, manifest: &Manifest) -> Result<(), S
     }
     if layout.dropped_rows() == layout.epoch_rows() {
         return Err(format!(
-            "`remainder: drop` drops all rows: {} rows are less than one batch of {} for each of {} consumers; use a smaller batch or `remainder: emit`",
+            "`remainder: drop` drops all rows: {} rows are fewer than one batch of {} rows for each of {} consumers; use a smaller batch or `remainder: emit`",
             layout.epoch_rows(),
             layout.batch_rows,
             layout.streams
@@ -66,11 +66,11 @@ pub(crate) fn check_dataset(spec: &JobSpec, manifest: &Manifest) -> Result<(), S
     Ok(())
 }
 
-/// The first defect that indexing found.
+/// Describes the first defect that indexing found, with the fix.
 pub(crate) fn first_defect(shards: &[Shard]) -> Option<String> {
     let (shard, defect) = shards.iter().find_map(|shard| Some((shard, shard.index.defects.first()?)))?;
     Some(format!(
-        "{} at byte {}: {}; repair the shard, or set `on_error: skip` to skip the rest of it",
+        "shard {} at byte {}: {}; repair the shard, or set `on_error: skip` to skip the rest of the shard",
         shard.object.url, defect.offset, defect.reason
     ))
 }

@@ -1,4 +1,4 @@
-//! What ends by time: the leases of silent workers, the splits and slots of silent consumers, and jobs without consumers.
+//! Expiry of leases of silent workers, of splits and slots of silent consumers, and of jobs without consumers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,7 +27,7 @@ impl Cluster {
 
     fn expire_worker(&mut self, id: WorkerId, ready: &mut Ready) {
         let Some(worker) = self.workers.remove(&id) else { return };
-        self.examined += worker.held() as u64;
+        self.examined_items += worker.lease_count() as u64;
         self.next_revision = self.next_revision.max(worker.revision + 1);
         self.worker_polls.remove(id);
         if let Some(tasks) = worker.queued_tasks {
@@ -43,15 +43,15 @@ impl Cluster {
         for (job, splits) in by_job {
             self.revoke(job, id, splits, ready);
         }
-        for (_, job) in worker.unsettled {
+        for (_, job) in worker.unsettled_jobs {
             if let Some(job) = self.jobs.get_mut(&job) {
-                job.unsettled.remove(&id);
+                job.unsettled_workers.remove(&id);
             }
         }
         self.return_tasks(&worker.tasks);
     }
 
-    /// Jobs that the input has changed, and jobs that are due by time.
+    /// Returns the jobs that the input has changed and the jobs with a passed deadline.
     pub(crate) fn take_due_jobs(&mut self) -> BTreeSet<JobId> {
         while let Some(id) = self.job_timers.pop_due(self.now) {
             self.jobs.visit(id);
@@ -60,11 +60,11 @@ impl Cluster {
             if self.planned_at.get(&id).is_some_and(is_settled) {
                 self.planned_at.remove(&id);
                 if let Some(job) = self.jobs.get_mut(&id) {
-                    job.touched.all = true;
+                    job.touched_streams.all = true;
                 }
             }
         }
-        self.examined += self.jobs.visited().len() as u64;
+        self.examined_items += self.jobs.visited().len() as u64;
         self.jobs.visited().clone()
     }
 
@@ -78,29 +78,31 @@ impl Cluster {
         }
     }
 
-    /// When a running job must be examined although no input concerns it.
+    /// Returns the time at which a running job must be examined without an input.
     fn next_deadline(&self, job: &TrackedJob) -> Option<Millis> {
-        job.running()?;
+        job.running_layout()?;
         let settings = &self.settings;
         let after = |at: Millis, lease_ms: u64| at.saturating_add(lease_ms).saturating_add(1);
         let deadlines = [
             Some(after(job.last_seen, settings.consumer_lease_ms)),
             Some(after(job.last_seen, settings.abandoned_ms)),
-            job.activity.earliest().map(|at| after(at, settings.consumer_lease_ms)),
-            job.spec.elastic.then_some(job.rebalance.due_at),
-            job.ages.next_deadline(settings.straggler_ms, RECALL_MS),
+            job.report_times.earliest().map(|at| after(at, settings.consumer_lease_ms)),
+            job.spec.elastic.then_some(job.slot_rebalance.due_at),
+            job.lease_ages.next_deadline(settings.straggler_ms, RECALL_MS),
             self.planned_at.get(&job.id).map(|at| at.saturating_add(SETTLED_MS)),
         ];
         deadlines.into_iter().flatten().filter(|at| *at > self.now).min()
     }
 
-    /// Silent consumers of relaxed jobs lose their splits, and silent ranks of elastic jobs their slots, once another consumer
-    /// can take them.
+    /// Removes the splits of silent consumers of relaxed jobs and the slots of silent ranks of elastic jobs, if another consumer
+    /// can receive them.
     pub(crate) fn expire_consumers(&mut self, due: &BTreeSet<JobId>, ready: &mut Ready) {
         for id in due {
-            let Some(job) = self.jobs.get_mut(id).filter(|job| job.running().is_some()) else { continue };
+            let Some(job) = self.jobs.get_mut(id).filter(|job| job.running_layout().is_some()) else {
+                continue;
+            };
             let silent = job.take_silent_consumers(self.now, self.settings.consumer_lease_ms);
-            self.examined += silent.len() as u64;
+            self.examined_items += silent.len() as u64;
             for number in silent {
                 self.expire_consumer(*id, number, ready);
             }
@@ -112,22 +114,22 @@ impl Cluster {
         let Some(consumer) = job.consumers.get_mut(&number) else { return };
         if job.spec.elastic {
             consumer.is_present = false;
-            job.rebalance.request();
+            job.slot_rebalance.request();
             return;
         }
         job.consumers_with_room.remove(&number);
-        let splits: Vec<SplitRef> = job.open.of(Some(number)).collect();
-        let offset = |split: &SplitRef| Some((*split, job.open.get(*split)?.offset));
-        consumer.lost.extend(splits.iter().filter_map(offset));
+        let splits: Vec<SplitRef> = job.open_splits.of(Some(number)).collect();
+        let offset = |split: &SplitRef| Some((*split, job.open_splits.get(*split)?.offset));
+        consumer.lost_splits.extend(splits.iter().filter_map(offset));
         if !splits.is_empty() {
             self.record(Record::Assigned { job: id, consumer: None, splits }, ready);
         }
     }
 
-    /// A job without consumers loses its leases, so that workers compute other jobs. After a longer time it fails.
+    /// Revokes the leases of jobs without consumers, so that workers compute other jobs. After a longer time the job fails.
     pub(crate) fn expire_jobs(&mut self, due: &BTreeSet<JobId>, ready: &mut Ready) {
         for id in due {
-            let Some(job) = self.jobs.get(id).filter(|job| job.running().is_some()) else { continue };
+            let Some(job) = self.jobs.get(id).filter(|job| job.running_layout().is_some()) else { continue };
             if job.spec.index_only || !job.is_idle(self.now, &self.settings) {
                 continue;
             }
@@ -139,18 +141,18 @@ impl Cluster {
                 self.end_job(*id, JobState::Failed(message), ready);
                 continue;
             }
-            self.examined += job.leases.len() as u64;
+            self.examined_items += job.leases.len() as u64;
             for (worker, splits) in job.leases.by_worker() {
                 self.revoke(*id, worker, splits, ready);
             }
         }
     }
 
-    /// Removes leases of a worker, and changes the plans of the worker and of the consumers of the splits.
+    /// Revokes leases of a worker, and changes the plans of the worker and of the consumers of the splits.
     pub(crate) fn revoke(&mut self, job: JobId, worker: WorkerId, splits: Vec<SplitRef>, ready: &mut Ready) {
         if let Some(found) = self.workers.get_mut(&worker) {
             for split in &splits {
-                found.release(job, *split);
+                found.remove_lease(job, *split);
             }
             found.revision += 1;
         }

@@ -1,16 +1,17 @@
-//! The cache decision for a job before its costs are measured. Workers receive it with the job's details, and the planner
-//! starts from it.
+//! The cache decision for a job without measured costs. Workers receive the decision with the details of the job, and the
+//! planner uses it as the initial decision.
 
 use feedline_data::manifest::DatasetSummary;
 use feedline_data::messages::CacheDecision;
 use feedline_data::pipeline::{CacheEncoding, CacheTier, Pipeline};
 use feedline_data::tenants::Quota;
 
-/// Smaller rows may cost more to cache than to read again.
+/// Minimum mean size of rows that are cached. Smaller rows may cost more to cache than to read again.
 const MIN_ROW_BYTES: u64 = 4 << 10;
 
-/// Caches rows in memory before the first random operator. `None` for small rows, for rows that are read only once, for a
-/// pipeline with a `cache` operator, and for a tenant with a cache quota, since the size of the cache is not known yet.
+/// Returns the decision to cache rows in memory before the first random operator. Returns `None` for small rows, for rows that
+/// are read only once, for a pipeline with a `cache` operator, and for a tenant with a cache quota, because the size of the
+/// cached rows is unknown.
 pub fn initial_cache_decision(
     pipeline: &Pipeline,
     dataset: &DatasetSummary,

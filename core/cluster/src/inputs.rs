@@ -13,10 +13,10 @@ use feedline_data::mix::MixChange;
 
 use crate::records::Record;
 
-/// Identifies a request that waits for a reply; the driver chooses it.
+/// Identifies a request that waits for a reply. The driver assigns the ids.
 pub type RequestId = u64;
 
-/// One input.
+/// An input of the state machine.
 #[derive(Debug)]
 pub enum Input {
     /// Time has passed.
@@ -27,12 +27,12 @@ pub enum Input {
         request: RequestId,
         /// The job.
         spec: Box<JobSpec>,
-        /// The saved index of the dataset, if there is one.
-        saved: Option<Arc<Manifest>>,
+        /// The saved index of the dataset; `None` if the dataset has no saved index.
+        saved_index: Option<Arc<Manifest>>,
     },
-    /// A client joins a job, or asks whether it may open one. This opens no job.
+    /// A client joins a job, or asks whether it may open the job. Never opens a job.
     JoinJob {
-        /// Receives [`Reply::Opened`] if the job is open, else [`Reply::MayOpen`] or a refusal.
+        /// Receives [`Reply::Opened`] if the job is open, and [`Reply::MayOpen`] or [`Reply::Rejected`] otherwise.
         request: RequestId,
         /// The job.
         spec: Box<JobSpec>,
@@ -46,58 +46,58 @@ pub enum Input {
         /// The job.
         job: JobId,
     },
-    /// A worker reports.
+    /// A worker sends a report.
     Worker {
-        /// Receives [`Reply::Worker`] once the plan has changed or the hold time is over.
+        /// Receives [`Reply::Worker`] when the plan has changed or the hold time is over.
         request: RequestId,
         /// The report.
         report: WorkerReport,
     },
-    /// A consumer reports.
+    /// A consumer sends a report.
     Consumer {
-        /// Receives [`Reply::Consumer`] once the plan has changed or the hold time is over.
+        /// Receives [`Reply::Consumer`] when the plan has changed or the hold time is over.
         request: RequestId,
         /// The report.
         report: ConsumerReport,
     },
-    /// The planner's allocations. They are complete: a worker that is missing has no limits.
+    /// The planner's complete allocations. A worker without an entry has no limits.
     Allocations {
         /// The allocations of each worker.
         allocations: PlanAllocations,
     },
-    /// An index of [`Ready::manifests`] was saved, or could not be.
+    /// The driver has saved an index of [`Ready::manifests`], or has failed to save it.
     IndexSaved {
         /// The job.
         job: JobId,
-        /// The error is one sentence with a remedy.
-        saved: Result<(), String>,
+        /// The result of saving the index. The error is one sentence with the fix.
+        result: Result<(), String>,
     },
     /// A client changes the weights of the datasets in a job's mix.
     SetWeights {
-        /// Receives [`Reply::Remixed`].
+        /// Receives [`Reply::WeightsChanged`].
         request: RequestId,
         /// The job.
         job: JobId,
         /// One weight for each dataset.
         weights: Vec<f64>,
     },
-    /// A worker asks for the details of a job.
+    /// A worker requests the details of a job.
     JobDetails {
         /// Receives [`Reply::Details`].
         request: RequestId,
         /// The job.
         job: JobId,
     },
-    /// A client asks for the status of jobs.
+    /// A client requests the status of jobs.
     JobStatus {
         /// Receives [`Reply::Status`].
         request: RequestId,
-        /// One job, or all.
+        /// The job; `None` requests all jobs.
         job: Option<JobId>,
     },
-    /// A client asks for the positions of all consumers of a job at one step.
-    Places {
-        /// Receives [`Reply::Places`] once the positions are known or the hold time is over.
+    /// A client requests the positions of all consumers of a job at one step.
+    QueryPositions {
+        /// Receives [`Reply::Positions`] when the positions are known or the hold time is over.
         request: RequestId,
         /// The job.
         job: JobId,
@@ -107,7 +107,7 @@ pub enum Input {
 }
 
 impl Input {
-    /// The request that waits for a reply.
+    /// Returns the request that waits for a reply.
     pub fn request(&self) -> Option<RequestId> {
         match self {
             Self::OpenJob { request, .. }
@@ -118,44 +118,44 @@ impl Input {
             | Self::Consumer { request, .. }
             | Self::JobDetails { request, .. }
             | Self::JobStatus { request, .. }
-            | Self::Places { request, .. } => Some(*request),
+            | Self::QueryPositions { request, .. } => Some(*request),
             Self::Tick | Self::Allocations { .. } | Self::IndexSaved { .. } => None,
         }
     }
 }
 
-/// A reply.
+/// A reply to a request.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Reply {
     /// The id of the opened or joined job.
     Opened(JobId),
     /// The job is not open, and the client may open it.
     MayOpen,
-    /// The job is cancelled, or had ended before.
+    /// The job is cancelled or had already ended.
     Cancelled,
-    /// The place from which the new weights of the mix apply.
-    Remixed(MixChange),
-    /// The desired state of a worker.
+    /// The offset at which the new weights of the mix take effect.
+    WeightsChanged(MixChange),
+    /// The plan of a worker.
     Worker(WorkerPlan),
-    /// The desired state of a consumer.
+    /// The plan of a consumer.
     Consumer(ConsumerPlan),
     /// The details of a job.
     Details(Box<JobDetails>),
     /// The status of jobs.
     Status(Vec<JobStatus>),
     /// The positions of a job's consumers at one step.
-    Places(GroupPositions),
+    Positions(GroupPositions),
     /// The request was rejected and has changed nothing.
-    Refused(ServiceError),
+    Rejected(ServiceError),
 }
 
-/// The results of steps: the driver persists `records`, then sends `replies`.
+/// The results of steps. The driver persists `records`, and then sends `replies`.
 #[derive(Debug, Default)]
 pub struct Ready {
-    /// Indexes to save under the key of a source. An [`Input::IndexSaved`] continues the job.
+    /// Indexes to save, each with its job and the key of its source. An [`Input::IndexSaved`] continues the job.
     pub manifests: Vec<(JobId, String, Arc<Manifest>)>,
     /// Records to persist, in order.
     pub records: Vec<Record>,
-    /// Replies to send once the records of this step and of all earlier steps are persisted.
+    /// Replies to send when the records of this step and of all earlier steps are persisted.
     pub replies: Vec<(RequestId, Reply)>,
 }

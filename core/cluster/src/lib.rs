@@ -3,8 +3,8 @@
 //! [`Cluster::step`] takes the time and one input, and returns the records to persist and the replies to send ([`Ready`]).
 //! A reply may be sent once all earlier records are persisted. The crate owns no clock, task, socket or file.
 //!
-//! A step examines only what its input has changed and what is due by time, whatever the numbers of jobs, workers, consumers
-//! and leases.
+//! A step examines only state that its input has changed and deadlines that have passed. Its cost does not depend on the numbers
+//! of jobs, workers, consumers and leases.
 
 mod consumer_plans;
 mod consumer_reports;
@@ -55,14 +55,13 @@ use self::state::task_queue::TaskQueue;
 use self::state::visited_map::VisitedMap;
 use self::state::worker::{TaskRoom, TrackedWorker};
 
-/// Ended jobs that the state machine still reports.
-const KEPT_ENDED_JOBS: usize = 100;
-/// Jobs without a plan are spread over the workers again this long after the number of running jobs has changed.
+/// Maximum number of ended jobs that the state machine reports.
+const MAX_ENDED_JOBS: usize = 100;
+/// Delay after a change of the number of running jobs, after which unplanned jobs are redistributed over the workers.
 const REDISTRIBUTE_MS: u64 = 250;
-/// Longest text of a report that is kept, in bytes: texts enter the log and are sent to all clients.
+/// Maximum length in bytes of a text in a report. Texts enter the log and are sent to all clients.
 const MAX_TEXT_BYTES: usize = 2_048;
-
-/// Truncates a text of a report to the length that is kept.
+/// Truncates a text of a report to [`MAX_TEXT_BYTES`].
 fn truncate_text(mut text: String) -> String {
     text.truncate(text.floor_char_boundary(MAX_TEXT_BYTES));
     text
@@ -72,76 +71,76 @@ fn truncate_text(mut text: String) -> String {
 #[derive(Debug)]
 pub struct Cluster {
     settings: ClusterSettings,
-    /// Distinguishes the revisions of this life from those of earlier ones.
-    life: u64,
+    /// Identifies this run of the state machine, so that plan revisions of earlier runs do not match.
+    incarnation: u64,
     now: Millis,
     jobs: VisitedMap<JobId, TrackedJob>,
     workers: VisitedMap<WorkerId, TrackedWorker>,
     /// Jobs that have not ended, by tenant and name.
     open_jobs: BTreeMap<(String, String), JobId>,
-    /// Ended jobs, the one that ended first in front.
-    ended: VecDeque<JobId>,
+    /// Ended jobs, in the order in which they ended.
+    ended_jobs: VecDeque<JobId>,
     /// Running jobs by tenant.
-    running: RunningJobs,
+    running_jobs: RunningJobs,
     next_job: u64,
 
     preparations: BTreeMap<JobId, Preparation>,
-    tasks: TaskQueue,
+    task_queue: TaskQueue,
     /// The job of each unfinished task.
     task_jobs: BTreeMap<TaskId, JobId>,
     /// Workers that can start a task.
     task_room: TaskRoom,
     next_task: u64,
 
-    /// The last reports of the consumers of jobs that have not ended.
+    /// The time of the last report of each consumer of a job that has not ended.
     consumer_reports: Deadlines<(JobId, u32)>,
-    /// The last reports of the workers.
+    /// The time of the last report of each worker.
     worker_reports: Deadlines<WorkerId>,
     consumer_polls: Deadlines<(JobId, u32)>,
     worker_polls: Deadlines<WorkerId>,
-    /// When each running job must be examined although no input concerns it.
+    /// The time at which each running job must be examined without an input.
     job_timers: Deadlines<JobId>,
-    /// Jobs with open step queries.
+    /// Jobs with unanswered step queries.
     queried_jobs: BTreeSet<JobId>,
 
-    /// The first plan revision of a new worker: after those of every worker that expired in this life.
+    /// The first plan revision of a new worker. It is larger than the revisions of all workers that expired in this incarnation.
     next_revision: u64,
-    /// Workers that get leases.
-    live: Vec<WorkerId>,
-    /// The workers that the plan gives each job, with its cores there. Other jobs may use any worker.
+    /// Workers that accept leases.
+    live_workers: Vec<WorkerId>,
+    /// The workers that the plan assigns to each job, with the job's cores. Jobs without an entry may use any worker.
     planned_workers: BTreeMap<JobId, BTreeMap<WorkerId, f64>>,
-    /// When the workers of a planned job changed.
+    /// The time at which the workers of a planned job changed.
     planned_at: BTreeMap<JobId, Millis>,
-    /// Most cores that jobs without a plan may use of workers because of their tenants' quotas.
+    /// Maximum cores of unplanned jobs on each worker, derived from the quotas of their tenants.
     core_limits: BTreeMap<JobId, BTreeMap<WorkerId, f64>>,
-    /// When jobs without a plan are spread over the workers again.
+    /// The time at which unplanned jobs are redistributed over the workers.
     redistribute_at: Option<Millis>,
     /// Jobs for which leases must be checked.
     jobs_to_schedule: BTreeSet<JobId>,
-    examined: u64,
+    examined_items: u64,
 }
 
 impl Cluster {
-    /// An empty cluster. `life` must differ from that of every earlier life of this coordinator.
-    pub fn new(settings: ClusterSettings, life: u64) -> Self {
+    /// Creates an empty cluster. `incarnation` must differ from the value of every earlier run of this coordinator.
+    pub fn new(settings: ClusterSettings, incarnation: u64) -> Self {
         Self {
             settings,
-            life,
+            incarnation,
             now: 0,
             jobs: VisitedMap::default(),
             workers: VisitedMap::default(),
             open_jobs: BTreeMap::new(),
-            ended: VecDeque::new(),
-            running: RunningJobs::default(),
-            // Workers outlive a coordinator that loses its log and must not mistake a new job for one that they have. A life
-            // is a time in nanoseconds, so this leaves room for a job in each millisecond.
-            next_job: (life >> 20).max(1),
+            ended_jobs: VecDeque::new(),
+            running_jobs: RunningJobs::default(),
+            // Workers outlive a coordinator that loses its log, so a new job must not reuse the id of a job that workers
+            // know. An incarnation is a time in nanoseconds, which leaves enough ids for one job per millisecond.
+            next_job: (incarnation >> 20).max(1),
             preparations: BTreeMap::new(),
-            tasks: TaskQueue::default(),
+            task_queue: TaskQueue::default(),
             task_jobs: BTreeMap::new(),
             task_room: TaskRoom::new(),
-            // Late results of an earlier life's tasks must not match tasks of this life.
-            next_task: mix64(life) >> 1,
+            // Late results of tasks of an earlier incarnation must not match tasks of this incarnation.
+            next_task: mix64(incarnation) >> 1,
             consumer_reports: Deadlines::default(),
             worker_reports: Deadlines::default(),
             consumer_polls: Deadlines::default(),
@@ -149,25 +148,25 @@ impl Cluster {
             job_timers: Deadlines::default(),
             queried_jobs: BTreeSet::new(),
             next_revision: 1,
-            live: Vec::new(),
+            live_workers: Vec::new(),
             planned_workers: BTreeMap::new(),
             planned_at: BTreeMap::new(),
             core_limits: BTreeMap::new(),
             redistribute_at: None,
             jobs_to_schedule: BTreeSet::new(),
-            examined: 0,
+            examined_items: 0,
         }
     }
 
-    /// Jobs, workers, consumers, streams and leases that steps have examined so far: a measure of the work of a step that does
-    /// not depend on the machine.
-    pub fn examined(&self) -> u64 {
-        self.examined
+    /// Returns the number of jobs, workers, consumers, streams and leases that all steps have examined. This measure of the cost
+    /// of a step does not depend on the machine.
+    pub fn examined_items(&self) -> u64 {
+        self.examined_items
     }
 
-    /// Takes one input at time `now` and adds the resulting records and replies to `ready`.
+    /// Processes one input at time `now`, and adds the resulting records and replies to `ready`.
     pub fn step(&mut self, now: Millis, input: Input, ready: &mut Ready) {
-        self.take(now, input, ready);
+        self.take_input(now, input, ready);
         self.expire_workers(ready);
         let due = self.take_due_jobs();
         self.expire_consumers(&due, ready);
@@ -179,15 +178,15 @@ impl Cluster {
         self.set_job_timers();
     }
 
-    /// Takes one of several simultaneous inputs. The [`Self::step`] after the last one, such as a step with [`Input::Tick`],
-    /// makes the decisions for all of them.
-    pub fn take(&mut self, now: Millis, input: Input, ready: &mut Ready) {
+    /// Accepts one of several simultaneous inputs without making decisions. The next [`Self::step`], such as a step with
+    /// [`Input::Tick`], decides on all of them.
+    pub fn take_input(&mut self, now: Millis, input: Input, ready: &mut Ready) {
         self.now = self.now.max(now);
         match input {
             Input::Tick => {}
-            Input::OpenJob { request, spec, saved } => {
+            Input::OpenJob { request, spec, saved_index: saved } => {
                 let reply = self.on_open_job(*spec, saved, ready);
-                ready.replies.push((request, reply.map_or_else(Reply::Refused, Reply::Opened)));
+                ready.replies.push((request, reply.map_or_else(Reply::Rejected, Reply::Opened)));
             }
             Input::JoinJob { request, spec, may_open } => {
                 ready.replies.push((request, self.on_join_job(&spec, may_open)));
@@ -200,24 +199,24 @@ impl Cluster {
             Input::Worker { request, report } => self.on_worker(request, report, ready),
             Input::Consumer { request, report } => self.on_consumer(request, report, ready),
             Input::Allocations { allocations } => self.on_allocations(&allocations),
-            Input::IndexSaved { job, saved } => self.on_index_saved(job, saved, ready),
+            Input::IndexSaved { job, result } => self.on_index_saved(job, result, ready),
             Input::JobDetails { request, job } => ready.replies.push((request, self.details(job))),
             Input::JobStatus { request, job } => ready.replies.push((request, self.status(job))),
-            Input::Places { request, job, step } => self.on_step_query(request, job, step, ready),
+            Input::QueryPositions { request, job, step } => self.on_step_query(request, job, step, ready),
         }
     }
 
-    /// Ends a job: its leases end, and the plans of its workers and consumers change.
+    /// Ends a job. Revokes its leases and changes the plans of its workers and consumers.
     fn end_job(&mut self, job: JobId, state: JobState, ready: &mut Ready) {
         self.drop_preparation(job);
         self.core_limits.remove(&job);
         if let Some(found) = self.jobs.get_mut(&job) {
             for id in std::mem::take(&mut found.workers) {
                 let Some(worker) = self.workers.get_mut(&id) else { continue };
-                worker.release_job(job);
+                worker.remove_job(job);
                 worker.revision += 1;
-                worker.unsettled.insert((worker.revision, job));
-                found.unsettled.insert(id);
+                worker.unsettled_jobs.insert((worker.revision, job));
+                found.unsettled_workers.insert(id);
             }
             for id in found.candidates.take().iter().flat_map(|candidates| candidates.workers()) {
                 if let Some(worker) = self.workers.get_mut(&id) {
@@ -235,17 +234,17 @@ impl Cluster {
         }
     }
 
-    /// Checks the leases of all running jobs in this step, because the workers that get leases have changed.
+    /// Updates the list of workers that accept leases, and schedules a check of all leases in this step.
     fn refresh_live_workers(&mut self) {
-        self.live =
+        self.live_workers =
             self.workers.iter().filter(|(_, worker)| worker.accepts_work()).map(|(id, _)| *id).collect();
         let running: Vec<JobId> =
-            self.jobs.values().filter(|job| job.running().is_some()).map(|job| job.id).collect();
-        self.examined += (self.workers.len() + running.len()) as u64;
+            self.jobs.values().filter(|job| job.running_layout().is_some()).map(|job| job.id).collect();
+        self.examined_items += (self.workers.len() + running.len()) as u64;
         running.into_iter().for_each(|id| self.refresh_candidates_of(id));
     }
 
-    /// Chooses the candidates of a job anew in this step and checks all of its leases.
+    /// Discards the lease candidates of a job, so that this step chooses new candidates and checks all leases of the job.
     fn refresh_candidates_of(&mut self, id: JobId) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         for worker in job.candidates.take().iter().flat_map(|candidates| candidates.workers()) {
@@ -253,11 +252,11 @@ impl Cluster {
                 worker.candidate_of.remove(&id);
             }
         }
-        job.touched.all = true;
+        job.touched_streams.all = true;
         self.jobs_to_schedule.insert(id);
     }
 
-    /// Applies the record to the durable state, and adds it to the records to persist.
+    /// Applies a record to the durable state and adds it to the records to persist.
     fn record(&mut self, mut record: Record, ready: &mut Ready) {
         while let Some(part) = record.split_off_part() {
             self.apply(&part);
@@ -267,7 +266,7 @@ impl Cluster {
         ready.records.push(record);
     }
 
-    /// Changes the durable state by a record. Nothing else changes it.
+    /// Applies a record to the durable state. This is the only function that changes the durable state.
     fn apply(&mut self, record: &Record) {
         let id = record.job();
         if let Record::Opened { job, spec } = record {
@@ -278,29 +277,29 @@ impl Cluster {
         }
         self.jobs_to_schedule.insert(id);
         let Some(job) = self.jobs.get_mut(&id) else { return };
-        let ran = job.running().is_some();
+        let ran = job.running_layout().is_some();
         job.apply(record, self.now);
-        if self.running.update(&job.spec.tenant, ran, job.running().is_some()) {
+        if self.running_jobs.update(&job.spec.tenant, ran, job.running_layout().is_some()) {
             self.redistribute_at.get_or_insert(self.now + REDISTRIBUTE_MS);
         }
         if matches!(record, Record::Ended { .. }) {
             self.open_jobs.remove(&(job.spec.tenant.clone(), job.spec.name.clone()));
             self.consumer_reports.remove_range((id, 0)..=(id, u32::MAX));
             self.job_timers.remove(id);
-            self.ended.push_back(id);
+            self.ended_jobs.push_back(id);
             self.forget_oldest_ended_job();
         }
     }
 
-    /// Forgets an ended job beyond [`KEPT_ENDED_JOBS`], so that state and log do not grow with the number of past jobs. The
-    /// newest job stays, so that no other job gets its id.
+    /// Removes the oldest ended job if there are more than [`MAX_ENDED_JOBS`], so that state and log do not grow with past jobs. The
+    /// newest job stays, so that its id is not reused.
     fn forget_oldest_ended_job(&mut self) {
-        if self.ended.len() <= KEPT_ENDED_JOBS {
+        if self.ended_jobs.len() <= MAX_ENDED_JOBS {
             return;
         }
         let newest = self.jobs.last_key();
-        let oldest = self.ended.iter().position(|job| Some(*job) != newest);
-        if let Some(oldest) = oldest.and_then(|index| self.ended.remove(index)) {
+        let oldest = self.ended_jobs.iter().position(|job| Some(*job) != newest);
+        if let Some(oldest) = oldest.and_then(|index| self.ended_jobs.remove(index)) {
             self.consumer_polls.remove_range((oldest, 0)..=(oldest, u32::MAX));
             self.jobs.remove(&oldest);
         }

@@ -1,5 +1,5 @@
-//! Limits on jobs, consumers and workers. Requests beyond a limit are rejected with a time after which to retry, so that
-//! existing jobs continue.
+//! Limits on jobs, consumers and workers. Requests beyond a limit are rejected with a retry delay, so that existing jobs
+//! continue.
 
 use feedline_data::ids::WorkerId;
 use feedline_data::messages::{ConsumerReport, JobSpec, ServiceError, ServiceErrorKind};
@@ -7,9 +7,9 @@ use feedline_data::tenants::describe_tenant;
 
 use crate::Cluster;
 
-/// Milliseconds after which to retry when there are too many jobs.
+/// Retry delay in milliseconds when there are too many jobs.
 const JOB_RETRY_MS: u64 = 5_000;
-/// Milliseconds after which to retry when there are too many consumers or workers.
+/// Retry delay in milliseconds when there are too many consumers or workers.
 const CLIENT_RETRY_MS: u64 = 2_000;
 
 impl Cluster {
@@ -21,13 +21,13 @@ impl Cluster {
             .map_err(|message| ServiceError::new(ServiceErrorKind::Invalid, message))
     }
 
-    /// Checks the limits on jobs of the cluster and of the tenant.
+    /// Checks the job limits of the cluster and of the tenant.
     pub(crate) fn check_job_room(&self, spec: &JobSpec) -> Result<(), ServiceError> {
         let limit = self.settings.limits.jobs;
         if self.open_jobs.len() >= limit as usize {
             return Err(ServiceError::busy(
                 format!(
-                    "the cluster is at its limit of {limit} jobs; retry when one has ended, or raise the coordinator's --max-jobs"
+                    "the cluster has reached its limit of {limit} jobs; retry when a job has ended, or raise the coordinator's --max-jobs"
                 ),
                 JOB_RETRY_MS,
             ));
@@ -41,13 +41,13 @@ impl Cluster {
         let tenant = describe_tenant(&spec.tenant);
         Err(ServiceError::busy(
             format!(
-                "the quota of {limit} jobs of {tenant} is used up; retry when one has ended, cancel one with `feedline job cancel ID`, or raise the quota"
+                "quota reached: {tenant} may have at most {limit} jobs; retry when a job has ended, cancel a job with `feedline job cancel ID`, or raise the quota"
             ),
             JOB_RETRY_MS,
         ))
     }
 
-    /// Checks the limit on consumers, unless this one has reported within its lease time.
+    /// Checks the limit on consumers, unless the consumer has reported within its lease time.
     pub(crate) fn check_consumer_room(&mut self, report: &ConsumerReport) -> Result<(), ServiceError> {
         let (now, lease_ms) = (self.now, self.settings.consumer_lease_ms);
         if let Some(silent_before) = now.checked_sub(lease_ms + 1) {
@@ -63,13 +63,13 @@ impl Cluster {
         }
         Err(ServiceError::busy(
             format!(
-                "the cluster is at its limit of {limit} consumers; retry when some have left, or raise the coordinator's --max-consumers"
+                "the cluster has reached its limit of {limit} consumers; retry when consumers have left, or raise the coordinator's --max-consumers"
             ),
             CLIENT_RETRY_MS,
         ))
     }
 
-    /// Checks the limit on workers, unless this one is known.
+    /// Checks the limit on workers, unless the worker is already known.
     pub(crate) fn check_worker_room(&self, worker: WorkerId) -> Result<(), ServiceError> {
         let limit = self.settings.limits.workers;
         if self.workers.contains_key(&worker) || self.workers.len() < limit as usize {
@@ -77,7 +77,7 @@ impl Cluster {
         }
         Err(ServiceError::busy(
             format!(
-                "the cluster is at its limit of {limit} workers; stop some, or raise the coordinator's --max-workers"
+                "the cluster has reached its limit of {limit} workers; stop some workers, or raise the coordinator's --max-workers"
             ),
             CLIENT_RETRY_MS,
         ))

@@ -1,5 +1,5 @@
-//! Changes of a mix's weights while its job runs. A change applies after everything that was granted, so it changes no row that
-//! a worker computes or a consumer has.
+//! Changes of a mix's weights while its job runs. A change takes effect after all granted splits, so it does not affect rows that
+//! workers compute or consumers have received.
 
 use feedline_data::ids::{JobId, WorkerId};
 use feedline_data::messages::{JobMixChanges, ServiceError, ServiceErrorKind};
@@ -11,7 +11,7 @@ use crate::spec_checks::MAX_MIX_CHANGES;
 use crate::state::job::TrackedJob;
 use crate::{Cluster, Ready, Reply, RequestId};
 
-/// Most changes within one pass: a position in the pass contains all of them.
+/// Maximum number of changes within one pass. A position in the pass contains all of these changes.
 const MAX_CHANGES_IN_PASS: usize = 8;
 
 impl Cluster {
@@ -22,7 +22,7 @@ impl Cluster {
         weights: Vec<f64>,
         ready: &mut Ready,
     ) {
-        let reply = self.set_weights(job, weights, ready).map_or_else(Reply::Refused, Reply::Remixed);
+        let reply = self.set_weights(job, weights, ready).map_or_else(Reply::Rejected, Reply::WeightsChanged);
         ready.replies.push((request, reply));
     }
 
@@ -34,7 +34,7 @@ impl Cluster {
     ) -> Result<MixChange, ServiceError> {
         let job = self.jobs.get(&id).ok_or_else(|| ServiceError::unknown_job(id))?;
         let change = job.mix_change(weights)?;
-        self.record(Record::Remixed { job: id, change: change.clone() }, ready);
+        self.record(Record::WeightsChanged { job: id, change: change.clone() }, ready);
         if let Some(job) = self.jobs.get_mut(&id) {
             job.touch_all_consumers();
         }
@@ -48,7 +48,7 @@ impl Cluster {
         Ok(change)
     }
 
-    /// The changes of the mixes of these jobs.
+    /// Returns the weight changes of each of these jobs with a changed mix.
     pub(crate) fn mix_changes(&self, jobs: impl IntoIterator<Item = JobId>) -> Vec<JobMixChanges> {
         let changes_of = |id: JobId| {
             let changes = &self.jobs.get(&id)?.layout.as_ref()?.mix_changes;
@@ -59,7 +59,7 @@ impl Cluster {
 }
 
 impl TrackedJob {
-    /// The change to these weights at the first place after all granted splits.
+    /// Returns the change to these weights at the first offset after all granted splits.
     fn mix_change(&self, weights: Vec<f64>) -> Result<MixChange, ServiceError> {
         let refuse = |message: String| ServiceError::new(ServiceErrorKind::Invalid, message);
         let name = &self.spec.name;
@@ -67,11 +67,13 @@ impl TrackedJob {
             return Err(refuse(format!("job {name:?} has ended; change the weights of a running job")));
         }
         let Some(mix) = &self.spec.pipeline.source.mix else {
-            return Err(refuse(format!("job {name:?} has no mix; only datasets of a `mix` have weights")));
+            return Err(refuse(format!(
+                "job {name:?} has no mix; only the datasets of a `mix` have weights"
+            )));
         };
         if mix.stop == MixStop::First {
             return Err(refuse(format!(
-                "the weights of job {name:?} cannot change, since they decide where a pass ends under `stop: first`; use `stop: all` or `stop: restart`"
+                "the weights of job {name:?} cannot change, because they determine the end of a pass under `stop: first`; use `stop: all` or `stop: restart`"
             )));
         }
         MixChange::check(&weights, mix.parts.len()).map_err(|clause| {
@@ -83,10 +85,11 @@ impl TrackedJob {
         };
         let first = (0..).zip(self.streams.positions()).filter_map(|(stream, at)| layout.locate(stream, *at));
         let first = first.map(|(split, _)| (split.epoch, split.ordinal)).max();
-        let after = self.granted.max(first).and_then(|(epoch, round)| layout.start_after_round(epoch, round));
+        let after =
+            self.last_granted.max(first).and_then(|(epoch, round)| layout.start_after_round(epoch, round));
         let Some((pass, place)) = after else {
             return Err(refuse(format!(
-                "all rows of job {name:?} are already granted, so new weights would change nothing; use a smaller `buffer` in its consumers"
+                "all rows of job {name:?} are already leased, so new weights would have no effect; use a smaller `buffer` in its consumers"
             )));
         };
         let in_pass =
@@ -94,7 +97,7 @@ impl TrackedJob {
         if in_pass >= MAX_CHANGES_IN_PASS || layout.mix_changes.len() >= MAX_MIX_CHANGES {
             return Err(refuse(format!(
                 "the weights of job {name:?} have changed {} times, {in_pass} times in pass {pass}; the limits are {MAX_MIX_CHANGES} and \
-                 {MAX_CHANGES_IN_PASS}: wait for the next pass, or open a new job from its position",
+                {MAX_CHANGES_IN_PASS} changes: wait for the next pass, or open a new job from the job's position",
                 layout.mix_changes.len()
             )));
         }

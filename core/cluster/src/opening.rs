@@ -1,4 +1,4 @@
-//! Jobs are opened, joined and cancelled.
+//! Opens, joins and cancels jobs.
 
 use std::sync::Arc;
 
@@ -27,16 +27,16 @@ impl Cluster {
         Ok(job)
     }
 
-    /// Joins a job, or answers whether the client may open it. This changes nothing.
+    /// Joins a job, or replies whether the client may open the job. Does not change any state.
     pub(crate) fn on_join_job(&self, spec: &JobSpec, may_open: bool) -> Reply {
         match self.find_open_job(spec, may_open) {
             Ok(Some(job)) => Reply::Opened(job),
             Ok(None) => Reply::MayOpen,
-            Err(refusal) => Reply::Refused(refusal),
+            Err(refusal) => Reply::Rejected(refusal),
         }
     }
 
-    /// The open job with this name and specification; `None` if there is none and the client may open it.
+    /// Returns the open job with this name and specification, or `None` if the job is not open and the client may open it.
     fn find_open_job(&self, spec: &JobSpec, may_open: bool) -> Result<Option<JobId>, ServiceError> {
         let invalid = |message| ServiceError::new(ServiceErrorKind::Invalid, message);
         check_spec(spec).map_err(invalid)?;
@@ -46,7 +46,7 @@ impl Cluster {
                 return Ok(Some(job.id));
             }
             return Err(invalid(format!(
-                "job `{}` is running with other settings; join it with the same pipeline, epochs and consumers, or choose another name",
+                "job `{}` is running with different settings; join it with the same pipeline, epochs and consumers, or choose another job name",
                 spec.name
             )));
         }
@@ -63,7 +63,7 @@ impl Cluster {
     }
 
     pub(crate) fn on_cancel_job(&mut self, job: JobId, ready: &mut Ready) -> Reply {
-        let Some(found) = self.jobs.get(&job) else { return Reply::Refused(ServiceError::unknown_job(job)) };
+        let Some(found) = self.jobs.get(&job) else { return Reply::Rejected(ServiceError::unknown_job(job)) };
         if !found.is_ended() {
             self.end_job(job, JobState::Cancelled, ready);
         }
@@ -71,13 +71,13 @@ impl Cluster {
     }
 }
 
-/// Whether two specifications belong to one job. Ranks that join an elastic job later may expect another number of ranks,
+/// Whether two specifications define the same job. Ranks that join an elastic job later may specify another number of ranks,
 /// and each client pickles its functions itself.
-fn is_same_job(open: &JobSpec, asked: &JobSpec) -> bool {
-    let mut asked = asked.clone();
-    if open.elastic && asked.elastic {
-        asked.consumers = open.consumers;
+fn is_same_job(open: &JobSpec, requested: &JobSpec) -> bool {
+    let mut requested = requested.clone();
+    if open.elastic && requested.elastic {
+        requested.consumers = open.consumers;
     }
-    asked.pipeline.adopt_function_code(&open.pipeline);
-    *open == asked
+    requested.pipeline.adopt_function_code(&open.pipeline);
+    *open == requested
 }

@@ -1,25 +1,25 @@
-//! The workers that may get splits of a job: those of the plan, or for a job without a plan its part of all workers.
+//! Chooses the workers that may receive splits of a job: the workers of the plan, or a share of all workers for an unplanned job.
 
 use feedline_data::ids::{JobId, WorkerId};
 
 use crate::Cluster;
 use crate::state::candidates::{CandidateQueue, LeaseCandidate};
 
-/// A job without a plan may have splits on this many times its even part of the workers. So few jobs are on all workers, and
-/// each worker has few of many jobs.
-const SPREAD: usize = 4;
+/// Number of workers of an unplanned job, as a multiple of its even share of all workers. With few jobs, every job uses all
+/// workers. With many jobs, each worker serves few of them.
+const UNPLANNED_SPREAD: usize = 4;
 
 impl Cluster {
-    /// Chooses the candidates of a job if plan or workers have changed, and updates the loads that have changed.
+    /// Chooses the lease candidates of a job if the plan or the workers have changed, and updates changed loads.
     pub(crate) fn update_candidates(&mut self, id: JobId) {
         if self.jobs.get(&id).is_some_and(|job| job.candidates.is_none()) {
             self.choose_candidates(id);
         }
         let Some(job) = self.jobs.get_mut(&id) else { return };
-        let Some(split_rows) = job.running().map(|layout| layout.split_rows) else { return };
+        let Some(split_rows) = job.running_layout().map(|layout| layout.split_rows) else { return };
         let Some(candidates) = &mut job.candidates else { return };
         let changed = std::mem::take(&mut job.changed_loads);
-        self.examined += changed.len() as u64;
+        self.examined_items += changed.len() as u64;
         let slots = candidates.slots();
         for worker in changed {
             if let Some(found) = self.workers.get(&worker) {
@@ -28,7 +28,7 @@ impl Cluster {
             }
         }
         // The number of splits ahead of each stream depends on the slots of all candidates.
-        job.touched.all |= candidates.slots() != slots;
+        job.touched_streams.all |= candidates.slots() != slots;
     }
 
     fn choose_candidates(&mut self, id: JobId) {
@@ -36,7 +36,7 @@ impl Cluster {
         let is_planned = !planned.is_empty();
         let candidates = if is_planned { planned } else { self.unplanned_candidates(id) };
         self.set_core_limits(id, (!is_planned).then_some(candidates.as_slice()));
-        self.examined += candidates.len() as u64;
+        self.examined_items += candidates.len() as u64;
         for candidate in &candidates {
             if let Some(worker) = self.workers.get_mut(&candidate.worker) {
                 worker.candidate_of.insert(id);
@@ -46,26 +46,26 @@ impl Cluster {
             job.changed_loads.extend(candidates.iter().map(|candidate| candidate.worker));
             job.candidates = Some(CandidateQueue::new(&candidates, self.settings.leases_ahead));
             job.is_planned = is_planned;
-            job.touched.all = true;
+            job.touched_streams.all = true;
         }
     }
 
-    /// The live workers that the plan gives a job.
+    /// Returns the live workers that the plan assigns to a job.
     fn planned_candidates(&self, id: JobId) -> Vec<LeaseCandidate> {
         let planned = self.planned_workers.get(&id).into_iter().flatten();
         let candidates = planned.map(|(worker, cores)| LeaseCandidate { worker: *worker, cores: *cores });
         candidates.filter(|candidate| self.accepts_work(candidate.worker)).collect()
     }
 
-    /// Workers for a job without a plan. The jobs of a tenant with a quota have even parts of it, each on as few workers as
-    /// have the cores, so that no job begins with small parts of many workers.
+    /// Returns the workers for an unplanned job. The jobs of a tenant with a core quota share the quota evenly. Each job uses as
+    /// few workers as provide its cores, so that it does not start with small fractions of many workers.
     fn unplanned_candidates(&self, id: JobId) -> Vec<LeaseCandidate> {
-        let candidates = workers_for_unplanned_job(&self.live, id, self.running.total());
+        let candidates = workers_for_unplanned_job(&self.live_workers, id, self.running_jobs.total());
         let job = &self.jobs[&id];
-        let running = self.running.of_tenant(&job.spec.tenant);
+        let running = self.running_jobs.of_tenant(&job.spec.tenant);
         let Some(quota) = self.cores_quota(job).filter(|_| running > 0) else { return candidates };
         let part = quota / f64::from(running);
-        // Neighbouring jobs begin at different workers.
+        // Consecutive job ids start at different workers.
         let start = (id.0 as usize).wrapping_mul(7) % candidates.len().max(1);
         let mut chosen: Vec<LeaseCandidate> = Vec::new();
         let mut cores = 0.0;
@@ -87,21 +87,21 @@ impl Cluster {
         self.workers.get(&worker).is_some_and(|worker| worker.accepts_work())
     }
 
-    /// Spreads the jobs without a plan over the workers again, some time after the number of jobs has changed.
+    /// Redistributes the unplanned jobs over the workers, some time after the number of running jobs has changed.
     pub(crate) fn redistribute_if_due(&mut self) {
         if self.redistribute_at.take_if(|at| *at <= self.now).is_none() {
             return;
         }
-        let unplanned = self.jobs.values().filter(|job| job.running().is_some() && !job.is_planned);
+        let unplanned = self.jobs.values().filter(|job| job.running_layout().is_some() && !job.is_planned);
         let unplanned: Vec<JobId> = unplanned.map(|job| job.id).collect();
-        self.examined += unplanned.len() as u64;
+        self.examined_items += unplanned.len() as u64;
         unplanned.into_iter().for_each(|id| self.refresh_candidates_of(id));
     }
 }
 
-/// Workers for one of `jobs` running jobs: neighbouring jobs have neighbouring workers.
+/// Returns the workers for one of `jobs` running jobs. Consecutive job ids use adjacent workers.
 fn workers_for_unplanned_job(live: &[WorkerId], job: JobId, jobs: usize) -> Vec<LeaseCandidate> {
-    let count = (SPREAD * live.len()).div_ceil(jobs.max(1)).min(live.len());
+    let count = (UNPLANNED_SPREAD * live.len()).div_ceil(jobs.max(1)).min(live.len());
     let start = (job.0 as usize).wrapping_mul(count) % live.len().max(1);
     let chosen = live.iter().cycle().skip(start).take(count);
     let mut candidates: Vec<LeaseCandidate> =
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn jobs_are_spread_over_four_times_their_part_of_the_workers() {
+    fn jobs_are_spread_over_four_times_their_share_of_the_workers() {
         let live: Vec<WorkerId> = (1..=12).map(WorkerId).collect();
         let workers = |job: u64, jobs: usize| -> Vec<u64> {
             workers_for_unplanned_job(&live, JobId(job), jobs)

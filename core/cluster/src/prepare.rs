@@ -1,4 +1,4 @@
-//! Preparing a job's dataset: workers list its shards and index them, unless a saved index is still valid.
+//! Prepares a job's dataset: workers list and index the shards, unless a saved index is still valid.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -14,14 +14,15 @@ use crate::state::preparation::Preparation;
 use crate::state::worker::TrackedWorker;
 use crate::{Cluster, Ready};
 
-/// Most shards, and most bytes of shards, that one task indexes.
-const TASK_SHARDS: usize = 16;
-const TASK_BYTES: u64 = 256 << 20;
-/// Tasks that one worker runs at a time.
-const TASKS_PER_WORKER: usize = 2;
+/// Maximum number of shards that one task indexes.
+const MAX_TASK_SHARDS: usize = 16;
+/// Size of the shards in bytes at which a task is full.
+const MAX_TASK_BYTES: u64 = 256 << 20;
+/// Maximum number of concurrent tasks of a worker.
+const MAX_TASKS_PER_WORKER: usize = 2;
 
 impl Cluster {
-    /// Begins to prepare a job's dataset: the first task lists the shards.
+    /// Starts to prepare a job's dataset. The first task lists the shards.
     pub(crate) fn begin_preparation(&mut self, job: JobId, saved: Option<Arc<Manifest>>) {
         self.preparations.insert(job, Preparation::new(saved));
         self.add_task(job, None);
@@ -37,7 +38,7 @@ impl Cluster {
         self.update_task_queue(job);
     }
 
-    /// Removes a task, and takes it from the worker that runs it.
+    /// Removes a task from the preparation and from the worker that runs it.
     fn remove_task(&mut self, job: JobId, id: TaskId) {
         self.task_jobs.remove(&id);
         let task = self.preparations.get_mut(&job).and_then(|preparation| preparation.remove_task(id));
@@ -58,14 +59,14 @@ impl Cluster {
     fn update_task_queue(&mut self, job: JobId) {
         if let (Some(preparation), Some(found)) = (self.preparations.get(&job), self.jobs.get(&job)) {
             let (running, waiting) = preparation.task_counts();
-            self.tasks.set(job, &found.spec.tenant, running, waiting);
+            self.task_queue.set(job, &found.spec.tenant, running, waiting);
         }
     }
 
-    /// Ends the preparation of a job, and takes its tasks from the workers that run them.
+    /// Ends the preparation of a job, and removes its tasks from the workers that run them.
     pub(crate) fn drop_preparation(&mut self, job: JobId) {
         let Some(preparation) = self.preparations.remove(&job) else { return };
-        self.tasks.remove(job);
+        self.task_queue.remove(job);
         for (id, task) in preparation.tasks() {
             self.task_jobs.remove(&id);
             if let Some(worker) = task.worker {
@@ -74,29 +75,29 @@ impl Cluster {
         }
     }
 
-    /// Assigns waiting tasks to workers with room. Tenants take turns, and so do the jobs of a tenant, so that a dataset with
-    /// many shards delays no other.
+    /// Assigns waiting tasks to workers with a free task slot. Tenants take turns, and so do the jobs of a tenant, so that a
+    /// dataset with many shards does not delay other datasets.
     pub(crate) fn hand_out_tasks(&mut self) {
         let visited: Vec<WorkerId> = self.workers.visited().iter().copied().collect();
         for id in visited {
             let worker = &self.workers[&id];
-            let has_room = worker.accepts_work() && worker.tasks.len() < TASKS_PER_WORKER;
+            let has_room = worker.accepts_work() && worker.tasks.len() < MAX_TASKS_PER_WORKER;
             self.set_task_room(id, has_room.then_some(worker.tasks.len()));
         }
         while let Some((running, worker)) = self.task_room.first().copied() {
-            let Some(job) = self.tasks.start_next() else { break };
-            self.examined += 1;
+            let Some(job) = self.task_queue.start_next() else { break };
+            self.examined_items += 1;
             let task =
                 self.preparations.get_mut(&job).and_then(|preparation| preparation.assign_task(worker));
             if let (Some(id), Some(found)) = (task, self.workers.get_mut(&worker)) {
                 found.tasks.insert(id);
                 found.revision += 1;
             }
-            self.set_task_room(worker, Some(running + 1).filter(|running| *running < TASKS_PER_WORKER));
+            self.set_task_room(worker, Some(running + 1).filter(|running| *running < MAX_TASKS_PER_WORKER));
         }
     }
 
-    /// Sets the number of tasks of a worker with room for more; `None` for a worker without room.
+    /// Sets the number of tasks of a worker that can run more tasks; `None` if the worker cannot.
     fn set_task_room(&mut self, id: WorkerId, running: Option<usize>) {
         let Some(worker) = self.workers.get_mut(&id) else { return };
         let before = std::mem::replace(&mut worker.queued_tasks, running);
@@ -108,7 +109,7 @@ impl Cluster {
         }
     }
 
-    /// The tasks of a worker.
+    /// Returns the tasks in a worker's plan.
     pub(crate) fn tasks_of(&self, worker: &TrackedWorker) -> Vec<Task> {
         let task = |id: &TaskId| {
             let job = self.task_jobs.get(id)?;
@@ -121,7 +122,7 @@ impl Cluster {
         worker.tasks.iter().filter_map(task).collect()
     }
 
-    /// Lets the tasks of an expired worker wait for another.
+    /// Returns the tasks of an expired worker to the queue.
     pub(crate) fn return_tasks(&mut self, lost: &BTreeSet<TaskId>) {
         for id in lost {
             let Some(job) = self.task_jobs.get(id).copied() else { continue };
@@ -143,7 +144,7 @@ impl Cluster {
                 (Ok(TaskOutput::Indexed(indexes)), Some(range)) => {
                     self.on_indexed(job, result.id, range, indexes, ready);
                 }
-                // The result does not belong to the task.
+                // The result has the wrong kind for the task.
                 (Ok(_), _) => self.return_tasks(&[result.id].into()),
                 (Err(message), _) => self.end_job(job, JobState::Failed(message), ready),
             }
@@ -157,7 +158,7 @@ impl Cluster {
         }
         self.remove_task(job, task);
         let Some(preparation) = self.preparations.get_mut(&job) else { return };
-        if let Some(saved) = preparation.saved.take() {
+        if let Some(saved) = preparation.saved_index.take() {
             match saved.check_unchanged(&shards) {
                 Ok(()) => self.save_index(job, saved, ready),
                 Err(message) => self.end_job(job, JobState::Failed(message), ready),
@@ -181,7 +182,7 @@ impl Cluster {
     ) {
         if range.len() != indexes.len() {
             let message = format!(
-                "a worker returned indexes of {} shards for a task with {}; run the same release on all hosts",
+                "a worker returned the indexes of {} shards for a task with {} shards; run the same release on all hosts",
                 indexes.len(),
                 range.len()
             );
@@ -201,24 +202,26 @@ impl Cluster {
         let defect = first_defect(&shards);
         match Manifest::build(shards) {
             Ok(manifest) => self.save_index(job, Arc::new(manifest), ready),
-            // Without readable rows the first defect is the better message.
+            // If the dataset has no readable rows, the first defect explains the cause better.
             Err(message) => self.end_job(job, JobState::Failed(defect.unwrap_or(message)), ready),
         }
     }
 
-    /// Requests that an index is saved where every later leader finds it.
+    /// Requests that the driver saves an index, so that every later leader can load it.
     fn save_index(&mut self, job: JobId, manifest: Arc<Manifest>, ready: &mut Ready) {
         let (Some(found), Some(preparation)) = (self.jobs.get(&job), self.preparations.get_mut(&job)) else {
             return;
         };
         let key = source_key(&found.spec.tenant, &found.spec.pipeline.source);
         ready.manifests.push((job, key, Arc::clone(&manifest)));
-        preparation.saving = Some(manifest);
+        preparation.unsaved_index = Some(manifest);
     }
 
     pub(crate) fn on_index_saved(&mut self, job: JobId, saved: Result<(), String>, ready: &mut Ready) {
         let preparation = self.preparations.get_mut(&job);
-        let Some(manifest) = preparation.and_then(|preparation| preparation.saving.take()) else { return };
+        let Some(manifest) = preparation.and_then(|preparation| preparation.unsaved_index.take()) else {
+            return;
+        };
         match saved {
             Ok(()) => self.start_job(job, &manifest, ready),
             Err(message) => self.end_job(job, JobState::Failed(message), ready),
@@ -233,7 +236,7 @@ impl Cluster {
             self.end_job(job, JobState::Failed(message), ready);
             return;
         }
-        self.record(Record::Ready { job, dataset: manifest.summary() }, ready);
+        self.record(Record::DatasetIndexed { job, dataset: manifest.summary() }, ready);
         self.touch_consumers_of_job(job);
     }
 
@@ -244,13 +247,13 @@ impl Cluster {
     }
 }
 
-/// Divides a listing into tasks.
+/// Divides listed shards into the ranges of tasks.
 fn task_ranges(shards: &[ShardRef]) -> Vec<Range<usize>> {
     let mut ranges = Vec::new();
     let (mut start, mut bytes) = (0, 0_u64);
     for (place, shard) in shards.iter().enumerate() {
         bytes = bytes.saturating_add(shard.size_bytes);
-        if bytes >= TASK_BYTES || place + 1 - start >= TASK_SHARDS {
+        if bytes >= MAX_TASK_BYTES || place + 1 - start >= MAX_TASK_SHARDS {
             ranges.push(start..place + 1);
             (start, bytes) = (place + 1, 0);
         }
@@ -269,7 +272,7 @@ mod tests {
     fn a_task_has_at_most_16_shards_and_about_256_mib() {
         let shard = |size_bytes| ShardRef { url: String::new(), size_bytes, version: String::new(), part: 0 };
         assert_eq!(task_ranges(&vec![shard(1); 33]), [0..16, 16..32, 32..33]);
-        let sizes = [TASK_BYTES - 1, 1, 1, TASK_BYTES, 5];
+        let sizes = [MAX_TASK_BYTES - 1, 1, 1, MAX_TASK_BYTES, 5];
         assert_eq!(task_ranges(&sizes.map(shard)), [0..2, 2..4, 4..5]);
         assert_eq!(task_ranges(&[]), Vec::<std::ops::Range<usize>>::new());
     }

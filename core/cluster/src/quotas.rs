@@ -1,5 +1,5 @@
-//! Limits of jobs of tenants with a quota of cores, before the planner sets limits: the running jobs of a tenant have even parts
-//! of its quota. The planner handles quotas in `core/planner/src/observe/tenants.rs`.
+//! Core limits of unplanned jobs of tenants with a core quota: the running jobs of a tenant share its quota evenly. The planner
+//! handles quotas of planned jobs in `core/planner/src/observe/tenants.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,14 +11,14 @@ use crate::state::candidates::LeaseCandidate;
 use crate::state::job::TrackedJob;
 
 impl Cluster {
-    /// The quota of cores of a job's tenant.
+    /// Returns the core quota of a job's tenant.
     pub(crate) fn cores_quota(&self, job: &TrackedJob) -> Option<f64> {
         self.settings.tenants.quota_of(&job.spec.tenant).cores
     }
 
-    /// The tenants of the jobs of a worker, and the even part of each tenant's cache quota. Pipelines with a `cache` operator
-    /// use caches whatever the plan says.
-    pub(crate) fn tenant_parts(&self, jobs: &BTreeSet<JobId>) -> Vec<TenantCacheQuota> {
+    /// Returns the tenants of a worker's jobs with the worker's even share of each cache quota. The shares also limit `cache`
+    /// operators, which do not depend on the plan.
+    pub(crate) fn tenant_cache_quotas(&self, jobs: &BTreeSet<JobId>) -> Vec<TenantCacheQuota> {
         let mut parts: BTreeMap<&str, TenantCacheQuota> = BTreeMap::new();
         for (id, job) in jobs.iter().filter_map(|id| Some((id, self.jobs.get(id)?))) {
             let (tenant, quota) =
@@ -36,8 +36,8 @@ impl Cluster {
         parts.into_values().collect()
     }
 
-    /// Sets the limits of a job without a plan, and changes the plans of the workers with a new limit. `None` removes the
-    /// limits, since the plan contains them.
+    /// Sets the core limits of an unplanned job, and changes the plans of the workers with a new limit. `None` removes the limits
+    /// of a job that is now planned.
     pub(crate) fn set_core_limits(&mut self, id: JobId, candidates: Option<&[LeaseCandidate]>) {
         let has_quota = self.jobs.get(&id).is_some_and(|job| self.cores_quota(job).is_some());
         let limits: BTreeMap<WorkerId, f64> = match candidates.filter(|_| has_quota) {
@@ -58,8 +58,8 @@ impl Cluster {
         }
     }
 
-    /// Most cores that a job without an allocation may use of a worker; 0 for no limit. A worker that is not among the job's
-    /// candidates may still hold splits of it: for them the job has the quota's even part of each worker.
+    /// Returns the maximum number of cores that an unplanned job may use on a worker; 0 means no limit. A worker that is no
+    /// longer a candidate may still hold splits of the job. Its limit is the worker's even share of the quota.
     pub(crate) fn unplanned_core_limit(&self, id: JobId, worker: WorkerId) -> f64 {
         let Some(quota) = self.jobs.get(&id).and_then(|job| self.cores_quota(job)) else { return 0.0 };
         let cap = self.core_limits.get(&id).and_then(|limits| limits.get(&worker));

@@ -1,4 +1,4 @@
-//! The records: decisions that outlive the coordinator. Applying them in order rebuilds its durable state.
+//! Records: decisions that outlive the coordinator. Applying all records in order rebuilds the durable state.
 
 use feedline_data::ids::{JobId, SessionId, WorkerId};
 use feedline_data::layout::{SplitRef, StreamPosition};
@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::state::slot_ownership::SlotOwnership;
 
-/// Most splits in one record, so that a record fits into one log entry.
-const MAX_SPLITS: usize = 16_384;
+/// Maximum number of splits in one record, so that a record fits into one log entry.
+const MAX_RECORD_SPLITS: usize = 16_384;
 
-/// One record.
+/// A decision of the state machine about one job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Record {
@@ -23,8 +23,9 @@ pub enum Record {
         /// The specification of the job.
         spec: Box<JobSpec>,
     },
-    /// The job's dataset is indexed, which fixes the order of its rows.
-    Ready {
+    /// The job's dataset was indexed, which determines the order of its rows.
+    #[serde(rename = "ready")]
+    DatasetIndexed {
         /// The job.
         job: JobId,
         /// The dataset.
@@ -39,7 +40,7 @@ pub enum Record {
         /// The splits.
         splits: Vec<SplitRef>,
     },
-    /// A worker lost the leases of splits.
+    /// Leases of a worker were revoked.
     Revoked {
         /// The job.
         job: JobId,
@@ -52,7 +53,7 @@ pub enum Record {
     Assigned {
         /// The job.
         job: JobId,
-        /// The consumer; `None` frees the splits of a lost consumer.
+        /// The consumer; `None` if the splits of a lost consumer are free again.
         consumer: Option<u32>,
         /// The splits.
         splits: Vec<SplitRef>,
@@ -68,7 +69,7 @@ pub enum Record {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         splits: Vec<(SplitRef, u32)>,
     },
-    /// Elastic jobs: slots moved to a rank, which begins at their recorded positions.
+    /// Elastic jobs: slots moved to a rank, which starts at their recorded positions.
     SlotsMoved {
         /// The job.
         job: JobId,
@@ -80,29 +81,31 @@ pub enum Record {
         slots: Vec<u32>,
     },
     /// In a compacted log: the progress of a job.
-    Stands {
+    #[serde(rename = "stands")]
+    Progress {
         /// The job.
         job: JobId,
-        /// The next undelivered row of each stream; in relaxed mode the next split that no consumer has.
+        /// The next undelivered row of each stream; in relaxed mode, the start of the next unassigned split.
         streams: Vec<StreamPosition>,
-        /// Relaxed mode: undelivered splits that were taken off the sequence, with their consumer and next offset.
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        open: Vec<(SplitRef, Option<u32>, u32)>,
+        /// Relaxed mode: assigned undelivered splits, each with its consumer and the offset of its next undelivered row.
+        #[serde(rename = "open", default, skip_serializing_if = "Vec::is_empty")]
+        open_splits: Vec<(SplitRef, Option<u32>, u32)>,
         /// Elastic jobs: the owner of each slot.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         slots: Vec<SlotOwnership>,
-        /// Epoch and round of the furthest split that was ever granted.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        granted: Option<(u32, u64)>,
-        /// The changes of the weights of its mix.
+        /// Epoch and round of the last split, in the order of the job, that was ever granted.
+        #[serde(rename = "granted", default, skip_serializing_if = "Option::is_none")]
+        last_granted: Option<(u32, u64)>,
+        /// The changes of the mix's weights.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         mix: Vec<MixChange>,
     },
-    /// The weights of a mix change after all splits that were granted.
-    Remixed {
+    /// The weights of a mix change after all granted splits.
+    #[serde(rename = "remixed")]
+    WeightsChanged {
         /// The job.
         job: JobId,
-        /// The place of the change and the new weights.
+        /// The offset of the change and the new weights.
         change: MixChange,
     },
     /// The job ended.
@@ -115,26 +118,26 @@ pub enum Record {
 }
 
 impl Record {
-    /// The job that the record changes.
+    /// Returns the job that the record changes.
     pub fn job(&self) -> JobId {
         match self {
             Self::Opened { job, .. }
-            | Self::Ready { job, .. }
+            | Self::DatasetIndexed { job, .. }
             | Self::Granted { job, .. }
             | Self::Revoked { job, .. }
             | Self::Assigned { job, .. }
             | Self::Advanced { job, .. }
             | Self::SlotsMoved { job, .. }
-            | Self::Stands { job, .. }
-            | Self::Remixed { job, .. }
+            | Self::Progress { job, .. }
+            | Self::WeightsChanged { job, .. }
             | Self::Ended { job, .. } => *job,
         }
     }
 
-    /// Splits the first [`MAX_SPLITS`] splits off a record with more, as a separate record; `None` for a smaller record.
+    /// Splits off a record with the first [`MAX_RECORD_SPLITS`] splits; `None` if this record does not exceed the limit.
     pub(crate) fn split_off_part(&mut self) -> Option<Self> {
-        let splits = self.splits_mut().filter(|splits| splits.len() > MAX_SPLITS)?;
-        let rest = splits.split_off(MAX_SPLITS);
+        let splits = self.splits_mut().filter(|splits| splits.len() > MAX_RECORD_SPLITS)?;
+        let rest = splits.split_off(MAX_RECORD_SPLITS);
         let part = self.clone();
         *self.splits_mut()? = rest;
         Some(part)
@@ -156,8 +159,9 @@ mod tests {
 
     #[test]
     fn a_record_with_many_splits_becomes_several_records() {
-        let splits: Vec<SplitRef> =
-            (0..2 * MAX_SPLITS as u64 + 1).map(|ordinal| SplitRef { epoch: 0, ordinal, stream: 0 }).collect();
+        let splits: Vec<SplitRef> = (0..2 * MAX_RECORD_SPLITS as u64 + 1)
+            .map(|ordinal| SplitRef { epoch: 0, ordinal, stream: 0 })
+            .collect();
         let of = |splits: &[SplitRef]| Record::Granted {
             job: JobId(1),
             worker: WorkerId(2),
@@ -165,8 +169,11 @@ mod tests {
         };
         let mut record = of(&splits);
         let parts: Vec<Record> = std::iter::from_fn(|| record.split_off_part()).collect();
-        assert_eq!(parts, [of(&splits[..MAX_SPLITS]), of(&splits[MAX_SPLITS..2 * MAX_SPLITS])]);
-        assert_eq!(record, of(&splits[2 * MAX_SPLITS..]));
+        assert_eq!(
+            parts,
+            [of(&splits[..MAX_RECORD_SPLITS]), of(&splits[MAX_RECORD_SPLITS..2 * MAX_RECORD_SPLITS])]
+        );
+        assert_eq!(record, of(&splits[2 * MAX_RECORD_SPLITS..]));
         assert_eq!(record.split_off_part(), None);
         let mut ended = Record::Ended { job: JobId(1), state: JobState::Completed };
         assert_eq!(ended.split_off_part(), None);

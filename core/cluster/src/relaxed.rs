@@ -1,4 +1,4 @@
-//! Relaxed mode: consumers with room get the next splits of the sequence.
+//! Relaxed mode: assigns the next splits of the sequence to consumers that can accept more splits.
 
 use feedline_data::ids::JobId;
 use feedline_data::layout::SplitRef;
@@ -8,19 +8,19 @@ use crate::state::job::TrackedJob;
 use crate::{Cluster, Ready};
 
 impl Cluster {
-    /// Assigns the next splits of a relaxed job to the consumers that want more, one split to each in turn.
+    /// Assigns the next splits of a relaxed job round-robin to the consumers that can accept more splits.
     pub(crate) fn assign_relaxed(&mut self, id: JobId, ready: &mut Ready) {
         let (now, lease_ms) = (self.now, self.settings.consumer_lease_ms);
         let Some(job) = self.jobs.get_mut(&id).filter(|job| job.is_relaxed()) else { return };
-        if job.open.count_of(None) == 0 && job.streams.head(0).is_none() {
+        if job.open_splits.count_of(None) == 0 && job.streams.head(0).is_none() {
             return;
         }
-        self.examined += job.consumers_with_room.len() as u64;
+        self.examined_items += job.consumers_with_room.len() as u64;
         let mut rooms = take_room_by_consumer(job, |job, number| {
             job.consumers.get(&number).is_some_and(|consumer| !consumer.is_silent(now, lease_ms))
         });
         let wanted: usize = rooms.iter().map(|(_, room)| room).sum();
-        let mut splits: Vec<SplitRef> = job.open.of(None).take(wanted).collect();
+        let mut splits: Vec<SplitRef> = job.open_splits.of(None).take(wanted).collect();
         splits.extend(job.streams.splits_from(0).take(wanted - splits.len()));
         let mut chosen: Vec<(SplitRef, u32)> = Vec::new();
         let mut splits = splits.into_iter();
@@ -36,7 +36,7 @@ impl Cluster {
     }
 
     fn assign_all(&mut self, job: JobId, mut chosen: Vec<(SplitRef, u32)>, ready: &mut Ready) {
-        // Splits leave the sequence at its head, so the records follow its order.
+        // Splits are removed from the head of the sequence, so the records must be in the order of the sequence.
         chosen.sort_unstable();
         for run in chosen.chunk_by(|a, b| a.1 == b.1) {
             let number = run[0].1;
@@ -45,13 +45,14 @@ impl Cluster {
             let Some(found) = self.jobs.get_mut(&job) else { continue };
             found.touch_consumer(number);
             if let Some(consumer) = found.consumers.get_mut(&number) {
-                consumer.lost.retain(|split, _| !splits.contains(split));
+                consumer.lost_splits.retain(|split, _| !splits.contains(split));
             }
         }
     }
 }
 
-/// The numbers of splits that the hungry consumers have room for. Consumers without room and dead ones are no longer hungry.
+/// Returns the number of further splits that each consumer can accept. Removes silent consumers and consumers without room from
+/// the list.
 fn take_room_by_consumer(
     job: &mut TrackedJob,
     is_alive: impl Fn(&TrackedJob, u32) -> bool,
@@ -59,8 +60,8 @@ fn take_room_by_consumer(
     let consumers_with_room = std::mem::take(&mut job.consumers_with_room);
     let alive = consumers_with_room.into_iter().filter(|number| is_alive(job, *number));
     let rooms = alive.filter_map(|number| {
-        let wants = job.consumers.get(&number)?.wants as usize;
-        let room = wants.saturating_sub(job.open.count_of(Some(number)));
+        let wants = job.consumers.get(&number)?.wanted_splits as usize;
+        let room = wants.saturating_sub(job.open_splits.count_of(Some(number)));
         (room > 0).then_some((number, room))
     });
     rooms.collect()

@@ -1,4 +1,4 @@
-//! Replies to the long polls of workers, consumers and step queries.
+//! Replies to the long polls of workers and consumers and to step queries.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use feedline_data::ids::{JobId, WorkerId};
 use crate::{Cluster, Ready, Reply};
 
 impl Cluster {
-    /// Replies to the long polls with a changed plan, and to those that were held long enough.
+    /// Replies to the long polls with a changed plan or an expired hold time.
     pub(crate) fn send_due_replies(&mut self, ready: &mut Ready) {
         self.answer_step_queries(ready);
         self.send_worker_plans(ready);
@@ -20,14 +20,14 @@ impl Cluster {
         while let Some(id) = self.worker_polls.pop_due(now) {
             candidates.insert(id);
         }
-        self.examined += candidates.len() as u64;
+        self.examined_items += candidates.len() as u64;
         for id in candidates {
             let Some(worker) = self.workers.get(&id) else { continue };
             if worker.parked.is_some_and(|parked| parked.is_due(worker.revision, now, hold)) {
                 self.send_worker_plan(id, ready);
             }
         }
-        // A reply changes nothing in a plan.
+        // Sending a reply does not change a plan.
         self.workers.take_visited();
     }
 
@@ -49,7 +49,7 @@ impl Cluster {
             let changed = std::mem::take(&mut job.changed_consumers);
             candidates.extend(changed.into_iter().map(|number| (id, number)));
         }
-        self.examined += candidates.len() as u64;
+        self.examined_items += candidates.len() as u64;
         for (id, number) in candidates {
             self.send_consumer_plan_if_due(id, number, ready);
         }

@@ -1,4 +1,4 @@
-//! The state machine is rebuilt from its records, and compacted to the fewest records that rebuild it.
+//! Rebuilds the state machine from records, and compacts its state to the fewest records.
 
 use std::sync::Arc;
 
@@ -12,15 +12,15 @@ use crate::state::worker::TrackedWorker;
 use crate::{Cluster, ClusterSettings};
 
 impl Cluster {
-    /// Rebuilds the durable state from records, in the order in which they were persisted. Workers with leases and consumers
-    /// with splits count as seen at `now`, so that they keep them if they report within the lease time.
+    /// Rebuilds the durable state from records, in the order in which they were persisted. The lease times of workers with leases
+    /// and of consumers with splits start at `now`.
     pub fn restore(
         settings: ClusterSettings,
-        life: u64,
+        incarnation: u64,
         now: Millis,
         records: impl IntoIterator<Item = Record>,
     ) -> Self {
-        let mut cluster = Self::new(settings, life);
+        let mut cluster = Self::new(settings, incarnation);
         cluster.now = now;
         for record in records {
             cluster.apply(&record);
@@ -35,20 +35,20 @@ impl Cluster {
     fn restore_job(&mut self, id: JobId) {
         let now = self.now;
         let Some(job) = self.jobs.get_mut(&id).filter(|job| !job.is_ended()) else { return };
-        job.released.clear();
+        job.delivered_leases.clear();
         job.restore_consumers(now);
         for consumer in job.consumers.keys() {
             self.consumer_reports.set((id, *consumer), now);
         }
         for (split, lease) in job.leases.iter() {
-            job.ages.push(now, split);
+            job.lease_ages.push(now, split);
             for worker in lease.holders().map(|holder| holder.worker) {
                 if !self.workers.contains_key(&worker) {
                     self.workers.insert(worker, TrackedWorker::new(now, 1));
                     self.worker_reports.set(worker, now);
                 }
                 if let Some(found) = self.workers.get_mut(&worker) {
-                    found.hold(id, split);
+                    found.add_lease(id, split);
                 }
                 job.workers.insert(worker);
             }
@@ -58,9 +58,9 @@ impl Cluster {
         }
     }
 
-    /// Jobs with datasets in preparation, and the keys of their sources. After [`Self::restore`] the driver passes their
-    /// saved indexes to [`Self::set_saved`].
-    pub fn preparing(&self) -> Vec<(JobId, String)> {
+    /// Returns the jobs with datasets in preparation and the keys of their sources. After [`Self::restore`] the driver passes
+    /// the saved indexes to [`Self::set_saved_index`].
+    pub fn preparing_jobs(&self) -> Vec<(JobId, String)> {
         let key = |job: &JobId| {
             let spec = &self.jobs[job].spec;
             source_key(&spec.tenant, &spec.pipeline.source)
@@ -68,23 +68,23 @@ impl Cluster {
         self.preparations.keys().map(|job| (*job, key(job))).collect()
     }
 
-    /// Sets the saved index of a preparing job's dataset, unless the job asked for a new index.
-    pub fn set_saved(&mut self, job: JobId, saved: Arc<Manifest>) {
+    /// Sets the saved index of a preparing job's dataset, unless the job requests a new index.
+    pub fn set_saved_index(&mut self, job: JobId, saved: Arc<Manifest>) {
         let reindex = self.jobs.get(&job).is_some_and(|found| found.spec.reindex);
         if let Some(preparation) = self.preparations.get_mut(&job).filter(|_| !reindex) {
-            preparation.saved = Some(saved);
+            preparation.saved_index = Some(saved);
         }
     }
 
-    /// The records that rebuild the present durable state, as a compacted log contains them.
+    /// Returns the records of a compacted log, which rebuild the current durable state.
     pub fn snapshot(&self) -> Vec<Record> {
         let mut records: Vec<Record> = self.jobs.values().flat_map(TrackedJob::snapshot).collect();
         let ended = |job: &JobId| {
-            let state = self.jobs.get(job).and_then(|found| found.ended.clone());
+            let state = self.jobs.get(job).and_then(|found| found.end_state.clone());
             state.map(|state| Record::Ended { job: *job, state })
         };
-        // In the order in which the jobs ended, since they are forgotten in that order.
-        records.extend(self.ended.iter().filter_map(ended));
+        // Ended jobs are removed in the order in which they ended, so their records keep this order.
+        records.extend(self.ended_jobs.iter().filter_map(ended));
         records
     }
 }

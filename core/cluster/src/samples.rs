@@ -1,4 +1,4 @@
-//! The samples that the planner reads, and how its allocations are applied.
+//! Collects the samples for the planner, and applies the planner's allocations.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,13 +10,13 @@ use feedline_data::messages::{JobSpec, MIN_CORES, PlanAllocations, WorkerJobStat
 use crate::Cluster;
 use crate::spec_checks::{MAX_WEIGHT, MIN_WEIGHT};
 
-/// The weight of a job. Logs of earlier releases may contain weights outside the range.
+/// Returns the weight of a job within the valid range. Logs of earlier releases may contain weights outside of the range.
 fn weight(spec: &JobSpec) -> f64 {
     spec.weight.clamp(MIN_WEIGHT, MAX_WEIGHT)
 }
 
 impl Cluster {
-    /// The last report of each worker and consumer.
+    /// Returns the last report of each worker and consumer.
     pub fn samples(&self) -> Samples {
         let mut stats: BTreeMap<WorkerId, Vec<Arc<WorkerJobStats>>> = BTreeMap::new();
         for job in self.jobs.values() {
@@ -26,7 +26,7 @@ impl Cluster {
                 }
             }
         }
-        let known = self.workers.iter().filter(|(_, worker)| worker.is_known);
+        let known = self.workers.iter().filter(|(_, worker)| worker.has_reported);
         let workers = known.map(|(id, worker)| WorkerReportSample {
             worker: *id,
             address: worker.address.clone(),
@@ -62,14 +62,14 @@ impl Cluster {
                 pipeline: job.spec.pipeline.clone(),
                 dataset: job.dataset.clone()?,
                 passes_left: job.passes_left(),
-                weight: self.share_weight(&job.spec, &weights),
+                weight: self.cluster_weight(&job.spec, &weights),
                 quota: *self.settings.tenants.quota_of(&job.spec.tenant),
             })
         });
         Samples { workers: workers.collect(), consumers: sessions.collect(), jobs: facts.collect() }
     }
 
-    /// The mean weight of the running jobs of each tenant.
+    /// Returns the mean weight of the unfinished jobs of each tenant.
     fn mean_weights(&self) -> BTreeMap<&str, f64> {
         let mut sums: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
         for job in self.jobs.values().filter(|job| !job.is_ended() && job.dataset.is_some()) {
@@ -79,18 +79,18 @@ impl Cluster {
         sums.into_iter().map(|(tenant, (weights, jobs))| (tenant, weights / jobs)).collect()
     }
 
-    /// The weight of a job among all jobs. Tenants compete by priority and the jobs of a tenant by weight, so that larger weights
-    /// of all its jobs gain a tenant nothing.
-    fn share_weight(&self, spec: &JobSpec, means: &BTreeMap<&str, f64>) -> f64 {
+    /// Returns the weight of a job relative to all jobs of the cluster. Tenants compete by priority, and the jobs of a tenant by
+    /// weight. A tenant therefore gains nothing by raising the weights of all its jobs.
+    fn cluster_weight(&self, spec: &JobSpec, means: &BTreeMap<&str, f64>) -> f64 {
         let mean = means.get(spec.tenant.as_str()).copied().unwrap_or(1.0);
         let priority = self.settings.tenants.quota_of(&spec.tenant).priority;
         priority * weight(spec) / mean
     }
 
-    /// Applies the allocations of the planner. Only the plans of workers with other allocations change.
+    /// Applies the allocations of the planner. Only the plans of workers with changed allocations change.
     pub(crate) fn on_allocations(&mut self, allocations: &PlanAllocations) {
         let workers: Vec<WorkerId> = self.workers.keys().copied().collect();
-        self.examined += workers.len() as u64;
+        self.examined_items += workers.len() as u64;
         for id in workers {
             let own = allocations.get(&id).cloned().unwrap_or_default();
             if self.workers[&id].allocations != own
@@ -109,7 +109,7 @@ impl Cluster {
         self.set_planned_workers(planned_workers);
     }
 
-    /// Replaces the workers of the planned jobs, and chooses the candidates of the changed jobs anew.
+    /// Replaces the workers of the planned jobs, and discards the lease candidates of changed jobs.
     fn set_planned_workers(&mut self, planned_workers: BTreeMap<JobId, BTreeMap<WorkerId, f64>>) {
         let before = std::mem::replace(&mut self.planned_workers, planned_workers);
         self.planned_at.retain(|job, _| self.planned_workers.contains_key(job));

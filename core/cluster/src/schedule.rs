@@ -1,4 +1,4 @@
-//! Which worker gets which split: leases in bulk and ahead of need, late splits twice near the end of a job.
+//! Grants leases of splits to workers, in bulk and ahead of need. Near the end of a job, late splits are leased twice.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,12 +11,12 @@ use crate::state::job::{TouchedStreams, TrackedJob};
 use crate::state::leases::LeaseHolder;
 use crate::{Cluster, Ready};
 
-/// Splits ahead of each stream at least, so that one worker computes while a consumer reads from another.
+/// Minimum number of splits leased ahead of each stream, so that one worker computes while a consumer reads from another.
 const MIN_SPLITS_AHEAD: usize = 2;
-/// No split is recalled within this time after the workers of its job have changed: it may be computed soon.
+/// Time after a change of a job's workers during which no split is recalled, because it may be computed soon.
 pub(crate) const SETTLED_MS: u64 = 500;
-/// Uncomputed splits are recalled this long after their grant from a worker that has lost the job: other jobs may leave no
-/// core for them, and a stream waits for its next split wherever it is.
+/// Age of a lease after which an uncomputed split is recalled from a worker that the plan no longer assigns to the job. Other
+/// jobs may leave no cores for the split, while a stream waits for it.
 pub(crate) const RECALL_MS: u64 = 2_000;
 
 /// New leases of one job.
@@ -39,10 +39,10 @@ impl Cluster {
     pub(crate) fn schedule(&mut self, ready: &mut Ready) {
         self.redistribute_if_due();
         for id in std::mem::take(&mut self.jobs_to_schedule) {
-            if self.jobs.get(&id).is_none_or(|job| job.running().is_none()) {
+            if self.jobs.get(&id).is_none_or(|job| job.running_layout().is_none()) {
                 continue;
             }
-            // A job may be complete as soon as it opens, and a restored log may contain the final progress of a job but not the record that ends it.
+            // A job may be complete when it opens, and a restored log may lack the record that ends a delivered job.
             if self.finish_if_delivered(id, ready) || self.jobs[&id].is_idle(self.now, &self.settings) {
                 continue;
             }
@@ -52,36 +52,36 @@ impl Cluster {
             self.recall(id, ready);
             self.lease_missing(id, ready);
         }
-        // The loop has handled its own records.
+        // Records of this loop have added jobs, which the loop has already processed.
         self.jobs_to_schedule.clear();
     }
 
-    /// Checks the streams of leases that have become late or recallable.
+    /// Marks the streams of leases that have become late or recallable.
     fn touch_old_leases(&mut self, id: JobId) {
         let (now, straggler_ms) = (self.now, self.settings.straggler_ms);
         let Some(job) = self.jobs.get_mut(&id) else { return };
-        while let Some(split) = job.ages.pop_late(now, straggler_ms) {
-            self.examined += 1;
+        while let Some(split) = job.lease_ages.pop_late(now, straggler_ms) {
+            self.examined_items += 1;
             let Some(lease) = job.leases.get(split) else { continue };
-            job.touched.streams.insert(split.stream);
+            job.touched_streams.streams.insert(split.stream);
             let is_late = |holder: &LeaseHolder| {
                 let worker = self.workers.get(&holder.worker);
                 now.saturating_sub(holder.granted_at) >= straggler_ms
                     && worker.is_some_and(|worker| !worker.is_computed(id, split))
             };
             if lease.only_holder().is_some_and(|holder| is_late(&holder)) {
-                job.late.insert(split);
+                job.late_splits.insert(split);
             }
         }
-        while let Some(split) = job.ages.pop_recallable(now, RECALL_MS) {
-            self.examined += 1;
+        while let Some(split) = job.lease_ages.pop_recallable(now, RECALL_MS) {
+            self.examined_items += 1;
             if job.leases.contains(split) {
-                job.touched.recallable.insert(split.stream);
+                job.touched_streams.recallable.insert(split.stream);
             }
         }
     }
 
-    /// Revokes old uncomputed leases of workers that the plan no longer gives the job.
+    /// Revokes old leases of uncomputed splits from workers that the plan no longer assigns to the job.
     fn recall(&mut self, id: JobId, ready: &mut Ready) {
         let job = &self.jobs[&id];
         let Some(candidates) = job.candidates.as_ref().filter(|_| job.is_planned) else { return };
@@ -93,18 +93,18 @@ impl Cluster {
             let is_old = self.now.saturating_sub(holder.granted_at) >= RECALL_MS;
             let worker = self.workers.get(&holder.worker);
             let stays = worker.is_some_and(|worker| !worker.draining && !worker.is_computed(id, split));
-            // A split may be at this worker because its consumer could not reach another.
+            // This worker may hold the split because the consumer could not reach another worker.
             if is_old && stays && !candidates.contains(holder.worker) && !job.unreachable.has_split(split) {
                 recalled.entry(holder.worker).or_default().push(split);
             }
         };
-        if job.touched.all {
-            self.examined += job.leases.len() as u64;
+        if job.touched_streams.all {
+            self.examined_items += job.leases.len() as u64;
             for (split, lease) in job.leases.iter() {
                 lease.holders().for_each(|holder| examine(split, holder));
             }
         } else {
-            for stream in &job.touched.recallable {
+            for stream in &job.touched_streams.recallable {
                 for (split, lease) in job.leases.of_stream(*stream) {
                     lease.holders().for_each(|holder| examine(split, holder));
                 }
@@ -115,15 +115,15 @@ impl Cluster {
         }
     }
 
-    /// Leases the missing splits, and near the end of the job late splits a second time.
+    /// Leases the missing splits. Near the end of the job, leases late splits a second time.
     fn lease_missing(&mut self, id: JobId, ready: &mut Ready) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
-        let Some(streams) = job.running().map(|layout| layout.streams as usize) else { return };
+        let Some(streams) = job.running_layout().map(|layout| layout.streams as usize) else { return };
         let Some(mut candidates) = job.candidates.take() else { return };
         let ahead = (2 * candidates.slots()).div_ceil(streams).max(MIN_SPLITS_AHEAD);
         let touched = job.refresh_missing(ahead);
-        self.examined += if touched.all { streams } else { touched.streams.len() } as u64;
-        let missing = job.missing.len();
+        self.examined_items += if touched.all { streams } else { touched.streams.len() } as u64;
+        let missing = job.missing_splits.len();
         let grants = self.choose_grants(&self.jobs[&id], &touched, &mut candidates);
         let has_granted_all = grants.splits.len() == missing;
         if let Some(job) = self.jobs.get_mut(&id) {
@@ -136,8 +136,8 @@ impl Cluster {
         }
     }
 
-    /// Chooses workers for the missing splits. The next split of a stream is granted whatever the load, since its consumer
-    /// waits for nothing else. Once no worker has room, only changed streams are examined.
+    /// Chooses workers for the missing splits. The next split of a stream is granted regardless of load, because its consumer
+    /// waits for this split. When no worker has room, only changed streams are examined.
     fn choose_grants(
         &self,
         job: &TrackedJob,
@@ -146,17 +146,17 @@ impl Cluster {
     ) -> Grants {
         let mut grants = Grants::default();
         let mut last = None;
-        while let Some(split) = job.missing.after(last).filter(|_| candidates.has_room()) {
+        while let Some(split) = job.missing_splits.after(last).filter(|_| candidates.has_room()) {
             last = Some(split);
             self.choose_grant(job, split, candidates, &mut grants);
         }
         let mut rest: Vec<SplitRef> = Vec::new();
         if touched.all {
-            rest.extend(std::iter::successors(job.missing.after(last), |split| {
-                job.missing.after(Some(*split))
+            rest.extend(std::iter::successors(job.missing_splits.after(last), |split| {
+                job.missing_splits.after(Some(*split))
             }));
         } else {
-            let touched = touched.streams.iter().flat_map(|stream| job.missing.of_stream(*stream));
+            let touched = touched.streams.iter().flat_map(|stream| job.missing_splits.of_stream(*stream));
             rest.extend(touched.copied().filter(|split| Some(*split) > last));
             rest.sort_unstable();
         }
@@ -176,7 +176,7 @@ impl Cluster {
         if grants.splits.contains(&split) {
             return;
         }
-        let is_coordinated = job.running().is_some_and(|layout| layout.coordinated);
+        let is_coordinated = job.running_layout().is_some_and(|layout| layout.coordinated);
         let is_avoided = |worker| job.unreachable.contains(split, worker);
         let holder_of_round = || {
             let mut holders = job.leases.holders_of_round(split.epoch, split.ordinal);
@@ -186,15 +186,15 @@ impl Cluster {
             let is_urgent = self.is_urgent(job, split);
             let (best, first) = candidates.choose(is_urgent, is_avoided);
             let elsewhere = || if is_urgent { self.choose_elsewhere(candidates, is_avoided) } else { None };
-            // A worker that the consumer could not reach is the last choice.
+            // Use a worker that the consumer could not reach only as the last resort.
             best.or_else(elsewhere).or(first)
         });
         let Some(worker) = chosen else { return };
         candidates.add_split(worker);
         grants.push(worker, split);
         if is_coordinated {
-            // A worker computes a round for all of its streams.
-            for other in job.missing.of_round(split.epoch, split.ordinal) {
+            // A worker computes a round for all streams together.
+            for other in job.missing_splits.of_round(split.epoch, split.ordinal) {
                 if other != split && !job.unreachable.contains(other, worker) {
                     candidates.add_split(worker);
                     grants.push(worker, other);
@@ -203,25 +203,25 @@ impl Cluster {
         }
     }
 
-    /// The least loaded worker that the plan does not give the job.
+    /// Returns the least loaded worker that is not a candidate of the job.
     fn choose_elsewhere(
         &self,
         candidates: &CandidateQueue,
         is_avoided: impl Fn(WorkerId) -> bool,
     ) -> Option<WorkerId> {
-        let others = self.live.iter().filter(|id| !candidates.contains(**id) && !is_avoided(**id));
-        others.min_by_key(|id| self.workers.get(id).map(|worker| worker.held())).copied()
+        let others = self.live_workers.iter().filter(|id| !candidates.contains(**id) && !is_avoided(**id));
+        others.min_by_key(|id| self.workers.get(id).map(|worker| worker.lease_count())).copied()
     }
 
-    /// Whether a consumer waits for this split before all others of its stream: it is the stream's next split, or the earlier
-    /// ones were ready a while ago and the consumer has not moved, since their rows do not fill a batch. A worker with full
-    /// memory computes only what a consumer waits for, so a split that such a worker has held for a while counts as ready:
-    /// the consumer already has its rows from another worker.
+    /// Whether a consumer waits for this split before all other splits of its stream. This is the case for the next split of the
+    /// stream, and also if all earlier splits have been ready for a while, because their rows do not fill a batch. A worker with
+    /// full memory computes only splits that a consumer waits for. A split that such a worker has held for a while therefore
+    /// counts as ready: the consumer has received its rows from another worker.
     fn is_urgent(&self, job: &TrackedJob, split: SplitRef) -> bool {
-        if job.open.get(split).is_some() {
+        if job.open_splits.get(split).is_some() {
             return true;
         }
-        let wants = job.wants_of(split.stream);
+        let wants = job.wanted_splits_of(split.stream);
         for earlier in job.streams.splits_from(split.stream).take(wants.max(1)) {
             if earlier == split {
                 return true;
@@ -238,14 +238,14 @@ impl Cluster {
         false
     }
 
-    /// Gives late splits to idle workers as well. The results are identical, so consumers use whichever is ready first.
+    /// Chooses idle workers that also compute late splits. The rows are identical, so consumers use the first finished result.
     fn choose_copies(&mut self, id: JobId) -> Grants {
         let mut grants = Grants::default();
         let Some(job) = self.jobs.get_mut(&id) else { return grants };
-        let Some(candidates) = job.candidates.as_ref().filter(|_| !job.late.is_empty()) else {
+        let Some(candidates) = job.candidates.as_ref().filter(|_| !job.late_splits.is_empty()) else {
             return grants;
         };
-        self.examined += (candidates.workers().count() + job.late.len()) as u64;
+        self.examined_items += (candidates.workers().count() + job.late_splits.len()) as u64;
         let is_idle = |worker: &WorkerId| {
             let load = |found: &crate::state::worker::TrackedWorker| found.load(id, 0, 0);
             self.workers.get(worker).is_some_and(|found| {
@@ -253,13 +253,13 @@ impl Cluster {
             })
         };
         let mut idle: Vec<WorkerId> = candidates.workers().filter(is_idle).collect();
-        for split in &job.late {
+        for split in &job.late_splits {
             let Some(holder) = job.leases.get(*split).and_then(|lease| lease.only_holder()) else { continue };
             let Some(index) = idle.iter().position(|worker| *worker != holder.worker) else { break };
             grants.push(idle.swap_remove(index), *split);
         }
         for split in &grants.splits {
-            job.late.remove(split);
+            job.late_splits.remove(split);
         }
         grants
     }
@@ -267,17 +267,17 @@ impl Cluster {
     fn grant_all(&mut self, id: JobId, grants: Grants, ready: &mut Ready) {
         for (worker, splits) in grants.by_worker {
             let Some(found) = self.workers.get_mut(&worker) else { continue };
-            splits.iter().for_each(|split| found.hold(id, *split));
+            splits.iter().for_each(|split| found.add_lease(id, *split));
             found.revision += 1;
             if let Some(job) = self.jobs.get_mut(&id) {
                 job.workers.insert(worker);
                 job.changed_loads.insert(worker);
                 for split in &splits {
-                    job.ages.push(self.now, *split);
+                    job.lease_ages.push(self.now, *split);
                     job.mark_consumer_changed(*split);
                 }
             }
-            self.examined += splits.len() as u64;
+            self.examined_items += splits.len() as u64;
             self.record(Record::Granted { job: id, worker, splits }, ready);
         }
     }

@@ -10,13 +10,13 @@ pub struct ClusterSettings {
     /// Milliseconds without a report after which a worker's leases expire.
     pub worker_lease_ms: u64,
     /// Milliseconds without a report after which a consumer of a relaxed job loses its splits, a rank of an elastic job
-    /// loses its slots, and a job without any consumer loses its leases.
+    /// loses its slots, and a job without consumers loses its leases.
     pub consumer_lease_ms: u64,
-    /// Milliseconds without a report of any consumer after which a job fails.
+    /// Milliseconds without a report from any consumer after which a job fails.
     pub abandoned_ms: u64,
-    /// Milliseconds for which a long poll is held while its plan does not change: the heartbeat interval.
+    /// Maximum time in milliseconds for which a long poll waits for a changed plan. This is the heartbeat interval.
     pub hold_ms: u64,
-    /// Uncomputed splits of one job that a worker holds.
+    /// Number of uncomputed splits of one job that a worker holds.
     pub leases_ahead: u32,
     /// Milliseconds after which an uncomputed split near the job's end is also leased to an idle worker.
     pub straggler_ms: u64,
@@ -25,7 +25,7 @@ pub struct ClusterSettings {
     pub auto_cache: bool,
     /// Quotas and read permissions of each tenant.
     pub tenants: Tenants,
-    /// Most jobs, consumers and workers at the same time.
+    /// Maximum numbers of jobs, consumers and workers at the same time.
     pub limits: ClusterLimits,
 }
 
@@ -49,15 +49,15 @@ impl Default for ClusterSettings {
     }
 }
 
-/// Most jobs, consumers and workers at the same time.
+/// Maximum numbers of jobs, consumers and workers at the same time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ClusterLimits {
-    /// Jobs that are preparing or running.
+    /// Maximum number of preparing or running jobs.
     pub jobs: u32,
-    /// Consumers of these jobs that report.
+    /// Maximum number of live consumers of these jobs.
     pub consumers: u32,
-    /// Workers that report.
+    /// Maximum number of live workers.
     pub workers: u32,
 }
 
@@ -69,5 +69,5 @@ impl Default for ClusterLimits {
 
 impl ClusterLimits {
     /// No limits.
-    pub const NONE: Self = Self { jobs: u32::MAX, consumers: u32::MAX, workers: u32::MAX };
+    pub const UNLIMITED: Self = Self { jobs: u32::MAX, consumers: u32::MAX, workers: u32::MAX };
 }

@@ -1,9 +1,9 @@
-//! Slots of elastic jobs: which rank owns which slot, and how slots change their owners.
+//! Assigns the slots of elastic jobs to ranks, and moves slots between ranks.
 //!
-//! A slot is a stream of the layout, so its rows do not depend on its owner. Ownership is durable, with a generation that
-//! increases with each change. A present rank first stops at a slot, so that the next owner begins where the rank ended. The
-//! slots of a rank that is silent for the lease time continue at their recorded positions; a rank that had delivered more is
-//! rejected as superseded when it returns.
+//! A slot is a stream of the layout, so its rows do not depend on its owner. Ownership is durable and has a generation that
+//! increases with each change. A present rank first stops the slot, so that the next owner starts where the rank stopped. The
+//! slots of a rank that sends no report for the lease time continue at their recorded positions. If the rank had delivered
+//! further rows, it is rejected as superseded when it returns.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,15 +16,15 @@ use crate::records::Record;
 use crate::state::job::TrackedJob;
 use crate::{Cluster, Ready};
 
-/// Ranks of an elastic job are smaller than this: the coordinator keeps state for each rank that ever reported.
+/// Exclusive upper bound of the ranks of an elastic job. The coordinator keeps state for each rank that ever reported.
 pub(crate) const MAX_RANKS: u32 = 65_536;
 /// Milliseconds between two checks of an elastic job's slots.
-const CHECK_MS: Millis = 1_000;
-/// Milliseconds between two rebalances for changed step times.
+const SLOT_CHECK_MS: Millis = 1_000;
+/// Minimum time in milliseconds between two rebalances because of changed step times.
 const REBALANCE_MS: Millis = 10_000;
 
 impl TrackedJob {
-    /// Whether a claim belongs to the present owner of the slot.
+    /// Whether a claim belongs to the current owner of the slot.
     fn is_owned(&self, consumer: u32, session: SessionId, claim: &SlotPosition) -> bool {
         self.slots.get(claim.stream).is_some_and(|slot| {
             (slot.rank, slot.session, slot.generation) == (Some(consumer), session, claim.generation)
@@ -40,10 +40,10 @@ impl TrackedJob {
         claim.generation < slot.generation && slot.end_of(claim.generation).is_none_or(|end| position > end)
     }
 
-    /// The progress in the slots that a consumer owns. Also marks the slots at which the consumer has stopped.
+    /// Returns the progress in the slots that a consumer owns, and records the slots that the consumer has stopped.
     pub(crate) fn take_claims(&mut self, report: &ConsumerReport) -> Vec<(u32, StreamPosition)> {
         let mut streams = Vec::new();
-        // A report may repeat a claim.
+        // A report may contain the same claim several times.
         for claim in report.slots.claims.iter().take(self.slots.len()) {
             if !self.is_owned(report.consumer, report.session, claim) {
                 continue;
@@ -51,18 +51,18 @@ impl TrackedJob {
             if self.streams.position(claim.stream).is_some_and(|present| claim.position > present) {
                 streams.push((claim.stream, claim.position));
             }
-            if claim.stopped && self.rebalance.stopped.insert(claim.stream) {
-                self.rebalance.request();
+            if claim.stopped && self.slot_rebalance.stopped_slots.insert(claim.stream) {
+                self.slot_rebalance.request();
             }
         }
         streams
     }
 
-    /// The slots that a consumer owns, as its plan lists them.
+    /// Returns the slots in a consumer's plan.
     pub(crate) fn grants(&self, number: u32, session: SessionId) -> Vec<SlotGrant> {
         let grant = |stream: u32| {
             let slot = self.slots.get(stream).filter(|slot| slot.session == session)?;
-            let target = self.rebalance.targets.get(stream as usize);
+            let target = self.slot_rebalance.targets.get(stream as usize);
             Some(SlotGrant {
                 stream,
                 generation: slot.generation,
@@ -73,33 +73,34 @@ impl TrackedJob {
         self.slots.of_rank(number).filter_map(grant).collect()
     }
 
-    /// The ranks that report and stay.
+    /// Returns the ranks that are live and not leaving.
     fn present_ranks(&self) -> Vec<SlotRank> {
         let here = self.consumers.iter().filter(|(_, consumer)| consumer.is_present);
         here.map(|(rank, consumer)| SlotRank { rank: *rank, slot_seconds: consumer.slot_ns as f64 / 1e9 })
             .collect()
     }
 
-    /// Whether the first dealing of the slots still waits for expected ranks.
+    /// Whether the first assignment of slots still waits for expected ranks.
     fn is_waiting_for_ranks(&mut self, here: usize, now: Millis, lease_ms: Millis) -> bool {
         if here > 0 {
-            self.rebalance.first_report_at.get_or_insert(now);
+            self.slot_rebalance.first_report_at.get_or_insert(now);
         }
         let is_new = self.slots.as_slice().iter().all(|slot| slot.generation == 0);
         let is_over =
-            self.rebalance.first_report_at.is_some_and(|first| now.saturating_sub(first) > lease_ms);
+            self.slot_rebalance.first_report_at.is_some_and(|first| now.saturating_sub(first) > lease_ms);
         is_new && here < (self.spec.consumers as usize).min(self.slots.len()) && !is_over
     }
 
-    /// Chooses the rank of each slot. Returns whether the choice has changed.
+    /// Chooses the next owner of each slot. Returns whether the choice has changed.
     fn choose_targets(&mut self, ranks: &[SlotRank], now: Millis) -> bool {
         let numbers: BTreeSet<u32> = ranks.iter().map(|rank| rank.rank).collect();
-        let is_same = numbers == self.rebalance.ranks && self.rebalance.targets.len() == self.slots.len();
-        if is_same && now.saturating_sub(self.rebalance.dealt_at) < REBALANCE_MS {
+        let is_same =
+            numbers == self.slot_rebalance.ranks && self.slot_rebalance.targets.len() == self.slots.len();
+        if is_same && now.saturating_sub(self.slot_rebalance.dealt_at) < REBALANCE_MS {
             return false;
         }
         let is_present = |rank: &Option<u32>| rank.is_some_and(|rank| numbers.contains(&rank));
-        let targets = self.rebalance.targets.iter().copied().chain(std::iter::repeat(None));
+        let targets = self.slot_rebalance.targets.iter().copied().chain(std::iter::repeat(None));
         let present: Vec<Option<u32>> = self
             .slots
             .as_slice()
@@ -108,24 +109,24 @@ impl TrackedJob {
             .map(|(slot, target)| if is_present(&target) { target } else { slot.rank })
             .collect();
         let targets = deal_slots(ranks, &present);
-        let has_changed = targets != self.rebalance.targets;
-        self.rebalance.targets = targets;
-        self.rebalance.ranks = numbers;
-        self.rebalance.dealt_at = now;
+        let has_changed = targets != self.slot_rebalance.targets;
+        self.slot_rebalance.targets = targets;
+        self.slot_rebalance.ranks = numbers;
+        self.slot_rebalance.dealt_at = now;
         has_changed
     }
 
-    /// Slots that move now, by their next rank: slots without an owner, slots of lost ranks, and slots at which the owners have
-    /// stopped.
+    /// Returns the slots that move now, by their next rank: slots without an owner, slots of lost ranks, and stopped slots.
     fn due_moves(&self, now: Millis, lease_ms: Millis) -> BTreeMap<Option<u32>, Vec<u32>> {
         let mut moves: BTreeMap<Option<u32>, Vec<u32>> = BTreeMap::new();
-        for ((stream, slot), target) in (0..).zip(self.slots.as_slice()).zip(&self.rebalance.targets) {
+        for ((stream, slot), target) in (0..).zip(self.slots.as_slice()).zip(&self.slot_rebalance.targets) {
             let owner = slot.rank.and_then(|rank| self.consumers.get(&rank));
             let is_held = owner.is_some_and(|owner| {
                 let leaves = owner.is_leaving && now.saturating_sub(owner.last_seen) <= lease_ms;
                 owner.session == slot.session && (owner.is_present || leaves)
             });
-            let is_due = if is_held { self.rebalance.stopped.contains(&stream) } else { target.is_some() };
+            let is_due =
+                if is_held { self.slot_rebalance.stopped_slots.contains(&stream) } else { target.is_some() };
             if is_due {
                 moves.entry(*target).or_default().push(stream);
             }
@@ -135,19 +136,19 @@ impl TrackedJob {
 }
 
 impl Cluster {
-    /// Rejects a rank that has delivered rows that other ranks deliver as well.
+    /// Rejects a rank that has delivered rows which other ranks also deliver.
     pub(crate) fn check_claims(&self, job: &TrackedJob, report: &ConsumerReport) -> Result<(), ServiceError> {
         if !report.slots.claims.iter().any(|claim| job.has_delivered_moved_rows(claim)) {
             return Ok(());
         }
-        Err(self.lost_by_silence(report, &job.spec.name, "slots"))
+        Err(self.superseded_by_silence(report, &job.spec.name, "slots"))
     }
 
-    /// Moves slots of elastic jobs whose ranks or slots have changed.
+    /// Moves the slots of elastic jobs with changed ranks or slots.
     pub(crate) fn deal_slots(&mut self, due: &BTreeSet<JobId>, ready: &mut Ready) {
         for id in due {
-            let is_due = |job: &TrackedJob| job.spec.elastic && job.rebalance.due_at <= self.now;
-            if self.jobs.get(id).is_some_and(|job| job.running().is_some() && is_due(job)) {
+            let is_due = |job: &TrackedJob| job.spec.elastic && job.slot_rebalance.due_at <= self.now;
+            if self.jobs.get(id).is_some_and(|job| job.running_layout().is_some() && is_due(job)) {
                 self.deal_slots_of(*id, ready);
             }
         }
@@ -156,8 +157,8 @@ impl Cluster {
     fn deal_slots_of(&mut self, id: JobId, ready: &mut Ready) {
         let (now, lease_ms) = (self.now, self.settings.consumer_lease_ms);
         let Some(job) = self.jobs.get_mut(&id) else { return };
-        self.examined += (job.slots.len() + job.consumers.len()) as u64;
-        job.rebalance.due_at = now + CHECK_MS;
+        self.examined_items += (job.slots.len() + job.consumers.len()) as u64;
+        job.slot_rebalance.due_at = now + SLOT_CHECK_MS;
         let ranks = job.present_ranks();
         if job.is_waiting_for_ranks(ranks.len(), now, lease_ms) {
             return;
@@ -168,7 +169,7 @@ impl Cluster {
             job.touch_all_consumers();
         }
         for slot in moves.values().flatten() {
-            job.rebalance.stopped.remove(slot);
+            job.slot_rebalance.stopped_slots.remove(slot);
         }
         for (rank, slots) in moves {
             let owner = rank.and_then(|rank| self.jobs[&id].consumers.get(&rank));

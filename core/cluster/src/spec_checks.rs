@@ -1,23 +1,24 @@
-//! Checks of a job's specification that need no dataset.
+//! Checks of a job's specification that do not depend on the dataset.
 
 use feedline_data::messages::JobSpec;
 use feedline_data::mix::MixChange;
 use feedline_data::pipeline::OrderMode;
 use feedline_data::tenants;
 
-/// Longest name of a job in bytes.
+/// Maximum length of a job name in bytes.
 const MAX_NAME_BYTES: usize = 256;
-/// Most virtual consumers: a coordinator keeps a position for each.
+/// Maximum number of virtual consumers. A coordinator stores a position for each of them.
 const MAX_VIRTUAL_CONSUMERS: u32 = 65_536;
-/// Most open ranges in the start position of a relaxed job: as many splits as its consumers can hold together.
+/// Maximum number of open ranges in the start position of a relaxed job. Equals the maximum number of splits that its consumers
+/// hold together.
 const MAX_OPEN_RANGES: usize = 65_536;
-/// Largest specification in bytes: it is one log entry, which every coordinator receives in one message.
+/// Maximum size of a specification in bytes. A specification is one log entry, which is sent in one message.
 const MAX_SPEC_BYTES: usize = 4 << 20;
-/// Most changes of the weights of one job's mix: every worker of the job stores all of them.
+/// Maximum number of weight changes of a job's mix. Every worker of the job stores all changes.
 pub(crate) const MAX_MIX_CHANGES: usize = 256;
-/// Smallest weight of a job.
+/// Minimum weight of a job.
 pub(crate) const MIN_WEIGHT: f64 = 0.01;
-/// Largest weight of a job.
+/// Maximum weight of a job.
 pub(crate) const MAX_WEIGHT: f64 = 100.0;
 
 /// Checks a specification before the dataset is known.
@@ -25,7 +26,7 @@ pub(crate) fn check_spec(spec: &JobSpec) -> Result<(), String> {
     tenants::check_name(&spec.tenant)?;
     spec.pipeline.check().map_err(|error| error.to_string())?;
     if spec.name.is_empty() {
-        return Err("the job has no name; set a name".to_owned());
+        return Err("the job's name is empty; set a name".to_owned());
     }
     if spec.name.len() > MAX_NAME_BYTES {
         return Err(format!("the job's name has {} bytes; use at most {MAX_NAME_BYTES}", spec.name.len()));
@@ -63,14 +64,14 @@ pub(crate) fn check_spec(spec: &JobSpec) -> Result<(), String> {
     }
     if spec.elastic && spec.pipeline.order == OrderMode::Relaxed {
         return Err(
-            "an elastic job needs order: deterministic; use that order, or open the job without elastic, since consumers of a relaxed job may leave and return anyway".to_owned(),
+            "an elastic job needs `order: deterministic`; change the order, or open the job without `elastic`, because consumers of a relaxed job may always leave and return".to_owned(),
         );
     }
     check_start(spec)?;
     let bytes = serde_json::to_vec(spec).expect("a specification is plain data").len();
     if bytes > MAX_SPEC_BYTES {
         return Err(format!(
-            "the job's specification has {bytes} bytes, more than {MAX_SPEC_BYTES}; select the source's files with globs or prefixes, and use fewer virtual consumers"
+            "the job's specification has {bytes} bytes, more than the limit of {MAX_SPEC_BYTES}; select the source's files with globs or prefixes, and use fewer virtual consumers"
         ));
     }
     Ok(())
@@ -81,7 +82,7 @@ fn check_start(spec: &JobSpec) -> Result<(), String> {
     let Some(start) = &spec.start else { return Ok(()) };
     if start.streams.len() > spec.virtual_consumers as usize {
         return Err(format!(
-            "the position has {} streams and the job {}; open the job with virtual_consumers {}",
+            "the position has {} streams, but the job has {}; open the job with virtual_consumers {}",
             start.streams.len(),
             spec.virtual_consumers,
             start.virtual_consumers
@@ -90,19 +91,19 @@ fn check_start(spec: &JobSpec) -> Result<(), String> {
     check_mix(spec, &start.mix)?;
     if start.open_ranges.len() > MAX_OPEN_RANGES {
         return Err(format!(
-            "the position has {} open ranges of rows, more than {MAX_OPEN_RANGES}; open the job from an earlier checkpoint",
+            "the position has {} undelivered ranges of rows, more than the limit of {MAX_OPEN_RANGES}; open the job from an earlier checkpoint",
             start.open_ranges.len()
         ));
     }
     Ok(())
 }
 
-/// Checks the changes of weights in a start position.
+/// Checks the weight changes in a start position.
 fn check_mix(spec: &JobSpec, changes: &[MixChange]) -> Result<(), String> {
     let datasets = spec.pipeline.source.mix.as_ref().map_or(0, |mix| mix.parts.len());
     if !changes.is_sorted_by_key(|change| (change.pass, change.offset)) || changes.len() > MAX_MIX_CHANGES {
         return Err(format!(
-            "the position has {} changes of weights, which must be sorted and at most {MAX_MIX_CHANGES}; use an unedited checkpoint",
+            "the position has {} weight changes; expected at most {MAX_MIX_CHANGES} in ascending order: use an unedited checkpoint",
             changes.len()
         ));
     }

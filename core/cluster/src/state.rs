@@ -1,5 +1,5 @@
-//! The state of the cluster: what is tracked of jobs, workers and consumers, with the indexes that make a step cheap. The
-//! decisions are in the files beside this folder.
+//! The tracked state of jobs, workers and consumers, with the indexes that make a step cheap. The parent folder contains the
+//! decisions.
 
 pub(crate) mod candidates;
 pub(crate) mod consumer;

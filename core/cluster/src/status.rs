@@ -1,4 +1,4 @@
-//! The details of a job for workers, and the status of jobs for users.
+//! Builds the details of a job for workers, and the status of jobs for users.
 
 use feedline_data::ids::JobId;
 use feedline_data::messages::{
@@ -13,7 +13,7 @@ use crate::{Cluster, Reply};
 
 impl Cluster {
     pub(crate) fn job_state(&self, job: &TrackedJob) -> JobState {
-        if let Some(state) = &job.ended {
+        if let Some(state) = &job.end_state {
             return state.clone();
         }
         if job.layout.is_some() {
@@ -24,14 +24,14 @@ impl Cluster {
     }
 
     fn live_workers(&self) -> u32 {
-        self.workers.values().filter(|worker| worker.is_known).count() as u32
+        self.workers.values().filter(|worker| worker.has_reported).count() as u32
     }
 
     pub(crate) fn details(&self, id: JobId) -> Reply {
-        let Some(job) = self.jobs.get(&id) else { return Reply::Refused(ServiceError::unknown_job(id)) };
+        let Some(job) = self.jobs.get(&id) else { return Reply::Rejected(ServiceError::unknown_job(id)) };
         let (Some(layout), Some(dataset)) = (&job.layout, &job.dataset) else {
             let message = format!("job {id} is still preparing; retry");
-            return Reply::Refused(ServiceError::new(ServiceErrorKind::Unavailable, message));
+            return Reply::Rejected(ServiceError::new(ServiceErrorKind::Unavailable, message));
         };
         Reply::Details(Box::new(JobDetails {
             job: id,
@@ -57,7 +57,7 @@ impl Cluster {
             None => Reply::Status(self.jobs.values().map(|job| self.job_status(job)).collect()),
             Some(id) => match self.jobs.get(&id) {
                 Some(job) => Reply::Status(vec![self.job_status(job)]),
-                None => Reply::Refused(ServiceError::unknown_job(id)),
+                None => Reply::Rejected(ServiceError::unknown_job(id)),
             },
         }
     }
@@ -76,7 +76,7 @@ impl Cluster {
         }
         let mut delivered = ConsumerStats::default();
         for consumer in job.consumers.values() {
-            delivered.add(&consumer.earlier);
+            delivered.add(&consumer.earlier_stats);
             consumer.stats.values().for_each(|stats| delivered.add(stats));
         }
         JobStatus {
@@ -100,7 +100,7 @@ impl Cluster {
                 .collect(),
             coordinator_peak_rss_bytes: 0,
             workers: self.live_workers(),
-            settled: job.unsettled.is_empty(),
+            settled: job.unsettled_workers.is_empty(),
             slot_owners: job.slots.owners().collect(),
         }
     }

@@ -1,5 +1,5 @@
-//! The positions of all consumers of a job at one step: a client asks for them to save a checkpoint, and each consumer answers
-//! for itself.
+//! Answers queries for the positions of all consumers of a job at one step. A client queries the positions to save a checkpoint,
+//! and each consumer reports its own positions.
 
 use feedline_data::checkpoint::{PositionHistory, StepId, StepLookup};
 use feedline_data::ids::{JobId, Millis};
@@ -11,15 +11,15 @@ use crate::state::job::TrackedJob;
 use crate::state::step_queries::StepQuery;
 use crate::{Cluster, ClusterSettings, Ready, Reply, RequestId};
 
-/// Most steps of one job with open queries.
-const MAX_STEPS: usize = 64;
-/// Hold times for which consumers are asked for a step, so that a client may repeat its request.
-const HOLDS: Millis = 2;
-/// Milliseconds between two checks for consumers that have fallen silent.
-const CHECK_MS: Millis = 100;
+/// Maximum number of steps of one job with unanswered queries.
+const MAX_QUERIED_STEPS: usize = 64;
+/// Lifetime of a query in hold times, so that a client may repeat its request.
+const QUERY_HOLD_TIMES: Millis = 2;
+/// Milliseconds between two checks for silent consumers.
+const SILENCE_CHECK_MS: Millis = 100;
 
 impl TrackedJob {
-    /// The start position of each stream of a consumer.
+    /// Returns the start position of each stream of a consumer.
     fn start_positions(&self, consumer: u32) -> Vec<(u32, StreamPosition)> {
         let Some(layout) = &self.layout else { return Vec::new() };
         let start = |stream: u32| {
@@ -37,59 +37,60 @@ impl TrackedJob {
         let history = self.consumers.get(&consumer).and_then(|found| found.history.as_deref());
         match history {
             None => StepLookup::NotReached,
-            // A later session that continued an earlier one has not counted the steps of that session.
+            // A later session has not counted the steps of the earlier session that it continues.
             Some(history) if history.start() != self.start_positions(consumer) => StepLookup::Evicted,
             Some(history) => history.find(step),
         }
     }
 
-    /// Stores the position history of a consumer, or that the consumer ends.
-    pub(crate) fn note_history(&mut self, report: &ConsumerReport) {
+    /// Records the position history in a consumer's report, and whether the consumer ends.
+    pub(crate) fn record_history(&mut self, report: &ConsumerReport) {
         let number = report.consumer;
         let Some(consumer) = self.consumers.get_mut(&number) else { return };
         if report.history.is_last && !consumer.has_ended {
             consumer.has_ended = true;
-            self.queries.request_check();
+            self.step_queries.request_check();
         }
         let Some(history) = &report.history.history else { return };
         let is_complete = history.start() == self.start_positions(number);
-        // Of an incomplete history only its start matters.
+        // Only the start of an incomplete history matters.
         let history = if is_complete { history.clone() } else { Box::new(PositionHistory::new(Vec::new())) };
         if let Some(consumer) = self.consumers.get_mut(&number) {
             consumer.history = Some(history);
         }
-        let mut queries = std::mem::take(&mut self.queries);
+        let mut queries = std::mem::take(&mut self.step_queries);
         let has_answered = queries.answer(number, |step| self.look_up(number, step));
-        self.queries = queries;
+        self.step_queries = queries;
         if has_answered {
             self.touch_consumer(number);
         }
     }
 
-    /// Asks the consumers for a step, or prolongs the query; the request waits.
+    /// Starts a query for a step or extends the existing query, and parks the request.
     fn query_step(&mut self, step: StepId, expires_at: Millis, parked: (RequestId, Millis)) {
-        if let Some(query) = self.queries.by_step.get_mut(&step) {
-            (query.expires_at, query.has_news) = (expires_at, true);
+        if let Some(query) = self.step_queries.by_step.get_mut(&step) {
+            (query.expires_at, query.needs_check) = (expires_at, true);
             query.parked.push_back(parked);
             return;
         }
-        let query = StepQuery { expires_at, has_news: true, parked: [parked].into(), ..StepQuery::default() };
-        self.queries.by_step.insert(step, query);
-        let mut queries = std::mem::take(&mut self.queries);
+        let query =
+            StepQuery { expires_at, needs_check: true, parked: [parked].into(), ..StepQuery::default() };
+        self.step_queries.by_step.insert(step, query);
+        let mut queries = std::mem::take(&mut self.step_queries);
         for consumer in 0..self.spec.consumers {
-            // Other steps were looked up when the history arrived.
+            // Other steps were already looked up when the history arrived.
             queries.answer(consumer, |other| {
                 if other == step { self.look_up(consumer, step) } else { StepLookup::NotReached }
             });
         }
-        self.queries = queries;
+        self.step_queries = queries;
         self.touch_queried_consumers(step);
     }
 
-    /// Changes the plans of the consumers that have not answered for a step.
+    /// Changes the plans of the consumers that have not answered a query.
     fn touch_queried_consumers(&mut self, step: StepId) {
-        let Some(query) = self.queries.by_step.get(&step) else { return };
-        let open = self.consumers.iter_mut().filter(|(number, _)| query.is_open_for(**number));
+        let Some(query) = self.step_queries.by_step.get(&step) else { return };
+        let open = self.consumers.iter_mut().filter(|(number, _)| query.waits_for(**number));
         for (number, consumer) in open {
             consumer.revision += 1;
             self.changed_consumers.insert(*number);
@@ -97,11 +98,11 @@ impl TrackedJob {
     }
 
     fn expire_queries(&mut self, now: Millis) {
-        let expired = self.queries.by_step.iter().filter(|(_, query)| query.expires_at <= now);
+        let expired = self.step_queries.by_step.iter().filter(|(_, query)| query.expires_at <= now);
         let expired: Vec<StepId> = expired.map(|(step, _)| *step).collect();
         for step in expired {
             self.touch_queried_consumers(step);
-            self.queries.by_step.remove(&step);
+            self.step_queries.by_step.remove(&step);
         }
     }
 
@@ -119,34 +120,34 @@ impl TrackedJob {
             group.missing.push(number);
             let may_answer = match self.consumers.get(&number) {
                 Some(consumer) => !consumer.has_ended && !is_silent(consumer),
-                None => !matches!(self.ended, Some(JobState::Failed(_) | JobState::Cancelled)),
+                None => !matches!(self.end_state, Some(JobState::Failed(_) | JobState::Cancelled)),
             };
-            group.is_retryable |= may_answer && !query.lost.contains(&number);
+            group.is_retryable |= may_answer && !query.evicted.contains(&number);
         }
         group.positions.sort_unstable_by_key(|(stream, _)| *stream);
         group
     }
 
-    /// Answers the queries for which all positions are known, no other consumer can answer, or the hold time is over.
+    /// Answers the queries with complete positions, without further consumers that can answer, or with an expired hold time.
     fn answer_queries(&mut self, now: Millis, settings: &ClusterSettings, ready: &mut Ready) {
         let is_silent = |consumer: &TrackedConsumer| consumer.is_silent(now, settings.consumer_lease_ms);
         let is_over = |since: Millis| now.saturating_sub(since) >= settings.hold_ms;
-        let mut queries = std::mem::take(&mut self.queries);
+        let mut queries = std::mem::take(&mut self.step_queries);
         for query in queries.by_step.values_mut() {
             let Some((_, oldest)) = query.parked.front() else { continue };
-            let is_early = now.saturating_sub(query.checked_at) < CHECK_MS && !is_over(*oldest);
-            if is_early && !query.has_news {
+            let is_early = now.saturating_sub(query.checked_at) < SILENCE_CHECK_MS && !is_over(*oldest);
+            if is_early && !query.needs_check {
                 continue;
             }
-            (query.has_news, query.checked_at) = (false, now);
+            (query.needs_check, query.checked_at) = (false, now);
             let group = self.group_positions(query, is_silent);
             let is_final = group.missing.is_empty() || !group.is_retryable;
             while let Some((request, _)) = query.parked.pop_front_if(|(_, since)| is_final || is_over(*since))
             {
-                ready.replies.push((request, Reply::Places(group.clone())));
+                ready.replies.push((request, Reply::Positions(group.clone())));
             }
         }
-        self.queries = queries;
+        self.step_queries = queries;
         self.expire_queries(now);
     }
 }
@@ -159,7 +160,7 @@ impl Cluster {
             Some(job) if job.is_relaxed() || job.spec.elastic => ServiceError::new(
                 ServiceErrorKind::Invalid,
                 format!(
-                    "job `{}` has no common steps; ask each consumer for its own position",
+                    "job `{}` is relaxed or elastic, so its consumers have no common steps; save the position of each consumer separately",
                     job.spec.name
                 ),
             ),
@@ -168,20 +169,23 @@ impl Cluster {
                 ServiceError::new(ServiceErrorKind::Unavailable, message)
             }
             Some(job)
-                if job.queries.by_step.len() >= MAX_STEPS && !job.queries.by_step.contains_key(&step) =>
+                if job.step_queries.by_step.len() >= MAX_QUERIED_STEPS
+                    && !job.step_queries.by_step.contains_key(&step) =>
             {
                 ServiceError::busy(
-                    format!("job {id} has open queries for {MAX_STEPS} other steps; retry"),
+                    format!(
+                        "job {id} has unanswered queries for {MAX_QUERIED_STEPS} other steps; retry later"
+                    ),
                     hold,
                 )
             }
             Some(job) => {
-                job.query_step(step, now + HOLDS * hold, (request, now));
+                job.query_step(step, now + QUERY_HOLD_TIMES * hold, (request, now));
                 self.queried_jobs.insert(id);
                 return;
             }
         };
-        ready.replies.push((request, Reply::Refused(refusal)));
+        ready.replies.push((request, Reply::Rejected(refusal)));
     }
 
     /// Answers step queries.
@@ -190,8 +194,8 @@ impl Cluster {
         for id in queried {
             let Some(job) = self.jobs.get_mut(&id) else { continue };
             job.answer_queries(self.now, &self.settings, ready);
-            self.examined += 1;
-            if !job.queries.by_step.is_empty() {
+            self.examined_items += 1;
+            if !job.step_queries.by_step.is_empty() {
                 self.queried_jobs.insert(id);
             }
         }

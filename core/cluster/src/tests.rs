@@ -49,12 +49,12 @@ struct Bench {
     has_full_checks: bool,
 }
 
-const LIFE: u64 = 9;
+const INCARNATION: u64 = 9;
 
 impl Bench {
     fn new() -> Self {
         Self {
-            cluster: Cluster::new(ClusterSettings::default(), LIFE),
+            cluster: Cluster::new(ClusterSettings::default(), INCARNATION),
             now: 0,
             records: Vec::new(),
             manifests: Vec::new(),
@@ -83,7 +83,7 @@ impl Bench {
         self.answered.extend(ready.replies);
         for (job, key, manifest) in ready.manifests {
             self.manifests.push((job, key, manifest));
-            self.step(Input::IndexSaved { job, saved: self.saving.clone() });
+            self.step(Input::IndexSaved { job, result: self.saving.clone() });
         }
     }
 
@@ -97,9 +97,9 @@ impl Bench {
         let (mut consumers, mut running) = (0, RunningJobs::default());
         for job in cluster.jobs.values().filter(|job| !job.is_ended()) {
             consumers += job.consumers.values().filter(|consumer| !consumer.is_silent(now, lease)).count();
-            running.update(&job.spec.tenant, false, job.running().is_some());
+            running.update(&job.spec.tenant, false, job.running_layout().is_some());
         }
-        assert_eq!((cluster.consumer_reports.len(), &cluster.running), (consumers, &running));
+        assert_eq!((cluster.consumer_reports.len(), &cluster.running_jobs), (consumers, &running));
         self.check_full_scan();
     }
 
@@ -107,10 +107,10 @@ impl Bench {
     fn check_full_scan(&mut self) {
         let cluster = &mut self.cluster;
         let running: Vec<JobId> =
-            cluster.jobs.values().filter(|job| job.running().is_some()).map(|job| job.id).collect();
+            cluster.jobs.values().filter(|job| job.running_layout().is_some()).map(|job| job.id).collect();
         for id in running {
             let Some(job) = cluster.jobs.get_mut(&id) else { continue };
-            job.touched.all = true;
+            job.touched_streams.all = true;
             cluster.jobs_to_schedule.insert(id);
         }
         let mut ready = Ready::default();
@@ -131,9 +131,9 @@ impl Bench {
 
     fn open_with(&mut self, spec: &JobSpec, saved: Option<Arc<Manifest>>) -> Result<JobId, ServiceError> {
         let spec = Box::new(spec.clone());
-        match self.ask(|request| Input::OpenJob { request, spec, saved }) {
+        match self.ask(|request| Input::OpenJob { request, spec, saved_index: saved }) {
             Some(Reply::Opened(job)) => Ok(job),
-            Some(Reply::Refused(refusal)) => Err(refusal),
+            Some(Reply::Rejected(refusal)) => Err(refusal),
             other => panic!("not an answer to an opening: {other:?}"),
         }
     }
@@ -182,9 +182,9 @@ impl Bench {
     }
 
     /// The records from an index on, as JSON lines.
-    fn text_since(&self, place: usize) -> String {
+    fn text_since(&self, start: usize) -> String {
         let line = |record: &Record| serde_json::to_string(record).expect("plain data") + "\n";
-        self.records[place..].iter().map(line).collect()
+        self.records[start..].iter().map(line).collect()
     }
 }
 
@@ -217,9 +217,9 @@ fn relaxed(batch: u32, consumers: u32) -> JobSpec {
 fn manifest(rows: &[u32]) -> Manifest {
     let mut schema = Schema::default();
     schema.set("text", ColumnType::Scalar(ScalarType::Int64));
-    let shard = |(place, &rows): (usize, &u32)| Shard {
+    let shard = |(index, &rows): (usize, &u32)| Shard {
         object: ShardRef {
-            url: format!("file:///d/{place}"),
+            url: format!("file:///d/{index}"),
             size_bytes: 10,
             version: "1".to_owned(),
             part: 0,
@@ -268,7 +268,7 @@ fn stats_of(job: JobId, peak_rss_bytes: u64) -> WorkerJobStats {
     }
 }
 
-fn taking(job: JobId, consumer: u32) -> ConsumerReport {
+fn consumer_report(job: JobId, consumer: u32) -> ConsumerReport {
     ConsumerReport {
         job,
         consumer,

@@ -1,4 +1,4 @@
-//! The plan of a worker: its leases, tasks, allocations and limits.
+//! Builds the plan of a worker: its leases, tasks, allocations and limits.
 
 use std::collections::BTreeSet;
 
@@ -13,21 +13,21 @@ impl Cluster {
         let worker = &self.workers[&id];
         let jobs: BTreeSet<JobId> = worker.jobs().collect();
         WorkerPlan {
-            revision: Revision { incarnation: self.life, number: worker.revision },
+            revision: Revision { incarnation: self.incarnation, number: worker.revision },
             leases: self.planned_leases(worker, jobs.len()),
             tasks: self.tasks_of(worker),
             lease_ms: self.settings.worker_lease_ms,
             cores: worker.allocations.cores,
             allocations: self.allocations(id, worker, &jobs),
-            tenants: self.tenant_parts(&jobs),
+            tenants: self.tenant_cache_quotas(&jobs),
             ticket_key: Vec::new(),
             mixes: self.mix_changes(jobs.iter().copied()),
         }
     }
 
-    /// The undelivered splits that a worker holds, in the order of their epochs and rounds.
+    /// Returns the undelivered splits that a worker holds, in the order of their epochs and rounds.
     fn planned_leases(&self, worker: &TrackedWorker, jobs: usize) -> Vec<Lease> {
-        let mut leases = Vec::with_capacity(worker.held());
+        let mut leases = Vec::with_capacity(worker.lease_count());
         let mut present = None;
         for (job, split) in worker.leases() {
             if present.is_none_or(|(id, _)| id != job) {
@@ -43,7 +43,7 @@ impl Cluster {
         leases
     }
 
-    /// The allocations of the plan, and the limits of held jobs that the plan does not contain.
+    /// Returns the allocations of the plan, and limits for jobs with leases on the worker that the plan does not contain.
     fn allocations(
         &self,
         id: WorkerId,
@@ -54,7 +54,7 @@ impl Cluster {
         let listed: BTreeSet<JobId> = allocations.iter().map(|allocation| allocation.job).collect();
         for job in held.difference(&listed) {
             let is_planned = self.planned_workers.contains_key(job);
-            // A job that is not planned yet has only the limits of its tenant.
+            // An unplanned job has only the limits of its tenant.
             if is_planned || self.unplanned_core_limit(*job, id) > 0.0 {
                 let cores = if is_planned { MIN_CORES } else { 0.0 };
                 allocations.push(JobAllocation { cores, ..JobAllocation::unlimited(*job) });

@@ -1,4 +1,4 @@
-//! Reports of workers.
+//! Processes the reports of workers.
 
 use std::sync::Arc;
 
@@ -12,27 +12,27 @@ use crate::{Cluster, Ready, Reply, RequestId, truncate_text};
 impl Cluster {
     pub(crate) fn on_worker(&mut self, request: RequestId, mut report: WorkerReport, ready: &mut Ready) {
         if let Err(refusal) = self.check_worker_room(report.worker) {
-            ready.replies.push((request, Reply::Refused(refusal)));
+            ready.replies.push((request, Reply::Rejected(refusal)));
             return;
         }
         let (id, now) = (report.worker, self.now);
         report.address = truncate_text(report.address);
         report.machine = truncate_text(report.machine);
         let (tasks, stats) = (std::mem::take(&mut report.tasks), std::mem::take(&mut report.stats));
-        let poll = LongPoll::new(request, now, report.plan_revision, self.life);
+        let poll = LongPoll::new(request, now, report.plan_revision, self.incarnation);
         self.worker_reports.set(id, now);
         self.worker_polls.set(id, now.saturating_add(self.settings.hold_ms));
         self.update_worker(report);
         if let Some(earlier) = self.workers.get_mut(&id).and_then(|worker| worker.parked.replace(poll)) {
-            // Requests may overtake each other, so this may answer the later one: with a correct plan.
+            // Requests may arrive out of order, so the parked request may be the later one. Its plan is correct in any case.
             ready.replies.push((earlier.request, Reply::Worker(self.worker_plan(id))));
         }
         self.update_worker_stats(id, stats);
-        self.settle(id, poll.seen);
+        self.settle(id, poll.plan_revision);
         self.on_task_results(id, tasks, ready);
     }
 
-    /// Replaces what the cluster knows about a worker.
+    /// Updates the state of a worker from its report.
     fn update_worker(&mut self, report: WorkerReport) {
         let id = report.worker;
         if !self.workers.contains_key(&id) {
@@ -40,9 +40,9 @@ impl Cluster {
         }
         let Some(worker) = self.workers.get_mut(&id) else { return };
         let accepted_work = worker.accepts_work();
-        let has_new_address = !worker.is_known || worker.address != report.address;
+        let has_new_address = !worker.has_reported || worker.address != report.address;
         let has_new_load = worker.memory_full != report.memory_full || worker.cores != report.cores;
-        worker.is_known = true;
+        worker.has_reported = true;
         worker.address = report.address;
         worker.last_seen = self.now;
         worker.memory_full = report.memory_full;
@@ -56,15 +56,15 @@ impl Cluster {
         worker.elapsed_ns = report.elapsed_ns;
         worker.cpu = report.cpu;
         let computed = worker.set_computed(&report.computed);
-        self.examined += report.computed.len() as u64;
+        self.examined_items += report.computed.len() as u64;
         let changes_live = accepted_work != worker.accepts_work();
         let filled_memory = has_new_load && worker.memory_full;
-        // The worker has room for more of each computed job.
+        // The worker can accept more splits of each job with newly computed splits.
         for (job, split) in computed {
             self.jobs_to_schedule.insert(job);
             if let Some(job) = self.jobs.get_mut(&job) {
-                job.touched.streams.insert(split.stream);
-                job.late.remove(&split);
+                job.touched_streams.streams.insert(split.stream);
+                job.late_splits.remove(&split);
                 job.changed_loads.insert(id);
             }
         }
@@ -78,11 +78,11 @@ impl Cluster {
         }
     }
 
-    /// Updates the load of a worker in all jobs that have it as a candidate. A worker that has filled its memory makes splits
-    /// after its own urgent, so the streams of its leases are checked.
+    /// Updates the load of a worker in all jobs with this candidate. If the worker's memory is now full, later splits of its
+    /// streams may become urgent, so these streams are checked.
     fn touch_jobs_of_candidate(&mut self, id: WorkerId, filled_memory: bool) {
         let worker = &self.workers[&id];
-        self.examined += worker.candidate_of.len() as u64;
+        self.examined_items += worker.candidate_of.len() as u64;
         for job in &worker.candidate_of {
             if let Some(job) = self.jobs.get_mut(job) {
                 job.changed_loads.insert(id);
@@ -90,10 +90,10 @@ impl Cluster {
             }
         }
         if filled_memory {
-            self.examined += worker.held() as u64;
+            self.examined_items += worker.lease_count() as u64;
             for (job, split) in worker.leases() {
                 if let Some(job) = self.jobs.get_mut(&job) {
-                    job.touched.streams.insert(split.stream);
+                    job.touched_streams.streams.insert(split.stream);
                     self.jobs_to_schedule.insert(job.id);
                 }
             }
@@ -102,7 +102,7 @@ impl Cluster {
 
     fn touch_consumers_of_worker(&mut self, id: WorkerId) {
         let worker = &self.workers[&id];
-        self.examined += worker.held() as u64;
+        self.examined_items += worker.lease_count() as u64;
         for (job, split) in worker.leases() {
             if let Some(job) = self.jobs.get_mut(&job) {
                 job.mark_consumer_changed(split);
@@ -121,15 +121,16 @@ impl Cluster {
         }
     }
 
-    /// Removes the worker from the ended jobs that its plan no longer contained: its last report has their final counters.
+    /// Settles the ended jobs that the worker's plan no longer contains: the last report has their final counters.
     fn settle(&mut self, id: WorkerId, seen: u64) {
         let Some(worker) = self.workers.get_mut(&id) else { return };
-        while let Some((_, job)) = worker.unsettled.first().copied().filter(|(revision, _)| *revision <= seen)
+        while let Some((_, job)) =
+            worker.unsettled_jobs.first().copied().filter(|(revision, _)| *revision <= seen)
         {
-            worker.unsettled.pop_first();
-            self.examined += 1;
+            worker.unsettled_jobs.pop_first();
+            self.examined_items += 1;
             if let Some(job) = self.jobs.get_mut(&job) {
-                job.unsettled.remove(&id);
+                job.unsettled_workers.remove(&id);
             }
         }
     }

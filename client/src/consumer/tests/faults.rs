@@ -203,7 +203,7 @@ async fn a_newer_session_supersedes_the_older_one() {
     let layout = layout(64, 4, 1, 4);
     let (coordinator, _, mut consumer) = single(&layout, FakeWorker::new(&layout, 4));
     next(&mut consumer).await.unwrap();
-    let taken = "consumer 0 of job `run` was taken over by a newer session";
+    let taken = "a newer session of consumer 0 of job `run` has replaced this session";
     coordinator.script(|script| script.error = Some(ServiceError::new(ServiceErrorKind::Superseded, taken)));
     tokio::time::sleep(Duration::from_secs(1)).await;
     let error = next(&mut consumer).await.unwrap_err();

@@ -172,7 +172,7 @@ impl Bench {
         let spec = Box::new(JobSpec { name: name.to_owned(), ..JobSpec::new(pipeline) });
         let (now, request) = (self.now, self.requests);
         let member = self.member(number);
-        member.take_input(now, Input::OpenJob { request, spec, saved: None });
+        member.take_input(now, Input::OpenJob { request, spec, saved_index: None });
         member.decide(now);
         self.settle();
         request
@@ -204,7 +204,7 @@ fn a_leader_with_a_hung_disk_transfers_leadership() {
     let second = bench.leader();
     assert_ne!(first, second);
     assert!(!bench.leads(first));
-    assert!(matches!(bench.replies[&asked], Reply::Refused(_)), "{:?}", bench.replies[&asked]);
+    assert!(matches!(bench.replies[&asked], Reply::Rejected(_)), "{:?}", bench.replies[&asked]);
     let again = bench.open(second, "run");
     assert!(matches!(bench.replies[&again], Reply::Opened(_)), "two of three keep it");
     bench.set_disk(first, Disk::Works);

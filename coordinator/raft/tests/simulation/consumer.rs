@@ -234,14 +234,14 @@ impl Consumer {
                 self.told = self.telling;
                 return self.apply_plan(plan);
             }
-            Reply::Refused(refusal) if refusal.kind == ServiceErrorKind::Unavailable => {
+            Reply::Rejected(refusal) if refusal.kind == ServiceErrorKind::Unavailable => {
                 self.open.take(call);
                 self.report.take(call);
             }
-            Reply::Refused(refusal) if self.report.take(call) => {
+            Reply::Rejected(refusal) if self.report.take(call) => {
                 return Err(format!("consumer {:?} was refused: {refusal}", self.seat));
             }
-            Reply::Refused(refusal) if self.open.take(call) => {
+            Reply::Rejected(refusal) if self.open.take(call) => {
                 return Err(format!("consumer {:?} cannot open the job: {refusal}", self.seat));
             }
             _ => {}

@@ -84,7 +84,7 @@ impl Node {
     fn refusal(&self) -> Option<Reply> {
         let refused = self.is_stuck || self.ends_since.is_some();
         refused.then(|| {
-            Reply::Refused(ServiceError::new(ServiceErrorKind::Unavailable, "it ends, or cannot write"))
+            Reply::Rejected(ServiceError::new(ServiceErrorKind::Unavailable, "it ends, or cannot write"))
         })
     }
 }
@@ -335,7 +335,7 @@ impl Coordinators {
         if let Some(cluster) = member.cluster_mut() {
             for (job, key) in preparing {
                 if let Some(saved) = self.manifests.get(key) {
-                    cluster.set_saved(*job, Arc::clone(saved));
+                    cluster.set_saved_index(*job, Arc::clone(saved));
                 }
             }
         }
@@ -446,7 +446,7 @@ impl Coordinators {
         let input = match request {
             Request::Open(spec) => {
                 let saved = self.manifests.get(&source_key(&spec.tenant, &spec.pipeline.source)).cloned();
-                Input::OpenJob { request: id, spec, saved }
+                Input::OpenJob { request: id, spec, saved_index: saved }
             }
             Request::Worker(report) => Input::Worker { request: id, report },
             Request::Consumer(report) => Input::Consumer { request: id, report },

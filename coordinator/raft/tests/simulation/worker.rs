@@ -135,11 +135,11 @@ impl Worker {
         match reply {
             Reply::Worker(plan) if self.report.take(call) => self.apply_plan(plan),
             Reply::Details(details) if self.asked.take(call) => self.learn(&details)?,
-            Reply::Refused(refusal) if refusal.kind == ServiceErrorKind::Unavailable => {
+            Reply::Rejected(refusal) if refusal.kind == ServiceErrorKind::Unavailable => {
                 self.asked.take(call);
                 self.report.take(call);
             }
-            Reply::Refused(refusal) if self.asked.take(call) => {
+            Reply::Rejected(refusal) if self.asked.take(call) => {
                 return Err(format!("a worker was refused the details of a job it works on: {refusal}"));
             }
             _ => {}

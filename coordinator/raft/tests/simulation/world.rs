@@ -249,7 +249,7 @@ impl World {
             Event::Saved(job) => {
                 for place in 0..self.coordinators.count() {
                     let told = self.coordinators.with(place, self.now, |member, now| {
-                        member.take_input(now, Input::IndexSaved { job, saved: Ok(()) });
+                        member.take_input(now, Input::IndexSaved { job, result: Ok(()) });
                         member.decide(now);
                     })?;
                     self.after(place, told)?;
@@ -434,7 +434,7 @@ impl World {
     }
 
     fn on_answer(&mut self, peer: Peer, call: u64, reply: Reply) -> Result<(), String> {
-        if let Reply::Refused(refusal) = &reply
+        if let Reply::Rejected(refusal) = &reply
             && refusal.kind == ServiceErrorKind::Unavailable
         {
             let known = refusal.leader.as_deref().and_then(|url| self.coordinators.at(url));

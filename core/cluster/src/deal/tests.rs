@@ -1,4 +1,4 @@
-//! Compares the assignment of slots with brute force, and checks that it is stable.
+//! Tests of the assignment of slots: it equals brute force and is stable.
 
 use feedline_data::random::mix64;
 
@@ -21,7 +21,7 @@ fn counts(dealt: &[Option<u32>], ranks: usize) -> Vec<usize> {
     (0..ranks as u32).map(|rank| dealt.iter().filter(|owner| **owner == Some(rank)).count()).collect()
 }
 
-/// The time of the slowest rank, and the number of moved slots; `None` if a rank has no slot although there are enough.
+/// Returns the time of the slowest rank and the number of moved slots; `None` if a rank has no slot although there are enough.
 fn cost(ranks: &[SlotRank], present: &[Option<u32>], dealt: &[Option<u32>]) -> Option<(f64, usize)> {
     let mut slowest: f64 = 0.0;
     for rank in ranks {
@@ -34,7 +34,7 @@ fn cost(ranks: &[SlotRank], present: &[Option<u32>], dealt: &[Option<u32>]) -> O
     Some((slowest, present.iter().zip(dealt).filter(|(before, after)| before != after).count()))
 }
 
-/// The least cost of all assignments.
+/// Returns the minimum cost of all assignments.
 fn brute_force(ranks: &[SlotRank], present: &[Option<u32>]) -> (f64, usize) {
     let ways = ranks.len().pow(present.len() as u32);
     let way = |mut number: usize| {
@@ -67,12 +67,13 @@ fn instance(seed: u64) -> (Vec<SlotRank>, Vec<Option<u32>>) {
 }
 
 #[test]
-fn no_assignment_is_better() {
+fn deal_slots_finds_the_best_assignment() {
     let mut moved = 0;
     for seed in 0..400 {
         let (ranks, present) = instance(seed);
         let problem = Problem::new(&ranks, &present);
-        let dealt = problem.place(&present, &problem.nearest(problem.slowest(&problem.fastest())));
+        let dealt = problem
+            .assign(&present, &problem.nearest_counts(problem.slowest_seconds(&problem.fastest_counts())));
         let found = cost(&ranks, &present, &dealt).unwrap_or_else(|| panic!("seed {seed}: {dealt:?}"));
         assert!(dealt.iter().all(Option::is_some), "seed {seed}: {dealt:?}");
         assert_eq!(found, brute_force(&ranks, &present), "seed {seed}: {ranks:?} {present:?} {dealt:?}");
@@ -118,14 +119,14 @@ fn joining_ranks_get_slots_and_leaving_ranks_lose_them() {
 }
 
 #[test]
-fn more_ranks_than_slots_leave_some_without() {
+fn surplus_ranks_get_no_slots() {
     let dealt = deal_slots(&ranks(&[2.0, 1.0, 1.0]), &[None, None]);
     assert_eq!(counts(&dealt, 3), [0, 1, 1]);
     assert_eq!(deal_slots(&ranks(&[2.0, 1.0, 1.0, 1.0]), &dealt), dealt, "another move gains nothing");
 }
 
 #[test]
-fn a_rank_of_unknown_speed_counts_as_average() {
+fn a_rank_with_unknown_speed_counts_as_average() {
     let dealt = deal_slots(&ranks(&[1.0, 3.0, 0.0]), &[None; 11]);
     assert_eq!(counts(&dealt, 3), [6, 2, 3]);
 }

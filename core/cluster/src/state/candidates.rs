@@ -1,38 +1,38 @@
-//! The workers that may get splits of one job, ordered by the time at which each would have computed one more. Steps update
+//! The workers that may receive splits of one job, ordered by the time at which each would finish one more split. Steps update
 //! only the workers with a changed load.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use feedline_data::ids::WorkerId;
 
-/// A worker that may get splits of a job.
+/// A worker that may receive splits of a job.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct LeaseCandidate {
     pub(crate) worker: WorkerId,
-    /// The cores of this worker that the plan allocates to the job; without a plan, the same number for each worker.
+    /// The cores that the plan allocates to the job on this worker. For an unplanned job, all candidates have equal numbers.
     pub(crate) cores: f64,
 }
 
-/// How busy a worker is.
+/// The load of a worker, as a candidate for splits of one job.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct CandidateLoad {
-    /// Splits of the job that the worker has still to compute.
+    /// Number of splits of the job that the worker has not computed.
     pub(crate) uncomputed: u32,
-    /// Splits of all jobs that the worker holds. Breaks ties.
+    /// Number of leased splits of all jobs, which breaks ties.
     pub(crate) held: usize,
-    /// Splits of the job that keep all of its cores busy.
+    /// Number of splits of the job that keep all cores of the worker busy.
     pub(crate) ahead: u32,
     pub(crate) memory_full: bool,
 }
 
-/// Workers by the time at which they would have computed one more split of the job, then by the splits that they hold.
+/// Candidates, ordered by the time at which they would finish one more split of the job, then by their number of leases.
 #[derive(Debug, Default)]
 pub(crate) struct CandidateQueue {
     candidates: BTreeMap<WorkerId, Candidate>,
     all: BTreeSet<CandidateOrder>,
-    /// Candidates with room for splits that are not urgent.
+    /// Candidates that can accept splits that are not urgent.
     with_room: BTreeSet<CandidateOrder>,
-    /// Sum of the splits that the candidates may hold uncomputed.
+    /// Maximum number of uncomputed splits of all candidates together.
     slots: usize,
 }
 
@@ -40,24 +40,24 @@ pub(crate) struct CandidateQueue {
 struct Candidate {
     order: CandidateOrder,
     cores: f64,
-    /// Splits that its cores compute in the time that the queue allows.
+    /// Number of splits that the worker computes within the time limit of the queue.
     slots: u32,
     load: CandidateLoad,
 }
 
-/// The time at which a worker would have computed one more split, without a unit; the splits that it holds; its id.
+/// Sort key: relative time at which the worker would finish one more split, number of its leases, its id.
 type CandidateOrder = (u64, usize, WorkerId);
 
-/// A relative measure of the time in which `cores` compute this number of splits.
+/// Returns the relative time in which `cores` compute this number of splits.
 fn compute_time(splits: u32, cores: f64) -> u64 {
     (1e6 * f64::from(splits) / cores) as u64
 }
 
 impl CandidateQueue {
-    /// Candidates without load. `leases_ahead` is the least number of splits ahead of a worker.
+    /// Creates a queue of candidates without load. `leases_ahead` is the minimum number of splits ahead of a worker.
     pub(crate) fn new(candidates: &[LeaseCandidate], leases_ahead: u32) -> Self {
         let largest = candidates.iter().map(|candidate| candidate.cores).fold(f64::MIN_POSITIVE, f64::max);
-        // A stream takes its splits in order: a worker that needs longer for one delays the stream more than it helps.
+        // A stream delivers its splits in order, so a much slower worker would delay the stream.
         let latest = compute_time(2 * leases_ahead, largest);
         let mut queue = Self::default();
         for candidate in candidates {
@@ -74,7 +74,7 @@ impl CandidateQueue {
         queue
     }
 
-    /// Replaces the load of a candidate. More leases ahead than `least` replace the number that the candidate's cores allow.
+    /// Replaces the load of a candidate. A number of leases ahead above `least` replaces the number that follows from the cores.
     pub(crate) fn set_load(&mut self, worker: WorkerId, load: CandidateLoad, least: u32) {
         let Some(candidate) = self.candidates.get_mut(&worker) else { return };
         self.all.remove(&candidate.order);
@@ -93,7 +93,7 @@ impl CandidateQueue {
     pub(crate) fn add_split(&mut self, worker: WorkerId) {
         if let Some(candidate) = self.candidates.get(&worker) {
             let load = CandidateLoad { uncomputed: candidate.load.uncomputed + 1, ..candidate.load };
-            // The number of leases ahead stays.
+            // With `least` 0 the number of leases ahead does not change.
             self.set_load(worker, load, 0);
         }
     }
@@ -106,7 +106,7 @@ impl CandidateQueue {
         self.candidates.keys().copied()
     }
 
-    /// Splits that all candidates together may hold uncomputed.
+    /// Maximum number of uncomputed splits of all candidates together.
     pub(crate) fn slots(&self) -> usize {
         self.slots
     }
@@ -116,7 +116,7 @@ impl CandidateQueue {
         !self.with_room.is_empty()
     }
 
-    /// The first candidate that `avoid` does not exclude, and the first of all.
+    /// Returns the best candidate that `avoid` does not exclude, and the best of all candidates.
     pub(crate) fn choose(
         &self,
         is_urgent: bool,
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn splits_go_to_the_worker_that_computes_them_first() {
+    fn splits_go_to_the_worker_that_finishes_them_first() {
         let mut queue = CandidateQueue::new(&candidates(&[1.0, 3.0]), 3);
         let chosen: Vec<u64> = std::iter::from_fn(|| {
             let worker = queue.choose(false, |_| false).0?;
@@ -186,7 +186,7 @@ mod tests {
     }
 
     proptest! {
-        /// A queue that is updated equals one that is built anew.
+        /// An updated queue equals a newly built queue.
         #[test]
         fn updates_equal_a_new_queue(
             cores in proptest::collection::vec(1u32..8, 1..6),

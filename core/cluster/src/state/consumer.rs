@@ -1,4 +1,4 @@
-//! One consumer of a job. All of it is soft state: the next reports restore it.
+//! The tracked state of one consumer of a job. The state is soft: the next reports restore it.
 
 use std::collections::BTreeMap;
 
@@ -9,51 +9,51 @@ use feedline_data::messages::{ConsumerReport, ConsumerStats};
 
 use super::long_poll::LongPoll;
 
-/// Sessions of a consumer with separate counters.
+/// Number of recent sessions of a consumer with separate counters.
 const SEPARATE_SESSIONS: usize = 4;
 
 #[derive(Debug)]
 pub(crate) struct TrackedConsumer {
     pub(crate) session: SessionId,
     pub(crate) last_seen: Millis,
-    /// Splits that the consumer wants ahead.
-    pub(crate) wants: u32,
-    /// Counts changes of its plan.
+    /// Number of splits that the consumer requests ahead.
+    pub(crate) wanted_splits: u32,
+    /// Number of changes of the consumer's plan.
     pub(crate) revision: u64,
     pub(crate) parked: Option<LongPoll>,
     /// The session of the parked request.
     pub(crate) parked_session: SessionId,
-    /// Counters of each of its last sessions.
+    /// Counters of each recent session.
     pub(crate) stats: BTreeMap<SessionId, ConsumerStats>,
-    /// Sum of the counters of its earlier sessions.
-    pub(crate) earlier: ConsumerStats,
-    /// Relaxed mode: the splits that this session lost when it was silent, and its offsets in them.
-    pub(crate) lost: BTreeMap<SplitRef, u32>,
-    /// Elastic jobs: whether the rank takes slots.
+    /// Sum of the counters of older sessions.
+    pub(crate) earlier_stats: ConsumerStats,
+    /// Relaxed mode: the splits that this session lost while it was silent, each with the recorded offset.
+    pub(crate) lost_splits: BTreeMap<SplitRef, u32>,
+    /// Elastic jobs: whether the rank accepts slots.
     pub(crate) is_present: bool,
     /// Elastic jobs: whether the session has announced that it leaves.
     pub(crate) is_leaving: bool,
-    /// Elastic jobs: nanoseconds for a batch of one slot; 0 while unknown.
+    /// Elastic jobs: nanoseconds for a batch of one slot; 0 if unknown.
     pub(crate) slot_ns: u64,
-    /// The positions after its last batches, if a query asked for them.
+    /// The positions after the recent batches, if a query has requested them.
     pub(crate) history: Option<Box<PositionHistory>>,
     /// Whether the session has announced its end.
     pub(crate) has_ended: bool,
 }
 
 impl TrackedConsumer {
-    /// A consumer that has not reported yet.
+    /// Creates a consumer that has not reported yet.
     pub(crate) fn new(session: SessionId, now: Millis) -> Self {
         Self {
             session,
             last_seen: now,
-            wants: 0,
+            wanted_splits: 0,
             revision: 1,
             parked: None,
             parked_session: session,
             stats: BTreeMap::new(),
-            earlier: ConsumerStats::default(),
-            lost: BTreeMap::new(),
+            earlier_stats: ConsumerStats::default(),
+            lost_splits: BTreeMap::new(),
             is_present: true,
             is_leaving: false,
             slot_ns: 0,
@@ -67,26 +67,26 @@ impl TrackedConsumer {
         now.saturating_sub(self.last_seen) > lease_ms
     }
 
-    /// Begins a new session.
+    /// Starts a new session.
     pub(crate) fn replace_session(&mut self, session: SessionId) {
         self.session = session;
         self.revision += 1;
-        self.lost.clear();
+        self.lost_splits.clear();
         (self.history, self.has_ended) = (None, false);
     }
 
-    /// Replaces the counters of a session. Earlier sessions no longer report.
+    /// Replaces the counters of a session. Merges the counters of the oldest sessions, which no longer report.
     pub(crate) fn set_stats(&mut self, session: SessionId, stats: ConsumerStats) {
         self.stats.insert(session, stats);
         while self.stats.len() > SEPARATE_SESSIONS
             && let Some((_, oldest)) = self.stats.pop_first()
         {
-            self.earlier.add(&oldest);
+            self.earlier_stats.add(&oldest);
         }
     }
 
-    /// Updates a rank of an elastic job. A session that has announced that it leaves does not come back, since an earlier
-    /// report may arrive later. Returns whether slots must be dealt anew.
+    /// Updates a rank of an elastic job. A leaving session stays leaving, because earlier reports may arrive late. Returns
+    /// whether slots must be reassigned.
     pub(crate) fn update_rank(&mut self, report: &ConsumerReport, is_new: bool) -> bool {
         self.is_leaving = report.slots.leaving || (self.is_leaving && !is_new);
         self.slot_ns = report.slots.slot_ns;
@@ -94,8 +94,8 @@ impl TrackedConsumer {
         is_new || was_here != self.is_present
     }
 
-    /// Whether the session has delivered rows of splits after it lost them.
+    /// Whether the session has delivered rows of splits after it had lost these splits.
     pub(crate) fn has_delivered_lost_rows(&self, open: &[(SplitRef, u32)]) -> bool {
-        open.iter().any(|(split, offset)| self.lost.get(split).is_some_and(|lost_at| offset > lost_at))
+        open.iter().any(|(split, offset)| self.lost_splits.get(split).is_some_and(|lost_at| offset > lost_at))
     }
 }

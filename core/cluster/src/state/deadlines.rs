@@ -1,10 +1,10 @@
-//! Times of many keys, ordered, so that the due keys are found without a scan.
+//! A map of deadlines that finds the due keys without a scan.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use feedline_data::ids::Millis;
 
-/// One time for each key.
+/// One deadline for each key.
 #[derive(Debug)]
 pub(crate) struct Deadlines<K> {
     times: BTreeMap<K, Millis>,
@@ -18,7 +18,7 @@ impl<K> Default for Deadlines<K> {
 }
 
 impl<K: Ord + Copy> Deadlines<K> {
-    /// Sets or replaces the time of a key.
+    /// Sets the deadline of a key.
     pub(crate) fn set(&mut self, key: K, at: Millis) {
         match self.times.insert(key, at) {
             Some(before) if before == at => return,
@@ -34,7 +34,7 @@ impl<K: Ord + Copy> Deadlines<K> {
         }
     }
 
-    /// Removes and returns the key with the earliest time, if that time is at or before `now`.
+    /// Removes and returns the key with the earliest deadline, if the deadline is at or before `now`.
     pub(crate) fn pop_due(&mut self, now: Millis) -> Option<K> {
         let (at, key) = *self.by_time.first().filter(|(at, _)| *at <= now)?;
         self.by_time.remove(&(at, key));

@@ -1,4 +1,4 @@
-//! One job: its durable state, which only records change, and its soft state, which the next reports restore.
+//! The tracked state of one job: durable state, which only records change, and soft state, which the next reports restore.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,14 +22,16 @@ use super::step_queries::StepQueries;
 use super::streams::StreamPositions;
 use crate::settings::ClusterSettings;
 
-/// Splits ahead of all streams of a job, as long as each stream has [`LEAST_WANTED`]; of one stream at most [`MAX_WANTED_SPLITS`].
-const WANTED_TOGETHER: u32 = 1_048_576;
-const LEAST_WANTED: u32 = 64;
-/// Splits that all consumers of a relaxed job hold, as long as each has [`LEAST_HELD`]: a position has room for this many.
-const HELD_TOGETHER: u32 = 65_536;
-const LEAST_HELD: u32 = 16;
+/// Maximum number of splits ahead of all streams of a job. Each stream may have at least [`MIN_STREAM_SPLITS`], and at most
+/// [`MAX_WANTED_SPLITS`].
+const MAX_JOB_SPLITS: u32 = 1_048_576;
+const MIN_STREAM_SPLITS: u32 = 64;
+/// Maximum number of splits that all consumers of a relaxed job hold, because a position contains them. Each consumer may hold
+/// at least [`MIN_CONSUMER_SPLITS`].
+const MAX_RELAXED_SPLITS: u32 = 65_536;
+const MIN_CONSUMER_SPLITS: u32 = 16;
 
-/// Streams for which leases must be checked.
+/// Streams with leases that the next step must check.
 #[derive(Debug, Default)]
 pub(crate) struct TouchedStreams {
     /// Whether all streams must be checked.
@@ -51,48 +53,48 @@ pub(crate) struct TrackedJob {
     pub(crate) spec: JobSpec,
     pub(crate) dataset: Option<DatasetSummary>,
     pub(crate) layout: Option<Layout>,
-    /// `None` while the job is preparing or running.
-    pub(crate) ended: Option<JobState>,
+    /// The final state; `None` while the job is preparing or running.
+    pub(crate) end_state: Option<JobState>,
     pub(crate) streams: StreamPositions,
-    /// Relaxed mode only.
-    pub(crate) open: OpenSplits,
+    /// Relaxed mode: assigned splits that are not delivered.
+    pub(crate) open_splits: OpenSplits,
     pub(crate) leases: LeaseIndex,
     /// Elastic jobs only.
     pub(crate) slots: SlotTable,
-    /// Epoch and round of the furthest split that was ever granted.
-    pub(crate) granted: Option<(u32, u64)>,
+    /// Epoch and round of the last split, in the order of the job, that was ever granted.
+    pub(crate) last_granted: Option<(u32, u64)>,
 
-    // The rest is soft state.
+    // The remaining fields are soft state.
     pub(crate) consumers: BTreeMap<u32, TrackedConsumer>,
-    /// Elastic and relaxed jobs: the last reports of the consumers that lose slots or splits when they are silent.
-    pub(crate) activity: Deadlines<u32>,
-    /// Relaxed jobs: consumers that may have room for more splits.
+    /// Elastic and relaxed jobs: times of the last reports of consumers that lose slots or splits when they are silent.
+    pub(crate) report_times: Deadlines<u32>,
+    /// Relaxed jobs: consumers that may accept more splits.
     pub(crate) consumers_with_room: BTreeSet<u32>,
     pub(crate) worker_stats: BTreeMap<WorkerId, Arc<WorkerJobStats>>,
-    /// When a consumer reported last, or when the job began.
+    /// The time of the last report of any consumer, or of the start of the job.
     pub(crate) last_seen: Millis,
     /// Workers that have held splits of the job.
     pub(crate) workers: BTreeSet<WorkerId>,
     /// Workers that have not reported since the job ended.
-    pub(crate) unsettled: BTreeSet<WorkerId>,
+    pub(crate) unsettled_workers: BTreeSet<WorkerId>,
     pub(crate) unreachable: UnreachableHolders,
-    /// Consumers with plans that may have changed since the last answer.
+    /// Consumers with plans that may have changed since the last reply.
     pub(crate) changed_consumers: BTreeSet<u32>,
-    pub(crate) touched: TouchedStreams,
-    pub(crate) missing: MissingSplits,
-    /// Leases of delivered splits that their workers still hold.
-    pub(crate) released: Vec<(SplitRef, LeaseState)>,
-    pub(crate) ages: LeaseAges,
-    /// Splits that one worker has held for long and has not computed.
-    pub(crate) late: BTreeSet<SplitRef>,
-    /// `None` before the first grant, and when plan or workers have changed.
+    pub(crate) touched_streams: TouchedStreams,
+    pub(crate) missing_splits: MissingSplits,
+    /// Leases of delivered splits that are not yet removed from their workers.
+    pub(crate) delivered_leases: Vec<(SplitRef, LeaseState)>,
+    pub(crate) lease_ages: LeaseAges,
+    /// Splits that a single worker has held for a long time without computing them.
+    pub(crate) late_splits: BTreeSet<SplitRef>,
+    /// The lease candidates; `None` before the first grant and after a change of the plan or the workers.
     pub(crate) candidates: Option<CandidateQueue>,
     /// Candidates with a changed load.
     pub(crate) changed_loads: BTreeSet<WorkerId>,
-    /// Whether the candidates are those of the plan.
+    /// Whether the candidates come from the plan.
     pub(crate) is_planned: bool,
-    pub(crate) rebalance: SlotRebalance,
-    pub(crate) queries: StepQueries,
+    pub(crate) slot_rebalance: SlotRebalance,
+    pub(crate) step_queries: StepQueries,
 }
 
 impl TrackedJob {
@@ -102,99 +104,99 @@ impl TrackedJob {
             spec,
             dataset: None,
             layout: None,
-            ended: None,
+            end_state: None,
             streams: StreamPositions::default(),
-            open: OpenSplits::default(),
+            open_splits: OpenSplits::default(),
             leases: LeaseIndex::default(),
             slots: SlotTable::default(),
-            granted: None,
+            last_granted: None,
             consumers: BTreeMap::new(),
-            activity: Deadlines::default(),
+            report_times: Deadlines::default(),
             consumers_with_room: BTreeSet::new(),
             worker_stats: BTreeMap::new(),
             last_seen: now,
             workers: BTreeSet::new(),
-            unsettled: BTreeSet::new(),
+            unsettled_workers: BTreeSet::new(),
             unreachable: UnreachableHolders::default(),
             changed_consumers: BTreeSet::new(),
-            touched: TouchedStreams::all(),
-            missing: MissingSplits::default(),
-            released: Vec::new(),
-            ages: LeaseAges::default(),
-            late: BTreeSet::new(),
+            touched_streams: TouchedStreams::all(),
+            missing_splits: MissingSplits::default(),
+            delivered_leases: Vec::new(),
+            lease_ages: LeaseAges::default(),
+            late_splits: BTreeSet::new(),
             candidates: None,
             changed_loads: BTreeSet::new(),
             is_planned: false,
-            rebalance: SlotRebalance::default(),
-            queries: StepQueries::default(),
+            slot_rebalance: SlotRebalance::default(),
+            step_queries: StepQueries::default(),
         }
     }
 
     pub(crate) fn is_ended(&self) -> bool {
-        self.ended.is_some()
+        self.end_state.is_some()
     }
 
     pub(crate) fn is_relaxed(&self) -> bool {
         self.spec.pipeline.order == OrderMode::Relaxed
     }
 
-    /// Whether silent consumers lose their splits or slots to others.
+    /// Whether the splits or slots of silent consumers move to other consumers.
     fn has_movable_rows(&self) -> bool {
         self.is_relaxed() || self.spec.elastic
     }
 
-    /// The layout of a running job.
-    pub(crate) fn running(&self) -> Option<&Layout> {
+    /// Returns the layout of a running job, or `None` if the job is preparing or has ended.
+    pub(crate) fn running_layout(&self) -> Option<&Layout> {
         if self.is_ended() { None } else { self.layout.as_ref() }
     }
 
-    /// Whether every row was delivered.
+    /// Whether all rows were delivered.
     pub(crate) fn is_delivered(&self) -> bool {
-        self.streams.is_finished() && self.open.is_empty()
+        self.streams.is_finished() && self.open_splits.is_empty()
     }
 
     /// Whether every undelivered split is leased.
     pub(crate) fn is_leased_to_the_end(&self) -> bool {
-        self.streams.splits_left() + self.open.len() as u64 == self.leases.len() as u64
+        self.streams.remaining_splits() + self.open_splits.len() as u64 == self.leases.len() as u64
     }
 
-    /// Whether no consumer has reported for its lease time.
+    /// Whether no consumer has reported within the lease time.
     pub(crate) fn is_idle(&self, now: Millis, settings: &ClusterSettings) -> bool {
         now.saturating_sub(self.last_seen) > settings.consumer_lease_ms
     }
 
-    /// Creates the consumers that hold splits or slots, so that those that do not report lose them.
+    /// Creates the consumers that hold splits or slots, so that consumers which do not report again lose them.
     pub(crate) fn restore_consumers(&mut self, now: Millis) {
         let ranks = self.slots.as_slice().iter().filter_map(|slot| Some((slot.rank?, slot.session)));
-        let holders = self.open.consumers().map(|consumer| (consumer, SessionId(0)));
+        let holders = self.open_splits.consumers().map(|consumer| (consumer, SessionId(0)));
         let restored: Vec<(u32, SessionId)> = ranks.chain(holders).collect();
         for (number, session) in restored {
             self.consumers.entry(number).or_insert_with(|| TrackedConsumer::new(session, now));
-            self.activity.set(number, now);
+            self.report_times.set(number, now);
         }
     }
 
-    /// Updates the order in which consumers fall silent.
-    pub(crate) fn note_activity(&mut self, number: u32) {
+    /// Updates the report time of a consumer that can lose splits or slots.
+    pub(crate) fn update_report_time(&mut self, number: u32) {
         let Some(consumer) = self.consumers.get(&number).filter(|_| self.has_movable_rows()) else { return };
         if consumer.is_present {
-            self.activity.set(number, consumer.last_seen);
+            self.report_times.set(number, consumer.last_seen);
         } else {
-            self.activity.remove(number);
+            self.report_times.remove(number);
         }
     }
 
-    /// Removes and returns the consumers that are silent, unless all are: then the coordinator itself may have been
-    /// unreachable.
+    /// Removes and returns the silent consumers, unless all consumers are silent, because then the coordinator itself may have
+    /// been unreachable.
     pub(crate) fn take_silent_consumers(&mut self, now: Millis, lease_ms: u64) -> Vec<u32> {
         let Some(silent_before) = now.checked_sub(lease_ms + 1) else { return Vec::new() };
-        if self.activity.latest().is_none_or(|latest| latest <= silent_before) {
+        if self.report_times.latest().is_none_or(|latest| latest <= silent_before) {
             return Vec::new();
         }
-        std::iter::from_fn(|| self.activity.pop_due(silent_before)).collect()
+        std::iter::from_fn(|| self.report_times.pop_due(silent_before)).collect()
     }
 
-    /// The consumer that owns a stream in deterministic mode; `None` for a slot without an owner.
+    /// Returns the consumer that owns a stream in deterministic mode; `None` for a slot without an owner.
     pub(crate) fn owner(&self, stream: u32) -> Option<u32> {
         if self.spec.elastic {
             return self.slots.get(stream).and_then(|slot| slot.rank);
@@ -202,47 +204,47 @@ impl TrackedJob {
         Some(stream % self.spec.consumers)
     }
 
-    /// Splits that the owner of a stream wants ahead.
-    pub(crate) fn wants_of(&self, stream: u32) -> usize {
+    /// Returns the number of splits that the owner of a stream requests ahead.
+    pub(crate) fn wanted_splits_of(&self, stream: u32) -> usize {
         let owner = self.owner(stream).and_then(|owner| self.consumers.get(&owner));
-        owner.map_or(0, |consumer| consumer.wants as usize)
+        owner.map_or(0, |consumer| consumer.wanted_splits as usize)
     }
 
-    /// Checks the leases of a consumer's own streams in the next step.
+    /// Schedules a check of the leases of a consumer's streams for the next step.
     pub(crate) fn touch_streams_of(&mut self, consumer: u32) {
         if self.is_relaxed() {
-            self.touched.streams.insert(0);
+            self.touched_streams.streams.insert(0);
         } else if self.spec.elastic {
-            self.touched.streams.extend(self.slots.of_rank(consumer));
+            self.touched_streams.streams.extend(self.slots.of_rank(consumer));
         } else {
             let own = consumer..self.streams.len() as u32;
-            self.touched.streams.extend(own.step_by(self.spec.consumers.max(1) as usize));
+            self.touched_streams.streams.extend(own.step_by(self.spec.consumers.max(1) as usize));
         }
     }
 
-    /// Most splits ahead of each stream that a consumer receives; in relaxed mode of all streams together.
-    pub(crate) fn most_wanted(&self) -> u32 {
+    /// Maximum number of splits ahead of each stream in a consumer's plan; in relaxed mode, of all splits in the plan.
+    pub(crate) fn max_wanted_splits(&self) -> u32 {
         let (together, parts, least) = if self.is_relaxed() {
-            (HELD_TOGETHER, self.spec.consumers, LEAST_HELD)
+            (MAX_RELAXED_SPLITS, self.spec.consumers, MIN_CONSUMER_SPLITS)
         } else {
-            (WANTED_TOGETHER, self.spec.virtual_consumers, LEAST_WANTED)
+            (MAX_JOB_SPLITS, self.spec.virtual_consumers, MIN_STREAM_SPLITS)
         };
         (together / parts.max(1)).clamp(least, MAX_WANTED_SPLITS)
     }
 
-    /// The offset of the first undelivered row of a split; `None` for a delivered split.
+    /// Returns the offset of the first undelivered row of a split; `None` for a delivered split.
     pub(crate) fn next_offset(&self, split: SplitRef) -> Option<u32> {
-        let open = self.open.get(split).map(|open| open.offset);
+        let open = self.open_splits.get(split).map(|open| open.offset);
         open.or_else(|| self.streams.next_offset(split))
     }
 
-    /// Drops the missing splits of all or of the touched streams and computes them anew. `ahead` is the number of splits ahead
-    /// that keep the workers busy. Returns the touched streams.
+    /// Recomputes the missing splits of the touched streams, and returns these streams. `ahead` is the number of splits ahead
+    /// that keep the workers busy.
     pub(crate) fn refresh_missing(&mut self, ahead: usize) -> TouchedStreams {
-        let touched = std::mem::take(&mut self.touched);
-        let Some(streams) = self.running().map(|layout| layout.streams) else { return touched };
+        let touched = std::mem::take(&mut self.touched_streams);
+        let Some(streams) = self.running_layout().map(|layout| layout.streams) else { return touched };
         if touched.all {
-            self.missing.clear();
+            self.missing_splits.clear();
             (0..streams).for_each(|stream| self.refresh_missing_of(stream, ahead));
         } else {
             touched.streams.iter().for_each(|stream| self.refresh_missing_of(*stream, ahead));
@@ -251,17 +253,18 @@ impl TrackedJob {
     }
 
     fn refresh_missing_of(&mut self, stream: u32, ahead: usize) {
-        // A consumer may need many short splits for one batch: it then wants more.
-        let ahead = self.streams.splits_from(stream).take(ahead.max(self.wants_of(stream)));
+        // A consumer may need many short splits for one batch, and then requests more splits.
+        let ahead = self.streams.splits_from(stream).take(ahead.max(self.wanted_splits_of(stream)));
         let ahead = ahead.filter(|split| !self.leases.contains(*split));
-        let missing = self.open.unleased().filter(|split| split.stream == stream).chain(ahead).collect();
-        self.missing.set(stream, missing);
+        let missing =
+            self.open_splits.unleased().filter(|split| split.stream == stream).chain(ahead).collect();
+        self.missing_splits.set(stream, missing);
     }
 
-    /// The position of the whole job, as a checkpoint contains it.
+    /// Returns the position of the job, as stored in a checkpoint.
     pub(crate) fn position(&self) -> Option<Position> {
         let (dataset, layout) = (self.dataset.as_ref()?, self.layout.as_ref()?);
-        let open = self.open.iter().map(|(split, open)| {
+        let open = self.open_splits.iter().map(|(split, open)| {
             let start = split.ordinal * layout.split_rows;
             OpenRange {
                 epoch: split.epoch,
@@ -271,7 +274,8 @@ impl TrackedJob {
         });
         let streams = self.streams.positions();
         let epochs = streams.iter().map(|stream| stream.epoch);
-        let epoch = epochs.chain(self.open.iter().map(|(split, _)| split.epoch)).min().unwrap_or_default();
+        let epoch =
+            epochs.chain(self.open_splits.iter().map(|(split, _)| split.epoch)).min().unwrap_or_default();
         Some(Position {
             mix: layout.mix_changes_from(epoch).to_vec(),
             version: POSITION_VERSION,
@@ -284,7 +288,8 @@ impl TrackedJob {
         })
     }
 
-    /// Passes over the dataset that are left, with the rest of the present one; 0 before the job has a layout.
+    /// Returns the number of remaining passes over the dataset, where the rest of the current pass counts as a fraction; 0 before
+    /// the job has a layout.
     pub(crate) fn passes_left(&self) -> f64 {
         let Some(layout) = &self.layout else { return 0.0 };
         let epoch_rows = layout.epoch_rows().max(1) as f64;
@@ -309,7 +314,7 @@ impl TrackedJob {
     /// Changes the plan of the consumer that receives a split.
     pub(crate) fn mark_consumer_changed(&mut self, split: SplitRef) {
         let consumer = if self.is_relaxed() {
-            self.open.get(split).and_then(|open| open.consumer)
+            self.open_splits.get(split).and_then(|open| open.consumer)
         } else {
             self.owner(split.stream)
         };

@@ -1,4 +1,4 @@
-//! How records change the durable state of a job, and the records that rebuild it.
+//! Applies records to the durable state of a job, and builds the records of a snapshot.
 
 use feedline_data::ids::{Millis, SessionId};
 use feedline_data::layout::{Layout, SplitRef, StreamPosition};
@@ -15,40 +15,40 @@ impl TrackedJob {
     pub(crate) fn apply(&mut self, record: &Record, now: Millis) {
         match record {
             Record::Opened { .. } => {}
-            Record::Ready { dataset, .. } => {
+            Record::DatasetIndexed { dataset, .. } => {
                 self.last_seen = now;
                 self.apply_ready(dataset);
             }
             Record::Granted { worker, splits, .. } => {
                 for split in splits {
-                    self.granted = self.granted.max(Some((split.epoch, split.ordinal)));
+                    self.last_granted = self.last_granted.max(Some((split.epoch, split.ordinal)));
                     self.leases.grant(*split, *worker, now);
-                    self.open.set_leased(*split, true);
-                    self.touched.streams.insert(split.stream);
+                    self.open_splits.set_leased(*split, true);
+                    self.touched_streams.streams.insert(split.stream);
                 }
             }
             Record::Revoked { worker, splits, .. } => {
                 for split in splits {
                     self.leases.revoke(*split, *worker);
-                    self.open.set_leased(*split, self.leases.contains(*split));
-                    self.late.remove(split);
-                    self.touched.streams.insert(split.stream);
+                    self.open_splits.set_leased(*split, self.leases.contains(*split));
+                    self.late_splits.remove(split);
+                    self.touched_streams.streams.insert(split.stream);
                 }
             }
             Record::Assigned { consumer, splits, .. } => self.apply_assigned(*consumer, splits),
             Record::Advanced { streams, splits, .. } => self.apply_advanced(streams, splits),
             Record::SlotsMoved { rank, session, slots, .. } => self.apply_moved(*rank, *session, slots),
-            Record::Remixed { change, .. } => self.apply_remixed(change),
-            Record::Stands { streams, open, slots, granted, mix, .. } => {
-                self.granted = *granted;
-                self.restore_progress(streams, open, slots, mix);
+            Record::WeightsChanged { change, .. } => self.apply_remixed(change),
+            Record::Progress { streams, open_splits, slots, last_granted, mix, .. } => {
+                self.last_granted = *last_granted;
+                self.restore_progress(streams, open_splits, slots, mix);
             }
             Record::Ended { state, .. } => {
-                self.ended = Some(state.clone());
+                self.end_state = Some(state.clone());
                 self.leases.clear();
                 self.unreachable.clear();
-                self.ages.clear();
-                self.late.clear();
+                self.lease_ages.clear();
+                self.late_splits.clear();
             }
         }
     }
@@ -66,7 +66,7 @@ impl TrackedJob {
         for range in start.map(|start| start.open_ranges.as_slice()).unwrap_or_default() {
             let position = StreamPosition { epoch: range.epoch, row: range.start_row };
             if let Some((split, offset)) = layout.locate(0, position) {
-                self.open.insert(split, OpenSplit { consumer: None, offset }, false);
+                self.open_splits.insert(split, OpenSplit { consumer: None, offset }, false);
             }
         }
         if self.spec.elastic {
@@ -77,21 +77,21 @@ impl TrackedJob {
         }
         self.dataset = Some(dataset.clone());
         self.layout = Some(layout);
-        self.touched = TouchedStreams::all();
+        self.touched_streams = TouchedStreams::all();
     }
 
     fn apply_assigned(&mut self, consumer: Option<u32>, splits: &[SplitRef]) {
         let Some(layout) = &self.layout else { return };
-        self.touched.streams.insert(0);
+        self.touched_streams.streams.insert(0);
         for split in splits {
             if let Some((head, offset)) = self.streams.head(0)
                 && head == *split
             {
                 let is_leased = self.leases.contains(head);
-                self.open.insert(head, OpenSplit { consumer, offset }, is_leased);
+                self.open_splits.insert(head, OpenSplit { consumer, offset }, is_leased);
                 self.streams.advance(layout, 0, layout.position_in(head, layout.split_len(head)));
             } else {
-                self.open.assign(*split, consumer);
+                self.open_splits.assign(*split, consumer);
             }
         }
     }
@@ -99,18 +99,18 @@ impl TrackedJob {
     fn apply_advanced(&mut self, streams: &[(u32, StreamPosition)], splits: &[(SplitRef, u32)]) {
         let Some(layout) = &self.layout else { return };
         for (split, offset) in splits {
-            let Some(offset) = self.open.advance(*split, *offset) else { continue };
+            let Some(offset) = self.open_splits.advance(*split, *offset) else { continue };
             if offset >= layout.split_len(*split) {
-                self.open.remove(*split);
-                self.touched.streams.insert(split.stream);
-                self.late.remove(split);
-                self.released.extend(self.leases.remove(*split).map(|lease| (*split, lease)));
+                self.open_splits.remove(*split);
+                self.touched_streams.streams.insert(split.stream);
+                self.late_splits.remove(split);
+                self.delivered_leases.extend(self.leases.remove(*split).map(|lease| (*split, lease)));
                 self.unreachable.remove_split(*split);
             }
         }
         for (stream, position) in streams {
             self.streams.advance(layout, *stream, *position);
-            self.touched.streams.insert(*stream);
+            self.touched_streams.streams.insert(*stream);
         }
         if self.is_relaxed() {
             return;
@@ -119,9 +119,9 @@ impl TrackedJob {
             let head = self.streams.head(*stream).map(|(split, _)| split);
             let done = self.leases.take_before(*stream, head);
             for (split, _) in &done {
-                self.late.remove(split);
+                self.late_splits.remove(split);
             }
-            self.released.extend(done);
+            self.delivered_leases.extend(done);
             self.unreachable.remove_before(*stream, head);
         }
     }
@@ -130,17 +130,17 @@ impl TrackedJob {
         for slot in slots {
             if let Some(at) = self.streams.position(*slot) {
                 self.slots.set_owner(*slot, rank, session, at);
-                self.touched.streams.insert(*slot);
+                self.touched_streams.streams.insert(*slot);
             }
         }
     }
 
-    /// Replaces a change at the same place: no row after it was granted.
+    /// Adds a weight change. Replaces an earlier change at the same offset, because no later row was granted.
     fn apply_remixed(&mut self, change: &MixChange) {
         let Some(layout) = &mut self.layout else { return };
         layout.mix_changes.retain(|known| (known.pass, known.offset) < (change.pass, change.offset));
         layout.mix_changes.push(change.clone());
-        self.touched = TouchedStreams::all();
+        self.touched_streams = TouchedStreams::all();
     }
 
     fn restore_progress(
@@ -154,27 +154,27 @@ impl TrackedJob {
         layout.mix_changes = mix.to_vec();
         self.streams = StreamPositions::new(layout, streams.to_vec());
         self.slots = SlotTable::new(slots.to_vec());
-        self.open = OpenSplits::default();
+        self.open_splits = OpenSplits::default();
         for (split, consumer, offset) in open {
             let is_leased = self.leases.contains(*split);
-            self.open.insert(*split, OpenSplit { consumer: *consumer, offset: *offset }, is_leased);
+            self.open_splits.insert(*split, OpenSplit { consumer: *consumer, offset: *offset }, is_leased);
         }
-        self.touched = TouchedStreams::all();
+        self.touched_streams = TouchedStreams::all();
     }
 
-    /// The records that rebuild this job without its end.
+    /// Returns the records that rebuild this job, except the record that ends it.
     pub(crate) fn snapshot(&self) -> Vec<Record> {
         let job = self.id;
         let mut records = vec![Record::Opened { job, spec: Box::new(self.spec.clone()) }];
         if let Some(dataset) = &self.dataset {
-            records.push(Record::Ready { job, dataset: dataset.clone() });
-            let open = self.open.iter().map(|(split, open)| (split, open.consumer, open.offset));
-            records.push(Record::Stands {
+            records.push(Record::DatasetIndexed { job, dataset: dataset.clone() });
+            let open = self.open_splits.iter().map(|(split, open)| (split, open.consumer, open.offset));
+            records.push(Record::Progress {
                 job,
                 streams: self.streams.positions().to_vec(),
-                open: open.collect(),
+                open_splits: open.collect(),
                 slots: self.slots.as_slice().to_vec(),
-                granted: self.granted,
+                last_granted: self.last_granted,
                 mix: self.layout.as_ref().map(|layout| layout.mix_changes.clone()).unwrap_or_default(),
             });
         }

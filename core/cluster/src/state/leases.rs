@@ -1,18 +1,18 @@
-//! The leases of one job, ordered by stream, so that the progress of a consumer touches only the leases of its own streams.
+//! The leases of one job, ordered by stream, so that the progress of a consumer affects only the leases of its own streams.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use feedline_data::ids::{Millis, WorkerId};
 use feedline_data::layout::SplitRef;
 
-/// A worker that holds a lease, and since when.
+/// A worker that holds a lease, with the time of the grant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LeaseHolder {
     pub(crate) worker: WorkerId,
     pub(crate) granted_at: Millis,
 }
 
-/// The holders of one split, one of them nearly always.
+/// The holders of one split. A split nearly always has a single holder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LeaseState {
     first: LeaseHolder,
@@ -24,7 +24,7 @@ impl LeaseState {
         std::iter::once(self.first).chain(self.others.iter().copied())
     }
 
-    /// The holder of a split that one worker holds.
+    /// Returns the holder if the split has exactly one.
     pub(crate) fn only_holder(&self) -> Option<LeaseHolder> {
         self.others.is_empty().then_some(self.first)
     }
@@ -34,7 +34,7 @@ impl LeaseState {
     }
 }
 
-/// Orders splits by stream, then by their order within it.
+/// Sort key of splits: by stream, then by position in the stream.
 type StreamOrder = (u32, u32, u64);
 
 fn stream_order(split: SplitRef) -> StreamOrder {
@@ -53,12 +53,12 @@ fn whole_stream(stream: u32) -> std::ops::RangeInclusive<StreamOrder> {
 #[derive(Debug, Default)]
 pub(crate) struct LeaseIndex {
     leases: BTreeMap<StreamOrder, LeaseState>,
-    /// Coordinated jobs: the holders of splits of each round, with the number of splits that each holds.
+    /// Coordinated jobs: the holders of each round, with their numbers of splits.
     rounds: Option<BTreeMap<(u32, u64), BTreeMap<WorkerId, u32>>>,
 }
 
 impl LeaseIndex {
-    /// Indexes leases by round as well, as coordinated jobs need it.
+    /// Enables the index of leases by round, for coordinated jobs.
     pub(crate) fn index_rounds(&mut self) {
         self.rounds.get_or_insert_default();
     }
@@ -80,12 +80,12 @@ impl LeaseIndex {
         self.leases.iter().map(|(at, lease)| (split_at(at), lease))
     }
 
-    /// The leases of one stream, in its order.
+    /// The leases of one stream, in stream order.
     pub(crate) fn of_stream(&self, stream: u32) -> impl Iterator<Item = (SplitRef, &LeaseState)> {
         self.leases.range(whole_stream(stream)).map(|(at, lease)| (split_at(at), lease))
     }
 
-    /// All leases by worker.
+    /// Groups all leases by worker.
     pub(crate) fn by_worker(&self) -> BTreeMap<WorkerId, Vec<SplitRef>> {
         let mut by_worker: BTreeMap<WorkerId, Vec<SplitRef>> = BTreeMap::new();
         for (split, lease) in self.iter() {
@@ -96,13 +96,13 @@ impl LeaseIndex {
         by_worker
     }
 
-    /// The workers that hold splits of a round of a coordinated job.
+    /// Returns the workers that hold splits of a round of a coordinated job.
     pub(crate) fn holders_of_round(&self, epoch: u32, ordinal: u64) -> impl Iterator<Item = WorkerId> + '_ {
         let round = self.rounds.as_ref().and_then(|rounds| rounds.get(&(epoch, ordinal)));
         round.into_iter().flat_map(|holders| holders.keys().copied())
     }
 
-    /// Adds a holder; a worker that holds the split already keeps the time of its grant.
+    /// Adds a holder. A worker that already holds the split keeps the time of its first grant.
     pub(crate) fn grant(&mut self, split: SplitRef, worker: WorkerId, now: Millis) {
         let holder = LeaseHolder { worker, granted_at: now };
         match self.leases.get_mut(&stream_order(split)) {
@@ -119,7 +119,7 @@ impl LeaseIndex {
         }
     }
 
-    /// Removes a holder, and the lease with its last holder.
+    /// Removes a holder. Removes the lease if no holder is left.
     pub(crate) fn revoke(&mut self, split: SplitRef, worker: WorkerId) {
         let at = stream_order(split);
         let Some(lease) = self.leases.get_mut(&at) else { return };
@@ -143,7 +143,7 @@ impl LeaseIndex {
         Some(lease)
     }
 
-    /// Removes the leases of a stream before `head`, or all of them after the stream's last row.
+    /// Removes and returns the leases of a stream before `head`. `None` removes all leases of the stream.
     pub(crate) fn take_before(&mut self, stream: u32, head: Option<SplitRef>) -> Vec<(SplitRef, LeaseState)> {
         let mut done = Vec::new();
         while let Some((at, _)) = self.leases.range(whole_stream(stream)).next() {
@@ -179,7 +179,7 @@ impl LeaseIndex {
     }
 }
 
-/// Splits and the workers from which their consumers could not fetch them.
+/// Pairs of a split and a worker from which its consumer could not fetch the split.
 #[derive(Debug, Default)]
 pub(crate) struct UnreachableHolders(BTreeSet<(StreamOrder, WorkerId)>);
 
@@ -192,7 +192,7 @@ impl UnreachableHolders {
         self.0.contains(&(stream_order(split), worker))
     }
 
-    /// Whether a consumer could not fetch this split from some worker.
+    /// Whether a consumer failed to fetch this split from any worker.
     pub(crate) fn has_split(&self, split: SplitRef) -> bool {
         let at = stream_order(split);
         self.0.range((at, WorkerId(0))..=(at, WorkerId(u64::MAX))).next().is_some()
@@ -203,7 +203,7 @@ impl UnreachableHolders {
         self.0.retain(|(other, _)| *other != at);
     }
 
-    /// Removes the splits of a stream before `head`, or all of them after the stream's last row.
+    /// Removes the splits of a stream before `head`. `None` removes all splits of the stream.
     pub(crate) fn remove_before(&mut self, stream: u32, head: Option<SplitRef>) {
         let is_done = |at: &StreamOrder| at.0 == stream && head.is_none_or(|head| split_at(at) < head);
         if !self.0.is_empty() {
@@ -216,8 +216,8 @@ impl UnreachableHolders {
     }
 }
 
-/// Leases in the order of their grants, so that a step finds the old ones without a scan. The queues hold the leases that
-/// were granted within the two ages; a lease that has ended meanwhile is skipped by the caller.
+/// Leases in the order of their grants, so that a step finds old leases without a scan. The first queue contains leases that
+/// are not late yet, and the second queue contains late leases that are not recallable yet. Callers skip ended leases.
 #[derive(Debug, Default)]
 pub(crate) struct LeaseAges {
     young: VecDeque<(Millis, SplitRef)>,
@@ -229,19 +229,19 @@ impl LeaseAges {
         self.young.push_back((granted_at, split));
     }
 
-    /// The next lease that has reached `age_ms`.
+    /// Removes and returns the next lease that has reached `age_ms` and is therefore late.
     pub(crate) fn pop_late(&mut self, now: Millis, age_ms: u64) -> Option<SplitRef> {
         let (granted_at, split) = self.young.pop_front_if(|(at, _)| now >= at.saturating_add(age_ms))?;
         self.late.push_back((granted_at, split));
         Some(split)
     }
 
-    /// The next late lease that has reached `age_ms`.
+    /// Removes and returns the next late lease that has reached `age_ms` and can therefore be recalled.
     pub(crate) fn pop_recallable(&mut self, now: Millis, age_ms: u64) -> Option<SplitRef> {
         self.late.pop_front_if(|(at, _)| now >= at.saturating_add(age_ms)).map(|(_, split)| split)
     }
 
-    /// When the next lease reaches its age.
+    /// Returns the time at which the next lease becomes late or recallable.
     pub(crate) fn next_deadline(&self, late_ms: u64, recall_ms: u64) -> Option<Millis> {
         let late = self.young.front().map(|(at, _)| at.saturating_add(late_ms));
         let recallable = self.late.front().map(|(at, _)| at.saturating_add(recall_ms));
@@ -265,7 +265,7 @@ mod tests {
     }
 
     proptest! {
-        /// Compares the index with a table that is scanned completely for each report.
+        /// Compares the index with a table that is fully scanned for each report.
         #[test]
         fn the_index_equals_a_table_that_is_scanned(
             steps in proptest::collection::vec((0u8..8, 0u32..5, 0u32..3, 0u64..6, 1u64..4), 0..300),

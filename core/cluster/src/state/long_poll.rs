@@ -1,4 +1,4 @@
-//! A request that is held until its plan changes or the hold time is over.
+//! A long poll: a request that is parked until its plan changes or the hold time is over.
 
 use feedline_data::ids::Millis;
 use feedline_data::messages::Revision;
@@ -9,17 +9,17 @@ use crate::inputs::RequestId;
 pub(crate) struct LongPoll {
     pub(crate) request: RequestId,
     pub(crate) since: Millis,
-    /// The plan revision that the sender holds; 0 for a revision of another life.
-    pub(crate) seen: u64,
+    /// The plan revision of the sender; 0 for a revision of another incarnation.
+    pub(crate) plan_revision: u64,
 }
 
 impl LongPoll {
-    pub(crate) fn new(request: RequestId, since: Millis, seen: Revision, life: u64) -> Self {
-        Self { request, since, seen: if seen.incarnation == life { seen.number } else { 0 } }
+    pub(crate) fn new(request: RequestId, since: Millis, seen: Revision, incarnation: u64) -> Self {
+        Self { request, since, plan_revision: if seen.incarnation == incarnation { seen.number } else { 0 } }
     }
 
     /// Whether the plan has changed or the hold time is over.
     pub(crate) fn is_due(&self, revision: u64, now: Millis, hold_ms: u64) -> bool {
-        self.seen != revision || now.saturating_sub(self.since) >= hold_ms
+        self.plan_revision != revision || now.saturating_sub(self.since) >= hold_ms
     }
 }

@@ -1,4 +1,4 @@
-//! The splits of one job that should be leased and are not. A step computes them anew only for streams that have changed.
+//! The splits of one job that should be leased but are not. A step recomputes them only for changed streams.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -27,7 +27,7 @@ impl MissingSplits {
         self.by_stream.get(&stream).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// The first missing split after `split`; the first of all for `None`.
+    /// Returns the first missing split after `split`, or the first missing split for `None`.
     pub(crate) fn after(&self, split: Option<SplitRef>) -> Option<SplitRef> {
         let start = split.map_or(Bound::Unbounded, Bound::Excluded);
         self.ordered.range((start, Bound::Unbounded)).next().copied()

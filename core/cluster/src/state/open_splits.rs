@@ -1,22 +1,22 @@
-//! Relaxed mode: the splits that were taken off the sequence and are not delivered, by consumer.
+//! Relaxed mode: the undelivered splits that were removed from the sequence, by consumer.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use feedline_data::layout::SplitRef;
 
-/// A split that was taken off the sequence and is not delivered.
+/// An undelivered split that was removed from the sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct OpenSplit {
-    /// The consumer that receives its rows; `None` until a consumer asks for it.
+    /// The consumer that receives the rows; `None` for a free split.
     pub(crate) consumer: Option<u32>,
-    /// Offset of the next undelivered row.
+    /// The offset of the next undelivered row.
     pub(crate) offset: u32,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct OpenSplits {
     splits: BTreeMap<SplitRef, OpenSplit>,
-    /// The splits of each consumer; those of `None` are free.
+    /// The splits of each consumer. The key `None` contains the free splits.
     by_consumer: BTreeMap<Option<u32>, BTreeSet<SplitRef>>,
     /// Splits without a lease.
     unleased: BTreeSet<SplitRef>,
@@ -39,12 +39,12 @@ impl OpenSplits {
         self.splits.is_empty()
     }
 
-    /// The splits of one consumer, or the free ones.
+    /// The splits of one consumer; `None` returns the free splits.
     pub(crate) fn of(&self, consumer: Option<u32>) -> impl Iterator<Item = SplitRef> + '_ {
         self.by_consumer.get(&consumer).into_iter().flatten().copied()
     }
 
-    /// The number of splits of one consumer, or of free ones.
+    /// The number of splits of one consumer; `None` counts the free splits.
     pub(crate) fn count_of(&self, consumer: Option<u32>) -> usize {
         self.by_consumer.get(&consumer).map_or(0, BTreeSet::len)
     }
@@ -58,7 +58,7 @@ impl OpenSplits {
         self.unleased.iter().copied()
     }
 
-    /// Adds or replaces a split. `is_leased` says whether a worker holds it.
+    /// Adds or replaces a split. `is_leased` is whether a worker holds the split.
     pub(crate) fn insert(&mut self, split: SplitRef, open: OpenSplit, is_leased: bool) {
         self.remove(split);
         self.splits.insert(split, open);
@@ -75,7 +75,7 @@ impl OpenSplits {
         self.by_consumer.entry(consumer).or_default().insert(split);
     }
 
-    /// Moves the offset of a split forward and returns the offset; `None` for a split that is not open.
+    /// Advances the offset of a split and returns the new offset; `None` if the split is not open.
     pub(crate) fn advance(&mut self, split: SplitRef, offset: u32) -> Option<u32> {
         let open = self.splits.get_mut(&split)?;
         open.offset = open.offset.max(offset);
@@ -89,7 +89,7 @@ impl OpenSplits {
         }
     }
 
-    /// Notes whether a worker holds a split.
+    /// Records whether a worker holds a split.
     pub(crate) fn set_leased(&mut self, split: SplitRef, is_leased: bool) {
         if is_leased {
             self.unleased.remove(&split);

@@ -1,5 +1,5 @@
-//! The preparation of one dataset: listed and indexed shards, and the tasks that are left. All of it is soft state: a new
-//! leader begins again.
+//! The preparation of one dataset: listed and indexed shards, and unfinished tasks. The state is soft: a new leader starts the
+//! preparation again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -10,10 +10,10 @@ use feedline_data::manifest::{Manifest, Shard, ShardIndex, ShardRef};
 
 #[derive(Debug, Default)]
 pub(crate) struct Preparation {
-    /// The saved index, until the shards are listed.
-    pub(crate) saved: Option<Arc<Manifest>>,
-    /// The index that is being saved.
-    pub(crate) saving: Option<Arc<Manifest>>,
+    /// The saved index, until it is compared with the listed shards.
+    pub(crate) saved_index: Option<Arc<Manifest>>,
+    /// The index that the driver is saving.
+    pub(crate) unsaved_index: Option<Arc<Manifest>>,
     listed: Vec<ShardRef>,
     indexed: Vec<Option<ShardIndex>>,
     indexed_shards: usize,
@@ -21,17 +21,17 @@ pub(crate) struct Preparation {
     waiting: BTreeSet<TaskId>,
 }
 
-/// A task that is not finished.
+/// An unfinished task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PendingTask {
-    /// The shards to index, as a range of the listing; `None` lists the shards.
+    /// The shards to index, as a range of the listed shards; `None` for the task that lists the shards.
     pub(crate) shards: Option<Range<usize>>,
     pub(crate) worker: Option<WorkerId>,
 }
 
 impl Preparation {
-    pub(crate) fn new(saved: Option<Arc<Manifest>>) -> Self {
-        Self { saved, ..Self::default() }
+    pub(crate) fn new(saved_index: Option<Arc<Manifest>>) -> Self {
+        Self { saved_index, ..Self::default() }
     }
 
     pub(crate) fn add_task(&mut self, id: TaskId, shards: Option<Range<usize>>) {
@@ -59,7 +59,7 @@ impl Preparation {
         Some(id)
     }
 
-    /// Lets a task of a lost worker wait again.
+    /// Returns a task of a lost worker to the waiting tasks.
     pub(crate) fn return_task(&mut self, id: TaskId) {
         if let Some(task) = self.tasks.get_mut(&id) {
             task.worker = None;
@@ -67,7 +67,7 @@ impl Preparation {
         }
     }
 
-    /// The numbers of running and of waiting tasks.
+    /// Returns the numbers of running and waiting tasks.
     pub(crate) fn task_counts(&self) -> (usize, usize) {
         (self.tasks.len() - self.waiting.len(), self.waiting.len())
     }
@@ -90,7 +90,7 @@ impl Preparation {
         }
     }
 
-    /// Returns all shards once each is indexed.
+    /// Returns all shards if all of them are indexed.
     pub(crate) fn take_shards(&mut self) -> Option<Vec<Shard>> {
         if self.indexed_shards < self.indexed.len() {
             return None;
@@ -101,9 +101,9 @@ impl Preparation {
         Some(listed.zip(indexes).map(|(object, index)| Shard { object, index }).collect())
     }
 
-    /// The numbers of indexed and of known shards.
+    /// Returns the numbers of indexed and listed shards.
     pub(crate) fn progress(&self) -> (u64, u64) {
-        match &self.saving {
+        match &self.unsaved_index {
             Some(manifest) => (manifest.shards.len() as u64, manifest.shards.len() as u64),
             None => (self.indexed_shards as u64, self.indexed.len() as u64),
         }

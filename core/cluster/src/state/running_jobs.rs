@@ -1,4 +1,4 @@
-//! The number of running jobs of each tenant, updated when a job begins or ends.
+//! The number of running jobs of each tenant, updated when a job starts or ends.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,8 @@ pub(crate) struct RunningJobs {
 }
 
 impl RunningJobs {
-    /// Updates the counts for a job that ran, or did not, and now runs, or does not. Returns whether they changed.
+    /// Updates the counts after a change of a job. `ran` and `runs` are whether the job was running before and is running now.
+    /// Returns whether the counts changed.
     pub(crate) fn update(&mut self, tenant: &str, ran: bool, runs: bool) -> bool {
         match (ran, runs) {
             (false, true) => {
@@ -30,7 +31,7 @@ impl RunningJobs {
         true
     }
 
-    /// The running jobs of all tenants.
+    /// The number of running jobs of all tenants.
     pub(crate) fn total(&self) -> usize {
         self.total
     }

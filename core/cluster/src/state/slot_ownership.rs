@@ -1,4 +1,4 @@
-//! The owners of an elastic job's slots, and the positions at which the last owners of each began.
+//! The owners of an elastic job's slots, and the positions at which the recent owners of each slot started.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,8 +6,9 @@ use feedline_data::ids::SessionId;
 use feedline_data::layout::StreamPosition;
 use serde::{Deserialize, Serialize};
 
-/// Generations of a slot whose first positions are kept. A rank that was away for longer counts as having gone on.
-const KEPT_GENERATIONS: usize = 4;
+/// Number of recent generations of a slot with a stored start position. A rank of an older generation counts as having delivered
+/// moved rows.
+const STORED_GENERATIONS: usize = 4;
 
 /// The owner of one slot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -16,30 +17,31 @@ pub struct SlotOwnership {
     pub rank: Option<u32>,
     /// The session of the rank that owns the slot.
     pub session: SessionId,
-    /// Increases each time the slot changes its owner.
+    /// The number of changes of the owner.
     pub generation: u64,
-    /// The positions at which the last generations began, the present one last.
-    pub begins: Vec<StreamPosition>,
+    /// The start positions of the recent generations, the current generation last.
+    #[serde(rename = "begins")]
+    pub start_positions: Vec<StreamPosition>,
 }
 
 impl SlotOwnership {
-    /// A slot that never had an owner.
+    /// Creates a slot that never had an owner.
     pub(crate) fn unowned() -> Self {
-        Self { rank: None, session: SessionId(0), generation: 0, begins: Vec::new() }
+        Self { rank: None, session: SessionId(0), generation: 0, start_positions: Vec::new() }
     }
 
     pub(crate) fn set_owner(&mut self, rank: Option<u32>, session: SessionId, at: StreamPosition) {
         (self.rank, self.session) = (rank, session);
         self.generation += 1;
-        self.begins.push(at);
-        let past = self.begins.len().saturating_sub(KEPT_GENERATIONS);
-        self.begins.drain(..past);
+        self.start_positions.push(at);
+        let past = self.start_positions.len().saturating_sub(STORED_GENERATIONS);
+        self.start_positions.drain(..past);
     }
 
-    /// The position at which a generation ended; `None` for the present generation, and for one that is too old.
+    /// Returns the position at which a generation ended; `None` for the current generation and for generations that are too old.
     pub(crate) fn end_of(&self, generation: u64) -> Option<StreamPosition> {
         let back = usize::try_from(self.generation.checked_sub(generation)?).ok()?;
-        self.begins.get(self.begins.len().checked_sub(back)?).copied()
+        self.start_positions.get(self.start_positions.len().checked_sub(back)?).copied()
     }
 }
 
@@ -76,7 +78,7 @@ impl SlotTable {
         self.by_rank.get(&rank).into_iter().flatten().copied()
     }
 
-    /// The ranks that own slots, with their numbers of slots.
+    /// The ranks that own slots, each with its number of slots.
     pub(crate) fn owners(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
         self.by_rank.iter().map(|(rank, slots)| (*rank, slots.len() as u32))
     }

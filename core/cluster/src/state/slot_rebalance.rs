@@ -1,4 +1,4 @@
-//! The targets of an elastic job's slots. All of it is soft state: the next reports restore it.
+//! The next owners of an elastic job's slots. The state is soft: the next reports restore it.
 
 use std::collections::BTreeSet;
 
@@ -6,21 +6,21 @@ use feedline_data::ids::Millis;
 
 #[derive(Debug, Default)]
 pub(crate) struct SlotRebalance {
-    /// The rank that is to own each slot; empty until slots were dealt in this life.
+    /// The next owner of each slot; empty before the first assignment in this incarnation.
     pub(crate) targets: Vec<Option<u32>>,
-    /// The ranks to which the slots were dealt.
+    /// The ranks at the last assignment.
     pub(crate) ranks: BTreeSet<u32>,
     pub(crate) dealt_at: Millis,
-    /// Slots at which their present owners have stopped.
-    pub(crate) stopped: BTreeSet<u32>,
-    /// When the first rank reported.
+    /// Slots that their current owners have stopped.
+    pub(crate) stopped_slots: BTreeSet<u32>,
+    /// The time of the first report of a rank.
     pub(crate) first_report_at: Option<Millis>,
-    /// When the targets are checked next; 0 for the next step.
+    /// The time of the next check of the targets; 0 for the next step.
     pub(crate) due_at: Millis,
 }
 
 impl SlotRebalance {
-    /// Checks the targets in the next step, since ranks or slots have changed.
+    /// Schedules a check of the targets for the next step, because ranks or slots have changed.
     pub(crate) fn request(&mut self) {
         self.due_at = 0;
     }

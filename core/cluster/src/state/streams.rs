@@ -1,19 +1,18 @@
-//! The positions of a job's streams, and what follows from them: the next split of each stream and the number of splits that
-//! are left.
+//! The positions of a job's streams, with the derived next split of each stream and number of remaining splits.
 
 use feedline_data::layout::{Layout, SplitRef, StreamPosition};
 
 #[derive(Debug, Default)]
 pub(crate) struct StreamPositions {
-    /// The next undelivered row of each stream; in relaxed mode the next split that no consumer has.
+    /// The next undelivered row of each stream; in relaxed mode, the start of the next unassigned split.
     positions: Vec<StreamPosition>,
-    /// The split of each position and the offset in it; `None` after a stream's last row.
+    /// The split of each position, with the offset in the split; `None` after a stream's last row.
     heads: Vec<Option<(SplitRef, u32)>>,
-    /// Splits of each stream in one epoch.
+    /// The number of splits of each stream in one epoch.
     epoch_splits: Vec<u64>,
     epochs: u32,
-    splits_left: u64,
-    unfinished: usize,
+    remaining_splits: u64,
+    unfinished_streams: usize,
 }
 
 impl StreamPositions {
@@ -22,8 +21,8 @@ impl StreamPositions {
         for (stream, position) in (0..layout.streams).zip(positions) {
             let splits = layout.splits(stream);
             let head = layout.locate(stream, position);
-            table.splits_left += splits_from(head, splits, layout.epochs);
-            table.unfinished += usize::from(!layout.is_end(stream, position));
+            table.remaining_splits += splits_from(head, splits, layout.epochs);
+            table.unfinished_streams += usize::from(!layout.is_end(stream, position));
             table.positions.push(position);
             table.heads.push(head);
             table.epoch_splits.push(splits);
@@ -43,7 +42,7 @@ impl StreamPositions {
         self.positions.len()
     }
 
-    /// Moves a stream forward; a position before the present one changes nothing.
+    /// Advances a stream. A position before the current position has no effect.
     pub(crate) fn advance(&mut self, layout: &Layout, stream: u32, position: StreamPosition) {
         let index = stream as usize;
         let Some(present) = self.positions.get(index).copied() else { return };
@@ -52,20 +51,20 @@ impl StreamPositions {
             return;
         }
         let head = layout.locate(stream, position);
-        self.splits_left -= splits_from(self.heads[index], self.epoch_splits[index], self.epochs);
-        self.splits_left += splits_from(head, self.epoch_splits[index], self.epochs);
+        self.remaining_splits -= splits_from(self.heads[index], self.epoch_splits[index], self.epochs);
+        self.remaining_splits += splits_from(head, self.epoch_splits[index], self.epochs);
         if layout.is_end(stream, position) && !layout.is_end(stream, present) {
-            self.unfinished -= 1;
+            self.unfinished_streams -= 1;
         }
         (self.positions[index], self.heads[index]) = (position, head);
     }
 
-    /// The split of a stream's position and the offset in it; `None` after the stream's last row.
+    /// Returns the split of a stream's position, with the offset in the split; `None` after the stream's last row.
     pub(crate) fn head(&self, stream: u32) -> Option<(SplitRef, u32)> {
         self.heads.get(stream as usize).copied().flatten()
     }
 
-    /// The offset of the first undelivered row of a split; `None` for a delivered split.
+    /// Returns the offset of the first undelivered row of a split; `None` for a delivered split.
     pub(crate) fn next_offset(&self, split: SplitRef) -> Option<u32> {
         let (head, offset) = self.head(split.stream)?;
         match split.cmp(&head) {
@@ -75,7 +74,7 @@ impl StreamPositions {
         }
     }
 
-    /// The splits of a stream from its position on.
+    /// Returns the splits of a stream from its position on.
     pub(crate) fn splits_from(&self, stream: u32) -> impl Iterator<Item = SplitRef> + use<> {
         let splits = self.epoch_splits.get(stream as usize).copied().unwrap_or_default();
         let epochs = self.epochs;
@@ -87,14 +86,14 @@ impl StreamPositions {
         })
     }
 
-    /// Splits from the positions of all streams to the end of the job.
-    pub(crate) fn splits_left(&self) -> u64 {
-        self.splits_left
+    /// The number of splits from the positions of all streams to the end of the job.
+    pub(crate) fn remaining_splits(&self) -> u64 {
+        self.remaining_splits
     }
 
-    /// Whether every stream is at its end.
+    /// Whether all streams are at their ends.
     pub(crate) fn is_finished(&self) -> bool {
-        self.unfinished == 0
+        self.unfinished_streams == 0
     }
 }
 
@@ -163,7 +162,7 @@ mod tests {
                     let first = SplitRef { epoch: 0, ordinal: 0, stream };
                     prop_assert_eq!(table.next_offset(first).is_none(), head.is_none_or(|(head, _)| head > first));
                 }
-                prop_assert_eq!(table.splits_left(), left);
+                prop_assert_eq!(table.remaining_splits(), left);
                 let is_end = |stream| layout.is_end(stream, table.position(stream).expect("it exists"));
                 prop_assert_eq!(table.is_finished(), (0..streams).all(is_end));
             }

@@ -1,25 +1,25 @@
-//! The order in which jobs have their indexing tasks started: first the tenant, then the job with the fewest running tasks; of
-//! equal ones whichever has waited longest.
+//! Fair order of the indexing tasks of all jobs. The next task belongs to the tenant with the fewest running tasks, and to the
+//! job of that tenant with the fewest running tasks. Ties go to the tenant or job that has waited longest.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use feedline_data::ids::JobId;
 
-/// A job in its tenant's queue: running tasks, the turn of its last start, its id.
+/// Sort key of a job in its tenant's queue: running tasks, turn of its last started task, id.
 type JobOrder = (usize, u64, JobId);
-/// A tenant with waiting tasks: running tasks, the turn of its last start, its name.
+/// Sort key of a tenant with waiting tasks: running tasks, turn of its last started task, name.
 type TenantOrder = (usize, u64, String);
 
 #[derive(Debug, Default)]
 pub(crate) struct TaskQueue {
-    /// Tasks started so far.
+    /// The number of started tasks.
     turn: u64,
     jobs: BTreeMap<JobId, JobTasks>,
     tenants: BTreeMap<String, TenantTasks>,
     order: BTreeSet<TenantOrder>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct JobTasks {
     tenant: String,
     running: usize,
@@ -37,7 +37,7 @@ struct TenantTasks {
 }
 
 impl TaskQueue {
-    /// Sets the numbers of a job's running and waiting tasks, and adds the job if it is new.
+    /// Sets the numbers of running and waiting tasks of a job. Adds the job if it is new.
     pub(crate) fn set(&mut self, job: JobId, tenant: &str, running: usize, waiting: usize) {
         let turn = self.jobs.get(&job).map_or(self.turn, |tasks| tasks.turn);
         self.remove(job);
@@ -74,7 +74,7 @@ impl TaskQueue {
         self.jobs.insert(job, tasks);
     }
 
-    /// The job that starts its next task; `None` without waiting tasks.
+    /// Starts the next task and returns its job; `None` if no task is waiting.
     pub(crate) fn start_next(&mut self) -> Option<JobId> {
         let (.., tenant) = self.order.first()?;
         let (.., job) = *self.tenants.get(tenant)?.waiting.first()?;
@@ -87,15 +87,9 @@ impl TaskQueue {
     }
 
     fn take(&mut self, job: JobId) -> Option<JobTasks> {
-        let tasks = self.jobs.get(&job)?;
-        let copy = JobTasks {
-            tenant: tasks.tenant.clone(),
-            running: tasks.running,
-            waiting: tasks.waiting,
-            turn: tasks.turn,
-        };
+        let tasks = self.jobs.get(&job)?.clone();
         self.remove(job);
-        Some(copy)
+        Some(tasks)
     }
 }
 

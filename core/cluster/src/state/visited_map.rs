@@ -1,4 +1,4 @@
-//! A map that records which entries were borrowed mutably, so that a step examines only entries that it may have changed.
+//! A map that records mutably borrowed entries, so that a step examines only entries that it may have changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Index;
@@ -44,7 +44,7 @@ impl<K: Ord + Copy, V> VisitedMap<K, V> {
         }
     }
 
-    /// The entries that were visited since [`Self::take_visited`].
+    /// The keys of the entries that were visited since the last [`Self::take_visited`].
     pub(crate) fn visited(&self) -> &BTreeSet<K> {
         &self.visited
     }

@@ -1,4 +1,4 @@
-//! One worker: its last report, its leases and its tasks.
+//! The tracked state of one worker: its last report, its leases and its tasks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,11 +10,11 @@ use feedline_data::messages::{ProcessCpu, TierCapacity, WorkerAllocations};
 use super::candidates::CandidateLoad;
 use super::long_poll::LongPoll;
 
-/// Rows leased ahead for each core. The number does not follow the measured rate: new weights of a mix take effect after all
-/// leases, and a short job with leases for all of its rows could not change its weights.
+/// Number of rows leased ahead for each core. The number is small and does not depend on the measured rate, because changed
+/// weights of a mix take effect only after all leased rows.
 const ROWS_PER_CORE: u64 = 16;
-/// Most leases ahead of one job on one worker.
-const MOST_AHEAD: u32 = 4_096;
+/// Maximum number of leases ahead of one job on one worker.
+const MAX_LEASES_AHEAD: u32 = 4_096;
 
 /// Counts of a worker's leases of one job.
 #[derive(Debug, Clone, Copy, Default)]
@@ -27,13 +27,13 @@ struct JobLeases {
 pub(crate) struct TrackedWorker {
     pub(crate) address: String,
     pub(crate) last_seen: Millis,
-    /// Whether the worker has reported in this life of the coordinator.
-    pub(crate) is_known: bool,
+    /// Whether the worker has reported in this incarnation of the state machine.
+    pub(crate) has_reported: bool,
     pub(crate) memory_full: bool,
     pub(crate) draining: bool,
     pub(crate) machine: String,
     pub(crate) nic_bytes_per_s: u64,
-    /// Threads of its CPU pool.
+    /// The number of threads in the CPU pool.
     pub(crate) cores: u32,
     pub(crate) memory_bytes: u64,
     pub(crate) caches: Vec<TierCapacity>,
@@ -41,32 +41,32 @@ pub(crate) struct TrackedWorker {
     pub(crate) memory: Vec<MemoryUsage>,
     /// Nanoseconds from the start of the worker to its last report.
     pub(crate) elapsed_ns: u64,
-    /// CPU time that the worker had used by then.
+    /// CPU time of the worker until its last report.
     pub(crate) cpu: ProcessCpu,
     /// The allocations of the plan.
     pub(crate) allocations: WorkerAllocations,
-    /// Held splits, and whether each is computed.
+    /// Leased splits, and whether each is computed.
     leases: BTreeMap<(JobId, SplitRef), bool>,
     leases_by_job: BTreeMap<JobId, JobLeases>,
     pub(crate) tasks: BTreeSet<TaskId>,
-    /// Counts changes of its plan.
+    /// The number of changes of the worker's plan.
     pub(crate) revision: u64,
     pub(crate) parked: Option<LongPoll>,
-    /// Ended jobs that the worker has worked on, with the plan revision without them.
-    pub(crate) unsettled: BTreeSet<(u64, JobId)>,
-    /// Running jobs that have the worker among their candidates.
+    /// Ended jobs that the worker has worked on, each with the first plan revision without the job.
+    pub(crate) unsettled_jobs: BTreeSet<(u64, JobId)>,
+    /// Running jobs with this worker as a lease candidate.
     pub(crate) candidate_of: BTreeSet<JobId>,
-    /// The worker's key in the queue of workers with room for tasks, if it is there.
+    /// The worker's key in the queue of workers that can run more tasks; `None` if the worker is not queued.
     pub(crate) queued_tasks: Option<usize>,
 }
 
 impl TrackedWorker {
-    /// A worker that has not reported. Its plans are counted from `revision` on.
+    /// Creates a worker that has not reported. `revision` is its first plan revision.
     pub(crate) fn new(now: Millis, revision: u64) -> Self {
         Self {
             address: String::new(),
             last_seen: now,
-            is_known: false,
+            has_reported: false,
             memory_full: false,
             draining: false,
             cores: 0,
@@ -83,18 +83,18 @@ impl TrackedWorker {
             tasks: BTreeSet::new(),
             revision,
             parked: None,
-            unsettled: BTreeSet::new(),
+            unsettled_jobs: BTreeSet::new(),
             candidate_of: BTreeSet::new(),
             queued_tasks: None,
         }
     }
 
-    /// Whether the worker gets new leases and tasks.
+    /// Whether the worker accepts new leases and tasks.
     pub(crate) fn accepts_work(&self) -> bool {
-        self.is_known && !self.draining
+        self.has_reported && !self.draining
     }
 
-    /// Held splits, ordered by job.
+    /// The leased splits, ordered by job.
     pub(crate) fn leases(&self) -> impl Iterator<Item = (JobId, SplitRef)> + '_ {
         self.leases.keys().copied()
     }
@@ -107,12 +107,12 @@ impl TrackedWorker {
         self.leases.get(&(job, split)).copied().unwrap_or_default()
     }
 
-    /// Splits of a job that the worker holds and has still to compute.
+    /// The number of leased splits of a job that the worker has not computed.
     fn uncomputed(&self, job: JobId) -> u32 {
         self.leases_by_job.get(&job).map_or(0, |leases| leases.held - leases.computed)
     }
 
-    /// The worker's load as a candidate for splits of a job.
+    /// Returns the worker's load as a candidate for splits of a job.
     pub(crate) fn load(&self, job: JobId, least_ahead: u32, split_rows: u64) -> CandidateLoad {
         CandidateLoad {
             uncomputed: self.uncomputed(job),
@@ -122,19 +122,19 @@ impl TrackedWorker {
         }
     }
 
-    pub(crate) fn held(&self) -> usize {
+    pub(crate) fn lease_count(&self) -> usize {
         self.leases.len()
     }
 
-    pub(crate) fn hold(&mut self, job: JobId, split: SplitRef) {
+    pub(crate) fn add_lease(&mut self, job: JobId, split: SplitRef) {
         if let std::collections::btree_map::Entry::Vacant(entry) = self.leases.entry((job, split)) {
             entry.insert(false);
             self.leases_by_job.entry(job).or_default().held += 1;
         }
     }
 
-    /// Removes a split. Returns whether the worker held it.
-    pub(crate) fn release(&mut self, job: JobId, split: SplitRef) -> bool {
+    /// Removes the lease of a split. Returns whether the worker held the split.
+    pub(crate) fn remove_lease(&mut self, job: JobId, split: SplitRef) -> bool {
         let Some(is_computed) = self.leases.remove(&(job, split)) else { return false };
         if let Some(leases) = self.leases_by_job.get_mut(&job) {
             leases.held -= 1;
@@ -146,8 +146,8 @@ impl TrackedWorker {
         true
     }
 
-    /// Removes all splits of a job.
-    pub(crate) fn release_job(&mut self, job: JobId) {
+    /// Removes all leases of a job.
+    pub(crate) fn remove_job(&mut self, job: JobId) {
         self.leases_by_job.remove(&job);
         let first = SplitRef { epoch: 0, ordinal: 0, stream: 0 };
         let last = SplitRef { epoch: u32::MAX, ordinal: u64::MAX, stream: u32::MAX };
@@ -158,7 +158,7 @@ impl TrackedWorker {
         self.candidate_of.remove(&job);
     }
 
-    /// Replaces the set of computed splits. Returns the splits that are new in it.
+    /// Replaces the set of computed splits. Returns the newly computed splits.
     pub(crate) fn set_computed(&mut self, reported: &[(JobId, SplitRef)]) -> Vec<(JobId, SplitRef)> {
         let mut newly = Vec::new();
         let mut held: BTreeSet<&(JobId, SplitRef)> = BTreeSet::new();
@@ -183,13 +183,13 @@ impl TrackedWorker {
     }
 }
 
-/// Leases that keep all cores of a worker busy, at least `least`, however short splits are.
+/// Returns the number of leases that keep all cores of a worker busy, at least `least`.
 fn leases_for_cores(least: u32, cores: u32, split_rows: u64) -> u32 {
     let rows = u64::from(cores) * ROWS_PER_CORE;
-    least.max(rows.div_ceil(split_rows.max(1)).min(u64::from(MOST_AHEAD)) as u32)
+    least.max(rows.div_ceil(split_rows.max(1)).min(u64::from(MAX_LEASES_AHEAD)) as u32)
 }
 
-/// Workers in the order in which they get tasks: running tasks, then the id.
+/// Workers that can run more tasks, ordered by their numbers of running tasks, then by id.
 pub(crate) type TaskRoom = BTreeSet<(usize, WorkerId)>;
 
 #[cfg(test)]
@@ -203,7 +203,7 @@ mod tests {
         assert_eq!(leases_for_cores(3, 64, 1024), 3);
         assert_eq!(leases_for_cores(3, 64, 7), 147);
         assert_eq!(leases_for_cores(3, 1, 7), 3);
-        assert_eq!(leases_for_cores(3, 1 << 20, 0), MOST_AHEAD);
+        assert_eq!(leases_for_cores(3, 1 << 20, 0), MAX_LEASES_AHEAD);
     }
 
     proptest! {
@@ -218,10 +218,10 @@ mod tests {
                 let (job, split) = lease(job, ordinal);
                 match kind {
                     0 | 1 => {
-                        worker.hold(job, split);
+                        worker.add_lease(job, split);
                         all.entry((job, split)).or_default();
                     }
-                    2 => prop_assert_eq!(worker.release(job, split), all.remove(&(job, split)).is_some()),
+                    2 => prop_assert_eq!(worker.remove_lease(job, split), all.remove(&(job, split)).is_some()),
                     3 => {
                         let reported: Vec<_> =
                             (0..15).filter(|bit| bits >> bit & 1 == 1).map(|bit| lease(bit / 5, bit % 5)).collect();
@@ -232,12 +232,12 @@ mod tests {
                         all.iter_mut().for_each(|(lease, is_computed)| *is_computed = reported.contains(lease));
                     }
                     _ => {
-                        worker.release_job(job);
+                        worker.remove_job(job);
                         all.retain(|(of, _), _| *of != job);
                     }
                 }
                 prop_assert_eq!(&worker.leases, &all);
-                prop_assert_eq!(worker.held(), all.len());
+                prop_assert_eq!(worker.lease_count(), all.len());
                 prop_assert_eq!(worker.leases().count(), all.len());
                 let jobs: BTreeSet<JobId> = all.keys().map(|(job, _)| *job).collect();
                 prop_assert_eq!(worker.jobs().collect::<BTreeSet<_>>(), jobs);

@@ -28,7 +28,7 @@ fn the_next_split_of_each_stream_is_granted_regardless_of_load() {
 fn a_consumer_without_progress_gets_another_split_despite_full_memory() {
     let (mut bench, job) = Bench::running(&spec(4, 1), 256);
     let computed: Vec<_> = (0..3).map(|ordinal| (job, split(0, ordinal))).collect();
-    bench.consumer(ConsumerReport { wanted_splits: 5, ..taking(job, 0) });
+    bench.consumer(ConsumerReport { wanted_splits: 5, ..consumer_report(job, 0) });
     let full = WorkerReport { memory_full: true, computed, ..report(1) };
     bench.worker(full.clone());
     assert_eq!(bench.granted(1).len(), 3);
@@ -43,7 +43,7 @@ fn a_consumer_without_progress_gets_another_split_despite_full_memory() {
 fn the_leases_of_an_expired_worker_move_to_another() {
     let (mut bench, job) = Bench::running(&spec(4, 1), 64);
     let held = bench.granted(1);
-    bench.consumer(taking(job, 0));
+    bench.consumer(consumer_report(job, 0));
     bench.pass(2_000);
     bench.worker(report(2));
     bench.pass(1_001);
@@ -53,7 +53,7 @@ fn the_leases_of_an_expired_worker_move_to_another() {
     let computed = bench.granted(2).into_iter().map(|split| (job, split)).collect();
     bench.worker(WorkerReport { computed, ..report(2) });
     assert!(held.iter().all(|split| bench.granted(2).contains(split)), "the other splits once there is room");
-    let plan = bench.consumer(taking(job, 0)).expect("its workers changed");
+    let plan = bench.consumer(consumer_report(job, 0)).expect("its workers changed");
     assert_eq!(plan.splits[0].workers, [(WorkerId(2), "w2".to_owned())]);
     let late =
         bench.worker(WorkerReport { computed: vec![(job, held[0])], ..report(1) }).expect("a first plan");
@@ -79,16 +79,22 @@ fn a_returning_worker_receives_a_plan_immediately() {
 #[test]
 fn the_split_of_an_unreachable_worker_moves_to_another_if_there_is_one() {
     let (mut bench, job) = Bench::running(&spec(4, 1), 64);
-    bench.consumer(ConsumerReport { unreachable: vec![(split(0, 0), WorkerId(1))], ..taking(job, 0) });
+    bench.consumer(ConsumerReport {
+        unreachable: vec![(split(0, 0), WorkerId(1))],
+        ..consumer_report(job, 0)
+    });
     assert_eq!(
         bench.granted(1).iter().filter(|granted| **granted == split(0, 0)).count(),
         2,
         "no other worker exists"
     );
     bench.worker(report(2));
-    bench.consumer(ConsumerReport { unreachable: vec![(split(0, 0), WorkerId(1))], ..taking(job, 0) });
+    bench.consumer(ConsumerReport {
+        unreachable: vec![(split(0, 0), WorkerId(1))],
+        ..consumer_report(job, 0)
+    });
     assert!(bench.granted(2).contains(&split(0, 0)));
-    let plan = bench.consumer(taking(job, 0)).expect("its workers changed");
+    let plan = bench.consumer(consumer_report(job, 0)).expect("its workers changed");
     assert_eq!(plan.splits[0].workers, [(WorkerId(2), "w2".to_owned())]);
 }
 
@@ -110,7 +116,7 @@ fn late_splits_are_leased_twice_only_near_the_end() {
     bench.worker(WorkerReport { computed: vec![(job, split(0, 0))], ..report(1) });
     bench.worker(report(2));
     assert_eq!(bench.granted(2), [split(0, 1)], "late and not computed");
-    let plan = bench.consumer(taking(job, 0)).expect("a first plan");
+    let plan = bench.consumer(consumer_report(job, 0)).expect("a first plan");
     assert_eq!(plan.splits[1].workers.len(), 2);
     bench.worker(report(3));
     assert_eq!(bench.granted(3), [], "at most two leases");
@@ -138,7 +144,7 @@ fn a_long_poll_is_held_until_the_plan_changes_or_the_hold_time_is_over() {
     let held = bench.request;
     let seen = plan.leases.len();
     let positions = vec![(0, StreamPosition { epoch: 0, row: 8 })];
-    bench.consumer(ConsumerReport { positions, ..taking(job, 0) });
+    bench.consumer(ConsumerReport { positions, ..consumer_report(job, 0) });
     let Some(Reply::Worker(changed)) = bench.answered.get(&held) else { panic!("a lease is done") };
     assert!(changed.leases.iter().all(|lease: &Lease| lease.split != split(0, 0)), "{seen}");
 }
@@ -161,7 +167,7 @@ fn a_second_poll_of_a_worker_answers_the_first() {
 fn a_job_settles_once_its_workers_have_reported_after_its_end() {
     let (mut bench, job) = Bench::running(&spec(4, 1), 8);
     let positions = vec![(0, StreamPosition { epoch: 1, row: 0 })];
-    let plan = bench.consumer(ConsumerReport { positions, ..taking(job, 0) }).expect("the end");
+    let plan = bench.consumer(ConsumerReport { positions, ..consumer_report(job, 0) }).expect("the end");
     assert_eq!(plan.state, JobState::Completed);
     assert!(!bench.status(job).settled);
     let after = bench.worker(report(1)).expect("the leases are gone");
@@ -198,7 +204,7 @@ fn a_job_settles_without_an_expired_worker() {
 #[test]
 fn a_job_without_consumers_loses_its_leases_and_fails_later() {
     let (mut bench, job) = Bench::running(&spec(4, 1), 64);
-    bench.consumer(taking(job, 0));
+    bench.consumer(consumer_report(job, 0));
     bench.worker(report(1));
     bench.pass(1_000);
     let leases = |bench: &Bench| {
@@ -211,7 +217,7 @@ fn a_job_without_consumers_loses_its_leases_and_fails_later() {
         bench.worker(report(1));
     }
     assert_eq!(leases(&bench), 0);
-    bench.consumer(taking(job, 0));
+    bench.consumer(consumer_report(job, 0));
     assert!(leases(&bench) > 0, "the consumer has returned");
     for _ in 0..3_601 {
         bench.pass(1_000);
@@ -242,7 +248,7 @@ fn leases_follow_the_plan_in_proportion_to_cores() {
         let computed = bench.granted(worker).into_iter().map(|split| (job, split)).collect();
         bench.worker(WorkerReport { computed, ..report(worker) });
     }
-    bench.consumer(ConsumerReport { wanted_splits: 64, ..taking(job, 0) });
+    bench.consumer(ConsumerReport { wanted_splits: 64, ..consumer_report(job, 0) });
     let after = [1, 2, 3].map(|worker| bench.granted(worker).len());
     assert_eq!(after[0], before[0], "the plan does not give this worker the job");
     assert!(after[1] > before[1] && after[2] > before[2]);
@@ -257,20 +263,26 @@ fn a_plan_with_lost_or_unreachable_workers_does_not_stop_a_job() {
     assert_eq!(bench.granted(1).len(), 6, "the planned worker is unknown");
     bench.worker(report(2));
     bench.step(plan_of(job, &[(1, 1.0)]));
-    bench.consumer(ConsumerReport { unreachable: vec![(split(0, 0), WorkerId(1))], ..taking(job, 0) });
+    bench.consumer(ConsumerReport {
+        unreachable: vec![(split(0, 0), WorkerId(1))],
+        ..consumer_report(job, 0)
+    });
     assert!(bench.granted(2).contains(&split(0, 0)), "although the plan does not give this worker the job");
 }
 
 #[test]
-fn plans_of_consumers_are_bounded() {
+fn the_size_of_a_consumer_plan_is_bounded() {
     let endless = JobSpec { epochs: u32::MAX, ..spec(4, 1) };
     let (mut bench, job) = Bench::running(&endless, 64);
-    let plan = bench.consumer(ConsumerReport { wanted_splits: u32::MAX, ..taking(job, 0) }).expect("a plan");
+    let plan = bench
+        .consumer(ConsumerReport { wanted_splits: u32::MAX, ..consumer_report(job, 0) })
+        .expect("a plan");
     assert_eq!((plan.splits.len(), plan.max_splits), (16_384, 16_384));
     assert!(bench.granted(1).len() <= 16_384 + 2, "grants are bounded as well");
     let (mut bench, job) = Bench::running(&JobSpec { epochs: u32::MAX, ..spec(1, 8_192) }, 32_768);
     for consumer in 0..2 {
-        let plan = bench.consumer(ConsumerReport { wanted_splits: u32::MAX, ..taking(job, consumer) });
+        let plan =
+            bench.consumer(ConsumerReport { wanted_splits: u32::MAX, ..consumer_report(job, consumer) });
         let plan = plan.expect("a plan");
         assert_eq!(plan.splits.len(), 128, "the bound of all streams");
         assert_eq!(plan.splits.len(), plan.streams.len() * plan.max_splits as usize);
@@ -282,7 +294,7 @@ fn repeated_positions_are_recorded_once() {
     let (mut bench, job) = Bench::running(&spec(4, 1), 64);
     let decided = bench.records.len();
     let positions = (1..10_000).map(|row| (0, StreamPosition { epoch: 0, row: row % 64 })).collect();
-    bench.consumer(ConsumerReport { positions, ..taking(job, 0) });
+    bench.consumer(ConsumerReport { positions, ..consumer_report(job, 0) });
     let moved: Vec<usize> = bench.records[decided..]
         .iter()
         .filter_map(|record| match record {

@@ -16,7 +16,7 @@ fn a_client_joins_with_the_same_spec_and_is_rejected_with_another() {
     assert_eq!(bench.records.len(), 1, "joining adds no record");
     let refusal = bench.open(&spec(5, 1)).expect_err("other settings");
     assert_eq!(refusal.kind, ServiceErrorKind::Invalid);
-    expect!["job `run` is running with other settings; join it with the same pipeline, epochs and consumers, or choose another name"]
+    expect!["job `run` is running with different settings; join it with the same pipeline, epochs and consumers, or choose another job name"]
         .assert_eq(&refusal.message);
 }
 
@@ -61,7 +61,7 @@ fn a_tenant_has_at_most_the_jobs_of_its_quota() {
     let few = Quota { jobs: Some(2), ..Quota::default() };
     let tenants = Tenants { tenants: [("a".to_owned(), few)].into(), ..Tenants::default() };
     let mut bench = Bench::new();
-    bench.cluster = Cluster::new(ClusterSettings { tenants, ..ClusterSettings::default() }, LIFE);
+    bench.cluster = Cluster::new(ClusterSettings { tenants, ..ClusterSettings::default() }, INCARNATION);
     let of =
         |tenant: &str, name: &str| JobSpec { tenant: tenant.to_owned(), name: name.to_owned(), ..spec(4, 1) };
     let first = bench.open(&of("a", "1")).expect("below the quota");
@@ -69,7 +69,7 @@ fn a_tenant_has_at_most_the_jobs_of_its_quota() {
     let decided = bench.records.len();
     let refusal = bench.open(&of("a", "3")).expect_err("at the quota");
     assert_eq!((refusal.kind, refusal.retry_after_ms), (ServiceErrorKind::Busy, Some(5_000)));
-    expect!["the quota of 2 jobs of tenant `a` is used up; retry when one has ended, cancel one with `feedline job cancel ID`, or raise the quota"]
+    expect!["quota reached: tenant `a` may have at most 2 jobs; retry when a job has ended, cancel a job with `feedline job cancel ID`, or raise the quota"]
         .assert_eq(&refusal.message);
     assert_eq!(bench.records.len(), decided, "a rejection adds no record");
     assert_eq!(bench.open(&of("a", "1")), Ok(first), "the quota does not apply to joining");
@@ -83,7 +83,7 @@ fn a_tenant_opens_only_jobs_with_sources_that_it_may_read() {
     let elsewhere = TenantReads { urls: UrlPolicy::new(["/elsewhere"]).expect("a path"), credentials: None };
     let tenants = Tenants { reads: [("a".to_owned(), elsewhere)].into(), ..Tenants::default() };
     let mut bench = Bench::new();
-    bench.cluster = Cluster::new(ClusterSettings { tenants, ..ClusterSettings::default() }, LIFE);
+    bench.cluster = Cluster::new(ClusterSettings { tenants, ..ClusterSettings::default() }, INCARNATION);
     let of = |tenant: &str| JobSpec { tenant: tenant.to_owned(), ..spec(4, 1) };
     let refusal = bench.open(&of("a")).expect_err("a source outside of the policy");
     assert_eq!(refusal.kind, ServiceErrorKind::Invalid);
@@ -100,7 +100,7 @@ fn workers_receive_the_read_policy_of_the_tenant() {
     let own = TenantReads { credentials: Some(vec!["own".to_owned()]), ..TenantReads::default() };
     let tenants = Tenants { reads: [("a".to_owned(), own.clone())].into(), ..Tenants::default() };
     let mut bench = Bench::new();
-    bench.cluster = Cluster::new(ClusterSettings { tenants, ..ClusterSettings::default() }, LIFE);
+    bench.cluster = Cluster::new(ClusterSettings { tenants, ..ClusterSettings::default() }, INCARNATION);
     let rows = Arc::new(manifest(&[8]));
     let spec = JobSpec { tenant: "a".to_owned(), ..spec(4, 1) };
     let job = bench.open_with(&spec, Some(Arc::clone(&rows))).expect("a valid job");
@@ -121,8 +121,12 @@ fn a_job_without_a_tenant_has_the_record_of_earlier_releases() {
     assert!(!without.contains("tenant"), "{without}");
     bench.open(&JobSpec { tenant: "a".to_owned(), ..spec(4, 1) }).expect("a valid job");
     let record = |line: &str| serde_json::from_str::<Record>(line).expect("a record");
-    let restored =
-        Cluster::restore(ClusterSettings::default(), LIFE + 1, 0, bench.text_since(0).lines().map(record));
+    let restored = Cluster::restore(
+        ClusterSettings::default(),
+        INCARNATION + 1,
+        0,
+        bench.text_since(0).lines().map(record),
+    );
     assert_eq!(restored.snapshot(), bench.cluster.snapshot());
     let tenants = restored.jobs.values().map(|job| job.spec.tenant.as_str());
     assert_eq!(tenants.collect::<Vec<_>>(), ["", "a"]);
@@ -163,7 +167,7 @@ fn invalid_specs_are_rejected_with_a_remedy() {
         refuse(|spec| spec.pipeline.operators.clear()),
     ];
     expect![[r#"
-        the job has no name; set a name
+        the job's name is empty; set a name
         invalid number of epochs 0; set epochs to 1 or more
         invalid number of consumers 0; set consumers to 1 or more
         2 consumers cannot share 1 virtual consumers: each needs at least one; open the job with virtual_consumers 2 or more
@@ -179,7 +183,7 @@ fn invalid_specs_are_rejected_with_a_remedy() {
 fn unknown_jobs_and_consumers_are_rejected() {
     let (mut bench, job) = Bench::running(&spec(4, 1), 8);
     let kind = |reply| match reply {
-        Some(Reply::Refused(refusal)) => refusal.kind,
+        Some(Reply::Rejected(refusal)) => refusal.kind,
         other => panic!("not refused: {other:?}"),
     };
     let none = JobId(77);
@@ -195,23 +199,23 @@ fn unknown_jobs_and_consumers_are_rejected() {
         kind(bench.ask(|request| Input::JobStatus { request, job: Some(none) })),
         ServiceErrorKind::NotFound
     );
-    let report = taking(none, 0);
+    let report = consumer_report(none, 0);
     assert_eq!(kind(bench.ask(|request| Input::Consumer { request, report })), ServiceErrorKind::NotFound);
-    let report = taking(job, 1);
+    let report = consumer_report(job, 1);
     assert_eq!(kind(bench.ask(|request| Input::Consumer { request, report })), ServiceErrorKind::Invalid);
 }
 
 #[test]
 fn a_newer_session_supersedes_the_older_one() {
     let (mut bench, job) = Bench::running(&spec(4, 1), 64);
-    let plan = bench.consumer(taking(job, 0)).expect("a first plan comes at once");
-    let held = bench.consumer(ConsumerReport { plan_revision: plan.revision, ..taking(job, 0) });
+    let plan = bench.consumer(consumer_report(job, 0)).expect("a first plan comes at once");
+    let held = bench.consumer(ConsumerReport { plan_revision: plan.revision, ..consumer_report(job, 0) });
     assert_eq!(held, None, "the plan has not changed");
     let waiting = bench.request;
-    assert!(bench.consumer(ConsumerReport { session: SessionId(2), ..taking(job, 0) }).is_some());
-    let superseded = |reply: Option<&Reply>| matches!(reply, Some(Reply::Refused(refusal)) if refusal.kind == ServiceErrorKind::Superseded);
+    assert!(bench.consumer(ConsumerReport { session: SessionId(2), ..consumer_report(job, 0) }).is_some());
+    let superseded = |reply: Option<&Reply>| matches!(reply, Some(Reply::Rejected(refusal)) if refusal.kind == ServiceErrorKind::Superseded);
     assert!(superseded(bench.answered.get(&waiting)));
-    let report = taking(job, 0);
+    let report = consumer_report(job, 0);
     assert!(superseded(bench.ask(|request| Input::Consumer { request, report }).as_ref()));
 }
 
@@ -219,8 +223,8 @@ fn a_newer_session_supersedes_the_older_one() {
 #[test]
 fn a_second_poll_of_a_session_answers_the_first_with_a_plan() {
     let (mut bench, job) = Bench::running(&spec(4, 1), 64);
-    let plan = bench.consumer(taking(job, 0)).expect("a first plan comes at once");
-    let again = ConsumerReport { plan_revision: plan.revision, ..taking(job, 0) };
+    let plan = bench.consumer(consumer_report(job, 0)).expect("a first plan comes at once");
+    let again = ConsumerReport { plan_revision: plan.revision, ..consumer_report(job, 0) };
     assert_eq!(bench.consumer(again.clone()), None);
     let waiting = bench.request;
     assert_eq!(bench.consumer(again), None);
@@ -231,20 +235,21 @@ fn a_second_poll_of_a_session_answers_the_first_with_a_plan() {
 fn a_failed_consumer_ends_the_job() {
     let (mut bench, job) = Bench::running(&spec(4, 1), 64);
     let failed = Some("row 3 is corrupt".to_owned());
-    let plan =
-        bench.consumer(ConsumerReport { batch_error: failed, ..taking(job, 0) }).expect("an immediate plan");
+    let plan = bench
+        .consumer(ConsumerReport { batch_error: failed, ..consumer_report(job, 0) })
+        .expect("an immediate plan");
     assert_eq!(plan.state, JobState::Failed("row 3 is corrupt".to_owned()));
 }
 
 #[test]
 fn a_coordinator_without_its_log_does_not_reuse_job_ids() {
-    let life = |nanoseconds: u64| {
+    let incarnation = |nanoseconds: u64| {
         let mut bench = Bench::new();
         bench.cluster = Cluster::new(ClusterSettings::default(), nanoseconds);
         bench.open(&spec(4, 1)).expect("a valid job")
     };
     let first = 1_700_000_000_000_000_000;
-    assert!(life(first) < life(first + 1_000_000_000));
+    assert!(incarnation(first) < incarnation(first + 1_000_000_000));
 }
 
 #[test]
@@ -253,7 +258,7 @@ fn a_client_that_may_only_join_does_not_open_a_job() {
     let ask = |bench: &mut Bench, spec: JobSpec, may_open| {
         bench.ask(|request| Input::JoinJob { request, spec: Box::new(spec), may_open })
     };
-    let Some(Reply::Refused(refusal)) = ask(&mut bench, spec(4, 1), false) else { panic!("none is open") };
+    let Some(Reply::Rejected(refusal)) = ask(&mut bench, spec(4, 1), false) else { panic!("none is open") };
     assert_eq!(refusal.kind, ServiceErrorKind::Denied);
     expect![
         "job `run` is not open, and this token may only join jobs; open the job with another token first"
@@ -265,19 +270,19 @@ fn a_client_that_may_only_join_does_not_open_a_job() {
     for may_open in [false, true] {
         assert_eq!(ask(&mut bench, spec(4, 1), may_open), Some(Reply::Opened(job)));
         let other = ask(&mut bench, spec(5, 1), may_open);
-        assert!(matches!(other, Some(Reply::Refused(refusal)) if refusal.kind == ServiceErrorKind::Invalid));
+        assert!(matches!(other, Some(Reply::Rejected(refusal)) if refusal.kind == ServiceErrorKind::Invalid));
     }
     // A job of another tenant does not count.
     let foreign = JobSpec { tenant: "a".to_owned(), ..spec(4, 1) };
     let refused = ask(&mut bench, foreign, false);
-    assert!(matches!(refused, Some(Reply::Refused(refusal)) if refusal.kind == ServiceErrorKind::Denied));
+    assert!(matches!(refused, Some(Reply::Rejected(refusal)) if refusal.kind == ServiceErrorKind::Denied));
     bench.ask(|request| Input::CancelJob { request, job });
     let refused = ask(&mut bench, spec(4, 1), false);
-    assert!(matches!(refused, Some(Reply::Refused(refusal)) if refusal.kind == ServiceErrorKind::Denied));
+    assert!(matches!(refused, Some(Reply::Rejected(refusal)) if refusal.kind == ServiceErrorKind::Denied));
 }
 
 #[test]
-fn weights_are_within_a_range() {
+fn a_weight_out_of_range_is_rejected() {
     for weight in [0.01, 1.0, 100.0] {
         Bench::new().open(&JobSpec { weight, ..spec(4, 1) }).expect("a valid job");
     }
@@ -312,11 +317,11 @@ fn a_start_position_beyond_the_limits_is_rejected() {
     let text = refused(start(3, 0)) + &refused(start(2, 65_537)) + &refused(wordy);
     let (known, long) = text.split_at(text.find("the job's specification").expect("the last message"));
     expect![[r#"
-        the position has 3 streams and the job 2; open the job with virtual_consumers 3
-        the position has 65537 open ranges of rows, more than 65536; open the job from an earlier checkpoint
+        the position has 3 streams, but the job has 2; open the job with virtual_consumers 3
+        the position has 65537 undelivered ranges of rows, more than the limit of 65536; open the job from an earlier checkpoint
     "#]]
     .assert_eq(known);
-    assert!(long.contains(" bytes, more than 4194304; "), "{long}");
+    assert!(long.contains(" bytes, more than the limit of 4194304; "), "{long}");
     Bench::new().open(&JobSpec { start: Some(start(2, 65_536)), ..spec(4, 2) }).expect("within bounds");
 }
 
@@ -324,8 +329,9 @@ fn a_start_position_beyond_the_limits_is_rejected() {
 fn long_texts_of_reports_are_truncated() {
     let (mut bench, job) = Bench::running(&spec(4, 1), 64);
     let failed = Some("ä".repeat(1 << 20));
-    let plan =
-        bench.consumer(ConsumerReport { batch_error: failed, ..taking(job, 0) }).expect("an immediate plan");
+    let plan = bench
+        .consumer(ConsumerReport { batch_error: failed, ..consumer_report(job, 0) })
+        .expect("an immediate plan");
     assert_eq!(plan.state, JobState::Failed("ä".repeat(1_024)));
     let records = bench.text_since(0);
     assert!(records.len() < 8_192, "{} bytes", records.len());

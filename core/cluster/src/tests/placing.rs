@@ -80,7 +80,7 @@ fn several_inputs_are_decided_together() {
     let mut ready = Ready::default();
     for worker in [2, 3] {
         let input = Input::Worker { request: 100 + worker, report: report(worker) };
-        bench.cluster.take(bench.now, input, &mut ready);
+        bench.cluster.take_input(bench.now, input, &mut ready);
     }
     assert_eq!((ready.records.len(), ready.replies.len()), (0, 0));
     bench.cluster.step(bench.now, Input::Tick, &mut ready);

@@ -93,8 +93,8 @@ fn a_job_waits_until_its_index_is_saved() {
     assert_eq!((ready.records.len(), ready.manifests.len()), (0, 1));
     bench.pass(1_000);
     assert_eq!(bench.status(job).state, JobState::Preparing { indexed: 1, shards: 1, workers: 1 });
-    bench.step(Input::IndexSaved { job, saved: Ok(()) });
-    bench.step(Input::IndexSaved { job, saved: Err("a second result".to_owned()) });
+    bench.step(Input::IndexSaved { job, result: Ok(()) });
+    bench.step(Input::IndexSaved { job, result: Err("a second result".to_owned()) });
     assert_eq!(bench.status(job).state, JobState::Running);
 }
 
@@ -121,11 +121,11 @@ fn tasks_of_ended_jobs_are_removed() {
 }
 
 #[test]
-fn a_task_result_of_an_earlier_life_is_ignored() {
+fn a_task_result_for_an_earlier_leader_is_ignored() {
     let mut bench = Bench::new();
     let job = bench.open(&spec(4, 1)).expect("a valid job");
     let stale = bench.worker(report(1)).expect("the listing");
-    bench.cluster = Cluster::restore(ClusterSettings::default(), LIFE + 1, 0, bench.records.clone());
+    bench.cluster = Cluster::restore(ClusterSettings::default(), INCARNATION + 1, 0, bench.records.clone());
     bench.worker(WorkerReport { tasks: results(&stale, &manifest(&[9])), ..report(1) });
     assert_eq!(bench.status(job).state, JobState::Preparing { indexed: 0, shards: 0, workers: 1 });
 }
@@ -149,8 +149,8 @@ fn reindex_ignores_the_saved_index_after_a_restart_too() {
     let mut bench = Bench::new();
     let old = Arc::new(manifest(&[5]));
     let job = bench.open_with(&spec, Some(Arc::clone(&old))).expect("a valid job");
-    bench.cluster = Cluster::restore(ClusterSettings::default(), LIFE + 1, 0, bench.records.clone());
-    bench.cluster.set_saved(job, old);
+    bench.cluster = Cluster::restore(ClusterSettings::default(), INCARNATION + 1, 0, bench.records.clone());
+    bench.cluster.set_saved_index(job, old);
     prepare(&mut bench, &manifest(&[8]));
     assert_eq!(bench.status(job).state, JobState::Completed);
     assert_eq!(bench.manifests.len(), 1);
@@ -160,7 +160,7 @@ fn reindex_ignores_the_saved_index_after_a_restart_too() {
 fn defects_fail_the_job_or_are_skipped() {
     let mut damaged = manifest(&[8]);
     damaged.shards[0].index.defects.push(Defect { offset: 700, reason: "the last record is cut".to_owned() });
-    expect!["file:///d/0 at byte 700: the last record is cut; repair the shard, or set `on_error: skip` to skip the rest of it"]
+    expect!["shard file:///d/0 at byte 700: the last record is cut; repair the shard, or set `on_error: skip` to skip the rest of the shard"]
         .assert_eq(&failure(&spec(4, 1), &damaged));
     let mut skipping = spec(4, 1);
     skipping.pipeline.on_error = OnError::Skip;
@@ -177,7 +177,7 @@ fn a_dataset_that_does_not_fit_the_job_fails_it() {
     let mut dropping = spec(4, 1);
     dropping.pipeline.operators =
         vec![OperatorKind::Batch(BatchParams { size: 16, remainder: Remainder::Drop }).into()];
-    expect!["`remainder: drop` drops all rows: 8 rows are less than one batch of 16 for each of 1 consumers; use a smaller batch or `remainder: emit`"]
+    expect!["`remainder: drop` drops all rows: 8 rows are fewer than one batch of 16 rows for each of 1 consumers; use a smaller batch or `remainder: emit`"]
         .assert_eq(&failure(&dropping, &manifest(&[8])));
     let (mut bench, job) = Bench::running(&spec(4, 1), 8);
     let start = bench.status(job).position;
@@ -243,7 +243,7 @@ fn too_many_rows_are_rejected() {
     let plan = bench.worker(report(1)).expect("there is a task");
     bench.worker(WorkerReport { tasks: vec![listed(plan.tasks[0].id, &manifest)], ..report(1) });
     let JobState::Failed(message) = bench.status(job).state else { panic!("it is not counted") };
-    expect!["too many rows: 1000000 passes over 21474836475000 rows; use a smaller `repeat`"]
+    expect!["too many rows per epoch: 1000000 passes over 21474836475000 rows; use a smaller `repeat`"]
         .assert_eq(&message);
 }
 

@@ -10,7 +10,7 @@ fn bench() -> Bench {
     let one = Quota { cores: Some(1.0), ..Quota::default() };
     let tenants = Tenants { tenants: [("a".to_owned(), one)].into(), ..Tenants::default() };
     let mut bench = Bench::new();
-    bench.cluster = Cluster::new(ClusterSettings { tenants, ..ClusterSettings::default() }, LIFE);
+    bench.cluster = Cluster::new(ClusterSettings { tenants, ..ClusterSettings::default() }, INCARNATION);
     bench
 }
 
@@ -82,7 +82,7 @@ fn the_weight_of_a_job_is_multiplied_by_the_priority_of_its_tenant() {
     let first = Quota { priority: 4.0, ..Quota::default() };
     let mut bench = bench();
     let tenants = Tenants { tenants: [("first".to_owned(), first)].into(), ..Tenants::default() };
-    bench.cluster = Cluster::new(ClusterSettings { tenants, ..ClusterSettings::default() }, LIFE);
+    bench.cluster = Cluster::new(ClusterSettings { tenants, ..ClusterSettings::default() }, INCARNATION);
     job(&mut bench, "first", "1");
     job(&mut bench, "other", "2");
     let facts = bench.cluster.samples().jobs;
@@ -96,7 +96,7 @@ fn workers_receive_the_tenants_of_jobs_and_their_cache_quotas() {
     let some = Quota { cache_bytes: Some(300.0), ..Quota::default() };
     let tenants = Tenants { tenants: [("a".to_owned(), some)].into(), ..Tenants::default() };
     let mut bench = bench();
-    bench.cluster = Cluster::new(ClusterSettings { tenants, ..ClusterSettings::default() }, LIFE);
+    bench.cluster = Cluster::new(ClusterSettings { tenants, ..ClusterSettings::default() }, INCARNATION);
     (1..=3).for_each(|number| drop(bench.worker(worker(number))));
     let jobs = ["a", "b", ""].map(|tenant| job(&mut bench, tenant, "same"));
     bench.pass(300);
@@ -117,7 +117,7 @@ fn tenants_compete_by_priority_and_jobs_of_a_tenant_by_weight() {
     let first = Quota { priority: 4.0, ..Quota::default() };
     let mut bench = bench();
     let tenants = Tenants { tenants: [("first".to_owned(), first)].into(), ..Tenants::default() };
-    bench.cluster = Cluster::new(ClusterSettings { tenants, ..ClusterSettings::default() }, LIFE);
+    bench.cluster = Cluster::new(ClusterSettings { tenants, ..ClusterSettings::default() }, INCARNATION);
     let manifest = manifest(&[256]);
     for (tenant, name, weight) in [
         ("first", "a", 1.0),

@@ -28,9 +28,9 @@ impl Dice {
     }
 }
 
-/// A planted bug: the simulation must find it.
+/// An injected fault: the simulation must find it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Plant {
+enum Fault {
     None,
     /// Ranks deliver rows of a slot after they have reported that they stopped.
     GoesOn,
@@ -80,7 +80,7 @@ enum Event {
 }
 
 struct World {
-    plant: Plant,
+    fault: Fault,
     bench: Bench,
     job: JobId,
     layout: Layout,
@@ -104,7 +104,7 @@ fn settings() -> ClusterSettings {
 }
 
 impl World {
-    fn new(seed: u64, plant: Plant) -> Self {
+    fn new(seed: u64, fault: Fault) -> Self {
         let mut dice = Dice(seed);
         let slots = 1 + dice.below(8) as u32;
         let mut spec = JobSpec { elastic: true, ..spec(BATCH as u32, 1) };
@@ -113,11 +113,11 @@ impl World {
         spec.epochs = 1 + dice.below(2) as u32;
         let rows = u64::from(slots) * (100 + dice.below(300)) + dice.below(20);
         let (mut bench, job) = Bench::running(&spec, rows as u32);
-        bench.cluster = Cluster::restore(settings(), LIFE, bench.now, bench.records.clone());
+        bench.cluster = Cluster::restore(settings(), INCARNATION, bench.now, bench.records.clone());
         let layout = bench.cluster.jobs[&job].layout.clone().expect("it runs");
         let count = slots as usize;
         let mut world = Self {
-            plant,
+            fault,
             bench,
             job,
             layout,
@@ -126,7 +126,7 @@ impl World {
             queue: BTreeMap::new(),
             asker: BTreeMap::new(),
             number: 1_000,
-            life: LIFE,
+            life: INCARNATION,
             delivered: vec![BTreeMap::new(); count],
             began: vec![BTreeMap::new(); count],
             heard: BTreeMap::new(),
@@ -161,7 +161,7 @@ impl World {
 
     fn active(&self) -> Vec<usize> {
         let is_active = |rank: &Rank| rank.is_alive && !rank.is_done;
-        (0..self.ranks.len()).filter(|place| is_active(&self.ranks[*place])).collect()
+        (0..self.ranks.len()).filter(|index| is_active(&self.ranks[*index])).collect()
     }
 
     fn run(mut self) -> Result<[u64; 4], String> {
@@ -171,16 +171,16 @@ impl World {
             let now = self.bench.now;
             if now < FAULTS_MS {
                 self.fail(&mut counts);
-            } else if self.active().iter().all(|place| self.ranks[*place].leaving) && !self.is_over() {
+            } else if self.active().iter().all(|index| self.ranks[*index].leaving) && !self.is_over() {
                 self.join();
             }
             while let Some(entry) = self.queue.first_entry().filter(|entry| entry.key().0 <= now) {
                 let event = entry.remove();
                 self.on_event(event)?;
             }
-            for place in self.active() {
-                if self.ranks[place].suspended_until <= now {
-                    self.wake(place);
+            for index in self.active() {
+                if self.ranks[index].suspended_until <= now {
+                    self.wake(index);
                 }
             }
             self.step(Input::Tick)?;
@@ -193,7 +193,7 @@ impl World {
                 return Err(format!(
                     "it hangs: {:?} {:#?}",
                     self.bench.cluster.jobs[&self.job].slots,
-                    self.active().iter().map(|place| &self.ranks[*place]).collect::<Vec<_>>()
+                    self.active().iter().map(|index| &self.ranks[*index]).collect::<Vec<_>>()
                 ));
             }
         }
@@ -208,20 +208,20 @@ impl World {
         if active.len() < 6 && (active.is_empty() || self.dice.chance(12)) {
             self.join();
         }
-        if let Some(place) = active.get(self.dice.below(active.len().max(1) as u64) as usize).copied() {
+        if let Some(index) = active.get(self.dice.below(active.len().max(1) as u64) as usize).copied() {
             let now = self.bench.now;
             match self.dice.below(400) {
                 0 => {
-                    self.ranks[place].is_alive = false;
+                    self.ranks[index].is_alive = false;
                     *deaths += 1;
                 }
                 1..=2 => {
-                    let rank = &mut self.ranks[place];
+                    let rank = &mut self.ranks[index];
                     rank.leaving = true;
                     rank.slots.values_mut().for_each(|slot| slot.is_stopped = true);
                     *leaves += 1;
                 }
-                3 => self.ranks[place].suspended_until = now + self.dice.below(2 * LEASE_MS),
+                3 => self.ranks[index].suspended_until = now + self.dice.below(2 * LEASE_MS),
                 _ => {}
             }
         }
@@ -236,12 +236,12 @@ impl World {
     }
 
     /// Delivers a batch and reports.
-    fn wake(&mut self, place: usize) {
+    fn wake(&mut self, index: usize) {
         let now = self.bench.now;
         if self.dice.chance(600) {
-            self.deliver(place);
+            self.deliver(index);
         }
-        let rank = &mut self.ranks[place];
+        let rank = &mut self.ranks[index];
         let is_late = rank.asked.as_ref().is_some_and(|(_, sent, ..)| now - sent >= ANSWER_MS);
         // A second report replaces the first one, and its reply is ignored.
         if rank.asked.is_some() && !is_late && !self.dice.chance(100) {
@@ -251,10 +251,10 @@ impl World {
         let stopped = rank.slots.iter().filter(|(_, slot)| slot.is_stopped);
         let stopped = stopped.map(|(stream, slot)| (*stream, slot.generation)).collect();
         rank.asked = Some((self.number, now, stopped, rank.leaving));
-        let (plant, slots) = (self.plant, self.bench.cluster.jobs[&self.job].slots.as_slice());
+        let (fault, slots) = (self.fault, self.bench.cluster.jobs[&self.job].slots.as_slice());
         let claim = |(stream, slot): (&u32, &Held)| {
-            let forgets = plant == Plant::ForgetsGeneration;
-            let ahead = if plant == Plant::EarlyClaim { BATCH } else { 0 };
+            let forgets = fault == Fault::ForgetsGeneration;
+            let ahead = if fault == Fault::EarlyClaim { BATCH } else { 0 };
             SlotPosition {
                 stream: *stream,
                 generation: if forgets { slots[*stream as usize].generation } else { slot.generation },
@@ -267,17 +267,17 @@ impl World {
             session: rank.session,
             plan_revision: rank.seen,
             slots: SlotReport { claims, leaving: rank.leaving, slot_ns: rank.slot_ns },
-            ..taking(self.job, rank.number)
+            ..consumer_report(self.job, rank.number)
         };
         for _ in 0..1 + u64::from(self.dice.chance(50)) {
-            self.send(Event::Report(self.number, place, Box::new(report.clone())));
+            self.send(Event::Report(self.number, index, Box::new(report.clone())));
         }
     }
 
-    fn deliver(&mut self, place: usize) {
-        let (rank, begins_early) = (&mut self.ranks[place], self.plant == Plant::BeginsEarly);
+    fn deliver(&mut self, index: usize) {
+        let (rank, begins_early) = (&mut self.ranks[index], self.fault == Fault::BeginsEarly);
         let open = rank.slots.iter_mut().filter(|(stream, slot)| {
-            let goes_on = !slot.is_stopped || self.plant == Plant::GoesOn;
+            let goes_on = !slot.is_stopped || self.fault == Fault::GoesOn;
             goes_on && !self.layout.is_end(**stream, slot.position)
         });
         let Some((stream, slot)) = open.min_by_key(|(stream, slot)| (slot.position, **stream)) else {
@@ -294,8 +294,8 @@ impl World {
             // The empty step at the end of an epoch.
             slot.position = StreamPosition { epoch: began.epoch + 1, row: 0 };
         }
-        let entry = self.delivered[stream as usize].entry(slot.generation).or_insert((place, began, began));
-        assert_eq!((entry.0, entry.2), (place, began), "a generation is of one rank, and in order");
+        let entry = self.delivered[stream as usize].entry(slot.generation).or_insert((index, began, began));
+        assert_eq!((entry.0, entry.2), (index, began), "a generation is of one rank, and in order");
         entry.2 = slot.position;
         rank.last = Some(began);
         rank.stop_wanted();
@@ -312,20 +312,20 @@ impl World {
 
     fn on_event(&mut self, event: Event) -> Result<(), String> {
         match event {
-            Event::Report(request, place, report) => {
+            Event::Report(request, index, report) => {
                 let (now, heard) =
-                    (self.bench.now, self.heard.entry(place).or_insert((self.bench.now, false)));
+                    (self.bench.now, self.heard.entry(index).or_insert((self.bench.now, false)));
                 heard.1 |= now - heard.0 > LEASE_MS;
                 heard.0 = now;
                 // Each delivery of a message is a separate request.
                 self.bench.request += 1;
                 let asked = self.bench.request;
-                self.asker.insert(asked, (place, request));
+                self.asker.insert(asked, (index, request));
                 self.step(Input::Consumer { request: asked, report: *report })
             }
-            Event::Answer(sent, place, reply) => {
+            Event::Answer(sent, index, reply) => {
                 let now = self.bench.now;
-                let rank = &mut self.ranks[place];
+                let rank = &mut self.ranks[index];
                 if !rank.is_alive || rank.is_done || rank.suspended_until > now {
                     return Ok(());
                 }
@@ -341,15 +341,15 @@ impl World {
     fn step(&mut self, input: Input) -> Result<(), String> {
         self.bench.step(input);
         for (request, reply) in std::mem::take(&mut self.bench.answered) {
-            if let Some((place, sent)) = self.asker.remove(&request) {
-                self.send(Event::Answer(sent, place, Box::new(reply)));
+            if let Some((index, sent)) = self.asker.remove(&request) {
+                self.send(Event::Answer(sent, index, Box::new(reply)));
             }
         }
         let job = &self.bench.cluster.jobs[&self.job];
-        for (place, slot) in job.slots.as_slice().iter().enumerate() {
-            let began = slot.begins.last().copied().unwrap_or_default();
-            if slot.generation > 0 && *self.began[place].entry(slot.generation).or_insert(began) != began {
-                return Err(format!("generation {} of slot {place} began twice", slot.generation));
+        for (index, slot) in job.slots.as_slice().iter().enumerate() {
+            let began = slot.start_positions.last().copied().unwrap_or_default();
+            if slot.generation > 0 && *self.began[index].entry(slot.generation).or_insert(began) != began {
+                return Err(format!("generation {} of slot {index} began twice", slot.generation));
             }
         }
         Ok(())
@@ -398,7 +398,7 @@ impl Rank {
     fn on_reply(&mut self, reply: Reply, stopped: &[(u32, u64)], left: bool) -> Result<(), String> {
         let plan = match reply {
             Reply::Consumer(plan) => plan,
-            Reply::Refused(refusal) if refusal.kind == ServiceErrorKind::Superseded => {
+            Reply::Rejected(refusal) if refusal.kind == ServiceErrorKind::Superseded => {
                 (self.is_done, self.is_superseded) = (true, true);
                 return Ok(());
             }
@@ -440,8 +440,8 @@ fn the_rows_of_each_slot_are_delivered_once_and_in_order() {
     let mut sum = [0; 4];
     let mut failed = Vec::new();
     for seed in 0..400 {
-        match World::new(seed, Plant::None).run() {
-            Ok(counts) => (0..4).for_each(|place| sum[place] += counts[place]),
+        match World::new(seed, Fault::None).run() {
+            Ok(counts) => (0..4).for_each(|index| sum[index] += counts[index]),
             Err(message) => failed.push((seed, message)),
         }
     }
@@ -451,9 +451,9 @@ fn the_rows_of_each_slot_are_delivered_once_and_in_order() {
 }
 
 #[test]
-fn planted_bugs_of_ranks_are_found() {
-    for plant in [Plant::GoesOn, Plant::EarlyClaim, Plant::BeginsEarly, Plant::ForgetsGeneration] {
-        let is_found = (0..200).any(|seed| World::new(seed, plant).run().is_err());
-        assert!(is_found, "200 seeds do not find {plant:?}");
+fn injected_faults_are_found() {
+    for fault in [Fault::GoesOn, Fault::EarlyClaim, Fault::BeginsEarly, Fault::ForgetsGeneration] {
+        let is_found = (0..200).any(|seed| World::new(seed, fault).run().is_err());
+        assert!(is_found, "200 seeds do not find {fault:?}");
     }
 }

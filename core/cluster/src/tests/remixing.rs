@@ -32,8 +32,8 @@ impl Bench {
     fn reweigh(&mut self, job: JobId, weights: &[f64]) -> Result<MixChange, String> {
         let weights = weights.to_vec();
         match self.ask(|request| Input::SetWeights { request, job, weights }) {
-            Some(Reply::Remixed(change)) => Ok(change),
-            Some(Reply::Refused(refusal)) => Err(refusal.message),
+            Some(Reply::WeightsChanged(change)) => Ok(change),
+            Some(Reply::Rejected(refusal)) => Err(refusal.message),
             other => panic!("not an answer to weights: {other:?}"),
         }
     }
@@ -53,9 +53,9 @@ fn weights_apply_after_all_granted_splits() {
     let plan = bench.worker(report(1)).expect("it changed");
     assert_eq!(plan.mixes.len(), 1);
     assert_eq!((plan.mixes[0].job, &plan.mixes[0].changes), (job, &vec![change.clone()]));
-    let plan = bench.consumer(taking(job, 0)).expect("a first plan");
+    let plan = bench.consumer(consumer_report(job, 0)).expect("a first plan");
     assert_eq!(plan.layout.expect("it runs").mix_changes, std::slice::from_ref(&change));
-    // A second change at the same place replaces the first.
+    // A second change at the same offset replaces the first.
     let again = bench.reweigh(job, &[1.0, 2.0]).expect("there are rows left");
     assert_eq!((again.pass, again.offset), (change.pass, change.offset));
     let status = bench.status(job);
@@ -68,7 +68,7 @@ fn weights_apply_after_all_granted_splits() {
     // The same after a restart from the log and from a snapshot.
     for records in [bench.records.clone(), bench.cluster.snapshot()] {
         let mut other = Bench::new();
-        other.cluster = Cluster::restore(ClusterSettings::default(), LIFE + 1, 0, records);
+        other.cluster = Cluster::restore(ClusterSettings::default(), INCARNATION + 1, 0, records);
         assert_eq!(other.status(job).layout.expect("it runs").mix_changes, std::slice::from_ref(&later));
         assert_eq!(other.reweigh(job, &[5.0, 1.0]).expect("there are rows left").offset, change.offset);
     }
@@ -79,14 +79,14 @@ fn weights_apply_in_the_next_epoch_and_are_rejected_at_the_end_of_the_job() {
     let (mut bench, job) = running(&mixed(MixStop::All));
     let layout = bench.status(job).layout.expect("it runs");
     let at = |epoch: u32, row: u64| vec![(0, StreamPosition { epoch, row })];
-    let report = |positions| ConsumerReport { positions, ..taking(job, 0) };
+    let report = |positions| ConsumerReport { positions, ..consumer_report(job, 0) };
     bench.consumer(report(at(0, layout.stream_rows(0) - 4)));
     let change = bench.reweigh(job, &[3.0, 1.0]).expect("there is another epoch");
     // Two splits of the next epoch are granted.
     assert_eq!((change.pass, change.offset), (1, 2 * layout.split_rows));
     bench.consumer(report(at(1, layout.stream_rows(0) - 4)));
     let said = bench.reweigh(job, &[3.0, 1.0]).expect_err("nothing is left");
-    expect![[r#"all rows of job "mixed" are already granted, so new weights would change nothing; use a smaller `buffer` in its consumers"#]]
+    expect![[r#"all rows of job "mixed" are already leased, so new weights would have no effect; use a smaller `buffer` in its consumers"#]]
         .assert_eq(&said);
     // A position contains only the changes that affect later rows.
     let position = bench.status(job).position.expect("it runs");
@@ -109,7 +109,7 @@ fn a_job_that_starts_at_a_position_has_its_changes() {
     let earlier = MixChange { offset: 0, ..change.clone() };
     expect![[r#"
         expected 2 weights, one per dataset of the mix, got 3 in the position at pass 0; use an unedited checkpoint
-        the position has 2 changes of weights, which must be sorted and at most 256; use an unedited checkpoint
+        the position has 2 weight changes; expected at most 256 in ascending order: use an unedited checkpoint
     "#]]
     .assert_eq(&(edited(vec![three]) + &edited(vec![change, earlier])));
 }
@@ -136,8 +136,8 @@ fn invalid_weights_are_rejected_with_a_message() {
         expected 2 weights, one per dataset of the mix, got 1; pass one weight for each dataset in the mix of job "mixed", in order
         invalid weight -2: expected a finite number above 0; pass one weight for each dataset in the mix of job "mixed", in order
         job "mixed" has ended; change the weights of a running job
-        the weights of job "mixed" cannot change, since they decide where a pass ends under `stop: first`; use `stop: all` or `stop: restart`
-        job "run" has no mix; only datasets of a `mix` have weights
+        the weights of job "mixed" cannot change, because they determine the end of a pass under `stop: first`; use `stop: all` or `stop: restart`
+        job "run" has no mix; only the datasets of a `mix` have weights
         job "mixed" is still preparing; retry
     "#]].assert_eq(&said);
 }

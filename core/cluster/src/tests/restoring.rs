@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::*;
 
 fn restore(records: &[Record]) -> Cluster {
-    Cluster::restore(ClusterSettings::default(), LIFE + 1, 0, records.iter().cloned())
+    Cluster::restore(ClusterSettings::default(), INCARNATION + 1, 0, records.iter().cloned())
 }
 
 #[test]
@@ -14,7 +14,7 @@ fn a_small_run_in_records() {
     let (mut bench, job) = Bench::running(&spec(4, 1), 12);
     bench.consumer(ConsumerReport {
         positions: vec![(0, StreamPosition { epoch: 0, row: 4 })],
-        ..taking(job, 0)
+        ..consumer_report(job, 0)
     });
     bench.now += 2_000;
     bench.worker(report(2));
@@ -22,7 +22,7 @@ fn a_small_run_in_records() {
     bench.step(Input::Tick);
     bench.consumer(ConsumerReport {
         positions: vec![(0, StreamPosition { epoch: 1, row: 0 })],
-        ..taking(job, 0)
+        ..consumer_report(job, 0)
     });
     expect![[r#"
         {"ready":{"job":1,"dataset":{"fingerprint":"cc20a1ca98f379ec","rows":12,"bytes":10,"shards":1,"blocks":1,"schema":{"fields":[{"name":"text","type":{"scalar":"int64"}}]},"defects":0}}}
@@ -59,7 +59,7 @@ fn play(bench: &mut Bench, job: JobId, (kind, who, number, flag): (u8, u64, u64,
                 open_splits: open,
                 session,
                 wanted_splits: wants,
-                ..taking(job, consumer)
+                ..consumer_report(job, consumer)
             };
             // Rejected if the report contains lost splits.
             bench.ask(|request| Input::Consumer { request, report });
@@ -67,7 +67,7 @@ fn play(bench: &mut Bench, job: JobId, (kind, who, number, flag): (u8, u64, u64,
         4 => {
             let unreachable = vec![(split((number % 2) as u32, who), WorkerId(number % 4))];
             let session = SessionId(u64::MAX);
-            bench.consumer(ConsumerReport { unreachable, session, ..taking(job, 0) });
+            bench.consumer(ConsumerReport { unreachable, session, ..consumer_report(job, 0) });
         }
         _ => {
             bench.open(&JobSpec { name: format!("job {who}"), ..spec(3, 1) }).expect("a valid job");
@@ -97,7 +97,7 @@ fn a_restored_worker_keeps_its_leases_if_it_reports_in_time() {
     let held = bench.granted(1);
     bench.cluster = restore(&bench.records);
     bench.now = 2_000;
-    let plan = bench.consumer(taking(job, 0)).expect("a first plan");
+    let plan = bench.consumer(consumer_report(job, 0)).expect("a first plan");
     assert_eq!(plan.splits[0].workers, [], "the address is not known yet");
     let leases = bench.worker(report(1)).expect("a first plan").leases;
     assert_eq!(leases.iter().map(|lease| lease.split).collect::<Vec<_>>(), held);
@@ -112,7 +112,7 @@ fn a_job_whose_end_was_not_persisted_ends_after_the_restart() {
     let (mut bench, job) = Bench::running(&spec(4, 1), 8);
     bench.consumer(ConsumerReport {
         positions: vec![(0, StreamPosition { epoch: 1, row: 0 })],
-        ..taking(job, 0)
+        ..consumer_report(job, 0)
     });
     let ended = bench.records.pop();
     assert!(matches!(ended, Some(Record::Ended { .. })));

@@ -20,9 +20,9 @@ fn samples_contain_each_worker_and_consumer() {
     bench.worker(decoded(1, job, 10));
     bench.worker(decoded(2, job, 30));
     let stats = ConsumerStats { rows: 8, step_ns: 6, ..ConsumerStats::default() };
-    bench.consumer(ConsumerReport { stats, ..taking(job, 1) });
+    bench.consumer(ConsumerReport { stats, ..consumer_report(job, 1) });
     let samples = bench.cluster.samples();
-    let rows = |place: usize| samples.workers[place].jobs[0].operators[0].rows_in;
+    let rows = |worker: usize| samples.workers[worker].jobs[0].operators[0].rows_in;
     assert_eq!((rows(0), rows(1)), (10, 30));
     let second = &samples.workers[1];
     assert_eq!((second.worker, second.cores, second.memory_bytes), (WorkerId(2), 4, 99));
@@ -68,7 +68,7 @@ fn only_the_last_sessions_of_a_consumer_have_separate_counters() {
     let (mut bench, job) = Bench::running(&spec(4, 1), 80);
     for session in 1..=100 {
         let stats = ConsumerStats { rows: 3, bytes: u64::MAX, ..ConsumerStats::default() };
-        bench.consumer(ConsumerReport { session: SessionId(session), stats, ..taking(job, 0) });
+        bench.consumer(ConsumerReport { session: SessionId(session), stats, ..consumer_report(job, 0) });
     }
     let sessions: Vec<u64> = bench.cluster.samples().consumers.iter().map(|told| told.session.0).collect();
     assert_eq!(sessions, [97, 98, 99, 100]);

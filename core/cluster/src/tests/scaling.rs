@@ -25,7 +25,7 @@ impl LoadedCluster {
         }
         let mut cluster = Self { bench, job, consumers, workers };
         for consumer in 0..consumers {
-            cluster.bench.consumer(taking(job, consumer));
+            cluster.bench.consumer(consumer_report(job, consumer));
         }
         cluster.compute_all();
         cluster.bench.pass(1);
@@ -46,9 +46,9 @@ impl LoadedCluster {
 
     /// Items that one input examines.
     fn cost(&mut self, input: impl FnOnce(RequestId) -> Input) -> u64 {
-        let before = self.bench.cluster.examined();
+        let before = self.bench.cluster.examined_items();
         self.bench.ask(input);
-        self.bench.cluster.examined() - before
+        self.bench.cluster.examined_items() - before
     }
 
     /// The most that a report of one of some consumers examines when it has delivered a split.
@@ -58,7 +58,7 @@ impl LoadedCluster {
         let step = (self.consumers / 20).max(1) as usize;
         let costs = (0..self.consumers).step_by(step).map(|consumer| {
             let positions = vec![(consumer, StreamPosition { epoch: 0, row: split_rows })];
-            let report = ConsumerReport { positions, ..taking(job, consumer) };
+            let report = ConsumerReport { positions, ..consumer_report(job, consumer) };
             self.cost(|request| Input::Consumer { request, report })
         });
         costs.max().unwrap_or_default()
@@ -95,10 +95,10 @@ fn a_report_of_a_relaxed_job_examines_only_its_own_splits() {
         let spec = JobSpec { epochs: 100, ..relaxed(4, consumers) };
         let mut cluster = LoadedCluster::of(&spec, consumers, workers);
         let job = cluster.job;
-        let plan = cluster.bench.consumer(taking(job, 3)).expect("a plan");
+        let plan = cluster.bench.consumer(consumer_report(job, 3)).expect("a plan");
         let split_rows = cluster.bench.cluster.jobs[&job].layout.as_ref().expect("it runs").split_rows;
         let open = vec![(plan.splits[0].split, split_rows as u32)];
-        let report = ConsumerReport { open_splits: open, ..taking(job, 3) };
+        let report = ConsumerReport { open_splits: open, ..consumer_report(job, 3) };
         cluster.cost(|request| Input::Consumer { request, report })
     });
     assert!(costs[1] <= costs[0] + 8 && costs[0] > 3, "{costs:?}");

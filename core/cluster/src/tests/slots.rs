@@ -26,7 +26,7 @@ fn claim(grant: &SlotGrant, row: u64, stopped: bool) -> SlotPosition {
 }
 
 fn claiming(job: JobId, rank: u32, claims: Vec<SlotPosition>) -> ConsumerReport {
-    ConsumerReport { slots: SlotReport { claims, ..SlotReport::default() }, ..taking(job, rank) }
+    ConsumerReport { slots: SlotReport { claims, ..SlotReport::default() }, ..consumer_report(job, rank) }
 }
 
 /// Passes a report without a known revision, so that the reply is immediate.
@@ -36,7 +36,7 @@ fn ask(bench: &mut Bench, report: ConsumerReport) -> ConsumerPlan {
 
 fn refused(bench: &mut Bench, report: ConsumerReport) -> ServiceError {
     match bench.ask(|request| Input::Consumer { request, report }) {
-        Some(Reply::Refused(refusal)) => refusal,
+        Some(Reply::Rejected(refusal)) => refusal,
         other => panic!("not refused: {other:?}"),
     }
 }
@@ -44,9 +44,13 @@ fn refused(bench: &mut Bench, report: ConsumerReport) -> ServiceError {
 /// Ranks 0 and 1 with two slots each.
 fn two() -> (Bench, JobId, [Vec<SlotGrant>; 2]) {
     let (mut bench, job) = Bench::running(&elastic(4, 2), 64);
-    assert_eq!(brief(&ask(&mut bench, taking(job, 0))), [], "the first dealing waits for the other rank");
-    let one = grants(&ask(&mut bench, taking(job, 1)));
-    let zero = grants(&ask(&mut bench, taking(job, 0)));
+    assert_eq!(
+        brief(&ask(&mut bench, consumer_report(job, 0))),
+        [],
+        "the first dealing waits for the other rank"
+    );
+    let one = grants(&ask(&mut bench, consumer_report(job, 1)));
+    let zero = grants(&ask(&mut bench, consumer_report(job, 0)));
     let streams = |grants: &[SlotGrant]| grants.iter().map(|grant| grant.stream).collect::<Vec<_>>();
     assert_eq!((streams(&zero), streams(&one)), (vec![0, 2], vec![1, 3]));
     (bench, job, [zero, one])
@@ -57,11 +61,11 @@ fn owners(bench: &mut Bench, job: JobId) -> Vec<(u32, u32)> {
 }
 
 #[test]
-fn the_first_dealing_waits_for_missing_ranks_for_the_lease_time() {
+fn the_first_assignment_waits_for_missing_ranks_for_the_lease_time() {
     let (mut bench, job) = Bench::running(&elastic(4, 3), 64);
-    ask(&mut bench, taking(job, 7));
+    ask(&mut bench, consumer_report(job, 7));
     bench.pass(14_000);
-    assert_eq!(brief(&ask(&mut bench, taking(job, 7))), []);
+    assert_eq!(brief(&ask(&mut bench, consumer_report(job, 7))), []);
     bench.pass(1_100);
     assert_eq!(owners(&mut bench, job), [(7, 4)]);
 }
@@ -69,7 +73,7 @@ fn the_first_dealing_waits_for_missing_ranks_for_the_lease_time() {
 #[test]
 fn a_joining_rank_gets_slots_at_the_positions_where_their_owners_stopped() {
     let (mut bench, job, [zero, one]) = two();
-    let joined = ask(&mut bench, taking(job, 9));
+    let joined = ask(&mut bench, consumer_report(job, 9));
     assert_eq!(brief(&joined), [], "no slot is free");
     // One slot must move, and its owner has not stopped yet.
     let plans = [(0, &zero), (1, &one)].map(|(rank, own)| {
@@ -80,10 +84,10 @@ fn a_joining_rank_gets_slots_at_the_positions_where_their_owners_stopped() {
     let [wanted] = wanted.as_slice() else { panic!("{plans:?}") };
     assert_eq!(wanted.position, at(4));
     let owner = u32::from(wanted.stream % 2 == 1);
-    assert_eq!(brief(&ask(&mut bench, taking(job, 9))), []);
+    assert_eq!(brief(&ask(&mut bench, consumer_report(job, 9))), []);
     // The owner finishes its step and stops.
     ask(&mut bench, claiming(job, owner, vec![claim(wanted, 8, true)]));
-    let joined = ask(&mut bench, taking(job, 9));
+    let joined = ask(&mut bench, consumer_report(job, 9));
     assert_eq!(brief(&joined), [(wanted.stream, 8, false)]);
     assert_eq!(grants(&joined)[0].generation, wanted.generation + 1);
     assert_eq!(bench.cluster.jobs[&job].streams.position(wanted.stream), Some(at(8)));
@@ -94,7 +98,7 @@ fn a_leaving_rank_releases_its_slots() {
     let (mut bench, job, [zero, _]) = two();
     let leaving = |claims: Vec<SlotPosition>| {
         let slots = SlotReport { claims, leaving: true, slot_ns: 0 };
-        ConsumerReport { slots, ..taking(job, 0) }
+        ConsumerReport { slots, ..consumer_report(job, 0) }
     };
     let plan = ask(&mut bench, leaving(vec![claim(&zero[0], 8, false)]));
     assert!(brief(&plan).iter().all(|(_, _, release)| *release), "{plan:?}");
@@ -104,9 +108,9 @@ fn a_leaving_rank_releases_its_slots() {
     // A late report from before the leave has no effect.
     assert_eq!(brief(&ask(&mut bench, claiming(job, 0, vec![claim(&zero[0], 4, false)]))), []);
     assert_eq!(owners(&mut bench, job), [(1, 4)]);
-    let anew = ConsumerReport { session: SessionId(2), ..taking(job, 0) };
+    let anew = ConsumerReport { session: SessionId(2), ..consumer_report(job, 0) };
     ask(&mut bench, anew);
-    let plan = ask(&mut bench, taking(job, 1));
+    let plan = ask(&mut bench, consumer_report(job, 1));
     assert_eq!(
         brief(&plan).iter().filter(|(_, _, release)| *release).count(),
         2,
@@ -117,13 +121,13 @@ fn a_leaving_rank_releases_its_slots() {
 #[test]
 fn the_slots_of_the_last_rank_wait_for_another() {
     let (mut bench, job) = Bench::running(&elastic(2, 1), 64);
-    let own = grants(&ask(&mut bench, taking(job, 0)));
+    let own = grants(&ask(&mut bench, consumer_report(job, 0)));
     let claims = own.iter().map(|grant| claim(grant, 8, true)).collect();
     let slots = SlotReport { claims, leaving: true, slot_ns: 0 };
-    assert_eq!(brief(&ask(&mut bench, ConsumerReport { slots, ..taking(job, 0) })), []);
+    assert_eq!(brief(&ask(&mut bench, ConsumerReport { slots, ..consumer_report(job, 0) })), []);
     assert_eq!(owners(&mut bench, job), []);
     bench.pass(60_000);
-    assert_eq!(brief(&ask(&mut bench, taking(job, 5))), [(0, 8, false), (1, 8, false)]);
+    assert_eq!(brief(&ask(&mut bench, consumer_report(job, 5))), [(0, 8, false), (1, 8, false)]);
 }
 
 #[test]
@@ -131,9 +135,9 @@ fn the_slots_of_a_lost_rank_continue_at_their_recorded_positions() {
     let (mut bench, job, [zero, _]) = two();
     ask(&mut bench, claiming(job, 0, vec![claim(&zero[0], 8, false)]));
     bench.pass(10_000);
-    ask(&mut bench, taking(job, 1));
+    ask(&mut bench, consumer_report(job, 1));
     bench.pass(5_001);
-    let plan = ask(&mut bench, taking(job, 1));
+    let plan = ask(&mut bench, consumer_report(job, 1));
     assert_eq!(brief(&plan), [(0, 8, false), (1, 0, false), (2, 0, false), (3, 0, false)]);
 }
 
@@ -142,14 +146,15 @@ fn a_rank_that_delivered_rows_of_moved_slots_is_superseded() {
     let (mut bench, job, [zero, _]) = two();
     ask(&mut bench, claiming(job, 0, vec![claim(&zero[0], 8, false)]));
     bench.pass(10_000);
-    ask(&mut bench, taking(job, 1));
+    ask(&mut bench, consumer_report(job, 1));
     bench.pass(5_001);
     let records = bench.records.len();
     let refusal = refused(&mut bench, claiming(job, 0, vec![claim(&zero[0], 12, false)]));
     assert_eq!(refusal.kind, ServiceErrorKind::Superseded);
     assert_eq!(
         refusal.message,
-        "consumer 0 of job `run` was silent for more than 15 s and lost its slots to others; start it again from its last checkpoint"
+        "consumer 0 of job `run` sent no report for more than 15 s, and its slots moved to \
+         other consumers; restart the consumer from its last checkpoint"
     );
     assert_eq!(bench.records.len(), records, "the rejected report advances no slot");
 }
@@ -159,7 +164,7 @@ fn a_silent_rank_that_delivered_nothing_joins_again() {
     let (mut bench, job, [zero, _]) = two();
     ask(&mut bench, claiming(job, 0, vec![claim(&zero[0], 8, false)]));
     bench.pass(10_000);
-    ask(&mut bench, taking(job, 1));
+    ask(&mut bench, consumer_report(job, 1));
     bench.pass(5_001);
     let back = claiming(
         job,
@@ -167,7 +172,7 @@ fn a_silent_rank_that_delivered_nothing_joins_again() {
         zero.iter().map(|grant| claim(grant, if grant.stream == 0 { 8 } else { 0 }, true)).collect(),
     );
     assert_eq!(brief(&ask(&mut bench, back)), []);
-    let wanted = brief(&ask(&mut bench, taking(job, 1)));
+    let wanted = brief(&ask(&mut bench, consumer_report(job, 1)));
     assert_eq!(wanted.iter().filter(|(_, _, release)| *release).count(), 2);
 }
 
@@ -187,11 +192,11 @@ fn ranks_keep_their_slots_if_all_were_silent() {
 fn a_lost_rank_gets_no_slots_when_other_ranks_return() {
     let (mut bench, job, _) = two();
     bench.pass(10_000);
-    ask(&mut bench, taking(job, 1));
+    ask(&mut bench, consumer_report(job, 1));
     bench.pass(5_001);
     assert_eq!(owners(&mut bench, job), [(1, 4)]);
     bench.pass(60_000);
-    ask(&mut bench, taking(job, 1));
+    ask(&mut bench, consumer_report(job, 1));
     bench.pass(1_000);
     assert_eq!(owners(&mut bench, job), [(1, 4)]);
 }
@@ -199,13 +204,14 @@ fn a_lost_rank_gets_no_slots_when_other_ranks_return() {
 #[test]
 fn a_new_session_takes_the_slots_and_the_old_one_advances_nothing() {
     let (mut bench, job, [zero, _]) = two();
-    let anew = ConsumerReport { session: SessionId(2), ..taking(job, 0) };
+    let anew = ConsumerReport { session: SessionId(2), ..consumer_report(job, 0) };
     let plan = ask(&mut bench, anew.clone());
     let plan = if grants(&plan).is_empty() { ask(&mut bench, anew) } else { plan };
     assert_eq!(brief(&plan), [(0, 0, false), (2, 0, false)]);
     assert_eq!(grants(&plan)[0].generation, zero[0].generation + 1);
     // After a restart only the log contains the present session.
-    bench.cluster = Cluster::restore(ClusterSettings::default(), LIFE + 1, bench.now, bench.records.clone());
+    bench.cluster =
+        Cluster::restore(ClusterSettings::default(), INCARNATION + 1, bench.now, bench.records.clone());
     let late = claiming(job, 0, vec![claim(&zero[0], 16, false)]);
     assert_eq!(refused(&mut bench, late).kind, ServiceErrorKind::Superseded);
     assert_eq!(bench.cluster.jobs[&job].streams.position(0), Some(at(0)));
@@ -232,7 +238,7 @@ fn reports_from_before_a_move_change_nothing() {
             leaving: true,
             slot_ns: 0,
         },
-        ..taking(job, 0)
+        ..consumer_report(job, 0)
     };
     ask(&mut bench, leaving.clone());
     let records = bench.records.len();
@@ -247,7 +253,7 @@ fn a_new_leader_waits_for_reports_before_it_moves_slots() {
     ask(&mut bench, claiming(job, 0, vec![claim(&zero[0], 8, false)]));
     let snapshot = bench.cluster.snapshot();
     for records in [bench.records.clone(), snapshot] {
-        bench.cluster = Cluster::restore(ClusterSettings::default(), LIFE + 1, bench.now, records);
+        bench.cluster = Cluster::restore(ClusterSettings::default(), INCARNATION + 1, bench.now, records);
         bench.records.clear();
         bench.pass(1_000);
         let plan = ask(&mut bench, claiming(job, 1, Vec::new()));
@@ -259,21 +265,21 @@ fn a_new_leader_waits_for_reports_before_it_moves_slots() {
         assert_eq!(brief(&plan)[0], (0, 12, false));
         bench.records = bench.cluster.snapshot();
     }
-    ask(&mut bench, taking(job, 1));
+    ask(&mut bench, consumer_report(job, 1));
     bench.pass(15_001);
-    ask(&mut bench, taking(job, 1));
+    ask(&mut bench, consumer_report(job, 1));
     assert_eq!(bench.status(job).state, JobState::Running);
 }
 
 #[test]
 fn slower_ranks_get_fewer_slots() {
     let (mut bench, job) = Bench::running(&elastic(8, 2), 800);
-    ask(&mut bench, taking(job, 0));
-    let own = [1, 0].map(|rank| grants(&ask(&mut bench, taking(job, rank))));
+    ask(&mut bench, consumer_report(job, 0));
+    let own = [1, 0].map(|rank| grants(&ask(&mut bench, consumer_report(job, rank))));
     assert_eq!(owners(&mut bench, job), [(0, 4), (1, 4)]);
     let timed = |rank: u32, slot_ns: u64, claims: Vec<SlotPosition>| {
         let slots = SlotReport { claims, leaving: false, slot_ns };
-        ConsumerReport { slots, ..taking(job, rank) }
+        ConsumerReport { slots, ..consumer_report(job, rank) }
     };
     bench.pass(9_000);
     ask(&mut bench, timed(0, 1_000, Vec::new()));
@@ -298,10 +304,10 @@ fn invalid_elastic_jobs_are_rejected() {
     let refusal = bench.open(&JobSpec { elastic: true, ..relaxed(4, 2) }).unwrap_err();
     assert_eq!(
         refusal.message,
-        "an elastic job needs order: deterministic; use that order, or open the job without elastic, since consumers of a relaxed job may leave and return anyway"
+        "an elastic job needs `order: deterministic`; change the order, or open the job without `elastic`, because consumers of a relaxed job may always leave and return"
     );
     let (mut bench, job) = Bench::running(&elastic(4, 2), 64);
-    let refusal = refused(&mut bench, taking(job, 70_000));
+    let refusal = refused(&mut bench, consumer_report(job, 70_000));
     assert_eq!(refusal.message, "invalid rank 70000: number ranks from 0 to 65535");
     let more = JobSpec { consumers: 3, ..elastic(4, 2) };
     assert_eq!(bench.open(&more), Ok(job), "a later rank may expect another number of ranks");
@@ -311,11 +317,11 @@ fn invalid_elastic_jobs_are_rejected() {
 #[test]
 fn an_elastic_job_completes() {
     let (mut bench, job) = Bench::running(&elastic(2, 1), 16);
-    let own = grants(&ask(&mut bench, taking(job, 3)));
-    ask(&mut bench, taking(job, 4));
+    let own = grants(&ask(&mut bench, consumer_report(job, 3)));
+    ask(&mut bench, consumer_report(job, 4));
     let stop = vec![claim(&own[0], 8, false), claim(&own[1], 4, true)];
     ask(&mut bench, claiming(job, 3, stop));
-    let last = grants(&ask(&mut bench, taking(job, 4)));
+    let last = grants(&ask(&mut bench, consumer_report(job, 4)));
     let plan = ask(&mut bench, claiming(job, 4, vec![claim(&last[0], 8, false)]));
     assert_eq!(plan.state, JobState::Completed);
 }

@@ -19,7 +19,7 @@ fn the_status_of_a_job_sums_its_workers_and_consumers() {
     }
     for consumer in [0, 1] {
         let stats = ConsumerStats { rows: 5, ..ConsumerStats::default() };
-        bench.consumer(ConsumerReport { stats, ..taking(job, consumer) });
+        bench.consumer(ConsumerReport { stats, ..consumer_report(job, consumer) });
     }
     let status = bench.status(job);
     assert_eq!((status.job, status.name.as_str(), status.state), (job, "run", JobState::Running));
@@ -42,7 +42,7 @@ fn details_are_available_once_the_dataset_is_indexed() {
     let mut bench = Bench::new();
     let job = bench.open(&spec(4, 1)).expect("a valid job");
     let details = |bench: &mut Bench, job| bench.ask(|request| Input::JobDetails { request, job });
-    let Some(Reply::Refused(refusal)) = details(&mut bench, job) else { panic!("the job is preparing") };
+    let Some(Reply::Rejected(refusal)) = details(&mut bench, job) else { panic!("the job is preparing") };
     assert_eq!(refusal.kind, ServiceErrorKind::Unavailable);
     let spec = JobSpec { audit: true, ..spec(4, 1) };
     let (mut bench, job) = Bench::running(&spec, 80);
@@ -68,7 +68,7 @@ fn the_oldest_ended_jobs_are_forgotten() {
         other => panic!("not a status: {other:?}"),
     };
     assert_eq!(listed(&mut bench), jobs[3..], "the last hundred");
-    let restored = Cluster::restore(ClusterSettings::default(), LIFE + 1, 0, bench.cluster.snapshot());
+    let restored = Cluster::restore(ClusterSettings::default(), INCARNATION + 1, 0, bench.cluster.snapshot());
     assert_eq!(restored.snapshot(), bench.cluster.snapshot());
 }
 

@@ -18,7 +18,7 @@ fn a_worker_expires_after_the_lease_time() {
 }
 
 #[test]
-fn a_consumer_of_a_relaxed_job_loses_its_splits_by_time_alone() {
+fn a_consumer_of_a_relaxed_job_loses_its_splits_without_input() {
     let (mut bench, job) = Bench::running(&relaxed(4, 2), 64);
     let freed = |bench: &Bench| {
         bench
@@ -27,9 +27,9 @@ fn a_consumer_of_a_relaxed_job_loses_its_splits_by_time_alone() {
             .filter(|record| matches!(record, Record::Assigned { consumer: None, .. }))
             .count()
     };
-    bench.consumer(taking(job, 0));
+    bench.consumer(consumer_report(job, 0));
     bench.pass(10_000);
-    bench.consumer(taking(job, 1));
+    bench.consumer(consumer_report(job, 1));
     bench.pass(5_000);
     assert_eq!(freed(&bench), 0);
     bench.pass(1);
@@ -39,14 +39,14 @@ fn a_consumer_of_a_relaxed_job_loses_its_splits_by_time_alone() {
 }
 
 #[test]
-fn a_rank_loses_its_slots_by_time_alone() {
+fn a_rank_loses_its_slots_without_input() {
     let elastic = JobSpec { elastic: true, virtual_consumers: 4, ..spec(4, 2) };
     let (mut bench, job) = Bench::running(&elastic, 64);
-    bench.consumer(taking(job, 0));
-    bench.consumer(taking(job, 1));
+    bench.consumer(consumer_report(job, 0));
+    bench.consumer(consumer_report(job, 1));
     assert_eq!(bench.status(job).slot_owners, [(0, 2), (1, 2)]);
     bench.pass(10_000);
-    bench.consumer(taking(job, 1));
+    bench.consumer(consumer_report(job, 1));
     bench.pass(5_000);
     assert_eq!(bench.status(job).slot_owners, [(0, 2), (1, 2)]);
     bench.pass(1);
@@ -54,10 +54,10 @@ fn a_rank_loses_its_slots_by_time_alone() {
 }
 
 #[test]
-fn slots_are_dealt_to_few_ranks_by_time_alone() {
+fn slots_are_assigned_to_the_present_ranks_without_input() {
     let elastic = JobSpec { elastic: true, virtual_consumers: 4, ..spec(4, 3) };
     let (mut bench, job) = Bench::running(&elastic, 64);
-    bench.consumer(taking(job, 0));
+    bench.consumer(consumer_report(job, 0));
     for _ in 0..15 {
         bench.pass(1_000);
     }
@@ -67,7 +67,7 @@ fn slots_are_dealt_to_few_ranks_by_time_alone() {
 }
 
 #[test]
-fn an_idle_job_loses_its_leases_and_fails_by_time_alone() {
+fn an_idle_job_loses_its_leases_and_fails_without_input() {
     let (mut bench, job) = Bench::running(&spec(4, 1), 64);
     bench.cluster.settings.worker_lease_ms = u64::MAX / 2;
     bench.pass(15_000);
@@ -81,9 +81,9 @@ fn an_idle_job_loses_its_leases_and_fails_by_time_alone() {
 }
 
 #[test]
-fn a_late_split_near_the_end_gets_a_second_lease_by_time_alone() {
+fn a_late_split_near_the_end_gets_a_second_lease_without_input() {
     let (mut bench, job) = Bench::running(&spec(4, 1), 8);
-    bench.consumer(taking(job, 0));
+    bench.consumer(consumer_report(job, 0));
     for (worker, report) in [
         (2, WorkerReport { draining: true, ..report(2) }),
         (3, WorkerReport { memory_full: true, ..report(3) }),
@@ -100,7 +100,7 @@ fn a_late_split_near_the_end_gets_a_second_lease_by_time_alone() {
 }
 
 #[test]
-fn uncomputed_splits_are_recalled_by_time_alone() {
+fn uncomputed_splits_are_recalled_without_input() {
     let (mut bench, job) = Bench::running(&spec(4, 1), 256);
     let computed = vec![(job, bench.granted(1)[0])];
     bench.worker(WorkerReport { computed, ..report(1) });

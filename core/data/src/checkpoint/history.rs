@@ -3,8 +3,6 @@
 
 use std::collections::VecDeque;
 
-use serde::{Deserialize, Serialize};
-
 use crate::layout::StreamPosition;
 
 /// Number of batches in a history. Training loops prefetch batches, and ranks may be several steps apart.

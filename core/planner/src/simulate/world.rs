@@ -67,7 +67,7 @@ impl Simulation {
             hold_ms: control.hold_ms,
             leases_ahead: control.leases_ahead,
             tenants: scenario.quotas(),
-            limits: ClusterLimits::NONE,
+            limits: ClusterLimits::UNLIMITED,
             ..ClusterSettings::default()
         };
         let mut simulation = Self {
@@ -113,11 +113,11 @@ impl Simulation {
     ) -> Result<(), String> {
         let manifest = Arc::new(manifest);
         let mut ready = Ready::default();
-        let saved = Some(Arc::clone(&manifest));
-        let input = Input::OpenJob { request: OTHER_REQUEST, spec: Box::new(spec), saved };
+        let saved_index = Some(Arc::clone(&manifest));
+        let input = Input::OpenJob { request: OTHER_REQUEST, spec: Box::new(spec), saved_index };
         self.cluster.step(self.now, input, &mut ready);
         for (_, reply) in ready.replies {
-            if let Reply::Refused(refusal) = reply {
+            if let Reply::Rejected(refusal) = reply {
                 return Err(refusal.message);
             }
         }
@@ -160,11 +160,11 @@ impl Simulation {
         self.input_count += self.inputs.len() as u64;
         let mut ready = Ready::default();
         for input in self.inputs.drain(..) {
-            self.cluster.take(self.now, input, &mut ready);
+            self.cluster.take_input(self.now, input, &mut ready);
         }
         // Saving an index takes no simulated time.
         for (job, ..) in std::mem::take(&mut ready.manifests) {
-            self.cluster.take(self.now, Input::IndexSaved { job, saved: Ok(()) }, &mut ready);
+            self.cluster.take_input(self.now, Input::IndexSaved { job, result: Ok(()) }, &mut ready);
         }
         self.cluster.step(self.now, Input::Tick, &mut ready);
         meter.end(Phase::Inputs);
@@ -364,7 +364,7 @@ impl Simulation {
                 &job.layout,
                 self.scenario.control.splits_ahead,
             );
-            self.cluster.take(self.now, Input::Consumer { request: OTHER_REQUEST, report }, &mut ready);
+            self.cluster.take_input(self.now, Input::Consumer { request: OTHER_REQUEST, report }, &mut ready);
         }
         let mut ready = Ready::default();
         self.cluster.step(self.now, Input::JobStatus { request: OTHER_REQUEST, job: None }, &mut ready);
