@@ -1,4 +1,4 @@
-//! Verifies exactly-once delivery: counts the row ids of delivered batches and compares them with the order of the job.
+//! Verifies exactly-once delivery. Counts the row ids of delivered batches, and compares the counts with the row order of the job.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -13,46 +13,46 @@ use serde::Serialize;
 
 use crate::batch::BatchInfo;
 
-/// Rows of the order that are computed at once.
+/// Maximum number of rows whose order is computed in one call.
 const CHUNK_ROWS: u64 = 1 << 16;
 
-/// Result of an audit, in rows. The same row in another pass counts as another row.
+/// The result of an audit: counts of rows. A row counts separately in each pass.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct AuditReport {
-    /// Rows between the start position and the stop position.
+    /// Number of rows between the start position and the stop position.
     pub expected: u64,
-    /// Expected rows that were delivered once.
+    /// Number of expected rows that were delivered once.
     pub once: u64,
-    /// Expected rows that were not delivered.
+    /// Number of expected rows that were not delivered.
     pub missing: u64,
-    /// Rows that were delivered more than once.
+    /// Number of rows that were delivered more than once.
     pub repeated: u64,
-    /// Delivered rows that were not expected.
+    /// Number of delivered rows that were not expected.
     pub unexpected: u64,
 }
 
 impl AuditReport {
-    /// Whether every expected row was delivered once, and no other row.
+    /// Whether every expected row was delivered exactly once, and no other row was delivered.
     pub fn is_exact(&self) -> bool {
         self.once == self.expected && self.repeated == 0 && self.unexpected == 0
     }
 }
 
-/// Counts delivered rows. Uses one byte for each row of each pass with delivered rows.
+/// Counts delivered rows. Needs one byte of memory per row and pass, for passes with delivered rows.
 #[derive(Debug)]
 pub struct Audit {
     layout: Layout,
     sequence: Sequence,
     streams: Vec<StreamPosition>,
-    open: Vec<OpenRange>,
-    /// Deliveries of each row, by pass over all epochs; at most 255.
+    open_ranges: Vec<OpenRange>,
+    /// Number of deliveries of each row, by pass over all epochs. Counts stop at 255.
     counts: BTreeMap<u32, Vec<u8>>,
-    /// Delivered row ids beyond the size of the dataset.
-    invalid: u64,
+    /// Number of delivered row ids that the dataset does not have.
+    unknown_rows: u64,
 }
 
 impl Audit {
-    /// Creates an audit of a job that starts at `start`, by default at the beginning. `inputs` is the job's manifest.
+    /// Creates an audit of a job. `start` is the position from which the job started, and `None` is the beginning.
     pub fn new(layout: Layout, inputs: &Manifest, pipeline: &Pipeline, start: Option<&Position>) -> Self {
         let streams = (0..layout.streams)
             .map(|stream| {
@@ -60,12 +60,12 @@ impl Audit {
                 layout.normalise(stream, position.unwrap_or_default())
             })
             .collect();
-        let open = start.map(|start| start.open_ranges.clone()).unwrap_or_default();
+        let open_ranges = start.map(|start| start.open_ranges.clone()).unwrap_or_default();
         let sequence = Sequence::new(pipeline, inputs, &layout.mix_changes);
-        Self { layout, sequence, streams, open, counts: BTreeMap::new(), invalid: 0 }
+        Self { layout, sequence, streams, open_ranges, counts: BTreeMap::new(), unknown_rows: 0 }
     }
 
-    /// Counts the rows of a batch, or the trailing rows of a consumer. The job must have been opened with `audit`.
+    /// Counts the rows of a batch, or of [`crate::Consumer::trailing`]. The job must be opened with `audit`.
     pub fn add(&mut self, info: &BatchInfo) {
         if self.layout.coordinated {
             return self.add_step(info);
@@ -80,7 +80,7 @@ impl Audit {
         }
     }
 
-    /// Sets the changes of the job's mix.
+    /// Sets all changes of the mix weights since the start of the job.
     pub fn set_mix(&mut self, changes: &[MixChange]) {
         self.sequence = self.sequence.with_mix_changes(changes);
     }
@@ -90,7 +90,7 @@ impl Audit {
         let counts = self.counts.entry(pass).or_insert_with(|| vec![0; rows]);
         match counts.get_mut(row_id as usize) {
             Some(count) => *count = count.saturating_add(1),
-            None => self.invalid += 1,
+            None => self.unknown_rows += 1,
         }
     }
 
@@ -98,19 +98,19 @@ impl Audit {
         self.sequence.pass(pass)
     }
 
-    /// Converts an index in the row sequence of an epoch to the number of its pass, counted over all epochs, and an index within that pass.
+    /// Converts an index in the row sequence of an epoch to a pass, counted over all epochs, and an index in the pass.
     fn pass_of(&self, epoch: u32, index: u64) -> (u32, u64) {
         let rows = self.layout.dataset_rows;
         (epoch * self.layout.passes + (index / rows) as u32, index % rows)
     }
 
-    /// Compares the counts with the rows up to `stop`, by default up to the end of the job.
+    /// Compares the counts with the rows up to the position `stop`. `None` is the end of the job.
     pub fn report(&self, stop: Option<&Position>) -> AuditReport {
         if self.layout.coordinated {
             return self.report_rounds(stop);
         }
         let mut expected = self.expected(stop);
-        let mut report = AuditReport { unexpected: self.invalid, ..AuditReport::default() };
+        let mut report = AuditReport { unexpected: self.unknown_rows, ..AuditReport::default() };
         for pass in self.counts.keys() {
             expected.entry(*pass).or_default();
         }
@@ -122,7 +122,7 @@ impl Audit {
         report
     }
 
-    /// Compares one pass. `is_expected` states for each index of the pass whether its row is expected.
+    /// Compares one pass. `is_expected` contains for each index of the pass whether its row is expected.
     fn compare(&self, pass: u32, is_expected: &[bool], counts: &[u8], report: &mut AuditReport) {
         // A mix that restarts short datasets contains rows more than once in a pass.
         let mut expected = vec![0_u8; counts.len()];
@@ -147,7 +147,7 @@ impl Audit {
         }
     }
 
-    /// For each index of each pass, whether its row is between start and stop.
+    /// Returns for each pass whether the row at each index is between start and stop.
     fn expected(&self, stop: Option<&Position>) -> BTreeMap<u32, Vec<bool>> {
         let mut expected = BTreeMap::new();
         let end = StreamPosition { epoch: self.layout.epochs, row: 0 };
@@ -158,7 +158,7 @@ impl Audit {
         // Relaxed mode: ranges that were open at the start are delivered after it, and ranges that are open at the stop are not
         // delivered before it.
         let stopped = stop.map(|stop| stop.open_ranges.as_slice()).unwrap_or_default();
-        for (ranges, is_expected) in [(self.open.as_slice(), true), (stopped, false)] {
+        for (ranges, is_expected) in [(self.open_ranges.as_slice(), true), (stopped, false)] {
             for range in ranges {
                 self.set_range(range.epoch, range.start_row..range.end_row, is_expected, &mut expected);
             }

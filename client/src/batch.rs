@@ -1,4 +1,4 @@
-//! A batch, and its assembly from parts of pieces.
+//! Batches, which are assembled from slices of pieces.
 
 use std::ops::Range;
 
@@ -11,10 +11,10 @@ use feedline_proto::SkippedRow;
 
 use crate::pieces::PieceBytes;
 
-/// A batch.
+/// A batch of rows.
 #[derive(Debug, Clone)]
 pub struct Batch {
-    /// The rows: a view of the receive buffer, or a copy where the batch was joined from several pieces.
+    /// The rows, as a view of the receive buffer. If the batch spans several pieces, the rows are copied.
     pub records: RecordBatch,
     /// The origin of the rows.
     pub info: BatchInfo,
@@ -23,28 +23,30 @@ pub struct Batch {
 /// The origin of a batch's rows.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct BatchInfo {
-    /// Stream: the virtual consumer in deterministic mode, the slot of an elastic job; 0 in relaxed mode.
+    /// The stream of the batch, which is the virtual consumer, or the slot of an elastic job. 0 in relaxed mode.
     pub stream: u32,
-    /// Step within the epoch, from 0. Each stream delivers one batch in each step. `None` where operators may change the number of
+    /// Step within the epoch, from 0. Each stream delivers one batch in each step. `None` if operators may change the number of
     /// rows, with `remainder: carry`, and in relaxed mode.
     pub step: Option<u64>,
     /// The batch's share of the rows of all streams in this step. The weights of a step sum to 1, so the weighted mean over batches
-    /// is the mean over the step's rows. Where `step` is `None`, the share of a full step. 0 in relaxed mode.
+    /// is the mean over the rows of the step. If `step` is `None`, the share of a step in which all batches are full. 0 in relaxed
+    /// mode.
     pub weight: f64,
     /// Epoch of the first row, from 0.
     pub epoch: u32,
-    /// Rows.
+    /// Number of rows.
     pub rows: u32,
-    /// Input rows of this batch: ranges of offsets in splits, in order. Includes removed rows, also those since the batch before.
+    /// The input rows of the batch in order, as splits and ranges of row offsets. Includes the rows that operators have removed since
+    /// the previous batch.
     pub inputs: Vec<(SplitRef, Range<u32>)>,
-    /// Offsets of the batch's rows in splits, in order. Empty where the batch contains all of `inputs`.
+    /// The rows of the batch in order, as splits and row offsets. Empty if the batch contains all rows of `inputs`.
     pub kept: Vec<(SplitRef, Vec<u32>)>,
-    /// Audit: ids of the rows of `inputs`, in order. Empty unless the job was opened with `audit`. A coordinated job always has
-    /// them: the ids of the batch's rows, and for the first stream in the last step of a round, the ids of the removed rows.
+    /// The ids of the rows in `inputs`, in order. Empty unless the job was opened with `audit`. In a coordinated job, always the ids of
+    /// the batch's rows. The first stream's last batch of a round also has the ids of the removed rows.
     pub row_ids: Vec<u64>,
     /// Failed rows that were skipped or replaced.
     pub skipped: Vec<SkippedRow>,
-    /// Rows before this batch that `remainder: drop` dropped.
+    /// Number of rows that `remainder: drop` has dropped since the previous batch.
     pub dropped_rows: u64,
 }
 
@@ -56,7 +58,7 @@ impl BatchInfo {
             if let Some(ids) = &part.payload.row_ids {
                 let index = |offset: u32| (offset - part.piece_start) as usize;
                 let range = index(part.input_range.start)..index(part.input_range.end);
-                // The ids of a coordinated step are those of this stream's rows only.
+                // In a coordinated job, a piece has only the ids of this stream's rows.
                 self.row_ids.extend_from_slice(ids.get(range).unwrap_or(ids));
             }
             if is_last_part(part) {
@@ -65,7 +67,7 @@ impl BatchInfo {
         }
     }
 
-    /// Records the offsets of the batch's rows where operators removed some of its input rows.
+    /// Records the row offsets of the batch if operators removed some of its input rows.
     fn set_kept(&mut self, parts: &[PieceSlice<PieceBytes>]) {
         let input_rows: u64 = self.inputs.iter().map(|(_, input)| input.len() as u64).sum();
         if input_rows == u64::from(self.rows) {
@@ -101,7 +103,7 @@ pub(crate) struct StepShare {
     pub(crate) weight: f64,
 }
 
-/// A batch that was taken from a stream and not joined yet.
+/// A batch whose slices are not joined yet.
 #[derive(Debug)]
 pub(crate) struct TakenBatch {
     pub(crate) info: BatchInfo,
@@ -111,7 +113,7 @@ pub(crate) struct TakenBatch {
 }
 
 impl TakenBatch {
-    /// Combines a batch with the rows before it that belong to no batch (`carried`).
+    /// Combines a batch with `carried`, the preceding rows that belong to no batch.
     pub(crate) fn new(
         stream: u32,
         StepShare { step, weight }: StepShare,
@@ -126,10 +128,10 @@ impl TakenBatch {
         Self { info, parts, schema }
     }
 
-    /// Returns the batch: a view of a single part, or a copy of several parts.
+    /// Joins the parts. Copies the rows only if there are several parts.
     ///
     /// # Errors
-    /// Describes the difference, if the parts have different columns.
+    /// If the parts have different columns.
     pub(crate) fn join(self) -> Result<Batch, String> {
         let slice = |part: &PieceSlice<PieceBytes>| {
             part.payload.records.slice(part.rows.start as usize, part.rows.len())
@@ -138,7 +140,7 @@ impl TakenBatch {
             self.parts.iter().filter(|part| !part.rows.is_empty()).collect();
         let records = match filled.as_slice() {
             [] => {
-                // A job that resumes before such a step has received no columns yet.
+                // The schema is unknown if a job resumes before a step without rows.
                 RecordBatch::new_empty(self.schema.unwrap_or_else(|| SchemaRef::new(Schema::empty())))
             }
             [part] => slice(part),
@@ -151,7 +153,7 @@ impl TakenBatch {
     }
 }
 
-/// Adds a run that is not a batch to the rows that the next batch carries.
+/// Adds rows that belong to no batch to the rows that the next batch carries.
 pub(crate) fn add_carried(carried: &mut BatchInfo, assembled: &AssembledBatch<PieceBytes>) {
     if assembled.kind == RunKind::Dropped {
         carried.dropped_rows += u64::from(assembled.rows);

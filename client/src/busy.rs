@@ -1,20 +1,21 @@
-//! The delay of a retry at a service that is busy: the delay that the service asks for, plus jitter, so that clients that were
-//! rejected together do not retry together.
+//! The retry delay at a busy service. It is the delay that the service requests, plus jitter, so that clients do not retry
+//! simultaneously.
 
 use feedline_common::backoff::Backoff;
 use feedline_data::messages::ServiceError;
 use feedline_data::random::mix64;
 use tokio::time::{Duration, Instant};
 
-/// Pauses between requests to a coordinator that cannot be reached. A new leader is elected within a second.
+/// Pauses between retries while the coordinator is unavailable. A new leader is elected within a second.
 pub(crate) const COORDINATOR_BACKOFF: Backoff = Backoff::from_millis(50, 250);
-/// The delay where the service asks for none.
+/// Delay if the service requests no delay.
 const DEFAULT_DELAY: Duration = Duration::from_millis(500);
-/// Bounds of the delay that a service may ask for.
+/// Minimum delay that a service can request.
 const MIN_DELAY: Duration = Duration::from_millis(10);
+/// Maximum delay that a service can request.
 const MAX_DELAY: Duration = Duration::from_secs(60);
 
-/// Returns the delay before a retry: the requested delay plus up to half of it. `seed` differs between clients.
+/// Returns the delay before a retry. The jitter is at most half of the requested delay. `seed` must differ between clients.
 pub(crate) fn retry_delay(error: &ServiceError, seed: u64) -> Duration {
     let requested = error.retry_after_ms.map_or(DEFAULT_DELAY, Duration::from_millis);
     let requested = requested.clamp(MIN_DELAY, MAX_DELAY);
@@ -22,7 +23,7 @@ pub(crate) fn retry_delay(error: &ServiceError, seed: u64) -> Duration {
     requested + requested.mul_f64(jitter / 2.0)
 }
 
-/// Returns a number that differs between clients: the duration of a request in nanoseconds.
+/// Returns a jitter seed that differs between clients, which is the duration of a request in nanoseconds.
 pub(crate) fn jitter_seed(started: Instant) -> u64 {
     started.elapsed().as_nanos() as u64
 }

@@ -1,4 +1,4 @@
-//! A consumer: the user's interface to the batches of one rank.
+//! The consumer, through which a rank receives its batches.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ use crate::workers::WorkerDirectory;
 pub struct Consumer {
     view: ConsumerView,
     acknowledged: watch::Receiver<u64>,
-    /// Time of the last batch, until the user asks for the next one.
+    /// Time at which the user received the last batch. `None` after the user has requested the next batch.
     delivered_at: Option<Instant>,
     /// Stops the task when the consumer is dropped.
     stop: DropGuard,
@@ -63,14 +63,14 @@ impl Consumer {
     }
 
     /// Waits for the next batch. Returns `None` after the last batch, when the coordinator has acknowledged all deliveries.
-    /// Cancel safe: dropping the future loses no batch.
+    /// This method is cancel safe: dropping the future loses no batch.
     ///
     /// The batch comes from the stream that is furthest behind, so all batches of a step precede those of the next step. In an
     /// elastic job, a rank without a slot waits until it receives one or the job ends. A revoked slot stops after the present
     /// step.
     ///
     /// # Errors
-    /// When no batch can follow; further calls return the same error.
+    /// If no batch can follow. Further calls return the same error.
     pub async fn next(&mut self) -> Result<Option<Batch>, ClientError> {
         self.end_step();
         let mut stall = None;
@@ -104,10 +104,11 @@ impl Consumer {
         }
     }
 
-    /// Returns the next batch if it has arrived. `None` does not distinguish a pending batch from the end: [`Self::next`] does.
+    /// Returns the next batch if it has arrived. `None` means that the batch has not arrived or that no batch follows. Use
+    /// [`Self::next`] to distinguish these cases.
     ///
     /// # Errors
-    /// As [`Self::next`].
+    /// If no batch can follow.
     pub fn try_next(&mut self) -> Result<Option<Batch>, ClientError> {
         let taken = self.view.shared.lock().take(Instant::now());
         let TakeResult::Batch(taken) = taken else { return Ok(None) };
@@ -126,7 +127,7 @@ impl Consumer {
         gauge!(STEP_SECONDS_TOTAL).increment(step.as_secs_f64());
     }
 
-    /// Adds time that the user spent on copying batches, such as to a GPU; a part of the time between batches.
+    /// Adds time that the user spent on copying batches, such as to a GPU. This time is a part of the step time.
     pub fn add_copy(&self, time: Duration) {
         self.view.shared.lock().add_copy(time.as_nanos() as u64);
         gauge!(COPY_SECONDS_TOTAL).increment(time.as_secs_f64());
@@ -139,13 +140,13 @@ impl Consumer {
         error
     }
 
-    /// Declares that the user prefetches one batch, such as to copy it to a device during a step. Affects the answers to
-    /// [`crate::Job::positions_at`].
+    /// Declares that the user prefetches one batch, such as to copy it to a device during a step. The consumer's answers to
+    /// [`crate::Job::positions_at`] then exclude the prefetched batch.
     pub fn set_prefetching(&self) {
         self.view.shared.lock().set_prefetching();
     }
 
-    /// Deterministic mode: returns the next undelivered row of each stream. Empty until the dataset is indexed.
+    /// Returns the next undelivered row of each stream. Empty in relaxed mode, and until the dataset is indexed.
     pub fn positions(&self) -> Vec<(u32, StreamPosition)> {
         self.view.shared.lock().positions()
     }
@@ -153,7 +154,7 @@ impl Consumer {
     /// Waits until the coordinator has acknowledged all deliveries.
     ///
     /// # Errors
-    /// When no coordinator answers within the client's timeout, or another session supersedes this one.
+    /// If no coordinator responds within the client's timeout, or another session supersedes this session.
     pub async fn flush(&mut self) -> Result<(), ClientError> {
         let version = self.view.shared.lock().request_flush();
         self.view.shared.notify_session();
@@ -209,9 +210,9 @@ impl Consumer {
         }
     }
 
-    /// Sets the time that this rank takes for a batch of one slot, instead of the measured time between calls of [`Self::next`].
-    /// The coordinator of an elastic job grants slots by this time. Useful where ranks synchronize after each batch, so that
-    /// all measurements are equal.
+    /// Sets the time that this rank needs for a batch of one slot. It replaces the measured time between calls of [`Self::next`].
+    /// The coordinator of an elastic job grants more slots to faster ranks. Set the time if ranks synchronize after each batch,
+    /// because their measured times are then equal.
     pub fn set_batch_time(&self, time: Duration) {
         self.view.shared.lock().set_batch_time(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
     }
@@ -221,7 +222,7 @@ impl Consumer {
         self.view.shared.lock().job_state()
     }
 
-    /// Updates the mix of `origins` to that of this consumer.
+    /// Updates the mix weights in `origins` to the weights of this consumer.
     pub fn update_mix(&self, origins: &mut Origins) {
         origins.set_mix(self.view.shared.lock().mix_changes_from(0));
     }
@@ -232,7 +233,7 @@ impl Consumer {
     }
 }
 
-/// Creates the pool of receive buffers: pinned, where the settings name a GPU whose driver is available.
+/// Creates the pool of receive buffers. The buffers are pinned if the settings contain a GPU and its driver is available.
 fn create_receive_pool(settings: &ClientSettings) -> Arc<ReceivePool> {
     let idle_bytes = settings.idle_bytes();
     match settings.gpu.map(Gpu::open) {
@@ -257,7 +258,7 @@ impl ConsumerView {
         self.shared.lock().stats()
     }
 
-    /// Returns the streams of the consumer; in an elastic job, the slots that it delivers at present.
+    /// Returns the streams whose batches the consumer currently delivers. In an elastic job, streams are slots.
     pub fn slots(&self) -> Vec<u32> {
         self.shared.lock().active_slots()
     }
@@ -277,7 +278,7 @@ impl Deref for Consumer {
     }
 }
 
-/// Counts the time until it is dropped as a stall, also when the waiting future is dropped.
+/// Measures a stall until this value is dropped, even if the waiting future is dropped.
 struct Stall {
     shared: Arc<SharedState>,
 }

@@ -1,8 +1,8 @@
-//! Digests of delivered batches: one depends on the order and the batches, the other on the rows only. Neither depends on the
-//! slicing or the address of Arrow data.
+//! Digests of delivered batches. A [`StreamDigest`] depends on the batches and their order. A [`ContentDigest`] depends only on the
+//! rows. The digests do not depend on how Arrow slices or stores the data.
 //!
-//! The hash of a column covers its values, back to back. The lengths of variable-length values precede the values. In a
-//! column with nulls, a validity byte precedes each value.
+//! The hash of a column covers its concatenated values. The lengths of variable-length values precede the values. In a column with
+//! nulls, a validity byte precedes each value.
 
 use arrow::array::{Array, ArrayData, RecordBatch, make_array};
 use arrow::buffer::BooleanBuffer;
@@ -10,14 +10,14 @@ use arrow::datatypes::{ArrowNativeType, DataType};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64, xxh3_128};
 
-/// Chains the batches of one stream in order: `d' = xxh3_128(d || content)`, where `content` is the hash of a batch.
+/// A digest of the batches of one stream in order. Each batch updates the digest `d` to `xxh3_128(d || hash of the batch)`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StreamDigest {
     state: u128,
 }
 
 impl StreamDigest {
-    /// The digest of no batches.
+    /// Creates the digest of an empty stream.
     pub fn new() -> Self {
         Self::default()
     }
@@ -53,7 +53,7 @@ pub fn combine<'a>(streams: impl IntoIterator<Item = &'a StreamDigest>) -> Strin
     format!("{:032x}", hash.digest128())
 }
 
-/// Sums the hashes of rows. Does not depend on the order of rows or on batches, but on the number of times that each row occurs.
+/// The sum of the hashes of rows. It depends on how often each row occurs, but not on the order of rows or on batches.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ContentDigest {
     sum: u128,
@@ -61,7 +61,7 @@ pub struct ContentDigest {
 }
 
 impl ContentDigest {
-    /// The digest of no rows.
+    /// Creates the digest of no rows.
     pub fn new() -> Self {
         Self::default()
     }
@@ -80,12 +80,12 @@ impl ContentDigest {
         self.rows += batch.num_rows() as u64;
     }
 
-    /// Rows added.
+    /// Number of added rows.
     pub fn rows(&self) -> u64 {
         self.rows
     }
 
-    /// Adds the rows of another digest: of another consumer, or of another part of the job.
+    /// Adds the rows of another digest, such as that of another consumer.
     pub fn merge(&mut self, other: &Self) {
         self.sum = self.sum.wrapping_add(other.sum);
         self.rows += other.rows;
@@ -109,7 +109,7 @@ impl ContentDigest {
 
 fn batch_hash(batch: &RecordBatch) -> u128 {
     if batch.num_rows() == 0 {
-        // A batch without rows may have no columns: see `TakenBatch::join`.
+        // A batch without rows may have no columns, because `TakenBatch::join` may not know the schema.
         return 0;
     }
     let mut hash = Xxh3::with_seed(schema_hash(batch));
@@ -133,10 +133,10 @@ fn parse_hex(text: &str) -> Result<u128, String> {
 }
 
 fn invalid_digest(text: &str) -> String {
-    format!("invalid digest `{text}`: expected 32 or 48 hexadecimal digits, as printed")
+    format!("invalid digest `{text}`: expected 32 or 48 hexadecimal digits, as in a report")
 }
 
-/// Hashes `len` values from index `start` on.
+/// Hashes `len` values, starting at index `start`.
 fn hash_values(data: &ArrayData, start: usize, len: usize, hash: &mut Xxh3) {
     let nulls = data.nulls().filter(|nulls| nulls.slice(start, len).null_count() > 0);
     let Some(nulls) = nulls else {
@@ -214,7 +214,7 @@ fn hash_items(data: &ArrayData, (start, end): (usize, usize), hash: &mut Xxh3) {
     hash_values(&data.child_data()[0], start, end - start, hash);
 }
 
-/// Hashes the text form of values of types that batches do not contain.
+/// Hashes the text representation of values. This is a fallback for types that batches usually do not contain.
 fn hash_text(data: &ArrayData, start: usize, len: usize, hash: &mut Xxh3) {
     let array = make_array(data.clone());
     let options = FormatOptions::new();

@@ -2,8 +2,7 @@
 
 use feedline_data::messages::{ServiceError, ServiceErrorKind};
 
-/// The reason why a job cannot be opened or a consumer receives no further batches. Delivered batches remain valid, and the job can
-/// resume after them.
+/// An error of opening a job, or of receiving batches. Delivered batches remain valid, and the job can resume after them.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ClientError {
     /// A setting is invalid.
@@ -12,26 +11,26 @@ pub enum ClientError {
     /// The coordinator or a worker rejected the request permanently.
     #[error("{0}")]
     Refused(String),
-    /// The coordinator has no such job.
+    /// The coordinator does not have the job.
     #[error("{0}")]
     UnknownJob(String),
-    /// No coordinator answered the first request: the address may be wrong. A retry may succeed.
-    #[error("{0}; check the address, and that a coordinator runs there")]
+    /// No coordinator responded to the first request. The address may be wrong. A retry may succeed.
+    #[error("{0}; check the address, and that a coordinator runs at this address")]
     Unreachable(String),
-    /// No coordinator answered within the client's timeout. A retry may succeed.
+    /// No coordinator responded within the client's timeout. A retry may succeed.
     #[error(
-        "no coordinator for {seconds} s: {message}; check that it runs, then open the job again to resume it"
+        "no coordinator responded for {seconds} s: {message}; check that a coordinator runs, and open the job again to resume"
     )]
     CoordinatorLost {
-        /// Seconds waited.
+        /// Duration of the retries in seconds.
         seconds: u64,
         /// Error of the last attempt.
         message: String,
     },
-    /// The service was busy for as long as the client retries. A retry may succeed.
-    #[error("{message}; gave up after {seconds} s of retries")]
+    /// The service was busy until the client's timeout. A retry may succeed.
+    #[error("{message}; the client stopped retrying after {seconds} s")]
     Busy {
-        /// Seconds waited.
+        /// Duration of the retries in seconds.
         seconds: u64,
         /// Error of the last attempt.
         message: String,
@@ -39,18 +38,18 @@ pub enum ClientError {
     /// A newer session superseded this consumer.
     #[error("{0}; give each process its own consumer index")]
     Superseded(String),
-    /// The job failed: one sentence.
+    /// The job failed, for example because a row cannot be read.
     #[error("{0}")]
     JobFailed(String),
     /// A user cancelled the job.
     #[error("the job was cancelled; open it again to resume from its last position")]
     Cancelled,
-    /// A worker sent invalid frames, also after retries.
+    /// Workers sent invalid frames, even after retries.
     #[error("split {split} cannot be read: {message}; use the same release on workers and clients")]
     Damaged {
         /// The split.
         split: String,
-        /// The defect.
+        /// The error of the last attempt.
         message: String,
     },
     /// The consumer was closed, or its runtime was shut down.
@@ -71,7 +70,7 @@ impl From<ServiceError> for ClientError {
 }
 
 impl ClientError {
-    /// Whether a retry without any change can succeed.
+    /// Whether a retry of the same request can succeed.
     pub fn is_retryable(&self) -> bool {
         matches!(self, Self::Unreachable(_) | Self::CoordinatorLost { .. } | Self::Busy { .. })
     }

@@ -1,4 +1,4 @@
-//! One fetch: opens it at a worker, sends credit, and passes the frames to the consumer's state.
+//! Runs one fetch: opens it at a worker, sends credit, and passes the received frames to the consumer's state.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::shared_state::SharedState;
 use crate::state::{FetchOrder, FetchOutcome};
 use crate::workers::WorkerDirectory;
 
-/// What all fetches of a consumer share.
+/// The context that all fetches of a consumer share.
 #[derive(Clone)]
 pub(crate) struct FetchContext {
     pub(crate) job: JobId,
@@ -27,8 +27,8 @@ pub(crate) struct FetchContext {
     pub(crate) pool: Arc<ReceivePool>,
 }
 
-/// Runs one fetch to its end and records the outcome. The state aborts the task when another fetch of the split delivers first,
-/// or the consumer ends.
+/// Runs one fetch to its end and records the outcome. The state aborts the task if another fetch of the split delivers first or
+/// the consumer ends.
 pub(crate) async fn run(order: FetchOrder, context: FetchContext) {
     let (split, attempt) = (order.split, order.attempt);
     let outcome = fetch(order, &context).await;
@@ -46,7 +46,7 @@ async fn fetch(order: FetchOrder, context: &FetchContext) -> FetchOutcome {
     let started = Instant::now();
     let mut frames = match worker.fetch(request_stream(open, credit)).await {
         Ok(frames) => frames,
-        Err(error) => return outcome_of(error, started),
+        Err(error) => return outcome_of_error(error, started),
     };
     let network_bytes = |bytes| if worker.is_remote() { bytes } else { 0 };
     let mut reader = PieceReader::new(Arc::clone(&context.pool));
@@ -54,7 +54,7 @@ async fn fetch(order: FetchOrder, context: &FetchContext) -> FetchOutcome {
         let event = match frame.map(|frame| reader.read(frame)) {
             Ok(Ok(event)) => event,
             Ok(Err(message)) => return FetchOutcome::Invalid(message),
-            Err(error) => return outcome_of(error, started),
+            Err(error) => return outcome_of_error(error, started),
         };
         let now = Instant::now();
         match event {
@@ -97,7 +97,7 @@ pub(crate) fn request_stream(
     stream::iter([FetchRequest::Open(open)]).chain(grants).boxed()
 }
 
-fn outcome_of(error: ServiceError, started: Instant) -> FetchOutcome {
+fn outcome_of_error(error: ServiceError, started: Instant) -> FetchOutcome {
     match error.kind {
         ServiceErrorKind::NotFound => FetchOutcome::NotFound,
         ServiceErrorKind::Invalid => FetchOutcome::Rejected(error.message),

@@ -1,4 +1,4 @@
-//! A job: opens it, creates its consumers, and queries its status.
+//! The client's interface to a job: opens a job, creates its consumers, and queries its status.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -36,11 +36,11 @@ pub struct Job {
 }
 
 impl Job {
-    /// Opens a job, or joins the job with the same name and spec. Retries at an unavailable coordinator for
-    /// [`ClientSettings::patience_ms`], and at a busy one for [`ClientSettings::admission_ms`]. Logs the reason of retries.
+    /// Opens a job, or joins the job with the same name and spec. Retries for [`ClientSettings::patience_ms`] if the coordinator is
+    /// unavailable, and for [`ClientSettings::admission_ms`] if the coordinator is busy.
     ///
     /// # Errors
-    /// When the coordinator rejects the spec, a setting is invalid, or no coordinator answers.
+    /// If the coordinator rejects the spec, a setting is invalid, or no coordinator responds.
     pub async fn open(
         coordinator: Arc<dyn CoordinatorService>,
         workers: Arc<dyn WorkerDirectory>,
@@ -53,11 +53,11 @@ impl Job {
         Ok(Self { id, order, coordinator, workers, settings })
     }
 
-    /// Opens a job on the cluster at `url`: the URL of a coordinator, such as `http://10.0.0.1:7070`, or comma-separated URLs of
-    /// several coordinators. `credentials` contains the certificates for `https://` URLs, and the token.
+    /// Opens a job on a cluster. `url` is the URL of a coordinator, such as `http://10.0.0.1:7070`, or a comma-separated list of URLs.
+    /// `credentials` contains the token, and the certificates for `https://` URLs.
     ///
     /// # Errors
-    /// As [`Self::open`]; also for an invalid URL.
+    /// Returns the errors of [`Self::open`], and an error if a URL is invalid.
     pub async fn connect(
         url: &str,
         credentials: &Credentials,
@@ -73,7 +73,7 @@ impl Job {
     /// Joins a job that another client has opened. Waits until its dataset is indexed.
     ///
     /// # Errors
-    /// As [`Self::open`]; also for an unknown job.
+    /// If the job is unknown, a setting is invalid, or no coordinator responds.
     pub async fn attach(
         coordinator: Arc<dyn CoordinatorService>,
         workers: Arc<dyn WorkerDirectory>,
@@ -90,8 +90,8 @@ impl Job {
         self.id
     }
 
-    /// Creates consumer `index` and starts to fetch. `session` supersedes all smaller sessions of this consumer; use a time in
-    /// nanoseconds. Must be called inside a tokio runtime, which runs the consumer's task.
+    /// Creates consumer `index` and starts to fetch. `session` supersedes all smaller sessions of the consumer, so use a time in
+    /// nanoseconds. Must be called in a tokio runtime, which runs the consumer's task.
     pub fn consumer(&self, index: u32, session: SessionId) -> Consumer {
         let is_relaxed = self.order == OrderMode::Relaxed;
         let identity = ConsumerIdentity { job: self.id, consumer: index, session, is_relaxed };
@@ -106,35 +106,35 @@ impl Job {
     /// Returns the status of the job.
     ///
     /// # Errors
-    /// When no coordinator answers within the client's timeout, or the job is unknown.
+    /// If no coordinator responds within the client's timeout, or the job is unknown.
     pub async fn status(&self) -> Result<JobStatus, ClientError> {
         retry(&self.settings, || self.coordinator.job_status(self.id)).await
     }
 
-    /// Returns the position that the coordinator has stored for the job: see [`Consumer::flush`]. `None` until the dataset is
-    /// indexed.
+    /// Returns the position that the coordinator has stored. Call [`Consumer::flush`] first to include all deliveries. `None` until the
+    /// dataset is indexed.
     ///
     /// # Errors
-    /// As [`Self::status`].
+    /// If no coordinator responds within the client's timeout, or the job is unknown.
     pub async fn position(&self) -> Result<Option<Position>, ClientError> {
         Ok(self.status().await?.position)
     }
 
-    /// Changes the weights of the job's mix: one relative weight for each dataset, in the pipeline's order. The weights apply to
-    /// all rows that no worker has leased yet. Returns the row from which they apply, which later positions contain.
+    /// Changes the weights of the job's mix. `weights` contains one relative weight per dataset, in the order of the pipeline. The
+    /// weights apply to all rows that no worker has leased yet. Returns the first row to which they apply. Later positions contain
+    /// the change.
     ///
     /// # Errors
-    /// When the job has no mix, has a mix with `stop: first`, has ended, or has leased all rows; or no coordinator answers.
+    /// If the job has no mix, has a mix with `stop: first`, has ended, or has leased all rows, or if no coordinator responds.
     pub async fn set_weights(&self, weights: &[f64]) -> Result<MixChange, ClientError> {
         retry(&self.settings, || self.coordinator.set_weights(self.id, weights.to_vec())).await
     }
 
-    /// Returns the positions of all consumers at a step. Waits up to `timeout` for consumers that have not reached the step;
-    /// the result lists those that are missing then. A consumer answers for its recent steps, and for further steps whose
-    /// batches have arrived.
+    /// Returns the positions of all consumers at a step. Waits up to `timeout` for consumers that have not reached the step, and then
+    /// lists them as missing. A consumer can answer for its recent steps, and for later steps whose batches have arrived.
     ///
     /// # Errors
-    /// When the job is unknown, its consumers have no common steps, or no coordinator answers within `timeout`.
+    /// If the job is unknown, its consumers have no common steps, or no coordinator responds within `timeout`.
     pub async fn positions_at(&self, step: StepId, timeout: Duration) -> Result<GroupPositions, ClientError> {
         let started = Instant::now();
         loop {
@@ -153,13 +153,13 @@ impl Job {
     /// Cancels the job for all consumers.
     ///
     /// # Errors
-    /// As [`Self::status`].
+    /// If no coordinator responds within the client's timeout, or the job is unknown.
     pub async fn cancel(&self) -> Result<(), ClientError> {
         retry(&self.settings, || self.coordinator.cancel_job(self.id)).await
     }
 }
 
-/// Retries a request while the coordinator is unavailable or busy. Every request is idempotent.
+/// Retries an idempotent request while the coordinator is unavailable or busy.
 async fn retry<T, F: Future<Output = Result<T, ServiceError>>>(
     settings: &ClientSettings,
     mut request: impl FnMut() -> F,

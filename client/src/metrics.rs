@@ -1,4 +1,4 @@
-//! The table of the client's metrics: names, units and descriptions.
+//! The client's metrics, with names, units and descriptions.
 
 use feedline_common::metric_table::{self, MetricDescription};
 use feedline_proto::local::ReceivePath;
@@ -48,7 +48,7 @@ pub const METRICS: &[MetricDescription] = &[
     ),
 ];
 
-/// Counts bytes of batches that arrived from another process.
+/// Counts received bytes of batches from other processes.
 pub(crate) fn count_received(via: ReceivePath, bytes: u64) {
     metrics::counter!(RECEIVED_BYTES_TOTAL, "transport" => via.name()).increment(bytes);
 }

@@ -1,4 +1,4 @@
-//! The origin of each row of a batch: its shard and its row in the shard, computed from the job's order without a request.
+//! Computes the origin of each row of a batch, which is its shard and its index in the shard, without requests to the coordinator.
 
 use std::collections::VecDeque;
 
@@ -10,15 +10,15 @@ use feedline_data::sequence::{Sequence, SharedPass};
 
 use crate::batch::BatchInfo;
 
-/// Cached orders of passes: a batch may contain rows of two passes.
+/// Number of passes whose row order is cached, because a batch may contain rows of two passes.
 const CACHED_ORDERS: usize = 2;
 
-/// The origin of a row.
+/// The location of a row in the dataset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Origin {
     /// Index of the shard in [`Origins::shards`].
     pub shard: u32,
-    /// Index of the row in the shard.
+    /// Index of the row in its shard.
     pub row: u64,
 }
 
@@ -29,15 +29,15 @@ pub struct Origins {
     sequence: Sequence,
     shards: Vec<String>,
     /// Row id of the first row of each shard.
-    starts: Vec<u64>,
-    orders: VecDeque<(u32, SharedPass)>,
+    first_row_ids: Vec<u64>,
+    cached_orders: VecDeque<(u32, SharedPass)>,
 }
 
 impl Origins {
     /// Creates the origins of a job with this layout, manifest and pipeline.
     pub fn new(layout: Layout, manifest: &Manifest, pipeline: &Pipeline) -> Self {
         let mut first = 0;
-        let starts = manifest.shards.iter().map(|shard| {
+        let first_row_ids = manifest.shards.iter().map(|shard| {
             let start = first;
             first += shard.index.rows();
             start
@@ -45,17 +45,17 @@ impl Origins {
         Self {
             sequence: Sequence::new(pipeline, manifest, &layout.mix_changes),
             layout,
-            starts: starts.collect(),
+            first_row_ids: first_row_ids.collect(),
             shards: manifest.shards.iter().map(|shard| shard.object.url.clone()).collect(),
-            orders: VecDeque::new(),
+            cached_orders: VecDeque::new(),
         }
     }
 
-    /// Sets the changes of the job's mix.
+    /// Sets all changes of the mix weights since the start of the job.
     pub fn set_mix(&mut self, changes: &[MixChange]) {
         if self.sequence.changes() != changes {
             self.sequence = self.sequence.with_mix_changes(changes);
-            self.orders.clear();
+            self.cached_orders.clear();
         }
     }
 
@@ -64,9 +64,9 @@ impl Origins {
         &self.shards
     }
 
-    /// Returns the origin of each row of a batch, in order. For a coordinated job, returns the origins of all rows in the batch,
-    /// packed rows one by one, and in the last step of a round also those of removed rows. O(rows of the batch), and for the first
-    /// batch of each pass O(blocks of the dataset).
+    /// Returns the origins of the rows of a batch, in order. In a coordinated job, returns the origins of all input rows, including
+    /// rows in packed rows. The last batch of a round also has the origins of the rows that operators have removed. Takes O(rows of
+    /// the batch), and for the first batch of each pass O(blocks of the dataset).
     pub fn rows(&mut self, info: &BatchInfo) -> Vec<Origin> {
         let mut origins = Vec::with_capacity(info.rows as usize);
         if self.layout.coordinated {
@@ -91,20 +91,20 @@ impl Origins {
         let place = self.layout.split_range(split).start + u64::from(offset);
         let pass = split.epoch * self.layout.passes + (place / self.layout.dataset_rows) as u32;
         let place = place % self.layout.dataset_rows;
-        let known = self.orders.iter().position(|(of, _)| *of == pass);
+        let known = self.cached_orders.iter().position(|(of, _)| *of == pass);
         let known = known.unwrap_or_else(|| {
-            self.orders.truncate(CACHED_ORDERS - 1);
-            self.orders.push_front((pass, self.sequence.pass(pass)));
+            self.cached_orders.truncate(CACHED_ORDERS - 1);
+            self.cached_orders.push_front((pass, self.sequence.pass(pass)));
             0
         });
-        let found = self.sequence.rows(&self.orders[known].1, place..place + 1)[0];
+        let found = self.sequence.rows(&self.cached_orders[known].1, place..place + 1)[0];
         self.origin_of(found.row_id)
     }
 
     fn origin_of(&self, row_id: u64) -> Origin {
-        // Among shards with the same first row, all but the last are empty.
-        let shard = self.starts.partition_point(|start| *start <= row_id).saturating_sub(1);
-        Origin { shard: shard as u32, row: row_id - self.starts[shard] }
+        // Of several shards with the same first row, only the last one is not empty.
+        let shard = self.first_row_ids.partition_point(|start| *start <= row_id).saturating_sub(1);
+        Origin { shard: shard as u32, row: row_id - self.first_row_ids[shard] }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Reads the frames of one fetch: assembles chunks and decodes pieces.
+//! Reads the frames of one fetch, and decodes pieces.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::receive_pool::{ReceiveBuffer, ReceivePool};
 pub(crate) struct PieceData {
     pub(crate) records: RecordBatch,
     pub(crate) row_ids: Option<Vec<u64>>,
-    /// Offsets of the rows in the split; `None` where operators removed no row.
+    /// Offsets of the rows in the split. `None` if operators removed no row.
     pub(crate) kept: Option<Vec<u32>>,
     pub(crate) skipped: Vec<SkippedRow>,
     /// Size of the buffer.
@@ -41,13 +41,13 @@ pub(crate) enum FrameEvent {
     None,
     /// The worker is computing the next piece.
     Working,
-    /// Start of a piece of this many bytes.
+    /// Start of a piece. Contains the size of the piece in bytes.
     PieceOpened(u64),
     /// Bytes of a piece.
     Bytes(u64),
     /// The last `bytes` bytes of a piece, and the complete piece.
     Piece { bytes: u64, piece: ReadPiece },
-    /// A row failed: one sentence.
+    /// A row failed, with the error message.
     RowFailed(String),
     /// The split is complete.
     End,
@@ -75,7 +75,7 @@ impl PieceReader {
     /// Reads the next frame.
     ///
     /// # Errors
-    /// Returns a message for frames in an invalid order or with invalid content.
+    /// If the frame is invalid, or the order of frames is invalid.
     pub(crate) fn read(&mut self, frame: Frame) -> Result<FrameEvent, String> {
         match frame {
             Frame::Schema(schema) => {
@@ -84,17 +84,19 @@ impl PieceReader {
             }
             Frame::Piece(header) => self.on_header(header),
             Frame::Chunk { offset, data } => self.on_chunk(offset, data),
-            Frame::Working if self.open.is_some() => Err("a working frame interrupts a piece".to_owned()),
+            Frame::Working if self.open.is_some() => {
+                Err("a working frame arrived before the end of a piece".to_owned())
+            }
             Frame::Working => Ok(FrameEvent::Working),
             Frame::Failed(message) => Ok(FrameEvent::RowFailed(message)),
-            Frame::End if self.open.is_some() => Err("the stream ends inside a piece".to_owned()),
+            Frame::End if self.open.is_some() => Err("the stream ended before the end of a piece".to_owned()),
             Frame::End => Ok(FrameEvent::End),
         }
     }
 
     fn on_header(&mut self, header: PieceHeader) -> Result<FrameEvent, String> {
         if self.open.is_some() {
-            return Err("a piece starts inside another piece".to_owned());
+            return Err("a piece started before the end of the previous piece".to_owned());
         }
         check_header(&header)?;
         let bytes = header.batch.total_bytes;
@@ -106,12 +108,14 @@ impl PieceReader {
     }
 
     fn on_chunk(&mut self, offset: u64, data: Bytes) -> Result<FrameEvent, String> {
-        let Some(mut open) = self.open.take() else { return Err("a chunk precedes its piece".to_owned()) };
+        let Some(mut open) = self.open.take() else {
+            return Err("a chunk arrived before the header of its piece".to_owned());
+        };
         let (bytes, total) = (data.len() as u64, open.header.batch.total_bytes);
         let filled = open.buffer.as_ref().map_or(0, |buffer| buffer.filled() as u64);
         if offset != filled || filled + bytes > total {
             return Err(format!(
-                "a chunk of {bytes} bytes has offset {offset}, after {filled} of {total} bytes"
+                "a chunk of {bytes} bytes has offset {offset}, but {filled} of {total} bytes of the piece have arrived"
             ));
         }
         let is_aligned = (data.as_ptr() as usize).is_multiple_of(ALIGNMENT_BYTES);
@@ -132,7 +136,7 @@ impl PieceReader {
     }
 
     fn decode(&self, header: PieceHeader, data: &Bytes) -> Result<ReadPiece, String> {
-        let schema = self.schema.as_ref().ok_or("a piece precedes the schema")?;
+        let schema = self.schema.as_ref().ok_or("a piece arrived before the schema")?;
         let records = decode_batch(schema, &header.batch, data)?;
         let PieceHeader { start: from, end: to, kept_offsets: kept, row_ids, skipped, batch, .. } = header;
         let payload = PieceData { records, row_ids, kept: kept.clone(), skipped, bytes: batch.total_bytes };
@@ -145,18 +149,18 @@ fn check_header(header: &PieceHeader) -> Result<(), String> {
     let kept = header.kept_offsets.as_ref().map_or(to.saturating_sub(from), |kept| kept.len() as u32);
     if from > to || rows != header.batch.rows || rows != kept {
         return Err(format!(
-            "a piece of the offsets {from} to {to} declares {rows} rows and contains {kept}"
+            "the header of the piece with offsets {from} to {to} has {rows} rows, but the piece contains {kept}"
         ));
     }
     if let Some(kept) = &header.kept_offsets {
         let ascending = kept.is_sorted_by(|left, right| left < right);
         if !ascending || kept.iter().any(|offset| !(from..to).contains(offset)) {
-            return Err(format!("a piece of the offsets {from} to {to} contains rows outside this range"));
+            return Err(format!("the piece with offsets {from} to {to} contains rows outside of this range"));
         }
     }
     // A step of a coordinated job contains only the ids of its own rows, which may be fewer.
     if header.row_ids.as_ref().is_some_and(|ids| ids.len() > (to - from) as usize) {
-        return Err(format!("a piece of the offsets {from} to {to} has more row ids than rows"));
+        return Err(format!("the piece with offsets {from} to {to} has more row ids than rows"));
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Fetches without a job, so that `feedline bench` measures only the path from a worker to batches.
+//! Fetches splits without a job, so that `feedline bench` measures only the path from a worker to batches.
 
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ use crate::fetch::request_stream;
 use crate::pieces::{FrameEvent, PieceReader};
 use crate::receive_pool::ReceivePool;
 
-/// Idle receive buffers may use this fraction of the budget, as in a consumer.
-const IDLE_SLABS_DIVISOR: u64 = 4;
+/// Idle receive buffers may use at most 1 / `IDLE_BUFFERS_DIVISOR` of the budget, as in a consumer.
+const IDLE_BUFFERS_DIVISOR: u64 = 4;
 
-/// Fetches from one worker as a consumer does. Releases each batch when the next one has arrived. Clones share the pool.
+/// Fetches from one worker like a consumer. Releases each piece when the next piece has arrived. Clones share the receive buffers.
 #[derive(Clone)]
 pub struct Probe {
     worker: Arc<dyn WorkerService>,
@@ -27,14 +27,14 @@ pub struct Probe {
 impl Probe {
     /// Creates a probe that buffers at most `buffer_bytes` in `fetches` concurrent fetches.
     pub fn new(worker: Arc<dyn WorkerService>, buffer_bytes: u64, fetches: u32) -> Self {
-        let pool = ReceivePool::new(buffer_bytes / IDLE_SLABS_DIVISOR);
+        let pool = ReceivePool::new(buffer_bytes / IDLE_BUFFERS_DIVISOR);
         Self { worker, pool, window_bytes: buffer_bytes / u64::from(fetches.max(1)) }
     }
 
-    /// Fetches the first split of stream `stream` of job `job`. Returns the number of bytes.
+    /// Fetches the first split of a stream. Returns the number of received bytes.
     ///
     /// # Errors
-    /// Returns a message when the worker rejects the fetch, disconnects or sends invalid frames.
+    /// If the worker rejects the fetch, disconnects or sends invalid frames.
     pub async fn fetch(&self, job: u64, stream: u32) -> Result<u64, String> {
         let split = SplitRef { epoch: 0, ordinal: 0, stream };
         let open = FetchOpen {

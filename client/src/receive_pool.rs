@@ -1,4 +1,5 @@
-//! A pool of receive buffers: 64-byte aligned, reused without clearing, and pinned where the user copies batches to a GPU.
+//! A pool of receive buffers. The buffers are aligned to 64 bytes, and reused without clearing. They are pinned if the user copies
+//! batches to a GPU.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -8,9 +9,9 @@ use feedline_common::idle_buffers::{IdleBuffers, ReusableBuffer};
 use feedline_pinned::{Gpu, PinnedBuffer};
 use feedline_proto::batch::ALIGNMENT_BYTES;
 
-/// Capacities are multiples of this, so that pieces of similar sizes reuse buffers.
-const ROUND_BYTES: usize = 64 << 10;
-/// Most idle buffers, besides the limit in bytes.
+/// Granularity of capacities. Pieces of similar sizes can reuse the same buffers.
+const CAPACITY_STEP_BYTES: usize = 64 << 10;
+/// Maximum number of idle buffers. Their total size has a separate limit.
 const MAX_IDLE_BUFFERS: usize = 64;
 
 /// A pool of receive buffers.
@@ -39,13 +40,13 @@ struct Pinning {
 }
 
 impl ReceivePool {
-    /// Creates a pool with at most this many idle bytes.
+    /// Creates a pool. `idle_limit_bytes` is the maximum size of all idle buffers.
     pub(crate) fn new(idle_limit_bytes: u64) -> Arc<Self> {
         Self::with(idle_limit_bytes, 0, None)
     }
 
-    /// Creates a pool of pinned buffers. It frees no buffer below `min_retained_bytes`, because unpinning memory may wait for the
-    /// GPU.
+    /// Creates a pool of pinned buffers. While the size of all buffers is at most `min_retained_bytes`, no buffer is freed, because
+    /// unpinning memory may wait for the GPU.
     pub(crate) fn pinned(gpu: Arc<Gpu>, idle_limit_bytes: u64, min_retained_bytes: u64) -> Arc<Self> {
         Self::with(
             idle_limit_bytes,
@@ -57,18 +58,19 @@ impl ReceivePool {
     fn with(idle_limit_bytes: u64, min_retained_bytes: u64, pinning: Option<Pinning>) -> Arc<Self> {
         let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
         let (idle_limit_bytes, min_retained_bytes) = (size(idle_limit_bytes), size(min_retained_bytes));
-        let buffers = Mutex::new(PooledBuffers { idle: IdleBuffers::new(ROUND_BYTES), used_bytes: 0 });
+        let buffers =
+            Mutex::new(PooledBuffers { idle: IdleBuffers::new(CAPACITY_STEP_BYTES), used_bytes: 0 });
         Arc::new(Self { buffers, idle_limit_bytes, min_retained_bytes, pinning })
     }
 
-    /// Whether the buffers are pinned, so that copying received bytes into them pays off.
+    /// Whether the buffers are pinned. Then received bytes should be copied into a buffer of the pool.
     pub(crate) fn is_pinned(&self) -> bool {
         self.pinning.is_some()
     }
 
     /// Returns a buffer for `len` bytes.
     pub(crate) fn acquire(self: &Arc<Self>, len: usize) -> ReceiveBuffer {
-        let needed = (len + ALIGNMENT_BYTES).next_multiple_of(ROUND_BYTES);
+        let needed = (len + ALIGNMENT_BYTES).next_multiple_of(CAPACITY_STEP_BYTES);
         let reused = self.lock().idle.take(needed);
         let mut memory = reused.unwrap_or_else(|| self.allocate(needed));
         self.lock().used_bytes += memory.capacity_bytes();
@@ -96,7 +98,7 @@ impl ReceivePool {
         let min_idle = self.min_retained_bytes.saturating_sub(buffers.used_bytes);
         buffers.idle.push(memory);
         let evicted = buffers.idle.evict(MAX_IDLE_BUFFERS, self.idle_limit_bytes.max(min_idle));
-        // Freeing memory is slow, so it happens without the lock.
+        // Release the lock first, because freeing memory is slow.
         drop(buffers);
         drop(evicted);
     }
@@ -106,7 +108,7 @@ impl ReceivePool {
     }
 }
 
-/// The memory of a buffer, written from its start.
+/// The memory of a buffer, to which bytes are appended.
 #[derive(Debug)]
 enum BufferMemory {
     Heap(Vec<u8>),
@@ -161,24 +163,24 @@ impl BufferMemory {
     }
 }
 
-/// A buffer that is filled from its start. Returns to its pool when dropped.
+/// A buffer to which received bytes are appended. It returns to its pool on drop.
 #[derive(Debug)]
 pub(crate) struct ReceiveBuffer {
     memory: BufferMemory,
     /// Offset of the first aligned byte.
     start: usize,
     len: usize,
-    /// The pool, while the consumer exists.
+    /// The pool, which exists as long as the consumer.
     pool: Weak<ReceivePool>,
 }
 
 impl ReceiveBuffer {
-    /// Bytes written.
+    /// Number of appended bytes.
     pub(crate) fn filled(&self) -> usize {
         self.memory.bytes().len() - self.start
     }
 
-    /// Appends bytes. Returns `false` where they exceed the length of the buffer.
+    /// Appends bytes. Returns `false` if they exceed the length of the buffer.
     pub(crate) fn append(&mut self, bytes: &[u8]) -> bool {
         self.filled() + bytes.len() <= self.len && self.memory.append(bytes)
     }

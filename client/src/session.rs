@@ -1,4 +1,4 @@
-//! A consumer's background task: reports to the coordinator, applies its plans, and starts the fetches.
+//! The background task of a consumer: reports to the coordinator, applies the coordinator's plans, and starts fetches.
 
 use std::sync::Arc;
 
@@ -21,10 +21,10 @@ use crate::fetch::{self, FetchContext};
 use crate::metrics::RECONNECTS_TOTAL;
 use crate::state::SentReport;
 
-/// Interval of checks for due work without a notification: shorter than every delay in the state.
-const TICK: Duration = Duration::from_millis(20);
-/// Reports without a reply: the coordinator may hold one, and newer ones follow.
-const REPORTS_IN_FLIGHT: usize = 4;
+/// Interval of checks for work that is due without a notification. It is shorter than all delays in the state.
+const CHECK_INTERVAL: Duration = Duration::from_millis(20);
+/// Maximum number of reports without a reply. The coordinator may delay the reply to a report until its plan changes.
+const MAX_REPORTS_IN_FLIGHT: usize = 4;
 
 /// The coordinator's reply to a report.
 struct Reply {
@@ -35,12 +35,12 @@ struct Reply {
     result: Result<ConsumerPlan, ServiceError>,
 }
 
-/// How long a session waits for a coordinator.
+/// Timeouts after which a session fails.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SessionTimeouts {
-    /// For one that does not answer.
+    /// Maximum time without a response of a coordinator.
     pub(crate) unavailable: Duration,
-    /// For one that is busy.
+    /// Maximum time for which the coordinator is busy.
     pub(crate) busy: Duration,
 }
 
@@ -56,13 +56,13 @@ pub(crate) struct Session {
     /// The earliest time of the next report.
     next_report_at: Instant,
     backoff: Backoff,
-    /// Start of the present time without a coordinator.
+    /// Time since which no coordinator has responded.
     unavailable_since: Option<Instant>,
-    /// Start of the present time with a busy coordinator.
+    /// Time since which the coordinator has been busy.
     busy_since: Option<Instant>,
-    /// Whether the coordinator rejected the newest report of this session as superseded.
+    /// Whether the coordinator rejected the newest report because of a newer session.
     is_superseded: bool,
-    /// Version of the deliveries that the coordinator has acknowledged; closed when the session ends.
+    /// Version of the deliveries that the coordinator has acknowledged. The channel is closed when the session ends.
     acknowledged: watch::Sender<u64>,
 }
 
@@ -122,20 +122,20 @@ impl Session {
         }
     }
 
-    /// Sends a report if one is due. Returns the longest pause until the next check.
+    /// Sends a report if a report is due. Returns the maximum pause until the next check.
     fn send_report_if_due(&mut self) -> Duration {
         let now = Instant::now();
-        if now < self.next_report_at || self.reports.len() >= REPORTS_IN_FLIGHT {
-            return TICK;
+        if now < self.next_report_at || self.reports.len() >= MAX_REPORTS_IN_FLIGHT {
+            return CHECK_INTERVAL;
         }
         let mut state = self.context.shared.lock();
         state.answer_queries(now);
         if !self.reports.is_empty() && !state.is_report_due(now) {
-            return TICK;
+            return CHECK_INTERVAL;
         }
         let due = state.next_report_at();
         if now < due {
-            return TICK.min(due - now);
+            return CHECK_INTERVAL.min(due - now);
         }
         let (report, sent) = state.create_report(now);
         drop(state);
@@ -145,7 +145,7 @@ impl Session {
             let result = coordinator.sync_consumer(report).await;
             Reply { number, sent_at: now, report: sent, result }
         }));
-        TICK
+        CHECK_INTERVAL
     }
 
     fn on_reply(&mut self, reply: Reply) {
@@ -178,8 +178,8 @@ impl Session {
         self.context.shared.notify_all();
     }
 
-    /// The coordinator also rejects an older report of this session when a newer one has overtaken it. So only two rejections
-    /// of the newest report prove that another session has superseded this one.
+    /// Fails the consumer after the second rejection of its newest report. A single rejection does not prove that another session has
+    /// superseded this session, because the coordinator also rejects a report that arrives after a newer report of this session.
     fn on_superseded(&mut self, number: u64, error: ServiceError) {
         if number < self.last_sent || !self.reports.is_empty() {
             return;

@@ -6,26 +6,26 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ClientSettings {
-    /// Splits of each stream that are fetched concurrently, at least; 4 by default. More are fetched where more workers compute
-    /// them.
+    /// Minimum number of splits per stream that are fetched concurrently. The default is 4. The number is higher if more workers
+    /// compute splits of the job.
     pub splits_ahead: u32,
-    /// Bytes of batches that are buffered or in flight, for all streams; 256 MiB by default. A quarter is for idle receive buffers.
-    /// The next batch may exceed this budget, so that a single large batch arrives.
+    /// Maximum number of bytes that are buffered or in flight, for all streams. The default is 256 MiB. A quarter is reserved for
+    /// idle receive buffers. A single batch that is larger than the budget can still be received.
     pub buffer_bytes: u64,
-    /// Milliseconds without a coordinator after which the client fails; 60 000 by default.
+    /// Time in milliseconds without a coordinator after which the client fails. The default is 60 000.
     pub patience_ms: u64,
-    /// Milliseconds for which the client retries at a busy coordinator, such as one whose tenant runs too many jobs; 60 000 by
-    /// default.
+    /// Time in milliseconds for which the client retries if the coordinator is busy, such as when a tenant runs too many jobs. The
+    /// default is 60 000.
     pub admission_ms: u64,
-    /// Milliseconds between reports of deliveries; 200 by default.
+    /// Interval between reports of deliveries in milliseconds. The default is 200.
     pub report_ms: u64,
-    /// Milliseconds without progress after which a split is fetched from a second worker that holds it; 200 by default.
+    /// Time in milliseconds without progress after which a split is also fetched from a second worker. The default is 200.
     pub hedge_ms: u64,
-    /// Milliseconds without progress after which a fetch is aborted; 10 000 by default. Doubles with each aborted fetch of a split,
-    /// so that rows arrive that take longer to compute.
+    /// Time in milliseconds without progress after which a fetch is aborted. The default is 10 000. The time doubles with each aborted
+    /// fetch of a split, so that rows that take long to compute arrive eventually.
     pub fetch_idle_ms: u64,
-    /// The CUDA device to which the user copies batches: a batch of one piece is then received into pinned memory. `None` by
-    /// default.
+    /// The CUDA device to which the user copies batches. If set, batches that consist of one piece are received into pinned memory.
+    /// The default is `None`.
     pub gpu: Option<u32>,
 }
 
@@ -44,16 +44,16 @@ impl Default for ClientSettings {
     }
 }
 
-/// Idle receive buffers may use this fraction of the budget.
+/// Idle receive buffers may use at most 1 / `IDLE_DIVISOR` of the budget.
 const IDLE_DIVISOR: u64 = 4;
 
 impl ClientSettings {
-    /// Bytes of idle receive buffers.
+    /// Maximum size of all idle receive buffers.
     pub(crate) fn idle_bytes(&self) -> u64 {
         self.buffer_bytes / IDLE_DIVISOR
     }
 
-    /// Bytes of batches that are buffered or in flight.
+    /// Maximum number of bytes that are buffered or in flight, without idle receive buffers.
     pub(crate) fn credit_bytes(&self) -> u64 {
         self.buffer_bytes - self.idle_bytes()
     }
@@ -61,7 +61,7 @@ impl ClientSettings {
     /// Validates the values.
     ///
     /// # Errors
-    /// Returns a message.
+    /// If a value is invalid.
     pub(crate) fn validate(&self) -> Result<(), String> {
         if self.splits_ahead == 0 {
             return Err(

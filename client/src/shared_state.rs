@@ -1,4 +1,4 @@
-//! A consumer's state, and the tasks that wait for its changes.
+//! Shares the state of a consumer between tasks, and notifies tasks of changes.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -11,7 +11,7 @@ pub(crate) struct SharedState {
     state: Mutex<ConsumerState>,
     /// Notified when a batch may have arrived.
     consumer: Notify,
-    /// Notified when the session may have something to do.
+    /// Notified when the session may have work.
     session: Notify,
 }
 
@@ -25,12 +25,12 @@ impl SharedState {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until a batch may have arrived. Returns at once after a notification since the last call.
+    /// Waits until a batch may have arrived. Returns immediately if there was a notification since the last call.
     pub(crate) async fn batch_notified(&self) {
         self.consumer.notified().await;
     }
 
-    /// Waits until the session may have something to do.
+    /// Waits until the session may have work.
     pub(crate) async fn session_notified(&self) {
         self.session.notified().await;
     }

@@ -1,5 +1,5 @@
-//! The state of a consumer: what the coordinator has planned, which fetches run, and what was delivered. Takes the time as an
-//! argument and does no IO. The session and the fetches call it under one lock, which is never held across an await.
+//! The state of a consumer: the coordinator's plan, the running fetches, and the deliveries. The state receives the time as an
+//! argument and does no IO. The session and the fetches access it under one lock, which is never held across an await.
 
 mod credit;
 mod delivery;
@@ -64,20 +64,20 @@ pub(crate) struct ConsumerState {
     job_state: JobState,
     revision: Revision,
     layout: Option<Layout>,
-    /// Deterministic mode: the consumer's streams. Relaxed mode: one.
+    /// The streams of the consumer. In relaxed mode, the consumer has a single stream.
     streams: ConsumerStreams,
     planned: BTreeMap<SplitRef, PlannedSplit>,
     /// Relaxed mode: whether the coordinator has assigned all splits.
     is_exhausted: bool,
-    /// Most splits in a plan: of each stream, in relaxed mode of the consumer; 0 before the first plan.
+    /// Maximum number of splits per stream in a plan. 0 before the first plan.
     max_splits: u32,
-    /// Consumers of the job; 0 before the first plan.
+    /// Number of consumers of the job. 0 before the first plan.
     consumers: u32,
-    /// Splits of each stream that are fetched concurrently.
+    /// Number of splits per stream that are fetched concurrently.
     splits_ahead: u32,
-    /// Whether the warning was logged that the consumer waits for other consumers to use up the data.
+    /// Whether the consumer has logged a warning that it waits until other consumers have received all rows.
     has_warned_underfull: bool,
-    /// Authorizes the consumer at workers; from the last plan.
+    /// The ticket of the last plan, which authorizes the consumer at workers.
     ticket: String,
     fetches: FetchTable,
     /// Splits whose fetches may start.
@@ -85,26 +85,26 @@ pub(crate) struct ConsumerState {
     /// Splits whose fetches may receive further credit.
     credit_queue: SplitQueue,
     retries: RetryTimer,
-    /// The credit window of the last grants.
+    /// The credit window at the last grant.
     window: u64,
     next_attempt: u64,
     /// Columns of the batches, from the first piece.
     schema: Option<SchemaRef>,
-    /// Rows since the last batch that belong to no batch.
+    /// The rows since the last batch that belong to no batch, because they were removed, skipped or dropped.
     carried: BatchInfo,
     buffered_bytes: u64,
-    /// Size of the largest piece so far; `None` before the first piece.
+    /// Size of the largest piece so far. `None` before the first piece.
     largest_piece: Option<u64>,
     stats: ConsumerStats,
-    /// Start of the present stall.
+    /// Start of the current stall.
     stalled_since: Option<Instant>,
-    /// The error after which the consumer delivers nothing, whatever the coordinator plans.
+    /// The error after which the consumer delivers no further batches.
     fatal_error: Option<ClientError>,
-    /// The error of a failed row, after all batches before the row were delivered: one sentence.
+    /// The error of a failed row, which is set after all batches before the row were delivered.
     row_error: Option<String>,
     reports: ReportTracker,
     slots: SlotState,
-    recorder: HistoryRecorder,
+    history_recorder: HistoryRecorder,
 }
 
 impl ConsumerState {
@@ -139,7 +139,7 @@ impl ConsumerState {
             row_error: None,
             reports: ReportTracker::new(now),
             slots: SlotState::default(),
-            recorder: HistoryRecorder::default(),
+            history_recorder: HistoryRecorder::default(),
         }
     }
 
@@ -172,7 +172,8 @@ impl ConsumerState {
         stall
     }
 
-    /// The stats for a report. They include the present stall, so that a consumer that receives nothing shows as stalled.
+    /// Returns the stats for a report. They include the current stall, so that the coordinator detects a consumer that waits for a
+    /// batch.
     fn reported_stats(&self, now: Instant) -> ConsumerStats {
         let stall = self.stalled_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
         ConsumerStats { stall_ns: self.stats.stall_ns + stall.as_nanos() as u64, ..self.stats }
@@ -195,7 +196,7 @@ impl ConsumerState {
         self.fatal_error.clone()
     }
 
-    /// Fails the consumer. The first error is kept.
+    /// Fails the consumer. Retains the first error.
     pub(crate) fn fail(&mut self, error: ClientError) {
         self.fatal_error.get_or_insert(error);
         self.fetches.clear();

@@ -83,7 +83,7 @@ pub(crate) struct Script {
     pub(crate) workers: Vec<WorkerId>,
     /// Whether each split has one of the workers in turn, instead of all.
     pub(crate) is_spread: bool,
-    /// Most splits of each stream in a plan.
+    /// Maximum number of splits of each stream in a plan.
     pub(crate) most_splits: u32,
     /// Consumers of the job, including those that do not exist.
     pub(crate) consumers: u32,

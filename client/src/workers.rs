@@ -11,9 +11,9 @@ use feedline_proto::local::Transport;
 
 use crate::metrics::count_received;
 
-/// Most workers with cached connections. An idle connection is cheap, and workers join and leave.
+/// Maximum number of workers with cached connections. Idle connections are cheap, but workers may join and leave repeatedly.
 const MAX_CACHED_WORKERS: usize = 256;
-/// Connections to a worker on another host. One core receives each connection, and one is too slow for a fast worker.
+/// Number of connections to a worker on another host. Each connection uses one core, which is too slow for a fast worker.
 const REMOTE_CONNECTIONS: usize = 4;
 
 /// Finds workers by address.
@@ -21,11 +21,11 @@ pub trait WorkerDirectory: Send + Sync {
     /// Returns the worker at this address.
     ///
     /// # Errors
-    /// When the address is invalid. The first request to an unreachable worker fails.
+    /// If the address is invalid. An unreachable worker is not an error, but the first request to it fails.
     fn worker(&self, address: &str) -> Result<Arc<dyn WorkerService>, ServiceError>;
 }
 
-/// Connects to workers by gRPC, and caches the connections.
+/// Connects to workers with gRPC, and caches the connections.
 #[derive(Default)]
 pub struct GrpcWorkers {
     transport: Transport,
@@ -34,7 +34,7 @@ pub struct GrpcWorkers {
 }
 
 impl GrpcWorkers {
-    /// Creates a directory of workers whose batches arrive by this transport.
+    /// Creates a directory of workers that send batches with this transport.
     pub fn new(transport: Transport, credentials: Credentials) -> Self {
         Self { transport, credentials, ..Self::default() }
     }
@@ -50,7 +50,7 @@ impl WorkerDirectory for GrpcWorkers {
         let mut connections = WorkerConnections::default();
         let worker = connections.select(connect)?;
         if connected.len() >= MAX_CACHED_WORKERS {
-            // Running fetches own their connections.
+            // Running fetches keep their connections open.
             connected.clear();
         }
         connected.insert(address.to_owned(), connections);
@@ -66,12 +66,12 @@ struct WorkerConnections {
 }
 
 impl WorkerConnections {
-    /// Returns the connection for the next fetch: for a worker on another host, one of [`REMOTE_CONNECTIONS`] in turn.
+    /// Returns the connection for the next fetch. Uses [`REMOTE_CONNECTIONS`] connections in turn if the worker is on another host.
     fn select(
         &mut self,
         connect: impl FnOnce() -> Result<Arc<dyn WorkerService>, ServiceError>,
     ) -> Result<Arc<dyn WorkerService>, ServiceError> {
-        // The first connection detects that the worker is on another host.
+        // The first connection detects whether the worker is on another host.
         let is_remote = self.connections.first().is_some_and(|first| first.is_remote());
         let max = if is_remote { REMOTE_CONNECTIONS } else { 1 };
         if self.connections.len() < max {

@@ -106,5 +106,9 @@ fn top_reports_an_unreachable_coordinator() {
     let gone = call(&["top", "--coordinator", "http://127.0.0.1:9", "--once"]);
     assert_eq!(gone.status, 1);
     assert_eq!(gone.stderr.lines().count(), 1, "{}", gone.stderr);
-    assert!(gone.stderr.contains("check the address, and that a coordinator runs there"), "{}", gone.stderr);
+    assert!(
+        gone.stderr.contains("check the address, and that a coordinator runs at this address"),
+        "{}",
+        gone.stderr
+    );
 }

@@ -1,4 +1,4 @@
-"""Feedline feeds accelerators: CPU workers read, decode and augment batches, and training resumes exactly.
+"""Feedline is an input-pipeline service: CPU workers read, decode and augment batches for accelerators, and training resumes exactly.
 
     import feedline
 

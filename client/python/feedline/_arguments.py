@@ -1,4 +1,4 @@
-"""Converts arguments to Python's own numbers, text, lists and mappings, or raises one sentence that names the expected value."""
+"""Converts arguments to built-in Python types. Raises ``WrongUse`` with the expected value for invalid arguments."""
 
 from __future__ import annotations
 
@@ -59,23 +59,23 @@ def _to_number(value: numbers.Real, name: str) -> int | float:
 
 
 def _from_array_library(value: Any) -> Any:
-    """Converts an array, a scalar or a dtype of an array library to a Python value; returns ``None`` for anything else."""
+    """Converts an array, a scalar or a dtype of an array library to a Python value. Returns ``None`` for any other value."""
     kind = type(value)
     if kind.__name__ == "dtype" and kind.__module__ == "torch":
         return str(value).removeprefix("torch.")
     if isinstance(value, type):
-        # A scalar type such as numpy.float32. Python's own types have no width.
+        # Accept scalar types such as numpy.float32, but not Python's own types, which have no width.
         return value.__name__ if any(base.__name__ == "generic" for base in value.__mro__) else None
     if hasattr(value, "itemsize") and isinstance(getattr(value, "name", None), str):
         return value.name
     to_list = getattr(value, "tolist", None)
     converted = to_list() if callable(to_list) else None
-    # Types without a Python equivalent, such as numpy.longdouble, convert to themselves.
+    # `tolist` returns values of types without a Python equivalent, such as numpy.longdouble, unchanged.
     return None if type(converted) is kind else converted
 
 
 def shorten(value: Any) -> str:
-    """Formats a value for a message, in one short line."""
+    """Formats a value for an error message, in one short line."""
     return " ".join(reprlib.repr(value).split())
 
 
@@ -129,7 +129,7 @@ def to_bool(name: str, value: Any) -> bool:
 
 
 def to_switch(name: str, value: Any) -> bool:
-    """Converts a boolean, or the text ``on`` or ``off`` of a command-line flag."""
+    """Converts a boolean, or the values ``on`` and ``off`` of a command-line flag."""
     return value == "on" if isinstance(value, str) and value in ("on", "off") else to_bool(name, value)
 
 
@@ -149,7 +149,7 @@ def to_path(name: str, value: Any) -> str:
 
 
 def to_size(name: str, value: Any) -> int | str:
-    """Converts a size: a number of bytes, or text with a unit, such as ``"4GiB"``."""
+    """Converts a size, which is a number of bytes or text with a unit, such as ``"4GiB"``."""
     return value if isinstance(value, str) else to_int(name, value)
 
 

@@ -1,4 +1,4 @@
-"""A batch of a training loop."""
+"""The batches that training loops receive."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ if TYPE_CHECKING:
 
 
 class Batch(dict[str, Any]):
-    """The columns of one batch by name: a ``dict`` of arrays or tensors whose first axis is rows.
+    """A ``dict`` of the columns of one batch. The values are arrays or tensors whose first axis is rows.
 
-    Attributes describe the origin of the rows: :attr:`rows`, :attr:`epoch`, :attr:`slot`, :attr:`skipped`. A copy that a library creates,
-    for example on another device, has only the columns.
+    The attributes :attr:`rows`, :attr:`epoch`, :attr:`slot` and :attr:`skipped` describe the origin of the rows. A copy that a library
+    creates, for example on another device, has only the columns.
     """
 
     __slots__ = ("_load_origins", "_native")
@@ -40,24 +40,24 @@ class Batch(dict[str, Any]):
 
     @property
     def slot(self) -> int:
-        """Slot (virtual consumer) of the batch; 0 in a relaxed job."""
+        """Slot (virtual consumer) of the batch. 0 in a relaxed job."""
         return self._origin.slot
 
     @property
     def step(self) -> int | None:
-        """Step within the epoch, from 0; ``None`` where it depends on the rows."""
+        """Step within the epoch, from 0. ``None`` if it depends on the rows."""
         return self._origin.step
 
     @property
     def weight(self) -> float:
-        """Share of the rows of all slots in this step. Scale the mean loss of the batch by it: the weights of a step sum to 1."""
+        """Share of the rows of all slots in this step. The weights of a step sum to 1. Multiply the mean loss of the batch by its weight."""
         return self._origin.weight
 
     @property
     def rows(self) -> list[tuple[str, int]]:
-        """Origin of each row: the URL of its shard, and its index in the shard.
+        """Origin of each row, as the URL of its shard and its index in the shard.
 
-        The first call of a job requests the list of shards from the coordinator. Later calls send no request.
+        The first access in a job requests the list of shards from the coordinator. Later accesses send no request.
         """
         rows = self._origin.rows()
         if rows is None:
@@ -67,7 +67,7 @@ class Batch(dict[str, Any]):
 
     @property
     def skipped(self) -> list[tuple[str, int, str]]:
-        """Rows that failed since the batch before, with ``on_error: skip`` or ``replace``: shard, offset in the shard, reason."""
+        """Rows that failed since the previous batch, as shard, offset in the shard, and reason. Empty with ``on_error: fail``."""
         return self._origin.skipped
 
     @property

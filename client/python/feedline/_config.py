@@ -10,7 +10,7 @@ from feedline._pipeline import Pipeline
 from feedline._ranks import Ranks
 
 _UNLIMITED_EPOCHS = 1_000_000
-"""Epochs of a job without ``epochs``."""
+"""Number of epochs of a job without the argument ``epochs``."""
 _MAX_EPOCHS = 2**31
 
 
@@ -27,7 +27,7 @@ class JobConfig:
     buffer_bytes: int | None = None
     weight: float = 1.0
     patience_seconds: float | None = None
-    """Timeout without a coordinator; ``None``: the default, and no retries of the first connection."""
+    """Time without a coordinator after which the job fails. ``None`` is the default time, without retries of the first connection."""
     service: dict[str, Any] = field(default_factory=dict)
     """Settings of the service that runs the job."""
     checked: dict[str, Any] = field(init=False)
@@ -40,14 +40,14 @@ class JobConfig:
 
     @property
     def epochs(self) -> int:
-        """Epochs of the job. A relaxed job has one by default, because only the next batch shows that an epoch has ended."""
+        """Number of epochs. The default of a relaxed job is 1, because a relaxed job detects the end of an epoch only at the next batch."""
         if self.epochs_argument is not None:
             return self.epochs_argument
         return 1 if self.is_relaxed else _UNLIMITED_EPOCHS
 
     @property
     def slots(self) -> int:
-        """Virtual consumers of a job that does not resume from a state."""
+        """Number of virtual consumers of a job that does not resume from a state."""
         return self.ranks.consumers if self.virtual_consumers is None else self.virtual_consumers
 
     @property

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 class Converter:
-    """Converts batches in two steps: :meth:`start` may run while the loop uses the batch before, :meth:`finish` may not."""
+    """Converts batches in two steps. :meth:`start` may run while the loop still uses the previous batch, but :meth:`finish` may not."""
 
     is_prefetching = False
-    """Whether the next batch is started as soon as it has arrived."""
+    """Whether the conversion of the next batch starts as soon as the batch has arrived."""
 
     gpu: int | None = None
-    """CUDA device number of the GPU to which batches are copied; they are received into memory that is pinned for it."""
+    """CUDA device number of the GPU to which batches are copied. If set, batches are received into pinned memory."""
 
     def start(self, native: _native.Batch) -> tuple[Any, float]:
         """Starts the conversion. Returns its state, and the seconds that were spent on copying."""
@@ -108,13 +108,13 @@ class Torch(Converter):
 
 
 class _CudaCopies:
-    """Copies batches from pinned memory to a GPU, on a separate stream, during the present step."""
+    """Copies batches from pinned memory to a GPU, on a separate stream, during the current step."""
 
     def __init__(self, torch: Any, device: Any) -> None:
         self._torch = torch
         self._device = device
         self._stream = torch.cuda.Stream(device)
-        # Running copies, oldest first: the event of the end, the tensors that are receive buffers, and the tensors that are staging buffers.
+        # Running copies, oldest first: the event at the end of the copy, the tensors in receive buffers, and the tensors in staging buffers.
         self._running: deque[tuple[Any, list[Any], list[Any]]] = deque()
         # Idle staging buffers, by type and shape.
         self._idle: dict[_BufferKey, list[Any]] = {}
@@ -130,7 +130,7 @@ class _CudaCopies:
                 continue
             reject_missing(name, array)
             source = self._torch.from_numpy(_as_writable(array))
-            # A batch that was joined from several pieces is not pinned, nor is one that arrived before the device was set.
+            # Batches that span several pieces, and batches that arrived before the device was set, are not pinned.
             if source.is_pinned():
                 received.append(source)
             else:
@@ -144,7 +144,7 @@ class _CudaCopies:
         return columns, event
 
     def finish(self, started: tuple[dict[str, Any], Any]) -> dict[str, Any]:
-        """Makes the present stream wait for the copies. Does not block this thread."""
+        """Makes the current stream wait for the copies. Does not block this thread."""
         columns, event = started
         present = self._torch.cuda.current_stream(self._device)
         present.wait_event(event)
@@ -184,7 +184,7 @@ def _buffer_key(tensor: Any) -> _BufferKey:
 
 
 _MAX_IDLE_SHAPES = 64
-"""Shapes with idle staging buffers: batches with many shapes must not pin unbounded memory."""
+"""Maximum number of shapes with idle staging buffers. It limits the pinned memory of jobs whose batches have many shapes."""
 
 
 class Jax(Converter):
@@ -231,7 +231,7 @@ class TensorFlow(Converter):
 
 
 def reject_missing(name: str, array: np.ndarray[Any, Any]) -> None:
-    """Raises ``WrongUse`` where a column has missing values, which tensors do not support."""
+    """Raises ``WrongUse`` if a column has missing values, which tensors do not support."""
     if isinstance(array, np.ma.MaskedArray):
         count = int(np.ma.getmaskarray(array).sum())
         raise WrongUse(
@@ -259,7 +259,7 @@ def _import(name: str, extra: str) -> Any:
 
 
 def _register_batch(jax: Any, _registered: list[Callable[..., Any]] = []) -> None:  # noqa: B006 - once for each process
-    """Registers batches with JAX as trees of columns, like dicts."""
+    """Registers the batch type with JAX, so that JAX treats a batch as a tree of columns, like a dict."""
     if _registered:
         return
 

@@ -1,5 +1,8 @@
-"""Computes the version of a Python function. States and caches depend on it, so it must be equal in every process that has the same function,
-and independent of the function's place in its file. The bytes of cloudpickle are neither."""
+"""Computes the version of a Python function, on which states and caches depend.
+
+The version is equal in all processes that have the same function, and does not depend on the position of the function in its file. The
+bytes that cloudpickle creates do not have these properties.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +25,9 @@ _IGNORED_ATTRIBUTES = {
 
 
 def function_version(function: Callable[..., Any], is_user_code: Callable[[Any], bool]) -> str:
-    """Returns 16 hexadecimal digits that change with the bytecode of a function, its defaults, its closure, and the globals that it uses.
+    """Returns 16 hexadecimal digits that depend on the bytecode of a function, its defaults, its closure, and the globals that it uses.
 
-    Includes the content of objects for which ``is_user_code`` returns ``True``, and only the names of others.
+    The version includes the content of objects for which ``is_user_code`` returns ``True``, and only the names of other objects.
     """
     return hashlib.blake2b(_Encoder(is_user_code).encode(function), digest_size=_DIGEST_BYTES).hexdigest()
 
@@ -41,7 +44,7 @@ class _Encoder:
         if isinstance(value, _SCALARS):
             return _frame(type(value).__name__, repr(value).encode())
         if isinstance(value, tuple | frozenset | types.CodeType):
-            # The compiler decides whether equal constants are one object, so repetitions are encoded again.
+            # Encode repetitions in full, because the compiler decides whether equal constants are the same object.
             return _frame(type(value).__name__, *self._parts(value))
         if id(value) in self._encoded:
             return _frame("again", str(self._encoded[id(value)][0]).encode())
@@ -109,7 +112,7 @@ class _Encoder:
                 yield self.encode(value)
 
     def _object(self, value: Any) -> Iterator[bytes]:
-        """Encodes the parts that ``copy`` would copy. Cloudpickle cannot send objects without such parts."""
+        """Encodes the parts that ``copy`` would copy. Objects without these parts cannot be pickled either."""
         try:
             registered = copyreg.dispatch_table.get(type(value))
             reduced = registered(value) if registered is not None else value.__reduce_ex__(4)
@@ -129,5 +132,5 @@ def _global_names(code: types.CodeType) -> set[str]:
 
 
 def _frame(kind: str, *parts: bytes) -> bytes:
-    """Concatenates parts, each after its length, so that different parts have different encodings."""
+    """Concatenates parts with length prefixes, so that different lists of parts have different encodings."""
     return b"".join(len(part).to_bytes(8, "little") + part for part in [kind.encode(), *parts])

@@ -1,4 +1,4 @@
-"""Converts Python functions of pipelines to parameters of their operators."""
+"""Converts Python functions of pipelines to operator parameters."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from feedline._native import WrongUse
 
 
 def function_parameters(function: str | Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the parameters of an operator that calls ``function``; ``options`` take precedence."""
+    """Returns the parameters of an operator that calls ``function``. Values in ``options`` take precedence."""
     columns = {"columns": to_names(options["columns"])} if "columns" in options else {}
     return {**_serialize(function), **options, **columns}
 
@@ -38,7 +38,7 @@ def _output_column(name: str, declared: Any) -> dict[str, Any]:
 
 
 def _serialize(function: str | Callable[..., Any]) -> dict[str, Any]:
-    """Returns the name of a function; for a callable also its code, its version and its Python version."""
+    """Returns the name of a function. For a callable, also returns its code, its version and its Python version."""
     if isinstance(function, str):
         return {"function": function}
     if not callable(function):
@@ -72,14 +72,14 @@ def _serialize(function: str | Callable[..., Any]) -> dict[str, Any]:
 
 
 def _is_user_code(part: Any, by_value: set[str]) -> bool:
-    """Whether a function or class belongs to the user, not to an installed package."""
+    """Whether a function or class is code of the user, not of an installed package."""
     name = getattr(part, "__module__", None)
     module = sys.modules.get(name) if isinstance(name, str) else None
     return module is None or name in by_value or _is_user_module(module)
 
 
 def _is_user_module(module: Any) -> bool:
-    """Whether a module belongs to the user. Workers have the standard library and installed packages."""
+    """Whether a module is code of the user, not of the standard library or of an installed package, which workers also have."""
     file = getattr(module, "__file__", None)
     installed = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
     return file is not None and not any(file.startswith(folder) for folder in installed if folder)

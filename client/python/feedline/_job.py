@@ -1,4 +1,4 @@
-"""Jobs: a pipeline that runs for the ranks of a training job."""
+"""Jobs, which run a pipeline for the ranks of a training job."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _open_jobs: weakref.WeakSet[Job] = weakref.WeakSet()
 
 
 class Job:
-    """A job of which this process is one rank. Created by :func:`feedline.open`.
+    """A job in which this process is one rank. Created by :func:`feedline.open`.
 
     Each ``for`` loop over the job is one epoch, or the rest of an epoch: ``for epoch in range(3): for batch in job: ...``. Leaving a loop
-    early releases the resources of the job. The next loop continues after the last batch that the loop received. With ``order: relaxed``,
-    one loop is the whole job. A job must be used by one thread at a time.
+    early releases the resources of the job. The next loop continues after the last batch that the previous loop received. With
+    ``order: relaxed``, one loop is the whole job. Only one thread may use a job at a time.
     """
 
     def __init__(self, config: JobConfig, *, progress: bool = False) -> None:
@@ -41,19 +41,19 @@ class Job:
         self._session = Session(config, self._position)
         self._reader = BatchReader(self._session, self._position)
         self._progress = Progress(progress)
-        # Loops so far. The last one owns the batches.
+        # Number of loops so far. Only the last loop receives batches.
         self._loops = 0
         self._thread_guard = _ThreadGuard()
 
     # Types of batches.
 
     def numpy(self, gpu: int | None = None) -> Self:
-        """Makes batches dicts of NumPy arrays: read-only views of the receive buffers.
+        """Makes batches dicts of NumPy arrays. The arrays are read-only views of the receive buffers.
 
         Args:
             gpu: CUDA device number, for loops that copy batches to a GPU themselves, for example with CuPy or cuda-python. Batches that
-                consist of one piece are then received into pinned memory. A copy must complete before the batch is released. Not needed
-                for :meth:`torch`.
+                consist of one piece are then received into pinned memory. A copy must complete before the batch is released.
+                :meth:`torch` does not need this argument.
         """
         return self._with_converter(NumPy(gpu))
 
@@ -69,7 +69,7 @@ class Job:
         return self._with_converter(Torch(device, copy))
 
     def jax(self, sharding: Any = None) -> Self:
-        """Makes batches dicts of JAX arrays; with a ``sharding``, global arrays to which this process contributes its rows."""
+        """Makes batches dicts of JAX arrays. With a ``sharding``, they are global arrays to which this process contributes its rows."""
         return self._with_converter(Jax(sharding))
 
     def arrow(self) -> Self:
@@ -88,7 +88,7 @@ class Job:
 
     @property
     def ranks(self) -> Ranks:
-        """The part of the data that this process receives."""
+        """The rank of this process, which determines the part of the data that it receives."""
         return self._config.ranks
 
     @property
@@ -161,7 +161,7 @@ class Job:
                 self._session.open(self._reader.converter.gpu)
 
     def _release(self) -> None:
-        """Releases the resources of the session. The next loop continues at the present position."""
+        """Releases the resources of the session. The next loop continues at the current position."""
         self._reader.clear()
         self._session.release(is_ended=self._reader.is_ended)
 
@@ -169,13 +169,13 @@ class Job:
         """Returns the number of batches of this rank in one epoch.
 
         Raises:
-            TypeError: where the number is unknown, because operators change the number of rows.
+            TypeError: if the number is unknown, for example because operators change the number of rows.
         """
         self._open()
         steps = self._position.steps_per_epoch
         if steps is None or self._config.is_relaxed or self._config.is_elastic:
             raise TypeError(
-                "the number of batches of an epoch is unknown, because operators change the number of rows, `remainder` is carry, `order` is relaxed or the job is elastic"
+                "the number of batches per epoch is unknown, because operators change the number of rows, `remainder` is carry, `order` is relaxed or the job is elastic"
             )
         return steps * len(self._position.own_slots())
 
@@ -183,22 +183,23 @@ class Job:
 
     @property
     def step(self) -> int:
-        """Batches that this rank has received over all epochs, including those before a loaded state."""
+        """Number of batches that this rank has received over all epochs, including the batches before a loaded state."""
         return self._position.batches
 
     def state_dict(self, at: int | None = None) -> dict[str, Any]:
-        """Returns the state of the training loop: the position after the last batch that the loop received, not after prefetched batches.
+        """Returns the state after the last batch that the loop received. Prefetched batches do not count as received.
 
-        The state is plain data, less than 1 KiB as JSON for any number of ranks. Any number of ranks can resume from the state of any one
-        rank.
+        The state is plain data, and smaller than 1 KiB as JSON for any number of ranks. Any number of ranks can resume from the state of a
+        single rank.
 
-        Where operators change the number of rows, the state contains a position for each slot. The other ranks report theirs at the same
-        step through their coordinator, as soon as their batches of the step have arrived. After five seconds, or without a coordinator,
-        the state lists the other ranks as ``missing``, and :func:`feedline.merge_states` merges the states of all ranks.
+        If operators change the number of rows, the state contains a position for each slot. The other ranks report their positions at the
+        same step through the coordinator, as soon as their batches of the step have arrived. Ranks that have not reported after five
+        seconds, or all other ranks without a coordinator, are listed as ``missing`` in the state. Then merge the states of all ranks with
+        :func:`feedline.merge_states`.
 
         Args:
-            at: returns the state after the first ``at`` batches of this rank, counted as :attr:`step`. For loops that prefetch batches,
-                such as those of Accelerate and Lightning.
+            at: returns the state after the first ``at`` batches of this rank, counted as :attr:`step`. Use this argument in loops that
+                prefetch batches, such as the loops of Accelerate and Lightning.
         """
         at = to_optional_int("at", at)
         if at is not None and at != self._position.batches:
@@ -224,10 +225,10 @@ class Job:
         return self._position.relaxed_state(json.loads(self._session.job.status())["position"])
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resumes from ``state`` with the next loop, on any number of ranks and workers. Ends the present loop.
+        """Resumes from ``state`` with the next loop, on any number of ranks and workers. Ends the current loop.
 
         Raises:
-            WrongUse: when the state belongs to another pipeline or other data. The message names the changes.
+            WrongUse: if the state belongs to another pipeline or other data. The message lists the changes.
         """
         state = _state.validate_state(state)
         self._position.check(state, self._config.virtual_consumers)
@@ -239,8 +240,8 @@ class Job:
     def skip(self, first: int, last: int) -> None:
         """Skips the batches ``first`` to ``last - 1`` of this rank, counted as :attr:`step`, when the loop reaches them.
 
-        For steps around a loss spike: load a state from before them, skip them, and continue. All ranks must skip the same batches. The
-        rows of skipped batches count as delivered.
+        Use this method to skip the batches of a loss spike: load an earlier state, skip the batches, and continue. All ranks must skip the
+        same batches. The rows of skipped batches count as delivered.
         """
         first, last = to_int("first", first), to_int("last", last)
         if not 0 <= first < last:
@@ -250,16 +251,16 @@ class Job:
         self._reader.skipped.append((first, last))
 
     def set_weights(self, weights: Sequence[float]) -> dict[str, int]:
-        """Changes the weights of the job's mix while it runs: one relative weight for each dataset, in the pipeline's order.
+        """Changes the weights of the mix while the job runs. ``weights`` contains one relative weight per dataset, in the pipeline's order.
 
-        The weights apply to all rows that no worker has leased, for all ranks; one rank calls this method. Later states contain the
-        change, and a job that resumes from them applies it at the same row.
+        The weights apply to all rows that no worker has leased, and to all ranks. Only one rank must call this method. Later states contain
+        the change, and a job that resumes from such a state applies the change at the same row.
 
         Returns:
-            ``pass``, counted over all epochs, and ``row`` in the pass from which the weights apply.
+            The first row to which the weights apply: ``pass``, counted over all epochs, and ``row`` in the pass.
 
         Raises:
-            WrongUse: when the job has no mix or a mix with ``stop="first"``, all rows are leased, or the weights are invalid.
+            WrongUse: if the job has no mix or a mix with ``stop="first"``, all rows are leased, or the weights are invalid.
         """
         self._open()
         assert self._session.job is not None
@@ -271,13 +272,13 @@ class Job:
 
     @property
     def slots(self) -> list[int]:
-        """The slots whose batches this rank receives at present."""
+        """The slots whose batches this rank currently receives."""
         if self._config.is_elastic:
             return self._session.consumer.slots() if self._session.consumer is not None else []
         return list(self._position.own_slots())
 
     def leave(self) -> None:
-        """Leaves an elastic job between two steps. Other ranks receive the slots of this rank at once. The next loop joins the job again."""
+        """Leaves an elastic job between two steps. Other ranks immediately receive the slots of this rank. The next loop joins the job again."""
         if not self._config.is_elastic:
             raise WrongUse("only ranks of an elastic job can leave; open the job with elastic=True")
         if self._reader.has_pending:
@@ -285,8 +286,8 @@ class Job:
         self._release()
 
     def set_step_time(self, seconds: float) -> None:
-        """Sets the time that this rank takes for the batch of one slot, where ranks of an elastic job synchronize after each batch so that
-        measured times are equal. Applies to the present loop."""
+        """Sets the time that this rank needs for the batch of one slot. Call this method if the ranks of an elastic job synchronize after
+        each batch, because their measured times are then equal. The time applies to the current loop."""
         if not self._config.is_elastic:
             raise WrongUse("only ranks of an elastic job have a step time; open the job with elastic=True")
         if self._session.consumer is not None:
@@ -297,9 +298,10 @@ class Job:
     def stats(self) -> dict[str, Any]:
         """Returns the statistics of this rank.
 
-        ``rows``, ``batches``, ``bytes``: delivered so far. ``step_seconds``: time from receiving a batch to requesting the next one;
-        ``copy_seconds``: the part of it for copies to a device. ``stall_seconds``: time waiting for batches. ``fed``: fraction of the time
-        without stalls. ``bound``: the present bottleneck of the job, ``None`` while it is unknown.
+        ``rows``, ``batches`` and ``bytes`` are the deliveries so far. ``step_seconds`` is the time from receiving a batch to requesting the
+        next batch, and ``copy_seconds`` is the part of it that was spent on copies to a device. ``stall_seconds`` is the time of waiting for
+        batches. ``fed`` is the fraction of the time without stalls. ``bound`` is the current bottleneck of the job, or ``None`` while it is
+        unknown.
         """
         stats = self._session.totals.total(self._session.consumer)
         time = stats["step_seconds"] + stats["stall_seconds"]
@@ -316,7 +318,7 @@ class Job:
     # End.
 
     def close(self) -> None:
-        """Closes the job of this rank, and shuts down a service in this process. Further calls do nothing."""
+        """Closes the job of this rank, and shuts down the service if it runs in this process. Further calls do nothing."""
         self._release()
         if self._session.is_own_process:
             self._reader.converter.close()

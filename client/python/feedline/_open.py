@@ -1,4 +1,4 @@
-"""Opens jobs: validates the arguments, and selects the ranks and the service."""
+"""Implements :func:`feedline.open`: validates the arguments, and selects the ranks and the service."""
 
 from __future__ import annotations
 
@@ -51,43 +51,46 @@ def open(
     patience: float | None = None,
     **service: Any,
 ) -> Job:
-    """Opens a job of which this process is one rank. The job starts when the first batch is requested.
+    """Opens a job in which this process is one rank. The job starts when the first batch is requested.
 
     Args:
         pipeline: a pipeline file, or a pipeline from :func:`feedline.read`.
-        coordinator: URL of a coordinator, such as ``http://feedline:7070``, or a list of URLs of coordinators of one cluster. ``None``: all
-            roles run in this process.
-        batch_size: rows of a batch, instead of the size in the pipeline.
-        epochs: number of epochs; ``None``: unlimited. Each ``for`` loop over the job is one epoch.
-        device: device of PyTorch tensors, such as ``"cuda"`` or ``"cpu"``; ``None``: batches are NumPy arrays.
-        rank, world_size: rank of this process, and number of ranks. By default from torch.distributed, JAX, torchrun, MPI or Slurm.
-        consumers: number of ranks with different data, instead of ``world_size``: a group of replicas counts once.
-        replica_size: number of neighbouring ranks with the same data: tensor, pipeline and context parallel ranks.
-        mesh, data_dims: a ``DeviceMesh`` instead of these arguments, and the names of its data dimensions.
-        virtual_consumers: number of slots that share the rows, at least the number of ranks with different data. The same number gives
-            the same batches on any number of ranks.
+        coordinator: URL of a coordinator, such as ``http://feedline:7070``, or a list of URLs of the coordinators of one cluster. With
+            ``None``, all roles run in this process.
+        batch_size: number of rows per batch, instead of the size in the pipeline.
+        epochs: number of epochs. ``None`` is unlimited. Each ``for`` loop over the job is one epoch.
+        device: device of PyTorch tensors, such as ``"cuda"`` or ``"cpu"``. With ``None``, batches are NumPy arrays.
+        rank, world_size: rank of this process, and number of ranks. The default is from torch.distributed, JAX, torchrun, MPI or Slurm.
+        consumers: number of ranks with different data, instead of ``world_size``. A group of replicas counts as one rank.
+        replica_size: number of neighbouring ranks with the same data, such as tensor, pipeline and context parallel ranks.
+        mesh, data_dims: a ``DeviceMesh`` and the names of its data dimensions, instead of the previous arguments.
+        virtual_consumers: number of slots that share the rows, at least the number of ranks with different data. With the same number of
+            slots, a job has the same batches on any number of ranks.
         elastic: whether ranks may join, leave (:meth:`Job.leave`) and fail while the job runs. The ``virtual_consumers`` slots move
-            between ranks, more of them to faster ranks, and each slot keeps its batches.
-        name: name of the run, equal on all ranks and new for each run. By default from torchrun or Slurm, or random.
+            between ranks, and faster ranks have more slots. The batches of a slot do not depend on its rank.
+        name: name of the run. It must be equal on all ranks, and new for each run. The default is from torchrun or Slurm, or random.
         state: state from which the job resumes, from :meth:`Job.state_dict`.
-        progress: whether to show a progress bar on a terminal (needs ``tqdm``), and a line after each epoch.
-        buffer: bytes of batches that this process buffers or receives; 256 MiB by default.
-        weight: share of the job where the workers cannot feed all jobs.
-        patience: seconds without a coordinator after which the job fails; 60 by default. An explicit value also applies to the first
-            connection, which otherwise fails at once.
-        service: further flags of ``feedline run`` as keywords. Without a coordinator: ``workers``, ``cores``, ``memory``, ``index_dir``,
-            ``cache_dir``, ``cache_disk``, ``auto_cache``, ``credentials``. With a coordinator: ``token_file``, ``tls_ca``, ``tls_cert``,
-            ``tls_key``. ``http``: address such as ``"127.0.0.1:7170"`` on which this process serves Prometheus metrics.
+        progress: whether to show a progress bar on a terminal (requires ``tqdm``), and a line after each epoch.
+        buffer: maximum number of bytes that this process buffers or receives. The default is 256 MiB.
+        weight: relative share of the job if the workers cannot feed all jobs.
+        patience: time in seconds without a coordinator after which the job fails. The default is 60. An explicit value also applies to the
+            first connection, which otherwise fails immediately.
+        service: further flags of ``feedline run`` as keywords. Without a coordinator, they are ``workers``, ``cores``, ``memory``,
+            ``index_dir``, ``cache_dir``, ``cache_disk``, ``auto_cache`` and ``credentials``. With a coordinator, they are ``token_file``,
+            ``tls_ca``, ``tls_cert`` and ``tls_key``. ``http`` is the address, such as ``"127.0.0.1:7170"``, on which this process serves
+            Prometheus metrics.
 
     Raises:
-        WrongUse: when an argument or the pipeline is invalid. The message names the argument and the fix.
+        WrongUse: if an argument or the pipeline is invalid. The message contains the argument and the fix.
     """
     ranks = _find_ranks(rank, world_size, consumers, replica_size, mesh, data_dims)
     batch_size, buffer = to_optional_int("batch_size", batch_size), to_optional_int("buffer", buffer)
     virtual_consumers, elastic = to_optional_int("virtual_consumers", virtual_consumers), to_bool("elastic", elastic)
     patience = None if patience is None else to_float("patience", patience)
     if elastic and virtual_consumers is None:
-        raise WrongUse("an elastic job needs virtual_consumers=: the number of slots that move between ranks, at least the number of ranks")
+        raise WrongUse(
+            "an elastic job requires virtual_consumers=, the number of slots that move between ranks; give at least the number of ranks"
+        )
     _check_positive(virtual_consumers=virtual_consumers, buffer=buffer, patience=patience)
     opened = _to_pipeline(pipeline)
     if batch_size is not None:
@@ -118,7 +121,7 @@ def _find_ranks(rank: Any, world_size: Any, consumers: Any, replica_size: Any, m
     consumers, replica_size = to_optional_int("consumers", consumers), to_optional_int("replica_size", replica_size)
     if consumers is not None:
         if world_size is not None:
-            raise WrongUse("consumers and world_size exclude each other; give one of them")
+            raise WrongUse("consumers= and world_size= cannot be used together; give only one of them")
         world_size = consumers * (replica_size or 1)
         rank = 0 if rank is None and world_size == 1 else rank
     return find_ranks(rank, world_size, replica_size, mesh, data_dims)
@@ -162,7 +165,7 @@ _SETTINGS: dict[str, Callable[[str, Any], Any]] = {
     "transport": to_optional_text,
     "workers": to_positive_int,
 }
-"""Settings of the service, and the conversion of each value."""
+"""The settings of the service, with the functions that convert their values."""
 
 
 def _service_settings(coordinator: Any, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -177,7 +180,7 @@ def _service_settings(coordinator: Any, options: Mapping[str, Any]) -> dict[str,
         return {**settings, "coordinator": _to_urls("coordinator", coordinator)}
     if os.environ.get("FEEDLINE_COORDINATOR") or settings.get("functions") is False:
         return settings
-    # Functions of the pipeline use the same Python, with the same packages.
+    # Run the functions of the pipeline with the Python interpreter and the packages of this process.
     return {"python": sys.executable, **settings}
 
 

@@ -37,7 +37,7 @@ class StepCounter:
     def __init__(self, positions: Sequence[_state.Position] = ()) -> None:
         self._first_epoch = min((position[1] for position in positions), default=0)
         self.step: Step | None = self._START
-        """The present step; ``None`` after loops over single epochs and over all epochs, whose steps other ranks cannot identify."""
+        """The current step. ``None`` after loops over single epochs and over all epochs, whose steps other ranks cannot identify."""
 
     def begin_loop(self, epoch: int | None) -> None:
         """Begins a loop over one epoch, or over all remaining epochs."""
@@ -71,7 +71,7 @@ class _Snapshot:
     positions: list[_state.Position]
     step: Step | None
     job: _native.Job | None
-    """The job through which other ranks report their positions; ``None`` where it is not shared."""
+    """The job through which other ranks report their positions. ``None`` if it is not shared."""
 
 
 class PositionTracker:
@@ -86,14 +86,14 @@ class PositionTracker:
         self.batches = 0
         """Batches that the loop has received, over all epochs."""
         self.positions: list[_state.Position] | None = None
-        """Positions of the rank's slots; ``None`` while unknown."""
+        """Positions of the rank's slots. ``None`` while unknown."""
         self.loaded: dict[str, Any] | None = None
         """The state from which the job resumes."""
         self.identity: dict[str, Any] = {}
         """Keys of a state that identify the pipeline and the data."""
         self.layout: dict[str, Any] = {}
         self.steps_per_epoch: int | None = None
-        """``None`` where the number depends on the rows."""
+        """``None`` if the number depends on the rows."""
         self.step_counter: StepCounter | None = None
         """Counts steps, where other ranks report positions by step."""
         self._shared_job: _native.Job | None = None
@@ -203,7 +203,7 @@ class PositionTracker:
         return all(position[1] > epoch for position in self.positions)
 
     def steps_left(self, epoch: int) -> int | None:
-        """Returns the number of remaining batches of an epoch; ``None`` where it is unknown."""
+        """Returns the number of remaining batches of an epoch. ``None`` if it is unknown."""
         if self.steps_per_epoch is None or not self.positions or self._is_elastic:
             return None
         done = sum(-(-row // self.layout["batch_rows"]) for _, slot_epoch, row in self.positions if slot_epoch == epoch)
@@ -235,7 +235,7 @@ class PositionTracker:
             steps = {_state.steps_before(self.layout, self.steps_per_epoch, position) for position in positions}
             if len(steps) > 1:
                 raise WrongUse(
-                    "this rank has received the batches of the present step for some of its slots only; save the state of an elastic job "
+                    "this rank has received the batches of the current step for some of its slots only; save the state of an elastic job "
                     "between steps"
                 )
         missing: list[int] = []

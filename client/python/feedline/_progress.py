@@ -65,7 +65,7 @@ class Progress:
             self._bar_type = tqdm
 
     def begin(self, epoch: int, steps: int | None) -> None:
-        """Starts the bar of an epoch with ``steps`` batches; ``None`` where the number is unknown."""
+        """Starts the bar of an epoch with ``steps`` batches. ``None`` if the number is unknown."""
         self.end()
         if self._bar_type is not None:
             self._bar = self._bar_type(total=steps, desc=f"epoch {epoch}", unit="batch", leave=False)

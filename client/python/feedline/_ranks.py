@@ -26,9 +26,9 @@ class Ranks:
     replica_size: int = 1
     """Number of neighbouring ranks that receive the same data."""
     consumer_of_mesh: tuple[int, int, int] | None = None
-    """Consumer, consumers and replica from a device mesh; ``None`` where neighbouring ranks are replicas."""
+    """Consumer, consumers and replica from a device mesh. ``None`` if neighbouring ranks are replicas."""
     run: str | None = None
-    """Name of the launch from the launcher, equal on all ranks; ``None`` where no launcher provides one."""
+    """Name of the launch from the launcher, equal on all ranks. ``None`` if no launcher provides one."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.rank < self.world_size:

@@ -36,7 +36,7 @@ class Session:
         self.job: _native.Job | None = None
         self.consumer: _native.Consumer | None = None
         self.run: str | None = None
-        """Name of the run; ``None`` before the first job is opened."""
+        """Name of the run. ``None`` before the first job is opened."""
         self.loads = 0
         """Loaded states."""
         self.totals = StatsTotals()
@@ -214,7 +214,7 @@ class Session:
     # Observability.
 
     def bottleneck(self) -> str | None:
-        """Returns the present bottleneck of the job; ``None`` while it is unknown."""
+        """Returns the current bottleneck of the job. ``None`` while it is unknown."""
         if self.service is None or self.job is None:
             return None
         try:

@@ -23,7 +23,7 @@ pub(crate) struct Batch {
     /// The position of the consumer after this batch.
     positions: Vec<SlotPositionTuple>,
     origins: SharedOrigins,
-    /// Columns whose lists have equal lengths within each batch.
+    /// List columns that are padded to one length per batch.
     dense_columns: Arc<[String]>,
 }
 
@@ -40,7 +40,7 @@ impl Batch {
 
 #[pymethods]
 impl Batch {
-    /// Returns the columns as NumPy arrays by name: views where possible.
+    /// Returns a dict of NumPy arrays. The arrays are views of the receive buffer if possible.
     fn numpy<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let columns = PyDict::new(py);
         let schema = self.records.schema_ref();
@@ -52,7 +52,7 @@ impl Batch {
         Ok(columns)
     }
 
-    /// Arrow's PyCapsule interface, through which any Arrow library imports the batch without a copy.
+    /// Implements Arrow's PyCapsule interface, with which Arrow libraries import the batch without a copy.
     #[pyo3(signature = (requested_schema=None))]
     fn __arrow_c_array__<'py>(
         &self,
@@ -80,19 +80,19 @@ impl Batch {
         self.info.epoch
     }
 
-    /// Slot (virtual consumer) of the batch; 0 in relaxed mode.
+    /// Slot (virtual consumer) of the batch. 0 in relaxed mode.
     #[getter]
     fn slot(&self) -> u32 {
         self.info.stream
     }
 
-    /// The position of the consumer after this batch: the next undelivered row of each slot, as `(slot, epoch, row)`.
+    /// The position of the consumer after this batch, which is the next undelivered row of each slot, as `(slot, epoch, row)`.
     #[getter]
     fn positions(&self) -> Vec<SlotPositionTuple> {
         self.positions.clone()
     }
 
-    /// Step within the epoch, from 0; `None` where it depends on the rows.
+    /// Step within the epoch, from 0. `None` if it depends on the rows.
     #[getter]
     fn step(&self) -> Option<u64> {
         self.info.step
@@ -104,7 +104,7 @@ impl Batch {
         self.info.weight
     }
 
-    /// Bytes of the columns.
+    /// Size of the columns in bytes.
     #[getter]
     fn nbytes(&self) -> usize {
         self.records.columns().iter().map(|column| column.get_array_memory_size()).sum()
@@ -117,7 +117,7 @@ impl Batch {
         skipped.map(|row| (row.shard.clone(), row.offset, row.reason.clone())).collect()
     }
 
-    /// Returns the origin of each row, in order: `(shard, index in the shard)`. `None` until the job has loaded its origins.
+    /// Returns the origin of each row, in order, as `(shard, index in the shard)`. `None` until `Job.load_origins` was called.
     fn rows(&self, py: Python<'_>) -> Option<Vec<(String, u64)>> {
         py.detach(|| {
             let mut origins = self.origins.lock();

@@ -1,4 +1,4 @@
-//! Positions of training checkpoints, computed from a layout without a job.
+//! Computes the positions of training checkpoints from a layout, without a job.
 
 use feedline_data::checkpoint::{Fingerprints, JobStep, Position};
 use feedline_data::layout::Layout;
@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 
 use crate::errors::WrongUse;
 
-/// Most virtual consumers of a job.
+/// Maximum number of virtual consumers of a job.
 const MAX_SLOTS: u32 = 65_536;
 
 fn parse_layout(text: &str) -> PyResult<Layout> {
@@ -15,14 +15,14 @@ fn parse_layout(text: &str) -> PyResult<Layout> {
     let sizes = [layout.split_rows, u64::from(layout.batch_rows), u64::from(layout.streams)];
     if sizes.contains(&0) || layout.streams > MAX_SLOTS {
         return Err(WrongUse::new_err(
-            "invalid layout in the state: a size is 0 or too large; pass an unmodified state_dict()",
+            "invalid layout in the state: a size is 0 or too large; pass the unmodified result of state_dict()",
         ));
     }
     Ok(layout)
 }
 
-/// Returns the position of every slot before step `step` of `epoch` as JSON, from which a job can start. Slot `s` is slot
-/// `s // ranks` of its rank. The first `slots_ahead` slots of each rank are one step further.
+/// Returns the position of a job before step `step` of `epoch`, as JSON. Slot `s` is slot `s // ranks` of its rank. The first
+/// `slots_ahead` slots of each rank have already delivered the step.
 #[pyfunction]
 pub(crate) fn position_at_step(
     layout: &str,
@@ -38,7 +38,7 @@ pub(crate) fn position_at_step(
     serde_json::to_string(&position).map_err(|error| WrongUse::new_err(error.to_string()))
 }
 
-/// Returns the number of steps in an epoch of a job with this layout; `None` where it depends on the rows.
+/// Returns the number of steps in an epoch of a job with this layout. `None` if it depends on the rows.
 #[pyfunction]
 pub(crate) fn steps_per_epoch(layout: &str) -> PyResult<Option<u64>> {
     Ok(parse_layout(layout)?.steps())

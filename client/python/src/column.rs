@@ -1,4 +1,4 @@
-//! Converts columns to NumPy arrays: views of the receive buffer, where NumPy supports the memory layout of the elements.
+//! Converts columns to NumPy arrays. The arrays are views of the receive buffer if NumPy supports the memory layout of the elements.
 
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, FixedSizeListArray, ListArray};
 use arrow::buffer::Buffer;
@@ -10,10 +10,10 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 
 use crate::errors::FeedlineError;
 
-/// Key of a tensor's shape in its field.
+/// Metadata key of the shape in the field of a tensor column.
 const SHAPE_KEY: &str = "ARROW:extension:metadata";
 
-/// Memory of a column, with NumPy's array interface. Released with the last array that is a view of it.
+/// The memory of a column, which implements NumPy's array interface. It is released when no array references it.
 #[pyclass(frozen, module = "feedline._native")]
 pub(crate) struct ColumnBuffer {
     buffer: Buffer,
@@ -35,7 +35,7 @@ impl ColumnBuffer {
     }
 }
 
-/// The NumPy functions that conversions call, resolved once.
+/// The NumPy functions that conversions call. They are looked up only once.
 struct NumpyFunctions {
     asarray: Py<PyAny>,
     array: Py<PyAny>,
@@ -60,8 +60,8 @@ impl NumpyFunctions {
     }
 }
 
-/// Converts a column to a NumPy array: the first axis is rows, the others are the shape of a tensor. Scalars with missing values
-/// become masked arrays. Text, bytes and lists become arrays of objects, in which lists of numbers are views.
+/// Converts a column to a NumPy array. The first axis is rows, and the other axes are the shape of a tensor. Scalars with missing
+/// values become masked arrays. Text, bytes and lists become arrays of objects, in which lists of numbers are views.
 pub(crate) fn to_numpy<'py>(
     py: Python<'py>,
     field: &Field,
@@ -81,8 +81,8 @@ pub(crate) fn to_numpy<'py>(
     }
 }
 
-/// Converts a column of lists to an array of shape `[rows, length]`: a view where the elements are numbers. Falls back to
-/// [`to_numpy`] where the lengths differ.
+/// Converts a column of lists to an array of shape `[rows, length]`, which is a view if the elements are numbers. Uses [`to_numpy`] if
+/// the lengths differ.
 pub(crate) fn to_dense<'py>(
     py: Python<'py>,
     field: &Field,
@@ -111,7 +111,7 @@ fn unsupported(name: &str, data_type: &DataType) -> PyErr {
     ))
 }
 
-/// NumPy's name of an element type; `None` for unsupported types.
+/// Returns NumPy's type string of an element type. `None` for unsupported types.
 fn numpy_typestr(data_type: &DataType) -> Option<&'static str> {
     Some(match data_type {
         DataType::Int8 => "|i1",
@@ -129,14 +129,14 @@ fn numpy_typestr(data_type: &DataType) -> Option<&'static str> {
     })
 }
 
-/// The elements of a column of numbers.
+/// Returns the elements of a column of numbers.
 fn values(column: &ArrayRef) -> Buffer {
     let data = column.to_data();
     let width = data.data_type().primitive_width().unwrap_or(1);
     data.buffers()[0].slice_with_length(data.offset() * width, data.len() * width)
 }
 
-/// Booleans as one byte each.
+/// Returns booleans with one byte each.
 fn booleans(column: &BooleanArray) -> Buffer {
     Buffer::from_vec(column.values().iter().map(u8::from).collect::<Vec<u8>>())
 }
@@ -187,7 +187,7 @@ fn shape_of(field: &Field) -> Option<Vec<usize>> {
     extents.iter().map(|extent| Some(extent.as_u64()? as usize)).collect()
 }
 
-/// Converts lists to an array of objects: one list for each row, as a view where the elements are numbers.
+/// Converts lists to an array of objects, with one array per row. The arrays are views if the elements are numbers.
 fn lists<'py>(py: Python<'py>, column: &ListArray) -> PyResult<Bound<'py, PyAny>> {
     let numpy = NumpyFunctions::get(py)?;
     let rows = numpy.empty.bind(py).call1((column.len(), &numpy.object))?;

@@ -15,15 +15,15 @@ use crate::runtime;
 /// Interval of checks whether the start position of a consumer is known.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
-/// A consumer: returns batches and the position after each.
+/// A consumer, which returns batches with the positions after them.
 #[pyclass(frozen, module = "feedline._native")]
 pub(crate) struct Consumer {
     consumer: Mutex<Option<ClientConsumer>>,
-    /// For calls while another thread waits for a batch.
+    /// Used by calls that may run while another thread waits for a batch.
     view: ConsumerView,
     is_mixed: bool,
     origins: SharedOrigins,
-    /// Columns whose lists have equal lengths within each batch.
+    /// List columns that are padded to one length per batch.
     dense_columns: Arc<[String]>,
     process: u32,
 }
@@ -49,7 +49,7 @@ impl Consumer {
         self.consumer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the consumer out for a blocking call, so that the call holds no lock. A concurrent call raises `WrongUse`.
+    /// Takes the consumer for a blocking call, so that the call holds no lock. Concurrent calls raise `WrongUse`.
     fn take(&self) -> PyResult<ClientConsumer> {
         runtime::check_process(self.process)?;
         self.lock().take().ok_or_else(|| {
@@ -94,7 +94,7 @@ impl Consumer {
     }
 }
 
-/// A forked child leaks the consumer: a thread of the parent may hold one of its locks.
+/// In a forked child, leaks the consumer, because a thread of the parent may have held one of its locks during the fork.
 impl Drop for Consumer {
     fn drop(&mut self) {
         if runtime::check_process(self.process).is_err() {
@@ -104,7 +104,7 @@ impl Drop for Consumer {
     }
 }
 
-/// The next undelivered row of each slot of the consumer.
+/// Returns the next undelivered row of each slot of the consumer.
 fn slot_positions(consumer: &ClientConsumer) -> Vec<SlotPositionTuple> {
     let positions = consumer.positions();
     positions.into_iter().map(|(slot, position)| (slot, position.epoch, position.row)).collect()
@@ -125,7 +125,7 @@ impl Consumer {
         waited.map(|()| positions)
     }
 
-    /// Waits for the next batch; returns `None` after the last one.
+    /// Waits for the next batch. Returns `None` after the last batch.
     fn next(&self, py: Python<'_>) -> PyResult<Option<Batch>> {
         let mut consumer = self.take()?;
         // A batch that has arrived needs no thread of the runtime.
@@ -157,7 +157,7 @@ impl Consumer {
         left?.map_err(|error| from_client(&error))
     }
 
-    /// Returns the slots that the consumer delivers at present.
+    /// Returns the slots that the consumer delivers currently.
     fn slots(&self) -> PyResult<Vec<u32>> {
         Ok(self.view()?.slots())
     }
@@ -167,13 +167,13 @@ impl Consumer {
         self.with(ClientConsumer::set_prefetching)
     }
 
-    /// Sets the seconds that this rank takes for a batch of one slot, instead of measurements.
+    /// Sets the time in seconds that this rank needs for a batch of one slot. It replaces measurements.
     fn set_batch_time(&self, seconds: f64) -> PyResult<()> {
         let time = Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or_default();
         self.with(|consumer| consumer.set_batch_time(time))
     }
 
-    /// Returns counts of deliveries, and times in seconds.
+    /// Returns the statistics of the consumer: counts of deliveries, and times in seconds.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let stats = self.view()?.stats();
         let seconds = |ns: u64| ns as f64 / 1e9;
@@ -201,8 +201,8 @@ impl Consumer {
         flushed?.map_err(|error| from_client(&error))
     }
 
-    /// Flushes and closes the consumer within `seconds`. Returns whether the coordinator has acknowledged all deliveries. Does
-    /// nothing for a closed consumer.
+    /// Flushes and closes the consumer within `seconds`. Returns whether the coordinator has acknowledged all deliveries. Returns `True`
+    /// if the consumer is already closed.
     fn close(&self, py: Python<'_>, seconds: f64) -> PyResult<bool> {
         if runtime::check_process(self.process).is_err() {
             return Ok(true);

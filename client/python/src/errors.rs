@@ -1,4 +1,4 @@
-//! The exceptions of the package: one base class, and one class for each reaction of a caller.
+//! The exceptions of the package. There is one class for each way in which a caller can react.
 
 use feedline_client::ClientError;
 use feedline_node::Failure;
@@ -10,13 +10,13 @@ create_exception!(
     feedline,
     FeedlineError,
     PyException,
-    "Base class of Feedline's runtime errors. The message is one sentence that names the fix."
+    "Base class of Feedline's runtime errors. The message contains the fix."
 );
 create_exception!(
     feedline,
     WrongUse,
     PyValueError,
-    "An argument, a pipeline or a call is invalid. The message names the fix."
+    "An argument, a pipeline or a call is invalid. The message contains the fix."
 );
 create_exception!(
     feedline,

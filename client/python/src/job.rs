@@ -47,7 +47,7 @@ fn timeout_of(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(Duration::MAX)
 }
 
-/// Columns whose lists an operator pads to one length within each batch.
+/// Returns the list columns that the last operator pads to one length per batch.
 fn dense_columns(last: &OperatorKind) -> Vec<String> {
     match last {
         OperatorKind::BucketByLength(bucket) if bucket.pad != PadTo::None => bucket.columns.clone(),
@@ -70,7 +70,7 @@ impl Job {
         to_json(&status.map_err(|error| from_client(&error))?)
     }
 
-    /// Waits until the dataset is indexed or the job has ended. Returns the status as JSON; `None` after `seconds`.
+    /// Waits until the dataset is indexed or the job has ended. Returns the status as JSON. `None` after `seconds`.
     fn wait_until_indexed(&self, py: Python<'_>, seconds: f64) -> PyResult<Option<String>> {
         runtime::check_process(self.process)?;
         let poll = async {
@@ -100,7 +100,7 @@ impl Job {
         Ok(Consumer::new(consumer, is_mixed, self.origins.clone(), dense.into()))
     }
 
-    /// Loads the list of shards, which [`crate::batch::Batch::rows`] needs. Sends one request for all calls.
+    /// Loads the list of shards, which [`crate::batch::Batch::rows`] requires. Only the first call sends a request.
     fn load_origins(&self, py: Python<'_>) -> PyResult<()> {
         runtime::check_process(self.process)?;
         if self.origins.lock().is_some() {
@@ -117,8 +117,8 @@ impl Job {
         Ok(())
     }
 
-    /// Returns the positions of all ranks at a step, and the ranks that have not answered within `seconds`. The arguments are
-    /// the fields of [`StepId`].
+    /// Returns the positions of all ranks at a step, and the ranks that have not answered within `seconds`. The other arguments are the
+    /// fields of [`StepId`].
     #[pyo3(signature = (epochs, rounds, rest, seconds))]
     fn positions_at(
         &self,
@@ -138,7 +138,7 @@ impl Job {
         Ok((group.positions.into_iter().map(position).collect(), group.missing))
     }
 
-    /// Returns the changes of the mix that affect rows from `epoch` on, as JSON; `None` where no coordinator answers within
+    /// Returns the changes of the mix that affect rows from `epoch` on, as JSON. `None` if no coordinator answers within
     /// `seconds`.
     fn mix_from(&self, py: Python<'_>, epoch: u32, seconds: f64) -> PyResult<Option<String>> {
         runtime::check_process(self.process)?;
@@ -149,7 +149,7 @@ impl Job {
         mix.map_err(|error| FeedlineError::new_err(error.to_string()))
     }
 
-    /// Changes the weights of the mix. Returns the pass and the index in the pass from which the weights apply.
+    /// Changes the weights of the mix. Returns the pass and the index in the pass of the first row to which the weights apply.
     fn set_weights(&self, py: Python<'_>, weights: Vec<f64>) -> PyResult<(u32, u64)> {
         runtime::check_process(self.process)?;
         let request = self.job.set_weights(&weights);

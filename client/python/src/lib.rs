@@ -1,5 +1,5 @@
-//! `feedline._native`: the native part of the Python package. Converts batches, and follows the rules of the interpreter: waits
-//! release the GIL, Ctrl-C cancels a wait, and calls in a forked child are rejected. The Rust client implements jobs.
+//! `feedline._native`: the native part of the Python package, a wrapper of the Rust client. It converts batches. Waits release the GIL
+//! and can be cancelled with Ctrl-C. Calls in a forked child are rejected.
 
 mod batch;
 mod checkpoint;

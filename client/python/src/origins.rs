@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use feedline_client::origin::Origins;
 
-/// Computes the shard and the index of rows; empty until the user asks for the origin of a batch.
+/// Computes the origins of rows. `None` until the user requests the origins of a batch.
 #[derive(Clone, Default)]
 pub(crate) struct SharedOrigins(Arc<Mutex<Option<Origins>>>);
 

@@ -1,4 +1,4 @@
-//! The tokio runtime of this process, and how a Python thread waits for a future.
+//! The tokio runtime of this process. Python threads wait for futures without the GIL.
 
 use std::future::Future;
 use std::sync::{Mutex, PoisonError};
@@ -13,8 +13,8 @@ use crate::errors::{FeedlineError, WrongUse};
 /// Interval at which a waiting thread checks for signals, such as Ctrl-C.
 const SIGNAL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The runtime of the process with this id. Never shut down, because a shutdown of the interpreter cannot join threads that
-/// Python has not started.
+/// The runtime, and the id of the process that started it. The runtime is never shut down, because the interpreter cannot join its
+/// threads at exit.
 static RUNTIME: Mutex<Option<(u32, &'static Runtime)>> = Mutex::new(None);
 
 /// Returns the runtime of this process. Starts it at the first call.
@@ -26,7 +26,9 @@ pub(crate) fn handle() -> PyResult<Handle> {
     }
     JobService::start_log();
     let runtime = JobService::start_runtime().map_err(|error| {
-        FeedlineError::new_err(format!("cannot start threads: {error}; raise the limit of threads"))
+        FeedlineError::new_err(format!(
+            "cannot start threads: {error}; raise the limit of threads of this process"
+        ))
     })?;
     let runtime: &'static Runtime = Box::leak(Box::new(runtime));
     *started = Some((std::process::id(), runtime));
@@ -39,12 +41,12 @@ pub(crate) fn check_process(process: u32) -> PyResult<()> {
         return Ok(());
     }
     Err(WrongUse::new_err(
-        "this process was forked after feedline had started, so the threads of feedline do not exist in it; start child \
-         processes with multiprocessing.set_start_method(\"spawn\"), or open jobs only in the child",
+        "this process was forked after feedline had started, so it does not have the threads of feedline; start child processes \
+         with multiprocessing.set_start_method(\"spawn\"), or open jobs only in the child",
     ))
 }
 
-/// Waits for `future` without the GIL. A signal handler that raises, such as that of Ctrl-C, cancels the future.
+/// Waits for a future without the GIL. If a signal handler raises an exception, such as for Ctrl-C, cancels the future.
 pub(crate) fn wait<F>(py: Python<'_>, future: F) -> PyResult<F::Output>
 where
     F: Future + Send,

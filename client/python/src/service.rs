@@ -1,4 +1,4 @@
-//! A service that runs jobs as a Python object, and functions for pipelines that need no service.
+//! A service that runs jobs, as a Python object, and functions that validate pipelines without a service.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -14,14 +14,14 @@ use crate::errors::{WrongUse, from_client, from_failure};
 use crate::job::Job;
 use crate::runtime;
 
-/// A cluster, or all roles in this process.
+/// The service that runs jobs, which is a cluster or all roles in this process.
 #[pyclass(frozen, module = "feedline._native")]
 pub(crate) struct Service {
     service: Mutex<Option<JobService>>,
     process: u32,
 }
 
-/// A forked child leaks the service: a thread of the parent may hold one of its locks.
+/// In a forked child, leaks the service, because a thread of the parent may have held one of its locks during the fork.
 impl Drop for Service {
     fn drop(&mut self) {
         if runtime::check_process(self.process).is_err() {
@@ -43,7 +43,7 @@ impl Service {
 
 #[pymethods]
 impl Service {
-    /// Connects to a cluster, or starts all roles in this process. `settings` are [`ServiceSettings`] as JSON.
+    /// Connects to a cluster, or starts all roles in this process. `settings` is a [`ServiceSettings`] as JSON.
     #[new]
     fn new(py: Python<'_>, settings: &str) -> PyResult<Self> {
         let settings: ServiceSettings = serde_json::from_str(settings)
@@ -110,7 +110,7 @@ impl Service {
         guard.as_ref().is_some_and(JobService::is_embedded)
     }
 
-    /// Returns the current bottleneck of a job as text; `None` while it is unknown.
+    /// Returns the current bottleneck of a job as text. `None` while it is unknown.
     fn bottleneck(&self, py: Python<'_>, job: &str) -> PyResult<Option<String>> {
         let (coordinator, _) = self.roles()?;
         let view = runtime::wait(py, async move { coordinator.cluster().await })?;
@@ -132,7 +132,7 @@ impl Service {
     }
 }
 
-/// Validates a pipeline in YAML. Returns it as JSON with all defaults. Errors name `file`.
+/// Validates a pipeline in YAML. Returns the pipeline as JSON with all defaults. Error messages contain `file`.
 #[pyfunction]
 pub(crate) fn check_pipeline(text: &str, file: &str) -> PyResult<String> {
     let pipeline = feedline_data::pipeline::Pipeline::from_yaml(text, file)
@@ -140,7 +140,7 @@ pub(crate) fn check_pipeline(text: &str, file: &str) -> PyResult<String> {
     serde_json::to_string(&pipeline).map_err(|error| WrongUse::new_err(error.to_string()))
 }
 
-/// Converts a pipeline in YAML or JSON to a pipeline file with all defaults. Errors name `file`.
+/// Converts a pipeline in YAML or JSON to a pipeline file with all defaults. Error messages contain `file`.
 #[pyfunction]
 pub(crate) fn to_yaml(text: &str, file: &str) -> PyResult<String> {
     let pipeline = feedline_data::pipeline::Pipeline::from_yaml(text, file)

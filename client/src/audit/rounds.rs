@@ -1,5 +1,5 @@
-//! The audit of a coordinated job. The content of rows determines the stream of each row of a round, so the audit compares rounds:
-//! in a round with only some steps between start and stop, any row may be delivered, at most once.
+//! The audit of a coordinated job. The stream of a row depends on the content of all rows in its round, so the audit compares whole
+//! rounds. If only some steps of a round are between start and stop, any row of the round may be delivered at most once.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -10,12 +10,12 @@ use feedline_data::layout::StreamPosition;
 use super::{Audit, AuditReport, CHUNK_ROWS};
 use crate::batch::BatchInfo;
 
-/// Expected deliveries of each row in an epoch, by row id.
+/// Number of expected deliveries of each row in an epoch, by row id.
 #[derive(Default)]
 struct ExpectedDeliveries {
-    /// In rounds between start and stop.
+    /// Expected deliveries in rounds that are completely between start and stop.
     complete: Vec<u8>,
-    /// In rounds with only some steps between start and stop.
+    /// Maximum deliveries in rounds with only some steps between start and stop.
     partial: Vec<u8>,
 }
 
@@ -31,7 +31,7 @@ impl Audit {
 
     /// Compares the counts with the rounds between start and stop.
     pub(super) fn report_rounds(&self, stop: Option<&Position>) -> AuditReport {
-        let mut report = AuditReport { unexpected: self.invalid, ..AuditReport::default() };
+        let mut report = AuditReport { unexpected: self.unknown_rows, ..AuditReport::default() };
         let no_counts = vec![0; self.sequence.dataset_rows() as usize];
         for epoch in 0..self.layout.epochs {
             let expected = self.expected_rounds(epoch, stop);
@@ -69,7 +69,7 @@ impl Audit {
         expected
     }
 
-    /// Whether all streams deliver all of these rows between start and stop, and whether any stream delivers some of them.
+    /// Returns whether all streams deliver all of the rows between start and stop, and whether any stream delivers some of them.
     fn coverage(&self, epoch: u32, rows: Range<u64>, stop: Option<&Position>) -> (bool, bool) {
         let [from, to] = [rows.start, rows.end].map(|row| StreamPosition { epoch, row });
         let last = StreamPosition { epoch: self.layout.epochs, row: 0 };

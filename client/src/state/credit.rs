@@ -1,8 +1,8 @@
-//! Credit: the bytes that each fetch may receive. Buffered and outstanding bytes of all streams stay within the budget.
+//! Grants credit, which is the number of bytes that a fetch may receive. The buffered and outstanding bytes of all streams stay within
+//! the budget.
 //!
-//! A worker sends a piece only with credit for all of it. Fetches receive credit in the order in which batches need their
-//! rows. The split of the very next batch receives credit for its piece beyond the budget, so that a batch that is larger
-//! than the budget arrives too.
+//! A worker sends a piece only if it has credit for the whole piece. Fetches receive credit in the order in which batches need their
+//! rows. The split that the next batch waits for may receive credit beyond the budget, so that a batch can be larger than the budget.
 
 use feedline_data::layout::{SplitRef, StreamPosition};
 use tokio::time::Instant;
@@ -15,8 +15,8 @@ const WINDOW_MIN_BYTES: u64 = 64 << 10;
 const WINDOW_MAX_BYTES: u64 = 32 << 20;
 
 impl ConsumerState {
-    /// Bytes that one fetch may buffer or receive: an equal share of the budget, rounded down to whole pieces where their size
-    /// is known, and at least one piece.
+    /// Returns the number of bytes that one fetch may buffer or receive. It is an equal share of the budget, rounded down to whole
+    /// pieces if the size of pieces is known, but at least one piece.
     pub(super) fn window_bytes(&self) -> u64 {
         let budget = self.settings.credit_bytes();
         let fetches = self.streams.len().max(1) as u64 * u64::from(self.splits_ahead);
@@ -27,12 +27,12 @@ impl ConsumerState {
         }
     }
 
-    /// Buffered and outstanding bytes.
+    /// Number of buffered and outstanding bytes.
     pub(crate) fn committed_bytes(&self) -> u64 {
-        self.buffered_bytes + self.fetches.outstanding()
+        self.buffered_bytes + self.fetches.outstanding_bytes()
     }
 
-    /// The first credit of a new fetch; `None` where it exceeds the budget.
+    /// Returns the initial credit of a new fetch. `None` if the credit exceeds the budget.
     pub(super) fn first_credit(&self, is_urgent: bool) -> Option<u64> {
         let window = self.window_bytes();
         if self.committed_bytes() + window <= self.settings.credit_bytes() {
@@ -41,7 +41,7 @@ impl ConsumerState {
         is_urgent.then_some(self.largest_piece.unwrap_or(window).max(1))
     }
 
-    /// The split that the next batch waits for; `None` where the batch has arrived.
+    /// Returns the split that the next batch waits for. `None` if the batch has arrived.
     pub(super) fn urgent_split(&self) -> Option<SplitRef> {
         let stream = self.streams.get(self.streams.next_index()?);
         if stream.assembler.has_run() {
@@ -50,7 +50,7 @@ impl ConsumerState {
         self.missing_splits(stream).next().map(|(split, _)| split)
     }
 
-    /// The first missing splits of the stream that delivers the next batch.
+    /// Returns the first missing splits of the stream that delivers the next batch.
     pub(super) fn first_missing_splits(&self) -> Vec<SplitRef> {
         let Some(index) = self.streams.next_index() else { return Vec::new() };
         let missing = self.missing_splits(self.streams.get(index)).map(|(split, _)| split);
@@ -71,14 +71,14 @@ impl ConsumerState {
         }
     }
 
-    /// The position of the first row of a split that has not arrived; `None` where the split is not wanted.
+    /// Returns the position of the first missing row of a split. `None` if the consumer does not need the split.
     fn missing_position(&self, split: SplitRef) -> Option<StreamPosition> {
         let (offset, layout) = (self.missing_offset(split)?, self.layout.as_ref()?);
         let row = split.ordinal * layout.split_rows + u64::from(offset);
         Some(StreamPosition { epoch: split.epoch, row })
     }
 
-    /// Grants further credit within the budget: after a change of the window to all fetches, otherwise to queued fetches.
+    /// Grants credit to the queued fetches within the budget. After a change of the window, queues all fetches first.
     pub(super) fn grant_credit(&mut self, now: Instant) {
         let terms = self.credit_terms();
         if self.window != terms.window {
@@ -92,7 +92,7 @@ impl ConsumerState {
         self.grant_before(self.start_queue.first(), now);
     }
 
-    /// Grants credit to queued fetches whose rows batches need before those of `limit`, a fetch that has not started.
+    /// Grants credit to queued fetches that precede `limit`, which is a fetch that has not started.
     pub(super) fn grant_before(&mut self, limit: Option<QueuedSplit>, now: Instant) {
         let terms = self.credit_terms();
         while let Some(first) = self.credit_queue.first()
@@ -112,7 +112,7 @@ impl ConsumerState {
         CreditTerms { window, piece, min_grant: piece.max(window / 4), budget: self.settings.credit_bytes() }
     }
 
-    /// Grants credit to the fetches of a split. Returns `false` where the budget is exhausted.
+    /// Grants credit to the fetches of a split. Returns `false` if the budget is exhausted.
     fn grant(&mut self, split: SplitRef, is_urgent: bool, terms: &CreditTerms, now: Instant) -> bool {
         let mut committed = self.committed_bytes();
         let grant_attempts = |fetch: &mut SplitFetch| {
@@ -121,7 +121,8 @@ impl ConsumerState {
                 let wanted = terms.wanted(attempt, fetch.buffered_bytes);
                 let mut grant = if committed + wanted > terms.budget { 0 } else { wanted };
                 if is_urgent && grant == 0 && !attempt.can_send() {
-                    grant = if attempt.piece_left > 0 { attempt.missing_credit() } else { terms.piece };
+                    grant =
+                        if attempt.missing_piece_bytes > 0 { attempt.missing_credit() } else { terms.piece };
                 }
                 is_served &= grant > 0 || wanted == 0;
                 if grant == 0 {
@@ -131,8 +132,8 @@ impl ConsumerState {
                     attempt.on_progress(now);
                 }
                 committed += grant;
-                attempt.granted += grant;
-                attempt.credit.send_replace(attempt.granted);
+                attempt.granted_bytes += grant;
+                attempt.credit.send_replace(attempt.granted_bytes);
             }
             is_served
         };
@@ -145,15 +146,15 @@ struct CreditTerms {
     window: u64,
     /// Size of the largest piece so far.
     piece: u64,
-    /// Smallest grant: a worker cannot send less than a piece, and each grant costs a message.
+    /// Minimum number of bytes per grant. A worker cannot send less than a piece, and each grant needs a message.
     min_grant: u64,
     budget: u64,
 }
 
 impl CreditTerms {
-    /// Bytes that an attempt may receive in addition.
+    /// Returns the number of additional bytes that an attempt may receive.
     fn wanted(&self, attempt: &Attempt, buffered: u64) -> u64 {
-        let room = self.window.saturating_sub(attempt.outstanding() + buffered);
-        if room >= self.min_grant { room.max(attempt.missing_credit()) } else { attempt.missing_credit() }
+        let unused = self.window.saturating_sub(attempt.outstanding_bytes() + buffered);
+        if unused >= self.min_grant { unused.max(attempt.missing_credit()) } else { attempt.missing_credit() }
     }
 }

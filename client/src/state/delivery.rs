@@ -24,14 +24,14 @@ pub(crate) enum TakeResult {
     Pending,
     /// No batch follows.
     Finished,
-    /// No batch follows, because of this error.
+    /// No batch follows because of an error.
     Failed(ClientError),
 }
 
 impl ConsumerState {
     /// Takes the next batch in order, if it has arrived.
     pub(crate) fn take(&mut self, now: Instant) -> TakeResult {
-        self.recorder.is_next_requested = true;
+        self.history_recorder.is_next_requested = true;
         if let Some(error) = &self.fatal_error {
             return TakeResult::Failed(error.clone());
         }
@@ -62,7 +62,7 @@ impl ConsumerState {
         batch: AssembledBatch<PieceBytes>,
         now: Instant,
     ) -> TakenBatch {
-        self.recorder.is_next_requested = false;
+        self.history_recorder.is_next_requested = false;
         let stream = self.streams.get(index).id;
         let share = self.step_share(start, batch.rows);
         self.on_slot_delivered(start);
@@ -93,7 +93,7 @@ impl ConsumerState {
         }
     }
 
-    /// The result where the next batch of the first stream has not arrived.
+    /// Returns the result of [`Self::take`] if the next batch of the first stream has not arrived.
     fn result_without_run(&mut self, index: usize) -> TakeResult {
         match &self.job_state {
             JobState::Failed(message) => return TakeResult::Failed(ClientError::JobFailed(message.clone())),
@@ -108,7 +108,7 @@ impl ConsumerState {
         TakeResult::Pending
     }
 
-    /// The error of a row in the split that a stream waits for.
+    /// Returns the error of a failed row in the split that a stream waits for.
     fn row_error_of(&self, index: usize) -> Option<String> {
         if self.identity.is_relaxed {
             // A relaxed consumer does not wait for one split, so any failed row ends the job.
@@ -118,7 +118,7 @@ impl ConsumerState {
         self.fetches.get(first)?.row_error.clone()
     }
 
-    /// The step of a batch that starts at `start`, and its share of the rows of the step.
+    /// Returns the step of a batch that starts at `start`, and the batch's share of the rows of the step.
     fn step_share(&self, start: StreamPosition, rows: u32) -> StepShare {
         let Some(layout) = self.layout.as_ref().filter(|_| !self.identity.is_relaxed) else {
             return StepShare::default();

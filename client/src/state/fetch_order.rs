@@ -1,9 +1,9 @@
-//! A fetch to start, as the session receives it.
+//! The parameters of a fetch that the session must start.
 
 use feedline_data::layout::SplitRef;
 use tokio::sync::watch;
 
-/// A fetch to start.
+/// The parameters of a fetch to start.
 #[derive(Debug)]
 pub(crate) struct FetchOrder {
     pub(crate) split: SplitRef,

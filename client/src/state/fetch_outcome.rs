@@ -1,4 +1,4 @@
-//! The outcomes of a fetch, and the decision that follows from each for its split.
+//! The outcomes of a fetch, and the resulting decisions for its split.
 
 use feedline_data::ids::WorkerId;
 use feedline_data::layout::SplitRef;
@@ -7,11 +7,11 @@ use tokio::time::{Duration, Instant};
 use super::fetch_table::SplitFetch;
 use crate::error::ClientError;
 
-/// Delays of retries after failed fetches.
-/// Delays of retries while a new lease is on its way to its worker.
-const NOT_FOUND_MIN: Duration = Duration::from_millis(20);
-const NOT_FOUND_MAX: Duration = Duration::from_millis(200);
-/// Attempts with invalid frames after which the consumer fails.
+/// Minimum delay before a retry if the worker has not received its lease yet.
+const NOT_FOUND_BACKOFF_MIN: Duration = Duration::from_millis(20);
+/// Maximum delay before a retry if the worker has not received its lease yet.
+const NOT_FOUND_BACKOFF_MAX: Duration = Duration::from_millis(200);
+/// Number of attempts with invalid frames after which the consumer fails.
 const MAX_INVALID_ATTEMPTS: u32 = 3;
 
 /// The outcome of a fetch.
@@ -19,25 +19,25 @@ const MAX_INVALID_ATTEMPTS: u32 = 3;
 pub(crate) enum FetchOutcome {
     /// The split is complete.
     Complete,
-    /// A row failed: one sentence.
+    /// A row failed, with the error message.
     RowFailed(String),
-    /// The worker does not hold the split, or not yet.
+    /// The worker has no lease for the split, or has not received it yet.
     NotFound,
-    /// The worker has reached its limit of fetches: the delay before a retry, and the worker's message.
+    /// The worker has reached its limit of fetches. Contains the delay before a retry, and the worker's message.
     Busy(Duration, String),
-    /// The connection failed: the reason.
+    /// The connection failed. Contains the reason.
     Disconnected(String),
-    /// The worker sent invalid frames: one clause.
+    /// The worker sent invalid frames. Contains the reason.
     Invalid(String),
-    /// The worker rejects the request permanently: one sentence.
+    /// The worker rejected the request permanently. Contains the worker's message.
     Rejected(String),
 }
 
 /// The decision after a fetch has ended.
 pub(super) enum FetchDecision {
-    /// Nothing to do.
+    /// Do nothing.
     Ignore,
-    /// The consumer fails.
+    /// Fail the consumer.
     Fail(ClientError),
     /// Fetch again at this time.
     Retry(Instant),
@@ -62,16 +62,17 @@ impl SplitFetch {
             }
             FetchOutcome::Rejected(message) => return FetchDecision::Fail(ClientError::Refused(message)),
             FetchOutcome::NotFound => {
-                // The next attempt uses another holder, if the split has one.
+                // Prefer another worker for the next attempt.
                 self.failed_workers.insert(worker);
                 let waited = now - *self.not_found_since.get_or_insert(now);
                 if waited < idle_limit {
-                    return self.schedule_retry(now + waited.clamp(NOT_FOUND_MIN, NOT_FOUND_MAX));
+                    return self
+                        .schedule_retry(now + waited.clamp(NOT_FOUND_BACKOFF_MIN, NOT_FOUND_BACKOFF_MAX));
                 }
                 self.not_found_since = None;
             }
             FetchOutcome::Busy(pause, message) => {
-                // The worker holds the split: reporting it as unreachable would make another worker compute the split again.
+                // Do not report a busy worker as unreachable, because another worker would compute the split again.
                 let since = *self.busy_since.get_or_insert(now);
                 if now - since < idle_limit {
                     return self.schedule_retry(now + pause);

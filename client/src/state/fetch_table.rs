@@ -1,4 +1,4 @@
-//! The fetches of a consumer by split, with a running total of the bytes that they may still receive.
+//! The fetches of a consumer by split, and the total number of bytes that they may still receive.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,24 +9,25 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
-/// Pauses before a split is fetched again after a fetch broke.
+/// Pauses between fetches of a split after a fetch has failed.
 const FETCH_BACKOFF: Backoff = Backoff::from_millis(50, 1_000);
+
 /// The fetches of one split.
 #[derive(Debug)]
 pub(super) struct SplitFetch {
     pub(super) attempts: Vec<Attempt>,
     pub(super) buffered_bytes: u64,
-    /// The error of a failed row: one sentence.
+    /// The error message of a failed row.
     pub(super) row_error: Option<String>,
-    /// Workers at which an attempt failed since the last piece arrived.
+    /// Workers whose attempts have failed since the last piece arrived.
     pub(super) failed_workers: BTreeSet<WorkerId>,
     pub(super) retry_at: Instant,
     pub(super) backoff: Backoff,
     pub(super) not_found_since: Option<Instant>,
     pub(super) busy_since: Option<Instant>,
-    /// Attempts since the last piece that received invalid frames.
+    /// Number of attempts with invalid frames since the last piece arrived.
     pub(super) invalid_attempts: u32,
-    /// Attempts that were aborted because the worker was silent.
+    /// Number of attempts that were aborted because the worker sent no frames.
     pub(super) idle_attempts: u32,
 }
 
@@ -55,7 +56,7 @@ impl SplitFetch {
         self.invalid_attempts = 0;
     }
 
-    /// Records that `attempt` delivered a piece, and aborts the other attempts. Returns `false` for an attempt that has ended.
+    /// Records that an attempt has delivered a piece, and aborts the other attempts. Returns `false` if the attempt has ended.
     pub(super) fn select_attempt(&mut self, attempt: u64, now: Instant) -> bool {
         if self.attempts.iter().all(|present| present.id != attempt) {
             return false;
@@ -69,8 +70,8 @@ impl SplitFetch {
         true
     }
 
-    fn outstanding(&self) -> u64 {
-        self.attempts.iter().map(Attempt::outstanding).sum()
+    fn outstanding_bytes(&self) -> u64 {
+        self.attempts.iter().map(Attempt::outstanding_bytes).sum()
     }
 }
 
@@ -80,32 +81,32 @@ pub(super) struct Attempt {
     pub(super) id: u64,
     pub(super) worker: WorkerId,
     pub(super) credit: watch::Sender<u64>,
-    /// Bytes of credit granted since the start.
-    pub(super) granted: u64,
-    /// Bytes received since the start.
-    pub(super) received: u64,
-    /// Missing bytes of the piece that is being received.
-    pub(super) piece_left: u64,
+    /// Total number of granted bytes.
+    pub(super) granted_bytes: u64,
+    /// Total number of received bytes.
+    pub(super) received_bytes: u64,
+    /// Number of missing bytes of the piece that is being received.
+    pub(super) missing_piece_bytes: u64,
     /// Size of the largest piece so far.
     pub(super) largest_piece: u64,
     pub(super) has_delivered: bool,
-    /// Time of the last frame, or of the grant after which the worker could send again.
+    /// Time of the last frame, or of a later grant after which the worker could send again.
     pub(super) last_frame_at: Instant,
-    /// Time of the last frame of a piece, or of the grant after which the worker could send again.
+    /// Time of the last frame of a piece, or of a later grant after which the worker could send again.
     pub(super) last_progress_at: Instant,
     pub(super) task: Option<AbortOnDropHandle<()>>,
 }
 
 impl Attempt {
     pub(super) fn new(id: u64, worker: WorkerId, credit: watch::Sender<u64>, now: Instant) -> Self {
-        let granted = *credit.borrow();
+        let granted_bytes = *credit.borrow();
         Self {
             id,
             worker,
             credit,
-            granted,
-            received: 0,
-            piece_left: 0,
+            granted_bytes,
+            received_bytes: 0,
+            missing_piece_bytes: 0,
             largest_piece: 0,
             has_delivered: false,
             last_frame_at: now,
@@ -118,28 +119,28 @@ impl Attempt {
         (self.last_frame_at, self.last_progress_at) = (now, now);
     }
 
-    /// Granted bytes that have not arrived.
-    pub(super) fn outstanding(&self) -> u64 {
-        self.granted.saturating_sub(self.received)
+    /// Number of granted bytes that have not arrived.
+    pub(super) fn outstanding_bytes(&self) -> u64 {
+        self.granted_bytes.saturating_sub(self.received_bytes)
     }
 
-    /// Bytes of the piece that is being received for which the worker has no credit.
+    /// Number of bytes of the current piece for which the worker has no credit.
     pub(super) fn missing_credit(&self) -> u64 {
-        self.piece_left.saturating_sub(self.outstanding())
+        self.missing_piece_bytes.saturating_sub(self.outstanding_bytes())
     }
 
     /// Whether the worker has credit for the next piece.
     pub(super) fn can_send(&self) -> bool {
-        let next = if self.piece_left > 0 { self.piece_left } else { self.largest_piece };
-        self.outstanding() >= next.max(1)
+        let next = if self.missing_piece_bytes > 0 { self.missing_piece_bytes } else { self.largest_piece };
+        self.outstanding_bytes() >= next.max(1)
     }
 }
 
-/// Fetches by split. The methods of this type are the only way to change an entry, and update the total.
+/// The fetches by split. All changes of an entry use the methods of this type, which update the total.
 #[derive(Debug, Default)]
 pub(super) struct FetchTable {
     splits: BTreeMap<SplitRef, SplitFetch>,
-    outstanding: u64,
+    outstanding_bytes: u64,
 }
 
 impl FetchTable {
@@ -151,9 +152,9 @@ impl FetchTable {
         self.splits.iter().map(|(split, fetch)| (*split, fetch))
     }
 
-    /// Granted bytes of all fetches that have not arrived.
-    pub(super) fn outstanding(&self) -> u64 {
-        self.outstanding
+    /// Number of granted bytes that have not arrived, over all fetches.
+    pub(super) fn outstanding_bytes(&self) -> u64 {
+        self.outstanding_bytes
     }
 
     /// Changes the entry of a split, if it exists.
@@ -163,9 +164,9 @@ impl FetchTable {
         change: impl FnOnce(&mut SplitFetch) -> R,
     ) -> Option<R> {
         let fetch = self.splits.get_mut(&split)?;
-        let before = fetch.outstanding();
+        let before = fetch.outstanding_bytes();
         let result = change(fetch);
-        self.outstanding = self.outstanding - before + fetch.outstanding();
+        self.outstanding_bytes = self.outstanding_bytes - before + fetch.outstanding_bytes();
         Some(result)
     }
 
@@ -181,14 +182,14 @@ impl FetchTable {
         })?
     }
 
-    /// Adds an attempt, to the entry that `new` creates where the split has none.
+    /// Adds an attempt. Creates the entry of the split with `new` if the split has no entry.
     pub(super) fn add_attempt(
         &mut self,
         split: SplitRef,
         attempt: Attempt,
         new: impl FnOnce() -> SplitFetch,
     ) {
-        self.outstanding += attempt.outstanding();
+        self.outstanding_bytes += attempt.outstanding_bytes();
         self.splits.entry(split).or_insert_with(new).attempts.push(attempt);
     }
 
@@ -202,23 +203,23 @@ impl FetchTable {
 
     pub(super) fn remove(&mut self, split: SplitRef) -> Option<SplitFetch> {
         let fetch = self.splits.remove(&split)?;
-        self.outstanding -= fetch.outstanding();
+        self.outstanding_bytes -= fetch.outstanding_bytes();
         Some(fetch)
     }
 
     pub(super) fn clear(&mut self) {
         self.splits.clear();
-        self.outstanding = 0;
+        self.outstanding_bytes = 0;
     }
 
     /// Aborts all attempts and keeps the entries.
     pub(super) fn abort_all(&mut self) {
         self.splits.values_mut().for_each(|fetch| fetch.attempts.clear());
-        self.outstanding = 0;
+        self.outstanding_bytes = 0;
     }
 
     pub(super) fn retain(&mut self, mut keep: impl FnMut(SplitRef) -> bool) {
         self.splits.retain(|split, _| keep(*split));
-        self.outstanding = self.splits.values().map(SplitFetch::outstanding).sum();
+        self.outstanding_bytes = self.splits.values().map(SplitFetch::outstanding_bytes).sum();
     }
 }

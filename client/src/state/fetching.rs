@@ -1,4 +1,4 @@
-//! Fetches: which ones to start, when to ask a second worker, and what follows from their outcomes.
+//! Starts, hedges and aborts fetches, and handles their outcomes.
 
 use std::collections::BTreeSet;
 
@@ -15,28 +15,27 @@ use super::fetch_outcome::{FetchDecision, FetchOutcome};
 use super::fetch_table::{Attempt, SplitFetch};
 use crate::metrics::{FETCH_FAILURES_TOTAL, FETCHES_TOTAL};
 
-/// The idle limit of a split doubles with each silent worker, at most this many times, so that rows arrive that take longer
-/// than the first limit.
-const IDLE_DOUBLINGS: u32 = 6;
-/// A fetch that has delivered a piece may be silent for this many times [`hedge_ms`](crate::ClientSettings::hedge_ms) before a
-/// second worker is asked.
+/// Maximum number of times that the idle limit of a split is doubled. The limit doubles with each aborted fetch, so that rows that
+/// take long to compute arrive eventually.
+const MAX_IDLE_DOUBLINGS: u32 = 6;
+/// Factor for [`hedge_ms`](crate::ClientSettings::hedge_ms) if the fetch has already delivered a piece.
 const HEDGE_FACTOR: u32 = 5;
-/// Most splits of one stream that are fetched concurrently, however many workers compute them.
+/// Maximum number of splits of one stream that are fetched concurrently.
 const MAX_SPLITS_AHEAD: u32 = 128;
-/// Splits in flight for each worker: one that is received and one that follows.
+/// Number of splits in flight per worker: the split that is received, and the next one.
 const SPLITS_PER_WORKER: u32 = 2;
 
-/// The budget has no room for the first credit of a fetch.
+/// An error: the budget does not suffice for the initial credit of a fetch.
 struct BudgetExhausted;
 
 impl ConsumerState {
-    /// Raises the number of splits that each stream fetches ahead to the number of workers that compute them, so that one
-    /// consumer receives from all workers concurrently. Returns whether the number has changed.
+    /// Raises the number of splits that each stream fetches concurrently, so that the consumer receives from all workers that compute
+    /// its splits. Returns whether the number has changed.
     pub(super) fn raise_splits_ahead(&mut self) -> bool {
         let holders = self.planned.values().filter_map(|planned| planned.workers.first());
         let workers: BTreeSet<WorkerId> = holders.map(|(worker, _)| *worker).collect();
         let wanted = SPLITS_PER_WORKER * workers.len() as u32;
-        // Consumers of a relaxed job share its splits, so one consumer must not hold all of them.
+        // Consumers of a relaxed job share its splits, so one consumer must not fetch all of them.
         let shares = if self.identity.is_relaxed { self.consumers } else { self.streams.len() as u32 };
         let per_stream = wanted.div_ceil(shares.max(1)).min(MAX_SPLITS_AHEAD);
         let is_raised = per_stream > self.splits_ahead;
@@ -44,7 +43,7 @@ impl ConsumerState {
         is_raised
     }
 
-    /// Returns the fetches to start now, and aborts fetches that have been silent for too long.
+    /// Returns the fetches to start now, and aborts fetches that make no progress.
     pub(crate) fn take_orders(&mut self, now: Instant) -> Vec<FetchOrder> {
         if self.fatal_error.is_some() || self.job_state.is_ended() {
             return Vec::new();
@@ -55,7 +54,7 @@ impl ConsumerState {
             orders.extend(self.order_fetch(urgent, true, now).ok().flatten());
         }
         if self.largest_piece.is_none() {
-            // The number of pieces that fit into the budget is unknown, so only the stream of the next batch fetches.
+            // Until the size of pieces is known, fetch only for the stream of the next batch, to stay within the budget.
             for split in self.first_missing_splits() {
                 orders.extend(self.order_fetch(split, false, now).ok().flatten());
             }
@@ -76,7 +75,7 @@ impl ConsumerState {
         orders
     }
 
-    /// Starts a fetch of a split, if the split is wanted and a worker is available.
+    /// Creates a fetch of a split, if the consumer needs the split and a worker is available.
     fn order_fetch(
         &mut self,
         split: SplitRef,
@@ -106,14 +105,14 @@ impl ConsumerState {
         }
     }
 
-    /// Whether this attempt has been silent past its timeout; then a second worker is asked for the split.
+    /// Whether an attempt makes no progress although it has credit. The split is then also fetched from a second worker.
     fn is_silent(&self, attempt: &Attempt, now: Instant) -> bool {
         let hedge = Duration::from_millis(self.settings.hedge_ms);
         let limit = if attempt.has_delivered { hedge * HEDGE_FACTOR } else { hedge };
         attempt.can_send() && now - attempt.last_progress_at >= limit
     }
 
-    /// Returns the worker to fetch a split from now; while an attempt is silent, a second worker.
+    /// Chooses the worker from which to fetch a split now. If the only attempt makes no progress, chooses a second worker.
     pub(super) fn choose_worker(&self, split: SplitRef, now: Instant) -> Option<(WorkerId, String)> {
         let workers = &self.planned.get(&split)?.workers;
         let Some(fetch) = self.fetches.get(split) else { return workers.first().cloned() };
@@ -156,13 +155,13 @@ impl ConsumerState {
         self.fetches.update_attempt(split, attempt, |attempt| attempt.task = Some(task));
     }
 
-    /// Aborts attempts that have credit and have not sent a frame within the idle limit, or a piece within a longer limit.
+    /// Aborts attempts that have credit, but have not received a frame within the idle limit, or a piece within a longer limit.
     fn abort_idle(&mut self, now: Instant) {
         let limit = Duration::from_millis(self.settings.fetch_idle_ms);
-        let progress_limit = limit * 2u32.pow(IDLE_DOUBLINGS);
+        let progress_limit = limit * 2u32.pow(MAX_IDLE_DOUBLINGS);
         let mut idle = Vec::new();
         for (split, fetch) in self.fetches.iter() {
-            let frame_limit = limit * 2u32.pow(fetch.idle_attempts.min(IDLE_DOUBLINGS));
+            let frame_limit = limit * 2u32.pow(fetch.idle_attempts.min(MAX_IDLE_DOUBLINGS));
             let is_idle = |attempt: &&Attempt| {
                 let is_silent = now - attempt.last_frame_at >= frame_limit;
                 attempt.can_send() && (is_silent || now - attempt.last_progress_at >= progress_limit)

@@ -11,12 +11,12 @@ use super::stream_table::ConsumerStreams;
 impl ConsumerState {
     /// Applies a plan.
     pub(crate) fn apply_plan(&mut self, mut plan: ConsumerPlan, now: Instant) {
-        self.recorder.set_queries(std::mem::take(&mut plan.step_queries));
+        self.history_recorder.set_queries(std::mem::take(&mut plan.step_queries));
         self.revision = plan.revision;
         self.job_state = plan.state.clone();
         let is_first = self.apply_layout(&plan);
         if self.job_state.is_ended() {
-            // The consumer delivers what has arrived, and fetches nothing more.
+            // Deliver the batches that have arrived, and fetch no more splits.
             self.planned.clear();
             self.fetches.abort_all();
         } else {
@@ -42,7 +42,8 @@ impl ConsumerState {
         self.grant_credit(now);
     }
 
-    /// Creates the streams at the first plan with a layout, and returns `true` then. Later plans change the mix only.
+    /// Applies the layout of a plan. The first layout creates the streams, and later layouts change only the mix. Returns whether this is
+    /// the first layout.
     fn apply_layout(&mut self, plan: &ConsumerPlan) -> bool {
         let Some(planned) = &plan.layout else { return false };
         if let Some(layout) = &mut self.layout {
@@ -62,7 +63,7 @@ impl ConsumerState {
         true
     }
 
-    /// Replaces the planned splits, and queues those with new workers.
+    /// Replaces the planned splits, and queues the splits whose workers have changed.
     fn replace_planned(&mut self, splits: Vec<PlannedSplit>) {
         let planned = splits.into_iter().map(|planned| (planned.split, planned)).collect();
         let before = std::mem::replace(&mut self.planned, planned);
@@ -73,7 +74,7 @@ impl ConsumerState {
         new.into_iter().for_each(|split| self.queue_for_start(split));
     }
 
-    /// Relaxed mode: discards splits that the coordinator assigned to another consumer. Other splits are fetched again from
+    /// Relaxed mode: discards splits that the coordinator has assigned to another consumer. The other splits are fetched again from
     /// their next undelivered rows.
     fn discard_reassigned(&mut self) {
         let Some(layout) = &self.layout else { return };

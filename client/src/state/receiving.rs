@@ -10,7 +10,7 @@ use super::fetch_outcome::FetchOutcome;
 use crate::pieces::ReadPiece;
 
 impl ConsumerState {
-    /// Handles a frame that only states that the worker is computing.
+    /// Handles a frame without data, which shows that the worker makes progress.
     pub(crate) fn on_working(&mut self, split: SplitRef, attempt: u64, now: Instant) {
         self.fetches.update_attempt(split, attempt, |attempt| attempt.last_frame_at = now);
     }
@@ -20,7 +20,7 @@ impl ConsumerState {
         self.largest_piece = self.largest_piece.max(Some(bytes));
         self.fetches.update_attempt(split, attempt, |attempt| {
             attempt.on_progress(now);
-            attempt.piece_left = bytes;
+            attempt.missing_piece_bytes = bytes;
             attempt.largest_piece = attempt.largest_piece.max(bytes);
         });
         self.queue_for_credit(split);
@@ -31,8 +31,8 @@ impl ConsumerState {
     pub(crate) fn on_bytes(&mut self, split: SplitRef, attempt: u64, bytes: u64, now: Instant) {
         self.fetches.update_attempt(split, attempt, |attempt| {
             attempt.on_progress(now);
-            attempt.received += bytes;
-            attempt.piece_left = attempt.piece_left.saturating_sub(bytes);
+            attempt.received_bytes += bytes;
+            attempt.missing_piece_bytes = attempt.missing_piece_bytes.saturating_sub(bytes);
         });
     }
 
@@ -45,7 +45,7 @@ impl ConsumerState {
         self.largest_piece = self.largest_piece.max(Some(piece.payload.bytes));
         let ReadPiece { from, to, kept, payload } = piece;
         if !self.is_schema_of_job(&payload.records.schema()) {
-            let message = "its columns differ from the columns of earlier rows".to_owned();
+            let message = "the columns differ from the columns of earlier rows".to_owned();
             return self.on_outcome(split, attempt, FetchOutcome::Invalid(message), now);
         }
         let bytes = payload.bytes;

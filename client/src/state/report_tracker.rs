@@ -1,4 +1,4 @@
-//! Tracks what a consumer has to report, and what the coordinator has acknowledged.
+//! Tracks the deliveries and events that a consumer must report, and that the coordinator has acknowledged.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,29 +8,29 @@ use tokio::time::Instant;
 
 use super::slot_state::SentSlots;
 
-/// The state of the reports. Versions count deliveries and other events to report.
+/// The state of the reports. The version increases with each delivery and each other event to report.
 #[derive(Debug)]
 pub(super) struct ReportTracker {
-    /// The present version.
+    /// The current version.
     pub(super) version: u64,
     /// Version of the last report.
     pub(super) sent_version: u64,
     /// Version that the coordinator has acknowledged.
     pub(super) acknowledged_version: u64,
     pub(super) sent_at: Instant,
-    /// Whether a report is due at once.
+    /// Whether a report is due immediately.
     pub(super) is_urgent: bool,
-    /// Whether the coordinator must reply to the next report at once.
+    /// Whether the coordinator must reply to the next report immediately.
     pub(super) is_flushing: bool,
-    /// Splits for each stream that the last report asked for.
-    pub(super) sent_wants: u32,
+    /// Number of splits per stream that the last report requested.
+    pub(super) sent_wanted_splits: u32,
     /// Relaxed mode: splits that were delivered completely and that the plan still contains.
     delivered: BTreeSet<SplitRef>,
-    /// Splits and workers whose fetches failed, until a report with them is acknowledged.
+    /// Splits and workers of failed fetches that the coordinator has not acknowledged yet.
     unreachable: BTreeSet<(SplitRef, WorkerId)>,
 }
 
-/// The content of a report, to be recorded when the coordinator replies.
+/// The parts of a report that are recorded when the coordinator replies.
 #[derive(Debug)]
 pub(crate) struct SentReport {
     pub(super) version: u64,
@@ -47,7 +47,7 @@ impl ReportTracker {
             sent_at: now,
             is_urgent: true,
             is_flushing: false,
-            sent_wants: 0,
+            sent_wanted_splits: 0,
             delivered: BTreeSet::new(),
             unreachable: BTreeSet::new(),
         }
@@ -62,18 +62,18 @@ impl ReportTracker {
         }
     }
 
-    /// Records another event, which is reported at once: the consumer fails or closes.
+    /// Records another event, which is reported immediately: the consumer fails or closes.
     pub(super) fn on_event(&mut self) {
         self.version += 1;
         self.is_urgent = true;
     }
 
-    /// Requests a report at once, and a reply at once.
+    /// Requests an immediate report, and a reply immediately.
     pub(super) fn request_now(&mut self) {
         (self.is_urgent, self.is_flushing) = (true, true);
     }
 
-    /// Requests a report at once with everything that is not acknowledged. Returns the version that it covers.
+    /// Requests an immediate report with everything that is not acknowledged. Returns the version that it covers.
     pub(super) fn request_flush(&mut self) -> u64 {
         if self.acknowledged_version < self.version {
             self.request_now();
@@ -103,9 +103,9 @@ impl ReportTracker {
         self.delivered.retain(|split| planned.contains_key(split));
     }
 
-    pub(super) fn on_sent(&mut self, version: u64, wants: u32, now: Instant) {
+    pub(super) fn on_sent(&mut self, version: u64, wanted_splits: u32, now: Instant) {
         (self.is_urgent, self.is_flushing) = (false, false);
-        (self.sent_version, self.sent_wants, self.sent_at) = (version, wants, now);
+        (self.sent_version, self.sent_wanted_splits, self.sent_at) = (version, wanted_splits, now);
     }
 
     /// Records that the coordinator has acknowledged a report.

@@ -1,4 +1,4 @@
-//! What a consumer reports to the coordinator, and when.
+//! Creates the reports of a consumer, and decides when they are due.
 
 use feedline_data::layout::{SplitRef, StreamPosition};
 use feedline_data::messages::{ConsumerReport, Revision};
@@ -8,12 +8,12 @@ use super::ConsumerState;
 use super::report_tracker::SentReport;
 use super::stream_state::StreamState;
 
-/// Interval between reports for each stream. A report and its reply contain every stream, so with hundreds of streams that
-/// complete splits all the time, reports without an interval would use most of a core.
+/// Minimum interval between reports, per stream. Reports and replies contain all streams, so without this interval, consumers with
+/// hundreds of streams would use most of a core for reports.
 const INTERVAL_PER_STREAM: Duration = Duration::from_micros(8);
 
 impl ConsumerState {
-    /// The earliest time of the next report. A flush and a failure are not delayed.
+    /// Returns the earliest time of the next report. Flushes and failures are not delayed.
     pub(crate) fn next_report_at(&self) -> Instant {
         let reports = &self.reports;
         if reports.is_flushing || self.row_error.is_some() {
@@ -22,16 +22,16 @@ impl ConsumerState {
         reports.sent_at + INTERVAL_PER_STREAM * self.streams.len().saturating_sub(1) as u32
     }
 
-    /// Whether a report is due while the coordinator has not replied to the last one.
+    /// Whether a report is due although the coordinator has not replied to the previous report.
     pub(crate) fn is_report_due(&self, now: Instant) -> bool {
         let reports = &self.reports;
         let interval = Duration::from_millis(self.settings.report_ms);
         reports.is_urgent
-            || reports.sent_wants != self.wanted_splits()
+            || reports.sent_wanted_splits != self.wanted_splits()
             || (reports.version > reports.sent_version && now - reports.sent_at >= interval)
     }
 
-    /// The number of splits for each stream that the next plan should contain; in relaxed mode, for the consumer.
+    /// Returns the number of splits per stream that the next plan should contain.
     fn wanted_splits(&self) -> u32 {
         if self.identity.is_relaxed && self.streams.as_slice().iter().any(StreamState::is_ended) {
             return 0;
@@ -39,12 +39,12 @@ impl ConsumerState {
         self.splits_ahead + self.streams.max_complete_splits() as u32
     }
 
-    /// Creates a report of the present state.
+    /// Creates a report of the current state.
     pub(crate) fn create_report(&mut self, now: Instant) -> (ConsumerReport, SentReport) {
-        let (wants, stats) = (self.wanted_splits(), self.reported_stats(now));
+        let (wanted_splits, stats) = (self.wanted_splits(), self.reported_stats(now));
         let (slots, sent_slots) = self.slot_report();
         let positions = if self.slots.is_elastic { Vec::new() } else { self.positions() };
-        let (open, history) = (self.open_splits(), self.recorder.report());
+        let (open, history) = (self.open_splits(), self.history_recorder.report());
         let reports = &mut self.reports;
         // A failure ends the job, so the coordinator must have acknowledged all deliveries before it.
         let failed = self.row_error.as_ref().filter(|_| reports.acknowledged_version + 1 >= reports.version);
@@ -57,14 +57,14 @@ impl ConsumerState {
             plan_revision: if reports.is_flushing { Revision::default() } else { self.revision },
             positions,
             open_splits: open,
-            wanted_splits: wants,
+            wanted_splits: wanted_splits,
             unreachable: sent.unreachable.clone(),
             batch_error: failed.cloned(),
             stats,
             slots,
             history,
         };
-        reports.on_sent(version, wants, now);
+        reports.on_sent(version, wanted_splits, now);
         (report, sent)
     }
 
@@ -77,12 +77,12 @@ impl ConsumerState {
         reports.acknowledged_version
     }
 
-    /// Requests a report at once. Returns the version that it covers.
+    /// Requests an immediate report. Returns the version that it covers.
     pub(crate) fn request_flush(&mut self) -> u64 {
         self.reports.request_flush()
     }
 
-    /// Deterministic mode: the next undelivered row of each stream.
+    /// Returns the next undelivered row of each stream. Empty in relaxed mode.
     pub(crate) fn positions(&self) -> Vec<(u32, StreamPosition)> {
         let Some(layout) = self.layout.as_ref().filter(|_| !self.identity.is_relaxed) else {
             return Vec::new();
@@ -90,7 +90,8 @@ impl ConsumerState {
         self.streams.as_slice().iter().map(|stream| (stream.id, stream.position(layout))).collect()
     }
 
-    /// Relaxed mode: the offset of the next undelivered row of each split; for a delivered split, its length.
+    /// Returns the offset of the next undelivered row of each split. The offset of a delivered split is its length. Empty in
+    /// deterministic mode.
     pub(crate) fn open_splits(&self) -> Vec<(SplitRef, u32)> {
         let Some(layout) = self.layout.as_ref().filter(|_| self.identity.is_relaxed) else {
             return Vec::new();

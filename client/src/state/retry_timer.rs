@@ -1,14 +1,14 @@
-//! The times at which splits are fetched again, and of the next check for silent workers.
+//! Schedules retries of splits, and checks for workers that make no progress.
 
 use std::collections::BTreeSet;
 
 use feedline_data::layout::SplitRef;
 use tokio::time::{Duration, Instant};
 
-/// Interval of checks for silent workers.
+/// Interval of checks for workers that make no progress.
 const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Splits to fetch again.
+/// The scheduled retries of splits.
 #[derive(Debug, Default)]
 pub(super) struct RetryTimer {
     retries: BTreeSet<(Instant, SplitRef)>,
@@ -32,7 +32,7 @@ impl RetryTimer {
         due
     }
 
-    /// Whether a check for silent workers is due. Starts the next interval.
+    /// Whether a check for workers without progress is due. Starts the next interval.
     pub(super) fn is_check_due(&mut self, now: Instant) -> bool {
         let is_due =
             self.checked_at.is_none_or(|checked| now.saturating_duration_since(checked) >= CHECK_INTERVAL);

@@ -1,8 +1,8 @@
-//! Slots of an elastic job: streams that the coordinator grants to a consumer and revokes.
+//! The slots of an elastic job, which are streams that the coordinator grants to a consumer and can revoke.
 //!
-//! A stream stops where its slot is revoked or granted to another consumer. The next report contains its position and that
-//! it stopped. The stream is removed when the plan that acknowledges this report no longer contains the slot. It never
-//! continues in the same generation, so a delayed report is harmless.
+//! A stream stops if its slot is revoked or granted to another consumer. The next report contains the position of the stopped stream.
+//! The stream is removed when the plan that acknowledges this report no longer contains the slot. A stopped stream never continues in
+//! the same generation, so delayed reports are harmless.
 
 use std::collections::HashMap;
 
@@ -14,7 +14,7 @@ use super::slot_state::{SentSlots, SlotBatchTime};
 use super::stream_state::StreamState;
 
 impl ConsumerState {
-    /// The slots of the next report.
+    /// Returns the slots for the next report.
     pub(super) fn slot_report(&self) -> (SlotReport, SentSlots) {
         let is_leaving = self.slots.is_leaving;
         let Some(layout) = self.layout.as_ref().filter(|_| self.slots.is_elastic) else {
@@ -82,7 +82,7 @@ impl ConsumerState {
         }
     }
 
-    /// Discards unfinished streams, because the job has ended and other consumers may have delivered their rows.
+    /// Discards unfinished streams. The job has ended, so other consumers have delivered their rows.
     pub(super) fn end_slots(&mut self) {
         let Some(layout) = self.layout.clone() else { return };
         for index in 0..self.streams.len() {
@@ -101,8 +101,8 @@ impl ConsumerState {
         }
     }
 
-    /// Stops the streams of revoked slots that are between two steps. Within a step, other slots of this consumer may have
-    /// delivered the step, or may deliver it later.
+    /// Stops the streams of revoked slots that are between two steps. All slots of a consumer must deliver the same steps, so a stream
+    /// does not stop within a step.
     fn stop_revoked(&mut self) {
         let Some(layout) = self.layout.as_ref().filter(|_| self.slots.has_revoked) else { return };
         let last = self.slots.last_batch;
@@ -159,7 +159,7 @@ impl ConsumerState {
         self.slots.is_elastic && !self.slots.is_leaving
     }
 
-    /// The slots that deliver batches, in order.
+    /// Returns the slots that have not stopped, in order.
     pub(crate) fn active_slots(&self) -> Vec<u32> {
         let streams = self.streams.as_slice().iter();
         let mut slots: Vec<u32> =
@@ -168,14 +168,14 @@ impl ConsumerState {
         slots
     }
 
-    /// Adds a measurement of the time that the user takes for a batch.
+    /// Adds a measurement of the time that the user needs for a batch.
     pub(super) fn add_batch_time(&mut self, ns: u64) {
         let next = self.layout.as_ref().zip(self.streams.next_index());
         let next = next.map(|(layout, index)| self.streams.get(index).batch_position(layout));
         self.slots.batch_time.add(ns, next.is_none() || next > self.slots.last_batch);
     }
 
-    /// Sets the time that the user takes for a batch, instead of measurements.
+    /// Sets the time that the user needs for a batch. It replaces measurements.
     pub(crate) fn set_batch_time(&mut self, ns: u64) {
         self.slots.batch_time = SlotBatchTime::fixed(ns);
     }

@@ -1,13 +1,13 @@
-//! A queue of splits, ordered by the first row of each that has not arrived.
+//! A queue of splits, ordered by their first missing rows.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use feedline_data::layout::{SplitRef, StreamPosition};
 
-/// A split and the position of its first missing row. The order is the one in which batches need the rows.
+/// A split and the position of its first missing row. The order is the order in which batches need the rows.
 pub(super) type QueuedSplit = (StreamPosition, SplitRef);
 
-/// Splits ordered by their first missing rows. Holds at most one entry for each split.
+/// Splits ordered by their first missing rows. Contains at most one entry per split.
 #[derive(Debug, Default)]
 pub(super) struct SplitQueue {
     in_order: BTreeSet<QueuedSplit>,
@@ -23,7 +23,6 @@ impl SplitQueue {
         self.in_order.insert((position, split));
     }
 
-    /// The first split.
     pub(super) fn first(&self) -> Option<QueuedSplit> {
         self.in_order.first().copied()
     }

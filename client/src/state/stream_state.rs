@@ -6,7 +6,7 @@ use feedline_data::pipeline::Remainder;
 
 use crate::pieces::PieceBytes;
 
-/// Orders streams by their next batches.
+/// The sort key of streams: the position of the next batch, and the stream.
 pub(super) type BatchOrder = (StreamPosition, u32);
 
 /// One stream.
@@ -14,12 +14,12 @@ pub(super) type BatchOrder = (StreamPosition, u32);
 pub(super) struct StreamState {
     pub(super) id: u32,
     pub(super) assembler: Assembler<PieceBytes>,
-    /// Deterministic mode: the split to expect next and the offset to start at.
+    /// The next split that the assembler should expect, and the offset of its first row. Always `None` in relaxed mode.
     next_split: Option<(SplitRef, u32)>,
     is_ended: bool,
     /// Elastic jobs: the generation in which this consumer received the slot.
     pub(super) generation: u64,
-    /// Elastic jobs: whether the coordinator asks for the slot, to grant it to another consumer.
+    /// Elastic jobs: whether the coordinator requests the slot, to grant it to another consumer.
     pub(super) is_revoked: bool,
     /// Elastic jobs: whether the stream delivers no further batch.
     pub(super) is_stopped: bool,
@@ -52,7 +52,7 @@ impl StreamState {
         }
     }
 
-    /// The next undelivered row.
+    /// Returns the position of the next undelivered row.
     pub(super) fn position(&self, layout: &Layout) -> StreamPosition {
         if let Some(epoch) = self.assembler.pending_empty_step_epoch() {
             return StreamPosition { epoch, row: layout.stream_rows(self.id) };
@@ -66,8 +66,7 @@ impl StreamState {
         }
     }
 
-    /// The position by which the next batch is ordered. A batch without rows at the end of an epoch follows all rows of the
-    /// epoch.
+    /// Returns the position by which the next batch is ordered. An empty batch at the end of an epoch follows all rows of the epoch.
     pub(super) fn batch_position(&self, layout: &Layout) -> StreamPosition {
         match self.assembler.pending_empty_step_epoch() {
             Some(epoch) => StreamPosition { epoch, row: u64::MAX },
@@ -75,7 +74,7 @@ impl StreamState {
         }
     }
 
-    /// The order of the next batch among all streams.
+    /// Returns the sort key of the next batch among all streams.
     pub(super) fn batch_order(&self, layout: &Layout) -> BatchOrder {
         (self.batch_position(layout), self.id)
     }
@@ -85,7 +84,7 @@ impl StreamState {
         self.is_stopped || self.assembler.is_finished()
     }
 
-    /// Expects further splits until `ahead` expected splits have not arrived.
+    /// Adds expected splits to the assembler, until `ahead` of them have not arrived.
     pub(super) fn extend(&mut self, layout: &Layout, ahead: usize) {
         let mut missing = self.assembler.missing_splits().count();
         while missing < ahead
@@ -119,13 +118,13 @@ impl StreamState {
         self.is_ended
     }
 
-    /// Splits that have arrived completely and have not been delivered completely.
+    /// Returns the number of splits that have arrived completely and have not been delivered completely.
     pub(super) fn complete_splits(&self) -> usize {
         self.assembler.undelivered_splits().count() - self.assembler.missing_splits().count()
     }
 }
 
-/// The index of the stream that delivers the next batch; `None` when all streams are finished.
+/// Returns the index of the stream that delivers the next batch. `None` if all streams are finished.
 pub(super) fn next_stream(streams: &[StreamState], layout: &Layout) -> Option<usize> {
     let open = streams.iter().enumerate().filter(|(_, stream)| !stream.is_finished());
     open.min_by_key(|(_, stream)| stream.batch_order(layout)).map(|(index, _)| index)

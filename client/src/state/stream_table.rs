@@ -1,5 +1,5 @@
-//! The streams of a consumer, indexed by id, by the order of their next batches and by their complete splits, so that the
-//! cost of a batch does not depend on the number of streams.
+//! The streams of a consumer. They are indexed by id, by the order of their next batches, and by their number of complete splits. With
+//! these indexes, the cost of a batch does not depend on the number of streams.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -10,12 +10,12 @@ use super::stream_state::{BatchOrder, StreamState};
 /// The index keys of one stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct IndexKeys {
-    /// `None` where the stream is finished.
+    /// `None` if the stream is finished.
     order: Option<BatchOrder>,
     complete_splits: usize,
 }
 
-/// Streams and their indexes. [`Self::update`] is the only way to change a stream, and updates the indexes.
+/// Streams and their indexes. All changes of a stream use [`Self::update`], which updates the indexes.
 #[derive(Debug, Default)]
 pub(super) struct ConsumerStreams {
     streams: Vec<StreamState>,
@@ -65,7 +65,7 @@ impl ConsumerStreams {
         self.index_of(id).map(|index| &self.streams[index])
     }
 
-    /// The index of the stream that delivers the next batch; `None` when all streams are finished.
+    /// Returns the index of the stream that delivers the next batch. `None` if all streams are finished.
     pub(super) fn next_index(&self) -> Option<usize> {
         self.by_order.first().map(|(_, index)| *index)
     }

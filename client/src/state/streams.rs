@@ -1,4 +1,4 @@
-//! The splits of each stream: which ones it expects, which ones are missing, and when its next batch can never be full.
+//! The expected and missing splits of each stream, and the error of a batch that can never become full.
 
 use feedline_data::layout::{Layout, SplitRef};
 use feedline_data::messages::MAX_WANTED_SPLITS;
@@ -7,7 +7,7 @@ use super::ConsumerState;
 use super::stream_state::StreamState;
 
 impl ConsumerState {
-    /// Expects the next splits of a deterministic stream, and queues them for fetching.
+    /// Adds the next expected splits of a deterministic stream, and queues them for fetching.
     pub(super) fn extend_stream(&mut self, index: usize) {
         let Some(layout) = self.layout.as_ref().filter(|_| !self.identity.is_relaxed) else { return };
         let ahead = self.splits_ahead as usize;
@@ -23,7 +23,7 @@ impl ConsumerState {
         }
     }
 
-    /// Ends the stream of a relaxed job when all splits have arrived and the coordinator has no others, so that the last rows
+    /// Ends the stream of a relaxed job if all planned splits have arrived and the coordinator has no further splits. Then the last rows
     /// form a smaller batch.
     pub(super) fn end_exhausted(&mut self) {
         let Some(layout) = self.layout.as_ref().filter(|_| self.identity.is_relaxed && self.is_exhausted)
@@ -43,8 +43,8 @@ impl ConsumerState {
         }
     }
 
-    /// The error where the next batch of a stream can never be full. A relaxed consumer waits instead, and logs a warning,
-    /// while other consumers may use up the data: then its last rows form a smaller batch.
+    /// Returns an error if the next batch of a stream can never become full. If a relaxed job has other consumers, logs a warning instead,
+    /// because the last rows form a smaller batch after the other consumers have received all other rows.
     pub(super) fn underfull_batch_error(&mut self, index: usize) -> Option<String> {
         let message = self.too_few_rows(index)?;
         if !self.identity.is_relaxed || self.consumers == 1 {
@@ -52,13 +52,13 @@ impl ConsumerState {
         }
         if !self.has_warned_underfull {
             self.has_warned_underfull = true;
-            tracing::warn!("waiting until other consumers have used up the data: {message}");
+            tracing::warn!("waiting until other consumers have received all other rows: {message}");
         }
         None
     }
 
-    /// The message where the largest possible number of splits has arrived, and their rows do not fill the next batch of a
-    /// stream. The coordinator plans further splits only after this batch.
+    /// Returns an error message if the maximum number of splits has arrived, but their rows do not fill the next batch of a stream. The
+    /// coordinator plans no further splits before this batch is delivered.
     fn too_few_rows(&self, index: usize) -> Option<String> {
         let (stream, layout) = (self.streams.get(index), self.layout.as_ref()?);
         let (splits, max) = (stream.complete_splits(), self.max_splits);
@@ -74,7 +74,7 @@ impl ConsumerState {
         ))
     }
 
-    /// Splits of a stream that have not arrived, in the order of delivery, each with the offset to fetch from.
+    /// Returns the splits of a stream that have not arrived, in the order of delivery. Each split has the offset of its first missing row.
     pub(super) fn missing_splits<'a>(
         &'a self,
         stream: &'a StreamState,
@@ -92,7 +92,7 @@ impl ConsumerState {
         stream.assembler.next_arrival_offset(split).is_none() && !self.reports.is_delivered(split)
     }
 
-    /// The offset to fetch a split from; `None` where the split is not wanted, or has arrived.
+    /// Returns the offset of the first missing row of a split. `None` if the consumer does not need the split, or the split has arrived.
     pub(super) fn missing_offset(&self, split: SplitRef) -> Option<u32> {
         let stream = self.streams.get_by_id(split.stream).filter(|stream| !stream.is_finished())?;
         match stream.assembler.next_arrival_offset(split) {

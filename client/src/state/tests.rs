@@ -17,8 +17,8 @@ impl ConsumerState {
             assert_eq!(self.streams.index_of(stream.id), Some(index));
         }
         let attempts = self.fetches.iter().flat_map(|(_, fetch)| &fetch.attempts);
-        let outstanding: u64 = attempts.map(|attempt| attempt.outstanding()).sum();
-        assert_eq!(self.fetches.outstanding(), outstanding);
+        let outstanding: u64 = attempts.map(|attempt| attempt.outstanding_bytes()).sum();
+        assert_eq!(self.fetches.outstanding_bytes(), outstanding);
     }
 
     /// Checks that the orders of this moment include every fetch that has a worker and credit.

@@ -194,7 +194,7 @@ async fn a_lost_coordinator_fails_the_consumer_after_a_timeout() {
     let (_, end) = drain(&mut consumer).await;
     let took = start.elapsed().as_secs();
     assert!((60..63).contains(&took), "{took}");
-    let expected = "no coordinator for 60 s: cannot reach coordinator at c: refused; check that it runs, then open the job again to resume it";
+    let expected = "no coordinator responded for 60 s: cannot reach coordinator at c: refused; check that a coordinator runs, and open the job again to resume";
     assert_eq!(end.unwrap_err().to_string(), expected);
 }
 
@@ -257,7 +257,7 @@ async fn opening_retries_at_a_busy_coordinator_until_a_timeout() {
     assert!((24..=30).contains(&start.elapsed().as_secs()), "{:?}", start.elapsed());
     assert!(error.is_retryable());
     let message = error.to_string();
-    let expected = "tenant `a` runs 2 jobs, as many as it may; wait until one has ended; gave up after ";
+    let expected = "tenant `a` runs 2 jobs, as many as it may; wait until one has ended; the client stopped retrying after ";
     assert!(message.starts_with(expected), "{message}");
     let freed = async {
         tokio::time::sleep(Duration::from_secs(20)).await;
