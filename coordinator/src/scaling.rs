@@ -49,12 +49,16 @@ impl ScalingPolicy {
         let decision = self.scaling.decide(&self.settings, &needs.scale_input(now, present));
         gauge!(SCALED_WORKERS).set(f64::from(decision.wanted));
         if decision.wanted == present {
-            let why = if needs.is_known { &decision.why } else { "the needs of a job are not measured yet" };
+            let why = if needs.is_known {
+                &decision.explanation
+            } else {
+                "the needs of a job are not measured yet"
+            };
             self.log(format!("no change: {why}"), false);
             return;
         }
         let wanted = decision.wanted;
-        self.log(format!("workers: from {present} to {wanted}, because {}", decision.why), true);
+        self.log(format!("workers: from {present} to {wanted}, because {}", decision.explanation), true);
         if let Err(sentence) = self.scaler.scale(decision.wanted).await {
             tracing::warn!("cannot change the number of workers: {sentence}");
         }

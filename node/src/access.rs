@@ -35,13 +35,13 @@ impl AccessArgs {
             ca: self.tls_ca.clone(),
             allows_unverified_clients,
         };
-        let tls = has_files.then(|| Tls::load(files)).transpose().map_err(Failure::wrong_use)?;
+        let tls = has_files.then(|| Tls::load(files)).transpose().map_err(Failure::invalid_usage)?;
         let token = load_token(self.token_file.clone(), environment::token(), environment::token_file())?;
         Ok(Credentials { tls: tls.map(Arc::new), token: token.map(Arc::new) })
     }
 }
 
-/// Loads the token from the file of the flag, otherwise from the environment, otherwise from the environment's file.
+/// Loads the token from the first of these that is set: the file of the flag, the environment, the environment's file.
 fn load_token(
     flag: Option<PathBuf>,
     token: Option<String>,
@@ -49,7 +49,7 @@ fn load_token(
 ) -> Result<Option<BearerToken>, Failure> {
     match (flag, token) {
         (None, Some(token)) => Ok(Some(BearerToken::fixed(&token))),
-        (flag, _) => flag.or(file).map(BearerToken::load).transpose().map_err(Failure::wrong_use),
+        (flag, _) => flag.or(file).map(BearerToken::load).transpose().map_err(Failure::invalid_usage),
     }
 }
 
@@ -95,8 +95,8 @@ impl ServerSecurity {
         if self.tls().is_some() { "https" } else { "http" }
     }
 
-    /// Rejects an address at which every client would be accepted, unless it is a loopback address or the user gave
-    /// `--insecure`. `has_tokens` tells whether clients authenticate with tokens.
+    /// Rejects an address that would accept every client, unless it is a loopback address or the user gave `--insecure`.
+    /// `has_tokens` is true if clients authenticate with tokens.
     pub(crate) fn check(&self, address: SocketAddr, has_tokens: bool, fix: &str) -> Result<(), Failure> {
         if address.ip().is_loopback() {
             return Ok(());
@@ -112,7 +112,7 @@ impl ServerSecurity {
             tracing::warn!(%address, "--insecure: {problem}");
             return Ok(());
         }
-        Err(Failure::wrong_use(format!(
+        Err(Failure::invalid_usage(format!(
             "cannot listen on {address}, which is not a loopback address: {problem}; {fix}, or give --insecure"
         )))
     }
@@ -153,13 +153,13 @@ async fn reload_files(credentials: Credentials) {
 /// Reads a cluster's secret.
 pub(crate) fn read_secret(file: &Path) -> Result<Secret, Failure> {
     let text = std::fs::read_to_string(file).map_err(|error| {
-        Failure::wrong_use(format!(
+        Failure::invalid_usage(format!(
             "cannot read the secret in {}: {error}; create one with `feedline keys new`",
             file.display()
         ))
     })?;
     warn_if_exposed("a cluster's secret", file);
-    Secret::parse(&text).map_err(|reason| Failure::wrong_use(format!("{}: {reason}", file.display())))
+    Secret::parse(&text).map_err(|reason| Failure::invalid_usage(format!("{}: {reason}", file.display())))
 }
 
 /// Returns a token without expiry for the workers that this process starts.

@@ -93,7 +93,7 @@ pub(crate) enum Command {
     MakeData(MakeDataArgs),
     /// Simulates a cluster, compares scaling rules, and measures the cost of planning.
     Simulate(SimulateArgs),
-    /// Measures what this machine can do, and what Feedline does on it.
+    /// Measures the limits of this machine, and Feedline on it.
     #[command(hide = true)]
     Bench(BenchArgs),
 }
@@ -118,7 +118,6 @@ pub(crate) struct IndexArgs {
     /// Pipeline file; its relative paths start at the working directory.
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
-    /// The cluster, instead of workers in this process.
     #[command(flatten)]
     pub(crate) remote: RemoteArgs,
     /// Ignore the saved index and create a new one, after shards were replaced, removed or added.
@@ -127,13 +126,10 @@ pub(crate) struct IndexArgs {
     /// Also fill the pipeline's `cache` on disk, such as with recoded JPEGs, up to --cache-disk.
     #[arg(long)]
     pub(crate) recode: bool,
-    /// Resources of the workers in this process.
     #[command(flatten)]
     pub(crate) local: LocalArgs,
-    /// Automatic caches.
     #[command(flatten)]
     pub(crate) auto_cache: AutoCacheArgs,
-    /// Credentials for the coordinator.
     #[command(flatten)]
     pub(crate) access: AccessArgs,
 }

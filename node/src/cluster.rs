@@ -125,8 +125,8 @@ impl LocalCluster {
     }
 }
 
-/// Connects to the coordinators at these URLs. A single coordinator that cannot be reached is an error at once, because the
-/// address may be wrong; several coordinators may need time to elect a leader.
+/// Connects to the coordinators at these URLs. Fails immediately if a single coordinator cannot be reached, because the
+/// address may be wrong. Several coordinators have time to elect a leader.
 pub(crate) async fn connect(
     urls: &[String],
     credentials: &Credentials,

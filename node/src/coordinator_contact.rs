@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use feedline_data::messages::ServiceError;
 use feedline_proto::{CoordinatorReply, CoordinatorRequest, CoordinatorService};
 
-/// A coordinator answers every half second. After this time without an answer it counts as lost.
+/// A coordinator answers every half second. Without an answer for this time, it counts as lost.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The answers of a coordinator to the reports of one worker.

@@ -12,8 +12,8 @@ use crate::failure::{Failure, reason};
 
 /// Largest accepted file in bytes.
 const MAX_FILE_BYTES: u64 = 1 << 20;
-/// An example of a file.
-const EXAMPLE: &str =
+/// An example of a credentials file, for error messages.
+const FILE_EXAMPLE: &str =
     "expected `name: { aws_access_key_id: ..., aws_secret_access_key: ..., urls: [s3://bucket] }`";
 
 /// Loads the credentials of a file, by name.
@@ -21,38 +21,38 @@ pub(crate) fn load(path: &Path) -> Result<BTreeMap<String, Credential>, Failure>
     let file = path.display().to_string();
     let unreadable = |error: std::io::Error| {
         let reason = reason(&error);
-        Failure::wrong_use(format!("cannot read {file}: {reason}; give the path of a credentials file"))
+        Failure::invalid_usage(format!("cannot read {file}: {reason}; give the path of a credentials file"))
     };
     let bytes = fs::metadata(path).map_err(unreadable)?.len();
     if bytes > MAX_FILE_BYTES {
-        return Err(Failure::wrong_use(format!(
+        return Err(Failure::invalid_usage(format!(
             "{file} has {bytes} bytes, more than the {MAX_FILE_BYTES} bytes allowed for a credentials file; give another file"
         )));
     }
     let text = fs::read_to_string(path).map_err(unreadable)?;
-    parse(&text).map_err(|sentence| Failure::wrong_use(format!("{file}{sentence}")))
+    parse(&text).map_err(|sentence| Failure::invalid_usage(format!("{file}{sentence}")))
 }
 
 /// Parses a file. An error begins with `:` and the line number, if YAML reports one.
 fn parse(text: &str) -> Result<BTreeMap<String, Credential>, String> {
     let document: Value = serde_yaml_ng::from_str(text).map_err(|error| {
         let line = error.location().map(|at| format!(":{}", at.line())).unwrap_or_default();
-        format!("{line}: invalid YAML, or a duplicate name; {EXAMPLE}")
+        format!("{line}: invalid YAML, or a duplicate name; {FILE_EXAMPLE}")
     })?;
     let names = match document {
         Value::Mapping(names) => names,
         Value::Null => Mapping::new(),
-        _ => return Err(format!(": invalid credentials: {EXAMPLE}")),
+        _ => return Err(format!(": invalid credentials: {FILE_EXAMPLE}")),
     };
     let mut all = BTreeMap::new();
     for (name, options) in names {
         let Some(name) = name.as_str().filter(|name| is_name(name)).map(str::to_owned) else {
             return Err(format!(
-                ": invalid name: only letters, digits, `_`, `.` and `-` are allowed; {EXAMPLE}"
+                ": invalid name: only letters, digits, `_`, `.` and `-` are allowed; {FILE_EXAMPLE}"
             ));
         };
         let Value::Mapping(options) = options else {
-            return Err(format!(": `{name}` has no options; {EXAMPLE}"));
+            return Err(format!(": `{name}` has no options; {FILE_EXAMPLE}"));
         };
         let credential = parse_credential(options).map_err(|sentence| format!(": `{name}`: {sentence}"))?;
         all.insert(name, credential);
@@ -71,7 +71,7 @@ fn parse_credential(mapping: Mapping) -> Result<Credential, String> {
     for (key, value) in mapping {
         let key = key
             .as_str()
-            .ok_or_else(|| format!("the name of an option is not a string; {EXAMPLE}"))?
+            .ok_or_else(|| format!("the name of an option is not a string; {FILE_EXAMPLE}"))?
             .to_owned();
         if key == "urls" {
             urls = parse_scope(value)?;

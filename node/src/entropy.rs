@@ -1,4 +1,5 @@
-//! Generates ids from the clock, the process id and the system's randomness. No other file of Feedline draws randomness.
+//! Generates ids from the clock, the process id and the system's randomness. No other file of Feedline uses the system's
+//! randomness.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -15,12 +16,12 @@ pub(crate) fn session_id() -> SessionId {
     SessionId(now_ns())
 }
 
-/// Returns a number for this start of a coordinator. It is larger than those of earlier starts on this machine.
+/// Returns an id for this start of a coordinator. It is larger than the ids of earlier starts on this machine.
 pub(crate) fn coordinator_start_id() -> u64 {
     now_ns()
 }
 
-/// Returns eight letters and digits that distinguish the runs of one pipeline.
+/// Returns eight hexadecimal digits, which distinguish the jobs of one pipeline.
 pub(crate) fn name_suffix() -> String {
     format!("{:08x}", random() as u32)
 }

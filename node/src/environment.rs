@@ -36,9 +36,9 @@ pub(crate) fn store_options() -> Vec<(String, String)> {
     named.filter(|(name, _)| STORE_PREFIXES.iter().any(|prefix| name.starts_with(prefix))).collect()
 }
 
-/// Returns the environment of Python functions: paths, language and devices. It contains no other variable, because others
+/// Returns the environment of Python functions: paths, language and devices. All other variables are excluded, because they
 /// may contain credentials.
-pub(crate) fn for_functions() -> Vec<(String, String)> {
+pub(crate) fn function_environment() -> Vec<(String, String)> {
     const NAMES: [&str; 17] = [
         "PATH",
         "HOME",

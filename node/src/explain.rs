@@ -44,7 +44,6 @@ pub(crate) struct ExplainArgs {
     /// Save the trace for `feedline plan` [default path: pipeline.trace.json next to pipeline.yaml].
     #[arg(long, value_name = "PATH")]
     save_trace: Option<Option<PathBuf>>,
-    /// Resources of the workers in this process.
     #[command(flatten)]
     local: LocalArgs,
 }

@@ -46,23 +46,23 @@ use crate::entropy;
 
 /// Size of the receive buffer for one Flight client.
 const BUFFER_BYTES: u64 = 64 << 20;
-/// The most concurrent readers in total and per connection. With [`BUFFER_BYTES`] each, they buffer at most 1 GiB.
+/// Maximum number of concurrent readers in total and per connection. With [`BUFFER_BYTES`] each, they buffer at most 1 GiB.
 const MAX_READERS: (u32, u32) = (16, 8);
-/// The most requests that wait for the index of a dataset, in total and per connection.
+/// Maximum number of requests that wait for the index of a dataset, in total and per connection.
 const MAX_OPENINGS: (u32, u32) = (32, 8);
-/// First interval between polls of a job that is being indexed; each interval is twice as long as the one before.
+/// First interval between polls of a job that is being indexed. The interval doubles after each poll.
 const FIRST_POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Longest interval between polls of a job that is being indexed.
 const MAX_POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Timeout of the indexing of a job.
 const INDEX_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// The jobs of a coordinator as flights.
+/// Serves the jobs of a coordinator as flights.
 pub(crate) struct JobFlights {
     authenticator: Arc<dyn Authenticator<dyn CoordinatorService>>,
     workers: Arc<GrpcWorkers>,
-    openings: FlightLimit,
-    readers: FlightLimit,
+    opening_limit: FlightLimit,
+    reader_limit: FlightLimit,
 }
 
 /// The Flight service with authentication.
@@ -75,10 +75,14 @@ pub(crate) fn service(
     credentials: Credentials,
 ) -> AuthFlightService {
     let workers = Arc::new(GrpcWorkers::new(Transport::default(), credentials));
-    let openings = FlightLimit::new("requests that wait for an index", MAX_OPENINGS.0, MAX_OPENINGS.1);
-    let readers = FlightLimit::new("Flight streams", MAX_READERS.0, MAX_READERS.1);
-    let flights =
-        Arc::new(JobFlights { authenticator: Arc::clone(&authenticator), workers, openings, readers });
+    let opening_limit = FlightLimit::new("requests that wait for an index", MAX_OPENINGS.0, MAX_OPENINGS.1);
+    let reader_limit = FlightLimit::new("Flight streams", MAX_READERS.0, MAX_READERS.1);
+    let flights = Arc::new(JobFlights {
+        authenticator: Arc::clone(&authenticator),
+        workers,
+        opening_limit,
+        reader_limit,
+    });
     grpc::with_authenticator(authenticator, |max_bytes| {
         FlightServiceServer::from_arc(Arc::clone(&flights)).max_decoding_message_size(max_bytes)
     })
@@ -110,7 +114,7 @@ impl JobFlights {
         let spec = FlightCommand::parse(&descriptor.cmd)
             .and_then(FlightCommand::spec)
             .map_err(Status::invalid_argument)?;
-        let _permit = self.openings.acquire().map_err(to_status)?;
+        let _permit = self.opening_limit.acquire().map_err(to_status)?;
         let (pipeline, name) = (spec.pipeline.clone(), spec.name.clone());
         let job = coordinator.open_job(spec).await.map_err(to_status)?;
         let (deadline, mut pause) = (Instant::now() + INDEX_TIMEOUT, FIRST_POLL_INTERVAL);
@@ -123,7 +127,7 @@ impl JobFlights {
                     let schema = batch_schema(&pipeline, &dataset.schema)?;
                     return Ok((status, schema));
                 }
-                _ if Instant::now() >= deadline => return Err(to_status(still_indexing(&name))),
+                _ if Instant::now() >= deadline => return Err(to_status(indexing_timeout_error(&name))),
                 _ => sleep(pause).await,
             }
             pause = (pause * 2).min(MAX_POLL_INTERVAL);
@@ -139,7 +143,7 @@ impl JobFlights {
     ) -> Result<FlightReader, Status> {
         let consumer: FlightTicket = serde_json::from_slice(&ticket.ticket)
             .map_err(|_| Status::invalid_argument("invalid ticket: use a ticket from GetFlightInfo"))?;
-        let permit = self.readers.acquire().map_err(to_status)?;
+        let permit = self.reader_limit.acquire().map_err(to_status)?;
         let details = coordinator.job_details(consumer.job).await.map_err(to_status)?;
         let status = coordinator.job_status(consumer.job).await.map_err(to_status)?;
         if consumer.consumer >= status.consumers {
@@ -172,7 +176,7 @@ fn batch_schema(pipeline: &Pipeline, source: &Schema) -> Result<SchemaRef, Statu
 
 /// Returns the error for a dataset whose indexing exceeds the timeout. A client that repeats the request with the job's name
 /// joins the same job.
-fn still_indexing(name: &str) -> ServiceError {
+fn indexing_timeout_error(name: &str) -> ServiceError {
     let seconds = INDEX_TIMEOUT.as_secs();
     ServiceError::busy(
         format!(

@@ -20,8 +20,8 @@ use crate::{entropy, output, pipeline_file, signals};
 
 /// Interval between polls of the job.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// The most defects that the report lists.
-const LISTED_DEFECTS: usize = 10;
+/// Maximum number of defects that the report lists.
+const MAX_LISTED_DEFECTS: usize = 10;
 
 /// Indexes the dataset and prints a summary.
 pub(crate) async fn run(args: IndexArgs) -> Result<(), Failure> {
@@ -102,7 +102,7 @@ fn render(status: &JobStatus, manifest: Option<&Manifest>, took: Duration) -> St
         format_count(dataset.defects, "defect"),
         took.as_secs_f64(),
     );
-    for (shard, defect) in manifest.into_iter().flat_map(Manifest::defects).take(LISTED_DEFECTS) {
+    for (shard, defect) in manifest.into_iter().flat_map(Manifest::defects).take(MAX_LISTED_DEFECTS) {
         text.push_str(&format!("  {} at byte {}: {}\n", shard.object.url, defect.offset, defect.reason));
     }
     text

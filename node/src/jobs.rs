@@ -31,7 +31,7 @@ pub(crate) async fn run(args: JobArgs) -> Result<(), Failure> {
 
 /// Rejects the removed command `feedline jobs`.
 pub(crate) fn reject_removed(args: &RemovedJobsArgs) -> Failure {
-    Failure::wrong_use(format!(
+    Failure::invalid_usage(format!(
         "`feedline jobs` was replaced by `feedline job`: use `{}`",
         args.replacement()
     ))
@@ -41,7 +41,7 @@ fn json_line(value: &impl Serialize) -> Result<String, Failure> {
     Ok(serde_json::to_string(value).map_err(Failure::failed)? + "\n")
 }
 
-/// Formats one job with a line for each column of the table.
+/// Formats one job, with one line for each column of the table.
 fn render_one(job: &JobStatus) -> String {
     let (epoch, done) = progress(job);
     let mut lines = vec![

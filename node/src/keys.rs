@@ -32,11 +32,11 @@ pub(crate) struct KeysArgs {
 enum KeysAction {
     /// Creates a secret, a certificate authority, certificates and tokens in a new directory.
     New(NewArgs),
-    /// Renews a certificate in such a directory, or creates another one; running roles load it within seconds.
+    /// Renews a certificate in a directory of `feedline keys new`, or adds one; running roles load it within seconds.
     Cert(CertArgs),
     /// Prints a new token.
     Token(TokenArgs),
-    /// Prints a new secret. To replace a cluster's secret, a secret file may contain two; the first one signs.
+    /// Prints a new secret. To replace a cluster's secret, a secret file may contain two secrets; the first signs.
     Secret,
 }
 
@@ -143,7 +143,7 @@ pub(crate) fn run(args: &KeysArgs) -> Result<(), Failure> {
                 tenant: args.tenant.clone(),
                 expires_s: args.expires.expires_s(),
             };
-            claims.check().map_err(Failure::wrong_use)?;
+            claims.check().map_err(Failure::invalid_usage)?;
             // On standard error, because users redirect the token to a file.
             eprintln!("feedline: the token of `{}` is {}", claims.holder, args.expires);
             Ok(output::print(&format!("{}\n", tokens.issue(&claims)))?)
@@ -159,7 +159,7 @@ fn create_all(args: &NewArgs) -> Result<(), Failure> {
     let folder = &args.folder;
     let secret = Secret::new().map_err(Failure::failed)?;
     let authority = CertificateAuthority::new(args.days).map_err(Failure::failed)?;
-    let role = authority.issue("feedline role", &args.host, args.days).map_err(Failure::wrong_use)?;
+    let role = authority.issue("feedline role", &args.host, args.days).map_err(Failure::invalid_usage)?;
     let client = authority.issue("feedline client", &[], args.days).map_err(Failure::failed)?;
     let tokens = Tokens::new(&secret);
     let expires_s = args.expires.expires_s();
@@ -168,8 +168,8 @@ fn create_all(args: &NewArgs) -> Result<(), Failure> {
         tokens.issue(&Claims { holder: holder.to_owned(), scopes, tenant: None, expires_s }) + "\n"
     };
     DirBuilder::new().mode(0o700).create(folder).map_err(|error| {
-        Failure::wrong_use(format!(
-            "cannot create the directory {}: {}; give a new directory in an existing one",
+        Failure::invalid_usage(format!(
+            "cannot create the directory {}: {}; give the path of a new directory in an existing directory",
             folder.display(),
             reason(&error)
         ))
@@ -195,24 +195,24 @@ fn create_all(args: &NewArgs) -> Result<(), Failure> {
 fn create_certificate(args: &CertArgs) -> Result<(), Failure> {
     let CertArgs { folder, name, host, days } = args;
     if name.is_empty() || name.contains(['/', '.']) || name == "ca" {
-        return Err(Failure::wrong_use(format!(
+        return Err(Failure::invalid_usage(format!(
             "invalid certificate name `{name}`: expected a name without `/` and `.` that is not `ca`, such as role"
         )));
     }
     let file = folder.join("ca-key.pem");
     let key = std::fs::read_to_string(&file).map_err(|error| {
-        Failure::wrong_use(format!(
+        Failure::invalid_usage(format!(
             "cannot read {}: {}; create it with `feedline keys new`",
             file.display(),
             reason(&error)
         ))
     })?;
     warn_if_exposed("the authority's private key", &file);
-    let invalid = |error: String| Failure::wrong_use(format!("{}: {error}", file.display()));
+    let invalid = |error: String| Failure::invalid_usage(format!("{}: {error}", file.display()));
     let authority = CertificateAuthority::from_key(&key).map_err(invalid)?;
     let certificate =
-        authority.issue(&format!("feedline {name}"), host, *days).map_err(Failure::wrong_use)?;
-    // Write the key first: a role that loads both files in between sees that they do not match, and keeps its old ones.
+        authority.issue(&format!("feedline {name}"), host, *days).map_err(Failure::invalid_usage)?;
+    // Write the key first. A role that loads the files between both writes detects the mismatch and keeps its previous files.
     write(folder, &format!("{name}-key.pem"), &certificate.key)?;
     write(folder, &format!("{name}.pem"), &certificate.cert)?;
     let folder = folder.display();

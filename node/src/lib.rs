@@ -1,5 +1,5 @@
-//! The only crate that wires the roles and reads flags and the environment: the `feedline` command ([`run_command`]), and
-//! the same roles for programs that embed Feedline ([`JobService`]).
+//! The `feedline` command ([`run_command`]), and the same roles for programs that embed Feedline ([`JobService`]). No other
+//! crate wires the roles together or reads flags and the environment.
 
 mod access;
 mod cli;
@@ -56,8 +56,8 @@ use tokio::runtime::Runtime;
 use self::cli::{Cli, Command, ParsedArgs};
 use self::tool_host::NodeToolHost;
 
-/// Time for tasks to end after a command.
-const GRACE: Duration = Duration::from_secs(1);
+/// Time for background tasks to end after a command.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Runs the `feedline` command with the process's arguments, and returns the exit status.
 pub fn run_command() -> ExitCode {
@@ -106,11 +106,12 @@ fn execute(cli: Cli, started: Instant) -> Result<(), Failure> {
         Failure::failed(format!("cannot start threads: {}; stop other processes", reason(&error)))
     })?;
     let ended = runtime.block_on(dispatch(cli, started));
-    runtime.shutdown_timeout(GRACE);
+    runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
     ended
 }
 
-/// Builds the runtime. Its threads for IO start at once, and later threads run blocking calls: their names differ.
+/// Builds the runtime. Threads that start during the build run IO, and later threads run blocking calls, so they receive
+/// different names.
 fn start_runtime() -> std::io::Result<Runtime> {
     let is_built = Arc::new(AtomicBool::new(false));
     let starts_blocking = Arc::clone(&is_built);

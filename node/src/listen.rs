@@ -1,4 +1,4 @@
-//! Binds the addresses that users give, and explains why an address cannot be used.
+//! Binds the addresses from the command line. An error explains why an address cannot be used.
 
 use std::io;
 use std::net::SocketAddr;
@@ -22,7 +22,7 @@ pub(crate) async fn bind(address: &str, flag: &str) -> Result<BoundListener, Fai
         io::ErrorKind::AddrInUse => Failure::failed(format!(
             "cannot listen on {address}: the address is in use; stop the other process or choose another {flag}"
         )),
-        io::ErrorKind::InvalidInput => Failure::wrong_use(format!(
+        io::ErrorKind::InvalidInput => Failure::invalid_usage(format!(
             "invalid address `{address}`: expected {flag} HOST:PORT, such as 127.0.0.1:7070"
         )),
         _ => {
@@ -34,10 +34,10 @@ pub(crate) async fn bind(address: &str, flag: &str) -> Result<BoundListener, Fai
     Ok(BoundListener { listener, address })
 }
 
-/// Returns the URL at which others reach a listener. An unspecified address such as `0.0.0.0` has none.
+/// Returns the URL at which other processes reach a listener. An unspecified address such as `0.0.0.0` has no such URL.
 pub(crate) fn public_url(bound: &BoundListener, scheme: &str, flag: &str) -> Result<String, Failure> {
     if bound.address.ip().is_unspecified() {
-        return Err(Failure::wrong_use(format!(
+        return Err(Failure::invalid_usage(format!(
             "consumers cannot connect to {}: give {flag} with an address of this machine",
             bound.address
         )));

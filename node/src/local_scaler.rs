@@ -1,4 +1,4 @@
-//! Starts and stops worker processes on this host, as many as the plan requests, for `feedline up --autoscale`.
+//! Starts and stops worker processes on this host, as the plan requests, for `feedline up --autoscale`.
 //!
 //! A worker process runs while its standard input is open. When this process closes the input or exits, the worker drains
 //! and exits.
@@ -9,7 +9,6 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use clap::ValueEnum;
 use feedline_access::{BearerToken, ProtectedFiles};
 use feedline_common::backoff::Backoff;
 use feedline_coordinator::Scaler;
@@ -22,10 +21,11 @@ use crate::cli::{ServerAccessArgs, WorkerStoreArgs};
 use crate::failure::reason;
 use crate::local_listener::TransportArg;
 use crate::logging::LogFormat;
+use crate::output::value_name;
 
-/// A worker that exits within this time after its start counts as broken.
+/// A worker that exits within this time after its start counts as a failed start.
 const MIN_RUN_TIME: Duration = Duration::from_secs(5);
-/// Pauses before further workers start after that.
+/// Pauses after failed starts.
 const START_BACKOFF: Backoff = Backoff::from_millis(1_000, 60_000);
 
 /// The command line of each worker process.
@@ -68,7 +68,7 @@ pub(crate) struct LocalScaler {
 
 #[derive(Debug)]
 struct ScalerState {
-    /// Workers that have not been asked to exit, the oldest first.
+    /// Workers that are not draining, the oldest first.
     workers: Vec<WorkerProcess>,
     /// Number of running processes, including those that are draining.
     running: usize,
@@ -106,7 +106,7 @@ impl ScalerState {
     /// Updates the backoff after an unexpected exit.
     fn on_exit(&mut self, run_time: Duration) {
         if self.is_backing_off() {
-            // Workers that started together exit together: they count as one failure.
+            // Workers that started together also fail together, which counts as one failure.
         } else if run_time < MIN_RUN_TIME {
             self.not_before = Some(Instant::now() + self.backoff.next_pause());
         } else {
@@ -256,11 +256,6 @@ impl LocalScaler {
         });
         Ok(())
     }
-}
-
-/// Returns the name of a flag's value on the command line.
-fn value_name(value: &impl ValueEnum) -> String {
-    value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
 fn lock(state: &Mutex<ScalerState>) -> MutexGuard<'_, ScalerState> {

@@ -15,7 +15,7 @@ use crate::{entropy, environment};
 /// Interval between checks of a draining worker.
 const DRAIN_INTERVAL: Duration = Duration::from_millis(50);
 /// Measures the CPU time of this process, which all its workers share.
-static CLOCK: LazyLock<Arc<ProcessClock>> = LazyLock::new(ProcessClock::new);
+static PROCESS_CLOCK: LazyLock<Arc<ProcessClock>> = LazyLock::new(ProcessClock::new);
 /// Timeout of stopping a worker after draining.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -61,19 +61,23 @@ pub(crate) fn start(
     let contact = Arc::new(CoordinatorContact::default());
     let coordinator = Arc::new(ContactRecorder { coordinator, contact: Arc::clone(&contact) });
     let cores = settings.cores;
-    let running = feedline_worker::start(entropy::worker_id(), settings, Arc::clone(&CLOCK), coordinator)
-        .map_err(|error| {
-            Failure::failed(format!("cannot start {cores} worker threads: {}; lower --cores", reason(&error)))
-        })?;
+    let running =
+        feedline_worker::start(entropy::worker_id(), settings, Arc::clone(&PROCESS_CLOCK), coordinator)
+            .map_err(|error| {
+                Failure::failed(format!(
+                    "cannot start {cores} worker threads: {}; lower --cores",
+                    reason(&error)
+                ))
+            })?;
     Ok(LocalWorker { running, contact })
 }
 
 impl LocalWorker {
-    /// Accepts no new splits, and waits until all computed splits are served, the coordinator is lost or `grace` is over.
+    /// Stops accepting new splits, and waits until all computed splits are served, the coordinator is lost or `grace` is over.
     pub(crate) async fn drain(&self, grace: Duration) {
         let deadline = Instant::now() + grace;
         self.running.drain();
-        // The next answer may still contain leases. From the second answer on, the coordinator has seen the drain.
+        // The next answer may still contain leases. The second answer is from after the coordinator has received the drain.
         let answers = self.contact.answers() + 2;
         loop {
             let is_lost = !self.contact.is_connected();

@@ -24,7 +24,7 @@ pub(crate) fn start(format: LogFormat, level: &str) -> Result<(), Failure> {
     // Without this filter, object_store logs every retry.
     let default = if level == "info" { "info,object_store=warn" } else { level };
     let filter = EnvFilter::try_new(configured.as_deref().unwrap_or(default)).map_err(|error| {
-        Failure::wrong_use(format!(
+        Failure::invalid_usage(format!(
             "invalid FEEDLINE_LOG: {error}; expected a level such as debug, or a filter such as feedline_worker=debug,info"
         ))
     })?;

@@ -26,13 +26,11 @@ use crate::{output, table};
     feedline members transfer-leader 0a1b2c3d4e5f6071 --coordinator http://10.0.0.1:7070"
 )]
 pub(crate) struct MembersArgs {
-    /// The cluster.
     #[command(flatten)]
     pub(crate) cluster: ClusterArgs,
     /// Print one JSON array on one line instead of a table.
     #[arg(long, global = true)]
     pub(crate) json: bool,
-    /// Credentials for the coordinators.
     #[command(flatten)]
     pub(crate) access: AccessArgs,
     /// The action.
@@ -68,7 +66,7 @@ pub(crate) enum MembersAction {
 /// Runs one action, and prints the coordinators after it.
 pub(crate) async fn run(args: MembersArgs) -> Result<(), Failure> {
     let Some(action) = args.action else {
-        return Err(Failure::wrong_use(
+        return Err(Failure::invalid_usage(
             "`feedline members` needs an action: use `feedline members list` to list the coordinators",
         ));
     };
@@ -130,10 +128,14 @@ async fn call_any(
 struct MemberLine<'a> {
     id: &'a str,
     url: &'a str,
-    leads: bool,
-    votes: bool,
-    is_heard: bool,
-    lacks: u64,
+    #[serde(rename = "leads")]
+    is_leader: bool,
+    #[serde(rename = "votes")]
+    is_voter: bool,
+    #[serde(rename = "is_heard")]
+    is_reachable: bool,
+    #[serde(rename = "lacks")]
+    unconfirmed_entries: u64,
 }
 
 impl<'a> MemberLine<'a> {
@@ -141,10 +143,10 @@ impl<'a> MemberLine<'a> {
         Self {
             id: &status.id,
             url: &status.url,
-            leads: status.is_leader,
-            votes: status.is_voter,
-            is_heard: status.is_reachable,
-            lacks: status.unconfirmed_entries,
+            is_leader: status.is_leader,
+            is_voter: status.is_voter,
+            is_reachable: status.is_reachable,
+            unconfirmed_entries: status.unconfirmed_entries,
         }
     }
 }

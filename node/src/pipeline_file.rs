@@ -16,12 +16,12 @@ pub(crate) fn load(file: &Path) -> Result<Pipeline, Failure> {
 pub(crate) fn read(file: &Path) -> Result<Pipeline, Failure> {
     let name = file.display().to_string();
     let text = fs::read_to_string(file).map_err(|error| {
-        Failure::wrong_use(format!(
+        Failure::invalid_usage(format!(
             "cannot read {name}: {}; give the path of a pipeline file",
             reason(&error)
         ))
     })?;
-    Pipeline::from_yaml(&text, &name).map_err(Failure::wrong_use)
+    Pipeline::from_yaml(&text, &name).map_err(Failure::invalid_usage)
 }
 
 /// Resolves the relative paths of a pipeline against the working directory.

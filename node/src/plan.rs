@@ -44,9 +44,9 @@ pub(crate) async fn run(args: PlanArgs) -> Result<(), Failure> {
     let cluster = ClusterFile::load(&args.cluster)?;
     let traces = args.jobs.iter().map(|file| SavedTrace::find(file)).collect::<Result<Vec<_>, _>>()?;
     let name = args.cluster.display().to_string();
-    let problem = jobs::build_problem(&cluster, &traces, &name).map_err(Failure::wrong_use)?;
+    let problem = jobs::build_problem(&cluster, &traces, &name).map_err(Failure::invalid_usage)?;
     let planned = tokio::task::spawn_blocking(move || plan(problem)).await.map_err(Failure::failed)?;
-    let (problem, plan) = planned.map_err(Failure::wrong_use)?;
+    let (problem, plan) = planned.map_err(Failure::invalid_usage)?;
     args.format.print(&plan, |plan| text::render(&problem, plan))
 }
 

@@ -29,7 +29,7 @@ impl Progress {
         Self { line, started: Instant::now() }
     }
 
-    /// Shows what a job without rows waits for.
+    /// Shows why a job delivers no rows yet.
     pub(crate) fn show_state(&self, state: &JobState) {
         self.line.set_message(match state {
             JobState::Preparing { workers: 0, .. } => "waiting for a worker".to_owned(),
@@ -44,8 +44,8 @@ impl Progress {
         self.line.set_message(line);
     }
 
-    /// Shows the rates of delivery.
-    pub(crate) fn format_rates(&self, rates: &mut DeliveryRates, total: &ConsumerStats, consumers: u32) {
+    /// Shows the delivery rates of the last seconds.
+    pub(crate) fn show_rates(&self, rates: &mut DeliveryRates, total: &ConsumerStats, consumers: u32) {
         self.line.set_message(rates.line(self.started.elapsed(), total, consumers));
     }
 }

@@ -111,7 +111,7 @@ async fn open_and_deliver(
     delivery
 }
 
-/// Whether this run should cancel its job after `failure`. It should not if another run has taken the job over, or if the job
+/// Whether this run should cancel its job after `failure`. Returns false if another run has superseded this run, or if the job
 /// has ended.
 fn should_cancel(failure: &Failure) -> bool {
     use ClientError::{Cancelled, JobFailed, Superseded, UnknownJob};
@@ -168,7 +168,7 @@ async fn deliver(
     Ok(DeliveredRows { consumers, end, requested, audit, defects, status })
 }
 
-/// Creates all consumers. Each continues from the digests of its own streams.
+/// Creates all consumers. Each consumer continues from the digests of its own streams.
 fn build_consumers(
     args: &RunArgs,
     job: &Job,
@@ -241,7 +241,7 @@ fn announce_resume(args: &RunArgs, saved: &PositionFile, ready: &JobStatus) {
     };
     if ready.layout.as_ref().is_some_and(at_end) {
         eprintln!(
-            "feedline: {file} is at the end of the job, no rows remain; remove the file to start again"
+            "feedline: no rows remain: {file} is at the end of the job; remove the file to start again"
         );
     } else if let Some(first) = saved.position.streams.iter().min() {
         eprintln!("feedline: resuming at epoch {}, row {} (from {file})", first.epoch, first.row);
@@ -252,12 +252,12 @@ fn interrupted_before_first_batch() -> Failure {
     Failure::Interrupted("interrupted before the first batch".to_owned())
 }
 
-/// Returns the rows per second without the first two seconds after the first batch; `None` for shorter runs.
+/// Returns the rows per second, excluding the first two seconds after the first batch; `None` for shorter runs.
 fn steady_rate(consumers: &[RunConsumer]) -> Option<f64> {
-    let warm =
-        |consumer: &RunConsumer| consumer.warm_from.map(|(at, rows)| (at, consumer.stats().rows - rows));
-    let rows: u64 = consumers.iter().filter_map(warm).map(|(_, rows)| rows).sum();
-    let from = consumers.iter().filter_map(warm).map(|(at, _)| at).min()?;
+    let after_warm_up =
+        |consumer: &RunConsumer| consumer.warm_up_end.map(|(at, rows)| (at, consumer.stats().rows - rows));
+    let rows: u64 = consumers.iter().filter_map(after_warm_up).map(|(_, rows)| rows).sum();
+    let from = consumers.iter().filter_map(after_warm_up).map(|(at, _)| at).min()?;
     let seconds = (consumers.iter().filter_map(|consumer| consumer.last_batch).max()? - from).as_secs_f64();
     (seconds > 0.0).then(|| rows as f64 / seconds)
 }
@@ -337,7 +337,7 @@ fn exit_result(args: &RunArgs, report: &RunReport, end: DeliveryEnd) -> Result<(
             "interrupted; give --position FILE to resume an interrupted run".to_owned(),
         )),
         (DeliveryEnd::Interrupted, Some(path)) => {
-            eprintln!("feedline: interrupted; a run with --position {} resumes here", path.display());
+            eprintln!("feedline: interrupted; run again with --position {} to resume", path.display());
             Ok(())
         }
         (DeliveryEnd::Complete | DeliveryEnd::Limit, _) => Ok(()),

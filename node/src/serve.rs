@@ -28,7 +28,7 @@ use crate::local_listener::{OpenedListener, SocketFolder};
 use crate::local_workers::LocalWorker;
 use crate::output;
 
-/// The shortest time for last responses to reach their clients, and the time for a role to end after its grace time.
+/// Minimum time for the last responses to reach their clients, and extra time for a role to end after its grace time.
 const FINAL_GRACE: Duration = Duration::from_secs(1);
 
 /// The services of a coordinator: Feedline's protocol and Arrow Flight.
@@ -105,7 +105,7 @@ impl GrpcServer {
         }
     }
 
-    /// Accepts no new requests, and waits for open requests until the deadline, but at least [`FINAL_GRACE`].
+    /// Stops accepting requests, and waits for open requests until the deadline, but at least [`FINAL_GRACE`].
     async fn shutdown(mut self, deadline: Instant) -> Result<(), Failure> {
         let deadline = deadline.max(Instant::now() + FINAL_GRACE);
         self.deadline.send_replace(Some(deadline));
@@ -134,7 +134,7 @@ async fn serve(
 /// Waits until the shutdown begins, and returns the deadline of open requests.
 async fn wait_for_deadline(mut receiver: watch::Receiver<Option<Instant>>) -> Instant {
     let deadline = receiver.wait_for(Option::is_some).await.ok().and_then(|deadline| *deadline);
-    // If the sender was dropped, the server ends at once.
+    // If the sender was dropped, the server ends immediately.
     deadline.unwrap_or_else(Instant::now)
 }
 

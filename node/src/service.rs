@@ -27,8 +27,8 @@ pub struct JobService {
     http: Option<HttpServer>,
 }
 
-/// Settings of a service: the flags of `feedline run` that select and configure a cluster, with typed values. The flags define
-/// the defaults and the allowed combinations.
+/// Settings of a service. Each field is a flag of `feedline run` that selects or configures a cluster. The flags define the
+/// defaults and the allowed combinations.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[expect(missing_docs, reason = "`feedline run --help` describes each flag")]
@@ -129,7 +129,7 @@ impl JobService {
     /// Returns a message when a setting is invalid, no coordinator answers, or a role cannot start.
     pub async fn open(settings: &ServiceSettings) -> Result<Self, Failure> {
         let parsed = cli::parse::<ServiceArgs>(settings.flags());
-        let args = parsed.map_err(|error| Failure::wrong_use(first_line(&error)))?.args;
+        let args = parsed.map_err(|error| Failure::invalid_usage(first_line(&error)))?.args;
         let http =
             http::start(args.http.as_deref(), &ServerSecurity::new(&args.server_access)?, None).await?;
         let cluster = LocalCluster::open(
@@ -153,10 +153,10 @@ impl JobService {
     }
 
     /// Starts the log of this process on standard error. `FEEDLINE_LOG` filters lines; the default level is `warn`. Does nothing
-    /// where the program has a log.
+    /// if the program has already configured logging.
     pub fn start_log() {
         // An invalid filter is reported. An existing log is not an error.
-        if let Err(failure @ Failure::WrongUse(_)) = logging::start(logging::LogFormat::Text, "warn") {
+        if let Err(failure @ Failure::InvalidUsage(_)) = logging::start(logging::LogFormat::Text, "warn") {
             eprintln!("feedline: {failure}");
         }
     }
@@ -166,10 +166,10 @@ impl JobService {
     /// # Errors
     /// Returns a message with the line.
     pub fn pipeline(text: &str, name: &str) -> Result<Pipeline, Failure> {
-        pipeline_file::resolve(Pipeline::from_yaml(text, name).map_err(Failure::wrong_use)?)
+        pipeline_file::resolve(Pipeline::from_yaml(text, name).map_err(Failure::invalid_usage)?)
     }
 
-    /// Returns a new session of a consumer: larger than every earlier session, as far as clocks agree.
+    /// Returns a new session of a consumer. It is larger than every earlier session if the clocks agree.
     pub fn session_id() -> SessionId {
         entropy::session_id()
     }
@@ -198,7 +198,7 @@ impl JobService {
     }
 }
 
-/// The error of a flag, without the usage of a command.
+/// Returns the first line of an error, without the usage text.
 fn first_line(error: &clap::Error) -> String {
     let text = error.to_string();
     let line = text.lines().next().unwrap_or_default();

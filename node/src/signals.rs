@@ -1,4 +1,4 @@
-//! Handles SIGINT and SIGTERM: the first signal starts a graceful shutdown, the second exits at once.
+//! Handles SIGINT and SIGTERM: the first signal starts a graceful shutdown, the second exits immediately.
 
 use anyhow::Context;
 use tokio::signal::unix::{SignalKind, signal};

@@ -92,7 +92,7 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<(), Failure> {
 }
 
 fn simulate(scenario: &Scenario, rule: ScalingRule) -> Result<RuleResult, Failure> {
-    let mut simulation = Simulation::new(scenario, rule).map_err(Failure::wrong_use)?;
+    let mut simulation = Simulation::new(scenario, rule).map_err(Failure::invalid_usage)?;
     let mut clock = PhaseClock::default();
     while !simulation.is_over() {
         simulation.tick(&mut clock);
@@ -103,10 +103,10 @@ fn simulate(scenario: &Scenario, rule: ScalingRule) -> Result<RuleResult, Failur
 fn load(file: &Path) -> Result<Scenario, Failure> {
     let name = file.display();
     let text = fs::read_to_string(file).map_err(|error| {
-        Failure::wrong_use(format!(
+        Failure::invalid_usage(format!(
             "cannot read {name}: {}; give the path of a scenario file",
             reason(&error)
         ))
     })?;
-    Scenario::from_yaml(&text).map_err(|sentence| Failure::wrong_use(format!("{name}: {sentence}")))
+    Scenario::from_yaml(&text).map_err(|sentence| Failure::invalid_usage(format!("{name}: {sentence}")))
 }

@@ -25,7 +25,7 @@ pub(crate) fn for_worker(args: &WorkerStoreArgs) -> Result<ObjectAccess, Failure
     }
 }
 
-/// Returns what a coordinator allows pipelines to read. The coordinator knows only the names of credentials. Without a file of
+/// Returns what a coordinator allows pipelines to read. The policy contains only the names of credentials. Without a file of
 /// credentials, the workers check the names.
 pub(crate) fn for_coordinator(args: &StoreArgs) -> Result<ReadPolicy, Failure> {
     let urls = prefixes(args)?;
@@ -42,8 +42,8 @@ pub(crate) fn for_coordinator(args: &StoreArgs) -> Result<ReadPolicy, Failure> {
     Ok(ReadPolicy { urls, metadata_addresses, local_by_prefix: false, credentials })
 }
 
-/// Options of object stores that name a file with credentials, in addition to options that end in `_file`.
-const KEY_FILES: [&str; 3] =
+/// Options of object stores whose value is the path of a credentials file, in addition to options that end in `_file`.
+const CREDENTIAL_FILE_OPTIONS: [&str; 3] =
     ["google_application_credentials", "google_service_account", "google_service_account_path"];
 
 /// Returns the files that no pipeline may read: the role's keys, token and credentials, credential files that the environment
@@ -55,7 +55,8 @@ pub(crate) fn own_files(
 ) -> ProtectedFiles {
     let access = &server_access.access;
     let files = [&access.tls_cert, &access.tls_key, &access.token_file, &stores.credentials];
-    let names_credentials = |option: &str| option.ends_with("_file") || KEY_FILES.contains(&option);
+    let names_credentials =
+        |option: &str| option.ends_with("_file") || CREDENTIAL_FILE_OPTIONS.contains(&option);
     let options = environment::store_options().into_iter();
     let store_files = options.filter(|(option, _)| names_credentials(&option.to_ascii_lowercase()));
     let process_files = PathBuf::from("/proc");
@@ -75,7 +76,8 @@ pub(crate) fn cache_store_files(url: &str) -> Option<PathBuf> {
 }
 
 fn prefixes(args: &StoreArgs) -> Result<UrlPolicy, Failure> {
-    UrlPolicy::new(&args.allow_url).map_err(|sentence| Failure::wrong_use(format!("--allow-url: {sentence}")))
+    UrlPolicy::new(&args.allow_url)
+        .map_err(|sentence| Failure::invalid_usage(format!("--allow-url: {sentence}")))
 }
 
 #[cfg(test)]

@@ -27,15 +27,15 @@ struct TenantsFile {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct QuotaEntry {
-    /// The most jobs at a time.
+    /// Maximum number of unfinished jobs.
     jobs: Option<u32>,
-    /// The most CPU cores of all jobs.
+    /// Maximum number of CPU cores over all jobs.
     #[serde(deserialize_with = "values::optional_positive")]
     cores: Option<f64>,
-    /// The most bytes of cached rows.
+    /// Maximum bytes of cached rows.
     #[serde(deserialize_with = "values::optional_bytes")]
     cache_bytes: Option<f64>,
-    /// Factor of the weights of its jobs.
+    /// Factor by which the weights of its jobs are multiplied.
     #[serde(deserialize_with = "values::positive")]
     priority: f64,
     /// URL prefixes that its pipelines may read.
@@ -52,7 +52,7 @@ impl Default for QuotaEntry {
 }
 
 impl QuotaEntry {
-    /// Returns the factor of the weights of its jobs.
+    /// Returns the factor by which the weights of its jobs are multiplied.
     pub(crate) fn priority(&self) -> f64 {
         self.priority
     }

@@ -1,4 +1,4 @@
-//! Runs the developers' tools in this process: gives them its cores, its sessions and clusters.
+//! Implements the host of the developers' tools, which run in this process.
 
 use std::path::Path;
 use std::sync::Arc;

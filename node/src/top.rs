@@ -22,7 +22,6 @@ use crate::size::parse_duration;
     feedline top --coordinator http://10.0.0.1:7070\n  \
     feedline top --once --format json")]
 pub(crate) struct TopArgs {
-    /// The cluster.
     #[command(flatten)]
     cluster: ClusterArgs,
     /// Print once and exit; this is the default without a terminal.
@@ -34,7 +33,6 @@ pub(crate) struct TopArgs {
     /// Time between refreshes.
     #[arg(long, value_name = "TIME", default_value = "1s", conflicts_with = "once", value_parser = parse_duration)]
     interval: Duration,
-    /// Credentials for the coordinator.
     #[command(flatten)]
     access: AccessArgs,
 }

@@ -36,8 +36,9 @@ pub(crate) struct SavedTrace {
     /// Length of the trace in seconds.
     seconds: f64,
     /// Fingerprints of the dataset and the operators up to each cache point of the model, in order.
-    pub(crate) cut_keys: Vec<u64>,
-    /// Costs of a row on workers of that type.
+    #[serde(rename = "cut_keys")]
+    pub(crate) cache_point_keys: Vec<u64>,
+    /// Costs per row on workers of this type.
     pub(crate) model: JobModel,
 }
 
@@ -50,7 +51,7 @@ pub(crate) struct TraceInput<'a> {
     pub(crate) rows: u64,
     /// Length of the trace in seconds.
     pub(crate) seconds: f64,
-    /// Costs of a row.
+    /// Costs per row.
     pub(crate) model: &'a JobModel,
 }
 
@@ -65,7 +66,7 @@ impl SavedTrace {
             worker_type: input.worker_type.to_owned(),
             rows: input.rows,
             seconds: input.seconds,
-            cut_keys: observe::cache_point_keys(resolved, input.model),
+            cache_point_keys: observe::cache_point_keys(resolved, input.model),
             model: input.model.clone(),
         }
     }
@@ -99,7 +100,7 @@ impl SavedTrace {
         let pipeline = crate::pipeline_file::read(file)?;
         let path = default_path(file);
         if !path.exists() {
-            return Err(Failure::wrong_use(format!(
+            return Err(Failure::invalid_usage(format!(
                 "the trace {} does not exist: create it with `feedline explain {file} --save-trace`",
                 path.display(),
                 file = file.display()
@@ -107,7 +108,7 @@ impl SavedTrace {
         }
         let trace = Self::parse(&read(&path, "change its permissions")?, &path)?;
         if trace.pipeline != pipeline.to_yaml() {
-            return Err(Failure::wrong_use(format!(
+            return Err(Failure::invalid_usage(format!(
                 "the trace {} does not match {file}, which has changed since: create a new trace with \
                  `feedline explain {file} --save-trace`",
                 path.display(),
@@ -120,19 +121,19 @@ impl SavedTrace {
     fn parse(text: &str, path: &Path) -> Result<Self, Failure> {
         let path = path.display();
         let fix = "create a new trace with `feedline explain FILE --save-trace`";
-        let invalid = |error| Failure::wrong_use(format!("invalid trace {path}: {error}; {fix}"));
+        let invalid = |error| Failure::invalid_usage(format!("invalid trace {path}: {error}; {fix}"));
         let value: serde_json::Value = serde_json::from_str(text).map_err(invalid)?;
         let version = value["version"].as_u64();
         if let Some(version) = version.filter(|version| *version != u64::from(VERSION)) {
-            return Err(Failure::wrong_use(format!(
+            return Err(Failure::invalid_usage(format!(
                 "the trace {path} has version {version}, but this release reads version {VERSION}; {fix}"
             )));
         }
         let trace: Self = serde_json::from_value(value).map_err(invalid)?;
-        if trace.cut_keys.len() != trace.model.cache_points.len() {
-            return Err(Failure::wrong_use(format!(
+        if trace.cache_point_keys.len() != trace.model.cache_points.len() {
+            return Err(Failure::invalid_usage(format!(
                 "invalid trace {path}: {} fingerprints for {} cache points; {fix}",
-                trace.cut_keys.len(),
+                trace.cache_point_keys.len(),
                 trace.model.cache_points.len()
             )));
         }
@@ -157,7 +158,7 @@ fn write_atomically(path: &Path, text: &str) -> io::Result<()> {
 
 fn read(path: &Path, advice: &str) -> Result<String, Failure> {
     fs::read_to_string(path).map_err(|error| {
-        Failure::wrong_use(format!("cannot read {}: {}; {advice}", path.display(), reason(&error)))
+        Failure::invalid_usage(format!("cannot read {}: {}; {advice}", path.display(), reason(&error)))
     })
 }
 

@@ -19,9 +19,9 @@ pub(crate) fn load<T>(
     let file = path.display().to_string();
     let text = fs::read_to_string(path).map_err(|error| {
         let reason = reason(&error);
-        Failure::wrong_use(format!("cannot read {file}: {reason}; give the path of {kind}"))
+        Failure::invalid_usage(format!("cannot read {file}: {reason}; give the path of {kind}"))
     })?;
-    parse(&text, &file).map_err(Failure::wrong_use)
+    parse(&text, &file).map_err(Failure::invalid_usage)
 }
 
 /// Parses a text. The error is one sentence.

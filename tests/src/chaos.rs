@@ -14,25 +14,25 @@ use crate::http::{free_port, free_ports, try_metric};
 use crate::link::{Link, State};
 use crate::process::{Role, signal};
 use crate::running::Running;
-use crate::store::{Store, Wrong};
+use crate::store::{Store, StoreFault};
 use crate::{Scratch, call, data};
 
 const COORDINATORS: usize = 3;
 const WORKERS: usize = 4;
 const CONSUMERS: &str = "4";
 /// Interval between faults.
-const PERIOD: Duration = Duration::from_secs(3);
+const FAULT_INTERVAL: Duration = Duration::from_secs(3);
 /// Longest duration of a fault; after it the cluster has time to recover.
-const LONGEST_MS: u64 = 2_000;
+const MAX_FAULT_MS: u64 = 2_000;
 /// Interval between measurements of the stalls.
-const LOOK: Duration = Duration::from_millis(50);
+const STALL_POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Milliseconds that a consumer spends on a batch.
 const STEP_MS: u64 = 400;
-const BATCH: u64 = 16;
+const BATCH_ROWS: u64 = 16;
 /// Size of a coordinator's disk.
 const DISK_KIB: u32 = 16 << 10;
 /// During a fault of the store, one answer in this many is faulty.
-const WRONG_ONE_IN: u64 = 2;
+const FAULTY_ANSWER_INTERVAL: u64 = 2;
 
 const PIPELINE: &str = r#"
 name: chaos
@@ -71,7 +71,7 @@ pub enum Fault {
     /// The leader's disk is full.
     FullDisk,
     /// Some answers of the store are errors, late, truncated, or contain a wrong size.
-    Store(Wrong),
+    Store(StoreFault),
 }
 
 const FAULTS: [Fault; 19] = [
@@ -91,10 +91,10 @@ const FAULTS: [Fault; 19] = [
     Fault::CutWorker,
     Fault::Slow,
     Fault::FullDisk,
-    Fault::Store(Wrong::Refused),
-    Fault::Store(Wrong::Late),
-    Fault::Store(Wrong::Truncated),
-    Fault::Store(Wrong::Lied),
+    Fault::Store(StoreFault::Refused),
+    Fault::Store(StoreFault::Late),
+    Fault::Store(StoreFault::Truncated),
+    Fault::Store(StoreFault::WrongSize),
 ];
 
 /// The outcome of a run.
@@ -105,7 +105,7 @@ pub struct Outcome {
     /// The report of the run.
     pub report: Value,
     /// The report of the same run without faults.
-    pub faultless: Value,
+    pub report_without_faults: Value,
     /// Mean stall of a consumer in seconds between each kill of a leader and the next fault.
     pub stalls_s: Vec<f64>,
 }
@@ -247,7 +247,7 @@ impl Fleet {
                 })
             }
             Fault::Store(wrong) => {
-                self.store.set(&[wrong], WRONG_ONE_IN);
+                self.store.set(&[wrong], FAULTY_ANSWER_INTERVAL);
                 Box::new(|fleet: &mut Self| fleet.store.set(&[], 1))
             }
         }
@@ -287,9 +287,9 @@ pub fn run(time: Duration, seed: u64, buffer: Option<&str>) -> Option<Outcome> {
     let file = scratch.write("chaos.yaml", &PIPELINE.replace("DATA", bucket));
     let batches = time.as_millis() as u64 / STEP_MS;
     let consumers: u64 = CONSUMERS.parse().expect("it is a number");
-    let epochs = (batches * BATCH * consumers / 400).max(1).to_string();
+    let epochs = (batches * BATCH_ROWS * consumers / 400).max(1).to_string();
     let shape = ["--epochs", &epochs, "--consumers", CONSUMERS];
-    let faultless = scratch.run(&local, &shape);
+    let report_without_faults = scratch.run(&local, &shape);
     let mut fleet = Fleet::start(&scratch);
     let (http, step, urls) = (free_port(), STEP_MS.to_string(), fleet.urls.clone());
     let mut arguments = vec!["run", &file, "--coordinator", &urls, "--audit", "--report", "json"];
@@ -305,17 +305,17 @@ pub fn run(time: Duration, seed: u64, buffer: Option<&str>) -> Option<Outcome> {
         let draw = mix64(mix64(seed) ^ drawn);
         let fault = possible[draw as usize % possible.len()];
         let (begun, before) = (Instant::now(), stall(&http));
-        let lasts = Duration::from_millis(200 + (draw >> 32) % (LONGEST_MS - 200));
+        let lasts = Duration::from_millis(200 + (draw >> 32) % (MAX_FAULT_MS - 200));
         let end = fleet.begin(fault, draw >> 40);
         *faults.entry(fault).or_default() += 1;
         run.ends_within(lasts);
         end(&mut fleet);
-        while begun.elapsed() < PERIOD && !run.ends_within(LOOK) {}
+        while begun.elapsed() < FAULT_INTERVAL && !run.ends_within(STALL_POLL_INTERVAL) {}
         if let (Fault::KillLeader, Some(before), Some(after)) = (fault, before, stall(&http)) {
             stalls_s.push((after - before) / consumers as f64);
         }
     }
-    Some(Outcome { faults, report: run.wait().report(), faultless, stalls_s })
+    Some(Outcome { faults, report: run.wait().report(), report_without_faults, stalls_s })
 }
 
 /// Returns the total stall of all consumers in seconds; `None` after the run has exited.
@@ -333,10 +333,10 @@ impl Outcome {
             }
         }
         for name in ["digest", "content_digest", "rows"] {
-            if self.report[name] != self.faultless[name] {
+            if self.report[name] != self.report_without_faults[name] {
                 defects.push(format!(
                     "{name} is {}, without faults it is {}",
-                    self.report[name], self.faultless[name]
+                    self.report[name], self.report_without_faults[name]
                 ));
             }
         }
@@ -359,7 +359,7 @@ impl fmt::Display for Outcome {
             audit["missing"],
             audit["repeated"],
             self.report["digest"],
-            self.faultless["digest"]
+            self.report_without_faults["digest"]
         )?;
         let mut stalls = self.stalls_s.clone();
         stalls.sort_by(f64::total_cmp);

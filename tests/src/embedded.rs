@@ -102,18 +102,17 @@ pub fn texts(records: &RecordBatch, column: &str) -> Vec<String> {
 }
 
 /// Workers of a coordinator in this process, by their addresses.
-struct Several(std::collections::BTreeMap<String, Arc<dyn WorkerService>>);
+struct LocalWorkers(std::collections::BTreeMap<String, Arc<dyn WorkerService>>);
 
-impl WorkerDirectory for Several {
+impl WorkerDirectory for LocalWorkers {
     fn worker(&self, address: &str) -> Result<Arc<dyn WorkerService>, ServiceError> {
-        let unknown =
-            || ServiceError::new(ServiceErrorKind::NotFound, format!("there is no worker {address}"));
+        let unknown = || ServiceError::new(ServiceErrorKind::NotFound, format!("unknown worker {address}"));
         self.0.get(address).cloned().ok_or_else(unknown)
     }
 }
 
-/// Runs a job of so many virtual consumers, all of one consumer, on so many workers and gives the batches in the order in which
-/// they come.
+/// Runs a job with one consumer, which owns all virtual consumers, on several workers. Returns the batches in the order of
+/// delivery.
 pub fn batches_of(directory: &Path, pipeline: &str, virtual_consumers: u32, workers: u64) -> Vec<Batch> {
     let pipeline = Pipeline::from_yaml(pipeline, "test.yaml").expect("the pipeline of the test is valid");
     let spec = JobSpec { virtual_consumers, audit: true, ..JobSpec::new(pipeline) };
@@ -136,7 +135,8 @@ async fn collect(directory: &Path, spec: JobSpec, workers: u64) -> Vec<Batch> {
         started.push(worker);
     }
     let job =
-        Job::open(coordinator.service(), Arc::new(Several(services)), spec, ClientSettings::default()).await;
+        Job::open(coordinator.service(), Arc::new(LocalWorkers(services)), spec, ClientSettings::default())
+            .await;
     let mut consumer = job.expect("the job is valid").consumer(0, SessionId(1));
     let mut batches = Vec::new();
     while let Some(batch) = consumer.next().await.expect("the job does not fail") {

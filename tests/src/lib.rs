@@ -150,14 +150,14 @@ impl Scratch {
     }
 }
 
-/// Polls until `ask` returns a value. Panics with `what` after half a minute.
-pub fn wait_for<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+/// Polls until `poll` returns a value. Panics with `what` after half a minute.
+pub fn wait_for<T>(what: &str, mut poll: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + Duration::from_secs(30);
     loop {
-        if let Some(answer) = ask() {
+        if let Some(answer) = poll() {
             return answer;
         }
-        assert!(Instant::now() < deadline, "{what} did not come within half a minute");
+        assert!(Instant::now() < deadline, "timeout after half a minute: {what}");
     }
 }
 

@@ -33,7 +33,7 @@ const LONGEST_BODY: usize = 64 << 20;
 
 /// A fault of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Wrong {
+pub enum StoreFault {
     /// The status is "service unavailable".
     Refused,
     /// The answer is half a second late.
@@ -41,12 +41,12 @@ pub enum Wrong {
     /// The connection closes in the middle of the body.
     Truncated,
     /// The answer reports a wrong size of the object.
-    Lied,
+    WrongSize,
 }
 
-impl Wrong {
+impl StoreFault {
     /// All faults.
-    pub const ALL: [Self; 4] = [Self::Refused, Self::Late, Self::Truncated, Self::Lied];
+    pub const ALL: [Self; 4] = [Self::Refused, Self::Late, Self::Truncated, Self::WrongSize];
 }
 
 /// The server, which stops when this value is dropped.
@@ -70,7 +70,7 @@ struct Shared {
     /// Number of answers with each fault.
     wrong: [AtomicU64; 4],
     /// The active faults, and the share of faulty answers: one in this many.
-    now: Mutex<(Vec<Wrong>, u64)>,
+    now: Mutex<(Vec<StoreFault>, u64)>,
 }
 
 impl Store {
@@ -89,7 +89,7 @@ impl Store {
     }
 
     /// Injects one of these faults into one answer in `one_in`.
-    pub fn set(&self, wrong: &[Wrong], one_in: u64) {
+    pub fn set(&self, wrong: &[StoreFault], one_in: u64) {
         *self.shared.now.lock().unwrap_or_else(PoisonError::into_inner) = (wrong.to_vec(), one_in);
     }
 
@@ -99,7 +99,7 @@ impl Store {
     }
 
     /// Returns the number of answers with this fault.
-    pub fn wrong(&self, wrong: Wrong) -> u64 {
+    pub fn wrong(&self, wrong: StoreFault) -> u64 {
         self.shared.wrong[wrong as usize].load(Ordering::Relaxed)
     }
 
@@ -118,7 +118,7 @@ impl Store {
 impl Shared {
     /// Draws the fault of the answer to this request. Only reads are truncated or report a wrong size, because a client cannot
     /// detect a wrong listing.
-    fn draw(&self, request: &Request<Incoming>) -> Option<Wrong> {
+    fn draw(&self, request: &Request<Incoming>) -> Option<StoreFault> {
         let number = self.requests.fetch_add(1, Ordering::Relaxed);
         let now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
         let dice = mix64(number);
@@ -127,7 +127,7 @@ impl Shared {
         }
         let wrong = now.0[(dice >> 32) as usize % now.0.len()];
         let is_read = request.method() == Method::GET && request.headers().contains_key(RANGE);
-        let wrong = if is_read || wrong == Wrong::Late { wrong } else { Wrong::Refused };
+        let wrong = if is_read || wrong == StoreFault::Late { wrong } else { StoreFault::Refused };
         self.wrong[wrong as usize].fetch_add(1, Ordering::Relaxed);
         Some(wrong)
     }
@@ -151,12 +151,12 @@ async fn answer(
 ) -> Result<Response<Body>, HttpError> {
     let wrong = shared.draw(&request);
     match wrong {
-        Some(Wrong::Refused) => {
+        Some(StoreFault::Refused) => {
             let mut refused = Response::new(Body::empty());
             *refused.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
             return Ok(refused);
         }
-        Some(Wrong::Late) => tokio::time::sleep(LATE).await,
+        Some(StoreFault::Late) => tokio::time::sleep(LATE).await,
         _ => {}
     }
     let answer = match part_of_file(&shared.root, &request) {
@@ -164,13 +164,13 @@ async fn answer(
         None => service.call(request.map(Body::from)).await?,
     };
     match wrong {
-        Some(Wrong::Truncated) => truncated(answer).await,
-        Some(Wrong::Lied) => Ok(lied(answer)),
+        Some(StoreFault::Truncated) => truncated(answer).await,
+        Some(StoreFault::WrongSize) => Ok(with_wrong_size(answer)),
         _ => Ok(answer),
     }
 }
 
-/// Reads a range of an object at once, because the service would read it in pieces of 4 KiB; `None` for other requests.
+/// Reads a range of an object in one read, because the service would read pieces of 4 KiB; `None` for other requests.
 fn part_of_file(root: &Path, request: &Request<Incoming>) -> Option<Response<Body>> {
     let range = request.headers().get(RANGE).filter(|_| request.method() == Method::GET)?;
     let (start, last) = range.to_str().ok()?.strip_prefix("bytes=")?.split_once('-')?;
@@ -198,7 +198,7 @@ async fn truncated(mut answer: Response<Body>) -> Result<Response<Body>, HttpErr
 }
 
 /// Returns the answer with a larger size of the object.
-fn lied(mut answer: Response<Body>) -> Response<Body> {
+fn with_wrong_size(mut answer: Response<Body>) -> Response<Body> {
     let range = answer.headers().get(CONTENT_RANGE).and_then(|range| range.to_str().ok());
     let said = range.and_then(|range| {
         let (range, size) = range.split_once('/')?;

@@ -234,7 +234,7 @@ fn scan(keys: &Keys, address: &str) {
         let heard = runtime.block_on(over_tls(keys, address, Some("client"), protocol, probe));
         answers += usize::from(!heard.is_empty());
     }
-    assert!(answers > 0, "{address} answers nobody, so that a scan tells nothing");
+    assert!(answers > 0, "{address} answers no request, so the scan is meaningless");
 }
 
 /// Returns the first bytes that a client with this certificate and this protocol receives.
@@ -539,7 +539,7 @@ struct Spy(Mutex<Vec<String>>);
 impl<S: ?Sized> Authenticator<S> for Spy {
     fn authenticate(&self, token: Option<&str>) -> Result<Arc<S>, ServiceError> {
         self.0.lock().expect("nobody panics with it").push(token.unwrap_or_default().to_owned());
-        Err(ServiceError::new(ServiceErrorKind::Denied, "nobody is let in here"))
+        Err(ServiceError::new(ServiceErrorKind::Denied, "all callers are denied"))
     }
 }
 
@@ -558,7 +558,7 @@ async fn a_new_member_receives_only_a_short_lived_token() {
     let server = tokio::spawn(grpc::serve(listener, grpc::member_routes(doors), std::future::pending()));
     let url = coordinator.url();
     let refused = scratch.call(&["members", "add", &place, "--coordinator", &url, "--token-file", &admin]);
-    assert!(refused.stderr.contains("nobody is let in here"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("all callers are denied"), "{}", refused.stderr);
     server.abort();
     let shown = spy.0.lock().unwrap().first().cloned().expect("it was asked who it is");
     let tokens = Tokens::new(&Secret::parse(&fs::read_to_string(&secret).unwrap()).unwrap());

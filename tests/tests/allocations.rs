@@ -182,7 +182,8 @@ async fn run(directory: &Path, pipelines: &[Pipeline], seed: Option<u64>) -> Ran
     });
     // A worker without these tiers ignores the decision.
     let has_places = seed != Some(BARE);
-    let told: Arc<dyn CoordinatorService> = if seed.is_some() { fickle.clone() } else { running.service() };
+    let service: Arc<dyn CoordinatorService> =
+        if seed.is_some() { fickle.clone() } else { running.service() };
     let settings = WorkerSettings {
         row_cache: has_places.then(|| RowCacheSettings {
             folder: directory.join("rows"),
@@ -196,7 +197,7 @@ async fn run(directory: &Path, pipelines: &[Pipeline], seed: Option<u64>) -> Ran
         }),
         ..worker_settings(64 << 20)
     };
-    let worker = feedline_worker::start(WorkerId(1), settings, ProcessClock::new(), told);
+    let worker = feedline_worker::start(WorkerId(1), settings, ProcessClock::new(), service);
     let worker = worker.expect("threads start");
     let directory = Arc::new(OneWorker(worker.service()));
     let jobs = pipelines

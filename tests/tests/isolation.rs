@@ -77,13 +77,13 @@ impl Gets {
     }
 }
 
-/// A method; what [`TOLD`] get of it in turn; and who gets something, so that the others are not refused for another reason.
+/// A method, the results of the [`CALLERS`] in order, and a caller that receives a result, which proves that the request is valid.
 struct Row(&'static str, [Gets; 4], Option<Who>);
 
-/// Those whom each row tells of.
-const TOLD: [Who; 4] = [Who::A, Who::ObserverOfB, Who::Worker, Who::Nobody];
+/// The callers of each method in [`TABLE`].
+const CALLERS: [Who; 4] = [Who::A, Who::ObserverOfB, Who::Worker, Who::Nobody];
 
-/// In the order in which they are called: rows are fetched while the worker still holds them for the consumer, and the job is
+/// The methods in the order of the calls: rows are fetched while the worker still stores them for the consumer, and the job is
 /// cancelled last.
 const TABLE: &[Row] = &[
     Row("feedline.v1.Coordinator/OpenJob", [Yes, Denied, Denied, Denied], Some(Who::B)),
@@ -93,7 +93,7 @@ const TABLE: &[Row] = &[
     Row("feedline.v1.Coordinator/GetManifest", [Unknown, Yes, Yes, Denied], Some(Who::B)),
     Row("feedline.v1.Coordinator/ListJobs", [Yes, Yes, Yes, Denied], Some(Who::B)),
     Row("feedline.v1.Coordinator/GetCluster", [Yes, Yes, Denied, Denied], Some(Who::B)),
-    // Who reaches a worker may ask where its sockets are; they lie where only the worker's user can go.
+    // Every client of a worker may request the path of its sockets, which only the worker's user can open.
     Row("feedline.v1.LocalTransport/Locate", [Yes, Yes, Yes, Yes], Some(Who::Nobody)),
     Row("feedline.v1.Coordinator/SyncConsumer", [Unknown, Denied, Denied, Denied], Some(Who::B)),
     Row("feedline.v1.Coordinator/SetWeights", [Unknown, Denied, Denied, Denied], Some(Who::B)),
@@ -144,15 +144,15 @@ fn defined() -> BTreeSet<String> {
 
 #[test]
 fn the_table_contains_every_method() {
-    let told: Vec<&str> = TABLE.iter().map(|row| row.0).collect();
-    let own: BTreeSet<String> = told
+    let listed: Vec<&str> = TABLE.iter().map(|row| row.0).collect();
+    let own: BTreeSet<String> = listed
         .iter()
         .filter(|method| method.starts_with("feedline."))
         .map(|method| (*method).to_owned())
         .collect();
-    assert_eq!(own, defined(), "say in TABLE who gets what of a new method");
+    assert_eq!(own, defined(), "add the new method to TABLE");
     assert!(own.contains("feedline.v1.Worker/Fetch"), "the files are read");
-    assert_eq!(told.iter().collect::<BTreeSet<_>>().len(), told.len(), "one row for each");
+    assert_eq!(listed.iter().collect::<BTreeSet<_>>().len(), listed.len(), "TABLE has one row per method");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -160,7 +160,7 @@ async fn every_method_returns_to_each_caller_only_the_permitted_result() {
     let scene = Scene::start().await;
     for Row(method, promised, has) in TABLE {
         let of_nobody = (Who::Expired, promised[3]);
-        for (who, promised) in TOLD.into_iter().zip(*promised).chain([of_nobody]) {
+        for (who, promised) in CALLERS.into_iter().zip(*promised).chain([of_nobody]) {
             let answer = scene.ask(method, who).await;
             assert!(answer.gets.is(promised), "{method} by {who:?}: {answer:?} and not {promised:?}");
             let is_stranger = matches!(who, Who::A | Who::Nobody | Who::Expired);
@@ -171,7 +171,7 @@ async fn every_method_returns_to_each_caller_only_the_permitted_result() {
         // What only coordinators and administrators may do need not work here, but is not kept from them.
         let has_got = match has {
             Who::Admin | Who::Coordinator => !matches!(answer.gets, Denied | Nothing),
-            // B's job reads one dataset, so it has no weights; strangers are told that there is no such job.
+            // B's job reads one dataset, so it has no weights. Other tenants receive the error for an unknown job.
             _ if method.ends_with("/SetWeights") => answer.gets == Gets::Refused,
             _ => answer.gets == Yes,
         };

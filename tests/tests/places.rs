@@ -1,5 +1,5 @@
-//! Where all consumers stand at a step, behind a filter: what any of them asks is where a new service goes on, with each slot's rows as
-//! they would have come.
+//! The positions of all consumers at a step, behind a filter. A new service that starts at these positions delivers the remaining rows of
+//! each slot.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -107,14 +107,17 @@ async fn a_new_service_resumes_at_the_positions_of_a_step() {
             take(consumer, own * (steps - 1), &mut taken).await;
         }
         let step = StepId { epochs: None, batches_per_stream: u64::from(steps), extra_batches: 0 };
-        let mut told = Vec::new();
+        let mut answers = Vec::new();
         for consumer in &mut consumers {
             // Other ranks have not reached the step.
             take(consumer, own, &mut taken).await;
-            told.push(scene.job.positions_at(step, WAIT).await.expect("the coordinator runs"));
+            answers.push(scene.job.positions_at(step, WAIT).await.expect("the coordinator runs"));
         }
-        assert!(told.iter().all(|places| *places == told[0] && places.missing.is_empty()), "{told:?}");
-        let start = position_of(&scene.job, told.swap_remove(0).positions).await;
+        assert!(
+            answers.iter().all(|answer| *answer == answers[0] && answer.missing.is_empty()),
+            "{answers:?}"
+        );
+        let start = position_of(&scene.job, answers.swap_remove(0).positions).await;
         let following = StepId { batches_per_stream: u64::from(steps) + 1, ..step };
         let ahead = scene.job.positions_at(following, WAIT).await.expect("the coordinator runs");
         assert!(ahead.missing.is_empty(), "the next step is known once its rows have arrived");
@@ -122,13 +125,17 @@ async fn a_new_service_resumes_at_the_positions_of_a_step() {
             consumer.close().await.expect("the coordinator runs");
         }
         let closed = scene.job.positions_at(following, WAIT).await.expect("the coordinator runs");
-        assert_eq!(closed, ahead, "a consumer that ends says what would have come next");
+        assert_eq!(closed, ahead, "a consumer that closes reports its next position");
         let far = scene
             .job
             .positions_at(StepId { batches_per_stream: 1_000, ..step }, WAIT)
             .await
             .expect("the coordinator runs");
-        assert_eq!((far.missing.len() as u32, far.is_retryable), (before, false), "nobody is left to ask");
+        assert_eq!(
+            (far.missing.len() as u32, far.is_retryable),
+            (before, false),
+            "all consumers have closed"
+        );
         scene.end().await;
         let again = Scene::start(scratch.path(), spec(&scratch, after, Some(start))).await;
         rest(again.consumers(after), &mut taken).await;

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use feedline_tests::process::Role;
-use feedline_tests::store::{Store, Wrong};
+use feedline_tests::store::{Store, StoreFault};
 use feedline_tests::{CACHE_HOME, Call, Scratch, assert_clean, data, feedline};
 use serde_json::Value;
 
@@ -53,12 +53,12 @@ operators:
     let server = Store::serve(&store);
     let clean = run(&scratch, &server, &remote, "index-sound");
     assert_eq!(clean["digest"], local["digest"]);
-    server.set(&Wrong::ALL, 8);
+    server.set(&StoreFault::ALL, 8);
     let shaken = run(&scratch, &server, &remote, "index-faulty");
     assert_eq!(shaken["digest"], local["digest"]);
-    let counts = Wrong::ALL.map(|wrong| server.wrong(wrong));
-    eprintln!("{} requests, wrong answers {counts:?} of {:?}", server.requests(), Wrong::ALL);
-    assert!(counts.iter().all(|count| *count > 0), "{counts:?} of {:?}", Wrong::ALL);
+    let counts = StoreFault::ALL.map(|wrong| server.wrong(wrong));
+    eprintln!("{} requests, wrong answers {counts:?} of {:?}", server.requests(), StoreFault::ALL);
+    assert!(counts.iter().all(|count| *count > 0), "{counts:?} of {:?}", StoreFault::ALL);
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn a_worker_retries_a_dead_store_for_the_time_that_its_flag_sets() {
     std::fs::create_dir_all(scratch.path().join("store/bucket")).expect("the scratch directory is writable");
     scratch.make_data("table", "store/bucket/table", &["--format", "jsonl", "--rows", "40"]);
     let server = Store::serve(&scratch.path().join("store"));
-    server.set(&[Wrong::Refused], 1);
+    server.set(&[StoreFault::Refused], 1);
     let data = scratch.file("log");
     let coordinator = Role::start(&["coordinator", "--listen", "127.0.0.1:0", "--data-dir", &data], &[]);
     let url = coordinator.url();

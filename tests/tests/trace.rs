@@ -26,7 +26,7 @@ fn sum(report: &Value, field: &str) -> f64 {
 }
 
 fn transport(report: &Value) -> f64 {
-    report["worker_cpu"][0]["transport_seconds"].as_f64().expect("a report tells of its workers")
+    report["worker_cpu"][0]["transport_seconds"].as_f64().expect("a report contains its workers")
 }
 
 /// Returns pipelines with their data and a sufficient number of epochs.
@@ -77,7 +77,7 @@ fn the_parts_add_up_to_the_cpu_time_of_an_embedded_run() {
     for (file, epochs) in pipelines(&scratch) {
         let report = scratch.run(&file, &["--epochs", epochs]);
         let whole =
-            report["worker_cpu"][0]["process_seconds"].as_f64().expect("a report tells of its workers");
+            report["worker_cpu"][0]["process_seconds"].as_f64().expect("a report contains its workers");
         let parts = sum(&report, "cpu_seconds") + transport(&report);
         assert!((parts - whole).abs() < TOLERANCE * whole, "{file}: {parts} s of {whole} s\n{report}");
     }

@@ -65,7 +65,7 @@ pub(crate) fn from_failure(failure: &Failure) -> PyErr {
         return from_client(error);
     }
     match failure {
-        Failure::WrongUse(_) => WrongUse::new_err(failure.to_string()),
+        Failure::InvalidUsage(_) => WrongUse::new_err(failure.to_string()),
         Failure::Failed(_) | Failure::Interrupted(_) => FeedlineError::new_err(failure.to_string()),
     }
 }

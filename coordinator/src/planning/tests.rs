@@ -23,10 +23,10 @@ fn plan(parts: &[(u64, u64, f64)]) -> Plan {
         allocations,
         operator_limits: Vec::new(),
         cache: None,
-        why: String::new(),
+        explanation: String::new(),
     };
     let wanted = vec![WantedWorkers { worker_type: "a".to_owned(), live: 1, wanted: 3 }];
-    Plan { jobs: jobs.into_iter().map(job).collect(), wanted, ..Plan::default() }
+    Plan { jobs: jobs.into_iter().map(job).collect(), wanted_workers: wanted, ..Plan::default() }
 }
 
 fn problem(workers: &[u64]) -> Problem {

@@ -246,13 +246,13 @@ impl Observer {
             jobs.push(JobProblem { cache, store, tenant, weight, locality, ..job });
         }
         let store_cache_bytes = active().map(|(_, worker)| worker.store_tier_bytes).min().unwrap_or(0) as f64;
-        let stores = stores.iter().map(|(_, seen)| seen.bytes_per_s_limit()).collect();
+        let store_bytes_per_s = stores.iter().map(|(_, seen)| seen.bytes_per_s_limit()).collect();
         let tenants = tenants.problems();
         Problem {
             jobs,
             worker_types,
             workers,
-            stores,
+            store_bytes_per_s,
             store_cache_bytes,
             tenants,
             cache_copies: 1.0,

@@ -60,7 +60,7 @@ pub fn cluster_view(
         now_ms: now,
         jobs: seen.iter().map(|job| job.view(&by_id, observer)).collect(),
         workers: samples.workers.iter().map(|worker| worker_view(worker, recent_of(worker))).collect(),
-        wanted: plan.map(|plan| plan.wanted.clone()).unwrap_or_default(),
+        wanted: plan.map(|plan| plan.wanted_workers.clone()).unwrap_or_default(),
         caches: cached_rows(observer, &seen, cache_decisions),
         reasons: plan.map(|plan| plan.reasons.clone()).unwrap_or_default(),
         scaling: None,

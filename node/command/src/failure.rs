@@ -1,4 +1,4 @@
-//! How a command ends: its exit status, and the one sentence that explains a failure.
+//! The outcome of a command: its exit status, and the sentence that explains a failure.
 
 use std::fmt;
 use std::io;
@@ -11,7 +11,7 @@ use feedline_data::messages::{ServiceError, ServiceErrorKind};
 #[derive(Debug)]
 pub enum Failure {
     /// The user's request is invalid: exit status 2.
-    WrongUse(Error),
+    InvalidUsage(Error),
     /// The request is valid, but an operation failed: exit status 1.
     Failed(Error),
     /// The user interrupted the command: exit status 130.
@@ -20,8 +20,8 @@ pub enum Failure {
 
 impl Failure {
     /// Creates a failure with exit status 2 from a sentence.
-    pub fn wrong_use(sentence: impl fmt::Display) -> Self {
-        Self::WrongUse(Error::msg(sentence.to_string()))
+    pub fn invalid_usage(sentence: impl fmt::Display) -> Self {
+        Self::InvalidUsage(Error::msg(sentence.to_string()))
     }
 
     /// Creates a failure with exit status 1 from a sentence.
@@ -32,7 +32,7 @@ impl Failure {
     /// Returns the client's error, if one caused this failure.
     pub fn client_error(&self) -> Option<&ClientError> {
         match self {
-            Self::WrongUse(error) | Self::Failed(error) => error.downcast_ref(),
+            Self::InvalidUsage(error) | Self::Failed(error) => error.downcast_ref(),
             Self::Interrupted(_) => None,
         }
     }
@@ -41,7 +41,7 @@ impl Failure {
     pub fn status(&self) -> u8 {
         match self {
             Self::Failed(_) => 1,
-            Self::WrongUse(_) => 2,
+            Self::InvalidUsage(_) => 2,
             Self::Interrupted(_) => 130,
         }
     }
@@ -50,7 +50,7 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::WrongUse(error) | Self::Failed(error) => write!(f, "{error:#}"),
+            Self::InvalidUsage(error) | Self::Failed(error) => write!(f, "{error:#}"),
             Self::Interrupted(sentence) => f.write_str(sentence),
         }
     }
@@ -66,7 +66,7 @@ impl From<ServiceError> for Failure {
     fn from(error: ServiceError) -> Self {
         match error.kind {
             ServiceErrorKind::Invalid | ServiceErrorKind::Denied | ServiceErrorKind::NotFound => {
-                Self::wrong_use(error)
+                Self::invalid_usage(error)
             }
             ServiceErrorKind::Superseded | ServiceErrorKind::Unavailable | ServiceErrorKind::Busy => {
                 Self::failed(error)
@@ -78,7 +78,7 @@ impl From<ServiceError> for Failure {
 impl From<ClientError> for Failure {
     fn from(error: ClientError) -> Self {
         match error {
-            ClientError::Setting(_) | ClientError::Refused(_) => Self::WrongUse(Error::new(error)),
+            ClientError::Setting(_) | ClientError::Refused(_) => Self::InvalidUsage(Error::new(error)),
             _ => Self::Failed(Error::new(error)),
         }
     }

@@ -1,4 +1,4 @@
-//! What every command shares: the exit status, standard output, tables, and sizes and durations as people write them.
+//! Utilities of all commands: exit status, standard output, tables, and parsing and formatting of sizes and durations.
 
 pub mod failure;
 pub mod output;

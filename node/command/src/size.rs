@@ -1,4 +1,4 @@
-//! Sizes in bytes and durations: parsing what people write, and formatting for people.
+//! Parses and formats sizes in bytes, durations, rates and counts.
 
 use std::time::Duration;
 

@@ -41,7 +41,6 @@ pub(crate) struct AccessArgs {
 #[derive(Args, Debug, Clone, Default, PartialEq, Eq)]
 #[command(next_help_heading = "Access")]
 pub(crate) struct ServerAccessArgs {
-    /// Credentials that this process presents to servers, and the certificate of its own server.
     #[command(flatten)]
     pub(crate) access: AccessArgs,
     /// Clients to accept when --tls-cert and --tls-ca are given.

@@ -24,7 +24,7 @@ impl FunctionArgs {
     pub(crate) fn settings(&self, default: SwitchArg) -> Option<FunctionSettings> {
         self.functions.unwrap_or(default).is_on().then(|| FunctionSettings {
             python: self.python.clone().unwrap_or_else(|| "python3".into()),
-            environment: environment::for_functions(),
+            environment: environment::function_environment(),
         })
     }
 }

@@ -16,10 +16,8 @@ pub(crate) struct JobArgs {
     /// The action.
     #[command(subcommand)]
     pub(crate) action: JobAction,
-    /// The cluster.
     #[command(flatten)]
     pub(crate) cluster: ClusterArgs,
-    /// Credentials for the coordinator.
     #[command(flatten)]
     pub(crate) access: AccessArgs,
 }

@@ -14,8 +14,8 @@ use crate::tenants_file;
 /// Quotas of tenants.
 #[derive(Args, Debug, Clone, Default)]
 pub(crate) struct TenantArgs {
-    /// YAML file of the quotas of each tenant (jobs, cores, cache_bytes, priority) and of what it may read (urls,
-    /// credentials); see docs/tenants.md [default: no quotas].
+    /// YAML file with the quotas (jobs, cores, cache_bytes, priority) and read permissions (urls, credentials) of each
+    /// tenant; see docs/tenants.md [default: no quotas].
     #[arg(long, value_name = "FILE")]
     pub(crate) tenants: Option<PathBuf>,
 }
@@ -23,10 +23,10 @@ pub(crate) struct TenantArgs {
 /// Limits beyond which a coordinator rejects requests.
 #[derive(Args, Debug, Clone)]
 pub(crate) struct ClusterLimitArgs {
-    /// The most jobs that are prepared or run at once; the coordinator rejects further jobs, and their clients retry.
+    /// Maximum number of preparing and running jobs; the coordinator rejects further jobs, and their clients retry.
     #[arg(long, value_name = "N", default_value_t = ClusterLimits::default().jobs, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_jobs: u32,
-    /// The most connected consumers.
+    /// Maximum number of connected consumers.
     #[arg(long, value_name = "N", default_value_t = ClusterLimits::default().consumers, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_consumers: u32,
     /// Maximum number of connected workers.
@@ -45,8 +45,8 @@ pub(crate) struct CoordinatorGraceArgs {
 /// Limits beyond which a worker rejects fetches.
 #[derive(Args, Debug, Clone)]
 pub(crate) struct FetchLimitArgs {
-    /// The most open fetches; one client may open a quarter of them. The worker rejects further fetches, and their clients
-    /// retry.
+    /// Maximum number of open fetches; one client may open a quarter of them. The worker rejects further fetches, and
+    /// their clients retry.
     #[arg(long, value_name = "N", default_value_t = DEFAULT_MAX_FETCHES, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_fetches: u32,
 }

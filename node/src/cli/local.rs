@@ -22,13 +22,10 @@ pub(crate) struct LocalArgs {
     /// Directory of saved dataset indexes [default: feedline in $XDG_CACHE_HOME or ~/.cache].
     #[arg(long, value_name = "DIR")]
     pub(crate) index_dir: Option<PathBuf>,
-    /// Row caches.
     #[command(flatten)]
     pub(crate) cache: CacheArgs,
-    /// Access to object stores and files.
     #[command(flatten)]
     pub(crate) stores: WorkerStoreArgs,
-    /// Python functions of pipelines.
     #[command(flatten)]
     pub(crate) functions: FunctionArgs,
     /// Measure operators.

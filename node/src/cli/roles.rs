@@ -40,32 +40,25 @@ pub(crate) struct CoordinatorArgs {
     /// Time without a report from a worker after which its leases expire.
     #[arg(long, value_name = "TIME", default_value = "3s", value_parser = crate::size::parse_duration)]
     pub(crate) worker_lease: Duration,
-    /// Automatic caches.
     #[command(flatten)]
     pub(crate) auto_cache: AutoCacheArgs,
-    /// What pipelines may read.
     #[command(flatten)]
     pub(crate) stores: StoreArgs,
     /// YAML file of the planner's settings, such as prices, in the format of `settings` in a cluster file of `feedline plan`
     /// [default: price ratios of large clouds].
     #[arg(long, value_name = "FILE")]
     pub(crate) planner: Option<PathBuf>,
-    /// Quotas of tenants.
     #[command(flatten)]
     pub(crate) tenants: TenantArgs,
-    /// Limits.
     #[command(flatten)]
     pub(crate) limits: ClusterLimitArgs,
-    /// Shutdown.
     #[command(flatten)]
     pub(crate) shutdown: CoordinatorGraceArgs,
     /// Address that serves /metrics, /healthz and /readyz, such as 127.0.0.1:7170 [default: none].
     #[arg(long, visible_alias = "metrics", value_name = "ADDR")]
     pub(crate) http: Option<String>,
-    /// The cluster's secret.
     #[command(flatten)]
     pub(crate) secret: SecretArgs,
-    /// Accepted clients.
     #[command(flatten)]
     pub(crate) server_access: ServerAccessArgs,
 }
@@ -81,7 +74,6 @@ pub(crate) struct CoordinatorArgs {
     --token-file keys/worker.token --tls-ca keys/ca.pem --tls-cert keys/role.pem --tls-key keys/role-key.pem"
 )]
 pub(crate) struct WorkerArgs {
-    /// The cluster.
     #[command(flatten)]
     pub(crate) cluster: ClusterArgs,
     /// Address to listen on for consumers; port 0 selects a free port.
@@ -100,16 +92,12 @@ pub(crate) struct WorkerArgs {
     /// Memory for batches and blocks, such as 4GiB [default: 1 GiB, or a quarter of the machine's memory if that is less].
     #[arg(long, value_name = "SIZE", value_parser = crate::size::parse_bytes)]
     pub(crate) memory: Option<u64>,
-    /// Row caches.
     #[command(flatten)]
     pub(crate) cache: CacheArgs,
-    /// Limit of open fetches.
     #[command(flatten)]
     pub(crate) fetch_limit: FetchLimitArgs,
-    /// Access to object stores and files.
     #[command(flatten)]
     pub(crate) stores: WorkerStoreArgs,
-    /// Python functions of pipelines.
     #[command(flatten)]
     pub(crate) functions: FunctionArgs,
     /// Time to serve computed splits after SIGTERM or SIGINT.
@@ -139,7 +127,6 @@ pub(crate) struct WorkerArgs {
     /// Shut down when standard input closes, as after SIGTERM.
     #[arg(long, hide = true)]
     pub(crate) while_input: bool,
-    /// Accepted clients, and credentials for coordinators.
     #[command(flatten)]
     pub(crate) server_access: ServerAccessArgs,
 }
@@ -162,15 +149,13 @@ pub(crate) struct UpArgs {
     /// Directory of the log [default: none; jobs end with the process].
     #[arg(long, value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,
-    /// Resources of the workers.
     #[command(flatten)]
     pub(crate) local: LocalArgs,
-    /// Automatic caches.
     #[command(flatten)]
     pub(crate) auto_cache: AutoCacheArgs,
     /// Run as many workers as the jobs need, within these bounds. Each worker is a separate process with an equal share of
     /// --cores, --memory and --cache-disk.
-    #[arg(long, value_name = "MIN..MAX", value_parser = parse_bounds, conflicts_with = "workers")]
+    #[arg(long, value_name = "MIN..MAX", value_parser = parse_worker_bounds, conflicts_with = "workers")]
     pub(crate) autoscale: Option<(u32, u32)>,
     /// Time for which fewer workers must suffice before --autoscale stops the others.
     #[arg(long, value_name = "TIME", default_value = "30s", requires = "autoscale", value_parser = crate::size::parse_duration)]
@@ -183,10 +168,8 @@ pub(crate) struct UpArgs {
     /// [default: price ratios of large clouds].
     #[arg(long, value_name = "FILE")]
     pub(crate) planner: Option<PathBuf>,
-    /// Quotas of tenants.
     #[command(flatten)]
     pub(crate) tenants: TenantArgs,
-    /// Limits of the coordinator.
     #[command(flatten)]
     pub(crate) limits: ClusterLimitArgs,
     /// Address that serves /metrics, /healthz and /readyz, such as 127.0.0.1:7170 [default: none].
@@ -195,41 +178,39 @@ pub(crate) struct UpArgs {
     /// Transports for consumers on this host.
     #[arg(long, hide = true, value_enum, value_name = "TRANSPORT", default_value_t)]
     pub(crate) transport: TransportArg,
-    /// The cluster's secret.
     #[command(flatten)]
     pub(crate) secret: SecretArgs,
-    /// Accepted clients.
     #[command(flatten)]
     pub(crate) server_access: ServerAccessArgs,
 }
 
-/// The most workers of `feedline up --autoscale`.
-const MAX_WORKERS: u32 = 256;
+/// Maximum number of workers of `feedline up --autoscale`.
+const MAX_AUTOSCALED_WORKERS: u32 = 256;
 
-fn parse_bounds(text: &str) -> Result<(u32, u32), String> {
+fn parse_worker_bounds(text: &str) -> Result<(u32, u32), String> {
     let bounds = text.split_once("..").and_then(|(min, max)| {
         let max = max.strip_prefix('=').unwrap_or(max);
         Some((min.trim().parse::<u32>().ok()?, max.trim().parse::<u32>().ok()?))
     });
     match bounds {
-        Some((min, max)) if min >= 1 && min <= max && max <= MAX_WORKERS => Ok((min, max)),
+        Some((min, max)) if min >= 1 && min <= max && max <= MAX_AUTOSCALED_WORKERS => Ok((min, max)),
         _ => Err(format!(
-            "invalid bounds `{text}`: expected MIN..MAX with numbers from 1 to {MAX_WORKERS}, such as 1..8"
+            "invalid bounds `{text}`: expected MIN..MAX with numbers from 1 to {MAX_AUTOSCALED_WORKERS}, such as 1..8"
         )),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::parse_bounds;
+    use super::parse_worker_bounds;
 
     #[test]
-    fn parse_bounds_accepts_increasing_numbers_of_workers() {
-        assert_eq!(parse_bounds("1..8"), Ok((1, 8)));
-        assert_eq!(parse_bounds("3..3"), Ok((3, 3)));
-        assert_eq!(parse_bounds("2..=4"), Ok((2, 4)));
+    fn parse_worker_bounds_accepts_increasing_numbers_of_workers() {
+        assert_eq!(parse_worker_bounds("1..8"), Ok((1, 8)));
+        assert_eq!(parse_worker_bounds("3..3"), Ok((3, 3)));
+        assert_eq!(parse_worker_bounds("2..=4"), Ok((2, 4)));
         for wrong in ["", "4", "0..4", "5..4", "1..1000", "a..b", "1-8"] {
-            assert!(parse_bounds(wrong).is_err(), "{wrong}");
+            assert!(parse_worker_bounds(wrong).is_err(), "{wrong}");
         }
     }
 }

@@ -26,16 +26,12 @@ pub(crate) struct RunArgs {
     /// Pipeline file.
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
-    /// The cluster, instead of workers in this process.
     #[command(flatten)]
     pub(crate) remote: RemoteArgs,
-    /// Resources of the workers in this process.
     #[command(flatten)]
     pub(crate) local: LocalArgs,
-    /// Automatic caches.
     #[command(flatten)]
     pub(crate) auto_cache: AutoCacheArgs,
-    /// Credentials for the coordinator, and the clients that --http accepts.
     #[command(flatten)]
     pub(crate) server_access: ServerAccessArgs,
     /// Name of the job [default: the pipeline's name and a random suffix].

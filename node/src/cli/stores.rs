@@ -26,7 +26,6 @@ pub(crate) struct StoreArgs {
 /// How workers read object stores and files.
 #[derive(Args, Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct WorkerStoreArgs {
-    /// What pipelines may read.
     #[command(flatten)]
     pub(crate) reads: StoreArgs,
     /// Time for which a worker retries a failing request to an object store before the job fails; the last backoff and

@@ -18,7 +18,7 @@ pub(super) struct Explanation {
     rows: u64,
     /// Rows per second during the trace.
     measured_rows_per_s: f64,
-    /// The most rows per second according to the model.
+    /// Maximum rows per second according to the model.
     bound_rows_per_s: Option<f64>,
     /// The resource that limits the rate.
     bottleneck: Option<Bottleneck>,
@@ -106,7 +106,7 @@ impl Explanation {
             text.push_str(&format!("bottleneck  {}{operator}: {why}\n", kind.name()));
         }
         if self.remedies.is_empty() {
-            text.push_str("\nno known change would make it faster\n");
+            text.push_str("\nno known change would increase the rate\n");
         } else {
             text.push_str("\npossible improvements\n");
             let rows: Vec<Vec<String>> =

@@ -1,5 +1,6 @@
-//! Distinguishes a store with high latency from one with low bandwidth: a job that waits for its store reads with more
-//! concurrency in the second half of the trace. If the rate grows, the planned job would run at that rate.
+//! Distinguishes a store with high latency from a store with low bandwidth. If a job waits for its store, the second half of
+//! the trace reads with higher concurrency. If the rate increases, the store has high latency, and a planned job would reach
+//! the higher rate.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -12,16 +13,16 @@ use feedline_planner::observe::Observer;
 use feedline_planner::plan;
 use feedline_planner::plan::{CachePolicy, PlannerSettings};
 
-/// The fewest concurrent reads on each worker in the second half; the plan may grant more.
+/// Minimum number of concurrent reads on each worker in the second half; the plan may grant more.
 const MIN_READS: u32 = 128;
-/// Time limit of the planner, because no batch is consumed while it runs.
+/// Time limit of the planner, which is short because no batch is consumed while it runs.
 const PLANNING_TIME: Duration = Duration::from_millis(100);
 /// Time until a higher concurrency affects the rate of a store with high latency.
 const SETTLING_TIME: Duration = Duration::from_millis(750);
 /// A job counts as faster with more reads if its rate grows by this factor.
 const MIN_SPEEDUP: f64 = 1.1;
 
-/// The rows between the first and the last arrival of a batch.
+/// Counts the rows between the first and the last arrival of a batch.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct ArrivalWindow {
     first: Option<(Instant, u64)>,
@@ -55,11 +56,11 @@ impl ArrivalWindow {
 /// The second half of a trace, with more concurrent reads.
 #[derive(Debug)]
 pub(super) struct ProbePhase {
-    /// Start of the second half after the first batch; `None` after the check, or if the trace is too short.
-    due: Option<Duration>,
+    /// Start of the second half, relative to the first batch; `None` after it began, or if the trace is too short.
+    begins_after: Option<Duration>,
     settled_at: Option<Instant>,
     /// The observation of the first half.
-    before: Option<(JobObservation, ArrivalWindow)>,
+    first_half: Option<(JobObservation, ArrivalWindow)>,
 }
 
 impl ProbePhase {
@@ -67,7 +68,8 @@ impl ProbePhase {
     /// `interval`.
     pub(super) fn new(begin: Duration, time: Duration, interval: Duration) -> Self {
         let is_long_enough = time / 2 > SETTLING_TIME + 2 * interval;
-        Self { due: is_long_enough.then(|| begin + time / 2), settled_at: None, before: None }
+        let begins_after = is_long_enough.then(|| begin + time / 2);
+        Self { begins_after, settled_at: None, first_half: None }
     }
 
     /// Returns new allocations if the second half begins now and the job waits for its store. `elapsed` is the time since
@@ -79,28 +81,28 @@ impl ProbePhase {
         job: JobId,
         counted: &ArrivalWindow,
     ) -> Option<PlanAllocations> {
-        self.due.take_if(|due| elapsed > *due)?;
+        self.begins_after.take_if(|begin| elapsed > *begin)?;
         if !observer.waits_for_store(job) {
             return None;
         }
-        self.before = observer.observation(job).map(|observation| (observation, *counted));
+        self.first_half = observer.observation(job).map(|observation| (observation, *counted));
         self.settled_at = Some(Instant::now() + SETTLING_TIME);
         Some(allocations_with_more_reads(observer, samples, job))
     }
 
-    /// Whether the higher concurrency does not affect the rate yet.
+    /// Whether the job still adapts to the higher concurrency, so that its rate does not count.
     pub(super) fn is_settling(&self) -> bool {
         self.settled_at.is_some_and(|at| Instant::now() < at)
     }
 
-    /// Whether the higher concurrency affects the rate since this call.
+    /// Returns true once, after the job has adapted to the higher concurrency.
     pub(super) fn take_settled(&mut self) -> bool {
         self.settled_at.take().is_some()
     }
 
-    /// Returns the observation of the first half, unless the second half is faster.
+    /// Returns the observation of the first half, or `None` if the second half is faster.
     pub(super) fn end(self, counted: &ArrivalWindow) -> Option<(JobObservation, ArrivalWindow)> {
-        self.before.filter(|(_, before)| !counted.is_faster_than(before))
+        self.first_half.filter(|(_, before)| !counted.is_faster_than(before))
     }
 }
 
@@ -156,7 +158,7 @@ mod tests {
     #[test]
     fn a_short_trace_has_no_second_half() {
         let (begin, interval) = (Duration::from_millis(500), Duration::from_millis(250));
-        let due = |seconds| ProbePhase::new(begin, Duration::from_secs(seconds), interval).due;
+        let due = |seconds| ProbePhase::new(begin, Duration::from_secs(seconds), interval).begins_after;
         assert_eq!((due(2), due(3)), (None, Some(Duration::from_secs(2))));
     }
 }

@@ -26,10 +26,10 @@ use crate::trace_file::TraceInput;
 
 /// Interval between two reports.
 const REPORT_INTERVAL: Duration = Duration::from_millis(250);
-/// Time after the first batch in which rows do not count, because buffers and caches of the machine fill.
+/// Time after the first batch during which rows are not counted, because buffers and caches fill.
 const WARM_UP: Duration = Duration::from_millis(500);
-/// More epochs than fit the time of any trace.
-const EPOCHS: u32 = 1_000_000;
+/// Number of epochs of the traced job, which is so large that no trace reaches the end.
+const TRACE_EPOCHS: u32 = 1_000_000;
 /// Time limit of the planner.
 const PLANNING_TIME: Duration = Duration::from_secs(2);
 
@@ -50,7 +50,7 @@ pub(super) struct TraceResult {
     pub(super) rows: u64,
     /// Time in which the rows were delivered.
     pub(super) seconds: f64,
-    /// Rows per second without changes to the allocations.
+    /// Rows per second before allocations were changed.
     pub(super) rows_per_s: f64,
     pub(super) model: JobModel,
     /// Resources that the job used.
@@ -81,7 +81,7 @@ pub(super) async fn trace(
 ) -> Result<TraceResult, Failure> {
     let coordinator = cluster.local_coordinator().expect("a trace runs in this process");
     let name = format!("explain-{}-{}", pipeline.name, entropy::name_suffix());
-    let spec = JobSpec { name, epochs: EPOCHS, ..JobSpec::new(pipeline) };
+    let spec = JobSpec { name, epochs: TRACE_EPOCHS, ..JobSpec::new(pipeline) };
     let progress = Progress::start();
     let job =
         Job::open(Arc::clone(&cluster.coordinator), cluster.directory(), spec, ClientSettings::default())
@@ -117,7 +117,7 @@ struct TraceObservation {
     rows_per_s: f64,
 }
 
-/// Builds the model of the job without changed allocations, but with the store's rate at a higher concurrency.
+/// Builds the model of the job. If the second half of the trace was not faster, uses its observations of the store only.
 fn build_model(observer: &Observer, job: JobId, unprobed: Option<JobObservation>) -> Option<JobModel> {
     let observed = observer.observation(job)?;
     JobModel::build(&match unprobed {
@@ -145,7 +145,7 @@ async fn observe(
     let mut probe = ProbePhase::new(WARM_UP, limits.time, REPORT_INTERVAL);
     let mut first: Option<Instant> = None;
     let mut last_report = Instant::now();
-    // Rows and time at the start of counting.
+    // Delivered rows and time when counting began.
     let mut begun: Option<(u64, Instant)> = None;
     let mut reports = 0;
     loop {

@@ -1,4 +1,4 @@
-//! Connections of the HTTP server: their number and their duration are bounded.
+//! Connections of the HTTP server. Their number and their duration are bounded.
 
 use std::time::Duration;
 
@@ -13,16 +13,15 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// The most open connections; further ones wait in the backlog.
+/// Maximum number of open connections; further connections wait in the backlog.
 pub(super) const MAX_CONNECTIONS: usize = 256;
-/// Timeout of the headers of a request.
+/// Timeout for receiving the headers of a request.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
-/// Time after which the server closes a connection once the current response is complete. Clients that read metrics connect
-/// again.
-const CONNECTION_TIME: Duration = Duration::from_secs(60);
+/// Maximum age of a connection. The server then closes it after the current response, and clients reconnect.
+const MAX_CONNECTION_AGE: Duration = Duration::from_secs(60);
 /// Time for open requests to complete when a connection or the server ends.
-const GRACE: Duration = Duration::from_secs(1);
-/// Pause after a failed accept, such as without free file descriptors.
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(1);
+/// Pause after a failed accept, for example because the process has no free file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Accepts connections without TLS.
@@ -41,7 +40,7 @@ pub(super) fn accept_plain(listener: TcpListener) -> BoxStream<'static, TcpStrea
     accepted.boxed()
 }
 
-/// Serves connections until `stop` is cancelled, and open requests for [`GRACE`] after that.
+/// Serves connections until `stop` is cancelled, and open requests for [`SHUTDOWN_GRACE`] after that.
 pub(super) async fn serve<S>(mut incoming: BoxStream<'static, S>, routes: Router, stop: CancellationToken)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -72,7 +71,7 @@ where
     let expired = async {
         tokio::select! {
             () = stop.cancelled() => {}
-            () = tokio::time::sleep(CONNECTION_TIME) => {}
+            () = tokio::time::sleep(MAX_CONNECTION_AGE) => {}
         }
     };
     tokio::select! {
@@ -80,5 +79,5 @@ where
         _ = connection.as_mut() => return,
         () = expired => connection.as_mut().graceful_shutdown(),
     }
-    let _ = tokio::time::timeout(GRACE, connection).await;
+    let _ = tokio::time::timeout(SHUTDOWN_GRACE, connection).await;
 }

@@ -1,4 +1,4 @@
-//! The cluster file of `feedline plan`: present and possible workers, the store, prices, and properties of jobs. Error
+//! The cluster file of `feedline plan`: existing and possible workers, the store, prices, and properties of jobs. Error
 //! messages name the file and the field.
 
 mod values;
@@ -19,7 +19,7 @@ use crate::yaml;
 #[cfg(test)]
 pub(super) mod tests;
 
-/// The most workers of one type in a file.
+/// Maximum number of workers of one type in a file.
 const MAX_WORKERS: u32 = 100_000;
 
 /// The whole file.
@@ -68,12 +68,12 @@ pub(super) struct WorkerTypeEntry {
     /// Speed of a core relative to a core of the traced machine.
     #[serde(default = "one")]
     pub(super) speed: f64,
-    /// Price of a core for an hour [default: the price in the settings].
+    /// Price of one core-hour [default: the price in the settings].
     #[serde(default)]
     core_hour: f64,
-    /// Number of present workers.
+    /// Number of existing workers.
     count: u32,
-    /// The most workers [default: the present ones].
+    /// Maximum number of workers [default: `count`].
     #[serde(default)]
     max: Option<u32>,
 }
@@ -82,7 +82,7 @@ pub(super) struct WorkerTypeEntry {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct StoreEntry {
-    /// Read bandwidth for all workers together in bytes per second; 0 means unlimited.
+    /// Total read bandwidth of all workers in bytes per second; 0 means unlimited.
     #[serde(deserialize_with = "yaml::values::bytes")]
     bytes_per_s: f64,
     /// Size of the cache in the store in bytes.
@@ -102,7 +102,7 @@ pub(super) struct JobOverride {
     pub(super) demand_rows_per_s: Option<f64>,
     /// Which output may be cached.
     pub(super) cache: CacheOverride,
-    /// Whether workers read its data from their own disks [default: if the trace's pipeline reads local files].
+    /// Whether workers read its data from their own disks [default: true if the traced pipeline reads local files].
     pub(super) store_is_local: Option<bool>,
     /// Fraction of its consumers' bytes, from 0 to 1, that stay on the worker's host.
     pub(super) consumers_share: f64,
@@ -188,7 +188,7 @@ impl ClusterFile {
                 .zip(1..)
                 .map(|(worker_type, id)| WorkerSlot { id: WorkerId(id), worker_type })
                 .collect(),
-            stores: vec![self.store.bytes_per_s],
+            store_bytes_per_s: vec![self.store.bytes_per_s],
             store_cache_bytes: self.store.cache,
             tenants: self.tenants.iter().map(|(name, entry)| tenant_problem(name, entry)).collect(),
             cache_copies: 1.0,

@@ -38,7 +38,7 @@ pub(super) fn build_problem(
             &trace.name,
             &trace.model,
             &problem.worker_types,
-            &trace.cut_keys,
+            &trace.cache_point_keys,
         );
         let tenant = overrides
             .tenant
@@ -56,7 +56,7 @@ pub(super) fn build_problem(
     Ok(problem)
 }
 
-/// Converts CPU times of the traced machine to those of each worker type.
+/// Converts CPU times of the traced machine to CPU times on each worker type.
 fn scale_cpu_times(mut job: JobProblem, kinds: &[WorkerTypeEntry]) -> JobProblem {
     let costs = job.operators.iter_mut().map(|operator| &mut operator.cpu_s).chain([&mut job.overhead_cpu_s]);
     for by_type in costs {

@@ -18,7 +18,7 @@ pub(super) fn render(problem: &Problem, plan: &Plan) -> String {
     if !plan.caches.is_empty() {
         let _ = write!(text, "\n{}", caches_table(problem, plan));
     }
-    let (objective, bound) = (&plan.objective, &plan.bound);
+    let (objective, bound) = (&plan.objective, &plan.objective_bound);
     let _ = write!(
         text,
         "\nobjective  smallest fed fraction {}, weighted sum {:.3}, cost {:.2} per hour\n",
@@ -58,7 +58,7 @@ fn jobs_table(problem: &Problem, plan: &Plan) -> String {
         cells.push(
             job.cache.map_or_else(|| "-".to_owned(), |point| format_cache_point(problem, job.job, &point)),
         );
-        cells.push(job.why.clone());
+        cells.push(job.explanation.clone());
         cells
     };
     table::render(&[head].into_iter().chain(plan.jobs.iter().map(line)).collect::<Vec<_>>(), &left)
@@ -66,7 +66,7 @@ fn jobs_table(problem: &Problem, plan: &Plan) -> String {
 
 fn workers_table(problem: &Problem, plan: &Plan) -> String {
     let head = ["workers", "cores", "memory", "present", "wanted"].map(str::to_owned).to_vec();
-    let lines = problem.worker_types.iter().zip(&plan.wanted).map(|(kind, wanted)| {
+    let lines = problem.worker_types.iter().zip(&plan.wanted_workers).map(|(kind, wanted)| {
         vec![
             kind.name.clone(),
             kind.cores.to_string(),

@@ -128,7 +128,7 @@ impl<'a> RunDisplay<'a> {
 
     async fn refresh(&mut self, job: &Job, consumers: u32) {
         let total = sum_stats(self.live_stats);
-        self.progress.format_rates(&mut self.rates, &total, consumers);
+        self.progress.show_rates(&mut self.rates, &total, consumers);
         self.stall_watch.watch(job, total.rows).await;
     }
 }

@@ -48,7 +48,7 @@ pub(super) struct RunConsumer {
     pub(super) first_batch: Option<Instant>,
     pub(super) last_batch: Option<Instant>,
     /// Arrival of the first batch after the warm-up, and the number of rows before it.
-    pub(super) warm_from: Option<(Instant, u64)>,
+    pub(super) warm_up_end: Option<(Instant, u64)>,
 }
 
 impl RunConsumer {
@@ -71,7 +71,7 @@ impl RunConsumer {
             epochs: None,
             first_batch: None,
             last_batch: None,
-            warm_from: None,
+            warm_up_end: None,
         }
     }
 
@@ -85,7 +85,7 @@ impl RunConsumer {
         self.consumer.leave().await
     }
 
-    /// Whether the consumer receives no further batch.
+    /// Whether the consumer has received all its batches.
     pub(super) fn is_done(&self) -> bool {
         self.is_finished || self.row_limit.is_some_and(|limit| self.stats().rows >= limit)
     }
@@ -124,8 +124,8 @@ impl RunConsumer {
     fn on_batch(&mut self, batch: &Batch) {
         let now = Instant::now();
         let first = *self.first_batch.get_or_insert(now);
-        if self.warm_from.is_none() && now - first >= WARM_UP {
-            self.warm_from = Some((now, self.stats().rows));
+        if self.warm_up_end.is_none() && now - first >= WARM_UP {
+            self.warm_up_end = Some((now, self.stats().rows));
         }
         if self.options.digest {
             // In relaxed mode all consumers share one stream, so the order of rows differs by consumer.

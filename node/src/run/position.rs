@@ -44,13 +44,13 @@ impl PositionFile {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => {
                 let reason = reason(&error);
-                return Err(Failure::wrong_use(format!(
+                return Err(Failure::invalid_usage(format!(
                     "cannot read {name}: {reason}; give another --position"
                 )));
             }
         };
         let file: Self = serde_json::from_str(&text).map_err(|error| {
-            Failure::wrong_use(format!(
+            Failure::invalid_usage(format!(
                 "invalid position file {name}: {error}; remove it to start from the beginning"
             ))
         })?;
@@ -69,9 +69,9 @@ impl PositionFile {
     pub(super) fn digests(&self) -> Result<Digests, Failure> {
         let mut streams = BTreeMap::new();
         for (stream, digest) in (0..).zip(&self.digests) {
-            streams.insert(stream, StreamDigest::from_hex(digest).map_err(Failure::wrong_use)?);
+            streams.insert(stream, StreamDigest::from_hex(digest).map_err(Failure::invalid_usage)?);
         }
-        let content = ContentDigest::from_hex(&self.content).map_err(Failure::wrong_use)?;
+        let content = ContentDigest::from_hex(&self.content).map_err(Failure::invalid_usage)?;
         Ok(Digests { streams, content })
     }
 
@@ -92,7 +92,7 @@ impl PositionFile {
 pub(super) fn check_writable(path: &Path) -> Result<(), Failure> {
     create_temporary(path).map(drop).map_err(|error| {
         let reason = reason(&error);
-        Failure::wrong_use(format!("cannot write {}: {reason}; give another --position", path.display()))
+        Failure::invalid_usage(format!("cannot write {}: {reason}; give another --position", path.display()))
     })
 }
 

@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::size::{format_bytes, format_count};
 use crate::table;
 
-/// The most skipped rows and the most defects that a report lists.
+/// Maximum number of skipped rows, and of defects, that a report lists.
 pub(super) const MAX_LISTED: usize = 10;
 
 /// The whole report. Field names are the keys of the JSON report.
@@ -28,7 +28,7 @@ pub(crate) struct RunReport {
     pub(crate) seconds: f64,
     /// `rows / seconds`.
     pub(crate) rows_per_s: f64,
-    /// Rows per second without the first two seconds after the first batch; `None` for shorter runs.
+    /// Rows per second, excluding the first two seconds after the first batch; `None` for shorter runs.
     pub(crate) steady_rows_per_s: Option<f64>,
     /// Bytes delivered.
     pub(crate) bytes: u64,
@@ -67,7 +67,7 @@ pub(crate) struct RunReport {
 pub(crate) struct SkippedRowsReport {
     /// Total number.
     pub(crate) count: u64,
-    /// The first ones.
+    /// The first skipped rows.
     pub(crate) first: Vec<SkippedRowReport>,
 }
 
@@ -89,7 +89,7 @@ pub(crate) struct SkippedRowReport {
 pub(crate) struct DefectsReport {
     /// Total number.
     pub(crate) count: u64,
-    /// The first ones.
+    /// The first defects.
     pub(crate) first: Vec<ShardDefect>,
 }
 
@@ -103,7 +103,8 @@ pub(crate) struct ShardDefect {
     /// Description of the defect.
     pub(crate) reason: String,
     /// Bytes at the end of the shard that cannot be read.
-    pub(crate) left_out_bytes: u64,
+    #[serde(rename = "left_out_bytes")]
+    pub(crate) unreadable_bytes: u64,
     /// Size of the shard.
     pub(crate) shard_bytes: u64,
 }
@@ -115,7 +116,7 @@ impl DefectsReport {
             shard: shard.object.url.clone(),
             byte: defect.offset,
             reason: defect.reason.clone(),
-            left_out_bytes: shard.unreadable_bytes(),
+            unreadable_bytes: shard.unreadable_bytes(),
             shard_bytes: shard.object.size_bytes,
         });
         Self { count: manifest.defects().count() as u64, first: listed.collect() }
@@ -134,10 +135,10 @@ impl DefectsReport {
 
 impl fmt::Display for ShardDefect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { shard, byte, reason, left_out_bytes, shard_bytes } = self;
+        let Self { shard, byte, reason, unreadable_bytes, shard_bytes } = self;
         write!(
             f,
-            "{shard} at byte {byte}: {reason}; the rest of the shard, {left_out_bytes} of {shard_bytes} bytes, is skipped"
+            "{shard} at byte {byte}: {reason}; the rest of the shard, {unreadable_bytes} of {shard_bytes} bytes, is skipped"
         )
     }
 }
@@ -167,9 +168,9 @@ pub(crate) struct OperatorReport {
     pub(crate) wait_input_seconds: f64,
     /// Time that the output waited for the next operator.
     pub(crate) wait_output_seconds: f64,
-    /// Time inside executions without use of CPU.
+    /// Time that executions waited without using the CPU.
     pub(crate) latency_seconds: f64,
-    /// Number of concurrent executions, if the pipeline pins it.
+    /// Number of concurrent executions that the pipeline pins; `None` if it is not pinned.
     pub(crate) parallelism: Option<u32>,
 }
 
@@ -203,7 +204,7 @@ pub(crate) struct StoreReport {
     pub(crate) bytes: u64,
     /// Time from a request to its last byte, summed over requests.
     pub(crate) wait_seconds: f64,
-    /// Shards that each worker read from, summed over workers.
+    /// Number of distinct shards that each worker read, summed over workers.
     pub(crate) distinct_shards: u64,
     /// Total size of these shards.
     pub(crate) distinct_shard_bytes: u64,

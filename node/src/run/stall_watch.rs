@@ -13,7 +13,8 @@ const STATUS_TIMEOUT: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(super) struct StallWatch {
     step: Duration,
-    since: Instant,
+    /// When the number of rows last changed.
+    last_change: Instant,
     rows: u64,
     is_reported: bool,
 }
@@ -21,20 +22,20 @@ pub(super) struct StallWatch {
 impl StallWatch {
     /// Creates a watch without rows. `step` is the time that a consumer spends on a batch.
     pub(super) fn new(now: Instant, step: Duration) -> Self {
-        Self { step, since: now, rows: 0, is_reported: false }
+        Self { step, last_change: now, rows: 0, is_reported: false }
     }
 
     /// Whether a stall should be reported now. `rows` is the number of rows received so far.
     fn is_due(&mut self, now: Instant, rows: u64) -> bool {
         if rows != self.rows {
-            *self = Self { step: self.step, since: now, rows, is_reported: false };
+            *self = Self { step: self.step, last_change: now, rows, is_reported: false };
         }
-        let due = !self.is_reported && now - self.since >= STALL_TIMEOUT + self.step;
+        let due = !self.is_reported && now - self.last_change >= STALL_TIMEOUT + self.step;
         self.is_reported |= due;
         due
     }
 
-    /// Prints the reason of a stall once, until rows arrive again.
+    /// Prints the reason of each stall once.
     pub(super) async fn watch(&mut self, job: &Job, rows: u64) {
         if self.is_due(Instant::now(), rows) {
             let status = tokio::time::timeout(STATUS_TIMEOUT, job.status()).await;

@@ -14,7 +14,7 @@ use crate::failure::Failure;
 use crate::http::Readiness;
 use crate::{entropy, http, listen, signals, store_access, yaml};
 
-/// The advice for a coordinator without protection on a network.
+/// The flags that protect a coordinator on a network, for error messages.
 pub(super) const COORDINATOR_FIX: &str =
     "give --tls-cert, --tls-key and --tls-ca, and --secret-file, which `feedline keys new` creates";
 
@@ -33,7 +33,7 @@ pub(crate) async fn run(args: CoordinatorArgs) -> Result<(), Failure> {
         None => listen::public_url(&bound, scheme, &format!("--advertise {scheme}://HOST:PORT"))?,
     };
     if !args.peers.is_empty() && !args.peers.contains(&url) {
-        return Err(Failure::wrong_use(format!(
+        return Err(Failure::invalid_usage(format!(
             "--peers does not contain this coordinator, {url}: list all coordinators, and give --advertise with the URL of this one"
         )));
     }
@@ -69,7 +69,7 @@ pub(crate) async fn run(args: CoordinatorArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A coordinator is ready when it knows a leader.
+/// Returns the readiness check: the coordinators have elected a leader.
 fn readiness(coordinator: &RunningCoordinator) -> Readiness {
     let leadership = coordinator.leader();
     Box::new(move || {

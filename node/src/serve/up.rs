@@ -104,7 +104,7 @@ async fn wait_for_any(nodes: &mut [WorkerNode]) -> Result<(), Failure> {
     select_all(nodes.iter_mut().map(|node| Box::pin(node.server.wait()))).await.0
 }
 
-/// Creates a scaler whose workers receive one part in `max_workers` of the resources each.
+/// Creates a scaler. Each worker receives 1/`max_workers` of the resources.
 fn local_scaler(
     args: &UpArgs,
     max_workers: u32,
@@ -134,8 +134,8 @@ fn local_scaler(
     }))
 }
 
-/// Returns the grace time of a worker process. With its final grace, the worker exits before `grace` and the coordinator end,
-/// so that no connection is closed too early.
+/// Returns the grace time of a worker process. It is shorter than `grace`, so that workers exit before the coordinator and no
+/// connection is closed too early.
 pub(super) fn process_grace(grace: Duration) -> Duration {
     grace.saturating_sub(2 * FINAL_GRACE).max(grace / 2)
 }

@@ -19,10 +19,10 @@ use crate::listen;
 use crate::local_workers;
 use crate::{environment, local_listener, signals, store_access};
 
-/// Interval between checks of the contact to the coordinator.
+/// Interval between checks of whether the coordinator answers.
 const CONTACT_INTERVAL: Duration = Duration::from_secs(2);
 
-/// The advice for a worker without protection on a network.
+/// The flags that protect a worker on a network, for error messages.
 const WORKER_FIX: &str = "give --tls-cert, --tls-key and --tls-ca, which `feedline keys new` creates";
 
 /// Runs a worker until a signal.
@@ -120,7 +120,7 @@ fn check_cache_dir(folder: &Path) -> Result<(), Failure> {
     })
 }
 
-/// A worker is ready when its coordinator answers.
+/// Returns the readiness check: the coordinator answers.
 pub(super) fn readiness(contact: &Arc<CoordinatorContact>, coordinator: &str) -> Readiness {
     let contact = Arc::clone(contact);
     let problem = format!("the coordinator at {coordinator} does not answer");
@@ -129,7 +129,7 @@ pub(super) fn readiness(contact: &Arc<CoordinatorContact>, coordinator: &str) ->
     })
 }
 
-/// Logs forever when the contact to the coordinator is lost or restored.
+/// Logs whenever the coordinator stops or resumes answering. Never returns.
 async fn log_contact(contact: &CoordinatorContact, coordinator: &str) {
     let mut was_connected = true;
     let mut interval =

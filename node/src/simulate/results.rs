@@ -44,15 +44,15 @@ impl RuleResult {
 
     fn cells(&self) -> Vec<String> {
         let report = &self.report;
-        let ups: Vec<&DemandChange> = report.steps.iter().filter(|step| step.is_up()).collect();
-        let downs: Vec<&DemandChange> = report.steps.iter().filter(|step| !step.is_up()).collect();
+        let ups: Vec<&DemandChange> = report.demand_changes.iter().filter(|step| step.is_up()).collect();
+        let downs: Vec<&DemandChange> = report.demand_changes.iter().filter(|step| !step.is_up()).collect();
         vec![
             report.rule.name().to_owned(),
             format!("{:.2}", report.worker_seconds / 3600.0),
             format!("{:.1}", report.stall_seconds),
             format!("{:.2}", report.mean_fed),
             format!("{:.2}", report.smallest_fed),
-            format!("{}", report.actions),
+            format!("{}", report.decision_count),
             worst(ups.iter().map(|step| step.fed_after_s)),
             worst(downs.iter().map(|step| step.released_after_s)),
             format!("{}", report.oscillations),
@@ -61,7 +61,7 @@ impl RuleResult {
     }
 }
 
-/// The most jobs that the text report lists.
+/// Maximum number of jobs that the text report lists.
 const MAX_LISTED_JOBS: usize = 20;
 
 fn job_rows(report: &SimulationReport) -> Vec<Vec<String>> {
@@ -119,7 +119,7 @@ impl Results {
         let mut rows = vec![header.map(str::to_owned).to_vec()];
         rows.extend(self.rules.iter().map(RuleResult::cells));
         let mut text = format!(
-            "{}: {} simulated seconds; the first {} are not counted\n\n{}",
+            "{}: {} simulated seconds; the first {} s are excluded from the results\n\n{}",
             self.scenario,
             self.duration_s,
             self.warm_up_s,
@@ -127,7 +127,7 @@ impl Results {
         );
         for result in &self.rules {
             text.push_str(&format!(
-                "\n{}: a plan takes {:.1} ms, the state machine {:.2} % of a core\n",
+                "\n{}: planning takes {:.1} ms per plan, the state machine uses {:.2} % of a core\n",
                 result.report.rule.name(),
                 1e3 * (result.observe_s + result.solve_s),
                 100.0 * result.inputs_cpu_s_per_s
@@ -138,7 +138,7 @@ impl Results {
             for decision in &result.report.decisions {
                 text.push_str(&format!(
                     "{:>6} s  {} -> {}: {}\n",
-                    decision.at_s, decision.from_workers, decision.to_workers, decision.why
+                    decision.at_s, decision.from_workers, decision.to_workers, decision.explanation
                 ));
             }
         }

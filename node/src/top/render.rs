@@ -15,7 +15,7 @@ mod tests;
 
 /// Width of a bar in characters.
 const BAR_WIDTH: usize = 10;
-/// The most ended jobs in the table.
+/// Maximum number of ended jobs in the table.
 const MAX_ENDED_JOBS: usize = 5;
 
 /// Renders the whole view.

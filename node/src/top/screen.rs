@@ -12,9 +12,9 @@ use rustix::termios::{self, LocalModes, OptionalActions, SpecialCodeIndex, Termi
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
 /// Switches to the alternate screen and hides the cursor.
-const ENTER: &str = "\x1b[?1049h\x1b[?25l";
+const ENTER_FULL_SCREEN: &str = "\x1b[?1049h\x1b[?25l";
 /// Shows the cursor and switches to the normal screen.
-const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
+const LEAVE_FULL_SCREEN: &str = "\x1b[?25h\x1b[?1049l";
 /// Interval between polls of the keyboard.
 const KEY_INTERVAL: Duration = Duration::from_millis(100);
 /// Columns and lines of a terminal that does not report its size.
@@ -50,7 +50,7 @@ impl Screen {
             termios::tcsetattr(io::stdin(), OptionalActions::Now, &keys)
                 .context("cannot read single keys from the terminal")?;
         }
-        write(ENTER)?;
+        write(ENTER_FULL_SCREEN)?;
         Ok(screen)
     }
 
@@ -87,7 +87,7 @@ impl Terminal {
             return;
         }
         // An error means that the terminal is gone.
-        let _ = write(LEAVE);
+        let _ = write(LEAVE_FULL_SCREEN);
         if let Some(previous) = &self.previous {
             let _ = termios::tcsetattr(io::stdin(), OptionalActions::Now, previous);
         }

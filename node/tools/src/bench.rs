@@ -1,4 +1,4 @@
-//! `feedline bench`: measures what this machine can do, and what Feedline does on it, in one run.
+//! `feedline bench`: measures the limits of this machine, and Feedline on it, in one run.
 
 mod decisions;
 mod engine;
@@ -28,9 +28,9 @@ enum BenchCommand {
     Transport(transport::TransportArgs),
     /// Measures how fast coordinators commit decisions for workers and consumers that only report.
     Decisions(decisions::DecisionsArgs),
-    /// Measures the CPU time of a worker's engine per batch with many streams and with one, and waits for its lock.
+    /// Measures the CPU time per batch of a worker's engine with one stream and with many, and the waits for its lock.
     Engine(engine::EngineArgs),
-    /// Measures padding and the spread of consumers' steps on a text, coordinated and not.
+    /// Measures padding and the spread of consumers' steps on a text, with and without coordinated batches.
     Padding(padding::PaddingArgs),
     /// The sending process of `transport`; it exits when its standard input closes.
     #[command(hide = true)]

@@ -1,4 +1,4 @@
-//! What the tools need from the process that runs them.
+//! The interface between a tool and the process that runs it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ pub trait ToolHost: Send + Sync {
     /// Returns the number of cores that this process may use.
     fn cores(&self) -> u32;
 
-    /// Returns a session that supersedes every session returned before.
+    /// Returns a session that supersedes all sessions returned before.
     fn next_session(&self) -> SessionId;
 
     /// Connects to the coordinators at these URLs, and waits a few seconds for a leader.

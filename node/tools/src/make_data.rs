@@ -1,6 +1,6 @@
 //! `feedline make-data`: generates datasets for tests and benchmarks, or packs files of a folder into a dataset.
 //!
-//! An implementation of [`rows::Rows`] produces Arrow record batches of bounded size, and [`writer`] encodes them, so each
+//! An implementation of [`rows::RowSource`] produces Arrow record batches of bounded size, and [`writer`] encodes them, so each
 //! kind of dataset works with each file format that can represent it.
 
 mod columnar;
@@ -26,12 +26,13 @@ use std::time::Instant;
 use anyhow::{Result, ensure};
 use clap::Args;
 use feedline_command::Failure;
+use feedline_command::output::value_name;
 
 use self::format::{DatasetKind, FileFormat};
 use self::output::Output;
-use self::rows::Rows;
+use self::rows::RowSource;
 
-/// The most shards of a dataset without --shards.
+/// Maximum number of shards of a dataset without --shards.
 const DEFAULT_SHARDS: u64 = 4;
 
 /// Arguments of `feedline make-data`.
@@ -71,7 +72,7 @@ pub struct MakeDataArgs {
 pub fn run(args: &MakeDataArgs) -> Result<(), Failure> {
     make(args).map_err(|error| {
         let is_io = error.chain().any(|cause| cause.is::<std::io::Error>());
-        if is_io { Failure::Failed(error) } else { Failure::WrongUse(error) }
+        if is_io { Failure::Failed(error) } else { Failure::InvalidUsage(error) }
     })
 }
 
@@ -90,8 +91,8 @@ fn make(args: &MakeDataArgs) -> Result<()> {
     println!(
         "wrote {} rows of {} as {} to {}: {} in {:.1} MB, {:.1} s",
         rows.count(),
-        args.kind.name(),
-        args.format.name(),
+        value_name(&args.kind),
+        value_name(&args.format),
         args.out.display(),
         if written.files == 1 { "1 file".into() } else { format!("{} files", written.files) },
         written.bytes as f64 / 1e6,
@@ -111,9 +112,9 @@ fn check(args: &MakeDataArgs) -> Result<()> {
     ensure!(
         supported.contains(&args.format),
         "{} cannot be written as {}: choose one of {}",
-        args.kind.name(),
-        args.format.name(),
-        supported.iter().map(|format| format.name()).collect::<Vec<_>>().join(", ")
+        value_name(&args.kind),
+        value_name(&args.format),
+        supported.iter().map(value_name).collect::<Vec<_>>().join(", ")
     );
     ensure!(
         args.kind != DatasetKind::Table || args.from.is_none(),
@@ -135,7 +136,7 @@ fn check(args: &MakeDataArgs) -> Result<()> {
 }
 
 /// Opens the source of the rows.
-fn build_rows(args: &MakeDataArgs) -> Result<Box<dyn Rows>> {
+fn build_rows(args: &MakeDataArgs) -> Result<Box<dyn RowSource>> {
     let generated = args.rows.unwrap_or_default();
     Ok(match (args.kind, &args.from) {
         (DatasetKind::Images, Some(folder)) => Box::new(image_folder::ImageFolder::open(folder, args.rows)?),

@@ -1,4 +1,4 @@
-//! Runs mutations of the product, chosen by seed, against the unit tests of the crates that hold them.
+//! Runs mutations of the product, chosen by seed, against the unit tests of the mutated crates.
 
 use std::path::Path;
 use std::process::Command;

@@ -24,7 +24,7 @@ const RULES: &str = "Counting rules:
              visibility) and tests. `use` trees, paths in code, in macro arguments and in serde's attributes count.
              Re-exports and globs are followed to the file that defines the item. Method calls and paths to a module
              alone do not count. A cycle is a strongly connected component of more than one file. It lies within a
-             folder if each file lies in that folder directly or is its module file (`a.rs` beside `a/`).
+             folder if each file is in that folder directly or is its module file (`a.rs` beside `a/`).
   names      Names that two or more structs, enums, unions, traits or aliases have which are pub, pub(crate),
              pub(super) or pub(in ...). Generated types do not count.
   touched    Files of `git show --stat COMMIT` outside tests, test data, benches, fuzz, docs, examples, *.md and lock

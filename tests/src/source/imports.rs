@@ -1,9 +1,9 @@
 //! Imports between files: an import is a path in one file that names an item of another, without `mod`, `pub use`
 //! (of any visibility) and tests.
 //!
-//! Re-exports are followed to the file that defines the item. A path to a module alone is no import; what is then
-//! named through the module is. Method calls have no path and do not count. Paths inside the arguments of macros
-//! count, as do those in the strings of serde's attributes.
+//! Re-exports are followed to the file that defines the item. A path to a module alone does not count, but the items that
+//! are named through the module do. Method calls have no path and do not count. Paths inside the arguments of macros
+//! and in the strings of serde's attributes count.
 
 use std::collections::BTreeMap;
 
@@ -156,7 +156,7 @@ impl PathVisitor<'_> {
     }
 }
 
-/// The parts of the path whose first name is at `start`, and where the tokens go on.
+/// Returns the parts of the path that begins at `start`, and the index of the next token.
 fn path_at(tokens: &[TokenTree], start: usize) -> (Vec<String>, usize) {
     let mut segments = Vec::new();
     let mut at = start;

@@ -65,7 +65,7 @@ pub struct DeclaredModule {
 }
 
 impl Module {
-    /// Whether it lies in the file of the module around it.
+    /// Whether it is inside the file of the enclosing module.
     pub fn is_inline(&self, modules: &Modules) -> bool {
         self.parent.is_some_and(|parent| modules.all[parent].file == self.file)
     }
@@ -327,7 +327,7 @@ fn parent_folder(path: &str) -> &str {
     path.rsplit_once('/').map_or("", |(folder, _)| folder)
 }
 
-/// Where the files of a file's modules lie: beside a crate's root and `mod.rs`, otherwise in a folder of its name.
+/// Returns the folder of a file's child modules: the folder of a crate root or `mod.rs`, otherwise a folder with the file's name.
 fn folder_of_children(path: &str, is_root: bool) -> String {
     if is_root || path.ends_with("/mod.rs") {
         return parent_folder(path).to_owned();

@@ -35,7 +35,7 @@ fn run(scratch: &Scratch, case: &Case, title: &str, arguments: &[&str]) -> Strin
 fn outcome(report: &Value, saved: &Value) -> Value {
     let mut position = saved["position"].clone();
     let fields = position.as_object_mut().expect("a position has fields");
-    // These stand for paths and times of the scratch directory.
+    // Placeholders for paths and times of the scratch directory.
     fields.remove("pipeline");
     fields.remove("dataset");
     let first = report["skipped"]["first"].as_array().expect("skipped rows are listed");

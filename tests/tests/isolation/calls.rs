@@ -199,7 +199,7 @@ impl Scene {
 fn of_status(status: &Status) -> Gets {
     match status.code() {
         Code::PermissionDenied | Code::Unauthenticated => Denied,
-        // What a consumer inside the coordinator was told.
+        // The error that a consumer inside the coordinator received.
         Code::FailedPrecondition if status.message().contains("does not allow") => Denied,
         Code::NotFound => Unknown,
         Code::Unimplemented => Nothing,

@@ -136,7 +136,7 @@ fn cpu_bound(model: &JobModel, resources: &JobResources) -> Option<ResourceBound
     let running = model.operators.iter().skip(first_uncached_operator(resources));
     let costliest = running.max_by(|a, b| a.cpu_share.total_cmp(&b.cpu_share))?;
     let mean_ms = cores / rows_per_s;
-    let why = format!(
+    let explanation = format!(
         "{} compute {} rows/s at {} of CPU time per row, most of it in `{}`",
         count(cores, "core"),
         number(rows_per_s),
@@ -147,7 +147,7 @@ fn cpu_bound(model: &JobModel, resources: &JobResources) -> Option<ResourceBound
         kind: BottleneckKind::Cpu,
         operator: Some(costliest.name.clone()),
         rows_per_s,
-        explanation: why,
+        explanation,
     })
 }
 
@@ -165,7 +165,7 @@ fn limit_bounds(model: &JobModel, resources: &JobResources) -> Vec<ResourceBound
         let waits = operator.latency_s > 0.5 * service_s;
         let kind = if waits { BottleneckKind::Latency } else { BottleneckKind::Sequential };
         let is_pinned = operator.parallelism.is_some_and(|pinned| pinned == limit);
-        let why = format!(
+        let explanation = format!(
             "`{}` runs at most {} at a time on {}{}, and each row {} {}: {} rows/s",
             operator.name,
             count(f64::from(limit), "execution"),
@@ -175,7 +175,7 @@ fn limit_bounds(model: &JobModel, resources: &JobResources) -> Vec<ResourceBound
             seconds(service_s),
             number(rows_per_s)
         );
-        Some(ResourceBound { kind, operator: Some(operator.name.clone()), rows_per_s, explanation: why })
+        Some(ResourceBound { kind, operator: Some(operator.name.clone()), rows_per_s, explanation })
     };
     model.operators.iter().skip(first_uncached_operator(resources)).filter_map(limited).collect()
 }
@@ -192,7 +192,7 @@ fn in_flight_bounds(model: &JobModel, resources: &JobResources) -> Vec<ResourceB
         };
         let rows_per_s: f64 = resources.workers.iter().map(rate).sum();
         let executions = f64::from(workers) * each;
-        let why = format!(
+        let explanation = format!(
             "{} of `{}` are in flight, and each row takes {}: {} rows/s",
             count(executions, "execution"),
             operator.name,
@@ -200,7 +200,7 @@ fn in_flight_bounds(model: &JobModel, resources: &JobResources) -> Vec<ResourceB
             number(rows_per_s)
         );
         let operator = Some(operator.name.clone());
-        Some(ResourceBound { kind: BottleneckKind::Latency, operator, rows_per_s, explanation: why })
+        Some(ResourceBound { kind: BottleneckKind::Latency, operator, rows_per_s, explanation })
     };
     model.operators.iter().skip(first_uncached_operator(resources)).filter_map(bound).collect()
 }
@@ -221,7 +221,7 @@ fn store_bound(model: &JobModel, resources: &JobResources) -> Option<ResourceBou
     let rows_per_s = bandwidth / bytes_per_row;
     let is_full = limit <= 0.0 || model.bandwidth.is_saturated(limit);
     let kind = if is_full { BottleneckKind::Store } else { BottleneckKind::Latency };
-    let why = if is_full {
+    let explanation = if is_full {
         format!(
             "the store delivers at most {}/s, and a row needs {}: {} rows/s",
             bytes(bandwidth),
@@ -238,7 +238,7 @@ fn store_bound(model: &JobModel, resources: &JobResources) -> Option<ResourceBou
         )
     };
     let operator = model.operators.first().map(|source| source.name.clone());
-    Some(ResourceBound { kind, operator, rows_per_s, explanation: why })
+    Some(ResourceBound { kind, operator, rows_per_s, explanation })
 }
 
 /// The bandwidth of the cache's tier, divided by the bytes per row.
@@ -246,7 +246,7 @@ fn tier_bound(model: &JobModel, resources: &JobResources) -> Option<ResourceBoun
     let cache = resources.cache.as_ref().filter(|cache| cache.read_bytes_per_s > 0.0)?;
     let point = model.operators.get(cache.operator_index)?;
     let rows_per_s = cache.read_bytes_per_s / point.bytes_out;
-    let why = format!(
+    let explanation = format!(
         "the cache after `{}` delivers {}/s, and a cached row has {}: {} rows/s",
         point.name,
         bytes(cache.read_bytes_per_s),
@@ -257,7 +257,7 @@ fn tier_bound(model: &JobModel, resources: &JobResources) -> Option<ResourceBoun
         kind: BottleneckKind::Store,
         operator: Some(point.name.clone()),
         rows_per_s,
-        explanation: why,
+        explanation,
     })
 }
 
@@ -277,13 +277,13 @@ fn network_bound(model: &JobModel, resources: &JobResources) -> Option<ResourceB
     let shares = resources.workers.iter();
     let bandwidth: f64 = shares.map(|share| f64::from(share.count) * share.nic_bytes_per_s).sum();
     let rows_per_s = bandwidth / per_row;
-    let why = format!(
+    let explanation = format!(
         "the network of the workers transfers {}/s, and a row needs {}: {} rows/s",
         bytes(bandwidth),
         bytes(per_row),
         number(rows_per_s)
     );
-    Some(ResourceBound { kind: BottleneckKind::Network, operator: None, rows_per_s, explanation: why })
+    Some(ResourceBound { kind: BottleneckKind::Network, operator: None, rows_per_s, explanation })
 }
 
 /// Little's law: the memory divided by the byte-seconds that one row occupies. Memory bounds a job only while it is
@@ -294,17 +294,17 @@ fn memory_bound(model: &JobModel, resources: &JobResources) -> Option<ResourceBo
         return None;
     }
     let rows_per_s = model.rows_per_s * resources.memory_bytes / model.held_bytes;
-    let why = format!(
+    let explanation = format!(
         "the memory budget of {} was full for {} % of the time: {} rows/s",
         bytes(resources.memory_bytes),
         number(100.0 * model.memory_wait_share),
         number(rows_per_s)
     );
-    Some(ResourceBound { kind: BottleneckKind::Memory, operator: None, rows_per_s, explanation: why })
+    Some(ResourceBound { kind: BottleneckKind::Memory, operator: None, rows_per_s, explanation })
 }
 
 fn consumer_bound(model: &JobModel) -> Option<ResourceBound> {
     let rows_per_s = model.demand_rows_per_s?;
-    let why = format!("the consumers accept at most {} rows/s", number(rows_per_s));
-    Some(ResourceBound { kind: BottleneckKind::Consumer, operator: None, rows_per_s, explanation: why })
+    let explanation = format!("the consumers accept at most {} rows/s", number(rows_per_s));
+    Some(ResourceBound { kind: BottleneckKind::Consumer, operator: None, rows_per_s, explanation })
 }

@@ -12,12 +12,20 @@ mod tests;
 
 /// Counters of a worker or consumer, which only grow until it restarts.
 pub trait CumulativeCounters: Clone {
-    /// Returns the counts since `earlier`.
-    fn since(&self, earlier: &Self) -> Self;
-    /// Adds the counts from before a restart. Fields that are not counters keep their values.
-    fn plus(&self, earlier: &Self) -> Self;
+    /// Combines each counter with the same counter of `other`. Other fields keep their values.
+    fn combine(&self, other: &Self, combine: fn(u64, u64) -> u64) -> Self;
     /// Whether the worker or consumer restarted after `earlier`: a counter has decreased.
     fn has_restarted_since(&self, earlier: &Self) -> bool;
+
+    /// Returns the counts since `earlier`.
+    fn since(&self, earlier: &Self) -> Self {
+        self.combine(earlier, u64::saturating_sub)
+    }
+
+    /// Adds the counts from before a restart.
+    fn plus(&self, earlier: &Self) -> Self {
+        self.combine(earlier, u64::saturating_add)
+    }
 }
 
 /// The samples of one worker or consumer over a time span, thinned out to about [`SampleWindow::POINTS`].
@@ -144,8 +152,8 @@ counter_fields!(
 counter_fields!(StoreStats, requests, bytes, wait_ns);
 counter_fields!(ConsumerStats, batches, rows, bytes, network_bytes, stall_ns, step_ns);
 
-impl JobWorkerSample {
-    fn merge(&self, other: &Self, merge: fn(u64, u64) -> u64) -> Self {
+impl CumulativeCounters for JobWorkerSample {
+    fn combine(&self, other: &Self, merge: fn(u64, u64) -> u64) -> Self {
         let operator = |own: &OperatorStats| {
             let other = other.operators.iter().find(|other| other.name == own.name);
             other.map_or_else(|| own.clone(), |other| own.merge(other, merge))
@@ -158,16 +166,6 @@ impl JobWorkerSample {
             store: self.store.merge(&other.store, merge),
             ..self.clone()
         }
-    }
-}
-
-impl CumulativeCounters for JobWorkerSample {
-    fn since(&self, earlier: &Self) -> Self {
-        self.merge(earlier, u64::saturating_sub)
-    }
-
-    fn plus(&self, earlier: &Self) -> Self {
-        self.merge(earlier, u64::saturating_add)
     }
 
     fn has_restarted_since(&self, earlier: &Self) -> bool {
@@ -184,23 +182,13 @@ impl CumulativeCounters for JobWorkerSample {
     }
 }
 
-impl JobConsumerSample {
-    fn merge(&self, other: &Self, merge: fn(u64, u64) -> u64) -> Self {
+impl CumulativeCounters for JobConsumerSample {
+    fn combine(&self, other: &Self, merge: fn(u64, u64) -> u64) -> Self {
         Self {
             consumer: self.consumer,
             stats: self.stats.merge(&other.stats, merge),
             elapsed_ns: merge(self.elapsed_ns, other.elapsed_ns),
         }
-    }
-}
-
-impl CumulativeCounters for JobConsumerSample {
-    fn since(&self, earlier: &Self) -> Self {
-        self.merge(earlier, u64::saturating_sub)
-    }
-
-    fn plus(&self, earlier: &Self) -> Self {
-        self.merge(earlier, u64::saturating_add)
     }
 
     fn has_restarted_since(&self, earlier: &Self) -> bool {

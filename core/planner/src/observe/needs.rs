@@ -45,7 +45,7 @@ impl Observer {
         let Some(plan) = plan else { return ResourceNeeds::default() };
         ResourceNeeds {
             is_known: problem.jobs.len() == self.jobs.len() && plan.jobs.len() == problem.jobs.len(),
-            wanted_workers: plan.wanted.iter().map(|kind| kind.wanted).sum(),
+            wanted_workers: plan.wanted_workers.iter().map(|kind| kind.wanted).sum(),
             fed_fraction: plan.jobs.iter().map(|job| job.fed_fraction).fold(1.0, f64::min),
             bottleneck: self.limiting_bottleneck(plan, problem),
         }

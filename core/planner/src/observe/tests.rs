@@ -325,7 +325,7 @@ fn each_store_has_its_own_limit() {
     let mut elsewhere = samples(8, &[JOB, JobId(8)]);
     elsewhere.jobs[1].pipeline.source.url = vec!["s3://bucket/data/".to_owned()];
     let together = observed(&[JOB, JobId(8)]).problem(PlannerSettings::default(), CachePolicy::Never);
-    assert_eq!(together.stores, [0.0]);
+    assert_eq!(together.store_bytes_per_s, [0.0]);
     let mut observer = Observer::default();
     for second in 1..=8 {
         let mut seen = samples(second, &[JOB, JobId(8)]);
@@ -333,7 +333,7 @@ fn each_store_has_its_own_limit() {
         observer.push(second * 1_000, &seen);
     }
     let problem = observer.problem(PlannerSettings::default(), CachePolicy::Never);
-    assert_eq!((problem.stores.len(), problem.jobs[0].store, problem.jobs[1].store), (2, 0, 1));
+    assert_eq!((problem.store_bytes_per_s.len(), problem.jobs[0].store, problem.jobs[1].store), (2, 0, 1));
 }
 
 /// Reports of two workers, and of two sessions of one consumer, for two jobs. All counters repeat the given ones.

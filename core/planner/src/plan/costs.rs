@@ -19,7 +19,7 @@ pub(super) type ResourceAmounts = [f64; RESOURCES];
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct CachePlacement {
     /// The index in [`JobProblem::cache_points`].
-    pub(super) point: usize,
+    pub(super) cache_point: usize,
     pub(super) tier: CacheTier,
     pub(super) key: u64,
     pub(super) bytes: f64,
@@ -95,7 +95,7 @@ impl Costs {
                     ]
                 })
                 .collect(),
-            store_bandwidths: problem.stores.iter().copied().map(finite_or_unlimited).collect(),
+            store_bandwidths: problem.store_bytes_per_s.iter().copied().map(finite_or_unlimited).collect(),
             tier_bytes: [
                 over_types(&|w| types[w].memory_bytes * settings.cache_memory_share),
                 over_types(&|w| types[w].disk_bytes),
@@ -328,7 +328,7 @@ fn execution_option(
     let types = problem.worker_types.len();
     ExecutionOption {
         cache: point.map(|(index, point, tier)| CachePlacement {
-            point: index,
+            cache_point: index,
             tier,
             key: point.key,
             bytes: point.bytes,

@@ -18,7 +18,8 @@ pub struct Problem {
     /// All workers.
     pub workers: Vec<WorkerSlot>,
     /// The bandwidth of each store in bytes per second, for the whole cluster; 0 if unknown.
-    pub stores: Vec<f64>,
+    #[serde(rename = "stores")]
+    pub store_bytes_per_s: Vec<f64>,
     /// Capacity for caches in the object store in bytes; 0 disables them.
     pub store_cache_bytes: f64,
     /// Tenants with quotas.
@@ -217,7 +218,8 @@ pub struct PlannerSettings {
     /// CPU seconds to look up one row in a cache, by tier.
     pub cache_read_cpu_s_per_row: [f64; 3],
     /// A new plan replaces the previous plan only if its objective is better by at least this share.
-    pub gain_to_change: f64,
+    #[serde(rename = "gain_to_change")]
+    pub min_gain_to_change: f64,
     /// Allocated cores divided by needed cores, while cores are available.
     pub headroom: f64,
     /// The target utilisation of workers, on which the wanted number of workers is based.
@@ -237,7 +239,7 @@ impl Default for PlannerSettings {
             cache_memory_share: CACHE_MEMORY_SHARE,
             cache_read_cpu_s_per_byte: [2.5e-10, 1e-9, 1.5e-9],
             cache_read_cpu_s_per_row: [1e-6, 3e-6, 1e-5],
-            gain_to_change: 0.03,
+            min_gain_to_change: 0.03,
             headroom: 1.15,
             target_utilisation: 0.9,
             max_exhaustive_combinations: 64,
@@ -262,7 +264,7 @@ impl PlannerSettings {
             ("prices.memory_gb_hour", memory_gb_hour),
             ("prices.disk_gb_hour", disk_gb_hour),
             ("prices.store_gb_hour", store_gb_hour),
-            ("gain_to_change", self.gain_to_change),
+            ("gain_to_change", self.min_gain_to_change),
             ("headroom", self.headroom),
             ("target_utilisation", self.target_utilisation),
         ];

@@ -76,7 +76,7 @@ fn binding_operator(
     let binds = |w: usize| costs.rate_on_one_worker(option, w) >= 0.999 * option.max_rate_per_worker[w];
     let w = (0..costs.type_count()).find(|w| costs.worker_counts[*w] > 0.0 && binds(*w))?;
     let job = &problem.jobs[j];
-    let first = option.cache.map_or(0, |cache| job.cache_points[cache.point].operator_index + 1);
+    let first = option.cache.map_or(0, |cache| job.cache_points[cache.cache_point].operator_index + 1);
     let limited = job.operators.iter().skip(first).filter_map(|operator| {
         let limit = operator.limit?;
         Some((f64::from(limit) / (operator.cpu_s[w] + operator.latency_s), operator, limit))
@@ -93,7 +93,7 @@ pub(super) fn plan_reasons(
     is_kept: bool,
 ) -> Vec<String> {
     let mut reasons = Vec::new();
-    let (reached, bound) = (&plan.objective, &plan.bound);
+    let (reached, bound) = (&plan.objective, &plan.objective_bound);
     reasons.push(format!(
         "the smallest weighted fed fraction is {} %; the upper bound for any plan is {} %",
         number(100.0 * reached.smallest_fed),
@@ -104,7 +104,7 @@ pub(super) fn plan_reasons(
             .push("the planner ran out of time, so each job receives the same share of each worker".into());
     }
     if let Some(previous) = previous {
-        let share = number(100.0 * problem.settings.gain_to_change);
+        let share = number(100.0 * problem.settings.min_gain_to_change);
         reasons.push(match is_kept {
             true => format!("the previous plan is kept: a new plan would improve it by less than {share} %"),
             false => format!(
@@ -118,7 +118,7 @@ pub(super) fn plan_reasons(
     }
     reasons.extend(shortened(plan.caches.iter().map(|cache| cache_reason(problem, cache)), "caches"));
     let short = plan.jobs.iter().filter(|job| job.fed_fraction < 0.999);
-    reasons.extend(shortened(short.map(|job| format!("job `{}`: {}", job.name, job.why)), "jobs"));
+    reasons.extend(shortened(short.map(|job| format!("job `{}`: {}", job.name, job.explanation)), "jobs"));
     reasons
 }
 

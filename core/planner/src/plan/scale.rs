@@ -53,7 +53,8 @@ pub struct ScaleDecision {
     /// The wanted number of workers.
     pub wanted: u32,
     /// The reason, as text for users.
-    pub why: String,
+    #[serde(rename = "why")]
+    pub explanation: String,
 }
 
 /// The wanted numbers of workers during the current surplus of workers.
@@ -78,8 +79,8 @@ impl ScaleHistory {
             return keep_workers(input, reason_to_keep(settings, input));
         }
         if input.current_workers < settings.min_workers {
-            let why = format!("the configured minimum is {}", workers(settings.min_workers));
-            return ScaleDecision { wanted, why };
+            let explanation = format!("the configured minimum is {}", workers(settings.min_workers));
+            return ScaleDecision { wanted, explanation };
         }
         if let Some(kind @ (BottleneckKind::Consumer | BottleneckKind::Store)) = input.bottleneck {
             return keep_workers(
@@ -87,12 +88,12 @@ impl ScaleHistory {
                 format!("more workers would not help: the bottleneck is the {}", kind.name()),
             );
         }
-        let why = format!(
+        let explanation = format!(
             "the smallest fed fraction is {:.0} %, and {} would feed all jobs",
             100.0 * input.fed_fraction,
             workers(wanted)
         );
-        ScaleDecision { wanted, why }
+        ScaleDecision { wanted, explanation }
     }
 
     /// Shrinks to the largest number of workers that was wanted over the last `shrink_after_ms`.
@@ -128,8 +129,8 @@ impl ScaleHistory {
         }
         let have = if target == 1 { "has" } else { "have" };
         let lasted = settings.shrink_after_ms / 1000;
-        let why = format!("{} {have} been enough for {lasted} s", workers(target));
-        ScaleDecision { wanted: target, why }
+        let explanation = format!("{} {have} been enough for {lasted} s", workers(target));
+        ScaleDecision { wanted: target, explanation }
     }
 
     fn clear(&mut self) {
@@ -138,8 +139,8 @@ impl ScaleHistory {
     }
 }
 
-fn keep_workers(input: &ScaleInput, why: String) -> ScaleDecision {
-    ScaleDecision { wanted: input.current_workers, why }
+fn keep_workers(input: &ScaleInput, explanation: String) -> ScaleDecision {
+    ScaleDecision { wanted: input.current_workers, explanation }
 }
 
 fn reason_to_keep(settings: &ScaleSettings, input: &ScaleInput) -> String {

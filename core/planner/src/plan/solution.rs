@@ -18,12 +18,14 @@ pub struct Plan {
     /// The planned caches.
     pub caches: Vec<CachePlan>,
     /// The number of workers of each type that would feed all jobs, in the order of the problem.
-    pub wanted: Vec<WantedWorkers>,
+    #[serde(rename = "wanted")]
+    pub wanted_workers: Vec<WantedWorkers>,
     /// The objective of the plan.
     pub objective: Objective,
     /// The upper bound of the objective of any plan: the solution of the linear problem if each job needs the smallest
     /// amount of each resource among its options, and caches need no capacity. The cost does not include caches.
-    pub bound: Objective,
+    #[serde(rename = "bound")]
+    pub objective_bound: Objective,
     /// The relative distance of the objective from its upper bound. Compares the smallest fed fractions, or the total
     /// fed fractions if the smallest fed fraction reaches its bound.
     pub gap: f64,
@@ -95,7 +97,8 @@ pub struct JobPlan {
     /// The planned cache point.
     pub cache: Option<PlannedCachePoint>,
     /// The resource that limits the job, as text for users.
-    pub why: String,
+    #[serde(rename = "why")]
+    pub explanation: String,
 }
 
 /// Maximum number of concurrent executions of an operator on each worker.

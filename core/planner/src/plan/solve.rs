@@ -19,7 +19,7 @@ use super::wanted::wanted_workers;
 mod tests;
 
 /// Solves a problem. Returns the previous plan if the problem is unchanged. Keeps the decisions of the previous plan
-/// unless a new plan improves the objective by [`gain_to_change`](super::PlannerSettings::gain_to_change). Jobs stay on
+/// unless a new plan improves the objective by [`min_gain_to_change`](super::PlannerSettings::min_gain_to_change). Jobs stay on
 /// their workers as far as possible.
 ///
 /// # Errors
@@ -41,7 +41,7 @@ pub fn solve(problem: &Problem, previous: Option<&Plan>, deadline: &dyn Deadline
         .filter(|before| before.is_complete)
         .map(|before| before.draft(&costs, &types))
         .filter(|old| is_feasible(&costs, old, &types));
-    let gain = problem.settings.gain_to_change;
+    let gain = problem.settings.min_gain_to_change;
     let (draft, is_fallback, is_kept) = match old {
         // No plan can improve the objective enough.
         Some(old) if !bound.is_better(&old.objective, gain) => (old, false, true),
@@ -263,21 +263,21 @@ fn build_plan(
             allocations: placements.iter().map(allocated).collect(),
             operator_limits: limits,
             cache: option.cache.map(|cache| PlannedCachePoint {
-                operator_index: job.cache_points[cache.point].operator_index,
+                operator_index: job.cache_points[cache.cache_point].operator_index,
                 tier: cache.tier,
-                encoding: job.cache_points[cache.point].encoding,
+                encoding: job.cache_points[cache.cache_point].encoding,
                 key: cache.key,
             }),
-            why: reasons::job_limit_text(problem, costs, j, option, draft.rates[j], &tenant_loads),
+            explanation: reasons::job_limit_text(problem, costs, j, option, draft.rates[j], &tenant_loads),
         });
     }
     Plan {
         fingerprint: 0,
         caches: cache_plans(problem, costs, &draft.options),
-        wanted: wanted_workers(problem, costs, &options, deadline),
+        wanted_workers: wanted_workers(problem, costs, &options, deadline),
         gap: gap(&draft.objective, &bound),
         objective: draft.objective,
-        bound,
+        objective_bound: bound,
         is_fallback: false,
         reasons: Vec::new(),
         jobs,

@@ -80,7 +80,7 @@ pub(super) fn small(seed: u64, cache_points: usize) -> Problem {
         kind.disk_read_bytes_per_s = random.log_uniform(5e7, 2e9);
     }
     if random.below(2) == 0 {
-        problem.stores = vec![random.log_uniform(2e7, 1e9), random.log_uniform(2e7, 1e9)];
+        problem.store_bytes_per_s = vec![random.log_uniform(2e7, 1e9), random.log_uniform(2e7, 1e9)];
     }
     if random.below(3) == 0 {
         problem.store_cache_bytes = random.log_uniform(5e9, 1e11);

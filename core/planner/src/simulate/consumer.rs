@@ -24,7 +24,7 @@ enum Activity {
 #[derive(Debug)]
 struct PrefetchedSplit {
     split: SplitRef,
-    len: u32,
+    row_count: u32,
     /// The offset after the last fetched row.
     fetched: u32,
     workers: Vec<WorkerId>,
@@ -122,7 +122,7 @@ impl SimulatedConsumer {
         let len = layout.split_len(split);
         self.prefetched.push_back(PrefetchedSplit {
             split,
-            len,
+            row_count: len,
             fetched: self.offset_in(split),
             workers: Vec::new(),
         });
@@ -144,7 +144,8 @@ impl SimulatedConsumer {
 
     /// Fetches computed rows from workers.
     pub(super) fn fetch(&mut self, fleet: &mut Fleet) {
-        for prefetched in self.prefetched.iter_mut().filter(|prefetched| prefetched.fetched < prefetched.len)
+        for prefetched in
+            self.prefetched.iter_mut().filter(|prefetched| prefetched.fetched < prefetched.row_count)
         {
             for worker in &prefetched.workers {
                 let worker = fleet.worker(*worker);
@@ -199,7 +200,7 @@ impl SimulatedConsumer {
     /// Consumes the next batch and returns its number of rows, or `None` if a row has not arrived.
     fn take_batch(&mut self, job: &SimulatedJob, splits_ahead: u32) -> Option<u32> {
         let first = self.prefetched.front()?;
-        let rows = job.layout.batch_rows.min(first.len - self.offset);
+        let rows = job.layout.batch_rows.min(first.row_count - self.offset);
         // No rows are left after the last split of a job.
         if rows == 0 || first.fetched < self.offset + rows {
             return None;
@@ -209,7 +210,7 @@ impl SimulatedConsumer {
         self.stats.batches += 1;
         self.stats.bytes += u64::from(rows) * job.definition.delivered_bytes_per_row;
         self.stats.network_bytes = self.stats.bytes;
-        if self.offset == first.len {
+        if self.offset == first.row_count {
             // The last split of a job remains, because there is no next split.
             self.prefetch_splits(&job.layout, splits_ahead + 1);
             if self.prefetched.len() > 1 {

@@ -84,7 +84,7 @@ impl ScalingDecider {
         let wanted = self.climber.step(seen.present, batch_s, self.settings.climb_threshold);
         Some(ScaleDecision {
             wanted,
-            why: format!("the time per batch was {batch_s:.3} s with {} workers", seen.present),
+            explanation: format!("the time per batch was {batch_s:.3} s with {} workers", seen.present),
         })
     }
 }
@@ -98,8 +98,8 @@ fn by_quotient(seen: &ScalingInput) -> Option<ScaleDecision> {
         let (consumers, workers) = rates(seen.observer, job.id);
         wanted += if consumers.is_empty() { 0 } else { rate_quotient(&consumers, &workers, seen.present) };
     }
-    let why = format!("the total consumer rate divided by the mean worker rate is {wanted}");
-    Some(ScaleDecision { wanted, why })
+    let explanation = format!("the total consumer rate divided by the mean worker rate is {wanted}");
+    Some(ScaleDecision { wanted, explanation })
 }
 
 /// Returns the rows per second that each consumer could process, and that each worker could compute on all its cores.

@@ -10,7 +10,7 @@ pub(super) struct LeasedSplit {
     /// The index of the job in the scenario.
     pub(super) job: u32,
     /// The number of rows of the split.
-    pub(super) len: u32,
+    pub(super) row_count: u32,
     /// The offset of the first row to compute.
     pub(super) start: u32,
     /// The offset after the last computed row.
@@ -25,7 +25,7 @@ impl LeasedSplit {
         Self {
             split: lease.split,
             job,
-            len,
+            row_count: len,
             start: lease.start_offset,
             computed_end: f64::from(lease.start_offset),
             fetched_end: lease.start_offset,
@@ -38,7 +38,7 @@ impl LeasedSplit {
     }
 
     pub(super) fn is_computed(&self) -> bool {
-        self.computed_end >= f64::from(self.len)
+        self.computed_end >= f64::from(self.row_count)
     }
 
     /// Returns the number of computed rows that were not fetched.
@@ -48,10 +48,10 @@ impl LeasedSplit {
 
     /// Computes up to `rows` rows. Returns the number of computed rows.
     pub(super) fn compute(&mut self, rows: f64) -> f64 {
-        let left = f64::from(self.len) - self.computed_end;
+        let left = f64::from(self.row_count) - self.computed_end;
         // Rounding must not leave a fraction of a row.
         if rows >= left - 1e-6 {
-            self.computed_end = f64::from(self.len);
+            self.computed_end = f64::from(self.row_count);
             return left;
         }
         self.computed_end += rows;

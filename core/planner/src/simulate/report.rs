@@ -20,11 +20,13 @@ pub struct SimulationReport {
     /// The mean fed fraction over all jobs and seconds.
     pub mean_fed: f64,
     /// The number of decisions that changed the number of workers.
-    pub actions: u32,
+    #[serde(rename = "actions")]
+    pub decision_count: u32,
     /// The number of decisions that reversed the previous decision within 300 s after the last change of demand.
     pub oscillations: u32,
     /// Changes of demand, with their effects.
-    pub steps: Vec<DemandChange>,
+    #[serde(rename = "steps")]
+    pub demand_changes: Vec<DemandChange>,
     /// Decisions that changed the number of workers, with their reasons.
     pub decisions: Vec<ScalingChange>,
     /// The audit of delivered rows.
@@ -106,7 +108,8 @@ pub struct ScalingChange {
     #[serde(rename = "to")]
     pub to_workers: u32,
     /// The reason, as text for users.
-    pub why: String,
+    #[serde(rename = "why")]
+    pub explanation: String,
 }
 
 /// Compares delivered rows with positions.

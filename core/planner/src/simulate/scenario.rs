@@ -351,38 +351,21 @@ impl ScenarioJob {
     }
 }
 
-fn default_factor() -> f64 {
-    1.0
+/// Defines the functions that serde calls for missing keys.
+macro_rules! defaults {
+    ($($name:ident: $type:ty = $value:expr;)+) => {
+        $(fn $name() -> $type { $value })+
+    };
 }
 
-fn default_count() -> u32 {
-    1
-}
-
-fn default_warm_up() -> u32 {
-    30
-}
-
-fn default_memory() -> f64 {
-    16.0
-}
-
-fn default_batch() -> u32 {
-    128
-}
-
-fn default_rows() -> u64 {
-    1_281_167
-}
-
-fn default_shards() -> u32 {
-    64
-}
-
-fn default_epochs() -> u32 {
-    1_000_000
-}
-
-fn default_row_bytes() -> u64 {
-    100_000
+defaults! {
+    default_factor: f64 = 1.0;
+    default_count: u32 = 1;
+    default_warm_up: u32 = 30;
+    default_memory: f64 = 16.0;
+    default_batch: u32 = 128;
+    default_rows: u64 = 1_281_167;
+    default_shards: u32 = 64;
+    default_epochs: u32 = 1_000_000;
+    default_row_bytes: u64 = 100_000;
 }

@@ -26,7 +26,9 @@ fn simulated(scenario: &Scenario, rule: ScalingRule) -> SimulationReport {
 #[test]
 fn workers_follow_the_demand() {
     let report = simulated(&demand_steps(), ScalingRule::Plan);
-    let [up, down] = report.steps.as_slice() else { panic!("two steps, not {:?}", report.steps) };
+    let [up, down] = report.demand_changes.as_slice() else {
+        panic!("two steps, not {:?}", report.demand_changes)
+    };
     assert!(up.fed_after_s.is_some_and(|seconds| seconds <= 15), "{up:?}");
     assert!(down.released_after_s.is_some_and(|seconds| seconds <= 60), "{down:?}");
     assert!(down.fed_after_s == Some(0), "no consumer waits because workers leave: {down:?}");
@@ -53,7 +55,7 @@ fn other_rules_stall_longer_than_ours() {
     assert!(ours.stall_seconds < 0.5 * climb.stall_seconds, "one step per 10 s is slow");
     assert!(quotient.stall_seconds < climb.stall_seconds);
     let fixed = simulated(&scenario, ScalingRule::None);
-    assert_eq!((fixed.actions, fixed.decisions.len()), (0, 0));
+    assert_eq!((fixed.decision_count, fixed.decisions.len()), (0, 0));
 }
 
 #[test]

@@ -47,7 +47,7 @@ pub struct Simulation {
     observer: Observer,
     plan: Option<Plan>,
     allocations: PlanAllocations,
-    reads: ReadLimits,
+    read_limits: ReadLimits,
     decider: ScalingDecider,
     recording: Recording,
     inputs: Vec<Input>,
@@ -82,7 +82,7 @@ impl Simulation {
             observer: Observer::default(),
             plan: None,
             allocations: PlanAllocations::new(),
-            reads: ReadLimits::default(),
+            read_limits: ReadLimits::default(),
             decider: ScalingDecider::new(rule, &scenario.scaling),
             recording: Recording::new(scenario.warm_up_s, 0),
             inputs: Vec::new(),
@@ -252,7 +252,7 @@ impl Simulation {
         }
         let demand_rows_per_s = self.jobs.iter().map(|job| job.demand_rows_per_s(second - 1)).sum();
         let rows = self.consumers.iter().map(SimulatedConsumer::rows).sum();
-        let wanted = self.plan.iter().flat_map(|plan| &plan.wanted).map(|kind| kind.wanted).sum();
+        let wanted = self.plan.iter().flat_map(|plan| &plan.wanted_workers).map(|kind| kind.wanted).sum();
         let workers = self.fleet.paid_workers();
         let elapsed =
             ElapsedSecond { at_s: second, workers, wanted, demand_rows_per_s, rows, job_times: times };
@@ -273,7 +273,7 @@ impl Simulation {
             let allocations = solve(&problem, self.plan.as_ref(), &NoDeadline).ok().map(|plan| {
                 let wanted = plan_allocations(&plan, &problem, &BTreeMap::new());
                 self.plan = Some(plan);
-                self.reads.limit(wanted, |job| self.observer.has_job(job))
+                self.read_limits.limit(wanted, |job| self.observer.has_job(job))
             });
             meter.end(Phase::Solve);
             let at_s = (self.now / 1_000) as u32;
@@ -329,7 +329,7 @@ impl Simulation {
             at_s,
             from_workers: present,
             to_workers: decision.wanted,
-            why: decision.why,
+            explanation: decision.explanation,
         });
     }
 
@@ -344,9 +344,9 @@ impl Simulation {
             stall_seconds: self.recording.stall_seconds(),
             smallest_fed: self.recording.smallest_fed(),
             mean_fed: self.recording.mean_fed(),
-            actions: self.recording.decisions_after_warm_up(),
+            decision_count: self.recording.decisions_after_warm_up(),
             oscillations: self.recording.oscillations(),
-            steps: self.recording.demand_changes(),
+            demand_changes: self.recording.demand_changes(),
             jobs: self.recording.outcomes(self.jobs.iter().map(|job| job.name.as_str())),
             decisions: self.recording.decisions,
             audit,

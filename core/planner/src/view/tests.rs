@@ -47,9 +47,9 @@ fn a_job_has_its_rates_and_its_bottleneck() {
     assert_eq!(job.stall_share, Some(0.8));
     assert!((job.cores - 2.0).abs() < 1e-6, "{}", job.cores);
     let bound = job.bottleneck.as_ref().unwrap();
-    let why =
+    let explanation =
         "2 cores compute 1250 rows/s at 1.6 ms of CPU time per row, most of it in `random_resized_crop`";
-    assert_eq!(bound.explanation, why);
+    assert_eq!(bound.explanation, explanation);
     assert!(!view.reasons.is_empty());
     assert_eq!(view.wanted.len(), 1);
 }

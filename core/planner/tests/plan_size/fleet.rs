@@ -28,7 +28,7 @@ pub(crate) fn fleet(jobs: u64, workers: u64, load: f64, seed: u64) -> Problem {
     for id in 0..jobs {
         problem.jobs.push(job(id + 1, load * power / jobs as f64, &mut RowRandom::new(seed, 0, 0, id)));
     }
-    problem.stores = vec![2e4 * power];
+    problem.store_bytes_per_s = vec![2e4 * power];
     problem
 }
 

@@ -26,7 +26,7 @@ fn a_file_is_converted_to_a_problem() {
     assert_eq!(problem.worker_types[0].memory_bytes, 64.0 * f64::from(1 << 30));
     assert_eq!(problem.worker_types[0].max_workers, 20);
     assert_eq!(problem.worker_types[1].nic_bytes_per_s, 1.25e9);
-    assert_eq!((problem.stores, problem.store_cache_bytes), (vec![5e9], 0.0));
+    assert_eq!((problem.store_bytes_per_s, problem.store_cache_bytes), (vec![5e9], 0.0));
     assert_eq!(problem.settings.prices.core_hour, 0.05);
     assert_eq!(problem.settings.headroom, PlannerSettings::default().headroom);
 }

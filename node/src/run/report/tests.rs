@@ -56,7 +56,7 @@ fn report() -> RunReport {
                 shard: "file:///d/b.tfrecord".to_owned(),
                 byte: 2000,
                 reason: "the checksum of a record's length is wrong".to_owned(),
-                left_out_bytes: 7000,
+                unreadable_bytes: 7000,
                 shard_bytes: 9000,
             }],
         },

@@ -53,7 +53,7 @@ pub(super) struct DecisionsArgs {
     /// Streams (virtual consumers) of each job, at least one per consumer [default: 8].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     streams: Option<u32>,
-    /// Splits per second that all consumers together take at most [default: unlimited].
+    /// Maximum splits per second that all consumers together consume [default: unlimited].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pace: Option<u32>,
     /// Seconds to measure.
@@ -74,7 +74,7 @@ fn parse_heartbeat(text: &str) -> Result<Duration, String> {
         return Ok(heartbeat);
     }
     Err(format!(
-        "invalid heartbeat `{text}`: clients send a report that gets no answer within {} ms to another coordinator; expected less, such as 800ms",
+        "invalid heartbeat `{text}`: expected less than {} ms, after which clients retry at another coordinator, such as 800ms",
         REPORT_PATIENCE.as_millis()
     ))
 }
@@ -174,7 +174,7 @@ mod tests {
         assert!(parse_heartbeat("fast").is_err());
         for long in ["900ms", "1s", "1h"] {
             let error = parse_heartbeat(long).unwrap_err();
-            assert!(error.contains("no answer within 900 ms") && error.contains("such as 800ms"), "{error}");
+            assert!(error.contains("less than 900 ms") && error.contains("such as 800ms"), "{error}");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! `feedline bench kernel`: measures random crops of JPEGs in a plain loop, which shows what the cores can do, and in a
-//! job that does the same. Repetitions are interleaved, so that noise on the machine affects all subjects equally.
+//! `feedline bench kernel`: measures random crops of JPEGs in a plain loop, which is the limit of the cores, and in an
+//! equivalent job. Repetitions are interleaved, so that noise on the machine affects all subjects equally.
 
 mod job;
 mod report;
@@ -46,7 +46,7 @@ pub(super) struct KernelArgs {
     report: ReportFormat,
 }
 
-/// One of the measured ways to crop images.
+/// A measured method of cropping images.
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
 enum KernelSubject {
     /// The loop on one thread.
@@ -65,7 +65,7 @@ impl KernelSubject {
     fn name(self) -> &'static str {
         match self {
             Self::One => "loop, one thread",
-            Self::Together => "loop, all cores at once",
+            Self::Together => "loop, all cores",
             Self::Indexed => "loop, one thread, indexed JPEGs",
             Self::Whole => "loop, one thread, whole images",
             Self::Job => "job in this process",

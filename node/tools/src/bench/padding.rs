@@ -1,6 +1,6 @@
-//! `feedline bench padding`: measures how much of a text's batches is padding, and how much the consumers' steps differ,
-//! with plain and with coordinated batches. The batches come from the functions that workers use. The cost of a step is
-//! its number of elements, including padding.
+//! `feedline bench padding`: measures the share of padding in the batches of a text, and the spread of the consumers' steps,
+//! with plain and with coordinated batches. Workers use the same functions to form batches. The cost of a step is its
+//! number of elements, including padding.
 
 use std::path::PathBuf;
 
@@ -28,7 +28,7 @@ pub(super) struct PaddingArgs {
     tokens: u32,
 }
 
-/// The cost of one way to make batches.
+/// The cost of one batching method.
 struct PaddingCost {
     name: &'static str,
     steps: usize,
@@ -36,13 +36,13 @@ struct PaddingCost {
     row_elements: u64,
     /// Elements of all batches, including padding.
     batch_elements: u64,
-    /// Sum over all steps of the elements of the slowest consumer.
-    longest: u64,
-    /// Sum over all steps of the mean elements of a consumer.
-    mean: f64,
+    /// Elements of the slowest consumer, summed over all steps.
+    slowest_elements: u64,
+    /// Mean elements of a consumer, summed over all steps.
+    mean_elements: f64,
 }
 
-/// Measures all ways of making batches and prints a table.
+/// Measures all batching methods and prints a table.
 pub(super) fn run(args: &PaddingArgs) -> Result<(), Failure> {
     let lengths = shuffled(&read_lengths(&args.files)?);
     let streams = args.consumers;
@@ -72,9 +72,7 @@ pub(super) fn run(args: &PaddingArgs) -> Result<(), Failure> {
         lengths.len(),
         args.tokens.max(longest)
     );
-    text.push_str(
-        "| batches | steps | padding | slowest consumer's step over the mean |\n|---|---|---|---|\n",
-    );
+    text.push_str("| batches | steps | padding | slowest step above the mean |\n|---|---|---|---|\n");
     costs.iter().for_each(|cost| text.push_str(&cost.line()));
     Ok(print(&text)?)
 }
@@ -87,22 +85,28 @@ impl PaddingCost {
         steps: &[CoordinatedStep],
         width: impl Fn(&[u32], &CoordinatedStep) -> u32,
     ) -> Self {
-        let mut cost =
-            Self { name, steps: steps.len(), row_elements, batch_elements: 0, longest: 0, mean: 0.0 };
+        let mut cost = Self {
+            name,
+            steps: steps.len(),
+            row_elements,
+            batch_elements: 0,
+            slowest_elements: 0,
+            mean_elements: 0.0,
+        };
         for step in steps {
             let elements = |rows: &Vec<u32>| rows.len() as u64 * u64::from(width(rows, step));
             let of_streams: Vec<u64> = step.streams.iter().map(elements).collect();
             let all: u64 = of_streams.iter().sum();
             cost.batch_elements += all;
-            cost.longest += of_streams.iter().copied().max().unwrap_or(0);
-            cost.mean += all as f64 / of_streams.len().max(1) as f64;
+            cost.slowest_elements += of_streams.iter().copied().max().unwrap_or(0);
+            cost.mean_elements += all as f64 / of_streams.len().max(1) as f64;
         }
         cost
     }
 
     fn line(&self) -> String {
         let padding = 100.0 * (1.0 - self.row_elements as f64 / self.batch_elements.max(1) as f64);
-        let over = 100.0 * (self.longest as f64 / self.mean.max(1.0) - 1.0);
+        let over = 100.0 * (self.slowest_elements as f64 / self.mean_elements.max(1.0) - 1.0);
         format!("| {} | {} | {padding:.1} % | {over:.1} % |\n", self.name, self.steps)
     }
 }
@@ -111,7 +115,7 @@ fn read_lengths(files: &[PathBuf]) -> Result<Vec<u32>, Failure> {
     let mut lengths: Vec<u32> = Vec::new();
     for file in files {
         let text = std::fs::read_to_string(file).map_err(|error| {
-            Failure::wrong_use(format!("cannot read {}: {error}; name a text file", file.display()))
+            Failure::invalid_usage(format!("cannot read {}: {error}; name a text file", file.display()))
         })?;
         for (row, line) in text.lines().enumerate() {
             let words = line.split_whitespace().count() as u32;

@@ -34,7 +34,7 @@ pub(super) struct TransportArgs {
     report: ReportFormat,
 }
 
-/// One of the measured ways to move bytes.
+/// A measured method of moving bytes.
 enum TransportSubject {
     /// A copy within the memory of this process.
     Copy(raw::MemoryCopy),

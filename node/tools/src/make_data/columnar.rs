@@ -14,7 +14,7 @@ use parquet::file::properties::WriterProperties;
 use super::output::Sink;
 use super::shard_writer::ShardWriter;
 
-/// The most bytes of a row group before encoding, so that a reader's unit of work stays small.
+/// Maximum bytes of a row group before encoding, so that a reader's unit of work stays small.
 const ROW_GROUP_BYTES: usize = 16 << 20;
 
 /// Writes row groups of at most [`ROW_GROUP_BYTES`]. It compresses with zstd, except for images, which are compressed already.

@@ -1,6 +1,7 @@
 //! The kinds of datasets and the file formats that `feedline make-data` writes.
 
 use clap::ValueEnum;
+use feedline_command::output::value_name;
 
 /// A kind of dataset.
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
@@ -11,17 +12,6 @@ pub(super) enum DatasetKind {
     Text,
     /// Numbers, a group name and a payload.
     Table,
-}
-
-impl DatasetKind {
-    /// Returns the name on the command line, with which the file names begin.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Images => "images",
-            Self::Text => "text",
-            Self::Table => "table",
-        }
-    }
 }
 
 /// A file format; the names are those of a pipeline's `format`.
@@ -47,26 +37,12 @@ pub(super) enum FileFormat {
 }
 
 impl FileFormat {
-    /// Returns the name on the command line.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::TfRecord => "tfrecord",
-            Self::WebDataset => "webdataset",
-            Self::Files => "files",
-            Self::Parquet => "parquet",
-            Self::Arrow => "arrow",
-            Self::Jsonl => "jsonl",
-            Self::Csv => "csv",
-            Self::Text => "text",
-        }
-    }
-
     /// Returns the extension of the file names.
-    pub(super) fn extension(self) -> &'static str {
+    pub(super) fn extension(self) -> String {
         match self {
-            Self::WebDataset => "tar",
-            Self::Text => "txt",
-            other => other.name(),
+            Self::WebDataset => "tar".to_owned(),
+            Self::Text => "txt".to_owned(),
+            other => value_name(&other),
         }
     }
 }

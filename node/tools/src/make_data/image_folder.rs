@@ -9,7 +9,7 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 
 use super::images::{image_batch, image_schema};
-use super::rows::Rows;
+use super::rows::RowSource;
 
 /// File name extensions of images, in lower or upper case.
 const EXTENSIONS: [&str; 4] = ["jpg", "jpeg", "png", "webp"];
@@ -62,7 +62,7 @@ impl ImageFolder {
     }
 }
 
-impl Rows for ImageFolder {
+impl RowSource for ImageFolder {
     fn schema(&self) -> SchemaRef {
         image_schema()
     }

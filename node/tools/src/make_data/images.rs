@@ -10,7 +10,7 @@ use arrow::array::{BinaryArray, Int64Array, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 
 use super::photo;
-use super::rows::Rows;
+use super::rows::RowSource;
 
 /// Number of classes of generated images.
 const CLASSES: u64 = 10;
@@ -52,7 +52,7 @@ impl GeneratedImages {
     }
 }
 
-impl Rows for GeneratedImages {
+impl RowSource for GeneratedImages {
     fn schema(&self) -> SchemaRef {
         image_schema()
     }

@@ -25,7 +25,7 @@ pub(super) struct Output {
 }
 
 /// Totals of the written files.
-pub(super) struct Written {
+pub(super) struct OutputTotals {
     pub(super) files: usize,
     pub(super) bytes: u64,
 }
@@ -76,7 +76,7 @@ impl Output {
     }
 
     /// Moves all files to their final names, and removes the files that they replace.
-    pub(super) fn commit(self) -> Result<Written> {
+    pub(super) fn commit(self) -> Result<OutputTotals> {
         let mut bytes = 0;
         for name in &self.names {
             let (staged, path) = (self.staging.path().join(name), self.folder.join(name));
@@ -94,7 +94,7 @@ impl Output {
             fs::remove_file(&path)
                 .with_context(|| format!("cannot remove {}, which an earlier run wrote", path.display()))?;
         }
-        Ok(Written { files: self.names.len(), bytes })
+        Ok(OutputTotals { files: self.names.len(), bytes })
     }
 }
 

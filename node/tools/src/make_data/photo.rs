@@ -1,13 +1,13 @@
 //! Draws a JPEG that resembles a photograph: a smooth sky, texture at several scales, shaded shapes, and sensor noise.
 //!
-//! A decoder needs as much time for it as for a photograph: about 500 x 375 pixels, quality 90, 4:2:0, usually 60 to
-//! 110 KB. All arithmetic uses integers, so that a seed generates the same bytes on every machine.
+//! Decoding takes as much time as for a photograph: about 500 x 375 pixels, quality 90, 4:2:0, usually 60 to 110 KB. All
+//! arithmetic uses integers, so that a seed generates the same bytes on every machine.
 
 use anyhow::Result;
 use feedline_data::random::RowRandom;
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 
-const QUALITY: u8 = 90;
+const JPEG_QUALITY: u8 = 90;
 /// Fraction bits of colour levels.
 const FRACTION_BITS: u32 = 8;
 /// Cell sizes in pixels (as powers of two) and strengths in grey levels of the texture's octaves.
@@ -21,7 +21,7 @@ pub(crate) fn jpeg(seed: u64, row: u64, size: Option<[u16; 2]>) -> Result<Vec<u8
     let [height, width] = size.unwrap_or_else(|| varied_size(&mut random));
     let pixels = draw(&mut random, usize::from(height), usize::from(width));
     let mut file = Vec::with_capacity(128 << 10);
-    let mut encoder = Encoder::new(&mut file, QUALITY);
+    let mut encoder = Encoder::new(&mut file, JPEG_QUALITY);
     encoder.set_sampling_factor(SamplingFactor::F_2_2);
     encoder.encode(&pixels, width, height, ColorType::Rgb)?;
     Ok(file)

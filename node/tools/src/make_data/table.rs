@@ -8,7 +8,7 @@ use arrow::array::{ArrayRef, Float64Array, Int64Array, RecordBatch, StringArray}
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use feedline_data::random::RowRandom;
 
-use super::rows::Rows;
+use super::rows::RowSource;
 
 /// Rows in memory at a time.
 const BATCH_ROWS: u64 = 8192;
@@ -16,7 +16,7 @@ const BATCH_ROWS: u64 = 8192;
 const LABELS: u32 = 10;
 /// Number of distinct values of `group`.
 const GROUPS: u32 = 16;
-/// The most characters of `payload`.
+/// Maximum number of characters in `payload`.
 const PAYLOAD_LENGTH_MAX: u32 = 128;
 
 /// A generated table. Each row is a function of the seed and the row index, which is its `id`.
@@ -31,7 +31,7 @@ impl GeneratedTable {
     }
 }
 
-impl Rows for GeneratedTable {
+impl RowSource for GeneratedTable {
     fn schema(&self) -> SchemaRef {
         Arc::new(Schema::new(vec![
             Field::new("id", DataType::Int64, false),

@@ -428,6 +428,6 @@ fn a_full_disk_is_an_error_in_every_format() {
             },
         );
         let message = format!("{:#}", written.unwrap_err());
-        assert!(message.contains("No space left"), "{}: {message}", format.name());
+        assert!(message.contains("No space left"), "{}: {message}", value_name(format));
     }
 }

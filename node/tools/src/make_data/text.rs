@@ -8,7 +8,7 @@ use arrow::array::{RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use feedline_data::random::RowRandom;
 
-use super::rows::Rows;
+use super::rows::RowSource;
 
 /// Rows in memory at a time.
 const BATCH_ROWS: u64 = 8192;
@@ -77,7 +77,7 @@ impl GeneratedText {
     }
 }
 
-impl Rows for GeneratedText {
+impl RowSource for GeneratedText {
     fn schema(&self) -> SchemaRef {
         text_schema(["en", "de"])
     }

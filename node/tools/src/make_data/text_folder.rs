@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail, ensure};
 use arrow::array::{ArrayRef, RecordBatch, StringArray};
 use arrow::datatypes::SchemaRef;
 
-use super::rows::Rows;
+use super::rows::RowSource;
 use super::text::text_schema;
 
 /// Rows in memory at a time.
@@ -52,7 +52,7 @@ impl TextFolder {
     }
 }
 
-impl Rows for TextFolder {
+impl RowSource for TextFolder {
     fn schema(&self) -> SchemaRef {
         text_schema(self.columns.iter().map(|column| column.name.as_str()))
     }

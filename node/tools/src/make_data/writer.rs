@@ -3,11 +3,12 @@
 use anyhow::{Context, Result};
 use arrow::array::AsArray;
 use arrow::datatypes::SchemaRef;
+use feedline_command::output::value_name;
 
 use super::format::{DatasetKind, FileFormat};
 use super::images::image_extension;
 use super::output::{Output, Sink};
-use super::rows::Rows;
+use super::rows::RowSource;
 use super::shard_writer::ShardWriter;
 use super::{columnar, tar, tfrecord};
 
@@ -33,13 +34,13 @@ pub(super) fn open_shard(
 /// Writes files named `<kind>-00000-of-00004.<extension>`, in row order. Their row counts differ by at most one.
 pub(super) fn write_shards(
     output: &mut Output,
-    rows: &mut dyn Rows,
+    rows: &mut dyn RowSource,
     kind: DatasetKind,
     format: FileFormat,
     shards: u64,
 ) -> Result<()> {
     for shard in 0..shards {
-        let name = format!("{}-{shard:05}-of-{shards:05}.{}", kind.name(), format.extension());
+        let name = format!("{}-{shard:05}-of-{shards:05}.{}", value_name(&kind), format.extension());
         let cut = |shard: u64| (u128::from(rows.count()) * u128::from(shard) / u128::from(shards)) as u64;
         let (mut next, end) = (cut(shard), cut(shard + 1));
         let failed = || format!("cannot write {name}");
@@ -57,7 +58,7 @@ pub(super) fn write_shards(
 }
 
 /// Writes one file per image. The names are zero-padded row indexes, so that they sort in row order.
-pub(super) fn write_files(output: &mut Output, rows: &mut dyn Rows) -> Result<()> {
+pub(super) fn write_files(output: &mut Output, rows: &mut dyn RowSource) -> Result<()> {
     let count = rows.count();
     let digits = (count - 1).to_string().len().max(6);
     let mut next = 0;

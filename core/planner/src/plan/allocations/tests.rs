@@ -21,7 +21,7 @@ fn allocated(job: u64, allocations: &[(u64, f64, u32)]) -> JobPlan {
         allocations: allocations.iter().map(allocation).collect(),
         operator_limits: Vec::new(),
         cache: None,
-        why: String::new(),
+        explanation: String::new(),
     }
 }
 

@@ -26,7 +26,7 @@ fn workers_grow_at_once_and_shrink_after_some_time() {
     for second in 0..200 {
         let decision = scaling.decide(&SETTINGS, &input(second, present, load(second), BottleneckKind::Cpu));
         if decision.wanted != present || second % 25 == 0 {
-            let line = format!("{second} s: {present} -> {}: {}\n", decision.wanted, decision.why);
+            let line = format!("{second} s: {present} -> {}: {}\n", decision.wanted, decision.explanation);
             if line != last {
                 text += &line;
             }
@@ -53,10 +53,10 @@ fn workers_grow_at_once_and_shrink_after_some_time() {
 fn a_slow_consumer_or_store_adds_no_workers() {
     for kind in [BottleneckKind::Consumer, BottleneckKind::Store] {
         let decision = ScaleHistory::default().decide(&SETTINGS, &input(0, 2, 9, kind));
-        assert_eq!(decision.wanted, 2, "{}", decision.why);
+        assert_eq!(decision.wanted, 2, "{}", decision.explanation);
     }
     let decision = ScaleHistory::default().decide(&SETTINGS, &input(0, 2, 9, BottleneckKind::Store));
-    expect!["more workers would not help: the bottleneck is the store"].assert_eq(&decision.why);
+    expect!["more workers would not help: the bottleneck is the store"].assert_eq(&decision.explanation);
 }
 
 #[test]
@@ -64,10 +64,10 @@ fn decisions_obey_and_name_the_limits() {
     let mut scaling = ScaleHistory::default();
     assert_eq!(scaling.decide(&SETTINGS, &input(0, 2, 90, BottleneckKind::Cpu)).wanted, 20);
     let full = scaling.decide(&SETTINGS, &input(1, 20, 90, BottleneckKind::Cpu));
-    expect!["90 workers would feed all jobs, but the configured maximum is 20"].assert_eq(&full.why);
+    expect!["90 workers would feed all jobs, but the configured maximum is 20"].assert_eq(&full.explanation);
     let least = scaling.decide(&SETTINGS, &input(2, 1, 0, BottleneckKind::Consumer));
     assert_eq!(
-        (least.wanted, least.why.as_str()),
+        (least.wanted, least.explanation.as_str()),
         (1, "fewer workers would be enough, but the configured minimum is 1")
     );
 }

@@ -22,9 +22,9 @@ fn text(plan: &Plan) -> String {
         for (worker, allocation) in &job.allocations {
             text += &format!(" worker {worker} {:.2} cores,", allocation.cores);
         }
-        text += &format!(" {}\n", job.why);
+        text += &format!(" {}\n", job.explanation);
     }
-    for wanted in &plan.wanted {
+    for wanted in &plan.wanted_workers {
         text += &format!("{}: {} present, {} wanted\n", wanted.worker_type, wanted.live, wanted.wanted);
     }
     text + &plan.reasons.join("\n") + "\n"
@@ -231,11 +231,11 @@ fn a_cluster_without_jobs_or_workers_has_a_plan() {
     let nothing = plan(&Problem::default());
     assert!(nothing.jobs.is_empty());
     let idle = plan(&cluster(&[(4.0, 2)], Vec::new()));
-    assert_eq!(idle.wanted[0].wanted, 0);
+    assert_eq!(idle.wanted_workers[0].wanted, 0);
     let mut no_workers = cluster(&[(4.0, 0)], vec![job(1, 100.0, &[1.0])]);
     no_workers.worker_types[0].max_workers = 5;
     let no_capacity = plan(&no_workers);
-    assert_eq!((no_capacity.jobs[0].fed_fraction, no_capacity.wanted[0].wanted), (0.0, 1));
+    assert_eq!((no_capacity.jobs[0].fed_fraction, no_capacity.wanted_workers[0].wanted), (0.0, 1));
 }
 
 proptest! {
@@ -246,13 +246,13 @@ proptest! {
         let problem = small(seed, 1);
         let first = plan(&problem);
         assert_feasible(&problem, &first);
-        prop_assert!(first.objective.smallest_fed <= first.bound.smallest_fed * (1.0 + 1e-4) + 1e-9);
+        prop_assert!(first.objective.smallest_fed <= first.objective_bound.smallest_fed * (1.0 + 1e-4) + 1e-9);
         prop_assert_eq!(&solve(&problem, Some(&first), &NoDeadline).unwrap(), &first);
         // The result must not depend on the fingerprint.
         let unknown = Plan { fingerprint: 0, ..first.clone() };
         let again = solve(&problem, Some(&unknown), &NoDeadline).unwrap();
         prop_assert_eq!(&again.jobs, &first.jobs);
-        prop_assert_eq!(&again.wanted, &first.wanted);
+        prop_assert_eq!(&again.wanted_workers, &first.wanted_workers);
     }
 
     #[test]

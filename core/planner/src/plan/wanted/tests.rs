@@ -25,7 +25,7 @@ fn the_wanted_workers_feed_all_jobs_at_the_target_utilisation() {
 fn more_workers_than_the_store_can_feed_are_not_wanted() {
     let mut problem = cluster(&[(4.0, 1)], vec![job(1, 10_000.0, &[1.0])]);
     problem.jobs[0].store_bytes_per_row = 1e5;
-    problem.stores = vec![3e8];
+    problem.store_bytes_per_s = vec![3e8];
     assert_eq!(count(&problem), [1]);
 }
 

@@ -52,7 +52,7 @@ impl CoordinatorGroup {
             settings.plan_interval_ms = 0;
             settings.cluster.auto_cache = false;
             settings.cluster.hold_ms = heartbeat.as_millis().max(1) as u64;
-            // Sessions increase, and so each start of a coordinator has a larger number than the one before.
+            // Sessions increase, so each start of a coordinator has a larger number than the previous start.
             let coordinator = feedline_coordinator::start(settings, host.next_session().0)
                 .await
                 .map_err(Failure::failed)?;
@@ -71,7 +71,7 @@ impl CoordinatorGroup {
         Ok(Self { urls, _running: running, stop })
     }
 
-    /// Stops the servers and drops the coordinators, as if their processes were killed at once.
+    /// Stops the servers and drops the coordinators, as if their processes were killed.
     pub(super) fn stop(self) {
         self.stop.cancel();
     }
@@ -89,7 +89,7 @@ pub(super) async fn measure_restart(
     let group = loop {
         match CoordinatorGroup::start(&addresses, folder, heartbeat, host).await {
             Ok(group) => break group,
-            // The coordinators before may not have released their ports and files yet.
+            // The previous coordinators may not have released their ports and files yet.
             Err(error) if started.elapsed() > RESTART_TIMEOUT => return Err(error),
             Err(_) => tokio::time::sleep(RETRY_PAUSE).await,
         }

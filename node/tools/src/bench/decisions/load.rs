@@ -1,5 +1,5 @@
-//! The load of `feedline bench decisions`: workers and consumers that only report. Each leased split counts as computed
-//! and delivered at once.
+//! The load of `feedline bench decisions`: workers and consumers that only report. They report each leased split as computed
+//! and delivered immediately.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,19 +23,19 @@ use tokio::sync::watch;
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
 /// Splits of each stream that its consumer requests.
 const REQUESTED_SPLITS: u32 = 4;
-/// Blocks of the dataset: more than any measurement delivers.
+/// Number of blocks in the dataset, which is more than any measurement delivers.
 const BLOCKS: u64 = 1_000;
 const BLOCK_ROWS: u32 = 1_000_000;
 const ROW_BYTES: u64 = 100;
-/// Time between two steps of consumers with a pace.
-const STEP: Duration = Duration::from_millis(10);
+/// Interval between two reports of consumers with a pace.
+const PACED_REPORT_INTERVAL: Duration = Duration::from_millis(10);
 /// Shape of the jobs that measure latencies; they have no consumer.
 const LATENCY_JOB: JobShape = JobShape { consumers: 1, streams: 8 };
 
 /// Settings and counters of the load.
 #[derive(Default)]
 pub(super) struct Load {
-    /// Splits per second that each consumer takes; `None` means unlimited.
+    /// Maximum splits per second of each consumer; `None` means unlimited.
     pace: Option<f64>,
     /// Splits leased since the last reset.
     grants: AtomicU64,
@@ -56,7 +56,7 @@ pub(super) struct JobShape {
 }
 
 impl Load {
-    /// Creates a load whose consumers take `pace` splits per second each, or as many as they can.
+    /// Creates a load whose consumers consume at most `pace` splits per second each.
     pub(super) fn new(pace: Option<f64>, shape: JobShape) -> Self {
         Self { pace, shape, ..Self::default() }
     }
@@ -147,7 +147,7 @@ impl Load {
             let max_splits = match self.pace {
                 None => usize::MAX,
                 Some(pace) => {
-                    tokio::time::sleep(STEP).await;
+                    tokio::time::sleep(PACED_REPORT_INTERVAL).await;
                     ((started.elapsed().as_secs_f64() * pace) as usize).saturating_sub(taken)
                 }
             };
@@ -159,7 +159,7 @@ impl Load {
         }
     }
 
-    /// Opens and cancels jobs, one at a time, and returns how long each took to open.
+    /// Opens and cancels jobs, one at a time, and returns the time that each took to open.
     pub(super) async fn measure_latencies(
         &self,
         coordinator: &dyn CoordinatorService,
@@ -213,7 +213,7 @@ fn report(job: JobId, consumer: u32, seen: Revision, positions: &[(u32, StreamPo
     }
 }
 
-/// Advances the positions past at most `max_splits` splits that workers hold, and returns the number of splits.
+/// Advances the positions past at most `max_splits` splits that workers have leased. Returns the number of splits.
 fn deliver(plan: &ConsumerPlan, positions: &mut Vec<(u32, StreamPosition)>, max_splits: usize) -> usize {
     let Some(layout) = &plan.layout else { return 0 };
     let (mut streams, mut taken) = (plan.streams.clone(), 0);

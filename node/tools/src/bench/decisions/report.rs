@@ -18,7 +18,7 @@ pub(super) struct DecisionsReport {
     pub(super) grants_per_s: f64,
     /// Answered reports of workers and consumers per second.
     pub(super) reports_per_s: f64,
-    /// Time from a request to its answer under this load. A majority has written the decision before the answer.
+    /// Time from a request to its answer under this load. The answer follows after a majority has written the decision.
     pub(super) commit_ms: LatencySpread,
     /// CPU seconds per second of all coordinators, including their side of the connections.
     pub(super) coordinator_cores: f64,

@@ -16,7 +16,7 @@ pub(super) const SIZE: Size = [224, 224];
 const BATCH_ROWS: u32 = 32;
 /// Rows that are delivered before counting begins.
 const WARM_UP_ROWS: u64 = 1_024;
-/// The fewest rows that are counted.
+/// Minimum number of counted rows.
 const MIN_COUNTED_ROWS: u64 = 4_096;
 
 /// Returns the images per second of a job that crops, resizes and batches the images in `folder`.
@@ -40,7 +40,7 @@ async fn deliver(
     images: u64,
     passes: u32,
 ) -> Result<f64, Failure> {
-    // Batches that are ready when counting begins cost no more CPU: count many more rows than those.
+    // Batches that are ready when counting begins use no CPU time during the measurement, so count many more rows.
     let warm_up = WARM_UP_ROWS.max(images);
     let rows = (images * u64::from(passes)).max(MIN_COUNTED_ROWS);
     let epochs = (warm_up + rows).div_ceil(images) as u32;

@@ -1,4 +1,4 @@
-//! The sending process, as the process that started it sees it.
+//! Starts and controls the sending process.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -7,8 +7,9 @@ use std::time::Duration;
 use clap::ValueEnum;
 use feedline_command::Failure;
 use feedline_command::failure::reason;
+use feedline_command::output::value_name;
 
-/// How a sending process sends.
+/// The method with which a sending process sends.
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SenderKind {
     /// Plain writes to a TCP socket.
@@ -17,16 +18,6 @@ pub(super) enum SenderKind {
     Unix,
     /// The gRPC server of a worker.
     Worker,
-}
-
-impl SenderKind {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Tcp => "tcp",
-            Self::Unix => "unix",
-            Self::Worker => "worker",
-        }
-    }
 }
 
 /// A running sending process. Dropping this value stops the process.
@@ -42,13 +33,13 @@ impl SenderProcess {
     /// Starts this program again as a sending process, and waits until it prints its address.
     ///
     /// # Errors
-    /// When the process cannot be started, or exits at once.
+    /// When the process cannot be started, or exits before it prints its address.
     pub(super) fn start(kind: SenderKind) -> Result<Self, Failure> {
         let failed =
             |error: io::Error| Failure::failed(format!("cannot start a second process: {}", reason(&error)));
         let program = std::env::current_exe().map_err(failed)?;
         let mut command = Command::new(program);
-        command.args(["bench", "transport-peer", "--kind", kind.name()]);
+        command.args(["bench", "transport-peer", "--kind", &value_name(&kind)]);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(failed)?;
         let (input, output) = (child.stdin.take(), child.stdout.take());
         let output = output.ok_or_else(|| Failure::failed("the second process has no standard output"))?;

@@ -20,21 +20,21 @@ const READ_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Copies between two buffers.
 pub(super) struct MemoryCopy {
-    from: Vec<u8>,
-    to: Vec<u8>,
+    source: Vec<u8>,
+    target: Vec<u8>,
 }
 
 impl MemoryCopy {
     pub(super) fn new() -> Self {
-        Self { from: vec![1; COPY_BYTES], to: vec![2; COPY_BYTES] }
+        Self { source: vec![1; COPY_BYTES], target: vec![2; COPY_BYTES] }
     }
 
     /// Copies about `bytes`, and returns the number of bytes copied.
     pub(super) fn copy(&mut self, bytes: u64) -> u64 {
         let times = bytes.div_ceil(COPY_BYTES as u64).max(1);
         for _ in 0..times {
-            self.to.copy_from_slice(black_box(&self.from));
-            black_box(&mut self.to);
+            self.target.copy_from_slice(black_box(&self.source));
+            black_box(&mut self.target);
         }
         times * COPY_BYTES as u64
     }

@@ -13,7 +13,7 @@ use super::{raw, worker};
 /// Arguments of `feedline bench transport-peer`.
 #[derive(Args, Debug, Clone)]
 pub(in crate::bench) struct PeerArgs {
-    /// How to send.
+    /// Method of sending.
     #[arg(long, value_enum, value_name = "KIND")]
     kind: SenderKind,
 }

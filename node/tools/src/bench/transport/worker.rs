@@ -24,9 +24,9 @@ use super::peer::{SenderKind, SenderProcess};
 
 /// Shape of a batch of uint8 images.
 const BATCH_SHAPE: [i32; 4] = [128, 224, 224, 3];
-/// Frames between a fetch and its transport, as in a worker.
+/// Capacity of the queue of frames between a fetch and its transport, as in a worker.
 const FRAMES_AHEAD: usize = 2;
-/// Distinct pieces that are sent in turn: a real worker does not send one buffer again and again.
+/// Number of distinct pieces that are sent in turn, because a real worker does not send the same buffer repeatedly.
 const PIECES: usize = 4;
 /// Size of the client's buffer, which is the client's default.
 const BUFFER_BYTES: u64 = 256 << 20;
@@ -94,7 +94,7 @@ pub(super) async fn serve() -> Result<(String, TempDir), Failure> {
     Ok((url, folder))
 }
 
-/// A worker that sends the same few pieces again and again. The job id of a fetch is the number of pieces to send.
+/// A worker that sends the same few pieces repeatedly. The job id of a fetch is the number of pieces to send.
 struct ConstantWorker {
     schema: SchemaRef,
     pieces: Vec<(PieceHeader, bytes::Bytes)>,
