@@ -1,4 +1,4 @@
-"""Pipelines in Python. The names of the pipeline file are keyword arguments."""
+"""Builds pipelines in Python. The keyword arguments have the names of the keys in pipeline files."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from feedline._job import Job
 
 _UNNAMED_FILE = "pipeline"
-"""The name in errors of a pipeline without a file."""
+"""The file name in error messages of a pipeline without a file."""
 
 
 class Pipeline(Operators):
-    """A pipeline: one source and a list of operators. Every method returns a new pipeline.
+    """A pipeline, which consists of one source and a list of operators. Each method returns a new pipeline.
 
     >>> pipeline = (
     ...     feedline.read(url="data/*.tfrecord", format="tfrecord", features={"image": "image/encoded"}, seed=5)
@@ -36,7 +36,7 @@ class Pipeline(Operators):
     """
 
     _open_job: ClassVar[Callable[..., Any]]
-    """:func:`feedline.open`. Its module sets this attribute, because it imports this module."""
+    """:func:`feedline.open`. The module ``feedline._open`` sets this attribute, because it imports this module."""
 
     def __init__(self, spec: Mapping[str, Any], file: str = _UNNAMED_FILE) -> None:
         if not isinstance(spec, Mapping):
@@ -47,84 +47,85 @@ class Pipeline(Operators):
     # Settings of the whole pipeline.
 
     def named(self, name: str) -> Pipeline:
-        """Sets the name, which messages, metrics and lists of jobs contain."""
+        """Sets the name of the pipeline in messages, metrics and lists of jobs."""
         return self._with(name=name)
 
     def seed(self, seed: int) -> Pipeline:
-        """Sets the seed of the order and of every random operator."""
+        """Sets the seed of the row order and of all random operators."""
         return self._with(seed=seed)
 
     def shuffle(self, window: int) -> Pipeline:
-        """Shuffles the rows: permutes blocks of the data, then rows within ``window`` of them. 0 keeps the storage order."""
+        """Shuffles the rows. Permutes the blocks of the data, and then shuffles rows within windows of ``window`` rows. With 0, the rows keep
+        their storage order."""
         return self._with(shuffle={"window": window})
 
     def order(self, order: Literal["deterministic", "relaxed"]) -> Pipeline:
-        """Sets the order mode. ``deterministic``: batches depend only on the job. ``relaxed``: each rank receives the next ready rows."""
+        """Sets the order mode. With ``deterministic``, batches depend only on the job. With ``relaxed``, each rank receives the rows that are
+        ready first."""
         return self._with(order=order)
 
     def on_error(self, on_error: Literal["fail", "skip", "replace"]) -> Pipeline:
-        """Sets the handling of failed rows: ``fail`` fails the job, ``skip`` removes the row, ``replace`` fills it with zeros. Skipped and
-        replaced rows are counted and listed in :attr:`Batch.skipped`."""
+        """Sets the handling of failed rows. ``fail`` fails the job, ``skip`` removes the row, and ``replace`` fills the row with zeros. Skipped
+        and replaced rows are counted, and listed in :attr:`Batch.skipped`."""
         return self._with(on_error=on_error)
 
     # Operators that call Python functions. `Operators` contains the other operators.
 
     def filter(self, where: str | Callable[..., Any], *, parallelism: int | None = None, **options: Any) -> Pipeline:
-        """Keeps the rows for which an SQL expression over the columns is true, or for which a Python function returns a true value, as
-        :meth:`filter_function`."""
+        """Keeps the rows for which an SQL expression over the columns is true. With a Python function, calls :meth:`filter_function`."""
         if not isinstance(where, str):
             return self.filter_function(where, parallelism=parallelism, **options)
         if options:
-            raise WrongUse(f"filter by an SQL expression has no option {next(iter(options))}=; only functions have options")
+            raise WrongUse(f"filter with an SQL expression has no option {next(iter(options))}=; use this option with a function, or remove it")
         return self._operator("filter", parallelism, where=where)
 
     def map(
         self, function: str | Callable[..., Any], outputs: Mapping[str, Any] | None = None, *, parallelism: int | None = None, **options: Any
     ) -> Pipeline:
-        """Calls a Python function on workers, in separate processes. The argument is a dict of NumPy arrays whose first axis is rows.
+        """Calls a Python function on workers, in separate processes. Its argument is a dict of NumPy arrays whose first axis is rows.
 
         Args:
-            function: a function, which is sent to workers by cloudpickle; or ``"package.module:function"``, which workers import.
-            outputs: columns that the function adds or replaces. Each name maps to a dtype such as ``"float32"``, ``"text"`` or ``"bytes"``;
-                to ``(dtype, shape)`` of a row; or to ``{"dtype": ..., "list": True}`` for lists of any length.
-            options: ``columns`` that the function receives (all by default), ``timeout_s``, ``memory``, ``rows`` of one call, ``seeded``
-                (passes ``seeds`` or ``rngs`` as a keyword), ``environment``, ``path``, and ``version``. States and caches are valid for one
-                version. By default, it is computed from the bytecode of the function and everything that the function uses.
+            function: a function, which is sent to workers with cloudpickle, or ``"package.module:function"``, which workers import.
+            outputs: columns that the function adds or replaces. Each name maps to a dtype such as ``"float32"``, ``"text"`` or ``"bytes"``,
+                to the ``(dtype, shape)`` of a row, or to ``{"dtype": ..., "list": True}`` for lists of any length.
+            options: ``columns`` that the function receives (all columns by default), ``timeout_s``, ``memory``, ``rows`` per call, ``seeded``
+                (passes ``seeds`` or ``rngs`` as a keyword), ``environment``, ``path`` and ``version``. States and caches are valid for one
+                version. The default version is computed from the bytecode of the function and of everything that the function uses.
         """
         return self._operator("map", parallelism, **function_parameters(function, options), outputs=output_columns(outputs))
 
     def filter_function(self, function: str | Callable[..., Any], *, parallelism: int | None = None, **options: Any) -> Pipeline:
-        """Keeps the rows for which a Python function returns a true value. Arguments as in :meth:`map`."""
+        """Keeps the rows for which a Python function returns a true value. The arguments are the same as in :meth:`map`."""
         return self._operator("filter_function", parallelism, **function_parameters(function, options))
 
     # Use of the pipeline.
 
     def open(self, **options: Any) -> Job:
-        """Opens a job that runs this pipeline: see :func:`feedline.open` for the options."""
+        """Opens a job that runs this pipeline. The options are the arguments of :func:`feedline.open`."""
         return type(self)._open_job(self, **options)
 
     def to_yaml(self) -> str:
-        """Returns the pipeline file, with all defaults.
+        """Returns the pipeline as YAML, with all defaults.
 
         Raises:
-            WrongUse: when the pipeline is invalid or incomplete. The message names the place and the fix.
+            WrongUse: if the pipeline is invalid or incomplete. The message contains the invalid part and the fix.
         """
         return self._call_native(_native.to_yaml)
 
     def check(self) -> dict[str, Any]:
-        """Validates the pipeline, and returns it as plain data with all defaults.
+        """Validates the pipeline. Returns the pipeline as plain data with all defaults.
 
         Raises:
-            WrongUse: when the pipeline is invalid or incomplete. The message names the place and the fix.
+            WrongUse: if the pipeline is invalid or incomplete. The message contains the invalid part and the fix.
         """
         return json.loads(self._call_native(_native.check_pipeline))
 
     def with_batch_size(self, size: int) -> Pipeline:
-        """Sets the size of the ``batch`` operator, or adds this operator."""
+        """Sets the size of the ``batch`` operator. Adds the operator if the pipeline has none."""
         operators = self._spec.get("operators", [])
         last = next(iter(operators[-1])) if operators else ""
         if last in ("bucket_by_length", "pack"):
-            raise WrongUse(f"batch_size applies to pipelines that end with batch, and this one ends with {last}; set the sizes of {last}")
+            raise WrongUse(f"batch_size= applies to pipelines that end with batch, but this pipeline ends with {last}; set the sizes of {last}")
         if last != "batch":
             return self.batch(size)
         return self._with(operators=[*operators[:-1], {"batch": {**operators[-1]["batch"], "size": size}}])
@@ -137,7 +138,7 @@ class Pipeline(Operators):
         return json.dumps(self._spec)
 
     def _call_native(self, function: Callable[[str, str], str]) -> str:
-        """Calls a native function. Removes line numbers from errors, because JSON has one line."""
+        """Calls a native function. Removes line numbers from errors, because the JSON of the pipeline has only one line."""
         try:
             return function(self._to_json(), self._file)
         except WrongUse as error:
@@ -149,7 +150,7 @@ class Pipeline(Operators):
     def _operator(self, name: str, parallelism: int | None, **parameters: Any) -> Self:
         for key, parameter in inspect.signature(getattr(Pipeline, name)).parameters.items():
             if parameter.default is parameter.empty and key in parameters and parameters[key] is None:
-                raise WrongUse(f"{name}.{key} is None, and {name} needs it; give a value")
+                raise WrongUse(f"{name}.{key} is None, but {name} requires it; give a value")
         values = {**parameters, "parallelism": parallelism}
         operator = {name: to_json_value({key: value for key, value in values.items() if value is not None}, name)}
         return self._with(operators=[*self._spec.get("operators", []), operator])
@@ -170,12 +171,12 @@ def read(
 
     Args:
         url: one or several paths, globs, prefixes that end with ``/``, or URLs (``s3://``, ``gs://``, ``az://``, ``http(s)://``).
-        format: format of the files, such as ``tfrecord`` or ``parquet``; docs/pipelines.md lists all formats.
-        features: maps column names to names in the data; by default, the names are equal.
+        format: format of the files, such as ``tfrecord`` or ``parquet``. docs/pipelines.md lists all formats.
+        features: maps column names of the pipeline to names in the data. By default, all columns have their names in the data.
         name: name of the pipeline in messages, metrics and lists of jobs.
-        seed: seed of the order and of every random operator.
-        order: ``deterministic`` or ``relaxed``; see :meth:`Pipeline.order`.
-        on_error: handling of failed rows: ``fail``, ``skip`` or ``replace``; see :meth:`Pipeline.on_error`.
+        seed: seed of the row order and of all random operators.
+        order: ``deterministic`` or ``relaxed``. See :meth:`Pipeline.order`.
+        on_error: handling of failed rows, which is ``fail``, ``skip`` or ``replace``. See :meth:`Pipeline.on_error`.
         credentials: name of the credentials with which workers read the data.
     """
     urls = to_json_value(url, "source.url")
@@ -200,34 +201,34 @@ def mix(
 
     Args:
         sources: results of :func:`feedline.read`, without operators.
-        weights: relative weight of each source; equal by default.
-        stop: end of a pass. ``all``: after all rows of all sources. ``first``: after the last row of the first exhausted source.
-            ``restart``: after all rows of all sources, and exhausted sources restart until then.
+        weights: relative weight of each source. By default, all weights are equal.
+        stop: end of a pass. With ``all``, a pass ends after all rows of all sources. With ``first``, a pass ends after the last row of the
+            first exhausted source. With ``restart``, exhausted sources restart until all rows of all sources were read.
         options: ``name``, ``seed``, ``order`` and ``on_error``, as in :func:`feedline.read`.
     """
     if not isinstance(sources, Sequence) or not sources or not all(isinstance(source, Pipeline) for source in sources):
-        raise WrongUse("a mix needs a list of sources; give a list of results of feedline.read(...)")
+        raise WrongUse("a mix requires a list of sources; give a list of results of feedline.read(...)")
     shares = [1.0] * len(sources) if weights is None else to_list("weights", weights)
     if len(shares) != len(sources):
-        raise WrongUse(f"a mix of {len(sources)} sources has {len(shares)} weights; give one weight for each source")
+        raise WrongUse(f"a mix of {len(sources)} sources has {len(shares)} weights; give one weight per source")
     if any(source._spec.get("operators") for source in sources):
-        raise WrongUse("a source of a mix has operators; add them after the mix, where they apply to all rows")
+        raise WrongUse("a source of a mix has operators; add the operators after the mix, so that they apply to all rows")
     defaults = {"seed": 0, "order": "deterministic", "on_error": "fail"}
     for source in sources:
         ignored = [key for key, default in defaults.items() if source._spec.get(key, default) != default]
         ignored += ["shuffle"] if "shuffle" in source._spec else []
         if ignored:
-            raise WrongUse(f"a source of a mix has its own {ignored[0]}; set {ignored[0]} of the mix, where it applies to all rows")
+            raise WrongUse(f"a source of a mix sets {ignored[0]}; set {ignored[0]} of the mix instead, so that it applies to all rows")
     parts = [{"weight": weight, **source._spec["source"]} for source, weight in zip(sources, shares, strict=True)]
     spec = {"name": "python", **defaults, **options}
     return Pipeline({**spec, "source": {"mix": parts, "stop": stop}, "operators": []})
 
 
 def load(file: str | os.PathLike[str]) -> Pipeline:
-    """Loads a pipeline file. Relative paths in it are relative to the working directory.
+    """Loads a pipeline file. Relative paths in the file are relative to the working directory.
 
     Raises:
-        WrongUse: when the file cannot be read or is invalid. The message names the line and the fix.
+        WrongUse: if the file cannot be read or is invalid. The message contains the line and the fix.
     """
     if not isinstance(file, str | os.PathLike):
         raise WrongUse(f"the pipeline file is {shorten(file)}; give its path, as text or a Path")

@@ -14,22 +14,22 @@ from feedline._native import WrongUse
 from feedline._ranks import Ranks
 
 _RECENT_BATCHES = 64
-"""Batches whose positions a rank remembers: loops may prefetch this many batches."""
+"""Number of recent batches whose positions a rank stores, which is the maximum number of batches that a loop may prefetch."""
 _GROUP_SECONDS = 5.0
-"""Timeout of the request for the positions of other ranks."""
+"""Timeout of the request for the positions of other ranks, in seconds."""
 
 _log = logging.getLogger("feedline")
 
 MixFrom = Callable[[int], list[dict[str, Any]]]
-"""Returns the changes of the mix that affect rows from an epoch on."""
+"""Returns the changes of the mix that affect rows of an epoch and of later epochs."""
 
 Step = tuple[int | None, int]
-"""A step that all ranks of a job can identify: complete epochs since the start of the rank, and batches of the next epoch. With ``None``, batches of
-all epochs."""
+"""A step that all ranks of a job can identify. It consists of the number of complete epochs since the start of the rank, and the number of
+batches in the next epoch. If the first number is ``None``, the second number counts the batches of all epochs."""
 
 
 class StepCounter:
-    """Counts the steps of a rank since its job started, where positions depend on the rows."""
+    """Counts the steps of a rank since the start of its job. Used if positions depend on the rows."""
 
     _START: Step = (None, 0)
     _END: Step = (2**32 - 1, 0)
@@ -37,7 +37,8 @@ class StepCounter:
     def __init__(self, positions: Sequence[_state.Position] = ()) -> None:
         self._first_epoch = min((position[1] for position in positions), default=0)
         self.step: Step | None = self._START
-        """The current step. ``None`` after loops over single epochs and over all epochs, whose steps other ranks cannot identify."""
+        """The current step. ``None`` if the rank has run loops over single epochs and loops over all epochs, because other ranks cannot
+        identify such a step."""
 
     def begin_loop(self, epoch: int | None) -> None:
         """Begins a loop over one epoch, or over all remaining epochs."""
@@ -47,7 +48,7 @@ class StepCounter:
         if self.step[1] == 0 and epochs is not None:
             self.step = (epochs, 0)
         elif self.step[0] != epochs:
-            # Before the first batch, both ways of counting agree.
+            # Before the first batch, the step is the same for both kinds of loops.
             self.step = (epochs, 0) if self.step in (self._START, (0, 0)) else None
 
     def add_batch(self) -> None:
@@ -65,7 +66,7 @@ class StepCounter:
 
 @dataclass(frozen=True)
 class _Snapshot:
-    """The position after a number of batches."""
+    """The position of a rank after a number of batches."""
 
     batches: int
     positions: list[_state.Position]
@@ -75,34 +76,34 @@ class _Snapshot:
 
 
 class PositionTracker:
-    """The position of a rank: after the last batch that the loop received, not after prefetched batches."""
+    """Tracks the position of a rank after the last batch that the loop received. Prefetched batches do not count."""
 
     def __init__(self, ranks: Ranks, checked: dict[str, Any], slots: int, is_elastic: bool) -> None:
         self._ranks = ranks
         self._is_elastic = is_elastic
         self._parts = _state.pipeline_parts(checked)
         self.slots = slots
-        """Virtual consumers of the job."""
+        """Number of virtual consumers of the job."""
         self.batches = 0
-        """Batches that the loop has received, over all epochs."""
+        """Number of batches that the loop has received, over all epochs."""
         self.positions: list[_state.Position] | None = None
         """Positions of the rank's slots. ``None`` while unknown."""
         self.loaded: dict[str, Any] | None = None
         """The state from which the job resumes."""
         self.identity: dict[str, Any] = {}
-        """Keys of a state that identify the pipeline and the data."""
+        """The keys of states that identify the pipeline and the data."""
         self.layout: dict[str, Any] = {}
         self.steps_per_epoch: int | None = None
-        """``None`` if the number depends on the rows."""
+        """Number of steps per epoch. ``None`` if the number depends on the rows."""
         self.step_counter: StepCounter | None = None
-        """Counts steps, where other ranks report positions by step."""
+        """Counts steps. ``None`` if other ranks do not report their positions by step."""
         self._shared_job: _native.Job | None = None
         self._recent: deque[_Snapshot] = deque(maxlen=_RECENT_BATCHES)
-        # Epoch and row of all slots at the start of the job, where the job started within an epoch.
+        # Epoch and row of each slot at the start of the job. None if the job started at the beginning.
         self._start: list[tuple[int, int]] | None = None
 
     def own_slots(self) -> range:
-        """Returns the slots of this rank in a job that is not elastic."""
+        """Returns the slots of this rank. Not valid for elastic jobs."""
         return range(self._ranks.consumer, self.slots, self._ranks.consumers)
 
     # Start.
@@ -120,14 +121,14 @@ class PositionTracker:
         """Checks whether the job can resume from a state.
 
         Raises:
-            WrongUse: when the state has another pipeline, or does not fit the ranks or ``virtual_consumers``.
+            WrongUse: if the state belongs to another pipeline, or has another number of virtual consumers or too few for the ranks.
         """
         _state.check_pipeline(state, self._parts)
         position = _state.start_position(state)
         slots, consumers = position["virtual_consumers"], self._ranks.consumers
         if virtual_consumers is not None and virtual_consumers != slots:
             raise WrongUse(
-                f"the state has {slots} virtual consumers and the job {virtual_consumers}; open the job with virtual_consumers={slots}"
+                f"the state has {slots} virtual consumers, but the job has {virtual_consumers}; open the job with virtual_consumers={slots}"
             )
         if slots < consumers:
             raise WrongUse(
@@ -136,7 +137,7 @@ class PositionTracker:
             )
         different = {(stream["epoch"], stream["row"]) for stream in position["streams"]}
         if self._is_elastic and len(different) > 1:
-            raise WrongUse("the state was saved within a step, and an elastic job starts between steps; load a state that was saved between steps")
+            raise WrongUse("the state was saved within a step, but an elastic job must start between steps; load a state that was saved between steps")
 
     def set_dataset(self, position: Mapping[str, Any], layout: Mapping[str, Any], dataset: dict[str, Any]) -> None:
         """Sets the layout and the identity of the job when the dataset is indexed."""
@@ -150,7 +151,7 @@ class PositionTracker:
         }
 
     def positions_at_start(self, streams: Sequence[Mapping[str, int]] | None) -> list[_state.Position]:
-        """Returns the positions of the rank's slots in a job that starts at ``streams``, by default at the beginning."""
+        """Returns the positions of the rank's slots in a job that starts at ``streams``. ``None`` is the beginning."""
         if not streams:
             return [(slot, 0, 0) for slot in self.own_slots()]
         return [(slot, streams[slot]["epoch"], streams[slot]["row"]) for slot in self.own_slots()]
@@ -197,7 +198,7 @@ class PositionTracker:
         return min((position[1] for position in self.positions or []), default=0)
 
     def is_epoch_complete(self, epoch: int) -> bool:
-        """Whether the loop has received the last batch of an epoch, where the layout determines the number of batches."""
+        """Whether the loop has received the last batch of an epoch. Returns ``False`` if the number of batches depends on the rows."""
         if self.steps_per_epoch is None or self.positions is None:
             return False
         return all(position[1] > epoch for position in self.positions)
@@ -221,8 +222,8 @@ class PositionTracker:
             if snapshot.batches == batches:
                 return self._state_of(snapshot, mix_from)
         raise WrongUse(
-            f"this rank has received {self.batches} batches and stores the positions after the last {len(self._recent)} of them, "
-            f"not after batch {batches}"
+            f"the position after batch {batches} is unknown: this rank has received {self.batches} batches, and stores the positions after "
+            f"the last {len(self._recent)} batches; request one of these positions"
         )
 
     def relaxed_state(self, position: Any) -> dict[str, Any]:
@@ -235,7 +236,7 @@ class PositionTracker:
             steps = {_state.steps_before(self.layout, self.steps_per_epoch, position) for position in positions}
             if len(steps) > 1:
                 raise WrongUse(
-                    "this rank has received the batches of the current step for some of its slots only; save the state of an elastic job "
+                    "this rank has received the batches of the current step for only some of its slots; save the state of an elastic job "
                     "between steps"
                 )
         missing: list[int] = []
@@ -253,7 +254,7 @@ class PositionTracker:
         )
 
     def _group_positions(self, snapshot: _Snapshot) -> tuple[Sequence[_state.Position], list[int]]:
-        """Returns the positions of all slots at the step of a snapshot, and the ranks with unknown positions."""
+        """Returns the positions of all slots at the step of a snapshot, and the ranks whose positions are unknown."""
         positions, job = snapshot.positions, snapshot.job
         own, consumers = self._ranks.consumer, self._ranks.consumers
         others = [rank for rank in range(consumers) if rank != own]
@@ -268,9 +269,9 @@ class PositionTracker:
             return positions, others
         missing = [rank for rank in unanswered if rank != own]
         if own not in unanswered and sorted(positions) != [position for position in reported if position[0] % consumers == own]:
-            # Another process was this rank before, so its step count differs.
+            # Another process was this rank before, and its step count differs.
             missing = others
         if missing:
-            _log.warning("the state of job %s lacks the positions of ranks %s; merge the states of all ranks", job.id, missing)
+            _log.warning("the state of job %s does not contain the positions of ranks %s; merge the states of all ranks", job.id, missing)
             return positions, missing
         return [*positions, *(position for position in reported if position[0] % consumers != own)], []

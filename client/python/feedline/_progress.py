@@ -1,4 +1,4 @@
-"""Displays the progress of a job: a bar on a terminal, and one line after each epoch."""
+"""Displays the progress of a job as a progress bar on a terminal, and prints one line after each epoch."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def format_summary(epoch: int, counts: Mapping[str, Any], bound: str | None) -> 
 
 
 class StatsTotals:
-    """Sums the stats of a job over its loops. Each loop has its own consumer."""
+    """Sums the statistics of a job over its loops. Each loop has its own consumer."""
 
     def __init__(self) -> None:
         self._closed = _zero_stats()
         self._reported = _zero_stats()
 
     def total(self, consumer: _native.Consumer | None) -> dict[str, Any]:
-        """Returns the sum over closed consumers and the present one."""
+        """Returns the sum over all closed consumers and the current consumer."""
         stats = _zero_stats() if consumer is None else consumer.stats()
         return {key: self._closed[key] + stats[key] for key in stats}
 
@@ -42,7 +42,7 @@ class StatsTotals:
         return difference
 
     def add(self, consumer: _native.Consumer) -> None:
-        """Adds the stats of a consumer that closes."""
+        """Adds the statistics of a consumer before it is closed."""
         self._closed = self.total(consumer)
 
 
@@ -61,7 +61,7 @@ class Progress:
             try:
                 from tqdm.auto import tqdm
             except ImportError:
-                raise WrongUse("progress=True needs tqdm, which is not installed: pip install tqdm") from None
+                raise WrongUse("progress=True requires tqdm, which is not installed; run pip install tqdm") from None
             self._bar_type = tqdm
 
     def begin(self, epoch: int, steps: int | None) -> None:

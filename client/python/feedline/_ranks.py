@@ -26,14 +26,14 @@ class Ranks:
     replica_size: int = 1
     """Number of neighbouring ranks that receive the same data."""
     consumer_of_mesh: tuple[int, int, int] | None = None
-    """Consumer, consumers and replica from a device mesh. ``None`` if neighbouring ranks are replicas."""
+    """The values of ``consumer``, ``consumers`` and ``replica`` from a device mesh. ``None`` if neighbouring ranks are replicas."""
     run: str | None = None
-    """Name of the launch from the launcher, equal on all ranks. ``None`` if no launcher provides one."""
+    """Name of the launch, which is equal on all ranks. ``None`` if the launcher provides no name."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.rank < self.world_size:
             raise WrongUse(
-                f"rank is {self.rank} and world_size is {self.world_size}; give a rank from 0 to world_size - 1"
+                f"rank is {self.rank}, but world_size is {self.world_size}; give a rank from 0 to world_size - 1"
             )
         if self.replica_size < 1 or self.world_size % self.replica_size:
             raise WrongUse(
@@ -72,21 +72,21 @@ def find_ranks(
         raise WrongUse(f"replica_size is {replica_size}; give the number of neighbouring ranks that receive the same data, 1 or more")
     if mesh is not None:
         if (rank, world_size, replica_size) != (None, None, None):
-            raise WrongUse("mesh= determines rank, world_size and replica_size; give either mesh= or these")
+            raise WrongUse("mesh= determines rank, world_size and replica_size; give either mesh= or these arguments")
         return _ranks_of_mesh(mesh, data_dims, run)
     if data_dims is not None:
-        raise WrongUse("data_dims names dimensions of a mesh; give mesh= too")
+        raise WrongUse("data_dims= requires a mesh; give mesh= too")
     if (rank is None) != (world_size is None):
         given, missing = ("rank", "world_size") if world_size is None else ("world_size", "rank")
-        raise WrongUse(f"{given} is given and {missing} is not; give both or none")
+        raise WrongUse(f"{given}= is given without {missing}=; give both or none")
     if rank is None or world_size is None:
         rank, world_size = _torch_ranks() or _jax_ranks() or _environment_ranks(environment) or (0, 1)
     return Ranks(rank, world_size, replica_size or 1, run=run)
 
 
 def _ranks_of_mesh(mesh: Any, data_dims: Sequence[str] | None, run: str | None) -> Ranks:
-    """Determines the consumer from the coordinates along the data dimensions of a mesh. All other dimensions are replicas, including those
-    of the root mesh."""
+    """Determines the consumer from the coordinates along the data dimensions of a mesh. Ranks along all other dimensions are replicas, also
+    along dimensions of the root mesh."""
     if not hasattr(mesh, "mesh_dim_names") or not hasattr(mesh, "get_coordinate"):
         raise WrongUse(f"mesh is {shorten(mesh)}; give a DeviceMesh of PyTorch")
     names = list(mesh.mesh_dim_names or ())
@@ -96,11 +96,11 @@ def _ranks_of_mesh(mesh: Any, data_dims: Sequence[str] | None, run: str | None) 
         data_dims = [name for name in names if name in ("dp", "data", "fsdp", "hsdp", "dp_replicate", "dp_shard", "replicate", "shard")]
         if not data_dims:
             raise WrongUse(
-                f"the mesh has the dimensions {names}, and none has a known name of a data dimension; name the data dimensions with data_dims=[...]"
+                f"no dimension of the mesh has the name of a data dimension: {names}; give the names of the data dimensions with data_dims=[...]"
             )
     unknown = [name for name in data_dims if name not in names]
     if unknown:
-        raise WrongUse(f"data_dims names {unknown[0]!r}; the mesh has the dimensions {names}")
+        raise WrongUse(f"data_dims contains {unknown[0]!r}, but the mesh has only the dimensions {names}")
     coordinate = mesh.get_coordinate()
     if coordinate is None:
         raise WrongUse("this process is not part of the mesh; open the job only on processes of the mesh")
@@ -116,8 +116,8 @@ def _ranks_of_mesh(mesh: Any, data_dims: Sequence[str] | None, run: str | None) 
 def _replica_index(all_ranks: Sequence[int], group: Sequence[int]) -> int:
     """Returns the index of ``group`` among the groups of ranks that each receive all of the data.
 
-    All groups have the same shape in the root mesh, so they tile its flattened ranks. A tiling is unique and starts each tile at the
-    first uncovered index. This needs no names of dimensions, which flattened dimensions do not share with the root mesh.
+    All groups have the same shape in the root mesh, so they tile its flattened ranks. The tiling is unique: each tile starts at the first
+    uncovered index. The computation does not use the names of dimensions, because flattened dimensions are not in the root mesh.
     """
     indexes = {rank: index for index, rank in enumerate(all_ranks)}
     own = sorted(indexes[rank] for rank in group)
@@ -140,20 +140,20 @@ def _checked_root(mesh: Any) -> Any:
     """Returns the root mesh, which contains all processes that open the job.
 
     Raises:
-        WrongUse: when ``torch.distributed`` has further processes, whose data is undetermined.
+        WrongUse: if ``torch.distributed`` has processes outside of the mesh, because their data is undetermined.
     """
     root = _root_mesh(mesh)
     size, (_, world_size) = len(_mesh_ranks(root.mesh)), _torch_ranks() or (0, 1)
     if size < world_size:
         raise WrongUse(
-            f"the mesh has {size} of the {world_size} processes of torch.distributed, so the data of the other processes is undetermined; "
+            f"the mesh has only {size} of the {world_size} processes of torch.distributed, so the data of the other processes is undetermined; "
             "give the root mesh and data_dims=, or rank=, world_size= and replica_size="
         )
     return root
 
 
 def _root_mesh(mesh: Any) -> Any:
-    """Returns the root of a mesh: from the mesh, or in PyTorch 2.2 to 2.8 from the registry of meshes."""
+    """Returns the root of a mesh. PyTorch 2.2 to 2.8 stores it in a registry of meshes."""
     if hasattr(mesh, "_get_root_mesh"):
         return mesh._get_root_mesh()
     registry = getattr(sys.modules.get(type(mesh).__module__), "_mesh_resources", None)
@@ -216,13 +216,13 @@ def _launch_name(environment: Mapping[str, str]) -> str | None:
 
 
 def run_name(base: str, ranks: Ranks, is_remote: bool) -> str:
-    """Returns the name of a run without a ``name``, equal on all of its ranks.
+    """Returns the name of a run for which the user gave no name. The name is equal on all ranks.
 
     Raises:
-        WrongUse: when several ranks share a coordinator and cannot agree on a name.
+        WrongUse: if several ranks share a coordinator and cannot agree on a name.
     """
     if ranks.consumers == 1:
-        # Replicas do not share a job, so they need no common name.
+        # Each replica has its own job, so replicas need no common name.
         return base
     if ranks.run is not None:
         return f"{base}-{ranks.run}"
@@ -234,6 +234,6 @@ def run_name(base: str, ranks: Ranks, is_remote: bool) -> str:
     if not is_remote:
         return base
     raise WrongUse(
-        f"{ranks.consumers} ranks share this job and have no common name for this run; give name=, equal on all ranks and "
-        "new for each run"
+        f"{ranks.consumers} ranks share this job, but cannot agree on a name of the run; give name=, which must be equal on all ranks "
+        "and new for each run"
     )

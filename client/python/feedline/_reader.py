@@ -1,4 +1,4 @@
-"""Reads the batches of a session, converts them, and prefetches one where the converter copies to a device."""
+"""Reads and converts the batches of a session. Prefetches one batch if the converter copies batches to a device."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ class BatchReader:
         self.is_ended = False
         """Whether the last batch of the job was read."""
         self.skipped: list[tuple[int, int]] = []
-        """Ranges of batches that the loop does not receive."""
-        # Batches that the loop has not received: prefetched ones, and the first batch of the next epoch.
+        """Ranges of batches to skip."""
+        # Batches that were read but that the loop has not received: prefetched batches, and the first batch of the next epoch.
         self._pending: deque[tuple[_native.Batch, Any]] = deque()
 
     @property
     def has_pending(self) -> bool:
-        """Whether a batch was read that the loop has not received."""
+        """Whether there are batches that were read but that the loop has not received."""
         return bool(self._pending)
 
     def set_converter(self, converter: Converter) -> None:
         """Sets the type of the following batches."""
         if self._pending:
-            raise WrongUse("batches of another type are already prefetched; choose the type before the first loop")
+            raise WrongUse("batches of another type are already prefetched; choose the type of batches before the first loop")
         self.converter.close()
         self.converter = converter
 
@@ -48,7 +48,8 @@ class BatchReader:
         return self._pending[0][0].epoch if self._pending else self._position.next_epoch()
 
     def read(self, epoch: int | None) -> tuple[_native.Batch, Any] | None:
-        """Returns the next batch and its converted form. Returns ``None`` at the end of the job, or of ``epoch`` unless it is ``None``."""
+        """Returns the next batch and its converted form. Returns ``None`` at the end of ``epoch``, or at the end of the job if ``epoch`` is
+        ``None``."""
         while True:
             if epoch is not None and self._position.is_epoch_complete(epoch):
                 return None

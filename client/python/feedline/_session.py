@@ -1,4 +1,4 @@
-"""The session of one rank: opens a job at a service, creates the consumer, and releases both."""
+"""The session of one rank, which opens the job, creates the consumer, and releases both."""
 
 from __future__ import annotations
 
@@ -18,10 +18,13 @@ from feedline._progress import StatsTotals
 from feedline._ranks import run_name
 
 _INDEXING_LOG_SECONDS = 600.0
+"""Interval of log messages while the dataset is indexed."""
 _CLOSE_SECONDS = 5.0
-"""Timeout of closing while the coordinator does not answer."""
+"""Timeout of closing a consumer if the coordinator does not respond."""
 _RETRY_SECONDS = 0.5
+"""Pause between attempts to connect."""
 _MIX_SECONDS = 2.0
+"""Timeout of a request for the weights of a mix."""
 
 _log = logging.getLogger("feedline")
 
@@ -38,7 +41,7 @@ class Session:
         self.run: str | None = None
         """Name of the run. ``None`` before the first job is opened."""
         self.loads = 0
-        """Loaded states."""
+        """Number of loaded states."""
         self.totals = StatsTotals()
         # Changes of the mix's weights.
         self._mix: list[dict[str, Any]] = []
@@ -52,10 +55,10 @@ class Session:
     # Open.
 
     def open(self, gpu: int | None) -> None:
-        """Opens the job and creates the consumer, which receives into memory that is pinned for ``gpu``."""
+        """Opens the job and creates the consumer. If ``gpu`` is set, the consumer receives batches into pinned memory."""
         self._process = os.getpid()
         config, state = self._config, self._position.loaded
-        # An elastic job continues without this rank, which joins the job with its original settings.
+        # An elastic job continues without this rank, so this rank joins the job again with the original settings.
         if self._position.positions is not None and not config.is_elastic:
             state = self._position.state(self.mix_from)
         if self.service is None:
@@ -81,7 +84,7 @@ class Session:
         self._set_start(self.service, self.job, self.consumer, state)
 
     def _connect(self) -> _native.Service:
-        """Connects to the service. Retries only with an explicit ``patience``, because the address may be wrong."""
+        """Connects to the service. Retries only with an explicit ``patience``, because a failure may be due to a wrong address."""
         deadline = time.monotonic() + (self._config.patience_seconds or 0)
         while True:
             try:
@@ -93,21 +96,22 @@ class Session:
                 time.sleep(_RETRY_SECONDS)
 
     def _start_position(self, service: _native.Service, state: dict[str, Any]) -> dict[str, Any]:
-        """Returns the position from which the service resumes. An embedded service needs only the slots of this rank."""
+        """Returns the position from which the service resumes. An embedded service requires only the positions of this rank's slots."""
         positions = self._position.positions or []
         if service.is_embedded and positions and state is not self._position.loaded:
             return _state.start_position_with_default(state, min(position[1:] for position in positions))
         return _state.start_position(state)
 
     def _job_name(self, start: str | None) -> str:
-        """Returns a name that is equal on all ranks, and different for each start position, because a running job cannot be rewound."""
+        """Returns the name of the job. It is equal on all ranks, and differs between start positions, because a running job cannot be
+        rewound."""
         config = self._config
         if self.run is None:
             is_remote = bool(os.environ.get("FEEDLINE_COORDINATOR") or config.service.get("coordinator"))
             self.run = config.name or run_name(config.checked["name"], config.ranks, is_remote)
         replica = f"-replica{config.ranks.replica}" if config.ranks.replica else ""
         position = f"@{zlib.crc32(start.encode()):08x}" if start is not None else ""
-        # All ranks load the same states in the same order, so the count distinguishes two loads of one state.
+        # All ranks load the same states in the same order, so the number of loads distinguishes repeated loads of the same state.
         position += f".{self.loads}" if self.loads > 1 else ""
         is_private = config.ranks.consumers == 1 and config.name is None and not config.is_elastic
         suffix = f"-{secrets.token_hex(3)}" if is_private else ""
@@ -138,21 +142,21 @@ class Session:
             return
         positions = consumer.start_position()
         streams = None if state is None else self._start_position(service, state)["streams"]
-        # The consumer of an ended job has no positions; its next batch raises the reason.
+        # The consumer of an ended job has no positions. Its next batch raises the error.
         if positions and positions != self._position.positions_at_start(streams):
-            # A job that another run may own is not cancelled.
+            # Do not cancel the job, because it may belong to another run.
             self._position.positions, self.job = None, None
             self.release(is_ended=False)
             raise WrongUse(
-                f"a job {self.run!r} is running, and this rank of it is at another position, so it may belong to another run with this name; "
-                "give another name=, or cancel the job with `feedline job cancel`"
+                f"a job with the name {self.run!r} is already running, and this rank is at another position in it, so the job may belong to "
+                "another run; give another name=, or cancel the job with `feedline job cancel`"
             )
         self._position.start(streams, job, is_shared=not service.is_embedded)
 
     # Mix.
 
     def mix_from(self, epoch: int) -> list[dict[str, Any]]:
-        """Returns the changes of the mix's weights that affect rows from ``epoch`` on, including changes by other processes."""
+        """Returns the changes of the mix weights that affect rows of ``epoch`` and later epochs, including changes by other processes."""
         if self.consumer is not None and self.job is not None and self._config.is_mixed:
             self._mix = json.loads(self._requested_mix(self.job, epoch) or self.consumer.mix_from(epoch))
         return self._mix
@@ -174,22 +178,22 @@ class Session:
     # Release.
 
     def release(self, *, is_ended: bool) -> None:
-        """Closes the consumer, and cancels a job that no other rank uses. ``is_ended``: all batches were delivered."""
+        """Closes the consumer, and cancels the job if no other rank uses it. ``is_ended`` is whether all batches were delivered."""
         consumer, self.consumer = self.consumer, None
         job, self.job = self.job, None
         if consumer is None or not self.is_own_process:
-            # The objects of a forked child belong to its parent.
+            # In a forked child, the objects belong to the parent process.
             return
         self.totals.add(consumer)
         is_acknowledged = False
         try:
             self._send_last_requests(consumer, job, is_ended)
         except _native.FeedlineError as error:
-            # An error of the loop must not be replaced by an error of closing.
+            # Only log errors of closing, because they must not hide an error of the loop.
             _log.warning("%s", error)
         finally:
             is_acknowledged = consumer.close(_CLOSE_SECONDS)
-        # Other ranks may still use the job; the service ends a job without consumers.
+        # Do not cancel a job that other ranks may still use. The service ends a job without consumers.
         if is_acknowledged and job is not None and self._config.ranks.consumers == 1 and not self._config.is_elastic:
             try:
                 job.cancel()

@@ -1,4 +1,5 @@
-"""State dicts: the position of a job as a training checkpoint stores it. Small, readable JSON that also identifies the pipeline and the data."""
+"""State dicts, which training checkpoints store. A state dict is small, readable JSON with the position of a job, and identifies the
+pipeline and the data."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ _NOT_A_STATE = "this is not a state of a job; give the result of state_dict()"
 
 
 def pipeline_parts(pipeline: dict[str, Any]) -> dict[str, Any]:
-    """Returns the parts of a pipeline that a state contains for comparison: short hashes, so that states stay small."""
+    """Returns the parts of a pipeline that a state contains for comparison. Large parts are hashed, so that states stay small."""
     return {
         "source": _hash(pipeline["source"]),
         "order": pipeline["order"],
@@ -33,7 +34,7 @@ def pipeline_parts(pipeline: dict[str, Any]) -> dict[str, Any]:
 
 
 def _row_parameters(name: str, parameters: Any) -> Any:
-    """Returns the parameters of an operator that affect rows: for functions, neither the settings of processes nor versioned code."""
+    """Returns the parameters of an operator that affect rows. For functions, excludes the settings of processes, and code with a version."""
     if name not in ("map", "filter_function"):
         return parameters
     ignored = {"path", "environment", "timeout_s", "memory", "rows"} | ({"code"} if parameters.get("version") else set())
@@ -66,9 +67,9 @@ def build_state(
 
     Args:
         identity: keys that identify the pipeline and the data.
-        missing: ranks with unknown positions, where positions depend on the rows.
-        mix: changes of the mix's weights.
-        start: epoch and row of all slots at the start of the job, where the job started within an epoch.
+        missing: ranks whose positions are unknown, if positions depend on the rows.
+        mix: changes of the mix weights.
+        start: epoch and row of each slot at the start of the job. ``None`` if the job started at the beginning.
     """
     state = {"version": VERSION, "order": "deterministic", **identity, "layout": layout, "ranks": ranks}
     if mix:
@@ -76,13 +77,13 @@ def build_state(
     steps = _native.steps_per_epoch(json.dumps(layout))
     has_steps = steps is not None or layout.get("coordinated")
     if has_steps and start is not None and not _are_ranks_equal(start, ranks):
-        # Ranks that resumed from another number of ranks are at different steps.
+        # After resuming with another number of ranks, ranks may be at different steps.
         if len(positions) < layout["streams"] and steps is not None and layout["streams"] % ranks == 0:
             positions = _positions_of_all_ranks(state, steps, start, positions)
         own = positions[0][0] % ranks if positions else 0
         return {**state, "batches": batches, **_explicit_positions(positions, layout, [rank for rank in range(ranks) if rank != own])}
     if layout.get("coordinated"):
-        # At a step, all slots are at the same row of their round.
+        # Before a step, all slots are at the same row of their round.
         first = min((position[1:] for position in positions), default=(0, 0))
         ahead = [position[1:] for position in positions if position[1:] != first]
         row_ahead = list(ahead[0]) if ahead else list(first)
@@ -103,7 +104,7 @@ def _explicit_positions(positions: Sequence[Position], layout: Mapping[str, Any]
 
 
 def _are_ranks_equal(positions: Sequence[tuple[int, int]], ranks: int) -> bool:
-    """Whether all ranks are at the same step: the first slots of each rank may be one step ahead of the others."""
+    """Whether all ranks are at the same step. The first slots of each rank may be one step ahead of its other slots."""
     first = min(positions, default=(0, 0))
     ahead = sum(1 for position in positions[::ranks] if position != first)
     others = {position for position in positions if position != first}
@@ -111,9 +112,9 @@ def _are_ranks_equal(positions: Sequence[tuple[int, int]], ranks: int) -> bool:
 
 
 def _positions_of_all_ranks(state: dict[str, Any], steps: int, start: Sequence[tuple[int, int]], positions: Sequence[Position]) -> list[Position]:
-    """Computes the positions of all slots when every rank has received as many batches since ``start`` as this rank.
+    """Computes the positions of all slots if each rank has received the same number of batches since ``start``.
 
-    Each batch of a rank comes from its slot that is furthest behind.
+    A rank receives its next batch from the slot that is furthest behind.
     """
     layout, ranks = state["layout"], state["ranks"]
     start_steps = [steps_before(layout, steps, (slot, *position)) for slot, position in enumerate(start)]
@@ -145,8 +146,8 @@ def _positions_of_all_ranks(state: dict[str, Any], steps: int, start: Sequence[t
 
 
 def pack_positions(positions: Iterable[Position]) -> dict[str, Any]:
-    """Encodes the positions of all slots compactly: the first position, and the row offset of each slot. A slot in another epoch has its epoch
-    and row."""
+    """Encodes the positions of all slots compactly, as the first position and the row offset of each slot. A slot in another epoch is encoded
+    with its epoch and row."""
     pairs = [position[1:] for position in sorted(positions)]
     epoch, row = min(pairs)
     past = [slot_row - row if slot_epoch == epoch else [slot_epoch, slot_row] for slot_epoch, slot_row in pairs]
@@ -166,7 +167,7 @@ def steps_before(layout: dict[str, Any], steps: int, position: Position) -> int:
 
 
 def start_position(state: dict[str, Any]) -> dict[str, Any]:
-    """Returns the position from which a job resumes at ``state``, as the service reads it."""
+    """Converts a state to the position from which the service resumes the job."""
     if "position" in state:
         return state["position"]
     layout, fingerprints = state["layout"], (state["pipeline"], state["dataset"])
@@ -187,7 +188,7 @@ def start_position(state: dict[str, Any]) -> dict[str, Any]:
 
 
 def start_position_with_default(state: dict[str, Any], default: tuple[int, int]) -> dict[str, Any]:
-    """As :func:`start_position`, for a service of one rank: slots of other ranks may have any position, such as ``default``."""
+    """Like :func:`start_position`, but for a service with only one rank. Missing positions of other ranks' slots are set to ``default``."""
     if "slots" not in state:
         return start_position(state)
     slots = {int(slot): position for slot, position in state["slots"].items()}
@@ -195,16 +196,16 @@ def start_position_with_default(state: dict[str, Any], default: tuple[int, int])
 
 
 def _incomplete_message(state: Mapping[str, Any], slot: int) -> str:
-    """Returns the message for a state without the position of a slot."""
+    """Returns the error message for a state without the position of a slot."""
     missing = state.get("missing") or []
     if missing:
-        who = f"rank {missing[0]}" if len(missing) == 1 else f"ranks {', '.join(map(str, missing))}"
-        reason = f"{who} of {state['ranks']} did not report a position when the state was saved (ranks report through a common coordinator)"
+        ranks = f"rank {missing[0]}" if len(missing) == 1 else f"ranks {', '.join(map(str, missing))}"
+        reason = f"{ranks} of {state['ranks']} did not report a position when the state was saved (ranks report through a common coordinator)"
     else:
-        reason = f"the state is that of one rank of {state['ranks']}"
+        reason = f"the state contains only the positions of one rank of {state['ranks']}"
     return (
         f"the state has no position of slot {slot}: operators of this pipeline change the number of rows, and {reason}; "
-        "combine the states of all ranks with feedline.merge_states([...])"
+        "merge the states of all ranks with feedline.merge_states([...])"
     )
 
 
@@ -223,18 +224,18 @@ def _service_position(state: Mapping[str, Any], streams: Sequence[Sequence[int]]
 def merge_states(states: Iterable[dict[str, Any]]) -> dict[str, Any]:
     """Merges the states of all ranks of a job, taken at the same step.
 
-    Needed only where operators change the number of rows (``filter``, ``on_error: skip``, ``remainder: carry``), and the ranks have no
-    common coordinator or a state lists ranks as ``missing``. Otherwise, the state of any rank contains the positions of all ranks. Any
-    number of ranks can load the result.
+    This function is needed only if operators change the number of rows (``filter``, ``on_error: skip``, ``remainder: carry``) and the ranks
+    have no common coordinator or a state lists ranks as ``missing``. Otherwise, the state of any rank contains the positions of all ranks.
+    Any number of ranks can load the result.
 
     Raises:
-        WrongUse: when the states belong to different jobs, or a rank is missing.
+        WrongUse: if the states belong to different jobs, or the state of a rank is missing.
     """
     if isinstance(states, Mapping) or not isinstance(states, Iterable):
-        raise WrongUse("merge_states needs a list with the states of all ranks; give [state, ...]")
+        raise WrongUse("merge_states requires a list of the states of all ranks; give [state, ...]")
     given = [parse_state(state) for state in states]
     if not given:
-        raise WrongUse("merge_states needs at least one state; give the states of all ranks")
+        raise WrongUse("merge_states requires at least one state; give the states of all ranks")
     first = given[0]
     for state in given[1:]:
         for key in ("pipeline", "dataset", "layout", "ranks"):
@@ -254,15 +255,15 @@ def merge_states(states: Iterable[dict[str, Any]]) -> dict[str, Any]:
 
 
 def validate_state(state: Any) -> dict[str, Any]:
-    """Returns the state, if this release can load it.
+    """Checks that this release can load a state. Returns the state as plain data.
 
     Raises:
-        WrongUse: for any other value.
+        WrongUse: if the value is not a state, or is a state of another version.
     """
     state = parse_state(state)
     if state["version"] != VERSION:
         raise WrongUse(
-            f"the state has version {state['version']}, and this release reads version {VERSION}; load the state with the release that saved it"
+            f"the state has version {state['version']}, but this release reads version {VERSION}; load the state with the release that saved it"
         )
     try:
         start_position(state)
@@ -272,17 +273,17 @@ def validate_state(state: Any) -> dict[str, Any]:
 
 
 def parse_state(state: Any) -> dict[str, Any]:
-    """Converts a state to plain data. Checkpoints of array libraries may return numbers as arrays without dimensions."""
+    """Converts a state to plain data. Checkpoint libraries may return numbers as zero-dimensional arrays."""
     if not isinstance(state, Mapping) or "version" not in state or "pipeline" not in state:
         raise WrongUse(_NOT_A_STATE)
     return to_json_value(state, "state")
 
 
 def check_pipeline(state: dict[str, Any], parts: dict[str, Any]) -> None:
-    """Compares the pipeline of a state with the present one.
+    """Compares the pipeline of a state with the pipeline of the job.
 
     Raises:
-        WrongUse: when parts have changed. The message names all of them.
+        WrongUse: if the pipeline has changed. The message lists all changed parts.
     """
     saved = state.get("parts")
     if saved is None or saved == parts:
@@ -291,7 +292,7 @@ def check_pipeline(state: dict[str, Any], parts: dict[str, Any]) -> None:
         raise WrongUse(_NOT_A_STATE)
     compared = ("source", "order", "on_error", "seed", "shuffle")
     changed = [name for name in compared if saved.get(name, parts[name]) != parts[name]]
-    # Caches do not change rows.
+    # Ignore caches, because they do not change rows.
     before, now = ([text for text in part["operators"] if not text.startswith("cache:")] for part in ({"operators": [], **saved}, parts))
     if [text.split(":")[0] for text in before] != [text.split(":")[0] for text in now]:
         names = ", ".join(text.split(":")[0] for text in before)
@@ -301,10 +302,10 @@ def check_pipeline(state: dict[str, Any], parts: dict[str, Any]) -> None:
         changed += [f"operators[{index}] ({new.split(':')[0]})" for index, (old, new) in pairs if old != new]
     if changed:
         raise WrongUse(
-            f"the state was saved with another pipeline: {' and '.join(changed)} changed; load it with the pipeline that it was saved with"
+            f"the state was saved with another pipeline: {' and '.join(changed)} changed; load the state with the pipeline with which it was saved"
         )
 
 
 def data_summary(dataset: dict[str, Any]) -> dict[str, int]:
-    """Returns the size of a dataset, which a state contains for readers."""
+    """Returns the size of a dataset. States contain it as information for users."""
     return {key: dataset[key] for key in ("rows", "shards", "bytes")}

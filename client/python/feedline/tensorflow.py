@@ -1,4 +1,4 @@
-"""Creates a ``tf.data.Dataset``, which Keras accepts, from a job."""
+"""Creates a ``tf.data.Dataset`` from a job, for example for Keras."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from feedline._open import open as open_job
 def dataset(job: Any, **options: Any) -> tf.data.Dataset:
     """Creates a ``tf.data.Dataset`` of dicts from the batches of a job. Each iteration is one epoch.
 
-    Columns of text and bytes are string tensors of shape ``[rows]``. Lists of varying length are not supported: ``pad`` them. ``tf.data``
-    prefetches batches, so save the state with ``job.state_dict(at=steps)``.
+    Columns of text and bytes are string tensors of shape ``[rows]``. Lists of varying length are not supported, so pad them with ``pad``.
+    ``tf.data`` prefetches batches, so save the state with ``job.state_dict(at=steps)``.
 
     Args:
         job: a job, a pipeline or a pipeline file.
@@ -28,7 +28,7 @@ def dataset(job: Any, **options: Any) -> tf.data.Dataset:
         raise WrongUse(f"the job is already open, so {next(iter(options))}= has no effect; give it to feedline.open()")
     opened = job if isinstance(job, Job) else open_job(job, **options)
     opened.numpy()
-    # The first batch determines the signature. The first iteration starts with it.
+    # The first batch determines the signature. The first iteration also returns this batch.
     rest = iter(opened)
     first = next(rest, None)
     if first is None:
@@ -52,7 +52,7 @@ def _signature(name: str, column: np.ndarray[Any, Any]) -> tf.TensorSpec:
     if column.dtype != object:
         return tf.TensorSpec((None, *column.shape[1:]), column.dtype)
     if len(column) and isinstance(column[0], np.ndarray | list):
-        raise WrongUse(f"column {name!r} has lists of varying length, which a tf.data.Dataset does not support; pad them to one length")
+        raise WrongUse(f"column {name!r} has lists of varying length, which a tf.data.Dataset does not support; add pad to the pipeline")
     return tf.TensorSpec((None,), tf.string)
 
 

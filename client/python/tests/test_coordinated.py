@@ -64,7 +64,7 @@ def test_a_mix_is_built_in_python(sentences: Path, tmp_path: Path, local: dict[s
     assert all(Path(shard).stem == ("b" if row >= 1000 else "a") for rows, origins in batches for row, (shard, _) in zip(rows, origins, strict=True))
     with pytest.raises(feedline.WrongUse, match="2 sources has 1 weights"):
         feedline.mix(sources, weights=[1])
-    with pytest.raises(feedline.WrongUse, match="add them after the mix"):
+    with pytest.raises(feedline.WrongUse, match="add the operators after the mix"):
         feedline.mix([sources[0].select(["n"])])
 
 

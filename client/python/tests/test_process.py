@@ -160,7 +160,7 @@ def test_two_runs_with_one_name_are_detected(lines: Path, clusters: Any, run_nam
     for _ in range(30):
         next(loop)
     first._session.consumer.flush()
-    with pytest.raises(feedline.WrongUse, match="is running, and this rank of it is at another position"):
+    with pytest.raises(feedline.WrongUse, match="is already running, and this rank is at another position"):
         next(iter(pipeline.open(coordinator=clusters(1), name=name)))
     first.close()
 
@@ -270,7 +270,7 @@ def test_unknown_and_invalid_options_are_rejected(numbers: feedline.Pipeline, lo
             numbers.batch(1).open(**{option: value})
     with pytest.raises(feedline.WrongUse, match="weight is 'much'; give a number"):
         numbers.batch(1).open(weight="much")
-    with pytest.raises(feedline.WrongUse, match="needs virtual_consumers="):
+    with pytest.raises(feedline.WrongUse, match="requires virtual_consumers="):
         numbers.batch(1).open(elastic=True)
     with numbers.batch(np.int64(100)).open(consumers=np.int32(1), epochs=np.uint8(1), weight=np.float32(1), **local) as job:
         assert job and len(list(job)) == 10

@@ -67,7 +67,7 @@ def test_data_dimensions_of_a_mesh_determine_the_consumer() -> None:
     assert all(replicas == set(range(8)) for replicas in seen.values())
     both = find({}, mesh=mesh((2, 1, 3)), data_dims=["dp", "cp"])
     assert (both.consumer, both.consumers, both.replica) == (5, 6, 3)
-    with pytest.raises(feedline.WrongUse, match="'ep'; the mesh has"):
+    with pytest.raises(feedline.WrongUse, match="'ep', but the mesh has only"):
         find({}, mesh=mesh((0, 0, 0)), data_dims=["ep"])
 
 
@@ -154,7 +154,7 @@ def test_tensor_parallel_ranks_receive_the_same_rows(numbers: feedline.Pipeline,
 @pytest.mark.parametrize(
     ("options", "environment", "sentence"),
     [
-        ({"rank": 1}, {}, "rank is given and world_size is not"),
+        ({"rank": 1}, {}, "rank= is given without world_size="),
         ({"rank": 2, "world_size": 2}, {}, "give a rank from 0 to world_size - 1"),
         ({"replica_size": 3}, {"RANK": "0", "WORLD_SIZE": "8"}, "does not divide world_size 8"),
         ({}, {"RANK": "a", "WORLD_SIZE": "8"}, "RANK='a' and WORLD_SIZE='8'"),

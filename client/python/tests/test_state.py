@@ -177,7 +177,7 @@ def test_a_loop_that_prefetches_saves_the_state_of_an_earlier_step(numbers: feed
     with pipeline.open(epochs=1, **local) as job:
         ids(job, 9)
         state = job.state_dict(at=6)
-        with pytest.raises(feedline.WrongUse, match="not after batch 50"):
+        with pytest.raises(feedline.WrongUse, match="the position after batch 50 is unknown"):
             job.state_dict(at=50)
     with pipeline.open(epochs=1, state=state, **local) as job:
         assert ids(job) == whole[6:]
