@@ -185,7 +185,7 @@ impl Planner {
             decisions.iter().filter_map(|(job, decision)| Some((*job, (*decision)?))).collect();
         for facts in self
             .observer
-            .facts()
+            .job_properties()
             .filter(|facts| decisions.get(&facts.job) != self.cache_decisions.get(&facts.job))
         {
             let (job, name) = (facts.job, &facts.name);

@@ -97,7 +97,12 @@ impl ServerSecurity {
 
     /// Rejects an address that would accept every client, unless it is a loopback address or the user gave `--insecure`.
     /// `has_tokens` is true if clients authenticate with tokens.
-    pub(crate) fn check(&self, address: SocketAddr, has_tokens: bool, fix: &str) -> Result<(), Failure> {
+    pub(crate) fn check_listen_address(
+        &self,
+        address: SocketAddr,
+        has_tokens: bool,
+        fix: &str,
+    ) -> Result<(), Failure> {
         if address.ip().is_loopback() {
             return Ok(());
         }

@@ -24,7 +24,7 @@ pub(crate) const ELECTION_TIMEOUT: Duration = Duration::from_secs(5);
 /// Pause between two requests during an election.
 pub(crate) const RETRY_PAUSE: Duration = Duration::from_millis(200);
 /// Prefix of the addresses of workers in this process.
-const LOCAL_PREFIX: &str = "local:";
+const LOCAL_ADDRESS_PREFIX: &str = "local:";
 
 /// A coordinator with its workers.
 pub(crate) struct LocalCluster {
@@ -63,7 +63,7 @@ impl LocalCluster {
     }
 
     /// Starts a cluster in this process without a planner. The caller sets the allocations of jobs.
-    pub(crate) async fn unplanned(local: &LocalArgs) -> Result<Self, Failure> {
+    pub(crate) async fn open_without_planner(local: &LocalArgs) -> Result<Self, Failure> {
         let mut settings = CoordinatorSettings::in_memory(index_dir(local)?);
         settings.plan_interval_ms = 0;
         settings.cluster.auto_cache = false;
@@ -78,7 +78,7 @@ impl LocalCluster {
             .map_err(Failure::failed)?;
         let mut workers = Vec::new();
         for (number, settings) in local_workers::settings(local, &access)?.into_iter().enumerate() {
-            let address = format!("{LOCAL_PREFIX}{number}");
+            let address = format!("{LOCAL_ADDRESS_PREFIX}{number}");
             workers.push(local_workers::start(WorkerSettings { address, ..settings }, running.service())?);
         }
         let coordinator = running.service();
@@ -154,7 +154,8 @@ struct LocalWorkers(Vec<Arc<dyn WorkerService>>);
 
 impl WorkerDirectory for LocalWorkers {
     fn worker(&self, address: &str) -> Result<Arc<dyn WorkerService>, ServiceError> {
-        let number = address.strip_prefix(LOCAL_PREFIX).and_then(|number| number.parse::<usize>().ok());
+        let number =
+            address.strip_prefix(LOCAL_ADDRESS_PREFIX).and_then(|number| number.parse::<usize>().ok());
         let worker = number.and_then(|number| self.0.get(number)).cloned();
         worker.ok_or_else(|| {
             ServiceError::new(

@@ -8,7 +8,7 @@ use feedline_data::ids::{SessionId, WorkerId};
 
 /// Returns a worker id that differs from the ids of all other workers and of earlier runs.
 pub(crate) fn worker_id() -> WorkerId {
-    WorkerId(random())
+    WorkerId(random_u64())
 }
 
 /// Returns a consumer's session. It is larger than every earlier session if the clocks agree.
@@ -23,7 +23,7 @@ pub(crate) fn coordinator_start_id() -> u64 {
 
 /// Returns eight hexadecimal digits, which distinguish the jobs of one pipeline.
 pub(crate) fn name_suffix() -> String {
-    format!("{:08x}", random() as u32)
+    format!("{:08x}", random_u64() as u32)
 }
 
 fn now_ns() -> u64 {
@@ -32,7 +32,7 @@ fn now_ns() -> u64 {
 }
 
 /// Returns 64 random bits. The standard library takes the keys of its hashers from the system's randomness.
-fn random() -> u64 {
+fn random_u64() -> u64 {
     let mut hasher = RandomState::new().build_hasher();
     hasher.write_u64(now_ns());
     hasher.write_u32(std::process::id());

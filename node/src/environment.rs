@@ -39,7 +39,7 @@ pub(crate) fn store_options() -> Vec<(String, String)> {
 /// Returns the environment of Python functions: paths, language and devices. All other variables are excluded, because they
 /// may contain credentials.
 pub(crate) fn function_environment() -> Vec<(String, String)> {
-    const NAMES: [&str; 17] = [
+    const FUNCTION_VARIABLES: [&str; 17] = [
         "PATH",
         "HOME",
         "USER",
@@ -58,7 +58,7 @@ pub(crate) fn function_environment() -> Vec<(String, String)> {
         "HF_HOME",
         "CUDA_VISIBLE_DEVICES",
     ];
-    NAMES.iter().filter_map(|name| Some(((*name).to_owned(), env::var(name).ok()?))).collect()
+    FUNCTION_VARIABLES.iter().filter_map(|name| Some(((*name).to_owned(), env::var(name).ok()?))).collect()
 }
 
 /// Returns `feedline` in the user's cache directory. For a user without a home directory, it creates a private folder in the
@@ -106,7 +106,7 @@ pub(crate) fn cores() -> u32 {
 }
 
 /// Returns the model of the CPU, or an empty text if the system does not report it.
-pub(crate) fn machine() -> String {
+pub(crate) fn cpu_model() -> String {
     let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
     model.map(|(_, name)| name.trim().to_owned()).unwrap_or_default()

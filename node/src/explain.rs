@@ -53,7 +53,7 @@ pub(crate) async fn run(args: ExplainArgs) -> Result<(), Failure> {
     let original = pipeline_file::read(&args.file)?;
     let pipeline = pipeline_file::resolve(original.clone())?;
     let stop = signals::watch()?;
-    let cluster = LocalCluster::unplanned(&args.local).await?;
+    let cluster = LocalCluster::open_without_planner(&args.local).await?;
     let limits = trace::TraceLimits {
         rows: args.rows.unwrap_or(u64::MAX),
         time: Duration::from_secs(args.seconds),

@@ -96,12 +96,12 @@ struct FlightTicket {
 }
 
 impl JobFlights {
-    fn settings() -> ClientSettings {
+    fn client_settings() -> ClientSettings {
         ClientSettings { buffer_bytes: BUFFER_BYTES, ..ClientSettings::default() }
     }
 
     /// Opens the job of a descriptor and waits until its dataset is indexed.
-    async fn open(
+    async fn open_job(
         &self,
         coordinator: Arc<dyn CoordinatorService>,
         descriptor: &FlightDescriptor,
@@ -154,8 +154,9 @@ impl JobFlights {
         }
         let schema = batch_schema(&details.pipeline, &details.dataset.schema)?;
         let workers = Arc::clone(&self.workers);
-        let job =
-            Job::attach(coordinator, workers, consumer.job, Self::settings()).await.map_err(client_status)?;
+        let job = Job::attach(coordinator, workers, consumer.job, Self::client_settings())
+            .await
+            .map_err(client_status)?;
         let is_only_consumer = status.consumers == 1 && details.pipeline.order == OrderMode::Deterministic;
         Ok(FlightReader {
             consumer: job.consumer(consumer.consumer, entropy::session_id()),
@@ -209,7 +210,7 @@ impl FlightService for JobFlights {
     ) -> Result<Response<FlightInfo>, Status> {
         let coordinator = authenticated_service(&request)?;
         let descriptor = request.into_inner();
-        let (status, schema) = self.open(coordinator, &descriptor).await?;
+        let (status, schema) = self.open_job(coordinator, &descriptor).await?;
         let endpoint = |consumer: u32| {
             let ticket = FlightTicket { job: status.job, consumer };
             let ticket = serde_json::to_vec(&ticket).map_err(|error| Status::internal(error.to_string()))?;
@@ -229,7 +230,7 @@ impl FlightService for JobFlights {
 
     async fn get_schema(&self, request: Request<FlightDescriptor>) -> Result<Response<SchemaResult>, Status> {
         let coordinator = authenticated_service(&request)?;
-        let (_, schema) = self.open(coordinator, &request.into_inner()).await?;
+        let (_, schema) = self.open_job(coordinator, &request.into_inner()).await?;
         let options = IpcWriteOptions::default();
         let schema = SchemaAsIpc::new(&schema, &options).try_into();
         schema

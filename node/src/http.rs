@@ -71,7 +71,11 @@ pub(crate) async fn start(
 ) -> Result<Option<HttpServer>, Failure> {
     let Some(address) = address else { return Ok(None) };
     let bound = listen::bind(address, "--http").await?;
-    security.check(bound.address, secret.is_some(), "give --tls-cert, --tls-key and --tls-ca")?;
+    security.check_listen_address(
+        bound.address,
+        secret.is_some(),
+        "give --tls-cert, --tls-key and --tls-ca",
+    )?;
     let metrics = PrometheusBuilder::new()
         .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &SECONDS_BUCKETS)
         .and_then(PrometheusBuilder::install_recorder)

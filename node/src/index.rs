@@ -46,7 +46,7 @@ async fn index_and_fill(
     stop: &CancellationToken,
     started: Instant,
 ) -> Result<(), Failure> {
-    let (status, manifest) = index(cluster.coordinator.as_ref(), spec, stop).await?;
+    let (status, manifest) = index_dataset(cluster.coordinator.as_ref(), spec, stop).await?;
     output::print(&render(&status, manifest.as_deref(), started.elapsed()))?;
     let Some(pipeline) = fill else { return Ok(()) };
     let started = Instant::now();
@@ -54,7 +54,7 @@ async fn index_and_fill(
     Ok(output::print(&filled.render(started.elapsed()))?)
 }
 
-async fn index(
+async fn index_dataset(
     coordinator: &dyn CoordinatorService,
     spec: JobSpec,
     stop: &CancellationToken,

@@ -16,14 +16,14 @@ pub(crate) async fn run(args: JobArgs) -> Result<(), Failure> {
         JobAction::List { json: true } => json_line(&coordinator.list_jobs().await?)?,
         JobAction::List { json: false } => render(&coordinator.list_jobs().await?),
         JobAction::Show { job, json: true } => json_line(&coordinator.job_status(job).await?)?,
-        JobAction::Show { job, json: false } => render_one(&coordinator.job_status(job).await?),
+        JobAction::Show { job, json: false } => render_job(&coordinator.job_status(job).await?),
         JobAction::Cancel { job } => {
             coordinator.cancel_job(job).await?;
             format!("cancelled job {job}\n")
         }
         JobAction::SetWeights { job, weights } => {
             let change = coordinator.set_weights(job, weights).await?;
-            format!("job {job}: {}\n", show_change(&change))
+            format!("job {job}: {}\n", format_mix_change(&change))
         }
     };
     Ok(output::print(&text)?)
@@ -42,8 +42,8 @@ fn json_line(value: &impl Serialize) -> Result<String, Failure> {
 }
 
 /// Formats one job, with one line for each column of the table.
-fn render_one(job: &JobStatus) -> String {
-    let (epoch, done) = progress(job);
+fn render_job(job: &JobStatus) -> String {
+    let (epoch, done) = epoch_and_progress(job);
     let mut lines = vec![
         ("id", job.job.to_string()),
         ("tenant", tenants::display_name(&job.tenant).to_owned()),
@@ -60,7 +60,7 @@ fn render_one(job: &JobStatus) -> String {
     lines.iter().map(|(name, value)| format!("{name:<15} {value}\n")).collect()
 }
 
-fn show_change(change: &MixChange) -> String {
+fn format_mix_change(change: &MixChange) -> String {
     let weights: Vec<String> = change.weights.iter().map(f64::to_string).collect();
     format!("the weights {} apply from row {} of pass {}", weights.join(", "), change.offset, change.pass)
 }
@@ -78,7 +78,7 @@ fn render(jobs: &[JobStatus]) -> String {
         EXTRA_COLUMNS.iter().filter(|(_, of)| jobs.iter().any(|job| of(job).is_some())).collect();
     head.extend(extras.iter().map(|(name, _)| (*name).to_owned()));
     let rows = jobs.iter().map(|job| {
-        let (epoch, done) = progress(job);
+        let (epoch, done) = epoch_and_progress(job);
         let mut line = vec![
             job.job.to_string(),
             job.name.clone(),
@@ -136,7 +136,7 @@ pub(crate) fn format_state(state: &JobState) -> String {
 }
 
 /// Returns the epoch of the slowest stream, and the share of the job's rows that is delivered.
-fn progress(job: &JobStatus) -> (String, String) {
+fn epoch_and_progress(job: &JobStatus) -> (String, String) {
     let (Some(layout), Some(position)) = (&job.layout, &job.position) else {
         return (format!("-/{}", job.epochs), "-".to_owned());
     };
@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn a_single_job_has_one_line_per_column() {
-        let shown = render_one(&JobStatus { slot_owners: vec![(0, 3)], ..job(26, JobState::Running) });
+        let shown = render_job(&JobStatus { slot_owners: vec![(0, 3)], ..job(26, JobState::Running) });
         expect![[r#"
             id              1a
             tenant          -

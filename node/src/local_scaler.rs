@@ -225,7 +225,7 @@ impl LocalScaler {
         command
     }
 
-    fn start(&self) -> Result<(), String> {
+    fn start_worker(&self) -> Result<(), String> {
         let mut child = self
             .build_command()
             .spawn()
@@ -276,6 +276,6 @@ impl Scaler for LocalScaler {
             state.workers.truncate(wanted as usize);
             if is_backing_off || state.is_closed { 0 } else { wanted as usize - state.workers.len() }
         };
-        (0..missing).try_for_each(|_| self.start())
+        (0..missing).try_for_each(|_| self.start_worker())
     }
 }

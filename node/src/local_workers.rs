@@ -27,7 +27,7 @@ pub(crate) fn settings(args: &LocalArgs, access: &ObjectAccess) -> Result<Vec<Wo
     let memory_bytes = args.memory.unwrap_or_else(environment::default_memory_bytes);
     let settings = |worker| WorkerSettings {
         address: String::new(),
-        machine: environment::machine(),
+        machine: environment::cpu_model(),
         // Workers of one machine share its network, and consumers on the machine do not use it.
         nic_bytes_per_s: 0,
         cores: (cores / args.workers + u32::from(worker < cores % args.workers)).max(1),

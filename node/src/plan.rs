@@ -15,8 +15,8 @@ use crate::failure::Failure;
 use crate::output::ReportFormat;
 use crate::trace_file::SavedTrace;
 
-/// Time limit of the planner.
-const PLANNING_TIME: Duration = Duration::from_secs(60);
+/// Timeout of the planner.
+const PLANNING_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Arguments of `feedline plan`.
 #[derive(Args, Debug, Clone)]
@@ -52,6 +52,6 @@ pub(crate) async fn run(args: PlanArgs) -> Result<(), Failure> {
 
 fn plan(problem: Problem) -> Result<(Problem, Plan), String> {
     let started = Instant::now();
-    let plan = solve(&problem, None, &|| started.elapsed() > PLANNING_TIME)?;
+    let plan = solve(&problem, None, &|| started.elapsed() > PLANNING_TIMEOUT)?;
     Ok((problem, plan))
 }

@@ -64,7 +64,7 @@ impl RuleArg {
             Self::RateQuotient => vec![ScalingRule::RateQuotient],
             Self::Climb => vec![ScalingRule::Climb],
             Self::None => vec![ScalingRule::None],
-            Self::All => ScalingRule::SCALING.to_vec(),
+            Self::All => ScalingRule::SCALING_RULES.to_vec(),
         }
     }
 }

@@ -52,11 +52,11 @@ fn measure(workers: u32) -> String {
     }
     let opening_s = clock.seconds(Phase::Inputs);
     clock.spent.clear();
-    let begun = simulation.inputs();
+    let begun = simulation.report_count();
     while !simulation.is_over() {
         simulation.tick(&mut clock);
     }
-    let inputs = simulation.inputs() - begun;
+    let inputs = simulation.report_count() - begun;
     let report = simulation.finish();
     if std::env::args().any(|argument| argument == "--seconds") {
         for second in &report.seconds {

@@ -9,6 +9,15 @@
 //!
 //! Nothing here reads the clock, entropy, the environment, files or the network: time, seeds and data are arguments.
 
+/// Returns a message as an error unless the condition is true.
+macro_rules! ensure {
+    ($condition:expr, $($message:tt)+) => {
+        if !$condition {
+            return Err(format!($($message)+));
+        }
+    };
+}
+
 pub mod model;
 pub mod observe;
 pub mod plan;

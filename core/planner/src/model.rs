@@ -32,5 +32,5 @@ pub use bound::{CacheUse, JobResources, Locality, WorkerTypeResources, bottlenec
 pub use job::{CachePointModel, JobModel, JobObservation, OperatorModel};
 pub use remedy::{CacheCapacity, Remedy, remedies};
 pub use samples::{JobConsumerSample, JobWorkerSample};
-pub(crate) use text::{count, number};
+pub(crate) use text::{format_count, format_number};
 pub use window::{CumulativeCounters, SampleWindow};

@@ -13,7 +13,7 @@ use feedline_data::messages::saturating_sum;
 use feedline_data::pipeline::CacheTier;
 use feedline_data::view::Bottleneck;
 
-use self::job_windows::{JobWindows, recent_of_worker};
+use self::job_windows::{JobWindows, recent_worker_sample};
 use self::saturation::{BUSY_SHARE, active_threads};
 use self::stores::ObservedStore;
 use self::tenants::ObservedTenants;
@@ -112,7 +112,7 @@ impl Observer {
     fn busy_workers(&self) -> BTreeSet<WorkerId> {
         let mut threads: BTreeMap<WorkerId, (f64, f64)> = BTreeMap::new();
         for (worker, window) in self.jobs.values().flat_map(|windows| &windows.workers) {
-            if let Some(sample) = recent_of_worker(window) {
+            if let Some(sample) = recent_worker_sample(window) {
                 let (active, all) = threads.entry(*worker).or_default();
                 (*active, *all) = (*active + active_threads(&sample), sample.cores);
             }
@@ -148,7 +148,7 @@ impl Observer {
     }
 
     /// The jobs of the last samples.
-    pub fn facts(&self) -> impl Iterator<Item = &JobProperties> {
+    pub fn job_properties(&self) -> impl Iterator<Item = &JobProperties> {
         self.jobs.values().map(|windows| &windows.facts)
     }
 
@@ -247,7 +247,7 @@ impl Observer {
         }
         let store_cache_bytes = active().map(|(_, worker)| worker.store_tier_bytes).min().unwrap_or(0) as f64;
         let store_bytes_per_s = stores.iter().map(|(_, seen)| seen.bytes_per_s_limit()).collect();
-        let tenants = tenants.problems();
+        let tenants = tenants.into_problems();
         Problem {
             jobs,
             worker_types,

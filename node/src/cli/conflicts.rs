@@ -26,10 +26,10 @@ pub(crate) fn parse<T: CommandFactory + FromArgMatches>(
     let mut matches = command.try_get_matches_from_mut(arguments)?;
     let notice = match matches.subcommand() {
         Some((name, matches)) => match command.find_subcommand_mut(name) {
-            Some(subcommand) => check(subcommand, matches)?,
+            Some(subcommand) => check_flags(subcommand, matches)?,
             None => None,
         },
-        None => check(&mut command, &matches)?,
+        None => check_flags(&mut command, &matches)?,
     };
     let args = T::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))?;
     Ok(ParsedArgs { args, notice })
@@ -52,13 +52,13 @@ fn is_given(matches: &ArgMatches, id: &str) -> bool {
 }
 
 /// Returns the first given flag as `--name`.
-fn given(matches: &ArgMatches, flags: &[Arg]) -> Option<String> {
+fn first_given_flag(matches: &ArgMatches, flags: &[Arg]) -> Option<String> {
     let flag = flags.iter().find(|flag| is_given(matches, flag.get_id().as_str()))?;
     flag.get_long().map(|long| format!("--{long}"))
 }
 
 /// Checks the flags of one command. Returns the notice if the environment selects the cluster.
-fn check(command: &mut Command, matches: &ArgMatches) -> Result<Option<String>, clap::Error> {
+fn check_flags(command: &mut Command, matches: &ArgMatches) -> Result<Option<String>, clap::Error> {
     let reject = |command: &mut Command, message| Err(command.error(ErrorKind::ArgumentConflict, message));
     if command.get_name() == "worker" && is_given(matches, "cache_disk") && !is_given(matches, "cache_dir") {
         let message =
@@ -81,12 +81,12 @@ fn check(command: &mut Command, matches: &ArgMatches) -> Result<Option<String>, 
     }
     let urls = non_empty(&urls);
     if urls.is_empty() {
-        return match given_without_effect(matches) {
+        return match ineffective_flag_message(matches) {
             Some(message) => reject(command, message),
             None => Ok(None),
         };
     }
-    if let Some(flag) = given(matches, &local_flags()) {
+    if let Some(flag) = first_given_flag(matches, &local_flags()) {
         let (selects, fix) = if is_flag {
             ("--coordinator selects a cluster".to_owned(), "remove --coordinator".to_owned())
         } else {
@@ -105,17 +105,17 @@ fn check(command: &mut Command, matches: &ArgMatches) -> Result<Option<String>, 
 }
 
 /// Explains why a flag has no effect in a command without a cluster.
-fn given_without_effect(matches: &ArgMatches) -> Option<String> {
+fn ineffective_flag_message(matches: &ArgMatches) -> Option<String> {
     let has_http = is_given(matches, "http");
     let fix = "remove it, or give --coordinator";
-    if let Some(flag) = given(matches, &flags_of::<AccessArgs>()).filter(|_| !has_http) {
+    if let Some(flag) = first_given_flag(matches, &flags_of::<AccessArgs>()).filter(|_| !has_http) {
         return Some(format!(
             "{flag} has no effect without a cluster: the workers are in this process; {fix}"
         ));
     }
     let server: Vec<Arg> =
         flags_of::<ServerAccessArgs>().into_iter().filter(|flag| flag.get_id() != "token_file").collect();
-    if let Some(flag) = given(matches, &server).filter(|_| !has_http) {
+    if let Some(flag) = first_given_flag(matches, &server).filter(|_| !has_http) {
         return Some(format!("{flag} has no effect without --http: remove it, or give --http"));
     }
     is_given(matches, "transport").then(|| {

@@ -15,8 +15,8 @@ use feedline_planner::plan::{CachePolicy, PlannerSettings};
 
 /// Minimum number of concurrent reads on each worker in the second half; the plan may grant more.
 const MIN_READS: u32 = 128;
-/// Time limit of the planner, which is short because no batch is consumed while it runs.
-const PLANNING_TIME: Duration = Duration::from_millis(100);
+/// Timeout of the planner, which is short because no batch is consumed while it runs.
+const PLANNING_TIMEOUT: Duration = Duration::from_millis(100);
 /// Time until a higher concurrency affects the rate of a store with high latency.
 const SETTLING_TIME: Duration = Duration::from_millis(750);
 /// A job counts as faster with more reads if its rate grows by this factor.
@@ -109,7 +109,7 @@ impl ProbePhase {
 fn allocations_with_more_reads(observer: &Observer, samples: &Samples, job: JobId) -> PlanAllocations {
     let problem = observer.problem(PlannerSettings::default(), CachePolicy::Never);
     let started = Instant::now();
-    let plan = plan::solve(&problem, None, &|| started.elapsed() > PLANNING_TIME).unwrap_or_default();
+    let plan = plan::solve(&problem, None, &|| started.elapsed() > PLANNING_TIMEOUT).unwrap_or_default();
     let planned = plan::plan_allocations(&plan, &problem, &BTreeMap::new());
     let reads = |worker: &WorkerReportSample| {
         let allocations = planned.get(&worker.worker).map_or(&[][..], |own| &own.jobs);

@@ -30,8 +30,8 @@ const REPORT_INTERVAL: Duration = Duration::from_millis(250);
 const WARM_UP: Duration = Duration::from_millis(500);
 /// Number of epochs of the traced job, which is so large that no trace reaches the end.
 const TRACE_EPOCHS: u32 = 1_000_000;
-/// Time limit of the planner.
-const PLANNING_TIME: Duration = Duration::from_secs(2);
+/// Timeout of the planner.
+const PLANNING_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// When a trace ends.
 #[derive(Debug, Clone, Copy)]
@@ -96,7 +96,7 @@ pub(super) async fn trace(
         .ok_or_else(|| Failure::failed("the trace received no rows: give it more time with --seconds"))?;
     let problem = observer.problem(PlannerSettings::default(), CachePolicy::Free);
     let started = Instant::now();
-    let plan = plan::solve(&problem, None, &|| started.elapsed() > PLANNING_TIME).ok();
+    let plan = plan::solve(&problem, None, &|| started.elapsed() > PLANNING_TIMEOUT).ok();
     let (mut allocation, rooms) =
         resources(&samples, &problem.worker_types, &problem.settings, limits.disk_bytes);
     if waits_for_store {

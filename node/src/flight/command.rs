@@ -16,9 +16,9 @@ pub(super) struct FlightCommand {
     /// Name of the job. Clients with the same name share the job.
     #[serde(default)]
     job: Option<String>,
-    #[serde(default = "one")]
+    #[serde(default = "default_count")]
     epochs: u32,
-    #[serde(default = "one")]
+    #[serde(default = "default_count")]
     consumers: u32,
     #[serde(default)]
     virtual_consumers: Option<u32>,
@@ -27,7 +27,7 @@ pub(super) struct FlightCommand {
     start: Option<Position>,
 }
 
-fn one() -> u32 {
+fn default_count() -> u32 {
     1
 }
 

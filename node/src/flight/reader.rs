@@ -78,7 +78,7 @@ impl FlightReader {
         let options = IpcWriteOptions::default();
         let schema = FlightData::from(SchemaAsIpc::new(&self.schema, &options));
         let batches = stream::try_unfold(self, |mut reader| async move {
-            match reader.next().await? {
+            match reader.next_batch().await? {
                 Some(batch) => Ok(Some((reader.encode(&batch)?, reader))),
                 None => {
                     reader.consumer.close().await.map_err(client_status)?;
@@ -89,7 +89,7 @@ impl FlightReader {
         stream::once(async { Ok(schema) }).chain(batches).boxed()
     }
 
-    async fn next(&mut self) -> Result<Option<Batch>, Status> {
+    async fn next_batch(&mut self) -> Result<Option<Batch>, Status> {
         let Self { consumer, authorization, .. } = self;
         authorization.wait_authorized(consumer.next()).await
     }

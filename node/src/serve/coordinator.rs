@@ -24,7 +24,7 @@ pub(crate) async fn run(args: CoordinatorArgs) -> Result<(), Failure> {
     let security = ServerSecurity::new(&args.server_access)?;
     let secret = args.secret.secret_file.as_deref().map(read_secret).transpose()?;
     let bound = listen::bind(&args.listen, "--listen").await?;
-    security.check(bound.address, secret.is_some(), COORDINATOR_FIX)?;
+    security.check_listen_address(bound.address, secret.is_some(), COORDINATOR_FIX)?;
     let http = http::start(args.http.as_deref(), &security, secret.as_ref()).await?;
     let scheme = security.scheme();
     let url = match &args.advertise {

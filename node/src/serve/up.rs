@@ -34,7 +34,7 @@ pub(crate) async fn run(mut args: UpArgs, log: LogFormat) -> Result<(), Failure>
     let security = ServerSecurity::new(&args.server_access)?;
     let secret = args.secret.secret_file.as_deref().map(read_secret).transpose()?;
     let bound = listen::bind(&args.listen, "--listen").await?;
-    security.check(bound.address, secret.is_some(), COORDINATOR_FIX)?;
+    security.check_listen_address(bound.address, secret.is_some(), COORDINATOR_FIX)?;
     let scheme = security.scheme();
     let host = match &args.advertise {
         Some(host) => host.clone(),

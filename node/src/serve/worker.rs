@@ -42,7 +42,7 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<(), Failure> {
     let bound = listen::bind(&args.listen, "--listen").await?;
     // In a cluster with tokens, consumers need tickets, even before the first plan.
     let requires_tickets = security.credentials.token.is_some();
-    security.check(bound.address, requires_tickets, WORKER_FIX)?;
+    security.check_listen_address(bound.address, requires_tickets, WORKER_FIX)?;
     let http = http::start(args.http.as_deref(), &security, None).await?;
     let scheme = security.scheme();
     let address = match (args.advertise, args.advertise_host) {
@@ -52,7 +52,7 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<(), Failure> {
     };
     let settings = WorkerSettings {
         address,
-        machine: environment::machine(),
+        machine: environment::cpu_model(),
         cores: args.cores.unwrap_or_else(environment::cores),
         nic_bytes_per_s: args.nic.unwrap_or_else(|| detected_nic(bound.address.ip())),
         memory_bytes: args.memory.unwrap_or_else(environment::default_memory_bytes),

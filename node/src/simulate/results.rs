@@ -44,8 +44,10 @@ impl RuleResult {
 
     fn cells(&self) -> Vec<String> {
         let report = &self.report;
-        let ups: Vec<&DemandChange> = report.demand_changes.iter().filter(|step| step.is_up()).collect();
-        let downs: Vec<&DemandChange> = report.demand_changes.iter().filter(|step| !step.is_up()).collect();
+        let ups: Vec<&DemandChange> =
+            report.demand_changes.iter().filter(|step| step.is_increase()).collect();
+        let downs: Vec<&DemandChange> =
+            report.demand_changes.iter().filter(|step| !step.is_increase()).collect();
         vec![
             report.rule.name().to_owned(),
             format!("{:.2}", report.worker_seconds / 3600.0),

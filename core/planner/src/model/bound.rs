@@ -7,7 +7,7 @@ use feedline_data::view::{Bottleneck, BottleneckKind, ResourceBound};
 use serde::{Deserialize, Serialize};
 
 use super::job::{JobModel, OperatorModel};
-use super::text::{bytes, count, number, seconds};
+use super::text::{format_bytes, format_count, format_number, format_seconds};
 
 #[cfg(test)]
 pub(super) mod tests;
@@ -30,6 +30,18 @@ pub struct JobResources {
     pub cache: Option<CacheUse>,
     /// The traffic that does not cross the workers' network.
     pub locality: Locality,
+}
+
+impl JobResources {
+    /// Returns the number of workers.
+    pub(super) fn worker_count(&self) -> u32 {
+        self.workers.iter().map(|share| share.count).sum()
+    }
+
+    /// Returns the sum of a value over all workers.
+    pub(super) fn sum_over_workers(&self, value: impl Fn(&WorkerTypeResources) -> f64) -> f64 {
+        self.workers.iter().map(|share| f64::from(share.count) * value(share)).sum()
+    }
 }
 
 /// The share of a job's traffic that stays on the hosts of its workers. By default, all traffic crosses the network.
@@ -96,10 +108,10 @@ pub fn bottleneck(model: &JobModel, resources: &JobResources) -> Option<Bottlene
 pub fn bounds(model: &JobModel, resources: &JobResources) -> Vec<ResourceBound> {
     let mut bounds = Vec::new();
     bounds.extend(cpu_bound(model, resources));
-    bounds.extend(limit_bounds(model, resources));
+    bounds.extend(operator_limit_bounds(model, resources));
     bounds.extend(in_flight_bounds(model, resources));
     bounds.extend(store_bound(model, resources));
-    bounds.extend(tier_bound(model, resources));
+    bounds.extend(cache_tier_bound(model, resources));
     bounds.extend(network_bound(model, resources));
     bounds.extend(memory_bound(model, resources));
     bounds.extend(consumer_bound(model));
@@ -126,56 +138,57 @@ pub(super) fn cpu_s_per_row(model: &JobModel, resources: &JobResources, worker_t
     reading + model.cpu_s_from(first_uncached_operator(resources), worker_type)
 }
 
+/// Returns a bound, whose explanation is the limit and the rate.
+fn resource_bound(
+    kind: BottleneckKind,
+    operator: Option<&OperatorModel>,
+    rows_per_s: f64,
+    limit: &str,
+) -> ResourceBound {
+    let explanation = format!("{limit}: {} rows/s", format_number(rows_per_s));
+    ResourceBound { kind, operator: operator.map(|operator| operator.name.clone()), rows_per_s, explanation }
+}
+
 /// Utilisation law: the cores divided by the CPU seconds per row, summed over worker types.
 fn cpu_bound(model: &JobModel, resources: &JobResources) -> Option<ResourceBound> {
-    let cores: f64 = resources.workers.iter().map(|share| f64::from(share.count) * share.cores).sum();
-    let rate = |share: &WorkerTypeResources| {
-        f64::from(share.count) * share.cores / cpu_s_per_row(model, resources, &share.worker_type)
-    };
-    let rows_per_s: f64 = resources.workers.iter().map(rate).sum();
+    let cores = resources.sum_over_workers(|share| share.cores);
+    let rows_per_s =
+        resources.sum_over_workers(|share| share.cores / cpu_s_per_row(model, resources, &share.worker_type));
     let running = model.operators.iter().skip(first_uncached_operator(resources));
     let costliest = running.max_by(|a, b| a.cpu_share.total_cmp(&b.cpu_share))?;
-    let mean_ms = cores / rows_per_s;
     let explanation = format!(
         "{} compute {} rows/s at {} of CPU time per row, most of it in `{}`",
-        count(cores, "core"),
-        number(rows_per_s),
-        seconds(mean_ms),
+        format_count(cores, "core"),
+        format_number(rows_per_s),
+        format_seconds(cores / rows_per_s),
         costliest.name
     );
-    Some(ResourceBound {
-        kind: BottleneckKind::Cpu,
-        operator: Some(costliest.name.clone()),
-        rows_per_s,
-        explanation,
-    })
+    let operator = Some(costliest.name.clone());
+    Some(ResourceBound { kind: BottleneckKind::Cpu, operator, rows_per_s, explanation })
 }
 
 /// Little's law: the allowed concurrent executions divided by the seconds per row, summed over workers.
-fn limit_bounds(model: &JobModel, resources: &JobResources) -> Vec<ResourceBound> {
+fn operator_limit_bounds(model: &JobModel, resources: &JobResources) -> Vec<ResourceBound> {
     let limited = |operator: &OperatorModel| -> Option<ResourceBound> {
         let engine_limit = resources.operator_limits.get(&operator.name).copied();
         let limit = operator.limit().into_iter().chain(engine_limit).min()?;
-        let rate = |share: &WorkerTypeResources| {
-            f64::from(share.count) * f64::from(limit) / operator.service_s_on(&share.worker_type)
-        };
-        let rows_per_s: f64 = resources.workers.iter().map(rate).sum();
-        let workers: u32 = resources.workers.iter().map(|share| share.count).sum();
+        let rows_per_s =
+            resources.sum_over_workers(|share| f64::from(limit) / operator.service_s_on(&share.worker_type));
+        let workers = resources.worker_count();
         let service_s = f64::from(workers) * f64::from(limit) / rows_per_s;
         let waits = operator.latency_s > 0.5 * service_s;
         let kind = if waits { BottleneckKind::Latency } else { BottleneckKind::Sequential };
         let is_pinned = operator.parallelism.is_some_and(|pinned| pinned == limit);
         let explanation = format!(
-            "`{}` runs at most {} at a time on {}{}, and each row {} {}: {} rows/s",
+            "`{}` runs at most {} at a time on {}{}, and each row {} {}",
             operator.name,
-            count(f64::from(limit), "execution"),
+            format_count(f64::from(limit), "execution"),
             if workers == 1 { "one worker".to_owned() } else { format!("each of {workers} workers") },
             if is_pinned { " (`parallelism` in the pipeline file)" } else { "" },
             if waits { "waits" } else { "takes" },
-            seconds(service_s),
-            number(rows_per_s)
+            format_seconds(service_s)
         );
-        Some(ResourceBound { kind, operator: Some(operator.name.clone()), rows_per_s, explanation })
+        Some(resource_bound(kind, Some(operator), rows_per_s, &explanation))
     };
     model.operators.iter().skip(first_uncached_operator(resources)).filter_map(limited).collect()
 }
@@ -183,24 +196,18 @@ fn limit_bounds(model: &JobModel, resources: &JobResources) -> Vec<ResourceBound
 /// Little's law: the executions in flight divided by the seconds per row. It applies if the engine cannot start more
 /// executions.
 fn in_flight_bounds(model: &JobModel, resources: &JobResources) -> Vec<ResourceBound> {
-    let workers: u32 = resources.workers.iter().map(|share| share.count).sum();
     let bound = |operator: &OperatorModel| -> Option<ResourceBound> {
-        // `limit_bounds` covers pinned operators.
+        // `operator_limit_bounds` covers pinned operators.
         let each = operator.in_flight.filter(|_| operator.parallelism.is_none())?;
-        let rate = |share: &WorkerTypeResources| {
-            f64::from(share.count) * each / operator.service_s_on(&share.worker_type)
-        };
-        let rows_per_s: f64 = resources.workers.iter().map(rate).sum();
-        let executions = f64::from(workers) * each;
-        let explanation = format!(
-            "{} of `{}` are in flight, and each row takes {}: {} rows/s",
-            count(executions, "execution"),
+        let rows_per_s = resources.sum_over_workers(|share| each / operator.service_s_on(&share.worker_type));
+        let executions = f64::from(resources.worker_count()) * each;
+        let limit = format!(
+            "{} of `{}` are in flight, and each row takes {}",
+            format_count(executions, "execution"),
             operator.name,
-            seconds(executions / rows_per_s),
-            number(rows_per_s)
+            format_seconds(executions / rows_per_s)
         );
-        let operator = Some(operator.name.clone());
-        Some(ResourceBound { kind: BottleneckKind::Latency, operator, rows_per_s, explanation })
+        Some(resource_bound(BottleneckKind::Latency, Some(operator), rows_per_s, &limit))
     };
     model.operators.iter().skip(first_uncached_operator(resources)).filter_map(bound).collect()
 }
@@ -218,47 +225,28 @@ fn store_bound(model: &JobModel, resources: &JobResources) -> Option<ResourceBou
     if bytes_per_row <= 0.0 {
         return None;
     }
-    let rows_per_s = bandwidth / bytes_per_row;
-    let is_full = limit <= 0.0 || model.bandwidth.is_saturated(limit);
-    let kind = if is_full { BottleneckKind::Store } else { BottleneckKind::Latency };
-    let explanation = if is_full {
-        format!(
-            "the store delivers at most {}/s, and a row needs {}: {} rows/s",
-            bytes(bandwidth),
-            bytes(bytes_per_row),
-            number(rows_per_s)
-        )
+    let (kind, reads) = if limit <= 0.0 || model.bandwidth.is_saturated(limit) {
+        (BottleneckKind::Store, "the store delivers at most".to_owned())
     } else {
-        format!(
-            "{} in flight read {}/s, and a row needs {}: {} rows/s",
-            count(limit, "request"),
-            bytes(bandwidth),
-            bytes(bytes_per_row),
-            number(rows_per_s)
-        )
+        (BottleneckKind::Latency, format!("{} in flight read", format_count(limit, "request")))
     };
-    let operator = model.operators.first().map(|source| source.name.clone());
-    Some(ResourceBound { kind, operator, rows_per_s, explanation })
+    let limit =
+        format!("{reads} {}/s, and a row needs {}", format_bytes(bandwidth), format_bytes(bytes_per_row));
+    Some(resource_bound(kind, model.operators.first(), bandwidth / bytes_per_row, &limit))
 }
 
 /// The bandwidth of the cache's tier, divided by the bytes per row.
-fn tier_bound(model: &JobModel, resources: &JobResources) -> Option<ResourceBound> {
+fn cache_tier_bound(model: &JobModel, resources: &JobResources) -> Option<ResourceBound> {
     let cache = resources.cache.as_ref().filter(|cache| cache.read_bytes_per_s > 0.0)?;
     let point = model.operators.get(cache.operator_index)?;
-    let rows_per_s = cache.read_bytes_per_s / point.bytes_out;
-    let explanation = format!(
-        "the cache after `{}` delivers {}/s, and a cached row has {}: {} rows/s",
+    let limit = format!(
+        "the cache after `{}` delivers {}/s, and a cached row has {}",
         point.name,
-        bytes(cache.read_bytes_per_s),
-        bytes(point.bytes_out),
-        number(rows_per_s)
+        format_bytes(cache.read_bytes_per_s),
+        format_bytes(point.bytes_out)
     );
-    Some(ResourceBound {
-        kind: BottleneckKind::Store,
-        operator: Some(point.name.clone()),
-        rows_per_s,
-        explanation,
-    })
+    let rows_per_s = cache.read_bytes_per_s / point.bytes_out;
+    Some(resource_bound(BottleneckKind::Store, Some(point), rows_per_s, &limit))
 }
 
 /// The bandwidth of the workers' network, divided by the bytes per row in the busier direction.
@@ -270,20 +258,17 @@ fn network_bound(model: &JobModel, resources: &JobResources) -> Option<ResourceB
     };
     let locality = &resources.locality;
     let per_row = locality.network_bytes(from_dataset, from_cache_store, model.delivered_bytes_per_row);
-    let known = resources.workers.iter().all(|share| share.nic_bytes_per_s > 0.0);
-    if !known || per_row <= 0.0 {
+    let is_known = resources.workers.iter().all(|share| share.nic_bytes_per_s > 0.0);
+    if !is_known || per_row <= 0.0 {
         return None;
     }
-    let shares = resources.workers.iter();
-    let bandwidth: f64 = shares.map(|share| f64::from(share.count) * share.nic_bytes_per_s).sum();
-    let rows_per_s = bandwidth / per_row;
-    let explanation = format!(
-        "the network of the workers transfers {}/s, and a row needs {}: {} rows/s",
-        bytes(bandwidth),
-        bytes(per_row),
-        number(rows_per_s)
+    let bandwidth = resources.sum_over_workers(|share| share.nic_bytes_per_s);
+    let limit = format!(
+        "the network of the workers transfers {}/s, and a row needs {}",
+        format_bytes(bandwidth),
+        format_bytes(per_row)
     );
-    Some(ResourceBound { kind: BottleneckKind::Network, operator: None, rows_per_s, explanation })
+    Some(resource_bound(BottleneckKind::Network, None, bandwidth / per_row, &limit))
 }
 
 /// Little's law: the memory divided by the byte-seconds that one row occupies. Memory bounds a job only while it is
@@ -294,17 +279,16 @@ fn memory_bound(model: &JobModel, resources: &JobResources) -> Option<ResourceBo
         return None;
     }
     let rows_per_s = model.rows_per_s * resources.memory_bytes / model.held_bytes;
-    let explanation = format!(
-        "the memory budget of {} was full for {} % of the time: {} rows/s",
-        bytes(resources.memory_bytes),
-        number(100.0 * model.memory_wait_share),
-        number(rows_per_s)
+    let limit = format!(
+        "the memory budget of {} was full for {} % of the time",
+        format_bytes(resources.memory_bytes),
+        format_number(100.0 * model.memory_wait_share)
     );
-    Some(ResourceBound { kind: BottleneckKind::Memory, operator: None, rows_per_s, explanation })
+    Some(resource_bound(BottleneckKind::Memory, None, rows_per_s, &limit))
 }
 
 fn consumer_bound(model: &JobModel) -> Option<ResourceBound> {
     let rows_per_s = model.demand_rows_per_s?;
-    let explanation = format!("the consumers accept at most {} rows/s", number(rows_per_s));
+    let explanation = format!("the consumers accept at most {} rows/s", format_number(rows_per_s));
     Some(ResourceBound { kind: BottleneckKind::Consumer, operator: None, rows_per_s, explanation })
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::bound::{CacheUse, JobResources, bottleneck, bounds};
 use super::job::{CachePointModel, JobModel, OperatorModel};
-use super::text::{bytes, count};
+use super::text::{format_bytes, format_count};
 
 #[cfg(test)]
 mod tests;
@@ -50,11 +50,11 @@ pub fn remedies(model: &JobModel, resources: &JobResources, capacities: &[CacheC
     let mut candidates: Vec<(String, JobResources)> = Vec::new();
     candidates.extend(raise_operator_limits(model, resources));
     candidates.extend(raise_read_concurrency(model, resources));
-    candidates.push((double_cores_text(resources), double_cores(resources)));
-    candidates.push((double_workers_text(resources), double_workers(resources)));
+    candidates.push(double_cores(resources));
+    candidates.push(double_workers(resources));
     if now.kind == BottleneckKind::Memory {
         let memory_bytes = 2.0 * resources.memory_bytes;
-        let action = format!("give the job {} of memory", bytes(memory_bytes));
+        let action = format!("give the job {} of memory", format_bytes(memory_bytes));
         candidates.push((action, JobResources { memory_bytes, ..resources.clone() }));
     }
     let mut found = Vec::new();
@@ -96,7 +96,7 @@ fn operators_with_raised_limits(
 /// Returns the maximum number of concurrent executions on each worker: the running executions plus those that wait for a
 /// permit. `None` if unknown.
 fn reachable_executions(operator: &OperatorModel, resources: &JobResources) -> Option<f64> {
-    let workers: u32 = resources.workers.iter().map(|share| share.count).sum();
+    let workers = resources.worker_count();
     let known = operator.mean_waiting > 0.0 && workers > 0;
     known.then(|| (operator.mean_active + operator.mean_waiting) / f64::from(workers))
 }
@@ -140,7 +140,8 @@ fn raise_read_concurrency(model: &JobModel, resources: &JobResources) -> Option<
     let wanted = model.bandwidth.concurrency_for(reachable * model.store_bytes_per_row);
     let wanted = wanted.unwrap_or(MAX_READ_FACTOR * limit).ceil().min(MAX_READ_FACTOR * limit);
     let changed = JobResources { read_concurrency: wanted, ..resources.clone() };
-    (wanted > limit).then(|| (format!("keep {} to the store in flight", count(wanted, "request")), changed))
+    (wanted > limit)
+        .then(|| (format!("keep {} to the store in flight", format_count(wanted, "request")), changed))
 }
 
 /// Returns one remedy for each cache point and each tier with enough capacity.
@@ -168,7 +169,7 @@ fn cache_remedies(
                 "cache the output of `{}` {} ({})",
                 point.operator,
                 tier_location(&capacity.tier),
-                bytes(point.bytes)
+                format_bytes(point.bytes)
             );
             candidates.push((action, JobResources { cache: Some(cache), ..resources.clone() }));
         }
@@ -184,31 +185,18 @@ fn tier_location(tier: &str) -> &str {
     }
 }
 
-fn double_cores(resources: &JobResources) -> JobResources {
+fn double_cores(resources: &JobResources) -> (String, JobResources) {
     let mut changed = resources.clone();
-    for share in &mut changed.workers {
-        share.cores *= 2.0;
-    }
-    changed
-}
-
-fn double_cores_text(resources: &JobResources) -> String {
-    let cores: f64 = resources.workers.iter().map(|share| f64::from(share.count) * share.cores).sum();
-    format!("give the job {}", count(2.0 * cores, "core"))
+    changed.workers.iter_mut().for_each(|share| share.cores *= 2.0);
+    let cores = changed.sum_over_workers(|share| share.cores);
+    (format!("give the job {}", format_count(cores, "core")), changed)
 }
 
 /// Doubles the workers, their memory and their requests in flight.
-fn double_workers(resources: &JobResources) -> JobResources {
+fn double_workers(resources: &JobResources) -> (String, JobResources) {
     let mut changed = resources.clone();
-    for share in &mut changed.workers {
-        share.count *= 2;
-    }
+    changed.workers.iter_mut().for_each(|share| share.count *= 2);
     changed.memory_bytes *= 2.0;
     changed.read_concurrency *= 2.0;
-    changed
-}
-
-fn double_workers_text(resources: &JobResources) -> String {
-    let workers: u32 = resources.workers.iter().map(|share| share.count).sum();
-    format!("give the job {}", count(f64::from(2 * workers), "worker"))
+    (format!("give the job {}", format_count(f64::from(changed.worker_count()), "worker")), changed)
 }

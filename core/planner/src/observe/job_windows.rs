@@ -7,8 +7,8 @@ use feedline_data::messages::samples::{ConsumerReportSample, JobProperties};
 use feedline_data::messages::{ConsumerStats, EncodingStats, saturating_sum};
 use feedline_data::pipeline::CacheEncoding;
 
-use super::saturation::{is_at_limit, longest_wait};
-use super::terms::{has_equal_work, random_operators, reads_local_files};
+use super::saturation::{is_at_operator_limit, longest_waiting_operator};
+use super::terms::{is_without_work_between, random_operators, reads_local_files};
 
 use crate::model::bandwidth::BandwidthObservation;
 use crate::model::job::JobObservation;
@@ -76,7 +76,7 @@ impl JobWindows {
         let was_idle = window.is_idle();
         window.push(now, sample);
         // A worker still reports jobs that have moved to other workers.
-        if window.is_unchanged(was_idle, has_equal_work) {
+        if window.is_unchanged(was_idle, is_without_work_between) {
             window.set_idle();
         }
     }
@@ -110,10 +110,10 @@ impl JobWindows {
         }
         let recent = self.recent_workers();
         let busy = recent.iter().filter(|sample| busy.contains(&sample.worker)).count();
-        if 2 * busy > recent.len() || recent.iter().any(is_at_limit) {
+        if 2 * busy > recent.len() || recent.iter().any(is_at_operator_limit) {
             return;
         }
-        self.waiting_operator = longest_wait(&recent);
+        self.waiting_operator = longest_waiting_operator(&recent);
         self.waits_for_store = self.waiting_operator.is_none();
         if self.waits_for_store {
             self.observe_store(&recent);
@@ -171,16 +171,16 @@ impl JobWindows {
     }
 
     fn recent_workers(&self) -> Vec<JobWorkerSample> {
-        self.workers.values().filter_map(recent_of_worker).collect()
+        self.workers.values().filter_map(recent_worker_sample).collect()
     }
 
     fn recent_consumers(&self) -> Vec<JobConsumerSample> {
-        self.consumers.values().filter_map(recent_of_consumer).collect()
+        self.consumers.values().filter_map(recent_consumer_sample).collect()
     }
 }
 
 /// Returns the recent counters of a worker, or `None` if it has sent no new report.
-pub(super) fn recent_of_worker(window: &SampleWindow<JobWorkerSample>) -> Option<JobWorkerSample> {
+pub(super) fn recent_worker_sample(window: &SampleWindow<JobWorkerSample>) -> Option<JobWorkerSample> {
     window.recent(RECENT_MS).map(|(_, sample)| sample).filter(|sample| sample.elapsed_ns > 0)
 }
 
@@ -194,7 +194,7 @@ fn with_earlier_steps(recent: JobConsumerSample, total: &ConsumerStats) -> JobCo
 }
 
 /// Returns the recent counters of a consumer, or `None` if it has left.
-fn recent_of_consumer(window: &SampleWindow<JobConsumerSample>) -> Option<JobConsumerSample> {
+fn recent_consumer_sample(window: &SampleWindow<JobConsumerSample>) -> Option<JobConsumerSample> {
     let within = |span_ms| window.recent(span_ms).map(|(_, sample)| sample);
     let recent = within(RECENT_MS).filter(|sample| sample.elapsed_ns > 0)?;
     if recent.stats.step_ns == 0

@@ -19,7 +19,7 @@ pub(super) fn active_threads(worker: &JobWorkerSample) -> f64 {
 }
 
 /// Whether an operator used its pinned number of concurrent executions nearly all the time.
-pub(super) fn is_at_limit(worker: &JobWorkerSample) -> bool {
+pub(super) fn is_at_operator_limit(worker: &JobWorkerSample) -> bool {
     let elapsed_ns = worker.elapsed_ns as f64;
     worker.operators.iter().any(|operator| {
         let limit = operator.parallelism.map(f64::from);
@@ -28,7 +28,7 @@ pub(super) fn is_at_limit(worker: &JobWorkerSample) -> bool {
 }
 
 /// Returns the operator with the longest total wait, if it is longer than that of all reads together.
-pub(super) fn longest_wait(workers: &[JobWorkerSample]) -> Option<String> {
+pub(super) fn longest_waiting_operator(workers: &[JobWorkerSample]) -> Option<String> {
     let mut waits: BTreeMap<&str, u64> = BTreeMap::new();
     for operator in workers.iter().flat_map(|worker| &worker.operators) {
         let wait_ns = waits.entry(&operator.name).or_default();

@@ -37,7 +37,7 @@ impl ObservedTenants {
 
     /// Returns the share of each quota that plans may use. Jobs without a model receive an even share of their tenant's
     /// cores: see `core/cluster/src/quotas.rs`.
-    pub(super) fn problems(self) -> Vec<TenantProblem> {
+    pub(super) fn into_problems(self) -> Vec<TenantProblem> {
         let problem = |seen: ObservedTenant| {
             let part = f64::from(seen.planned_job_count.max(1)) / f64::from(seen.job_count);
             TenantProblem {
@@ -68,7 +68,7 @@ mod tests {
         assert_eq!(seen.add(&facts("b", Some(4.0)), true), Some(1));
         assert_eq!(seen.add(&facts("a", Some(6.0)), false), Some(0));
         assert_eq!(seen.add(&facts("a", Some(6.0)), true), Some(0));
-        let problems = seen.problems();
+        let problems = seen.into_problems();
         let cores: Vec<(&str, Option<f64>)> =
             problems.iter().map(|tenant| (tenant.name.as_str(), tenant.cores)).collect();
         assert_eq!(cores, [("a", Some(4.0)), ("b", Some(4.0))]);

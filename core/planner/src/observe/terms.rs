@@ -35,7 +35,7 @@ pub fn worker_type(worker: &WorkerReportSample) -> WorkerType {
 }
 
 /// Whether a worker did no work for a job between two samples.
-pub(super) fn has_equal_work(before: &JobWorkerSample, after: &JobWorkerSample) -> bool {
+pub(super) fn is_without_work_between(before: &JobWorkerSample, after: &JobWorkerSample) -> bool {
     let work = |sample: &JobWorkerSample| -> (u64, u64) {
         let busy_ns = saturating_sum(sample.operators.iter().map(|operator| operator.busy_ns));
         (busy_ns, sample.store.wait_ns)

@@ -80,7 +80,7 @@ pub(super) fn assign(
     let rates = vec![BTreeMap::new(); options.len()];
     let mut filling = WorkerFilling { costs, worker_types: types, free_resources: free, rates };
     let mut needs: Vec<Vec<f64>> = needs_with_headroom(costs, options, rows, headroom);
-    steady::keep_rates(
+    steady::keep_previous_rates(
         costs,
         options,
         rows,

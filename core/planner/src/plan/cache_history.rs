@@ -64,7 +64,7 @@ impl CacheHistory {
     ) -> BTreeMap<JobId, Option<CacheDecision>> {
         self.decided.retain(|job, _| observer.has_job(*job));
         self.initial.retain(|job, _| observer.has_job(*job));
-        for facts in observer.facts().filter(|facts| facts.pipeline.cached_prefix().is_none()) {
+        for facts in observer.job_properties().filter(|facts| facts.pipeline.cached_prefix().is_none()) {
             let initial =
                 || initial_cache_decision(&facts.pipeline, &facts.dataset, facts.passes_left, &facts.quota);
             self.initial.entry(facts.job).or_insert_with(initial);

@@ -153,7 +153,7 @@ impl Costs {
             }
         };
         let rate = match option.core_quota.is_finite() {
-            true => self.within_quota(option),
+            true => self.rate_within_quota(option),
             false => (0..self.type_count()).map(on_type).sum(),
         };
         rate.min(ratio(self.store_bandwidth(option), option.store_bytes_per_row))
@@ -161,7 +161,7 @@ impl Costs {
 
     /// Returns the rows per second within the tenant's core quota. Uses the worker types on which a row needs the fewest
     /// cores first.
-    fn within_quota(&self, option: &ExecutionOption) -> f64 {
+    fn rate_within_quota(&self, option: &ExecutionOption) -> f64 {
         let mut types: Vec<usize> = (0..self.type_count()).filter(|w| self.worker_counts[*w] > 0.0).collect();
         types.sort_by(|a, b| {
             option.resources_per_row[*a][CORES].total_cmp(&option.resources_per_row[*b][CORES])

@@ -75,7 +75,7 @@ pub(super) fn solve_options(
             problem.maximise_sum(&floors)?
         }
     };
-    Some(evaluate_rates(costs, options, problem.rows(&parts)))
+    Some(evaluate_rates(costs, options, problem.rows_per_s(&parts)))
 }
 
 /// Computes the fed fractions and the objective of the given rates.
@@ -244,7 +244,7 @@ impl<'a> LinearProblem<'a> {
             let costs = self.costs.for_tenant(tenant, &own, self.options);
             let options: Vec<&ExecutionOption> = costs.options.iter().map(|options| &options[0]).collect();
             let alone: Vec<f64> = own.iter().map(|j| alone[*j]).collect();
-            let level = match within_quota(&costs, &options, &alone) {
+            let level = match fed_fractions_within_quota(&costs, &options, &alone) {
                 Some(level) => level,
                 None => LinearProblem::new(&costs, &options).max_min_fed_fractions(&alone, deadline)?,
             };
@@ -356,7 +356,7 @@ impl<'a> LinearProblem<'a> {
             kept.into_iter().map(|part| part * scale).collect()
         };
         let parts: DemandShares = parts.iter().map(clean).collect();
-        let load = largest_load(self.costs, self.options, &self.rows(&parts));
+        let load = largest_load(self.costs, self.options, &self.rows_per_s(&parts));
         // A larger excess means that the solver failed.
         if !load.is_finite() || load > 1.01 {
             return None;
@@ -367,7 +367,7 @@ impl<'a> LinearProblem<'a> {
         )
     }
 
-    fn rows(&self, parts: &DemandShares) -> Vec<Vec<f64>> {
+    fn rows_per_s(&self, parts: &DemandShares) -> Vec<Vec<f64>> {
         let of_job = |(j, by_type): (usize, &Vec<f64>)| {
             by_type.iter().map(|part| part * self.costs.demand_rows_per_s[j]).collect()
         };
@@ -378,7 +378,11 @@ impl<'a> LinearProblem<'a> {
 /// Returns the fed fraction of each job of one tenant if only the tenant's quota limits the jobs, which is the usual case.
 /// Each job runs on the worker type on which a row needs the fewest cores, which is optimal. Returns `None` if another
 /// constraint is exceeded.
-fn within_quota(costs: &Costs, options: &[&ExecutionOption], alone: &[f64]) -> Option<Vec<f64>> {
+fn fed_fractions_within_quota(
+    costs: &Costs,
+    options: &[&ExecutionOption],
+    alone: &[f64],
+) -> Option<Vec<f64>> {
     let cores = |j: usize, w: usize| options[j].resources_per_row[w][CORES] * costs.demand_rows_per_s[j];
     let is_usable =
         |j: usize, w: &usize| costs.worker_counts[*w] > 0.0 && costs.rate_on_one_worker(options[j], *w) > 0.0;

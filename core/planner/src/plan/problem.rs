@@ -255,11 +255,12 @@ impl PlannerSettings {
     /// Returns a message that names the invalid setting.
     pub fn check(&self) -> Result<(), String> {
         let share = self.cache_memory_share;
-        if !(0.0..=1.0).contains(&share) {
-            return Err(format!("invalid cache_memory_share {share}: expected a number from 0 to 1"));
-        }
+        ensure!(
+            (0.0..=1.0).contains(&share),
+            "invalid cache_memory_share {share}: expected a number from 0 to 1"
+        );
         let Prices { core_hour, memory_gb_hour, disk_gb_hour, store_gb_hour } = self.prices;
-        let named = [
+        for (name, number) in [
             ("prices.core_hour", core_hour),
             ("prices.memory_gb_hour", memory_gb_hour),
             ("prices.disk_gb_hour", disk_gb_hour),
@@ -267,11 +268,13 @@ impl PlannerSettings {
             ("gain_to_change", self.min_gain_to_change),
             ("headroom", self.headroom),
             ("target_utilisation", self.target_utilisation),
-        ];
-        let invalid = named.iter().find(|(_, number)| !(*number >= 0.0 && number.is_finite()));
-        invalid.map_or(Ok(()), |(name, number)| {
-            Err(format!("invalid {name} {number}: expected a finite number of at least 0"))
-        })
+        ] {
+            ensure!(
+                number >= 0.0 && number.is_finite(),
+                "invalid {name} {number}: expected a finite number of at least 0"
+            );
+        }
+        Ok(())
     }
 }
 
@@ -325,68 +328,62 @@ impl Problem {
     /// Checks that the problem is consistent. Returns a message that names the inconsistency.
     pub fn check(&self) -> Result<(), String> {
         let types = self.worker_types.len();
-        if let Some(worker) = self.workers.iter().find(|worker| worker.worker_type >= types) {
-            return Err(format!(
-                "worker {} has the type index {}, but the problem has {types} worker types",
-                worker.id, worker.worker_type
-            ));
+        for WorkerSlot { id, worker_type } in &self.workers {
+            ensure!(
+                *worker_type < types,
+                "worker {id} has the type index {worker_type}, but the problem has {types} worker types"
+            );
         }
-        if let Some(kind) =
-            self.worker_types.iter().find(|kind| !(kind.cores > 0.0 && kind.cores.is_finite()))
-        {
-            return Err(format!(
-                "worker type `{}` has {} cores: expected a number above 0",
-                kind.name, kind.cores
-            ));
+        for WorkerType { name, cores, .. } in &self.worker_types {
+            ensure!(
+                *cores > 0.0 && cores.is_finite(),
+                "worker type `{name}` has {cores} cores: expected a number above 0"
+            );
         }
-        for tenant in &self.tenants {
-            if let Some(cores) = tenant.cores.filter(|cores| !(*cores > 0.0 && cores.is_finite())) {
-                return Err(format!(
-                    "tenant `{}` has a quota of {cores} cores: expected a number above 0",
-                    tenant.name
-                ));
-            }
+        for TenantProblem { name, cores, .. } in &self.tenants {
+            let cores = cores.unwrap_or(1.0);
+            ensure!(
+                cores > 0.0 && cores.is_finite(),
+                "tenant `{name}` has a quota of {cores} cores: expected a number above 0"
+            );
         }
-        for job in &self.jobs {
-            if job.tenant.is_some_and(|tenant| tenant >= self.tenants.len()) {
-                return Err(format!("job `{}` has a tenant index that is out of range", job.name));
-            }
-            if let Some(number) = job.costs_and_sizes().find(|number| !(*number >= 0.0 && number.is_finite()))
-            {
-                return Err(format!(
-                    "job `{}` has an invalid cost or size {number}: expected a finite number of at least 0",
-                    job.name
-                ));
-            }
-            let costs = job.operators.iter().map(|operator| &operator.cpu_s).chain([&job.overhead_cpu_s]);
-            if costs.into_iter().any(|by_type| by_type.len() != types) {
-                return Err(format!(
-                    "job `{}` has an operator without CPU times for all {types} worker types",
-                    job.name
-                ));
-            }
-            let last = job.operators.len();
-            if job.cache_points.iter().any(|point| point.operator_index >= last) {
-                return Err(format!(
-                    "job `{}` has a cache point after an operator that does not exist",
-                    job.name
-                ));
-            }
-            if matches!(job.cache, CachePolicy::Pinned { point, .. } if point >= job.cache_points.len()) {
-                return Err(format!("job `{}` is pinned to a cache point that does not exist", job.name));
-            }
-            if !(job.weight > 0.0 && job.weight.is_finite()) {
-                return Err(format!(
-                    "job `{}` has the weight {}: expected a number above 0",
-                    job.name, job.weight
-                ));
-            }
-        }
-        Ok(())
+        self.jobs.iter().try_for_each(|job| job.check(types, self.tenants.len()))
     }
 }
 
 impl JobProblem {
+    fn check(&self, types: usize, tenants: usize) -> Result<(), String> {
+        let Self { name, weight, operators, cache_points, .. } = self;
+        ensure!(
+            self.tenant.is_none_or(|tenant| tenant < tenants),
+            "job `{name}` has a tenant index that is out of range"
+        );
+        for number in self.costs_and_sizes() {
+            ensure!(
+                number >= 0.0 && number.is_finite(),
+                "job `{name}` has an invalid cost or size {number}: expected a finite number of at least 0"
+            );
+        }
+        let mut costs = operators.iter().map(|operator| &operator.cpu_s).chain([&self.overhead_cpu_s]);
+        ensure!(
+            costs.all(|by_type| by_type.len() == types),
+            "job `{name}` has an operator without CPU times for all {types} worker types"
+        );
+        ensure!(
+            cache_points.iter().all(|point| point.operator_index < operators.len()),
+            "job `{name}` has a cache point after an operator that does not exist"
+        );
+        ensure!(
+            !matches!(self.cache, CachePolicy::Pinned { point, .. } if point >= cache_points.len()),
+            "job `{name}` is pinned to a cache point that does not exist"
+        );
+        ensure!(
+            *weight > 0.0 && weight.is_finite(),
+            "job `{name}` has the weight {weight}: expected a number above 0"
+        );
+        Ok(())
+    }
+
     /// Returns all costs and sizes of the job.
     fn costs_and_sizes(&self) -> impl Iterator<Item = f64> {
         let of_operator = |operator: &OperatorProblem| {

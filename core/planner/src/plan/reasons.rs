@@ -5,7 +5,7 @@ use feedline_data::pipeline::CacheTier;
 use super::costs::{Costs, ExecutionOption};
 use super::problem::Problem;
 use super::solution::Plan;
-use crate::model::{count, number};
+use crate::model::{format_count, format_number};
 
 /// Maximum number of sentences of each kind. Further sentences are only counted.
 const MAX_SENTENCES: usize = 10;
@@ -23,40 +23,40 @@ pub(super) fn job_limit_text(
     let job = &problem.jobs[j];
     if rate >= 0.999 * demand {
         return match job.demand_rows_per_s {
-            Some(_) => format!("its consumers accept at most {} rows/s", number(demand)),
-            None => format!("the cluster can compute at most {} rows/s for this job", number(demand)),
+            Some(_) => format!("its consumers accept at most {} rows/s", format_number(demand)),
+            None => format!("the cluster can compute at most {} rows/s for this job", format_number(demand)),
         };
     }
     let from_store = costs.store_bandwidth(option) / option.store_bytes_per_row;
     if option.store_bytes_per_row > 0.0 && rate >= 0.999 * from_store {
-        return format!("the store delivers at most {} rows/s", number(from_store));
+        return format!("the store delivers at most {} rows/s", format_number(from_store));
     }
     if let Some(tenant) = costs.job_tenants[j].filter(|tenant| tenant_loads[*tenant] >= 0.999) {
         return format!(
             "the jobs of {} use its whole quota of {}",
             tenant_name(&problem.tenants[tenant].name),
-            count(costs.tenant_core_quotas[tenant], "core")
+            format_count(costs.tenant_core_quotas[tenant], "core")
         );
     }
     if rate < 0.999 * costs.rate_alone(option) {
         return format!(
             "{} rows/s instead of {} rows/s, because the job shares workers with other jobs",
-            number(rate),
-            number(costs.rate_alone(option).min(demand))
+            format_number(rate),
+            format_number(costs.rate_alone(option).min(demand))
         );
     }
     match binding_operator(problem, costs, j, option) {
         Some((operator, limit)) => format!(
             "`{operator}` runs at most {} at a time on each worker: {} rows/s on {}",
-            count(f64::from(limit), "execution"),
-            number(rate),
-            count(costs.worker_counts.iter().sum::<f64>(), "worker")
+            format_count(f64::from(limit), "execution"),
+            format_number(rate),
+            format_count(costs.worker_counts.iter().sum::<f64>(), "worker")
         ),
         None => {
             format!(
                 "all {} together compute {} rows/s",
-                count(costs.worker_counts.iter().sum::<f64>(), "worker"),
-                number(rate)
+                format_count(costs.worker_counts.iter().sum::<f64>(), "worker"),
+                format_number(rate)
             )
         }
     }
@@ -96,29 +96,33 @@ pub(super) fn plan_reasons(
     let (reached, bound) = (&plan.objective, &plan.objective_bound);
     reasons.push(format!(
         "the smallest weighted fed fraction is {} %; the upper bound for any plan is {} %",
-        number(100.0 * reached.smallest_fed),
-        number(100.0 * bound.smallest_fed)
+        format_number(100.0 * reached.smallest_fed),
+        format_number(100.0 * bound.smallest_fed)
     ));
     if plan.is_fallback {
         reasons
             .push("the planner ran out of time, so each job receives the same share of each worker".into());
     }
     if let Some(previous) = previous {
-        let share = number(100.0 * problem.settings.min_gain_to_change);
+        let share = format_number(100.0 * problem.settings.min_gain_to_change);
         reasons.push(match is_kept {
             true => format!("the previous plan is kept: a new plan would improve it by less than {share} %"),
             false => format!(
                 "the plan changes: smallest weighted fed fraction {} % -> {} %, cost per hour {} -> {}",
-                number(100.0 * previous.objective.smallest_fed),
-                number(100.0 * reached.smallest_fed),
-                number(previous.objective.cost_per_hour),
-                number(reached.cost_per_hour)
+                format_number(100.0 * previous.objective.smallest_fed),
+                format_number(100.0 * reached.smallest_fed),
+                format_number(previous.objective.cost_per_hour),
+                format_number(reached.cost_per_hour)
             ),
         });
     }
-    reasons.extend(shortened(plan.caches.iter().map(|cache| cache_reason(problem, cache)), "caches"));
+    reasons
+        .extend(truncate_sentences(plan.caches.iter().map(|cache| cache_reason(problem, cache)), "caches"));
     let short = plan.jobs.iter().filter(|job| job.fed_fraction < 0.999);
-    reasons.extend(shortened(short.map(|job| format!("job `{}`: {}", job.name, job.explanation)), "jobs"));
+    reasons.extend(truncate_sentences(
+        short.map(|job| format!("job `{}`: {}", job.name, job.explanation)),
+        "jobs",
+    ));
     reasons
 }
 
@@ -140,12 +144,12 @@ fn cache_reason(problem: &Problem, cache: &super::solution::CachePlan) -> String
     format!(
         "cache the output of `{}` in {tier}: {} GB, {readers}",
         operator.unwrap_or_default(),
-        number(cache.bytes / 1e9)
+        format_number(cache.bytes / 1e9)
     )
 }
 
 /// Returns the first sentences, and a line with the number of further sentences.
-fn shortened(sentences: impl Iterator<Item = String>, noun: &str) -> Vec<String> {
+fn truncate_sentences(sentences: impl Iterator<Item = String>, noun: &str) -> Vec<String> {
     let mut all: Vec<String> = sentences.collect();
     let rest = all.len().saturating_sub(MAX_SENTENCES);
     if rest > 0 {

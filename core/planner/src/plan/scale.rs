@@ -8,7 +8,7 @@ use feedline_data::ids::Millis;
 use feedline_data::view::BottleneckKind;
 use serde::{Deserialize, Serialize};
 
-use crate::model::count;
+use crate::model::format_count;
 
 #[cfg(test)]
 mod tests;
@@ -162,7 +162,7 @@ fn reason_to_keep(settings: &ScaleSettings, input: &ScaleInput) -> String {
 }
 
 fn workers(number: u32) -> String {
-    count(f64::from(number), "worker")
+    format_count(f64::from(number), "worker")
 }
 
 /// The scaling rule of tf.data service (Audibert et al., "tf.data service: A Case for Disaggregating ML Input Data

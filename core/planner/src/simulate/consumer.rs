@@ -88,11 +88,11 @@ impl SimulatedConsumer {
         self.earliest_report = now + control.consumer_gap_ms.max(control.tick_ms);
     }
 
-    pub(super) fn rows(&self) -> u64 {
+    pub(super) fn consumed_rows(&self) -> u64 {
         self.stats.rows
     }
 
-    pub(super) fn batches(&self) -> u64 {
+    pub(super) fn consumed_batches(&self) -> u64 {
         self.stats.batches
     }
 
@@ -106,7 +106,7 @@ impl SimulatedConsumer {
         {
             self.has_position = true;
             self.offset = offset;
-            self.push(layout, split);
+            self.push_split(layout, split);
         }
         self.prefetch_splits(layout, splits_ahead);
         for prefetched in &mut self.prefetched {
@@ -118,18 +118,18 @@ impl SimulatedConsumer {
         }
     }
 
-    fn push(&mut self, layout: &Layout, split: SplitRef) {
+    fn push_split(&mut self, layout: &Layout, split: SplitRef) {
         let len = layout.split_len(split);
         self.prefetched.push_back(PrefetchedSplit {
             split,
             row_count: len,
-            fetched: self.offset_in(split),
+            fetched: self.first_missing_offset(split),
             workers: Vec::new(),
         });
     }
 
     /// Returns the offset of the first row to fetch, which is 0 for all splits except the first.
-    fn offset_in(&self, split: SplitRef) -> u32 {
+    fn first_missing_offset(&self, split: SplitRef) -> u32 {
         let is_first = self.prefetched.front().is_none_or(|first| first.split == split);
         if is_first { self.offset } else { 0 }
     }
@@ -138,7 +138,7 @@ impl SimulatedConsumer {
         while self.prefetched.len() < splits_ahead as usize
             && let Some(next) = self.prefetched.back().and_then(|last| layout.next_split(last.split))
         {
-            self.push(layout, next);
+            self.push_split(layout, next);
         }
     }
 

@@ -18,7 +18,7 @@ pub(super) struct DeliveredTotals {
 /// The input of a scaling decision.
 pub(super) struct ScalingInput<'a> {
     pub(super) now: Millis,
-    pub(super) present: u32,
+    pub(super) current_workers: u32,
     pub(super) observer: &'a Observer,
     pub(super) problem: &'a Problem,
     pub(super) plan: Option<&'a Plan>,
@@ -50,27 +50,27 @@ impl ScalingDecider {
     /// Returns the wanted number of workers, or `None` if no decision is due or possible yet.
     pub(super) fn decide(&mut self, seen: &ScalingInput) -> Option<ScaleDecision> {
         let decision = match self.rule {
-            ScalingRule::Plan => self.by_plan(seen)?,
-            ScalingRule::RateQuotient => by_quotient(seen)?,
-            ScalingRule::Climb => self.by_climbing(seen)?,
+            ScalingRule::Plan => self.decide_by_plan(seen)?,
+            ScalingRule::RateQuotient => decide_by_quotient(seen)?,
+            ScalingRule::Climb => self.decide_by_climbing(seen)?,
             ScalingRule::None => return None,
         };
         let wanted = decision.wanted.clamp(self.settings.min_workers, self.settings.max_workers);
         Some(ScaleDecision { wanted, ..decision })
     }
 
-    fn by_plan(&mut self, seen: &ScalingInput) -> Option<ScaleDecision> {
+    fn decide_by_plan(&mut self, seen: &ScalingInput) -> Option<ScaleDecision> {
         let needs = seen.observer.needs(seen.plan, seen.problem);
         let settings = ScaleSettings {
             min_workers: self.settings.min_workers,
             max_workers: self.settings.max_workers,
             shrink_after_ms: 1_000 * u64::from(self.settings.shrink_after_s),
         };
-        let input = needs.scale_input(seen.now, seen.present);
+        let input = needs.scale_input(seen.now, seen.current_workers);
         Some(self.scaling.decide(&settings, &input))
     }
 
-    fn by_climbing(&mut self, seen: &ScalingInput) -> Option<ScaleDecision> {
+    fn decide_by_climbing(&mut self, seen: &ScalingInput) -> Option<ScaleDecision> {
         let Some((at, before)) = self.last_climb else {
             self.last_climb = Some((seen.now, seen.delivered));
             return None;
@@ -81,29 +81,33 @@ impl ScalingDecider {
         }
         self.last_climb = Some((seen.now, seen.delivered));
         let batch_s = (seen.delivered.elapsed_ns - before.elapsed_ns) as f64 / 1e9 / batches as f64;
-        let wanted = self.climber.step(seen.present, batch_s, self.settings.climb_threshold);
+        let wanted = self.climber.step(seen.current_workers, batch_s, self.settings.climb_threshold);
         Some(ScaleDecision {
             wanted,
-            explanation: format!("the time per batch was {batch_s:.3} s with {} workers", seen.present),
+            explanation: format!(
+                "the time per batch was {batch_s:.3} s with {} workers",
+                seen.current_workers
+            ),
         })
     }
 }
 
-fn by_quotient(seen: &ScalingInput) -> Option<ScaleDecision> {
+fn decide_by_quotient(seen: &ScalingInput) -> Option<ScaleDecision> {
     if seen.problem.jobs.is_empty() {
         return None;
     }
     let mut wanted = 0;
     for job in &seen.problem.jobs {
-        let (consumers, workers) = rates(seen.observer, job.id);
-        wanted += if consumers.is_empty() { 0 } else { rate_quotient(&consumers, &workers, seen.present) };
+        let (consumers, workers) = consumer_and_worker_rates(seen.observer, job.id);
+        wanted +=
+            if consumers.is_empty() { 0 } else { rate_quotient(&consumers, &workers, seen.current_workers) };
     }
     let explanation = format!("the total consumer rate divided by the mean worker rate is {wanted}");
     Some(ScaleDecision { wanted, explanation })
 }
 
 /// Returns the rows per second that each consumer could process, and that each worker could compute on all its cores.
-fn rates(observer: &Observer, job: JobId) -> (Vec<f64>, Vec<f64>) {
+fn consumer_and_worker_rates(observer: &Observer, job: JobId) -> (Vec<f64>, Vec<f64>) {
     let Some(observed) = observer.observation(job) else { return (Vec::new(), Vec::new()) };
     let active = observed.consumers.iter().filter(|consumer| consumer.stats.step_ns > 0);
     let consumers = active.map(|consumer| consumer.stats.rows as f64 / (consumer.stats.step_ns as f64 / 1e9));

@@ -40,7 +40,7 @@ impl Fleet {
     }
 
     /// Returns the number of running and starting workers, except draining workers.
-    pub(super) fn present_workers(&self) -> u32 {
+    pub(super) fn current_workers(&self) -> u32 {
         let stays = |worker: &&SimulatedWorker| {
             matches!(worker.state, WorkerState::Starting(_) | WorkerState::Working)
         };
@@ -72,7 +72,7 @@ impl Fleet {
     /// Starts or drains workers until `wanted` workers remain. Cancels starting workers first, then drains the newest
     /// workers.
     pub(super) fn scale(&mut self, wanted: u32, now: Millis) {
-        let present = self.present_workers();
+        let present = self.current_workers();
         for _ in present..wanted {
             let kind = self.started_type.clone();
             self.add(&kind, WorkerState::Starting(now + self.start_delay_ms), now);

@@ -34,7 +34,7 @@ impl SimulatedJob {
             builder = builder.burn((1e6 * operator.cpu_s) as u64);
         }
         let pipeline = builder.batch(definition.batch_rows).build().map_err(|error| error.to_string())?;
-        let manifest = manifest(definition, number)?;
+        let manifest = build_manifest(definition, number)?;
         let spec = JobSpec {
             tenant: definition.tenant.clone(),
             name: name.clone(),
@@ -62,12 +62,12 @@ impl SimulatedJob {
 }
 
 /// Returns the number of a job from the URL of its source.
-pub(super) fn number_of(source: &Source) -> Option<usize> {
+pub(super) fn job_number(source: &Source) -> Option<usize> {
     source.url.first()?.parse().ok()
 }
 
 /// Builds a manifest of shards with equal numbers of rows and one block each.
-fn manifest(definition: &scenario::ScenarioJob, number: usize) -> Result<Manifest, String> {
+fn build_manifest(definition: &scenario::ScenarioJob, number: usize) -> Result<Manifest, String> {
     let count = u64::from(definition.shards);
     let mut schema = Schema::default();
     schema.set("label", ColumnType::Scalar(ScalarType::Int64));

@@ -33,7 +33,7 @@ impl LeasedSplit {
     }
 
     /// Returns the sort key of leases: the most urgent split is first.
-    pub(super) fn key(&self) -> (SplitRef, u32) {
+    pub(super) fn sort_key(&self) -> (SplitRef, u32) {
         (self.split, self.job)
     }
 

@@ -82,7 +82,7 @@ impl Recording {
     }
 
     /// Records the planned fed fraction of a job.
-    pub(super) fn on_planned(&mut self, job: usize, at_s: u32, fed_fraction: f64) {
+    pub(super) fn record_planned_fed_fraction(&mut self, job: usize, at_s: u32, fed_fraction: f64) {
         if let Some((sum, count)) = self.planned_fed.get_mut(job).filter(|_| at_s > self.warm_up_s) {
             *sum += fed_fraction;
             *count += 1;
@@ -168,11 +168,13 @@ impl Recording {
 
     /// Returns the number of reversed decisions within [`OSCILLATION_WINDOW_S`] after the last change of demand.
     pub(super) fn oscillations(&self) -> u32 {
-        let Some(step) = self.demand_changes().last().copied() else { return self.reversals(0, u32::MAX) };
-        self.reversals(step.at_s, step.at_s.saturating_add(OSCILLATION_WINDOW_S))
+        let Some(step) = self.demand_changes().last().copied() else {
+            return self.reversed_decisions(0, u32::MAX);
+        };
+        self.reversed_decisions(step.at_s, step.at_s.saturating_add(OSCILLATION_WINDOW_S))
     }
 
-    fn reversals(&self, from_s: u32, to_s: u32) -> u32 {
+    fn reversed_decisions(&self, from_s: u32, to_s: u32) -> u32 {
         let within = |decision: &&ScalingChange| decision.at_s >= from_s && decision.at_s < to_s;
         let ups: Vec<bool> = self
             .decisions

@@ -91,7 +91,7 @@ impl DemandChange {
     pub const FED_THRESHOLD: f64 = 0.95;
 
     /// Whether the demand increased.
-    pub fn is_up(&self) -> bool {
+    pub fn is_increase(&self) -> bool {
         self.to_rows_per_s > self.from_rows_per_s
     }
 }

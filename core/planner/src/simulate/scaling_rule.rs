@@ -19,7 +19,7 @@ pub enum ScalingRule {
 
 impl ScalingRule {
     /// The rules that change the number of workers.
-    pub const SCALING: [Self; 3] = [Self::Plan, Self::RateQuotient, Self::Climb];
+    pub const SCALING_RULES: [Self; 3] = [Self::Plan, Self::RateQuotient, Self::Climb];
 
     /// Returns the name in scenarios and reports.
     pub fn name(self) -> &'static str {

@@ -268,46 +268,36 @@ impl Scenario {
     /// # Errors
     /// Returns a message that names the invalid value.
     pub fn check(&self) -> Result<(), String> {
-        let positive = |value: f64| value > 0.0 && value.is_finite();
-        if self.worker_types.is_empty() {
-            return Err("worker_types is empty: add at least one worker type".to_owned());
-        }
+        let is_positive = |value: f64| value > 0.0 && value.is_finite();
+        ensure!(!self.worker_types.is_empty(), "worker_types is empty: add at least one worker type");
         for kind in &self.worker_types {
-            if kind.cores == 0 || !positive(kind.speed) || !positive(kind.memory_gib) {
-                return Err(format!(
-                    "worker type `{}`: cores, speed and memory_gib must be above 0",
-                    kind.name
-                ));
-            }
-        }
-        if self.jobs.iter().all(|job| job.count == 0) {
-            return Err("jobs is empty: add at least one job".to_owned());
-        }
-        for job in &self.jobs {
-            job.check()?;
-        }
-        self.quotas().check()?;
-        let control = &self.control;
-        if control.tick_ms == 0 || !1000u64.is_multiple_of(control.tick_ms) {
-            return Err(format!(
-                "invalid tick_ms {}: expected a divisor of 1000, such as 100",
-                control.tick_ms
-            ));
-        }
-        if control.plan_ms == 0 || control.leases_ahead == 0 || control.splits_ahead == 0 {
-            return Err("plan_ms, leases_ahead and splits_ahead must be at least 1".to_owned());
-        }
-        let scaling = &self.scaling;
-        if scaling.min_workers > scaling.max_workers || scaling.climb_every_s == 0 {
-            let rule = "min_workers must not exceed max_workers, and climb_every_s must be at least 1";
-            return Err(format!("invalid scaling: {rule}"));
-        }
-        if self.store_bytes_per_s < 0.0 || !self.store_bytes_per_s.is_finite() {
-            return Err(
-                "invalid store_bytes_per_s: expected a finite number of at least 0 (0 means no limit)"
-                    .to_owned(),
+            ensure!(
+                kind.cores > 0 && is_positive(kind.speed) && is_positive(kind.memory_gib),
+                "worker type `{}`: cores, speed and memory_gib must be above 0",
+                kind.name
             );
         }
+        ensure!(self.jobs.iter().any(|job| job.count > 0), "jobs is empty: add at least one job");
+        self.jobs.iter().try_for_each(ScenarioJob::check)?;
+        self.quotas().check()?;
+        let ScenarioControl { tick_ms, plan_ms, leases_ahead, splits_ahead, .. } = self.control;
+        ensure!(
+            tick_ms > 0 && 1000u64.is_multiple_of(tick_ms),
+            "invalid tick_ms {tick_ms}: expected a divisor of 1000, such as 100"
+        );
+        ensure!(
+            plan_ms > 0 && leases_ahead > 0 && splits_ahead > 0,
+            "plan_ms, leases_ahead and splits_ahead must be at least 1"
+        );
+        let ScenarioScaling { min_workers, max_workers, climb_every_s, .. } = self.scaling;
+        ensure!(
+            min_workers <= max_workers && climb_every_s > 0,
+            "invalid scaling: min_workers must not exceed max_workers, and climb_every_s must be at least 1"
+        );
+        ensure!(
+            self.store_bytes_per_s >= 0.0 && self.store_bytes_per_s.is_finite(),
+            "invalid store_bytes_per_s: expected a finite number of at least 0 (0 means no limit)"
+        );
         Ok(())
     }
 }
@@ -321,32 +311,30 @@ impl Scenario {
 
 impl ScenarioJob {
     fn check(&self) -> Result<(), String> {
-        let name = &self.name;
-        if self.consumers == 0 || self.batch_rows == 0 || self.shards == 0 || self.epochs == 0 {
-            return Err(format!("job `{name}`: consumers, batch_rows, shards and epochs must be at least 1"));
-        }
-        if self.dataset_rows < u64::from(self.shards.max(self.consumers)) {
-            return Err(format!(
-                "job `{name}`: dataset_rows is {}: expected at least one row per shard and per consumer",
-                self.dataset_rows
-            ));
-        }
-        let cpu_s: f64 = self.operators.iter().map(|operator| operator.cpu_s).sum();
-        let is_sound = |operator: &ScenarioOperator| operator.cpu_s >= 0.0 && operator.cpu_s.is_finite();
-        if !self.operators.iter().all(is_sound) || cpu_s <= 0.0 {
-            return Err(format!(
-                "job `{name}`: cpu_s must be at least 0 for each operator, and above 0 in total"
-            ));
-        }
-        let in_order = self.demand.is_sorted_by(|a, b| a.at_s < b.at_s);
-        if self.demand.first().is_none_or(|first| first.at_s > 0) || !in_order {
-            return Err(format!("job `{name}`: the steps of demand must be in order of at_s, starting at 0"));
-        }
-        if self.demand.iter().any(|step| step.rows_per_s < 0.0 || !step.rows_per_s.is_finite()) {
-            return Err(format!(
-                "job `{name}`: rows_per_s of each demand step must be a number of at least 0"
-            ));
-        }
+        let Self { name, dataset_rows, operators, demand, .. } = self;
+        ensure!(
+            self.consumers > 0 && self.batch_rows > 0 && self.shards > 0 && self.epochs > 0,
+            "job `{name}`: consumers, batch_rows, shards and epochs must be at least 1"
+        );
+        ensure!(
+            *dataset_rows >= u64::from(self.shards.max(self.consumers)),
+            "job `{name}`: dataset_rows is {dataset_rows}: expected at least one row per shard and per consumer"
+        );
+        let is_valid = |number: f64| number >= 0.0 && number.is_finite();
+        ensure!(
+            operators.iter().all(|operator| is_valid(operator.cpu_s))
+                && operators.iter().any(|operator| operator.cpu_s > 0.0),
+            "job `{name}`: cpu_s must be at least 0 for each operator, and above 0 in total"
+        );
+        ensure!(
+            demand.first().is_some_and(|first| first.at_s == 0)
+                && demand.is_sorted_by(|a, b| a.at_s < b.at_s),
+            "job `{name}`: the steps of demand must be in order of at_s, starting at 0"
+        );
+        ensure!(
+            demand.iter().all(|step| is_valid(step.rows_per_s)),
+            "job `{name}`: rows_per_s of each demand step must be a number of at least 0"
+        );
         Ok(())
     }
 }

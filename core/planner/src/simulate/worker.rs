@@ -111,10 +111,10 @@ impl SimulatedWorker {
     /// Whether the worker reports now: the coordinator has answered the last report or the worker's state has changed,
     /// and the shortest interval has passed.
     pub(super) fn is_report_due(&self, now: Millis) -> bool {
-        self.is_at_work() && now >= self.next_report && (!self.awaits_reply || self.has_unreported_change)
+        self.is_running() && now >= self.next_report && (!self.awaits_reply || self.has_unreported_change)
     }
 
-    pub(super) fn is_at_work(&self) -> bool {
+    pub(super) fn is_running(&self) -> bool {
         matches!(self.state, WorkerState::Working | WorkerState::Draining)
     }
 
@@ -142,7 +142,7 @@ impl SimulatedWorker {
         self.has_unreported_change |= was_full && !self.memory_full;
         if self.memory_full {
             // The most urgent split is computed in any case.
-            return self.compute_first(seconds, store_share, jobs);
+            return self.compute_most_urgent_split(seconds, store_share, jobs);
         }
         let waits_for_store =
             |job: u32| store_share < 1.0 && jobs[job as usize].definition.store_bytes_per_row > 0;
@@ -160,7 +160,7 @@ impl SimulatedWorker {
                             .get(&lease.job)
                             .is_some_and(|spent| *spent >= self.max_core_s(lease.job, seconds)));
                 if !is_over && active.iter().all(|(job, _)| *job != lease.job) {
-                    active.push((lease.job, self.weight(lease.job)));
+                    active.push((lease.job, self.core_weight(lease.job)));
                 }
             }
             let all: f64 = active.iter().map(|(_, weight)| weight).sum();
@@ -186,7 +186,7 @@ impl SimulatedWorker {
     }
 
     /// Computes only the most urgent split.
-    fn compute_first(&mut self, seconds: f64, store_share: f64, jobs: &[SimulatedJob]) {
+    fn compute_most_urgent_split(&mut self, seconds: f64, store_share: f64, jobs: &[SimulatedJob]) {
         let Some(place) = self.leases.iter().position(|lease| !lease.is_computed()) else { return };
         let reads = jobs[self.leases[place].job as usize].definition.store_bytes_per_row > 0;
         let seconds = if reads { seconds * store_share } else { seconds };
@@ -197,7 +197,7 @@ impl SimulatedWorker {
         self.leases.extend(later);
     }
 
-    fn weight(&self, job: u32) -> f64 {
+    fn core_weight(&self, job: u32) -> f64 {
         let all = f64::from(self.cores);
         let listed = self.job_cores.iter().find(|(listed, ..)| *listed == job);
         listed.map_or(all, |(_, cores, _)| if *cores > 0.0 { *cores } else { all })
@@ -233,10 +233,10 @@ impl SimulatedWorker {
 
     /// Fetches the computed rows of a split from an offset on. Returns the offset after them.
     pub(super) fn fetch(&mut self, job: u32, split: SplitRef, from: u32) -> Option<u32> {
-        if !self.is_at_work() {
+        if !self.is_running() {
             return None;
         }
-        let place = self.leases.binary_search_by_key(&(split, job), LeasedSplit::key).ok()?;
+        let place = self.leases.binary_search_by_key(&(split, job), LeasedSplit::sort_key).ok()?;
         self.leases[place].fetch(from)
     }
 
@@ -247,7 +247,7 @@ impl SimulatedWorker {
         let mut leases = Vec::with_capacity(plan.leases.len());
         for lease in &plan.leases {
             let Some(job) = known.index_of(lease.job) else { continue };
-            let before = self.leases.binary_search_by_key(&(lease.split, job), LeasedSplit::key);
+            let before = self.leases.binary_search_by_key(&(lease.split, job), LeasedSplit::sort_key);
             match before.map(|place| self.leases[place]) {
                 Ok(before) if f64::from(lease.start_offset) <= before.computed_end => {
                     leases.push(LeasedSplit {
@@ -267,7 +267,7 @@ impl SimulatedWorker {
             let place = known.index_of(allocation.job);
             self.job_cores.extend(place.map(|job| (job, allocation.cores, allocation.max_cores)));
         }
-        let listed = plan.tasks.iter().filter_map(|task| list(task, known));
+        let listed = plan.tasks.iter().filter_map(|task| list_shards(task, known));
         self.task_results = listed.collect();
         self.has_unreported_change |= !self.task_results.is_empty();
     }
@@ -286,8 +286,8 @@ impl SimulatedWorker {
         let cpu = ProcessCpu { process_ns, transport_ns: 0 };
         let stats = self.work_by_job.iter().map(|(job, done)| WorkerJobStats {
             job: id(*job),
-            operators: operators(&known.jobs[*job as usize], done, self.speed),
-            store: store(&known.jobs[*job as usize], done),
+            operators: operator_stats(&known.jobs[*job as usize], done, self.speed),
+            store: store_stats(&known.jobs[*job as usize], done),
             memory_wait_ns: 0,
             peak_rss_bytes: 0,
             elapsed_ns,
@@ -321,13 +321,13 @@ impl SimulatedWorker {
 }
 
 /// Returns the result of a listing task.
-fn list(task: &Task, known: &WorkerPlanContext) -> Option<TaskResult> {
-    let manifest = known.manifests.get(job::number_of(&task.source)?)?;
+fn list_shards(task: &Task, known: &WorkerPlanContext) -> Option<TaskResult> {
+    let manifest = known.manifests.get(job::job_number(&task.source)?)?;
     let shards: Vec<ShardRef> = manifest.shards.iter().map(|shard| shard.object.clone()).collect();
     Some(TaskResult { id: task.id, outcome: Ok(TaskOutput::Listed(shards)) })
 }
 
-fn operators(job: &SimulatedJob, done: &JobWork, speed: f64) -> Vec<OperatorStats> {
+fn operator_stats(job: &SimulatedJob, done: &JobWork, speed: f64) -> Vec<OperatorStats> {
     let rows = done.rows as u64;
     let last = job.operators.len() - 1;
     let of = |(place, (name, cpu_s)): (usize, &(String, f64))| {
@@ -352,7 +352,7 @@ fn operators(job: &SimulatedJob, done: &JobWork, speed: f64) -> Vec<OperatorStat
     job.operators.iter().enumerate().map(of).collect()
 }
 
-fn store(job: &SimulatedJob, done: &JobWork) -> StoreStats {
+fn store_stats(job: &SimulatedJob, done: &JobWork) -> StoreStats {
     let bytes = done.rows * job.definition.store_bytes_per_row as f64;
     StoreStats {
         requests: (bytes / REQUEST_BYTES) as u64,

@@ -96,7 +96,7 @@ impl Simulation {
                 } else {
                     format!("{}{copy}", definition.name)
                 };
-                simulation.open(SimulatedJob::new(&definition, name, simulation.jobs.len())?)?;
+                simulation.open_job(SimulatedJob::new(&definition, name, simulation.jobs.len())?)?;
             }
         }
         simulation.recording = Recording::new(scenario.warm_up_s, simulation.jobs.len());
@@ -107,7 +107,7 @@ impl Simulation {
         Ok(simulation)
     }
 
-    fn open(
+    fn open_job(
         &mut self,
         (job, spec, manifest): (SimulatedJob, feedline_data::messages::JobSpec, Manifest),
     ) -> Result<(), String> {
@@ -138,7 +138,7 @@ impl Simulation {
     }
 
     /// Returns the number of reports so far.
-    pub fn inputs(&self) -> u64 {
+    pub fn report_count(&self) -> u64 {
         self.input_count
     }
 
@@ -152,8 +152,8 @@ impl Simulation {
         meter.begin(Phase::World);
         self.now += self.scenario.control.tick_ms;
         self.fleet.update_states(self.now);
-        self.compute();
-        self.consume();
+        self.compute_rows();
+        self.consume_batches();
         self.collect_reports();
         meter.end(Phase::World);
         meter.begin(Phase::Inputs);
@@ -169,33 +169,33 @@ impl Simulation {
         self.cluster.step(self.now, Input::Tick, &mut ready);
         meter.end(Phase::Inputs);
         meter.begin(Phase::World);
-        self.answer(ready);
+        self.apply_replies(ready);
         if self.now.is_multiple_of(1_000) {
-            self.record();
+            self.record_second();
         }
         meter.end(Phase::World);
         if self.now.is_multiple_of(self.scenario.control.plan_ms) {
-            self.plan(meter);
+            self.make_plan(meter);
         }
     }
 
     /// Workers compute rows, limited by their cores and the store.
-    fn compute(&mut self) {
+    fn compute_rows(&mut self) {
         let seconds = self.scenario.control.tick_ms as f64 / 1e3;
         let limit = self.scenario.store_bytes_per_s;
-        let at_work = || self.fleet.workers.iter().filter(|worker| worker.is_at_work());
+        let at_work = || self.fleet.workers.iter().filter(|worker| worker.is_running());
         let mut store_share = 1.0;
         if limit > 0.0 {
             let wanted: f64 = at_work().map(|worker| worker.wanted_bytes_per_s(&self.jobs)).sum();
             store_share = (limit / wanted.max(f64::MIN_POSITIVE)).min(1.0);
         }
-        for worker in self.fleet.workers.iter_mut().filter(|worker| worker.is_at_work()) {
+        for worker in self.fleet.workers.iter_mut().filter(|worker| worker.is_running()) {
             worker.compute(seconds, store_share, &self.jobs);
         }
     }
 
     /// Consumers fetch computed rows and process batches.
-    fn consume(&mut self) {
+    fn consume_batches(&mut self) {
         let control = &self.scenario.control;
         let (start, end) = ((self.now - control.tick_ms) * 1_000_000, self.now * 1_000_000);
         let second = ((self.now - control.tick_ms) / 1_000) as u32;
@@ -221,13 +221,13 @@ impl Simulation {
             if consumer.is_report_due(self.now) {
                 consumer.on_report(self.now, control);
                 let layout = &self.jobs[consumer.job as usize].layout;
-                let report = consumer.report(self.now, id_of(consumer.job), layout, control.splits_ahead);
+                let report = consumer.report(self.now, job_id(consumer.job), layout, control.splits_ahead);
                 self.inputs.push(Input::Consumer { request: FIRST_CONSUMER_REQUEST + place as u64, report });
             }
         }
     }
 
-    fn answer(&mut self, ready: Ready) {
+    fn apply_replies(&mut self, ready: Ready) {
         let known = WorkerPlanContext { jobs: &self.jobs, manifests: &self.manifests, first_job: FIRST_JOB };
         for (request, reply) in ready.replies {
             match reply {
@@ -242,7 +242,7 @@ impl Simulation {
         }
     }
 
-    fn record(&mut self) {
+    fn record_second(&mut self) {
         let second = (self.now / 1_000) as u32;
         let mut times = vec![ConsumerTimes::default(); self.jobs.len()];
         for consumer in &self.consumers {
@@ -251,7 +251,7 @@ impl Simulation {
             sum.step_ns += consumer.step_ns;
         }
         let demand_rows_per_s = self.jobs.iter().map(|job| job.demand_rows_per_s(second - 1)).sum();
-        let rows = self.consumers.iter().map(SimulatedConsumer::rows).sum();
+        let rows = self.consumers.iter().map(SimulatedConsumer::consumed_rows).sum();
         let wanted = self.plan.iter().flat_map(|plan| &plan.wanted_workers).map(|kind| kind.wanted).sum();
         let workers = self.fleet.paid_workers();
         let elapsed =
@@ -260,7 +260,7 @@ impl Simulation {
     }
 
     /// Observes the cluster and makes a plan, as the coordinator does once per second.
-    fn plan(&mut self, meter: &mut dyn Meter) {
+    fn make_plan(&mut self, meter: &mut dyn Meter) {
         meter.begin(Phase::Inputs);
         let samples = self.cluster.samples();
         meter.end(Phase::Inputs);
@@ -279,10 +279,10 @@ impl Simulation {
             let at_s = (self.now / 1_000) as u32;
             for planned in self.plan.iter().flat_map(|plan| &plan.jobs) {
                 let place = (planned.job.0 - FIRST_JOB.0) as usize;
-                self.recording.on_planned(place, at_s, planned.fed_fraction);
+                self.recording.record_planned_fed_fraction(place, at_s, planned.fed_fraction);
             }
             if self.scenario.control.follow_plan {
-                self.allocate(allocations, meter);
+                self.apply_allocations(allocations, meter);
             }
         }
         // The view is not used here, but a real coordinator builds it.
@@ -291,30 +291,30 @@ impl Simulation {
         drop((view, samples));
         meter.end(Phase::Observe);
         meter.begin(Phase::World);
-        self.scale(&problem);
+        self.apply_scaling(&problem);
         meter.end(Phase::World);
     }
 
-    fn allocate(&mut self, allocations: Option<PlanAllocations>, meter: &mut dyn Meter) {
+    fn apply_allocations(&mut self, allocations: Option<PlanAllocations>, meter: &mut dyn Meter) {
         let Some(allocations) = allocations.filter(|new| *new != self.allocations) else { return };
         self.allocations.clone_from(&allocations);
         let mut ready = Ready::default();
         meter.begin(Phase::Inputs);
         self.cluster.step(self.now, Input::Allocations { allocations }, &mut ready);
         meter.end(Phase::Inputs);
-        self.answer(ready);
+        self.apply_replies(ready);
     }
 
-    fn scale(&mut self, problem: &Problem) {
+    fn apply_scaling(&mut self, problem: &Problem) {
         let delivered =
             self.consumers.iter().fold(DeliveredTotals::default(), |sum, consumer| DeliveredTotals {
-                batches: sum.batches + consumer.batches(),
+                batches: sum.batches + consumer.consumed_batches(),
                 elapsed_ns: sum.elapsed_ns + consumer.stall_ns + consumer.step_ns,
             });
-        let present = self.fleet.present_workers();
+        let present = self.fleet.current_workers();
         let seen = ScalingInput {
             now: self.now,
-            present,
+            current_workers: present,
             observer: &self.observer,
             problem,
             plan: self.plan.as_ref(),
@@ -360,7 +360,7 @@ impl Simulation {
             let job = &self.jobs[consumer.job as usize];
             let report = consumer.report(
                 self.now,
-                id_of(consumer.job),
+                job_id(consumer.job),
                 &job.layout,
                 self.scenario.control.splits_ahead,
             );
@@ -386,9 +386,9 @@ impl Simulation {
             let stream = consumer.number;
             let position = consumer.position(layout).unwrap_or_default();
             let before = u64::from(position.epoch) * layout.stream_rows(stream) + position.row;
-            audit.rows += consumer.rows();
-            audit.broken_streams += u32::from(before != consumer.rows());
-            let held = positions.get(&id_of(consumer.job)).and_then(|job| job.streams.get(stream as usize));
+            audit.rows += consumer.consumed_rows();
+            audit.broken_streams += u32::from(before != consumer.consumed_rows());
+            let held = positions.get(&job_id(consumer.job)).and_then(|job| job.streams.get(stream as usize));
             audit.unacknowledged_streams += u32::from(held != Some(&layout.normalise(stream, position)));
         }
         audit
@@ -397,6 +397,6 @@ impl Simulation {
 
 const FIRST_JOB: JobId = JobId(1);
 
-fn id_of(job: u32) -> JobId {
+fn job_id(job: u32) -> JobId {
     JobId(FIRST_JOB.0 + u64::from(job))
 }

@@ -131,7 +131,7 @@ pub(super) async fn run(args: DecisionsArgs, host: &dyn ToolHost) -> Result<(), 
         coordinator_cores: coordinator_cpu_s / seconds,
         coordinator_us_per_report: coordinator_cpu_s * 1e6 / reports.max(1) as f64,
         load_cores: load_cpu.as_secs_f64() / seconds,
-        granted: load.granted(),
+        granted: load.total_grants(),
         log_bytes: coordinators::largest_log_bytes(scratch.path())?,
         restart_s,
     };

@@ -158,7 +158,7 @@ impl Octave {
 
 /// An ellipse or a box that shifts the colour of the pixels below it, more strongly towards its right side.
 struct Shape {
-    round: bool,
+    is_ellipse: bool,
     center: [i64; 2],
     radius: [i64; 2],
     shift: Rgb,
@@ -170,9 +170,9 @@ impl Shape {
             |low: i32, high: i32| i64::from(low + random.below((high - low).max(1) as u32) as i32);
         let center = [within(0, height), within(0, width)];
         let radius = [within(height / 24 + 1, height / 4 + 2), within(width / 24 + 1, width / 4 + 2)];
-        let round = random.below(3) > 0;
+        let is_ellipse = random.below(3) > 0;
         let shift = color(random, 0, 180).map(|level| level - (90 << FRACTION_BITS));
-        Self { round, center, radius, shift }
+        Self { is_ellipse, center, radius, shift }
     }
 
     fn add_to(&self, line: &mut [Rgb], y: i32) {
@@ -180,7 +180,7 @@ impl Shape {
         if distance >= self.radius[0] {
             return;
         }
-        let half = if self.round {
+        let half = if self.is_ellipse {
             let share = self.radius[0].pow(2) - distance.pow(2);
             self.radius[1] * share.isqrt() / self.radius[0]
         } else {

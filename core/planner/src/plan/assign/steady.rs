@@ -10,7 +10,7 @@ const MAX_USED_SHARE: f64 = 0.98;
 
 /// Sets the need of each job on each worker type to its previous rate, if this rate is at least `rows`, not much above
 /// the need, and feasible together with all other jobs.
-pub(super) fn keep_rates(
+pub(super) fn keep_previous_rates(
     costs: &Costs,
     options: &[&ExecutionOption],
     rows: &[Vec<f64>],

@@ -239,7 +239,7 @@ fn the_shortcut_for_a_quota_matches_the_linear_problem() {
         let alone: Vec<f64> = (0..options.len()).map(|j| costs.fed_fraction_alone(j, options[j])).collect();
         let all: Vec<usize> = (0..options.len()).collect();
         let own = costs.for_tenant(0, &all, &options);
-        let Some(found) = within_quota(&own, &options, &alone) else {
+        let Some(found) = fed_fractions_within_quota(&own, &options, &alone) else {
             left += 1;
             continue;
         };

@@ -40,7 +40,7 @@ pub(super) struct Load {
     /// Splits leased since the last reset.
     grants: AtomicU64,
     /// Splits leased since the start.
-    granted: AtomicU64,
+    total_grants: AtomicU64,
     /// Reports answered since the last reset.
     reports: AtomicU64,
     /// Number of consumers that have received a split.
@@ -74,8 +74,8 @@ impl Load {
     }
 
     /// Returns the number of splits leased since the start.
-    pub(super) fn granted(&self) -> u64 {
-        self.granted.load(Ordering::Relaxed)
+    pub(super) fn total_grants(&self) -> u64 {
+        self.total_grants.load(Ordering::Relaxed)
     }
 
     /// Returns the numbers of splits leased and of reports answered since the last reset.
@@ -117,7 +117,7 @@ impl Load {
             held = plan.leases.into_iter().collect();
             let new = held.iter().filter(|lease| !known.contains(&(lease.job, lease.split))).count();
             self.grants.fetch_add(new as u64, Ordering::Relaxed);
-            self.granted.fetch_add(new as u64, Ordering::Relaxed);
+            self.total_grants.fetch_add(new as u64, Ordering::Relaxed);
         }
     }
 
