@@ -39,11 +39,11 @@ PR_SET_PDEATHSIG = 1
 
 
 class LoadError(Exception):
-    """The function cannot be loaded. The text is one sentence."""
+    """The function cannot be loaded. The message is one sentence."""
 
 
 class InvalidResult(Exception):
-    """The result of the function does not match the pipeline's declaration. The text is one sentence."""
+    """The result of the function does not match the pipeline's declaration. The message is one sentence."""
 
 
 def receive(sock):

@@ -5,19 +5,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use arrow::array::{Array, ArrayRef, AsArray};
 use feedline_data::random::RowRandom;
-use feedline_data::schema::ColumnType;
-use feedline_operators::{Chunk, Column, FunctionCall, OutputBuffers, Tensor};
+use feedline_operators::{Chunk, FunctionCall, OutputBuffers};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
 use crate::FunctionSettings;
 use crate::inputs::{write_column, write_seeds};
-use crate::outputs::{placeholder, read_array, read_tensor};
+use crate::outputs::{OutputColumn, new_output_column, read_output, store_outputs};
 use crate::pool::ProcessPool;
-use crate::process::{CallLimits, CancelCheck, FunctionProcess, ProcessExit};
+use crate::process::{CallLimits, FunctionProcess, ProcessExit};
 use crate::search::{CallOutcome, find_failing_rows};
 
 /// Time limit for a process to start and to import the function's modules.
@@ -46,7 +44,7 @@ pub struct ChunkOutcome {
     /// The chunk with the function's columns.
     pub chunk: Chunk,
     /// The remaining output buffers.
-    pub slots: OutputBuffers,
+    pub buffers: OutputBuffers,
     /// Number of calls of the function.
     pub calls: u64,
     /// Number of processes that exited unexpectedly, or were killed at a time or memory limit.
@@ -57,22 +55,12 @@ pub struct ChunkOutcome {
     pub thread_cpu: Duration,
 }
 
-/// A flag that cancels the work on a chunk when its caller no longer waits.
-#[derive(Debug, Default)]
-struct CancelFlag(AtomicBool);
-
-impl CancelCheck for CancelFlag {
-    fn is_cancelled(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
-/// Sets the cancel flag when it is dropped.
-struct CancelOnDrop(Arc<CancelFlag>);
+/// Sets a flag when it is dropped, which cancels the work on a chunk whose caller no longer waits.
+struct CancelOnDrop(Arc<AtomicBool>);
 
 impl Drop for CancelOnDrop {
     fn drop(&mut self) {
-        self.0.0.store(true, Ordering::Relaxed);
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 
@@ -100,37 +88,37 @@ impl RowFunction {
     pub async fn apply(
         &self,
         mut chunk: Chunk,
-        mut slots: OutputBuffers,
+        mut buffers: OutputBuffers,
         first_only: bool,
     ) -> Result<ChunkOutcome, String> {
-        let (answer, answered) = oneshot::channel();
-        let cancel = Arc::new(CancelFlag::default());
+        let (result_sender, result) = oneshot::channel();
+        let cancel = Arc::new(AtomicBool::new(false));
         let guard = CancelOnDrop(Arc::clone(&cancel));
         let shared = Arc::clone(&self.shared);
         let work = move |process: &mut Option<FunctionProcess>| {
-            if cancel.is_cancelled() {
+            if cancel.load(Ordering::Relaxed) {
                 return;
             }
             let start = thread_cpu_time();
             let run = ChunkRun { shared: &shared, process, cancel: &cancel, stats: CallStats::default() };
-            let result = run.apply(&mut chunk, &mut slots, first_only);
+            let result = run.apply(&mut chunk, &mut buffers, first_only);
             let thread_cpu = thread_cpu_time().saturating_sub(start);
-            let applied = result.map(|CallStats { process_cpu, calls, deaths }| ChunkOutcome {
+            let outcome = result.map(|CallStats { process_cpu, calls, deaths }| ChunkOutcome {
                 chunk,
-                slots,
+                buffers,
                 calls,
                 deaths,
                 process_cpu,
                 thread_cpu,
             });
             // The receiver is gone if the call was cancelled.
-            let _ = answer.send(applied);
+            let _ = result_sender.send(outcome);
         };
         let cannot = |error| {
             format!("cannot start a thread for the function: {error}; lower --cores or `parallelism`")
         };
         self.pool.submit(Box::new(work)).map_err(cannot)?;
-        let result = answered.await;
+        let result = result.await;
         drop(guard);
         result.unwrap_or_else(|_| {
             Err("the transfer of rows to the function panicked; please report this error".to_owned())
@@ -142,7 +130,7 @@ impl RowFunction {
 struct ChunkRun<'a> {
     shared: &'a Shared,
     process: &'a mut Option<FunctionProcess>,
-    cancel: &'a CancelFlag,
+    cancel: &'a AtomicBool,
     stats: CallStats,
 }
 
@@ -154,24 +142,18 @@ struct CallStats {
     deaths: u64,
 }
 
-/// An output column, filled by calls in order of rows.
-enum OutputColumn {
-    Tensor(Tensor),
-    Arrays { pieces: Vec<(usize, ArrayRef)>, column_type: ColumnType },
-}
-
 impl ChunkRun<'_> {
     fn apply(
         mut self,
         chunk: &mut Chunk,
-        slots: &mut OutputBuffers,
+        buffers: &mut OutputBuffers,
         first_only: bool,
     ) -> Result<CallStats, String> {
         let call = Arc::clone(&self.shared.call);
         let rows = chunk.rows();
         let mut outputs = call
             .outputs()
-            .map(|(name, column_type)| new_output_column(&call, (name, column_type), rows, slots))
+            .map(|(name, column_type)| new_output_column(&call, (name, column_type), rows, buffers))
             .collect::<Result<Vec<_>, String>>()?;
         self.call_all(chunk, &mut outputs, first_only)?;
         store_outputs(&call, chunk, outputs)?;
@@ -342,95 +324,6 @@ fn valid_ranges(chunk: &Chunk, max_rows: Option<u32>) -> Vec<Range<usize>> {
         }
     }
     ranges
-}
-
-/// Creates an empty output column for a number of rows.
-fn new_output_column(
-    call: &FunctionCall,
-    (name, column_type): (&str, ColumnType),
-    rows: usize,
-    slots: &mut OutputBuffers,
-) -> Result<OutputColumn, String> {
-    let ColumnType::Tensor { scalar, shape } = &column_type else {
-        return Ok(OutputColumn::Arrays { pieces: Vec::new(), column_type });
-    };
-    let tensor = slots.tensor(call.index, name, (*scalar, shape), rows);
-    let mut tensor = tensor.map_err(|error| error.to_string())?;
-    // Failed rows contain zeros.
-    tensor.data.fill(0);
-    Ok(OutputColumn::Tensor(tensor))
-}
-
-/// Reads the results of a call for a range of rows of one column.
-fn read_output(
-    process: &FunctionProcess,
-    location: &Value,
-    column: &mut OutputColumn,
-    range: Range<usize>,
-) -> Result<(), String> {
-    match column {
-        OutputColumn::Tensor(tensor) => {
-            let bytes = tensor.row_bytes();
-            read_tensor(&process.output, location, &mut tensor.data[range.start * bytes..range.end * bytes])
-        }
-        OutputColumn::Arrays { pieces, column_type } => {
-            pieces.push((range.start, read_array(&process.output, column_type, location, range.len())?));
-            Ok(())
-        }
-    }
-}
-
-/// Sets the output columns of the chunk, or removes the rows for which a filter returned false.
-fn store_outputs(call: &FunctionCall, chunk: &mut Chunk, outputs: Vec<OutputColumn>) -> Result<(), String> {
-    let rows = chunk.rows();
-    let mut columns = Vec::with_capacity(outputs.len());
-    for column in outputs {
-        columns.push(match column {
-            OutputColumn::Tensor(tensor) => Column::Tensor(tensor),
-            OutputColumn::Arrays { pieces, column_type } => {
-                Column::Arrow(join_pieces(pieces, &column_type, rows)?)
-            }
-        });
-    }
-    if call.is_filter {
-        let failed = chunk.failed_rows();
-        let Some(Column::Arrow(kept)) = columns.first() else { return Ok(()) };
-        let kept = kept.as_boolean();
-        let keep: Vec<bool> = (0..rows).map(|row| kept.value(row) || failed.contains(row)).collect();
-        chunk.retain(&keep);
-        return Ok(());
-    }
-    let names: Vec<String> = call.outputs().map(|(name, _)| name.to_owned()).collect();
-    for (name, column) in names.iter().zip(columns) {
-        chunk.set(name, column);
-    }
-    Ok(())
-}
-
-/// Concatenates the results of calls, with placeholders for failed rows.
-fn join_pieces(
-    pieces: Vec<(usize, ArrayRef)>,
-    column_type: &ColumnType,
-    rows: usize,
-) -> Result<ArrayRef, String> {
-    if let [(0, only)] = pieces.as_slice()
-        && only.len() == rows
-    {
-        return Ok(Arc::clone(only));
-    }
-    let nothing = placeholder(column_type)?;
-    let mut parts: Vec<&dyn Array> = Vec::new();
-    let mut next = 0;
-    for (start, piece) in &pieces {
-        parts.extend((next..*start).map(|_| nothing.as_ref()));
-        parts.push(piece.as_ref());
-        next = start + piece.len();
-    }
-    parts.extend((next..rows).map(|_| nothing.as_ref()));
-    if parts.is_empty() {
-        return Ok(nothing.slice(0, 0));
-    }
-    arrow::compute::concat(&parts).map_err(|error| format!("cannot concatenate the results: {error}"))
 }
 
 fn thread_cpu_time() -> Duration {

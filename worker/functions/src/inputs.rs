@@ -3,10 +3,10 @@
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::datatypes::{DataType, UInt8Type};
 use feedline_data::schema::{ColumnType, ScalarType};
-use feedline_operators::{Column, Image};
+use feedline_operators::{Column, Image, arrow_scalar};
 use serde_json::{Value, json};
 
-use crate::outputs::{arrow_scalar, numpy_name};
+use crate::outputs::numpy_name;
 use crate::region::SharedRegion;
 
 /// Writes a column and returns its location. Adds rows with a null that NumPy cannot represent to `failed`.
@@ -169,7 +169,7 @@ impl ColumnWriter<'_> {
         Ok(json!({"kind": kind, "offsets": offsets, "data": data, "valid": valid}))
     }
 
-    /// One byte per row; nothing where no row is null.
+    /// Writes one byte per row, which is 0 for null. Returns `None` if no row is null.
     fn write_validity(&mut self, array: &ArrayRef) -> Result<Option<u64>, String> {
         if array.null_count() == 0 {
             return Ok(None);

@@ -1,18 +1,120 @@
 //! Reads the results of a function from the shared region into arrays of the declared types. Validates all offsets, lengths
 //! and text, because the process that wrote them runs users' code.
 
+use std::ops::Range;
 use std::sync::Arc;
 
-use arrow::array::{ArrayData, ArrayRef, BooleanArray, ListArray, make_array};
+use arrow::array::{Array, ArrayData, ArrayRef, AsArray, BooleanArray, ListArray, make_array};
 use arrow::buffer::{Buffer, OffsetBuffer};
 use arrow::datatypes::{DataType, Field};
 use feedline_data::schema::{ColumnType, ScalarType};
+use feedline_operators::{Chunk, Column, FunctionCall, OutputBuffers, Tensor, arrow_scalar};
 use serde_json::Value;
 
+use crate::process::FunctionProcess;
 use crate::region::SharedRegion;
 
+/// An output column, filled by calls in order of rows.
+pub(crate) enum OutputColumn {
+    Tensor(Tensor),
+    Arrays { pieces: Vec<(usize, ArrayRef)>, column_type: ColumnType },
+}
+
+/// Creates an empty output column for a number of rows.
+pub(crate) fn new_output_column(
+    call: &FunctionCall,
+    (name, column_type): (&str, ColumnType),
+    rows: usize,
+    buffers: &mut OutputBuffers,
+) -> Result<OutputColumn, String> {
+    let ColumnType::Tensor { scalar, shape } = &column_type else {
+        return Ok(OutputColumn::Arrays { pieces: Vec::new(), column_type });
+    };
+    let tensor = buffers.tensor(call.index, name, (*scalar, shape), rows);
+    let mut tensor = tensor.map_err(|error| error.to_string())?;
+    // Failed rows contain zeros.
+    tensor.data.fill(0);
+    Ok(OutputColumn::Tensor(tensor))
+}
+
+/// Reads the results of a call for a range of rows of one column.
+pub(crate) fn read_output(
+    process: &FunctionProcess,
+    location: &Value,
+    column: &mut OutputColumn,
+    range: Range<usize>,
+) -> Result<(), String> {
+    match column {
+        OutputColumn::Tensor(tensor) => {
+            let bytes = tensor.row_bytes();
+            read_tensor(&process.output, location, &mut tensor.data[range.start * bytes..range.end * bytes])
+        }
+        OutputColumn::Arrays { pieces, column_type } => {
+            pieces.push((range.start, read_array(&process.output, column_type, location, range.len())?));
+            Ok(())
+        }
+    }
+}
+
+/// Sets the output columns of the chunk, or removes the rows for which a filter returned false.
+pub(crate) fn store_outputs(
+    call: &FunctionCall,
+    chunk: &mut Chunk,
+    outputs: Vec<OutputColumn>,
+) -> Result<(), String> {
+    let rows = chunk.rows();
+    let mut columns = Vec::with_capacity(outputs.len());
+    for column in outputs {
+        columns.push(match column {
+            OutputColumn::Tensor(tensor) => Column::Tensor(tensor),
+            OutputColumn::Arrays { pieces, column_type } => {
+                Column::Arrow(join_pieces(pieces, &column_type, rows)?)
+            }
+        });
+    }
+    if call.is_filter {
+        let failed = chunk.failed_rows();
+        let Some(Column::Arrow(kept)) = columns.first() else { return Ok(()) };
+        let kept = kept.as_boolean();
+        let keep: Vec<bool> = (0..rows).map(|row| kept.value(row) || failed.contains(row)).collect();
+        chunk.retain(&keep);
+        return Ok(());
+    }
+    let names: Vec<String> = call.outputs().map(|(name, _)| name.to_owned()).collect();
+    for (name, column) in names.iter().zip(columns) {
+        chunk.set(name, column);
+    }
+    Ok(())
+}
+
+/// Concatenates the results of calls, with placeholders for failed rows.
+fn join_pieces(
+    pieces: Vec<(usize, ArrayRef)>,
+    column_type: &ColumnType,
+    rows: usize,
+) -> Result<ArrayRef, String> {
+    if let [(0, only)] = pieces.as_slice()
+        && only.len() == rows
+    {
+        return Ok(Arc::clone(only));
+    }
+    let nothing = placeholder(column_type)?;
+    let mut parts: Vec<&dyn Array> = Vec::new();
+    let mut next = 0;
+    for (start, piece) in &pieces {
+        parts.extend((next..*start).map(|_| nothing.as_ref()));
+        parts.push(piece.as_ref());
+        next = start + piece.len();
+    }
+    parts.extend((next..rows).map(|_| nothing.as_ref()));
+    if parts.is_empty() {
+        return Ok(nothing.slice(0, 0));
+    }
+    arrow::compute::concat(&parts).map_err(|error| format!("cannot concatenate the results: {error}"))
+}
+
 /// Reads the rows that one call returned for a column that is not a tensor.
-pub(crate) fn read_array(
+fn read_array(
     region: &SharedRegion,
     column_type: &ColumnType,
     location: &Value,
@@ -42,13 +144,13 @@ pub(crate) fn read_array(
 }
 
 /// Reads the rows of one call of a tensor column into their part of the tensor.
-pub(crate) fn read_tensor(region: &SharedRegion, location: &Value, into: &mut [u8]) -> Result<(), String> {
+fn read_tensor(region: &SharedRegion, location: &Value, into: &mut [u8]) -> Result<(), String> {
     let at = read_number(location, "at")?;
     region.read(at, into).map_err(|error| format!("cannot read the results: {error}"))
 }
 
 /// Returns the value of a failed row as an array of one row: zero, or empty.
-pub(crate) fn placeholder(column_type: &ColumnType) -> Result<ArrayRef, String> {
+fn placeholder(column_type: &ColumnType) -> Result<ArrayRef, String> {
     match column_type {
         ColumnType::Scalar(scalar) => number_array(*scalar, vec![0; scalar.width_bytes()], 1),
         ColumnType::Utf8 | ColumnType::Binary => {
@@ -129,24 +231,6 @@ fn list_array(offsets: Vec<i32>, values: ArrayRef) -> Result<ArrayRef, String> {
     lists
         .map(|lists| Arc::new(lists) as ArrayRef)
         .map_err(|error| format!("the results are not valid lists: {error}"))
-}
-
-/// Returns Arrow's data type of an element type.
-pub(crate) fn arrow_scalar(scalar: ScalarType) -> DataType {
-    match scalar {
-        ScalarType::Bool => DataType::Boolean,
-        ScalarType::Int8 => DataType::Int8,
-        ScalarType::Int16 => DataType::Int16,
-        ScalarType::Int32 => DataType::Int32,
-        ScalarType::Int64 => DataType::Int64,
-        ScalarType::UInt8 => DataType::UInt8,
-        ScalarType::UInt16 => DataType::UInt16,
-        ScalarType::UInt32 => DataType::UInt32,
-        ScalarType::UInt64 => DataType::UInt64,
-        ScalarType::Float16 => DataType::Float16,
-        ScalarType::Float32 => DataType::Float32,
-        ScalarType::Float64 => DataType::Float64,
-    }
 }
 
 /// Returns NumPy's name of an element type, which is also the name in pipelines.

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
@@ -46,13 +46,8 @@ const MAX_LOG_LINE_BYTES: u64 = 4_096;
 pub(crate) struct CallLimits<'a> {
     pub(crate) time: Duration,
     pub(crate) memory_bytes: u64,
-    /// Whether the caller no longer waits.
-    pub(crate) cancel: &'a dyn CancelCheck,
-}
-
-/// A check for cancellation.
-pub(crate) trait CancelCheck: std::fmt::Debug {
-    fn is_cancelled(&self) -> bool;
+    /// Set when the caller no longer waits.
+    pub(crate) cancel: &'a AtomicBool,
 }
 
 /// The reason for the exit of a process.
@@ -262,7 +257,7 @@ impl FunctionProcess {
             self.kill();
             return Err(ProcessExit::Exited(describe_exit(status)));
         }
-        let exit = if limits.cancel.is_cancelled() {
+        let exit = if limits.cancel.load(Ordering::Relaxed) {
             ProcessExit::Cancelled
         } else if Instant::now() >= deadline {
             ProcessExit::TimeLimit(limits.time)

@@ -176,8 +176,8 @@ impl ParsedJpeg<'_> {
         }
         let decoded = DecodedRegion { width: region.width, height: region.height, x_offset: 0, y_offset: 0 };
         grow_buffer(out, decoded.bytes());
-        let place = Region { x: wanted.x - crop.x, y: wanted.y - crop.y, ..wanted };
-        orientation.copy_upright(stored, crop.width, place, out);
+        let visible = Region { x: wanted.x - crop.x, y: wanted.y - crop.y, ..wanted };
+        orientation.copy_upright(stored, crop.width, visible, out);
         shrink_if_large(stored);
         Ok(decoded)
     }
@@ -209,6 +209,6 @@ fn working_bytes(header: &JpegHeader) -> u64 {
 /// Returns the memory in bytes per pixel: 3 for RGB, 3 more if the image is rotated, and 4 more if it is CMYK.
 fn pixel_bytes(header: &JpegHeader) -> u64 {
     let is_cmyk = matches!(header.colorspace, Colorspace::Cmyk | Colorspace::Ycck);
-    let turned = if header.orientation.is_upright() { 0 } else { 3 };
-    3 + turned + if is_cmyk { 4 } else { 0 }
+    let rotation_bytes = if header.orientation.is_upright() { 0 } else { 3 };
+    3 + rotation_bytes + if is_cmyk { 4 } else { 0 }
 }

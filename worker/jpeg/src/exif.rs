@@ -7,7 +7,7 @@ use crate::segments::next_segment;
 /// The contents of the markers before the image data.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Markers<'a> {
-    /// The orientation; upright without a tag.
+    /// The orientation. Upright if the file has no orientation tag.
     pub(crate) orientation: Orientation,
     /// Whether the file has a frame header (SOFn). A file without one contains no image.
     pub(crate) has_frame: bool,
@@ -90,14 +90,14 @@ fn tiff_orientation(tiff: &[u8]) -> Option<u32> {
 fn xmp_orientation(xmp: &[u8]) -> Option<u32> {
     let name = b"tiff:Orientation";
     let mut from = 0;
-    while let Some(place) = xmp[from..].windows(name.len()).position(|window| window == name) {
-        let rest = &xmp[from + place + name.len()..];
+    while let Some(position) = xmp[from..].windows(name.len()).position(|window| window == name) {
+        let rest = &xmp[from + position + name.len()..];
         let value =
             rest.strip_prefix(b"=\"").or_else(|| rest.strip_prefix(b">")).and_then(|value| value.first());
         if let Some(digit) = value.filter(|digit| digit.is_ascii_digit()) {
             return Some(u32::from(digit - b'0'));
         }
-        from += place + name.len();
+        from += position + name.len();
     }
     None
 }

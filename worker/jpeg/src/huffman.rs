@@ -104,7 +104,7 @@ impl CoefficientPair {
         ((self.0 >> 24) as u8 != 0).then(|| self.advance() & 63)
     }
 
-    /// Returns the distance from the previous coefficient to the first one of this pair; 0 without coefficients.
+    /// Returns the distance from the previous coefficient to the first one of this pair, or 0 if the pair has no coefficients.
     #[inline(always)]
     pub(crate) fn first_advance(self) -> usize {
         usize::from((self.0 >> 16) as u8)
@@ -222,16 +222,16 @@ impl AcTable {
         for (lookup, pair) in self.pairs.iter_mut().enumerate() {
             let first = self.entries[lookup];
             let second = self.entries[lookup << first.length() & (ENTRIES - 1)];
-            let third_at = first.length() + second.length();
-            let is_whole = third_at <= LOOKUP_BITS;
+            let third_offset = first.length() + second.length();
+            let is_whole = third_offset <= LOOKUP_BITS;
             pair.0 = match (first.kind(), second.kind()) {
                 (END_OF_BLOCK, _) => CoefficientPair::end_fields(first),
                 (0, END_OF_BLOCK) if is_whole => {
                     CoefficientPair::first_fields(first) + CoefficientPair::end_fields(second)
                 }
                 (0, 0) if is_whole => {
-                    let third = self.entries[lookup << third_at & (ENTRIES - 1)];
-                    let ends = third.kind() == END_OF_BLOCK && third_at + third.length() <= LOOKUP_BITS;
+                    let third = self.entries[lookup << third_offset & (ENTRIES - 1)];
+                    let ends = third.kind() == END_OF_BLOCK && third_offset + third.length() <= LOOKUP_BITS;
                     let end = if ends { CoefficientPair::end_fields(third) } else { 0 };
                     CoefficientPair::first_fields(first) + CoefficientPair::second_fields(second) + end
                 }

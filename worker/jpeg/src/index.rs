@@ -159,15 +159,15 @@ impl<'a> EntropyIndex<'a> {
     /// Returns the last point at or before an MCU, and the MCU of the point.
     pub(crate) fn point_before(&self, scan: &Scan, mcu: u64) -> Option<(u64, IndexPoint)> {
         let (row, column) = (mcu / u64::from(scan.mcus_per_row), mcu % u64::from(scan.mcus_per_row));
-        let place = column / u64::from(self.grid.spacing);
+        let position = column / u64::from(self.grid.spacing);
         let [a, b, c, d, dc @ ..] =
-            self.points.get(usize::try_from(row * u64::from(self.grid.points_per_row) + place).ok()?)?;
+            self.points.get(usize::try_from(row * u64::from(self.grid.points_per_row) + position).ok()?)?;
         let value = |at: usize| i16::from_le_bytes([dc[at], dc[at + 1]]);
         let point = IndexPoint {
             offset_bits: u32::from_le_bytes([*a, *b, *c, *d]),
             dc: std::array::from_fn(|component| value(2 * component)),
         };
-        let at = row * u64::from(scan.mcus_per_row) + place * u64::from(self.grid.spacing);
+        let at = row * u64::from(scan.mcus_per_row) + position * u64::from(self.grid.spacing);
         Some((at, point))
     }
 }

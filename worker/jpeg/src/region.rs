@@ -7,9 +7,9 @@ pub struct Region {
     pub x: u32,
     /// First row.
     pub y: u32,
-    /// Columns.
+    /// Number of columns.
     pub width: u32,
-    /// Rows.
+    /// Number of rows.
     pub height: u32,
 }
 

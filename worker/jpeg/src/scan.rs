@@ -12,7 +12,7 @@ pub(crate) struct Scan {
     pub(crate) mcu_rows: u32,
     /// Number of blocks in an MCU.
     pub(crate) blocks: usize,
-    /// MCUs between restart markers; 0 without restart markers.
+    /// MCUs between restart markers, or 0 if there are no restart markers.
     pub(crate) restart_interval: u32,
     /// Width of an MCU in pixels.
     pub(crate) column_width: u32,

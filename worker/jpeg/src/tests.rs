@@ -97,10 +97,13 @@ fn headers_describe_the_files() {
     assert_eq!(header("cmyk").colorspace, Colorspace::Cmyk);
     assert_eq!(header("ycck").colorspace, Colorspace::Ycck);
     assert!(header("progressive").is_progressive && !header("420").is_progressive);
-    let turned = header("exif6");
-    assert_eq!((turned.width, turned.height, turned.stored_width, turned.stored_height), (45, 61, 61, 45));
-    assert_eq!(turned.orientation.tag(), 6);
-    assert!(!turned.is_lossless);
+    let rotated = header("exif6");
+    assert_eq!(
+        (rotated.width, rotated.height, rotated.stored_width, rotated.stored_height),
+        (45, 61, 61, 45)
+    );
+    assert_eq!(rotated.orientation.tag(), 6);
+    assert!(!rotated.is_lossless);
 }
 
 #[test]
@@ -133,8 +136,8 @@ fn damaged_bytes_neither_panic_nor_affect_the_next_image() {
         for _ in 0..150 {
             let mut damaged = jpeg.to_vec();
             for _ in 0..1 + random() % 4 {
-                let place = random() % damaged.len();
-                damaged[place] = random() as u8;
+                let position = random() % damaged.len();
+                damaged[position] = random() as u8;
             }
             let Ok(opened) = decoder.open(&damaged) else { continue };
             let (width, height) = (opened.header().width, opened.header().height);

@@ -7,7 +7,7 @@ use feedline_data::schema::{ColumnType, ScalarType};
 use crate::OperatorError;
 
 /// Returns the Arrow type of an element type.
-pub(crate) fn arrow_scalar(scalar: ScalarType) -> DataType {
+pub fn arrow_scalar(scalar: ScalarType) -> DataType {
     match scalar {
         ScalarType::Bool => DataType::Boolean,
         ScalarType::Int8 => DataType::Int8,

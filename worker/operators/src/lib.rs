@@ -20,6 +20,7 @@ mod raster;
 mod render;
 mod row_codec;
 
+pub use arrow_types::arrow_scalar;
 pub use build::build_operators;
 pub use cache_encodings::{encode_column, encode_row};
 pub use chunk::{Chunk, Column, FailedRows, Image, Tensor};

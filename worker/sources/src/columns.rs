@@ -90,21 +90,11 @@ fn fixed_size_list_type(item: &DataType, length: i32) -> Result<ColumnType, Stri
 }
 
 fn scalar_type(data_type: &DataType) -> Option<ScalarType> {
-    Some(match data_type {
-        DataType::Boolean => ScalarType::Bool,
-        DataType::Int8 => ScalarType::Int8,
-        DataType::Int16 => ScalarType::Int16,
-        DataType::Int32 => ScalarType::Int32,
-        DataType::Int64 => ScalarType::Int64,
-        DataType::UInt8 => ScalarType::UInt8,
-        DataType::UInt16 => ScalarType::UInt16,
-        DataType::UInt32 => ScalarType::UInt32,
-        DataType::UInt64 => ScalarType::UInt64,
-        DataType::Float16 => ScalarType::Float16,
-        DataType::Float32 => ScalarType::Float32,
-        DataType::Float64 => ScalarType::Float64,
-        _ => return None,
-    })
+    use ScalarType::{
+        Bool, Float16, Float32, Float64, Int8, Int16, Int32, Int64, UInt8, UInt16, UInt32, UInt64,
+    };
+    let all = [Bool, Int8, Int16, Int32, Int64, UInt8, UInt16, UInt32, UInt64, Float16, Float32, Float64];
+    all.into_iter().find(|scalar| scalar_arrow_type(*scalar) == *data_type)
 }
 
 #[cfg(test)]

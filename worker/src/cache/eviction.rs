@@ -15,7 +15,7 @@ use crate::cache::rows::{CacheValues, CachedRow, Prefix, Tenant};
 /// margin, rows of similar value would evict each other repeatedly.
 const MIN_VALUE_RATIO: f64 = 1.25;
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(in crate::cache) struct EvictionQueue {
     capacity_bytes: u64,
     held_bytes: u64,
@@ -48,14 +48,7 @@ struct Share {
 
 impl EvictionQueue {
     pub(in crate::cache) fn new(capacity_bytes: u64) -> Self {
-        Self {
-            capacity_bytes,
-            held_bytes: 0,
-            shares: BTreeMap::new(),
-            ledger: Arc::default(),
-            column: LedgerColumn::default(),
-            use_count: 0,
-        }
+        Self { capacity_bytes, ..Self::default() }
     }
 
     /// Counts the bytes of tenants in this ledger, which all tiers share.

@@ -131,7 +131,7 @@ impl StoreTier {
     }
 
     pub(super) fn pending_bytes(&self) -> u64 {
-        self.shared.lock().pending_bytes()
+        self.shared.lock().pending_bytes
     }
 
     pub(super) fn held_bytes(&self) -> u64 {
@@ -139,7 +139,7 @@ impl StoreTier {
     }
 
     pub(super) fn capacity_bytes(&self) -> u64 {
-        self.shared.lock().limit_bytes()
+        self.shared.lock().limit_bytes
     }
 
     /// Uploads all pending rows.
@@ -221,7 +221,7 @@ impl StoreTierState {
 
     /// Lists all objects, and reads the indexes of new segments of these prefixes.
     async fn list_segments(&self, prefixes: &BTreeSet<Prefix>) -> Result<(), SourceError> {
-        let written_bytes = self.lock().written_bytes();
+        let written_bytes = self.lock().written_bytes;
         let (mut all_bytes, mut new) = (0, Vec::new());
         let found = |name: &str, bytes: u64| {
             all_bytes += bytes;

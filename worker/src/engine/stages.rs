@@ -170,7 +170,7 @@ impl StageRunner {
         };
         let name = &job.compiled.operators[operator].name;
         let outcome = outcome.map_err(|error| format!("operator {} ({name}): {error}", operator + 1))?;
-        (work.chunk, work.buffers) = (outcome.chunk, outcome.slots);
+        (work.chunk, work.buffers) = (outcome.chunk, outcome.buffers);
         let took = started.elapsed();
         let counters = &job.counters.operators[operator];
         counters.add_elsewhere(took, outcome.process_cpu, outcome.thread_cpu);

@@ -16,7 +16,7 @@ struct Shape {
     height: u32,
     subsampling: sys::TJSAMP,
     quality: u32,
-    /// MCU rows between restart markers; 0 without restart markers.
+    /// MCU rows between restart markers, or 0 if there are no restart markers.
     restart_rows: u32,
     /// Whether the Huffman tables are optimized for the image.
     optimized: bool,
@@ -251,8 +251,8 @@ fn damage_to_an_indexed_jpeg_neither_panics_nor_affects_the_next_image() {
     for round in 0..3000 {
         let mut damaged = sound.clone();
         for _ in 0..1 + random.below(3) {
-            let place = random.below(damaged.len() as u32) as usize;
-            damaged[place] = random.below(256) as u8;
+            let position = random.below(damaged.len() as u32) as usize;
+            damaged[position] = random.below(256) as u8;
         }
         if round % 3 == 0 {
             damaged.truncate(random.below(damaged.len() as u32) as usize);

@@ -19,19 +19,19 @@ const MAX_PENDING_TIME: Duration = Duration::from_secs(30);
 /// Pause of requests after a failure.
 const RETRY_PAUSE: Duration = Duration::from_secs(30);
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct SegmentCatalog {
-    limit_bytes: u64,
+    pub(super) limit_bytes: u64,
     prefixes: BTreeMap<Prefix, PrefixRows>,
     active: Arc<BTreeSet<Prefix>>,
     /// The size of all objects at the last listing.
     listed_bytes: u64,
     /// Bytes that this worker has uploaded.
-    written_bytes: u64,
+    pub(super) written_bytes: u64,
     /// The part of `written_bytes` that `listed_bytes` includes.
     listed_written_bytes: u64,
     /// Size of the pending rows in their future segments.
-    pending_bytes: u64,
+    pub(super) pending_bytes: u64,
     /// Whether a row was rejected and no capacity has become free since.
     is_full: bool,
     pub(super) reads: StoreBackoff,
@@ -117,30 +117,7 @@ impl StoreBackoff {
 
 impl SegmentCatalog {
     pub(super) fn new(limit_bytes: u64) -> Self {
-        Self {
-            limit_bytes,
-            prefixes: BTreeMap::new(),
-            active: Arc::default(),
-            listed_bytes: 0,
-            written_bytes: 0,
-            listed_written_bytes: 0,
-            pending_bytes: 0,
-            is_full: false,
-            reads: StoreBackoff::default(),
-            writes: StoreBackoff::default(),
-        }
-    }
-
-    pub(super) fn limit_bytes(&self) -> u64 {
-        self.limit_bytes
-    }
-
-    pub(super) fn pending_bytes(&self) -> u64 {
-        self.pending_bytes
-    }
-
-    pub(super) fn written_bytes(&self) -> u64 {
-        self.written_bytes
+        Self { limit_bytes, ..Self::default() }
     }
 
     /// Size of the objects in the store: the last listing, and the uploads of this worker since then.

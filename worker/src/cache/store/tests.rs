@@ -126,9 +126,9 @@ fn pending_rows_are_bounded_and_old_ones_are_uploaded() {
     let full = catalog.push(5, (0..7).map(large).collect(), now);
     assert_eq!(full.len(), 1, "no segment is full, but one must be uploaded");
     assert_eq!(full[0].rows.len(), 7);
-    assert!(catalog.pending_bytes() <= 32 << 20);
+    assert!(catalog.pending_bytes <= 32 << 20);
     assert!(catalog.push(6, (0..7).map(large).collect(), now).is_empty(), "one is on its way");
-    assert!(catalog.pending_bytes() <= 32 << 20);
+    assert!(catalog.pending_bytes <= 32 << 20);
 
     let mut catalog = SegmentCatalog::new(1 << 40);
     let batches = catalog.push(1, (0..40).map(large).collect(), now);

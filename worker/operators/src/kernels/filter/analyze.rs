@@ -1,5 +1,6 @@
 //! Parses an SQL expression, resolves its columns, and checks its types.
 
+use arrow::array::{BinaryViewArray, BooleanArray, Float64Array, Int64Array, StringViewArray, UInt64Array};
 use feedline_data::schema::{ColumnType, ScalarType, Schema};
 use sqlparser::ast::{BinaryOperator, Expr, UnaryOperator, Value};
 use sqlparser::dialect::GenericDialect;
@@ -267,24 +268,29 @@ fn scalar_kind(scalar: ScalarType) -> ExprType {
 }
 
 fn literal(value: &Value) -> Result<TypedExpr, String> {
-    match value {
-        Value::Number(digits, _) => number_literal(digits),
-        Value::SingleQuotedString(text) => Ok(TypedExpr::text(text)),
-        Value::HexStringLiteral(digits) => hex_bytes(digits).map(|bytes| TypedExpr::bytes(&bytes)),
-        Value::Boolean(value) => Ok(TypedExpr::boolean(*value)),
-        Value::Null => Ok(TypedExpr::null()),
-        other => Err(format!("the literal {other} is not supported in a filter")),
-    }
+    Ok(match value {
+        Value::Number(digits, _) => number_literal(digits)?,
+        Value::SingleQuotedString(text) => {
+            TypedExpr::literal(ExprType::Text, StringViewArray::from(vec![text.as_str()]))
+        }
+        Value::HexStringLiteral(digits) => {
+            TypedExpr::literal(ExprType::Bytes, BinaryViewArray::from(vec![hex_bytes(digits)?.as_slice()]))
+        }
+        Value::Boolean(value) => TypedExpr::literal(ExprType::Bool, BooleanArray::from(vec![*value])),
+        Value::Null => TypedExpr::null(),
+        other => return Err(format!("the literal {other} is not supported in a filter")),
+    })
 }
 
 fn number_literal(digits: &str) -> Result<TypedExpr, String> {
     if let Ok(value) = digits.parse() {
-        return Ok(TypedExpr::int(value));
+        return Ok(TypedExpr::literal(ExprType::Int, Int64Array::from_value(value, 1)));
     }
     if let Ok(value) = digits.parse() {
-        return Ok(TypedExpr::uint(value));
+        return Ok(TypedExpr::literal(ExprType::UInt, UInt64Array::from_value(value, 1)));
     }
-    digits.parse().map(TypedExpr::float).map_err(|_| format!("`{digits}` is not a number"))
+    let value = digits.parse().map_err(|_| format!("`{digits}` is not a number"))?;
+    Ok(TypedExpr::literal(ExprType::Float, Float64Array::from_value(value, 1)))
 }
 
 fn hex_bytes(digits: &str) -> Result<Vec<u8>, String> {

@@ -2,10 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{
-    ArrayRef, BinaryViewArray, BooleanArray, Float64Array, Int64Array, StringViewArray, UInt64Array,
-    new_null_array,
-};
+use arrow::array::{Array, ArrayRef, new_null_array};
 use arrow::datatypes::DataType;
 
 /// The type of an expression. Numbers have 64 bits.
@@ -151,28 +148,9 @@ impl TypedExpr {
         Self { node, kind }
     }
 
-    pub(super) fn int(value: i64) -> Self {
-        Self::new(ExprType::Int, FilterExpr::Literal(Arc::new(Int64Array::from(vec![value]))))
-    }
-
-    pub(super) fn uint(value: u64) -> Self {
-        Self::new(ExprType::UInt, FilterExpr::Literal(Arc::new(UInt64Array::from(vec![value]))))
-    }
-
-    pub(super) fn float(value: f64) -> Self {
-        Self::new(ExprType::Float, FilterExpr::Literal(Arc::new(Float64Array::from(vec![value]))))
-    }
-
-    pub(super) fn boolean(value: bool) -> Self {
-        Self::new(ExprType::Bool, FilterExpr::Literal(Arc::new(BooleanArray::from(vec![value]))))
-    }
-
-    pub(super) fn text(value: &str) -> Self {
-        Self::new(ExprType::Text, FilterExpr::Literal(Arc::new(StringViewArray::from(vec![value]))))
-    }
-
-    pub(super) fn bytes(value: &[u8]) -> Self {
-        Self::new(ExprType::Bytes, FilterExpr::Literal(Arc::new(BinaryViewArray::from(vec![value]))))
+    /// A literal. The array has length 1.
+    pub(super) fn literal(kind: ExprType, value: impl Array + 'static) -> Self {
+        Self::new(kind, FilterExpr::Literal(Arc::new(value)))
     }
 
     pub(super) fn null() -> Self {
