@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::engine::{CompileContext, Engine, JobContext, JobSource};
+use crate::engine::{CompileContext, Engine, EngineReport, JobContext, JobSource};
 use crate::tasks::IndexTasks;
 use crate::tickets::Tickets;
 use crate::{WorkerSettings, metrics, stored_index};
@@ -129,7 +129,7 @@ impl ControlLoop {
     }
 
     fn build_report(&self, last_revision: Revision) -> WorkerReport {
-        let (elapsed_ns, cpu, stats) = self.engine.stats();
+        let EngineReport { elapsed_ns, cpu, stats, computed, is_memory_full } = self.engine.report();
         WorkerReport {
             worker: self.worker,
             address: self.settings.address.clone(),
@@ -138,8 +138,8 @@ impl ControlLoop {
             machine: self.settings.machine.clone(),
             nic_bytes_per_s: self.settings.nic_bytes_per_s,
             plan_revision: last_revision,
-            computed: self.engine.computed(),
-            memory_full: self.engine.report_memory_full(),
+            computed,
+            memory_full: is_memory_full,
             draining: self.draining.load(Ordering::Relaxed),
             tasks: self.index_tasks.results(),
             elapsed_ns,
@@ -150,15 +150,10 @@ impl ControlLoop {
         }
     }
 
-    fn apply(self: &Arc<Self>, plan: WorkerPlan) {
-        self.tickets.set_key(plan.ticket_key);
-        self.engine.set_tenants(&plan.tenants);
-        // Set the allocations first, because leases depend on them.
-        self.engine.set_allocations(plan.cores, &plan.allocations);
-        self.engine.set_mixes(plan.mixes);
-        self.engine.set_leases(&plan.leases);
+    fn apply(self: &Arc<Self>, mut plan: WorkerPlan) {
+        self.tickets.set_key(std::mem::take(&mut plan.ticket_key));
+        let unloaded = self.engine.apply_plan(&plan);
         self.index_tasks.set_tasks(plan.tasks);
-        let unloaded = self.engine.unloaded();
         for job in unloaded {
             if self.lock_loading().insert(job) {
                 let this = Arc::clone(self);

@@ -16,14 +16,17 @@ mod chunk;
 mod coordination;
 mod encoded;
 mod encodings;
+mod events;
 mod failures;
 mod fetches;
 mod group;
 mod job;
 mod leases;
+mod lock;
 mod memory_budget;
 mod pace;
 mod piece;
+mod plan;
 mod pool;
 mod progress;
 mod read;
@@ -38,31 +41,31 @@ mod state;
 mod task;
 mod trace;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use feedline_data::ids::JobId;
 use feedline_data::layout::SplitRef;
 use feedline_data::memory::MemoryAccount;
-use feedline_data::messages::{CacheDecision, JobAllocation, JobMixChanges, Lease, TenantCacheQuota};
+use feedline_data::messages::CacheDecision;
 use feedline_operators::DecodeMemory;
 use feedline_proto::local::ShmBytes;
 use feedline_sources::Stores;
 use tokio::sync::Notify;
 use tokio_util::task::TaskTracker;
 
+pub(crate) use self::account::EngineReport;
 pub(crate) use self::fetches::{OpenFetch, PieceLookup};
 pub(crate) use self::job::{CompileContext, JobContext, JobSource};
-use self::leases::LeaseChanges;
+use self::lock::{StateGuard, StateLock};
 use self::memory_budget::MemoryBudget;
 use self::pool::Pool;
 use self::read::ReadResources;
-use self::state::EngineState;
 use self::task::WorkerResources;
 pub(crate) use self::trace::Tracing;
-use crate::cache::{Caches, Tenant};
+use crate::cache::Caches;
 use crate::{RowCacheSettings, StoreCacheSettings};
 
 pub(crate) struct Engine {
@@ -70,11 +73,9 @@ pub(crate) struct Engine {
     tracing: Tracing,
     threads: usize,
     resources: WorkerResources,
-    state: Mutex<EngineState>,
+    state: StateLock,
     /// The leases of the last plan, in order. They are compared without the lock of the state.
     planned: Mutex<Vec<(JobId, SplitRef)>>,
-    /// Nanoseconds that threads have waited for the lock of the state.
-    lock_wait_ns: AtomicU64,
     /// Notifies the control loop: a lease is computed, memory is free again, or the worker drains.
     pub(crate) news: Notify,
     /// Whether the last report said that memory is full.
@@ -112,9 +113,8 @@ impl Engine {
             tracing,
             threads: cores as usize,
             resources,
-            state: Mutex::default(),
+            state: StateLock::default(),
             planned: Mutex::default(),
-            lock_wait_ns: AtomicU64::new(0),
             news: Notify::new(),
             has_reported_full: AtomicBool::new(false),
             tasks: TaskTracker::new(),
@@ -126,20 +126,13 @@ impl Engine {
         self.resources.budget.add_source(MemoryAccount::SharedMemory, move || shared.current());
     }
 
-    /// Locks the state, and measures the wait if another thread holds the lock.
-    fn lock(&self) -> MutexGuard<'_, EngineState> {
-        if let Ok(state) = self.state.try_lock() {
-            return state;
-        }
-        let started = Instant::now();
-        let state = self.state.lock().expect("no code panics while it holds the engine's state");
-        self.lock_wait_ns.fetch_add(started.elapsed().as_nanos() as u64, Ordering::Relaxed);
-        state
+    fn lock(&self) -> StateGuard<'_> {
+        self.state.lock()
     }
 
     /// Time that threads have waited for the lock of the state.
     pub(crate) fn lock_wait(&self) -> Duration {
-        Duration::from_nanos(self.lock_wait_ns.load(Ordering::Relaxed))
+        self.state.wait()
     }
 
     /// The row caches.
@@ -149,12 +142,7 @@ impl Engine {
 
     /// Jobs with leases that must be loaded: for the first time, or with another cache decision.
     pub(crate) fn unloaded(&self) -> BTreeSet<JobId> {
-        let state = self.lock();
-        let is_loaded = |id: &JobId| {
-            let is_current = |job: &Arc<JobContext>| Some(job.compiled.cache) == state.wanted_cache(*id);
-            state.failed.contains_key(id) || state.jobs.get(id).is_some_and(is_current)
-        };
-        state.leases.jobs().map(|(id, _)| id).filter(|id| !is_loaded(id)).collect()
+        self.lock().unloaded()
     }
 
     /// A job if it is loaded.
@@ -186,80 +174,6 @@ impl Engine {
         let mut state = self.lock();
         state.failed.insert(id, message.to_owned());
         state.leases.update_job(id, |split| split.fail(0, message.to_owned()));
-    }
-
-    /// Replaces the tenants of all jobs. Cached rows are attributed to them with the next leases.
-    pub(crate) fn set_tenants(&self, parts: &[TenantCacheQuota]) {
-        let mut tenants = BTreeMap::new();
-        for part in parts {
-            let tenant = Tenant::from(part.tenant.as_str());
-            let limit_bytes = part.cache_bytes.unwrap_or(u64::MAX);
-            tenants.extend(part.jobs.iter().map(|job| (*job, (Arc::clone(&tenant), limit_bytes))));
-        }
-        self.lock().tenants = tenants;
-    }
-
-    /// Replaces the allocations of all jobs, also for running groups. `cores` is the number of threads to use; 0 for all.
-    pub(crate) fn set_allocations(self: &Arc<Self>, cores: u32, allocations: &[JobAllocation]) {
-        let shared = allocations.iter().filter(|allocation| allocation.cores > 0.0);
-        let shares = shared.map(|allocation| (allocation.job, allocation.cores)).collect();
-        let limited = allocations.iter().filter(|allocation| allocation.max_cores > 0.0);
-        let limits = limited.map(|allocation| (allocation.job, allocation.max_cores)).collect();
-        self.resources.pool.set_shares(cores, shares, limits);
-        let wanted: BTreeMap<JobId, JobAllocation> =
-            allocations.iter().map(|allocation| (allocation.job, allocation.clone())).collect();
-        let mut state = self.lock();
-        for (id, job) in &state.jobs {
-            if state.allocations.get(id) != wanted.get(id) {
-                job.limits.apply(wanted.get(id));
-            }
-        }
-        state.allocations = wanted;
-    }
-
-    /// Replaces the changes of all mixes. Call this before leases of rows after a change arrive.
-    pub(crate) fn set_mixes(&self, mixes: Vec<JobMixChanges>) {
-        let mut state = self.lock();
-        for JobMixChanges { job, changes } in &mixes {
-            if let Some(job) = state.jobs.get(job) {
-                job.set_mix(changes);
-            }
-        }
-        state.mixes = mixes.into_iter().map(|mix| (mix.job, mix.changes)).collect();
-    }
-
-    /// Replaces all leases: those that are not in the list are revoked.
-    pub(crate) fn set_leases(self: &Arc<Self>, leases: &[Lease]) {
-        let mut planned = self.planned.lock().unwrap_or_else(PoisonError::into_inner);
-        let changes = LeaseChanges::new(&planned, leases);
-        *planned = changes.planned;
-        let mut state = self.lock();
-        let jobs_before: BTreeSet<JobId> = state.leases.jobs().map(|(id, _)| id).collect();
-        for (job, split) in changes.revoked {
-            if let Some(revoked) = state.leases.remove(job, split) {
-                revoked.revoke();
-            }
-        }
-        for lease in &changes.granted {
-            state.accept(lease);
-        }
-        let EngineState { leases, rounds, .. } = &mut *state;
-        rounds.retain(|round| {
-            leases.job(round.job).is_some_and(|leases| leases.has_round(round.epoch, round.ordinal))
-        });
-        let jobs: BTreeSet<JobId> = leases.jobs().map(|(id, _)| id).collect();
-        if jobs != jobs_before {
-            self.resources.reading.blocks.retain_jobs(|job| jobs.contains(&job));
-            self.resources.caches.set_active(state.cache_values());
-        }
-        self.pump_locked(state);
-    }
-
-    /// Whether the next report says that memory is full. `news` notifies when memory is free again.
-    pub(crate) fn report_memory_full(&self) -> bool {
-        let is_full = self.is_memory_full();
-        self.has_reported_full.store(is_full, Ordering::Relaxed);
-        is_full
     }
 
     /// The number of leases whose rows are all computed.

@@ -8,7 +8,7 @@ use feedline_data::messages::{ServiceError, ServiceErrorKind};
 use feedline_proto::services::{FetchOpen, FetchRequest, Frame, WorkerService};
 use futures::StreamExt;
 use futures::stream::BoxStream;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
@@ -50,20 +50,12 @@ impl WorkerService for BatchServer {
         };
         let ticket = self.tickets.check(&open)?;
         let permit = self.fetch_limit.acquire(ticket.as_ref())?;
-        let OpenFetch { number, changed } = open_fetch(&self.engine, &open).await?;
+        let split = open_fetch(&self.engine, &open).await?;
         let requests = requests.fuse().boxed();
         metrics::count_fetch();
         let (frames, receiver) = mpsc::channel(FRAMES_AHEAD);
         let credit = open.credit_bytes;
-        let fetch = Fetch {
-            engine: Arc::clone(&self.engine),
-            open,
-            number,
-            changed,
-            frames,
-            credit,
-            _permit: permit,
-        };
+        let fetch = Fetch { engine: Arc::clone(&self.engine), open, split, frames, credit, _permit: permit };
         let stop = self.stop.clone();
         self.tasks.spawn(async move { fetch.run(requests, stop).await });
         Ok(ReceiverStream::new(receiver).boxed())
@@ -94,9 +86,7 @@ enum CreditWait {
 struct Fetch {
     engine: Arc<Engine>,
     open: FetchOpen,
-    number: u64,
-    /// Notified when the split has changed.
-    changed: Arc<Notify>,
+    split: OpenFetch,
     frames: mpsc::Sender<Result<Frame, ServiceError>>,
     /// Bytes that the consumer allows this fetch to send.
     credit: u64,
@@ -107,7 +97,7 @@ impl Fetch {
     async fn run(mut self, requests: BoxStream<'static, FetchRequest>, stop: CancellationToken) {
         // `None` means that the consumer is disconnected or the worker stops. Both need no response.
         let _ = stop.run_until_cancelled(self.serve(requests)).await;
-        self.engine.close_fetch(self.open.job, self.open.split, self.number);
+        self.engine.close_fetch(self.split);
     }
 
     /// Sends pieces until the split ends. Returns `None` if the consumer disconnects.
@@ -118,11 +108,12 @@ impl Fetch {
         let mut may_receive_credit = true;
         let frames = self.frames.clone();
         let mut progress_timer = tokio::time::interval(PROGRESS_INTERVAL);
+        progress_timer.reset();
         progress_timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut last_progress = 0;
         loop {
             let engine = Arc::clone(&self.engine);
-            let change = Arc::clone(&self.changed);
+            let change = Arc::clone(&self.split.changed);
             let changed = change.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
@@ -130,7 +121,7 @@ impl Fetch {
                 self.require_credit(&mut requests).await?;
                 continue;
             }
-            match engine.next_piece(self.open.job, self.open.split, self.number, from) {
+            match engine.next_piece(&self.split, from) {
                 PieceLookup::Piece(job, piece) => {
                     if !std::mem::replace(&mut has_sent_schema, true) {
                         self.send(Frame::Schema(Arc::clone(&job.compiled.output_arrow))).await?;
@@ -177,7 +168,7 @@ impl Fetch {
                     },
                     () = frames.closed() => return None,
                     _ = progress_timer.tick() => {
-                        let progress = engine.progress(self.open.job, self.open.split);
+                        let progress = engine.progress(&self.split);
                         if std::mem::replace(&mut last_progress, progress) != progress {
                             self.send(Frame::Working).await?;
                         }

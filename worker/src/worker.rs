@@ -88,7 +88,7 @@ impl RunningWorker {
         let start_groups = async move {
             loop {
                 shared.wait_for_decrease().await;
-                engine.pump();
+                engine.on_memory_released();
             }
         };
         self.tracker.spawn(async move { stop.run_until_cancelled(start_groups).await });

@@ -15,12 +15,21 @@ use super::state::EngineState;
 use super::trace::Tracing;
 use crate::WorkerSettings;
 
-impl Engine {
+/// The engine's part of a report to the coordinator.
+pub(crate) struct EngineReport {
+    /// Nanoseconds since the worker started.
+    pub(crate) elapsed_ns: u64,
+    /// CPU time of the worker's process.
+    pub(crate) cpu: ProcessCpu,
+    /// Counters of every loaded job.
+    pub(crate) stats: Vec<WorkerJobStats>,
     /// Leases with all rows computed.
-    pub(crate) fn computed(&self) -> Vec<(JobId, SplitRef)> {
-        self.lock().leases.computed().iter().copied().collect()
-    }
+    pub(crate) computed: Vec<(JobId, SplitRef)>,
+    /// Whether the memory budget has no bytes left for the next group.
+    pub(crate) is_memory_full: bool,
+}
 
+impl Engine {
     /// Whether the memory budget has no bytes left for the next group.
     pub(crate) fn is_memory_full(&self) -> bool {
         let state = self.lock();
@@ -45,10 +54,9 @@ impl Engine {
         &self.tracing
     }
 
-    /// Returns the nanoseconds since the worker started, the CPU time of its process, and the counters of every loaded job.
-    pub(crate) fn stats(&self) -> (u64, ProcessCpu, Vec<WorkerJobStats>) {
+    /// What the worker reports now. If memory is full, `news` notifies when it is free again.
+    pub(crate) fn report(&self) -> EngineReport {
         let elapsed_ns = self.started.elapsed().as_nanos() as u64;
-        self.update_metrics();
         // The sample also divides the CPU time of blocking calls among the jobs, so it precedes their counters.
         let cpu = if self.tracing.on { self.tracing.clock.sample() } else { ProcessCpu::default() };
         let peak_rss_bytes = feedline_common::process::peak_rss_bytes();
@@ -56,7 +64,12 @@ impl Engine {
         let jobs: Vec<Arc<JobContext>> = state.jobs.values().cloned().collect();
         // The estimated value of cached rows improves with each computed row.
         self.resources.caches.set_active(state.cache_values());
+        let computed = state.leases.computed().iter().copied().collect();
+        let is_memory_full = self.is_full(&state);
+        self.has_reported_full.store(is_memory_full, Ordering::Relaxed);
+        let (groups, leases) = (state.groups, state.leases.len());
         drop(state);
+        self.update_metrics(groups, leases);
         let job_stats = |job: &Arc<JobContext>| WorkerJobStats {
             job: job.id(),
             operators: job.stats(),
@@ -67,7 +80,8 @@ impl Engine {
             elapsed_ns,
             cpu,
         };
-        (elapsed_ns, cpu, jobs.iter().map(job_stats).collect())
+        let stats = jobs.iter().map(job_stats).collect();
+        EngineReport { elapsed_ns, cpu, stats, computed, is_memory_full }
     }
 
     /// Bytes that each account of the memory budget uses.
@@ -90,11 +104,7 @@ impl Engine {
         self.used_bytes().saturating_sub(self.resources.slabs.idle_bytes())
     }
 
-    fn update_metrics(&self) {
-        let (groups, leases) = {
-            let state = self.lock();
-            (state.groups, state.leases.len())
-        };
+    fn update_metrics(&self, groups: usize, leases: usize) {
         crate::metrics::set_memory(&self.memory_usage(), self.memory_bytes());
         crate::metrics::set_engine(groups, leases);
         let caches = &self.resources.caches;

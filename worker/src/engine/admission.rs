@@ -48,8 +48,8 @@ struct Candidate {
     exceeds: bool,
 }
 
-/// The next group of a job.
-enum NextGroup {
+/// Whether a group of a job may start.
+enum Admission {
     Candidate(Candidate),
     /// The group needs more memory than this worker has.
     TooLarge {
@@ -63,8 +63,8 @@ enum NextGroup {
     },
 }
 
-/// The split's rank in its job, then the number of the job's running groups, so that jobs alternate. Smaller values are more
-/// urgent.
+/// The number of splits that the job has started, then the number of its running groups, so that jobs alternate. Smaller values
+/// are more urgent.
 type Urgency = (usize, usize);
 
 impl EngineState {
@@ -95,8 +95,8 @@ impl EngineState {
         first_later.map_or(last, |first| last.min(first.saturating_sub(1)))
     }
 
-    fn urgency(&self, id: JobId, split: SplitRef) -> Option<Urgency> {
-        self.leases.job(id).map(|leases| (leases.rank(split), leases.running_groups()))
+    fn urgency(&self, id: JobId) -> Option<Urgency> {
+        self.leases.job(id).map(|leases| (leases.started_splits(), leases.running_groups()))
     }
 }
 
@@ -120,13 +120,13 @@ impl Engine {
         let ids: Vec<JobId> = state.leases.jobs().map(|(id, _)| id).collect();
         for id in ids {
             match self.next_possible_group(state, id, in_use) {
-                Some(NextGroup::Candidate(candidate)) => {
-                    let Some(urgency) = state.urgency(id, candidate.split) else { continue };
+                Some(Admission::Candidate(candidate)) => {
+                    let Some(urgency) = state.urgency(id) else { continue };
                     if chosen.as_ref().is_none_or(|(first, _)| urgency < *first) {
                         chosen = Some((urgency, candidate));
                     }
                 }
-                Some(NextGroup::Blocked { is_memory_short: true }) if short.is_none() => short = Some(id),
+                Some(Admission::Blocked { is_memory_short: true }) if short.is_none() => short = Some(id),
                 _ => {}
             }
         }
@@ -153,10 +153,10 @@ impl Engine {
     }
 
     /// The most urgent group of a job, after splits whose next group is too large have failed.
-    fn next_possible_group(&self, state: &mut EngineState, id: JobId, in_use: u64) -> Option<NextGroup> {
+    fn next_possible_group(&self, state: &mut EngineState, id: JobId, in_use: u64) -> Option<Admission> {
         loop {
             match self.next_group(state, id, in_use) {
-                Some(NextGroup::TooLarge { split, offset, message }) => {
+                Some(Admission::TooLarge { split, offset, message }) => {
                     state.leases.update(id, split, |lease| lease.fail(offset, message));
                 }
                 next => return next,
@@ -165,7 +165,7 @@ impl Engine {
     }
 
     /// The most urgent group of a job; `None` if the job is not loaded, or has no group to start.
-    fn next_group(&self, state: &mut EngineState, id: JobId, in_use: u64) -> Option<NextGroup> {
+    fn next_group(&self, state: &mut EngineState, id: JobId, in_use: u64) -> Option<Admission> {
         let job = Arc::clone(state.jobs.get(&id)?);
         let share = self.memory_bytes() / state.leases.streams();
         let load = GroupLoad {
@@ -180,9 +180,10 @@ impl Engine {
         let starving = leases.first_starving().filter(|_| may_exceed);
         let mut is_memory_short = false;
         let mut fitting = None;
-        while let Some(split) = leases.first_open() {
+        while let Some(first) = leases.first_open() {
+            let split = first.split();
             let candidate = match self.candidate(&job, leases, split, rows)? {
-                NextGroup::Candidate(candidate) => candidate,
+                Admission::Candidate(candidate) => candidate,
                 too_large => return Some(too_large),
             };
             let has_room = in_use + candidate.bytes <= self.memory_bytes();
@@ -191,18 +192,18 @@ impl Engine {
                 break;
             }
             if leases.stream_bytes(split.stream) + stream_bytes(&job, candidate.bytes) <= share {
-                fitting = Some(candidate);
+                fitting = Some((first, candidate));
                 break;
             }
             leases.park(split.stream);
         }
         match (fitting, starving) {
-            (Some(fitting), Some(starving)) if starving < fitting.split => {
-                self.exceeding_candidate(&job, leases, starving, rows)
+            (Some((first, _)), Some(starving)) if starving < first => {
+                self.exceeding_candidate(&job, leases, starving.split(), rows)
             }
-            (Some(fitting), _) => Some(NextGroup::Candidate(fitting)),
-            (None, Some(starving)) => self.exceeding_candidate(&job, leases, starving, rows),
-            (None, None) => leases.is_ready().then_some(NextGroup::Blocked { is_memory_short }),
+            (Some((_, fitting)), _) => Some(Admission::Candidate(fitting)),
+            (None, Some(starving)) => self.exceeding_candidate(&job, leases, starving.split(), rows),
+            (None, None) => leases.is_ready().then_some(Admission::Blocked { is_memory_short }),
         }
     }
 
@@ -213,15 +214,15 @@ impl Engine {
         leases: &JobLeases,
         split: SplitRef,
         group_rows: u32,
-    ) -> Option<NextGroup> {
-        let offsets = leases.get(split)?.next_group(job.layout().split_len(split), group_rows)?;
+    ) -> Option<Admission> {
+        let offsets = leases.get(split)?.lock().next_group(job.layout().split_len(split), group_rows)?;
         let rows = offsets.end - offsets.start;
         let bytes = job.group_bytes(rows);
         if bytes > self.memory_bytes() {
             let message = self.too_large_message(job, rows, bytes);
-            return Some(NextGroup::TooLarge { split, offset: offsets.start, message });
+            return Some(Admission::TooLarge { split, offset: offsets.start, message });
         }
-        Some(NextGroup::Candidate(Candidate { job: job.id(), split, offsets, bytes, exceeds: false }))
+        Some(Admission::Candidate(Candidate { job: job.id(), split, offsets, bytes, exceeds: false }))
     }
 
     fn exceeding_candidate(
@@ -230,9 +231,9 @@ impl Engine {
         leases: &JobLeases,
         split: SplitRef,
         group_rows: u32,
-    ) -> Option<NextGroup> {
+    ) -> Option<Admission> {
         Some(match self.candidate(job, leases, split, group_rows)? {
-            NextGroup::Candidate(candidate) => NextGroup::Candidate(Candidate { exceeds: true, ..candidate }),
+            Admission::Candidate(candidate) => Admission::Candidate(Candidate { exceeds: true, ..candidate }),
             other => other,
         })
     }
@@ -296,6 +297,7 @@ fn stream_bytes(job: &JobContext, bytes: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::leases::tests::layout;
     use super::super::split::SplitState;
     use super::*;
 
@@ -308,15 +310,23 @@ mod tests {
         let mut state = EngineState::default();
         for (job, epoch) in [(1, 50), (2, 0)] {
             for ordinal in 0..3 {
-                state.leases.insert(JobId(job), split(epoch, ordinal, 0), SplitState::new(0, 1), None);
+                state.leases.insert(
+                    JobId(job),
+                    split(epoch, ordinal, 0),
+                    SplitState::new(0, 1),
+                    Some(&layout(false)),
+                );
             }
         }
-        // A group of the old job runs already.
-        state.leases.update(JobId(1), split(50, 0, 0), |lease| lease.start(&(0..10), 100, 1));
-        let mut keys = state.leases.keys();
-        keys.sort_by_key(|(job, split)| state.urgency(*job, *split));
-        let order: Vec<(u64, u64)> = keys.into_iter().map(|(job, split)| (job.0, split.ordinal)).collect();
-        assert_eq!(order, [(2, 0), (1, 0), (2, 1), (1, 1), (2, 2), (1, 2)]);
+        let mut order = Vec::new();
+        for ordinal in [0, 0, 1, 1, 2, 2] {
+            let job =
+                [JobId(1), JobId(2)].into_iter().min_by_key(|job| state.urgency(*job)).expect("two jobs");
+            let split = split(if job == JobId(1) { 50 } else { 0 }, ordinal, 0);
+            state.leases.update(job, split, |lease| lease.start(&(0..10), 100, 1));
+            order.push(job.0);
+        }
+        assert_eq!(order, [1, 2, 1, 2, 1, 2]);
     }
 
     #[test]

@@ -7,17 +7,19 @@ mod job_leases;
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use feedline_data::ids::JobId;
 use feedline_data::layout::{Layout, SplitRef};
 use feedline_data::messages::Lease;
+use tokio::sync::Notify;
 
 pub(super) use self::job_leases::{JobLeases, StreamShare};
 use self::job_leases::{LeasedSplit, SplitTotals, StreamLeases};
-use super::split::SplitState;
+use super::split::{SharedSplit, SplitState};
 
 /// All leases of a worker.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct LeaseTable {
     jobs: BTreeMap<JobId, JobLeases>,
     /// Number of leases.
@@ -26,6 +28,8 @@ pub(super) struct LeaseTable {
     streams: usize,
     /// Leases whose rows are all computed.
     computed: BTreeSet<(JobId, SplitRef)>,
+    /// Fetches to notify when the lock is released.
+    notifications: Vec<Arc<Notify>>,
 }
 
 /// The difference between two plans of a worker.
@@ -85,12 +89,13 @@ impl LeaseTable {
         self.jobs.get_mut(&job)
     }
 
-    pub(super) fn get(&self, job: JobId, split: SplitRef) -> Option<&SplitState> {
-        self.jobs.get(&job)?.get(split)
+    /// The state of a split, to share with its fetch.
+    pub(super) fn shared(&self, job: JobId, split: SplitRef) -> Option<Arc<SharedSplit>> {
+        Some(Arc::clone(self.jobs.get(&job)?.get(split)?))
     }
 
     pub(super) fn contains(&self, job: JobId, split: SplitRef) -> bool {
-        self.get(job, split).is_some()
+        self.jobs.get(&job).is_some_and(|leases| leases.get(split).is_some())
     }
 
     /// All leases, ordered by job and split.
@@ -110,8 +115,9 @@ impl LeaseTable {
     /// Adds a lease that is not in the table. `layout` is the job's, where it is loaded.
     pub(super) fn insert(&mut self, job: JobId, split: SplitRef, state: SplitState, layout: Option<&Layout>) {
         let leases = self.jobs.entry(job).or_default();
-        let Err(rank) = leases.order.binary_search(&split) else { return };
-        leases.order.insert(rank, split);
+        if !leases.order.insert(split) {
+            return;
+        }
         let stream = match leases.streams.entry(split.stream) {
             Entry::Vacant(entry) => {
                 self.streams += 1;
@@ -119,6 +125,7 @@ impl LeaseTable {
             }
             Entry::Occupied(entry) => entry.into_mut(),
         };
+        let state = Arc::new(SharedSplit::new(state));
         stream.splits.insert(split, LeasedSplit { split: state, counted: SplitTotals::default() });
         self.count += 1;
         if let Some(layout) = layout {
@@ -128,7 +135,7 @@ impl LeaseTable {
     }
 
     /// Removes a lease.
-    pub(super) fn remove(&mut self, job: JobId, split: SplitRef) -> Option<SplitState> {
+    pub(super) fn remove(&mut self, job: JobId, split: SplitRef) -> Option<Arc<SharedSplit>> {
         let leases = self.jobs.get_mut(&job)?;
         let stream = leases.streams.get_mut(&split.stream)?;
         // The totals change first: unparking the stream must not find this lease ready.
@@ -143,13 +150,25 @@ impl LeaseTable {
             leases.parked.remove(&split.stream);
             self.streams -= 1;
         }
-        if let Ok(rank) = leases.order.binary_search(&split) {
-            leases.order.remove(rank);
-        }
+        leases.order.remove(&split);
         if leases.order.is_empty() {
             self.jobs.remove(&job);
         }
         Some(lease.split)
+    }
+
+    /// Removes a lease, cancels its running groups, and ends its fetch.
+    pub(super) fn revoke(&mut self, job: JobId, split: SplitRef) {
+        if let Some(revoked) = self.remove(job, split) {
+            let mut revoked = revoked.lock();
+            revoked.revoke();
+            self.notifications.push(Arc::clone(&revoked.changed));
+        }
+    }
+
+    /// The fetches to notify.
+    pub(super) fn take_notifications(&mut self) -> Vec<Arc<Notify>> {
+        std::mem::take(&mut self.notifications)
     }
 
     /// Changes a split and updates the totals. Returns `None` if the table does not contain the lease.
@@ -162,8 +181,13 @@ impl LeaseTable {
         let leases = self.jobs.get_mut(&job)?;
         let len = leases.layout.as_ref().map(|layout| layout.split_len(split));
         let lease = leases.streams.get_mut(&split.stream)?.splits.get_mut(&split)?;
-        let result = change(&mut lease.split);
-        let (before, after) = (lease.counted, SplitTotals::new(&lease.split, len));
+        let mut state = lease.split.lock();
+        let result = change(&mut state);
+        let (before, after) = (lease.counted, SplitTotals::new(&state, len));
+        if state.take_change() {
+            self.notifications.push(Arc::clone(&state.changed));
+        }
+        drop(state);
         lease.counted = after;
         leases.replace_totals(split, before, after);
         match (before.is_computed, after.is_computed) {
@@ -194,4 +218,4 @@ impl LeaseTable {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

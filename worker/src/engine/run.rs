@@ -1,48 +1,64 @@
 //! Runs admitted groups, and starts further groups when one finishes.
 
 use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, MutexGuard};
 
 use futures::FutureExt;
 
 use super::Engine;
 use super::admission::AdmittedGroup;
+use super::events::{EndedGroup, EngineEvent};
 use super::group::{GroupTask, run_group};
-use super::state::{EngineState, FinishedGroup};
+use super::lock::StateGuard;
 use super::trace::CpuCharged;
 
 impl Engine {
-    /// Starts as many groups as the budget allows.
-    pub(crate) fn pump(self: &Arc<Self>) {
-        self.pump_locked(self.lock());
+    /// Starts groups that did not fit before.
+    pub(crate) fn on_memory_released(self: &Arc<Self>) {
+        self.post(EngineEvent::MemoryReleased);
     }
 
-    pub(super) fn pump_locked(self: &Arc<Self>, mut state: MutexGuard<'_, EngineState>) {
+    /// Starts as many groups as the budget allows.
+    pub(super) fn pump_locked(self: &Arc<Self>, state: StateGuard<'_>) {
+        self.pump_once(state);
+        self.apply_events();
+    }
+
+    /// Applies the events that wait, and starts groups.
+    pub(super) fn pump_once(self: &Arc<Self>, mut state: StateGuard<'_>) {
+        let computed_before = state.leases.computed().len();
+        state.apply_events();
+        let has_computed = state.leases.computed().len() > computed_before;
         let admitted = self.admit(&mut state);
         let has_room_again = self.has_reported_full.load(Ordering::Relaxed) && !self.is_full(&state);
-        drop(state);
+        state.unlock();
         for group in admitted {
             let engine = Arc::clone(self);
             self.tasks.spawn(async move { engine.run(group).await });
         }
         if has_room_again {
             self.has_reported_full.store(false, Ordering::Relaxed);
+        }
+        if has_room_again || has_computed {
             self.news.notify_waiters();
         }
     }
 
-    /// Starts groups when readers release buffers. Runs until it is dropped.
+    /// Starts groups when readers release buffers, and applies the events that no other thread applies. Runs until it is dropped.
     pub(crate) async fn start_groups_on_release(self: Arc<Self>) {
         loop {
-            self.resources.slabs.returned.notified().await;
-            self.pump();
+            tokio::select! {
+                () = self.resources.slabs.returned.notified() => self.on_memory_released(),
+                () = self.state.has_events.notified() => self.apply_events(),
+            }
         }
     }
 
     async fn run(self: Arc<Self>, admitted: AdmittedGroup) {
         let AdmittedGroup { job, split, offsets, generation, .. } = admitted;
-        let finished = FinishedGroup { job: job.id(), split, generation, start: offsets.start };
+        let (start, exceeds) = (offsets.start, admitted.exceeds);
+        let ended = EndedGroup { job: job.id(), split, generation, start, exceeds };
         let work = run_group(GroupTask {
             job: Arc::clone(&job),
             resources: self.resources.clone(),
@@ -57,18 +73,7 @@ impl Engine {
         let result = admitted.cancel.run_until_cancelled(work).await;
         let crashed = |_| Err("a decoder crashed on these rows; please report this".to_owned());
         let result = result.map(|result| result.unwrap_or_else(crashed));
-        let mut state = self.lock();
-        state.groups -= 1;
         drop(admitted.encoded);
-        state.exceeds &= !admitted.exceeds;
-        let computed_before = state.leases.computed().len();
-        if let Some(result) = result {
-            state.finish_group(&finished, result);
-        }
-        let has_computed = state.leases.computed().len() > computed_before;
-        self.pump_locked(state);
-        if has_computed {
-            self.news.notify_waiters();
-        }
+        self.post(EngineEvent::GroupEnded(ended, result));
     }
 }

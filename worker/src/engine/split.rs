@@ -2,11 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard};
 
+use feedline_data::layout::SplitRef;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use super::fetches::PieceLookup;
+use super::job::JobContext;
 use super::piece::FinishedPiece;
 use super::pool::Priority;
 use super::progress::SplitProgress;
@@ -19,8 +22,25 @@ struct Running {
     priority: Priority,
 }
 
-#[derive(Debug)]
+/// A leased split, which the engine's state and the split's fetch share. A thread that holds the engine's lock may lock a split,
+/// never the other way round.
+pub(crate) struct SharedSplit(Mutex<SplitState>);
+
+impl SharedSplit {
+    pub(super) fn new(state: SplitState) -> Self {
+        Self(Mutex::new(state))
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, SplitState> {
+        self.0.lock().expect("no code panics while it holds a split")
+    }
+}
+
+#[cfg_attr(test, derive(Clone))]
 pub(super) struct SplitState {
+    /// `None` until the job is loaded.
+    job: Option<Arc<JobContext>>,
+    is_revoked: bool,
     /// Offset of the next group to start.
     next: u32,
     /// Running groups by their first offset.
@@ -40,6 +60,8 @@ pub(super) struct SplitState {
     pub(super) cancel: CancellationToken,
     /// Notifies the fetch of this split.
     pub(super) changed: Arc<Notify>,
+    /// Whether the fetch must be notified.
+    is_changed: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -52,6 +74,8 @@ impl SplitState {
     /// The split of lease number `lease` of this worker, starting at offset `from`.
     pub(super) fn new(from: u32, lease: u32) -> Self {
         Self {
+            job: None,
+            is_revoked: false,
             next: from,
             running: BTreeMap::new(),
             finished: BTreeMap::new(),
@@ -62,7 +86,13 @@ impl SplitState {
             progress: SplitProgress::default(),
             cancel: CancellationToken::new(),
             changed: Arc::default(),
+            is_changed: false,
         }
+    }
+
+    /// First offset of the next group.
+    pub(super) fn next_offset(&self) -> u32 {
+        self.next
     }
 
     /// Whether another group can start.
@@ -70,10 +100,20 @@ impl SplitState {
         self.next < len && self.failed.is_none()
     }
 
+    /// Sets the job as soon as it is loaded.
+    pub(super) fn set_job(&mut self, job: Option<&Arc<JobContext>>) {
+        self.job = job.cloned();
+    }
+
     /// Cancels the running groups and ends the fetch.
-    pub(super) fn revoke(&self) {
+    pub(super) fn revoke(&mut self) {
+        self.is_revoked = true;
         self.cancel.cancel();
-        self.changed.notify_waiters();
+    }
+
+    /// Whether the split has changed since the last call, so that its fetch must be notified.
+    pub(super) fn take_change(&mut self) -> bool {
+        std::mem::take(&mut self.is_changed)
     }
 
     /// The offsets of the next group to start. Groups end at multiples of `group_rows`, whatever the offset at which the lease
@@ -146,14 +186,14 @@ impl SplitState {
             self.next = self.next.max(piece.header.end);
             self.finished.insert(piece.header.start, piece);
         }
-        self.changed.notify_waiters();
+        self.is_changed = true;
     }
 
     pub(super) fn fail(&mut self, offset: u32, message: String) {
         if self.failed.as_ref().is_none_or(|failure| offset < failure.offset) {
             self.failed = Some(SplitFailure { offset, message });
         }
-        self.changed.notify_waiters();
+        self.is_changed = true;
     }
 
     /// The failure that ends the split at `from`, once all pieces before the failed row have been taken.
@@ -169,7 +209,7 @@ impl SplitState {
 
     pub(super) fn open_fetch(&mut self, number: u64, from: u32) {
         // The previous fetch ends.
-        self.changed.notify_waiters();
+        self.is_changed = true;
         self.fetch = Some(number);
         self.waits_for = Some(from);
         // The consumer has received all rows before `from`, possibly from another worker.
@@ -202,6 +242,32 @@ impl SplitState {
         finished || running || from >= self.next
     }
 
+    /// Looks up the piece at offset `from` for fetch `number`, and whether that has changed the split.
+    pub(super) fn next_piece(&mut self, number: u64, split: SplitRef, from: u32) -> (PieceLookup, bool) {
+        if self.is_revoked || self.fetch != Some(number) {
+            return (PieceLookup::Unknown, false);
+        }
+        let Some(job) = self.job.clone() else {
+            return (self.failure(from).map_or(PieceLookup::Wait, PieceLookup::Failed), false);
+        };
+        if from >= job.layout().split_len(split) {
+            return (PieceLookup::End(job), false);
+        }
+        let failure = self.failure(from);
+        if let Some(piece) = self.take_piece(from) {
+            return (PieceLookup::Piece(job, piece), true);
+        }
+        if let Some(message) = failure {
+            return (PieceLookup::Failed(message), false);
+        }
+        (PieceLookup::Wait, self.wait_for(from))
+    }
+
+    /// Records that the fetch waits for the row at `from`. Returns whether that changes the split.
+    fn wait_for(&mut self, from: u32) -> bool {
+        self.waits_for.replace(from).is_none()
+    }
+
     /// Removes the piece that contains the row at `from`. A piece is handed out once.
     pub(super) fn take_piece(&mut self, from: u32) -> Option<Arc<FinishedPiece>> {
         let (start, piece) = self.finished.range(..=from).next_back()?;
@@ -211,10 +277,6 @@ impl SplitState {
         let start = *start;
         self.waits_for = None;
         self.finished.remove(&start)
-    }
-
-    pub(super) fn wait_for(&mut self, from: u32) {
-        self.waits_for = Some(from);
     }
 
     pub(super) fn close_fetch(&mut self, number: u64) {

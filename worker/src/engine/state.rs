@@ -8,8 +8,8 @@ use feedline_data::ids::JobId;
 use feedline_data::layout::SplitRef;
 use feedline_data::messages::{CacheDecision, JobAllocation, Lease};
 use feedline_data::mix::MixChange;
-use tokio::sync::Notify;
 
+use super::events::{EndedGroup, FetchRequest};
 use super::job::JobContext;
 use super::leases::LeaseTable;
 use super::piece::StreamPieces;
@@ -24,7 +24,7 @@ const ENDED_JOBS_MAX: usize = 16;
 pub(super) struct EngineState {
     pub(super) leases: LeaseTable,
     /// Fetches that wait for a lease to arrive.
-    pub(super) arrivals: BTreeMap<(JobId, SplitRef), Arc<Notify>>,
+    pub(super) arrivals: BTreeMap<(JobId, SplitRef), Vec<FetchRequest>>,
     /// Whether the last admission had groups that did not fit.
     pub(super) is_blocked: bool,
     pub(super) jobs: BTreeMap<JobId, Arc<JobContext>>,
@@ -62,16 +62,6 @@ pub(super) struct MemoryWait {
     pub(super) since: Instant,
 }
 
-/// A finished group.
-pub(super) struct FinishedGroup {
-    pub(super) job: JobId,
-    pub(super) split: SplitRef,
-    /// The generation of the split when the group started.
-    pub(super) generation: u64,
-    /// First offset of the group in the split.
-    pub(super) start: u32,
-}
-
 impl EngineState {
     /// The values of cached bytes, for all jobs with leases.
     pub(super) fn cache_values(&self) -> CacheValues {
@@ -91,8 +81,8 @@ impl EngineState {
     }
 
     /// Stores the pieces of a finished group in its split, and in the other splits of its round.
-    pub(super) fn finish_group(&mut self, group: &FinishedGroup, result: Result<Vec<StreamPieces>, String>) {
-        let FinishedGroup { job, split, generation, start } = *group;
+    pub(super) fn finish_group(&mut self, group: &EndedGroup, result: Result<Vec<StreamPieces>, String>) {
+        let EndedGroup { job, split, generation, start, .. } = *group;
         let streams = match result {
             Ok(streams) => streams,
             Err(message) => {
@@ -112,7 +102,7 @@ impl EngineState {
         }
     }
 
-    /// Adds a lease that is new, and wakes the fetches that wait for it.
+    /// Adds a lease that is new, and opens the fetches that wait for it.
     pub(super) fn accept(&mut self, lease: &Lease) {
         let (job, split) = (lease.job, lease.split);
         self.accepted = self.accepted.wrapping_add(1);
@@ -122,11 +112,20 @@ impl EngineState {
         } else if let Some(pieces) = self.rounds.take(job, split) {
             accepted.supply(pieces);
         }
-        let layout = self.jobs.get(&job).map(|job| job.layout());
-        self.leases.insert(job, split, accepted, layout);
-        if let Some(arrival) = self.arrivals.remove(&(job, split)) {
-            arrival.notify_waiters();
+        let loaded = self.jobs.get(&job);
+        accepted.set_job(loaded);
+        self.leases.insert(job, split, accepted, loaded.map(|job| job.layout()));
+        for request in self.arrivals.remove(&(job, split)).into_iter().flatten() {
+            self.open_fetch(request);
         }
+    }
+
+    /// Drops the requests of consumers that have disconnected, or whose deadline has passed.
+    pub(super) fn drop_cancelled_requests(&mut self) {
+        self.arrivals.retain(|_, requests| {
+            requests.retain(|request| !request.reply.is_closed());
+            !requests.is_empty()
+        });
     }
 
     /// Adds a loaded job with its present limits, and makes its leases runnable.
@@ -137,7 +136,9 @@ impl EngineState {
             job.set_mix(changes);
         }
         self.leases.set_layout(id, job.layout());
-        if self.jobs.insert(id, Arc::new(job)).is_none() {
+        let job = Arc::new(job);
+        self.leases.update_job(id, |split| split.set_job(Some(&job)));
+        if self.jobs.insert(id, job).is_none() {
             self.loaded.push_back(id);
         }
         if self.loaded.len() > ENDED_JOBS_MAX

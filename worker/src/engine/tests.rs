@@ -2,7 +2,9 @@
 
 use feedline_data::layout::Layout;
 use feedline_data::manifest::{Manifest, Shard};
-use feedline_data::messages::{JobDetails, OperatorStats};
+use feedline_data::messages::{
+    JobAllocation, JobDetails, Lease, OperatorStats, TenantCacheQuota, WorkerPlan,
+};
 use feedline_data::pipeline::Pipeline;
 use feedline_data::tenants::TenantReads;
 use feedline_proto::batch::decode_batch;
@@ -97,6 +99,16 @@ impl TestEngine {
         self.engine.add_job(job);
     }
 
+    /// A plan with the leases of the first epoch.
+    fn plan(&self) -> WorkerPlan {
+        let lease = |split| Lease { job: JOB, split, start_offset: 0 };
+        WorkerPlan { leases: self.splits(0).into_iter().map(lease).collect(), ..WorkerPlan::default() }
+    }
+
+    fn computed(&self) -> Vec<(JobId, SplitRef)> {
+        self.engine.report().computed
+    }
+
     fn lease(&self, splits: impl IntoIterator<Item = SplitRef>) {
         let lease = |split| Lease { job: JOB, split, start_offset: 0 };
         self.engine.set_leases(&splits.into_iter().map(lease).collect::<Vec<_>>());
@@ -118,12 +130,12 @@ impl TestEngine {
     }
 
     /// The next piece of a fetch, or the end.
-    async fn next(&self, split: SplitRef, fetch: &OpenFetch, from: u32) -> PieceLookup {
+    async fn next(&self, fetch: &OpenFetch, from: u32) -> PieceLookup {
         loop {
             let changed = fetch.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
-            match self.engine.next_piece(JOB, split, fetch.number, from) {
+            match self.engine.next_piece(fetch, from) {
                 PieceLookup::Wait => changed.await,
                 other => return other,
             }
@@ -136,7 +148,7 @@ impl TestEngine {
         let mut delivered = Delivered::default();
         let mut from = from;
         loop {
-            match self.next(split, &fetch, from).await {
+            match self.next(&fetch, from).await {
                 PieceLookup::Piece(job, piece) => {
                     assert!(piece.header.start <= from && piece.header.end > from);
                     assert_eq!(piece.header.batch.total_bytes, piece.data.len() as u64);
@@ -151,15 +163,15 @@ impl TestEngine {
                 PieceLookup::Wait => unreachable!("the loop waits"),
             }
             if delivered.failure.is_some() || from >= self.layout.split_len(split) {
-                self.engine.close_fetch(JOB, split, fetch.number);
+                self.engine.close_fetch(fetch);
                 return delivered;
             }
         }
     }
 
     fn stats(&self, operator: &str) -> OperatorStats {
-        let (_, _, jobs) = self.engine.stats();
-        let operators = jobs.into_iter().flat_map(|job| job.operators);
+        let stats = self.engine.report().stats;
+        let operators = stats.into_iter().flat_map(|job| job.operators);
         operators.into_iter().find(|stats| stats.name == operator).expect("the operator is measured")
     }
 }
@@ -195,10 +207,10 @@ async fn the_engine_delivers_the_rows_of_each_split_in_order() {
     let (source, batch) = (test.stats("source"), test.stats("batch"));
     assert_eq!((source.rows_out, batch.rows_in, batch.rows_out), (1000, 1000, 1000));
     assert!(batch.bytes_out > 0 && source.bytes_in > 0);
-    assert_eq!(test.engine.computed().len(), test.splits(1).len());
+    assert_eq!(test.computed().len(), test.splits(1).len());
     assert!(!test.engine.is_idle());
     test.engine.shutdown().await;
-    assert!(test.engine.is_idle() && test.engine.computed().is_empty());
+    assert!(test.engine.is_idle() && test.computed().is_empty());
 }
 
 #[tokio::test]
@@ -207,20 +219,21 @@ async fn a_fetch_waits_for_its_lease_and_ends_with_it() {
     let split = test.splits(0)[0];
     let none = test.engine.open_fetch((JOB, split), 0, Instant::now()).await;
     assert!(none.is_none(), "the deadline has passed");
+    test.lease([]);
     assert!(test.engine.lock().arrivals.is_empty());
     let opened = test.open(split, 0);
     tokio::pin!(opened);
     assert!(futures::poll!(opened.as_mut()).is_pending());
     test.lease([split]);
     let fetch = opened.await.expect("the lease has arrived");
-    assert!(matches!(test.engine.next_piece(JOB, split, fetch.number, 0), PieceLookup::Wait));
+    assert!(matches!(test.engine.next_piece(&fetch, 0), PieceLookup::Wait));
     let newer = test.open(split, 0).await.expect("the lease is here");
     test.load().await;
-    assert!(matches!(test.next(split, &newer, 0).await, PieceLookup::Piece(..)));
-    let replaced = test.engine.next_piece(JOB, split, fetch.number, 0);
+    assert!(matches!(test.next(&newer, 0).await, PieceLookup::Piece(..)));
+    let replaced = test.engine.next_piece(&fetch, 0);
     assert!(matches!(replaced, PieceLookup::Unknown), "a newer fetch replaces it");
     test.lease([]);
-    assert!(matches!(test.next(split, &newer, 8).await, PieceLookup::Unknown), "the lease is revoked");
+    assert!(matches!(test.next(&newer, 8).await, PieceLookup::Unknown), "the lease is revoked");
 }
 
 #[tokio::test]
@@ -231,11 +244,15 @@ async fn rows_that_a_consumer_has_lost_are_computed_again() {
     test.load().await;
     let first = test.fetch(split, 0).await.row_ids();
     assert_eq!(test.fetch(split, 0).await.row_ids(), first);
-    let progress = test.engine.progress(JOB, split);
+    let progress = async || {
+        let fetch = test.open(split, 64).await.expect("the lease is here");
+        test.engine.progress(&fetch)
+    };
+    let before = progress().await;
     let rest = test.fetch(split, 3).await;
     assert_eq!(rest.pieces[0].start, 3, "rows before the offset are not computed");
     assert_eq!(rest.row_ids(), first[3..]);
-    assert!(test.engine.progress(JOB, split) > progress);
+    assert!(progress().await > before);
 }
 
 #[tokio::test]
@@ -336,8 +353,8 @@ async fn groups_stay_within_the_memory_budget() {
     }
     let used = test.engine.used_bytes();
     assert!(used <= MIB / 2, "{used}");
-    assert!(test.engine.computed().len() < test.splits(0).len());
-    assert!(test.engine.is_memory_full() && test.engine.report_memory_full());
+    assert!(test.computed().len() < test.splits(0).len());
+    assert!(test.engine.is_memory_full() && test.engine.report().is_memory_full);
     let held: u64 = test.engine.lock().leases.jobs().map(|(_, leases)| leases.held_bytes()).sum();
     assert!(held > 0);
     for split in test.splits(0) {
@@ -366,12 +383,12 @@ async fn a_job_that_cannot_be_loaded_fails_its_leases() {
     test.engine.fail_job(JOB, "no such file");
     assert!(test.engine.unloaded().is_empty());
     let fetch = test.open(split, 0).await.expect("the lease is here");
-    let lookup = test.engine.next_piece(JOB, split, fetch.number, 0);
+    let lookup = test.engine.next_piece(&fetch, 0);
     assert!(matches!(lookup, PieceLookup::Failed(message) if message == "no such file"));
     let later = SplitRef { epoch: 1, ..split };
     test.lease([later]);
     let fetch = test.open(later, 0).await.expect("the lease is here");
-    let lookup = test.engine.next_piece(JOB, later, fetch.number, 0);
+    let lookup = test.engine.next_piece(&fetch, 0);
     assert!(matches!(lookup, PieceLookup::Failed(_)), "later leases fail as well");
 }
 
@@ -385,7 +402,7 @@ async fn first_batch(parallelism: u32, cores: u32) -> Duration {
     let started = tokio::time::Instant::now();
     test.load().await;
     let fetch = test.open(split, 0).await.expect("the lease is here");
-    assert!(matches!(test.next(split, &fetch, 0).await, PieceLookup::Piece(..)));
+    assert!(matches!(test.next(&fetch, 0).await, PieceLookup::Piece(..)));
     started.elapsed()
 }
 
@@ -404,16 +421,16 @@ async fn allocations_and_tenants_apply_to_loaded_and_later_jobs() {
     let test = TestEngine::new(&lines(100), PLAIN, 1, 2, 64 * MIB).await;
     test.lease(test.splits(0));
     let allocation = JobAllocation { read_concurrency: 3, ..JobAllocation::unlimited(JOB) };
-    test.engine.set_allocations(1, &[allocation]);
+    test.engine.apply_plan(&WorkerPlan { cores: 1, allocations: vec![allocation], ..test.plan() });
     test.load().await;
     let job = test.engine.job(JOB).expect("the job is loaded");
     assert_eq!(job.limits.reads_of_group(), 3);
-    test.engine.set_allocations(0, &[]);
+    test.engine.apply_plan(&test.plan());
     assert_ne!(job.limits.reads_of_group(), 3);
     assert_eq!(test.engine.wanted_cache(JOB), Some(None));
     assert_eq!(test.engine.wanted_cache(JobId(9)), None);
     let tenant = TenantCacheQuota { tenant: "team".to_owned(), cache_bytes: None, jobs: vec![JOB] };
-    test.engine.set_tenants(&[tenant]);
+    test.engine.apply_plan(&WorkerPlan { tenants: vec![tenant], ..test.plan() });
     assert!(test.engine.lock().tenants.contains_key(&JOB));
     assert!(test.directory.path().exists());
 }
@@ -429,8 +446,8 @@ async fn a_cache_decision_that_fails_is_not_tried_again() {
         encoding: feedline_data::pipeline::CacheEncoding::AsIs,
     };
     let allocation = JobAllocation { cache: Some(cache), ..JobAllocation::unlimited(JOB) };
-    test.engine.set_allocations(0, std::slice::from_ref(&allocation));
-    assert_eq!(test.engine.unloaded(), BTreeSet::from([JOB]), "the plan wants another cache");
+    let plan = WorkerPlan { allocations: vec![allocation.clone()], ..test.plan() };
+    assert_eq!(test.engine.apply_plan(&plan), BTreeSet::from([JOB]), "the plan wants another cache");
     test.engine.reject_cache(JOB, cache, "the disk is full");
     assert!(test.engine.unloaded().is_empty());
     let other =
@@ -534,7 +551,7 @@ async fn a_computed_split_is_news_for_the_coordinator() {
     test.lease([test.splits(0)[0]]);
     test.load().await;
     news.await;
-    assert_eq!(test.engine.computed(), [(JOB, test.splits(0)[0])]);
+    assert_eq!(test.computed(), [(JOB, test.splits(0)[0])]);
 }
 
 #[tokio::test]
@@ -598,7 +615,7 @@ async fn only_some_ended_jobs_stay_in_reports() {
 async fn groups_of_jobs_with_a_read_limit_count_alone() {
     let mut test = TestEngine::new(&lines(100), PLAIN, 1, 2, 64 * MIB).await;
     let limited = JobAllocation { read_concurrency: 9, ..JobAllocation::unlimited(JobId(3)) };
-    test.engine.set_allocations(0, &[limited]);
+    test.engine.apply_plan(&WorkerPlan { allocations: vec![limited], ..WorkerPlan::default() });
     for id in 1..=3 {
         test.source.details.job = JobId(id);
         test.load().await;

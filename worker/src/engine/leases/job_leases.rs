@@ -1,37 +1,61 @@
 //! The leases of one job: totals over its splits, its streams, and the splits with a group to start.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use feedline_data::layout::{Layout, SplitRef};
 
 use crate::engine::pool::Priority;
-use crate::engine::split::SplitState;
+use crate::engine::split::{SharedSplit, SplitState};
 
 /// A round of a coordinated job: epoch and ordinal.
 type RoundId = (u32, u64);
 
 /// The leases of one job.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(in crate::engine) struct JobLeases {
     /// `None` until the job is loaded: until then no group starts.
     pub(super) layout: Option<Layout>,
-    /// All leases in the order of the job; the index of a lease is its rank.
-    pub(super) order: Vec<SplitRef>,
+    /// All leases in the order of the job.
+    pub(super) order: BTreeSet<SplitRef>,
     pub(super) streams: BTreeMap<u32, StreamLeases>,
-    /// Splits with a group to start, of streams that are not parked.
-    open: BTreeSet<SplitRef>,
-    /// Splits with a group to start whose consumer waits for rows that no group computes.
-    starving: BTreeSet<SplitRef>,
+    /// The next groups of the splits of streams that are not parked.
+    open: BTreeSet<NextGroup>,
+    /// The next groups of the splits whose consumer waits for rows that no group computes.
+    starving: BTreeSet<NextGroup>,
     /// Running groups of each round; empty for a job that is not coordinated.
     running_rounds: BTreeMap<RoundId, usize>,
     held_bytes: u64,
     running: usize,
+    /// Number of splits with a group to start.
+    ready: usize,
     /// Number of splits whose consumer waits and that have no finished piece.
     awaited: usize,
     /// Streams that are parked.
     pub(super) parked: BTreeSet<u32>,
     /// The share and the group size for which streams were parked.
     parked_for: StreamShare,
+}
+
+/// The next group of a split. Groups start in this order: a consumer of all streams takes batches from each stream in turn,
+/// so the streams of a round of splits advance together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::engine) struct NextGroup {
+    epoch: u32,
+    ordinal: u64,
+    /// First offset of the group in the split.
+    offset: u32,
+    stream: u32,
+}
+
+impl NextGroup {
+    pub(super) fn new(split: SplitRef, offset: u32) -> Self {
+        Self { epoch: split.epoch, ordinal: split.ordinal, offset, stream: split.stream }
+    }
+
+    pub(in crate::engine) fn split(self) -> SplitRef {
+        SplitRef { epoch: self.epoch, ordinal: self.ordinal, stream: self.stream }
+    }
 }
 
 /// The memory that each stream of a job may hold.
@@ -43,7 +67,7 @@ pub(in crate::engine) struct StreamShare {
 }
 
 /// The leases of one stream of a job.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct StreamLeases {
     pub(super) splits: BTreeMap<SplitRef, LeasedSplit>,
     /// Splits with running groups.
@@ -52,9 +76,8 @@ pub(super) struct StreamLeases {
 }
 
 /// A split with its part of the totals.
-#[derive(Debug)]
 pub(super) struct LeasedSplit {
-    pub(super) split: SplitState,
+    pub(super) split: Arc<SharedSplit>,
     pub(super) counted: SplitTotals,
 }
 
@@ -63,6 +86,8 @@ pub(super) struct LeasedSplit {
 pub(super) struct SplitTotals {
     held_bytes: u64,
     running: usize,
+    /// First offset of the next group.
+    next: u32,
     is_ready: bool,
     is_starving: bool,
     is_awaited: bool,
@@ -75,6 +100,7 @@ impl SplitTotals {
         Self {
             held_bytes: split.held_bytes(),
             running: split.running_groups(),
+            next: split.next_offset(),
             is_ready,
             is_starving: is_ready && split.is_starving(),
             is_awaited: split.is_awaited(),
@@ -84,7 +110,7 @@ impl SplitTotals {
 }
 
 impl JobLeases {
-    pub(in crate::engine) fn get(&self, split: SplitRef) -> Option<&SplitState> {
+    pub(in crate::engine) fn get(&self, split: SplitRef) -> Option<&Arc<SharedSplit>> {
         Some(&self.streams.get(&split.stream)?.splits.get(&split)?.split)
     }
 
@@ -112,27 +138,27 @@ impl JobLeases {
         !self.open.is_empty() || !self.parked.is_empty()
     }
 
-    /// The number of leases before this one.
-    pub(in crate::engine) fn rank(&self, split: SplitRef) -> usize {
-        self.order.partition_point(|other| *other < split)
+    /// The number of splits whose groups have all started: how far the job is ahead of its consumers.
+    pub(in crate::engine) fn started_splits(&self) -> usize {
+        self.order.len() - self.ready
     }
 
-    /// The first split with a group to start, of streams that are not parked.
-    pub(in crate::engine) fn first_open(&self) -> Option<SplitRef> {
+    /// The first group that may start, of streams that are not parked.
+    pub(in crate::engine) fn first_open(&self) -> Option<NextGroup> {
         self.first_idle(&self.open)
     }
 
-    /// The first split with a group to start whose consumer waits for rows that no group computes.
-    pub(in crate::engine) fn first_starving(&self) -> Option<SplitRef> {
+    /// The first group of a split whose consumer waits for rows that no group computes.
+    pub(in crate::engine) fn first_starving(&self) -> Option<NextGroup> {
         self.first_idle(&self.starving)
     }
 
-    /// The first of these splits whose round no other stream computes: a round yields pieces for all streams.
-    fn first_idle(&self, splits: &BTreeSet<SplitRef>) -> Option<SplitRef> {
-        let mut first = *splits.first()?;
+    /// The first of these groups whose round no other stream computes: a round yields pieces for all streams.
+    fn first_idle(&self, groups: &BTreeSet<NextGroup>) -> Option<NextGroup> {
+        let mut first = *groups.first()?;
         while self.running_rounds.contains_key(&(first.epoch, first.ordinal)) {
-            let next = SplitRef { ordinal: first.ordinal + 1, stream: 0, ..first };
-            first = *splits.range(next..).next()?;
+            let next = NextGroup { ordinal: first.ordinal + 1, offset: 0, stream: 0, ..first };
+            first = *groups.range(next..).next()?;
         }
         Some(first)
     }
@@ -140,7 +166,7 @@ impl JobLeases {
     /// Whether any stream of the round that a split is a part of has a lease.
     pub(in crate::engine) fn has_round(&self, epoch: u32, ordinal: u64) -> bool {
         let first = SplitRef { epoch, ordinal, stream: 0 };
-        let found = self.order.get(self.rank(first));
+        let found = self.order.range(first..).next();
         found.is_some_and(|found| (found.epoch, found.ordinal) == (epoch, ordinal))
     }
 
@@ -148,14 +174,14 @@ impl JobLeases {
     pub(in crate::engine) fn first_later_priority(&self, split: SplitRef) -> Option<Priority> {
         let stream = self.streams.get(&split.stream)?;
         let later = stream.running.range(split..).filter(|other| **other > split);
-        later.filter_map(|other| stream.splits.get(other)?.split.priority()).min()
+        later.filter_map(|other| stream.splits.get(other)?.split.lock().priority()).min()
     }
 
     /// The progress of a stream's splits up to this one.
     pub(in crate::engine) fn progress(&self, split: SplitRef) -> u64 {
         let stream = self.streams.get(&split.stream);
         let own = stream.into_iter().flat_map(|stream| stream.splits.range(..=split));
-        own.map(|(_, lease)| lease.split.progress.count()).sum()
+        own.map(|(_, lease)| lease.split.lock().progress.count()).sum()
     }
 
     /// Excludes a stream that holds its share of the memory, until it holds fewer bytes.
@@ -163,7 +189,7 @@ impl JobLeases {
         let Some(leases) = self.streams.get(&stream) else { return };
         for (split, lease) in &leases.splits {
             if lease.counted.is_ready {
-                self.open.remove(split);
+                self.open.remove(&NextGroup::new(*split, lease.counted.next));
             }
         }
         self.parked.insert(stream);
@@ -174,7 +200,7 @@ impl JobLeases {
             && let Some(leases) = self.streams.get(&stream)
         {
             let ready = leases.splits.iter().filter(|(_, lease)| lease.counted.is_ready);
-            self.open.extend(ready.map(|(split, _)| *split));
+            self.open.extend(ready.map(|(split, lease)| NextGroup::new(*split, lease.counted.next)));
         }
     }
 
@@ -195,9 +221,16 @@ impl JobLeases {
         set_member(&mut stream.running, split, after.running > 0);
         self.held_bytes = self.held_bytes - before.held_bytes + after.held_bytes;
         self.running = self.running - before.running + after.running;
+        self.ready = self.ready - usize::from(before.is_ready) + usize::from(after.is_ready);
         self.awaited = self.awaited - usize::from(before.is_awaited) + usize::from(after.is_awaited);
-        set_member(&mut self.starving, split, after.is_starving);
-        set_member(&mut self.open, split, after.is_ready && !self.parked.contains(&split.stream));
+        let (group_before, group_after) =
+            (NextGroup::new(split, before.next), NextGroup::new(split, after.next));
+        if group_before != group_after {
+            self.starving.remove(&group_before);
+            self.open.remove(&group_before);
+        }
+        set_member(&mut self.starving, group_after, after.is_starving);
+        set_member(&mut self.open, group_after, after.is_ready && !self.parked.contains(&split.stream));
         if self.layout.as_ref().is_some_and(|layout| layout.coordinated) {
             self.count_round((split.epoch, split.ordinal), before.running, after.running);
         }
@@ -218,10 +251,10 @@ impl JobLeases {
     }
 }
 
-fn set_member(set: &mut BTreeSet<SplitRef>, split: SplitRef, is_member: bool) {
+fn set_member<T: Ord>(set: &mut BTreeSet<T>, item: T, is_member: bool) {
     if is_member {
-        set.insert(split);
+        set.insert(item);
     } else {
-        set.remove(&split);
+        set.remove(&item);
     }
 }

@@ -8,12 +8,13 @@ use feedline_data::pipeline::Remainder;
 use feedline_data::random::mix64;
 use feedline_proto::services::PieceHeader;
 
+use super::job_leases::NextGroup;
 use super::*;
 use crate::engine::piece::FinishedPiece;
 
 const GROUP_ROWS: u32 = 4;
 
-fn layout(coordinated: bool) -> Layout {
+pub(in crate::engine) fn layout(coordinated: bool) -> Layout {
     Layout {
         dataset_rows: 240,
         passes: 1,
@@ -44,31 +45,33 @@ impl Dice {
     }
 }
 
-/// The first split with a group to start, found by testing all splits of a job in order.
-fn first_by_scan(leases: &JobLeases, accepts: impl Fn(&SplitState, u32) -> bool) -> Option<SplitRef> {
+/// The first group that may start, found by testing all splits of a job.
+fn first_by_scan(leases: &JobLeases, accepts: impl Fn(&SplitState, u32) -> bool) -> Option<NextGroup> {
     let layout = leases.layout.as_ref()?;
     let runs = |round: &SplitRef| {
         let of_round =
             leases.order.iter().filter(|split| (split.epoch, split.ordinal) == (round.epoch, round.ordinal));
         layout.coordinated
-            && of_round.filter_map(|split| leases.get(*split)).any(|split| split.running_groups() > 0)
+            && of_round.filter_map(|split| leases.get(*split)).any(|split| split.lock().running_groups() > 0)
     };
     let is_candidate = |split: &&SplitRef| {
-        let state = leases.get(**split).expect("the table contains the lease");
+        let state = leases.get(**split).expect("the table contains the lease").lock().clone();
         let len = layout.split_len(**split);
-        state.has_next(len) && !leases.parked.contains(&split.stream) && !runs(split) && accepts(state, len)
+        state.has_next(len) && !leases.parked.contains(&split.stream) && !runs(split) && accepts(&state, len)
     };
-    leases.order.iter().find(is_candidate).copied()
+    let next = |split: &SplitRef| {
+        NextGroup::new(*split, leases.get(*split).map_or(0, |state| state.lock().next_offset()))
+    };
+    leases.order.iter().filter(is_candidate).map(next).min()
 }
 
 fn check(table: &LeaseTable, what: &str) {
     let (mut count, mut streams, mut computed) = (0, 0, BTreeSet::new());
     for (id, leases) in table.jobs() {
-        assert!(leases.order.is_sorted(), "{what}");
-        let all: Vec<(SplitRef, &SplitState)> = leases
+        let all: Vec<(SplitRef, SplitState)> = leases
             .order
             .iter()
-            .map(|split| (*split, leases.get(*split).expect("the table contains the lease")))
+            .map(|split| (*split, leases.get(*split).expect("the table contains the lease").lock().clone()))
             .collect();
         count += all.len();
         let numbers: BTreeSet<u32> = all.iter().map(|(split, _)| split.stream).collect();
@@ -89,8 +92,7 @@ fn check(table: &LeaseTable, what: &str) {
             let bytes: u64 = own.map(|(_, state)| state.held_bytes()).sum();
             assert_eq!(leases.stream_bytes(stream), bytes, "{what}");
         }
-        for (rank, (split, _)) in all.iter().enumerate() {
-            assert_eq!(leases.rank(*split), rank, "{what}");
+        for (split, _) in &all {
             let later = all.iter().filter(|(other, _)| other.stream == split.stream && other > split);
             let first = later.filter_map(|(_, state)| state.priority()).min();
             assert_eq!(leases.first_later_priority(*split), first, "{what}");
@@ -102,6 +104,8 @@ fn check(table: &LeaseTable, what: &str) {
             assert_eq!(leases.first_starving(), starving, "{what}");
         }
         if let Some(layout) = &leases.layout {
+            let started = all.iter().filter(|(split, state)| !state.has_next(layout.split_len(*split)));
+            assert_eq!(leases.started_splits(), started.count(), "{what}");
             let done = all.iter().filter(|(split, state)| state.is_computed(layout.split_len(*split)));
             computed.extend(done.map(|(split, _)| (id, *split)));
         }
@@ -197,17 +201,40 @@ fn a_parked_stream_opens_again_when_it_holds_fewer_bytes_or_has_a_larger_share()
     let leases = table.job_mut(JobId(1)).expect("the job has leases");
     leases.set_share(StreamShare { bytes: 1, group_bytes: 1 });
     leases.park(0);
-    assert_eq!(leases.first_open(), Some(split(0, 1)));
+    let first_open = |leases: &JobLeases| leases.first_open().map(NextGroup::split);
+    assert_eq!(first_open(leases), Some(split(0, 1)));
     leases.park(1);
     assert!(leases.first_open().is_none() && leases.is_ready());
     table.update(JobId(1), split(0, 0), |state| state.take_piece(0)).expect("the table contains the lease");
     let leases = table.job_mut(JobId(1)).expect("the job has leases");
-    assert_eq!(leases.first_open(), Some(split(0, 0)), "the stream holds fewer bytes");
+    assert_eq!(first_open(leases), Some(split(0, 0)), "the stream holds fewer bytes");
     leases.park(0);
     leases.set_share(StreamShare { bytes: 1, group_bytes: 1 });
     assert_eq!(leases.first_open(), None, "nothing has changed");
     leases.set_share(StreamShare { bytes: 2, group_bytes: 1 });
-    assert_eq!(leases.first_open(), Some(split(0, 0)));
+    assert_eq!(first_open(leases), Some(split(0, 1)));
+}
+
+#[test]
+fn the_streams_of_a_round_of_splits_advance_together() {
+    let mut table = LeaseTable::default();
+    for (ordinal, stream) in [(0, 0), (0, 1), (1, 0)] {
+        table.insert(JobId(1), split(ordinal, stream), SplitState::new(0, 1), Some(&layout(false)));
+    }
+    let mut order = Vec::new();
+    while let Some(first) = table.job(JobId(1)).and_then(JobLeases::first_open) {
+        let split = first.split();
+        let offsets = table.update(JobId(1), split, |state| {
+            let offsets =
+                state.next_group(layout(false).split_len(split), GROUP_ROWS).expect("a group may start");
+            state.start(&offsets, 1, 0);
+            offsets.start
+        });
+        order.push((split.ordinal, offsets.expect("the table contains the lease"), split.stream));
+    }
+    let expected =
+        [(0, 0, 0), (0, 0, 1), (0, 4, 0), (0, 4, 1), (0, 8, 0), (0, 8, 1), (1, 0, 0), (1, 4, 0), (1, 8, 0)];
+    assert_eq!(order, expected);
 }
 
 #[test]
@@ -217,7 +244,8 @@ fn a_round_that_runs_for_one_stream_is_not_started_for_another() {
         table.insert(JobId(1), split(ordinal, stream), SplitState::new(0, 1), Some(&layout(true)));
     }
     table.update(JobId(1), split(0, 0), |state| state.start(&(0..10), 1, 0));
-    assert_eq!(table.job(JobId(1)).and_then(JobLeases::first_open), Some(split(1, 1)));
+    let first = table.job(JobId(1)).and_then(JobLeases::first_open);
+    assert_eq!(first.map(NextGroup::split), Some(split(1, 1)));
 }
 
 #[test]

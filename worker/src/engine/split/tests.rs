@@ -121,7 +121,7 @@ fn a_consumer_starves_only_if_no_group_computes_its_rows() {
     assert!(!split.is_awaited());
     split.take_piece(0).expect("it is finished");
     assert!(!split.is_awaited(), "the consumer has a piece");
-    split.wait_for(4);
+    assert!(split.wait_for(4) && !split.wait_for(4), "the consumer waits already");
     assert!(split.is_starving());
     split.close_fetch(0);
     assert!(split.is_starving(), "an earlier fetch was closed");
@@ -203,15 +203,4 @@ fn a_failed_group_of_an_earlier_generation_is_ignored() {
     assert_ne!(generation, old);
     split.fail_group(generation, offsets.start, "bad row".to_owned());
     assert_eq!((split.failure(0).as_deref(), split.running_groups()), (Some("bad row"), 0));
-}
-
-#[tokio::test]
-async fn a_revoked_split_cancels_its_groups_and_notifies_its_fetch() {
-    let split = SplitState::new(0, 1);
-    let changed = split.changed.notified();
-    tokio::pin!(changed);
-    changed.as_mut().enable();
-    split.revoke();
-    assert!(split.cancel.is_cancelled());
-    assert!(futures::poll!(changed).is_ready());
 }

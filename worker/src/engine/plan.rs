@@ -1,0 +1,119 @@
+//! Applies a plan of the coordinator: tenants, allocations, mixes and leases.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, PoisonError};
+
+use feedline_data::ids::JobId;
+use feedline_data::messages::{JobAllocation, JobMixChanges, Lease, TenantCacheQuota, WorkerPlan};
+
+use super::Engine;
+use super::job::JobContext;
+use super::leases::LeaseChanges;
+use super::state::EngineState;
+use crate::cache::Tenant;
+
+impl Engine {
+    /// Applies a plan: its leases replace all leases, and running groups continue under its allocations. Returns the jobs to load.
+    pub(crate) fn apply_plan(self: &Arc<Self>, plan: &WorkerPlan) -> BTreeSet<JobId> {
+        let cores_by_job = |cores: fn(&JobAllocation) -> f64| {
+            let cores = plan.allocations.iter().map(|allocation| (allocation.job, cores(allocation)));
+            cores.filter(|(_, cores)| *cores > 0.0).collect()
+        };
+        let (shares, limits) =
+            (cores_by_job(|allocation| allocation.cores), cores_by_job(|allocation| allocation.max_cores));
+        self.resources.pool.set_shares(plan.cores, shares, limits);
+        let (tenants, allocations) = (tenants_by_job(&plan.tenants), plan.allocations.iter());
+        let allocations = allocations.map(|allocation| (allocation.job, allocation.clone())).collect();
+        self.replace_leases(&plan.leases, |state| {
+            state.tenants = tenants;
+            state.set_allocations(allocations);
+            // A lease of rows after a change of the mix needs the change.
+            state.set_mixes(&plan.mixes);
+        })
+    }
+
+    /// Replaces all leases: those that are not in the list are revoked.
+    pub(crate) fn set_leases(self: &Arc<Self>, leases: &[Lease]) {
+        self.replace_leases(leases, |_| ());
+    }
+
+    /// Changes the state, and then replaces all leases. Returns the jobs to load.
+    fn replace_leases(
+        self: &Arc<Self>,
+        leases: &[Lease],
+        change: impl FnOnce(&mut EngineState),
+    ) -> BTreeSet<JobId> {
+        let mut planned = self.planned.lock().unwrap_or_else(PoisonError::into_inner);
+        let changes = LeaseChanges::new(&planned, leases);
+        let mut state = self.lock();
+        change(&mut state);
+        if state.change_leases(&changes) {
+            let leases = &state.leases;
+            self.resources.reading.blocks.retain_jobs(|job| leases.job(job).is_some());
+            self.resources.caches.set_active(state.cache_values());
+        }
+        let unloaded = state.unloaded();
+        *planned = changes.planned;
+        self.pump_locked(state);
+        unloaded
+    }
+}
+
+/// The tenant of each job, and the bytes that the tenant may cache.
+fn tenants_by_job(quotas: &[TenantCacheQuota]) -> BTreeMap<JobId, (Tenant, u64)> {
+    let mut tenants = BTreeMap::new();
+    for quota in quotas {
+        let tenant = Tenant::from(quota.tenant.as_str());
+        let limit_bytes = quota.cache_bytes.unwrap_or(u64::MAX);
+        tenants.extend(quota.jobs.iter().map(|job| (*job, (Arc::clone(&tenant), limit_bytes))));
+    }
+    tenants
+}
+
+impl EngineState {
+    /// Jobs with leases that must be loaded: for the first time, or with another cache decision.
+    pub(super) fn unloaded(&self) -> BTreeSet<JobId> {
+        let is_loaded = |id: &JobId| {
+            let is_current = |job: &Arc<JobContext>| Some(job.compiled.cache) == self.wanted_cache(*id);
+            self.failed.contains_key(id) || self.jobs.get(id).is_some_and(is_current)
+        };
+        self.leases.jobs().map(|(id, _)| id).filter(|id| !is_loaded(id)).collect()
+    }
+
+    /// Replaces the allocations of all jobs, also for running groups.
+    fn set_allocations(&mut self, allocations: BTreeMap<JobId, JobAllocation>) {
+        for (id, job) in &self.jobs {
+            if self.allocations.get(id) != allocations.get(id) {
+                job.limits.apply(allocations.get(id));
+            }
+        }
+        self.allocations = allocations;
+    }
+
+    /// Replaces the changes of all mixes.
+    fn set_mixes(&mut self, mixes: &[JobMixChanges]) {
+        for JobMixChanges { job, changes } in mixes {
+            if let Some(job) = self.jobs.get(job) {
+                job.set_mix(changes);
+            }
+        }
+        self.mixes = mixes.iter().map(|mix| (mix.job, mix.changes.clone())).collect();
+    }
+
+    /// Revokes and accepts leases. Returns whether the jobs with leases have changed.
+    fn change_leases(&mut self, changes: &LeaseChanges) -> bool {
+        let jobs_before: Vec<JobId> = self.leases.jobs().map(|(id, _)| id).collect();
+        self.drop_cancelled_requests();
+        for &(job, split) in &changes.revoked {
+            self.leases.revoke(job, split);
+        }
+        for lease in &changes.granted {
+            self.accept(lease);
+        }
+        let leases = &self.leases;
+        self.rounds.retain(|round| {
+            leases.job(round.job).is_some_and(|leases| leases.has_round(round.epoch, round.ordinal))
+        });
+        !leases.jobs().map(|(id, _)| id).eq(jobs_before)
+    }
+}
