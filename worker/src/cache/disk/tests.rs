@@ -185,5 +185,5 @@ fn segments_of_the_last_release_are_read_and_those_of_another_version_are_reject
     assert_eq!(rows(folder.path()), 0);
     let reason =
         crate::cache::format_version::version_mismatch(&bytes[..8], 1).expect("it is of another version");
-    assert!(reason.contains("format version 9, and this release reads version 1"), "{reason}");
+    assert!(reason.contains("format version 9, but this release reads version 1"), "{reason}");
 }

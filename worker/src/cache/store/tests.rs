@@ -433,6 +433,6 @@ fn the_layout_of_version_2_is_that_of_the_earlier_release() {
     assert!(SegmentFooter::parse(&segment, segment.len() as u64).is_some());
     let newer = [&segment[..expected.len() - 1], &[9]].concat();
     assert!(SegmentFooter::parse(&newer, newer.len() as u64).is_none());
-    assert!(rejection_reason(&newer).contains("format version 9, and this release reads version 2"));
+    assert!(rejection_reason(&newer).contains("format version 9, but this release reads version 2"));
     assert!(rejection_reason(b"cut off").contains("not a complete segment"));
 }
