@@ -1,7 +1,7 @@
-//! Bootstrap: new coordinators form a cluster. Each asks all others for their ids.
+//! Bootstrap of a cluster from new coordinators. Each coordinator asks all others for their ids.
 //!
-//! If all coordinators are new, each of them bootstraps with the same members and the same first state. If one of them has a
-//! state, a new coordinator starts empty and receives the state from the leader once it is a member.
+//! If all coordinators are new, each coordinator starts with the same members and the same first state. If any coordinator
+//! has a state, a new coordinator starts empty and receives the state from the leader after it has become a member.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,11 +21,11 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 /// Interval of the log messages about missing coordinators.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Returns the first state of a new coordinator, and the members. A coordinator without a state needs the members to answer
-/// their messages.
+/// Returns the first state of a new coordinator, and the members. A coordinator without a state needs the members' addresses
+/// for its replies.
 ///
 /// # Errors
-/// If an address is invalid.
+/// Returns an error if an address is invalid.
 pub(crate) async fn bootstrap(
     own: MemberId,
     url: &str,

@@ -1,15 +1,15 @@
-//! The clock of the state machine: it stops while the coordinator cannot process reports.
+//! The clock of the state machine, which stops while the coordinator cannot process reports.
 
 use feedline_data::ids::Millis;
 use tokio::time::{Duration, Instant};
 
 /// A clock that stops while the coordinator cannot process reports: during a slow write, with a full disk or in a suspended
-/// process. Otherwise all workers would expire afterwards.
+/// process. Otherwise, all workers would expire afterwards.
 #[derive(Debug)]
 pub(crate) struct PausableClock {
     last: Instant,
     counted: Duration,
-    /// Longest time that counts between two readings.
+    /// Maximum advance between two readings.
     longest_step: Duration,
 }
 

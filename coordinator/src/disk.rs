@@ -1,4 +1,4 @@
-//! The disk of a coordinator: writes the log on a thread, or drops it for a coordinator in memory.
+//! The disk of a coordinator: writes the log on a thread, or drops all writes of a coordinator in memory.
 
 use feedline_raft::LogWrite;
 use feedline_raft::log::{FileLog, LogError};
@@ -14,7 +14,7 @@ pub(crate) trait WriteLog: Send + 'static {
     /// Writes durably and in order. After an error, `writes` contains the rest.
     fn write(&mut self, writes: &mut Vec<LogWrite>) -> Result<(), LogError>;
 
-    /// The size of the log in bytes.
+    /// Returns the size of the log in bytes.
     fn len_bytes(&self) -> u64;
 }
 
@@ -30,13 +30,13 @@ impl WriteLog for FileLog {
 
 /// The outcome of a write.
 pub(crate) struct WriteOutcome {
-    /// The last number on disk.
+    /// The number of the last durable write.
     pub(crate) number: Option<u64>,
-    /// The error, if not everything was written.
+    /// The error, if a write failed.
     pub(crate) error: Option<LogError>,
 }
 
-/// The log, the unwritten rest, and the result.
+/// The log, the unfinished writes, and the result.
 type Finished = (Box<dyn WriteLog>, Vec<LogWrite>, Result<(), LogError>);
 
 /// A write in progress.
@@ -55,17 +55,17 @@ pub(crate) struct Disk {
 }
 
 impl Disk {
-    /// A disk that drops all writes.
+    /// Creates a disk that drops all writes.
     pub(crate) fn memory() -> Self {
         Self { log: None, is_durable: false, queued: Vec::new(), running: None }
     }
 
-    /// A disk that writes to `log`.
+    /// Creates a disk that writes to `log`.
     pub(crate) fn new(log: Box<dyn WriteLog>) -> Self {
         Self { log: Some(log), is_durable: true, ..Self::memory() }
     }
 
-    /// Queues writes. Returns the last number that is finished already.
+    /// Queues writes. Returns the number of the last write that is already finished.
     pub(crate) fn push(&mut self, writes: Vec<LogWrite>) -> Option<u64> {
         if !self.is_durable {
             return writes.iter().rev().find_map(LogWrite::number);
@@ -74,7 +74,7 @@ impl Disk {
         None
     }
 
-    /// Whether unfinished writes exist.
+    /// Returns whether unfinished writes exist.
     pub(crate) fn has_work(&self) -> bool {
         self.running.is_some() || !self.queued.is_empty()
     }
@@ -94,7 +94,7 @@ impl Disk {
         self.running = Some(RunningWrite { numbers, task });
     }
 
-    /// Waits for the write in progress; forever without one. Cancel safe.
+    /// Waits for the write in progress, or forever if there is none. Cancel safe.
     pub(crate) async fn written(&mut self) -> Result<WriteOutcome, CoordinatorError> {
         let Some(write) = &mut self.running else { return std::future::pending().await };
         let ended = (&mut write.task).await;

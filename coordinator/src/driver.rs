@@ -1,5 +1,4 @@
-//! The driver: the one task that owns the raft node. It takes requests, lets the node decide, writes and sends the results, and
-//! replies.
+//! The driver task, which owns the raft node: it takes requests, runs the node, writes and sends the effects, and replies.
 
 mod events;
 mod held_inputs;
@@ -37,14 +36,14 @@ use crate::peers::{Peers, SendOutcome};
 use crate::request::{Request, shutting_down};
 use crate::request_queue::{QueuedRequest, RequestReceiver};
 
-/// Queued commands of this process: planning and membership changes. Requests have their own queue.
-pub(crate) const QUEUED_COMMANDS: usize = 64;
-/// Most requests in one batch of decisions.
-const BATCH_REQUESTS: usize = 256;
-/// Longest wait for another leader during a shutdown.
+/// Maximum number of queued commands, such as plans and membership changes. Requests have a separate queue.
+pub(crate) const MAX_QUEUED_COMMANDS: usize = 64;
+/// Maximum number of requests in one step of the state machine.
+const MAX_BATCH_REQUESTS: usize = 256;
+/// Maximum wait for another leader during a shutdown.
 const LEADER_TRANSFER_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A command of this process to the driver.
+/// A command from this process to the driver.
 pub(crate) enum DriverCommand {
     /// Returns the samples for the planner with the time of the state machine; `None` if another coordinator leads.
     Observe { reply: oneshot::Sender<Option<(Millis, Box<Samples>)>> },
@@ -54,7 +53,7 @@ pub(crate) enum DriverCommand {
     Members { reply: oneshot::Sender<Result<Vec<MemberView>, ServiceError>> },
     /// Adds or removes a member.
     Change { change: MembershipChange, reply: oneshot::Sender<Result<Members, ServiceError>> },
-    /// Transfers leadership; the reply follows once the target leads.
+    /// Transfers leadership. The reply is sent once the target leads.
     TransferLeader { target: MemberId, reply: oneshot::Sender<Result<(), ServiceError>> },
 }
 
@@ -72,13 +71,13 @@ impl DriverCommand {
     }
 }
 
-/// The parts of a coordinator that the driver owns.
+/// The components that the driver receives at its start.
 pub(crate) struct DriverContext {
     pub(crate) member: RaftNode,
     pub(crate) disk: Disk,
     pub(crate) store: Arc<IndexStore>,
     pub(crate) peers: Arc<Peers>,
-    /// Whether this coordinator is part of a cluster; new coordinators ask for it.
+    /// Whether this coordinator is part of a cluster, for the bootstrap of new coordinators.
     pub(crate) has_state: Arc<AtomicBool>,
     /// The leader, for readiness probes.
     pub(crate) leader: watch::Sender<Option<MemberId>>,
@@ -86,9 +85,9 @@ pub(crate) struct DriverContext {
     pub(crate) commands: mpsc::Receiver<DriverCommand>,
     pub(crate) requests: RequestReceiver,
     pub(crate) limits: RequestLimits,
-    /// Longest time to answer queued requests during a shutdown.
+    /// Maximum time for queued requests during a shutdown.
     pub(crate) grace: Duration,
-    /// Messages of other coordinators.
+    /// Messages from other coordinators.
     pub(crate) inbox: mpsc::Receiver<Vec<Message>>,
     pub(crate) tick_ms: u64,
     pub(crate) worker_lease_ms: u64,
@@ -97,7 +96,7 @@ pub(crate) struct DriverContext {
 pub(crate) struct Driver {
     parts: DriverContext,
     pending: PendingReplies,
-    /// The target of a leader transfer, and the reply that waits for it.
+    /// The target of a leader transfer, and the channel for the reply.
     transfer: Option<(MemberId, oneshot::Sender<Result<(), ServiceError>>)>,
     clock: PausableClock,
     started: Instant,
@@ -106,7 +105,7 @@ pub(crate) struct Driver {
     indexes: IndexRequests,
     /// Inputs that arrived while saved indexes were loaded.
     held: HeldInputs,
-    /// Whether undecided requests wait in a batch while earlier decisions are written.
+    /// Whether requests wait in a batch while earlier records are written.
     is_batching: bool,
     /// The error of the last write, until a write succeeds.
     write_error: Option<ServiceError>,
@@ -135,18 +134,18 @@ impl Driver {
         }
     }
 
-    /// Runs until `stop`. Then it answers queued requests, transfers leadership and closes the log.
+    /// Runs until `stop`. Then answers queued requests, transfers leadership and closes the log.
     pub(crate) async fn run(mut self, stop: CancellationToken) -> Result<(), CoordinatorError> {
         let mut ticks = tokio::time::interval(self.tick);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut commands = Vec::with_capacity(BATCH_REQUESTS);
+        let mut commands = Vec::with_capacity(MAX_BATCH_REQUESTS);
         self.follow_up()?;
         loop {
             let DriverContext { disk, inbox, deliveries, commands: asked, requests, .. } = &mut self.parts;
             tokio::select! {
                 () = stop.cancelled() => break,
                 () = requests.ready() => self.turn(&mut commands, false)?,
-                taken = asked.recv_many(&mut commands, BATCH_REQUESTS) => {
+                taken = asked.recv_many(&mut commands, MAX_BATCH_REQUESTS) => {
                     if taken == 0 {
                         break;
                     }
@@ -170,10 +169,10 @@ impl Driver {
 
     /// Answers queued requests and transfers leadership.
     async fn shut_down(mut self, ticks: &mut Interval) -> Result<(), CoordinatorError> {
-        let mut commands = Vec::with_capacity(BATCH_REQUESTS);
+        let mut commands = Vec::with_capacity(MAX_BATCH_REQUESTS);
         self.parts.requests.close();
         self.parts.commands.close();
-        while self.parts.commands.recv_many(&mut commands, BATCH_REQUESTS).await > 0 {
+        while self.parts.commands.recv_many(&mut commands, MAX_BATCH_REQUESTS).await > 0 {
             self.turn(&mut commands, true)?;
         }
         while !self.parts.requests.is_empty() || self.is_batching {
@@ -197,20 +196,20 @@ impl Driver {
         }
         self.refuse_waiting(&shutting_down());
         match self.write_error {
-            // The failed decisions were not acknowledged.
+            // The records of the failed writes were not acknowledged.
             Some(refusal) => Err(CoordinatorError::Stopped(refusal.message)),
             None => Ok(()),
         }
     }
 
-    /// Takes all commands and the next requests, and decides on them. While earlier decisions are being written, the requests
-    /// wait for a common batch, at most until the next tick (`now`).
+    /// Processes all commands and the next requests. While earlier records are being written, the requests wait for a common
+    /// batch, at most until the next tick (`now`).
     fn turn(&mut self, commands: &mut Vec<DriverCommand>, now: bool) -> Result<(), CoordinatorError> {
         self.advance_clocks();
         for command in commands.drain(..) {
             self.on_command(command);
         }
-        for QueuedRequest { request, reply } in self.parts.requests.pop(BATCH_REQUESTS) {
+        for QueuedRequest { request, reply } in self.parts.requests.pop(MAX_BATCH_REQUESTS) {
             self.take_request(request, reply);
         }
         gauge!(QUEUED_REQUESTS).set(self.parts.requests.len() as f64);
@@ -224,7 +223,7 @@ impl Driver {
         self.follow_up()
     }
 
-    /// Advances the clocks. The time of the state machine stops while the log cannot be written, so that no worker expires
+    /// Advances the clocks. The time of the state machine stops while the log cannot be written. Otherwise, workers would expire
     /// because its reports are not processed.
     fn advance_clocks(&mut self) {
         if self.write_error.is_none() {
@@ -281,7 +280,7 @@ impl Driver {
         }
     }
 
-    /// The rejection of a request beyond the limits. Reports are never rejected: the open jobs bound their number.
+    /// Returns the rejection of a request beyond the limits. Reports are never rejected, because the open jobs bound their number.
     fn check_room(&self, asked: &Request) -> Option<ServiceError> {
         if matches!(asked, Request::Worker(_) | Request::Consumer(_)) {
             return None;
@@ -382,7 +381,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Answers a leader transfer once its target leads, another coordinator does, or this one keeps leading.
+    /// Answers a leader transfer once its target or another coordinator leads, or this coordinator continues to lead.
     fn answer_transfer(&mut self, leader: Option<MemberId>) {
         let (Some((target, _)), Some(leader)) = (&self.transfer, leader) else { return };
         let result = if leader == *target {
@@ -390,7 +389,8 @@ impl Driver {
         } else if self.parts.member.is_transferring() {
             return;
         } else {
-            let message = format!("coordinator {target} did not become the leader: {leader} leads; retry");
+            let message =
+                format!("coordinator {target} did not become the leader: {leader} is the leader; retry");
             Err(ServiceError::new(ServiceErrorKind::Unavailable, message))
         };
         if let Some((_, reply)) = self.transfer.take() {
@@ -398,18 +398,18 @@ impl Driver {
         }
     }
 
-    /// Sends messages and replies and queues writes. Returns the number of the last write that needs no disk.
+    /// Sends messages and replies, and queues writes. Returns the number of the last write that is already finished.
     fn carry_out(&mut self, effects: Effects) -> Option<u64> {
         for failed in self.parts.peers.send(effects.messages) {
             self.on_delivery(failed);
         }
-        let has_ended = matches!(effects.serving, Some(ServingChange::Ended));
+        let has_ended = matches!(effects.serving_change, Some(ServingChange::Ended));
         let written = self.parts.disk.push(effects.writes);
-        if let Some(serving) = effects.serving {
+        if let Some(serving) = effects.serving_change {
             self.on_serving(serving);
         }
-        effects.decided.iter().for_each(|record| self.gauges.on_record(record));
-        Gauges::count(&effects.decided);
+        effects.proposed_records.iter().for_each(|record| self.gauges.on_record(record));
+        Gauges::count(&effects.proposed_records);
         for (job, key, manifest) in effects.manifests {
             let others = self.parts.member.voters() / 2;
             self.indexes.save(job, key, manifest, others);
@@ -417,12 +417,12 @@ impl Driver {
         for (request, reply) in effects.replies {
             self.pending.answer(request, reply);
         }
-        for (request, changed) in effects.changes {
+        for (request, changed) in effects.membership_results {
             self.pending.answer_change(request, changed);
         }
         if has_ended {
-            // The state machine with their long polls is gone.
-            self.refuse_waiting(&self.parts.member.refusal());
+            // The state machine with these long polls no longer exists.
+            self.refuse_waiting(&self.parts.member.rejection());
         }
         written
     }
@@ -430,13 +430,13 @@ impl Driver {
     fn on_serving(&mut self, serving: ServingChange) {
         self.gauges = Gauges::default();
         match serving {
-            ServingChange::Begun { preparing, state } => {
-                tracing::info!(term = self.parts.member.term(), "this coordinator leads");
-                state.iter().for_each(|record| self.gauges.on_record(record));
+            ServingChange::Started { preparing, records } => {
+                tracing::info!(term = self.parts.member.term(), "this coordinator is the leader");
+                records.iter().for_each(|record| self.gauges.on_record(record));
                 self.indexes.load_all(preparing);
             }
             ServingChange::Ended => {
-                tracing::info!(term = self.parts.member.term(), "this coordinator stopped leading");
+                tracing::info!(term = self.parts.member.term(), "this coordinator is no longer the leader");
                 self.indexes.abort_all();
                 self.take_held_inputs();
             }
@@ -468,11 +468,11 @@ impl Driver {
     }
 }
 
-/// The rejection of a report that a later report of the same session has replaced.
+/// Returns the rejection of a report that a later report of the same session has replaced.
 fn replaced_report() -> ServiceError {
     ServiceError::new(
         ServiceErrorKind::Unavailable,
-        "a later report of this session has replaced this one; retry",
+        "a later report of this session has replaced this report; retry",
     )
 }
 

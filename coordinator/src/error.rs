@@ -12,13 +12,13 @@ pub enum CoordinatorError {
     /// The log cannot be used.
     #[error(transparent)]
     Log(#[from] LogError),
-    /// The log or another coordinator sent data of another release.
+    /// The log or another coordinator contains data of another release.
     #[error("the coordinator cannot continue: {0}; run the same release on all coordinators")]
     Foreign(String),
     /// A setting is out of range.
     #[error("{0}")]
     Setting(String),
     /// The coordinator's task ended unexpectedly.
-    #[error("the coordinator stopped: {0}; start it again, nothing acknowledged is lost")]
+    #[error("the coordinator stopped: {0}; restart the coordinator; no acknowledged data is lost")]
     Stopped(String),
 }

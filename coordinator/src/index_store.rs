@@ -1,4 +1,4 @@
-//! The store of saved indexes: one file for each source, so that a dataset is indexed once.
+//! The store of saved indexes, with one file per source. A dataset is indexed only once.
 //!
 //! File: 8 bytes magic, format version (u32, little-endian), CRC-32C of the rest (u32), then the manifest's bytes.
 
@@ -10,13 +10,15 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use feedline_data::manifest::Manifest;
 use feedline_proto::{decode_manifest, encode_manifest};
 
-use feedline_raft::files::{DirectoryError, fix, prepare_directory, reason, remove_unfinished, replace_file};
+use feedline_raft::files::{
+    DirectoryError, error_reason, prepare_directory, remove_incomplete_files, replace_file, write_error_fix,
+};
 
 const MAGIC: &[u8; 8] = b"FEEDIDX\n";
 const VERSION: u32 = 1;
 const HEADER_BYTES: usize = 16;
-/// Manifests in memory. A coordinator serves few datasets at a time.
-const CACHED_MANIFESTS: usize = 16;
+/// Maximum number of manifests in memory. A coordinator serves few datasets at a time.
+const MAX_CACHED_MANIFESTS: usize = 16;
 
 /// The store of saved indexes.
 #[derive(Debug)]
@@ -24,15 +26,15 @@ pub(crate) struct IndexStore {
     folder: PathBuf,
     /// Least recently used first.
     cache: Mutex<VecDeque<CachedManifest>>,
-    /// Fingerprints of the saved indexes that were read or written, by key.
-    on_disk: Mutex<BTreeMap<String, String>>,
-    /// Held while an index is written.
-    saving: Mutex<()>,
+    /// Fingerprints of the index files that were read or written, by key.
+    saved_fingerprints: Mutex<BTreeMap<String, String>>,
+    /// The lock of the thread that writes an index.
+    save_lock: Mutex<()>,
     /// Indexes that are being read, by key.
-    loading: Mutex<BTreeMap<String, Arc<SharedLoad>>>,
+    pending_loads: Mutex<BTreeMap<String, Arc<SharedLoad>>>,
 }
 
-/// One read of a saved index that several callers share.
+/// A read of a saved index, which several callers share.
 type SharedLoad = OnceLock<Result<Option<Arc<Manifest>>, String>>;
 
 #[derive(Debug, Clone)]
@@ -45,29 +47,29 @@ struct CachedManifest {
 impl IndexStore {
     pub(crate) fn open(folder: PathBuf) -> Result<Self, DirectoryError> {
         prepare_directory(&folder, "the index directory")?;
-        remove_unfinished(&folder, ".index");
+        remove_incomplete_files(&folder, ".index");
         Ok(Self {
             folder,
             cache: Mutex::default(),
-            on_disk: Mutex::default(),
-            saving: Mutex::default(),
-            loading: Mutex::default(),
+            saved_fingerprints: Mutex::default(),
+            save_lock: Mutex::default(),
+            pending_loads: Mutex::default(),
         })
     }
 
-    /// Patterns of complete and incomplete index files in `folder`; `*` matches any text.
+    /// Returns patterns of complete and incomplete index files in `folder`. `*` matches any text.
     pub(crate) fn files(folder: &Path) -> [PathBuf; 2] {
         ["*.index", "*.index.new*"].map(|name| folder.join(name))
     }
 
-    /// Saves an index durably unless it is saved already. Blocks.
+    /// Saves an index durably unless the index is already saved. Blocks.
     pub(crate) fn save(&self, key: &str, manifest: &Arc<Manifest>) -> Result<(), String> {
         let fingerprint = manifest.fingerprint();
-        // Jobs that are opened at the same time may save the same index.
-        let _one_at_a_time = self.saving.lock().unwrap_or_else(PoisonError::into_inner);
+        // Several jobs may save the same index at the same time.
+        let _one_at_a_time = self.save_lock.lock().unwrap_or_else(PoisonError::into_inner);
         let path = self.path(key);
-        let was_saved =
-            self.on_disk.lock().unwrap_or_else(PoisonError::into_inner).get(key) == Some(&fingerprint);
+        let was_saved = self.saved_fingerprints.lock().unwrap_or_else(PoisonError::into_inner).get(key)
+            == Some(&fingerprint);
         // A user may have removed the file.
         if was_saved && path.exists() {
             return Ok(());
@@ -75,32 +77,32 @@ impl IndexStore {
         let body = encode_manifest(manifest);
         replace_file(&path, &[&header(&body), &body]).map_err(|error| {
             format!(
-                "cannot write the dataset's index at {}: {}; {}, nothing acknowledged is lost",
+                "cannot write the dataset's index {}: {}; {}; no acknowledged data is lost",
                 path.display(),
-                reason(&error),
-                fix(&error)
+                error_reason(&error),
+                write_error_fix(&error)
             )
         })?;
         self.cache_manifest(key, manifest);
         Ok(())
     }
 
-    /// Loads the saved index of a source; `None` if there is none. Simultaneous callers share one read. Blocks.
+    /// Loads the saved index of a source; `None` if no index is saved. Simultaneous callers share one read. Blocks.
     pub(crate) fn load(&self, key: &str) -> Result<Option<Arc<Manifest>>, String> {
         self.load_shared(key, || self.read(key))
     }
 
-    /// Reads once for all simultaneous callers.
+    /// Reads a saved index once for all simultaneous callers.
     fn load_shared(
         &self,
         key: &str,
         read: impl FnOnce() -> Result<Option<Arc<Manifest>>, String>,
     ) -> Result<Option<Arc<Manifest>>, String> {
-        let mut loads = self.loading.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut loads = self.pending_loads.lock().unwrap_or_else(PoisonError::into_inner);
         let load = Arc::clone(loads.entry(key.to_owned()).or_default());
         drop(loads);
         let found = load.get_or_init(read).clone();
-        let mut loads = self.loading.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut loads = self.pending_loads.lock().unwrap_or_else(PoisonError::into_inner);
         // Later callers read the file again.
         if loads.get(key).is_some_and(|present| Arc::ptr_eq(present, &load)) {
             loads.remove(key);
@@ -115,17 +117,17 @@ impl IndexStore {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => {
                 return Err(format!(
-                    "cannot read the saved index {}: {}; check its owner, or remove it to index again",
+                    "cannot read the saved index {}: {}; check the file's owner, or remove the file to index the dataset again",
                     path.display(),
-                    reason(&error)
+                    error_reason(&error)
                 ));
             }
         };
-        let manifest = decode(&bytes).map_err(|what| {
-            // A damaged file is written again, even with the same content.
-            self.on_disk.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+        let manifest = decode(&bytes).map_err(|damage| {
+            // A damaged file is replaced even if the index is unchanged.
+            self.saved_fingerprints.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
             format!(
-                "the saved index {} cannot be used: {what}; remove it or run `feedline index --rebuild`",
+                "the saved index {} cannot be used: {damage}; remove the file or run `feedline index --rebuild`",
                 path.display()
             )
         })?;
@@ -134,7 +136,7 @@ impl IndexStore {
         Ok(Some(manifest))
     }
 
-    /// The index with which a job was opened. Blocks if it is not in memory.
+    /// Returns the index with which a job was opened. Blocks if the index is not in memory.
     pub(crate) fn manifest(&self, key: &str, fingerprint: &str) -> Result<Arc<Manifest>, String> {
         if let Some(manifest) = self.cached(key, fingerprint) {
             return Ok(manifest);
@@ -142,11 +144,11 @@ impl IndexStore {
         match self.read(key)? {
             Some(manifest) if manifest.fingerprint() == fingerprint => Ok(manifest),
             Some(_) => Err(
-                "the dataset was indexed again with other data while the job ran; cancel the job and open a new one"
+                "the dataset changed and was indexed again while the job ran; cancel the job and open a new job"
                     .to_owned(),
             ),
             None => Err(format!(
-                "the index {} of the job is missing; cancel the job and open a new one, which indexes the dataset again",
+                "the index {} of the job is missing; cancel the job and open a new job, which indexes the dataset again",
                 self.path(key).display()
             )),
         }
@@ -170,11 +172,14 @@ impl IndexStore {
         cache.retain(|other| other.key != key || other.fingerprint != cached.fingerprint);
         let fingerprint = cached.fingerprint.clone();
         cache.push_back(cached);
-        if cache.len() > CACHED_MANIFESTS {
+        if cache.len() > MAX_CACHED_MANIFESTS {
             cache.pop_front();
         }
         drop(cache);
-        self.on_disk.lock().unwrap_or_else(PoisonError::into_inner).insert(key.to_owned(), fingerprint);
+        self.saved_fingerprints
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(key.to_owned(), fingerprint);
     }
 
     fn path(&self, key: &str) -> PathBuf {
@@ -192,22 +197,24 @@ fn header(body: &[u8]) -> [u8; HEADER_BYTES] {
 
 fn decode(bytes: &[u8]) -> Result<Manifest, String> {
     let Some((header, body)) = bytes.split_at_checked(HEADER_BYTES) else {
-        return Err("it is truncated".to_owned());
+        return Err("the file is truncated".to_owned());
     };
     if header[..8] != *MAGIC {
-        return Err("it is not an index".to_owned());
+        return Err("the file is not an index".to_owned());
     }
     let version = u32::from_le_bytes([header[8], header[9], header[10], header[11]]);
     if version != VERSION {
-        return Err(format!("it has format version {version}, and this release reads version {VERSION}"));
+        return Err(format!(
+            "the file has format version {version}, but this release reads version {VERSION}"
+        ));
     }
     if header[12..] != crc32c::crc32c(body).to_le_bytes() {
-        return Err("its checksum is wrong".to_owned());
+        return Err("the checksum of the file is wrong".to_owned());
     }
     decode_manifest(body)
 }
 
-/// Decodes `bytes` as a file, and as the body of one.
+/// Decodes `bytes` as an index file, and as the body of an index file.
 #[cfg(feature = "fuzzing")]
 pub(crate) fn read_any(bytes: &[u8]) {
     for file in [bytes.to_vec(), [&header(bytes)[..], bytes].concat()] {

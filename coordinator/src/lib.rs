@@ -23,7 +23,7 @@ mod tenant_gauges;
 mod tenant_view;
 mod token_authenticator;
 
-/// Decodes `bytes` as a saved index, and as the body of one with a correct checksum.
+/// Decodes `bytes` as an index file, and as the body of an index file.
 #[cfg(feature = "fuzzing")]
 pub fn read_index(bytes: &[u8]) {
     index_store::read_any(bytes);

@@ -3,21 +3,21 @@
 use feedline_data::messages::ServiceError;
 use serde::{Deserialize, Serialize};
 
-/// Milliseconds after which to retry when the log is behind.
+/// Retry delay in milliseconds when the log is behind.
 const LOG_RETRY_MS: u64 = 1_000;
-/// Milliseconds after which to retry when there are too many unanswered requests.
+/// Retry delay in milliseconds when there are too many unanswered requests.
 const ANSWER_RETRY_MS: u64 = 500;
 
 /// Limits on unanswered requests and on the log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RequestLimits {
-    /// Unanswered requests. Each worker and consumer has one or two long polls. Beyond the limit only reports are accepted.
+    /// Maximum number of unanswered requests. Each worker and consumer has one or two long polls. Beyond the limit, only reports are accepted.
     /// 262,144 by default.
     pub unanswered: usize,
-    /// Uncommitted log entries. Beyond the limit no job is opened. 4,096 by default.
+    /// Maximum number of uncommitted log entries. Beyond the limit, no job is opened. 4,096 by default.
     pub pending_entries: u64,
-    /// Bytes of the log, which is also in memory. Beyond the limit no job is opened. 1 GiB by default.
+    /// Maximum size of the log in bytes. The log is also in memory. Beyond the limit, no job is opened. 1 GiB by default.
     pub log_bytes: u64,
 }
 
@@ -28,14 +28,14 @@ impl Default for RequestLimits {
 }
 
 impl RequestLimits {
-    /// The rejection for too many unanswered requests.
+    /// Returns the rejection for too many unanswered requests.
     pub(crate) fn too_many(unanswered: usize) -> ServiceError {
         let message = format!("the coordinator has {unanswered} unanswered requests; retry later");
         ServiceError::busy(message, ANSWER_RETRY_MS)
     }
 
-    /// The rejection of a request beyond the limits. For a request that opens a job, `opens` contains the uncommitted entries and
-    /// the bytes of the log.
+    /// Returns the rejection of a request beyond the limits. For a request that opens a job, `opens` contains the number of
+    /// uncommitted entries and the size of the log.
     pub(crate) fn check(&self, unanswered: usize, opens: Option<(u64, u64)>) -> Option<ServiceError> {
         if unanswered >= self.unanswered {
             return Some(Self::too_many(unanswered));
@@ -43,13 +43,13 @@ impl RequestLimits {
         let (entries, log_bytes) = opens?;
         if entries >= self.pending_entries {
             let message = format!(
-                "the coordinator's log has {entries} uncommitted entries, so no job can be opened; retry later, and check the disks of the coordinators if this continues"
+                "the coordinator's log has {entries} uncommitted entries, so no job can be opened; retry later, and if the error persists, check the disks of the coordinators"
             );
             return Some(ServiceError::busy(message, LOG_RETRY_MS));
         }
         if log_bytes >= self.log_bytes {
             let message = format!(
-                "the coordinator's log has {log_bytes} bytes, so no job can be opened; retry when jobs have ended, or cancel some"
+                "the coordinator's log has {log_bytes} bytes, so no job can be opened; retry when jobs have ended, or cancel jobs"
             );
             return Some(ServiceError::busy(message, LOG_RETRY_MS));
         }

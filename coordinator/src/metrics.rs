@@ -34,7 +34,7 @@ pub const METRICS: &[MetricDescription] = &[
         "Jobs by `state`: preparing, running, completed, failed, cancelled",
     ),
     metric_table::gauge(WORKERS, Unit::Count, "Workers that reported within the lease time"),
-    metric_table::histogram(LOG_APPEND_SECONDS, Unit::Seconds, "Time of one durable write to the log"),
+    metric_table::histogram(LOG_APPEND_SECONDS, Unit::Seconds, "Duration of a durable write to the log"),
     metric_table::gauge(LOG_BYTES, Unit::Bytes, "Size of the log"),
     metric_table::counter(
         RECORDS_TOTAL,
@@ -52,19 +52,19 @@ pub const METRICS: &[MetricDescription] = &[
     metric_table::gauge(
         FED_FRACTION,
         Unit::Count,
-        "Planned rate over the rate that the consumers can take, of the job with the smallest ratio; 1 without jobs",
+        "Planned rate divided by the rate that the consumers can take, for the job with the lowest ratio; 1 without jobs",
     ),
     metric_table::gauge(
         WANTED_WORKERS,
         Unit::Count,
-        "Workers with which consumers and store, not workers, would limit all jobs",
+        "Number of workers with which only consumers and the store would limit all jobs",
     ),
     metric_table::gauge(SCALED_WORKERS, Unit::Count, "Workers requested from the scaler; 0 without a scaler"),
     metric_table::gauge(LEADS, Unit::Count, "1 on the leader, 0 on followers"),
     metric_table::gauge(TERM, Unit::Count, "Current raft term"),
     metric_table::gauge(TENANT_JOBS, Unit::Count, "Running jobs by `tenant`"),
     metric_table::gauge(TENANT_CORES, Unit::Count, "Planned cores of all jobs by `tenant`"),
-    metric_table::histogram(PLAN_SECONDS, Unit::Seconds, "Time to make a plan"),
+    metric_table::histogram(PLAN_SECONDS, Unit::Seconds, "Duration of planning"),
 ];
 
 pub(crate) fn refusal_label(kind: ServiceErrorKind) -> &'static str {
@@ -78,7 +78,7 @@ pub(crate) fn refusal_label(kind: ServiceErrorKind) -> &'static str {
     }
 }
 
-/// The state of a job in the gauges.
+/// The label of a job's state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum JobGauge {
     Preparing,
@@ -113,7 +113,7 @@ pub(crate) struct Gauges {
 }
 
 impl Gauges {
-    /// Counts a record of this life or of an earlier one.
+    /// Counts a record from before or after the start of this leader.
     pub(crate) fn on_record(&mut self, record: &Record) {
         let (job, state) = match record {
             Record::Opened { job, .. } => (*job, JobGauge::Preparing),
@@ -132,7 +132,7 @@ impl Gauges {
         }
     }
 
-    /// Counts the records of this life.
+    /// Counts the records that this leader has proposed.
     pub(crate) fn count(records: &[Record]) {
         counter!(RECORDS_TOTAL).increment(records.len() as u64);
         let granted = |record: &Record| match record {

@@ -14,8 +14,8 @@ use tokio::sync::mpsc;
 use crate::index_store::IndexStore;
 use crate::request::shutting_down;
 
-/// Batches of messages that are queued for the driver. Further senders wait.
-pub(crate) const QUEUED_BATCHES: usize = 64;
+/// Maximum number of queued message batches for the driver. Further senders wait.
+pub(crate) const MAX_QUEUED_BATCHES: usize = 64;
 
 /// The service for other coordinators.
 pub(crate) struct RaftPeerService {
@@ -62,7 +62,7 @@ impl PeerService for RaftPeerService {
     }
 }
 
-/// Checks the key of an index, which becomes a file name.
+/// Checks the key of an index, which is used as a file name.
 fn check_key(key: &str) -> Result<&str, ServiceError> {
     let is_key = !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_hexdigit());
     is_key.then_some(key).ok_or_else(|| {

@@ -1,4 +1,4 @@
-//! The connections to the other coordinators. Each has a queue of Raft messages, and transfers the stored dataset indexes.
+//! The connections to the other coordinators. Each connection has a queue of raft messages, and transfers saved dataset indexes.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,21 +15,21 @@ use futures::stream::FuturesUnordered;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-/// Most queued messages for one coordinator. Further ones are dropped, and raft sends them again.
-const QUEUED_MESSAGES: usize = 4096;
-/// Delivery reports that are queued for the driver. Senders wait for a free place.
-const QUEUED_DELIVERIES: usize = 64;
-/// Most messages in one request.
-const BATCH_MESSAGES: usize = 256;
+/// Maximum number of queued messages for one coordinator. Further messages are dropped, and raft resends them.
+const MAX_QUEUED_MESSAGES: usize = 4096;
+/// Maximum number of queued delivery reports for the driver. Further senders wait.
+const MAX_QUEUED_DELIVERIES: usize = 64;
+/// Maximum number of messages in one request.
+const MAX_BATCH_MESSAGES: usize = 256;
 /// Pause between two attempts to save an index.
 const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Connects to other coordinators.
 pub trait PeerDirectory: Send + Sync {
-    /// The coordinator at `url`.
+    /// Returns a client for the coordinator at `url`.
     ///
     /// # Errors
-    /// If the address is invalid.
+    /// Returns an error if the address is invalid.
     fn peer(&self, url: &str) -> Result<Arc<dyn PeerService>, ServiceError>;
 }
 
@@ -82,15 +82,15 @@ impl Peers {
         own: MemberId,
         directory: Arc<dyn PeerDirectory>,
     ) -> (Self, mpsc::Receiver<SendOutcome>) {
-        let (deliveries, outcomes) = mpsc::channel(QUEUED_DELIVERIES);
+        let (deliveries, outcomes) = mpsc::channel(MAX_QUEUED_DELIVERIES);
         (Self { own, directory, deliveries, links: Mutex::default() }, outcomes)
     }
 
-    /// Opens and closes links so that there is one for each member. Returns the outcomes of messages on closed links.
+    /// Opens and closes links to match the members. Returns the outcomes of messages on closed links.
     pub(crate) fn follow(&self, members: &Members) -> Vec<SendOutcome> {
         let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
         let is_closed = |id: &MemberId, link: &mut Link| members.url(*id) != Some(&link.url);
-        // Raft sends a member nothing more until the outcome of its snapshot is reported.
+        // Raft sends no further messages to a member until the outcome of a snapshot is reported.
         let lost = links.extract_if(.., is_closed).map(|(id, _)| SendOutcome::Snapshot(id, false)).collect();
         for (id, url) in members.0.iter().filter(|(id, _)| **id != self.own) {
             if links.contains_key(id) {
@@ -98,7 +98,7 @@ impl Peers {
             }
             match self.directory.peer(url) {
                 Ok(peer) => {
-                    let (queue, messages) = mpsc::channel(QUEUED_MESSAGES);
+                    let (queue, messages) = mpsc::channel(MAX_QUEUED_MESSAGES);
                     let work = deliver(*id, Arc::clone(&peer), messages, self.deliveries.clone());
                     let link = Link { url: url.clone(), peer, queue, task: tokio::spawn(work) };
                     links.insert(*id, link);
@@ -126,16 +126,16 @@ impl Peers {
         failed
     }
 
-    /// All other coordinators.
+    /// Returns clients for all other coordinators.
     fn all(&self) -> Vec<Arc<dyn PeerService>> {
         let links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
         links.values().map(|link| Arc::clone(&link.peer)).collect()
     }
 
-    /// Saves an index at `needed` other coordinators, and retries until they have it.
+    /// Saves an index at `needed` other coordinators. Retries until that number of coordinators has saved the index.
     ///
     /// # Errors
-    /// If one of them rejects the index: its message.
+    /// Returns the message of a coordinator that rejects the index.
     pub(crate) async fn store_index(
         &self,
         needed: usize,
@@ -151,7 +151,7 @@ impl Peers {
                     done?;
                     saved += 1;
                 }
-                // The number of coordinators has fallen.
+                // Coordinators were removed.
                 None => break,
             }
         }
@@ -186,21 +186,21 @@ async fn save_until_done(
         if refusal.kind == ServiceErrorKind::Invalid {
             return Err(refusal.message);
         }
-        tracing::debug!(%refusal, "another coordinator has not saved the index yet");
+        tracing::debug!(%refusal, "another coordinator has not saved the index");
         tokio::time::sleep(RETRY_INTERVAL).await;
     }
     Ok(())
 }
 
-/// Sends the queued messages for one member, several in one request.
+/// Sends the queued messages for one member in batches.
 async fn deliver(
     id: MemberId,
     peer: Arc<dyn PeerService>,
     mut messages: mpsc::Receiver<Message>,
     deliveries: mpsc::Sender<SendOutcome>,
 ) {
-    let mut batch = Vec::with_capacity(BATCH_MESSAGES);
-    while messages.recv_many(&mut batch, BATCH_MESSAGES).await > 0 {
+    let mut batch = Vec::with_capacity(MAX_BATCH_MESSAGES);
+    while messages.recv_many(&mut batch, MAX_BATCH_MESSAGES).await > 0 {
         let has_snapshot = batch.iter().any(feedline_raft::has_snapshot);
         let encoded: Vec<Bytes> = batch.drain(..).filter_map(|it| feedline_raft::encode(&it)).collect();
         let arrived = peer.deliver(encoded).await.is_ok();

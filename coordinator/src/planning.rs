@@ -25,9 +25,9 @@ use crate::metrics::{FED_FRACTION, PLAN_SECONDS, WANTED_WORKERS};
 use crate::scaling::ScalingPolicy;
 use crate::tenant_gauges::TenantGauges;
 
-/// Longest time for the cache decisions of one plan.
+/// Maximum time for the cache decisions of a plan.
 const CACHE_DECISION_TIMEOUT: Duration = Duration::from_millis(250);
-/// Longest time for one plan.
+/// Maximum time for a plan.
 const PLAN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Settings of the planning task.
@@ -63,7 +63,7 @@ pub(crate) async fn run(
             planner = Planner::new(how);
             continue;
         };
-        // Plans of many jobs take long.
+        // Planning many jobs takes a long time.
         let planned = tokio::task::spawn_blocking(move || {
             let allocations = planner.plan(now, &samples);
             planner.tenants.publish(samples.jobs.iter(), planner.plan.as_ref());
@@ -86,7 +86,7 @@ pub(crate) async fn run(
                 }
             }
             Err(error) => {
-                tracing::error!(%error, "planning panicked and starts again; report this defect");
+                tracing::error!(%error, "planning panicked and was restarted; please report this defect");
                 planner = Planner::new(how);
             }
         }
@@ -106,7 +106,7 @@ struct Planner {
     settings: PlannerSettings,
     observer: Observer,
     plan: Option<Plan>,
-    /// The state of the cache decisions; `None` if only pipelines decide.
+    /// The state of the cache decisions; `None` if only pipelines place caches.
     cache_history: Option<CacheHistory>,
     /// The last cache decisions.
     cache_decisions: BTreeMap<JobId, CacheDecision>,
@@ -179,7 +179,7 @@ impl Planner {
         self.changed_allocations(allocations)
     }
 
-    /// Logs the cache decisions that have changed.
+    /// Logs changed cache decisions.
     fn log_cache_decisions(&mut self, decisions: &BTreeMap<JobId, Option<CacheDecision>>) {
         let decisions: BTreeMap<JobId, CacheDecision> =
             decisions.iter().filter_map(|(job, decision)| Some((*job, (*decision)?))).collect();

@@ -8,7 +8,7 @@ use feedline_data::ids::JobId;
 use feedline_data::manifest::Manifest;
 use feedline_data::messages::{ConsumerReport, JobSpec, ServiceError, ServiceErrorKind, WorkerReport};
 
-/// A request: an [`Input`] without its number.
+/// A request, which is an [`Input`] without a number.
 #[derive(Debug)]
 pub(crate) enum Request {
     OpenJob { spec: Box<JobSpec>, saved: Option<Arc<Manifest>> },
@@ -42,6 +42,6 @@ impl Request {
 pub(crate) fn shutting_down() -> ServiceError {
     ServiceError::new(
         ServiceErrorKind::Unavailable,
-        "the coordinator is shutting down; retry after its restart",
+        "the coordinator is shutting down; retry when it has restarted",
     )
 }

@@ -1,5 +1,5 @@
-//! The queue of requests for the driver: bounded, and fair among clients. A request that finds no room is rejected with a time
-//! after which to retry. A client with many requests delays only itself.
+//! The queue of requests for the driver: bounded, and fair among clients. When the queue is full, requests are
+//! rejected with a retry delay. A client with many requests delays only itself.
 
 mod fair_queue;
 
@@ -17,11 +17,11 @@ use crate::request::{Request, shutting_down};
 #[cfg(test)]
 mod tests;
 
-/// Queued reports. A worker has one report in flight and a consumer four, so this is enough for a large cluster.
-const REPORTS: QueueBounds = QueueBounds { all: 16_384, per_client: 4_096 };
-/// Other queued requests. The driver takes at most 256 at a time.
-const OTHERS: QueueBounds = QueueBounds { all: 1_024, per_client: 256 };
-/// Milliseconds after which to retry when the queue is full.
+/// Bounds for reports. A worker has one report in flight and a consumer four, so these bounds suffice for a large cluster.
+const REPORT_BOUNDS: QueueBounds = QueueBounds { total: 16_384, per_client: 4_096 };
+/// Bounds for other requests. The driver takes at most 256 at a time.
+const OTHER_BOUNDS: QueueBounds = QueueBounds { total: 1_024, per_client: 256 };
+/// Retry delay in milliseconds when the queue is full.
 const RETRY_MS: u64 = 200;
 
 /// A request and the channel for its reply.
@@ -44,7 +44,7 @@ enum ClientKey {
 /// The queue of requests.
 pub(crate) struct RequestQueue {
     state: Mutex<QueueState>,
-    /// Notified when a request was queued.
+    /// Notified when a request is queued.
     queued: Notify,
 }
 
@@ -55,14 +55,14 @@ struct QueueState {
 
 impl RequestQueue {
     pub(crate) fn new() -> Arc<Self> {
-        let state = QueueState { queue: FairQueue::new(REPORTS, OTHERS), closed: false };
+        let state = QueueState { queue: FairQueue::new(REPORT_BOUNDS, OTHER_BOUNDS), closed: false };
         Arc::new(Self { state: Mutex::new(state), queued: Notify::new() })
     }
 
     /// Queues a request of the current client.
     ///
     /// # Errors
-    /// If the queue is full or the driver has ended.
+    /// Returns an error if the queue is full or the driver has ended.
     pub(crate) fn push(&self, request: Request) -> Result<oneshot::Receiver<Reply>, ServiceError> {
         let (reply, answer) = oneshot::channel();
         let (priority, client) = (priority(&request), client(&request));
@@ -105,9 +105,9 @@ impl RequestReceiver {
         }
     }
 
-    /// Removes and returns at most `most` requests. Skips those with clients that have stopped waiting.
-    pub(crate) fn pop(&self, most: usize) -> Vec<QueuedRequest> {
-        let popped = self.0.lock().queue.pop(most);
+    /// Removes and returns at most `max_requests` requests. Drops requests whose clients have stopped waiting.
+    pub(crate) fn pop(&self, max_requests: usize) -> Vec<QueuedRequest> {
+        let popped = self.0.lock().queue.pop(max_requests);
         popped.into_iter().filter(|request| !request.reply.is_closed()).collect()
     }
 
@@ -115,12 +115,12 @@ impl RequestReceiver {
         self.len() == 0
     }
 
-    /// The number of queued requests.
+    /// Returns the number of queued requests.
     pub(crate) fn len(&self) -> usize {
         self.0.lock().queue.len()
     }
 
-    /// Rejects further requests. Queued ones stay.
+    /// Rejects further requests. Queued requests remain.
     pub(crate) fn close(&self) {
         self.0.lock().closed = true;
     }
@@ -131,7 +131,7 @@ impl Drop for RequestReceiver {
         self.close();
         // Dropping a request closes the channel of its client.
         while !self.is_empty() {
-            drop(self.pop(REPORTS.all));
+            drop(self.pop(REPORT_BOUNDS.total));
         }
     }
 }
@@ -154,7 +154,7 @@ fn client(request: &Request) -> ClientKey {
 
 fn queue_full() -> ServiceError {
     ServiceError::busy(
-        "the request queue of the coordinator is full; retry later, with fewer requests at a time",
+        "the coordinator's request queue is full; retry later with fewer concurrent requests",
         RETRY_MS,
     )
 }

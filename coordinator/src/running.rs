@@ -19,10 +19,10 @@ use tracing::Instrument;
 
 use crate::bootstrap;
 use crate::disk::Disk;
-use crate::driver::{Driver, DriverCommand, DriverContext, QUEUED_COMMANDS};
+use crate::driver::{Driver, DriverCommand, DriverContext, MAX_QUEUED_COMMANDS};
 use crate::error::CoordinatorError;
 use crate::index_store::IndexStore;
-use crate::peer_service::{QUEUED_BATCHES, RaftPeerService};
+use crate::peer_service::{MAX_QUEUED_BATCHES, RaftPeerService};
 use crate::peers::{GrpcPeers, PeerDirectory, Peers, SendOutcome};
 use crate::planning::{self, PlanningSettings};
 use crate::request_queue::{QueuedRequest, RequestQueue, RequestReceiver};
@@ -51,30 +51,34 @@ pub struct CoordinatorContext {
     pub peers: Option<Arc<dyn PeerDirectory>>,
 }
 
-/// Starts a coordinator: reads its log and continues. `life` must be larger than that of every earlier start with the same
-/// directory, such as a time in nanoseconds. One of several coordinators answers requests once it leads.
+/// Starts a coordinator, which continues from its log. `incarnation` must be larger than at all earlier starts with the same
+/// directory. A time in nanoseconds is suitable. With several coordinators, only the leader answers requests.
 ///
 /// # Errors
-/// If a directory cannot be used, another coordinator uses it, or the log is damaged: one sentence with a remedy.
-pub async fn start(settings: CoordinatorSettings, life: u64) -> Result<RunningCoordinator, CoordinatorError> {
-    start_in(settings, life, CoordinatorContext::default()).await
+/// Returns an error if a directory cannot be used, is used by another coordinator, or contains a damaged log.
+pub async fn start(
+    settings: CoordinatorSettings,
+    incarnation: u64,
+) -> Result<RunningCoordinator, CoordinatorError> {
+    start_in(settings, incarnation, CoordinatorContext::default()).await
 }
 
-/// Starts a coordinator as [`start`] does, with these components.
+/// Starts a coordinator like [`start`], with additional components.
 ///
 /// # Errors
-/// Those of [`start`].
+/// Returns the errors of [`start`].
 pub async fn start_in(
     settings: CoordinatorSettings,
-    life: u64,
+    incarnation: u64,
     context: CoordinatorContext,
 ) -> Result<RunningCoordinator, CoordinatorError> {
     if settings.tick_ms == 0 {
         return Err(CoordinatorError::Setting("invalid tick_ms 0: use 1 or more, such as 50".to_owned()));
     }
-    let opened = tokio::task::spawn_blocking(move || open(&settings, life).map(|opened| (settings, opened)));
+    let opened =
+        tokio::task::spawn_blocking(move || open(&settings, incarnation).map(|opened| (settings, opened)));
     let (settings, opened) = opened.await.map_err(|error| CoordinatorError::Stopped(error.to_string()))??;
-    Ok(run(settings, life, opened, context))
+    Ok(run(settings, incarnation, opened, context))
 }
 
 /// The state on disk.
@@ -85,8 +89,8 @@ struct OpenedState {
     store: IndexStore,
 }
 
-fn open(settings: &CoordinatorSettings, life: u64) -> Result<OpenedState, CoordinatorError> {
-    let url = settings.url.bytes().fold(life, |hash, byte| mix64(hash ^ u64::from(byte)));
+fn open(settings: &CoordinatorSettings, incarnation: u64) -> Result<OpenedState, CoordinatorError> {
+    let url = settings.url.bytes().fold(incarnation, |hash, byte| mix64(hash ^ u64::from(byte)));
     let drawn = MemberId::from_random(mix64(url));
     let store = IndexStore::open(settings.index_dir.clone())?;
     let Some(folder) = &settings.data_dir else {
@@ -98,13 +102,13 @@ fn open(settings: &CoordinatorSettings, life: u64) -> Result<OpenedState, Coordi
 
 fn run(
     settings: CoordinatorSettings,
-    life: u64,
+    incarnation: u64,
     opened: OpenedState,
     context: CoordinatorContext,
 ) -> RunningCoordinator {
-    let (sender, commands) = mpsc::channel(QUEUED_COMMANDS);
+    let (sender, commands) = mpsc::channel(MAX_QUEUED_COMMANDS);
     let requests = RequestQueue::new();
-    let (inbox_sender, inbox) = mpsc::channel(QUEUED_BATCHES);
+    let (inbox_sender, inbox) = mpsc::channel(MAX_QUEUED_BATCHES);
     let store = Arc::new(opened.store);
     let directory = context.peers.unwrap_or_else(|| Arc::new(GrpcPeers::default()));
     let (peers, deliveries) = Peers::new(opened.id, Arc::clone(&directory));
@@ -131,7 +135,7 @@ fn run(
     let (auto_cache, plans) = (settings.cluster.auto_cache, settings.plan);
     let starting = StartingCoordinator {
         settings,
-        life,
+        incarnation,
         id: opened.id,
         stored: opened.stored,
         log: opened.log,
@@ -165,10 +169,10 @@ fn run(
     }
 }
 
-/// A coordinator before it has a state.
+/// A coordinator without a state.
 struct StartingCoordinator {
     settings: CoordinatorSettings,
-    life: u64,
+    incarnation: u64,
     id: MemberId,
     stored: PersistedState,
     log: Option<FileLog>,
@@ -188,7 +192,7 @@ impl StartingCoordinator {
         if self.stored.is_empty() {
             let Some((stored, others)) = self.bootstrap(&stop).await? else { return Ok(()) };
             self.stored = stored;
-            // No message was sent before, so none is lost.
+            // No messages are lost, because none were sent before.
             drop(self.peers.follow(&others));
             self.persist_bootstrap().await?;
         }
@@ -199,8 +203,8 @@ impl StartingCoordinator {
             url: self.settings.url.clone(),
             ..feedline_raft::RaftSettings::default()
         };
-        let member =
-            RaftNode::new(self.id, self.stored, settings, self.life).map_err(CoordinatorError::Foreign)?;
+        let member = RaftNode::new(self.id, self.stored, settings, self.incarnation)
+            .map_err(CoordinatorError::Foreign)?;
         let disk = self.log.map_or_else(Disk::memory, |log| Disk::new(Box::new(log)));
         let parts = DriverContext {
             member,
@@ -221,7 +225,7 @@ impl StartingCoordinator {
         Driver::new(parts).run(stop).await
     }
 
-    /// The first state of a new coordinator; `None` if it stops first.
+    /// Returns the first state of a new coordinator; `None` if the coordinator stops first.
     async fn bootstrap(
         &mut self,
         stop: &CancellationToken,
@@ -242,7 +246,7 @@ impl StartingCoordinator {
                     None => return Ok(None),
                 },
                 () = self.requests.ready() => {
-                    for QueuedRequest { reply, .. } in self.requests.pop(REJECTED_BATCH) {
+                    for QueuedRequest { reply, .. } in self.requests.pop(MAX_REJECTED_BATCH) {
                         drop(reply.send(Reply::Rejected(not_bootstrapped())));
                     }
                 }
@@ -263,64 +267,64 @@ impl StartingCoordinator {
     }
 }
 
-/// Most requests that are rejected at a time before the bootstrap.
-const REJECTED_BATCH: usize = 256;
+/// Maximum number of requests that are rejected at a time before the bootstrap.
+const MAX_REJECTED_BATCH: usize = 256;
 
 fn not_bootstrapped() -> ServiceError {
     ServiceError::new(
         ServiceErrorKind::Unavailable,
-        "this coordinator waits for the other coordinators of --peers; start them, and retry",
+        "this coordinator is waiting for the other coordinators in --peers; start all coordinators, then retry",
     )
 }
 
 impl RunningCoordinator {
-    /// The coordinator's service, for local callers and for `feedline_proto::grpc::coordinator_routes`.
+    /// Returns the coordinator's service, for local callers and for `feedline_proto::grpc::coordinator_routes`.
     pub fn service(&self) -> Arc<dyn CoordinatorService> {
         Arc::clone(&self.service) as Arc<dyn CoordinatorService>
     }
 
-    /// The leader, as far as this coordinator knows.
+    /// Returns the leader, if known.
     pub fn leader(&self) -> watch::Receiver<Option<MemberId>> {
         self.leader.clone()
     }
 
-    /// The service for other coordinators.
+    /// Returns the service for other coordinators.
     pub fn peer_service(&self) -> Arc<dyn PeerService> {
         Arc::clone(&self.peer_service)
     }
 
-    /// The last reports of workers and consumers, with the time of the state machine; `None` if the coordinator has ended or
-    /// another one leads.
+    /// Returns the last reports of workers and consumers, with the time of the state machine; `None` if the coordinator has
+    /// ended or is not the leader.
     pub async fn samples(&self) -> Option<(Millis, Samples)> {
         let (reply, answer) = oneshot::channel();
         self.commands.send(DriverCommand::Observe { reply }).await.ok()?;
         answer.await.ok().flatten().map(|(now, samples)| (now, *samples))
     }
 
-    /// Applies allocations. They are complete: a worker that is missing has no limits. Rows and their order do not depend on
-    /// them. Returns `false` if the coordinator has ended.
+    /// Applies the allocations of all workers. A worker without an allocation has no limits. Allocations affect neither rows
+    /// nor their order. Returns `false` if the coordinator has ended.
     pub async fn allocate(&self, allocations: PlanAllocations) -> bool {
         self.commands.send(DriverCommand::Allocate { allocations }).await.is_ok()
     }
 
-    /// Waits until the coordinator ends. Without [`Self::shutdown`] it ends only after an error, and the process should end
-    /// too. Cancel safe.
+    /// Waits until the coordinator ends. Without [`Self::shutdown`], a coordinator ends only after an error, and the process
+    /// should also end. Cancel safe.
     ///
     /// # Errors
-    /// The error that ended it.
+    /// Returns the error that ended the coordinator.
     pub async fn wait(&mut self) -> Result<(), CoordinatorError> {
         let Some(task) = &mut self.task else {
-            return Err(CoordinatorError::Stopped("it had already ended".to_owned()));
+            return Err(CoordinatorError::Stopped("it has already ended".to_owned()));
         };
         let result = task.await;
         self.task = None;
         result.unwrap_or_else(|error| Err(CoordinatorError::Stopped(error.to_string())))
     }
 
-    /// Stops accepting requests, answers the queued ones and closes the log.
+    /// Stops accepting requests, answers queued requests and closes the log.
     ///
     /// # Errors
-    /// If decisions could not be persisted. They were not acknowledged.
+    /// Returns an error if records could not be written. Their requests were not acknowledged.
     pub async fn shutdown(mut self) -> Result<(), CoordinatorError> {
         self.stop.cancel();
         if let Some(planning) = self.planning.take() {

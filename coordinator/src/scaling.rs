@@ -1,4 +1,4 @@
-//! Scaling of the workers: `feedline_planner::plan::scale` decides on their number, and a [`Scaler`] starts and stops them.
+//! Scaling of workers: `feedline_planner::plan::scale` decides on the number of workers, and a [`Scaler`] starts and stops them.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -17,14 +17,14 @@ mod tests;
 /// Starts and stops workers. Without a scaler, the number of wanted workers is only a metric.
 #[async_trait]
 pub trait Scaler: Debug + Send + Sync {
-    /// The number of workers that run or start, without draining ones.
+    /// Returns the number of running and starting workers, without draining workers.
     fn present(&self) -> u32;
 
-    /// Begins to change the number of workers to `wanted`. A stopping worker drains first, so that no split is computed twice.
-    /// The next plan repeats the call.
+    /// Starts to change the number of workers to `wanted`. A worker drains before it stops, so that no split is computed twice.
+    /// The call is repeated with each plan.
     ///
     /// # Errors
-    /// If workers cannot be started or reached: one sentence.
+    /// Returns an error if workers cannot be started or reached. The error is a sentence.
     async fn scale(&self, wanted: u32) -> Result<(), String>;
 }
 
@@ -69,7 +69,7 @@ impl ScalingPolicy {
         (!self.last_decision.is_empty()).then(|| self.last_decision.clone())
     }
 
-    /// Logs a decision unless it equals the last one.
+    /// Logs a decision unless it equals the last decision.
     fn log(&mut self, sentence: String, is_change: bool) {
         if sentence == self.last_decision {
             return;

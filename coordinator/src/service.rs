@@ -62,8 +62,7 @@ impl LocalCoordinator {
         Self { reads, tenants, own: settings.own_files.clone(), ..self }
     }
 
-    /// Rejects sources that the policy of the tenant or of the coordinator does not allow. The policy of the tenant is checked first,
-    /// so that its message reveals no other policy.
+    /// so that the message reveals no other policy.
     async fn check_reads(&self, spec: &JobSpec) -> Result<(), String> {
         let tenant = self.tenants.reads_of(&spec.tenant);
         tenant.check(&spec.tenant, &spec.pipeline)?;
@@ -73,9 +72,7 @@ impl LocalCoordinator {
         }
         let (own, pipeline) = (self.own.clone(), spec.pipeline.clone());
         let checked = tokio::task::spawn_blocking(move || check_own(&own, &pipeline)).await;
-        checked.unwrap_or_else(|_| {
-            Err("the coordinator could not check the sources of the pipeline; retry".to_owned())
-        })
+        checked.unwrap_or_else(|_| Err("the check of the pipeline's sources failed; retry".to_owned()))
     }
 
     async fn ask(&self, request: QueuedInput) -> Result<ClusterReply, ServiceError> {
@@ -95,7 +92,7 @@ impl LocalCoordinator {
 
     async fn open(&self, spec: JobSpec) -> Result<JobId, ServiceError> {
         let invalid = |message: String| ServiceError::new(ServiceErrorKind::Invalid, message);
-        // Before any lookup with data of the pipeline.
+        // The check must precede any lookup with data from the pipeline.
         spec.pipeline.check().map_err(|error| invalid(error.to_string()))?;
         self.check_reads(&spec).await.map_err(invalid)?;
         let saved = if spec.reindex {
@@ -114,7 +111,7 @@ impl LocalCoordinator {
         }
     }
 
-    /// Joins an open job; `None` if there is none and the client may open it.
+    /// Joins an open job; `None` if the job is not open and the client may open it.
     async fn join(&self, spec: JobSpec, may_open: bool) -> Result<Option<JobId>, ServiceError> {
         match self.ask(QueuedInput::JoinJob { spec: Box::new(spec), may_open }).await? {
             ClusterReply::Opened(job) => Ok(Some(job)),
@@ -219,9 +216,9 @@ impl LocalCoordinator {
     }
 }
 
-/// Longest wait for a membership change. The change may continue afterwards.
+/// Maximum wait for a membership change. The change may continue afterwards.
 const MEMBERSHIP_TIMEOUT: Duration = Duration::from_secs(20);
-/// Longest wait for a leader transfer, which succeeds or fails within an election timeout.
+/// Maximum wait for a leader transfer, which succeeds or fails within an election timeout.
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl LocalCoordinator {
@@ -234,7 +231,7 @@ impl LocalCoordinator {
     async fn change(&self, change: MembershipChange) -> Result<Vec<MemberStatus>, ServiceError> {
         let (reply, answer) = oneshot::channel();
         self.commands.send(DriverCommand::Change { change, reply }).await.map_err(|_| shutting_down())?;
-        let late = "the membership change is still in progress; `feedline members list` shows its result";
+        let late = "the membership change is still in progress; see its result with `feedline members list`";
         let changed = tokio::time::timeout(MEMBERSHIP_TIMEOUT, answer).await;
         changed
             .map_err(|_| ServiceError::new(ServiceErrorKind::Unavailable, late))?
@@ -250,10 +247,10 @@ impl LocalCoordinator {
         let status = |view: MemberView| MemberStatus {
             id: view.id.to_string(),
             url: view.url,
-            is_leader: view.leads,
-            is_voter: view.votes,
-            is_reachable: view.is_heard,
-            unconfirmed_entries: view.lacks,
+            is_leader: view.is_leader,
+            is_voter: view.is_voter,
+            is_reachable: view.is_reachable,
+            unconfirmed_entries: view.missing_entries,
         };
         Ok(self.views().await?.into_iter().map(status).collect())
     }
@@ -265,7 +262,7 @@ impl LocalCoordinator {
             ServiceError::new(
                 ServiceErrorKind::Invalid,
                 format!(
-                    "the server at {url} is not a coordinator of this release; check the address and run the same release there"
+                    "the server at {url} is not a coordinator of this release; check the address, and run the same release on all coordinators"
                 ),
             )
         };
@@ -274,7 +271,7 @@ impl LocalCoordinator {
             return Err(ServiceError::new(
                 ServiceErrorKind::Invalid,
                 format!(
-                    "the coordinator at {url} belongs to another cluster; start it with an empty data directory and with the addresses of this cluster as its --peers"
+                    "the coordinator at {url} belongs to another cluster; start that coordinator with an empty data directory, and with the addresses of this cluster in --peers"
                 ),
             ));
         }
@@ -293,7 +290,7 @@ impl LocalCoordinator {
         let Some(id) = self.member_at(url).await? else {
             return Err(ServiceError::new(
                 ServiceErrorKind::NotFound,
-                format!("no member has the address {url}; `feedline members list` lists all members"),
+                format!("no member has address {url}; list the members with `feedline members list`"),
             ));
         };
         self.change(MembershipChange::Remove { id }).await
@@ -304,7 +301,7 @@ impl LocalCoordinator {
             ServiceError::new(
                 ServiceErrorKind::Invalid,
                 format!(
-                    "invalid id `{id}`: expected 16 hexadecimal digits, as `feedline members list` prints them"
+                    "invalid id `{id}`: expected 16 hexadecimal digits; list the ids with `feedline members list`"
                 ),
             )
         };
@@ -315,12 +312,12 @@ impl LocalCoordinator {
             .send(DriverCommand::TransferLeader { target, reply })
             .await
             .map_err(|_| shutting_down())?;
-        let late = "the leader has not changed yet; `feedline members list` shows which coordinator leads";
+        let late = "the leader has not changed yet; see the leader with `feedline members list`";
         let transferred = tokio::time::timeout(TRANSFER_TIMEOUT, answer).await;
         transferred
             .map_err(|_| ServiceError::new(ServiceErrorKind::Unavailable, late))?
             .map_err(|_| shutting_down())??;
-        // Only a leader sees the other members, so this is the list from before the transfer.
+        // Only a leader knows the progress of the members, so this is the list from before the transfer.
         let led =
             |member: MemberStatus| MemberStatus { is_leader: member.id == target.to_string(), ..member };
         Ok(members.into_iter().map(led).collect())
@@ -335,11 +332,11 @@ fn counted<T>(kind: &'static str, answer: Result<T, ServiceError>) -> Result<T, 
     answer
 }
 
-/// The error for a reply of the wrong kind, which is a defect.
+/// Returns the error for a reply of the wrong kind, which is a defect.
 fn mismatch(reply: &ClusterReply) -> ServiceError {
     ServiceError::new(
         ServiceErrorKind::Unavailable,
-        format!("the coordinator returned a reply of the wrong kind: {reply:?}; report this defect"),
+        format!("the coordinator returned an unexpected reply: {reply:?}; please report this defect"),
     )
 }
 

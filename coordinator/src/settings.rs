@@ -17,7 +17,7 @@ use crate::limits::RequestLimits;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CoordinatorSettings {
-    /// Directory of the log. `None` keeps the state in memory, so jobs end with the process.
+    /// Directory of the log. With `None`, the state is in memory, and jobs end with the process.
     #[serde(default)]
     pub data_dir: Option<PathBuf>,
     /// Directory of saved indexes.
@@ -25,16 +25,16 @@ pub struct CoordinatorSettings {
     /// Settings of the state machine.
     #[serde(default)]
     pub cluster: feedline_cluster::ClusterSettings,
-    /// Milliseconds between two ticks; 50 by default.
+    /// Time between two ticks in milliseconds; 50 by default.
     #[serde(default = "default_tick_ms")]
     pub tick_ms: u64,
-    /// Milliseconds between two plans; 0 disables planning. 1,000 by default.
+    /// Time between two plans in milliseconds; 0 disables planning. 1,000 by default.
     #[serde(default = "default_plan_interval_ms")]
     pub plan_interval_ms: u64,
     /// URLs of all coordinators, including this one; empty for a single coordinator.
     #[serde(default)]
     pub peers: Vec<String>,
-    /// URL at which the other coordinators reach this one.
+    /// URL at which the other coordinators reach this coordinator.
     #[serde(default)]
     pub url: String,
     /// Bounds of the number of workers, for a scaler.
@@ -46,7 +46,7 @@ pub struct CoordinatorSettings {
     /// Limits on unanswered requests and on the log.
     #[serde(default)]
     pub limits: RequestLimits,
-    /// Longest time in milliseconds to answer queued requests during a shutdown; 10,000 by default.
+    /// Maximum time in milliseconds to answer queued requests during a shutdown; 10,000 by default.
     #[serde(default = "default_grace_ms")]
     pub grace_ms: u64,
     /// Sources that pipelines may read. The coordinator checks them when a job is opened, and workers check them again.
@@ -70,7 +70,7 @@ fn default_tick_ms() -> u64 {
 }
 
 impl CoordinatorSettings {
-    /// Settings of a coordinator with its state in memory.
+    /// Returns settings of a coordinator with its state in memory.
     pub fn in_memory(index_dir: impl Into<PathBuf>) -> Self {
         Self {
             data_dir: None,
@@ -89,14 +89,14 @@ impl CoordinatorSettings {
         }
     }
 
-    /// Settings of a coordinator with its state in `data_dir`.
+    /// Returns settings of a coordinator with its state in `data_dir`.
     pub fn durable(data_dir: impl Into<PathBuf>, index_dir: impl Into<PathBuf>) -> Self {
         Self { data_dir: Some(data_dir.into()), ..Self::in_memory(index_dir) }
     }
 
-    /// The files of the coordinator, which no pipeline may read; `*` matches any text. Other files in their folders may be
-    /// data.
-    pub fn kept_files(&self) -> Vec<PathBuf> {
+    /// Returns patterns of the coordinator's files, which no pipeline may read. `*` matches any text. Other files in the same
+    /// folders may be data.
+    pub fn protected_paths(&self) -> Vec<PathBuf> {
         let log = self.data_dir.iter().flat_map(|folder| FileLog::files(folder));
         log.chain(IndexStore::files(&self.index_dir)).collect()
     }
@@ -111,12 +111,12 @@ mod tests {
 
     use super::*;
 
-    /// Pipelines could read a file that is missing in this list.
+    /// Pipelines could read a file that is missing from this list.
     #[tokio::test]
     async fn the_list_contains_every_file_that_a_coordinator_writes() {
         let folder = tempfile::tempdir().unwrap();
         let settings = CoordinatorSettings::durable(folder.path().join("data"), folder.path().join("index"));
-        let own = ProtectedFiles::new(settings.kept_files());
+        let own = ProtectedFiles::new(settings.protected_paths());
         let coordinator = crate::start(settings.clone(), 1).await.unwrap();
         let store = IndexStore::open(settings.index_dir.clone()).unwrap();
         let manifest = Manifest { schema: Schema::default(), shards: Vec::new() };

@@ -9,7 +9,7 @@ use metrics::gauge;
 
 use crate::metrics::{TENANT_CORES, TENANT_JOBS};
 
-/// Tenants with published metrics. Those without jobs are set to 0.
+/// Tenants with published metrics. The metrics of tenants without jobs are set to 0.
 #[derive(Debug, Default)]
 pub(crate) struct TenantGauges(BTreeSet<String>);
 

@@ -12,35 +12,35 @@ use feedline_proto::{CoordinatorReply, CoordinatorRequest, CoordinatorService};
 #[cfg(test)]
 pub(crate) mod tests;
 
-/// Cached jobs of the tenant. Others are looked up again.
-const CACHED_JOBS: usize = 4096;
+/// Maximum number of cached jobs of the tenant. Other jobs are looked up again.
+const MAX_CACHED_JOBS: usize = 4096;
 
 /// The coordinator service for the callers of one tenant. The authenticator keeps one view per tenant.
 ///
-/// A request for a job of another tenant gets the same reply as one for an unknown job, after the same lookup. So consecutive
-/// job ids reveal nothing about other tenants.
+/// A request for a job of another tenant receives the same reply as a request for an unknown job, after the same lookup.
+/// Therefore, consecutive job ids reveal nothing about other tenants.
 pub struct TenantView {
     inner: Arc<dyn CoordinatorService>,
     tenant: String,
-    /// Known jobs of the tenant. A job never changes its tenant, and ids are unique.
-    own: Mutex<BTreeSet<JobId>>,
+    /// Known jobs of the tenant. The tenant of a job never changes, and ids are unique.
+    known_jobs: Mutex<BTreeSet<JobId>>,
 }
 
 impl TenantView {
-    /// A view for `tenant`; the empty name selects jobs without a tenant.
+    /// Creates a view for `tenant`. An empty name selects jobs without a tenant.
     pub fn new(inner: Arc<dyn CoordinatorService>, tenant: impl Into<String>) -> Self {
-        Self { inner, tenant: tenant.into(), own: Mutex::default() }
+        Self { inner, tenant: tenant.into(), known_jobs: Mutex::default() }
     }
 
-    /// The name of the tenant.
+    /// Returns the name of the tenant.
     pub fn tenant(&self) -> &str {
         &self.tenant
     }
 
-    /// Checks that a job belongs to the tenant. Only such jobs are cached: other jobs are looked up each time, as unknown ones
-    /// are.
+    /// Checks that a job belongs to the tenant. Only such jobs are cached: other jobs are looked up each time, like unknown
+    /// jobs.
     async fn check(&self, job: JobId) -> Result<(), ServiceError> {
-        if self.own().contains(&job) {
+        if self.known_jobs().contains(&job) {
             return Ok(());
         }
         self.status(job).await.map(|_| ())
@@ -56,15 +56,15 @@ impl TenantView {
     }
 
     fn cache(&self, job: JobId) {
-        let mut own = self.own();
-        if own.len() >= CACHED_JOBS {
-            own.pop_first();
+        let mut known_jobs = self.known_jobs();
+        if known_jobs.len() >= MAX_CACHED_JOBS {
+            known_jobs.pop_first();
         }
-        own.insert(job);
+        known_jobs.insert(job);
     }
 
-    fn own(&self) -> MutexGuard<'_, BTreeSet<JobId>> {
-        self.own.lock().unwrap_or_else(PoisonError::into_inner)
+    fn known_jobs(&self) -> MutexGuard<'_, BTreeSet<JobId>> {
+        self.known_jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -116,11 +116,11 @@ impl TenantView {
     }
 }
 
-/// The rejection of a request that concerns the whole cluster.
+/// Returns the rejection of a request for the whole cluster.
 fn requires_cluster_access(request: &CoordinatorRequest) -> ServiceError {
     let message = match request {
         CoordinatorRequest::SyncWorker { .. } => {
-            "a tenant cannot report as a worker; start workers with a token for workers"
+            "the token of a tenant cannot be used for a worker; start workers with a worker token"
         }
         _ => "a tenant cannot administer the cluster; use a token without a tenant",
     };

@@ -15,21 +15,21 @@ use feedline_proto::authenticator::{Authenticator, Authenticators};
 use feedline_proto::rpc::{self, Access};
 use feedline_proto::{CoordinatorReply, CoordinatorRequest, CoordinatorService, PeerService};
 
-use self::tickets::IssuedTickets;
+use self::tickets::TicketCache;
 use crate::TenantView;
 
-/// Cached verified tokens. Others are verified again.
-const CACHED_TOKENS: usize = 1024;
-/// Cached views of tenants. Others look up their jobs again.
-const CACHED_TENANTS: usize = 1024;
+/// Maximum number of cached verified tokens. Other tokens are verified again.
+const MAX_CACHED_TOKENS: usize = 1024;
+/// Maximum number of cached views of tenants. Other tenants look up their jobs again.
+const MAX_CACHED_TENANTS: usize = 1024;
 
 /// Authenticates callers by token.
 pub struct TokenAuthenticator {
     tokens: Tokens,
-    office: Arc<TicketIssuer>,
-    issued: Arc<IssuedTickets>,
-    /// Verified tokens. Their expiry is checked on each use.
-    verified: Mutex<HashMap<String, VerifiedToken>>,
+    ticket_issuer: Arc<TicketIssuer>,
+    ticket_cache: Arc<TicketCache>,
+    /// Verified tokens. The expiry of a token is checked on each use.
+    verified_tokens: Mutex<HashMap<String, VerifiedToken>>,
     service: Arc<dyn CoordinatorService>,
     /// The service restricted to each tenant.
     tenants: Mutex<HashMap<String, Arc<TenantView>>>,
@@ -45,7 +45,7 @@ struct VerifiedToken {
 }
 
 impl TokenAuthenticator {
-    /// An authenticator for the services of a coordinator, in a cluster with this secret.
+    /// Creates an authenticator for the services of a coordinator in a cluster with this secret.
     pub fn new(
         secret: &Secret,
         service: Arc<dyn CoordinatorService>,
@@ -53,21 +53,21 @@ impl TokenAuthenticator {
     ) -> Arc<Self> {
         Arc::new(Self {
             tokens: Tokens::new(secret),
-            office: Arc::new(TicketIssuer::new(secret)),
-            issued: Arc::default(),
-            verified: Mutex::default(),
+            ticket_issuer: Arc::new(TicketIssuer::new(secret)),
+            ticket_cache: Arc::default(),
+            verified_tokens: Mutex::default(),
             service,
             tenants: Mutex::default(),
             peer,
         })
     }
 
-    /// The authenticators of the gRPC services.
+    /// Returns the authenticators of the gRPC services.
     pub fn authenticators(self: &Arc<Self>) -> Authenticators {
         Authenticators { coordinator: self.clone(), peer: self.clone() }
     }
 
-    /// The service for workers of this process.
+    /// Returns the service for workers in this process.
     pub fn for_workers(&self) -> Arc<dyn CoordinatorService> {
         let holder = "a worker of the coordinator's process".to_owned();
         self.view(Arc::new(Claims { holder, scopes: [Scope::Work].into(), tenant: None, expires_s: None }))
@@ -81,8 +81,8 @@ impl TokenAuthenticator {
         Arc::new(AuthorizedCoordinator {
             inner,
             claims,
-            office: Arc::clone(&self.office),
-            issued: Arc::clone(&self.issued),
+            ticket_issuer: Arc::clone(&self.ticket_issuer),
+            ticket_cache: Arc::clone(&self.ticket_cache),
         })
     }
 
@@ -91,7 +91,7 @@ impl TokenAuthenticator {
         if let Some(view) = tenants.get(tenant) {
             return view.clone();
         }
-        if tenants.len() >= CACHED_TENANTS {
+        if tenants.len() >= MAX_CACHED_TENANTS {
             tenants.clear();
         }
         let view = Arc::new(TenantView::new(Arc::clone(&self.service), tenant));
@@ -105,7 +105,7 @@ impl TokenAuthenticator {
                 "this cluster requires a token: pass one with --token-file or FEEDLINE_TOKEN",
             ));
         };
-        let mut verified = self.verified.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut verified = self.verified_tokens.lock().unwrap_or_else(PoisonError::into_inner);
         let is_valid = |found: &&VerifiedToken| found.claims.expires_s.is_none_or(|end| now_s() < end);
         if let Some(found) = verified.get(token).filter(is_valid) {
             return Ok(found.clone());
@@ -114,8 +114,8 @@ impl TokenAuthenticator {
         drop(verified);
         let claims = Arc::new(self.tokens.check(token, now_s()).map_err(denied)?);
         let found = VerifiedToken { view: self.view(Arc::clone(&claims)), claims };
-        let mut verified = self.verified.lock().unwrap_or_else(PoisonError::into_inner);
-        if verified.len() >= CACHED_TOKENS {
+        let mut verified = self.verified_tokens.lock().unwrap_or_else(PoisonError::into_inner);
+        if verified.len() >= MAX_CACHED_TOKENS {
             verified.clear();
         }
         verified.insert(token.to_owned(), found.clone());
@@ -146,18 +146,20 @@ fn denied(message: impl Into<String>) -> ServiceError {
 
 /// Rejects a caller without access.
 fn require(claims: &Claims, access: Access) -> Result<(), ServiceError> {
-    let (scopes, what) = match access {
-        Access::Scopes(scopes, what) => (scopes, what),
-        // The token is verified.
+    let (scopes, action) = match access {
+        Access::Scopes(scopes, action) => (scopes, action),
+        // The token is already verified.
         Access::AnyToken | Access::Open => return Ok(()),
-        Access::Ticket => return Err(denied("only workers accept tickets; send the request to a worker")),
+        Access::Ticket => {
+            return Err(denied("only workers accept tickets; use a token for requests to the coordinator"));
+        }
     };
     if claims.has_any_scope(scopes) {
         return Ok(());
     }
     let names: Vec<&str> = scopes.iter().map(|scope| scope.name()).collect();
     Err(denied(format!(
-        "the token of `{}` does not allow to {what}, which requires the scope {}",
+        "the token of `{}` may not {action}; use a token with the scope {}",
         claims.holder,
         names.join(" or ")
     )))
@@ -167,12 +169,13 @@ fn require(claims: &Claims, access: Access) -> Result<(), ServiceError> {
 struct AuthorizedCoordinator {
     inner: Arc<dyn CoordinatorService>,
     claims: Arc<Claims>,
-    office: Arc<TicketIssuer>,
-    issued: Arc<IssuedTickets>,
+    ticket_issuer: Arc<TicketIssuer>,
+    ticket_cache: Arc<TicketCache>,
 }
 
 impl AuthorizedCoordinator {
-    /// Sets the tenant of a job. The inner service sets the tenant of a token. Without one, only administrators choose the tenant.
+    /// Sets the tenant of a job. For a token with a tenant, the inner service sets the tenant. For a token without a tenant, only
+    /// administrators choose the tenant.
     fn with_tenant(&self, spec: JobSpec) -> JobSpec {
         if self.claims.tenant.is_some() || self.claims.has_any_scope(&[Scope::Admin]) {
             return spec;
@@ -185,7 +188,7 @@ impl AuthorizedCoordinator {
         let name = spec.name.clone();
         self.inner.join_job(spec).await.map_err(|refusal| match refusal.kind {
             ServiceErrorKind::Denied => denied(format!(
-                "the token of `{}` allows to join jobs but not to open them, and job `{name}` is not open",
+                "the token of `{}` may only join open jobs, and job `{name}` is not open",
                 self.claims.holder
             )),
             _ => refusal,
@@ -206,15 +209,15 @@ impl CoordinatorService for AuthorizedCoordinator {
             Request::JoinJob { spec } => Reply::JoinJob(self.join(self.with_tenant(*spec)).await?),
             Request::SyncWorker { report } => {
                 let plan = self.inner.sync_worker(report).await?;
-                let ticket_key = self.office.public_key().as_bytes().to_vec();
+                let ticket_key = self.ticket_issuer.public_key().as_bytes().to_vec();
                 Reply::SyncWorker(WorkerPlan { ticket_key, ..plan })
             }
             Request::SyncConsumer { report } => {
                 let (job, consumer, session) = (report.job, report.consumer, report.session);
                 let plan = self.inner.sync_consumer(report).await?;
                 let now_s = now_s();
-                let make = || self.office.issue(job, consumer, session, now_s);
-                let ticket = self.issued.ticket((job, consumer, session), now_s, make);
+                let make = || self.ticket_issuer.issue(job, consumer, session, now_s);
+                let ticket = self.ticket_cache.ticket((job, consumer, session), now_s, make);
                 Reply::SyncConsumer(ConsumerPlan { ticket, ..plan })
             }
             request => self.inner.call(request).await?,

@@ -232,7 +232,7 @@ async fn leadership_is_transferred_to_the_chosen_follower() {
     for (id, said) in [
         (
             "00000000000000aa",
-            "no coordinator has the id 00000000000000aa; `feedline members list` lists all ids",
+            "no coordinator has id 00000000000000aa; list the ids with `feedline members list`",
         ),
         ("second", "invalid id `second`: expected 16 hexadecimal digits"),
     ] {

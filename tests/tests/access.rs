@@ -142,7 +142,7 @@ fn a_job_runs_on_a_cluster_with_certificates_and_tokens() {
     // A token with another scope, and a token of another cluster.
     let worker = [keys.tls("client"), vec!["--token-file".to_owned(), keys.file("worker.token")]].concat();
     let run = cluster.call(&run, &worker).stderr;
-    assert!(run.contains("the token of `worker` does not allow to open or join jobs"), "{run}");
+    assert!(run.contains("the token of `worker` may not open or join jobs"), "{run}");
     let made = cluster.scratch.call(&["keys", "new", "other"]);
     assert_eq!(made.status, 0, "{}", made.stderr);
     let other = cluster.scratch.file("other/client.token");

@@ -380,7 +380,10 @@ fn full_disk(scratch: &Scratch, mount: &std::path::Path, disk: &SmallDisk) {
     });
     let data = processes.coordinator_data(0);
     let data = data.to_str().expect("temporary paths are text");
-    assert_says(&said, &[data, "No space left on device", "free some space", "nothing acknowledged is lost"]);
+    assert_says(
+        &said,
+        &[data, "No space left on device", "free some disk space", "no acknowledged data is lost"],
+    );
     assert!(!runs.iter().any(Running::has_ended), "runs wait for the coordinator");
     disk.free();
     processes.restart_coordinator(0);

@@ -1,4 +1,4 @@
-//! The outputs of a member.
+//! The outputs of a raft node.
 
 use std::sync::Arc;
 
@@ -15,31 +15,31 @@ use crate::persisted::LogWrite;
 /// Messages to send, data to write and replies to send. Only the writes are ordered.
 #[derive(Debug, Default)]
 pub struct Effects {
-    /// Messages to other members. Raft sends lost ones again.
+    /// Messages to other members. Raft resends lost messages.
     pub messages: Vec<Message>,
-    /// Writes, in order. The driver reports each finished one to `RaftNode::on_written`.
+    /// Writes, in order. The driver reports each finished write to `RaftNode::on_written`.
     pub writes: Vec<LogWrite>,
-    /// Replies with committed decisions.
+    /// Replies whose records are committed.
     pub replies: Vec<(RequestId, Reply)>,
     /// Indexes to save at a majority of members. An `Input::IndexSaved` reports the result.
     pub manifests: Vec<(JobId, String, Arc<Manifest>)>,
-    /// Records that this leader has proposed and that are not committed yet.
-    pub decided: Vec<Record>,
-    /// Whether this member has begun or ended to serve requests.
-    pub serving: Option<ServingChange>,
+    /// Records that this leader has proposed since the last call. The records may not be committed yet.
+    pub proposed_records: Vec<Record>,
+    /// A change in whether this member serves requests.
+    pub serving_change: Option<ServingChange>,
     /// Results of membership changes.
-    pub changes: Vec<(RequestId, Result<Members, ServiceError>)>,
+    pub membership_results: Vec<(RequestId, Result<Members, ServiceError>)>,
 }
 
-/// A member begins or ends to serve requests.
+/// A member starts or stops serving requests.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ServingChange {
     /// The member leads with a complete state machine.
-    Begun {
+    Started {
         /// Preparing jobs, and the keys under which their indexes may be saved.
         preparing: Vec<(JobId, String)>,
         /// The records that rebuild the state.
-        state: Vec<Record>,
+        records: Vec<Record>,
     },
     /// The member stopped leading.
     Ended,
@@ -48,14 +48,14 @@ pub enum ServingChange {
 /// The role of a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// A leader; it replies to requests once `serving`.
+    /// A leader. The member replies to requests once `serving` is true.
     Leader {
         /// Whether the state machine is complete.
         serving: bool,
     },
     /// A follower.
     Follower {
-        /// The leader, if it is known.
+        /// The leader, if known.
         leader: Option<MemberId>,
     },
 }
@@ -84,12 +84,12 @@ pub struct MemberView {
     pub id: MemberId,
     /// The address of the member.
     pub url: String,
-    /// Whether the member leads.
-    pub leads: bool,
-    /// Whether the member is a voter. A new member is a learner first.
-    pub votes: bool,
-    /// Whether the member has sent a message lately.
-    pub is_heard: bool,
-    /// Entries of the leader's log that the member has not acknowledged.
-    pub lacks: u64,
+    /// Whether the member is the leader.
+    pub is_leader: bool,
+    /// Whether the member is a voter. A new member starts as a learner.
+    pub is_voter: bool,
+    /// Whether the member has sent a message recently.
+    pub is_reachable: bool,
+    /// Number of entries in the leader's log that the member has not acknowledged.
+    pub missing_entries: u64,
 }

@@ -1,4 +1,4 @@
-//! Atomic and durable replacement of files, and messages for errors of the file system.
+//! Atomic and durable file replacement, and messages for file system errors.
 
 use std::fs::{self, DirEntry, File, Permissions};
 use std::io::{self, Write};
@@ -6,30 +6,31 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Follows the final name in the name of an incomplete file.
-const UNFINISHED: &str = ".new";
-/// Incomplete files older than this belong to killed processes.
-const ABANDONED: Duration = Duration::from_secs(24 * 3600);
+/// Suffix of the name of an incomplete file, after its final name.
+const INCOMPLETE_SUFFIX: &str = ".new";
+/// Age above which an incomplete file must be from a killed process.
+const INCOMPLETE_MAX_AGE: Duration = Duration::from_secs(24 * 3600);
 
 /// A directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot use {purpose} {path}: {reason}; choose a directory that this user can write to")]
 pub struct DirectoryError {
-    /// What the directory is for.
+    /// The purpose of the directory.
     pub purpose: &'static str,
     /// The directory.
     pub path: PathBuf,
-    /// The error of the system.
+    /// The reason from the operating system.
     pub reason: String,
 }
 
-/// Replaces the file at `path` by `parts`, atomically and durably. Of several simultaneous processes the last one wins.
+/// Replaces the contents of the file at `path` with `parts`, atomically and durably. If several processes replace a file at
+/// the same time, the last write wins.
 ///
 /// # Errors
-/// Errors of the file system.
+/// File system errors.
 pub fn replace_file(path: &Path, parts: &[&[u8]]) -> io::Result<()> {
     let mut prefix = path.file_name().unwrap_or_default().to_owned();
-    prefix.push(UNFINISHED);
+    prefix.push(INCOMPLETE_SUFFIX);
     let folder = path.parent().unwrap_or(Path::new("."));
     let mut file = tempfile::Builder::new()
         .prefix(&prefix)
@@ -43,16 +44,17 @@ pub fn replace_file(path: &Path, parts: &[&[u8]]) -> io::Result<()> {
     sync_folder_of(path)
 }
 
-/// Removes incomplete files in `folder` that killed processes left. The final names of these files end with `suffix`.
-pub fn remove_unfinished(folder: &Path, suffix: &str) {
-    let begun = format!("{suffix}{UNFINISHED}");
+/// Removes incomplete files in `folder` from killed processes. The final names of these files end with `suffix`.
+pub fn remove_incomplete_files(folder: &Path, suffix: &str) {
+    let incomplete = format!("{suffix}{INCOMPLETE_SUFFIX}");
     let unfinished = |entry: &DirEntry| {
         let changed = entry.metadata().and_then(|metadata| metadata.modified()).ok();
         let age = changed.and_then(|changed| changed.elapsed().ok());
-        entry.file_name().to_string_lossy().contains(&begun) && age.is_some_and(|age| age > ABANDONED)
+        entry.file_name().to_string_lossy().contains(&incomplete)
+            && age.is_some_and(|age| age > INCOMPLETE_MAX_AGE)
     };
     for entry in fs::read_dir(folder).into_iter().flatten().flatten().filter(unfinished) {
-        // A file that remains only occupies space.
+        // A remaining file only occupies disk space.
         let _ = fs::remove_file(entry.path());
     }
 }
@@ -68,16 +70,16 @@ pub(crate) fn sync_folder_of(path: &Path) -> io::Result<()> {
 /// Creates a directory if it is missing and checks that it is writable.
 ///
 /// # Errors
-/// If it is not: one sentence with a remedy.
+/// Returns an error if the directory is not writable.
 pub fn prepare_directory(path: &Path, purpose: &'static str) -> Result<(), DirectoryError> {
     fs::create_dir_all(path)
         .and_then(|()| tempfile::Builder::new().prefix(".feedline-probe").tempfile_in(path))
         .map(drop)
-        .map_err(|error| DirectoryError { purpose, path: path.to_owned(), reason: reason(&error) })
+        .map_err(|error| DirectoryError { purpose, path: path.to_owned(), reason: error_reason(&error) })
 }
 
-/// What the system said, without its error number.
-pub fn reason(error: &io::Error) -> String {
+/// Returns the text of a system error without its error number.
+pub fn error_reason(error: &io::Error) -> String {
     let text = error.to_string();
     match text.find(" (os error ") {
         Some(end) => text[..end].to_owned(),
@@ -85,10 +87,10 @@ pub fn reason(error: &io::Error) -> String {
     }
 }
 
-/// The remedy for a write error.
-pub fn fix(error: &io::Error) -> &'static str {
+/// Returns the remedy for a write error.
+pub fn write_error_fix(error: &io::Error) -> &'static str {
     match error.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "free some space",
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "free some disk space",
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => "make it writable",
         _ => "check the disk",
     }
@@ -101,7 +103,7 @@ mod tests {
     use std::time::SystemTime;
 
     #[test]
-    fn processes_that_start_together_can_use_the_same_directory() {
+    fn processes_that_start_at_the_same_time_can_use_the_same_directory() {
         let root = tempfile::tempdir().expect("a folder");
         let folder = root.path().join("index");
         thread::scope(|scope| {
@@ -136,14 +138,14 @@ mod tests {
     #[test]
     fn only_old_incomplete_files_are_removed() {
         let root = tempfile::tempdir().expect("a folder");
-        let long_ago = SystemTime::now() - ABANDONED * 2;
+        let long_ago = SystemTime::now() - INCOMPLETE_MAX_AGE * 2;
         for name in ["key.index", "key.index.newAbC", "other.index.newDeF", "theirs.newGhI"] {
             let file = File::create(root.path().join(name)).expect("written");
             if name != "other.index.newDeF" {
                 file.set_modified(long_ago).expect("set");
             }
         }
-        remove_unfinished(root.path(), ".index");
+        remove_incomplete_files(root.path(), ".index");
         let mut left: Vec<_> = fs::read_dir(root.path())
             .expect("a folder")
             .map(|entry| entry.expect("read").file_name())

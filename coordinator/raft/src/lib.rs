@@ -1,7 +1,7 @@
 //! Consensus among coordinators: a raft node that replicates the cluster's state machine, and its log.
 //!
-//! [`RaftNode`] receives the time, messages, requests and finished writes, and returns messages, writes and replies, so that a
-//! simulation can drive it as well as a process. [`log`] writes to disk.
+//! [`RaftNode`] receives the time, messages, requests and finished writes, and returns messages, writes and replies. Both a
+//! process and a simulation can drive a node. [`log`] writes to disk.
 
 mod effects;
 mod entry;
@@ -15,21 +15,21 @@ mod storage;
 
 pub use effects::{Effects, MemberView, MembershipChange, Role, ServingChange};
 pub use members::{MemberId, Members};
-#[cfg(feature = "plants")]
-pub use node::PlantedBug;
+#[cfg(feature = "fault-injection")]
+pub use node::InjectedFault;
 pub use node::{MonotonicTime, RaftNode, RaftSettings};
 pub use persisted::{LogWrite, PersistedState};
 pub use raft::eraftpb::Message;
 
-/// Decodes `bytes` as a log file, a log entry and a message of another member.
+/// Decodes `bytes` as a log file, as a log entry and as a message from another member.
 #[cfg(feature = "fuzzing")]
 pub fn read_anything(bytes: &[u8]) {
     log::read_anything(bytes);
-    // Decoding must end, with or without an error.
+    // Decoding must return, with or without an error.
     let _ = (entry::EntryPayload::from_bytes(bytes), decode(bytes));
 }
 
-/// Samples of the data that a member writes and sends, by name: the seeds of a fuzzer.
+/// Samples of the data that a member writes and sends, by name, as seeds for a fuzzer.
 #[cfg(feature = "fuzzing")]
 pub fn samples() -> Vec<(&'static str, Vec<u8>)> {
     let id = MemberId::from_random(7 << 1);
@@ -53,20 +53,20 @@ pub fn samples() -> Vec<(&'static str, Vec<u8>)> {
     vec![("log", log), ("frame", frame), ("entry", payload), ("message", message)]
 }
 
-/// Encodes a message to another member; `None` if it cannot be encoded.
+/// Encodes a message to another member. Returns `None` if encoding fails.
 pub fn encode(message: &Message) -> Option<bytes::Bytes> {
     protobuf::Message::write_to_bytes(message).ok().map(Into::into)
 }
 
-/// Decodes a message of another member.
+/// Decodes a message from another member.
 ///
 /// # Errors
-/// If the bytes are not a message: one clause.
+/// Returns an error if the bytes are not a valid message. The error is a clause.
 pub fn decode(bytes: &[u8]) -> Result<Message, String> {
     protobuf::Message::parse_from_bytes(bytes).map_err(|error| format!("invalid raft message: {error}"))
 }
 
-/// Whether a message contains a snapshot. Its sender needs a delivery report.
+/// Returns whether a message contains a snapshot. The node needs a delivery report for each snapshot.
 pub fn has_snapshot(message: &Message) -> bool {
     message.get_msg_type() == raft::eraftpb::MessageType::MsgSnapshot
 }

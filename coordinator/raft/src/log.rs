@@ -1,7 +1,7 @@
-//! The log of a member on disk: one file, and a lock that excludes a second process.
+//! The log of a member on disk: one file, and a lock against a second process.
 //!
 //! Several appends share one write and one `fdatasync`. A snapshot is written to a separate file, which then replaces the log.
-//! `raft-engine` needs several files for this and does not tell a torn write from damage in the middle of the log.
+//! The crate `raft-engine` needs several files and does not distinguish a torn write from damage in the middle of a log.
 
 mod file;
 mod frames;
@@ -11,48 +11,48 @@ use std::path::PathBuf;
 pub use self::file::FileLog;
 use crate::files::DirectoryError;
 
-/// The log cannot be read or written.
+/// An error when a log is read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
-    /// A write failed. The log is as before, and the write can be repeated.
-    #[error("cannot write the coordinator's log at {path}: {reason}; {fix}, nothing acknowledged is lost")]
+    /// A write failed. The log is unchanged, and the write can be retried.
+    #[error("cannot write the coordinator's log {path}: {reason}; {fix}; no acknowledged data is lost")]
     Write {
         /// The log file.
         path: PathBuf,
-        /// The error of the system.
+        /// The reason from the operating system.
         reason: String,
         /// The remedy.
         fix: &'static str,
     },
     /// The log cannot be read.
-    #[error("cannot read the coordinator's log at {path}: {reason}; check the disk and the file's owner")]
+    #[error("cannot read the coordinator's log {path}: {reason}; check the disk and the file's owner")]
     Read {
         /// The log file.
         path: PathBuf,
-        /// The error of the system.
+        /// The reason from the operating system.
         reason: String,
     },
     /// An acknowledged write is damaged.
     #[error(
-        "the coordinator's log {path} is damaged at byte {offset}: {what}; move the file away. Of several coordinators, remove this one and add it again with `feedline members`, which loses nothing. A single coordinator starts without its jobs, or from a backup of the file"
+        "the coordinator's log {path} is damaged at byte {offset}: {damage}; move the file to another directory. With several coordinators, remove this coordinator and add it again with `feedline members`; no data is lost. A single coordinator starts without its jobs, or from a backup of the file"
     )]
     Damaged {
         /// The log file.
         path: PathBuf,
-        /// First byte of the damaged frame.
+        /// Offset of the damaged frame.
         offset: u64,
         /// The damage.
-        what: String,
+        damage: String,
     },
-    /// The file is not a log, or a log of another release.
+    /// The file is not a log, or is a log of another release.
     #[error(
-        "{path} is not a log of this release: {what}; start the release that wrote it, or choose another data directory"
+        "{path} is not a log of this release: {difference}; start the release that wrote it, or choose another data directory"
     )]
     Foreign {
         /// The log file.
         path: PathBuf,
         /// The difference.
-        what: String,
+        difference: String,
     },
     /// The directory cannot be used.
     #[error(transparent)]
@@ -65,7 +65,7 @@ pub enum LogError {
     },
 }
 
-/// Decodes `bytes` as a log, and as a frame with a correct checksum.
+/// Decodes `bytes` as a log, and as the body of a frame.
 #[cfg(feature = "fuzzing")]
 pub(crate) fn read_anything(bytes: &[u8]) {
     frames::read_anything(bytes);

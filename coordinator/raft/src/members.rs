@@ -1,4 +1,4 @@
-//! The members of a cluster: ids and addresses.
+//! The ids and addresses of the members of a cluster.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,23 +6,23 @@ use std::num::NonZeroU64;
 
 use serde::{Deserialize, Serialize};
 
-/// The id of a member: drawn once and stored with its log. A coordinator that loses its log becomes another member.
+/// The id of a member, drawn once and stored in its log. A coordinator that loses its log becomes another member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct MemberId(NonZeroU64);
 
 impl MemberId {
-    /// An id from random bits.
+    /// Creates an id from random bits.
     pub fn from_random(bits: u64) -> Self {
         Self(NonZeroU64::new(bits >> 1).unwrap_or(NonZeroU64::MIN))
     }
 
-    /// The id with this number; `None` for 0.
+    /// Creates an id from a number; `None` for 0.
     pub fn new(number: u64) -> Option<Self> {
         NonZeroU64::new(number).map(Self)
     }
 
-    /// The number of the id.
+    /// Returns the number of the id.
     pub fn get(self) -> u64 {
         self.0.get()
     }
@@ -40,18 +40,18 @@ impl fmt::Display for MemberId {
 pub struct Members(pub BTreeMap<MemberId, String>);
 
 impl Members {
-    /// The ids of the members, in order.
+    /// Returns the ids of all members in ascending order.
     pub fn ids(&self) -> impl Iterator<Item = MemberId> {
         self.0.keys().copied()
     }
 
-    /// The address of a member.
+    /// Returns the address of a member.
     pub fn url(&self, id: MemberId) -> Option<&str> {
         self.0.get(&id).map(String::as_str)
     }
 
-    /// The member at an address.
-    pub fn at(&self, url: &str) -> Option<MemberId> {
+    /// Returns the id of the member with an address.
+    pub fn id_of(&self, url: &str) -> Option<MemberId> {
         self.0.iter().find(|(_, other)| *other == url).map(|(id, _)| *id)
     }
 }

@@ -1,14 +1,14 @@
-//! One coordinator of several: a raft node that replicates the cluster's state machine.
+//! A coordinator as a raft node that replicates the cluster's state machine.
 //!
-//! Its inputs are the time, messages of other members, requests and finished writes. Its outputs are messages, writes and
-//! replies. It owns no clock, task, socket, file or source of randomness.
+//! The inputs are the time, messages from other members, requests and finished writes. The outputs are messages, writes and
+//! replies. A node owns no clock, task, socket, file or source of randomness.
 
 mod heartbeat;
+mod injected_faults;
 mod leader;
 mod leader_transfer;
 mod lease;
 mod membership;
-mod planted;
 mod replies;
 mod settings;
 mod write_queue;
@@ -26,8 +26,8 @@ use raft::{Config, RawNode, ReadOnlyOption, StateRole};
 use slog::{Discard, Logger, o};
 
 use self::leader::LeaderState;
-#[cfg(feature = "plants")]
-pub use self::settings::PlantedBug;
+#[cfg(feature = "fault-injection")]
+pub use self::settings::InjectedFault;
 pub use self::settings::{MonotonicTime, RaftSettings};
 use self::write_queue::{PendingWrite, WriteQueue};
 use crate::effects::{Effects, Role, ServingChange};
@@ -37,20 +37,20 @@ use crate::persisted::{LogWrite, PersistedState};
 use crate::snapshot::AppliedState;
 use crate::storage::MemoryStorage;
 
-/// The log is compacted when it is this many times as large as its snapshot.
+/// The log is compacted when its entries are this many times as large as its snapshot.
 const COMPACT_GROWTH: u64 = 4;
-/// Ticks between two heartbeats.
+/// Number of ticks between two heartbeats.
 const HEARTBEAT_TICKS: usize = 2;
-/// Most bytes of entries in one message.
-const MESSAGE_BYTES: u64 = 1 << 20;
-/// Most messages with entries in flight to one member.
-const MESSAGES_AHEAD: usize = 64;
+/// Maximum size of the entries in one message.
+const MAX_MESSAGE_BYTES: u64 = 1 << 20;
+/// Maximum number of messages with entries in flight to one member.
+const MAX_INFLIGHT_MESSAGES: usize = 64;
 
-/// One coordinator of several.
+/// A coordinator that replicates its state machine with raft.
 pub struct RaftNode {
     id: MemberId,
     settings: RaftSettings,
-    /// Differs between members and between lives of a member.
+    /// Differs between members and between restarts of a member.
     seed: u64,
     node: RawNode<MemoryStorage>,
     applied: AppliedState,
@@ -58,34 +58,34 @@ pub struct RaftNode {
     /// Inputs that arrived before the state machine was complete.
     held_inputs: Vec<Input>,
     /// Whether the state machine became complete since the last call of [`Self::effects`].
-    has_begun_serving: bool,
+    has_started_serving: bool,
     /// Whether the member is shutting down.
-    retires: bool,
-    /// Whether the next call compacts the log whatever its size.
+    is_retiring: bool,
+    /// Whether the next call compacts the log regardless of its size.
     snapshot_due: bool,
-    writing: WriteQueue,
-    /// Whether term, vote or commit have changed since they were last written.
-    state_changed: bool,
+    write_queue: WriteQueue,
+    /// Whether the term, vote or commit has changed since the last write.
+    hard_state_changed: bool,
     ticks: u64,
     elections: u64,
-    /// When each of the other members sent its last message.
+    /// The time of the last message from each other member.
     last_heard: BTreeMap<u64, Millis>,
-    /// Bytes of the entries after the snapshot.
+    /// Size of the entries after the snapshot.
     log_bytes: u64,
     snapshot_bytes: u64,
     now: MonotonicTime,
     effects: Effects,
-    /// Records for comparison with other members in the simulation.
-    #[cfg(feature = "plants")]
+    /// Applied records, which the simulation compares between members.
+    #[cfg(feature = "fault-injection")]
     just_applied: Vec<(u64, Vec<feedline_cluster::records::Record>)>,
 }
 
 impl RaftNode {
-    /// A member that continues from its persisted state. `seed` must be larger than those of its earlier lives, such as a time
-    /// in nanoseconds.
+    /// Creates a member that continues from its persisted state. `seed` must be larger than all earlier seeds of the member.
+    /// A time in nanoseconds is suitable.
     ///
     /// # Errors
-    /// If the state is damaged: one clause.
+    /// Returns an error if the state is damaged. The error is a clause.
     pub fn new(
         id: MemberId,
         stored: PersistedState,
@@ -105,8 +105,8 @@ impl RaftNode {
             election_tick: settings.election_ticks as usize,
             heartbeat_tick: HEARTBEAT_TICKS,
             applied: index,
-            max_size_per_msg: MESSAGE_BYTES,
-            max_inflight_msgs: MESSAGES_AHEAD,
+            max_size_per_msg: MAX_MESSAGE_BYTES,
+            max_inflight_msgs: MAX_INFLIGHT_MESSAGES,
             check_quorum: true,
             pre_vote: true,
             read_only_option: ReadOnlyOption::Safe,
@@ -125,11 +125,11 @@ impl RaftNode {
             applied,
             leading: None,
             held_inputs: Vec::new(),
-            has_begun_serving: false,
-            retires: false,
+            has_started_serving: false,
+            is_retiring: false,
             snapshot_due: false,
-            writing: WriteQueue::default(),
-            state_changed: false,
+            write_queue: WriteQueue::default(),
+            hard_state_changed: false,
             ticks: 0,
             elections: 0,
             last_heard: BTreeMap::new(),
@@ -137,7 +137,7 @@ impl RaftNode {
             snapshot_bytes,
             now: MonotonicTime::default(),
             effects: Effects::default(),
-            #[cfg(feature = "plants")]
+            #[cfg(feature = "fault-injection")]
             just_applied: Vec::new(),
         };
         if member.is_alone() {
@@ -147,17 +147,17 @@ impl RaftNode {
         Ok(member)
     }
 
-    /// The id of this member.
+    /// Returns the id of this member.
     pub fn id(&self) -> MemberId {
         self.id
     }
 
-    /// The members of the applied configuration.
+    /// Returns the members of the applied configuration.
     pub fn members(&self) -> &Members {
         &self.applied.members
     }
 
-    /// The role of this member.
+    /// Returns the role of this member.
     pub fn role(&self) -> Role {
         match &self.leading {
             Some(leading) => Role::Leader { serving: leading.cluster.is_some() },
@@ -165,44 +165,44 @@ impl RaftNode {
         }
     }
 
-    /// The current term.
+    /// Returns the current term.
     pub fn term(&self) -> u64 {
         self.node.raft.term
     }
 
-    /// Bytes of the log: the snapshot and the entries after it.
+    /// Returns the size of the log: the snapshot and the entries after the snapshot.
     pub fn log_bytes(&self) -> u64 {
         self.log_bytes + self.snapshot_bytes
     }
 
-    /// Entries in the log that are not applied yet.
+    /// Returns the number of entries in the log that are not applied yet.
     pub fn pending_entries(&self) -> u64 {
         self.node.raft.raft_log.last_index().saturating_sub(self.applied.index)
     }
 
-    /// The state machine of a serving leader.
+    /// Returns the state machine of a serving leader.
     pub fn cluster(&self) -> Option<&feedline_cluster::Cluster> {
         self.leading.as_ref().and_then(|leading| leading.cluster.as_ref())
     }
 
-    /// The state machine of a serving leader, for its saved indexes.
+    /// Returns the state machine of a serving leader for changes to its saved indexes.
     pub fn cluster_mut(&mut self) -> Option<&mut feedline_cluster::Cluster> {
         self.leading.as_mut().and_then(|leading| leading.cluster.as_mut())
     }
 
-    /// The records of the entries that were applied since the last call.
-    #[cfg(feature = "plants")]
+    /// Returns the records of the entries that were applied since the last call.
+    #[cfg(feature = "fault-injection")]
     pub fn take_applied(&mut self) -> Vec<(u64, Vec<feedline_cluster::records::Record>)> {
         std::mem::take(&mut self.just_applied)
     }
 
-    /// Whether all decisions are applied.
+    /// Returns whether all records are applied.
     pub fn is_settled(&self) -> bool {
         let is_proposed = self.leading.as_ref().is_none_or(|leading| leading.ready.records.is_empty());
         is_proposed && self.node.raft.raft_log.last_index() == self.applied.index
     }
 
-    /// The records that rebuild the applied state.
+    /// Returns the records from which the applied state can be rebuilt.
     pub fn snapshot(&self) -> Vec<feedline_cluster::records::Record> {
         self.applied.snapshot().records
     }
@@ -216,11 +216,11 @@ impl RaftNode {
     pub fn tick(&mut self, now: MonotonicTime) {
         self.advance_clock(now);
         self.ticks += 1;
-        // Raft's own random timeouts could not be reproduced.
-        let least = self.election_ticks();
-        let draw = mix64(self.seed ^ mix64(self.term() ^ (self.elections << 32))) % least;
-        self.node.raft.set_randomized_election_timeout((least + draw) as usize);
-        // A tick lets a follower campaign.
+        // Random timeouts of raft would not be reproducible.
+        let min_ticks = self.election_ticks();
+        let draw = mix64(self.seed ^ mix64(self.term() ^ (self.elections << 32))) % min_ticks;
+        self.node.raft.set_randomized_election_timeout((min_ticks + draw) as usize);
+        // A follower campaigns after a number of ticks.
         if self.leading.is_some() || self.may_campaign() {
             self.node.tick();
         }
@@ -238,21 +238,21 @@ impl RaftNode {
         self.publish_address();
     }
 
-    /// Takes an input, or replies with the address of the leader. [`Self::decide`] makes the resulting decisions.
+    /// Takes an input, or replies with the address of the leader. [`Self::decide`] processes the input.
     pub fn take_input(&mut self, now: MonotonicTime, input: Input) {
         self.advance_clock(now);
         match &mut self.leading {
             // Inputs without a request are not retried.
-            Some(leading) if leading.is_transferring && input.request().is_some() => self.refuse(input),
+            Some(leading) if leading.is_transferring && input.request().is_some() => self.reject(input),
             Some(LeaderState { cluster: Some(cluster), ready, .. }) => {
                 cluster.take_input(self.now.cluster, input, ready)
             }
             Some(_) => self.held_inputs.push(input),
-            None => self.refuse(input),
+            None => self.reject(input),
         }
     }
 
-    /// Decides on all inputs since the last call and on the time, and proposes the resulting records.
+    /// Processes all inputs since the last call and all deadlines up to `now`, and proposes the resulting records.
     pub fn decide(&mut self, now: MonotonicTime) {
         self.advance_clock(now);
         if self.cannot_write() {
@@ -268,7 +268,7 @@ impl RaftNode {
             leading.reply_when_leading(ready.replies);
             return;
         }
-        let records = planted::logged_records(&self.settings, &ready.records);
+        let records = injected_faults::logged_records(&self.settings, &ready.records);
         for (data, records) in EntryPayload::encode_records(records) {
             if self.node.propose(Vec::new(), data).is_err() {
                 // The state machine is ahead of the log.
@@ -278,13 +278,14 @@ impl RaftNode {
             leading.add_proposed(self.node.raft.raft_log.last_index(), records);
         }
         leading.reply_when_committed(self.node.raft.raft_log.last_index(), ready.replies);
-        self.effects.decided.extend(ready.records);
+        self.effects.proposed_records.extend(ready.records);
     }
 
     /// Returns the messages, writes and replies since the last call.
     ///
     /// # Errors
-    /// If an entry cannot be decoded: the member must stop and be started with a release that can. One clause.
+    /// Returns an error if an entry cannot be decoded. The member must stop and restart with a newer release. The error is a
+    /// clause.
     pub fn effects(&mut self) -> Result<Effects, String> {
         loop {
             self.follow_role();
@@ -292,7 +293,7 @@ impl RaftNode {
                 break;
             }
             self.handle_ready()?;
-            if std::mem::take(&mut self.has_begun_serving) {
+            if std::mem::take(&mut self.has_started_serving) {
                 self.decide(self.now);
             }
         }
@@ -311,10 +312,10 @@ impl RaftNode {
         let committed = ready.take_committed_entries();
         let entries = ready.take_entries();
         let snapshot = (!ready.snapshot().is_empty()).then(|| ready.snapshot().clone());
-        let (must_write, installs) = (ready.must_sync() || snapshot.is_some(), snapshot.is_some());
+        let (must_write, is_install) = (ready.must_sync() || snapshot.is_some(), snapshot.is_some());
         if let Some(state) = ready.hs() {
             self.node.mut_store().set_hard_state(state.clone());
-            self.state_changed = true;
+            self.hard_state_changed = true;
         }
         if let Some(snapshot) = snapshot {
             self.install(snapshot, number)?;
@@ -323,11 +324,11 @@ impl RaftNode {
             self.log_bytes += entries.iter().map(size).sum::<u64>();
             let storage = self.node.mut_store();
             storage.append(&entries);
-            let hard_state = std::mem::take(&mut self.state_changed).then(|| storage.stored_state());
+            let hard_state = std::mem::take(&mut self.hard_state_changed).then(|| storage.stored_state());
             self.effects.writes.push(LogWrite::Append { number, hard_state, entries });
         }
         self.node.advance_append_async(ready);
-        self.queue_step(PendingWrite { number, messages, must_write, installs });
+        self.queue_step(PendingWrite { number, messages, must_write, is_install });
         for entry in committed {
             self.apply(entry)?;
         }
@@ -344,7 +345,7 @@ impl RaftNode {
         (self.log_bytes, self.snapshot_bytes) = (0, snapshot.data.len() as u64);
         let storage = self.node.mut_store();
         storage.install(snapshot);
-        self.state_changed = false;
+        self.hard_state_changed = false;
         self.effects.writes.push(LogWrite::Install { number, stored: Box::new(storage.stored()) });
         Ok(())
     }
@@ -355,17 +356,17 @@ impl RaftNode {
             EntryType::EntryNormal => {
                 let leading = self.leading.as_mut();
                 let payload = match leading.and_then(|it| it.take_proposed(entry.term, entry.index)) {
-                    Some(records) => EntryPayload::Decided(records),
+                    Some(records) => EntryPayload::Records(records),
                     None => EntryPayload::from_bytes(&entry.data)?,
                 };
                 self.applied.apply(&payload);
-                #[cfg(feature = "plants")]
-                if let EntryPayload::Decided(records) = &payload {
+                #[cfg(feature = "fault-injection")]
+                if let EntryPayload::Records(records) = &payload {
                     self.just_applied.push((entry.index, records.clone()));
                 }
                 if matches!(payload, EntryPayload::Lead { .. }) {
                     self.applied.index = entry.index;
-                    self.begin_serving(&entry);
+                    self.start_serving(&entry);
                 }
             }
             EntryType::EntryConfChange => {
@@ -373,13 +374,13 @@ impl RaftNode {
                 change.merge_from_bytes(&entry.data).map_err(|error| error.to_string())?;
                 self.apply_change(&change)?;
             }
-            EntryType::EntryConfChangeV2 => return Err("an entry changes several members at once".to_owned()),
+            EntryType::EntryConfChangeV2 => return Err("a log entry changes several members, which this release does not support; start a newer release".to_owned()),
         }
         self.applied.index = entry.index;
         Ok(())
     }
 
-    /// Replaces the applied entries by a snapshot once the log is large.
+    /// Replaces the applied entries with a snapshot if the log is large.
     fn compact_if_due(&mut self) {
         let limit = self.settings.compact_bytes.max(COMPACT_GROWTH * self.snapshot_bytes);
         let is_due = std::mem::take(&mut self.snapshot_due) || self.log_bytes > limit;
@@ -392,82 +393,82 @@ impl RaftNode {
         storage.compact(self.applied.index, data.into(), self.settings.kept_entries);
         let stored = storage.stored();
         self.log_bytes = stored.entries.iter().map(size).sum();
-        self.state_changed = false;
+        self.hard_state_changed = false;
         self.effects.writes.push(LogWrite::Compact(Box::new(stored)));
     }
 
-    /// Begins or stops leading with the role of the raft node.
+    /// Starts or stops leading according to the role of the raft node.
     fn follow_role(&mut self) {
         let (term, leads) = (self.term(), self.node.raft.state == StateRole::Leader);
         if self.leading.as_ref().is_some_and(|leading| !leads || leading.term != term) {
             self.stop_leading();
         }
         if leads && self.leading.is_none() {
-            let data = EntryPayload::Lead { life: self.seed }.to_bytes();
+            let data = EntryPayload::Lead { incarnation: self.seed }.to_bytes();
             if self.node.propose(Vec::new(), data).is_ok() {
                 self.leading = Some(LeaderState::new(term, self.node.raft.raft_log.last_index()));
             }
         }
     }
 
-    fn begin_serving(&mut self, entry: &Entry) {
-        let life = self.applied.life;
+    fn start_serving(&mut self, entry: &Entry) {
+        let incarnation = self.applied.incarnation;
         let Some(leading) =
             self.leading.as_mut().filter(|it| (it.term, it.index) == (entry.term, entry.index))
         else {
             return;
         };
-        let mut cluster = self.applied.lead(life, self.now.cluster);
-        let (preparing, state) = (cluster.preparing_jobs(), cluster.snapshot());
+        let mut cluster = self.applied.to_leader(incarnation, self.now.cluster);
+        let (preparing, records) = (cluster.preparing_jobs(), cluster.snapshot());
         for input in self.held_inputs.drain(..) {
             cluster.take_input(self.now.cluster, input, &mut leading.ready);
         }
         leading.cluster = Some(cluster);
-        self.has_begun_serving = true;
-        self.effects.serving = Some(ServingChange::Begun { preparing, state });
+        self.has_started_serving = true;
+        self.effects.serving_change = Some(ServingChange::Started { preparing, records });
         self.renew_lease();
     }
 
-    /// Rejects all unanswered requests: the next leader may decide differently.
+    /// Rejects all unanswered requests, because the next leader may decide differently.
     fn stop_leading(&mut self) {
         let Some(leading) = self.leading.take() else { return };
-        let refusal = self.refusal();
+        let rejection = self.rejection();
         let held = std::mem::take(&mut self.held_inputs);
-        let asked = held.iter().filter_map(Input::request).chain(leading.unanswered());
-        self.effects.replies.extend(asked.map(|request| (request, Reply::Rejected(refusal.clone()))));
+        let unanswered = held.iter().filter_map(Input::request).chain(leading.unanswered());
+        self.effects.replies.extend(unanswered.map(|request| (request, Reply::Rejected(rejection.clone()))));
         self.effects
-            .changes
-            .extend(leading.changes.into_iter().map(|(request, _)| (request, Err(refusal.clone()))));
+            .membership_results
+            .extend(leading.changes.into_iter().map(|(request, _)| (request, Err(rejection.clone()))));
         if leading.cluster.is_some() {
-            self.effects.serving = Some(ServingChange::Ended);
+            self.effects.serving_change = Some(ServingChange::Ended);
         }
     }
 
-    fn refuse(&mut self, input: Input) {
+    fn reject(&mut self, input: Input) {
         if let Some(request) = input.request() {
-            self.effects.replies.push((request, Reply::Rejected(self.refusal())));
+            self.effects.replies.push((request, Reply::Rejected(self.rejection())));
         }
     }
 
-    /// The rejection of a request, with the address of the leader if it is known.
-    pub fn refusal(&self) -> ServiceError {
+    /// Returns the rejection of a request, with the address of the leader if known.
+    pub fn rejection(&self) -> ServiceError {
         let leader = MemberId::new(self.node.raft.leader_id).filter(|leader| *leader != self.id);
         match leader.and_then(|leader| self.applied.members.url(leader)) {
             Some(url) => ServiceError::not_leader(url),
             None => ServiceError::new(
                 ServiceErrorKind::Unavailable,
-                "the coordinators are choosing a leader; try again in a second",
+                "the coordinators are electing a leader; retry in a second",
             ),
         }
     }
 
-    /// Whether this member is the only voter.
+    /// Returns whether this member is the only voter.
     fn is_alone(&self) -> bool {
         self.node.store().conf_state().voters == [self.id.get()]
     }
 }
 
-/// Bytes of an entry without the overhead of its encoding.
+/// Returns the size of an entry without the overhead of its encoding.
 fn size(entry: &Entry) -> u64 {
     (entry.data.len() + entry.context.len()) as u64
 }

@@ -7,7 +7,7 @@ use crate::entry::EntryPayload;
 use crate::members::{MemberId, Members};
 use crate::snapshot::ClusterSnapshot;
 
-/// Index and term of the snapshot with which the first members bootstrap.
+/// Index and term of the snapshot from which the first members start.
 const BOOTSTRAP_INDEX: u64 = 1;
 
 /// The persisted state of a member, from which it restarts.
@@ -15,27 +15,27 @@ const BOOTSTRAP_INDEX: u64 = 1;
 pub struct PersistedState {
     /// Term, vote and commit.
     pub hard_state: HardState,
-    /// The state up to an index; index 0 for no snapshot.
+    /// The state up to an index. Index 0 means no snapshot.
     pub snapshot: Snapshot,
     /// The entries after the snapshot.
     pub entries: Vec<Entry>,
 }
 
-/// An atomic write, after all earlier writes.
+/// An atomic write. Writes are applied in order.
 #[derive(Debug, Clone, PartialEq)]
 pub enum LogWrite {
     /// Appends to the log.
     Append {
         /// The number for `RaftNode::on_written`.
         number: u64,
-        /// Term, vote and commit, if they have changed.
+        /// Term, vote and commit, if changed.
         hard_state: Option<HardState>,
-        /// Entries. They replace the log from the index of the first one on.
+        /// Entries, which replace all entries from the first index on.
         entries: Vec<Entry>,
     },
-    /// Replaces the log by an equivalent smaller one. If this fails, the old log stays in use.
+    /// Replaces the log with an equivalent smaller log. If the write fails, the old log stays in use.
     Compact(Box<PersistedState>),
-    /// Replaces the log by a leader's snapshot.
+    /// Replaces the log with a snapshot from a leader.
     Install {
         /// The number for `RaftNode::on_written`.
         number: u64,
@@ -45,7 +45,7 @@ pub enum LogWrite {
 }
 
 impl LogWrite {
-    /// The number for `RaftNode::on_written`; `None` for a write without one.
+    /// Returns the number for `RaftNode::on_written`; `None` for a compaction.
     pub fn number(&self) -> Option<u64> {
         match self {
             Self::Append { number, .. } | Self::Install { number, .. } => Some(*number),
@@ -53,11 +53,11 @@ impl LogWrite {
         }
     }
 
-    /// The records in the appended entries, for tools that read a log.
+    /// Returns the records in the appended entries, for tools that read a log.
     pub fn records(&self) -> Vec<Record> {
         let Self::Append { entries, .. } = self else { return Vec::new() };
         let records = |entry: &Entry| match EntryPayload::from_bytes(&entry.data) {
-            Ok(EntryPayload::Decided(records)) => records,
+            Ok(EntryPayload::Records(records)) => records,
             _ => Vec::new(),
         };
         entries.iter().flat_map(records).collect()
@@ -65,7 +65,7 @@ impl LogWrite {
 }
 
 impl PersistedState {
-    /// The state with which the first members of a cluster bootstrap, equal for all of them.
+    /// Returns the state from which each of the first members of a cluster starts.
     pub fn bootstrap(members: &Members) -> Self {
         let mut stored = Self::default();
         stored.hard_state.term = BOOTSTRAP_INDEX;
@@ -79,12 +79,12 @@ impl PersistedState {
         stored
     }
 
-    /// Whether this member was never part of a cluster.
+    /// Returns whether this member was never part of a cluster.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Applies a write as a disk does.
+    /// Applies a write.
     pub fn apply(&mut self, write: LogWrite) {
         match write {
             LogWrite::Append { hard_state, entries, .. } => {
@@ -105,7 +105,7 @@ impl PersistedState {
         self.entries.extend(entries);
     }
 
-    /// Checks that the entries follow each other and the snapshot. The error is one clause.
+    /// Checks that the entries are consecutive and follow the snapshot. The error is a clause.
     pub(crate) fn check(&self) -> Result<(), String> {
         let start = self.snapshot.get_metadata().index;
         let Some(last) = start.checked_add(self.entries.len() as u64) else {

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::entry::EntryPayload;
 use crate::members::Members;
 
-/// Version of the snapshot format. A snapshot without a version has the first.
+/// Version of the snapshot format. A snapshot without a version has version 1.
 const SNAPSHOT_VERSION: u32 = 1;
 
 /// The contents of a snapshot.
@@ -17,27 +17,28 @@ pub(crate) struct ClusterSnapshot {
     #[serde(default = "first_version")]
     version: u32,
     pub(crate) members: Members,
-    /// The life of the last leader.
-    pub(crate) life: u64,
+    /// The incarnation of the last leader's state machine.
+    #[serde(rename = "life")]
+    pub(crate) incarnation: u64,
     pub(crate) records: Vec<Record>,
 }
 
 impl ClusterSnapshot {
     pub(crate) fn bootstrap(members: Members) -> Self {
-        Self { version: SNAPSHOT_VERSION, members, life: 0, records: Vec::new() }
+        Self { version: SNAPSHOT_VERSION, members, incarnation: 0, records: Vec::new() }
     }
 
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         serde_json::to_vec(self).expect("records can be encoded as JSON")
     }
 
-    /// Decodes a snapshot. The error is one clause.
+    /// Decodes a snapshot. The error is a clause.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Result<Self, String> {
         let unreadable = |error: serde_json::Error| format!("invalid snapshot: {error}");
         let SnapshotVersion { version } = serde_json::from_slice(bytes).map_err(unreadable)?;
         if version != SNAPSHOT_VERSION {
             return Err(format!(
-                "a snapshot has version {version}, and this release reads version {SNAPSHOT_VERSION}: \
+                "a snapshot has version {version}, but this release reads version {SNAPSHOT_VERSION}: \
                  start the coordinator with the release that wrote it"
             ));
         }
@@ -45,7 +46,7 @@ impl ClusterSnapshot {
     }
 }
 
-/// The part of a snapshot that is decoded first.
+/// The version of a snapshot, which is decoded first.
 #[derive(Deserialize)]
 struct SnapshotVersion {
     #[serde(default = "first_version")]
@@ -62,7 +63,7 @@ pub(crate) struct AppliedState {
     settings: feedline_cluster::ClusterSettings,
     replicated: ReplicatedState,
     pub(crate) members: Members,
-    pub(crate) life: u64,
+    pub(crate) incarnation: u64,
     /// Index of the last applied entry.
     pub(crate) index: u64,
 }
@@ -70,26 +71,26 @@ pub(crate) struct AppliedState {
 impl AppliedState {
     pub(crate) fn new(settings: feedline_cluster::ClusterSettings) -> Self {
         let replicated = ReplicatedState::new(settings.clone());
-        Self { settings, replicated, members: Members::default(), life: 0, index: 0 }
+        Self { settings, replicated, members: Members::default(), incarnation: 0, index: 0 }
     }
 
-    /// Replaces the state by a snapshot.
+    /// Replaces the state with a snapshot.
     pub(crate) fn install(&mut self, index: u64, data: &[u8]) -> Result<(), String> {
         let snapshot = ClusterSnapshot::from_bytes(data)?;
         self.replicated = ReplicatedState::new(self.settings.clone());
         for record in &snapshot.records {
             self.replicated.apply(record);
         }
-        (self.members, self.life, self.index) = (snapshot.members, snapshot.life, index);
+        (self.members, self.incarnation, self.index) = (snapshot.members, snapshot.incarnation, index);
         Ok(())
     }
 
     /// Applies an entry.
     pub(crate) fn apply(&mut self, payload: &EntryPayload) {
         match payload {
-            // Larger than the life of every earlier leader, whatever the clocks of their hosts.
-            EntryPayload::Lead { life } => self.life = (self.life + 1).max(*life),
-            EntryPayload::Decided(records) => records.iter().for_each(|record| self.replicated.apply(record)),
+            // The incarnation increases even if the clocks of the hosts differ.
+            EntryPayload::Lead { incarnation } => self.incarnation = (self.incarnation + 1).max(*incarnation),
+            EntryPayload::Records(records) => records.iter().for_each(|record| self.replicated.apply(record)),
         }
     }
 
@@ -97,14 +98,14 @@ impl AppliedState {
         ClusterSnapshot {
             version: SNAPSHOT_VERSION,
             members: self.members.clone(),
-            life: self.life,
+            incarnation: self.incarnation,
             records: self.replicated.snapshot(),
         }
     }
 
-    /// A state machine that continues from this state.
-    pub(crate) fn lead(&self, life: u64, now: Millis) -> Cluster {
-        self.replicated.to_leader(life, now)
+    /// Returns a state machine that continues from this state.
+    pub(crate) fn to_leader(&self, incarnation: u64, now: Millis) -> Cluster {
+        self.replicated.to_leader(incarnation, now)
     }
 }
 

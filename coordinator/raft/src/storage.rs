@@ -1,4 +1,4 @@
-//! The log in memory, as raft reads it. Compaction keeps it small. [`crate::log`] stores it on disk.
+//! The log in memory, for reads by raft. Compaction limits its size. [`crate::log`] stores the log on disk.
 
 use bytes::Bytes;
 use raft::eraftpb::{ConfState, Entry, HardState, Snapshot};
@@ -13,8 +13,8 @@ pub(crate) struct MemoryStorage {
     /// The applied membership.
     conf_state: ConfState,
     snapshot: Snapshot,
-    /// Index and term of the entry before the first.
-    before: (u64, u64),
+    /// Index and term of the entry before the first entry.
+    previous: (u64, u64),
     entries: Vec<Entry>,
 }
 
@@ -22,22 +22,22 @@ impl MemoryStorage {
     pub(crate) fn new(stored: PersistedState) -> Self {
         let PersistedState { hard_state, snapshot, entries } = stored;
         let meta = snapshot.get_metadata();
-        let (conf_state, before) = (meta.get_conf_state().clone(), (meta.index, meta.term));
-        let mut storage = Self { hard_state, conf_state, snapshot, before, entries };
-        // The commit index is not written immediately.
-        storage.hard_state.commit = storage.hard_state.commit.max(before.0);
-        storage.hard_state.term = storage.hard_state.term.max(before.1);
+        let (conf_state, previous) = (meta.get_conf_state().clone(), (meta.index, meta.term));
+        let mut storage = Self { hard_state, conf_state, snapshot, previous, entries };
+        // The commit index on disk may be older.
+        storage.hard_state.commit = storage.hard_state.commit.max(previous.0);
+        storage.hard_state.term = storage.hard_state.term.max(previous.1);
         storage
     }
 
-    /// The state from which this log is restored.
+    /// Returns the state from which this log can be restored.
     pub(crate) fn stored(&self) -> PersistedState {
         let base = self.snapshot.get_metadata().index;
         let entries = self.entries.iter().filter(|entry| entry.index > base).cloned().collect();
         PersistedState { hard_state: self.hard_state.clone(), snapshot: self.snapshot.clone(), entries }
     }
 
-    /// Term, vote and commit to write to disk.
+    /// Returns the term, vote and commit to write to disk.
     pub(crate) fn stored_state(&self) -> HardState {
         self.hard_state.clone()
     }
@@ -58,25 +58,25 @@ impl MemoryStorage {
         &self.conf_state
     }
 
-    /// Appends entries. They replace the log from the index of the first one on.
+    /// Appends entries. Existing entries from the first index on are replaced.
     pub(crate) fn append(&mut self, entries: &[Entry]) {
         let Some(first) = entries.first() else { return };
-        let place = first.index.saturating_sub(self.before.0 + 1) as usize;
-        self.entries.truncate(place);
+        let position = first.index.saturating_sub(self.previous.0 + 1) as usize;
+        self.entries.truncate(position);
         self.entries.extend_from_slice(entries);
     }
 
-    /// Replaces the log by a leader's snapshot.
+    /// Replaces the log with a snapshot from a leader.
     pub(crate) fn install(&mut self, snapshot: Snapshot) {
         let meta = snapshot.get_metadata();
-        self.before = (meta.index, meta.term);
+        self.previous = (meta.index, meta.term);
         self.conf_state = meta.get_conf_state().clone();
         self.hard_state.commit = self.hard_state.commit.max(meta.index);
         self.entries.clear();
         self.snapshot = snapshot;
     }
 
-    /// Makes `data`, the state up to `index`, the snapshot, and drops all but `kept` entries before it.
+    /// Installs `data`, the state up to `index`, as the snapshot. Drops the entries before the snapshot except for the last `kept`.
     pub(crate) fn compact(&mut self, index: u64, data: Bytes, kept: u64) {
         let Ok(term) = self.term(index) else { return };
         let mut snapshot = Snapshot { data, ..Snapshot::default() };
@@ -84,17 +84,17 @@ impl MemoryStorage {
         (meta.index, meta.term) = (index, term);
         meta.set_conf_state(self.conf_state.clone());
         self.snapshot = snapshot;
-        let before = index.saturating_sub(kept);
-        if before > self.before.0
-            && let Ok(term) = self.term(before)
+        let cut = index.saturating_sub(kept);
+        if cut > self.previous.0
+            && let Ok(term) = self.term(cut)
         {
-            self.entries.drain(..(before - self.before.0) as usize);
-            self.before = (before, term);
+            self.entries.drain(..(cut - self.previous.0) as usize);
+            self.previous = (cut, term);
         }
     }
 
     fn last(&self) -> u64 {
-        self.before.0 + self.entries.len() as u64
+        self.previous.0 + self.entries.len() as u64
     }
 }
 
@@ -110,11 +110,11 @@ impl RaftStorage for MemoryStorage {
         max_size: impl Into<Option<u64>>,
         _context: GetEntriesContext,
     ) -> Result<Vec<Entry>> {
-        if low <= self.before.0 {
+        if low <= self.previous.0 {
             return Err(Error::Store(StorageError::Compacted));
         }
-        let place = |index: u64| (index - self.before.0 - 1) as usize;
-        let Some(wanted) = self.entries.get(place(low)..place(high)) else {
+        let position = |index: u64| (index - self.previous.0 - 1) as usize;
+        let Some(wanted) = self.entries.get(position(low)..position(high)) else {
             return Err(Error::Store(StorageError::Unavailable));
         };
         let mut entries = wanted.to_vec();
@@ -123,16 +123,16 @@ impl RaftStorage for MemoryStorage {
     }
 
     fn term(&self, index: u64) -> Result<u64> {
-        if index == self.before.0 {
-            return Ok(self.before.1);
+        if index == self.previous.0 {
+            return Ok(self.previous.1);
         }
-        let place = index.checked_sub(self.before.0 + 1).ok_or(Error::Store(StorageError::Compacted))?;
-        let entry = self.entries.get(place as usize);
+        let position = index.checked_sub(self.previous.0 + 1).ok_or(Error::Store(StorageError::Compacted))?;
+        let entry = self.entries.get(position as usize);
         entry.map(|entry| entry.term).ok_or(Error::Store(StorageError::Unavailable))
     }
 
     fn first_index(&self) -> Result<u64> {
-        Ok(self.before.0 + 1)
+        Ok(self.previous.0 + 1)
     }
 
     fn last_index(&self) -> Result<u64> {

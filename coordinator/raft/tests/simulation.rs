@@ -39,9 +39,9 @@ use crate::check::check_entries;
 use crate::scenario::Scenario;
 use crate::world::{Outcome, World};
 
-/// A planted bug: the simulation must find it.
+/// An injected fault, which the simulation must detect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Plant {
+pub(crate) enum Fault {
     None,
     /// Assigned splits do not enter the log.
     ForgetAssigned,
@@ -65,25 +65,25 @@ pub(crate) enum Plant {
     Forgetful,
 }
 
-impl Plant {
+impl Fault {
     /// The bug in the settings of the raft nodes.
-    pub(crate) fn of_replica(self) -> Option<feedline_raft::PlantedBug> {
+    pub(crate) fn of_replica(self) -> Option<feedline_raft::InjectedFault> {
         match self {
-            Self::ForgetAssigned => Some(feedline_raft::PlantedBug::ForgetAssigned),
-            Self::ForgetLeases => Some(feedline_raft::PlantedBug::ForgetLeases),
-            Self::EarlyAnswer => Some(feedline_raft::PlantedBug::EarlyAnswer),
-            Self::StaleLeader => Some(feedline_raft::PlantedBug::StaleLeader),
-            Self::EarlyChange => Some(feedline_raft::PlantedBug::EarlyChange),
-            Self::HungWrite => Some(feedline_raft::PlantedBug::HungWrite),
+            Self::ForgetAssigned => Some(feedline_raft::InjectedFault::ForgetAssigned),
+            Self::ForgetLeases => Some(feedline_raft::InjectedFault::ForgetLeases),
+            Self::EarlyAnswer => Some(feedline_raft::InjectedFault::EarlyAnswer),
+            Self::StaleLeader => Some(feedline_raft::InjectedFault::StaleLeader),
+            Self::EarlyChange => Some(feedline_raft::InjectedFault::EarlyChange),
+            Self::HungWrite => Some(feedline_raft::InjectedFault::HungWrite),
             _ => None,
         }
     }
 }
 
 /// Runs a seed to its end and checks it.
-fn run_whole(seed: u64, plant: Plant) -> Result<Outcome, String> {
+fn run_whole(seed: u64, fault: Fault) -> Result<Outcome, String> {
     let scenario = Scenario::new(seed);
-    let outcome = World::new(&scenario, plant)?.run(None)?;
+    let outcome = World::new(&scenario, fault)?.run(None)?;
     for (job, entries) in scenario.jobs.iter().zip(&outcome.entries) {
         check_entries(job, entries, outcome.consumer_crashes == 0)?;
     }
@@ -94,11 +94,11 @@ fn run_whole(seed: u64, plant: Plant) -> Result<Outcome, String> {
 fn run_in_two(seed: u64, total: usize) -> Result<(), String> {
     let scenario = Scenario::new(seed).of_one_job();
     let stop = 1 + seed as usize % total.max(1);
-    let first = World::new(&scenario, Plant::None)?.run(Some(stop))?;
+    let first = World::new(&scenario, Fault::None)?.run(Some(stop))?;
     let Some(position) = first.position else { return Ok(()) };
     let text = serde_json::to_string(&position).map_err(|error| error.to_string())?;
     let position = serde_json::from_str(&text).map_err(|error| error.to_string())?;
-    let second = World::new(&scenario.resumed(position), Plant::None)?.run(None)?;
+    let second = World::new(&scenario.resumed(position), Fault::None)?.run(None)?;
     let entries: Vec<_> = [first.entries, second.entries].into_iter().flatten().flatten().collect();
     check_entries(&scenario.jobs[0], &entries, false)
 }
@@ -153,13 +153,13 @@ fn assert_none(failures: &[(u64, String)]) {
 
 #[test]
 fn every_row_comes_once_in_order_whatever_fails() {
-    assert_none(&failures(seeds(2_000), |seed| run_whole(seed, Plant::None).map(|_| ())));
+    assert_none(&failures(seeds(2_000), |seed| run_whole(seed, Fault::None).map(|_| ())));
 }
 
 #[test]
 fn two_parts_with_other_workers_and_consumers_equal_the_whole() {
     let run = |seed| {
-        let whole = run_whole(seed, Plant::None)?;
+        let whole = run_whole(seed, Fault::None)?;
         run_in_two(seed, whole.entries.first().map_or(0, Vec::len))
     };
     assert_none(&failures(seeds(120), run));
@@ -169,42 +169,42 @@ fn two_parts_with_other_workers_and_consumers_equal_the_whole() {
 fn a_seed_gives_the_same_trace_twice() {
     for seed in seeds(12) {
         let trace = |outcome: Outcome| (outcome.trace, outcome.events, outcome.took_ms);
-        let one = run_whole(seed, Plant::None).map(trace);
-        let two = run_whole(seed, Plant::None).map(trace);
+        let one = run_whole(seed, Fault::None).map(trace);
+        let two = run_whole(seed, Fault::None).map(trace);
         assert_eq!(one, two, "FEEDLINE_SIM_SEED={seed}");
     }
 }
 
-/// The checks find each planted bug.
+/// The checks find each injected fault.
 #[test]
-fn planted_bugs_are_found() {
-    let plants = [
-        Plant::ForgetAssigned,
-        Plant::ForgetLeases,
-        Plant::EarlyAnswer,
-        Plant::EarlyWrite,
-        Plant::StaleLeader,
-        Plant::EarlyChange,
-        Plant::HungWrite,
-        Plant::PieceTwice,
-        Plant::EarlyAck,
-        Plant::Forgetful,
+fn injected_faults_are_found() {
+    let faults = [
+        Fault::ForgetAssigned,
+        Fault::ForgetLeases,
+        Fault::EarlyAnswer,
+        Fault::EarlyWrite,
+        Fault::StaleLeader,
+        Fault::EarlyChange,
+        Fault::HungWrite,
+        Fault::PieceTwice,
+        Fault::EarlyAck,
+        Fault::Forgetful,
     ];
-    for plant in plants {
+    for fault in faults {
         let found = AtomicBool::new(false);
         let run = |seed| {
             // One seed that finds the bug is enough.
-            if !found.load(Ordering::Relaxed) && !passes(seed, plant) {
+            if !found.load(Ordering::Relaxed) && !passes(seed, fault) {
                 found.store(true, Ordering::Relaxed);
             }
             Ok(())
         };
         failures(0..1_000, run);
-        assert!(found.into_inner(), "1,000 seeds do not find {plant:?}");
+        assert!(found.into_inner(), "1,000 seeds do not find {fault:?}");
     }
 }
 
 /// Whether the checks find nothing in the run of a seed.
-fn passes(seed: u64, plant: Plant) -> bool {
-    catch_unwind(AssertUnwindSafe(|| run_whole(seed, plant).is_ok())).unwrap_or(false)
+fn passes(seed: u64, fault: Fault) -> bool {
+    catch_unwind(AssertUnwindSafe(|| run_whole(seed, fault).is_ok())).unwrap_or(false)
 }

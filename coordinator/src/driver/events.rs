@@ -30,7 +30,7 @@ pub(super) async fn next(
             Some(delivery) = deliveries.recv() => return Ok(Event::Delivery(delivery)),
             Some(done) = indexes.join_next() => match done {
                 Ok(indexed) => return Ok(Event::Index(indexed)),
-                // This coordinator has stopped leading.
+                // This coordinator is no longer the leader.
                 Err(error) if error.is_cancelled() => {}
                 Err(error) => return Err(CoordinatorError::Stopped(error.to_string())),
             },

@@ -1,5 +1,5 @@
-//! Inputs that arrive while a new leader loads saved indexes. Reports are complete, so a report replaces an earlier one of the
-//! same session.
+//! Inputs that arrive while a new leader loads saved indexes. Reports are complete: a report replaces an earlier report
+//! of the same session.
 
 use std::collections::HashMap;
 

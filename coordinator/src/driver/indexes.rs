@@ -1,4 +1,4 @@
-//! Dataset indexes: each is saved by a majority before its job starts, and loaded again when a coordinator becomes the leader.
+//! Dataset indexes. An index is saved by a majority before its job starts, and loaded when another coordinator becomes the leader.
 
 use std::sync::Arc;
 
@@ -11,9 +11,9 @@ use crate::peers::Peers;
 
 /// The outcome of one index task.
 pub(super) enum IndexEvent {
-    /// A majority has saved an index; otherwise one sentence that says why it has not.
+    /// A majority has saved an index, or the index could not be saved. The error is one sentence.
     Saved(JobId, Result<(), String>),
-    /// The saved index of a job that prepares its dataset; `None` if the dataset must be indexed again.
+    /// The saved index of a preparing job; `None` if the dataset must be indexed again.
     Loaded(JobId, Option<Arc<Manifest>>),
 }
 
@@ -39,12 +39,12 @@ impl IndexRequests {
         }
     }
 
-    /// Whether saved indexes are still being loaded.
+    /// Returns whether saved indexes are still being loaded.
     pub(super) fn is_loading(&self) -> bool {
         self.loading > 0
     }
 
-    /// Counts a loaded index. Returns whether it was the last one.
+    /// Counts a loaded index. Returns whether all indexes are loaded.
     pub(super) fn finish_loading(&mut self) -> bool {
         self.loading = self.loading.saturating_sub(1);
         self.loading == 0
@@ -65,19 +65,19 @@ impl IndexRequests {
         });
     }
 
-    /// Stops all tasks: this coordinator has stopped leading.
+    /// Stops all tasks, because this coordinator is no longer the leader.
     pub(super) fn abort_all(&mut self) {
         self.tasks.abort_all();
         self.loading = 0;
     }
 
-    /// The next outcome; `None` if no task runs. Cancel safe.
+    /// Returns the next outcome; `None` if no task runs. Cancel safe.
     pub(super) async fn join_next(&mut self) -> Option<Result<IndexEvent, JoinError>> {
         self.tasks.join_next().await
     }
 }
 
-/// Reads a saved index. An unreadable one is logged, and the dataset is indexed again.
+/// Reads a saved index. If the index is unreadable, logs the error, and the dataset is indexed again.
 fn load(store: &IndexStore, key: &str) -> Option<Arc<Manifest>> {
     store.load(key).unwrap_or_else(|message| {
         tracing::warn!("{message}; the dataset is indexed again");

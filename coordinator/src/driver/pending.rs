@@ -1,4 +1,4 @@
-//! Unanswered requests, with the channels on which their clients wait.
+//! Unanswered requests with the channels for their replies.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 /// The result of a membership change.
 pub(super) type ChangeResult = Result<Members, ServiceError>;
 
-/// Channels by request number. A failed send means that the client has stopped waiting, and is ignored.
+/// Channels by request number. Failed sends are ignored: the client has stopped waiting.
 #[derive(Default)]
 pub(super) struct PendingReplies {
     last: RequestId,
@@ -33,7 +33,7 @@ impl PendingReplies {
         self.last
     }
 
-    /// The number of requests without an answer. Membership changes do not count.
+    /// Returns the number of unanswered requests, without membership changes.
     pub(super) fn len(&self) -> usize {
         self.requests.len()
     }

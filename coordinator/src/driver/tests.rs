@@ -62,7 +62,7 @@ impl WriteLog for ScriptedLog {
         script.tries += 1;
         if script.full {
             let error = std::io::Error::from_raw_os_error(28);
-            let (reason, fix) = (files::reason(&error), files::fix(&error));
+            let (reason, fix) = (files::error_reason(&error), files::write_error_fix(&error));
             return Err(LogError::Write { path: "/data/records.log".into(), reason, fix });
         }
         script.writes.push(std::mem::take(writes));
@@ -103,7 +103,7 @@ impl Bench {
         let store = Arc::new(IndexStore::open(folder.path().to_owned()).unwrap());
         let script = Arc::new(Mutex::new(Script::default()));
         let disk = Disk::new(Box::new(ScriptedLog(Arc::clone(&script))));
-        let (sender, commands) = mpsc::channel(QUEUED_COMMANDS);
+        let (sender, commands) = mpsc::channel(MAX_QUEUED_COMMANDS);
         let requests = RequestQueue::new();
         let (inbox_sender, inbox) = mpsc::channel(1);
         let id = MemberId::from_random(8);
@@ -230,7 +230,7 @@ async fn a_client_that_floods_the_queue_does_not_block_others() {
             _ => drop(service.sync_consumer(consuming_from(job, 0)).await.unwrap()),
         }
         let between = counts.lock().unwrap().0 - before;
-        assert!(between <= 3 * BATCH_REQUESTS as u64, "{between} others were answered first");
+        assert!(between <= 3 * MAX_BATCH_REQUESTS as u64, "{between} others were answered first");
     }
     assert!(counts.lock().unwrap().1 > 1_000, "what is too much is refused at once");
     flood.into_iter().for_each(|flood| flood.abort());

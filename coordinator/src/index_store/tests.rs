@@ -53,7 +53,7 @@ fn damage_is_an_error_with_a_remedy() {
             message.starts_with(&format!("the saved index {} cannot be used: ", path.display())),
             "{message}"
         );
-        assert!(message.ends_with("; remove it or run `feedline index --rebuild`"), "{message}");
+        assert!(message.ends_with("; remove the file or run `feedline index --rebuild`"), "{message}");
         fs::write(&path, &bytes[..place]).unwrap();
         store.load("k").unwrap_err();
     }
@@ -112,7 +112,7 @@ fn simultaneous_loads_share_one_read() {
     store.save("k", &manifest(5)).unwrap();
     let reads = std::sync::atomic::AtomicUsize::new(0);
     let wanting = |store: &IndexStore| {
-        let loads = store.loading.lock().unwrap();
+        let loads = store.pending_loads.lock().unwrap();
         // One reference more than the callers: that of the list.
         loads.get("k").map_or(0, |load| Arc::strong_count(load) - 1)
     };
@@ -129,7 +129,7 @@ fn simultaneous_loads_share_one_read() {
         }
     });
     assert_eq!(reads.load(std::sync::atomic::Ordering::Relaxed), 1);
-    assert!(store.loading.lock().unwrap().is_empty(), "nothing is kept");
+    assert!(store.pending_loads.lock().unwrap().is_empty(), "nothing is kept");
     store.save("k", &manifest(6)).unwrap();
     assert_eq!(store.load("k").unwrap(), Some(manifest(6)), "and a later one is read anew");
 }

@@ -142,7 +142,7 @@ async fn a_snapshot_that_cannot_be_queued_is_reported_as_lost() {
     assert_eq!(bench.peers.send(vec![snapshot()]), lost, "no link");
     let bench = Bench::at("hangs");
     let plain = Message { to: other().get(), ..Message::default() };
-    let mut messages = vec![plain; QUEUED_MESSAGES];
+    let mut messages = vec![plain; MAX_QUEUED_MESSAGES];
     messages.push(snapshot());
     assert_eq!(bench.peers.send(messages), lost, "its queue is full");
 }

@@ -5,20 +5,20 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 /// The priority of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RequestPriority {
-    /// A report: silent workers and consumers expire.
+    /// A report. Workers and consumers without reports expire.
     Report,
     /// Another request.
     Other,
 }
 
-/// One of this many popped items is not a report, if there are such items: reports never starve other requests.
-const OTHERS_SHARE: usize = 8;
+/// One in this many popped items is not a report, if such items are queued. Therefore, reports do not starve other requests.
+const OTHER_REQUEST_INTERVAL: usize = 8;
 
-/// Most queued items.
+/// Maximum numbers of queued items.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct QueueBounds {
-    /// Of all clients together.
-    pub(super) all: usize,
+    /// Of all clients.
+    pub(super) total: usize,
     /// Of one client.
     pub(super) per_client: usize,
 }
@@ -36,7 +36,7 @@ struct PriorityClass<K, T> {
     queues: BTreeMap<K, VecDeque<T>>,
     /// Clients by the lengths of their queues.
     by_len: BTreeSet<(usize, K)>,
-    /// Clients with queued items, the next one in front.
+    /// Clients with queued items, in the order of their turns.
     turns: VecDeque<K>,
     len: usize,
 }
@@ -46,7 +46,7 @@ struct PriorityClass<K, T> {
 pub(super) enum EnqueueOutcome<T> {
     /// The item was queued.
     Queued,
-    /// The item was queued and has evicted this one, the last item of the client with the longest queue.
+    /// The item was queued, and this item was evicted: the last item of the client with the longest queue.
     Evicted(T),
     /// The queue is full.
     Rejected(T),
@@ -64,12 +64,12 @@ impl<K: Ord + Copy, T> FairQueue<K, T> {
         }
     }
 
-    /// Removes and returns at most `most` items, in the order in which to answer them.
-    pub(super) fn pop(&mut self, most: usize) -> Vec<T> {
-        let reserved = self.others.len.min(most / OTHERS_SHARE);
-        let mut popped = Vec::with_capacity(most.min(self.len()));
-        self.reports.pop(most - reserved, &mut popped);
-        let rest = most - popped.len();
+    /// Removes and returns at most `max_items` items, in the order in which to answer them.
+    pub(super) fn pop(&mut self, max_items: usize) -> Vec<T> {
+        let reserved = self.others.len.min(max_items / OTHER_REQUEST_INTERVAL);
+        let mut popped = Vec::with_capacity(max_items.min(self.len()));
+        self.reports.pop(max_items - reserved, &mut popped);
+        let rest = max_items - popped.len();
         self.others.pop(rest, &mut popped);
         popped
     }
@@ -90,10 +90,10 @@ impl<K: Ord + Copy, T> PriorityClass<K, T> {
             return EnqueueOutcome::Rejected(item);
         }
         let mut evicted = None;
-        if self.len >= self.bounds.all {
-            // The client with the longest queue makes room for one with a shorter queue.
-            let most = self.by_len.last().copied().filter(|(len, _)| *len > own + 1);
-            let Some((len, longest)) = most else { return EnqueueOutcome::Rejected(item) };
+        if self.len >= self.bounds.total {
+            // The client with the longest queue loses an item to a client with a shorter queue.
+            let longest_queue = self.by_len.last().copied().filter(|(len, _)| *len > own + 1);
+            let Some((len, longest)) = longest_queue else { return EnqueueOutcome::Rejected(item) };
             evicted = self.queues.get_mut(&longest).and_then(VecDeque::pop_back);
             self.resize(longest, len, len - 1);
             self.len -= 1;
@@ -117,8 +117,8 @@ impl<K: Ord + Copy, T> PriorityClass<K, T> {
     }
 
     /// Pops one item of each client in turn.
-    fn pop(&mut self, most: usize, popped: &mut Vec<T>) {
-        for _ in 0..most {
+    fn pop(&mut self, max_items: usize, popped: &mut Vec<T>) {
+        for _ in 0..max_items {
             let Some(client) = self.turns.pop_front() else { return };
             let Some(queue) = self.queues.get_mut(&client) else { continue };
             popped.extend(queue.pop_front());
@@ -138,8 +138,8 @@ impl<K: Ord + Copy, T> PriorityClass<K, T> {
 mod tests {
     use super::*;
 
-    fn queue(all: usize, per_client: usize) -> FairQueue<u32, (u32, u32)> {
-        FairQueue::new(QueueBounds { all, per_client }, QueueBounds { all, per_client })
+    fn queue(total: usize, per_client: usize) -> FairQueue<u32, (u32, u32)> {
+        FairQueue::new(QueueBounds { total, per_client }, QueueBounds { total, per_client })
     }
 
     #[test]
@@ -176,7 +176,7 @@ mod tests {
         }
         let popped = queue.pop(256);
         let others = popped.iter().filter(|(kind, _)| *kind == 1).count();
-        assert_eq!((popped.len(), others), (256, 256 / OTHERS_SHARE));
+        assert_eq!((popped.len(), others), (256, 256 / OTHER_REQUEST_INTERVAL));
         assert!(popped[..256 - others].iter().all(|(kind, _)| *kind == 2), "reports come first");
         let popped = queue.pop(256);
         assert_eq!(popped.iter().filter(|(kind, _)| *kind == 2).count(), 300 - (256 - others));
@@ -219,15 +219,15 @@ mod tests {
 
     #[test]
     fn the_index_contains_the_lengths_of_all_queues() {
-        let mut class = PriorityClass::new(QueueBounds { all: 40, per_client: 12 });
+        let mut class = PriorityClass::new(QueueBounds { total: 40, per_client: 12 });
         let mut draw = 7_u64;
         for number in 0..5_000_u32 {
             draw = draw.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let client = (draw >> 60) as u32;
-            let most = class.queues.iter().map(|(client, items)| (items.len(), *client)).max();
+            let longest_queue = class.queues.iter().map(|(client, items)| (items.len(), *client)).max();
             match class.push(client, (client, number)) {
                 EnqueueOutcome::Evicted((longest, _)) => {
-                    assert_eq!(most.map(|(_, client)| client), Some(longest))
+                    assert_eq!(longest_queue.map(|(_, client)| client), Some(longest))
                 }
                 EnqueueOutcome::Queued | EnqueueOutcome::Rejected(_) => {}
             }

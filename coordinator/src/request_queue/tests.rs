@@ -58,7 +58,7 @@ async fn a_flood_does_not_change_the_latency_of_other_clients() {
         }
     }
     assert!(refused > 70_000, "{refused} were rejected immediately");
-    assert!(receiver.len() <= OTHERS.all);
+    assert!(receiver.len() <= OTHER_BOUNDS.total);
 }
 
 #[tokio::test]
@@ -72,7 +72,7 @@ async fn reports_pass_a_flood_of_other_requests() {
             flood.extend(push(&queue, caller, status()).await);
         }
     }
-    assert_eq!(receiver.len(), OTHERS.all, "the bound of all clients");
+    assert_eq!(receiver.len(), OTHER_BOUNDS.total, "the bound of all clients");
     let worker = push(&queue, Caller::unique(), Request::Worker(working())).await.expect("reports have room");
     let consumer = queue.push(Request::Consumer(consuming(JobId(1)))).expect("reports have room");
     for request in receiver.pop(2) {
@@ -94,7 +94,7 @@ async fn closed_requests_are_skipped_and_evicted_ones_are_rejected() {
     let mut answers = Vec::new();
     for _ in 0..4 {
         let caller = Caller::unique();
-        for _ in 0..OTHERS.per_client {
+        for _ in 0..OTHER_BOUNDS.per_client {
             answers.push(push(&queue, caller, status()).await.expect("room"));
         }
     }

@@ -1,4 +1,4 @@
-//! Checks that pipelines do not read the files of the coordinator, which a worker on the same host could read.
+//! Checks that pipelines do not read the coordinator's files. A worker on the same host could read them.
 
 use std::path::Path;
 
@@ -6,16 +6,16 @@ use feedline_access::{ProtectedFiles, ProtectedFilesSnapshot};
 use feedline_data::pipeline::Pipeline;
 use feedline_data::urls::{expand_braces, local_path, local_pattern};
 
-/// Most URLs into which the braces of one pattern are expanded.
-const MAX_EXPANDED: usize = 16;
-/// The characters of a pattern. Braces remain if they expand to too many paths.
-const GLOB: [char; 6] = ['*', '?', '[', ']', '{', '}'];
+/// Maximum number of URLs after the expansion of the braces in a pattern.
+const MAX_EXPANDED_URLS: usize = 16;
+/// The special characters in patterns. Braces remain if they expand to too many paths.
+const PATTERN_CHARS: [char; 6] = ['*', '?', '[', ']', '{', '}'];
 
-/// Rejects paths of the coordinator's own files, and folders and globs that contain one. Workers check links.
+/// Rejects paths of the coordinator's own files, and folders and globs that contain such files. Workers check links.
 pub(super) fn check_own(own: &ProtectedFiles, pipeline: &Pipeline) -> Result<(), String> {
     let look = own.snapshot();
     for (place, url) in pipeline.read_locations() {
-        let urls = expand_braces(url, MAX_EXPANDED).unwrap_or_else(|_| vec![url.to_owned()]);
+        let urls = expand_braces(url, MAX_EXPANDED_URLS).unwrap_or_else(|_| vec![url.to_owned()]);
         for url in &urls {
             check_url(&look, url).map_err(|sentence| format!("{place}: {sentence}"))?;
         }
@@ -25,7 +25,7 @@ pub(super) fn check_own(own: &ProtectedFiles, pipeline: &Pipeline) -> Result<(),
 
 fn check_url(own: &ProtectedFilesSnapshot, url: &str) -> Result<(), String> {
     let (Some(path), Some(pattern)) = (local_path(url), local_pattern(url)) else { return Ok(()) };
-    // A pattern without a folder matches in the current directory.
+    // A pattern without a folder matches files in the current directory.
     let is_here = path.is_empty() || path == "/" && !url.starts_with('/') && !url.contains("://");
     let path = Path::new(if is_here { "." } else { path.as_str() });
     let names = Names::of(&pattern);
@@ -41,41 +41,47 @@ fn check_url(own: &ProtectedFilesSnapshot, url: &str) -> Result<(), String> {
 struct Names<'a> {
     is_pattern: bool,
     /// The fixed start and end of a file name.
-    starts: &'a str,
-    ends: &'a str,
+    prefix: &'a str,
+    suffix: &'a str,
     /// Whether files in subfolders match.
-    is_deep: bool,
+    includes_subfolders: bool,
     /// Whether hidden files, and files in hidden folders, match.
-    are_hidden: bool,
+    includes_hidden: bool,
 }
 
 impl<'a> Names<'a> {
     fn of(pattern: &'a str) -> Self {
-        let any = Self { is_pattern: true, starts: "", ends: "", is_deep: true, are_hidden: true };
-        let Some(first) = pattern.find(GLOB) else {
-            return Self { is_pattern: false, are_hidden: false, ..any };
+        let any = Self {
+            is_pattern: true,
+            prefix: "",
+            suffix: "",
+            includes_subfolders: true,
+            includes_hidden: true,
         };
-        // Alternative folders: a file in one of them may have any name.
+        let Some(first) = pattern.find(PATTERN_CHARS) else {
+            return Self { is_pattern: false, includes_hidden: false, ..any };
+        };
+        // With alternative folders, a file may have any name.
         if pattern.find('{').is_some_and(|brace| pattern[brace..].contains('/')) {
             return any;
         }
-        let are_hidden =
+        let includes_hidden =
             ["/.", "{.", ",."].iter().any(|dot| pattern.contains(dot)) || may_begin_with_dot(pattern);
-        let is_deep = pattern[first..].contains('/') || pattern.contains("**");
+        let includes_subfolders = pattern[first..].contains('/') || pattern.contains("**");
         let name = pattern.rsplit('/').next().unwrap_or(pattern);
-        let (starts, ends) = match (name.find(GLOB), name.rfind(GLOB)) {
+        let (prefix, suffix) = match (name.find(PATTERN_CHARS), name.rfind(PATTERN_CHARS)) {
             (Some(first), Some(last)) => (&name[..first], &name[last + 1..]),
             _ => (name, name),
         };
-        Self { is_pattern: true, starts, ends, is_deep, are_hidden }
+        Self { is_pattern: true, prefix, suffix, includes_subfolders, includes_hidden }
     }
 
-    /// Whether the pattern may match a path, in which `*` matches any text in a part.
+    /// Returns whether the pattern may match a path, in which `*` matches any text in a component.
     fn may_match(&self, path: &Path) -> bool {
         let parts: Vec<_> = path.iter().map(|part| part.to_string_lossy()).collect();
         let Some(name) = parts.last() else { return true };
-        let is_within = self.is_deep || parts.len() == 1;
-        let is_shown = self.are_hidden || !parts.iter().any(|part| part.starts_with('.'));
+        let is_within = self.includes_subfolders || parts.len() == 1;
+        let is_shown = self.includes_hidden || !parts.iter().any(|part| part.starts_with('.'));
         is_within && is_shown && self.may_match_name(name)
     }
 
@@ -83,15 +89,15 @@ impl<'a> Names<'a> {
         match (name.find('*'), name.rfind('*')) {
             (Some(first), Some(last)) => {
                 let (head, tail) = (&name[..first], &name[last + 1..]);
-                let begins = head.starts_with(self.starts) || self.starts.starts_with(head);
-                begins && (tail.ends_with(self.ends) || self.ends.ends_with(tail))
+                let begins = head.starts_with(self.prefix) || self.prefix.starts_with(head);
+                begins && (tail.ends_with(self.suffix) || self.suffix.ends_with(tail))
             }
-            _ => name.starts_with(self.starts) && name.ends_with(self.ends),
+            _ => name.starts_with(self.prefix) && name.ends_with(self.suffix),
         }
     }
 }
 
-/// Whether a name begins with braces that may be empty and are followed by a dot.
+/// Returns whether a name starts with braces that may expand to nothing, followed by a dot.
 fn may_begin_with_dot(pattern: &str) -> bool {
     pattern.contains("}.") && (pattern.contains("/{") || pattern.starts_with('{'))
 }

@@ -160,7 +160,10 @@ async fn a_tenant_cannot_report_as_a_worker() {
     let bench = Bench::new().await;
     let refusal = bench.a.sync_worker(working()).await.unwrap_err();
     assert_eq!(refusal.kind, ServiceErrorKind::Invalid);
-    assert_eq!(refusal.message, "a tenant cannot report as a worker; start workers with a token for workers");
+    assert_eq!(
+        refusal.message,
+        "the token of a tenant cannot be used for a worker; start workers with a worker token"
+    );
 }
 
 /// Counts the lookups of the tenants of jobs.

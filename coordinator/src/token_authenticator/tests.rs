@@ -292,10 +292,7 @@ async fn a_token_without_a_tenant_opens_and_joins_jobs_without_a_tenant() {
     let consumer = of(None, &[Scope::Consume]);
     let refusal = consumer.open_job(foreign.clone()).await.unwrap_err();
     assert_eq!(refusal.kind, ServiceErrorKind::Denied);
-    assert_eq!(
-        refusal.message,
-        "the token of `ci` allows to join jobs but not to open them, and job `a` is not open"
-    );
+    assert_eq!(refusal.message, "the token of `ci` may only join open jobs, and job `a` is not open");
     let submitter = of(None, &[Scope::Submit]);
     let own = submitter.open_job(foreign.clone()).await.unwrap();
     assert_ne!(own, of_a);

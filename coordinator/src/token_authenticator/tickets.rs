@@ -1,26 +1,26 @@
-//! A cache of issued tickets: a consumer reports several times a second, and a ticket is valid for minutes.
+//! A cache of issued tickets. A consumer reports several times a second, but a ticket is valid for minutes.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use feedline_data::ids::{JobId, SessionId};
 
-/// Seconds for which a consumer receives the same ticket.
-const REUSE_S: u64 = 60;
-/// Cached tickets. Other consumers receive new ones.
-const CACHED_TICKETS: usize = 4096;
+/// Time for which a consumer receives the same ticket, in seconds.
+const TICKET_REUSE_S: u64 = 60;
+/// Maximum number of cached tickets. Other consumers receive new tickets.
+const MAX_CACHED_TICKETS: usize = 4096;
 
 /// One session of a consumer.
 pub(super) type TicketHolder = (JobId, u32, SessionId);
 
 /// Tickets with their issue times in seconds since 1970.
 #[derive(Default)]
-pub(super) struct IssuedTickets(Mutex<HashMap<TicketHolder, (u64, String)>>);
+pub(super) struct TicketCache(Mutex<HashMap<TicketHolder, (u64, String)>>);
 
-impl IssuedTickets {
+impl TicketCache {
     /// Returns the cached ticket of a session, or issues one with `make`.
     pub(super) fn ticket(&self, holder: TicketHolder, now_s: u64, make: impl FnOnce() -> String) -> String {
-        let is_new = |issued_s: u64| now_s.checked_sub(issued_s).is_some_and(|age_s| age_s < REUSE_S);
+        let is_new = |issued_s: u64| now_s.checked_sub(issued_s).is_some_and(|age_s| age_s < TICKET_REUSE_S);
         let issued = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, ticket)) = issued.get(&holder).filter(|(issued_s, _)| is_new(*issued_s)) {
             return ticket.clone();
@@ -28,10 +28,10 @@ impl IssuedTickets {
         drop(issued);
         let ticket = make();
         let mut issued = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if issued.len() >= CACHED_TICKETS {
+        if issued.len() >= MAX_CACHED_TICKETS {
             issued.retain(|_, (issued_s, _)| is_new(*issued_s));
         }
-        if issued.len() >= CACHED_TICKETS {
+        if issued.len() >= MAX_CACHED_TICKETS {
             issued.clear();
         }
         issued.insert(holder, (now_s, ticket.clone()));
@@ -45,24 +45,24 @@ mod tests {
 
     #[test]
     fn a_session_has_the_same_ticket_for_a_minute() {
-        let issued = IssuedTickets::default();
+        let issued = TicketCache::default();
         let holder = (JobId(1), 0, SessionId(7));
         let ask =
-            |holder: TicketHolder, now_s: u64| issued.ticket(holder, now_s, || format!("made at {now_s}"));
-        assert_eq!(ask(holder, 100), "made at 100");
-        assert_eq!(ask(holder, 159), "made at 100");
-        assert_eq!(ask((JobId(1), 0, SessionId(8)), 159), "made at 159", "another session");
-        assert_eq!(ask((JobId(2), 0, SessionId(7)), 159), "made at 159", "another job");
-        assert_eq!(ask(holder, 160), "made at 160");
-        assert_eq!(ask(holder, 90), "made at 90", "the clock was set back");
+            |holder: TicketHolder, now_s: u64| issued.ticket(holder, now_s, || format!("issued at {now_s}"));
+        assert_eq!(ask(holder, 100), "issued at 100");
+        assert_eq!(ask(holder, 159), "issued at 100");
+        assert_eq!(ask((JobId(1), 0, SessionId(8)), 159), "issued at 159", "another session");
+        assert_eq!(ask((JobId(2), 0, SessionId(7)), 159), "issued at 159", "another job");
+        assert_eq!(ask(holder, 160), "issued at 160");
+        assert_eq!(ask(holder, 90), "issued at 90", "the clock was set back");
     }
 
     #[test]
     fn the_cache_is_bounded() {
-        let issued = IssuedTickets::default();
-        for session in 0..3 * CACHED_TICKETS as u64 {
+        let issued = TicketCache::default();
+        for session in 0..3 * MAX_CACHED_TICKETS as u64 {
             issued.ticket((JobId(1), 0, SessionId(session)), 100, String::new);
         }
-        assert!(issued.0.lock().unwrap().len() <= CACHED_TICKETS);
+        assert!(issued.0.lock().unwrap().len() <= MAX_CACHED_TICKETS);
     }
 }

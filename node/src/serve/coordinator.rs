@@ -89,7 +89,7 @@ fn settings(args: &CoordinatorArgs, url: String) -> Result<CoordinatorSettings, 
     settings.reads = store_access::for_coordinator(&args.stores)?;
     settings.reads.local_by_prefix = args.secret.secret_file.is_some();
     let files = [&args.secret.secret_file, &args.tenants.tenants].into_iter().flatten().cloned();
-    let stored = settings.kept_files();
+    let stored = settings.protected_paths();
     settings.own_files = store_access::own_files(&args.server_access, &args.stores, files.chain(stored));
     if let Some(file) = &args.planner {
         settings.plan = yaml::planner_settings(file)?;

@@ -196,8 +196,10 @@ fn settings(args: &UpArgs, access: &ObjectAccess) -> Result<CoordinatorSettings,
 fn own_files(args: &UpArgs) -> Result<ProtectedFiles, Failure> {
     let cache_dir = args.local.cache.cache_dir.clone().map_or_else(environment::cache_dir, Ok)?;
     let files = [&args.secret.secret_file, &args.tenants.tenants].into_iter().flatten().cloned();
-    let stored =
-        storage_settings(args)?.kept_files().into_iter().chain(store_access::cache_dir_files(&cache_dir));
+    let stored = storage_settings(args)?
+        .protected_paths()
+        .into_iter()
+        .chain(store_access::cache_dir_files(&cache_dir));
     let rows = args.local.cache.cache_store.as_deref().and_then(store_access::cache_store_files);
     Ok(store_access::own_files(
         &args.server_access,

@@ -1,4 +1,4 @@
-//! The log file, and the lock that excludes a second coordinator.
+//! The log file, and the lock against a second coordinator.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write as _};
@@ -8,13 +8,13 @@ use rustix::fs::{FlockOperation, flock};
 
 use super::LogError;
 use super::frames::{self, FileHeader};
-use crate::files::{DirectoryError, fix, prepare_directory, reason, sync_folder_of};
+use crate::files::{DirectoryError, error_reason, prepare_directory, sync_folder_of, write_error_fix};
 use crate::members::MemberId;
 use crate::persisted::{LogWrite, PersistedState};
 
 const LOG_FILE: &str = "records.log";
 const LOCK_FILE: &str = "lock";
-const PURPOSE: &str = "the coordinator's data directory";
+const DIRECTORY_PURPOSE: &str = "the coordinator's data directory";
 
 /// The log in a directory.
 #[derive(Debug)]
@@ -22,83 +22,83 @@ pub struct FileLog {
     id: MemberId,
     path: PathBuf,
     file: File,
-    /// End of the last acknowledged frame. The next write first truncates the file to this length.
-    len: u64,
-    /// Whether the file may be longer than `len`.
-    dirty: bool,
-    /// Whether the name of the file is not durable yet. No write is acknowledged before it is.
-    renamed: bool,
-    /// Held for as long as the log is open.
+    /// Length of the header and all acknowledged frames.
+    acknowledged_bytes: u64,
+    /// Whether the file may contain a partial write after the acknowledged bytes.
+    has_partial_write: bool,
+    /// Whether the file's name is not durable yet. No write is acknowledged before the directory is synced.
+    needs_folder_sync: bool,
+    /// The lock on the directory while the log is open.
     _lock: File,
 }
 
 impl FileLog {
-    /// The paths of the files of a log in `folder`.
+    /// Returns the paths of all files of a log in `folder`.
     pub fn files(folder: &Path) -> [PathBuf; 3] {
         let log = folder.join(LOG_FILE);
-        let part = part_of(&log);
+        let part = part_path(&log);
         [log, part, folder.join(LOCK_FILE)]
     }
 
-    /// Opens the log in `folder` and reads it, or creates one for the member `new_id`.
+    /// Opens and reads the log in `folder`, or creates a log for the member `new_id`.
     ///
     /// # Errors
-    /// If the log cannot be used: one sentence with a remedy.
+    /// Returns an error if the log cannot be used.
     pub fn open(folder: &Path, new_id: MemberId) -> Result<(Self, PersistedState), LogError> {
-        prepare_directory(folder, PURPOSE)?;
+        prepare_directory(folder, DIRECTORY_PURPOSE)?;
         let lock = take_lock(folder)?;
         let path = folder.join(LOG_FILE);
-        let (file, bytes) =
-            read(&path).map_err(|error| LogError::Read { path: path.clone(), reason: reason(&error) })?;
+        let (file, bytes) = read(&path)
+            .map_err(|error| LogError::Read { path: path.clone(), reason: error_reason(&error) })?;
         let mut log = Self {
             id: new_id,
             path,
             file,
-            len: bytes.len() as u64,
-            dirty: false,
-            renamed: false,
+            acknowledged_bytes: bytes.len() as u64,
+            has_partial_write: false,
+            needs_folder_sync: false,
             _lock: lock,
         };
-        // A crash during a compaction leaves this file. The next compaction would overwrite it.
-        let _ = fs::remove_file(log.part());
-        match frames::read_start(&bytes) {
-            FileHeader::Ours => {}
-            FileHeader::Torn => return log.begin(),
-            FileHeader::Foreign(what) => return Err(LogError::Foreign { path: log.path, what }),
+        // A crash during a compaction leaves this file.
+        let _ = fs::remove_file(part_path(&log.path));
+        match frames::read_header(&bytes) {
+            FileHeader::Valid => {}
+            FileHeader::Torn => return log.create(),
+            FileHeader::Foreign(difference) => return Err(LogError::Foreign { path: log.path, difference }),
         }
-        let contents = frames::read_all(&bytes).map_err(|damage| LogError::Damaged {
+        let contents = frames::decode_log(&bytes).map_err(|corrupt| LogError::Damaged {
             path: log.path.clone(),
-            offset: damage.offset as u64,
-            what: damage.what,
+            offset: corrupt.offset as u64,
+            damage: corrupt.damage,
         })?;
-        let Some(id) = contents.id else { return log.begin() };
+        let Some(id) = contents.id else { return log.create() };
         log.id = id;
         if contents.end < bytes.len() {
             tracing::warn!(
                 path = %log.path.display(),
                 bytes = bytes.len() - contents.end,
-                "the last write of the log was torn by a crash before it was acknowledged; it is dropped"
+                "a crash interrupted the last write to the log; the unacknowledged write is dropped"
             );
-            log.len = contents.end as u64;
+            log.acknowledged_bytes = contents.end as u64;
             log.truncate_unacknowledged().map_err(|error| log.write_error(&error))?;
         }
         Ok((log, contents.stored))
     }
 
-    /// The member that owns the log.
+    /// Returns the id of the member that owns the log.
     pub fn id(&self) -> MemberId {
         self.id
     }
 
-    /// The size of the log in bytes.
+    /// Returns the size of the log in bytes.
     pub fn len_bytes(&self) -> u64 {
-        self.len
+        self.acknowledged_bytes
     }
 
-    /// Writes durably and in order, until the first error. Removes finished writes from `writes`, so that the rest can be retried.
+    /// Writes durably and in order, until the first error. Removes finished writes from `writes`. The caller can retry the rest.
     ///
     /// # Errors
-    /// If a write fails.
+    /// Returns an error if a write fails.
     pub fn write(&mut self, writes: &mut Vec<LogWrite>) -> Result<(), LogError> {
         while !writes.is_empty() {
             let appends = writes.iter().take_while(|write| matches!(write, LogWrite::Append { .. })).count();
@@ -119,51 +119,52 @@ impl FileLog {
             LogWrite::Append { hard_state, entries, .. } => Some((hard_state.as_ref(), entries.as_slice())),
             _ => None,
         });
-        let bytes = frames::appended(appends).map_err(|what| self.write_error(&io::Error::other(what)))?;
-        self.add(&bytes).map_err(|error| {
+        let bytes =
+            frames::encode_appends(appends).map_err(|error| self.write_error(&io::Error::other(error)))?;
+        self.append_bytes(&bytes).map_err(|error| {
             if let Err(cut) = self.truncate_unacknowledged() {
                 // The next append retries the truncation.
-                tracing::warn!(path = %self.path.display(), error = %cut, "cannot truncate a partial write; the next write retries");
+                tracing::warn!(path = %self.path.display(), error = %cut, "cannot truncate a partial write; the next write retries the truncation");
             }
             self.write_error(&error)
         })
     }
 
-    fn add(&mut self, bytes: &[u8]) -> io::Result<()> {
-        if self.renamed {
+    fn append_bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if self.needs_folder_sync {
             sync_folder_of(&self.path)?;
-            self.renamed = false;
+            self.needs_folder_sync = false;
         }
-        if self.dirty {
+        if self.has_partial_write {
             self.truncate_unacknowledged()?;
         }
-        self.dirty = true;
+        self.has_partial_write = true;
         self.file.write_all(bytes)?;
         self.file.sync_data()?;
-        self.dirty = false;
-        self.len += bytes.len() as u64;
+        self.has_partial_write = false;
+        self.acknowledged_bytes += bytes.len() as u64;
         Ok(())
     }
 
     /// Truncates the file after the last acknowledged frame.
     fn truncate_unacknowledged(&mut self) -> io::Result<()> {
-        self.file.set_len(self.len)?;
-        self.file.seek(SeekFrom::Start(self.len))?;
-        self.dirty = false;
+        self.file.set_len(self.acknowledged_bytes)?;
+        self.file.seek(SeekFrom::Start(self.acknowledged_bytes))?;
+        self.has_partial_write = false;
         Ok(())
     }
 
     fn replace(&mut self, write: &LogWrite) -> Result<(), LogError> {
-        let (stored, must) = match write {
+        let (stored, is_required) = match write {
             LogWrite::Compact(stored) => (stored, false),
             LogWrite::Install { stored, .. } => (stored, true),
             LogWrite::Append { .. } => return Ok(()),
         };
-        let replaced = frames::whole(self.id, stored)
+        let replaced = frames::encode_log(self.id, stored)
             .map_err(io::Error::other)
-            .and_then(|bytes| self.replace_by(&bytes));
+            .and_then(|bytes| self.replace_file_with(&bytes));
         match replaced {
-            Err(error) if must => Err(self.write_error(&error)),
+            Err(error) if is_required => Err(self.write_error(&error)),
             Err(error) => {
                 let error = self.write_error(&error);
                 tracing::warn!(%error, "the log cannot be compacted and continues to grow");
@@ -173,9 +174,9 @@ impl FileLog {
         }
     }
 
-    /// Replaces the file by one with these bytes. An error leaves the old file.
-    fn replace_by(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let part = self.part();
+    /// Replaces the file with a new file that contains `bytes`. An error leaves the old file.
+    fn replace_file_with(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let part = part_path(&self.path);
         let written = || {
             let mut file =
                 OpenOptions::new().create(true).truncate(true).read(true).write(true).open(&part)?;
@@ -185,45 +186,42 @@ impl FileLog {
             Ok(file)
         };
         let file = written().inspect_err(|_: &io::Error| {
-            // An incomplete file would occupy space that appends need.
+            // An incomplete file would take space from later appends.
             let _ = fs::remove_file(&part);
         })?;
-        // The new file is the log now, even if a later step fails: the old file has no name.
-        (self.file, self.len, self.dirty) = (file, bytes.len() as u64, false);
-        // Until the directory is written, a power failure may restore the old file.
-        self.renamed = true;
+        // The new file is now the log, even if a later step fails, because the old file has no name.
+        (self.file, self.acknowledged_bytes, self.has_partial_write) = (file, bytes.len() as u64, false);
+        // Until the directory is synced, a power failure may restore the old file.
+        self.needs_folder_sync = true;
         sync_folder_of(&self.path)?;
-        self.renamed = false;
+        self.needs_folder_sync = false;
         Ok(())
     }
 
     /// Creates a new log.
-    fn begin(mut self) -> Result<(Self, PersistedState), LogError> {
-        let begun =
-            frames::empty(self.id).map_err(io::Error::other).and_then(|bytes| self.replace_by(&bytes));
-        begun.map_err(|error| self.write_error(&error))?;
+    fn create(mut self) -> Result<(Self, PersistedState), LogError> {
+        let created = frames::encode_empty_log(self.id)
+            .map_err(io::Error::other)
+            .and_then(|bytes| self.replace_file_with(&bytes));
+        created.map_err(|error| self.write_error(&error))?;
         Ok((self, PersistedState::default()))
     }
 
-    /// The path of a new log before it replaces the old one.
-    fn part(&self) -> PathBuf {
-        part_of(&self.path)
-    }
-
     fn write_error(&self, error: &io::Error) -> LogError {
-        LogError::Write { path: self.path.clone(), reason: reason(error), fix: fix(error) }
+        LogError::Write { path: self.path.clone(), reason: error_reason(error), fix: write_error_fix(error) }
     }
 }
 
-fn part_of(log: &Path) -> PathBuf {
+/// Returns the path of a new log before the log is complete.
+fn part_path(log: &Path) -> PathBuf {
     log.with_extension("part")
 }
 
 fn take_lock(folder: &Path) -> Result<File, LogError> {
     let unusable = |error: io::Error| DirectoryError {
-        purpose: PURPOSE,
+        purpose: DIRECTORY_PURPOSE,
         path: folder.to_owned(),
-        reason: reason(&error),
+        reason: error_reason(&error),
     };
     let lock = OpenOptions::new()
         .create(true)

@@ -1,8 +1,8 @@
 //! The format of the log file: a header, then frames.
 //!
 //! Header: 8 bytes magic, format version (u32, little-endian). Frame: length of the body (u32), CRC-32C of length and body
-//! (u32), body. Body: a marker, then parts, each with its kind (u8), length (u32) and bytes. A write is one frame, so a write that
-//! was torn by a crash is dropped as a whole.
+//! (u32), body. Body: a marker, then parts, each with a kind (u8), a length (u32) and bytes. Each write is one frame: if a crash
+//! interrupts a write, the required_bytes write is dropped.
 
 use protobuf::Message;
 use raft::eraftpb::{Entry, HardState, Snapshot};
@@ -13,22 +13,22 @@ use crate::persisted::{LogWrite, PersistedState};
 const MAGIC: &[u8; 8] = b"FEEDLOG\n";
 const VERSION: u32 = 3;
 
-/// Bytes of the header.
+/// Size of the header in bytes.
 pub(super) const HEADER_BYTES: usize = 12;
 const FRAME_HEADER_BYTES: usize = 8;
 /// The first bytes of each body.
 const MARKER: &[u8] = &[0xFE, 0xED];
-/// Most entries in one frame of a new log.
-const FRAME_ENTRIES: usize = 1024;
+/// Maximum number of entries in a frame of a rewritten log.
+const MAX_FRAME_ENTRIES: usize = 1024;
 
-const ID: u8 = 1;
-const HARD_STATE: u8 = 2;
-const SNAPSHOT: u8 = 3;
-const ENTRY: u8 = 4;
-/// The number of bytes that were written before the file became the log. None of them can be torn.
-const WHOLE: u8 = 5;
-/// Separates two appends in one frame.
-const NEXT: u8 = 6;
+const ID_PART: u8 = 1;
+const HARD_STATE_PART: u8 = 2;
+const SNAPSHOT_PART: u8 = 3;
+const ENTRY_PART: u8 = 4;
+/// The number of bytes that were written before the file became the log. These bytes must be complete.
+const REQUIRED_BYTES_PART: u8 = 5;
+/// Separates two appends in a frame.
+const NEXT_APPEND_PART: u8 = 6;
 
 pub(super) fn header() -> [u8; HEADER_BYTES] {
     let mut header = [0; HEADER_BYTES];
@@ -37,35 +37,35 @@ pub(super) fn header() -> [u8; HEADER_BYTES] {
     header
 }
 
-/// The kind of a file by its header.
+/// The kind of a file, according to its header.
 pub(super) enum FileHeader {
     /// A log of this release.
-    Ours,
-    /// An incomplete header: the log was never used.
+    Valid,
+    /// A partial header: the log was never used.
     Torn,
-    /// Another file: one clause.
+    /// Another file. The reason is a clause.
     Foreign(String),
 }
 
-pub(super) fn read_start(bytes: &[u8]) -> FileHeader {
+pub(super) fn read_header(bytes: &[u8]) -> FileHeader {
     let header = header();
     if bytes.len() < HEADER_BYTES {
         return if header.starts_with(bytes) {
             FileHeader::Torn
         } else {
-            FileHeader::Foreign("its header is not that of a log of Feedline".into())
+            FileHeader::Foreign("the file has no header of a Feedline log".to_owned())
         };
     }
     if bytes[..8] != *MAGIC {
-        return FileHeader::Foreign("its header is not that of a log of Feedline".to_owned());
+        return FileHeader::Foreign("the file has no header of a Feedline log".to_owned());
     }
     let version = word(bytes, 8);
     if version != VERSION {
         return FileHeader::Foreign(format!(
-            "it has format version {version}, and this release reads version {VERSION}"
+            "the log has format version {version}, but this release reads version {VERSION}"
         ));
     }
-    FileHeader::Ours
+    FileHeader::Valid
 }
 
 /// A frame under construction.
@@ -78,22 +78,22 @@ impl Frame {
         Self(bytes)
     }
 
-    fn part(&mut self, kind: u8, bytes: &[u8]) -> Result<(), String> {
-        let len = u32::try_from(bytes.len()).map_err(|_| "a part of more than 4 GiB")?;
+    fn add_part(&mut self, kind: u8, bytes: &[u8]) -> Result<(), String> {
+        let len = u32::try_from(bytes.len()).map_err(|_| "a part of the log exceeds 4 GiB")?;
         self.0.push(kind);
         self.0.extend_from_slice(&len.to_le_bytes());
         self.0.extend_from_slice(bytes);
         Ok(())
     }
 
-    fn message(&mut self, kind: u8, message: &impl Message) -> Result<(), String> {
-        self.part(kind, &message.write_to_bytes().map_err(|error| error.to_string())?)
+    fn add_message(&mut self, kind: u8, message: &impl Message) -> Result<(), String> {
+        self.add_part(kind, &message.write_to_bytes().map_err(|error| error.to_string())?)
     }
 
     fn finish(self) -> Result<Vec<u8>, String> {
         let mut bytes = self.0;
-        let len =
-            u32::try_from(bytes.len() - FRAME_HEADER_BYTES).map_err(|_| "a frame of more than 4 GiB")?;
+        let len = u32::try_from(bytes.len() - FRAME_HEADER_BYTES)
+            .map_err(|_| "a frame of the log exceeds 4 GiB")?;
         let check = checksum(len, &bytes[FRAME_HEADER_BYTES..]);
         bytes[..4].copy_from_slice(&len.to_le_bytes());
         bytes[4..8].copy_from_slice(&check.to_le_bytes());
@@ -101,120 +101,123 @@ impl Frame {
     }
 }
 
-/// One frame with several appends, in order.
-pub(super) fn appended<'a>(
+/// Encodes several appends, in order, as one frame.
+pub(super) fn encode_appends<'a>(
     writes: impl IntoIterator<Item = (Option<&'a HardState>, &'a [Entry])>,
 ) -> Result<Vec<u8>, String> {
     let mut frame = Frame::new();
-    for (place, (hard_state, entries)) in writes.into_iter().enumerate() {
-        if place > 0 {
-            frame.part(NEXT, &[])?;
+    for (index, (hard_state, entries)) in writes.into_iter().enumerate() {
+        if index > 0 {
+            frame.add_part(NEXT_APPEND_PART, &[])?;
         }
         if let Some(hard_state) = hard_state {
-            frame.message(HARD_STATE, hard_state)?;
+            frame.add_message(HARD_STATE_PART, hard_state)?;
         }
         for entry in entries {
-            frame.message(ENTRY, entry)?;
+            frame.add_message(ENTRY_PART, entry)?;
         }
     }
     frame.finish()
 }
 
-/// A log with only the id of its member.
-pub(super) fn empty(id: MemberId) -> Result<Vec<u8>, String> {
-    begin(id, &[])
+/// Encodes a log without state.
+pub(super) fn encode_empty_log(id: MemberId) -> Result<Vec<u8>, String> {
+    encode_start(id, &[])
 }
 
-/// A complete log.
-pub(super) fn whole(id: MemberId, stored: &PersistedState) -> Result<Vec<u8>, String> {
+/// Encodes a log with the state of a member.
+pub(super) fn encode_log(id: MemberId, stored: &PersistedState) -> Result<Vec<u8>, String> {
     let mut frame = Frame::new();
-    frame.message(SNAPSHOT, &stored.snapshot)?;
-    frame.message(HARD_STATE, &stored.hard_state)?;
+    frame.add_message(SNAPSHOT_PART, &stored.snapshot)?;
+    frame.add_message(HARD_STATE_PART, &stored.hard_state)?;
     let mut rest = frame.finish()?;
-    for entries in stored.entries.chunks(FRAME_ENTRIES) {
-        rest.extend(appended([(None, entries)])?);
+    for entries in stored.entries.chunks(MAX_FRAME_ENTRIES) {
+        rest.extend(encode_appends([(None, entries)])?);
     }
-    begin(id, &rest)
+    encode_start(id, &rest)
 }
 
-/// Header and first frame, then the rest.
-fn begin(id: MemberId, rest: &[u8]) -> Result<Vec<u8>, String> {
-    let first = |whole: u64| {
+/// Encodes the header and the first frame, and appends `rest`.
+fn encode_start(id: MemberId, rest: &[u8]) -> Result<Vec<u8>, String> {
+    let first = |required_bytes: u64| {
         let mut frame = Frame::new();
-        frame.part(ID, &id.get().to_le_bytes())?;
-        frame.part(WHOLE, &whole.to_le_bytes())?;
+        frame.add_part(ID_PART, &id.get().to_le_bytes())?;
+        frame.add_part(REQUIRED_BYTES_PART, &required_bytes.to_le_bytes())?;
         frame.finish()
     };
-    let whole = HEADER_BYTES + first(0)?.len() + rest.len();
-    Ok([&header()[..], &first(whole as u64)?, rest].concat())
+    let required_bytes = HEADER_BYTES + first(0)?.len() + rest.len();
+    Ok([&header()[..], &first(required_bytes as u64)?, rest].concat())
 }
 
 /// The contents of a log.
 #[derive(Default)]
 pub(super) struct LogContents {
-    /// `None` for a new log with a torn first write.
+    /// `None` for a new log whose first write was interrupted.
     pub(super) id: Option<MemberId>,
     pub(super) stored: PersistedState,
-    /// End of the last complete frame. A torn frame may follow.
+    /// End of the last complete frame. A partial frame may follow.
     pub(super) end: usize,
     /// The number of bytes that were written before the file became the log.
-    whole: u64,
+    required_bytes: u64,
 }
 
 /// A damaged frame.
 pub(super) struct CorruptFrame {
     pub(super) offset: usize,
-    pub(super) what: String,
+    pub(super) damage: String,
 }
 
-/// Decodes all frames. A torn frame at the end is dropped; other damage is an error.
-pub(super) fn read_all(bytes: &[u8]) -> Result<LogContents, CorruptFrame> {
+/// Decodes all frames. A partial frame at the end is dropped. Other damage is an error.
+pub(super) fn decode_log(bytes: &[u8]) -> Result<LogContents, CorruptFrame> {
     let mut contents = LogContents::default();
     let mut offset = HEADER_BYTES;
     while offset < bytes.len() {
         let Some(body) = body_at(bytes, offset) else {
             if let Some(later) = (offset + 1..bytes.len()).find(|&later| body_at(bytes, later).is_some()) {
-                let what = format!("its checksum is wrong, and intact frames follow from byte {later}");
-                return Err(CorruptFrame { offset, what });
+                let damage =
+                    format!("the checksum of the frame is wrong, but valid frames follow from byte {later}");
+                return Err(CorruptFrame { offset, damage });
             }
             break;
         };
-        read_body(&body[MARKER.len()..], &mut contents).map_err(|what| CorruptFrame { offset, what })?;
+        read_body(&body[MARKER.len()..], &mut contents).map_err(|damage| CorruptFrame { offset, damage })?;
         offset += FRAME_HEADER_BYTES + body.len();
     }
     contents.end = offset.min(bytes.len());
-    if (contents.end as u64) < contents.whole {
-        let what = format!("the first {} bytes must be complete, and some are missing", contents.whole);
-        return Err(CorruptFrame { offset: contents.end, what });
+    if (contents.end as u64) < contents.required_bytes {
+        let damage =
+            format!("the first {} bytes must be complete, but some are missing", contents.required_bytes);
+        return Err(CorruptFrame { offset: contents.end, damage });
     }
-    let damage = |what| CorruptFrame { offset: contents.end, what };
-    contents.stored.check().map_err(damage)?;
+    contents.stored.check().map_err(|damage| CorruptFrame { offset: contents.end, damage })?;
     Ok(contents)
 }
 
 fn read_body(mut parts: &[u8], contents: &mut LogContents) -> Result<(), String> {
-    let cut = || "a part of it is truncated".to_owned();
+    let truncated = || "a part of the frame is truncated".to_owned();
     let (mut hard_state, mut entries) = (None, Vec::new());
     while let Some((kind, rest)) = parts.split_first() {
-        let (len, rest) = rest.split_first_chunk::<4>().ok_or_else(cut)?;
-        let (part, rest) = rest.split_at_checked(u32::from_le_bytes(*len) as usize).ok_or_else(cut)?;
+        let (len, rest) = rest.split_first_chunk::<4>().ok_or_else(truncated)?;
+        let (part, rest) = rest.split_at_checked(u32::from_le_bytes(*len) as usize).ok_or_else(truncated)?;
         match *kind {
-            ID => {
-                let number = part.try_into().map(u64::from_le_bytes).map_err(|_| cut())?;
+            ID_PART => {
+                let number = part.try_into().map(u64::from_le_bytes).map_err(|_| truncated())?;
                 contents.id = MemberId::new(number);
             }
-            WHOLE => contents.whole = part.try_into().map(u64::from_le_bytes).map_err(|_| cut())?,
-            NEXT => {
+            REQUIRED_BYTES_PART => {
+                contents.required_bytes = part.try_into().map(u64::from_le_bytes).map_err(|_| truncated())?
+            }
+            NEXT_APPEND_PART => {
                 let entries = std::mem::take(&mut entries);
                 contents.stored.apply(LogWrite::Append { number: 0, hard_state: hard_state.take(), entries });
             }
-            HARD_STATE => hard_state = Some(read::<HardState>(part)?),
-            SNAPSHOT => {
+            HARD_STATE_PART => hard_state = Some(parse::<HardState>(part)?),
+            SNAPSHOT_PART => {
                 contents.stored =
-                    PersistedState { snapshot: read::<Snapshot>(part)?, ..PersistedState::default() }
+                    PersistedState { snapshot: parse::<Snapshot>(part)?, ..PersistedState::default() }
             }
-            ENTRY => entries.push(read::<Entry>(part)?),
-            kind => return Err(format!("it has a section of unknown kind {kind}")),
+            ENTRY_PART => entries.push(parse::<Entry>(part)?),
+            kind => return Err(format!("the frame has a part of unknown kind {kind}")),
         }
         parts = rest;
     }
@@ -222,11 +225,11 @@ fn read_body(mut parts: &[u8], contents: &mut LogContents) -> Result<(), String>
     Ok(())
 }
 
-fn read<M: Message>(bytes: &[u8]) -> Result<M, String> {
+fn parse<M: Message>(bytes: &[u8]) -> Result<M, String> {
     M::parse_from_bytes(bytes).map_err(|error| error.to_string())
 }
 
-/// The body of the frame at `offset`, if the frame is intact.
+/// Returns the body of the frame at `offset`, if the frame is intact.
 fn body_at(bytes: &[u8], offset: usize) -> Option<&[u8]> {
     let body = bytes.get(offset + FRAME_HEADER_BYTES..)?;
     if !body.starts_with(MARKER) {
@@ -247,22 +250,22 @@ fn word(bytes: &[u8], offset: usize) -> u32 {
     u32::from_le_bytes(word)
 }
 
-/// A log, and the parts of one of its frames, for [`read_anything`].
+/// Returns a log, and the body of one of its frames, as seeds for [`read_anything`].
 #[cfg(feature = "fuzzing")]
 pub(super) fn samples(id: MemberId, stored: &PersistedState) -> Result<[Vec<u8>; 2], String> {
-    let frame = appended([(Some(&stored.hard_state), &stored.entries[..])])?;
-    Ok([whole(id, stored)?, frame[FRAME_HEADER_BYTES + MARKER.len()..].to_vec()])
+    let frame = encode_appends([(Some(&stored.hard_state), &stored.entries[..])])?;
+    Ok([encode_log(id, stored)?, frame[FRAME_HEADER_BYTES + MARKER.len()..].to_vec()])
 }
 
-/// Decodes `bytes` as a log, and as a frame with a correct checksum.
+/// Decodes `bytes` as a log, and as the body of a frame.
 #[cfg(feature = "fuzzing")]
 pub(super) fn read_anything(bytes: &[u8]) {
-    if matches!(read_start(bytes), FileHeader::Ours) {
-        drop(read_all(bytes));
+    if matches!(read_header(bytes), FileHeader::Valid) {
+        drop(decode_log(bytes));
     }
     let mut contents = LogContents::default();
     if read_body(bytes, &mut contents).is_ok() {
-        // The check must end, with or without an error.
+        // The check must return, with or without an error.
         let _ = contents.stored.check();
     }
 }

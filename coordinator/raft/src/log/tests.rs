@@ -23,14 +23,14 @@ fn append(indexes: &[u64]) -> LogWrite {
     LogWrite::Append { number: 1, hard_state: Some(hard_state), entries }
 }
 
-fn founded() -> PersistedState {
+fn bootstrapped() -> PersistedState {
     let members = [1, 2, 3].map(|number| (id(number), format!("http://h{number}:7070")));
     PersistedState::bootstrap(&Members(members.into()))
 }
 
 /// Writes a state, then one, two and one entries; the second entry is written twice.
 fn writes() -> Vec<LogWrite> {
-    let founding = LogWrite::Install { number: 1, stored: Box::new(founded()) };
+    let founding = LogWrite::Install { number: 1, stored: Box::new(bootstrapped()) };
     vec![founding, append(&[2]), append(&[3, 4]), append(&[3])]
 }
 
@@ -67,7 +67,7 @@ fn open_with(bytes: &[u8]) -> (TempDir, Result<(FileLog, PersistedState), LogErr
 #[test]
 fn a_log_truncated_at_any_byte_opens_with_its_complete_writes() {
     let (bytes, ends) = written(&writes());
-    // The first state replaces the file, so a part of it is damage and not a torn write.
+    // The first state replaces the file, so a part of it is damage, not an interrupted write.
     for cut in ends[0]..ends[1] {
         let error = open_with(&bytes[..cut]).1.expect_err("a part of what was renamed whole").to_string();
         assert!(error.contains("is damaged at byte") && error.contains("must be complete"), "{error}");
@@ -87,7 +87,7 @@ fn a_log_truncated_at_any_byte_opens_with_its_complete_writes() {
 
 #[test]
 fn a_new_log_with_a_torn_first_write_is_created_again() {
-    let bytes = frames::empty(id(5)).unwrap();
+    let bytes = frames::encode_empty_log(id(5)).unwrap();
     for cut in 0..=bytes.len() {
         let (folder, opened) = open_with(&bytes[..cut]);
         let (log, stored) = opened.unwrap_or_else(|error| panic!("cut at {cut}: {error}"));
@@ -144,7 +144,7 @@ fn an_error_names_the_file_the_byte_and_the_remedy() {
     let (folder, opened) = open_with(&bytes);
     let path = folder.path().join("records.log");
     let expected = format!(
-        "the coordinator's log {} is damaged at byte {}: its checksum is wrong, and intact frames follow from byte {}; move the file away. Of several coordinators, remove this one and add it again with `feedline members`, which loses nothing. A single coordinator starts without its jobs, or from a backup of the file",
+        "the coordinator's log {} is damaged at byte {}: the checksum of the frame is wrong, but valid frames follow from byte {}; move the file to another directory. With several coordinators, remove this coordinator and add it again with `feedline members`; no data is lost. A single coordinator starts without its jobs, or from a backup of the file",
         path.display(),
         ends[1],
         ends[2]
@@ -164,11 +164,11 @@ fn a_log_of_another_version_is_rejected_and_unchanged() {
     let mut bytes = written(&writes()).0;
     bytes[8] = 1;
     let error = open_with(&bytes).1.unwrap_err().to_string();
-    assert!(error.contains("it has format version 1, and this release reads version 3"), "{error}");
+    assert!(error.contains("the log has format version 1, but this release reads version 3"), "{error}");
 }
 
 #[test]
-fn a_batch_of_writes_equals_single_writes() {
+fn a_batch_of_writes_has_the_effect_of_single_writes() {
     let folder = TempDir::new().unwrap();
     let (mut log, _) = open(&folder).unwrap();
     let mut together = writes();
@@ -193,7 +193,7 @@ fn a_failed_compaction_leaves_the_old_log_only() {
     fs::create_dir(&path).unwrap();
     let compaction = LogWrite::Compact(Box::new(after(&writes())));
     log.write(&mut vec![compaction, append(&[4])]).unwrap();
-    let mut install = vec![LogWrite::Install { number: 5, stored: Box::new(founded()) }, append(&[2])];
+    let mut install = vec![LogWrite::Install { number: 5, stored: Box::new(bootstrapped()) }, append(&[2])];
     log.write(&mut install).unwrap_err();
     assert_eq!(install.len(), 2, "what was not written can be tried again");
     assert!(!part.exists());
@@ -233,11 +233,11 @@ fn a_write_error_names_the_remedy() {
     let error = std::io::Error::from_raw_os_error(28);
     let error = LogError::Write {
         path: "/data/records.log".into(),
-        reason: crate::files::reason(&error),
-        fix: crate::files::fix(&error),
+        reason: crate::files::error_reason(&error),
+        fix: crate::files::write_error_fix(&error),
     };
     assert_eq!(
         error.to_string(),
-        "cannot write the coordinator's log at /data/records.log: No space left on device; free some space, nothing acknowledged is lost"
+        "cannot write the coordinator's log /data/records.log: No space left on device; free some disk space; no acknowledged data is lost"
     );
 }

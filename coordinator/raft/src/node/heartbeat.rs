@@ -1,4 +1,4 @@
-//! Messages of other members, and delivery failures of messages to them.
+//! Messages from other members, and failed deliveries to other members.
 
 use raft::SnapshotStatus;
 use raft::eraftpb::{Message, MessageType};
@@ -7,33 +7,33 @@ use super::{MonotonicTime, RaftNode};
 use crate::members::MemberId;
 
 impl RaftNode {
-    /// Handles a message of another member.
+    /// Handles a message from another member.
     pub fn receive(&mut self, now: MonotonicTime, message: Message) {
         self.advance_clock(now);
         let votes = [MessageType::MsgRequestVote, MessageType::MsgRequestPreVote];
-        // An earlier life may have promised a leader not to vote for the shortest election timeout.
+        // Before a restart, this member may have promised a leader not to vote for the minimum election timeout.
         let is_bound = self.ticks <= u64::from(self.settings.election_ticks);
         let is_refused = self.ignores_messages() || is_bound && votes.contains(&message.get_msg_type());
         if message.to != self.id.get() || is_refused {
             return;
         }
         if !self.is_valid(&message) {
-            tracing::warn!(from = message.from, kind = ?message.get_msg_type(), "an unexpected raft message was ignored");
+            tracing::warn!(from = message.from, kind = ?message.get_msg_type(), "ignored an unexpected raft message");
             return;
         }
         if self.applied.members.0.keys().any(|id| id.get() == message.from) {
             self.last_heard.insert(message.from, self.now.real);
         }
-        // Raft rejects only messages that are too old or are sent again.
+        // Raft rejects only outdated and repeated messages.
         let _ = self.node.step(message);
     }
 
-    /// Whether a member sends such messages. Raft panics on some others.
+    /// Returns whether a member sends such messages. Raft panics on some other messages.
     fn is_valid(&self, message: &Message) -> bool {
         use MessageType as T;
         match message.get_msg_type() {
             T::MsgHeartbeat => message.commit <= self.node.raft.raft_log.last_index(),
-            T::MsgTimeoutNow => self.may_campaign() && !self.retires,
+            T::MsgTimeoutNow => self.may_campaign() && !self.is_retiring,
             T::MsgAppend
             | T::MsgAppendResponse
             | T::MsgHeartbeatResponse
@@ -46,12 +46,12 @@ impl RaftNode {
         }
     }
 
-    /// A member could not be reached.
+    /// Handles an unreachable member.
     pub fn on_unreachable(&mut self, id: MemberId) {
         self.node.report_unreachable(id.get());
     }
 
-    /// A message with a snapshot has arrived at a member, or has not.
+    /// Handles the outcome of sending a snapshot to a member.
     pub fn on_snapshot_sent(&mut self, id: MemberId, arrived: bool) {
         let status = if arrived { SnapshotStatus::Finish } else { SnapshotStatus::Failure };
         self.node.report_snapshot(id.get(), status);

@@ -13,13 +13,13 @@ use crate::effects::MembershipChange;
 struct WaitingReplies {
     /// The entry that must be committed.
     index: u64,
-    /// Whether the replies need the leader's lease, since the entry is older than the requests and does not prove that this
-    /// member still leads.
+    /// Whether the replies also need the leader's lease. An entry that is older than the requests does not prove that this
+    /// member is still the leader.
     needs_lease: bool,
     replies: Vec<(RequestId, Reply)>,
 }
 
-/// What replies wait for. All of it, unless a simulation plants a bug.
+/// The conditions that replies wait for: both, unless a simulation injects a fault.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ReplyWaits {
     pub(super) for_log: bool,
@@ -29,21 +29,21 @@ pub(super) struct ReplyWaits {
 /// The state of a leader.
 pub(super) struct LeaderState {
     pub(super) term: u64,
-    /// Index of the last proposed entry; at first of the entry that begins the leadership.
+    /// Index of the last proposed entry, starting with the entry `Lead`.
     pub(super) index: u64,
     /// The state machine, ahead of the committed log; `None` until all earlier entries are applied.
     pub(super) cluster: Option<Cluster>,
     /// The results of the steps since the last proposal.
     pub(super) ready: Ready,
-    waiting: VecDeque<WaitingReplies>,
-    /// The records of proposed entries that are not applied yet, by index: the leader does not decode its own entries.
+    waiting_replies: VecDeque<WaitingReplies>,
+    /// The records of proposed entries that are not applied yet, by index. A leader does not decode its own entries.
     proposed: VecDeque<(u64, Vec<Record>)>,
     pub(super) lease: LeaderLease,
     pub(super) changes: Vec<(RequestId, MembershipChange)>,
-    /// Index of an entry after the last removal of a member; `None` until one is proposed. Members with this entry on disk also
-    /// have on disk that the removal is committed.
+    /// Index of an entry after the last removal of a member; `None` until such an entry is proposed. Members with this entry
+    /// on disk also know that the removal is committed.
     pub(super) after_removal: Option<u64>,
-    /// Whether leadership is being transferred, so that nothing more is proposed.
+    /// Whether leadership is being transferred. Nothing is proposed during a transfer.
     pub(super) is_transferring: bool,
 }
 
@@ -54,7 +54,7 @@ impl LeaderState {
             index,
             cluster: None,
             ready: Ready::default(),
-            waiting: VecDeque::new(),
+            waiting_replies: VecDeque::new(),
             proposed: VecDeque::new(),
             lease: LeaderLease::default(),
             changes: Vec::new(),
@@ -78,42 +78,41 @@ impl LeaderState {
     /// Sends replies once the entry at `index` is committed.
     pub(super) fn reply_when_committed(&mut self, index: u64, replies: Vec<(RequestId, Reply)>) {
         self.index = index;
-        // Once committed, the entry proves that no other leader proposed an earlier one.
-        for waiting in self.waiting.iter_mut().filter(|it| it.needs_lease) {
+        // Once committed, the entry proves that no other leader proposed an earlier entry.
+        for waiting in self.waiting_replies.iter_mut().filter(|it| it.needs_lease) {
             (waiting.index, waiting.needs_lease) = (index, false);
         }
-        self.waiting.push_back(WaitingReplies { index, needs_lease: false, replies });
+        self.waiting_replies.push_back(WaitingReplies { index, needs_lease: false, replies });
     }
 
-    /// Sends replies without an entry of their own once all earlier entries are committed and the lease holds.
+    /// Sends replies to requests without records once all earlier entries are committed and the lease is valid.
     pub(super) fn reply_when_leading(&mut self, replies: Vec<(RequestId, Reply)>) {
         if !replies.is_empty() {
-            self.waiting.push_back(WaitingReplies { index: self.index, needs_lease: true, replies });
+            self.waiting_replies.push_back(WaitingReplies { index: self.index, needs_lease: true, replies });
         }
     }
 
-    /// Removes and returns the replies that may be sent at `now`, when the entries up to `applied` are committed. Planted bugs
-    /// switch off the waiting for the log or for the lease.
+    /// Removes and returns the replies that may be sent at `now`, when the entries up to `applied` are committed.
     pub(super) fn take_due_replies(
         &mut self,
         applied: u64,
         now: Millis,
         waits: ReplyWaits,
     ) -> Vec<(RequestId, Reply)> {
-        let holds = self.lease.holds(now);
+        let is_valid = self.lease.is_valid(now);
         let is_due = |it: &mut WaitingReplies| {
-            (it.index <= applied || !waits.for_log) && (holds || !it.needs_lease || !waits.for_lease)
+            (it.index <= applied || !waits.for_log) && (is_valid || !it.needs_lease || !waits.for_lease)
         };
         let mut replies = Vec::new();
-        while let Some(waiting) = self.waiting.pop_front_if(is_due) {
+        while let Some(waiting) = self.waiting_replies.pop_front_if(is_due) {
             replies.extend(waiting.replies);
         }
         replies
     }
 
-    /// The requests without a reply.
+    /// Returns the requests without a reply.
     pub(super) fn unanswered(&self) -> impl Iterator<Item = RequestId> {
-        let waiting = self.waiting.iter().flat_map(|it| &it.replies);
+        let waiting = self.waiting_replies.iter().flat_map(|it| &it.replies);
         waiting.chain(&self.ready.replies).map(|(request, _)| *request)
     }
 }

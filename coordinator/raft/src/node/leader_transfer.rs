@@ -7,47 +7,47 @@ use super::{MonotonicTime, RaftNode};
 use crate::effects::Role;
 use crate::members::MemberId;
 
-/// A leader that cannot write steps down after this many of the shortest election timeouts, even if no other member leads.
-const PATIENT_ELECTIONS: u64 = 4;
+/// Number of minimum election timeouts after which a leader that cannot write steps down, even without a new leader.
+const STEP_DOWN_TIMEOUTS: u64 = 4;
 
 impl RaftNode {
-    /// Transfers leadership to the most up-to-date follower. Returns `false` without followers, and if this member does not
-    /// lead.
+    /// Transfers leadership to the most up-to-date follower. Returns `false` without followers, and if this member is not the
+    /// leader.
     pub fn transfer_to_follower(&mut self, now: MonotonicTime) -> bool {
         self.advance_clock(now);
-        self.most_up_to_date_follower().is_some_and(|target| self.begin_transfer(target))
+        self.most_up_to_date_follower().is_some_and(|target| self.start_transfer(target))
     }
 
-    /// Begins to transfer leadership to `target`. The transfer ends when another member leads, or when
-    /// [`Self::is_transferring`] returns false. A serving leader accepts itself as the target and changes nothing, so that a
-    /// client may retry a transfer after it has lost the reply.
+    /// Starts a leadership transfer to `target`. The transfer ends when another member leads, or when
+    /// [`Self::is_transferring`] returns false. A transfer from a serving leader to itself has no effect: a client may retry a
+    /// transfer after a lost reply.
     ///
     /// # Errors
-    /// If this member does not lead or is already transferring leadership, or `target` cannot lead.
+    /// Returns an error if this member is not the leader, is already transferring leadership, or `target` cannot lead.
     pub fn transfer_leader(&mut self, now: MonotonicTime, target: MemberId) -> Result<(), ServiceError> {
         self.advance_clock(now);
         self.check_target(target)?;
         if target != self.id {
-            self.begin_transfer(target.get());
+            self.start_transfer(target.get());
         }
         Ok(())
     }
 
     fn check_target(&self, target: MemberId) -> Result<(), ServiceError> {
         if self.role() != (Role::Leader { serving: true }) {
-            return Err(self.refusal());
+            return Err(self.rejection());
         }
         let (kind, message) = if self.applied.members.url(target).is_none() {
             let message =
-                format!("no coordinator has the id {target}; `feedline members list` lists all ids");
+                format!("no coordinator has id {target}; list the ids with `feedline members list`");
             (ServiceErrorKind::NotFound, message)
         } else if !self.node.store().conf_state().voters.contains(&target.get()) {
             let message = format!(
-                "coordinator {target} is a learner and cannot lead yet; try again once `feedline members list` shows that it follows"
+                "coordinator {target} is a learner and cannot lead yet; retry when `feedline members list` shows the coordinator as a follower"
             );
             (ServiceErrorKind::Invalid, message)
         } else if self.is_transferring() {
-            let message = "leadership is already being transferred; try again in a second".to_owned();
+            let message = "another leadership transfer is in progress; retry in a second".to_owned();
             (ServiceErrorKind::Unavailable, message)
         } else {
             return Ok(());
@@ -63,8 +63,8 @@ impl RaftNode {
         others.max_by_key(progress)
     }
 
-    /// Stops deciding and gives up the lease, so that the target can be elected at once.
-    fn begin_transfer(&mut self, target: u64) -> bool {
+    /// Stops proposing records and gives up the lease. The target can then be elected immediately.
+    fn start_transfer(&mut self, target: u64) -> bool {
         let Some(leading) = &mut self.leading else { return false };
         leading.is_transferring = true;
         leading.lease.give_up();
@@ -72,14 +72,14 @@ impl RaftNode {
         true
     }
 
-    /// Prepares the shutdown: the member transfers leadership now and again with each tick. Returns `false` without followers,
-    /// and if this member does not lead.
+    /// Prepares the shutdown: tries to transfer leadership immediately, and again at each tick. Returns `false` without
+    /// followers, and if this member is not the leader.
     pub fn retire(&mut self, now: MonotonicTime) -> bool {
-        self.retires = true;
+        self.is_retiring = true;
         self.transfer_to_follower(now)
     }
 
-    /// Whether leadership is being transferred.
+    /// Returns whether leadership is being transferred.
     pub fn is_transferring(&self) -> bool {
         self.leading.as_ref().is_some_and(|leading| leading.is_transferring)
     }
@@ -92,15 +92,15 @@ impl RaftNode {
         }
     }
 
-    /// Transfers leadership if this member shuts down or cannot write.
+    /// Transfers leadership if this member is shutting down or cannot write.
     pub(super) fn transfer_if_unfit(&mut self) {
         let (leads, cannot_write) = (self.node.raft.state == StateRole::Leader, self.cannot_write());
-        if !leads || !cannot_write && !self.retires {
+        if !leads || !cannot_write && !self.is_retiring {
             return;
         }
-        let has_waited = self.waiting_ticks() >= PATIENT_ELECTIONS * self.election_ticks();
+        let has_waited = self.waiting_ticks() >= STEP_DOWN_TIMEOUTS * self.election_ticks();
         if cannot_write && has_waited && !self.is_alone() {
-            // While this member sends heartbeats, the others elect no leader.
+            // The other members elect no leader while this member sends heartbeats.
             let term = self.term();
             self.node.raft.become_follower(term, raft::INVALID_ID);
         } else if !self.is_transferring() {
@@ -108,15 +108,15 @@ impl RaftNode {
         }
     }
 
-    /// Whether a follower ignores messages, since it cannot write their entries.
+    /// Returns whether this member ignores messages: a follower that cannot write.
     pub(super) fn ignores_messages(&self) -> bool {
         self.leading.is_none() && self.cannot_write()
     }
 
-    /// Whether the member may campaign.
+    /// Returns whether the member may campaign.
     pub(super) fn may_campaign(&self) -> bool {
-        // Raft cannot read entries before a snapshot that is being written, and assumes that a single voter has written
-        // everything when it wins.
+        // Raft cannot read entries before a snapshot whose write is unfinished. When a single voter wins, raft assumes that all
+        // entries are on disk.
         let is_too_early = self.is_installing() || self.is_alone() && self.is_writing();
         !is_too_early && !self.ignores_messages()
     }

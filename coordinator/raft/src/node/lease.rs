@@ -1,9 +1,9 @@
-//! The leader's lease: the time until which no other leader can be elected, so that the leader may answer reads alone.
+//! The leader's lease: the time until which no other leader can be elected. Until then, the leader may answer reads alone.
 //!
-//! With each tick the leader sends a read index request (Ongaro's dissertation, section 6.4). A follower that confirms it
-//! does not vote for another candidate within the shortest election timeout, and neither does a member that has just
-//! started. So no other member leads until three quarters of this timeout after the request was sent, if clock rates differ
-//! by less than a seventh.
+//! With each tick the leader sends a read index request (Ongaro's dissertation, section 6.4). A follower that confirms a
+//! request does not vote for another candidate within the minimum election timeout, and neither does a member that has just
+//! started. Therefore, no other member leads until three quarters of this timeout after the request was sent, provided that
+//! the clock rates differ by less than one seventh.
 
 use std::collections::VecDeque;
 
@@ -12,16 +12,16 @@ use feedline_data::ids::Millis;
 /// The lease of a leader, renewed by confirmed read index requests.
 #[derive(Debug, Default)]
 pub(super) struct LeaderLease {
-    /// Unconfirmed requests with the times at which they were sent.
+    /// Unconfirmed requests with their send times.
     unconfirmed: VecDeque<(u64, Millis)>,
     requests: u64,
     expires_at: Option<Millis>,
-    /// Whether the lease has ended for the rest of the term: a message that lets another member be elected may be in flight.
+    /// Whether the lease has ended for the rest of the term, because a message that starts another election may be in flight.
     is_given_up: bool,
 }
 
 impl LeaderLease {
-    pub(super) fn holds(&self, now: Millis) -> bool {
+    pub(super) fn is_valid(&self, now: Millis) -> bool {
         self.expires_at.is_some_and(|at| now < at) && !self.is_given_up
     }
 
@@ -29,14 +29,14 @@ impl LeaderLease {
         self.is_given_up
     }
 
-    /// The context of a new read index request.
+    /// Returns the context of a new read index request.
     pub(super) fn next_request(&mut self, now: Millis) -> Vec<u8> {
         self.requests += 1;
         self.unconfirmed.push_back((self.requests, now));
         self.requests.to_le_bytes().to_vec()
     }
 
-    /// A majority has confirmed a request.
+    /// Extends the lease after a majority has confirmed a request.
     pub(super) fn on_confirmed(&mut self, context: &[u8], lease_ms: u64) {
         let Ok(request) = context.try_into().map(u64::from_le_bytes) else { return };
         while let Some((number, sent_at)) = self.unconfirmed.pop_front_if(|(number, _)| *number <= request) {
@@ -46,7 +46,7 @@ impl LeaderLease {
         }
     }
 
-    /// Ends the lease for the rest of the term, so that another member can be elected.
+    /// Ends the lease for the rest of the term. Another member can then be elected.
     pub(super) fn give_up(&mut self) {
         self.is_given_up = true;
     }
@@ -61,14 +61,14 @@ mod tests {
         let mut lease = LeaderLease::default();
         let first = lease.next_request(1_000);
         let second = lease.next_request(1_050);
-        assert!(!lease.holds(1_050), "no request is confirmed");
+        assert!(!lease.is_valid(1_050), "no request is confirmed");
         lease.on_confirmed(&second, 300);
-        assert!(lease.holds(1_349) && !lease.holds(1_350));
+        assert!(lease.is_valid(1_349) && !lease.is_valid(1_350));
         lease.on_confirmed(&first, 300);
-        assert!(lease.holds(1_349), "a late confirmation does not shorten the lease");
+        assert!(lease.is_valid(1_349), "a late confirmation does not shorten the lease");
         let third = lease.next_request(1_100);
         lease.give_up();
         lease.on_confirmed(&third, 300);
-        assert!(!lease.holds(1_100), "the lease does not return after it was given up");
+        assert!(!lease.is_valid(1_100), "the lease does not return after it was given up");
     }
 }

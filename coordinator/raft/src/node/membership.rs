@@ -1,44 +1,45 @@
-//! Membership changes, one at a time. A new member first catches up as a learner, then votes.
+//! Membership changes, one at a time. A new member first catches up as a learner, then becomes a voter.
 
 use feedline_cluster::RequestId;
 use feedline_data::messages::{ServiceError, ServiceErrorKind};
 use raft::eraftpb::{ConfChange, ConfChangeType};
 
 use super::leader::LeaderState;
-use super::{MonotonicTime, RaftNode, planted};
+use super::{MonotonicTime, RaftNode, injected_faults};
 use crate::effects::{MemberView, MembershipChange, Role};
 use crate::entry::EntryPayload;
 use crate::members::MemberId;
 
-/// A member without a message for this time is unreachable.
-const SILENT_MS: u64 = 2_000;
-/// A learner with at most this many missing entries becomes a voter.
-const PROMOTION_LAG: u64 = 256;
+/// Time without a message after which a member counts as unreachable.
+const UNREACHABLE_AFTER_MS: u64 = 2_000;
+/// Maximum number of missing entries with which a learner becomes a voter.
+const MAX_PROMOTION_LAG: u64 = 256;
 
 impl RaftNode {
-    /// Adds or removes a member. [`Effects::changes`] contains the result once the new member votes or the old one is removed.
+    /// Adds or removes a member. [`Effects::membership_results`] contains the result once the new member is a voter or the old
+    /// member is removed.
     ///
-    /// [`Effects::changes`]: crate::Effects::changes
+    /// [`Effects::membership_results`]: crate::Effects::membership_results
     pub fn change_members(&mut self, now: MonotonicTime, request: RequestId, change: MembershipChange) {
         self.advance_clock(now);
-        // A deposed leader may not know the latest members. A proposal would reveal that.
+        // A deposed leader may not know the current members. Only a proposal would reveal this.
         if self.is_done(&change) && self.has_lease() && !self.is_changing() {
-            self.effects.changes.push((request, Ok(self.applied.members.clone())));
+            self.effects.membership_results.push((request, Ok(self.applied.members.clone())));
             return;
         }
-        if let Err(refusal) = self.begin_change(&change) {
-            self.effects.changes.push((request, Err(refusal)));
+        if let Err(refusal) = self.start_change(&change) {
+            self.effects.membership_results.push((request, Err(refusal)));
         } else if let Some(leading) = &mut self.leading {
             leading.changes.push((request, change));
         }
     }
 
-    fn begin_change(&mut self, change: &MembershipChange) -> Result<(), ServiceError> {
+    fn start_change(&mut self, change: &MembershipChange) -> Result<(), ServiceError> {
         if self.role() != (Role::Leader { serving: true }) {
-            return Err(self.refusal());
+            return Err(self.rejection());
         }
         let learners = &self.node.store().conf_state().learners;
-        // A learner that never catches up must not block other changes.
+        // A learner that does not catch up must not block other changes.
         let removes_learner =
             matches!(change, MembershipChange::Remove { id } if learners.contains(&id.get()));
         if self.is_changing() || !learners.is_empty() && !removes_learner {
@@ -47,7 +48,7 @@ impl RaftNode {
             let refusal = || {
                 ServiceError::new(
                     ServiceErrorKind::Unavailable,
-                    "another membership change is in progress; retry when it is done",
+                    "another membership change is in progress; retry when that change is done",
                 )
             };
             return if is_same { Ok(()) } else { Err(refusal()) };
@@ -69,7 +70,7 @@ impl RaftNode {
             MembershipChange::Remove { id } if !self.has_quorum_without(*id) => {
                 return Err(ServiceError::new(
                     ServiceErrorKind::Invalid,
-                    "the other coordinators would lose their quorum; start those that are down, or remove those that are lost first",
+                    "the remaining coordinators would have no quorum; start the coordinators that are down, or remove lost coordinators first",
                 ));
             }
             MembershipChange::Remove { id } => (ConfChangeType::RemoveNode, *id, ""),
@@ -77,25 +78,25 @@ impl RaftNode {
         self.propose_change(kind, id, url)
     }
 
-    /// Whether no other member can have led up to now.
+    /// Returns whether this member has provably been the leader up to now.
     fn has_lease(&self) -> bool {
         let leading = self.leading.as_ref();
-        leading.is_some_and(|leading| leading.cluster.is_some() && leading.lease.holds(self.now.real))
+        leading.is_some_and(|leading| leading.cluster.is_some() && leading.lease.is_valid(self.now.real))
     }
 
-    /// Whether a membership change is not committed yet, or the remaining members may not know that it is.
+    /// Returns whether a membership change is not committed yet, or the remaining members may not know about the commit.
     fn is_changing(&self) -> bool {
         let is_known =
             |leading: &LeaderState| leading.after_removal.is_some_and(|it| it <= self.applied.index);
         self.node.raft.has_pending_conf() || !self.leading.as_ref().is_some_and(is_known)
     }
 
-    /// Whether a majority of the remaining voters responds.
-    fn has_quorum_without(&self, gone: MemberId) -> bool {
+    /// Returns whether a majority of the remaining voters is reachable.
+    fn has_quorum_without(&self, removed: MemberId) -> bool {
         let voters = &self.node.store().conf_state().voters;
         let left: Vec<MemberId> =
-            voters.iter().filter_map(|id| MemberId::new(*id)).filter(|id| *id != gone).collect();
-        let alive = left.iter().filter(|id| **id == self.id || self.is_heard(**id)).count();
+            voters.iter().filter_map(|id| MemberId::new(*id)).filter(|id| *id != removed).collect();
+        let alive = left.iter().filter(|id| **id == self.id || self.is_reachable(**id)).count();
         alive > left.len() / 2
     }
 
@@ -113,18 +114,18 @@ impl RaftNode {
         self.node.propose_conf_change(Vec::new(), change).map_err(refused)
     }
 
-    /// The number of voters.
+    /// Returns the number of voters.
     pub fn voters(&self) -> usize {
         self.node.store().conf_state().voters.len()
     }
 
-    /// The members with their replication progress.
+    /// Returns the members with their replication progress.
     ///
     /// # Errors
-    /// If this member does not lead.
+    /// Returns an error if this member is not the leader.
     pub fn member_views(&self) -> Result<Vec<MemberView>, ServiceError> {
         if self.role() != (Role::Leader { serving: true }) {
-            return Err(self.refusal());
+            return Err(self.rejection());
         }
         let last = self.node.raft.raft_log.last_index();
         let voters = &self.node.store().conf_state().voters;
@@ -133,36 +134,36 @@ impl RaftNode {
             MemberView {
                 id: *id,
                 url: url.clone(),
-                leads: *id == self.id,
-                votes: voters.contains(&id.get()),
-                is_heard: *id == self.id || self.is_heard(*id),
-                lacks: last - progress.map_or(0, |it| it.matched.min(last)),
+                is_leader: *id == self.id,
+                is_voter: voters.contains(&id.get()),
+                is_reachable: *id == self.id || self.is_reachable(*id),
+                missing_entries: last - progress.map_or(0, |it| it.matched.min(last)),
             }
         };
         Ok(self.applied.members.0.iter().map(view).collect())
     }
 
-    fn is_heard(&self, id: MemberId) -> bool {
+    fn is_reachable(&self, id: MemberId) -> bool {
         let heard = self.last_heard.get(&id.get());
-        heard.is_some_and(|at| self.now.real - at < SILENT_MS)
+        heard.is_some_and(|at| self.now.real - at < UNREACHABLE_AFTER_MS)
     }
 
-    /// Makes a learner a voter once it has nearly caught up.
+    /// Promotes learners that have nearly caught up to voters.
     pub(super) fn promote_learners(&mut self) {
-        // A change of the previous leader may not be applied yet.
+        // A change by the previous leader may not be applied yet.
         let serves = self.role() == (Role::Leader { serving: true });
         if !serves || self.node.raft.has_pending_conf() {
             return;
         }
         let last = self.node.raft.raft_log.last_index();
-        // Adding a member makes a snapshot. Without it the learner has nothing.
+        // A learner without the snapshot, which is created with the addition, has no state.
         let base = self.node.store().snapshot_index();
         let has_caught_up = |id: &u64| {
             self.node
                 .raft
                 .prs()
                 .get(*id)
-                .is_some_and(|it| it.matched >= base && it.matched + PROMOTION_LAG >= last)
+                .is_some_and(|it| it.matched >= base && it.matched + MAX_PROMOTION_LAG >= last)
         };
         let ready = self.node.store().conf_state().learners.iter().copied().find(has_caught_up);
         if let Some(id) = ready.and_then(MemberId::new) {
@@ -172,7 +173,7 @@ impl RaftNode {
         }
     }
 
-    /// Proposes the address of this leader if it has changed since its last life.
+    /// Proposes the address of this leader if the address has changed since the last start.
     pub(super) fn publish_address(&mut self) {
         let serves = self.role() == (Role::Leader { serving: true });
         let is_known = self.applied.members.url(self.id) == Some(&self.settings.url);
@@ -198,7 +199,7 @@ impl RaftNode {
                 }
                 self.confirm_removal();
                 if id == self.id {
-                    // An earlier leader proposed the removal. Raft would continue to lead.
+                    // An earlier leader proposed the removal. Without this call, raft would continue to lead.
                     let term = self.term();
                     self.node.raft.become_follower(term, raft::INVALID_ID);
                 }
@@ -213,14 +214,14 @@ impl RaftNode {
         Ok(())
     }
 
-    /// Proposes an entry after a removal, so that the remaining members write that the removal is committed. Otherwise, the
-    /// remaining one of two members would restart with a membership of two and miss a majority.
+    /// Proposes an entry after a removal. With this entry, the remaining members also write that the removal is committed.
+    /// Otherwise, the last of two members would restart with two members in its configuration, and without a majority.
     pub(super) fn confirm_removal(&mut self) {
         let Some(leading) = self.leading.as_mut().filter(|leading| leading.after_removal.is_none()) else {
             return;
         };
         // Raft rejects this during a leader transfer. The next tick retries.
-        if self.node.propose(Vec::new(), EntryPayload::Decided(Vec::new()).to_bytes()).is_ok() {
+        if self.node.propose(Vec::new(), EntryPayload::Records(Vec::new()).to_bytes()).is_ok() {
             leading.after_removal = Some(self.node.raft.raft_log.last_index());
         }
     }
@@ -228,25 +229,31 @@ impl RaftNode {
     /// Rejects the requests to add a member that was removed before it could vote.
     fn reject_adding(&mut self, removed: MemberId) {
         let Some(leading) = &mut self.leading else { return };
-        let refusal =
-            || ServiceError::new(ServiceErrorKind::Invalid, "the member was removed before it had caught up");
+        let refusal = || {
+            ServiceError::new(
+                ServiceErrorKind::Invalid,
+                "the member was removed before it became a voter; add the member again",
+            )
+        };
         let is_void =
             |change: &MembershipChange| matches!(change, MembershipChange::Add { id, .. } if *id == removed);
         for (request, _) in leading.changes.extract_if(.., |(_, change)| is_void(change)) {
-            self.effects.changes.push((request, Err(refusal())));
+            self.effects.membership_results.push((request, Err(refusal())));
         }
     }
 
-    /// Answers the requests with finished changes.
+    /// Answers the requests whose changes are finished.
     pub(super) fn answer_changes(&mut self) {
         let is_changing = self.is_changing();
-        let early = planted::answers_changes_early(&self.settings);
+        let early = injected_faults::answers_changes_early(&self.settings);
         let Some(leading) = self.leading.as_mut().filter(|it| !it.changes.is_empty()) else { return };
         let changes = std::mem::take(&mut leading.changes);
         let (done, open): (Vec<_>, Vec<_>) =
             changes.into_iter().partition(|(_, change)| early || !is_changing && self.is_done(change));
         let members = self.applied.members.clone();
-        self.effects.changes.extend(done.into_iter().map(|(request, _)| (request, Ok(members.clone()))));
+        self.effects
+            .membership_results
+            .extend(done.into_iter().map(|(request, _)| (request, Ok(members.clone()))));
         if let Some(leading) = &mut self.leading {
             leading.changes = open;
         }

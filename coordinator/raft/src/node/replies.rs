@@ -1,17 +1,17 @@
 //! The replies of a leader, and the read index requests that prove its leadership.
 
-use super::{RaftNode, planted};
+use super::{RaftNode, injected_faults};
 
 impl RaftNode {
     /// Sends the replies that are due.
     pub(super) fn send_due_replies(&mut self) {
         if let Some(leading) = &mut self.leading {
-            let waits = planted::reply_waits(&self.settings);
+            let waits = injected_faults::reply_waits(&self.settings);
             self.effects.replies.extend(leading.take_due_replies(self.applied.index, self.now.real, waits));
         }
     }
 
-    /// Asks the followers to confirm the leadership.
+    /// Asks the followers to confirm that this member is the leader.
     pub(super) fn renew_lease(&mut self) {
         let Some(leading) = &mut self.leading else { return };
         if leading.cluster.is_some() && !leading.lease.is_given_up() {

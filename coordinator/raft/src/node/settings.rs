@@ -7,28 +7,29 @@ use feedline_data::ids::Millis;
 pub struct RaftSettings {
     /// The settings of the state machine.
     pub cluster: feedline_cluster::ClusterSettings,
-    /// Milliseconds between two calls of `RaftNode::tick`.
+    /// Time between two calls of `RaftNode::tick`, in milliseconds.
     pub tick_ms: u64,
-    /// The shortest election timeout in ticks. Each timeout is drawn between this and twice this number.
+    /// The minimum election timeout in ticks. The maximum is twice this number.
     pub election_ticks: u32,
     /// The address of the member; empty for a single coordinator.
     pub url: String,
-    /// Entries before a snapshot that stay in memory for slow followers.
+    /// Number of entries before a snapshot that stay in memory for slow followers.
     pub kept_entries: u64,
-    /// A planted bug.
-    #[cfg(feature = "plants")]
-    pub plant: Option<PlantedBug>,
-    /// Bytes of entries after which the log is compacted, if they are also four times as large as the last snapshot.
+    /// An injected fault.
+    #[cfg(feature = "fault-injection")]
+    pub fault: Option<InjectedFault>,
+    /// Size of the entries in bytes above which the log is compacted, provided that the entries are also four times as large as
+    /// the last snapshot.
     pub compact_bytes: u64,
 }
 
-/// A planted bug: the simulation must find it.
-#[cfg(feature = "plants")]
+/// An injected fault, which the simulation must detect.
+#[cfg(feature = "fault-injection")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PlantedBug {
-    /// Granted leases do not enter the log.
+pub enum InjectedFault {
+    /// Granted leases are not written to the log.
     ForgetLeases,
-    /// Assigned splits do not enter the log.
+    /// Assigned splits are not written to the log.
     ForgetAssigned,
     /// Replies are sent before their entries are committed.
     EarlyAnswer,
@@ -36,7 +37,7 @@ pub enum PlantedBug {
     StaleLeader,
     /// A membership change is answered before it is committed.
     EarlyChange,
-    /// Hung writes count as durable: replies are sent and entries acknowledged.
+    /// Hung writes count as durable: replies are sent, and entries are acknowledged.
     HungWrite,
 }
 
@@ -49,8 +50,8 @@ impl Default for RaftSettings {
             url: String::new(),
             compact_bytes: 8 << 20,
             kept_entries: 4096,
-            #[cfg(feature = "plants")]
-            plant: None,
+            #[cfg(feature = "fault-injection")]
+            fault: None,
         }
     }
 }
@@ -58,7 +59,7 @@ impl Default for RaftSettings {
 /// The times of a member's two clocks in milliseconds. Both are monotonic.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MonotonicTime {
-    /// The time of the state machine. It stops while the member cannot process requests.
+    /// The time of the state machine, which stops while the member cannot process requests.
     pub cluster: Millis,
     /// The time since the start, including suspensions of the process. Leases of leaders end by this clock.
     pub real: Millis,

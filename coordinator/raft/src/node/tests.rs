@@ -64,7 +64,7 @@ fn url(number: u64) -> String {
     format!("at://{number}")
 }
 
-fn is_invitation(message: &Message) -> bool {
+fn is_timeout_now(message: &Message) -> bool {
     message.get_msg_type() == MessageType::MsgTimeoutNow
 }
 
@@ -117,7 +117,7 @@ impl Bench {
                 messages.extend(effects.messages);
                 place.writes.extend(effects.writes);
                 self.replies.extend(effects.replies);
-                self.changes.extend(effects.changes);
+                self.changes.extend(effects.membership_results);
                 goes_on |= place.write(self.now);
             }
             for message in messages {
@@ -216,7 +216,7 @@ fn a_leader_with_a_hung_disk_transfers_leadership() {
 fn a_leader_that_cannot_write_steps_down_without_a_successor() {
     let mut bench = Bench::of(3);
     let first = bench.leader();
-    bench.stops = Box::new(is_invitation);
+    bench.stops = Box::new(is_timeout_now);
     bench.set_disk(first, Disk::Hangs);
     bench.open(first, "run");
     bench.tick(30);
@@ -295,7 +295,7 @@ fn a_hung_follower_ignores_messages() {
 fn a_retiring_leader_repeats_the_transfer_until_it_succeeds() {
     let mut bench = Bench::of(3);
     let first = bench.leader();
-    bench.stops = Box::new(is_invitation);
+    bench.stops = Box::new(is_timeout_now);
     let now = bench.now;
     assert!(bench.member(first).retire(now));
     bench.settle();
@@ -334,7 +334,7 @@ fn an_unreachable_learner_can_be_removed() {
     bench.tick(2);
     assert_eq!(bench.changes[&removing].as_ref().map(|members| members.0.len()), Ok(3));
     let refusal = bench.changes[&adding].as_ref().unwrap_err();
-    assert!(refusal.message.contains("removed before it had caught up"), "{refusal}");
+    assert!(refusal.message.contains("removed before it became a voter"), "{refusal}");
 }
 
 #[test]
@@ -344,7 +344,7 @@ fn a_removal_waits_for_an_addition_in_progress() {
     bench.change(1, MembershipChange::Add { id: id(2), url: url(2) });
     let early = bench.change(1, MembershipChange::Remove { id: id(2) });
     let refusal = bench.changes[&early].as_ref().unwrap_err();
-    assert!(refusal.message.contains("retry when it is done"), "{refusal}");
+    assert!(refusal.message.contains("retry when that change is done"), "{refusal}");
     bench.set_disk(1, Disk::Works);
     bench.tick(2);
     let removing = bench.change(1, MembershipChange::Remove { id: id(2) });
@@ -435,7 +435,7 @@ fn a_single_voter_writes_its_log_before_it_leads() {
     let mut bench = Bench::of(2);
     let first = bench.leader();
     let other = 3 - first;
-    bench.stops = Box::new(is_invitation);
+    bench.stops = Box::new(is_timeout_now);
     let now = bench.now;
     assert!(bench.member(first).transfer_to_follower(now));
     bench.settle();

@@ -4,24 +4,24 @@ use std::collections::VecDeque;
 
 use raft::eraftpb::Message;
 
-/// One raft step, in order.
+/// A raft step.
 pub(super) struct PendingWrite {
     pub(super) number: u64,
     /// Messages that may be sent once the step is durable.
     pub(super) messages: Vec<Message>,
     /// Whether the step writes anything.
     pub(super) must_write: bool,
-    /// Whether the step installs a leader's snapshot.
-    pub(super) installs: bool,
+    /// Whether the step installs a snapshot from a leader.
+    pub(super) is_install: bool,
 }
 
-/// The steps that wait for the disk.
+/// The steps that wait for the disk, in order.
 #[derive(Default)]
 pub(super) struct WriteQueue {
-    /// The first one, if any, writes something.
+    /// The first step, if any, writes something.
     pub(super) steps: VecDeque<PendingWrite>,
-    /// The tick at which a write finished last, or at which a step began to wait.
+    /// The tick of the last finished write, or the tick at which a step started to wait.
     pub(super) since: u64,
-    /// Whether the last write failed. The disk retries it.
+    /// Whether the last write failed. The disk retries failed writes.
     pub(super) has_failed: bool,
 }

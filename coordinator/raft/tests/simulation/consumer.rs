@@ -13,7 +13,7 @@ use feedline_data::messages::{
 };
 use feedline_data::pipeline::{OrderMode, Remainder};
 
-use super::Plant;
+use super::Fault;
 use super::application::Application;
 use super::dice::Dice;
 use super::messages::{Call, Fetch, Outcome, Request, Rows, Send};
@@ -64,7 +64,7 @@ pub(crate) struct Consumer {
     /// The final state of the job, once known.
     pub(crate) ended: Option<JobState>,
     data: Rc<JobData>,
-    plant: Plant,
+    fault: Fault,
     wants: u32,
     checkpoint_every: u64,
     plan: Option<ConsumerPlan>,
@@ -91,7 +91,7 @@ impl Consumer {
         data: Rc<JobData>,
         wants: u32,
         checkpoint_every: u64,
-        plant: Plant,
+        fault: Fault,
     ) -> Self {
         Self {
             seat,
@@ -101,7 +101,7 @@ impl Consumer {
             app: Application::default(),
             ended: None,
             data,
-            plant,
+            fault,
             wants,
             checkpoint_every,
             plan: None,
@@ -137,7 +137,7 @@ impl Consumer {
         self.report = Call::default();
         self.open = Call::default();
         (self.telling, self.told) = (0, 0);
-        if self.plant == Plant::Forgetful {
+        if self.fault == Fault::Forgetful {
             self.app.positions.clear();
             self.app.offsets.clear();
         }
@@ -312,8 +312,8 @@ impl Consumer {
             let position = progress.map(|(split, offset)| self.data.layout.position_in(split, offset));
             self.app.consume(*number, position.unwrap_or(stream.end), assembled);
             self.delivered_at = now;
-            if self.plant == Plant::EarlyAck {
-                // The planted bug: rows count as consumed too early.
+            if self.fault == Fault::EarlyAck {
+                // Injected fault: rows count as consumed too early.
                 self.app.positions.insert(*number, stream.end);
                 self.news = true;
             }
@@ -397,7 +397,7 @@ impl Consumer {
             self.begun.insert(piece.split);
         }
         let taken = stream.assembler.push(piece.clone());
-        if !taken && self.plant == Plant::PieceTwice {
+        if !taken && self.fault == Fault::PieceTwice {
             let input = piece.start..piece.end;
             let rows = 0..piece.rows();
             let part = PieceSlice {

@@ -15,7 +15,7 @@ use feedline_raft::{
     PersistedState, RaftNode, Role, ServingChange,
 };
 
-use super::Plant;
+use super::Fault;
 use super::dice::Dice;
 use super::kept::{Kept, TakenBack};
 use super::members::{Answered, Step};
@@ -107,15 +107,15 @@ pub(crate) struct Coordinators {
     answered: Answered,
     /// When the present leader began to serve, or the last disk stopped hanging: dead workers may keep leases for a while after.
     pub(crate) serving_since: Millis,
-    plant: Plant,
+    fault: Fault,
 }
 
 impl Coordinators {
-    pub(crate) fn new(machines: &Machines, plant: Plant) -> Result<Self, String> {
+    pub(crate) fn new(machines: &Machines, fault: Fault) -> Result<Self, String> {
         let settings = replica::RaftSettings {
             compact_bytes: machines.compact_bytes,
             kept_entries: machines.kept_entries,
-            plant: plant.of_replica(),
+            fault: fault.of_replica(),
             ..replica::RaftSettings::default()
         };
         let life = u64::from(machines.moves);
@@ -141,7 +141,7 @@ impl Coordinators {
             leaders: BTreeMap::new(),
             answered: Answered::bootstrap(&members),
             serving_since: 0,
-            plant,
+            fault,
         };
         for place in 0..all.inside.len() {
             all.start(place)?;
@@ -287,7 +287,7 @@ impl Coordinators {
         }
     }
 
-    /// The number of a write that a planted bug counts as durable.
+    /// The number of a write that an injected fault counts as durable.
     fn take_effects(
         &mut self,
         place: usize,
@@ -301,7 +301,7 @@ impl Coordinators {
         outcome.writes += effects.writes.len();
         let node = &mut self.nodes[place];
         let term = node.member.as_ref().map_or(0, RaftNode::term);
-        for (request, changed) in effects.changes {
+        for (request, changed) in effects.membership_results {
             match changed {
                 Ok(_) => outcome.changed.push((request, term)),
                 Err(refusal) => outcome.is_refused |= refusal.kind == ServiceErrorKind::Invalid,
@@ -314,10 +314,10 @@ impl Coordinators {
             self.manifests.insert(key, manifest);
             outcome.saves.push(job);
         }
-        if let Some(ServingChange::Begun { preparing, .. }) = effects.serving {
+        if let Some(ServingChange::Started { preparing, .. }) = effects.serving_change {
             self.begin_serving(place, now, &preparing)?;
         }
-        Ok(early.filter(|_| self.plant == Plant::EarlyWrite))
+        Ok(early.filter(|_| self.fault == Fault::EarlyWrite))
     }
 
     fn begin_serving(

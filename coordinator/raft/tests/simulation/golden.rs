@@ -12,7 +12,7 @@ use feedline_data::random::mix64;
 
 use super::application::Entry;
 use super::scenario::{JobData, Scenario};
-use super::{Plant, run_whole};
+use super::{Fault, run_whole};
 
 /// Few enough that the test takes about a second.
 const SEEDS: u64 = 60;
@@ -59,7 +59,7 @@ fn golden_seeds_deliver_the_golden_rows() {
     let mut out = String::new();
     for seed in 0..SEEDS {
         let scenario = Scenario::new(seed);
-        let whole = run_whole(seed, Plant::None).expect("nothing is wrong with this seed");
+        let whole = run_whole(seed, Fault::None).expect("nothing is wrong with this seed");
         for (data, entries) in scenario.jobs.iter().zip(&whole.entries) {
             let name = &data.spec.name;
             let fingerprint = data.spec.pipeline.fingerprint();

@@ -14,7 +14,7 @@ use feedline_data::ids::{JobId, Millis, SessionId, WorkerId};
 use feedline_data::messages::{JobState, JobStatus, ServiceErrorKind};
 use feedline_raft::{MemberId, has_snapshot};
 
-use super::Plant;
+use super::Fault;
 use super::application::Entry;
 use super::consumer::{Consumer, Seat};
 use super::coordinators::{Coordinators, Outcome as Told};
@@ -78,8 +78,8 @@ pub(crate) struct World {
 }
 
 impl World {
-    pub(crate) fn new(scenario: &Scenario, plant: Plant) -> Result<Self, String> {
-        let coordinators = Coordinators::new(&scenario.machines, plant)?;
+    pub(crate) fn new(scenario: &Scenario, fault: Fault) -> Result<Self, String> {
+        let coordinators = Coordinators::new(&scenario.machines, fault)?;
         let count = coordinators.count();
         let mut world = Self {
             scenario: scenario.clone(),
@@ -110,7 +110,7 @@ impl World {
             for number in 0..data.spec.consumers {
                 let seat = Seat { place: world.consumers.len() as u32, of, number };
                 let (wants, checkpoint_every) = (scenario.wants, scenario.checkpoint_every);
-                world.consumers.push(Consumer::new(seat, Rc::clone(data), wants, checkpoint_every, plant));
+                world.consumers.push(Consumer::new(seat, Rc::clone(data), wants, checkpoint_every, fault));
                 let at = begins + u64::from(number);
                 world.queue.push(at, Event::WakeConsumer(seat.place, SessionId(1)));
             }

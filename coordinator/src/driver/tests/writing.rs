@@ -67,7 +67,7 @@ async fn nothing_is_acknowledged_while_the_log_cannot_be_written() {
     assert_eq!(refused.kind, ServiceErrorKind::Unavailable);
     assert_eq!(
         refused.message,
-        "cannot write the coordinator's log at /data/records.log: No space left on device; free some space, nothing acknowledged is lost"
+        "cannot write the coordinator's log /data/records.log: No space left on device; free some disk space; no acknowledged data is lost"
     );
     assert_eq!(service.list_jobs().await.unwrap_err(), refused, "what is not durable is not shown either");
     let tries = bench.script.lock().unwrap().tries;

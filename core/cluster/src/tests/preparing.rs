@@ -74,10 +74,13 @@ fn indexing_is_distributed_over_workers_and_saved() {
 #[test]
 fn an_index_that_cannot_be_saved_fails_the_job() {
     let mut bench = Bench::new();
-    bench.saving = Err("the disk is full; free some space".to_owned());
+    bench.saving = Err("the disk is full; free some disk space".to_owned());
     let job = bench.open(&spec(4, 1)).expect("a valid job");
     prepare(&mut bench, &manifest(&[8]));
-    assert_eq!(bench.status(job).state, JobState::Failed("the disk is full; free some space".to_owned()));
+    assert_eq!(
+        bench.status(job).state,
+        JobState::Failed("the disk is full; free some disk space".to_owned())
+    );
 }
 
 #[test]

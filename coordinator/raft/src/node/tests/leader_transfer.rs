@@ -35,7 +35,7 @@ fn a_target_that_cannot_lead_is_rejected_and_the_leader_stays() {
     bench.change(leader, MembershipChange::Add { id: id(9), url: url(9) });
     bench.tick(4);
     for (from, to, said) in [
-        (leader, 77, "no coordinator has the id 000000000000004d; `feedline members list`"),
+        (leader, 77, "no coordinator has id 000000000000004d; list the ids with `feedline members list`"),
         (leader, 9, "is a learner and cannot lead yet"),
     ] {
         let refusal = bench.transfer(from, to).unwrap_err();
@@ -47,7 +47,7 @@ fn a_target_that_cannot_lead_is_rejected_and_the_leader_stays() {
 
 /// A client that lost the reply of a finished transfer sends the request again, to the new leader.
 #[test]
-fn a_transfer_to_the_present_leader_succeeds_and_changes_nothing() {
+fn a_transfer_to_the_current_leader_succeeds_without_effect() {
     let mut bench = Bench::of(3);
     let leader = bench.leader();
     assert_eq!(bench.transfer(leader, leader), Ok(()));
@@ -58,14 +58,16 @@ fn a_transfer_to_the_present_leader_succeeds_and_changes_nothing() {
 }
 
 #[test]
-fn a_leader_goes_on_if_the_target_is_not_reached() {
+fn a_leader_continues_if_the_target_is_unreachable() {
     let mut bench = Bench::of(3);
     let leader = bench.leader();
     let target = (1..=3).find(|number| *number != leader).unwrap();
-    bench.stops = Box::new(is_invitation);
+    bench.stops = Box::new(is_timeout_now);
     bench.transfer(leader, target).unwrap();
     assert!(bench.member(leader).is_transferring());
-    assert!(bench.transfer(leader, target).unwrap_err().contains("already being transferred"));
+    assert!(
+        bench.transfer(leader, target).unwrap_err().contains("another leadership transfer is in progress")
+    );
     bench.tick(20);
     assert!(bench.leads(leader) && !bench.member(leader).is_transferring());
     let asked = bench.open(leader, "run");
