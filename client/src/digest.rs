@@ -17,11 +17,6 @@ pub struct StreamDigest {
 }
 
 impl StreamDigest {
-    /// Creates the digest of an empty stream.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// Adds the next batch.
     pub fn add(&mut self, batch: &RecordBatch) {
         let mut chained = [0; 32];
@@ -61,11 +56,6 @@ pub struct ContentDigest {
 }
 
 impl ContentDigest {
-    /// Creates the digest of no rows.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// Adds the rows of a batch.
     pub fn add(&mut self, batch: &RecordBatch) {
         let columns: Vec<ArrayData> = batch.columns().iter().map(|column| column.to_data()).collect();

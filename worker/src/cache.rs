@@ -178,7 +178,7 @@ pub(crate) fn read_cached_rows(folder: &std::path::Path, bytes: &[u8]) {
 
 /// The values of prefixes without a `cache` operator.
 #[cfg(test)]
-fn planned(worths: impl IntoIterator<Item = (Prefix, f64)>) -> CacheValues {
+fn planned(values: impl IntoIterator<Item = (Prefix, f64)>) -> CacheValues {
     let value = |saved_s_per_byte| rows::CacheValue { saved_s_per_byte, ..Default::default() };
-    worths.into_iter().map(|(prefix, worth)| (prefix, value(worth))).collect()
+    values.into_iter().map(|(prefix, saved)| (prefix, value(saved))).collect()
 }

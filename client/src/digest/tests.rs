@@ -43,13 +43,13 @@ fn batch() -> RecordBatch {
 }
 
 fn stream_of(batch: &RecordBatch) -> String {
-    let mut digest = StreamDigest::new();
+    let mut digest = StreamDigest::default();
     digest.add(batch);
     digest.to_hex()
 }
 
 fn content_of<'a>(batches: impl IntoIterator<Item = &'a RecordBatch>) -> String {
-    let mut digest = ContentDigest::new();
+    let mut digest = ContentDigest::default();
     batches.into_iter().for_each(|batch| digest.add(batch));
     digest.to_hex()
 }
@@ -89,7 +89,7 @@ fn only_the_stream_digest_depends_on_order_and_batches() {
     let whole = batch();
     let (first, second) = (whole.slice(0, 3), whole.slice(3, 5));
     let chain = |batches: [&RecordBatch; 2]| {
-        let mut digest = StreamDigest::new();
+        let mut digest = StreamDigest::default();
         batches.into_iter().for_each(|batch| digest.add(batch));
         digest.to_hex()
     };
@@ -102,16 +102,16 @@ fn only_the_stream_digest_depends_on_order_and_batches() {
 #[test]
 fn digests_resume_from_their_text_form() {
     let (whole, part) = (batch(), batch().slice(2, 3));
-    let mut stream = StreamDigest::new();
+    let mut stream = StreamDigest::default();
     stream.add(&whole);
     let mut restored = StreamDigest::from_hex(&stream.to_hex()).unwrap();
     stream.add(&part);
     restored.add(&part);
     assert_eq!(stream, restored);
-    assert_ne!(combine([&stream, &StreamDigest::new()]), combine([&StreamDigest::new(), &stream]));
-    let mut content = ContentDigest::new();
+    assert_ne!(combine([&stream, &StreamDigest::default()]), combine([&StreamDigest::default(), &stream]));
+    let mut content = ContentDigest::default();
     content.add(&whole);
-    let mut other = ContentDigest::new();
+    let mut other = ContentDigest::default();
     other.add(&part);
     let mut merged = ContentDigest::from_hex(&content.to_hex()).unwrap();
     merged.merge(&other);

@@ -4,7 +4,6 @@ mod burn;
 mod cast;
 mod columns;
 pub(crate) mod filter;
-mod functions;
 mod image_edit;
 mod lists;
 mod normalize;
@@ -20,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use feedline_data::pipeline::{OperatorKind, Size};
+use feedline_data::pipeline::{FilterFunction, MapFunction, OperatorKind, Size};
 use feedline_data::schema::{ColumnType, ScalarType, Schema};
 
 use crate::{Chunk, OperatorError, OperatorKernel, OutputBuffers};
@@ -65,12 +64,15 @@ kernels! {
 
 /// The parameters of an operator, from which its kernel is built.
 pub(crate) trait KernelDefinition {
-    /// Builds the kernel. The error message does not contain the operator.
-    fn build(&self, context: &KernelContext<'_>) -> Result<Arc<dyn OperatorKernel>, String>;
+    /// Builds the kernel. The error message does not contain the operator. By default, the kernel does nothing, because the engine
+    /// runs the operator itself.
+    fn build(&self, _context: &KernelContext<'_>) -> Result<Arc<dyn OperatorKernel>, String> {
+        Ok(Arc::new(EngineKernel))
+    }
 
     /// The column that the kernel writes to an output buffer if the column becomes a tensor.
     fn written_column(&self) -> Option<&str> {
-        None
+        self.decoded_column().map(|(column, _)| column)
     }
 
     /// The column of images that the kernel decodes, and the minimum height and width that a whole image has after the operator.
@@ -115,9 +117,13 @@ impl KernelContext<'_> {
     }
 }
 
+// The engine calls these functions in separate processes.
+impl KernelDefinition for MapFunction {}
+impl KernelDefinition for FilterFunction {}
+
 /// A kernel that does nothing, for operators that the engine runs itself.
 #[derive(Debug)]
-pub(crate) struct EngineKernel;
+struct EngineKernel;
 
 impl OperatorKernel for EngineKernel {
     fn apply(&self, _chunk: &mut Chunk, _buffers: &mut OutputBuffers) -> Result<(), OperatorError> {

@@ -114,20 +114,20 @@ impl EvictionQueue {
             return 0;
         }
         let available = self.available_bytes(prefix);
-        let (mut taken, mut refused) = (more_bytes, u64::MAX);
+        let (mut admitted_bytes, mut smallest_rejected) = (more_bytes, u64::MAX);
         rows.retain(|(_, bytes)| {
             let size = bytes.len() as u64 + row_bytes;
-            let fits = taken + size <= available;
+            let fits = admitted_bytes + size <= available;
             if fits {
-                taken += size;
+                admitted_bytes += size;
             } else {
-                refused = refused.min(size + more_bytes);
+                smallest_rejected = smallest_rejected.min(size + more_bytes);
             }
             fits
         });
         let share = self.shares.entry(prefix).or_default();
-        share.rejected_bytes = if refused == u64::MAX { 0 } else { refused };
-        if rows.is_empty() { 0 } else { taken }
+        share.rejected_bytes = if smallest_rejected == u64::MAX { 0 } else { smallest_rejected };
+        if rows.is_empty() { 0 } else { admitted_bytes }
     }
 
     /// Number of bytes to evict before `more_bytes` fit.
@@ -239,10 +239,10 @@ mod tests {
     use crate::cache::planned;
     use crate::cache::rows::CacheValue;
 
-    fn room(capacity_bytes: u64, held: &[(Prefix, u64)]) -> EvictionQueue {
-        let mut room = EvictionQueue::new(capacity_bytes);
-        held.iter().for_each(|(prefix, bytes)| room.add(*prefix, *bytes));
-        room
+    fn queue(capacity_bytes: u64, held: &[(Prefix, u64)]) -> EvictionQueue {
+        let mut queue = EvictionQueue::new(capacity_bytes);
+        held.iter().for_each(|(prefix, bytes)| queue.add(*prefix, *bytes));
+        queue
     }
 
     fn rows(lengths: &[usize]) -> Vec<CachedRow> {
@@ -251,76 +251,76 @@ mod tests {
 
     #[test]
     fn rows_are_evicted_for_rows_of_clearly_more_value() {
-        let mut room = room(10, &[(1, 10)]);
-        for (worth, gives_way) in [(1.0, false), (1.24, false), (1.25, true), (9.0, true)] {
-            room.set_active(&planned([(1, 1.0), (2, worth)]));
-            assert_eq!(room.next_victim(2), gives_way.then_some(1), "{worth}");
+        let mut queue = queue(10, &[(1, 10)]);
+        for (value, is_evicted) in [(1.0, false), (1.24, false), (1.25, true), (9.0, true)] {
+            queue.set_active(&planned([(1, 1.0), (2, value)]));
+            assert_eq!(queue.next_victim(2), is_evicted.then_some(1), "{value}");
         }
-        for worthless in [0.0, -1.0, f64::NAN] {
-            room.set_active(&planned([(1, 1.0), (3, worthless)]));
-            assert_eq!(room.next_victim(3), None, "{worthless}");
+        for invalid_value in [0.0, -1.0, f64::NAN] {
+            queue.set_active(&planned([(1, 1.0), (3, invalid_value)]));
+            assert_eq!(queue.next_victim(3), None, "{invalid_value}");
         }
     }
 
     #[test]
     fn rows_of_a_cache_operator_are_not_evicted_for_planned_rows() {
-        let mut room = room(10, &[(1, 5), (2, 5)]);
+        let mut queue = queue(10, &[(1, 5), (2, 5)]);
         let named = |saved_s_per_byte| CacheValue {
             saved_s_per_byte,
             has_cache_operator: true,
             ..CacheValue::default()
         };
-        let mut worth = planned([(2, 9.0), (3, 99.0)]);
-        worth.extend([(1, named(1.0)), (4, named(0.5)), (5, named(2.0))]);
-        room.set_active(&worth);
-        assert_eq!(room.next_victim(3), Some(2), "the planned prefix of two");
-        assert_eq!(room.next_victim(4), Some(2), "a cache operator precedes the value");
-        room.clear(2);
-        assert_eq!([3, 4, 5].map(|prefix| room.next_victim(prefix)), [None, None, Some(1)]);
-        room.set_active(&planned([(3, 1.0)]));
-        assert_eq!(room.next_victim(3), Some(1), "no running job uses the prefix");
+        let mut values = planned([(2, 9.0), (3, 99.0)]);
+        values.extend([(1, named(1.0)), (4, named(0.5)), (5, named(2.0))]);
+        queue.set_active(&values);
+        assert_eq!(queue.next_victim(3), Some(2), "the planned prefix of two");
+        assert_eq!(queue.next_victim(4), Some(2), "a cache operator precedes the value");
+        queue.clear(2);
+        assert_eq!([3, 4, 5].map(|prefix| queue.next_victim(prefix)), [None, None, Some(1)]);
+        queue.set_active(&planned([(3, 1.0)]));
+        assert_eq!(queue.next_victim(3), Some(1), "no running job uses the prefix");
     }
 
     #[test]
     fn rows_are_evicted_by_activity_then_value_then_use() {
-        let mut room = room(100, &[(1, 10), (2, 10), (3, 10), (4, 10), (5, 10)]);
-        room.set_active(&planned([(1, 7.0), (2, 3.0), (9, 4.0)]));
-        room.set_active(&planned([(2, 3.0), (5, 2.0), (9, 4.0)]));
-        let mut gone = Vec::new();
-        while let Some(victim) = room.next_victim(9) {
-            room.clear(victim);
-            gone.push(victim);
+        let mut queue = queue(100, &[(1, 10), (2, 10), (3, 10), (4, 10), (5, 10)]);
+        queue.set_active(&planned([(1, 7.0), (2, 3.0), (9, 4.0)]));
+        queue.set_active(&planned([(2, 3.0), (5, 2.0), (9, 4.0)]));
+        let mut evicted = Vec::new();
+        while let Some(victim) = queue.next_victim(9) {
+            queue.clear(victim);
+            evicted.push(victim);
         }
-        assert_eq!(gone, [3, 4, 1, 5, 2]);
-        assert_eq!(room.held_bytes(), 0);
+        assert_eq!(evicted, [3, 4, 1, 5, 2]);
+        assert_eq!(queue.held_bytes(), 0);
     }
 
     #[test]
     fn an_unknown_value_is_replaced_by_the_last_known_value() {
-        let mut room = room(10, &[(1, 5), (2, 5)]);
-        room.set_active(&planned([(1, 8.0), (2, 2.0)]));
-        room.set_active(&planned([(2, 2.0)]));
-        room.set_active(&planned([(1, 0.0), (2, 2.0)]));
-        assert_eq!((room.next_victim(1), room.next_victim(2)), (Some(2), None));
+        let mut queue = queue(10, &[(1, 5), (2, 5)]);
+        queue.set_active(&planned([(1, 8.0), (2, 2.0)]));
+        queue.set_active(&planned([(2, 2.0)]));
+        queue.set_active(&planned([(1, 0.0), (2, 2.0)]));
+        assert_eq!((queue.next_victim(1), queue.next_victim(2)), (Some(2), None));
     }
 
     #[test]
     fn a_prefix_has_room_again_once_a_row_of_the_rejected_size_fits() {
-        let mut room = room(100, &[(1, 90)]);
-        room.set_active(&planned([(1, 1.0), (2, 1.0)]));
-        assert!(room.has_room(2));
+        let mut queue = queue(100, &[(1, 90)]);
+        queue.set_active(&planned([(1, 1.0), (2, 1.0)]));
+        assert!(queue.has_room(2));
         let mut put = rows(&[20, 4, 30]);
-        assert_eq!(room.admit(2, &mut put, (1, 2)), 7);
+        assert_eq!(queue.admit(2, &mut put, (1, 2)), 7);
         assert_eq!(put, rows(&[20, 4, 30])[1..2]);
-        assert!(!room.has_room(2) && room.has_room(1));
-        room.remove(1, 12);
-        assert!(!room.has_room(2), "22 bytes are free");
-        room.remove(1, 1);
-        assert!(room.has_room(2), "23 are");
-        room.add(1, 1);
-        assert!(!room.has_room(2));
-        room.set_active(&planned([(1, 1.0), (2, 2.0)]));
-        assert!(room.has_room(2), "the others give way");
+        assert!(!queue.has_room(2) && queue.has_room(1));
+        queue.remove(1, 12);
+        assert!(!queue.has_room(2), "22 bytes are free");
+        queue.remove(1, 1);
+        assert!(queue.has_room(2), "23 bytes are free");
+        queue.add(1, 1);
+        assert!(!queue.has_room(2));
+        queue.set_active(&planned([(1, 1.0), (2, 2.0)]));
+        assert!(queue.has_room(2), "rows of the other prefix can be evicted");
     }
 
     fn of(tenants: &[(&str, u64)], value: CacheValue) -> CacheValue {
@@ -332,24 +332,24 @@ mod tests {
 
     #[test]
     fn a_cache_operator_does_not_count_for_other_tenants() {
-        let mut room = room(10, &[(1, 5), (2, 5)]);
+        let mut queue = queue(10, &[(1, 5), (2, 5)]);
         let planned = |saved_s_per_byte| CacheValue { saved_s_per_byte, ..CacheValue::default() };
         let named = |saved_s_per_byte| CacheValue { has_cache_operator: true, ..planned(saved_s_per_byte) };
         let (a, b) = ([("a", u64::MAX)], [("b", u64::MAX)]);
-        room.set_active(&CacheValues::from([
+        queue.set_active(&CacheValues::from([
             (1, of(&a, planned(1.0))),
             (2, of(&b, planned(1.0))),
             (3, of(&a, named(1.0))),
             (4, of(&b, planned(2.0))),
         ]));
-        assert_eq!(room.next_victim(3), Some(1), "its own tenant's");
-        room.clear(1);
-        room.add(3, 5);
-        assert_eq!(room.next_victim(3), None, "the other prefix has the same value");
-        assert_eq!(room.next_victim(4), Some(2), "the longest unused prefix of two with equal value");
-        room.clear(2);
+        assert_eq!(queue.next_victim(3), Some(1), "the prefix has the same tenant");
+        queue.clear(1);
+        queue.add(3, 5);
+        assert_eq!(queue.next_victim(3), None, "the other prefix has the same value");
+        assert_eq!(queue.next_victim(4), Some(2), "the longest unused prefix of two with equal value");
+        queue.clear(2);
         assert_eq!(
-            room.next_victim(4),
+            queue.next_victim(4),
             Some(3),
             "the less valuable prefix of another tenant, despite its cache operator"
         );
@@ -363,11 +363,11 @@ mod tests {
         memory.use_ledger(&ledger, LedgerColumn::Memory);
         disk.use_ledger(&ledger, LedgerColumn::Disk);
         let named = CacheValue { saved_s_per_byte: 9.0, has_cache_operator: true, ..CacheValue::default() };
-        let worth = |jobs: &[Prefix]| -> CacheValues {
+        let values = |jobs: &[Prefix]| -> CacheValues {
             jobs.iter().map(|prefix| (*prefix, of(&[("a", 100)], named.clone()))).collect()
         };
-        memory.set_active(&worth(&[1, 2]));
-        disk.set_active(&worth(&[1, 2]));
+        memory.set_active(&values(&[1, 2]));
+        disk.set_active(&values(&[1, 2]));
         let mut put = rows(&[50, 50, 10]);
         let bytes = memory.admit(1, &mut put, (0, 0));
         assert_eq!((bytes, put.len()), (100, 2));
@@ -375,39 +375,39 @@ mod tests {
         disk.add(2, 35);
         assert!(!memory.has_room(1), "a row of 10 bytes was rejected, and 5 bytes are free");
         assert_eq!(disk.admit(1, &mut rows(&[6, 5, 1]), (0, 0)), 5, "bytes of other tiers count");
-        assert_eq!(memory.admit(9, &mut rows(&[500]), (0, 0)), 500, "others have what is free");
+        assert_eq!(memory.admit(9, &mut rows(&[500]), (0, 0)), 500, "other tenants may use the free bytes");
         memory.remove(1, 60);
         assert_eq!(disk.admit(1, &mut rows(&[65]), (0, 0)), 65);
         memory.add(1, 60);
-        memory.set_active(&worth(&[2]));
+        memory.set_active(&values(&[2]));
         assert_eq!(disk.admit(2, &mut rows(&[65]), (0, 0)), 65, "rows of ended jobs do not count");
     }
 
     #[test]
     fn rows_of_several_tenants_are_stored_for_any_tenant_below_its_limit() {
-        let mut room = room(1_000, &[]);
+        let mut queue = queue(1_000, &[]);
         let value = CacheValue { saved_s_per_byte: 1.0, ..CacheValue::default() };
-        room.set_active(&CacheValues::from([
+        queue.set_active(&CacheValues::from([
             (1, of(&[("a", 10)], value.clone())),
             (2, of(&[("a", 10), ("b", 100)], value)),
         ]));
-        room.add(1, 10);
-        assert_eq!(room.admit(1, &mut rows(&[1]), (0, 0)), 0);
-        assert_eq!(room.admit(2, &mut rows(&[60]), (0, 0)), 60);
+        queue.add(1, 10);
+        assert_eq!(queue.admit(1, &mut rows(&[1]), (0, 0)), 0);
+        assert_eq!(queue.admit(2, &mut rows(&[60]), (0, 0)), 60);
     }
 
     #[test]
     fn rows_of_a_tenant_without_a_limit_ignore_the_limits_of_others() {
-        let mut room = room(1_000, &[]);
+        let mut queue = queue(1_000, &[]);
         let limited = ("a".into(), 10);
         let (mut own, mut shared) = (CacheValue::default(), CacheValue::default());
         own.add_job(1.0, false, Some(&limited));
         shared.add_job(2.0, false, Some(&limited));
-        // The default tenant, of which no plan tells.
+        // A job of the default tenant, which plans do not name.
         shared.add_job(1.0, true, None);
         assert_eq!((shared.saved_s_per_byte, shared.has_cache_operator), (2.0, true));
-        room.set_active(&CacheValues::from([(1, own), (2, shared)]));
-        assert_eq!(room.admit(1, &mut rows(&[60]), (0, 0)), 0);
-        assert_eq!(room.admit(2, &mut rows(&[60, 500]), (0, 0)), 560);
+        queue.set_active(&CacheValues::from([(1, own), (2, shared)]));
+        assert_eq!(queue.admit(1, &mut rows(&[60]), (0, 0)), 0);
+        assert_eq!(queue.admit(2, &mut rows(&[60, 500]), (0, 0)), 560);
     }
 }

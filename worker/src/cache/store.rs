@@ -163,12 +163,12 @@ async fn run_background_task(tier: Weak<StoreTierState>) {
     loop {
         tokio::time::sleep(LISTING_INTERVAL).await;
         let Some(shared) = tier.upgrade() else { return };
-        let begun = Instant::now();
-        let batches = shared.lock().take_old(begun);
+        let start = Instant::now();
+        let batches = shared.lock().take_old(start);
         shared.spawn_uploads(&Handle::current(), batches);
-        if begun >= next_listing {
+        if start >= next_listing {
             shared.refresh().await;
-            next_listing = Instant::now() + LISTING_INTERVAL.max(begun.elapsed() * LISTING_TIME_DIVISOR);
+            next_listing = Instant::now() + LISTING_INTERVAL.max(start.elapsed() * LISTING_TIME_DIVISOR);
         }
     }
 }
@@ -190,7 +190,7 @@ impl StoreTierState {
     }
 
     async fn upload(&self, batch: SegmentUpload) {
-        let _turn = self.upload_permits.acquire().await.expect("the semaphore of uploads is never closed");
+        let _permit = self.upload_permits.acquire().await.expect("the semaphore of uploads is never closed");
         let SegmentUpload { prefix, rows, bytes } = batch;
         let number = self.segment_count.fetch_add(1, Ordering::Relaxed);
         let name: Arc<str> =
@@ -234,38 +234,33 @@ impl StoreTierState {
         };
         self.stores.list_folder(&self.url, found).await?;
         self.lock().on_listed(all_bytes, written_bytes);
-        let reads = new.into_iter().map(|object| self.read_index(object));
+        let reads = new.into_iter().map(|object| async move {
+            let index = self.read_index(&object).await;
+            (object, index)
+        });
         let mut reads = futures::stream::iter(reads).buffer_unordered(MAX_CONCURRENT_READS);
         while let Some((object, index)) = reads.next().await {
-            match index {
-                Ok(Ok(entries)) => self.lock().on_index_read(object, &entries),
-                Ok(Err(reason)) => {
-                    let url = self.object_url(&object.name);
-                    tracing::warn!(%url, reason, "cannot use a cache object; the worker ignores it");
-                    self.lock().on_index_read(object, &[]);
-                }
+            let entries = match index {
                 // The next listing retries this segment.
-                Err(error) if error.is_retryable() => self.on_failed_read(error),
-                Err(error) => {
-                    let (url, error) = (self.object_url(&object.name), reason_without_url(error));
-                    tracing::warn!(%url, %error, "cannot read a cache object; the worker ignores it");
-                    self.lock().on_index_read(object, &[]);
+                Err(error) if error.is_retryable() => {
+                    self.on_failed_read(error);
+                    continue;
                 }
-            }
+                Err(error) => Err(reason_without_url(error)),
+                Ok(entries) => entries,
+            };
+            let entries = entries.unwrap_or_else(|reason| {
+                let url = self.object_url(&object.name);
+                tracing::warn!(%url, reason, "cannot use a cache object; the worker ignores it");
+                Vec::new()
+            });
+            self.lock().on_index_read(object, &entries);
         }
         Ok(())
     }
 
-    async fn read_index(
-        &self,
-        object: ListedObject,
-    ) -> (ListedObject, Result<Result<Vec<SegmentEntry>, String>, SourceError>) {
-        let index = self.index_of(&object).await;
-        (object, index)
-    }
-
     /// Reads the index of a segment. The inner error is the reason why the segment cannot be used.
-    async fn index_of(
+    async fn read_index(
         &self,
         object: &ListedObject,
     ) -> Result<Result<Vec<SegmentEntry>, String>, SourceError> {
@@ -312,16 +307,16 @@ impl StoreTierState {
             }
         };
         self.lock().reads.end();
-        let mut sound = Vec::with_capacity(rows.len());
+        let mut undamaged = Vec::with_capacity(rows.len());
         for ((position, entry), record) in rows.into_iter().zip(records) {
             if let Some(bytes) = verified_row(&record, entry.row) {
-                sound.push((position, bytes));
+                undamaged.push((position, bytes));
             } else {
                 tracing::warn!(%url, row = entry.row, "a cached row is damaged and is computed again");
                 self.lock().remove_row(prefix, entry.row);
             }
         }
-        sound
+        undamaged
     }
 
     /// Pauses reads after a failure, so that a store that does not respond delays only a few groups.

@@ -67,10 +67,6 @@ impl KernelDefinition for Resize {
         Ok(Arc::new(FixedSizeOperator::new(context, &self.column, self.size, CropChoice::Whole)))
     }
 
-    fn written_column(&self) -> Option<&str> {
-        Some(&self.column)
-    }
-
     fn decoded_column(&self) -> Option<(&str, Size)> {
         Some((&self.column, self.size))
     }
@@ -82,10 +78,6 @@ impl KernelDefinition for CenterCrop {
         Ok(Arc::new(FixedSizeOperator::new(context, &self.column, self.size, choice)))
     }
 
-    fn written_column(&self) -> Option<&str> {
-        Some(&self.column)
-    }
-
     fn decoded_column(&self) -> Option<(&str, Size)> {
         Some((&self.column, self.size.map(|extent| extent.min(self.resize.unwrap_or(extent)))))
     }
@@ -95,10 +87,6 @@ impl KernelDefinition for RandomResizedCrop {
     fn build(&self, context: &KernelContext<'_>) -> Result<Arc<dyn OperatorKernel>, String> {
         let choice = CropChoice::Random { scale: self.scale, ratio: self.ratio };
         Ok(Arc::new(FixedSizeOperator::new(context, &self.column, self.size, choice)))
-    }
-
-    fn written_column(&self) -> Option<&str> {
-        Some(&self.column)
     }
 
     fn decoded_column(&self) -> Option<(&str, Size)> {

@@ -1,4 +1,4 @@
-//! Workers find each other's rows; damage, cut-off objects, limits and a store that fails cost rows, never right ones.
+//! Tests of the store tier: workers find the rows of other workers, and damaged or truncated objects are omitted.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ fn tier(url: &str, limit_bytes: u64) -> StoreTier {
     StoreTier::new(settings, Stores::new(Vec::new()))
 }
 
-fn path(folder: &Path) -> &str {
+fn as_url(folder: &Path) -> &str {
     folder.to_str().expect("UTF-8")
 }
 
@@ -23,33 +23,33 @@ fn row(id: u64) -> CachedRow {
     (id, Bytes::from(vec![id as u8; 1000]))
 }
 
-async fn found(tier: &StoreTier, prefix: Prefix, ids: impl IntoIterator<Item = u64>) -> Vec<u64> {
+async fn find_rows(tier: &StoreTier, prefix: Prefix, ids: impl IntoIterator<Item = u64>) -> Vec<u64> {
     let ids: Vec<u64> = ids.into_iter().collect();
     let rows = tier.get(prefix, ids.clone()).await;
     assert_eq!(rows.len(), ids.len());
     let check = |(id, bytes): (u64, Option<Bytes>)| {
-        bytes.map(|bytes| (bytes == row(id).1).then_some(id).expect("its own bytes"))
+        bytes.map(|bytes| (bytes == row(id).1).then_some(id).expect("the row has its own bytes"))
     };
     ids.into_iter().zip(rows).filter_map(check).collect()
 }
 
-async fn opened(url: &str, limit_bytes: u64, prefix: Prefix) -> StoreTier {
+async fn open_tier(url: &str, limit_bytes: u64, prefix: Prefix) -> StoreTier {
     let tier = tier(url, limit_bytes);
     tier.open(prefix).await.expect("the folder can be listed");
     tier
 }
 
-async fn keep(tier: &StoreTier, prefix: Prefix, ids: std::ops::Range<u64>) {
+async fn store_rows(tier: &StoreTier, prefix: Prefix, ids: std::ops::Range<u64>) {
     tier.open(prefix).await.expect("the folder can be listed");
     tier.put(prefix, ids.map(row).collect());
     tier.flush().await;
 }
 
-fn active(tier: &StoreTier, prefixes: impl IntoIterator<Item = Prefix>) {
+fn set_active(tier: &StoreTier, prefixes: impl IntoIterator<Item = Prefix>) {
     tier.set_active(Arc::new(prefixes.into_iter().collect()));
 }
 
-/// The objects of a prefix.
+/// Returns the objects of a prefix.
 fn objects(folder: &Path, prefix: Prefix) -> Vec<PathBuf> {
     let files = std::fs::read_dir(folder.join(folder_name(prefix))).expect("the prefix has a folder");
     files.map(|file| file.expect("it can be listed").path()).collect()
@@ -58,60 +58,60 @@ fn objects(folder: &Path, prefix: Prefix) -> Vec<PathBuf> {
 #[tokio::test]
 async fn workers_find_rows_that_others_stored_before_or_after() {
     let folder = tempfile::tempdir().expect("a folder");
-    let settings = folder.path().join("made/when needed");
-    let first = tier(path(&settings), 1 << 20);
-    keep(&first, 1, 0..5).await;
-    let second = opened(&format!("file://{}/", path(&settings)), 1 << 20, 1).await;
+    let directory = folder.path().join("made/when needed");
+    let first = tier(as_url(&directory), 1 << 20);
+    store_rows(&first, 1, 0..5).await;
+    let second = open_tier(&format!("file://{}/", as_url(&directory)), 1 << 20, 1).await;
     assert_eq!(second.held_bytes(), first.held_bytes());
     assert_eq!(second.held_bytes(), EMPTY_SEGMENT_BYTES + 5 * stored_row_bytes(1000));
-    keep(&second, 1, 3..8).await;
-    keep(&second, 2, 0..1).await;
-    assert_eq!(found(&second, 1, [9, 7, 0, 4, 7]).await, [7, 0, 4, 7]);
-    assert_eq!(found(&second, 2, 0..8).await, [0]);
+    store_rows(&second, 1, 3..8).await;
+    store_rows(&second, 2, 0..1).await;
+    assert_eq!(find_rows(&second, 1, [9, 7, 0, 4, 7]).await, [7, 0, 4, 7]);
+    assert_eq!(find_rows(&second, 2, 0..8).await, [0]);
 
-    assert_eq!(found(&first, 1, 0..9).await, [0, 1, 2, 3, 4]);
-    active(&first, [1, 2]);
+    assert_eq!(find_rows(&first, 1, 0..9).await, [0, 1, 2, 3, 4]);
+    set_active(&first, [1, 2]);
     first.shared.refresh().await;
-    assert_eq!(found(&first, 1, 0..9).await, [0, 1, 2, 3, 4, 5, 6, 7]);
-    assert_eq!(found(&first, 2, 0..9).await, Vec::<u64>::new(), "the prefix is not opened");
+    assert_eq!(find_rows(&first, 1, 0..9).await, [0, 1, 2, 3, 4, 5, 6, 7]);
+    assert_eq!(find_rows(&first, 2, 0..9).await, Vec::<u64>::new(), "the prefix is not opened");
     assert_eq!(first.held_bytes(), second.held_bytes());
 }
 
 #[tokio::test]
 async fn pending_rows_are_found_and_each_row_is_stored_once() {
     let folder = tempfile::tempdir().expect("a folder");
-    let tier = opened(path(folder.path()), 1 << 20, 1).await;
+    let tier = open_tier(as_url(folder.path()), 1 << 20, 1).await;
     tier.put(1, vec![row(7), row(7)]);
     tier.put(1, vec![row(7), row(8)]);
     let bytes = EMPTY_SEGMENT_BYTES + 2 * stored_row_bytes(1000);
     assert_eq!((tier.pending_bytes(), tier.held_bytes()), (bytes, 0));
-    assert_eq!(found(&tier, 1, 0..9).await, [7, 8]);
+    assert_eq!(find_rows(&tier, 1, 0..9).await, [7, 8]);
     tier.flush().await;
     assert_eq!((tier.pending_bytes(), tier.held_bytes()), (0, bytes));
-    keep(&tier, 1, 7..9).await;
+    store_rows(&tier, 1, 7..9).await;
     tier.shared.list_segments(&BTreeSet::from([1])).await.expect("it can be listed");
     assert_eq!(tier.held_bytes(), bytes);
     let [object] = &objects(folder.path(), 1)[..] else { panic!("more than one object") };
     assert_eq!(std::fs::metadata(object).expect("it is there").len(), bytes);
-    assert_eq!(found(&tier, 1, 0..9).await, [7, 8]);
+    assert_eq!(find_rows(&tier, 1, 0..9).await, [7, 8]);
 }
 
 #[tokio::test]
 async fn full_segments_and_pending_rows_of_ended_jobs_are_uploaded_at_once() {
     let folder = tempfile::tempdir().expect("a folder");
-    let tier = opened(path(folder.path()), 1 << 30, 1).await;
+    let tier = open_tier(as_url(folder.path()), 1 << 30, 1).await;
     let large = |id: u64| (id, Bytes::from(vec![id as u8; MIB]));
     tier.put(1, (0..9).map(large).collect());
     tier.shared.uploads.wait().await;
     assert!(tier.held_bytes() > 8 << 20 && tier.pending_bytes() > 1 << 20);
     assert_eq!(objects(folder.path(), 1).len(), 1);
-    active(&tier, [1]);
+    set_active(&tier, [1]);
     tier.shared.uploads.wait().await;
     assert!(tier.pending_bytes() > 0, "its job still runs");
-    active(&tier, [2]);
+    set_active(&tier, [2]);
     tier.shared.uploads.wait().await;
     assert_eq!(tier.pending_bytes(), 0);
-    let rows = opened(path(folder.path()), 1 << 30, 1).await.get(1, (0..9).collect()).await;
+    let rows = open_tier(as_url(folder.path()), 1 << 30, 1).await.get(1, (0..9).collect()).await;
     assert_eq!(rows, (0..9).map(|id| Some(large(id).1)).collect::<Vec<_>>());
 }
 
@@ -127,7 +127,7 @@ fn pending_rows_are_bounded_and_old_ones_are_uploaded() {
     assert_eq!(full.len(), 1, "no segment is full, but one must be uploaded");
     assert_eq!(full[0].rows.len(), 7);
     assert!(catalog.pending_bytes <= 32 << 20);
-    assert!(catalog.push(6, (0..7).map(large).collect(), now).is_empty(), "one is on its way");
+    assert!(catalog.push(6, (0..7).map(large).collect(), now).is_empty(), "one upload is in progress");
     assert!(catalog.pending_bytes <= 32 << 20);
 
     let mut catalog = SegmentCatalog::new(1 << 40);
@@ -165,43 +165,43 @@ fn an_unresponsive_store_is_paused_and_its_segments_are_found_again() {
 #[tokio::test]
 async fn damaged_truncated_and_foreign_objects_are_ignored() {
     let folder = tempfile::tempdir().expect("a folder");
-    keep(&tier(path(folder.path()), 1 << 20), 1, 0..3).await;
+    store_rows(&tier(as_url(folder.path()), 1 << 20), 1, 0..3).await;
     let object = objects(folder.path(), 1).remove(0);
     let whole = std::fs::read(&object).expect("the object");
     let frame = 32 + 3 * 20;
     let cut = (0..whole.len()).step_by(97).chain([1, 8, 31, 32, whole.len() - 1]);
     let mut variants: Vec<Vec<u8>> = cut.map(|length| whole[..length].to_vec()).collect();
-    for settings in whole.len() - frame..whole.len() {
+    for offset in whole.len() - frame..whole.len() {
         let mut damaged = whole.clone();
-        damaged[settings] ^= 1 << (settings % 8);
+        damaged[offset] ^= 1 << (offset % 8);
         variants.push(damaged);
     }
     variants.push(vec![b'x'; 300_000]);
     variants.push([&whole[..], b"more"].concat());
     for (number, variant) in variants.into_iter().enumerate() {
         std::fs::write(&object, variant).expect("it can be damaged");
-        let tier = opened(path(folder.path()), 1 << 20, 1).await;
-        assert_eq!(found(&tier, 1, 0..3).await, Vec::<u64>::new(), "variant {number}");
+        let tier = open_tier(as_url(folder.path()), 1 << 20, 1).await;
+        assert_eq!(find_rows(&tier, 1, 0..3).await, Vec::<u64>::new(), "variant {number}");
     }
-    let again = tier(path(folder.path()), 1 << 20);
-    keep(&again, 1, 0..3).await;
-    assert_eq!(found(&opened(path(folder.path()), 1 << 20, 1).await, 1, 0..3).await, [0, 1, 2]);
+    let again = tier(as_url(folder.path()), 1 << 20);
+    store_rows(&again, 1, 0..3).await;
+    assert_eq!(find_rows(&open_tier(as_url(folder.path()), 1 << 20, 1).await, 1, 0..3).await, [0, 1, 2]);
 }
 
 #[tokio::test]
 async fn foreign_objects_and_segments_in_the_wrong_folder_are_ignored() {
     let folder = tempfile::tempdir().expect("a folder");
-    keep(&tier(path(folder.path()), 1 << 20), 1, 0..3).await;
+    store_rows(&tier(as_url(folder.path()), 1 << 20), 1, 0..3).await;
     let object = objects(folder.path(), 1).remove(0);
     let wrong = folder.path().join(folder_name(2)).join("0-0000.rows");
     std::fs::create_dir_all(wrong.parent().expect("a folder")).expect("it can be made");
     std::fs::copy(&object, &wrong).expect("it can be copied");
-    std::fs::write(folder.path().join("thesis"), "not rows").expect("a file of somebody else");
-    std::fs::write(object.with_file_name("notes.txt"), "not rows").expect("a file of somebody else");
-    let tier = opened(path(folder.path()), 1 << 20, 1).await;
+    std::fs::write(folder.path().join("thesis"), "not rows").expect("another file can be written");
+    std::fs::write(object.with_file_name("notes.txt"), "not rows").expect("another file can be written");
+    let tier = open_tier(as_url(folder.path()), 1 << 20, 1).await;
     tier.open(2).await.expect("the folder can be listed");
-    assert_eq!(found(&tier, 1, 0..3).await, [0, 1, 2]);
-    assert_eq!(found(&tier, 2, 0..3).await, Vec::<u64>::new());
+    assert_eq!(find_rows(&tier, 1, 0..3).await, [0, 1, 2]);
+    assert_eq!(find_rows(&tier, 2, 0..3).await, Vec::<u64>::new());
     assert_eq!(std::fs::read(folder.path().join("thesis")).expect("it is there"), b"not rows");
 }
 
@@ -210,7 +210,7 @@ fn invalid_lengths_are_rejected() {
     let prefix: Prefix = 5 << 64 | 3;
     let (segment, entries) = build_segment(prefix, &[row(1), row(2)]);
     let size = segment.len() as u64;
-    let footer = SegmentFooter::parse(&segment, size).expect("it is sound");
+    let footer = SegmentFooter::parse(&segment, size).expect("the footer is valid");
     let index = segment.slice(footer.index.start as usize..footer.index.end as usize);
     assert_eq!(footer.entries(prefix, &index), Some(entries));
     assert_eq!(footer.entries(prefix + 1, &index), None);
@@ -234,11 +234,11 @@ fn invalid_lengths_are_rejected() {
     assert_eq!(
         SegmentFooter::parse(&forged(8, 1 << 40, b""), 8 + 20 * (1 << 40) + 32),
         None,
-        "too long to be read"
+        "the index is too long"
     );
     for (offset, length) in [(7, 0), (8, u32::MAX), (u64::MAX, 0), (u64::MAX - 20, u32::MAX), (81, 0)] {
         let index = [&1_u64.to_le_bytes()[..], &offset.to_le_bytes(), &length.to_le_bytes()].concat();
-        let footer = SegmentFooter::parse(&forged(100, 1, &index), 152).expect("the footer is sound");
+        let footer = SegmentFooter::parse(&forged(100, 1, &index), 152).expect("the footer is valid");
         assert_eq!(footer.entries(prefix, &index), None, "{offset} {length}");
     }
 }
@@ -246,77 +246,83 @@ fn invalid_lengths_are_rejected() {
 #[tokio::test]
 async fn a_damaged_row_is_missing_and_can_be_stored_again() {
     let folder = tempfile::tempdir().expect("a folder");
-    keep(&tier(path(folder.path()), 1 << 20), 1, 0..3).await;
+    store_rows(&tier(as_url(folder.path()), 1 << 20), 1, 0..3).await;
     let object = objects(folder.path(), 1).remove(0);
     let mut bytes = std::fs::read(&object).expect("the object");
     bytes[8 + 1020 + 500] ^= 1;
     std::fs::write(&object, bytes).expect("it can be damaged");
-    let again = opened(path(folder.path()), 1 << 20, 1).await;
-    assert_eq!(found(&again, 1, 0..3).await, [0, 2]);
-    keep(&again, 1, 1..2).await;
-    assert_eq!(found(&again, 1, 0..3).await, [0, 1, 2]);
+    let again = open_tier(as_url(folder.path()), 1 << 20, 1).await;
+    assert_eq!(find_rows(&again, 1, 0..3).await, [0, 2]);
+    store_rows(&again, 1, 1..2).await;
+    assert_eq!(find_rows(&again, 1, 0..3).await, [0, 1, 2]);
 }
 
 #[tokio::test]
 async fn objects_that_disappear_or_shrink_lose_only_their_own_rows() {
     let folder = tempfile::tempdir().expect("a folder");
-    let tier = tier(path(folder.path()), 1 << 20);
-    keep(&tier, 1, 0..3).await;
-    let gone = objects(folder.path(), 1).remove(0);
-    keep(&tier, 1, 3..6).await;
-    let cut = objects(folder.path(), 1).into_iter().find(|object| *object != gone).expect("a second object");
-    keep(&tier, 1, 6..9).await;
-    std::fs::remove_file(&gone).expect("it can be deleted");
-    std::fs::File::options().write(true).open(cut).expect("it is there").set_len(100).expect("it can be cut");
-    assert_eq!(found(&tier, 1, 0..9).await, [6, 7, 8]);
-    keep(&tier, 1, 0..6).await;
-    assert_eq!(found(&tier, 1, 0..9).await, [0, 1, 2, 3, 4, 5, 6, 7, 8]);
+    let tier = tier(as_url(folder.path()), 1 << 20);
+    store_rows(&tier, 1, 0..3).await;
+    let deleted = objects(folder.path(), 1).remove(0);
+    store_rows(&tier, 1, 3..6).await;
+    let truncated =
+        objects(folder.path(), 1).into_iter().find(|object| *object != deleted).expect("a second object");
+    store_rows(&tier, 1, 6..9).await;
+    std::fs::remove_file(&deleted).expect("it can be deleted");
+    std::fs::File::options()
+        .write(true)
+        .open(truncated)
+        .expect("it is there")
+        .set_len(100)
+        .expect("it can be cut");
+    assert_eq!(find_rows(&tier, 1, 0..9).await, [6, 7, 8]);
+    store_rows(&tier, 1, 0..6).await;
+    assert_eq!(find_rows(&tier, 1, 0..9).await, [0, 1, 2, 3, 4, 5, 6, 7, 8]);
 }
 
 #[tokio::test]
 async fn the_limit_counts_all_objects_under_the_url() {
     let folder = tempfile::tempdir().expect("a folder");
-    let first = tier(path(folder.path()), 4000);
-    keep(&first, 1, 0..8).await;
-    assert_eq!(found(&first, 1, 0..8).await, [0, 1, 2]);
+    let first = tier(as_url(folder.path()), 4000);
+    store_rows(&first, 1, 0..8).await;
+    assert_eq!(find_rows(&first, 1, 0..8).await, [0, 1, 2]);
     assert!(!first.has_room() && first.held_bytes() <= 4000);
 
-    let second = opened(path(folder.path()), 6000, 2).await;
+    let second = open_tier(as_url(folder.path()), 6000, 2).await;
     assert!(second.has_room());
-    std::fs::write(folder.path().join("thesis"), vec![0; 100_000]).expect("a file of somebody else");
-    active(&second, [2]);
+    std::fs::write(folder.path().join("thesis"), vec![0; 100_000]).expect("another file can be written");
+    set_active(&second, [2]);
     second.shared.refresh().await;
     assert!(!second.has_room() && second.held_bytes() > 100_000);
-    keep(&second, 2, 0..1).await;
-    assert_eq!(found(&second, 2, 0..1).await, Vec::<u64>::new());
+    store_rows(&second, 2, 0..1).await;
+    assert_eq!(find_rows(&second, 2, 0..1).await, Vec::<u64>::new());
 
     std::fs::remove_file(folder.path().join("thesis")).expect("it can be deleted");
     std::fs::remove_dir_all(folder.path().join(folder_name(1))).expect("it can be deleted");
     second.shared.refresh().await;
-    assert!(second.has_room(), "others have made room");
-    keep(&second, 2, 0..1).await;
-    assert_eq!(found(&second, 2, 0..1).await, [0]);
+    assert!(second.has_room(), "other workers have deleted objects");
+    store_rows(&second, 2, 0..1).await;
+    assert_eq!(find_rows(&second, 2, 0..1).await, [0]);
 }
 
 #[tokio::test]
 async fn failed_uploads_drop_rows_and_are_retried() {
     let folder = tempfile::tempdir().expect("a folder");
-    let settings = folder.path().join("rows");
-    let tier = opened(path(&settings), 1 << 20, 1).await;
-    std::fs::write(&settings, b"").expect("a file is in the way");
+    let directory = folder.path().join("rows");
+    let tier = open_tier(as_url(&directory), 1 << 20, 1).await;
+    std::fs::write(&directory, b"").expect("a file can be written at the path of the folder");
     tier.put(1, (0..3).map(row).collect());
     tier.flush().await;
-    assert_eq!(found(&tier, 1, 0..3).await, Vec::<u64>::new());
+    assert_eq!(find_rows(&tier, 1, 0..3).await, Vec::<u64>::new());
     assert!(!tier.has_room());
     tier.put(1, vec![row(0)]);
     assert_eq!((tier.pending_bytes(), tier.held_bytes()), (0, 0));
-    std::fs::remove_file(&settings).expect("it can be deleted");
+    std::fs::remove_file(&directory).expect("it can be deleted");
     tokio::time::pause();
     tokio::time::advance(Duration::from_secs(30)).await;
     tokio::time::resume();
     assert!(tier.has_room());
-    keep(&tier, 1, 0..3).await;
-    assert_eq!(found(&tier, 1, 0..3).await, [0, 1, 2]);
+    store_rows(&tier, 1, 0..3).await;
+    assert_eq!(find_rows(&tier, 1, 0..3).await, [0, 1, 2]);
 }
 
 #[tokio::test]
@@ -324,13 +330,13 @@ async fn a_url_that_cannot_be_listed_is_an_error() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("file");
     std::fs::write(&file, b"").expect("a file");
-    let places = [
-        (path(&file), "not a folder"),
+    let cases = [
+        (as_url(&file), "not a folder"),
         ("http://host/rows", "cannot be listed"),
         ("", "empty"),
         ("s3://", "bucket"),
     ];
-    for (url, reason) in places {
+    for (url, reason) in cases {
         let error = tier(url, 1 << 20).open(1).await.expect_err("it cannot be listed");
         assert!(error.contains(reason) && error.contains("--cache-store"), "{error}");
     }
@@ -340,17 +346,17 @@ async fn a_url_that_cannot_be_listed_is_an_error() {
 async fn an_index_longer_than_the_first_read_is_read_completely() {
     let folder = tempfile::tempdir().expect("a folder");
     let rows: Vec<CachedRow> = (0..14_000).map(|id: u64| (id * 7, Bytes::from(vec![id as u8]))).collect();
-    let first = opened(path(folder.path()), 1 << 20, 1).await;
+    let first = open_tier(as_url(folder.path()), 1 << 20, 1).await;
     first.put(1, rows.clone());
     first.flush().await;
     assert_eq!(objects(folder.path(), 1).len(), 1);
-    let second = opened(path(folder.path()), 1 << 20, 1).await;
+    let second = open_tier(as_url(folder.path()), 1 << 20, 1).await;
     for (id, bytes) in rows.into_iter().step_by(997) {
         assert_eq!(second.get(1, vec![id, id + 1]).await, [Some(bytes), None]);
     }
 }
 
-/// SplitMix64.
+/// The SplitMix64 random number generator.
 struct Random(u64);
 
 impl Random {
@@ -361,7 +367,7 @@ impl Random {
         (mixed ^ (mixed >> 31)) % bound
     }
 
-    /// A row of 0 to 100 KB that says which it is.
+    /// Returns a row of 0 to 100 KB whose bytes depend on its prefix and id.
     fn row(prefix: Prefix, id: u64) -> CachedRow {
         let mut random = Self(prefix as u64 * 1000 + id);
         let length = random.below(100_000) as usize;
@@ -375,11 +381,11 @@ async fn all_workers_find_the_rows_of_two_writers_in_any_order() {
     for seed in 0..4 {
         let mut random = Random(seed);
         let folder = tempfile::tempdir().expect("a folder");
-        let tiers = [tier(path(folder.path()), 1 << 30), tier(path(folder.path()), 1 << 30)];
+        let tiers = [tier(as_url(folder.path()), 1 << 30), tier(as_url(folder.path()), 1 << 30)];
         for tier in &tiers {
             tier.open(1).await.expect("the folder can be listed");
             tier.open(2).await.expect("the folder can be listed");
-            active(tier, [1, 2]);
+            set_active(tier, [1, 2]);
         }
         let mut model: BTreeMap<(Prefix, u64), Bytes> = BTreeMap::new();
         for _ in 0..80 {
@@ -404,7 +410,7 @@ async fn all_workers_find_the_rows_of_two_writers_in_any_order() {
         for tier in &tiers {
             tier.flush().await;
         }
-        let third = opened(path(folder.path()), 1 << 30, 1).await;
+        let third = open_tier(as_url(folder.path()), 1 << 30, 1).await;
         third.open(2).await.expect("the folder can be listed");
         for tier in tiers.iter().chain([&third]) {
             tier.shared.refresh().await;

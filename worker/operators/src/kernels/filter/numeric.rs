@@ -17,11 +17,13 @@ pub(super) fn arithmetic(
     right: &ExprValues,
 ) -> ExprValues {
     let is_scalar = left.is_scalar && right.is_scalar;
+    if matches!(kind, ExprType::Int | ExprType::UInt)
+        && let Some(array) = checked(operator, left, right)
+    {
+        return ExprValues { array, is_scalar };
+    }
     let array: ArrayRef = match kind {
         ExprType::Int => {
-            if let Some(array) = checked(operator, left, right) {
-                return ExprValues { array, is_scalar };
-            }
             let op = match operator {
                 Arithmetic::Add => i64::checked_add,
                 Arithmetic::Subtract => i64::checked_sub,
@@ -33,9 +35,6 @@ pub(super) fn arithmetic(
             Arc::new(by_row::<Int64Type>(left, right, op))
         }
         ExprType::UInt => {
-            if let Some(array) = checked(operator, left, right) {
-                return ExprValues { array, is_scalar };
-            }
             let op = match operator {
                 Arithmetic::Add => u64::checked_add,
                 Arithmetic::Subtract => u64::checked_sub,

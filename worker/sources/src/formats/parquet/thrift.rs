@@ -260,7 +260,7 @@ mod tests {
 
     #[test]
     fn counts_that_the_bytes_cannot_hold_are_refused() {
-        // Field 4, a list of structs that says it has two thousand millions.
+        // Field 4, a list of structs that declares two billion elements.
         let mut footer = vec![0x49, 0xfc];
         varint(&mut footer, 2_000_000_000);
         assert!(check_footer(&footer).is_err());

@@ -1,4 +1,4 @@
-//! A full disk: whose segments go for whom, whether they were opened or not, and what is left for the next life.
+//! Tests of a full disk tier: the order of evictions, and the rows that remain after a restart.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -8,24 +8,26 @@ use feedline_data::random::mix64;
 use super::*;
 
 /// Length of a row that fills a segment.
-const LARGE: usize = 64 << 10;
-/// Bytes of a segment with such a row.
-const FILE: u64 = (8 + 20 + LARGE) as u64;
+const LARGE_ROW_BYTES: usize = 64 << 10;
+/// Size of a segment with such a row.
+const FILE_BYTES: u64 = (8 + 20 + LARGE_ROW_BYTES) as u64;
 
-/// Keeps rows that fill a segment each.
-async fn keep_large(tier: &DiskTier, prefix: Prefix, ids: Range<u64>) {
+/// Stores rows that fill one segment each.
+async fn store_large_rows(tier: &DiskTier, prefix: Prefix, ids: Range<u64>) {
     tier.open(prefix).await.expect("the folder can be read");
     for id in ids {
-        tier.put(prefix, vec![(id, Bytes::from(vec![id as u8; LARGE]))]);
+        tier.put(prefix, vec![(id, Bytes::from(vec![id as u8; LARGE_ROW_BYTES]))]);
         tier.flush().await;
     }
 }
 
-/// The ids below 20 that it keeps.
-async fn large(tier: &DiskTier, prefix: Prefix) -> Vec<u64> {
+/// Returns the ids below 20 of the stored rows.
+async fn find_large_rows(tier: &DiskTier, prefix: Prefix) -> Vec<u64> {
     let rows = tier.get(prefix, (0..20).collect()).await;
     let check = |(id, bytes): (u64, Option<Bytes>)| {
-        bytes.map(|bytes| (bytes == vec![id as u8; LARGE]).then_some(id).expect("its own bytes"))
+        bytes.map(|bytes| {
+            (bytes == vec![id as u8; LARGE_ROW_BYTES]).then_some(id).expect("the row has its own bytes")
+        })
     };
     (0..20).zip(rows).filter_map(check).collect()
 }
@@ -44,109 +46,116 @@ fn has_folder(folder: &Path, prefix: Prefix) -> bool {
 }
 
 #[tokio::test]
-async fn rows_that_are_worth_more_take_the_place_of_the_least_worth_oldest_first() {
+async fn valuable_rows_evict_the_oldest_of_the_least_valuable_rows() {
     let folder = tempfile::tempdir().expect("a folder");
-    let tier = tier(folder.path(), 6 * FILE);
-    active(&tier, [(1, 1.0), (2, 2.0), (3, 4.0)]);
-    keep_large(&tier, 1, 0..3).await;
-    keep_large(&tier, 2, 0..3).await;
-    keep_large(&tier, 3, 0..2).await;
-    assert_eq!(large(&tier, 1).await, [2], "no more of it went than was needed");
-    assert_eq!((large(&tier, 2).await, large(&tier, 3).await), (ids(0..3), ids(0..2)));
-    assert_eq!(tier.held_bytes(), 6 * FILE);
-    let reader = tier.shared.index(1).expect("it holds a row");
-    keep_large(&tier, 2, 3..5).await;
-    assert_eq!((large(&tier, 1).await, large(&tier, 2).await), (vec![], ids(0..4)));
+    let tier = tier(folder.path(), 6 * FILE_BYTES);
+    set_active(&tier, [(1, 1.0), (2, 2.0), (3, 4.0)]);
+    store_large_rows(&tier, 1, 0..3).await;
+    store_large_rows(&tier, 2, 0..3).await;
+    store_large_rows(&tier, 3, 0..2).await;
+    assert_eq!(find_large_rows(&tier, 1).await, [2], "no more rows were evicted than needed");
+    assert_eq!((find_large_rows(&tier, 2).await, find_large_rows(&tier, 3).await), (ids(0..3), ids(0..2)));
+    assert_eq!(tier.held_bytes(), 6 * FILE_BYTES);
+    let reader = tier.shared.index(1).expect("the tier has a row of the prefix");
+    store_large_rows(&tier, 2, 3..5).await;
+    assert_eq!((find_large_rows(&tier, 1).await, find_large_rows(&tier, 2).await), (vec![], ids(0..4)));
     assert_eq!(reader.read(2), None);
-    assert!(tier.shared.index(1).is_none() && !has_folder(folder.path(), 1), "it goes with its last row");
-    keep_large(&tier, 1, 5..6).await;
+    assert!(
+        tier.shared.index(1).is_none() && !has_folder(folder.path(), 1),
+        "the folder is deleted with its last row"
+    );
+    store_large_rows(&tier, 1, 5..6).await;
     assert!(!tier.has_room(1) && !tier.has_room(2) && tier.has_room(3));
-    keep_large(&tier, 3, 2..9).await;
-    assert_eq!((large(&tier, 2).await, large(&tier, 3).await), (vec![], ids(0..6)), "its own rows stay");
+    store_large_rows(&tier, 3, 2..9).await;
+    assert_eq!(
+        (find_large_rows(&tier, 2).await, find_large_rows(&tier, 3).await),
+        (vec![], ids(0..6)),
+        "rows are not evicted for rows of their own prefix"
+    );
     assert!(!tier.has_room(3));
-    active(&tier, [(1, 5.0), (2, 2.0), (3, 4.0)]);
+    set_active(&tier, [(1, 5.0), (2, 2.0), (3, 4.0)]);
     assert!(tier.has_room(1) && !tier.has_room(2) && !tier.has_room(3));
-    keep_large(&tier, 1, 5..6).await;
-    assert_eq!((large(&tier, 1).await, large(&tier, 3).await), (ids(5..6), ids(1..6)));
+    store_large_rows(&tier, 1, 5..6).await;
+    assert_eq!((find_large_rows(&tier, 1).await, find_large_rows(&tier, 3).await), (ids(5..6), ids(1..6)));
     assert_eq!(tier.held_bytes(), bytes_on_disk(folder.path()));
 }
 
 #[tokio::test]
-async fn what_was_let_go_is_not_found_by_the_next_life() {
+async fn evicted_rows_are_not_found_after_a_restart() {
     let folder = tempfile::tempdir().expect("a folder");
-    let first = tier(folder.path(), 4 * FILE);
-    active(&first, [(1, 1.0), (2, 2.0)]);
-    keep_large(&first, 1, 0..4).await;
-    keep_large(&first, 2, 0..2).await;
+    let first = tier(folder.path(), 4 * FILE_BYTES);
+    set_active(&first, [(1, 1.0), (2, 2.0)]);
+    store_large_rows(&first, 1, 0..4).await;
+    store_large_rows(&first, 2, 0..2).await;
     // Evicted rows can be stored again, also by a prefix that stored before.
-    active(&first, [(1, 4.0), (2, 2.0)]);
-    keep_large(&first, 1, 0..1).await;
+    set_active(&first, [(1, 4.0), (2, 2.0)]);
+    store_large_rows(&first, 1, 0..1).await;
     let expected = (vec![0, 2, 3], vec![1]);
-    assert_eq!((large(&first, 1).await, large(&first, 2).await), expected);
+    assert_eq!((find_large_rows(&first, 1).await, find_large_rows(&first, 2).await), expected);
     let held_bytes = first.held_bytes();
     drop(first);
-    let second = tier(folder.path(), 4 * FILE);
+    let second = tier(folder.path(), 4 * FILE_BYTES);
     assert_eq!((second.held_bytes(), bytes_on_disk(folder.path())), (held_bytes, held_bytes));
     for prefix in [1, 2] {
         second.open(prefix).await.expect("the segments can be read");
     }
-    assert_eq!((large(&second, 1).await, large(&second, 2).await), expected);
+    assert_eq!((find_large_rows(&second, 1).await, find_large_rows(&second, 2).await), expected);
 }
 
 #[tokio::test]
-async fn segments_that_nobody_has_opened_go_one_by_one() {
+async fn segments_of_unopened_prefixes_are_evicted_one_by_one() {
     let folder = tempfile::tempdir().expect("a folder");
-    keep_large(&tier(folder.path(), 3 * FILE), 7, 0..3).await;
+    store_large_rows(&tier(folder.path(), 3 * FILE_BYTES), 7, 0..3).await;
     let path = folder.path().join("part-000").join(folder_name(7));
     make_oldest(&folders::segment_files(&path).expect("it can be listed").swap_remove(2).path);
-    let tier = tier(folder.path(), 3 * FILE);
-    active(&tier, [(9, 1.0)]);
-    keep_large(&tier, 9, 0..1).await;
+    let tier = tier(folder.path(), 3 * FILE_BYTES);
+    set_active(&tier, [(9, 1.0)]);
+    store_large_rows(&tier, 9, 0..1).await;
     tier.open(7).await.expect("the folder can be read");
-    assert_eq!((large(&tier, 7).await, large(&tier, 9).await), (vec![0, 1], vec![0]));
-    keep_large(&tier, 9, 1..2).await;
-    assert_eq!((large(&tier, 7).await, large(&tier, 9).await), (vec![1], vec![0, 1]));
-    keep_large(&tier, 9, 2..3).await;
-    assert_eq!((large(&tier, 7).await, large(&tier, 9).await), (vec![], vec![0, 1, 2]));
+    assert_eq!((find_large_rows(&tier, 7).await, find_large_rows(&tier, 9).await), (vec![0, 1], vec![0]));
+    store_large_rows(&tier, 9, 1..2).await;
+    assert_eq!((find_large_rows(&tier, 7).await, find_large_rows(&tier, 9).await), (vec![1], vec![0, 1]));
+    store_large_rows(&tier, 9, 2..3).await;
+    assert_eq!((find_large_rows(&tier, 7).await, find_large_rows(&tier, 9).await), (vec![], vec![0, 1, 2]));
     assert!(!has_folder(folder.path(), 7));
     assert_eq!(tier.held_bytes(), bytes_on_disk(folder.path()));
 }
 
 #[tokio::test]
-async fn what_no_job_uses_goes_first_then_what_was_used_longest_ago() {
+async fn inactive_prefixes_are_evicted_first_then_the_longest_unused() {
     let folder = tempfile::tempdir().expect("a folder");
     {
-        let tier = tier(folder.path(), 6 * FILE);
+        let tier = tier(folder.path(), 6 * FILE_BYTES);
         for prefix in [5, 6, 7] {
-            keep_large(&tier, prefix, 0..1).await;
+            store_large_rows(&tier, prefix, 0..1).await;
         }
     }
     make_oldest(&segment(folder.path(), 7));
-    let tier = tier(folder.path(), 6 * FILE);
-    active(&tier, [(1, 9.0), (3, 1.0)]);
+    let tier = tier(folder.path(), 6 * FILE_BYTES);
+    set_active(&tier, [(1, 9.0), (3, 1.0)]);
     for prefix in [1, 2, 3] {
-        keep_large(&tier, prefix, 0..1).await;
+        store_large_rows(&tier, prefix, 0..1).await;
     }
-    // Of those without a job only the first has a known worth; the sixth was used last, though nothing was kept.
-    active(&tier, [(6, 0.0), (3, 1.0)]);
-    active(&tier, [(3, 1.0), (4, 2.0)]);
-    let mut gone = Vec::new();
+    // Of the inactive prefixes, only prefix 1 has a measured value. Prefix 6 was active last, although no row was added.
+    set_active(&tier, [(6, 0.0), (3, 1.0)]);
+    set_active(&tier, [(3, 1.0), (4, 2.0)]);
+    let mut evicted = Vec::new();
     for id in 0..6 {
         let before: BTreeSet<Prefix> = found_folders(folder.path());
-        keep_large(&tier, 4, id..id + 1).await;
-        gone.extend(&before - &found_folders(folder.path()));
+        store_large_rows(&tier, 4, id..id + 1).await;
+        evicted.extend(&before - &found_folders(folder.path()));
     }
-    assert_eq!(gone, [7, 5, 2, 6, 1, 3]);
-    assert_eq!(large(&tier, 4).await, ids(0..6));
+    assert_eq!(evicted, [7, 5, 2, 6, 1, 3]);
+    assert_eq!(find_large_rows(&tier, 4).await, ids(0..6));
 }
 
 #[tokio::test]
-async fn folders_are_found_in_the_order_in_which_they_were_written_last() {
+async fn folders_are_sorted_by_the_time_of_their_last_write() {
     let folder = tempfile::tempdir().expect("a folder");
     {
         let tier = tier(folder.path(), 1 << 20);
         for prefix in [5, 6, 7] {
-            keep(&tier, prefix, 0..1).await;
+            store_rows(&tier, prefix, 0..1).await;
         }
     }
     let order = || -> Vec<Prefix> {
@@ -167,7 +176,7 @@ fn found_folders(folder: &Path) -> BTreeSet<Prefix> {
 async fn rows_of_about_the_same_value_do_not_evict_each_other() {
     let folder = tempfile::tempdir().expect("a folder");
     let tier = tier(folder.path(), 300_000);
-    active(&tier, [(1, 1.0), (2, 1.2)]);
+    set_active(&tier, [(1, 1.0), (2, 1.2)]);
     let mut kept = BTreeSet::new();
     for step in 0..1000 {
         let random = mix64(step);
@@ -177,9 +186,9 @@ async fn rows_of_about_the_same_value_do_not_evict_each_other() {
             tier.flush().await;
             let mut now = BTreeSet::new();
             for prefix in [1, 2] {
-                now.extend(found(&tier, prefix, 0..250).await.into_iter().map(|id| (prefix, id)));
+                now.extend(find_rows(&tier, prefix, 0..250).await.into_iter().map(|id| (prefix, id)));
             }
-            assert!(kept.is_subset(&now), "a put before {step} cost a row");
+            assert!(kept.is_subset(&now), "a put before step {step} evicted a row");
             kept = now;
         }
     }
@@ -191,68 +200,68 @@ async fn rows_of_about_the_same_value_do_not_evict_each_other() {
 #[tokio::test]
 async fn a_row_that_cannot_fit_evicts_nothing() {
     let folder = tempfile::tempdir().expect("a folder");
-    let tier = tier(folder.path(), 3 * FILE);
-    keep_large(&tier, 1, 0..1).await;
-    active(&tier, [(2, 1.0), (3, 1.0)]);
-    keep_large(&tier, 2, 0..2).await;
+    let tier = tier(folder.path(), 3 * FILE_BYTES);
+    store_large_rows(&tier, 1, 0..1).await;
+    set_active(&tier, [(2, 1.0), (3, 1.0)]);
+    store_large_rows(&tier, 2, 0..2).await;
     tier.open(3).await.expect("there is nothing to read");
-    tier.put(3, vec![(0, Bytes::from(vec![0; LARGE + 1]))]);
+    tier.put(3, vec![(0, Bytes::from(vec![0; LARGE_ROW_BYTES + 1]))]);
     tier.flush().await;
-    assert_eq!((large(&tier, 1).await, large(&tier, 2).await), (ids(0..1), ids(0..2)));
+    assert_eq!((find_large_rows(&tier, 1).await, find_large_rows(&tier, 2).await), (ids(0..1), ids(0..2)));
     assert!(!tier.has_room(3) && !has_folder(folder.path(), 3));
-    keep_large(&tier, 3, 1..2).await;
-    assert_eq!((large(&tier, 1).await, large(&tier, 3).await), (vec![], ids(1..2)));
+    store_large_rows(&tier, 3, 1..2).await;
+    assert_eq!((find_large_rows(&tier, 1).await, find_large_rows(&tier, 3).await), (vec![], ids(1..2)));
 }
 
 #[tokio::test]
-async fn a_segment_that_goes_while_a_folder_is_read_is_forgotten() {
+async fn a_segment_that_is_deleted_during_the_load_is_removed_from_the_index() {
     let folder = tempfile::tempdir().expect("a folder");
-    keep_large(&tier(folder.path(), 3 * FILE), 1, 0..2).await;
+    store_large_rows(&tier(folder.path(), 3 * FILE_BYTES), 1, 0..2).await;
     let path = folder.path().join("part-000").join(folder_name(1));
     let kept = DiskIndex::load(&path).expect("the folder can be read");
     let oldest = folders::segment_files(&path).expect("it can be listed").swap_remove(0);
-    std::fs::remove_file(&oldest.path).expect("it can go");
+    std::fs::remove_file(&oldest.path).expect("the segment can be deleted");
     kept.remove_deleted_segments();
-    assert_eq!((kept.read(0), kept.read(1).map(|row| row.len())), (None, Some(LARGE)));
+    assert_eq!((kept.read(0), kept.read(1).map(|row| row.len())), (None, Some(LARGE_ROW_BYTES)));
 }
 
 #[tokio::test]
-async fn a_row_that_was_damaged_and_kept_again_does_not_go_with_its_old_segment() {
+async fn a_row_that_was_stored_again_survives_the_eviction_of_its_damaged_segment() {
     let folder = tempfile::tempdir().expect("a folder");
-    let tier = tier(folder.path(), 3 * FILE);
-    keep_large(&tier, 1, 0..1).await;
+    let tier = tier(folder.path(), 3 * FILE_BYTES);
+    store_large_rows(&tier, 1, 0..1).await;
     let path = segment(folder.path(), 1);
     let mut bytes = std::fs::read(&path).expect("the segment");
     bytes[100] ^= 1;
     std::fs::write(&path, bytes).expect("it can be damaged");
     make_oldest(&path);
-    assert_eq!(large(&tier, 1).await, ids(0..0));
-    keep_large(&tier, 1, 0..2).await;
-    active(&tier, [(2, 1.0)]);
-    keep_large(&tier, 2, 0..1).await;
+    assert_eq!(find_large_rows(&tier, 1).await, ids(0..0));
+    store_large_rows(&tier, 1, 0..2).await;
+    set_active(&tier, [(2, 1.0)]);
+    store_large_rows(&tier, 2, 0..1).await;
     assert!(!path.exists());
-    assert_eq!(large(&tier, 1).await, ids(0..2));
+    assert_eq!(find_large_rows(&tier, 1).await, ids(0..2));
 }
 
 #[tokio::test]
-async fn jobs_that_write_in_turn_fill_segments_of_their_own() {
+async fn alternating_writes_of_two_prefixes_fill_one_segment_each() {
     let folder = tempfile::tempdir().expect("a folder");
     let tier = tier(folder.path(), 1 << 20);
     for id in 0..10 {
-        keep(&tier, 1, id..id + 1).await;
-        keep(&tier, 2, id..id + 1).await;
+        store_rows(&tier, 1, id..id + 1).await;
+        store_rows(&tier, 2, id..id + 1).await;
     }
     for prefix in [1, 2] {
         let path = segment(folder.path(), prefix);
         assert_eq!(std::fs::metadata(path).expect("a segment").len(), 8 + 10 * 1020);
-        assert_eq!(found(&tier, prefix, 0..10).await, ids(0..10));
+        assert_eq!(find_rows(&tier, prefix, 0..10).await, ids(0..10));
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn what_is_opened_read_and_let_go_at_once_ends_as_the_next_life_finds_it() {
+async fn rows_after_concurrent_operations_are_the_same_after_a_restart() {
     let folder = tempfile::tempdir().expect("a folder");
-    let first = Arc::new(tier(folder.path(), 5 * FILE));
+    let first = Arc::new(tier(folder.path(), 5 * FILE_BYTES));
     let work = |seed: u64| {
         let tier = Arc::clone(&first);
         async move {
@@ -260,11 +269,14 @@ async fn what_is_opened_read_and_let_go_at_once_ends_as_the_next_life_finds_it()
                 let random = mix64(seed << 32 | step);
                 let prefix = Prefix::from(1 + random % 4);
                 if random >> 8 & 7 == 0 {
-                    active(&tier, (1..=4).map(|prefix| (prefix, (random >> (8 + 4 * prefix) & 15) as f64)));
+                    set_active(
+                        &tier,
+                        (1..=4).map(|prefix| (prefix, (random >> (8 + 4 * prefix) & 15) as f64)),
+                    );
                 }
                 let id = random >> 40 & 15;
-                keep_large(&tier, prefix, id..id + 1).await;
-                large(&tier, prefix).await;
+                store_large_rows(&tier, prefix, id..id + 1).await;
+                find_large_rows(&tier, prefix).await;
             }
         }
     };
@@ -272,15 +284,15 @@ async fn what_is_opened_read_and_let_go_at_once_ends_as_the_next_life_finds_it()
     for task in tasks {
         task.await.expect("every row has its own bytes");
     }
-    assert!(first.held_bytes() <= 5 * FILE && first.held_bytes() == bytes_on_disk(folder.path()));
-    let mut left = Vec::new();
+    assert!(first.held_bytes() <= 5 * FILE_BYTES && first.held_bytes() == bytes_on_disk(folder.path()));
+    let mut remaining = Vec::new();
     for prefix in 1..=4 {
-        left.push(large(&first, prefix).await);
+        remaining.push(find_large_rows(&first, prefix).await);
     }
     drop(first);
-    let second = tier(folder.path(), 5 * FILE);
+    let second = tier(folder.path(), 5 * FILE_BYTES);
     for prefix in 1..=4 {
         second.open(prefix).await.expect("the segments can be read");
-        assert_eq!(large(&second, prefix).await, left[prefix as usize - 1]);
+        assert_eq!(find_large_rows(&second, prefix).await, remaining[prefix as usize - 1]);
     }
 }
