@@ -84,14 +84,13 @@ impl Bandwidth {
         debug_assert!(first.concurrency < last.concurrency, "groups are sorted by concurrency");
         let slope = mean(groups.iter().map(|seen| seen.bytes_per_s / seen.concurrency));
         let straight = Self::Linear { slope };
-        let straight_error = straight.mean_squared_error(&groups);
+        let straight_error = straight.fit_error(&groups);
         let bent = [fit_roofline(&groups), fit_hyperbola(&groups)].into_iter().flatten();
-        let best =
-            bent.min_by(|a, b| a.mean_squared_error(&groups).total_cmp(&b.mean_squared_error(&groups)));
+        let best = bent.min_by(|a, b| a.fit_error(&groups).total_cmp(&b.fit_error(&groups)));
         match best {
             Some(bent)
                 if straight_error > MAX_ERROR_OF_LINE
-                    && bent.mean_squared_error(&groups) < MAX_ERROR_RATIO_OF_LIMIT * straight_error =>
+                    && bent.fit_error(&groups) < MAX_ERROR_RATIO_OF_LIMIT * straight_error =>
             {
                 bent
             }
@@ -147,7 +146,7 @@ impl Bandwidth {
     }
 
     /// Returns the mean squared relative error of this function.
-    fn mean_squared_error(&self, groups: &[BandwidthObservation]) -> f64 {
+    fn fit_error(&self, groups: &[BandwidthObservation]) -> f64 {
         mean(
             groups
                 .iter()
@@ -192,7 +191,7 @@ fn fit_roofline(groups: &[BandwidthObservation]) -> Option<Bandwidth> {
         Bandwidth::Roofline { slope, cap: mean(flat.iter().map(|seen| seen.bytes_per_s)) }
     };
     let roofs = (1..groups.len()).map(at_knee);
-    roofs.min_by(|a, b| a.mean_squared_error(groups).total_cmp(&b.mean_squared_error(groups)))
+    roofs.min_by(|a, b| a.fit_error(groups).total_cmp(&b.fit_error(groups)))
 }
 
 fn fit_hyperbola(groups: &[BandwidthObservation]) -> Option<Bandwidth> {

@@ -364,7 +364,7 @@ fn drop_caches_until_fit(costs: &Costs, mut options: Vec<usize>, job: usize) -> 
 /// `shortage_weight` times the saved shares of resources.
 fn savings_value(costs: &Costs, job: usize, option: usize, shortage_weight: f64) -> f64 {
     let (none, cached) = (&costs.options[job][0], &costs.options[job][option]);
-    let demand = costs.demand_rows_per_s[job];
+    let demand = costs.demands[job];
     let mut worth = 0.0;
     for w in (0..costs.type_count()).filter(|w| costs.worker_counts[*w] > 0.0) {
         let saved =

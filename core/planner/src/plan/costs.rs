@@ -53,7 +53,7 @@ pub(super) struct Costs {
     /// The capacity of each tier, in the order of [`CacheTier::ALL`], over the whole cluster.
     pub(super) tier_bytes: [f64; 3],
     /// The core quota of each tenant; infinite without a quota.
-    pub(super) tenant_core_quotas: Vec<f64>,
+    pub(super) core_quotas: Vec<f64>,
     /// The quota of cached bytes of each tenant; infinite without a quota.
     pub(super) tenant_cache_bytes: Vec<f64>,
     /// The index of each job's tenant; `None` for a tenant without quotas.
@@ -67,7 +67,7 @@ pub(super) struct Costs {
     /// The weight of each job. The largest weight is 1.
     pub(super) weights: Vec<f64>,
     /// The demand of each job in rows per second.
-    pub(super) demand_rows_per_s: Vec<f64>,
+    pub(super) demands: Vec<f64>,
     /// Whether the cluster is too small to feed all jobs.
     pub(super) is_overloaded: bool,
     /// The options of each job. The first option caches nothing, unless the pipeline has a cache.
@@ -101,11 +101,7 @@ impl Costs {
                 over_types(&|w| types[w].disk_bytes),
                 problem.store_cache_bytes,
             ],
-            tenant_core_quotas: problem
-                .tenants
-                .iter()
-                .map(|tenant| tenant.cores.unwrap_or(f64::INFINITY))
-                .collect(),
+            core_quotas: problem.tenants.iter().map(|tenant| tenant.cores.unwrap_or(f64::INFINITY)).collect(),
             tenant_cache_bytes: problem
                 .tenants
                 .iter()
@@ -119,13 +115,12 @@ impl Costs {
                 .collect(),
             byte_hour_prices: CacheTier::ALL.map(|tier| settings.prices.gb_hour(tier) / 1e9),
             weights: problem.jobs.iter().map(|job| job.weight / heaviest).collect(),
-            demand_rows_per_s: Vec::new(),
+            demands: Vec::new(),
             is_overloaded: false,
             options: problem.jobs.iter().map(|job| job_options(problem, job)).collect(),
             worker_counts: counts,
         };
-        costs.demand_rows_per_s =
-            (0..problem.jobs.len()).map(|j| costs.job_demand(j, &problem.jobs[j])).collect();
+        costs.demands = (0..problem.jobs.len()).map(|j| costs.job_demand(j, &problem.jobs[j])).collect();
         costs
     }
 
@@ -179,18 +174,18 @@ impl Costs {
 
     /// Returns the used share of each tenant's core quota. `cores` contains the cores of each job.
     pub(super) fn tenant_loads(&self, cores: impl Iterator<Item = (usize, f64)>) -> Vec<f64> {
-        let mut loads = vec![0.0; self.tenant_core_quotas.len()];
+        let mut loads = vec![0.0; self.core_quotas.len()];
         for (job, cores) in cores {
             if let Some(tenant) = self.job_tenants[job] {
                 loads[tenant] += cores;
             }
         }
-        loads.iter().zip(&self.tenant_core_quotas).map(|(used, quota)| used / quota).collect()
+        loads.iter().zip(&self.core_quotas).map(|(used, quota)| used / quota).collect()
     }
 
     /// Returns the jobs of each tenant.
     pub(super) fn jobs_of_tenants(&self) -> Vec<Vec<usize>> {
-        let mut jobs = vec![Vec::new(); self.tenant_core_quotas.len()];
+        let mut jobs = vec![Vec::new(); self.core_quotas.len()];
         for (job, tenant) in self.job_tenants.iter().enumerate() {
             if let Some(tenant) = tenant {
                 jobs[*tenant].push(job);
@@ -206,14 +201,14 @@ impl Costs {
             worker_capacity: self.worker_capacity.clone(),
             store_bandwidths: self.store_bandwidths.clone(),
             tier_bytes: self.tier_bytes,
-            tenant_core_quotas: vec![self.tenant_core_quotas[tenant]],
+            core_quotas: vec![self.core_quotas[tenant]],
             tenant_cache_bytes: vec![self.tenant_cache_bytes[tenant]],
             job_tenants: vec![Some(0); jobs.len()],
             cache_copies: self.cache_copies,
             core_hour_prices: self.core_hour_prices.clone(),
             byte_hour_prices: self.byte_hour_prices,
             weights: jobs.iter().map(|j| self.weights[*j]).collect(),
-            demand_rows_per_s: jobs.iter().map(|j| self.demand_rows_per_s[*j]).collect(),
+            demands: jobs.iter().map(|j| self.demands[*j]).collect(),
             is_overloaded: self.is_overloaded,
             options: jobs.iter().map(|j| vec![options[*j].clone()]).collect(),
         }
@@ -255,11 +250,7 @@ impl Costs {
 
     /// Returns the fed fraction of the job if it were alone in the cluster.
     pub(super) fn fed_fraction_alone(&self, job: usize, option: &ExecutionOption) -> f64 {
-        if self.demand_rows_per_s[job] <= 0.0 {
-            1.0
-        } else {
-            (self.rate_alone(option) / self.demand_rows_per_s[job]).min(1.0)
-        }
+        if self.demands[job] <= 0.0 { 1.0 } else { (self.rate_alone(option) / self.demands[job]).min(1.0) }
     }
 }
 

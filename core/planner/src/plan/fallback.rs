@@ -24,8 +24,7 @@ pub(super) fn even_rates(costs: &Costs, chosen: &[usize]) -> FractionalPlan {
     let most = 1.0 / costs.weights.iter().copied().fold(1.0, f64::min);
     // Jobs that use up their tenant's quota must not limit other jobs.
     let demand = |j: usize| {
-        let cores = costs
-            .needed_cores(options[j], &divide_among_types(costs, options[j], costs.demand_rows_per_s[j]));
+        let cores = costs.needed_cores(options[j], &divide_among_types(costs, options[j], costs.demands[j]));
         // A job without costs has an infinite rate and uses no cores.
         QuotaDemand { weight: costs.weights[j], max_fed_fraction: alone[j], cores: cores.max(0.0) }
     };
@@ -36,13 +35,12 @@ pub(super) fn even_rates(costs: &Costs, chosen: &[usize]) -> FractionalPlan {
             level::highest_level(own.iter().map(|j| demand(*j)).collect(), quota * (1.0 - QUOTA_SLACK), most)
         }
     };
-    let levels: Vec<f64> =
-        costs.jobs_of_tenants().iter().zip(&costs.tenant_core_quotas).map(level_of).collect();
+    let levels: Vec<f64> = costs.jobs_of_tenants().iter().zip(&costs.core_quotas).map(level_of).collect();
     let at_level = |level: f64| -> Vec<Vec<f64>> {
         let of_job = |(j, option): (usize, &&ExecutionOption)| {
             let level = costs.job_tenants[j].map_or(level, |tenant| level.min(levels[tenant]));
             let fed = (level * costs.weights[j]).min(alone[j]);
-            divide_among_types(costs, option, fed * costs.demand_rows_per_s[j])
+            divide_among_types(costs, option, fed * costs.demands[j])
         };
         options.iter().enumerate().map(of_job).collect()
     };

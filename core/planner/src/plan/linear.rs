@@ -88,7 +88,7 @@ pub(super) fn evaluate_rates(
     let mut fed = Vec::with_capacity(options.len());
     for (j, by_type) in rows.iter().enumerate() {
         let rate: f64 = by_type.iter().sum();
-        let part = fed_fraction(rate, costs.demand_rows_per_s[j]);
+        let part = fed_fraction(rate, costs.demands[j]);
         objective.smallest_fed = objective.smallest_fed.min(part / costs.weights[j]);
         objective.total_fed += part * costs.weights[j];
         let price =
@@ -160,7 +160,7 @@ impl<'a> LinearProblem<'a> {
         let parts = (0..self.options.len()).map(|j| {
             let usable = |w: usize| {
                 is_included(j)
-                    && self.costs.demand_rows_per_s[j] > 0.0
+                    && self.costs.demands[j] > 0.0
                     && self.costs.worker_counts[w] > 0.0
                     && self.costs.rate_on_one_worker(self.options[j], w) > 0.0
             };
@@ -178,7 +178,7 @@ impl<'a> LinearProblem<'a> {
                 let capacity = costs.worker_counts[w] * costs.worker_capacity[w][resource];
                 let needed = |j: usize, at: usize| {
                     if at == w {
-                        self.options[j].resources_per_row[w][resource] * costs.demand_rows_per_s[j] / capacity
+                        self.options[j].resources_per_row[w][resource] * costs.demands[j] / capacity
                     } else {
                         0.0
                     }
@@ -189,11 +189,10 @@ impl<'a> LinearProblem<'a> {
             }
         }
         for (own, quota) in
-            self.tenant_jobs.iter().zip(&costs.tenant_core_quotas).filter(|(_, quota)| quota.is_finite())
+            self.tenant_jobs.iter().zip(&costs.core_quotas).filter(|(_, quota)| quota.is_finite())
         {
-            let needed = |j: usize, w: usize| {
-                self.options[j].resources_per_row[w][CORES] * costs.demand_rows_per_s[j] / quota
-            };
+            let needed =
+                |j: usize, w: usize| self.options[j].resources_per_row[w][CORES] * costs.demands[j] / quota;
             rows.extend(capacity_constraint(variables, own.iter().copied(), needed));
         }
         for (store, bandwidth) in
@@ -202,13 +201,12 @@ impl<'a> LinearProblem<'a> {
             let reads = |j: usize| {
                 if self.options[j].store == store { self.options[j].store_bytes_per_row } else { 0.0 }
             };
-            let needed = |j: usize, _: usize| reads(j) * costs.demand_rows_per_s[j] / bandwidth;
+            let needed = |j: usize, _: usize| reads(j) * costs.demands[j] / bandwidth;
             rows.extend(capacity_constraint(variables, 0..self.options.len(), needed));
         }
         for (j, parts) in variables.parts.iter().enumerate() {
             for (w, part) in parts.iter().enumerate() {
-                let most = costs.worker_counts[w] * self.options[j].max_rate_per_worker[w]
-                    / costs.demand_rows_per_s[j];
+                let most = costs.worker_counts[w] * self.options[j].max_rate_per_worker[w] / costs.demands[j];
                 if let Some(part) = part.filter(|_| most < 1.0) {
                     rows.push((1.0 * part).leq(most));
                 }
@@ -235,7 +233,7 @@ impl<'a> LinearProblem<'a> {
         let mut reach = alone.to_vec();
         for (tenant, jobs) in self.tenant_jobs.iter().enumerate() {
             let own: Vec<usize> = jobs.iter().copied().filter(|j| alone[*j] > 0.0).collect();
-            if self.costs.tenant_core_quotas[tenant].is_infinite() || own.len() < 2 {
+            if self.costs.core_quotas[tenant].is_infinite() || own.len() < 2 {
                 continue;
             }
             if deadline.is_over() {
@@ -262,7 +260,7 @@ impl<'a> LinearProblem<'a> {
         let mut fixed_at: Vec<Option<f64>> = alone.iter().map(|fed| (*fed <= 0.0).then_some(0.0)).collect();
         let mut level = 0.0;
         // Each tenant may have its own maximum, which requires one more round.
-        for round in 0..MAX_LEVEL_ROUNDS + self.costs.tenant_core_quotas.len().min(2 * MAX_LEVEL_ROUNDS) {
+        for round in 0..MAX_LEVEL_ROUNDS + self.costs.core_quotas.len().min(2 * MAX_LEVEL_ROUNDS) {
             if fixed_at.iter().all(Option::is_some) || (round > 0 && deadline.is_over()) {
                 break;
             }
@@ -317,7 +315,7 @@ impl<'a> LinearProblem<'a> {
     /// Returns the cost of cores, scaled so that feeding any job is worth far more than its cost.
     fn cost(&self, variables: &Variables) -> Expression {
         let price = |j: usize, w: usize| {
-            let cores = self.costs.demand_rows_per_s[j] * self.options[j].resources_per_row[w][CORES];
+            let cores = self.costs.demands[j] * self.options[j].resources_per_row[w][CORES];
             cores * self.costs.core_hour_prices[w]
         };
         let cost_of = |j: usize| {
@@ -369,7 +367,7 @@ impl<'a> LinearProblem<'a> {
 
     fn rows_per_s(&self, parts: &DemandShares) -> Vec<Vec<f64>> {
         let of_job = |(j, by_type): (usize, &Vec<f64>)| {
-            by_type.iter().map(|part| part * self.costs.demand_rows_per_s[j]).collect()
+            by_type.iter().map(|part| part * self.costs.demands[j]).collect()
         };
         parts.iter().enumerate().map(of_job).collect()
     }
@@ -383,7 +381,7 @@ fn fed_fractions_within_quota(
     options: &[&ExecutionOption],
     alone: &[f64],
 ) -> Option<Vec<f64>> {
-    let cores = |j: usize, w: usize| options[j].resources_per_row[w][CORES] * costs.demand_rows_per_s[j];
+    let cores = |j: usize, w: usize| options[j].resources_per_row[w][CORES] * costs.demands[j];
     let is_usable =
         |j: usize, w: &usize| costs.worker_counts[*w] > 0.0 && costs.rate_on_one_worker(options[j], *w) > 0.0;
     let sparing = |j: usize| {
@@ -396,12 +394,12 @@ fn fed_fractions_within_quota(
         max_fed_fraction: alone[j],
         cores: cores(j, types[j]),
     };
-    let level = highest_level((0..options.len()).map(claim).collect(), costs.tenant_core_quotas[0], 1.0);
+    let level = highest_level((0..options.len()).map(claim).collect(), costs.core_quotas[0], 1.0);
     let fed: Vec<f64> = (0..options.len()).map(|j| (level * costs.weights[j]).min(alone[j])).collect();
     let rows: Vec<Vec<f64>> = (0..options.len())
         .map(|j| {
             (0..costs.type_count())
-                .map(|w| if w == types[j] { fed[j] * costs.demand_rows_per_s[j] } else { 0.0 })
+                .map(|w| if w == types[j] { fed[j] * costs.demands[j] } else { 0.0 })
                 .collect()
         })
         .collect();

@@ -19,7 +19,7 @@ pub(super) fn job_limit_text(
     rate: f64,
     tenant_loads: &[f64],
 ) -> String {
-    let demand = costs.demand_rows_per_s[j];
+    let demand = costs.demands[j];
     let job = &problem.jobs[j];
     if rate >= 0.999 * demand {
         return match job.demand_rows_per_s {
@@ -35,7 +35,7 @@ pub(super) fn job_limit_text(
         return format!(
             "the jobs of {} use its whole quota of {}",
             tenant_name(&problem.tenants[tenant].name),
-            format_count(costs.tenant_core_quotas[tenant], "core")
+            format_count(costs.core_quotas[tenant], "core")
         );
     }
     if rate < 0.999 * costs.rate_alone(option) {

@@ -121,7 +121,7 @@ impl PlanDraft {
     /// bandwidth, their rates are reduced. This occurs only for previous plans, because costs may have changed.
     fn new(costs: &Costs, options: Vec<usize>, placements: Vec<Vec<JobPlacement>>, types: &[usize]) -> Self {
         let used = chosen_options(costs, &options);
-        let mut rates: Vec<f64> = costs.demand_rows_per_s.clone();
+        let mut rates: Vec<f64> = costs.demands.clone();
         for (rate, placements) in rates.iter_mut().zip(&placements) {
             *rate = rate.min(placements.iter().map(|placement| placement.rows_per_s).sum());
         }
@@ -252,7 +252,7 @@ fn build_plan(
         for placement in placements {
             cores_by_type[slot(placement).worker_type] += placement.cores;
         }
-        let demand = costs.demand_rows_per_s[j];
+        let demand = costs.demands[j];
         jobs.push(JobPlan {
             job: job.id,
             name: job.name.clone(),

@@ -86,32 +86,25 @@ fn constraints(
             let capacity = costs.worker_capacity[w][resource] * used;
             let mut sum = Expression::with_capacity(options.len() + 2);
             for (j, option) in options.iter().enumerate().filter(|_| capacity > 0.0) {
-                sum.add_mul(
-                    costs.demand_rows_per_s[j] * option.resources_per_row[w][resource] / capacity,
-                    parts[j][w],
-                );
+                sum.add_mul(costs.demands[j] * option.resources_per_row[w][resource] / capacity, parts[j][w]);
             }
             rows.push((sum - fleet.kept - fleet.added).leq(0.0));
         }
         for (j, option) in options.iter().enumerate() {
             // Operator limits have the same headroom as cores.
-            let one =
-                used * option.max_rate_per_worker[w] / costs.demand_rows_per_s[j].max(f64::MIN_POSITIVE);
+            let one = used * option.max_rate_per_worker[w] / costs.demands[j].max(f64::MIN_POSITIVE);
             if one.is_finite() && one < 1e6 {
                 rows.push((parts[j][w] - one * fleet.kept - one * fleet.added).leq(0.0));
             }
         }
     }
     for (own, quota) in
-        costs.jobs_of_tenants().iter().zip(&costs.tenant_core_quotas).filter(|(_, quota)| quota.is_finite())
+        costs.jobs_of_tenants().iter().zip(&costs.core_quotas).filter(|(_, quota)| quota.is_finite())
     {
         let mut sum = Expression::with_capacity(own.len() * costs.type_count());
         for j in own {
             for (w, part) in parts[*j].iter().enumerate() {
-                sum.add_mul(
-                    costs.demand_rows_per_s[*j] * options[*j].resources_per_row[w][CORES] / quota,
-                    *part,
-                );
+                sum.add_mul(costs.demands[*j] * options[*j].resources_per_row[w][CORES] / quota, *part);
             }
         }
         rows.push(sum.leq(1.0));
@@ -125,10 +118,7 @@ fn constraints(
         let mut sum = Expression::with_capacity(options.len() * costs.type_count());
         for (j, by_type) in parts.iter().enumerate().filter(|(j, _)| options[*j].store == store) {
             for part in by_type {
-                sum.add_mul(
-                    ratio(costs.demand_rows_per_s[j] * options[j].store_bytes_per_row, *bandwidth),
-                    *part,
-                );
+                sum.add_mul(ratio(costs.demands[j] * options[j].store_bytes_per_row, *bandwidth), *part);
             }
         }
         rows.push(sum.leq(1.0));
@@ -148,8 +138,7 @@ fn objective(
     let price = |w: usize| costs.core_hour_prices[w] * costs.worker_cores(problem, w);
     let cost = |j: usize| {
         let on_type = |w: usize| {
-            let workers =
-                costs.demand_rows_per_s[j] / costs.rate_on_one_worker(options[j], w).max(f64::MIN_POSITIVE);
+            let workers = costs.demands[j] / costs.rate_on_one_worker(options[j], w).max(f64::MIN_POSITIVE);
             workers * price(w)
         };
         (0..costs.type_count()).map(on_type).filter(|cost| cost.is_finite()).fold(0.0, f64::max)
@@ -164,7 +153,7 @@ fn objective(
     }
     for (j, by_type) in parts.iter().enumerate() {
         let has_cost = options[j].resources_per_row.iter().any(|amounts| amounts[CORES].is_finite());
-        for part in by_type.iter().filter(|_| has_cost && costs.demand_rows_per_s[j] > 0.0) {
+        for part in by_type.iter().filter(|_| has_cost && costs.demands[j] > 0.0) {
             objective.add_mul(costs.weights[j], *part);
         }
     }

@@ -5,7 +5,7 @@ use feedline_data::messages::Lease;
 
 /// A leased split. Offsets count from the first row of the split.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct LeasedSplit {
+pub(super) struct SimulatedLease {
     pub(super) split: SplitRef,
     /// The index of the job in the scenario.
     pub(super) job: u32,
@@ -19,7 +19,7 @@ pub(super) struct LeasedSplit {
     pub(super) fetched_end: u32,
 }
 
-impl LeasedSplit {
+impl SimulatedLease {
     /// Creates a leased split without computed rows.
     pub(super) fn new(lease: &Lease, job: u32, len: u32) -> Self {
         Self {

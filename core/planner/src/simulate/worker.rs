@@ -11,7 +11,7 @@ use feedline_data::messages::{
 };
 
 use super::job::{self, SimulatedJob};
-use super::lease::LeasedSplit;
+use super::lease::SimulatedLease;
 use super::scenario::ScenarioWorkerType;
 
 /// The duration of one store request in seconds, and its size in bytes.
@@ -55,7 +55,7 @@ pub(super) struct SimulatedWorker {
     memory_bytes: f64,
     plan_revision: Revision,
     /// Leased splits, the most urgent first.
-    leases: Vec<LeasedSplit>,
+    leases: Vec<SimulatedLease>,
     /// The allocated and the maximum cores of each job.
     job_cores: Vec<(u32, f64, f64)>,
     work_by_job: BTreeMap<u32, JobWork>,
@@ -134,7 +134,7 @@ impl SimulatedWorker {
 
     /// Computes rows for `seconds`. `store_share` is the share of the requested bytes that the store delivers.
     pub(super) fn compute(&mut self, seconds: f64, store_share: f64, jobs: &[SimulatedJob]) {
-        let held = |lease: &LeasedSplit| {
+        let held = |lease: &SimulatedLease| {
             lease.unfetched_rows() * jobs[lease.job as usize].definition.delivered_bytes_per_row as f64
         };
         let was_full = self.memory_full;
@@ -236,7 +236,7 @@ impl SimulatedWorker {
         if !self.is_running() {
             return None;
         }
-        let place = self.leases.binary_search_by_key(&(split, job), LeasedSplit::sort_key).ok()?;
+        let place = self.leases.binary_search_by_key(&(split, job), SimulatedLease::sort_key).ok()?;
         self.leases[place].fetch(from)
     }
 
@@ -247,17 +247,17 @@ impl SimulatedWorker {
         let mut leases = Vec::with_capacity(plan.leases.len());
         for lease in &plan.leases {
             let Some(job) = known.index_of(lease.job) else { continue };
-            let before = self.leases.binary_search_by_key(&(lease.split, job), LeasedSplit::sort_key);
+            let before = self.leases.binary_search_by_key(&(lease.split, job), SimulatedLease::sort_key);
             match before.map(|place| self.leases[place]) {
                 Ok(before) if f64::from(lease.start_offset) <= before.computed_end => {
-                    leases.push(LeasedSplit {
+                    leases.push(SimulatedLease {
                         fetched_end: before.fetched_end.max(lease.start_offset),
                         ..before
                     });
                 }
                 _ => {
                     let len = known.jobs[job as usize].layout.split_len(lease.split);
-                    leases.push(LeasedSplit::new(lease, job, len));
+                    leases.push(SimulatedLease::new(lease, job, len));
                 }
             }
         }

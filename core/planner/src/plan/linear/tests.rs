@@ -11,7 +11,7 @@ fn brute(costs: &Costs) -> f64 {
     let give = |j: usize, w: usize, share: f64| {
         share * costs.worker_counts[w] * costs.worker_capacity[w][0]
             / costs.options[j][0].resources_per_row[w][0]
-            / costs.demand_rows_per_s[j]
+            / costs.demands[j]
     };
     for first in 0..=steps {
         for second in 0..=steps {
@@ -69,7 +69,7 @@ fn brute_with_quota(costs: &Costs, steps: u32) -> f64 {
                     parts[w] -= less;
                 }
                 let made = |w: usize| cores(w, parts[w]) / option.resources_per_row[w][0];
-                ((made(0) + made(1)) / costs.demand_rows_per_s[j]).min(1.0) / costs.weights[j]
+                ((made(0) + made(1)) / costs.demands[j]).min(1.0) / costs.weights[j]
             };
             let (x, y) = (share(first), share(second));
             best = best.max(fed(0, x, y).min(fed(1, 1.0 - x, 1.0 - y)));

@@ -62,7 +62,7 @@ fn an_even_division_has_a_smaller_fed_fraction() {
     let equal = (0..3).map(|j| {
         costs
             .fed_fraction_alone(j, &costs.options[j][0])
-            .min(costs.rate_alone(&costs.options[j][0]) / 3.0 / costs.demand_rows_per_s[j])
+            .min(costs.rate_alone(&costs.options[j][0]) / 3.0 / costs.demands[j])
     });
     let equal = equal.fold(1.0, f64::min);
     let planned = plan(&problem).objective.smallest_fed;
