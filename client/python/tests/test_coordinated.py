@@ -18,7 +18,7 @@ from conftest import ranks_of
 def sentences(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """600 rows with lists of 1 to 30 tokens."""
     file = tmp_path_factory.mktemp("sentences") / "s.jsonl"
-    rows = ({"id": [row], "tokens": [row * 100 + place for place in range(1 + row * 7 % 30)]} for row in range(600))
+    rows = ({"id": [row], "tokens": [row * 100 + position for position in range(1 + row * 7 % 30)]} for row in range(600))
     file.write_text("\n".join(json.dumps(row) for row in rows))
     return file
 
@@ -47,7 +47,7 @@ def test_packed_rows_have_segments_and_positions(sentences: Path, local: dict[st
     for batch in batches:
         for tokens, segments in zip(batch["tokens"], batch["tokens_segment_ids"], strict=True):
             rows += [tokens[segments == segment].tolist() for segment in range(1, segments.max() + 1)]
-    expected = [[row * 100 + place for place in range(1 + row * 7 % 30)] for row in range(600)]
+    expected = [[row * 100 + position for position in range(1 + row * 7 % 30)] for row in range(600)]
     assert sorted(rows) == sorted(expected)
     with pytest.raises(feedline.WrongUse, match="set the sizes of pack"):
         pipeline.with_batch_size(8)
