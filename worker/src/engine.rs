@@ -3,7 +3,7 @@
 //!
 //! A group goes through the files in one direction: `admission.rs` chooses it, `read.rs` reads its blocks, `stages.rs` runs
 //! operators on its chunks, `assemble.rs` or `round.rs` makes pieces of them, and `fetches.rs` hands these to consumers.
-//! One lock guards the state, and no code waits while it holds the lock. Every allocated byte counts against the budget.
+//! One lock guards the state (`lock.rs`), and no code waits while it holds the lock. Every allocated byte counts against the budget.
 
 mod account;
 mod admission;

@@ -49,8 +49,10 @@ pub(super) struct EndedGroup {
 impl Engine {
     /// Adds an event, which this thread applies unless another thread holds the lock.
     pub(super) fn post(self: &Arc<Self>, event: EngineEvent) {
-        self.state.add_event(event);
-        self.apply_events();
+        match self.state.add_event(event) {
+            Some(state) => self.pump_locked(state),
+            None => self.apply_events(),
+        }
     }
 
     /// Applies waiting events while no other thread holds the lock.

@@ -9,17 +9,19 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
-use crossbeam_queue::SegQueue;
+use crossbeam_queue::ArrayQueue;
 use tokio::sync::Notify;
 
 use super::events::EngineEvent;
 use super::state::EngineState;
 
+/// Maximum number of events that wait. Above it, threads wait for the lock.
+pub(super) const EVENTS_MAX: usize = 8_192;
+
 /// The state of the engine, its lock, and the events to apply.
-#[derive(Default)]
 pub(super) struct StateLock {
     state: Mutex<EngineState>,
-    events: SegQueue<EngineEvent>,
+    events: ArrayQueue<EngineEvent>,
     /// Notified when events wait and no thread applies them.
     pub(super) has_events: Notify,
     /// Nanoseconds that threads have waited for the lock.
@@ -31,6 +33,17 @@ pub(super) struct StateGuard<'a> {
     lock: &'a StateLock,
     /// `None` after the lock is released.
     state: Option<MutexGuard<'a, EngineState>>,
+}
+
+impl Default for StateLock {
+    fn default() -> Self {
+        Self {
+            state: Mutex::default(),
+            events: ArrayQueue::new(EVENTS_MAX),
+            has_events: Notify::new(),
+            wait_ns: AtomicU64::new(0),
+        }
+    }
 }
 
 impl StateLock {
@@ -54,9 +67,14 @@ impl StateLock {
         }
     }
 
-    /// Adds an event. The caller then applies events if no other thread holds the lock.
-    pub(super) fn add_event(&self, event: EngineEvent) {
-        self.events.push(event);
+    /// Adds an event, which the caller applies if no other thread holds the lock. If too many events wait, waits for the lock
+    /// instead, and applies all events.
+    pub(super) fn add_event(&self, event: EngineEvent) -> Option<StateGuard<'_>> {
+        let event = self.events.push(event).err()?;
+        let mut state = self.lock();
+        state.apply_events();
+        state.apply(event);
+        Some(state)
     }
 
     /// Locks the state if events wait and no other thread holds the lock. A thread that holds the lock finds the events when

@@ -20,6 +20,8 @@ use super::settings::EngineSettings;
 use super::*;
 use crate::process::ProcessClock;
 
+mod locking;
+
 const JOB: JobId = JobId(1);
 const MIB: u64 = 1 << 20;
 
@@ -458,24 +460,6 @@ async fn a_cache_decision_that_fails_is_not_tried_again() {
     test.load().await;
     assert!(test.engine.unloaded().is_empty());
     assert_eq!(test.engine.job(JOB).and_then(|job| job.compiled.cache), Some(cache));
-}
-
-#[tokio::test]
-async fn waits_for_the_lock_are_measured() {
-    let test = TestEngine::new(&lines(10), PLAIN, 1, 1, MIB).await;
-    let engine = Arc::clone(&test.engine);
-    assert_eq!(engine.lock_wait(), Duration::ZERO);
-    // The other thread tries again until it has waited once.
-    let waiter = std::thread::spawn(move || {
-        while engine.lock_wait() == Duration::ZERO {
-            engine.is_idle();
-        }
-    });
-    while !waiter.is_finished() {
-        let _state = test.engine.lock();
-        std::thread::yield_now();
-    }
-    waiter.join().expect("the thread has waited");
 }
 
 /// Checks that the padded tokens of each row belong to the row's id. Returns the ids.
