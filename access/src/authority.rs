@@ -8,8 +8,8 @@ use rcgen::{
 };
 use time::{Duration, OffsetDateTime};
 
-/// Common name of every authority. Authorities differ in their keys.
-const NAME: &str = "Feedline cluster authority";
+/// Common name of all authorities. Each authority has its own key.
+const AUTHORITY_NAME: &str = "Feedline cluster authority";
 /// Certificates are valid from this long before their creation, because the clocks of hosts differ.
 const CLOCK_TOLERANCE: Duration = Duration::hours(1);
 
@@ -43,8 +43,8 @@ impl CertificateAuthority {
         Self::with_key(KeyPair::generate().map_err(|error| error.to_string())?, days)
     }
 
-    /// Loads an authority from its private key in PEM. Processes that trust the old certificate of the authority also trust the
-    /// certificates that it issues now.
+    /// Loads an authority from its private key in PEM. Processes that trust an earlier certificate of the authority also trust
+    /// newly issued certificates.
     ///
     /// # Errors
     /// Returns a message if the text is not a private key.
@@ -56,7 +56,7 @@ impl CertificateAuthority {
     }
 
     fn with_key(key: KeyPair, days: u32) -> Result<Self, String> {
-        let mut params = params(Vec::new(), NAME, days)?;
+        let mut params = params(Vec::new(), AUTHORITY_NAME, days)?;
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let cert = params.self_signed(&key).map_err(|error| error.to_string())?.pem();
@@ -64,7 +64,7 @@ impl CertificateAuthority {
         Ok(Self { issuer: Issuer::new(params, key), own })
     }
 
-    /// The certificate of the authority, which other processes trust, and its key.
+    /// Returns the certificate of the authority, which other processes trust, and its key.
     pub fn certified_key(&self) -> &CertifiedKey {
         &self.own
     }

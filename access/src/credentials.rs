@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::{Tls, TlsFiles, now_s, warn_if_exposed};
 
-/// Credentials for connections to other processes. The default has none, for connections without encryption.
+/// Credentials for connections to other processes. The default has no credentials, for connections without encryption.
 #[derive(Debug, Clone, Default)]
 pub struct Credentials {
     /// Certificates for `https://` addresses; `None` trusts the authorities of the system.
@@ -20,7 +20,7 @@ impl Credentials {
     /// Returns the certificates for an `https://` address.
     ///
     /// # Errors
-    /// As [`Tls::load`].
+    /// Returns the errors of [`Tls::load`].
     pub fn tls(&self) -> Result<Arc<Tls>, String> {
         match &self.tls {
             Some(tls) => Ok(Arc::clone(tls)),
@@ -63,12 +63,12 @@ impl std::fmt::Debug for BearerToken {
 }
 
 impl BearerToken {
-    /// A token that never changes.
+    /// Creates a token that never changes.
     pub fn fixed(token: &str) -> Self {
         Self { source: TokenSource::Fixed, current: CurrentToken::new(token.trim().into()) }
     }
 
-    /// Tokens from a function. A token of this age is replaced by a new one.
+    /// Creates a token from a function. When the token has reached the given age, the function creates a new token.
     pub fn generated(max_age: Duration, generate: impl Fn() -> String + Send + Sync + 'static) -> Self {
         let current = CurrentToken::new(generate().into());
         Self { source: TokenSource::Generated(Box::new(generate), max_age), current }
@@ -77,7 +77,7 @@ impl BearerToken {
     /// Reads the token from a file.
     ///
     /// # Errors
-    /// Returns a message with the file and the fix. It does not contain the text of the file.
+    /// Returns a message with the file and the fix, without the contents of the file.
     pub fn load(file: PathBuf) -> Result<Self, String> {
         let token = read(&file)?;
         warn_if_exposed("a token", &file);
@@ -87,7 +87,7 @@ impl BearerToken {
     /// Reads the token from its file again, if it has one. Returns whether the token has changed.
     ///
     /// # Errors
-    /// As [`Self::load`]. The token does not change after an error.
+    /// Returns the errors of [`Self::load`]. The token does not change after an error.
     pub fn reload(&self) -> Result<bool, String> {
         let TokenSource::File(file) = &self.source else { return Ok(false) };
         let token = read(file)?;
@@ -101,10 +101,10 @@ impl BearerToken {
         Ok(has_changed)
     }
 
-    /// The current token.
+    /// Returns the current token.
     pub fn token(&self) -> Arc<str> {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        // After a clock was set back, the token must not stay until it has expired for the servers.
+        // If a clock is set back, the token must be replaced before it expires for the servers.
         if let TokenSource::Generated(generate, max_age) = &self.source
             && now_s().abs_diff(current.created_s) >= max_age.as_secs()
         {

@@ -18,7 +18,7 @@ use crate::{Protocol, Tls};
 /// Limits of TLS handshakes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HandshakeLimits {
-    /// Most concurrent handshakes. If there are more, the oldest handshake of the network with the most handshakes is aborted,
+    /// Maximum number of concurrent handshakes. If there are more, the oldest handshake of the network with the most handshakes is aborted,
     /// because an honest client finishes soon.
     pub(crate) max_concurrent: usize,
     /// Timeout of a handshake.
@@ -46,7 +46,7 @@ pub fn incoming_connections(
     incoming_connections_within(listener, tls, protocol, HandshakeLimits::default())
 }
 
-/// As [`incoming_connections`], with other limits.
+/// Like [`incoming_connections`], with other limits.
 pub(crate) fn incoming_connections_within(
     listener: TcpListener,
     tls: Arc<Tls>,
@@ -78,7 +78,7 @@ struct OpenHandshake {
 }
 
 impl Handshakes {
-    /// Accepts connections until the handshake of one succeeds.
+    /// Accepts connections until a handshake succeeds.
     async fn accept(&mut self, listener: &TcpListener) -> TlsStream<TcpStream> {
         loop {
             tokio::select! {
@@ -128,8 +128,8 @@ impl Handshakes {
     }
 }
 
-/// Returns the index of the oldest handshake of the network with the most handshakes. Of networks with equally many, the one
-/// with the oldest handshake counts.
+/// Returns the index of the oldest handshake of the network with the most handshakes. If several networks have
+/// the most handshakes, selects the network with the oldest handshake.
 fn oldest_of_largest_network(networks: impl Iterator<Item = IpAddr>) -> Option<usize> {
     let mut counts: HashMap<IpAddr, (usize, Reverse<usize>)> = HashMap::new();
     for (index, network) in networks.enumerate() {

@@ -2,8 +2,8 @@
 //!
 //! A cluster has one [`Secret`], which its coordinators share. Two Ed25519 key pairs are derived from it. One pair signs
 //! [tokens](token), which contain the rights and the tenant of their owner. The other pair signs [tickets](ticket), which a
-//! coordinator issues to the consumers of a job, and which workers verify with the public key. A worker can therefore not issue
-//! any right. [`Tls`] authenticates both ends of a connection, and reloads certificates when their files change.
+//! coordinator issues to the consumers of a job, and which workers verify with the public key. Therefore, a worker cannot issue
+//! tokens or tickets. [`Tls`] authenticates both ends of a connection, and reloads certificates when their files change.
 
 mod authority;
 mod credentials;
@@ -42,7 +42,7 @@ pub fn random_numbers() -> Result<[u64; 2], String> {
     Ok([both as u64, (both >> 64) as u64])
 }
 
-/// The current time in seconds since 1970, UTC; 0 if the clock is before 1970.
+/// Returns the current time in seconds since 1970, UTC; 0 if the clock is before 1970.
 pub fn now_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
 }

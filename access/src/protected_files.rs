@@ -49,12 +49,12 @@ impl ProtectedFiles {
         Self { paths: paths.into_iter().filter(|path| !path.as_os_str().is_empty()).collect() }
     }
 
-    /// Whether no path is protected.
+    /// Returns whether no path is protected.
     pub fn is_empty(&self) -> bool {
         self.paths.is_empty()
     }
 
-    /// The paths as configured.
+    /// Returns the paths as configured.
     pub fn paths(&self) -> impl Iterator<Item = &Path> {
         self.paths.iter().map(PathBuf::as_path)
     }
@@ -74,10 +74,10 @@ impl ProtectedFiles {
 }
 
 impl ProtectedFilesSnapshot {
-    /// As [`ProtectedFiles::check`].
+    /// Checks the target of a path, like [`ProtectedFiles::check`].
     ///
     /// # Errors
-    /// As [`ProtectedFiles::check`].
+    /// Returns the errors of [`ProtectedFiles::check`].
     pub fn check(&self, path: &Path) -> Result<(), String> {
         if self.paths.is_empty() {
             return Ok(());
@@ -97,7 +97,7 @@ impl ProtectedFilesSnapshot {
     /// Checks the metadata of a file or folder whose path has already been checked.
     ///
     /// # Errors
-    /// As [`Self::check`].
+    /// Returns the errors of [`Self::check`].
     pub fn check_metadata(&self, path: &Path, metadata: &Metadata) -> Result<(), String> {
         let id = Some(file_id(metadata));
         let protected = self.paths.iter().find(|protected| protected.id() == id);
@@ -120,7 +120,7 @@ impl ProtectedFilesSnapshot {
         self.paths.iter().find(is_listed).map_or(Ok(()), |protected| Err(protected.error(folder)))
     }
 
-    /// Whether a readable folder may contain protected files that only their names identify.
+    /// Returns whether a readable folder may contain protected files that only their names identify.
     pub fn may_be_in(&self, folder: &Path) -> bool {
         let real = resolve_links(folder);
         let ancestry = ancestry(&real);
@@ -155,7 +155,7 @@ impl ProtectedPath {
         self.metadata.as_ref().map(file_id)
     }
 
-    /// Whether a path is this path or below it.
+    /// Returns whether a path is this path or below this path.
     fn contains(&self, ancestry: &Ancestry<'_>) -> bool {
         let has_ancestor = self.metadata.is_some() && ancestry.iter().any(|(_, id)| *id == self.id());
         has_ancestor
@@ -164,12 +164,12 @@ impl ProtectedPath {
                 .any(|path| path.components().count() >= self.components.len())
     }
 
-    /// Whether this path may be below another one.
+    /// Returns whether this path may be below another path.
     fn may_be_below(&self, ancestry: &Ancestry<'_>) -> bool {
         self.matches_below_base(ancestry).any(|path| path.components().count() < self.components.len())
     }
 
-    /// The rest of a path below `base`, if its components match those of this path as far as both go.
+    /// Returns the rest of a path below `base`, if the components of both paths match as far as both go.
     fn matches_below_base<'a>(&self, ancestry: &'a Ancestry<'a>) -> impl Iterator<Item = &'a Path> {
         let base_id = fs::metadata(&self.base).ok().map(|metadata| file_id(&metadata));
         let whole = ancestry.first().map_or(Path::new(""), |(path, _)| *path);
@@ -199,7 +199,7 @@ impl ProtectedPath {
         let is_movable = !self.given.starts_with("/proc");
         let or_move = if is_movable { ", or move the protected files" } else { "" };
         format!(
-            "cannot read `{}`: it is, links to or contains the protected file `{}` of a coordinator or worker; name other files{or_move}",
+            "cannot read `{}`: the path is, links to or contains the protected file `{}` of a coordinator or worker; choose other files{or_move}",
             path.display(),
             self.given.display()
         )
@@ -228,7 +228,7 @@ fn ancestry(real: &Path) -> Vec<(&Path, Option<FileId>)> {
     real.ancestors().map(|path| (path, id(path))).collect()
 }
 
-/// Whether a name matches a pattern, in which `*` matches any text.
+/// Returns whether a name matches a pattern, in which `*` matches any text.
 fn matches_pattern(name: &OsStr, pattern: &OsStr) -> bool {
     let mut texts = pattern.as_bytes().split(|byte| *byte == b'*');
     let first = texts.next().unwrap_or_default();

@@ -6,7 +6,7 @@ use ring::signature::{ED25519, Ed25519KeyPair, UnparsedPublicKey};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Longest text that is verified.
+/// Maximum length of a text that is verified.
 const MAX_TEXT_BYTES: usize = 4 << 10;
 
 /// Signs a payload. The text consists of `prefix`, the payload as JSON and the signature, separated by dots, and fits into a

@@ -11,17 +11,17 @@ use ring::signature::{Ed25519KeyPair, KeyPair};
 
 /// Length of a secret, and of the seed of a key pair.
 const SECRET_BYTES: usize = 32;
-/// Prefix of the text of a secret. It makes misplaced secrets easy to find.
-const PREFIX: &str = "feedline-secret-1:";
+/// Prefix of the text of a secret, with which misplaced secrets can be found.
+const SECRET_PREFIX: &str = "feedline-secret-1:";
 /// Salt of the key derivation.
-const SALT: &[u8] = b"feedline cluster secret 1";
+const DERIVATION_SALT: &[u8] = b"feedline cluster secret 1";
 
-/// The secret of a cluster, and a second one during a rotation. The owner of either secret has all rights.
+/// The secret of a cluster, and a second secret during a rotation. The owner of either secret has all rights.
 #[derive(Clone)]
 pub struct Secret {
     /// Signs tokens and tickets.
     signing: [u8; SECRET_BYTES],
-    /// Its signatures are valid too.
+    /// Signatures of this secret are also valid.
     additional: Option<[u8; SECRET_BYTES]>,
 }
 
@@ -55,40 +55,41 @@ impl Secret {
         let additional = lines.next().map(parse_line).transpose()?;
         if lines.next().is_some() {
             return Err(
-                "it contains more than two secrets: keep the signing one and the previous one".to_owned()
+                "the file contains more than two secrets; keep the current secret and the previous secret"
+                    .to_owned(),
             );
         }
         Ok(Self { signing, additional })
     }
 
-    /// The secret as one line of text, followed by the second one on another line. The last line has no line break.
+    /// Returns the secret as a line of text, followed by a line for the second secret, if any. The last line has no line break.
     pub fn text(&self) -> String {
         let lines: Vec<String> =
-            self.all().map(|bytes| format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(bytes))).collect();
+            self.all().map(|bytes| format!("{SECRET_PREFIX}{}", URL_SAFE_NO_PAD.encode(bytes))).collect();
         lines.join("\n")
     }
 
-    /// A short hash that identifies the secret in logs without revealing it; two hashes for two secrets.
+    /// Returns a short hash that identifies the secret in logs without revealing the secret; two hashes for two secrets.
     pub fn fingerprint(&self) -> String {
         let hash = |bytes: &[u8; SECRET_BYTES]| -> String {
-            let salted = [SALT, b" fingerprint ".as_slice(), bytes.as_slice()].concat();
+            let salted = [DERIVATION_SALT, b" fingerprint ".as_slice(), bytes.as_slice()].concat();
             digest(&SHA256, &salted).as_ref()[..4].iter().map(|byte| format!("{byte:02x}")).collect()
         };
         let hashes: Vec<String> = self.all().map(hash).collect();
         hashes.join(" and ")
     }
 
-    /// The key pair that signs for one usage.
+    /// Returns the key pair that signs for a usage.
     pub(crate) fn signing_keys(&self, usage: &str) -> Ed25519KeyPair {
         derive_key_pair(&self.signing, usage)
     }
 
-    /// The public keys that verify signatures for one usage. The key of [`Self::signing_keys`] is the first one.
+    /// Returns the public keys that verify signatures for a usage, starting with the key of [`Self::signing_keys`].
     pub(crate) fn public_keys(&self, usage: &str) -> Vec<Vec<u8>> {
         self.all().map(|bytes| derive_key_pair(bytes, usage).public_key().as_ref().to_vec()).collect()
     }
 
-    /// The signing secret, then the additional one.
+    /// Returns the signing secret, then the second secret, if any.
     fn all(&self) -> impl Iterator<Item = &[u8; SECRET_BYTES]> {
         std::iter::once(&self.signing).chain(&self.additional)
     }
@@ -97,10 +98,10 @@ impl Secret {
 fn parse_line(line: &str) -> Result<[u8; SECRET_BYTES], String> {
     let invalid = || {
         format!(
-            "it is not a cluster secret: expected a line that starts with {PREFIX}; create a secret with `feedline keys`"
+            "the file is not a cluster secret: expected a line that starts with {SECRET_PREFIX}; create a secret with `feedline keys`"
         )
     };
-    let encoded = line.strip_prefix(PREFIX).ok_or_else(invalid)?;
+    let encoded = line.strip_prefix(SECRET_PREFIX).ok_or_else(invalid)?;
     let bytes = URL_SAFE_NO_PAD.decode(encoded).map_err(|_| invalid())?;
     bytes.try_into().map_err(|_| invalid())
 }
@@ -109,7 +110,7 @@ fn parse_line(line: &str) -> Result<[u8; SECRET_BYTES], String> {
 /// (RFC 5869).
 fn derive_key_pair(secret: &[u8; SECRET_BYTES], usage: &str) -> Ed25519KeyPair {
     let key = hmac::Key::new(hmac::HMAC_SHA256, secret);
-    let seed = hmac::sign(&key, &[SALT, b" ", usage.as_bytes()].concat());
+    let seed = hmac::sign(&key, &[DERIVATION_SALT, b" ", usage.as_bytes()].concat());
     Ed25519KeyPair::from_seed_unchecked(seed.as_ref()).expect("a SHA-256 hash has the 32 bytes of a seed")
 }
 
@@ -137,7 +138,7 @@ mod tests {
         for wrong in ["", "hunter2", "feedline-secret-1:", "feedline-secret-1:aGVsbG8", "feedline-secret-1:!"]
         {
             let error = Secret::parse(wrong).unwrap_err();
-            assert!(error.starts_with("it is not a cluster secret"), "{error}");
+            assert!(error.starts_with("the file is not a cluster secret"), "{error}");
             assert!(!error.contains("hunter2") && !error.contains("aGVsbG8"));
         }
     }

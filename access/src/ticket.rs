@@ -10,9 +10,9 @@ use crate::Secret;
 use crate::sealed::{seal, unseal};
 
 /// Prefix of tickets.
-const PREFIX: &str = "feedline-ticket-1";
+const TICKET_PREFIX: &str = "feedline-ticket-1";
 /// Usage of the key derivation.
-const USAGE: &str = "tickets";
+const TICKET_KEY_USAGE: &str = "tickets";
 /// Length of an Ed25519 public key.
 const KEY_BYTES: usize = 32;
 /// Lifetime of a ticket. It exceeds the time for which a consumer can continue without a coordinator.
@@ -25,9 +25,9 @@ const CLOCK_TOLERANCE_S: u64 = 60;
 pub struct Ticket {
     /// The job of the rows.
     pub job: JobId,
-    /// The consumer of the job that may fetch them.
+    /// The consumer that may fetch the rows.
     pub consumer: u32,
-    /// The session of the consumer. Workers reject a ticket after they have seen one of a newer session.
+    /// The session of the consumer. Workers reject a ticket after they have received a ticket of a newer session.
     pub session: SessionId,
     /// Expiry in seconds since 1970, UTC.
     #[serde(rename = "exp")]
@@ -47,17 +47,24 @@ impl fmt::Debug for TicketIssuer {
 }
 
 impl TicketIssuer {
-    /// The issuer of the cluster with this secret.
+    /// Creates the issuer of a cluster with this secret.
     pub fn new(secret: &Secret) -> Self {
-        Self { keys: secret.signing_keys(USAGE), public: TicketKey(secret.public_keys(USAGE).concat()) }
+        Self {
+            keys: secret.signing_keys(TICKET_KEY_USAGE),
+            public: TicketKey(secret.public_keys(TICKET_KEY_USAGE).concat()),
+        }
     }
 
     /// Issues a ticket for a session of a consumer. It expires [`TICKET_LIFETIME_S`] after `now_s`, in seconds since 1970.
     pub fn issue(&self, job: JobId, consumer: u32, session: SessionId, now_s: u64) -> String {
-        seal(PREFIX, &Ticket { job, consumer, session, expires_s: now_s + TICKET_LIFETIME_S }, &self.keys)
+        seal(
+            TICKET_PREFIX,
+            &Ticket { job, consumer, session, expires_s: now_s + TICKET_LIFETIME_S },
+            &self.keys,
+        )
     }
 
-    /// The key with which workers verify tickets.
+    /// Returns the key with which workers verify tickets.
     pub fn public_key(&self) -> TicketKey {
         self.public.clone()
     }
@@ -68,18 +75,18 @@ impl TicketIssuer {
 pub struct TicketKey(Vec<u8>);
 
 impl TicketKey {
-    /// A key with these bytes. With invalid bytes no ticket is valid.
+    /// Creates a key from bytes. With invalid bytes, no ticket is valid.
     pub fn from_bytes(bytes: Vec<u8>) -> Self {
         Self(bytes)
     }
 
-    /// The bytes of the key.
+    /// Returns the bytes of the key.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
     /// Checks that a ticket allows fetching rows of `job` at `now_s`, in seconds since 1970, and returns its content. The caller
-    /// checks that the session is the newest one of the consumer.
+    /// checks that the session is the newest session of the consumer.
     ///
     /// # Errors
     /// Returns a message.
@@ -88,7 +95,7 @@ impl TicketKey {
             return Err("the fetch has no ticket; use the ticket from the consumer's plan".to_owned());
         };
         let mut keys = self.0.chunks(KEY_BYTES);
-        let signed: Option<Ticket> = keys.find_map(|key| unseal(PREFIX, text, key));
+        let signed: Option<Ticket> = keys.find_map(|key| unseal(TICKET_PREFIX, text, key));
         let ticket = signed
             .ok_or("the ticket is not valid in this cluster; use the ticket from the consumer's plan")?;
         if ticket.job != job {
@@ -97,7 +104,7 @@ impl TicketKey {
         if ticket.expires_s + CLOCK_TOLERANCE_S <= now_s {
             let ago = now_s - ticket.expires_s;
             return Err(format!(
-                "the ticket expired {ago} s ago, although the coordinator issues new ones continually; check the clocks of the hosts"
+                "the ticket expired {ago} s ago, although the coordinator continually issues new tickets; check the clocks of the hosts"
             ));
         }
         Ok(ticket)

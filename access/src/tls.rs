@@ -22,7 +22,7 @@ pub struct TlsFiles {
     pub cert: Option<PathBuf>,
     /// The private key of the certificate.
     pub key: Option<PathBuf>,
-    /// Trusted certificate authorities; `None` trusts those of the system.
+    /// Trusted certificate authorities; `None` trusts the authorities of the system.
     pub ca: Option<PathBuf>,
     /// Whether clients without a certificate of `ca` may connect.
     pub allows_unverified_clients: bool,
@@ -101,7 +101,7 @@ impl Tls {
     /// stay in use.
     ///
     /// # Errors
-    /// As [`Self::load`].
+    /// Returns the errors of [`Self::load`].
     pub fn reload(&self) -> Result<bool, String> {
         let contents = FileContents::read(&self.files)?;
         if self.loaded().contents == contents {
@@ -113,12 +113,12 @@ impl Tls {
         Ok(true)
     }
 
-    /// Whether there is a certificate, which a server needs.
+    /// Returns whether this process has a certificate, which a server needs.
     pub fn can_listen(&self) -> bool {
         self.loaded().server.is_some()
     }
 
-    /// Whether clients must have a certificate.
+    /// Returns whether clients must have a certificate.
     pub fn is_mutual(&self) -> bool {
         self.files.ca.is_some() && !self.files.allows_unverified_clients
     }
@@ -126,7 +126,7 @@ impl Tls {
     /// Performs the server side of a handshake.
     ///
     /// # Errors
-    /// If the client cannot be authenticated, or this process has no certificate.
+    /// Returns an error if the client cannot be authenticated, or this process has no certificate.
     pub async fn accept(
         &self,
         stream: TcpStream,
@@ -136,7 +136,7 @@ impl Tls {
             let loaded = self.loaded();
             let configs = loaded.server.as_ref();
             let configs = configs.ok_or_else(|| {
-                io::Error::other("a server needs a certificate; give --tls-cert and --tls-key")
+                io::Error::other("a server needs a certificate; set --tls-cert and --tls-key")
             })?;
             match protocol {
                 Protocol::Http2 => Arc::clone(&configs.http2),
@@ -149,7 +149,7 @@ impl Tls {
     /// Performs the client side of a handshake with `host`, a name or an address, for gRPC.
     ///
     /// # Errors
-    /// If the server has no trusted certificate for `host`.
+    /// Returns an error if the server has no trusted certificate for `host`.
     pub async fn connect(&self, host: &str, stream: TcpStream) -> io::Result<client::TlsStream<TcpStream>> {
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
         let name = ServerName::try_from(host).map_err(io::Error::other)?;
@@ -157,7 +157,7 @@ impl Tls {
         TlsConnector::from(config).connect(name, stream).await
     }
 
-    /// The current configuration.
+    /// Returns the current configuration.
     fn loaded(&self) -> Arc<LoadedTls> {
         Arc::clone(&self.loaded.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -190,7 +190,7 @@ impl LoadedTls {
             (None, None, ..) => None,
             _ => {
                 return Err(
-                    "a certificate needs its key, and a key needs its certificate: give both or none"
+                    "a certificate needs its key, and a key needs its certificate: set both, or neither"
                         .to_owned(),
                 );
             }
@@ -231,7 +231,7 @@ impl ServerConfigs {
     }
 }
 
-/// The configuration of a server. With authorities, clients need a certificate of one of them.
+/// Returns the configuration of a server. With authorities, clients need a certificate of a listed authority.
 fn server_config(
     provider: &Arc<CryptoProvider>,
     client_roots: Option<&Arc<RootCertStore>>,
@@ -249,7 +249,10 @@ fn parse_authorities(pem: &[u8], path: &Path) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
     for certificate in parse_chain(pem, path)? {
         roots.add(certificate).map_err(|error| {
-            format!("{} contains a certificate that is not one of an authority: {error}", path.display())
+            format!(
+                "{} contains a certificate that does not belong to a certificate authority: {error}",
+                path.display()
+            )
         })?;
     }
     Ok(roots)

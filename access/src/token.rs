@@ -11,9 +11,9 @@ use crate::Secret;
 use crate::sealed::{seal, unseal};
 
 /// Prefix of tokens.
-const PREFIX: &str = "feedline-token-1";
+const TOKEN_PREFIX: &str = "feedline-token-1";
 /// Usage of the key derivation.
-const USAGE: &str = "tokens";
+const TOKEN_KEY_USAGE: &str = "tokens";
 
 /// A right that a token can grant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -88,12 +88,12 @@ pub struct Claims {
 }
 
 impl Claims {
-    /// Whether the claims contain one of these scopes.
+    /// Returns whether the claims contain any of these scopes.
     pub fn has_any_scope(&self, scopes: &[Scope]) -> bool {
         scopes.iter().any(|scope| self.scopes.contains(scope))
     }
 
-    /// Rejects combinations of claims that no token may have, even with a valid signature.
+    /// Rejects invalid combinations of claims, even with a valid signature.
     ///
     /// # Errors
     /// Returns a message with the fix.
@@ -101,7 +101,7 @@ impl Claims {
         let of_cluster = Scope::CLUSTER_WIDE.into_iter().find(|scope| self.scopes.contains(scope));
         if let (Some(tenant), Some(scope)) = (&self.tenant, of_cluster) {
             return Err(format!(
-                "a token of the tenant `{tenant}` cannot have the scope `{scope}`, which concerns the whole cluster; create two tokens, one with the tenant and one with that scope"
+                "a token of the tenant `{tenant}` cannot have the scope `{scope}`, which concerns the whole cluster; create two tokens: one with the tenant, and one with that scope"
             ));
         }
         if self.scopes.contains(&Scope::Coordinate) && self.expires_s.is_none() {
@@ -127,14 +127,14 @@ impl fmt::Debug for Tokens {
 }
 
 impl Tokens {
-    /// The issuer of the cluster with this secret.
+    /// Creates the issuer of a cluster with this secret.
     pub fn new(secret: &Secret) -> Self {
-        Self { keys: secret.signing_keys(USAGE), public: secret.public_keys(USAGE) }
+        Self { keys: secret.signing_keys(TOKEN_KEY_USAGE), public: secret.public_keys(TOKEN_KEY_USAGE) }
     }
 
-    /// Issues a token with these claims.
+    /// Issues a token with the given claims.
     pub fn issue(&self, claims: &Claims) -> String {
-        seal(PREFIX, claims, &self.keys)
+        seal(TOKEN_PREFIX, claims, &self.keys)
     }
 
     /// Verifies a token and returns its claims.
@@ -142,14 +142,14 @@ impl Tokens {
     /// # Errors
     /// Returns a message for a token of another cluster, with invalid claims, or expired at `now_s`, in seconds since 1970.
     pub fn check(&self, token: &str, now_s: u64) -> Result<Claims, String> {
-        let signed: Option<Claims> = self.public.iter().find_map(|key| unseal(PREFIX, token, key));
+        let signed: Option<Claims> = self.public.iter().find_map(|key| unseal(TOKEN_PREFIX, token, key));
         let claims = signed.ok_or(
-            "the token is not valid in this cluster; create one from the secret of the cluster with `feedline keys token`",
+            "the token is not valid in this cluster; create a token from the secret of the cluster with `feedline keys token`",
         )?;
         claims.check()?;
         match claims.expires_s {
             Some(end) if end <= now_s => Err(format!(
-                "the token of `{}` expired {} s ago; create a new one with `feedline keys token`",
+                "the token of `{}` expired {} s ago; create a new token with `feedline keys token`",
                 claims.holder,
                 now_s - end
             )),
@@ -179,7 +179,7 @@ mod tests {
         let token = tokens.issue(&claims());
         assert_eq!(tokens.check(&format!("{token}\n"), 999), Ok(claims()));
         let error = tokens.check(&token, 1_003).unwrap_err();
-        assert_eq!(error, "the token of `ci` expired 3 s ago; create a new one with `feedline keys token`");
+        assert_eq!(error, "the token of `ci` expired 3 s ago; create a new token with `feedline keys token`");
         let endless = Claims { expires_s: None, ..claims() };
         assert_eq!(tokens.check(&tokens.issue(&endless), u64::MAX), Ok(endless));
     }

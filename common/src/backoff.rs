@@ -1,36 +1,36 @@
-//! Exponential backoff: the pauses between the attempts of an operation that fails.
+//! Exponential backoff: the pauses between attempts of a failing operation.
 
 use std::time::Duration;
 
-/// A sequence of pauses. Each one is twice as long as the one before, up to a maximum.
+/// A sequence of pauses. Each pause is twice as long as the previous pause, up to a maximum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Backoff {
     first: Duration,
-    longest: Duration,
-    next: Duration,
+    max: Duration,
+    next_pause: Duration,
 }
 
 impl Backoff {
-    /// A sequence that starts with `first` and never exceeds `longest`.
-    pub const fn new(first: Duration, longest: Duration) -> Self {
-        Self { first, longest, next: first }
+    /// Creates a sequence that starts with `first` and never exceeds `max`.
+    pub const fn new(first: Duration, max: Duration) -> Self {
+        Self { first, max, next_pause: first }
     }
 
-    /// A sequence in milliseconds.
-    pub const fn from_millis(first_ms: u64, longest_ms: u64) -> Self {
-        Self::new(Duration::from_millis(first_ms), Duration::from_millis(longest_ms))
+    /// Creates a sequence from durations in milliseconds.
+    pub const fn from_millis(first_ms: u64, max_ms: u64) -> Self {
+        Self::new(Duration::from_millis(first_ms), Duration::from_millis(max_ms))
     }
 
-    /// Returns the pause after a failed attempt and doubles the following one.
+    /// Returns the pause after a failed attempt and doubles the next pause.
     pub fn next_pause(&mut self) -> Duration {
-        let pause = self.next;
-        self.next = (pause * 2).min(self.longest);
+        let pause = self.next_pause;
+        self.next_pause = (pause * 2).min(self.max);
         pause
     }
 
     /// Restarts the sequence after a successful attempt.
     pub fn reset(&mut self) {
-        self.next = self.first;
+        self.next_pause = self.first;
     }
 }
 

@@ -1,5 +1,5 @@
-//! Concurrency limits: how many requests are served at once, in all and for one client. A client that sends very many
-//! requests leaves permits for others.
+//! Concurrency limits: the maximum number of concurrent requests, in total and for one client. A client with
+//! many requests leaves permits for other clients.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,7 +20,7 @@ struct PermitUsage<C> {
     by_client: BTreeMap<C, u32>,
 }
 
-/// The right to serve one request. Dropping the permit releases it.
+/// The right to serve one request, until the permit is dropped.
 #[derive(Debug)]
 pub struct ConcurrencyPermit<C: Ord> {
     limit: Arc<ConcurrencyLimit<C>>,
@@ -30,14 +30,14 @@ pub struct ConcurrencyPermit<C: Ord> {
 /// The limit that a request exceeds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LimitReached {
-    /// This many permits are in use, which is the limit of all clients together.
+    /// The number of permits in use has reached the limit of all clients.
     Total(u32),
-    /// The client holds this many permits, which is the limit of one client.
+    /// The number of permits of the client has reached the limit of one client.
     PerClient(u32),
 }
 
 impl<C: Ord + Clone> ConcurrencyLimit<C> {
-    /// A limit of `max_total` permits, `max_per_client` for one client. `on_change` receives the number of permits in use
+    /// Creates a limit of `max_total` permits, with `max_per_client` for one client. `on_change` receives the number of permits in use
     /// after each change.
     pub fn new(max_total: u32, max_per_client: u32, on_change: fn(u32)) -> Arc<Self> {
         let usage = Mutex::new(PermitUsage { total: 0, by_client: BTreeMap::new() });
@@ -47,7 +47,7 @@ impl<C: Ord + Clone> ConcurrencyLimit<C> {
     /// Acquires a permit for a client.
     ///
     /// # Errors
-    /// The limit that the request exceeds.
+    /// Returns the limit that the request exceeds.
     pub fn acquire(self: &Arc<Self>, client: C) -> Result<ConcurrencyPermit<C>, LimitReached> {
         let mut usage = self.usage();
         if usage.total >= self.max_total {

@@ -1,4 +1,4 @@
-//! Idle buffers of a pool: returns the best fit, and evicts the oldest ones above a limit.
+//! Idle buffers of a pool: returns the best fit, and evicts the oldest buffers above a limit.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +6,7 @@ use bytes::BytesMut;
 
 /// A buffer that a pool reuses.
 pub trait ReusableBuffer {
-    /// Bytes that the buffer can hold without a new allocation.
+    /// Returns the number of bytes that fit into the buffer without a new allocation.
     fn capacity_bytes(&self) -> usize;
 }
 
@@ -16,10 +16,10 @@ impl ReusableBuffer for BytesMut {
     }
 }
 
-/// Buffers of a pool that nobody uses. Every operation takes O(log n) for each buffer that it moves.
+/// The unused buffers of a pool. Each operation takes O(log n) per moved buffer.
 #[derive(Debug)]
 pub struct IdleBuffers<B> {
-    /// Buffers by age: the number of buffers that were added before.
+    /// Buffers by age. The age is the number of previously added buffers.
     buffers: BTreeMap<u64, B>,
     /// Capacity and age of each buffer.
     sizes: BTreeSet<(usize, u64)>,
@@ -29,27 +29,27 @@ pub struct IdleBuffers<B> {
 }
 
 impl<B: ReusableBuffer> IdleBuffers<B> {
-    /// An empty list. A request below `min_bytes` counts as one for `min_bytes` when the fit of a buffer is judged.
+    /// Creates an empty list. For the fit of a buffer, a request below `min_bytes` counts as a request for `min_bytes`.
     pub fn new(min_bytes: usize) -> Self {
         Self { buffers: BTreeMap::new(), sizes: BTreeSet::new(), added: 0, bytes: 0, min_bytes }
     }
 
-    /// Capacity of all idle buffers together.
+    /// Returns the total capacity of the idle buffers.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Number of idle buffers.
+    /// Returns the number of idle buffers.
     pub fn len(&self) -> usize {
         self.buffers.len()
     }
 
-    /// Whether there are no idle buffers.
+    /// Returns whether there are no idle buffers.
     pub fn is_empty(&self) -> bool {
         self.buffers.is_empty()
     }
 
-    /// Adds a buffer as the newest one.
+    /// Adds a buffer as the newest buffer.
     pub fn push(&mut self, buffer: B) {
         let capacity = buffer.capacity_bytes();
         self.bytes += capacity;
@@ -58,21 +58,21 @@ impl<B: ReusableBuffer> IdleBuffers<B> {
         self.added += 1;
     }
 
-    /// Whether a buffer fits a request for `len` bytes without wasting more than half of its capacity.
+    /// Returns whether a buffer fits a request for `len` bytes without wasting more than half of its capacity.
     pub fn has_fit(&self, len: usize) -> bool {
-        self.fit(len).is_some()
+        self.best_fit(len).is_some()
     }
 
     /// Removes and returns the smallest buffer that fits a request for `len` bytes.
     pub fn take(&mut self, len: usize) -> Option<B> {
-        let (capacity, age) = self.fit(len)?;
+        let (capacity, age) = self.best_fit(len)?;
         self.sizes.remove(&(capacity, age));
         self.bytes -= capacity;
         self.buffers.remove(&age)
     }
 
-    /// Removes and returns the oldest buffers while there are more than `max_count`, or more than `max_bytes` in all. The
-    /// sizes in use are those of the newest buffers.
+    /// Removes and returns the oldest buffers while there are more than `max_count` buffers or more than
+    /// `max_bytes` in total. The newest buffers have the sizes in use.
     pub fn evict(&mut self, max_count: usize, max_bytes: usize) -> Vec<B> {
         let mut evicted = Vec::new();
         while (self.buffers.len() > max_count || self.bytes > max_bytes)
@@ -86,8 +86,8 @@ impl<B: ReusableBuffer> IdleBuffers<B> {
         evicted
     }
 
-    /// Capacity and age of the smallest buffer that fits.
-    fn fit(&self, len: usize) -> Option<(usize, u64)> {
+    /// Returns the capacity and age of the smallest buffer that fits.
+    fn best_fit(&self, len: usize) -> Option<(usize, u64)> {
         let largest = 2 * len.max(self.min_bytes);
         self.sizes.range((len, 0)..).next().copied().filter(|(capacity, _)| *capacity <= largest)
     }

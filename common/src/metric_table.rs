@@ -5,9 +5,9 @@ use metrics::{Unit, describe_counter, describe_gauge, describe_histogram};
 /// Kind of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MetricKind {
-    /// A value that only grows.
+    /// A value that only increases.
     Counter,
-    /// A value that can go up and down.
+    /// A value that can increase and decrease.
     Gauge,
     /// A distribution of measurements.
     Histogram,
@@ -16,27 +16,27 @@ pub enum MetricKind {
 /// One row of a metric table.
 #[derive(Debug, Clone, Copy)]
 pub struct MetricDescription {
-    /// Full name.
+    /// The full name.
     pub name: &'static str,
-    /// Kind.
+    /// The kind.
     pub kind: MetricKind,
-    /// Unit.
+    /// The unit.
     pub unit: Unit,
-    /// Help text.
+    /// The help text.
     pub help: &'static str,
 }
 
-/// The row of a counter.
+/// Returns the row of a counter.
 pub const fn counter(name: &'static str, unit: Unit, help: &'static str) -> MetricDescription {
     MetricDescription { name, kind: MetricKind::Counter, unit, help }
 }
 
-/// The row of a gauge.
+/// Returns the row of a gauge.
 pub const fn gauge(name: &'static str, unit: Unit, help: &'static str) -> MetricDescription {
     MetricDescription { name, kind: MetricKind::Gauge, unit, help }
 }
 
-/// The row of a histogram.
+/// Returns the row of a histogram.
 pub const fn histogram(name: &'static str, unit: Unit, help: &'static str) -> MetricDescription {
     MetricDescription { name, kind: MetricKind::Histogram, unit, help }
 }

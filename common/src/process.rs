@@ -4,10 +4,10 @@ use std::fs;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Age up to which a cached peak is returned. Reading the peak costs more than the rest of a worker's report.
+/// Maximum age of a cached peak. Reading the peak takes longer than the rest of a worker's report.
 const PEAK_MAX_AGE: Duration = Duration::from_millis(50);
 
-/// Peak resident set size of this process in bytes, at most 50 ms old; 0 where the system does not report it.
+/// Returns the peak resident set size of this process in bytes, at most 50 ms old; 0 where the system does not report it.
 pub fn peak_rss_bytes() -> u64 {
     static LAST: Mutex<Option<(Instant, u64)>> = Mutex::new(None);
     let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
@@ -21,7 +21,7 @@ pub fn peak_rss_bytes() -> u64 {
     }
 }
 
-/// Resident set size of this process in bytes; 0 where the system does not report it.
+/// Returns the resident set size of this process in bytes; 0 where the system does not report it.
 pub fn rss_bytes() -> u64 {
     status_bytes("VmRSS:")
 }

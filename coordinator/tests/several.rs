@@ -304,7 +304,7 @@ async fn requests_wait_for_a_majority() {
     bench.peers = (0..3).map(url).collect();
     bench.start(0).await;
     let refusal = bench.service(0).list_jobs().await.unwrap_err();
-    assert!(refusal.message.contains("waits for the other coordinators of --peers"), "{refusal}");
+    assert!(refusal.message.contains("is waiting for the other coordinators in --peers"), "{refusal}");
     bench.start(1).await;
     bench.start(2).await;
     let leader = bench.leader().await;

@@ -37,7 +37,7 @@ pub(crate) trait Wire<W>: Sized {
 pub(crate) fn required<T>(value: Option<T>, field: &str) -> Result<T, WireError> {
     value.ok_or_else(|| {
         WireError(format!(
-            "the message lacks `{field}`, or this release does not support its value; use the same release on both sides"
+            "the message has no field `{field}`, or this release does not support its value; use the same release on both sides"
         ))
     })
 }

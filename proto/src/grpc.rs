@@ -37,7 +37,7 @@ pub use self::routes::{
 pub use self::serve::{serve, serve_local, serve_tls};
 pub use self::version::bearer_token;
 pub use self::worker_client::{OnReceived, connect_worker, connect_worker_over, connect_worker_with_version};
-pub use crate::rpc::REPORT_PATIENCE;
+pub use crate::rpc::REPORT_RETRY_AFTER;
 
 #[cfg(test)]
 mod tests;

@@ -2,7 +2,7 @@
 //!
 //! The worker opens both sockets in a private directory. A client asks for their paths and for the boot id of the host over
 //! TCP. A client on another host sees another boot id, and a client in another container does not find the sockets. Both
-//! continue with TCP at once.
+//! continue with TCP immediately.
 
 mod link_id;
 mod message;
@@ -22,7 +22,7 @@ pub(crate) use self::shm_client::{ShmClient, ShmFetchReceiver};
 pub(crate) use self::shm_server::{ShmFetchSender, ShmServer};
 
 /// File names of the sockets in the private directory.
-const SOCKET: &str = "worker.sock";
+const SOCKET_NAME: &str = "worker.sock";
 const MEMORY_SOCKET: &str = "memory.sock";
 /// File with the id of the current boot of this host.
 const BOOT_ID_FILE: &str = "/proc/sys/kernel/random/boot_id";
@@ -88,7 +88,7 @@ impl LocalListener {
     /// If a socket cannot be opened, or the system does not report a boot id.
     pub fn open(folder: &Path, memory_bytes: Option<u64>) -> io::Result<Self> {
         let boot_id = boot_id()?;
-        let socket = folder.join(SOCKET);
+        let socket = folder.join(SOCKET_NAME);
         let memory_socket = memory_bytes.map(|_| folder.join(MEMORY_SOCKET));
         let listen = |path: &PathBuf| UnixListener::bind(path);
         let memory = match (&memory_socket, memory_bytes) {

@@ -21,14 +21,14 @@ const PEER_DEADLINE: Duration = Duration::from_secs(5);
 pub(crate) const INDEX_DEADLINE: Duration = Duration::from_secs(600);
 /// Deadline of the request for the local sockets of a worker.
 pub(crate) const LOCATE_DEADLINE: Duration = Duration::from_secs(2);
-/// Largest message from or to a coordinator. The listing of a dataset with millions of files is one message.
+/// Maximum size of a message from or to a coordinator. The listing of a dataset with millions of files is one message.
 pub(crate) const MAX_CONTROL_BYTES: usize = 512 << 20;
 
 /// Time without a response after which a client sends a report to another coordinator. The leader responds to a report after
 /// half a second at the latest.
-pub const REPORT_PATIENCE: Duration = Duration::from_millis(900);
-/// The same time for reads and changes of one job.
-const LOOKUP_PATIENCE: Duration = Duration::from_secs(2);
+pub const REPORT_RETRY_AFTER: Duration = Duration::from_millis(900);
+/// Time without a response after which a client sends a read or change of a job to another coordinator.
+const LOOKUP_RETRY_AFTER: Duration = Duration::from_secs(2);
 
 /// The rules of one RPC.
 #[derive(Debug, Clone, Copy)]
@@ -39,9 +39,9 @@ pub struct Rpc {
     pub access: Access,
     /// How its messages flow.
     pub kind: RpcKind,
-    /// Largest message of a request.
+    /// Maximum size of a request.
     pub max_request: MessageSize,
-    /// Largest message of a response.
+    /// Maximum size of a response.
     pub max_response: MessageSize,
     /// Deadline of the response, or of the first message of a stream; `None` for a stream that the client ends.
     pub deadline: Option<Duration>,
@@ -87,7 +87,7 @@ pub enum MessageSize {
 }
 
 impl MessageSize {
-    /// Largest message of this class.
+    /// Returns the maximum size of a message of this class.
     pub const fn bytes(self) -> usize {
         match self {
             Self::Small => 64 << 10,

@@ -61,7 +61,7 @@ pub struct MemberStatus {
 #[async_trait]
 pub trait WorkerService: Send + Sync {
     /// Streams the pieces of a split. The first request is [`FetchRequest::Open`], the others grant credit. Dropping the
-    /// returned stream ends the fetch at once. The end of `requests` means that no further credit follows.
+    /// returned stream ends the fetch immediately. The end of `requests` means that no further credit follows.
     async fn fetch(
         &self,
         requests: BoxStream<'static, FetchRequest>,
@@ -114,7 +114,7 @@ pub enum Frame {
         /// The bytes. A worker in the same process may send a whole piece as one chunk.
         data: Bytes,
     },
-    /// The worker computes the next piece. Sent between pieces, so that the client keeps waiting.
+    /// The worker is computing the next piece. This message is sent between pieces, and the client continues to wait.
     Working,
     /// A row failed and the pipeline has `on_error: fail`: one sentence. It is the last message.
     Failed(String),

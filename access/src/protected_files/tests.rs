@@ -128,5 +128,5 @@ fn an_error_contains_the_fix() {
     let protected = ProtectedFiles::new([token.clone(), PathBuf::from("/proc")]);
     assert!(protected.check(&token).unwrap_err().ends_with("or move the protected files"));
     let error = protected.check(Path::new("/proc/self/environ")).unwrap_err();
-    assert!(error.contains("the protected file `/proc`") && error.ends_with("name other files"), "{error}");
+    assert!(error.contains("the protected file `/proc`") && error.ends_with("choose other files"), "{error}");
 }

@@ -212,7 +212,7 @@ fn errors_name_the_invalid_file() {
     assert!(empty.contains("empty.pem contains no certificate"), "{empty}");
     let no_key = error(TlsFiles { key: Some(folder.path("own.pem")), ..folder.files() });
     assert!(no_key.contains("contains no private key"), "{no_key}");
-    assert!(error(TlsFiles { key: None, ..folder.files() }).contains("give both or none"));
+    assert!(error(TlsFiles { key: None, ..folder.files() }).contains("set both, or neither"));
 }
 
 #[tokio::test]

@@ -273,7 +273,7 @@ async fn a_saved_index_is_read_only_for_a_new_job() {
     assert_eq!(service.join_job(spec("run")).await, Ok(job));
     let other = JobSpec { epochs: 2, ..spec("run") };
     let refused = service.open_job(other).await.unwrap_err();
-    assert!(refused.message.contains("running with other settings"), "{refused}");
+    assert!(refused.message.contains("running with different settings"), "{refused}");
     assert_eq!(service.join_job(spec("other")).await.unwrap_err().kind, ServiceErrorKind::Denied);
     let opened = service.open_job(spec("other")).await.unwrap_err();
     assert!(opened.message.contains("cannot be used"), "{opened}");

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use super::BatchLayout;
 use super::encode::fixed_width_bytes;
 
-/// Most elements of an array, so that computations of sizes do not overflow.
+/// Maximum number of elements of an array, so that computations of sizes do not overflow.
 const MAX_ELEMENTS: u64 = 1 << 40;
 
 /// Decodes a batch. Its columns are views of `data`; a column at an address with the wrong alignment is copied. `schema` is a
@@ -19,7 +19,7 @@ const MAX_ELEMENTS: u64 = 1 << 40;
 pub fn decode_batch(schema: &SchemaRef, layout: &BatchLayout, data: &Bytes) -> Result<RecordBatch, String> {
     if layout.total_bytes != data.len() as u64 {
         return Err(format!(
-            "the batch is damaged: its buffer has {} bytes where its layout says {}",
+            "the batch is corrupt: the buffer has {} bytes, but the layout requires {}",
             data.len(),
             layout.total_bytes
         ));
@@ -33,15 +33,17 @@ pub fn decode_batch(schema: &SchemaRef, layout: &BatchLayout, data: &Bytes) -> R
     for field in schema.fields() {
         let column = cursor
             .array(field, Some(u64::from(layout.rows)))
-            .map_err(|message| format!("the batch is damaged: column `{}`: {message}", field.name()))?;
+            .map_err(|message| format!("the batch is corrupt: column `{}`: {message}", field.name()))?;
         columns.push(make_array(column));
     }
     if cursor.nodes.len() > 0 || cursor.buffers.len() > 0 {
-        return Err("the batch is damaged: its layout lists more than its columns".to_owned());
+        return Err(
+            "the batch is corrupt: the layout has more entries than the schema has columns".to_owned()
+        );
     }
     let options = RecordBatchOptions::new().with_row_count(Some(layout.rows as usize));
     RecordBatch::try_new_with_options(SchemaRef::clone(schema), columns, &options)
-        .map_err(|error| format!("the batch is damaged: {error}"))
+        .map_err(|error| format!("the batch is corrupt: {error}"))
 }
 
 /// Takes a layout's nodes and buffers in order.

@@ -98,12 +98,12 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn a_batch_comes_back(rows in proptest::collection::vec(row(), 0..40)) {
+    fn a_decoded_batch_equals_the_encoded_batch(rows in proptest::collection::vec(row(), 0..40)) {
         round_trip(&random_batch(&rows));
     }
 
     #[test]
-    fn a_slice_comes_back(rows in proptest::collection::vec(row(), 1..40), cut in any::<(u8, u8)>()) {
+    fn a_decoded_slice_equals_the_encoded_slice(rows in proptest::collection::vec(row(), 1..40), cut in any::<(u8, u8)>()) {
         let start = usize::from(cut.0) % rows.len();
         let len = usize::from(cut.1) % (rows.len() - start + 1);
         round_trip(&random_batch(&rows).slice(start, len));
@@ -134,25 +134,25 @@ proptest! {
     }
 
     #[test]
-    fn damaged_bytes_are_an_error_or_a_batch(
+    fn corrupt_bytes_are_an_error_or_a_batch(
         rows in proptest::collection::vec(row(), 1..10),
         place in any::<prop::sample::Index>(),
         byte in any::<u8>(),
     ) {
         let batch = random_batch(&rows);
         let (layout, data) = encode_batch(&batch).unwrap();
-        let mut damaged = data.to_vec();
-        let place = place.index(damaged.len());
-        damaged[place] = byte;
+        let mut corrupt = data.to_vec();
+        let place = place.index(corrupt.len());
+        corrupt[place] = byte;
         // Damaged values may form a valid batch of the same shape, but decoding must not panic.
-        if let Ok(decoded) = decode_batch(&plain_schema(&batch.schema()), &layout, &damaged.into()) {
+        if let Ok(decoded) = decode_batch(&plain_schema(&batch.schema()), &layout, &corrupt.into()) {
             prop_assert_eq!(decoded.num_rows(), batch.num_rows());
         }
     }
 }
 
 #[test]
-fn a_batch_without_rows_or_columns_comes_back() {
+fn a_batch_without_rows_or_columns_is_encoded_and_decoded() {
     round_trip(&random_batch(&[]));
     let empty = RecordBatch::new_empty(Arc::new(ArrowSchema::empty()));
     round_trip(&empty);
@@ -184,7 +184,7 @@ fn image_schema() -> SchemaRef {
 }
 
 #[test]
-fn columns_in_place_and_appended_make_one_batch() {
+fn in_place_and_appended_columns_form_one_batch() {
     let pixels: Vec<u8> = (0..36).collect();
     let mut out = BytesMut::from(pixels.as_slice());
     let mut encoder = BatchEncoder::new(3);
@@ -211,7 +211,7 @@ fn a_misaligned_buffer_is_copied_into_place() {
 }
 
 #[test]
-fn what_a_batch_cannot_hold_is_named() {
+fn unsupported_columns_are_named_in_the_error() {
     let keys: arrow::array::DictionaryArray<arrow::datatypes::Int32Type> = ["a", "b"].into_iter().collect();
     let batch = batch_of(vec![("word", Arc::new(keys) as ArrayRef)]);
     let message = encode_batch(&batch).unwrap_err();
@@ -226,10 +226,10 @@ fn a_cut_buffer_is_named() {
     let batch = batch_of(vec![("x", Arc::new(Int64Array::from(vec![1, 2, 3])) as ArrayRef)]);
     let (mut layout, data) = encode_batch(&batch).unwrap();
     let message = decode_batch(&batch.schema(), &layout, &data.slice(..32)).unwrap_err();
-    assert_eq!(message, "the batch is damaged: its buffer has 32 bytes where its layout says 64");
+    assert_eq!(message, "the batch is corrupt: the buffer has 32 bytes, but the layout requires 64");
     layout.buffers[1] = (0, 16);
     let message = decode_batch(&batch.schema(), &layout, &data).unwrap_err();
-    assert!(message.starts_with("the batch is damaged: column `x`: "), "{message}");
+    assert!(message.starts_with("the batch is corrupt: column `x`: "), "{message}");
 }
 
 #[test]

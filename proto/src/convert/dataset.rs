@@ -32,20 +32,20 @@ pub fn encode_manifest(manifest: &Manifest) -> Vec<u8> {
 /// Decodes a manifest that [`encode_manifest`] has encoded.
 ///
 /// # Errors
-/// Returns a message for damaged bytes or another version.
+/// Returns a message for corrupt bytes or another version.
 pub fn decode_manifest(bytes: &[u8]) -> Result<Manifest, String> {
-    let damaged = |error: &dyn std::fmt::Display| {
-        format!("the index is damaged: {error}; build it again with `feedline index --rebuild`")
+    let corrupt = |error: &dyn std::fmt::Display| {
+        format!("the index is corrupt: {error}; build it again with `feedline index --rebuild`")
     };
-    let message = wire::Manifest::decode(bytes).map_err(|error| damaged(&error))?;
+    let message = wire::Manifest::decode(bytes).map_err(|error| corrupt(&error))?;
     if message.version != MANIFEST_VERSION {
         return Err(format!(
             "the index has version {}, this release reads version {MANIFEST_VERSION}; build it again with `feedline index --rebuild`",
             message.version
         ));
     }
-    let schema = Wire::from_wire(message.schema, "manifest.schema").map_err(|error| damaged(&error))?;
-    let shards = Wire::from_wire(message.shards, "manifest.shards").map_err(|error| damaged(&error))?;
+    let schema = Wire::from_wire(message.schema, "manifest.schema").map_err(|error| corrupt(&error))?;
+    let shards = Wire::from_wire(message.shards, "manifest.shards").map_err(|error| corrupt(&error))?;
     Ok(Manifest { schema, shards })
 }
 

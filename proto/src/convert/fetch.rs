@@ -93,7 +93,7 @@ const CONTINUATION: [u8; 4] = [0xff; 4];
 fn write_schema(schema: &SchemaRef) -> Result<Bytes, WireError> {
     let failed = |error| WireError(format!("cannot encode the schema of the rows: {error}"));
     let mut bytes = Vec::new();
-    // The writer writes the schema at once. No batch follows.
+    // The writer writes the schema immediately. No batch follows.
     StreamWriter::try_new(&mut bytes, schema).map_err(failed)?;
     Ok(bytes.into())
 }
@@ -105,11 +105,11 @@ fn read_schema(bytes: &[u8]) -> Result<SchemaRef, WireError> {
     if declared > message.len() {
         let present = message.len();
         return Err(WireError(format!(
-            "the schema of the rows is truncated: it declares {declared} bytes and has {present}"
+            "the schema of the rows is truncated: the schema declares {declared} bytes, but has {present}"
         )));
     }
     let reader = StreamReader::try_new(bytes, None)
-        .map_err(|error| WireError(format!("the schema of the rows is damaged: {error}")))?;
+        .map_err(|error| WireError(format!("the schema of the rows is corrupt: {error}")))?;
     Ok(reader.schema())
 }
 

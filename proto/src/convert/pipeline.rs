@@ -59,7 +59,7 @@ impl Wire<wire::Pipeline> for Pipeline {
     }
 }
 
-/// Moves pickled functions out of the definition, as bytes. Text that is not valid base64 stays, so that the check of the
+/// Moves pickled functions out of the definition, as bytes. Text that is not valid base64 is kept, so that the check of the
 /// pipeline reports it.
 fn take_function_codes(pipeline: &mut Pipeline) -> Vec<wire::FunctionCode> {
     let mut codes = Vec::new();

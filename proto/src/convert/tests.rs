@@ -126,10 +126,10 @@ fn a_manifest_survives_a_round_trip() {
 }
 
 #[test]
-fn a_damaged_manifest_is_an_error() {
+fn a_corrupt_manifest_is_an_error() {
     let bytes = encode_manifest(&samples::manifest());
     let message = decode_manifest(&bytes[..bytes.len() - 1]).unwrap_err();
-    assert!(message.starts_with("the index is damaged: "), "{message}");
+    assert!(message.starts_with("the index is corrupt: "), "{message}");
     assert!(message.ends_with("build it again with `feedline index --rebuild`"), "{message}");
     let message = decode_manifest(&[]).unwrap_err();
     assert!(message.starts_with("the index has version 0, this release reads version 1"), "{message}");
@@ -152,7 +152,7 @@ fn errors_name_missing_and_unknown_values() {
     let message = wire::JobSpec { pipeline: None, ..samples::spec().into_wire() };
     assert_eq!(
         error_of::<JobSpec, _>(message),
-        "the message lacks `job.pipeline`, or this release does not support its value; use the same release on both sides"
+        "the message has no field `job.pipeline`, or this release does not support its value; use the same release on both sides"
     );
     let mut view: wire::ClusterView = samples::cluster_view().into_wire();
     view.caches[0].tier = 0;
@@ -250,5 +250,5 @@ fn a_schema_that_declares_more_bytes_than_it_has_is_rejected_without_an_allocati
     for bytes in [&[3, 29, 24, 24, 1][..], &[255, 255, 255, 255, 3, 29, 24, 24, 1], &[255; 8]] {
         assert!(frame(bytes).contains("is truncated: "), "{bytes:?}: {}", frame(bytes));
     }
-    assert!(frame(&[]).contains("the schema of the rows is damaged"));
+    assert!(frame(&[]).contains("the schema of the rows is corrupt"));
 }

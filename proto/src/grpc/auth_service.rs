@@ -93,7 +93,7 @@ where
     type Future = BoxFuture<'static, Result<http::Response<Body>, Infallible>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        // Services of this crate are always ready. Another service is ready for all sizes at once.
+        // Services of this crate are always ready. Other services must be ready for all message sizes.
         for service in [&mut self.small, &mut self.medium, &mut self.large] {
             if service.poll_ready(cx)?.is_pending() {
                 return Poll::Pending;
@@ -118,5 +118,5 @@ pub fn authenticated_service<S: ?Sized + Send + Sync + 'static, T>(
     request: &Request<T>,
 ) -> Result<Arc<S>, Status> {
     let found = request.extensions().get::<Arc<S>>().cloned();
-    found.ok_or_else(|| Status::internal("the request was not authenticated; please report this"))
+    found.ok_or_else(|| Status::internal("the request was not authenticated; please report this defect"))
 }

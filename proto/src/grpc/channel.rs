@@ -53,9 +53,9 @@ impl RemoteName {
     /// Returns what to check after a connection failed with `cause`.
     pub(super) fn hint(&self, cause: &str) -> &'static str {
         if cause.contains("invalid peer certificate") {
-            "; name the trusted certificate authorities with --tls-ca"
+            "; set the trusted certificate authorities with --tls-ca"
         } else if self.lacks_client_certificate {
-            "; if the server requires a client certificate, give --tls-cert and --tls-key"
+            "; if the server requires a client certificate, set --tls-cert and --tls-key"
         } else if self.url.starts_with("http:") {
             ""
         } else {

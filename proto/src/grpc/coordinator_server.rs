@@ -28,7 +28,7 @@ fn service<T>(request: &Request<T>) -> Result<Arc<dyn CoordinatorService>, Statu
 
 /// The status of a call whose service returned the reply to another request.
 fn wrong_reply() -> Status {
-    Status::internal("the coordinator returned a reply of the wrong kind; please report this")
+    Status::internal("the coordinator returned an unexpected reply; please report this defect")
 }
 
 /// One method of a gRPC server.

@@ -54,7 +54,7 @@ impl FailoverCoordinator {
         if urls.is_empty() {
             return Err(ServiceError::new(
                 ServiceErrorKind::Invalid,
-                "the list of coordinators is empty; name at least one, such as http://HOST:PORT",
+                "the list of coordinators is empty; add at least one address, such as http://HOST:PORT",
             ));
         }
         let directory =

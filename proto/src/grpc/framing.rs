@@ -13,7 +13,7 @@ use crate::wire;
 
 /// Bytes of the header of a gRPC message: one for the compression and four for the length.
 const HEADER_BYTES: usize = 5;
-/// Most bytes of a message before the data of a chunk: four keys and lengths of at most ten bytes each.
+/// Maximum size of a message before the data of a chunk: four keys and lengths of at most ten bytes each.
 const MAX_PREFIX_BYTES: usize = 44;
 /// Field numbers in data.proto of the chunk of a frame, and of the offset and the data of a chunk.
 const FRAME_CHUNK: u32 = 3;
@@ -157,7 +157,7 @@ impl FrameParser {
                     self.state = State::default();
                     return frame
                         .map(|frame| Some(ReceivedMessage::Message(frame)))
-                        .map_err(|error| damaged(&error));
+                        .map_err(|error| malformed(&error));
                 }
             }
         }
@@ -181,11 +181,11 @@ fn take(data: &mut Bytes, buffer: &mut Vec<u8>, wanted: usize) {
 }
 
 fn message_len(header: &[u8]) -> Result<usize, Status> {
-    let [compressed, length @ ..] = header else { return Err(damaged(&"the header is missing")) };
+    let [compressed, length @ ..] = header else { return Err(malformed(&"the header is missing")) };
     if *compressed != 0 {
         return Err(Status::internal("the fetch response is compressed, which the client does not support"));
     }
-    let len = <[u8; 4]>::try_from(length).map(u32::from_be_bytes).map_err(|error| damaged(&error))?;
+    let len = <[u8; 4]>::try_from(length).map(u32::from_be_bytes).map_err(|error| malformed(&error))?;
     match usize::try_from(len) {
         Ok(len) if len <= rpc::FETCH.max_response.bytes() => Ok(len),
         _ => Err(Status::out_of_range(format!(
@@ -219,8 +219,8 @@ fn chunk_start(head: &[u8], len: usize) -> Option<(u64, usize)> {
     (prefix.checked_add(usize::try_from(data_len).ok()?)? == len).then_some((offset, prefix))
 }
 
-fn damaged(error: &impl std::fmt::Display) -> Status {
-    Status::internal(format!("a message of a fetch is damaged: {error}"))
+fn malformed(error: &impl std::fmt::Display) -> Status {
+    Status::internal(format!("a fetch message is malformed: {error}"))
 }
 
 #[cfg(test)]

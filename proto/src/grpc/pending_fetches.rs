@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
 
-/// Most pending fetches of all clients together.
+/// Maximum number of pending fetches of all clients.
 const MAX_PENDING: usize = 1024;
 
 /// All pending fetches of a server.

@@ -102,8 +102,8 @@ impl RouteLookup {
             Ok(Err(status)) if status.code() == Code::Unavailable => {
                 return Err(self.remote_name.error(&status));
             }
-            Ok(Err(status)) => Err(format!("it offers none: {}", status.message())),
-            Err(_) => Err("it did not locate its sockets in time".to_owned()),
+            Ok(Err(status)) => Err(format!("the worker offers no shared memory: {}", status.message())),
+            Err(_) => Err("the worker did not return its sockets in time".to_owned()),
         };
         let RemoteName { role, url, .. } = &self.remote_name;
         match local {

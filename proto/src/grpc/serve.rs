@@ -28,7 +28,7 @@ use super::settings::{KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, MAX_FRAME_BYTES, MA
 const UNIX_BUFFER_BYTES: usize = 1 << 20;
 
 /// Serves until `shutdown` returns a deadline. After that, the server accepts no new requests, waits for the open ones until
-/// the deadline, and closes the remaining connections. Dropping the future closes all connections at once.
+/// the deadline, and closes the remaining connections. Dropping the future closes all connections immediately.
 ///
 /// # Errors
 /// If the transport fails.

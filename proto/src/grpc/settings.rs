@@ -10,12 +10,12 @@ pub(super) const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
 pub(super) const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(4);
 /// Flow-control window of a stream and of a connection. The default of tonic halves the throughput.
 pub(super) const WINDOW_BYTES: u32 = 16 << 20;
-/// Largest HTTP/2 frame that a process accepts. A sender obeys the value of its receiver.
+/// Maximum size of an HTTP/2 frame that a process accepts. Senders respect the value of the receiver.
 pub(super) const MAX_FRAME_BYTES: u32 = 1 << 20;
-/// Most concurrent streams on one connection. A consumer fetches a few splits at a time, and a node sends a few control
+/// Maximum number of concurrent streams on a connection. A consumer fetches a few splits at a time, and a node sends a few control
 /// requests.
 pub(super) const MAX_STREAMS: u32 = 1024;
-/// Largest chunk of a batch. A chunk of this size stays in the CPU cache while it is sent.
+/// Maximum size of a chunk of a batch. A chunk of this size stays in the CPU cache while it is sent.
 pub(super) const MAX_CHUNK_BYTES: usize = 512 << 10;
-/// Largest chunk of a manifest.
+/// Maximum size of a chunk of a manifest.
 pub(super) const MANIFEST_CHUNK_BYTES: usize = 1 << 20;

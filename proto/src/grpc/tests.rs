@@ -30,7 +30,7 @@ use crate::convert::samples;
 use crate::local::{LocalListener, ReceivePath, Transport};
 use crate::services::{CoordinatorService, FetchOpen, FetchRequest, Frame, PeerService, WorkerService};
 
-/// Longer than every test takes, so that a hang fails the test.
+/// Longer than any test takes: a hang fails the test.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Grace time of open streams at shutdown.

@@ -24,8 +24,8 @@ use crate::wire;
 /// Smallest piece in shared memory. A smaller one costs less through the socket.
 const MIN_PIECE_BYTES: usize = 64 << 10;
 /// Granularity of region sizes. Pieces of similar size reuse the same regions.
-const ROUND_BYTES: usize = 256 << 10;
-/// Most fetches in each state that only one side knows: ended by the client before the worker opened them, or finished by
+const ROUNDING_BYTES: usize = 256 << 10;
+/// Maximum number of fetches in each state that only one side knows: ended by the client before the worker opened them, or finished by
 /// the worker.
 const MAX_HALF_CLOSED_FETCHES: usize = 1024;
 /// Pause after a connection could not be accepted.
@@ -270,7 +270,7 @@ impl LinkState {
 
     /// Returns the index of the smallest idle region that fits without wasting more than half of its size.
     fn find_idle(&self, len: usize) -> Option<usize> {
-        let sizes = len..=2 * len.max(ROUND_BYTES);
+        let sizes = len..=2 * len.max(ROUNDING_BYTES);
         let fits = |region: &SharedRegion| region.is_idle() && sizes.contains(&region.bytes);
         let fitting = self.regions.iter().enumerate().filter(|(_, region)| fits(region));
         fitting.min_by_key(|(_, region)| region.bytes).map(|(index, _)| index)
@@ -278,7 +278,7 @@ impl LinkState {
 
     /// Creates a region for `len` bytes. Frees idle regions if the limit requires it.
     fn create(&mut self, link: &Link, len: usize) -> Option<usize> {
-        let bytes = len.next_multiple_of(ROUND_BYTES);
+        let bytes = len.next_multiple_of(ROUNDING_BYTES);
         let reservation = loop {
             if let Some(reservation) = link.reserve(bytes as u64) {
                 break reservation;

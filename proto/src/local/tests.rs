@@ -9,7 +9,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::*;
 use crate::wire;
 
-/// Longer than every test takes, so that a hang fails the test.
+/// Longer than any test takes: a hang fails the test.
 const PATIENCE: Duration = Duration::from_secs(20);
 const PIECE: usize = 256 << 10;
 

@@ -16,13 +16,13 @@ use feedline_data::view::ClusterView;
 
 use super::table::coordinator_rpcs;
 use super::{
-    Access, LOOKUP_PATIENCE, MessageSize, REPORT_PATIENCE, REQUEST_DEADLINE, Retry, Rpc, RpcKind, Tenancy,
-    TenantRequest,
+    Access, LOOKUP_RETRY_AFTER, MessageSize, REPORT_RETRY_AFTER, REQUEST_DEADLINE, Retry, Rpc, RpcKind,
+    Tenancy, TenantRequest,
 };
 use crate::services::MemberStatus;
 
 /// Scopes of callers that work with jobs.
-const SEE_JOBS: &[Scope] = &[Scope::Submit, Scope::Consume, Scope::Work, Scope::Observe];
+const READ_JOBS_SCOPES: &[Scope] = &[Scope::Submit, Scope::Consume, Scope::Work, Scope::Observe];
 
 /// A coordinator. The state machine, the client and every layer between them implement this method; callers use the typed
 /// methods of `dyn CoordinatorService`.
@@ -126,6 +126,6 @@ coordinator_rpcs!(define);
 fn wrong_reply(reply: &CoordinatorReply) -> ServiceError {
     ServiceError::new(
         ServiceErrorKind::Unavailable,
-        format!("the coordinator returned a reply of the wrong kind: {reply:?}; please report this"),
+        format!("the coordinator returned an unexpected reply: {reply:?}; please report this defect"),
     )
 }

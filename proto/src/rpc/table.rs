@@ -26,7 +26,7 @@ macro_rules! coordinator_rpcs {
                     access: Access::Scopes(&[Scope::Submit], "cancel jobs"),
                     tenancy: Tenancy::OfJob(*job),
                     rules: (RpcKind::Unary, MessageSize::Small, MessageSize::Large),
-                    deadline: REQUEST_DEADLINE, retry: Retry::After(LOOKUP_PATIENCE),
+                    deadline: REQUEST_DEADLINE, retry: Retry::After(LOOKUP_RETRY_AFTER),
                 }
                 /// Sets the weights of the datasets of a mix, relative to each other. The weights apply after all rows that are
                 /// already leased. The reply contains that position.
@@ -36,34 +36,34 @@ macro_rules! coordinator_rpcs {
                     access: Access::Scopes(&[Scope::Submit], "change jobs"),
                     tenancy: Tenancy::OfJob(*job),
                     rules: (RpcKind::Unary, MessageSize::Small, MessageSize::Large),
-                    deadline: REQUEST_DEADLINE, retry: Retry::After(LOOKUP_PATIENCE),
+                    deadline: REQUEST_DEADLINE, retry: Retry::After(LOOKUP_RETRY_AFTER),
                 }
                 /// Returns the definition of a job for workers; `Unavailable` until the dataset is indexed.
                 GetJobDetails {
                     call: job_details(job: JobId) -> JobDetails,
                     wire: get_job_details(JobRef) -> JobDetails,
-                    access: Access::Scopes(SEE_JOBS, "see jobs"),
+                    access: Access::Scopes(READ_JOBS_SCOPES, "see jobs"),
                     tenancy: Tenancy::OfJob(*job),
                     rules: (RpcKind::Unary, MessageSize::Small, MessageSize::Large),
-                    deadline: REQUEST_DEADLINE, retry: Retry::After(LOOKUP_PATIENCE),
+                    deadline: REQUEST_DEADLINE, retry: Retry::After(LOOKUP_RETRY_AFTER),
                 }
                 /// Returns the status of a job.
                 GetJobStatus {
                     call: job_status(job: JobId) -> JobStatus,
                     wire: get_job_status(JobRef) -> JobStatus,
-                    access: Access::Scopes(SEE_JOBS, "see jobs"),
+                    access: Access::Scopes(READ_JOBS_SCOPES, "see jobs"),
                     tenancy: Tenancy::Restricted(TenantRequest::GetJobStatus(*job)),
                     rules: (RpcKind::Unary, MessageSize::Small, MessageSize::Large),
-                    deadline: REQUEST_DEADLINE, retry: Retry::After(REPORT_PATIENCE),
+                    deadline: REQUEST_DEADLINE, retry: Retry::After(REPORT_RETRY_AFTER),
                 }
                 /// Returns the status of every job.
                 ListJobs {
                     call: list_jobs() -> Vec<JobStatus>,
                     wire: list_jobs(ListJobsRequest) -> JobList,
-                    access: Access::Scopes(SEE_JOBS, "see jobs"),
+                    access: Access::Scopes(READ_JOBS_SCOPES, "see jobs"),
                     tenancy: Tenancy::Restricted(TenantRequest::ListJobs),
                     rules: (RpcKind::Unary, MessageSize::Small, MessageSize::Large),
-                    deadline: REQUEST_DEADLINE, retry: Retry::After(REPORT_PATIENCE),
+                    deadline: REQUEST_DEADLINE, retry: Retry::After(REPORT_RETRY_AFTER),
                 }
                 /// Returns the state of the cluster: jobs, workers, and the decisions of the planner.
                 GetCluster {
@@ -72,7 +72,7 @@ macro_rules! coordinator_rpcs {
                     access: Access::Scopes(&[Scope::Observe, Scope::Submit], "see the cluster"),
                     tenancy: Tenancy::Restricted(TenantRequest::GetCluster),
                     rules: (RpcKind::Unary, MessageSize::Small, MessageSize::Large),
-                    deadline: REQUEST_DEADLINE, retry: Retry::After(REPORT_PATIENCE),
+                    deadline: REQUEST_DEADLINE, retry: Retry::After(REPORT_RETRY_AFTER),
                 }
                 /// Sends the report of a worker. Returns when the plan of the worker changes, or after about half a second.
                 SyncWorker {
@@ -81,7 +81,7 @@ macro_rules! coordinator_rpcs {
                     access: Access::Scopes(&[Scope::Work], "be a worker"),
                     tenancy: Tenancy::Cluster,
                     rules: (RpcKind::LongPoll, MessageSize::Large, MessageSize::Large),
-                    deadline: REQUEST_DEADLINE, retry: Retry::After(REPORT_PATIENCE),
+                    deadline: REQUEST_DEADLINE, retry: Retry::After(REPORT_RETRY_AFTER),
                 }
                 /// Sends the report of a consumer. Returns when the plan of the consumer changes, or after about half a
                 /// second.
@@ -91,7 +91,7 @@ macro_rules! coordinator_rpcs {
                     access: Access::Scopes(&[Scope::Consume], "receive rows"),
                     tenancy: Tenancy::OfJob(report.job),
                     rules: (RpcKind::LongPoll, MessageSize::Medium, MessageSize::Large),
-                    deadline: REQUEST_DEADLINE, retry: Retry::After(REPORT_PATIENCE),
+                    deadline: REQUEST_DEADLINE, retry: Retry::After(REPORT_RETRY_AFTER),
                 }
                 /// Returns the positions of all consumers of a job at a step. Returns when all consumers have reported them,
                 /// or after about half a second with the reported ones.
@@ -101,7 +101,7 @@ macro_rules! coordinator_rpcs {
                     access: Access::Scopes(&[Scope::Consume], "read the positions of consumers"),
                     tenancy: Tenancy::OfJob(*job),
                     rules: (RpcKind::LongPoll, MessageSize::Small, MessageSize::Large),
-                    deadline: REQUEST_DEADLINE, retry: Retry::After(REPORT_PATIENCE),
+                    deadline: REQUEST_DEADLINE, retry: Retry::After(REPORT_RETRY_AFTER),
                 }
             }
             unary Members {
@@ -112,7 +112,7 @@ macro_rules! coordinator_rpcs {
                     access: Access::AnyToken,
                     tenancy: Tenancy::Shared,
                     rules: (RpcKind::Unary, MessageSize::Small, MessageSize::Medium),
-                    deadline: REQUEST_DEADLINE, retry: Retry::After(REPORT_PATIENCE),
+                    deadline: REQUEST_DEADLINE, retry: Retry::After(REPORT_RETRY_AFTER),
                 }
                 /// Adds the coordinator that listens at `url`. Returns when it is a voter.
                 AddMember {
@@ -147,7 +147,7 @@ macro_rules! coordinator_rpcs {
                 GetManifest {
                     call: manifest(job: JobId) -> Arc<Manifest>,
                     wire: get_manifest(JobRef) -> ManifestChunk,
-                    access: Access::Scopes(SEE_JOBS, "see jobs"),
+                    access: Access::Scopes(READ_JOBS_SCOPES, "see jobs"),
                     tenancy: Tenancy::OfJob(*job),
                     rules: (RpcKind::Stream, MessageSize::Small, MessageSize::Large),
                     deadline: REQUEST_DEADLINE, retry: Retry::IfUnavailable,

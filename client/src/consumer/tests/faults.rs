@@ -169,7 +169,7 @@ async fn repeated_invalid_frames_fail_the_consumer() {
     let (_, _, mut consumer) = single(&layout, worker);
     let error = next(&mut consumer).await.unwrap_err().to_string();
     assert!(
-        error.starts_with("split 0 of epoch 0, stream 0 cannot be read: the batch is damaged"),
+        error.starts_with("split 0 of epoch 0, stream 0 cannot be read: the batch is corrupt"),
         "{error}"
     );
 }

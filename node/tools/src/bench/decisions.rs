@@ -13,7 +13,7 @@ use clap::Args;
 use feedline_access::Credentials;
 use feedline_command::output::ReportFormat;
 use feedline_command::{Failure, process_cpu_time};
-use feedline_proto::grpc::REPORT_PATIENCE;
+use feedline_proto::grpc::REPORT_RETRY_AFTER;
 use tokio::task::JoinSet;
 
 use self::coordinators::CoordinatorGroup;
@@ -70,12 +70,12 @@ pub(super) struct DecisionsArgs {
 /// Parses a heartbeat that is shorter than the timeout of a report.
 fn parse_heartbeat(text: &str) -> Result<Duration, String> {
     let heartbeat = feedline_command::size::parse_duration(text)?;
-    if heartbeat < REPORT_PATIENCE {
+    if heartbeat < REPORT_RETRY_AFTER {
         return Ok(heartbeat);
     }
     Err(format!(
         "invalid heartbeat `{text}`: expected less than {} ms, after which clients retry at another coordinator, such as 800ms",
-        REPORT_PATIENCE.as_millis()
+        REPORT_RETRY_AFTER.as_millis()
     ))
 }
 

@@ -38,7 +38,7 @@ fn parse(bytes: &Bytes, cut: usize) -> Vec<ReceivedMessage> {
 }
 
 #[test]
-fn chunks_laid_by_hand_are_what_prost_writes() {
+fn chunks_have_the_encoding_of_prost() {
     let data = Bytes::from(vec![7; MAX_CHUNK_BYTES]);
     for offset in [0, 1, 127, 128, 1 << 20, u64::MAX >> 1] {
         let mut parts = VecDeque::new();
@@ -50,11 +50,11 @@ fn chunks_laid_by_hand_are_what_prost_writes() {
 }
 
 #[test]
-fn what_is_no_message_is_refused() {
+fn invalid_messages_are_rejected() {
     for (bytes, what) in [
         (&b"\x01\0\0\0\x01x"[..], "compressed"),
         (b"\0\xff\xff\xff\xff", "4294967295 bytes"),
-        (b"\0\0\0\0\x03\x1a\x05\xff", "damaged"),
+        (b"\0\0\0\0\x03\x1a\x05\xff", "malformed"),
     ] {
         let mut data = Bytes::from_static(bytes);
         let status = FrameParser::default().next(&mut data).unwrap_err();
@@ -64,7 +64,7 @@ fn what_is_no_message_is_refused() {
 
 proptest! {
     #[test]
-    fn messages_come_apart_however_they_are_cut(
+    fn messages_are_split_regardless_of_buffer_boundaries(
         messages in proptest::collection::vec((any::<bool>(), 0_u64..1 << 40, 0_usize..200), 1..8),
         cut in 1_usize..300,
     ) {
