@@ -72,7 +72,9 @@ pub(super) fn run(args: &PaddingArgs) -> Result<(), Failure> {
         lengths.len(),
         args.tokens.max(longest)
     );
-    text.push_str("| batches | steps | padding | slowest step above the mean |\n|---|---|---|---|\n");
+    text.push_str(
+        "| batches | steps | padding | slowest consumer's step above the mean |\n|---|---|---|---|\n",
+    );
     costs.iter().for_each(|cost| text.push_str(&cost.line()));
     Ok(print(&text)?)
 }
