@@ -22,9 +22,9 @@ use super::members::{Answered, Step};
 use super::messages::{Peer, Request};
 use super::scenario::Machines;
 
-/// Longest wait for another leader during a shutdown.
+/// Maximum wait for another leader during a shutdown.
 const HAND_OVER_MS: Millis = 1_000;
-/// Longest wait for writes during a shutdown.
+/// Maximum wait for writes during a shutdown.
 const GRACE_MS: Millis = 10_000;
 
 /// Sent replies.
@@ -55,7 +55,7 @@ struct Node {
     disk: PersistedState,
     /// Writes in progress, in order.
     writes: VecDeque<LogWrite>,
-    life: u64,
+    incarnation: u64,
     /// The rate of its clock in thousandths.
     rate: u64,
     peers: BTreeMap<RequestId, (Peer, u64)>,
@@ -72,7 +72,7 @@ impl Node {
             member: None,
             disk,
             writes: VecDeque::new(),
-            life: 0,
+            incarnation: 0,
             rate,
             peers: BTreeMap::new(),
             is_stuck: false,
@@ -96,7 +96,7 @@ pub(crate) struct Coordinators {
     inside: Vec<usize>,
     /// The last assigned number.
     last_id: u64,
-    /// Whether each life has another address.
+    /// Whether each incarnation has another address.
     moves: bool,
     settings: replica::RaftSettings,
     kept: Kept,
@@ -118,9 +118,9 @@ impl Coordinators {
             fault: fault.of_replica(),
             ..replica::RaftSettings::default()
         };
-        let life = u64::from(machines.moves);
+        let incarnation = u64::from(machines.moves);
         let founders = (1..=machines.coordinators).map(member_id);
-        let members = Members(founders.map(|id| (id, url(id, life))).collect());
+        let members = Members(founders.map(|id| (id, url(id, incarnation))).collect());
         let founding = PersistedState::bootstrap(&members);
         let last_id = machines.coordinators + machines.spare;
         let disk = |number| {
@@ -167,8 +167,8 @@ impl Coordinators {
         self.nodes[place].member.is_some()
     }
 
-    pub(crate) fn life(&self, place: usize) -> u64 {
-        self.nodes[place].life
+    pub(crate) fn incarnation(&self, place: usize) -> u64 {
+        self.nodes[place].incarnation
     }
 
     /// The true time between two ticks of a coordinator with a fast or slow clock.
@@ -186,7 +186,7 @@ impl Coordinators {
         (0..self.nodes.len()).filter(serving).max_by_key(term)
     }
 
-    /// The place of the coordinator at an address of any of its lives.
+    /// Returns the index of the coordinator that has or had an address.
     pub(crate) fn at(&self, url: &str) -> Option<usize> {
         let (id, _) = url.strip_prefix("sim://")?.split_once('.')?;
         self.nodes.iter().position(|node| node.id.to_string() == id)
@@ -216,17 +216,17 @@ impl Coordinators {
 
     fn url(&self, place: usize) -> String {
         let node = &self.nodes[place];
-        url(node.id, if self.moves { node.life } else { 0 })
+        url(node.id, if self.moves { node.incarnation } else { 0 })
     }
 
     /// Starts a coordinator from what is on its disk.
     pub(crate) fn start(&mut self, place: usize) -> Result<(), String> {
-        self.nodes[place].life += 1;
+        self.nodes[place].incarnation += 1;
         let settings = replica::RaftSettings { url: self.url(place), ..self.settings.clone() };
         let node = &mut self.nodes[place];
         (node.is_stuck, node.ends_since) = (false, None);
-        // Lives are larger only than earlier lives of the same coordinator.
-        let seed = 1 + node.life * 7 + place as u64;
+        // An incarnation is larger only than earlier incarnations of the same coordinator.
+        let seed = 1 + node.incarnation * 7 + place as u64;
         let member = RaftNode::new(node.id, node.disk.clone(), settings, seed);
         node.member = Some(member.map_err(|error| format!("coordinator {place} cannot start: {error}"))?);
         Ok(())
@@ -243,8 +243,8 @@ impl Coordinators {
         self.last_id += 1;
         self.inside.retain(|other| *other != place);
         let node = &mut self.nodes[place];
-        let (life, rate) = (node.life + 1, node.rate);
-        *node = Node { life, ..Node::new(self.last_id, rate, PersistedState::default()) };
+        let (incarnation, rate) = (node.incarnation + 1, node.rate);
+        *node = Node { incarnation, ..Node::new(self.last_id, rate, PersistedState::default()) };
     }
 
     /// Kills a coordinator: some writes in progress finish, and no reply is sent.
@@ -493,6 +493,6 @@ fn member_id(number: u64) -> MemberId {
 }
 
 /// The address of a coordinator.
-fn url(id: MemberId, life: u64) -> String {
-    format!("sim://{id}.{life}")
+fn url(id: MemberId, incarnation: u64) -> String {
+    format!("sim://{id}.{incarnation}")
 }

@@ -123,8 +123,8 @@ impl World {
     }
 
     fn begin_ticks(&mut self, place: usize) {
-        let life = self.coordinators.life(place);
-        self.queue.push(self.now, Event::TickCoordinator { place, life });
+        let incarnation = self.coordinators.incarnation(place);
+        self.queue.push(self.now, Event::TickCoordinator { place, incarnation });
     }
 
     pub(super) fn crash_coordinator(&mut self, place: usize) {
@@ -158,11 +158,11 @@ impl World {
     }
 
     /// Fails the oldest write of a coordinator.
-    pub(super) fn refuse_write(&mut self, place: usize, life: u64) -> Result<(), String> {
-        if life != self.coordinators.life(place) || !self.coordinators.is_up(place) {
+    pub(super) fn refuse_write(&mut self, place: usize, incarnation: u64) -> Result<(), String> {
+        if incarnation != self.coordinators.incarnation(place) || !self.coordinators.is_up(place) {
             return Ok(());
         }
-        self.queue.push(self.refuses_until[place] + RETRY_MS, Event::Written { place, life });
+        self.queue.push(self.refuses_until[place] + RETRY_MS, Event::Written { place, incarnation });
         let told = self.coordinators.on_write_failed(place, self.now)?;
         self.after(place, told)
     }

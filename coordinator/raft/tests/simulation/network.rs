@@ -27,14 +27,14 @@ pub(crate) enum Event {
     /// A coordinator receives the outcome of a snapshot that it has sent.
     SnapshotSent {
         place: usize,
-        life: u64,
+        incarnation: u64,
         to: MemberId,
         arrived: bool,
     },
     /// The oldest write of a coordinator finishes.
     Written {
         place: usize,
-        life: u64,
+        incarnation: u64,
     },
     /// An index is saved by a majority.
     Saved(JobId),
@@ -42,7 +42,7 @@ pub(crate) enum Event {
     /// A coordinator's clock ticks.
     TickCoordinator {
         place: usize,
-        life: u64,
+        incarnation: u64,
     },
     CrashCoordinator {
         armed: bool,

@@ -28,7 +28,7 @@ pub(crate) struct Faults {
     pub(crate) disk_failures: u64,
     pub(crate) disk_hangs: u64,
     pub(crate) member_changes: u64,
-    /// Longest write of a coordinator's log.
+    /// Maximum duration of a write to a coordinator's log.
     pub(crate) slow_disk_ms: u64,
     pub(crate) worker_crashes: u64,
     pub(crate) worker_stalls: u64,
@@ -43,7 +43,7 @@ pub(crate) struct Machines {
     pub(crate) coordinators: u64,
     /// Spare hosts.
     pub(crate) spare: u64,
-    /// Whether each life of a coordinator has another address.
+    /// Whether each incarnation of a coordinator has another address.
     pub(crate) moves: bool,
     /// The rates of their clocks in thousandths.
     pub(crate) rates: [u64; 6],

@@ -23,9 +23,9 @@ type Key = (JobId, SplitRef);
 const NEWS_MS: Millis = 60;
 /// Milliseconds after which a call times out.
 const ANSWER_MS: Millis = 1_500;
-/// Longest time for which a fetch waits for rows.
+/// Maximum time for which a fetch waits for rows.
 const HOLD_FETCH_MS: Millis = 400;
-/// Most pieces in one reply to a fetch.
+/// Maximum number of pieces in one reply to a fetch.
 const PIECES: usize = 3;
 
 #[derive(Debug)]

@@ -26,9 +26,9 @@ use super::network::{Event, Queue, Wired};
 use super::scenario::Scenario;
 use super::worker::Worker;
 
-/// Longest time from the last fault to the end of a run.
+/// Maximum time from the last fault to the end of a run.
 const END_MS: Millis = 60_000;
-/// Longest time for which a dead worker keeps leases: its last report may take 3 s, then the lease time and some ticks.
+/// Maximum time for which a dead worker keeps leases: its last report may take 3 s, then the lease time and some ticks.
 const LEASE_MS: Millis = 6_500;
 
 /// Time after which a coordinator receives the outcome of a snapshot.
@@ -122,7 +122,10 @@ impl World {
         world.queue.push(1, Event::Tick);
         for place in world.coordinators.inside().to_vec() {
             let at = world.dice.range(0, 50);
-            world.queue.push(at, Event::TickCoordinator { place, life: world.coordinators.life(place) });
+            world.queue.push(
+                at,
+                Event::TickCoordinator { place, incarnation: world.coordinators.incarnation(place) },
+            );
         }
         world.plan_faults();
         Ok(world)
@@ -255,19 +258,21 @@ impl World {
                     self.after(place, told)?;
                 }
             }
-            Event::SnapshotSent { place, life, to, arrived } if self.now < self.suspended_until[place] => {
-                let event = Event::SnapshotSent { place, life, to, arrived };
+            Event::SnapshotSent { place, incarnation, to, arrived }
+                if self.now < self.suspended_until[place] =>
+            {
+                let event = Event::SnapshotSent { place, incarnation, to, arrived };
                 self.queue.push(self.suspended_until[place], event);
             }
-            Event::SnapshotSent { place, life, to, arrived } => {
-                if life == self.coordinators.life(place) {
+            Event::SnapshotSent { place, incarnation, to, arrived } => {
+                if incarnation == self.coordinators.incarnation(place) {
                     let told = self
                         .coordinators
                         .with(place, self.now, |member, _| member.on_snapshot_sent(to, arrived))?;
                     self.after(place, told)?;
                 }
             }
-            Event::TickCoordinator { place, life } => self.tick_coordinator(place, life)?,
+            Event::TickCoordinator { place, incarnation } => self.tick_coordinator(place, incarnation)?,
             Event::Answer(peer, call, reply) => self.on_answer(peer, call, reply)?,
             Event::Fetch(fetch) => self.on_fetch(fetch),
             Event::Fetched(fetch, outcome) => {
@@ -278,14 +283,14 @@ impl World {
             }
             Event::WakeWorker(id) => self.wake_worker(id),
             Event::WakeConsumer(number, session) => self.wake_consumer(number, session),
-            Event::Written { place, life } if self.now < self.suspended_until[place] => {
-                self.queue.push(self.suspended_until[place], Event::Written { place, life });
+            Event::Written { place, incarnation } if self.now < self.suspended_until[place] => {
+                self.queue.push(self.suspended_until[place], Event::Written { place, incarnation });
             }
-            Event::Written { place, life } if self.now < self.refuses_until[place] => {
-                self.refuse_write(place, life)?;
+            Event::Written { place, incarnation } if self.now < self.refuses_until[place] => {
+                self.refuse_write(place, incarnation)?;
             }
-            Event::Written { place, life } => {
-                if life == self.coordinators.life(place) && self.coordinators.is_up(place) {
+            Event::Written { place, incarnation } => {
+                if incarnation == self.coordinators.incarnation(place) && self.coordinators.is_up(place) {
                     let told = self.coordinators.on_written(place, self.now)?;
                     self.after(place, told)?;
                 }
@@ -313,13 +318,13 @@ impl World {
         Ok(())
     }
 
-    fn tick_coordinator(&mut self, place: usize, life: u64) -> Result<(), String> {
-        if life != self.coordinators.life(place) || !self.coordinators.is_up(place) {
+    fn tick_coordinator(&mut self, place: usize, incarnation: u64) -> Result<(), String> {
+        if incarnation != self.coordinators.incarnation(place) || !self.coordinators.is_up(place) {
             return Ok(());
         }
         let next = self.now + self.coordinators.tick_ms(place);
         let next = next.max(self.suspended_until[place]);
-        self.queue.push(next, Event::TickCoordinator { place, life });
+        self.queue.push(next, Event::TickCoordinator { place, incarnation });
         if self.now < self.suspended_until[place] {
             return Ok(());
         }
@@ -354,14 +359,14 @@ impl World {
         for (request, term) in told.changed {
             self.on_changed(request, term);
         }
-        let life = self.coordinators.life(place);
+        let incarnation = self.coordinators.incarnation(place);
         for (to, message) in told.messages {
             let receiver = MemberId::new(message.to).filter(|_| has_snapshot(&message));
             let event = Event::Raft(place, to, Wired(message));
             let arrived = self.queue.send(self.now, &self.scenario.faults, &mut self.dice, event);
             if let Some(to) = receiver {
                 let at = self.now + if arrived { ARRIVED_MS } else { LOST_MS };
-                self.queue.push(at, Event::SnapshotSent { place, life, to, arrived });
+                self.queue.push(at, Event::SnapshotSent { place, incarnation, to, arrived });
             }
         }
         for job in told.saves {
@@ -373,7 +378,7 @@ impl World {
             let delay = self.dice.pick(&[0, 0, 1, 3, slow]);
             // Writes finish in order.
             self.written_at[place] = self.written_at[place].max(self.now + delay);
-            self.queue.push(self.written_at[place], Event::Written { place, life });
+            self.queue.push(self.written_at[place], Event::Written { place, incarnation });
         }
         let leads = self.coordinators.leader() == Some(place);
         if told.writes > 0 && leads && self.crash_armed && self.now < self.scenario.faults.until {
