@@ -99,7 +99,7 @@ impl ControlLoop {
         let changed = self.engine.news.notified();
         tokio::pin!(changed);
         changed.as_mut().enable();
-        let report = self.build_report(last_revision);
+        let report = self.build_report(last_revision).await;
         let (computed, full, draining) = (report.computed.len(), report.memory_full, report.draining);
         let reply = timeout(REPLY_TIMEOUT, self.coordinator.sync_worker(report));
         tokio::pin!(reply);
@@ -128,8 +128,8 @@ impl ControlLoop {
         }
     }
 
-    fn build_report(&self, last_revision: Revision) -> WorkerReport {
-        let EngineReport { elapsed_ns, cpu, stats, computed, is_memory_full } = self.engine.report();
+    async fn build_report(&self, last_revision: Revision) -> WorkerReport {
+        let EngineReport { elapsed_ns, cpu, stats, computed, is_memory_full } = self.engine.report().await;
         WorkerReport {
             worker: self.worker,
             address: self.settings.address.clone(),
@@ -187,7 +187,7 @@ impl ControlLoop {
                     continue;
                 }
                 Err(error) if error.is_retryable => {
-                    tracing::debug!(error = error.message, "cannot load a job; the worker retries");
+                    tracing::debug!(error = error.message, "failed to load a job; the worker retries");
                 }
                 Err(error) => self.engine.fail_job(id, &error.message),
             }

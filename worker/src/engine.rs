@@ -42,7 +42,7 @@ mod task;
 mod trace;
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -178,7 +178,7 @@ impl Engine {
 
     /// The number of leases whose rows are all computed.
     pub(crate) fn computed_count(&self) -> usize {
-        self.lock().leases.computed().len()
+        self.state.computed_count()
     }
 
     /// Whether the worker has no leases.

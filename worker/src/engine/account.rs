@@ -55,21 +55,23 @@ impl Engine {
     }
 
     /// What the worker reports now. If memory is full, `news` notifies when it is free again.
-    pub(crate) fn report(&self) -> EngineReport {
+    pub(crate) async fn report(self: &Arc<Self>) -> EngineReport {
         let elapsed_ns = self.started.elapsed().as_nanos() as u64;
         // The sample also divides the CPU time of blocking calls among the jobs, so it precedes their counters.
         let cpu = if self.tracing.on { self.tracing.clock.sample() } else { ProcessCpu::default() };
         let peak_rss_bytes = feedline_common::process::peak_rss_bytes();
-        let state = self.lock();
-        let jobs: Vec<Arc<JobContext>> = state.jobs.values().cloned().collect();
-        // The estimated value of cached rows improves with each computed row.
-        self.resources.caches.set_active(state.cache_values());
-        let computed = state.leases.computed().iter().copied().collect();
-        let is_memory_full = self.is_full(&state);
-        self.has_reported_full.store(is_memory_full, Ordering::Relaxed);
-        let (groups, leases) = (state.groups, state.leases.len());
-        drop(state);
-        self.update_metrics(groups, leases);
+        let this = Arc::clone(self);
+        let read = self.read_state(move |state| {
+            // The estimated value of cached rows improves with each computed row.
+            this.resources.caches.set_active(state.cache_values());
+            let is_memory_full = this.is_full(state);
+            this.has_reported_full.store(is_memory_full, Ordering::Relaxed);
+            crate::metrics::set_engine(state.groups, state.leases.len());
+            let jobs: Vec<Arc<JobContext>> = state.jobs.values().cloned().collect();
+            (jobs, state.leases.computed().iter().copied().collect(), is_memory_full)
+        });
+        let (jobs, computed, is_memory_full) = read.await;
+        self.update_metrics();
         let job_stats = |job: &Arc<JobContext>| WorkerJobStats {
             job: job.id(),
             operators: job.stats(),
@@ -104,9 +106,8 @@ impl Engine {
         self.used_bytes().saturating_sub(self.resources.slabs.idle_bytes())
     }
 
-    fn update_metrics(&self, groups: usize, leases: usize) {
+    fn update_metrics(&self) {
         crate::metrics::set_memory(&self.memory_usage(), self.memory_bytes());
-        crate::metrics::set_engine(groups, leases);
         let caches = &self.resources.caches;
         crate::metrics::set_cache(caches.memory_bytes(), caches.disk_bytes());
     }

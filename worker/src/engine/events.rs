@@ -17,6 +17,8 @@ const ROUNDS_MAX: usize = 32;
 pub(super) enum EngineEvent {
     /// A consumer opens a fetch.
     FetchRequested(FetchRequest),
+    /// A report reads the state.
+    Read(Box<dyn FnOnce(&mut EngineState) + Send>),
     /// Readers have released memory, so that a group that did not fit may start.
     MemoryReleased,
     /// A fetch has changed its split.
@@ -55,6 +57,17 @@ impl Engine {
         }
     }
 
+    /// Reads the state without waiting for the lock on this thread.
+    pub(super) async fn read_state<T: Send + 'static>(
+        self: &Arc<Self>,
+        read: impl FnOnce(&mut EngineState) -> T + Send + 'static,
+    ) -> T {
+        let (reply, value) = oneshot::channel();
+        // The receiver is dropped if the caller is cancelled.
+        self.post(EngineEvent::Read(Box::new(move |state| drop(reply.send(read(state))))));
+        value.await.expect("the engine applies every event")
+    }
+
     /// Applies waiting events while no other thread holds the lock.
     pub(super) fn apply_events(self: &Arc<Self>) {
         for _ in 0..ROUNDS_MAX {
@@ -69,6 +82,7 @@ impl EngineState {
     pub(super) fn apply(&mut self, event: EngineEvent) {
         match event {
             EngineEvent::FetchRequested(request) => self.open_fetch(request),
+            EngineEvent::Read(read) => read(self),
             EngineEvent::MemoryReleased => {}
             EngineEvent::SplitChanged(job, split) => _ = self.leases.update(job, split, |_| ()),
             EngineEvent::GroupEnded(group, result) => {

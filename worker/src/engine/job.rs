@@ -1,4 +1,4 @@
-//! A job on one worker: compiled once, with its present limits, its counters and its measured sizes.
+//! A job on one worker: the compiled pipeline, its current limits, its counters and its measured sizes.
 
 mod compiled;
 mod counters;

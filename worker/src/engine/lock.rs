@@ -5,7 +5,7 @@
 //! wakes it.
 
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
@@ -26,6 +26,8 @@ pub(super) struct StateLock {
     pub(super) has_events: Notify,
     /// Nanoseconds that threads have waited for the lock.
     wait_ns: AtomicU64,
+    /// The number of computed leases when the lock was released last.
+    computed: AtomicUsize,
 }
 
 /// The locked state.
@@ -42,6 +44,7 @@ impl Default for StateLock {
             events: ArrayQueue::new(EVENTS_MAX),
             has_events: Notify::new(),
             wait_ns: AtomicU64::new(0),
+            computed: AtomicUsize::new(0),
         }
     }
 }
@@ -88,6 +91,11 @@ impl StateLock {
         self.try_lock()
     }
 
+    /// The number of leases whose rows are all computed.
+    pub(super) fn computed_count(&self) -> usize {
+        self.computed.load(Ordering::Relaxed)
+    }
+
     /// Time that threads have waited for the lock.
     pub(super) fn wait(&self) -> Duration {
         Duration::from_nanos(self.wait_ns.load(Ordering::Relaxed))
@@ -109,6 +117,7 @@ impl StateGuard<'_> {
 
     fn release(&mut self) {
         let notifications = self.leases.take_notifications();
+        self.lock.computed.store(self.leases.computed().len(), Ordering::Relaxed);
         self.state = None;
         notifications.into_iter().for_each(|fetch| fetch.notify_waiters());
     }

@@ -12,6 +12,8 @@ use tokio::time::Instant as TimerInstant;
 use super::allocation::{Stage, Stages};
 use super::chunk::{ChunkInput, WorkChunk};
 use super::job::JobContext;
+use super::pool::Priority;
+use super::semaphore::{AdjustableSemaphore, SemaphorePermit};
 use super::task::{TaskContext, WorkerResources};
 use super::trace::{LapTimer, OperatorCounters, QueuedRows};
 use crate::metrics;
@@ -67,6 +69,14 @@ struct StageRunner {
     previous: Arc<OperatorCounters>,
 }
 
+/// Acquires a permit if the stage is limited.
+async fn acquire(limit: Option<&AdjustableSemaphore>, priority: Priority) -> Option<SemaphorePermit<'_>> {
+    match limit {
+        Some(limit) => Some(limit.acquire(priority).await),
+        None => None,
+    }
+}
+
 /// Work of one stage on the CPU pool.
 struct PoolWork {
     /// Operators to run, by index.
@@ -83,17 +93,15 @@ impl StageRunner {
     async fn run_stage(&mut self, number: usize) -> Result<(), String> {
         let (job, stages) = (Arc::clone(&self.job), Arc::clone(&self.stages));
         let (stage, joins_cached) = (stages.list.get(number), stages.cut == Some(number));
-        let queued =
-            QueuedRows::begin(&self.previous, Some(self.counters(stage, joins_cached)), self.bytes());
-        let _permit = match stage.and_then(|stage| job.limits.permits(stage)) {
-            Some(semaphore) => Some(semaphore.acquire(self.context.priority).await),
-            None => None,
-        };
         let first = stage.map(|stage| stage.operators.start);
         let wait = first.and_then(|first| job.compiled.operators[first].wait_per_row);
         let function = first.and_then(|first| job.compiled.functions.get(&first));
         let runs_outside = wait.is_some() || function.is_some();
         let operators = stage.filter(|_| !runs_outside).map_or(0..0, |stage| stage.operators.clone());
+        let queued =
+            QueuedRows::begin(&self.previous, Some(self.counters(stage, joins_cached)), self.bytes());
+        let limit = stage.and_then(|stage| job.limits.permits(stage));
+        let _permit = acquire(limit.filter(|_| !runs_outside), self.context.priority).await;
         if let Some(last) = operators.clone().last() {
             self.previous = Arc::clone(&job.counters.operators[last]);
         } else if let Some(cache_point) = job.compiled.cache_point.as_ref().filter(|_| joins_cached) {
@@ -106,6 +114,13 @@ impl StageRunner {
         } else {
             drop(queued);
         }
+        if !runs_outside {
+            return Ok(());
+        }
+        // An operator that runs outside the pool holds its permit only while it runs.
+        let queued = QueuedRows::begin(&self.previous, Some(self.counters(stage, false)), self.bytes());
+        let _permit = acquire(limit, self.context.priority).await;
+        drop(queued);
         if let (Some(wait), Some(first)) = (wait, first) {
             self.wait(wait, first).await;
         }

@@ -107,8 +107,8 @@ impl TestEngine {
         WorkerPlan { leases: self.splits(0).into_iter().map(lease).collect(), ..WorkerPlan::default() }
     }
 
-    fn computed(&self) -> Vec<(JobId, SplitRef)> {
-        self.engine.report().computed
+    async fn computed(&self) -> Vec<(JobId, SplitRef)> {
+        self.engine.report().await.computed
     }
 
     fn lease(&self, splits: impl IntoIterator<Item = SplitRef>) {
@@ -171,8 +171,8 @@ impl TestEngine {
         }
     }
 
-    fn stats(&self, operator: &str) -> OperatorStats {
-        let stats = self.engine.report().stats;
+    async fn stats(&self, operator: &str) -> OperatorStats {
+        let stats = self.engine.report().await.stats;
         let operators = stats.into_iter().flat_map(|job| job.operators);
         operators.into_iter().find(|stats| stats.name == operator).expect("the operator is measured")
     }
@@ -206,13 +206,13 @@ async fn the_engine_delivers_the_rows_of_each_split_in_order() {
         all.extend(delivered);
     }
     assert_eq!(all.len(), 1000);
-    let (source, batch) = (test.stats("source"), test.stats("batch"));
+    let (source, batch) = (test.stats("source").await, test.stats("batch").await);
     assert_eq!((source.rows_out, batch.rows_in, batch.rows_out), (1000, 1000, 1000));
     assert!(batch.bytes_out > 0 && source.bytes_in > 0);
-    assert_eq!(test.computed().len(), test.splits(1).len());
+    assert_eq!(test.computed().await.len(), test.splits(1).len());
     assert!(!test.engine.is_idle());
     test.engine.shutdown().await;
-    assert!(test.engine.is_idle() && test.computed().is_empty());
+    assert!(test.engine.is_idle() && test.computed().await.is_empty());
 }
 
 #[tokio::test]
@@ -298,7 +298,7 @@ async fn a_filter_removes_rows_and_reports_the_offsets_of_the_others() {
             assert_eq!(piece.kept_offsets, Some(expected));
         }
     }
-    let filter = test.stats("filter");
+    let filter = test.stats("filter").await;
     assert_eq!((filter.rows_in, filter.rows_out), (48, 16));
 }
 
@@ -316,7 +316,7 @@ async fn cached_rows_are_read_once() {
         }
         assert_eq!(rows, 16, "epoch {epoch}");
     }
-    let (source, cache) = (test.stats("source"), test.stats("cache"));
+    let (source, cache) = (test.stats("source").await, test.stats("cache").await);
     assert_eq!((source.rows_out, cache.rows_in, cache.rows_out), (48, 96, 48));
     assert!(test.engine.lock().cache_values().values().next().is_some());
 }
@@ -329,11 +329,11 @@ async fn a_round_is_computed_once_for_all_streams() {
     test.lease([round[0]]);
     test.load().await;
     let first = test.fetch(round[0], 0).await;
-    let computed = test.stats("batch");
+    let computed = test.stats("batch").await;
     assert_eq!(computed.rows_in, 60);
     test.lease(round.clone());
     let second = test.fetch(round[1], 0).await;
-    assert_eq!(test.stats("batch").rows_in, 60, "the pieces of the round were stored");
+    assert_eq!(test.stats("batch").await.rows_in, 60, "the pieces of the round were stored");
     assert_eq!(first.pieces.len(), second.pieces.len(), "streams have the same steps");
     let mut ids = [first.row_ids(), second.row_ids()].concat();
     ids.sort_unstable();
@@ -355,8 +355,8 @@ async fn groups_stay_within_the_memory_budget() {
     }
     let used = test.engine.used_bytes();
     assert!(used <= MIB / 2, "{used}");
-    assert!(test.computed().len() < test.splits(0).len());
-    assert!(test.engine.is_memory_full() && test.engine.report().is_memory_full);
+    assert!(test.computed().await.len() < test.splits(0).len());
+    assert!(test.engine.is_memory_full() && test.engine.report().await.is_memory_full);
     let held: u64 = test.engine.lock().leases.jobs().map(|(_, leases)| leases.held_bytes()).sum();
     assert!(held > 0);
     for split in test.splits(0) {
@@ -522,7 +522,7 @@ async fn cached_rows_and_computed_rows_share_a_chunk() {
     }
     ids.sort_unstable();
     assert_eq!(ids, (0..64).collect::<Vec<i64>>());
-    let cache = test.stats("cache");
+    let cache = test.stats("cache").await;
     assert_eq!((cache.rows_in, cache.rows_out), (64 + cached as u64, cached as u64));
 }
 
@@ -535,7 +535,7 @@ async fn a_computed_split_is_news_for_the_coordinator() {
     test.lease([test.splits(0)[0]]);
     test.load().await;
     news.await;
-    assert_eq!(test.computed(), [(JOB, test.splits(0)[0])]);
+    assert_eq!(test.computed().await, [(JOB, test.splits(0)[0])]);
 }
 
 #[tokio::test]
