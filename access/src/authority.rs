@@ -1,4 +1,4 @@
-//! A certificate authority for clusters without another one.
+//! A built-in certificate authority for clusters that do not have their own.
 
 use std::net::IpAddr;
 

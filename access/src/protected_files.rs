@@ -1,6 +1,6 @@
 //! Protected files of a role, which no pipeline may read through any path, link or mount: keys, tokens, the secret of the
-//! cluster, logs, indexes and cached rows. A folder that only contains a protected file is not protected, so data may be in the
-//! same folder.
+//! cluster, logs, indexes and cached rows. A directory that only contains a protected file is not protected, so data may be in the
+//! same directory.
 //!
 //! Each check looks the files up again, because keys are replaced and files are created while a role runs. A caller that checks
 //! many paths uses one snapshot.
@@ -11,7 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
-/// Protected files and folders of a role.
+/// Protected files and directories of a role.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProtectedFiles {
     paths: Vec<PathBuf>,
@@ -28,7 +28,7 @@ pub struct ProtectedFilesSnapshot {
 struct ProtectedPath {
     /// The path as configured.
     given: PathBuf,
-    /// The folder of the last component, or of the first one with a `*`, without symbolic links.
+    /// The directory of the last component, or of the first one with a `*`, without symbolic links.
     base: PathBuf,
     /// The components below `base`.
     components: Vec<OsString>,
@@ -39,11 +39,11 @@ struct ProtectedPath {
 /// Device and inode, which identify a file independently of its name.
 type FileId = (u64, u64);
 
-/// A path without symbolic links and its parent folders, each with its id.
+/// A path without symbolic links and its parent directories, each with its id.
 type Ancestry<'a> = [(&'a Path, Option<FileId>)];
 
 impl ProtectedFiles {
-    /// Protects files, and folders with everything below them. They do not have to exist. In a component, `*` matches any text.
+    /// Protects files, and directories with everything below them. They do not have to exist. In a component, `*` matches any text.
     pub fn new(paths: impl IntoIterator<Item = PathBuf>) -> Self {
         // An empty path is a prefix of every path.
         Self { paths: paths.into_iter().filter(|path| !path.as_os_str().is_empty()).collect() }
@@ -64,7 +64,7 @@ impl ProtectedFiles {
         ProtectedFilesSnapshot { paths: self.paths.iter().map(|path| ProtectedPath::new(path)).collect() }
     }
 
-    /// Checks the target of a path. For a path that does not exist, the nearest existing folder is checked.
+    /// Checks the target of a path. For a path that does not exist, the nearest existing directory is checked.
     ///
     /// # Errors
     /// Returns a message that names the protected path, if the target is protected.
@@ -94,7 +94,7 @@ impl ProtectedFilesSnapshot {
         self.paths.iter().find(is_protected).map_or(Ok(()), |protected| Err(protected.error(path)))
     }
 
-    /// Checks the metadata of a file or folder whose path has already been checked.
+    /// Checks the metadata of a file or directory whose path has already been checked.
     ///
     /// # Errors
     /// Returns the errors of [`Self::check`].
@@ -104,7 +104,7 @@ impl ProtectedFilesSnapshot {
         protected.map_or(Ok(()), |protected| Err(protected.error(path)))
     }
 
-    /// Checks a folder before it is listed. `would_list` decides whether the listing would contain a relative path, in which `*`
+    /// Checks a directory before it is listed. `would_list` decides whether the listing would contain a relative path, in which `*`
     /// matches any text of a component.
     ///
     /// # Errors
@@ -120,7 +120,7 @@ impl ProtectedFilesSnapshot {
         self.paths.iter().find(is_listed).map_or(Ok(()), |protected| Err(protected.error(folder)))
     }
 
-    /// Returns whether a readable folder may contain protected files that only their names identify.
+    /// Returns whether a readable directory may contain protected files that only their names identify.
     pub fn may_be_in(&self, folder: &Path) -> bool {
         let real = resolve_links(folder);
         let ancestry = ancestry(&real);
@@ -184,7 +184,7 @@ impl ProtectedPath {
         })
     }
 
-    /// The path relative to a folder above it. The path of a folder ends with `*`, for its content.
+    /// The path relative to a directory above it. The path of a directory ends with `*`, for its content.
     fn relative_to(&self, folder: &Path) -> Option<PathBuf> {
         let whole = self.components.iter().fold(self.base.clone(), |path, component| path.join(component));
         let mut path = whole.strip_prefix(folder).ok()?.to_owned();

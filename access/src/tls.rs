@@ -263,7 +263,7 @@ fn system_authorities() -> RootCertStore {
     let mut roots = RootCertStore::empty();
     let found = rustls_native_certs::load_native_certs();
     for error in &found.errors {
-        tracing::warn!(%error, "cannot read a certificate authority of the system");
+        tracing::warn!(%error, "cannot load a system CA certificate");
     }
     roots.add_parsable_certificates(found.certs);
     roots

@@ -15,7 +15,7 @@ use crate::busy;
 use crate::pieces::{FrameEvent, PieceReader};
 use crate::receive_pool::ReceivePool;
 use crate::shared_state::SharedState;
-use crate::state::{FetchOrder, FetchOutcome};
+use crate::state::{FetchCommand, FetchOutcome};
 use crate::workers::WorkerDirectory;
 
 /// The context that all fetches of a consumer share.
@@ -29,15 +29,15 @@ pub(crate) struct FetchContext {
 
 /// Runs one fetch to its end and records the outcome. The state aborts the task if another fetch of the split delivers first or
 /// the consumer ends.
-pub(crate) async fn run(order: FetchOrder, context: FetchContext) {
+pub(crate) async fn run(order: FetchCommand, context: FetchContext) {
     let (split, attempt) = (order.split, order.attempt);
     let outcome = fetch(order, &context).await;
     context.shared.lock().on_outcome(split, attempt, outcome, Instant::now());
     context.shared.notify_all();
 }
 
-async fn fetch(order: FetchOrder, context: &FetchContext) -> FetchOutcome {
-    let FetchOrder { split, attempt, from, address, credit_bytes, credit, ticket } = order;
+async fn fetch(order: FetchCommand, context: &FetchContext) -> FetchOutcome {
+    let FetchCommand { split, attempt, from, address, credit_bytes, credit, ticket } = order;
     let worker: Arc<dyn WorkerService> = match context.workers.worker(&address) {
         Ok(worker) => worker,
         Err(error) => return FetchOutcome::Rejected(error.message),

@@ -31,7 +31,7 @@ pub const METRICS: &[MetricDescription] = &[
     metric_table::gauge(
         COPY_SECONDS_TOTAL,
         Unit::Seconds,
-        "Part of the step time spent on copying batches, such as to an accelerator",
+        "Fraction of the step time spent copying batches, for example to an accelerator",
     ),
     metric_table::gauge(BUFFERED_BYTES, Unit::Bytes, "Bytes fetched but not yet delivered"),
     metric_table::counter(
@@ -39,7 +39,7 @@ pub const METRICS: &[MetricDescription] = &[
         Unit::Bytes,
         "Batch bytes received from other processes, by `transport`: tcp, unix or memory",
     ),
-    metric_table::counter(FETCHES_TOTAL, Unit::Count, "Fetches started, including second fetches of a split"),
+    metric_table::counter(FETCHES_TOTAL, Unit::Count, "Fetches started, including hedged fetches of a split"),
     metric_table::counter(FETCH_FAILURES_TOTAL, Unit::Count, "Fetches that ended early with an error"),
     metric_table::counter(
         RECONNECTS_TOTAL,

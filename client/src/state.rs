@@ -32,7 +32,7 @@ use metrics::gauge;
 use tokio::time::{Duration, Instant};
 
 pub(crate) use self::delivery::TakeResult;
-pub(crate) use self::fetch_order::FetchOrder;
+pub(crate) use self::fetch_order::FetchCommand;
 pub(crate) use self::fetch_outcome::FetchOutcome;
 use self::fetch_table::FetchTable;
 use self::history_recorder::HistoryRecorder;

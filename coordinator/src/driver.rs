@@ -355,7 +355,7 @@ impl Driver {
     fn follow_up(&mut self) -> Result<(), CoordinatorError> {
         loop {
             let effects = self.parts.member.effects().map_err(CoordinatorError::Foreign)?;
-            let written = self.carry_out(effects);
+            let written = self.apply_effects(effects);
             if written.is_none() {
                 break;
             }
@@ -399,7 +399,7 @@ impl Driver {
     }
 
     /// Sends messages and replies, and queues writes. Returns the number of the last write that is already finished.
-    fn carry_out(&mut self, effects: Effects) -> Option<u64> {
+    fn apply_effects(&mut self, effects: Effects) -> Option<u64> {
         for failed in self.parts.peers.send(effects.messages) {
             self.on_delivery(failed);
         }

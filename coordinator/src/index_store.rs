@@ -124,7 +124,7 @@ impl IndexStore {
             }
         };
         let manifest = decode(&bytes).map_err(|damage| {
-            // A damaged file is replaced even if the index is unchanged.
+            // A corrupted file is replaced even if the index is unchanged.
             self.saved_fingerprints.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
             format!(
                 "the saved index {} cannot be used: {damage}; remove the file or run `feedline index --rebuild`",

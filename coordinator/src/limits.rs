@@ -34,7 +34,7 @@ impl RequestLimits {
         ServiceError::busy(message, ANSWER_RETRY_MS)
     }
 
-    /// Returns the rejection of a request beyond the limits. For a request that opens a job, `opens` contains the number of
+    /// Returns an error if the request exceeds the limits. For a request that opens a job, `opens` contains the number of
     /// uncommitted entries and the size of the log.
     pub(crate) fn check(&self, unanswered: usize, opens: Option<(u64, u64)>) -> Option<ServiceError> {
         if unanswered >= self.unanswered {

@@ -55,7 +55,7 @@ pub struct CoordinatorContext {
 /// directory. A time in nanoseconds is suitable. With several coordinators, only the leader answers requests.
 ///
 /// # Errors
-/// Returns an error if a directory cannot be used, is used by another coordinator, or contains a damaged log.
+/// Returns an error if a directory cannot be used, is used by another coordinator, or contains a corrupted log.
 pub async fn start(
     settings: CoordinatorSettings,
     incarnation: u64,

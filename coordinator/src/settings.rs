@@ -52,7 +52,7 @@ pub struct CoordinatorSettings {
     /// Sources that pipelines may read. The coordinator checks them when a job is opened, and workers check them again.
     #[serde(default)]
     pub reads: ReadPolicy,
-    /// The coordinator's own files and folders, which no pipeline may read.
+    /// The coordinator's own files and directories, which no pipeline may read.
     #[serde(skip)]
     pub own_files: ProtectedFiles,
 }
@@ -95,7 +95,7 @@ impl CoordinatorSettings {
     }
 
     /// Returns patterns of the coordinator's files, which no pipeline may read. `*` matches any text. Other files in the same
-    /// folders may be data.
+    /// directories may be data.
     pub fn protected_paths(&self) -> Vec<PathBuf> {
         let log = self.data_dir.iter().flat_map(|folder| FileLog::files(folder));
         log.chain(IndexStore::files(&self.index_dir)).collect()

@@ -73,7 +73,7 @@ pub(crate) enum Command {
     Up(UpArgs),
     /// Indexes a pipeline's dataset before its first run.
     Index(IndexArgs),
-    /// Traces a pipeline for some seconds, and reports its bottleneck and possible improvements.
+    /// Traces a pipeline for several seconds, and reports its bottleneck and possible improvements.
     Explain(ExplainArgs),
     /// Plans traced jobs on the workers of a cluster file, and reports how many workers they need.
     Plan(PlanArgs),

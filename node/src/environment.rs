@@ -61,7 +61,7 @@ pub(crate) fn function_environment() -> Vec<(String, String)> {
     FUNCTION_VARIABLES.iter().filter_map(|name| Some(((*name).to_owned(), env::var(name).ok()?))).collect()
 }
 
-/// Returns `feedline` in the user's cache directory. For a user without a home directory, it creates a private folder in the
+/// Returns `feedline` in the user's cache directory. For a user without a home directory, it creates a private directory in the
 /// temporary directory.
 pub(crate) fn cache_dir() -> Result<PathBuf, Failure> {
     let absolute = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
@@ -72,7 +72,7 @@ pub(crate) fn cache_dir() -> Result<PathBuf, Failure> {
     }
 }
 
-/// Creates a private folder in `parent`, in which other users may also create folders. An existing folder that others can
+/// Creates a private directory in `parent`, in which other users may also create directories. An existing directory that others can
 /// write to is rejected.
 fn private_folder(parent: &Path, user: u32) -> Result<PathBuf, Failure> {
     let folder = parent.join(format!("feedline-{user}"));
@@ -89,7 +89,7 @@ fn private_folder(parent: &Path, user: u32) -> Result<PathBuf, Failure> {
     }
     let found = fs::symlink_metadata(&folder).map_err(|error| cannot(&error))?;
     if !found.is_dir() {
-        return Err(rejected("is not a folder"));
+        return Err(rejected("is not a directory"));
     }
     if found.uid() != user {
         return Err(rejected("belongs to another user"));
@@ -157,7 +157,7 @@ mod tests {
         let error = |user: u32| private_folder(temporary.path(), user).unwrap_err().to_string();
         assert_eq!(private_folder(temporary.path(), user).unwrap(), folder);
         assert_eq!(fs::metadata(&folder).unwrap().mode() & 0o077, 0);
-        assert_eq!(private_folder(temporary.path(), user).unwrap(), folder, "the folder exists already");
+        assert_eq!(private_folder(temporary.path(), user).unwrap(), folder, "the directory exists already");
         fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).unwrap();
         assert!(error(user).contains("is writable by other users"));
         fs::remove_dir(&folder).unwrap();
@@ -165,12 +165,12 @@ mod tests {
         fs::create_dir(&planted).unwrap();
         symlink(&planted, &folder).unwrap();
         let rejected = error(user);
-        for part in ["is not a folder", "--index-dir", "--cache-dir", "XDG_CACHE_HOME"] {
+        for part in ["is not a directory", "--index-dir", "--cache-dir", "XDG_CACHE_HOME"] {
             assert!(rejected.contains(part), "{rejected}");
         }
         fs::remove_file(&folder).unwrap();
         fs::write(&folder, "").unwrap();
-        assert!(error(user).contains("is not a folder"));
+        assert!(error(user).contains("is not a directory"));
         assert!(error(user.wrapping_add(1)).contains("belongs to another user"));
         assert!(private_folder(&folder, user).unwrap_err().to_string().contains("cannot be used"));
     }

@@ -1,4 +1,4 @@
-//! `feedline explain`: runs a pipeline for some seconds in this process, and reports the cost of each operator, the
+//! `feedline explain`: runs a pipeline for several seconds in this process, and reports the cost of each operator, the
 //! bottleneck, possible improvements and the plan. The trace can be saved for `feedline plan`.
 
 mod explanation;

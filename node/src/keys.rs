@@ -48,7 +48,7 @@ enum Expiry {
 }
 
 impl Expiry {
-    /// Returns the time of expiry in seconds since 1970, UTC.
+    /// Returns the expiry time as a Unix timestamp in seconds.
     fn expires_s(self) -> Option<u64> {
         match self {
             Self::After(time) => Some(now_s().saturating_add(time.as_secs())),

@@ -20,11 +20,11 @@ pub(crate) fn replace(
     }
     file.as_file().sync_all()?;
     file.persist(path)?;
-    // Sync the folder, so that the new name survives a crash.
+    // Sync the directory, so that the new name survives a crash.
     File::open(folder_of(path))?.sync_all()
 }
 
-/// Creates a temporary file in the folder of `path`.
+/// Creates a temporary file in the directory of `path`.
 pub(crate) fn create_temporary(path: &Path) -> io::Result<NamedTempFile> {
     tempfile::Builder::new().permissions(Permissions::from_mode(0o666)).tempfile_in(folder_of(path))
 }

@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use self::consume::{Checkpoints, DeliveredRows, DeliveryEnd, SharedAudit};
 use self::consumer::{ConsumerOptions, RunConsumer};
 use self::position::{Digests, PositionFile};
-use self::report::{DefectsReport, MAX_LISTED, PeakRss, RunReport, SkippedRowsReport};
+use self::report::{MAX_LISTED, PeakRss, RunReport, SkippedRowsReport, UnreadablePartsReport};
 pub(crate) use self::step_time::StepTime;
 use crate::access::ServerSecurity;
 use crate::cli::RunArgs;
@@ -207,7 +207,7 @@ async fn inspect_dataset(
     job: &Job,
     spec: &JobSpec,
     ready: &JobStatus,
-) -> Result<(DefectsReport, Option<SharedAudit>), Failure> {
+) -> Result<(UnreadablePartsReport, Option<SharedAudit>), Failure> {
     // A job that failed during preparation has no dataset. The request for the first batch returns the reason.
     let (Some(dataset), Some(layout)) = (&ready.dataset, &ready.layout) else {
         return Ok(Default::default());
@@ -216,7 +216,7 @@ async fn inspect_dataset(
         return Ok(Default::default());
     }
     let manifest = cluster.coordinator.manifest(job.id()).await?;
-    let defects = DefectsReport::of(&manifest);
+    let defects = UnreadablePartsReport::of(&manifest);
     if let Some(warning) = defects.warning() {
         eprintln!("feedline: {warning}");
     }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-/// Returns the folder of the real data: `FEEDLINE_SHARED_DATA`, otherwise `../shared/data` relative to the repository. Without
+/// Returns the directory of the real data: `FEEDLINE_SHARED_DATA`, otherwise `../shared/data` relative to the repository. Without
 /// data, prints a line that `what` is skipped.
 #[expect(clippy::disallowed_methods, reason = "tests find real data through the environment")]
 fn shared(kind: &str, what: &str) -> Option<PathBuf> {
@@ -15,7 +15,7 @@ fn shared(kind: &str, what: &str) -> Option<PathBuf> {
     None
 }
 
-/// Returns the folder of 400 photographs.
+/// Returns the directory of 400 photographs.
 pub fn photographs(what: &str) -> Option<PathBuf> {
     shared("images", what)
 }

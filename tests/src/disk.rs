@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A small disk, mounted in a folder until it is dropped.
+/// A small disk, mounted in a directory until it is dropped.
 #[derive(Debug)]
 pub struct SmallDisk {
     folder: PathBuf,
@@ -12,9 +12,9 @@ pub struct SmallDisk {
 }
 
 impl SmallDisk {
-    /// Mounts a disk of this size in a new folder. Without the permission to mount, prints a line and returns `None`.
+    /// Mounts a disk of this size in a new directory. Without the permission to mount, prints a line and returns `None`.
     pub fn mount(folder: &Path, kib: u32) -> Option<Self> {
-        fs::create_dir_all(folder).expect("the folder can be made");
+        fs::create_dir_all(folder).expect("the directory can be made");
         let mounted = Command::new("mount")
             .args(["-t", "tmpfs", "-o", &format!("size={kib}k"), "tmpfs"])
             .arg(folder)
@@ -47,7 +47,7 @@ impl SmallDisk {
 impl Drop for SmallDisk {
     fn drop(&mut self) {
         let unmounted = Command::new("umount").arg("-l").arg(&self.folder).status();
-        // An error shows when the folder is removed.
+        // An error shows when the directory is removed.
         if !unmounted.is_ok_and(|status| status.success()) {
             eprintln!("{} could not be unmounted", self.folder.display());
         }

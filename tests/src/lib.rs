@@ -25,14 +25,14 @@ pub const CACHE_HOME: &str = "XDG_CACHE_HOME";
 pub fn feedline() -> PathBuf {
     let test = std::env::current_exe().expect("a running test has a path");
     // Tests are in target/PROFILE/deps, programs in target/PROFILE.
-    let folder = test.parent().expect("the test is in a folder");
+    let folder = test.parent().expect("the test is in a directory");
     let folder = if folder.ends_with("deps") { folder.parent().unwrap_or(folder) } else { folder };
     let binary = folder.join("feedline");
     assert!(binary.exists(), "{} is missing: run `make build` first", binary.display());
     binary
 }
 
-/// Creates a folder that replaces the user's cache directory, so that tests share nothing.
+/// Creates a directory that replaces the user's cache directory, so that tests share nothing.
 pub fn cache_home() -> TempDir {
     tempfile::tempdir().expect("a temporary directory can be made")
 }
@@ -128,7 +128,7 @@ impl Scratch {
         self.file(name)
     }
 
-    /// Generates data with `feedline make-data` in the folder `name`.
+    /// Generates data with `feedline make-data` in the directory `name`.
     pub fn make_data(&self, kind: &str, name: &str, arguments: &[&str]) {
         let out = self.file(name);
         let mut all = vec!["make-data", kind, &out];

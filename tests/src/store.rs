@@ -74,7 +74,7 @@ struct Shared {
 }
 
 impl Store {
-    /// Serves the folders in `root` as buckets.
+    /// Serves the directories in `root` as buckets.
     pub fn serve(root: &Path) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.expect("a runtime starts");

@@ -31,7 +31,7 @@ use tokio_rustls::TlsConnector;
 /// Timeout of an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A coordinator and a worker with TLS, and the folder that `feedline keys new` created.
+/// A coordinator and a worker with TLS, and the directory that `feedline keys new` created.
 struct Cluster {
     scratch: Scratch,
     coordinator: Role,
@@ -82,7 +82,7 @@ impl Cluster {
     }
 }
 
-/// The folder that `feedline keys new` created.
+/// The directory that `feedline keys new` created.
 struct Keys(String);
 
 impl Keys {

@@ -63,7 +63,7 @@ operators:
         self.scratch.call(&["run", &file, "--audit", "--report", "json"])
     }
 
-    /// Runs a pipeline whose `shard` is damaged from `byte` on, and checks the report and the warning on standard error.
+    /// Runs a pipeline whose `shard` is corrupted from `byte` on, and checks the report and the warning on standard error.
     fn run_with_defect(&self, on_error: &str, shard: &str, byte: usize) -> Value {
         let call = self.run(on_error);
         let report = call.report();

@@ -125,10 +125,13 @@ fn failed_rows_fail_again_and_the_others_are_cached() {
     scratch.make_data("images", "images", &["--format", "files", "--rows", "40"]);
     let damaged = scratch.file("images/000007.jpg");
     let names = || {
-        std::fs::read_dir(scratch.file("images")).expect("a folder").flatten().map(|entry| entry.file_name())
+        std::fs::read_dir(scratch.file("images"))
+            .expect("a directory")
+            .flatten()
+            .map(|entry| entry.file_name())
     };
     assert!(std::path::Path::new(&damaged).exists(), "{:?}", names().collect::<Vec<_>>());
-    std::fs::write(&damaged, b"no image").expect("it can be damaged");
+    std::fs::write(&damaged, b"no image").expect("it can be corrupted");
     let text = |cache: &str| {
         format!(
             "name: job\nsource: {{ url: \"{}/*\", format: files }}\non_error: skip\noperators: [ decode_image: \

@@ -33,7 +33,7 @@ impl Scene {
     async fn start(folder: &Path, spec: JobSpec) -> Self {
         let mut settings = CoordinatorSettings::in_memory(folder.join("index"));
         settings.cluster.consumer_lease_ms = 1_500;
-        let coordinator = feedline_coordinator::start(settings, 1).await.expect("the folder is writable");
+        let coordinator = feedline_coordinator::start(settings, 1).await.expect("the directory is writable");
         let (settings, clock) = (worker_settings(256 << 20), ProcessClock::new());
         let worker = feedline_worker::start(WorkerId(1), settings, clock, coordinator.service());
         let worker = worker.expect("threads start");

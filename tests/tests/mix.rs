@@ -112,7 +112,7 @@ impl Delivered {
 /// Runs a job from `start`. The weights change to `weights` after batch 50.
 async fn deliver(folder: &Path, yaml: &str, start: Option<Position>, weights: Option<&[f64]>) -> Delivered {
     let coordinator = feedline_coordinator::start(CoordinatorSettings::in_memory(folder.join("index")), 1);
-    let coordinator = coordinator.await.expect("the folder is writable");
+    let coordinator = coordinator.await.expect("the directory is writable");
     let (settings, clock) = (worker_settings(256 << 20), ProcessClock::new());
     let worker = feedline_worker::start(WorkerId(1), settings, clock, coordinator.service());
     let worker = worker.expect("threads start");

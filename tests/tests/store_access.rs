@@ -69,9 +69,9 @@ impl Bucket {
     }
 }
 
-/// Checks that no file in the folder contains the secret.
+/// Checks that no file in the directory contains the secret.
 fn assert_untold(folder: &Path) {
-    for entry in std::fs::read_dir(folder).expect("the folder is there") {
+    for entry in std::fs::read_dir(folder).expect("the directory is there") {
         let path = entry.expect("readable").path();
         if path.is_dir() {
             assert_untold(&path);
@@ -209,7 +209,7 @@ struct Guarded {
 }
 
 impl Guarded {
-    /// Starts the roles. `allow` contains the allowed folders of the coordinator and of the worker.
+    /// Starts the roles. `allow` contains the allowed directories of the coordinator and of the worker.
     fn start(allow: [&[&str]; 2]) -> Self {
         let scratch = Scratch::new();
         scratch.make_data("table", "table", &["--format", "jsonl", "--rows", "40"]);

@@ -156,7 +156,7 @@ fn every_queue_has_a_bound() {
 fn links_in_documents_have_targets() {
     let mut found = Vec::new();
     for file in files().filter(|file| file.path.ends_with(".md")) {
-        let folder = root().join(Path::new(&file.path).parent().expect("a file is in a folder"));
+        let folder = root().join(Path::new(&file.path).parent().expect("a file is in a directory"));
         for link in file.text.split("](").skip(1).filter_map(|rest| rest.split([')', ' ']).next()) {
             let target = link.split('#').next().unwrap_or_default();
             if !link.contains("://") && !link.starts_with("mailto:") && !folder.join(target).exists() {
@@ -183,7 +183,7 @@ fn the_architecture_is_short_and_names_existing_files() {
     };
     let names = text.split('`').skip(1).step_by(2).filter(is_path);
     let gone = names.filter(|name| !root().join(name).exists()).map(|name| format!("{path}: {name}"));
-    refuse(gone, "use the current name of the file or folder");
+    refuse(gone, "use the current name of the file or directory");
 }
 
 #[test]

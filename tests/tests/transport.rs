@@ -24,19 +24,19 @@ fn coordinator(scratch: &Scratch) -> Role {
     Role::start(&["coordinator", "--listen", "127.0.0.1:0", "--data-dir", &data], &[])
 }
 
-/// Starts a worker whose sockets are in the folder `temporary`.
+/// Starts a worker whose sockets are in the directory `temporary`.
 fn worker(coordinator: &str, temporary: &str, arguments: &[&str]) -> Role {
     let base = ["worker", "--coordinator", coordinator, "--listen", "127.0.0.1:0", "--memory", "256MiB"];
     Role::start(&[&base, arguments].concat(), &[("TMPDIR", temporary)])
 }
 
-/// Creates a folder and returns its path.
+/// Creates a directory and returns its path.
 fn folder(scratch: &Scratch, name: &str) -> String {
     fs::create_dir(scratch.path().join(name)).expect("the scratch directory is writable");
     scratch.file(name)
 }
 
-/// Returns the private directories of workers in a folder.
+/// Returns the private directories of workers in a directory.
 fn left_in(folder: &str) -> BTreeSet<PathBuf> {
     fs::read_dir(folder).expect("it exists").map(|entry| entry.expect("it is readable").path()).collect()
 }

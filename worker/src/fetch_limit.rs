@@ -22,7 +22,7 @@ pub(crate) struct FetchLimit(Arc<ConcurrencyLimit<FetchClient>>);
 /// The permit of one open fetch.
 pub(crate) type FetchPermit = concurrency_limit::ConcurrencyPermit<FetchClient>;
 
-/// The client to which a fetch counts.
+/// The client whose limit a fetch counts against.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum FetchClient {
     /// A session of a consumer, which may have several connections. The ticket of the fetch identifies the session.

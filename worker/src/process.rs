@@ -212,14 +212,15 @@ mod tests {
 
     fn thread(folder: &Path, id: u32, name: &str, cpu_ns: u64) {
         let path = folder.join(id.to_string());
-        fs::create_dir_all(&path).expect("the scratch folder is writable");
-        fs::write(path.join("comm"), format!("{name}\n")).expect("the scratch folder is writable");
-        fs::write(path.join("schedstat"), format!("{cpu_ns} 0 1\n")).expect("the scratch folder is writable");
+        fs::create_dir_all(&path).expect("the scratch directory is writable");
+        fs::write(path.join("comm"), format!("{name}\n")).expect("the scratch directory is writable");
+        fs::write(path.join("schedstat"), format!("{cpu_ns} 0 1\n"))
+            .expect("the scratch directory is writable");
     }
 
     #[test]
     fn time_of_blocking_calls_is_divided_by_bytes_and_ended_threads_count() {
-        let folder = tempfile::tempdir().expect("a temporary folder can be made");
+        let folder = tempfile::tempdir().expect("a temporary directory can be made");
         let clock = ProcessClock::new();
         let (one, two) = (clock.meter(), clock.meter());
         let mut state = clock.lock();
@@ -246,7 +247,7 @@ mod tests {
 
     #[test]
     fn a_thread_that_sets_its_name_late_is_identified_by_it() {
-        let folder = tempfile::tempdir().expect("a temporary folder can be made");
+        let folder = tempfile::tempdir().expect("a temporary directory can be made");
         let mut state = State::default();
         let mut others = |name: &str, cpu_ns: u64| {
             thread(folder.path(), 1, name, cpu_ns);

@@ -1,8 +1,8 @@
-//! Protected files under other names, and data in the same folders.
+//! Protected files under other names, and data in the same directories.
 
 use super::*;
 
-/// Creates a folder with these files.
+/// Creates a directory with these files.
 fn folder(files: &[&str]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     for file in files {

@@ -42,7 +42,7 @@ def numbers(scratch: Path) -> feedline.Pipeline:
 
 @pytest.fixture(scope="session")
 def local(scratch: Path) -> dict[str, Any]:
-    """Options of a job in this process that uses no folder of the user."""
+    """Options of a job in this process that uses no directory of the user."""
     return {"cores": 1, "memory": "64MiB", "index_dir": scratch / "index", "cache_dir": scratch / "cache"}
 
 

@@ -27,7 +27,7 @@ def test_every_example_is_run() -> None:
 
 @pytest.fixture(scope="session")
 def demo(scratch: Path) -> Path:
-    """A folder with the data of the examples."""
+    """A directory with the data of the examples."""
     if not binary().exists():
         pytest.skip(f"{binary()} is not built")
     folder = scratch / "demo"

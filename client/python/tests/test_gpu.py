@@ -101,7 +101,7 @@ print(rows)
 
 @pytest.fixture(scope="module")
 def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a library with the name of NVIDIA's driver."""
+    """The directory of a library with the name of NVIDIA's driver."""
     folder = tmp_path_factory.mktemp("driver")
     (folder / "driver.c").write_text(_DRIVER)
     command = ["cc", "-shared", "-fPIC", "-pthread", "-o", folder / "libcuda.so.1", folder / "driver.c"]

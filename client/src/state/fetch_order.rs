@@ -5,7 +5,7 @@ use tokio::sync::watch;
 
 /// The parameters of a fetch to start.
 #[derive(Debug)]
-pub(crate) struct FetchOrder {
+pub(crate) struct FetchCommand {
     pub(crate) split: SplitRef,
     pub(crate) attempt: u64,
     /// Offset of the first row.

@@ -10,7 +10,7 @@ use tokio::time::{Duration, Instant};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::ConsumerState;
-use super::fetch_order::FetchOrder;
+use super::fetch_order::FetchCommand;
 use super::fetch_outcome::{FetchDecision, FetchOutcome};
 use super::fetch_table::{Attempt, SplitFetch};
 use crate::metrics::{FETCH_FAILURES_TOTAL, FETCHES_TOTAL};
@@ -44,26 +44,26 @@ impl ConsumerState {
     }
 
     /// Returns the fetches to start now, and aborts fetches that make no progress.
-    pub(crate) fn take_orders(&mut self, now: Instant) -> Vec<FetchOrder> {
+    pub(crate) fn take_orders(&mut self, now: Instant) -> Vec<FetchCommand> {
         if self.fatal_error.is_some() || self.job_state.is_ended() {
             return Vec::new();
         }
         self.queue_due_splits(now);
         let mut orders = Vec::new();
         if let Some(urgent) = self.urgent_split() {
-            orders.extend(self.order_fetch(urgent, true, now).ok().flatten());
+            orders.extend(self.request_fetch(urgent, true, now).ok().flatten());
         }
         if self.largest_piece.is_none() {
             // Until the size of pieces is known, fetch only for the stream of the next batch, to stay within the budget.
             for split in self.first_missing_splits() {
-                orders.extend(self.order_fetch(split, false, now).ok().flatten());
+                orders.extend(self.request_fetch(split, false, now).ok().flatten());
             }
             return orders;
         }
         while let Some(first) = self.start_queue.pop_first() {
             self.grant_before(Some(first), now);
             let (position, split) = first;
-            match self.order_fetch(split, false, now) {
+            match self.request_fetch(split, false, now) {
                 Ok(order) => orders.extend(order),
                 Err(BudgetExhausted) => {
                     self.start_queue.insert(position, split);
@@ -76,12 +76,12 @@ impl ConsumerState {
     }
 
     /// Creates a fetch of a split, if the consumer needs the split and a worker is available.
-    fn order_fetch(
+    fn request_fetch(
         &mut self,
         split: SplitRef,
         is_urgent: bool,
         now: Instant,
-    ) -> Result<Option<FetchOrder>, BudgetExhausted> {
+    ) -> Result<Option<FetchCommand>, BudgetExhausted> {
         let Some(from) = self.missing_offset(split) else { return Ok(None) };
         let Some(worker) = self.choose_worker(split, now) else { return Ok(None) };
         let credit_bytes = self.first_credit(is_urgent).ok_or(BudgetExhausted)?;
@@ -140,14 +140,14 @@ impl ConsumerState {
         (worker, address): (WorkerId, String),
         credit_bytes: u64,
         now: Instant,
-    ) -> FetchOrder {
+    ) -> FetchCommand {
         let (sender, credit) = watch::channel(credit_bytes);
         let id = self.next_attempt;
         self.next_attempt += 1;
         let attempt = Attempt::new(id, worker, sender, now);
         self.fetches.add_attempt(split, attempt, || SplitFetch::new(now));
         counter!(FETCHES_TOTAL).increment(1);
-        FetchOrder { split, attempt: id, from, address, credit_bytes, credit, ticket: self.ticket.clone() }
+        FetchCommand { split, attempt: id, from, address, credit_bytes, credit, ticket: self.ticket.clone() }
     }
 
     /// Stores the task of a fetch. The task is aborted when the fetch ends.

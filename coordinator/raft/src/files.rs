@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn processes_that_start_at_the_same_time_can_use_the_same_directory() {
-        let root = tempfile::tempdir().expect("a folder");
+        let root = tempfile::tempdir().expect("a directory");
         let folder = root.path().join("index");
         thread::scope(|scope| {
             for _ in 0..8 {
@@ -113,12 +113,12 @@ mod tests {
                 });
             }
         });
-        assert_eq!(fs::read_dir(&folder).expect("a folder").count(), 0, "no probe file is left");
+        assert_eq!(fs::read_dir(&folder).expect("a directory").count(), 0, "no probe file is left");
     }
 
     #[test]
     fn simultaneous_replacements_leave_one_complete_file() {
-        let root = tempfile::tempdir().expect("a folder");
+        let root = tempfile::tempdir().expect("a directory");
         let path = root.path().join("key.index");
         let written: Vec<Vec<u8>> = (1..=8).map(|by| vec![by; usize::from(by) * 5_000]).collect();
         thread::scope(|scope| {
@@ -132,12 +132,12 @@ mod tests {
                 });
             }
         });
-        assert_eq!(fs::read_dir(root.path()).expect("a folder").count(), 1, "no incomplete file is left");
+        assert_eq!(fs::read_dir(root.path()).expect("a directory").count(), 1, "no incomplete file is left");
     }
 
     #[test]
     fn only_old_incomplete_files_are_removed() {
-        let root = tempfile::tempdir().expect("a folder");
+        let root = tempfile::tempdir().expect("a directory");
         let long_ago = SystemTime::now() - INCOMPLETE_MAX_AGE * 2;
         for name in ["key.index", "key.index.newAbC", "other.index.newDeF", "theirs.newGhI"] {
             let file = File::create(root.path().join(name)).expect("written");
@@ -147,7 +147,7 @@ mod tests {
         }
         remove_incomplete_files(root.path(), ".index");
         let mut left: Vec<_> = fs::read_dir(root.path())
-            .expect("a folder")
+            .expect("a directory")
             .map(|entry| entry.expect("read").file_name())
             .collect();
         left.sort();

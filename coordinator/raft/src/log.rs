@@ -32,14 +32,14 @@ pub enum LogError {
         /// The reason from the operating system.
         reason: String,
     },
-    /// An acknowledged write is damaged.
+    /// An acknowledged write is corrupted.
     #[error(
-        "the coordinator's log {path} is damaged at byte {offset}: {damage}; move the file to another directory. With several coordinators, remove this coordinator and add it again with `feedline members`; no data is lost. A single coordinator starts without its jobs, or from a backup of the file"
+        "the coordinator's log {path} is corrupted at byte {offset}: {damage}; move the file to another directory. With several coordinators, remove this coordinator and add it again with `feedline members`; no data is lost. A single coordinator starts without its jobs, or from a backup of the file"
     )]
     Damaged {
         /// The log file.
         path: PathBuf,
-        /// Offset of the damaged frame.
+        /// Offset of the corrupted frame.
         offset: u64,
         /// The damage.
         damage: String,

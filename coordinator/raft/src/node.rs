@@ -85,7 +85,7 @@ impl RaftNode {
     /// A time in nanoseconds is suitable.
     ///
     /// # Errors
-    /// Returns an error if the state is damaged. The error is a clause.
+    /// Returns an error if the state is corrupted. The error is a clause.
     pub fn new(
         id: MemberId,
         stored: PersistedState,

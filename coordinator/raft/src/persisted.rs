@@ -30,7 +30,7 @@ pub enum LogWrite {
         number: u64,
         /// Term, vote and commit, if changed.
         hard_state: Option<HardState>,
-        /// Entries, which replace all entries from the first index on.
+        /// Entries to append. They replace all existing entries from the first index on.
         entries: Vec<Entry>,
     },
     /// Replaces the log with an equivalent smaller log. If the write fails, the old log stays in use.

@@ -260,7 +260,7 @@ fn every_metric_has_a_unique_name_and_a_help_text() {
     assert!(crate::METRICS.iter().all(|metric| !metric.help.is_empty()));
 }
 
-/// The saved index is damaged, so that reading it is an error.
+/// The saved index is corrupted, so that reading it is an error.
 #[tokio::test]
 async fn a_saved_index_is_read_only_for_a_new_job() {
     let mut bench = Bench::new();

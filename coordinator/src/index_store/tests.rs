@@ -72,7 +72,7 @@ fn a_lost_or_damaged_index_is_written_again() {
     assert_eq!(reopened(&store), Some(manifest(5)), "it was removed");
     fs::write(&path, b"FEEDIDX?").unwrap();
     store.load("k").unwrap_err();
-    assert_eq!(reopened(&store), Some(manifest(5)), "it was damaged");
+    assert_eq!(reopened(&store), Some(manifest(5)), "it was corrupted");
 }
 
 #[test]

@@ -11,7 +11,7 @@ const MAX_EXPANDED_URLS: usize = 16;
 /// The special characters in patterns. Braces remain if they expand to too many paths.
 const PATTERN_CHARS: [char; 6] = ['*', '?', '[', ']', '{', '}'];
 
-/// Rejects paths of the coordinator's own files, and folders and globs that contain such files. Workers check links.
+/// Rejects paths of the coordinator's own files, and directories and globs that contain such files. Workers check links.
 pub(super) fn check_own(own: &ProtectedFiles, pipeline: &Pipeline) -> Result<(), String> {
     let look = own.snapshot();
     for (place, url) in pipeline.read_locations() {
@@ -25,7 +25,7 @@ pub(super) fn check_own(own: &ProtectedFiles, pipeline: &Pipeline) -> Result<(),
 
 fn check_url(own: &ProtectedFilesSnapshot, url: &str) -> Result<(), String> {
     let (Some(path), Some(pattern)) = (local_path(url), local_pattern(url)) else { return Ok(()) };
-    // A pattern without a folder matches files in the current directory.
+    // A pattern without a directory matches files in the current directory.
     let is_here = path.is_empty() || path == "/" && !url.starts_with('/') && !url.contains("://");
     let path = Path::new(if is_here { "." } else { path.as_str() });
     let names = Names::of(&pattern);
@@ -37,15 +37,15 @@ fn check_url(own: &ProtectedFilesSnapshot, url: &str) -> Result<(), String> {
     }
 }
 
-/// The names that a path or pattern can match in its folder: a superset of the matches of the glob.
+/// The names that a path or pattern can match in its directory: a superset of the matches of the glob.
 struct Names<'a> {
     is_pattern: bool,
     /// The fixed start and end of a file name.
     prefix: &'a str,
     suffix: &'a str,
-    /// Whether files in subfolders match.
+    /// Whether files in subdirectories match.
     includes_subfolders: bool,
-    /// Whether hidden files, and files in hidden folders, match.
+    /// Whether hidden files, and files in hidden directories, match.
     includes_hidden: bool,
 }
 
@@ -61,7 +61,7 @@ impl<'a> Names<'a> {
         let Some(first) = pattern.find(PATTERN_CHARS) else {
             return Self { is_pattern: false, includes_hidden: false, ..any };
         };
-        // With alternative folders, a file may have any name.
+        // With alternative directories, a file may have any name.
         if pattern.find('{').is_some_and(|brace| pattern[brace..].contains('/')) {
             return any;
         }

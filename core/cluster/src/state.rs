@@ -1,4 +1,4 @@
-//! The tracked state of jobs, workers and consumers, with the indexes that make a step cheap. The parent folder contains the
+//! The tracked state of jobs, workers and consumers, with the indexes that make a step cheap. The parent directory contains the
 //! decisions.
 
 pub(crate) mod candidates;

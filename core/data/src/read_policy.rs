@@ -113,7 +113,7 @@ impl ReadPolicy {
         }
         Err(format!(
             "`{}` is a local file, and with token authentication only files under an `--allow-url` prefix are allowed: start \
-            coordinators and workers with `--allow-url` for its folder and for all other URLs of pipelines",
+            coordinators and workers with `--allow-url` for its directory and for all other URLs of pipelines",
             without_query(url)
         ))
     }

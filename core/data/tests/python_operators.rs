@@ -196,10 +196,10 @@ fn python_of(rust_type: &str) -> String {
 /// The names of an enum's variants in pipeline files.
 fn variants(name: &str) -> Vec<String> {
     let folder = pipeline_folder().join("operators");
-    let entries = fs::read_dir(&folder).expect("the operators' folder is readable");
+    let entries = fs::read_dir(&folder).expect("the operators' directory is readable");
     let head = format!("pub enum {name} {{");
     for entry in entries {
-        let text = read(entry.expect("the operators' folder is readable").path());
+        let text = read(entry.expect("the operators' directory is readable").path());
         if let Some(lines) = body(&text, &head) {
             let variants = lines.filter(|line| line.chars().next().is_some_and(char::is_uppercase));
             return variants

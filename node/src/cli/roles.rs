@@ -121,7 +121,7 @@ pub(crate) struct WorkerArgs {
     /// Host at which consumers reach this worker, with the port of --listen.
     #[arg(long, hide = true, value_name = "HOST", conflicts_with = "advertise")]
     pub(crate) advertise_host: Option<String>,
-    /// Another file or folder that no pipeline may read, such as files of `feedline up`; `*` matches any text.
+    /// Another file or directory that no pipeline may read, such as files of `feedline up`; `*` matches any text.
     #[arg(long, hide = true, value_name = "PATH")]
     pub(crate) own_file: Vec<PathBuf>,
     /// Shut down when standard input closes, as after SIGTERM.

@@ -14,7 +14,7 @@ pub(crate) struct StoreArgs {
     /// AZURE_* of the environment].
     #[arg(long, value_name = "FILE")]
     pub(crate) credentials: Option<PathBuf>,
-    /// URL prefix or local folder that pipelines may read, such as s3://bucket/sets; the flag can be repeated [default:
+    /// URL prefix or local directory that pipelines may read, such as s3://bucket/sets; the flag can be repeated [default:
     /// everything; with tokens, no local files].
     #[arg(long, value_name = "PREFIX", value_parser = parse_prefix)]
     pub(crate) allow_url: Vec<String>,

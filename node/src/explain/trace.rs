@@ -1,4 +1,4 @@
-//! Runs a job for some seconds, and observes the reports of its workers and its consumer.
+//! Runs a job for several seconds, and observes the reports of its workers and its consumer.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

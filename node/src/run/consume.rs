@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::consumer::RunConsumer;
 use super::position::{Digests, PositionFile};
-use super::report::DefectsReport;
+use super::report::UnreadablePartsReport;
 use super::stall_watch::StallWatch;
 use crate::failure::Failure;
 use crate::progress::{DeliveryRates, Progress};
@@ -47,7 +47,7 @@ pub(super) struct DeliveredRows {
     /// Time of the first request for a batch.
     pub(super) requested: Instant,
     pub(super) audit: Option<AuditReport>,
-    pub(super) defects: DefectsReport,
+    pub(super) defects: UnreadablePartsReport,
     /// Status of the job at the end.
     pub(super) status: JobStatus,
 }

@@ -51,7 +51,7 @@ pub(crate) struct RunReport {
     /// Skipped rows.
     pub(crate) skipped: SkippedRowsReport,
     /// Defects of the dataset.
-    pub(crate) defects: DefectsReport,
+    pub(crate) defects: UnreadablePartsReport,
     /// Operators in order, summed over workers.
     pub(crate) operators: Vec<OperatorReport>,
     /// Reads from the store, summed over workers.
@@ -86,7 +86,7 @@ pub(crate) struct SkippedRowReport {
 
 /// Defects of shards, after which no row can be read.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub(crate) struct DefectsReport {
+pub(crate) struct UnreadablePartsReport {
     /// Total number.
     pub(crate) count: u64,
     /// The first defects.
@@ -109,7 +109,7 @@ pub(crate) struct ShardDefect {
     pub(crate) shard_bytes: u64,
 }
 
-impl DefectsReport {
+impl UnreadablePartsReport {
     /// Collects the defects of a manifest.
     pub(super) fn of(manifest: &Manifest) -> Self {
         let listed = manifest.defects().take(MAX_LISTED).map(|(shard, defect)| ShardDefect {

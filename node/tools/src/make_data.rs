@@ -1,4 +1,4 @@
-//! `feedline make-data`: generates datasets for tests and benchmarks, or packs files of a folder into a dataset.
+//! `feedline make-data`: generates datasets for tests and benchmarks, or packs files of a directory into a dataset.
 //!
 //! An implementation of [`rows::RowSource`] produces Arrow record batches of bounded size, and [`writer`] encodes them, so each
 //! kind of dataset works with each file format that can represent it.
@@ -40,15 +40,15 @@ const DEFAULT_SHARDS: u64 = 4;
 pub struct MakeDataArgs {
     /// Kind of the dataset.
     kind: DatasetKind,
-    /// Folder to write to; it must be empty or not exist.
+    /// Directory to write to; it must be empty or not exist.
     out: PathBuf,
-    /// Number of rows [default: with --from, all rows of the folder]. With --from and a larger number, rows repeat.
+    /// Number of rows [default: with --from, all rows of the directory]. With --from and a larger number, rows repeat.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     rows: Option<u64>,
     /// Format of the files.
     #[arg(long, value_name = "FORMAT")]
     format: FileFormat,
-    /// Folder of image files, or of line-aligned text files, to pack into the dataset instead of generated rows.
+    /// Directory of image files, or of line-aligned text files, to pack into the dataset instead of generated rows.
     #[arg(long, value_name = "DIR")]
     from: Option<PathBuf>,
     /// Number of files [default: 4, or one per row if there are fewer rows].
@@ -60,7 +60,7 @@ pub struct MakeDataArgs {
     /// Height and width of generated images in pixels [default: random, about 375 x 500 and 500 x 375].
     #[arg(long, num_args = 2, value_names = ["H", "W"], value_parser = clap::value_parser!(u16).range(8..=8192))]
     size: Option<Vec<u16>>,
-    /// Write to a folder that is not empty, and replace the files that make-data wrote there before.
+    /// Write to a directory that is not empty, and replace the files that make-data wrote there before.
     #[arg(long)]
     force: bool,
 }

@@ -144,7 +144,7 @@ proptest! {
         let mut corrupt = data.to_vec();
         let place = place.index(corrupt.len());
         corrupt[place] = byte;
-        // Damaged values may form a valid batch of the same shape, but decoding must not panic.
+        // Corrupted values may form a valid batch of the same shape, but decoding must not panic.
         if let Ok(decoded) = decode_batch(&plain_schema(&batch.schema()), &layout, &corrupt.into()) {
             prop_assert_eq!(decoded.num_rows(), batch.num_rows());
         }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 /// Interval of one measurement of a link.
 const MEASUREMENT_INTERVAL: Duration = Duration::from_millis(100);
-/// Age up to which a measured rate is valid. Packing can remove the bottleneck, and then no new measurement follows.
+/// Maximum age of a measured rate. If compression removes the bottleneck, no new measurement follows.
 const RATE_MAX_AGE: Duration = Duration::from_secs(5);
 /// Ratio of the rates of codec and link above which packing pays. The codec takes CPU time from the computation of batches.
 const MIN_CODEC_SPEEDUP: f64 = 2.0;

@@ -12,7 +12,7 @@ use serde_json::Value;
 ///
 /// The mutations are those of `cargo mutants` in the given files. A mutation is caught if a unit test of its own
 /// crate (`cargo test --lib`) fails or exceeds its time; it is unviable if it does not compile, and then counts in no
-/// share. Logs of each mutation are in the folder `mutants.out` of the output folder.
+/// share. Logs of each mutation are in the directory `mutants.out` of the output directory.
 #[derive(Parser)]
 struct Arguments {
     /// The seed; the choice depends on it and on the files alone.
@@ -55,7 +55,7 @@ fn mutations(files: &[String]) -> Result<Vec<String>, String> {
 
 fn run_chosen(arguments: &Arguments, chosen: &[&String]) -> Result<(), String> {
     let folder = std::path::absolute(&arguments.output)
-        .map_err(|error| format!("invalid folder `{}`: {error}", arguments.output))?;
+        .map_err(|error| format!("invalid directory `{}`: {error}", arguments.output))?;
     std::fs::create_dir_all(&folder)
         .map_err(|error| format!("cannot create {}: {error}", folder.display()))?;
     let mut command = Command::new("cargo");

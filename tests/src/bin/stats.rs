@@ -24,7 +24,7 @@ const RULES: &str = "Counting rules:
              visibility) and tests. `use` trees, paths in code, in macro arguments and in serde's attributes count.
              Re-exports and globs are followed to the file that defines the item. Method calls and paths to a module
              alone do not count. A cycle is a strongly connected component of more than one file. It lies within a
-             folder if each file is in that folder directly or is its module file (`a.rs` beside `a/`).
+             directory if each file is in that directory directly or is its module file (`a.rs` beside `a/`).
   names      Names that two or more structs, enums, unions, traits or aliases have which are pub, pub(crate),
              pub(super) or pub(in ...). Generated types do not count.
   touched    Files of `git show --stat COMMIT` outside tests, test data, benches, fuzz, docs, examples, *.md and lock
@@ -101,7 +101,7 @@ fn print_cycles(product: &Product, imports: &Imports, with_imports: bool) {
         cycles.iter().partition(|cycle| cycle.folder().is_some());
     println!("\nimports between files: {}", imports.len());
     println!("import cycles between files: {}", cycles.len());
-    for (title, cycles) in [("across folders", across), ("within one folder", within)] {
+    for (title, cycles) in [("across directories", across), ("within one directory", within)] {
         let files: usize = cycles.iter().map(|cycle| cycle.files.len()).sum();
         println!("  {title}: {} cycles of {files} files", cycles.len());
         for cycle in cycles {

@@ -20,7 +20,7 @@ pub struct Checkout {
 pub struct Target {
     /// The package's name, such as `feedline-data`.
     pub package: String,
-    /// The folder of the package, relative to the root.
+    /// The directory of the package, relative to the root.
     pub folder: String,
     /// The name in paths, such as `feedline_data`.
     pub name: String,
@@ -42,7 +42,7 @@ pub enum TargetKind {
 }
 
 impl Target {
-    /// A library in a folder that has the library's name.
+    /// A library in a directory that has the library's name.
     pub fn library(name: &str, file: &str) -> Self {
         Self {
             package: name.replace('_', "-"),
@@ -76,7 +76,7 @@ impl Checkout {
         Ok(Self { files, targets: targets(root)? })
     }
 
-    /// The package whose folder holds the path, or `None` outside every package.
+    /// The package whose directory holds the path, or `None` outside every package.
     pub fn package_of(&self, path: &str) -> Option<&str> {
         let holds = |target: &&Target| path.starts_with(&format!("{}/", target.folder));
         let deepest = self.targets.iter().filter(holds).max_by_key(|target| target.folder.len());

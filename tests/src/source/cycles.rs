@@ -29,7 +29,7 @@ pub struct CycleImport {
 }
 
 impl Cycle {
-    /// The folder that holds all files, each directly or as the folder's own module file (`a.rs` beside `a/`).
+    /// The directory that holds all files, each directly or as the directory's own module file (`a.rs` beside `a/`).
     pub fn folder(&self) -> Option<&str> {
         let parent = |path: &'_ str| path.rsplit_once('/').map_or(0, |(folder, _)| folder.len());
         let candidates = self.files.iter().map(|path| &path[..parent(path)]);

@@ -183,7 +183,7 @@ mod tests {
     use super::super::one_crate;
     use super::*;
 
-    /// `from -> to` of all imports, without the folder and the suffix of the files.
+    /// `from -> to` of all imports, without the directory and the suffix of the files.
     fn pairs(product: &Product) -> Vec<String> {
         let short = |file: FileId| {
             product.files[file].path.replace("/src", "").replace("one/", "").replace(".rs", "")

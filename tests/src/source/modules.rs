@@ -327,7 +327,7 @@ fn parent_folder(path: &str) -> &str {
     path.rsplit_once('/').map_or("", |(folder, _)| folder)
 }
 
-/// Returns the folder of a file's child modules: the folder of a crate root or `mod.rs`, otherwise a folder with the file's name.
+/// Returns the directory of a file's child modules: the directory of a crate root or `mod.rs`, otherwise a directory with the file's name.
 fn folder_of_children(path: &str, is_root: bool) -> String {
     if is_root || path.ends_with("/mod.rs") {
         return parent_folder(path).to_owned();

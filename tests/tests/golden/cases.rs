@@ -330,7 +330,7 @@ pub(crate) fn functions(python: &str) -> Vec<Case> {
     cases.into()
 }
 
-/// Runs on the photographs in a folder.
+/// Runs on the photographs in a directory.
 pub(crate) fn photographs(folder: &str) -> Vec<Case> {
     let pipeline = format!(
         "source: {{ url: \"{folder}/*.JPEG\", format: files, features: {{ image: bytes }} }}\nseed: 3\nshuffle: {{ window: 100 }}\noperators: [ {CROP}, random_horizontal_flip: {{ column: image }}, batch: {{ size: 32 }} ]"
@@ -338,7 +338,7 @@ pub(crate) fn photographs(folder: &str) -> Vec<Case> {
     vec![case("photographs", pipeline, &["--virtual-consumers", "2"])]
 }
 
-/// Runs on the sentence pairs in a folder.
+/// Runs on the sentence pairs in a directory.
 pub(crate) fn sentences(folder: &str) -> Vec<Case> {
     let text = format!(
         "source: {{ url: \"{folder}/multi30k.train.en\", format: text }}\nseed: 3\nshuffle: {{ window: 1000 }}\noperators:\n  - tokenize: {{ column: text, tokenizer: tokenizer.json, output: ids }}\n  - select: {{ columns: [ids] }}"

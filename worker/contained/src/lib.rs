@@ -1,4 +1,4 @@
-//! Converts panics of third-party libraries on damaged input into errors.
+//! Converts panics of third-party libraries on corrupted input into errors.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};

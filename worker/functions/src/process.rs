@@ -319,7 +319,7 @@ fn is_timeout(error: &io::Error) -> bool {
 fn describe_exit(status: ExitStatus) -> String {
     match (status.signal(), status.code()) {
         (Some(signal), _) => format!("was killed by signal {signal}{}", signal_name(signal)),
-        (None, Some(code)) => format!("ended its process with exit code {code}"),
+        (None, Some(code)) => format!("exited with code {code}"),
         (None, None) => "ended its process".to_owned(),
     }
 }

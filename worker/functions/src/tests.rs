@@ -277,7 +277,7 @@ fn one_bad_row_fails_alone_with_its_reason() {
         ),
         ("segfaults", "the function `mine:segfaults` was killed by signal 11 (segmentation fault)"),
         ("quits", "failed: SystemExit: no fives (at mine.py line"),
-        ("exits", "ended its process with exit code 3"),
+        ("exits", "exited with code 3"),
         ("sleeps", "took more than 1 s"),
         ("leaks", "used more than 256 MiB of memory"),
         ("hires", "used more than 256 MiB of memory"),

@@ -62,7 +62,7 @@ impl Decoder {
 
     /// Returns the JPEG with an index of its entropy-coded data, which makes decoding of regions faster. The index is one
     /// additional segment of about 1 % of the size, which other decoders ignore. Returns `None` if the JPEG has an index,
-    /// or if the image is progressive, arithmetically coded, CMYK, too large, or damaged.
+    /// or if the image is progressive, arithmetically coded, CMYK, too large, or corrupted.
     pub fn with_index(&mut self, jpeg: &[u8]) -> Option<Vec<u8>> {
         if !jpeg.starts_with(&[0xFF, 0xD8]) || read_markers(jpeg).index.is_some() {
             return None;
@@ -124,7 +124,7 @@ impl ParsedJpeg<'_> {
     /// (2x, 2y) to (2x + 1, 2y + 1). The offsets and sizes of the result are in these pixels, and cover the region.
     ///
     /// Returns `None` and leaves `out` undefined if only [`decode_region`](Self::decode_region) can decode the region:
-    /// for invalid regions, and for images that are rotated, progressive, lossless, CMYK, or damaged.
+    /// for invalid regions, and for images that are rotated, progressive, lossless, CMYK, or corrupted.
     pub fn decode_half(&mut self, region: Region, out: &mut Vec<u8>) -> Option<DecodedRegion> {
         let JpegHeader { width, height, orientation, is_progressive, column_width, .. } = self.header;
         let (right, bottom) = (region.x.checked_add(region.width)?, region.y.checked_add(region.height)?);

@@ -12,7 +12,7 @@ pub const MAX_DECODED_BYTES: u64 = 1 << 30;
 /// The reason for which a JPEG cannot be decoded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum JpegError {
-    /// The data is damaged, or libjpeg-turbo does not support it.
+    /// The data is corrupted, or libjpeg-turbo does not support it.
     #[error("{message}")]
     Corrupt {
         /// libjpeg-turbo's message.

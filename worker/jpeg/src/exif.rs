@@ -17,7 +17,7 @@ pub(crate) struct Markers<'a> {
     pub(crate) index: Option<EntropyIndex<'a>>,
 }
 
-/// Parses the markers before the first scan. Stops at a damaged segment, which libjpeg reports later.
+/// Parses the markers before the first scan. Stops at a corrupted segment, which libjpeg reports later.
 pub(crate) fn read_markers(jpeg: &[u8]) -> Markers<'_> {
     let mut found = Markers::default();
     let (mut from_exif, mut from_xmp) = (None, None);

@@ -110,7 +110,7 @@ impl PartialDecoder {
     /// Decodes the rectangle `crop` of the reduced image into the start of `out`, in rows of `crop.width * 3` bytes. Reads only
     /// the required Huffman codes, starting at the nearest point of `index` if there is one.
     ///
-    /// Returns `false` if the image is damaged or of an unsupported kind. The content of `out` is then undefined, and the
+    /// Returns `false` if the image is corrupted or of an unsupported kind. The content of `out` is then undefined, and the
     /// caller must use libjpeg-turbo's decoder. `crop.x` must be a multiple of the reduced column width.
     ///
     /// # Panics
@@ -153,7 +153,7 @@ impl PartialDecoder {
         self.with_scan(jpeg, reduction, decode).unwrap_or(false)
     }
 
-    /// Returns the JPEG with an index of its data, or `None` if the image is damaged or of an unsupported kind.
+    /// Returns the JPEG with an index of its data, or `None` if the image is corrupted or of an unsupported kind.
     pub(crate) fn with_index(&mut self, jpeg: &[u8]) -> Option<Vec<u8>> {
         let index = self.with_scan(jpeg, Reduction::None, |scan, tables| {
             ScanReader::new(jpeg, scan, tables)?.build_index(IndexBuilder::new(jpeg, scan))

@@ -1,4 +1,4 @@
-//! Compares the decoder with Pillow, and decodes damaged data.
+//! Compares the decoder with Pillow, and decodes corrupted data.
 
 mod entropy;
 

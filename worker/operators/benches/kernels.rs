@@ -23,7 +23,7 @@ const ROWS: usize = 4096;
 
 #[expect(
     clippy::disallowed_methods,
-    reason = "an environment variable has the folder of the benchmark's data"
+    reason = "an environment variable has the directory of the benchmark's data"
 )]
 fn photographs() -> Vec<Bytes> {
     let shared = std::env::var("FEEDLINE_SHARED_DATA")

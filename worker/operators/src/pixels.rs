@@ -23,14 +23,15 @@ pub(crate) fn is_pixels(bytes: &[u8]) -> bool {
 impl<'a> Pixels<'a> {
     /// Parses the bytes that [`Self::to_bytes`] returns.
     pub(crate) fn parse(bytes: &'a [u8]) -> Result<Self, String> {
-        let header = bytes.first_chunk::<HEADER_BYTES>().ok_or("damaged pixels: the header is incomplete")?;
+        let header =
+            bytes.first_chunk::<HEADER_BYTES>().ok_or("corrupted pixels: the header is incomplete")?;
         let [.., w0, w1, w2, w3, h0, h1, h2, h3] = *header;
         let (width, height) = (u32::from_le_bytes([w0, w1, w2, w3]), u32::from_le_bytes([h0, h1, h2, h3]));
         let data = &bytes[HEADER_BYTES..];
         let count = u64::from(width) * u64::from(height);
         if count == 0 || count > MAX_PIXELS || data.len() as u64 != 3 * count {
             return Err(format!(
-                "damaged pixels: the header has {width} x {height} pixels, but {} bytes follow",
+                "corrupted pixels: the header has {width} x {height} pixels, but {} bytes follow",
                 data.len()
             ));
         }

@@ -45,7 +45,7 @@ pub(crate) fn detect_encoding(bytes: &[u8]) -> Result<Encoding, String> {
 /// Decodes a PNG or WebP image, or copies pixels. The caller must hold the reservation while it uses the image.
 pub(crate) fn decode(bytes: &[u8], encoding: Encoding) -> Result<(Image, Option<DecodeReservation>), String> {
     // The png crate panics if a palette ends within a color.
-    contained(|| decode_uncontained(bytes, encoding), "damaged image: the decoder failed")
+    contained(|| decode_uncontained(bytes, encoding), "corrupted image: the decoder failed")
 }
 
 fn decode_uncontained(
@@ -60,7 +60,7 @@ fn decode_uncontained(
         Encoding::Png => (ImageFormat::Png, "PNG"),
         _ => (ImageFormat::WebP, "WebP"),
     };
-    let damaged = |error: image::ImageError| format!("damaged {name}: {error}");
+    let damaged = |error: image::ImageError| format!("corrupted {name}: {error}");
     let mut decoder = ImageReader::with_format(Cursor::new(bytes), format).into_decoder().map_err(damaged)?;
     let (width, height) = decoder.dimensions();
     if u64::from(width) * u64::from(height) > MAX_PIXELS {
@@ -68,7 +68,7 @@ fn decode_uncontained(
             "the image has {width} x {height} pixels, more than the limit of {MAX_PIXELS}: remove the image, or reduce its size"
         ));
     }
-    // Ignore damaged metadata, because it does not affect the pixels.
+    // Ignore corrupted metadata, because it does not affect the pixels.
     let orientation = decoder.orientation().unwrap_or(Orientation::NoTransforms);
     let bytes = working_bytes(&decoder, encoding, orientation);
     if bytes > MAX_DECODED_BYTES {

@@ -43,7 +43,7 @@ enum ValueFormat {
 
 /// An error of decoding a row.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("a cached row is damaged: {0}")]
+#[error("a cached row is corrupted: {0}")]
 pub struct RowCodecError(String);
 
 impl RowCodec {
@@ -119,7 +119,7 @@ impl RowCodec {
     /// Decodes rows that [`Self::encode`] has encoded, without their prefix. Returns the columns in the order of the schema.
     ///
     /// # Errors
-    /// If a row is damaged.
+    /// If a row is corrupted.
     pub fn decode(&self, rows: &[Bytes]) -> Result<Vec<(String, Column)>, RowCodecError> {
         let mut rest: Vec<Bytes> = rows.to_vec();
         let mut decoded: Vec<(String, Option<Column>)> = Vec::with_capacity(self.columns.len());

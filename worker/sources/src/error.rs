@@ -49,7 +49,7 @@ pub enum SourceError {
         /// The shard.
         url: String,
     },
-    /// The shard is damaged or has another format.
+    /// The shard is corrupted or has another format.
     #[error("`{url}` at byte {offset}: {reason}")]
     Corrupt {
         /// The shard.

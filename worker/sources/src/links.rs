@@ -1,9 +1,9 @@
 //! Resolves symbolic links in local paths. Rejects paths that resolve to the process's own files, or to files outside of the
-//! allowed folders.
+//! allowed directories.
 //!
-//! The resolved path of a folder is cached. The last component of a path is checked at each read. The file is then opened at the
+//! The resolved path of a directory is cached. The last component of a path is checked at each read. The file is then opened at the
 //! resolved path without following links, so that a link that is created after the check has no effect. A listing may follow
-//! links that are created during the listing, and reveal the names and sizes of files outside of the allowed folders. The
+//! links that are created during the listing, and reveal the names and sizes of files outside of the allowed directories. The
 //! content of these files is not read.
 
 use std::collections::HashMap;
@@ -18,16 +18,16 @@ use feedline_data::urls::UrlPolicy;
 
 use crate::local::{self, LocalFile};
 
-/// Maximum number of cached folders, which need about 0.5 MB. A full cache is cleared.
+/// Maximum number of cached directories, which need about 0.5 MB. A full cache is cleared.
 const MAX_CACHED_FOLDERS: usize = 1 << 10;
 /// Time for which the snapshot of the process's own files is reused.
 const SNAPSHOT_LIFETIME: Duration = Duration::from_secs(1);
 
-/// Folders that a policy allows.
+/// Directories that a policy allows.
 #[derive(Debug)]
 pub(crate) struct AllowedFolders {
     pub(crate) policy: UrlPolicy,
-    /// The setting to change if a folder should be allowed, for error messages.
+    /// The setting to change if a directory should be allowed, for error messages.
     pub(crate) setting: &'static str,
 }
 
@@ -37,7 +37,7 @@ pub(crate) struct LinkPolicy {
     own: ProtectedFiles,
     allowed: Vec<AllowedFolders>,
     own_snapshot: Mutex<Option<Arc<OwnFilesCache>>>,
-    /// The resolved paths of allowed folders.
+    /// The resolved paths of allowed directories.
     folders: Mutex<HashMap<PathBuf, PathBuf>>,
 }
 
@@ -65,7 +65,7 @@ impl LinkPolicy {
         self.own.is_empty() && self.allowed.is_empty()
     }
 
-    /// Clears the cached folders and the snapshot of the process's own files.
+    /// Clears the cached directories and the snapshot of the process's own files.
     pub(crate) fn clear_cache(&self) {
         self.folders().clear();
         *self.own_snapshot.lock().unwrap_or_else(PoisonError::into_inner) = None;
@@ -85,7 +85,7 @@ impl LinkPolicy {
         {
             own_files.snapshot.check_metadata(path, own)?;
         }
-        // Resolve the folder, which is usually cached, and then check the file in it.
+        // Resolve the directory, which is usually cached, and then check the file in it.
         if let Some((folder, name)) = path.parent().zip(path.file_name())
             && let Some(real) = self.allowed_folder(folder, &own_files.snapshot)
         {
@@ -96,7 +96,7 @@ impl LinkPolicy {
                     return Ok(LocalFile::plain(real));
                 }
                 Ok(_) => {}
-                // The folder may have been replaced by a link.
+                // The directory may have been replaced by a link.
                 Err(_) => drop(self.folders().remove(folder)),
             }
         }
@@ -115,7 +115,7 @@ impl LinkPolicy {
         Arc::clone(cache.insert(Arc::new(OwnFilesCache { created, snapshot, versions })))
     }
 
-    /// Returns the resolved path of an allowed folder that contains no own files. `None` for all other folders. A missing folder is
+    /// Returns the resolved path of an allowed directory that contains no own files. `None` for all other directories. A missing directory is
     /// not cached.
     fn allowed_folder(&self, folder: &Path, own: &ProtectedFilesSnapshot) -> Option<PathBuf> {
         if let Some(real) = self.folders().get(folder) {
@@ -152,7 +152,7 @@ impl LinkPolicy {
 }
 
 impl AllowedFolders {
-    /// Checks that a resolved path is in one of the allowed folders, whose paths are resolved too.
+    /// Checks that a resolved path is in one of the allowed directories, whose paths are resolved too.
     fn check(&self, path: &Path, real: &Path) -> Result<(), String> {
         let real_folder =
             |folder: String| std::fs::canonicalize(&folder).unwrap_or_else(|_| PathBuf::from(folder));
@@ -161,7 +161,7 @@ impl AllowedFolders {
         }
         let prefixes: Vec<String> = self.policy.prefixes().map(|prefix| format!("`{prefix}`")).collect();
         Err(format!(
-            "`{}` contains a symbolic link to a folder outside of the allowed URLs ({}): remove the link, or add the target folder to {}",
+            "`{}` contains a symbolic link to a directory outside of the allowed URLs ({}): remove the link, or add the target directory to {}",
             path.display(),
             prefixes.join(", "),
             self.setting
@@ -203,7 +203,7 @@ mod tests {
             let refused = within.check(&at(name), None).unwrap_err();
             assert!(refused.contains("symbolic link") && refused.contains("--allow-url"), "{refused}");
         }
-        // The allowed folder may itself be a link.
+        // The allowed directory may itself be a link.
         let aliased = links(&[&at("alias")]);
         assert_eq!(aliased.check(&at("alias/a"), None).map(drop), Ok(()));
         assert!(aliased.check(&at("alias/away/secret"), None).is_err());
@@ -306,7 +306,7 @@ mod tests {
         };
         replace("out");
         assert!(within.check(&path, None).unwrap_err().contains("symbolic link"));
-        // A link within the allowed folders is accepted.
+        // A link within the allowed directories is accepted.
         replace("in/next");
         assert_eq!(within.check(&path, None), Ok(LocalFile::plain(root.join("in/next/a"))));
     }

@@ -26,7 +26,7 @@ const CONCURRENT_PATTERNS: usize = 1;
 const MAX_OBJECTS: usize = 10_000_000;
 /// Maximum time between two objects of a recursive listing. It is longer than the retries of the client.
 const LISTING_TIMEOUT: Duration = Duration::from_secs(180);
-/// Timeout of listing a single folder, which the client returns as a whole.
+/// Timeout of listing a single directory, which the client returns as a whole.
 const FOLDER_TIMEOUT: Duration = Duration::from_secs(1800);
 
 /// Lists the shards of the URLs, in the order of the URLs. The shards of each URL are sorted, and duplicates are removed.
@@ -203,7 +203,7 @@ impl<'a> Listing<'a> {
         if shards.is_empty() { Err(SourceError::Empty { url: given.to_owned() }) } else { Ok(shards) }
     }
 
-    /// Lists all objects below a folder.
+    /// Lists all objects below a directory.
     async fn list_recursively(
         &self,
         store: &dyn ObjectStore,
@@ -223,7 +223,7 @@ impl<'a> Listing<'a> {
         }
     }
 
-    /// Lists the objects of a folder without its subfolders.
+    /// Lists the objects of a directory without its subdirectories.
     async fn list_folder(
         &self,
         store: &dyn ObjectStore,
@@ -246,7 +246,7 @@ impl<'a> Listing<'a> {
         Err(SourceError::Url {
             url: given.to_owned(),
             reason: format!(
-                "the source has more than {} objects: list fewer folders, or pack the rows into larger files, such as tar or \
+                "the source has more than {} objects: list fewer directories, or pack the rows into larger files, such as tar or \
                  Parquet files",
                 self.max_objects
             ),

@@ -28,7 +28,7 @@ const LOCAL_FILE_SYSTEMS: [u32; 5] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2
 /// Maximum number of entries in [`CACHED_READ_FOLDERS`].
 const MAX_FOLDERS: usize = 1 << 16;
 
-/// Maps a folder to whether cached pages of its files can be read without blocking.
+/// Maps a directory to whether cached pages of its files can be read without blocking.
 static CACHED_READ_FOLDERS: LazyLock<RwLock<HashMap<PathBuf, bool>>> = LazyLock::new(RwLock::default);
 
 /// A local file.
@@ -56,7 +56,7 @@ impl LocalFile {
         }
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         match openat2(CWD, self.path.as_path(), flags, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
-            Err(error) if is_unsupported(error) => open_and_compare(&self.path),
+            Err(error) if is_unsupported(error) => open_verified(&self.path),
             opened => Ok(File::from(opened?)),
         }
     }
@@ -84,7 +84,7 @@ fn is_unsupported(error: Errno) -> bool {
 }
 
 /// Opens a file and then checks that no link was followed, for kernels without `openat2`.
-fn open_and_compare(path: &Path) -> io::Result<File> {
+fn open_verified(path: &Path) -> io::Result<File> {
     let file = File::open(path)?;
     let opened = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
     if opened == path { Ok(file) } else { Err(Errno::LOOP.into()) }
@@ -114,7 +114,7 @@ fn can_read_cached(path: &Path) -> bool {
     path.parent().and_then(|folder| folders.get(folder)).is_some_and(|can_read| *can_read)
 }
 
-/// Records whether the folder of an open file is on a local file system.
+/// Records whether the directory of an open file is on a local file system.
 fn record_folder(path: &Path, is_local: impl FnOnce() -> bool) {
     let Some(folder) = path.parent() else { return };
     let is_known = CACHED_READ_FOLDERS.read().unwrap_or_else(PoisonError::into_inner).contains_key(folder);
@@ -134,7 +134,7 @@ fn disable_cached_reads(path: &Path) {
 }
 
 /// Reads a range of the shard's file without blocking. Returns `None` if the path or the pages are not cached, if [`read`] has not
-/// recorded the folder, or on an error. In these cases the caller must call [`read`].
+/// recorded the directory, or on an error. In these cases the caller must call [`read`].
 pub(crate) fn read_cached(local: &LocalFile, shard: &ShardRef, range: &Range<u64>) -> Option<Bytes> {
     let path = local.path.as_path();
     let length = range.end - range.start;
@@ -217,7 +217,7 @@ mod tests {
             version: listed[0].e_tag.clone().unwrap(),
             part: 0,
         };
-        assert_eq!(read_cached(&local, &shard, &(2..7)), None, "the folder is not recorded");
+        assert_eq!(read_cached(&local, &shard, &(2..7)), None, "the directory is not recorded");
         assert_eq!(read(&local, &shard, 2..7).unwrap(), b"23456"[..]);
         assert_eq!(read(&local, &shard, 8..12).unwrap(), b"89"[..]);
         // The file is in the page cache. Some systems do not support reads of cached pages only.
@@ -251,7 +251,7 @@ mod tests {
             ShardRef { url: "file:///a".to_owned(), size_bytes: 4, version: file_version(&found), part: 0 };
         let plain = LocalFile::plain(path.clone());
         assert_eq!(read(&plain, &shard, 0..4).unwrap(), b"0123"[..]);
-        assert!(open_and_compare(&path).is_ok() && metadata_and_compare(&path).is_ok());
+        assert!(open_verified(&path).is_ok() && metadata_and_compare(&path).is_ok());
         std::fs::rename(root.join("in"), root.join("old")).unwrap();
         std::os::unix::fs::symlink(root.join("out"), root.join("in")).unwrap();
         assert_eq!(read(&LocalFile::linked(&path), &shard, 0..4).unwrap(), b"0123"[..]);
@@ -263,8 +263,7 @@ mod tests {
         assert!(is_loop(metadata_without_links(&path).unwrap_err()));
         // Kernels without the system call detect the link too.
         assert!(
-            is_loop(open_and_compare(&path).unwrap_err())
-                && is_loop(metadata_and_compare(&path).unwrap_err())
+            is_loop(open_verified(&path).unwrap_err()) && is_loop(metadata_and_compare(&path).unwrap_err())
         );
         // The metadata of a link describes the link.
         assert!(metadata_without_links(&root.join("in")).unwrap().is_symlink());

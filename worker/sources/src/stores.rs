@@ -120,7 +120,7 @@ impl Stores {
         Ok(reads.object(store, location.key()?, shard).with_file(file))
     }
 
-    /// Writes an object atomically. Creates the parent folders of a local path.
+    /// Writes an object atomically. Creates the parent directories of a local path.
     ///
     /// # Errors
     /// If the store rejects the request or fails. After an error, the object may exist or not.
@@ -131,7 +131,7 @@ impl Stores {
         Ok(())
     }
 
-    /// Calls `on_object` with the relative path and the size of each object below a folder. A missing folder has no objects.
+    /// Calls `on_object` with the relative path and the size of each object below a directory. A missing directory has no objects.
     ///
     /// # Errors
     /// If the store fails or does not support listings. Web servers do not support listings.
@@ -144,12 +144,12 @@ impl Stores {
         let location = Location::parse(url)?;
         if location.is_http() {
             return Err(bad(
-                "objects on a web server cannot be listed: use a local folder, or an s3, gs or az URL",
+                "objects on a web server cannot be listed: use a local directory, or an s3, gs or az URL",
             ));
         }
         let path = std::path::Path::new(&location.rest);
         if location.is_local() && path.exists() && !path.is_dir() {
-            return Err(bad("the path is not a folder"));
+            return Err(bad("the path is not a directory"));
         }
         let (store, folder) = (self.open(&location, None, &TenantReads::default())?, location.key()?);
         let mut objects = store.list((!folder.is_root()).then_some(&folder));
@@ -258,7 +258,7 @@ impl ScopedStores {
         self.links.clear_cache();
     }
 
-    /// Checks the URL and the resolved path of an object or folder.
+    /// Checks the URL and the resolved path of an object or directory.
     pub(crate) fn check_object(&self, location: &Location) -> Result<(), SourceError> {
         self.check_at(location, None).map(drop)
     }

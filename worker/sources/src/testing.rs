@@ -188,7 +188,7 @@ pub(crate) fn tfrecord(records: &[Vec<u8>]) -> Vec<u8> {
     out
 }
 
-/// One tar member of a kind (`0` file, `5` folder, `L` long name, `x` pax).
+/// One tar member of a kind (`0` file, `5` directory, `L` long name, `x` pax).
 pub(crate) fn tar_member(kind: u8, name: &str, body: &[u8]) -> Vec<u8> {
     let mut header = [0; 512];
     header[..name.len().min(100)].copy_from_slice(&name.as_bytes()[..name.len().min(100)]);

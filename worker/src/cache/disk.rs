@@ -1,9 +1,9 @@
-//! The disk tier: one folder per prefix, with append-only segment files.
+//! The disk tier: one directory per prefix, with append-only segment files.
 //!
-//! Workers may share a cache folder. It is divided into parts, and each worker locks one part, which may contain rows of an
+//! Workers may share a cache directory. It is divided into parts, and each worker locks one part, which may contain rows of an
 //! earlier worker. A worker process writes its own segments, and reads all segments of its part. Each row has a length and a
-//! checksum, so that truncated or damaged rows are ignored. Only the writer thread creates and deletes files in the part.
-//! When a worker starts, it deletes rows of parts that no worker has used for a day, if the folder exceeds its size limit.
+//! checksum, so that truncated or corrupted rows are ignored. Only the writer thread creates and deletes files in the part.
+//! When a worker starts, it deletes rows of parts that no worker has used for a day, if the directory exceeds its size limit.
 
 mod evict;
 mod folders;
@@ -49,7 +49,7 @@ impl DiskTier {
             }
             Err(error) => {
                 let message = format!(
-                    "the cache folder {} cannot be used: {error}; choose another --cache-dir",
+                    "the cache directory {} cannot be used: {error}; choose another --cache-dir",
                     settings.folder.display()
                 );
                 (settings.folder.clone(), Err(message))
@@ -80,7 +80,7 @@ impl DiskTier {
         self
     }
 
-    /// Whether the tier has claimed a part of the folder.
+    /// Whether the tier has claimed a part of the directory.
     pub(super) fn is_usable(&self) -> bool {
         self.claim.is_ok()
     }
@@ -95,7 +95,7 @@ impl DiskTier {
         let read = tokio::task::spawn_blocking(move || shared.load(prefix)).await;
         read.map_err(|error| error.to_string())?.map(drop).map_err(|error| {
             let folder = self.shared.folder.display();
-            format!("the cache folder {folder} cannot be read: {error}; choose another --cache-dir")
+            format!("the cache directory {folder} cannot be read: {error}; choose another --cache-dir")
         })
     }
 
@@ -162,7 +162,7 @@ impl Drop for DiskTier {
 /// Parses arbitrary bytes as a segment and reads its rows.
 #[cfg(feature = "fuzzing")]
 pub(super) fn read_arbitrary_bytes(folder: &std::path::Path, bytes: &[u8]) {
-    std::fs::write(folder.join("1"), bytes).expect("the fuzzer's folder is writable");
+    std::fs::write(folder.join("1"), bytes).expect("the fuzzer's directory is writable");
     if let Ok(index) = index::DiskIndex::load(folder) {
         index.read_all();
     }

@@ -1,10 +1,10 @@
-//! The store tier: one folder per prefix in the object store, with segment objects. All workers of a cluster share the folders.
+//! The store tier: one directory per prefix in the object store, with segment objects. All workers of a cluster share the directories.
 //!
-//! Each worker process writes its own segments, and finds the segments of other workers by listing the folders. A segment
-//! contains an index of its rows (`store/segment.rs`). Damaged segments are ignored. If two workers compute the same row
+//! Each worker process writes its own segments, and finds the segments of other workers by listing the directories. A segment
+//! contains an index of its rows (`store/segment.rs`). Corrupted segments are ignored. If two workers compute the same row
 //! concurrently, both store it, and readers use either copy.
 //!
-//! The tier never deletes objects, because other clusters may use the same folder. Users delete objects themselves, or let the
+//! The tier never deletes objects, because other clusters may use the same directory. Users delete objects themselves, or let the
 //! store expire them. If an object is missing, its rows are computed again.
 //!
 //! The limit applies to the size of all objects at the last listing. Several workers may exceed it by the bytes that they write
@@ -276,7 +276,7 @@ impl StoreTierState {
         };
         Ok(footer
             .entries(object.prefix, &index)
-            .ok_or_else(|| "the index of the segment is damaged".to_owned()))
+            .ok_or_else(|| "the index of the segment is corrupted".to_owned()))
     }
 
     async fn read_range(&self, object: &ListedObject, range: Range<u64>) -> Result<Bytes, SourceError> {
@@ -312,7 +312,7 @@ impl StoreTierState {
             if let Some(bytes) = verified_row(&record, entry.row) {
                 undamaged.push((position, bytes));
             } else {
-                tracing::warn!(%url, row = entry.row, "a cached row is damaged and is computed again");
+                tracing::warn!(%url, row = entry.row, "a cached row is corrupted and is computed again");
                 self.lock().remove_row(prefix, entry.row);
             }
         }

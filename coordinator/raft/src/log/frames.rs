@@ -161,7 +161,7 @@ pub(super) struct LogContents {
     required_bytes: u64,
 }
 
-/// A damaged frame.
+/// A corrupted frame.
 pub(super) struct CorruptFrame {
     pub(super) offset: usize,
     pub(super) damage: String,

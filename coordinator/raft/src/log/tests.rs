@@ -70,7 +70,7 @@ fn a_log_truncated_at_any_byte_opens_with_its_complete_writes() {
     // The first state replaces the file, so a part of it is damage, not an interrupted write.
     for cut in ends[0]..ends[1] {
         let error = open_with(&bytes[..cut]).1.expect_err("a part of what was renamed whole").to_string();
-        assert!(error.contains("is damaged at byte") && error.contains("must be complete"), "{error}");
+        assert!(error.contains("is corrupted at byte") && error.contains("must be complete"), "{error}");
     }
     for cut in ends[1]..=bytes.len() {
         let whole = ends.iter().filter(|&&end| end <= cut).count() - 1;
@@ -116,7 +116,7 @@ fn a_flipped_byte_is_an_error_unless_it_may_be_a_torn_write() {
                 let expected = if place < frames::HEADER_BYTES {
                     "is not a log of this release"
                 } else {
-                    "is damaged at byte"
+                    "is corrupted at byte"
                 };
                 assert!(error.to_string().contains(expected), "{error}");
             }
@@ -133,7 +133,7 @@ fn a_flipped_byte_of_a_compacted_log_is_always_an_error() {
         let mut flipped = bytes.clone();
         flipped[place] ^= 0x20;
         let error = open_with(&flipped).1.expect_err("nothing of it may be left out").to_string();
-        assert!(error.contains("is damaged at byte"), "byte {place}: {error}");
+        assert!(error.contains("is corrupted at byte"), "byte {place}: {error}");
     }
 }
 
@@ -144,7 +144,7 @@ fn an_error_names_the_file_the_byte_and_the_remedy() {
     let (folder, opened) = open_with(&bytes);
     let path = folder.path().join("records.log");
     let expected = format!(
-        "the coordinator's log {} is damaged at byte {}: the checksum of the frame is wrong, but valid frames follow from byte {}; move the file to another directory. With several coordinators, remove this coordinator and add it again with `feedline members`; no data is lost. A single coordinator starts without its jobs, or from a backup of the file",
+        "the coordinator's log {} is corrupted at byte {}: the checksum of the frame is wrong, but valid frames follow from byte {}; move the file to another directory. With several coordinators, remove this coordinator and add it again with `feedline members`; no data is lost. A single coordinator starts without its jobs, or from a backup of the file",
         path.display(),
         ends[1],
         ends[2]

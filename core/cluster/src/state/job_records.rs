@@ -38,7 +38,7 @@ impl TrackedJob {
             Record::Assigned { consumer, splits, .. } => self.apply_assigned(*consumer, splits),
             Record::Advanced { streams, splits, .. } => self.apply_advanced(streams, splits),
             Record::SlotsMoved { rank, session, slots, .. } => self.apply_moved(*rank, *session, slots),
-            Record::WeightsChanged { change, .. } => self.apply_remixed(change),
+            Record::WeightsChanged { change, .. } => self.apply_mix_change(change),
             Record::Progress { streams, open_splits, slots, last_granted, mix, .. } => {
                 self.last_granted = *last_granted;
                 self.restore_progress(streams, open_splits, slots, mix);
@@ -136,7 +136,7 @@ impl TrackedJob {
     }
 
     /// Adds a weight change. Replaces an earlier change at the same offset, because no later row was granted.
-    fn apply_remixed(&mut self, change: &MixChange) {
+    fn apply_mix_change(&mut self, change: &MixChange) {
         let Some(layout) = &mut self.layout else { return };
         layout.mix_changes.retain(|known| (known.pass, known.offset) < (change.pass, change.offset));
         layout.mix_changes.push(change.clone());

@@ -17,7 +17,7 @@ const MIN_MEMORY_BYTES: u64 = 16 << 20;
 const MAX_MEMORY_BYTES: u64 = 1 << 42;
 /// Maximum number of rows per function call.
 const MAX_CALL_ROWS: u32 = 1 << 20;
-/// Maximum length in bytes of the name of a function, folder, package or version.
+/// Maximum length in bytes of the name of a function, directory, package or version.
 const MAX_NAME_BYTES: usize = 1_024;
 /// Maximum size in bytes of a pickled function in base64.
 const MAX_CODE_BYTES: usize = 768 << 10;
@@ -61,9 +61,9 @@ fn check_function(function: &Function) -> Result<(), String> {
             return Err(format!("column `{column}` is listed twice; remove one entry"));
         }
     }
-    check_count("folders in path", function.path.len(), MAX_LIST_ENTRIES, "remove some")?;
+    check_count("directories in path", function.path.len(), MAX_LIST_ENTRIES, "remove some")?;
     for folder in &function.path {
-        check_given("an entry of path", folder, "a folder on the workers")?;
+        check_given("an entry of path", folder, "a directory on the workers")?;
         check_text_length("path entry", folder, MAX_NAME_BYTES)?;
     }
     if let Some(version) = &function.version {

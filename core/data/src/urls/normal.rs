@@ -1,4 +1,4 @@
-//! Normalizes URLs for comparison: letter case, default ports, percent-encoding and parent folders.
+//! Normalizes URLs for comparison: letter case, default ports, percent-encoding and parent directories.
 
 /// Characters that start a glob or braces.
 const PATTERN_CHARS: [char; 4] = ['*', '?', '[', '{'];
@@ -36,7 +36,7 @@ impl NormalizedUrl {
         }
     }
 
-    /// Normalizes a pattern to its folder: removes the first segment with a glob or braces and all later segments.
+    /// Normalizes a pattern to its directory: removes the first segment with a glob or braces and all later segments.
     pub(super) fn parse_pattern(url: &str) -> Result<Self, String> {
         let mut parsed = Self::parse(url)?;
         if let Some(first) = parsed.segments.iter().position(|segment| segment.contains(PATTERN_CHARS)) {
@@ -108,7 +108,7 @@ pub(crate) fn is_local(url: &str) -> bool {
     url.split_once("://").is_none_or(|(scheme, _)| scheme.eq_ignore_ascii_case("file"))
 }
 
-/// Returns the local path of a URL, including globs, braces and parent folders; `None` for remote URLs.
+/// Returns the local path of a URL, including globs, braces and parent directories; `None` for remote URLs.
 pub fn local_pattern(url: &str) -> Option<String> {
     match url.split_once("://") {
         _ if !is_local(url) => None,
@@ -117,8 +117,8 @@ pub fn local_pattern(url: &str) -> Option<String> {
     }
 }
 
-/// Returns the local folder before the first glob or braces, or the whole path of a URL without them; `None` for remote URLs.
-/// Parent folders are not resolved.
+/// Returns the local directory before the first glob or braces, or the whole path of a URL without them; `None` for remote URLs.
+/// Parent directories are not resolved.
 pub fn local_path(url: &str) -> Option<String> {
     let path = local_pattern(url)?;
     let Some(first) = path.find(PATTERN_CHARS) else { return Some(path) };

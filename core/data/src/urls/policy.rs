@@ -6,7 +6,7 @@ use super::braces::expand_braces;
 use super::normal::NormalizedUrl;
 use super::secrets::{check_no_secrets, without_query};
 
-/// Maximum number of URLs of a pattern that are checked individually. For larger patterns only the folder is checked.
+/// Maximum number of URLs of a pattern that are checked individually. For larger patterns only the directory is checked.
 const MAX_EXPANDED_URLS: usize = 256;
 /// Maximum number of prefixes in an error message.
 const MAX_LISTED_PREFIXES: usize = 8;
@@ -25,7 +25,7 @@ struct Prefix {
 }
 
 impl UrlPolicy {
-    /// Creates a policy with the given prefixes: URLs of buckets, hosts or folders, or absolute local paths. A prefix allows
+    /// Creates a policy with the given prefixes: URLs of buckets, hosts or directories, or absolute local paths. A prefix allows
     /// itself and all URLs below it: `s3://bucket/a` allows `s3://bucket/a/b`, but not `s3://bucket/ab`.
     ///
     /// # Errors
@@ -45,7 +45,7 @@ impl UrlPolicy {
         self.prefixes.iter().map(|prefix| prefix.original.as_str())
     }
 
-    /// The paths of the local folders among the prefixes.
+    /// The paths of the local directories among the prefixes.
     pub fn folders(&self) -> impl Iterator<Item = String> {
         let local = self.prefixes.iter().filter(|prefix| prefix.normalized.is_local());
         local.map(|prefix| prefix.normalized.path())
@@ -54,7 +54,7 @@ impl UrlPolicy {
     /// Checks a URL of a pipeline, which may be a path and may contain globs and braces.
     ///
     /// # Errors
-    /// Returns a message with the URL and the prefixes, if the URL or the folder of its pattern is outside all prefixes.
+    /// Returns a message with the URL and the prefixes, if the URL or the directory of its pattern is outside all prefixes.
     pub fn check(&self, url: &str) -> Result<(), String> {
         if self.allows_all() {
             return Ok(());

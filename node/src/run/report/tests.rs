@@ -50,7 +50,7 @@ fn report() -> RunReport {
                 reason: "not a JPEG".to_owned(),
             }],
         },
-        defects: DefectsReport {
+        defects: UnreadablePartsReport {
             count: 2,
             first: vec![ShardDefect {
                 shard: "file:///d/b.tfrecord".to_owned(),
@@ -116,9 +116,9 @@ fn an_empty_report_contains_no_division_by_zero() {
 
 #[test]
 fn the_warning_names_the_first_defect_and_counts_the_others() {
-    assert_eq!(DefectsReport::default().warning(), None);
+    assert_eq!(UnreadablePartsReport::default().warning(), None);
     let defects = report().defects;
     expect!["warning: file:///d/b.tfrecord at byte 2000: the checksum of a record's length is wrong; the rest of the shard, 7000 of 9000 bytes, is skipped; and 1 other defect: see the report"].assert_eq(&defects.warning().unwrap());
-    let alone = DefectsReport { count: 1, ..defects };
+    let alone = UnreadablePartsReport { count: 1, ..defects };
     assert!(alone.warning().unwrap().ends_with("is skipped"));
 }

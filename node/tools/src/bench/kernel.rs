@@ -17,7 +17,7 @@ use self::report::{KernelReport, KernelSubjectReport};
 use crate::host::ToolHost;
 use crate::make_data::photo;
 
-/// Images that are generated when the user names no folder.
+/// Images that are generated when the user names no directory.
 const GENERATED_IMAGES: u64 = 64;
 
 /// Arguments of `feedline bench kernel`.
@@ -26,7 +26,7 @@ const GENERATED_IMAGES: u64 = 64;
     feedline bench kernel\n  \
     feedline bench kernel photographs/ --turns 5 --only one,job --report json")]
 pub(super) struct KernelArgs {
-    /// Folder of JPEGs [default: 64 generated images].
+    /// Directory of JPEGs [default: 64 generated images].
     #[arg(value_name = "FOLDER")]
     folder: Option<PathBuf>,
     /// Repetitions of each subject; the report shows the median.
@@ -130,9 +130,9 @@ fn generate(scratch: &Path) -> Result<PathBuf, Failure> {
     Ok(folder)
 }
 
-/// Reads the JPEGs of a folder, sorted by name.
+/// Reads the JPEGs of a directory, sorted by name.
 fn read_jpegs(folder: &Path) -> Result<Vec<Bytes>, Failure> {
-    let failed = |error| Failure::failed(format!("cannot read the folder {}: {error}", folder.display()));
+    let failed = |error| Failure::failed(format!("cannot read the directory {}: {error}", folder.display()));
     let entries = std::fs::read_dir(folder).map_err(failed)?;
     let mut paths: Vec<PathBuf> =
         entries.map(|entry| entry.map(|entry| entry.path())).collect::<Result<_, _>>().map_err(failed)?;
@@ -147,7 +147,7 @@ fn read_jpegs(folder: &Path) -> Result<Vec<Bytes>, Failure> {
     }
     if jpegs.is_empty() {
         return Err(Failure::failed(format!(
-            "the folder {} contains no JPEG: name a folder of photographs, or omit FOLDER to generate some",
+            "the directory {} contains no JPEG: name a directory of photographs, or omit FOLDER to generate some",
             folder.display()
         )));
     }
@@ -183,8 +183,8 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         std::fs::write(scratch.path().join("notes.txt"), "none").unwrap();
         let failure = read_jpegs(scratch.path()).unwrap_err().to_string();
-        assert!(failure.contains("contains no JPEG: name a folder of photographs"), "{failure}");
+        assert!(failure.contains("contains no JPEG: name a directory of photographs"), "{failure}");
         let failure = read_jpegs(&scratch.path().join("nowhere")).unwrap_err().to_string();
-        assert!(failure.starts_with("cannot read the folder"), "{failure}");
+        assert!(failure.starts_with("cannot read the directory"), "{failure}");
     }
 }

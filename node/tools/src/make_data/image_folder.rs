@@ -1,4 +1,4 @@
-//! Reads the image files of a folder without decoding them.
+//! Reads the image files of a directory without decoding them.
 
 use std::fs;
 use std::ops::Range;
@@ -16,7 +16,7 @@ const EXTENSIONS: [&str; 4] = ["jpg", "jpeg", "png", "webp"];
 /// Images in memory at a time.
 const BATCH_ROWS: u64 = 32;
 
-/// The image files of a folder and its subfolders, sorted by name. They repeat if more rows are requested.
+/// The image files of a directory and its subdirectories, sorted by name. They repeat if more rows are requested.
 pub(super) struct ImageFolder {
     files: Vec<ImageFile>,
     rows: u64,
@@ -24,19 +24,19 @@ pub(super) struct ImageFolder {
 
 struct ImageFile {
     path: PathBuf,
-    /// Path relative to the folder, with `/` as separator.
+    /// Path relative to the directory, with `/` as separator.
     name: String,
     label: i64,
 }
 
 impl ImageFolder {
-    /// Opens a folder. Without `rows`, each file is one row.
+    /// Opens a directory. Without `rows`, each file is one row.
     pub(super) fn open(folder: &Path, rows: Option<u64>) -> Result<Self> {
         let mut paths = Vec::new();
         find_images(folder, &mut paths)?;
         ensure!(
             !paths.is_empty(),
-            "the folder {} contains no images: expected files that end in {}",
+            "the directory {} contains no images: expected files that end in {}",
             folder.display(),
             EXTENSIONS.join(", ")
         );
@@ -88,7 +88,7 @@ impl RowSource for ImageFolder {
     }
 }
 
-/// Returns the class of an image: its subfolder or, in the folder itself, its name up to the first `_`.
+/// Returns the class of an image: its subdirectory or, in the directory itself, its name up to the first `_`.
 fn class_of(name: &str) -> &str {
     match name.rsplit_once('/') {
         Some((folders, _)) => folders.rsplit('/').next().unwrap_or(folders),

@@ -1,4 +1,4 @@
-//! The folder of a new dataset. No file appears under its final name before all files are complete.
+//! The directory of a new dataset. No file appears under its final name before all files are complete.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -15,7 +15,7 @@ pub(super) type Sink = BufWriter<File>;
 /// Size of the buffer of a file.
 const BUFFER_BYTES: usize = 1 << 20;
 
-/// A folder that is being written. Files are in a hidden subfolder until [`Output::commit`] moves them; without a commit,
+/// A directory that is being written. Files are in a hidden subdirectory until [`Output::commit`] moves them; without a commit,
 /// dropping this value removes them.
 pub(super) struct Output {
     folder: PathBuf,
@@ -31,12 +31,12 @@ pub(super) struct OutputTotals {
 }
 
 impl Output {
-    /// Creates the folder if it does not exist. A folder that is not empty is rejected unless `force` is set; then
+    /// Creates the directory if it does not exist. A directory that is not empty is rejected unless `force` is set; then
     /// [`Output::commit`] removes the files that make-data wrote there before.
     pub(super) fn open(folder: &Path, force: bool) -> Result<Self> {
         fs::create_dir_all(folder).map_err(|error| match error.kind() {
             ErrorKind::AlreadyExists => {
-                anyhow!("cannot write to {}: it is not a folder", folder.display())
+                anyhow!("cannot write to {}: it is not a directory", folder.display())
             }
             _ => anyhow!("cannot create {}: {error}", folder.display()),
         })?;
@@ -45,7 +45,7 @@ impl Output {
             let name = entry.with_context(|| format!("cannot list {}", folder.display()))?.file_name();
             ensure!(
                 force,
-                "{} is not empty: choose another folder, or give --force to replace the files that make-data wrote",
+                "{} is not empty: choose another directory, or give --force to replace the files that make-data wrote",
                 folder.display()
             );
             if is_generated_name(&name.to_string_lossy()) {

@@ -19,7 +19,7 @@ struct CommandLine {
     args: MakeDataArgs,
 }
 
-/// Runs the command with these arguments. `OUT` and `IN` are replaced by folders in `root`.
+/// Runs the command with these arguments. `OUT` and `IN` are replaced by directories in `root`.
 fn run_line(root: &TempDir, line: &str) -> Result<Vec<PathBuf>> {
     let out = root.path().join("out");
     let path_of = |word: &str| match word {
@@ -46,7 +46,7 @@ fn error_of(root: &TempDir, line: &str) -> String {
     format!("{:#}", run_line(root, line).unwrap_err())
 }
 
-/// Writes files into the folder `IN`.
+/// Writes files into the directory `IN`.
 fn input(root: &TempDir, files: &[(&str, &str)]) {
     for (name, content) in files {
         let path = root.path().join("in").join(name);
@@ -359,7 +359,7 @@ fn a_folder_that_is_not_empty_is_rejected_without_force() {
     assert_eq!(
         message,
         format!(
-            "{} is not empty: choose another folder, or give --force to replace the files that make-data wrote",
+            "{} is not empty: choose another directory, or give --force to replace the files that make-data wrote",
             out.display()
         )
     );
@@ -390,7 +390,7 @@ fn contradicting_flags_are_rejected() {
         ("table OUT --rows 3 --format csv --shards 4", "4 shards are more than the 3 rows: lower --shards"),
         (
             "images OUT --from IN --format tfrecord",
-            "the folder IN contains no images: expected files that end in jpg, jpeg, png, webp",
+            "the directory IN contains no images: expected files that end in jpg, jpeg, png, webp",
         ),
         (
             "text OUT --from IN --format csv",
@@ -398,7 +398,7 @@ fn contradicting_flags_are_rejected() {
         ),
     ] {
         assert_eq!(error_of(&root, line).replace(&place, "IN"), expected);
-        assert!(!root.path().join("out").exists(), "no folder is created for: {line}");
+        assert!(!root.path().join("out").exists(), "no directory is created for: {line}");
     }
 }
 
@@ -407,7 +407,7 @@ fn an_output_path_that_is_a_file_is_rejected() {
     let root = TempDir::new().unwrap();
     fs::write(root.path().join("out"), "").unwrap();
     let message = error_of(&root, "table OUT --rows 3 --format csv");
-    assert!(message.ends_with("out: it is not a folder"), "{message}");
+    assert!(message.ends_with("out: it is not a directory"), "{message}");
 }
 
 /// A full disk must fail the command in every format, even if the bytes reach the disk late.

@@ -1,4 +1,4 @@
-//! Reads line-aligned text files of a folder, such as `corpus.train.en` and `corpus.train.de`.
+//! Reads line-aligned text files of a directory, such as `corpus.train.en` and `corpus.train.de`.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -31,7 +31,7 @@ struct TextColumn {
 }
 
 impl TextFolder {
-    /// Opens a folder. Without `rows`, each line is one row.
+    /// Opens a directory. Without `rows`, each line is one row.
     pub(super) fn open(folder: &Path, rows: Option<u64>) -> Result<Self> {
         let mut columns = Vec::new();
         for (name, path) in aligned_files(folder)? {

@@ -35,7 +35,7 @@ impl TokenizeOperator {
     pub(crate) fn parse_tokenizer(bytes: &[u8], path: &str) -> Result<Tokenizer, String> {
         // The tokenizers crate panics on some invalid files.
         let parse = || Tokenizer::from_bytes(bytes).map_err(|error| error.to_string());
-        contained(parse, "the file is damaged")
+        contained(parse, "the file is corrupted")
             .map_err(|reason| format!("`{path}` is not a valid Hugging Face tokenizer.json: {reason}"))
     }
 

@@ -47,7 +47,7 @@ fn damaged_files_are_errors_not_panics() {
             let _ = decode(&whole[..length], detect_encoding(&whole).unwrap());
         }
         let half = decode(&whole[..whole.len() / 2], detect_encoding(&whole).unwrap());
-        assert!(half.unwrap_err().starts_with("damaged "), "{name}");
+        assert!(half.unwrap_err().starts_with("corrupted "), "{name}");
     }
 }
 
@@ -85,7 +85,7 @@ fn a_palette_that_ends_within_a_color_fails_only_its_image() {
     let checksum = checksum(&png[at..end - 2]);
     png[end - 2..end + 2].copy_from_slice(&checksum);
     let refused = decode(&png, Encoding::Png).unwrap_err();
-    assert!(refused.starts_with("damaged "), "{refused}");
+    assert!(refused.starts_with("corrupted "), "{refused}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Tests of encoded rows: values of every column type are preserved, and damaged bytes are an error.
+//! Tests of encoded rows: values of every column type are preserved, and corrupted bytes are an error.
 
 use arrow::array::{
     AsArray, BinaryViewArray, BooleanArray, Float32Array, Int32Builder, Int64Array, ListBuilder,

@@ -238,7 +238,7 @@ fn column(header: &NpyHeader, rows: &RowSet) -> Result<ArrayRef, String> {
             list.map(|list| Arc::new(list) as ArrayRef).map_err(|error| error.to_string())
         }
         (ColumnType::Scalar(scalar), _) => elements(*scalar, rows.rows.len()),
-        (other, _) => Err(format!("rows of NumPy arrays cannot have type {other}")),
+        (other, _) => Err(format!("unsupported NumPy dtype {other}")),
     }
 }
 

@@ -126,7 +126,7 @@ fn group_blocks(metadata: &ParquetMetaData, group: usize, names: &[&str]) -> Res
     let (bytes, columns) = group_bytes(row_group, names);
     if rows > MAX_GROUP_ROWS || bytes > MAX_GROUP_BYTES {
         return Err(format!(
-            "the metadata of row group {group} has {rows} rows and {bytes} bytes: the file is damaged"
+            "the metadata of row group {group} has {rows} rows and {bytes} bytes: the file is corrupted"
         ));
     }
     let has_pages =

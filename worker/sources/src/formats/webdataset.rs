@@ -115,7 +115,7 @@ impl SampleGrouper {
     fn on_member(&mut self, name: &str, start: u64, end: u64) -> Result<(), String> {
         let Some((key, extension)) = key_and_extension(name) else { return Ok(()) };
         if self.key.as_deref() != Some(key) {
-            // Entries between two samples, such as folders, belong to the earlier sample.
+            // Entries between two samples, such as directories, belong to the earlier sample.
             self.end = start;
             self.close()?;
             self.key = Some(key.to_owned());

@@ -182,7 +182,7 @@ async fn a_listing_of_too_many_objects_is_an_error() {
     let reads = ScopedStores::new(Stores::new(Vec::new()), None, &TenantReads::default());
     let at = |name: &str| path(tree.path(), name);
     for urls in [vec![at("")], vec![at("*.tar"), at("sub/c.tar")], vec![at("b-{00..02}.tar"), at("sub/")]] {
-        // The folder of the pattern has objects that do not match it.
+        // The directory of the pattern has objects that do not match it.
         let error = Listing::new(&reads, 3).shards(&urls).await.unwrap_err();
         assert!(error.to_string().contains("more than 3 objects"), "{urls:?}: {error}");
         assert!(Listing::new(&reads, 30).shards(&urls).await.is_ok());

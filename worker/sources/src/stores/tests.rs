@@ -20,7 +20,7 @@ async fn listed(stores: &Stores, folder: &str) -> Vec<(String, u64)> {
 
 #[tokio::test]
 async fn objects_are_written_listed_and_read_in_parts() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a directory");
     let local = folder.path().to_str().expect("UTF-8").to_owned();
     let stores = Stores::new(Vec::new());
     stores.insert("mem://host", Arc::new(InMemory::new()));
@@ -41,18 +41,18 @@ async fn objects_are_written_listed_and_read_in_parts() {
 
 #[tokio::test]
 async fn errors_name_the_reason_that_a_folder_cannot_be_listed() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a directory");
     let file = folder.path().join("file");
     std::fs::write(&file, b"").expect("a file");
     let stores = Stores::new(Vec::new());
     let file = file.to_str().expect("UTF-8");
-    for (url, reason) in [("http://host/x/", "cannot be listed"), (file, "not a folder")] {
-        let error = stores.list_folder(url, |_, _| {}).await.expect_err("it is not a folder").to_string();
+    for (url, reason) in [("http://host/x/", "cannot be listed"), (file, "not a directory")] {
+        let error = stores.list_folder(url, |_, _| {}).await.expect_err("it is not a directory").to_string();
         assert!(error.contains(reason), "{error}");
     }
 }
 
-/// A folder that pipelines may read, a folder that they may not read, and links between them.
+/// A directory that pipelines may read, a directory that they may not read, and links between them.
 struct Folders {
     root: tempfile::TempDir,
     stores: Arc<Stores>,
@@ -235,7 +235,7 @@ async fn the_permissions_of_tenant_and_worker_both_apply() {
         dataset.list().await.map(|shards| shards.len())
     };
     assert_eq!(list(folders.at("in/own/*.txt")).await.unwrap(), 1);
-    // The role may read the first folder, and the tenant may read the second.
+    // The role may read the first directory, and the tenant may read the second.
     is_refused(list(folders.at("in/a.txt")).await);
     is_refused(list(folders.at("out/secret.txt")).await);
     is_refused(folders.stores.get_for(&folders.at("in/a.txt"), &own).await);

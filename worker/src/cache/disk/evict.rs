@@ -27,7 +27,7 @@ impl SegmentWriter {
 }
 
 impl Shared {
-    /// Deletes segments of a prefix until `bytes` are freed or no segment is left. Deletes the folder with the last segment.
+    /// Deletes segments of a prefix until `bytes` are freed or no segment is left. Deletes the directory with the last segment.
     fn evict_segments(&self, prefix: Prefix, bytes: u64) -> io::Result<()> {
         let folder = self.folder(prefix);
         let mut freed = 0;
@@ -49,7 +49,7 @@ impl Shared {
         }
         lock(&self.prefixes).remove(&prefix);
         lock(&self.evictions).clear(prefix);
-        // Fails if the folder contains files of the user, which must not be deleted.
+        // Fails if the directory contains files of the user, which must not be deleted.
         let _ = std::fs::remove_dir(&folder);
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! The folder layout of the disk tier: `part-NNN/PREFIX/SEGMENT`. Each worker claims one part.
+//! The directory layout of the disk tier: `part-NNN/PREFIX/SEGMENT`. Each worker claims one part.
 
 use std::fs::{File, TryLockError};
 use std::io;
@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::cache::rows::Prefix;
 
-/// Maximum number of workers that share a cache folder.
+/// Maximum number of workers that share a cache directory.
 const MAX_PARTS: usize = 256;
 /// Age at which an unused part can be deleted. A worker that restarts within this time finds its rows.
 const UNUSED_AFTER: Duration = Duration::from_secs(24 * 3600);
@@ -22,7 +22,7 @@ pub(super) struct SegmentFile {
     pub(super) bytes: u64,
 }
 
-/// Claims the first part that no other worker uses. Returns the folder of the part, and the locked file.
+/// Claims the first part that no other worker uses. Returns the directory of the part, and the locked file.
 pub(super) fn claim_part(folder: &Path) -> io::Result<(PathBuf, File)> {
     for part in 0..MAX_PARTS {
         let part = part_folder(folder, part);
@@ -37,7 +37,7 @@ pub(super) fn claim_part(folder: &Path) -> io::Result<(PathBuf, File)> {
             Err(TryLockError::Error(error)) => return Err(error),
         }
     }
-    Err(io::Error::other(format!("{MAX_PARTS} workers already use the folder, which is the limit")))
+    Err(io::Error::other(format!("{MAX_PARTS} workers already use the directory, which is the limit")))
 }
 
 /// Sets the last use of a part to the current time. If this fails, the modification times of its segments are used.
@@ -88,7 +88,7 @@ fn clear_part(part: &Path) -> io::Result<bool> {
         for file in segment_files(&folder)? {
             std::fs::remove_file(&file.path)?;
         }
-        // Fails if the folder contains files of the user, which must not be deleted.
+        // Fails if the directory contains files of the user, which must not be deleted.
         let _ = std::fs::remove_dir(&folder);
     }
     Ok(true)
@@ -120,7 +120,7 @@ pub(super) fn prefix_sizes(folder: &Path) -> Vec<(Prefix, u64)> {
     sizes.into_iter().map(|(_, prefix, bytes)| (prefix, bytes)).collect()
 }
 
-/// The folders of prefixes in a part. Ignores entries with other names, which are files of the user.
+/// The directories of prefixes in a part. Ignores entries with other names, which are files of the user.
 fn prefix_folders(folder: &Path) -> impl Iterator<Item = (Prefix, PathBuf)> {
     let paths = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
     paths.filter_map(|path| {
@@ -130,7 +130,7 @@ fn prefix_folders(folder: &Path) -> impl Iterator<Item = (Prefix, PathBuf)> {
     })
 }
 
-/// The segment files of a prefix, the oldest first. Returns no files if the folder does not exist.
+/// The segment files of a prefix, the oldest first. Returns no files if the directory does not exist.
 pub(super) fn segment_files(folder: &Path) -> io::Result<Vec<SegmentFile>> {
     let entries = match std::fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),

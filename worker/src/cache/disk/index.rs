@@ -52,7 +52,7 @@ pub(super) struct RowLocation {
 }
 
 impl DiskIndex {
-    /// Builds the index of the segments in the folder of a prefix.
+    /// Builds the index of the segments in the directory of a prefix.
     pub(super) fn load(folder: &Path) -> io::Result<Self> {
         let index = Self::default();
         for found in segment_files(folder)? {
@@ -69,7 +69,7 @@ impl DiskIndex {
         Ok(index)
     }
 
-    /// Reads a row. `None` if the row is missing or damaged.
+    /// Reads a row. `None` if the row is missing or corrupted.
     pub(super) fn read(&self, row: u64) -> Option<Bytes> {
         let state = lock(&self.state);
         let location = *state.rows.get(&row)?;
@@ -80,7 +80,7 @@ impl DiskIndex {
         let (head, bytes) = record.split_at(RECORD_HEADER_BYTES as usize);
         let sound = read.is_ok() && head[12..] == xxh3_64_with_seed(bytes, row).to_le_bytes();
         if !sound {
-            tracing::warn!(row, "a row of the disk cache is damaged and is computed again");
+            tracing::warn!(row, "a row of the disk cache is corrupted and is computed again");
             lock(&self.state).rows.remove(&row);
             return None;
         }

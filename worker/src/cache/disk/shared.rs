@@ -14,11 +14,11 @@ use crate::cache::rows::Prefix;
 /// The state that the writer thread and the readers share.
 #[derive(Debug)]
 pub(super) struct Shared {
-    /// The claimed part of the folder.
+    /// The claimed part of the directory.
     pub(super) folder: PathBuf,
     /// The indexes of opened prefixes.
     pub(super) prefixes: Mutex<BTreeMap<Prefix, Arc<DiskIndex>>>,
-    /// The bytes of all prefixes in the folder, including prefixes that are not opened.
+    /// The bytes of all prefixes in the directory, including prefixes that are not opened.
     pub(super) evictions: Mutex<EvictionQueue>,
     /// Bytes of rows in the queue of the writer thread.
     pub(super) pending_bytes: AtomicU64,

@@ -1,4 +1,4 @@
-//! Tests of the disk tier: rows survive a restart, and damaged or truncated rows are omitted.
+//! Tests of the disk tier: rows survive a restart, and corrupted or truncated rows are omitted.
 
 mod full;
 mod parts;
@@ -39,12 +39,12 @@ async fn find_rows(tier: &DiskTier, prefix: Prefix, ids: impl IntoIterator<Item 
 }
 
 async fn store_rows(tier: &DiskTier, prefix: Prefix, ids: std::ops::Range<u64>) {
-    tier.open(prefix).await.expect("the folder can be read");
+    tier.open(prefix).await.expect("the directory can be read");
     tier.put(prefix, ids.map(row).collect());
     tier.flush().await;
 }
 
-/// Returns the size of all files in a folder and its subfolders.
+/// Returns the size of all files in a directory and its subdirectories.
 fn bytes_on_disk(folder: &Path) -> u64 {
     let bytes = |entry: std::fs::DirEntry| match entry.metadata().expect("the entry has metadata") {
         metadata if metadata.is_dir() => bytes_on_disk(&entry.path()),
@@ -54,16 +54,16 @@ fn bytes_on_disk(folder: &Path) -> u64 {
     entries.map(|entry| bytes(entry.expect("it can be listed"))).sum()
 }
 
-/// Returns the only file in the folder of a prefix.
+/// Returns the only file in the directory of a prefix.
 fn segment(folder: &Path, prefix: Prefix) -> PathBuf {
     let mut files = std::fs::read_dir(folder.join("part-000").join(format!("{prefix:032x}")))
-        .expect("the prefix has a folder");
+        .expect("the prefix has a directory");
     files.next().expect("a segment").expect("it can be listed").path()
 }
 
 #[tokio::test]
 async fn rows_survive_a_restart_and_belong_to_their_prefix() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a directory");
     store_rows(&tier(folder.path(), 1 << 20), 1, 0..5).await;
     let again = tier(folder.path(), 1 << 20);
     assert!(again.held_bytes() > 5000);
@@ -79,7 +79,7 @@ async fn rows_survive_a_restart_and_belong_to_their_prefix() {
 
 #[tokio::test]
 async fn a_truncated_record_is_ignored_at_every_length() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a directory");
     store_rows(&tier(folder.path(), 1 << 20), 1, 0..3).await;
     let path = segment(folder.path(), 1);
     let whole = std::fs::read(&path).expect("the segment");
@@ -94,14 +94,14 @@ async fn a_truncated_record_is_ignored_at_every_length() {
 
 #[tokio::test]
 async fn a_damaged_row_is_missing_and_can_be_stored_again() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a directory");
     store_rows(&tier(folder.path(), 1 << 20), 1, 0..3).await;
     let path = segment(folder.path(), 1);
     let mut bytes = std::fs::read(&path).expect("the segment");
     bytes[8 + 1020 + 500] ^= 1;
-    std::fs::write(&path, bytes).expect("it can be damaged");
+    std::fs::write(&path, bytes).expect("it can be corrupted");
     let again = tier(folder.path(), 1 << 20);
-    again.open(1).await.expect("the folder can be read");
+    again.open(1).await.expect("the directory can be read");
     assert_eq!(find_rows(&again, 1, 0..3).await, [0, 2]);
     store_rows(&again, 1, 1..2).await;
     assert_eq!(find_rows(&again, 1, 0..3).await, [0, 1, 2]);
@@ -109,7 +109,7 @@ async fn a_damaged_row_is_missing_and_can_be_stored_again() {
 
 #[tokio::test]
 async fn the_limit_holds_and_rows_of_ended_jobs_are_evicted() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a directory");
     let tier = tier(folder.path(), 4000);
     set_active(&tier, [(1, 1.0)]);
     store_rows(&tier, 1, 0..8).await;
@@ -124,10 +124,10 @@ async fn the_limit_holds_and_rows_of_ended_jobs_are_evicted() {
 
 #[tokio::test]
 async fn other_files_are_never_touched_and_workers_claim_separate_parts() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a directory");
     let (first, second) = (tier(folder.path(), 2000), tier(folder.path(), 2000));
     let others = folder.path().join("part-000/2024");
-    std::fs::create_dir_all(&others).expect("another folder can be created");
+    std::fs::create_dir_all(&others).expect("another directory can be created");
     std::fs::write(others.join("thesis"), vec![0; 100_000]).expect("another file can be written");
     for (tier, id) in [(&first, 0), (&second, 1)] {
         store_rows(tier, 7, id..id + 1).await;
@@ -142,7 +142,7 @@ async fn other_files_are_never_touched_and_workers_claim_separate_parts() {
 
 #[tokio::test]
 async fn a_job_stores_its_rows_again_after_they_were_deleted() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a directory");
     let tier = tier(folder.path(), 2000);
     store_rows(&tier, 1, 0..1).await;
     set_active(&tier, [(2, 1.0)]);
@@ -155,10 +155,10 @@ async fn a_job_stores_its_rows_again_after_they_were_deleted() {
 
 #[tokio::test]
 async fn an_unusable_folder_is_an_error_that_names_the_remedy() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a directory");
     let file = folder.path().join("file");
     std::fs::write(&file, b"").expect("a file");
-    let error = tier(&file, 1 << 20).open(1).await.expect_err("a file is not a folder");
+    let error = tier(&file, 1 << 20).open(1).await.expect_err("a file is not a directory");
     assert!(error.contains("cannot be used") && error.contains("--cache-dir"), "{error}");
 }
 
@@ -168,20 +168,20 @@ fn segments_of_the_last_release_are_read_and_those_of_another_version_are_reject
     let golden =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/tests/golden/ef04d0d/worker/rows/part-000");
     let rows = |folder: &Path| {
-        let index = DiskIndex::load(folder).expect("the folder can be read");
+        let index = DiskIndex::load(folder).expect("the directory can be read");
         (0..10_000).filter(|row| index.read(*row).is_some()).count()
     };
     let whole = rows(&golden.join(name));
     assert!(whole > 0);
-    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    let folder = tempfile::tempdir().expect("a temporary directory can be made");
     let segment =
-        std::fs::read_dir(golden.join(name)).expect("the folder exists").next().expect("it has a segment");
+        std::fs::read_dir(golden.join(name)).expect("the directory exists").next().expect("it has a segment");
     let mut bytes = std::fs::read(segment.expect("it is readable").path()).expect("it is readable");
     let copy = folder.path().join("1.rows");
-    std::fs::write(&copy, &bytes).expect("the scratch folder is writable");
+    std::fs::write(&copy, &bytes).expect("the scratch directory is writable");
     assert_eq!(rows(folder.path()), whole);
     bytes[7] = 9;
-    std::fs::write(&copy, &bytes).expect("the scratch folder is writable");
+    std::fs::write(&copy, &bytes).expect("the scratch directory is writable");
     assert_eq!(rows(folder.path()), 0);
     let reason =
         crate::cache::format_version::version_mismatch(&bytes[..8], 1).expect("it is of another version");

@@ -133,7 +133,7 @@ impl SegmentWriter {
     }
 
     fn create(&mut self, prefix: Prefix, index: Arc<DiskIndex>) -> io::Result<OpenSegment> {
-        // Eviction of the last segment deletes the folder.
+        // Eviction of the last segment deletes the directory.
         let folder = self.shared.folder(prefix);
         std::fs::create_dir_all(&folder)?;
         let path = folder.join(format!("{:016x}-{:06}.rows", self.writer_id, self.segment_count));

@@ -72,7 +72,7 @@ pub(super) fn build_segment(prefix: Prefix, rows: &[CachedRow]) -> (Bytes, Vec<S
     (segment.into(), entries)
 }
 
-/// Extracts the row from a record. `None` if the record is damaged or contains another row.
+/// Extracts the row from a record. `None` if the record is corrupted or contains another row.
 pub(super) fn verified_row(record: &Bytes, row: u64) -> Option<Bytes> {
     let bytes = record.get(RECORD_HEADER_BYTES..)?;
     (record[..RECORD_HEADER_BYTES] == record_header(row, bytes)).then(|| record.slice(RECORD_HEADER_BYTES..))
@@ -92,7 +92,7 @@ pub(super) fn rejection_reason(tail: &[u8]) -> String {
     other.unwrap_or_else(|| "the object is not a complete segment".to_owned())
 }
 
-/// The checksum of an index. The prefix is the seed, so that a segment in the folder of another prefix is rejected.
+/// The checksum of an index. The prefix is the seed, so that a segment in the directory of another prefix is rejected.
 fn index_checksum(prefix: Prefix, index: &[u8]) -> u64 {
     xxh3_64_with_seed(index, prefix as u64 ^ (prefix >> 64) as u64)
 }
@@ -117,7 +117,7 @@ impl SegmentFooter {
         sound.then_some(Self { index: start..end, checksum })
     }
 
-    /// Parses the index. `None` if the index is damaged.
+    /// Parses the index. `None` if the index is corrupted.
     pub(super) fn entries(&self, prefix: Prefix, index: &[u8]) -> Option<Vec<SegmentEntry>> {
         let whole = index.len() as u64 == self.index.end - self.index.start;
         if !whole || index_checksum(prefix, index) != self.checksum {

@@ -1,4 +1,4 @@
-//! Tests of the store tier: workers find the rows of other workers, and damaged or truncated objects are omitted.
+//! Tests of the store tier: workers find the rows of other workers, and corrupted or truncated objects are omitted.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -35,12 +35,12 @@ async fn find_rows(tier: &StoreTier, prefix: Prefix, ids: impl IntoIterator<Item
 
 async fn open_tier(url: &str, limit_bytes: u64, prefix: Prefix) -> StoreTier {
     let tier = tier(url, limit_bytes);
-    tier.open(prefix).await.expect("the folder can be listed");
+    tier.open(prefix).await.expect("the directory can be listed");
     tier
 }
 
 async fn store_rows(tier: &StoreTier, prefix: Prefix, ids: std::ops::Range<u64>) {
-    tier.open(prefix).await.expect("the folder can be listed");
+    tier.open(prefix).await.expect("the directory can be listed");
     tier.put(prefix, ids.map(row).collect());
     tier.flush().await;
 }
@@ -51,13 +51,13 @@ fn set_active(tier: &StoreTier, prefixes: impl IntoIterator<Item = Prefix>) {
 
 /// Returns the objects of a prefix.
 fn objects(folder: &Path, prefix: Prefix) -> Vec<PathBuf> {
-    let files = std::fs::read_dir(folder.join(folder_name(prefix))).expect("the prefix has a folder");
+    let files = std::fs::read_dir(folder.join(folder_name(prefix))).expect("the prefix has a directory");
     files.map(|file| file.expect("it can be listed").path()).collect()
 }
 
 #[tokio::test]
 async fn workers_find_rows_that_others_stored_before_or_after() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a directory");
     let directory = folder.path().join("made/when needed");
     let first = tier(as_url(&directory), 1 << 20);
     store_rows(&first, 1, 0..5).await;
@@ -79,7 +79,7 @@ async fn workers_find_rows_that_others_stored_before_or_after() {
 
 #[tokio::test]
 async fn pending_rows_are_found_and_each_row_is_stored_once() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a directory");
     let tier = open_tier(as_url(folder.path()), 1 << 20, 1).await;
     tier.put(1, vec![row(7), row(7)]);
     tier.put(1, vec![row(7), row(8)]);
@@ -98,7 +98,7 @@ async fn pending_rows_are_found_and_each_row_is_stored_once() {
 
 #[tokio::test]
 async fn full_segments_and_pending_rows_of_ended_jobs_are_uploaded_at_once() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a directory");
     let tier = open_tier(as_url(folder.path()), 1 << 30, 1).await;
     let large = |id: u64| (id, Bytes::from(vec![id as u8; MIB]));
     tier.put(1, (0..9).map(large).collect());
@@ -159,12 +159,12 @@ fn an_unresponsive_store_is_paused_and_its_segments_are_found_again() {
 
     catalog.remove_segment(1, 1, "a", false);
     catalog.on_index_read(object(), &entries);
-    assert!(catalog.find(1, &[1], later).1.is_empty(), "a damaged segment is read once");
+    assert!(catalog.find(1, &[1], later).1.is_empty(), "a corrupted segment is read once");
 }
 
 #[tokio::test]
 async fn damaged_truncated_and_foreign_objects_are_ignored() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a directory");
     store_rows(&tier(as_url(folder.path()), 1 << 20), 1, 0..3).await;
     let object = objects(folder.path(), 1).remove(0);
     let whole = std::fs::read(&object).expect("the object");
@@ -179,7 +179,7 @@ async fn damaged_truncated_and_foreign_objects_are_ignored() {
     variants.push(vec![b'x'; 300_000]);
     variants.push([&whole[..], b"more"].concat());
     for (number, variant) in variants.into_iter().enumerate() {
-        std::fs::write(&object, variant).expect("it can be damaged");
+        std::fs::write(&object, variant).expect("it can be corrupted");
         let tier = open_tier(as_url(folder.path()), 1 << 20, 1).await;
         assert_eq!(find_rows(&tier, 1, 0..3).await, Vec::<u64>::new(), "variant {number}");
     }
@@ -190,16 +190,16 @@ async fn damaged_truncated_and_foreign_objects_are_ignored() {
 
 #[tokio::test]
 async fn foreign_objects_and_segments_in_the_wrong_folder_are_ignored() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a directory");
     store_rows(&tier(as_url(folder.path()), 1 << 20), 1, 0..3).await;
     let object = objects(folder.path(), 1).remove(0);
     let wrong = folder.path().join(folder_name(2)).join("0-0000.rows");
-    std::fs::create_dir_all(wrong.parent().expect("a folder")).expect("it can be made");
+    std::fs::create_dir_all(wrong.parent().expect("a directory")).expect("it can be made");
     std::fs::copy(&object, &wrong).expect("it can be copied");
     std::fs::write(folder.path().join("thesis"), "not rows").expect("another file can be written");
     std::fs::write(object.with_file_name("notes.txt"), "not rows").expect("another file can be written");
     let tier = open_tier(as_url(folder.path()), 1 << 20, 1).await;
-    tier.open(2).await.expect("the folder can be listed");
+    tier.open(2).await.expect("the directory can be listed");
     assert_eq!(find_rows(&tier, 1, 0..3).await, [0, 1, 2]);
     assert_eq!(find_rows(&tier, 2, 0..3).await, Vec::<u64>::new());
     assert_eq!(std::fs::read(folder.path().join("thesis")).expect("it is there"), b"not rows");
@@ -245,12 +245,12 @@ fn invalid_lengths_are_rejected() {
 
 #[tokio::test]
 async fn a_damaged_row_is_missing_and_can_be_stored_again() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a directory");
     store_rows(&tier(as_url(folder.path()), 1 << 20), 1, 0..3).await;
     let object = objects(folder.path(), 1).remove(0);
     let mut bytes = std::fs::read(&object).expect("the object");
     bytes[8 + 1020 + 500] ^= 1;
-    std::fs::write(&object, bytes).expect("it can be damaged");
+    std::fs::write(&object, bytes).expect("it can be corrupted");
     let again = open_tier(as_url(folder.path()), 1 << 20, 1).await;
     assert_eq!(find_rows(&again, 1, 0..3).await, [0, 2]);
     store_rows(&again, 1, 1..2).await;
@@ -259,7 +259,7 @@ async fn a_damaged_row_is_missing_and_can_be_stored_again() {
 
 #[tokio::test]
 async fn objects_that_disappear_or_shrink_lose_only_their_own_rows() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a directory");
     let tier = tier(as_url(folder.path()), 1 << 20);
     store_rows(&tier, 1, 0..3).await;
     let deleted = objects(folder.path(), 1).remove(0);
@@ -281,7 +281,7 @@ async fn objects_that_disappear_or_shrink_lose_only_their_own_rows() {
 
 #[tokio::test]
 async fn the_limit_counts_all_objects_under_the_url() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a directory");
     let first = tier(as_url(folder.path()), 4000);
     store_rows(&first, 1, 0..8).await;
     assert_eq!(find_rows(&first, 1, 0..8).await, [0, 1, 2]);
@@ -306,10 +306,10 @@ async fn the_limit_counts_all_objects_under_the_url() {
 
 #[tokio::test]
 async fn failed_uploads_drop_rows_and_are_retried() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a directory");
     let directory = folder.path().join("rows");
     let tier = open_tier(as_url(&directory), 1 << 20, 1).await;
-    std::fs::write(&directory, b"").expect("a file can be written at the path of the folder");
+    std::fs::write(&directory, b"").expect("a file can be written at the path of the directory");
     tier.put(1, (0..3).map(row).collect());
     tier.flush().await;
     assert_eq!(find_rows(&tier, 1, 0..3).await, Vec::<u64>::new());
@@ -327,11 +327,11 @@ async fn failed_uploads_drop_rows_and_are_retried() {
 
 #[tokio::test]
 async fn a_url_that_cannot_be_listed_is_an_error() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a directory");
     let file = folder.path().join("file");
     std::fs::write(&file, b"").expect("a file");
     let cases = [
-        (as_url(&file), "not a folder"),
+        (as_url(&file), "not a directory"),
         ("http://host/rows", "cannot be listed"),
         ("", "empty"),
         ("s3://", "bucket"),
@@ -344,7 +344,7 @@ async fn a_url_that_cannot_be_listed_is_an_error() {
 
 #[tokio::test]
 async fn an_index_longer_than_the_first_read_is_read_completely() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a directory");
     let rows: Vec<CachedRow> = (0..14_000).map(|id: u64| (id * 7, Bytes::from(vec![id as u8]))).collect();
     let first = open_tier(as_url(folder.path()), 1 << 20, 1).await;
     first.put(1, rows.clone());
@@ -380,11 +380,11 @@ async fn all_workers_find_the_rows_of_two_writers_in_any_order() {
     const ROWS: u64 = 300;
     for seed in 0..4 {
         let mut random = Random(seed);
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("a directory");
         let tiers = [tier(as_url(folder.path()), 1 << 30), tier(as_url(folder.path()), 1 << 30)];
         for tier in &tiers {
-            tier.open(1).await.expect("the folder can be listed");
-            tier.open(2).await.expect("the folder can be listed");
+            tier.open(1).await.expect("the directory can be listed");
+            tier.open(2).await.expect("the directory can be listed");
             set_active(tier, [1, 2]);
         }
         let mut model: BTreeMap<(Prefix, u64), Bytes> = BTreeMap::new();
@@ -411,7 +411,7 @@ async fn all_workers_find_the_rows_of_two_writers_in_any_order() {
             tier.flush().await;
         }
         let third = open_tier(as_url(folder.path()), 1 << 30, 1).await;
-        third.open(2).await.expect("the folder can be listed");
+        third.open(2).await.expect("the directory can be listed");
         for tier in tiers.iter().chain([&third]) {
             tier.shared.refresh().await;
             for prefix in [1, 2] {

@@ -18,7 +18,7 @@ pub struct Function {
     /// The function as pickled by cloudpickle, in base64. Replaces the import.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
-    /// Folders on the workers that Python searches first for modules.
+    /// Directories on the workers that Python searches first for modules.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub path: Vec<String>,
     /// Identifies the state of the module. Rows after an imported function are cached only if a version is set.

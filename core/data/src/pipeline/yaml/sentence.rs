@@ -13,7 +13,7 @@ pub(super) struct ParserMessage {
     pub(super) repeated_key: Option<String>,
 }
 
-/// Converts the error text of the parser. The sentence does not contain the line.
+/// Converts an error of the parser to a message. The message does not contain the line number.
 pub(super) fn describe_parser_error(error: &str) -> ParserMessage {
     let (path, message) = split_path(error);
     let repeated_key =

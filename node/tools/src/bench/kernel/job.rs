@@ -1,4 +1,4 @@
-//! A job over a folder of images in this process, which `feedline bench kernel` compares with the plain loop.
+//! A job over a directory of images in this process, which `feedline bench kernel` compares with the plain loop.
 
 use std::path::Path;
 use std::time::Instant;

@@ -86,7 +86,7 @@ fn the_error_names_a_file_that_is_not_a_tokenizer() {
     let spec = json!({"tokenize": {"column": "text", "tokenizer": file.path()}});
     let message = try_build(&schema(), vec![spec]).unwrap_err().message;
     assert!(
-        message.ends_with("is not a valid Hugging Face tokenizer.json: the file is damaged"),
+        message.ends_with("is not a valid Hugging Face tokenizer.json: the file is corrupted"),
         "{message}"
     );
     let missing = json!({"tokenize": {"column": "text", "tokenizer": "/nowhere/tokenizer.json"}});

@@ -42,7 +42,7 @@ impl MessageLocation {
     /// Converts a location from the footer. Fails if the location is outside of the shard.
     fn new(block: &IpcBlock, size: u64) -> Result<Self, String> {
         let part = |value: i64| u64::try_from(value).ok().filter(|&value| value <= size);
-        let bad = || "the footer contains a location outside of the file: the file is damaged".to_owned();
+        let bad = || "the footer contains a location outside of the file: the file is corrupted".to_owned();
         let location = Self {
             offset: part(block.offset()).ok_or_else(bad)?,
             metadata_bytes: part(i64::from(block.metaDataLength())).ok_or_else(bad)?,
@@ -78,7 +78,7 @@ impl ArrowFooter {
         }
         let length = read_footer_length(end).map_err(|error| corrupt(error.to_string()))? as u64;
         if length > size - TAIL_BYTES {
-            return Err(corrupt("the length of the footer is invalid: the file is damaged".to_owned()));
+            return Err(corrupt("the length of the footer is invalid: the file is corrupted".to_owned()));
         }
         if length > MAX_FOOTER_BYTES {
             return Err(corrupt(format!(
@@ -113,8 +113,8 @@ impl ArrowFooter {
     }
 
     fn parse(bytes: &Bytes, size: u64) -> Result<(Self, Vec<MessageLocation>), String> {
-        let footer = root_as_footer(bytes).map_err(|error| format!("the footer is damaged: {error}"))?;
-        let schema = footer.schema().ok_or("the footer has no schema: the file is damaged")?;
+        let footer = root_as_footer(bytes).map_err(|error| format!("the footer is corrupted: {error}"))?;
+        let schema = footer.schema().ok_or("the footer has no schema: the file is corrupted")?;
         let location = |block: &IpcBlock| MessageLocation::new(block, size);
         let batches: Result<Vec<MessageLocation>, String> =
             footer.recordBatches().iter().flatten().map(location).collect();
@@ -170,20 +170,20 @@ impl ArrowFooter {
             }
             let batch = decoder.read_record_batch(&location.block(), bytes).map_err(text)?;
             batch.ok_or_else(|| {
-                "the footer contains the location of a record batch, but the file has another message there: the file is damaged"
+                "the footer contains the location of a record batch, but the file has another message there: the file is corrupted"
                     .to_owned()
             })
         })
     }
 }
 
-/// Converts panics to errors. The Arrow crate panics on some damaged schemas and messages.
+/// Converts panics to errors. The Arrow crate panics on some corrupted schemas and messages.
 fn without_panic<T>(decode: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
-    contained(decode, "the Arrow data is invalid: the file is damaged")
+    contained(decode, "the Arrow data is invalid: the file is corrupted")
 }
 
 fn message_rows(header: &[u8]) -> Result<u32, String> {
-    let bad = || "the header of a record batch cannot be read: the file is damaged".to_owned();
+    let bad = || "the header of a record batch cannot be read: the file is corrupted".to_owned();
     // Skip the length of the message. Since version 5, a continuation marker precedes the length.
     let message = match header.strip_prefix(&[0xff; 4]) {
         Some(rest) => rest.get(4..),

@@ -83,7 +83,7 @@ impl ObjectReader {
             return Ok(());
         }
         let reason = format!(
-            "the pages have {page_bytes} bytes after decompression, much more than the footer specifies: the file is damaged"
+            "the pages have {page_bytes} bytes after decompression, much more than the footer specifies: the file is corrupted"
         );
         Err(self.store_error(SourceError::corrupt(self.object.shard(), 0, reason)))
     }

@@ -220,7 +220,7 @@ impl<'a> CompactReader<'a> {
 }
 
 fn damaged_error() -> String {
-    "the footer cannot be read: the file is damaged".to_owned()
+    "the footer cannot be read: the file is corrupted".to_owned()
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ pub(super) fn verified_data(record: &[u8]) -> Result<&[u8], String> {
     }
     let (data, crc) = record[HEADER_BYTES..].split_at((framed_bytes - FRAME_BYTES) as usize);
     if masked_crc(data).to_le_bytes() != crc {
-        return Err("the checksum of the record's data does not match: the file is damaged".to_owned());
+        return Err("the checksum of the record's data does not match: the file is corrupted".to_owned());
     }
     Ok(data)
 }
@@ -30,7 +30,7 @@ pub(super) fn next_record(bytes: &[u8], remaining_bytes: u64) -> Result<u64, Str
     let Some(crc) = rest.first_chunk::<4>() else { return Err(truncated()) };
     if masked_crc(length).to_le_bytes() != *crc {
         return Err(
-            "the checksum of a record's length does not match: the file is damaged or not a TFRecord file"
+            "the checksum of a record's length does not match: the file is corrupted or not a TFRecord file"
                 .to_owned(),
         );
     }

@@ -173,7 +173,7 @@ proptest! {
             let at = at % data.len();
             data[at] ^= mask;
         }
-        // A damaged example with correct checksums.
+        // A corrupted example with correct checksums.
         runtime.block_on(async {
             let mut all = records(&[3, 3]);
             all.push(data);

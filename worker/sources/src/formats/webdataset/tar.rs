@@ -18,7 +18,7 @@ pub(crate) enum TarEntry {
     Extension { bytes: u64 },
     /// A regular file.
     Member { name: String, bytes: u64 },
-    /// Another entry, such as a folder or a link.
+    /// Another entry, such as a directory or a link.
     Skip { bytes: u64 },
     /// A member whose body exceeds the end of the archive.
     Truncated { name: String },
@@ -59,7 +59,7 @@ impl TarReader {
         self.kind = header[156];
         let is_extension = matches!(self.kind, b'L' | b'K' | b'x' | b'g');
         let bytes = match (self.kind, self.bytes) {
-            // Links, folders and devices have no body, even if the header contains a size.
+            // Links, directories and devices have no body, even if the header contains a size.
             (b'1'..=b'6', _) => 0,
             (_, Some(bytes)) if !is_extension => bytes,
             _ => parse_number(&header[124..136])?,
@@ -70,7 +70,7 @@ impl TarReader {
         if is_extension {
             if bytes > MAX_EXTENSION_BYTES {
                 return Err(format!(
-                    "an extension header has {bytes} bytes, more than the limit of {MAX_EXTENSION_BYTES}: the archive is damaged"
+                    "an extension header has {bytes} bytes, more than the limit of {MAX_EXTENSION_BYTES}: the archive is corrupted"
                 ));
             }
             return Ok(TarEntry::Extension { bytes });
@@ -97,7 +97,7 @@ impl TarReader {
 
     /// Parses pax records of the form `<length> <key>=<value>\n`.
     fn on_pax(&mut self, mut body: &[u8]) -> Result<(), String> {
-        let damaged_error = || "a pax header is invalid: the archive is damaged".to_owned();
+        let damaged_error = || "a pax header is invalid: the archive is corrupted".to_owned();
         while !body.is_empty() {
             let space = body.iter().position(|&byte| byte == b' ').ok_or_else(damaged_error)?;
             let length: usize = std::str::from_utf8(&body[..space])
@@ -166,12 +166,12 @@ fn verify_checksum(header: &[u8; HEADER_BYTES]) -> Result<(), String> {
     if checksum == Some(byte_sum(header) - byte_sum(&header[148..156]) + 8 * u64::from(b' ')) {
         return Ok(());
     }
-    Err("the checksum of a header does not match: the file is damaged or not a tar file".to_owned())
+    Err("the checksum of a header does not match: the file is corrupted or not a tar file".to_owned())
 }
 
 /// Parses an octal number, or a base-256 number, which has the top bit set.
 fn parse_number(field: &[u8]) -> Result<u64, String> {
-    let damaged_error = || "a header contains an invalid number: the archive is damaged".to_owned();
+    let damaged_error = || "a header contains an invalid number: the archive is corrupted".to_owned();
     if field[0] & 0x80 != 0 {
         let digits = field.iter().skip(1).try_fold(u64::from(field[0] & 0x7f), |value, &byte| {
             value.checked_mul(256)?.checked_add(u64::from(byte))
@@ -198,7 +198,7 @@ fn check_name_length(name: String) -> Result<String, String> {
         return Ok(name);
     }
     Err(format!(
-        "the name of a member has {} bytes, more than the limit of {MAX_MEMBER_NAME_BYTES}: the archive is damaged",
+        "the name of a member has {} bytes, more than the limit of {MAX_MEMBER_NAME_BYTES}: the archive is corrupted",
         name.len()
     ))
 }

@@ -14,7 +14,7 @@ const FILE_BYTES: u64 = (8 + 20 + LARGE_ROW_BYTES) as u64;
 
 /// Stores rows that fill one segment each.
 async fn store_large_rows(tier: &DiskTier, prefix: Prefix, ids: Range<u64>) {
-    tier.open(prefix).await.expect("the folder can be read");
+    tier.open(prefix).await.expect("the directory can be read");
     for id in ids {
         tier.put(prefix, vec![(id, Bytes::from(vec![id as u8; LARGE_ROW_BYTES]))]);
         tier.flush().await;
@@ -47,7 +47,7 @@ fn has_folder(folder: &Path, prefix: Prefix) -> bool {
 
 #[tokio::test]
 async fn valuable_rows_evict_the_oldest_of_the_least_valuable_rows() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a directory");
     let tier = tier(folder.path(), 6 * FILE_BYTES);
     set_active(&tier, [(1, 1.0), (2, 2.0), (3, 4.0)]);
     store_large_rows(&tier, 1, 0..3).await;
@@ -62,7 +62,7 @@ async fn valuable_rows_evict_the_oldest_of_the_least_valuable_rows() {
     assert_eq!(reader.read(2), None);
     assert!(
         tier.shared.index(1).is_none() && !has_folder(folder.path(), 1),
-        "the folder is deleted with its last row"
+        "the directory is deleted with its last row"
     );
     store_large_rows(&tier, 1, 5..6).await;
     assert!(!tier.has_room(1) && !tier.has_room(2) && tier.has_room(3));
@@ -82,7 +82,7 @@ async fn valuable_rows_evict_the_oldest_of_the_least_valuable_rows() {
 
 #[tokio::test]
 async fn evicted_rows_are_not_found_after_a_restart() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a directory");
     let first = tier(folder.path(), 4 * FILE_BYTES);
     set_active(&first, [(1, 1.0), (2, 2.0)]);
     store_large_rows(&first, 1, 0..4).await;
@@ -104,14 +104,14 @@ async fn evicted_rows_are_not_found_after_a_restart() {
 
 #[tokio::test]
 async fn segments_of_unopened_prefixes_are_evicted_one_by_one() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a directory");
     store_large_rows(&tier(folder.path(), 3 * FILE_BYTES), 7, 0..3).await;
     let path = folder.path().join("part-000").join(folder_name(7));
     make_oldest(&folders::segment_files(&path).expect("it can be listed").swap_remove(2).path);
     let tier = tier(folder.path(), 3 * FILE_BYTES);
     set_active(&tier, [(9, 1.0)]);
     store_large_rows(&tier, 9, 0..1).await;
-    tier.open(7).await.expect("the folder can be read");
+    tier.open(7).await.expect("the directory can be read");
     assert_eq!((find_large_rows(&tier, 7).await, find_large_rows(&tier, 9).await), (vec![0, 1], vec![0]));
     store_large_rows(&tier, 9, 1..2).await;
     assert_eq!((find_large_rows(&tier, 7).await, find_large_rows(&tier, 9).await), (vec![1], vec![0, 1]));
@@ -123,7 +123,7 @@ async fn segments_of_unopened_prefixes_are_evicted_one_by_one() {
 
 #[tokio::test]
 async fn inactive_prefixes_are_evicted_first_then_the_longest_unused() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a directory");
     {
         let tier = tier(folder.path(), 6 * FILE_BYTES);
         for prefix in [5, 6, 7] {
@@ -151,7 +151,7 @@ async fn inactive_prefixes_are_evicted_first_then_the_longest_unused() {
 
 #[tokio::test]
 async fn folders_are_sorted_by_the_time_of_their_last_write() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a directory");
     {
         let tier = tier(folder.path(), 1 << 20);
         for prefix in [5, 6, 7] {
@@ -174,7 +174,7 @@ fn found_folders(folder: &Path) -> BTreeSet<Prefix> {
 
 #[tokio::test]
 async fn rows_of_about_the_same_value_do_not_evict_each_other() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a directory");
     let tier = tier(folder.path(), 300_000);
     set_active(&tier, [(1, 1.0), (2, 1.2)]);
     let mut kept = BTreeSet::new();
@@ -199,7 +199,7 @@ async fn rows_of_about_the_same_value_do_not_evict_each_other() {
 
 #[tokio::test]
 async fn a_row_that_cannot_fit_evicts_nothing() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a directory");
     let tier = tier(folder.path(), 3 * FILE_BYTES);
     store_large_rows(&tier, 1, 0..1).await;
     set_active(&tier, [(2, 1.0), (3, 1.0)]);
@@ -215,10 +215,10 @@ async fn a_row_that_cannot_fit_evicts_nothing() {
 
 #[tokio::test]
 async fn a_segment_that_is_deleted_during_the_load_is_removed_from_the_index() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a directory");
     store_large_rows(&tier(folder.path(), 3 * FILE_BYTES), 1, 0..2).await;
     let path = folder.path().join("part-000").join(folder_name(1));
-    let kept = DiskIndex::load(&path).expect("the folder can be read");
+    let kept = DiskIndex::load(&path).expect("the directory can be read");
     let oldest = folders::segment_files(&path).expect("it can be listed").swap_remove(0);
     std::fs::remove_file(&oldest.path).expect("the segment can be deleted");
     kept.remove_deleted_segments();
@@ -227,13 +227,13 @@ async fn a_segment_that_is_deleted_during_the_load_is_removed_from_the_index() {
 
 #[tokio::test]
 async fn a_row_that_was_stored_again_survives_the_eviction_of_its_damaged_segment() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a directory");
     let tier = tier(folder.path(), 3 * FILE_BYTES);
     store_large_rows(&tier, 1, 0..1).await;
     let path = segment(folder.path(), 1);
     let mut bytes = std::fs::read(&path).expect("the segment");
     bytes[100] ^= 1;
-    std::fs::write(&path, bytes).expect("it can be damaged");
+    std::fs::write(&path, bytes).expect("it can be corrupted");
     make_oldest(&path);
     assert_eq!(find_large_rows(&tier, 1).await, ids(0..0));
     store_large_rows(&tier, 1, 0..2).await;
@@ -245,7 +245,7 @@ async fn a_row_that_was_stored_again_survives_the_eviction_of_its_damaged_segmen
 
 #[tokio::test]
 async fn alternating_writes_of_two_prefixes_fill_one_segment_each() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a directory");
     let tier = tier(folder.path(), 1 << 20);
     for id in 0..10 {
         store_rows(&tier, 1, id..id + 1).await;
@@ -260,7 +260,7 @@ async fn alternating_writes_of_two_prefixes_fill_one_segment_each() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn rows_after_concurrent_operations_are_the_same_after_a_restart() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a directory");
     let first = Arc::new(tier(folder.path(), 5 * FILE_BYTES));
     let work = |seed: u64| {
         let tier = Arc::clone(&first);

@@ -1,4 +1,4 @@
-//! Tests of the parts of a cache folder that ended workers have left.
+//! Tests of the parts of a cache directory that ended workers have left.
 
 use std::time::{Duration, SystemTime};
 
@@ -27,7 +27,7 @@ fn parts_with_rows(folder: &Path) -> Vec<usize> {
 /// Makes the last use of a part earlier by a duration.
 fn make_older(folder: &Path, number: usize, by: Duration) {
     let part = part(folder, number);
-    let segments = std::fs::read_dir(part.join(folder_name(1))).expect("the prefix has a folder");
+    let segments = std::fs::read_dir(part.join(folder_name(1))).expect("the prefix has a directory");
     let segments = segments.map(|entry| entry.expect("it can be listed").path());
     for path in segments.chain([part.join("claim")]) {
         let file = File::options().write(true).open(path).expect("it can be opened");
@@ -37,7 +37,7 @@ fn make_older(folder: &Path, number: usize, by: Duration) {
 
 #[tokio::test]
 async fn parts_unused_for_a_day_are_deleted_oldest_first_above_the_limit() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a directory");
     fill_three_parts(folder.path()).await;
     let other = part(folder.path(), 1).join("thesis");
     std::fs::write(&other, "x").expect("another file can be written");
@@ -47,21 +47,21 @@ async fn parts_unused_for_a_day_are_deleted_oldest_first_above_the_limit() {
     for (number, by) in [(0, MORE_THAN_A_DAY), (1, 2 * MORE_THAN_A_DAY), (2, MORE_THAN_A_DAY)] {
         make_older(folder.path(), number, by);
     }
-    // The limit of the folder permits all parts.
+    // The limit of the directory permits all parts.
     drop(tier_with_folder_limit(folder.path(), 1500, 4000));
     assert_eq!(parts_with_rows(folder.path()), [0, 1, 2]);
     drop(tier_with_folder_limit(folder.path(), 1500, 2500));
     assert_eq!(parts_with_rows(folder.path()), [0, 2]);
     let last = tier(folder.path(), 1500);
     assert_eq!(parts_with_rows(folder.path()), [0]);
-    last.open(1).await.expect("the folder can be read");
+    last.open(1).await.expect("the directory can be read");
     assert_eq!(find_rows(&last, 1, 0..3).await, [0], "the worker keeps the rows of its own part");
     assert!(other.exists());
 }
 
 #[tokio::test]
 async fn parts_of_running_or_recently_ended_workers_are_not_deleted() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a directory");
     fill_three_parts(folder.path()).await;
     let (first, second) = (tier(folder.path(), 1 << 20), tier(folder.path(), 1 << 20));
     for number in 0..3 {
