@@ -11,6 +11,7 @@ use feedline_proto::batch::decode_batch;
 use feedline_proto::services::PieceHeader;
 use feedline_sources::Dataset;
 use std::fmt::Write;
+use std::sync::atomic::Ordering;
 
 use arrow::array::{AsArray, RecordBatch};
 use arrow::datatypes::{Int32Type, Int64Type};
