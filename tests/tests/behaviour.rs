@@ -352,7 +352,7 @@ fn a_superseded_run_leaves_the_job_to_the_newer_run() {
     let rest = scratch.call(&call).report();
     let first = first.wait();
     assert_eq!(first.status, 1, "{first:?}");
-    assert!(first.stderr.contains("taken over by a newer session"), "{first:?}");
+    assert!(first.stderr.contains("a newer session of consumer 0"), "{first:?}");
     let jobs = scratch.call(&["job", "list", "--coordinator", &url, "--json"]).last_json();
     assert_eq!((&jobs[0]["state"], jobs.as_array().map(Vec::len)), (&"completed".into(), Some(1)));
     let rows = rest["rows"].as_u64().expect("a count");

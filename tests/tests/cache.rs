@@ -154,7 +154,9 @@ fn the_error_for_a_worker_without_the_cache_tier_names_the_fix() {
     let url = processes.url();
     let worker = ["worker", "--coordinator", &url, "--listen", "127.0.0.1:0", "--cores", "1"];
     let _worker = Role::start(&worker, &[]);
-    for (tier, fix) in [("disk", "start it with --cache-dir"), ("store", "start it with --cache-store URL")] {
+    for (tier, fix) in
+        [("disk", "start the worker with --cache-dir"), ("store", "start the worker with --cache-store URL")]
+    {
         let call = scratch.call(&["run", &job(&scratch, tier), "--coordinator", &url, "--job", tier]);
         assert_ne!(call.status, 0);
         assert!(call.stderr.contains(fix), "{}", call.stderr);

@@ -1,9 +1,10 @@
 //! The engine of a worker: computes the rows of leased splits within a memory budget, and holds finished pieces until a
 //! consumer fetches them.
 //!
-//! A group goes through the files in one direction: `admission.rs` chooses it, `read.rs` reads its blocks, `stages.rs` runs
-//! operators on its chunks, `assemble.rs` or `round.rs` makes pieces of them, and `fetches.rs` hands these to consumers.
-//! One lock guards the state (`lock.rs`), and no code waits while it holds the lock. Every allocated byte counts against the budget.
+//! A group passes through the modules in one direction: `admission.rs` selects it, `read.rs` reads its blocks,
+//! `stages.rs` runs operators on its chunks, `assemble.rs` or `round.rs` combines the chunks into pieces, and
+//! `fetches.rs` hands the pieces to consumers. One lock guards the state (`lock.rs`), and no code blocks while it holds
+//! the lock. Every allocated byte counts against the memory budget.
 
 mod account;
 mod admission;
@@ -57,12 +58,13 @@ use tokio::sync::Notify;
 use tokio_util::task::TaskTracker;
 
 pub(crate) use self::account::EngineReport;
-pub(crate) use self::fetches::{OpenFetch, PieceLookup};
 pub(crate) use self::job::{CompileContext, JobContext, JobSource};
 use self::lock::{StateGuard, StateLock};
 use self::memory_budget::MemoryBudget;
+pub(crate) use self::piece::PieceLookup;
 use self::pool::Pool;
 use self::read::ReadResources;
+pub(crate) use self::split::OpenFetch;
 use self::task::WorkerResources;
 pub(crate) use self::trace::Tracing;
 use crate::cache::Caches;
@@ -74,16 +76,16 @@ pub(crate) struct Engine {
     threads: usize,
     resources: WorkerResources,
     state: StateLock,
-    /// The leases of the last plan, in order. They are compared without the lock of the state.
+    /// The leases of the last plan, in order. The engine compares them with a new plan before it locks the state.
     planned: Mutex<Vec<(JobId, SplitRef)>>,
-    /// Notifies the control loop: a lease is computed, memory is free again, or the worker drains.
+    /// Wakes the control loop when a lease is computed, when memory is free again, or when the worker drains.
     pub(crate) news: Notify,
-    /// Whether the last report said that memory is full.
+    /// Whether the last report to the coordinator said that memory is full.
     has_reported_full: AtomicBool,
     tasks: TaskTracker,
 }
 
-/// The row caches of a worker besides its memory.
+/// The locations of a worker's row caches on disk and in a store.
 #[derive(Default)]
 pub(crate) struct CacheLocations {
     pub(crate) disk: Option<RowCacheSettings>,
@@ -121,7 +123,8 @@ impl Engine {
         }))
     }
 
-    /// Counts the memory shared with consumers on this host in the budget. A second call has no effect.
+    /// Counts the memory shared with consumers on this host against the memory budget. Only the first call has an
+    /// effect.
     pub(crate) fn count_shared_memory(&self, shared: Arc<ShmBytes>) {
         self.resources.budget.add_source(MemoryAccount::SharedMemory, move || shared.current());
     }
@@ -130,7 +133,7 @@ impl Engine {
         self.state.lock()
     }
 
-    /// Time that threads have waited for the lock of the state.
+    /// Total time that threads have waited for the state lock.
     pub(crate) fn lock_wait(&self) -> Duration {
         self.state.wait()
     }
@@ -140,17 +143,17 @@ impl Engine {
         &self.resources.caches
     }
 
-    /// Jobs with leases that must be loaded: for the first time, or with another cache decision.
+    /// Jobs with leases that must be loaded, either for the first time or because the cache decision has changed.
     pub(crate) fn unloaded(&self) -> BTreeSet<JobId> {
         self.lock().unloaded()
     }
 
-    /// A job if it is loaded.
+    /// Returns a job, or `None` if it is not loaded.
     pub(crate) fn job(&self, id: JobId) -> Option<Arc<JobContext>> {
         self.lock().jobs.get(&id).cloned()
     }
 
-    /// The cache decision that a job should follow; `None` where the plan has not decided.
+    /// The cache decision that a job should follow. `None` if the job is unknown.
     pub(crate) fn wanted_cache(&self, id: JobId) -> Option<Option<CacheDecision>> {
         self.lock().wanted_cache(id)
     }
@@ -163,13 +166,13 @@ impl Engine {
         self.pump_locked(state);
     }
 
-    /// Records that this worker cannot follow a cache decision of the plan. The job runs without the cache.
+    /// Records that this worker cannot apply the planned cache decision. The job runs without the cache.
     pub(crate) fn reject_cache(&self, id: JobId, cache: CacheDecision, message: &str) {
-        tracing::warn!(job = %id, "the worker cannot cache rows as planned: {message}");
+        tracing::warn!(job = %id, "cannot cache rows as planned: {message}");
         self.lock().rejected_caches.insert(id, cache);
     }
 
-    /// Fails a job that cannot be loaded, at the first row of each of its splits.
+    /// Marks a job that cannot be loaded as failed. Each of its splits fails at its first row.
     pub(crate) fn fail_job(&self, id: JobId, message: &str) {
         let mut state = self.lock();
         state.failed.insert(id, message.to_owned());
@@ -186,7 +189,7 @@ impl Engine {
         self.lock().leases.is_empty()
     }
 
-    /// Revokes all leases and waits for running groups.
+    /// Revokes all leases and waits until no groups are running.
     pub(crate) async fn shutdown(self: &Arc<Self>) {
         self.set_leases(&[]);
         self.tasks.close();

@@ -200,7 +200,7 @@ fn of_status(status: &Status) -> Gets {
     match status.code() {
         Code::PermissionDenied | Code::Unauthenticated => Denied,
         // The error that a consumer inside the coordinator received.
-        Code::FailedPrecondition if status.message().contains("does not allow") => Denied,
+        Code::FailedPrecondition if status.message().contains("use a token with the scope") => Denied,
         Code::NotFound => Unknown,
         Code::Unimplemented => Nothing,
         _ => Gets::Refused,

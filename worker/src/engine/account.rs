@@ -1,4 +1,4 @@
-//! What the engine reports: computed leases, memory in use, and the counters of jobs.
+//! The engine's report to the coordinator: computed leases, memory in use, and job counters.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,15 +15,15 @@ use super::state::EngineState;
 use super::trace::Tracing;
 use crate::WorkerSettings;
 
-/// The engine's part of a report to the coordinator.
+/// The part of a worker's report that comes from the engine.
 pub(crate) struct EngineReport {
     /// Nanoseconds since the worker started.
     pub(crate) elapsed_ns: u64,
-    /// CPU time of the worker's process.
+    /// CPU time of the worker process.
     pub(crate) cpu: ProcessCpu,
     /// Counters of every loaded job.
     pub(crate) stats: Vec<WorkerJobStats>,
-    /// Leases with all rows computed.
+    /// Leases whose rows are all computed.
     pub(crate) computed: Vec<(JobId, SplitRef)>,
     /// Whether the memory budget has no bytes left for the next group.
     pub(crate) is_memory_full: bool,
@@ -43,21 +43,23 @@ impl Engine {
         is_full() && (!self.resources.caches.free_inactive() || is_full())
     }
 
-    /// The settings with which this worker builds the operators of its jobs.
+    /// Returns the settings for building the operators of jobs.
     pub(crate) fn operator_settings(&self, settings: &WorkerSettings) -> EngineSettings {
         let function_bytes = Arc::clone(self.resources.budget.counter(MemoryAccount::Functions));
         EngineSettings { threads: settings.cores, functions: settings.functions.clone(), function_bytes }
     }
 
-    /// Whether operators are measured, and the clock of the process.
+    /// Returns the tracing configuration of this worker.
     pub(crate) fn tracing(&self) -> &Tracing {
         &self.tracing
     }
 
-    /// What the worker reports now. If memory is full, `news` notifies when it is free again.
+    /// Creates the current report. If the report says that memory is full, `news` is notified when memory is free
+    /// again.
     pub(crate) async fn report(self: &Arc<Self>) -> EngineReport {
         let elapsed_ns = self.started.elapsed().as_nanos() as u64;
-        // The sample also divides the CPU time of blocking calls among the jobs, so it precedes their counters.
+        // Sampling also divides the CPU time of blocking calls among the jobs, so it happens before their counters are
+        // read.
         let cpu = if self.tracing.on { self.tracing.clock.sample() } else { ProcessCpu::default() };
         let peak_rss_bytes = feedline_common::process::peak_rss_bytes();
         let this = Arc::clone(self);
@@ -101,7 +103,7 @@ impl Engine {
         self.resources.budget.total_used_bytes()
     }
 
-    /// Bytes in use, without idle buffers of batches, which the next group may reuse.
+    /// Bytes in use, not counting idle batch buffers, which the next group may reuse.
     pub(super) fn used_bytes_without_idle(&self) -> u64 {
         self.used_bytes().saturating_sub(self.resources.slabs.idle_bytes())
     }

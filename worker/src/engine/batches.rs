@@ -1,7 +1,7 @@
-//! The batch policy of a job: how the finished chunks of a group become pieces.
+//! The interface that turns the finished chunks of a group into pieces.
 //!
-//! Plain batches belong to one stream: a group becomes one piece of its split (`assemble.rs`). Coordinated batches are
-//! made for all streams together: a group is a whole round and becomes pieces of every stream (`round.rs`).
+//! A plain batch belongs to one stream: each group becomes one piece of its split (`assemble.rs`). Coordinated batches
+//! are built for all streams together: each group is a whole round, and becomes pieces of every stream (`round.rs`).
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,15 +16,15 @@ use super::job::JobContext;
 use super::piece::StreamPieces;
 use super::slab::SlabPool;
 
-/// Collects the chunks of one group in buffers, and makes pieces of them.
+/// Provides output buffers for the chunks of one group, and assembles the chunks into pieces.
 pub(super) trait BatchAssembler: Send {
-    /// The parts of the group's buffer that operators of the next chunk write to.
+    /// Returns the parts of the group's buffer that the operators of the next chunk write to.
     fn chunk_buffers(&mut self, job: &JobContext, rows: usize) -> OutputBuffers;
 
-    /// Makes the pieces of all streams that the group serves.
+    /// Assembles the pieces of all streams that the group has rows for.
     ///
     /// # Errors
-    /// Under `on_error: fail`, returns a message about the first row that failed.
+    /// Under `on_error: fail`, returns an error message that names the first failed row.
     fn assemble(
         self: Box<Self>,
         group: &GroupRows,
@@ -37,7 +37,7 @@ pub(super) struct GroupRows {
     pub(super) job: Arc<JobContext>,
     pub(super) slabs: Arc<SlabPool>,
     pub(super) split: SplitRef,
-    /// Offsets in the split.
+    /// Offsets of the group in the split.
     pub(super) offsets: Range<u32>,
     pub(super) rows: Arc<Vec<RowRef>>,
     pub(super) read_failures: GroupFailures,

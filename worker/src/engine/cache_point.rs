@@ -1,5 +1,5 @@
-//! The point of a pipeline at which rows are cached: cached rows skip the operators before it, other rows are added to the
-//! cache there.
+//! The cache point of a pipeline: rows found in the cache skip the operators before the cache point, and all other rows
+//! are added to the cache there.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,63 +19,66 @@ use super::trace::{OperatorCounters, Tracing};
 use crate::cache::{Caches, Prefix};
 use crate::process::ReadMeter;
 
-/// Version of the encoding of cached rows: a change makes all rows of earlier releases unreachable.
+/// Version of the cached-row format. It is part of the cache key, so a new version ignores rows cached by earlier
+/// releases.
 const FORMAT_VERSION: u32 = 1;
-/// First byte of a cached row that continues after the cache point.
+/// First byte of a cached row that contains data for the operators after the cache point.
 const PRESENT: u8 = 1;
-/// First byte of a cached row that an operator before the cache point removed.
+/// First byte of a cache entry for a row that an operator before the cache point removed.
 const REMOVED: u8 = 0;
 
 /// The counters of a cache point.
 #[derive(Debug, Clone)]
 pub(crate) struct CachePointCounters {
-    /// Rows in are lookups, rows out are hits.
+    /// Counts cache lookups as input rows, and cache hits as output rows.
     pub(crate) rows: Arc<OperatorCounters>,
-    /// Bytes read from disk or from the store.
+    /// Measures reads from disk or from the store.
     pub(crate) reads: Arc<ReadMeter>,
 }
 
-/// The parts of a job that determine what a cache point caches.
+/// The inputs that determine which rows a cache point stores, and under which key.
 pub(super) struct CachePointInput<'a> {
     pub(super) pipeline: &'a Pipeline,
     pub(super) encoding: CacheEncoding,
     pub(super) manifest: &'a Manifest,
     pub(super) read_schema: &'a Schema,
     pub(super) operators: &'a [BuiltOperator],
-    /// The files that operators read, by URL.
+    /// Contents of the files that operators read, by URL.
     pub(super) files: &'a BTreeMap<String, Bytes>,
 }
 
-/// A chunk of rows at the cache point.
+/// The rows of a chunk at the cache point, with the cached rows that were found.
 pub(super) struct ChunkAtCache<'a> {
     pub(super) caches: &'a Caches,
-    /// The cached form of each row of the chunk; `None` where the row was computed.
+    /// The cached form of each row of the chunk. `None` for a row that was not in the cache.
     pub(super) cached: &'a [Option<Bytes>],
     /// All rows of the chunk.
     pub(super) rows: &'a [RowRef],
     pub(super) permission: EncodingPermission<'a>,
 }
 
-/// A cache among the operators of a job.
+/// The point in a job's operators at which rows are cached.
 #[derive(Debug)]
 pub(crate) struct CachePoint {
-    /// The number of operators before it.
+    /// The number of operators before the cache point.
     pub(crate) operator: usize,
     pub(crate) tier: CacheTier,
     pub(crate) prefix: Prefix,
     pub(crate) counters: CachePointCounters,
     codec: RowCodec,
-    /// Encodes images where they are not cached unchanged.
+    /// Encodes images before they are cached. `None` if images are cached unchanged.
     encoder: Option<CacheEncoder>,
-    /// Largest cached row so far.
+    /// Size of the largest cached row so far.
     row_bytes_max: AtomicU64,
-    /// Number and bytes of the cached rows so far.
+    /// Number of cached rows so far.
     cached_rows: AtomicU64,
+    /// Total bytes of the cached rows so far.
     cached_bytes: AtomicU64,
 }
 
 impl CachePoint {
-    /// The cache point of a pipeline, if the pipeline has one. `counters` are those of an earlier cache point of the job.
+    /// Creates the cache point of a pipeline, if the pipeline has one. `counters` continue from an earlier cache point
+    /// of the job.
     pub(super) fn new(
         input: &CachePointInput<'_>,
         tracing: &Tracing,
@@ -123,7 +126,8 @@ impl CachePoint {
         stats
     }
 
-    /// Bytes that a cached row may add to a running group; rows of a memory cache are counted there.
+    /// Maximum bytes that a cached row adds to a running group. Rows in the memory cache already count against the
+    /// cache.
     pub(crate) fn row_bytes(&self) -> u64 {
         match self.tier {
             CacheTier::Memory => 0,
@@ -131,8 +135,8 @@ impl CachePoint {
         }
     }
 
-    /// Caches the computed rows of a chunk, and inserts its cached rows between them. `computed` is the number of rows that
-    /// were computed for the chunk.
+    /// Adds the computed rows of a chunk to the cache, and inserts the cached rows into the chunk. `computed` is the
+    /// number of rows that were computed for the chunk.
     pub(super) fn join(
         &self,
         chunk: &mut Chunk,
@@ -197,8 +201,8 @@ impl CachePoint {
     }
 }
 
-/// The computed rows of a chunk that can be cached, with their ids: the encoded ones, and markers for the removed ones.
-/// Failed rows are not cached, so that they fail again in each epoch.
+/// Returns the rows to cache with their IDs: the encoded rows, and a marker for each removed row. Failed rows are not
+/// cached, so that they fail again in each epoch.
 fn cacheable_rows(chunk: &Chunk, encoded: &[Bytes], input: &ChunkAtCache<'_>) -> Vec<(u64, Bytes)> {
     let has_failed = |origin: u32| chunk.failures.iter().any(|(failed, _)| *failed == origin);
     let id = |origin: u32| input.rows[origin as usize].row_id;
@@ -211,7 +215,7 @@ fn cacheable_rows(chunk: &Chunk, encoded: &[Bytes], input: &ChunkAtCache<'_>) ->
     rows
 }
 
-/// The encoder of images for the operator after the cache point.
+/// Creates the image encoder for the operator after the cache point.
 fn cache_encoder(
     next: Option<&BuiltOperator>,
     encoding: CacheEncoding,
@@ -224,9 +228,9 @@ fn cache_encoder(
     Ok(Some(CacheEncoder::new(encoding, decoding)))
 }
 
-/// The hash of everything that cached rows depend on: the data and the credentials that read it, the operators before the
-/// cache point and their files, and the columns. Tenants share cached rows that both may read, so the hash is a
-/// cryptographic one: no user can construct a pipeline with the hash of another user's rows.
+/// Hashes everything that cached rows depend on: the data, the credentials used to read it, the operators before the
+/// cache point with their files, and the columns. Tenants share cached rows, so the hash is cryptographic: no user can
+/// construct a pipeline whose hash equals that of another user's rows.
 fn prefix(input: &CachePointInput<'_>, encoder: Option<&CacheEncoder>, schema: &Schema) -> Prefix {
     let pipeline = input.pipeline;
     let mut hash = Sha256::new();
@@ -235,12 +239,12 @@ fn prefix(input: &CachePointInput<'_>, encoder: Option<&CacheEncoder>, schema: &
         let object = &shard.object;
         hash.update(format!("{:?} {} {:?}\n", object.url, object.size_bytes, object.version));
     }
-    // With other credentials one URL may be another object: credentials may name an endpoint.
+    // Credentials can select an endpoint, so the same URL can refer to different objects under different credentials.
     for source in pipeline.source.datasets() {
         let features = (&source.format, &source.features, &source.credentials, pipeline.on_error, schema);
         hash.update(format!("{features:?}\n"));
     }
-    // The encoding of an image depends on the operator that decodes the image later.
+    // The encoding of an image depends on the operator that later decodes the image.
     if let Some(encoder) = encoder {
         hash.update(encoder.describe());
     }

@@ -1,5 +1,5 @@
-//! A chunk of a group's rows on its way through the operators: built from encoded rows, joined with cached rows at the cache
-//! point, transformed by operators.
+//! A chunk of a group's rows: it is built from encoded rows, transformed by operators, and joined with cached rows at
+//! the cache point.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -29,43 +29,44 @@ pub(super) struct WorkChunk {
     pub(super) buffers: OutputBuffers,
     /// Index of the chunk's first row in the group.
     pub(super) start: usize,
-    /// Rows at the start of the present part of the pipeline: before a cache point those that were not cached.
+    /// Number of rows before the first operator, not counting cached rows. After the cache point, the number of all
+    /// rows of the chunk.
     rows_at_start: usize,
     /// Rows that were read for the chunk.
     rows_read: usize,
-    /// Failures that `on_error` has been applied to.
+    /// Number of failures to which `on_error` has been applied.
     settled_failures: usize,
     /// Parts of the group's buffer that operators must not write to, because rows have moved.
     pub(super) reclaimed: Vec<ReclaimedBuffer>,
-    /// Bytes of the chunk's rows, where operators are measured.
+    /// Bytes of the chunk's rows. Updated only if operators are traced.
     pub(super) bytes: u64,
-    /// The chunk's decoded images.
+    /// Reserves the memory of the chunk's decoded images.
     images: MemoryReservation,
-    /// Images from a cache. They count in the memory of the cache, or as rows that were read.
+    /// Images that came from a cache. They already count as memory of the cache or as encoded rows.
     cached_images: BTreeSet<ImageKey>,
-    /// Time that the chunk took one thread, without the time in queues.
+    /// Time that one thread has spent on the chunk, without time in queues.
     pub(super) took: Duration,
-    /// Measures the time from the last operator until assembly.
+    /// Measures the wait between the last operator and assembly.
     pub(super) queued: Option<QueuedRows>,
 }
 
-/// The part of the group's buffer for one tensor of a chunk.
+/// The unused part of the group's buffer that was meant for one tensor column of a chunk.
 pub(super) struct ReclaimedBuffer {
     /// Index among the job's tensors.
     pub(super) tensor: usize,
     pub(super) storage: BytesMut,
 }
 
-/// An image by the origin of its row and the address of its pixels.
+/// Identifies an image by the origin of its row and the address of its pixels.
 type ImageKey = (u32, usize);
 
 /// The encoded rows that a chunk is built from.
 pub(super) struct ChunkInput {
     /// All rows of the group.
     pub(super) rows: Arc<Vec<RowRef>>,
-    /// The cached form of the group's rows; empty where the job has no cache point.
+    /// The cached form of each row of the group. Empty if the job has no cache point.
     pub(super) cached: Arc<Vec<Option<Bytes>>>,
-    /// The rows of the group that the chunk consists of.
+    /// The range of the group's rows that the chunk contains.
     pub(super) range: Range<usize>,
     pub(super) encoded: ChunkRows,
 }
@@ -76,7 +77,7 @@ pub(super) struct ChunkRows {
     pub(super) batches: Vec<Arc<RecordBatch>>,
     /// Indexes in the group, ascending.
     pub(super) indexes: Vec<usize>,
-    /// For each row the index of its batch, and its index in the batch.
+    /// For each row, the index of its batch and its index in the batch.
     pub(super) locations: Vec<(usize, usize)>,
     /// Rows that could not be read: index in the group, and the reason.
     pub(super) failures: Vec<(usize, String)>,
@@ -90,7 +91,7 @@ impl ChunkInput {
         !self.encoded.indexes.is_empty()
     }
 
-    /// Builds the chunk from the rows that were read, as views of their buffers. Decoded images count in `budget`.
+    /// Builds the chunk from the rows that were read. Decoded images count against `budget`.
     pub(super) fn build(
         &self,
         job: &JobContext,
@@ -128,7 +129,7 @@ impl ChunkInput {
         Ok(work)
     }
 
-    /// Caches the computed rows of the chunk at the cache point, and adds the cached rows to the chunk.
+    /// Adds the computed rows of the chunk to the cache, and inserts the cached rows into the chunk.
     pub(super) fn join_cached(
         &self,
         job: &JobContext,
@@ -181,12 +182,12 @@ impl WorkChunk {
         }
     }
 
-    /// Indexes in the group of the rows that are left.
+    /// Returns the indexes in the group of the rows that the chunk still contains.
     pub(super) fn indexes(&self) -> impl Iterator<Item = usize> {
         self.chunk.origins.iter().map(|origin| self.start + *origin as usize)
     }
 
-    /// Runs one operator, and counts its work.
+    /// Runs one operator, and updates its counters.
     pub(super) fn apply(&mut self, job: &JobContext, index: usize, lap: &mut LapTimer) -> Result<(), String> {
         let operator = &job.compiled.operators[index];
         let rows_in = self.chunk.rows();
@@ -215,7 +216,7 @@ impl WorkChunk {
         }
     }
 
-    /// Counts the decoded images against the memory budget, without those that are shared with a cache.
+    /// Counts the decoded images against the memory budget, except images that are shared with a cache.
     fn count_images(&mut self) {
         let is_cached = |origin: u32, image: &Image| self.cached_images.contains(&(origin, address(image)));
         let own = images(&self.chunk).filter(|(origin, image)| !is_cached(*origin, image));
@@ -223,7 +224,7 @@ impl WorkChunk {
         self.images.resize(bytes);
     }
 
-    /// Removes failed rows under `on_error: skip`.
+    /// Removes failed rows if the pipeline has `on_error: skip`.
     fn settle_failures(&mut self, job: &JobContext) {
         if self.chunk.failures.len() == self.settled_failures {
             return;
@@ -239,8 +240,8 @@ impl WorkChunk {
         }
     }
 
-    /// Reclaims the parts of the group's buffer that no operator has used, because rows have moved. Operators write to
-    /// buffers of their own from here on, and assembly copies these.
+    /// Reclaims the unused parts of the group's buffer after rows have moved. From here on, operators write to their
+    /// own buffers, and assembly copies the rows from these buffers.
     fn reclaim_buffers(&mut self, job: &JobContext) {
         for (number, tensor) in job.compiled.tensors.iter().enumerate() {
             if let Some(writer) = &tensor.writer
@@ -252,7 +253,7 @@ impl WorkChunk {
     }
 }
 
-/// Bytes of a chunk's values. Other bytes of shared buffers do not count.
+/// Bytes of a chunk's values, without other bytes of shared buffers.
 fn chunk_bytes(chunk: &Chunk) -> u64 {
     let bytes = |column: &Column| match column {
         Column::Arrow(array) => array_bytes(array),
@@ -262,7 +263,7 @@ fn chunk_bytes(chunk: &Chunk) -> u64 {
     chunk.columns.iter().map(|(_, column)| bytes(column) as u64).sum()
 }
 
-/// The decoded images of a chunk, each with the origin of its row.
+/// Returns the decoded images of a chunk, each with the origin of its row.
 fn images(chunk: &Chunk) -> impl Iterator<Item = (u32, &Image)> {
     let columns = chunk.columns.iter().filter_map(|(_, column)| match column {
         Column::Images(images) => Some(images),
@@ -271,7 +272,7 @@ fn images(chunk: &Chunk) -> impl Iterator<Item = (u32, &Image)> {
     columns.flat_map(move |images| chunk.origins.iter().copied().zip(images))
 }
 
-/// The images in rows that came from a cache.
+/// Returns the keys of the images whose rows came from a cache.
 fn cached_images(chunk: &Chunk, cached: &[Option<Bytes>]) -> BTreeSet<ImageKey> {
     let is_cached = |origin: u32| cached.get(origin as usize).is_some_and(Option::is_some);
     let images = images(chunk).filter(|(origin, _)| is_cached(*origin));
@@ -282,7 +283,7 @@ fn address(image: &Image) -> usize {
     image.data.as_ptr().addr()
 }
 
-/// Bytes of an array's own values: its buffers may be shared with other arrays.
+/// Bytes of an array's own values. The buffers may be shared with other arrays.
 fn array_bytes(array: &ArrayRef) -> usize {
     // The length of a view is the lower half of its first word.
     let lengths = |views: &[u128]| views.iter().map(|view| *view as u32 as usize).sum();

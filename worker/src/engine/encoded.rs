@@ -1,4 +1,4 @@
-//! The encoded rows of a group, and the chunks that wait for them: a chunk starts as soon as its own rows have arrived.
+//! The encoded rows of a group, and the schedule of its chunks. A chunk starts as soon as its own rows have arrived.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub(super) struct EncodedRows {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RowState {
     Awaited,
-    /// The row comes from a cache.
+    /// The row was found in the cache.
     Cached,
     Arrived {
         batch: u32,
@@ -34,7 +34,7 @@ enum RowState {
 }
 
 impl EncodedRows {
-    /// `cached` has an entry for each row of the group, or none without a cache point.
+    /// `cached` has an entry for each row of the group. It is empty if the job has no cache point.
     pub(super) fn new(rows: usize, cached: &[Option<Bytes>]) -> Self {
         let is_cached = |index: usize| cached.get(index).is_some_and(Option::is_some);
         let state = |index| if is_cached(index) { RowState::Cached } else { RowState::Awaited };
@@ -64,12 +64,12 @@ impl EncodedRows {
         }
     }
 
-    /// Releases the rows when all chunks have started: each chunk holds its own rows.
+    /// Releases the rows. Called when all chunks have started, because each chunk has its own reference to its rows.
     pub(super) fn release(&mut self) {
         self.batches.clear();
     }
 
-    /// The rows of one chunk, with only the batches that contain them.
+    /// Returns the rows of one chunk, with only the batches that contain these rows.
     fn chunk_rows(&self, range: &Range<usize>) -> ChunkRows {
         let mut chunk = ChunkRows::default();
         let mut numbers: Vec<Option<usize>> = vec![None; self.batches.len()];
@@ -115,8 +115,8 @@ impl ChunkSchedule {
         Self { plan: ChunkPlan::new(rows), pending: Vec::new() }
     }
 
-    /// Plans chunks at the present pace. `buffers` returns the output buffers of a chunk with this number of rows; chunks
-    /// are planned in the order of their rows.
+    /// Plans chunks at the current pace, in row order. `buffers` returns the output buffers for a chunk with a given
+    /// number of rows.
     pub(super) fn plan(&mut self, pace: &Pace, mut buffers: impl FnMut(usize) -> OutputBuffers) {
         while let Some(range) = self.plan.next_chunk(pace) {
             let buffers = buffers(range.len());

@@ -1,5 +1,5 @@
-//! One group of rows, from the store to finished pieces: reads blocks, runs the operator stages on each chunk as soon as its
-//! rows have arrived, and assembles the chunks.
+//! Computes one group of rows: reads blocks, runs the operator stages on each chunk as soon as its rows have arrived,
+//! and assembles the chunks into pieces.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use super::stages::{ChunkTask, run_chunk};
 use super::task::{TaskContext, WorkerResources};
 use super::trace::LapTimer;
 
-/// A group to run.
+/// A group to compute, with the resources that it uses.
 pub(super) struct GroupTask {
     pub(super) job: Arc<JobContext>,
     pub(super) resources: WorkerResources,
@@ -31,17 +31,17 @@ pub(super) struct GroupTask {
     pub(super) split: SplitRef,
     /// Offsets in the split.
     pub(super) offsets: Range<u32>,
-    /// Reserves the group's buffer until the buffer is allocated.
+    /// Reserves the memory of the group's buffer until the buffer is allocated.
     pub(super) planned: MemoryReservation,
 }
 
 /// Computes a group.
 ///
 /// # Errors
-/// Returns a message about the first row that failed under `on_error: fail`, or why the whole group could not be read.
+/// Returns a message if the group cannot be read, or if a row fails under `on_error: fail`.
 pub(super) async fn run_group(task: GroupTask) -> Result<Vec<StreamPieces>, String> {
     let GroupTask { job, resources, context, split, offsets, planned } = task;
-    // A round is always computed as a whole: the rows of its steps depend on all of its rows.
+    // A round is always computed as a whole, because each step depends on all rows of the round.
     let layout = job.layout();
     let offsets = if layout.coordinated { 0..layout.split_len(split) } else { offsets };
     let start = layout.split_range(split).start;
@@ -71,12 +71,12 @@ pub(super) async fn run_group(task: GroupTask) -> Result<Vec<StreamPieces>, Stri
     run.assemble(chunks).await
 }
 
-/// A group that runs.
+/// A group that is being computed.
 struct GroupRun {
     group: GroupRows,
     resources: WorkerResources,
     context: TaskContext,
-    /// The cached form of each row; empty without a cache point.
+    /// The cached form of each row of the group. Empty if the job has no cache point.
     cached: Arc<Vec<Option<Bytes>>>,
     assembler: Box<dyn BatchAssembler>,
 }
@@ -128,7 +128,7 @@ impl GroupRun {
         Ok(finished)
     }
 
-    /// Runs a chunk, and records its pace.
+    /// Runs a chunk, and records how long it took.
     fn start_chunk(&self, chunk: ReadyChunk) -> impl Future<Output = Result<WorkChunk, String>> + use<> {
         let (rows, job) = (chunk.range.len(), Arc::clone(&self.group.job));
         let task = ChunkTask {

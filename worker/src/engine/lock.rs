@@ -1,8 +1,8 @@
-//! The lock of the engine's state, and the events that wait to be applied to the state.
+//! The lock of the engine's state, and the queue of events that are applied to the state.
 //!
-//! Threads that serve fetches or have finished a group do not wait for the lock. They add an event, and the thread that
-//! holds the lock applies it. Fetches are notified after the lock is released: a woken thread may interrupt the one that
-//! wakes it.
+//! Threads that serve fetches or have finished a group do not wait for the lock. They add an event to the queue, and
+//! the thread that holds the lock applies the event. Fetches are notified only after the lock is released, because a
+//! woken thread may preempt the thread that wakes it.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
@@ -15,18 +15,18 @@ use tokio::sync::Notify;
 use super::events::EngineEvent;
 use super::state::EngineState;
 
-/// Maximum number of events that wait. Above it, threads wait for the lock.
+/// Maximum number of queued events. When the queue is full, threads wait for the lock instead.
 pub(super) const EVENTS_MAX: usize = 8_192;
 
-/// The state of the engine, its lock, and the events to apply.
+/// The state of the engine behind a lock, and the queue of events to apply to the state.
 pub(super) struct StateLock {
     state: Mutex<EngineState>,
     events: ArrayQueue<EngineEvent>,
-    /// Notified when events wait and no thread applies them.
+    /// Notified when events are queued and no thread is applying them.
     pub(super) has_events: Notify,
     /// Nanoseconds that threads have waited for the lock.
     wait_ns: AtomicU64,
-    /// The number of computed leases when the lock was released last.
+    /// The number of computed leases when the lock was last released.
     computed: AtomicUsize,
 }
 
@@ -50,7 +50,7 @@ impl Default for StateLock {
 }
 
 impl StateLock {
-    /// Locks the state, and measures the wait if another thread holds the lock.
+    /// Locks the state, and adds the time spent waiting for the lock to `wait_ns`.
     pub(super) fn lock(&self) -> StateGuard<'_> {
         if let Some(guard) = self.try_lock() {
             return guard;
@@ -61,7 +61,7 @@ impl StateLock {
         StateGuard { lock: self, state: Some(state) }
     }
 
-    /// `None` if another thread holds the lock.
+    /// Returns `None` if another thread holds the lock.
     fn try_lock(&self) -> Option<StateGuard<'_>> {
         match self.state.try_lock() {
             Ok(state) => Some(StateGuard { lock: self, state: Some(state) }),
@@ -70,8 +70,8 @@ impl StateLock {
         }
     }
 
-    /// Adds an event, which the caller applies if no other thread holds the lock. If too many events wait, waits for the lock
-    /// instead, and applies all events.
+    /// Adds an event to the queue. If the queue is full, waits for the lock instead, applies all events, and returns
+    /// the guard. Otherwise the caller calls [`Self::lock_for_events`].
     pub(super) fn add_event(&self, event: EngineEvent) -> Option<StateGuard<'_>> {
         let event = self.events.push(event).err()?;
         let mut state = self.lock();
@@ -80,13 +80,14 @@ impl StateLock {
         Some(state)
     }
 
-    /// Locks the state if events wait and no other thread holds the lock. A thread that holds the lock finds the events when
-    /// it releases the lock.
+    /// Locks the state if events are queued and no other thread holds the lock. A thread that holds the lock checks for
+    /// queued events after it releases the lock.
     pub(super) fn lock_for_events(&self) -> Option<StateGuard<'_>> {
         if self.events.is_empty() {
             return None;
         }
-        // The other fence is in `StateGuard::drop`: either this thread gets the lock, or the other one finds the event.
+        // Pairs with the fence in `StateGuard::drop`: either this thread gets the lock, or the other thread sees the
+        // event.
         fence(Ordering::SeqCst);
         self.try_lock()
     }
@@ -96,21 +97,21 @@ impl StateLock {
         self.computed.load(Ordering::Relaxed)
     }
 
-    /// Time that threads have waited for the lock.
+    /// Total time that threads have waited for the lock.
     pub(super) fn wait(&self) -> Duration {
         Duration::from_nanos(self.wait_ns.load(Ordering::Relaxed))
     }
 }
 
 impl StateGuard<'_> {
-    /// Applies the events that wait.
+    /// Applies all queued events.
     pub(super) fn apply_events(&mut self) {
         while let Some(event) = self.lock.events.pop() {
             self.apply(event);
         }
     }
 
-    /// Releases the lock. The caller applies the events that other threads have added in the meantime.
+    /// Releases the lock. The caller then applies the events that other threads have queued in the meantime.
     pub(super) fn unlock(mut self) {
         self.release();
     }

@@ -1,15 +1,15 @@
-//! The memory budget of one worker: the bytes that each account uses, and reservations of bytes.
+//! The memory budget of one worker. It tracks the bytes that each account uses, including reserved bytes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use feedline_data::memory::{MemoryAccount, MemoryLimits, MemoryUsage};
 
-/// Returns the bytes that the owner of a pool or a cache holds.
+/// Returns the bytes that a pool or a cache currently uses.
 type UsageSource = Box<dyn Fn() -> u64 + Send + Sync>;
 
-/// A budget of bytes with one account for each [`MemoryAccount`]. An account is the sum of its reservations and of what its
-/// usage source returns.
+/// A budget of bytes with one account for each [`MemoryAccount`]. The usage of an account is the sum of its
+/// reservations and of the bytes that its usage source returns.
 pub(crate) struct MemoryBudget {
     budget_bytes: u64,
     reserved: [Arc<AtomicU64>; MemoryAccount::COUNT],
@@ -17,7 +17,7 @@ pub(crate) struct MemoryBudget {
 }
 
 impl MemoryBudget {
-    /// A budget whose accounts are empty.
+    /// Creates a budget with empty accounts.
     pub(crate) fn new(budget_bytes: u64) -> Self {
         Self { budget_bytes, reserved: Default::default(), sources: Default::default() }
     }
@@ -27,24 +27,26 @@ impl MemoryBudget {
         self.budget_bytes
     }
 
-    /// The limits of pools and caches that follow from the size of the budget.
+    /// The limits of pools and caches, derived from the size of the budget.
     pub(crate) fn limits(&self) -> MemoryLimits {
         MemoryLimits::new(self.budget_bytes)
     }
 
-    /// Reserves bytes until the reservation is dropped. The caller checks that the budget has them.
+    /// Reserves bytes until the reservation is dropped. The caller is responsible for checking that the budget has
+    /// enough free bytes.
     pub(crate) fn reserve(&self, account: MemoryAccount, bytes: u64) -> MemoryReservation {
         let all = Arc::clone(self.counter(account));
         all.fetch_add(bytes, Ordering::Relaxed);
         MemoryReservation { bytes, all }
     }
 
-    /// The reserved bytes of an account, for an owner that adds and subtracts them in another crate.
+    /// The counter of reserved bytes of an account, for code in other crates that updates the counter itself.
     pub(crate) fn counter(&self, account: MemoryAccount) -> &Arc<AtomicU64> {
         &self.reserved[account as usize]
     }
 
-    /// Adds what `source` returns to the account. A second source for the same account is ignored.
+    /// Adds the bytes that `source` returns to the usage of the account. A second source for the same account is
+    /// ignored.
     pub(crate) fn add_source(
         &self,
         account: MemoryAccount,
@@ -53,18 +55,18 @@ impl MemoryBudget {
         let _ = self.sources[account as usize].set(Box::new(source));
     }
 
-    /// Bytes that an account uses.
+    /// Returns the bytes that an account uses.
     pub(crate) fn used_bytes(&self, account: MemoryAccount) -> u64 {
         let source = self.sources[account as usize].get();
         self.counter(account).load(Ordering::Relaxed) + source.map_or(0, |source| source())
     }
 
-    /// Bytes that all accounts use.
+    /// Returns the bytes that all accounts use together.
     pub(crate) fn total_used_bytes(&self) -> u64 {
         MemoryAccount::ALL.into_iter().map(|account| self.used_bytes(account)).sum()
     }
 
-    /// Bytes that each account uses.
+    /// Returns the usage of each account.
     pub(crate) fn usage(&self) -> Vec<MemoryUsage> {
         let usage = |account| MemoryUsage { account, used_bytes: self.used_bytes(account) };
         MemoryAccount::ALL.map(usage).into()

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use feedline_proto::services::PieceHeader;
 
+use super::job::JobContext;
 use super::trace::QueuedRows;
 
 /// A finished piece of a split.
@@ -21,4 +22,18 @@ pub(crate) struct FinishedPiece {
 pub(crate) struct StreamPieces {
     pub(crate) stream: u32,
     pub(crate) pieces: Vec<Arc<FinishedPiece>>,
+}
+
+/// The result of looking up the next piece of a split.
+pub(crate) enum PieceLookup {
+    /// The job, and the piece that contains the requested row.
+    Piece(Arc<JobContext>, Arc<FinishedPiece>),
+    /// The requested row failed, so the split ends before that row. Contains the error message.
+    Failed(String),
+    /// All rows of the split have been fetched.
+    End(Arc<JobContext>),
+    /// The piece is not finished. The caller waits until the split changes.
+    Wait,
+    /// This worker has no lease for the split, or a newer fetch has replaced this fetch.
+    Unknown,
 }

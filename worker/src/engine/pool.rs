@@ -1,5 +1,5 @@
-//! The CPU pool: one thread for each core of the worker, or fewer if the plan says so. Jobs share the threads in proportion to
-//! their allocations, and the most urgent work of a job runs first.
+//! The CPU pool: one thread for each core of the worker, or fewer if the plan limits the threads. Jobs share the
+//! threads in proportion to their allocations, and the most urgent work of a job runs first.
 
 mod queue;
 
@@ -18,10 +18,11 @@ pub(crate) use self::queue::Priority;
 use self::queue::{NextWork, WorkQueue};
 use crate::process::POOL_THREAD_PREFIX;
 
-/// Shortest wait for the limit of a job in seconds: waking a thread takes as long.
+/// Minimum wait in seconds until limited work may start. Shorter waits are useless because waking a thread takes this
+/// long.
 const SHORTEST_WAIT: f64 = 5e-5;
 
-/// The panic of an operator. The pool continues.
+/// An operator panicked. The pool continues to run other work.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("an operator crashed: {0}; please report this")]
 pub(crate) struct TaskPanic(pub(crate) String);
@@ -42,12 +43,12 @@ struct Shared {
 #[derive(Debug, Default)]
 pub(crate) struct IdleThreads {
     waiting: AtomicU32,
-    /// Threads that the plan does not use.
+    /// Number of threads that the plan does not use.
     unused: AtomicU32,
 }
 
 impl IdleThreads {
-    /// Whether any thread waits for work, apart from unused threads.
+    /// Whether any thread waits for work, not counting unused threads.
     pub(crate) fn is_any(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > self.unused.load(Ordering::Relaxed)
     }
@@ -57,18 +58,18 @@ type Work = Box<dyn FnOnce() + Send>;
 
 struct State {
     queue: WorkQueue<Work>,
-    /// Threads that run work.
+    /// Number of threads that are running work.
     busy: u32,
-    /// Threads that may run work.
+    /// Maximum number of threads that may run work at the same time.
     in_use: u32,
-    /// The time for which an idle thread waits, when a job with a limit may run again.
+    /// The time at which work of a limited job may start, if an idle thread waits for that time.
     watched: Option<f64>,
     closed: bool,
 }
 
 impl State {
-    /// Whether an idle thread must wake up: to run work that may start at `now`, or to wait for an earlier time than another thread
-    /// waits for.
+    /// Whether an idle thread must wake up, either to run work that may start at `now`, or to wait for an earlier start
+    /// time than `watched`.
     fn needs_thread(&self, now: f64) -> bool {
         let start = self.queue.next_start(now);
         start.is_some_and(|at| at <= now || self.watched.is_none_or(|watched| at < watched))
@@ -76,7 +77,7 @@ impl State {
 }
 
 impl Pool {
-    /// Starts the threads. Images that they decode share the memory of `decoding`.
+    /// Starts the threads. `decoding` limits the memory that image decoding uses on all threads together.
     pub(crate) fn new(threads: u32, decoding: &Arc<DecodeMemory>) -> std::io::Result<Self> {
         let threads = threads.max(1);
         let state =
@@ -99,9 +100,10 @@ impl Pool {
         Ok(Self { shared, threads })
     }
 
-    /// Limits the pool to `threads` threads, 0 for all; running work continues. Jobs with work run in proportion to their `shares`;
-    /// all jobs without a share together have the share of all threads. A job in `limits` never uses more threads on
-    /// average, even if others are idle.
+    /// Limits the pool to `threads` threads, or removes the limit if `threads` is 0. Running work continues. Threads
+    /// are divided among jobs with work in proportion to `shares`. All jobs without a share together have one share,
+    /// equal to the number of threads. On average, a job in `limits` never uses more threads than its limit, even if
+    /// other threads are idle.
     pub(crate) fn set_shares(
         &self,
         threads: u32,
@@ -123,7 +125,7 @@ impl Pool {
         Arc::clone(&self.shared.idle)
     }
 
-    /// Runs `work` of a job on the pool. Work whose caller is cancelled before the start does not run.
+    /// Runs `work` of a job on the pool. If the caller is cancelled before the work starts, the work does not run.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         job: JobId,
@@ -148,7 +150,7 @@ impl Drop for Pool {
         self.shared.lock().closed = true;
         self.shared.ready.notify_all();
         for thread in self.threads.drain(..) {
-            // Panics of work do not reach the loop of the thread, so the result contains no error.
+            // Panics are caught where work runs, so joining the thread never returns an error.
             let _ = thread.join();
         }
     }
@@ -165,7 +167,8 @@ impl Shared {
         self.wake(state);
     }
 
-    /// Releases the queue, and wakes an idle thread if there is work for it. Busy threads look at the queue when they are done.
+    /// Releases the queue lock, and wakes an idle thread if there is work. Busy threads check the queue when they
+    /// finish their work.
     fn wake(&self, state: MutexGuard<'_, State>) {
         let wakes = self.idle.is_any() && state.needs_thread(self.now());
         drop(state);
@@ -179,7 +182,7 @@ impl Shared {
         self.started.elapsed().as_secs_f64()
     }
 
-    /// Waits for work, or until `start` if no other thread waits for an earlier time.
+    /// Waits for work. Waits at most until `start`, unless another thread already waits for an earlier time.
     fn wait<'a>(&self, mut state: MutexGuard<'a, State>, start: Option<f64>) -> MutexGuard<'a, State> {
         let sound = "no code panics while it holds the queue";
         let start = start.filter(|at| state.watched.is_none_or(|watched| *at < watched));
@@ -193,7 +196,7 @@ impl Shared {
             None => self.ready.wait(state).expect(sound),
         };
         self.idle.waiting.fetch_sub(1, Ordering::Relaxed);
-        // Another thread may wait for an earlier time now.
+        // By now, another thread may wait for an earlier time.
         if start.is_some() && state.watched == start {
             state.watched = None;
         }
@@ -220,7 +223,8 @@ impl Shared {
                 }
             };
             state.busy += 1;
-            // The woken thread may have been the one that waited for a time, so another thread must wait instead.
+            // The thread that now runs this work may have been the one that waited for a start time, so another thread
+            // must take over that wait.
             self.wake(state);
             let begun = Instant::now();
             work();

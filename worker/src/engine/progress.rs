@@ -1,9 +1,9 @@
-//! The progress of a split, which shows a waiting consumer that a slow split is alive.
+//! The progress of a split, which tells a waiting consumer that a slow split is still being computed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counts the reads and the operator executions of a split. Clones count together.
+/// Counts the block reads and operator executions of a split. Clones share one count.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SplitProgress(Arc<AtomicU64>);
 

@@ -1,7 +1,9 @@
-//! Reads the rows of a group: whole blocks through the block cache where rows are small, single rows where they are large.
+//! Reads the rows of a group: whole blocks through the block cache if rows are small, and individual rows if they are
+//! large.
 //!
-//! A group of a shuffled job needs a few rows of each of many blocks. They are copied out of a block as soon as it is
-//! read, so that a group holds its rows and not the blocks. The blocks that are read at a time are bounded in bytes.
+//! A group of a shuffled job needs a few rows from each of many blocks. The rows are copied out of a block as soon as
+//! the block is read, so that the group does not keep whole blocks in memory. The total size of the blocks that are
+//! read concurrently is limited.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,18 +23,18 @@ use super::pool::Priority;
 use super::progress::SplitProgress;
 use super::trace::CpuTimed;
 
-/// Rows of one block that a group needs.
+/// The rows that a group needs from one block.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct BlockRequest {
     key: BlockKey,
-    /// Row in the block, and index in the group; ascending.
+    /// Pairs of the row in the block and its index in the group, in ascending order.
     rows: Vec<(u32, usize)>,
 }
 
-/// Encoded rows of one block.
+/// The rows that were read from one block.
 pub(super) struct EncodedBlock {
     pub(super) batch: RecordBatch,
-    /// Index in the group, and row in the batch.
+    /// Pairs of a row's index in the group and its row in the batch.
     pub(super) rows: Vec<(usize, usize)>,
     /// Rows that could not be read.
     pub(super) failures: Vec<ReadFailure>,
@@ -51,38 +53,40 @@ pub(super) struct ReadFailure {
     pub(super) reason: String,
 }
 
-/// The block cache of a worker, and the limit of its reads.
+/// The block cache of a worker, and the memory limit for concurrent reads.
 pub(crate) struct ReadResources {
     pub(crate) blocks: BlockCache,
     limit: Semaphore,
     limit_bytes: u64,
 }
 
-/// The bytes of one permit of [`ReadResources::limit`].
+/// Bytes that one permit of [`ReadResources::limit`] stands for.
 const PERMIT_BYTES: u64 = 1 << 10;
 
 impl ReadResources {
-    /// Caches up to `cache_bytes` of blocks, and reads up to `limit_bytes` of blocks at a time, or one larger block.
+    /// Creates a block cache of `cache_bytes`, and limits concurrent reads to `limit_bytes`. A single larger block is
+    /// read alone.
     pub(crate) fn new(cache_bytes: u64, limit_bytes: u64) -> Self {
         let limit_bytes = limit_bytes.clamp(PERMIT_BYTES, u64::from(u32::MAX) * PERMIT_BYTES);
         let limit = Semaphore::new((limit_bytes / PERMIT_BYTES) as usize);
         Self { blocks: BlockCache::new(cache_bytes), limit, limit_bytes }
     }
 
-    /// Bytes of the cached blocks, and of the blocks that are being read.
+    /// Bytes of the cached blocks and of the blocks that are being read.
     pub(crate) fn held_bytes(&self) -> u64 {
         let free = self.limit.available_permits() as u64 * PERMIT_BYTES;
         self.blocks.held_bytes() + self.limit_bytes.saturating_sub(free)
     }
 
-    /// Waits for permission to hold a block in memory, encoded and decoded.
+    /// Waits until the read limit has room for a block in encoded and decoded form.
     async fn reserve(&self, block: &Block) -> SemaphorePermit<'_> {
         let permits = (2 * block.bytes).div_ceil(PERMIT_BYTES).clamp(1, self.limit_bytes / PERMIT_BYTES);
         self.limit.acquire_many(permits as u32).await.expect("the limit is never closed")
     }
 }
 
-/// The blocks that contain these rows of a group, in the order in which the group needs them.
+/// Returns one request for each block that contains any of these rows, in the order in which the group needs the
+/// blocks.
 pub(super) fn block_requests(job: &JobContext, rows: &[RowRef], indexes: &[usize]) -> Vec<BlockRequest> {
     let mut by_block: BTreeMap<BlockKey, Vec<(u32, usize)>> = BTreeMap::new();
     for &index in indexes {
@@ -92,13 +96,13 @@ pub(super) fn block_requests(job: &JobContext, rows: &[RowRef], indexes: &[usize
     }
     let mut requests: Vec<BlockRequest> =
         by_block.into_iter().map(|(key, rows)| BlockRequest { key, rows }).collect();
-    // The indexes of a block are ascending until its rows are sorted.
+    // Before the rows of a block are sorted, their indexes in the group are ascending.
     requests.sort_by_key(|request| request.rows.first().map(|(_, index)| *index));
     requests.iter_mut().for_each(|request| request.rows.sort_unstable());
     requests
 }
 
-/// Reads blocks concurrently, and yields each one when it arrives.
+/// Reads blocks concurrently, and yields each block when it arrives.
 pub(super) fn read_blocks(
     reader: BlockReader<'_>,
     requests: Vec<BlockRequest>,
@@ -106,7 +110,7 @@ pub(super) fn read_blocks(
     let read = move |request: BlockRequest| async move {
         let (read, cpu) = CpuTimed::new(reader.job.is_traced(), reader.read(&request)).await;
         let (rows, is_partial) = read?;
-        // Rows are counted when they arrive, as bytes are: the reads of one group may take seconds.
+        // Rows are counted when they arrive, like bytes, because the reads of one group may take seconds.
         reader.job.counters.source.add_rows(request.rows.len(), request.rows.len());
         reader.progress.increment();
         Ok(locate_rows(request, rows, is_partial, cpu))
@@ -124,7 +128,7 @@ pub(super) struct BlockReader<'a> {
 }
 
 impl BlockReader<'_> {
-    /// The rows of a block, and whether they are only the requested ones.
+    /// Reads the rows of a block. Also returns whether the result contains only the requested rows.
     async fn read(&self, request: &BlockRequest) -> Result<(BlockRows, bool), SourceError> {
         let compiled = &self.job.compiled;
         let shard = &compiled.manifest.shards[request.key.shard as usize];
@@ -139,7 +143,7 @@ impl BlockReader<'_> {
             schema: &compiled.read_schema,
             rows: (has_large_rows && !is_whole).then_some(wanted.as_slice()),
         };
-        // Large rows are read for this group alone. Blocks of small rows are shared with other groups.
+        // Large rows are read for this group alone, while blocks of small rows are shared with other groups.
         if has_large_rows {
             return Ok((self.read_from_store(request.key, &read, None).await?, !is_whole));
         }
@@ -151,7 +155,8 @@ impl BlockReader<'_> {
         Ok((pick_rows(&rows, &wanted), true))
     }
 
-    /// Waits for permission, reads, and counts the read. Memory is reserved for a `reserved` block.
+    /// Waits for a read permit, reads rows from the store, and counts the read. Reserves memory for `reserved` if it is
+    /// set.
     async fn read_from_store(
         &self,
         key: BlockKey,
@@ -173,7 +178,7 @@ impl BlockReader<'_> {
     }
 }
 
-/// Copies rows out of a block.
+/// Copies the requested rows out of a block.
 fn pick_rows(rows: &BlockRows, wanted: &[u32]) -> BlockRows {
     let picked = take_record_batch(&rows.batch, &UInt32Array::from(wanted.to_vec()));
     let batch = compact(&picked.expect("the index says that the block contains these rows"));
@@ -193,7 +198,7 @@ fn pick_rows(rows: &BlockRows, wanted: &[u32]) -> BlockRows {
     }
 }
 
-/// Copies the values of views, so that the batch does not hold the buffers of the whole block.
+/// Copies the values of view columns, so that the batch does not keep the buffers of the whole block alive.
 fn compact(batch: &RecordBatch) -> RecordBatch {
     let columns = batch.columns().iter().map(|column| {
         if let Some(views) = column.as_string_view_opt() {
@@ -209,13 +214,14 @@ fn compact(batch: &RecordBatch) -> RecordBatch {
         .expect("types and lengths are those of the batch")
 }
 
-/// Finds the requested rows in the batch that was read. `is_partial` batches contain only the requested rows.
+/// Finds the requested rows in the batch that was read. If `is_partial` is set, the batch contains only the requested
+/// rows.
 fn locate_rows(request: BlockRequest, read: BlockRows, is_partial: bool, cpu: Duration) -> EncodedBlock {
     let mut located = Vec::with_capacity(request.rows.len());
     let mut failures = Vec::new();
     let (mut distinct, mut last) = (0, None);
     for (row, index) in request.rows {
-        // A repeated row is in the batch once.
+        // A row that was requested several times is in the batch once.
         if is_partial && last.is_some_and(|last| last != row) {
             distinct += 1;
         }

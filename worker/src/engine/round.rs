@@ -1,7 +1,7 @@
-//! Coordinated batches: assembles the chunks of a whole round, and makes the steps of every stream.
+//! Coordinated batches: assembles the chunks of a whole round, and builds the pieces of every stream.
 //!
-//! A worker with a lease of one stream's part of a round computes the round for all streams, because the rows of a step
-//! depend on all rows of the round.
+//! A worker that has a lease for one stream's split of a round computes the round for all streams, because the rows of
+//! a step depend on all rows of the round.
 
 mod cache;
 mod columns;
@@ -27,10 +27,10 @@ use super::piece::{FinishedPiece, StreamPieces};
 use super::slab::SlabPool;
 use super::trace::QueuedRows;
 
-/// Bytes of a column in a batch besides its values, at most.
+/// Maximum bytes of a column in a batch in addition to its values.
 const COLUMN_OVERHEAD_BYTES: usize = 512;
 
-/// Assembles a round. Buffers are allocated when the rows of each step are known.
+/// Assembles a round. Buffers are allocated only after the rows of each step are known.
 pub(super) struct RoundAssembler {
     /// Memory that admission reserved for the buffers.
     pub(super) planned: MemoryReservation,
@@ -76,12 +76,12 @@ impl BatchAssembler for RoundAssembler {
     }
 }
 
-/// The rows of a round that are left after the operators.
+/// The rows of a round that remain after the operators.
 struct RoundRows {
     columns: Vec<(String, ArrayRef)>,
-    /// Index in the round of each row.
+    /// Index of each row in the round.
     indexes: Vec<usize>,
-    /// Elements in each of [`Coordination::columns`], row by row.
+    /// List length of each row in each of [`Coordination::columns`], row by row.
     lengths: Vec<u32>,
 }
 
@@ -96,8 +96,8 @@ impl RoundRows {
         Ok(Self { columns, indexes, lengths })
     }
 
-    /// Fails the rows with longer lists than the pipeline accepts. `on_error` decides whether they are removed or continue
-    /// without elements.
+    /// Marks rows whose lists exceed the length limit of the pipeline as failed. Depending on `on_error`, failed rows
+    /// are removed or their lists become empty.
     fn apply_length_limit(
         &mut self,
         coordination: &Coordination,
@@ -137,7 +137,7 @@ impl RoundRows {
         self.indexes = kept.values().iter().map(|&row| self.indexes[row as usize]).collect();
     }
 
-    /// Indexes of the rows that operators or limits have removed from a round of `count` rows.
+    /// Indexes of the rows that operators or the length limit have removed from a round of `count` rows.
     fn removed(&self, count: usize) -> impl Iterator<Item = usize> {
         let mut is_left = vec![false; count];
         self.indexes.iter().for_each(|&index| is_left[index] = true);
@@ -150,7 +150,7 @@ struct PieceBuilder<'a> {
     group: &'a GroupRows,
     coordination: &'a Coordination,
     rows: &'a RoundRows,
-    /// The columns that are padded or packed, in the order of [`Coordination::columns`].
+    /// Pads or packs each of [`Coordination::columns`], in the same order.
     fillers: Vec<ListFiller<'a>>,
 }
 
@@ -175,7 +175,7 @@ impl<'a> PieceBuilder<'a> {
         Ok(Self { group, coordination, rows, fillers })
     }
 
-    /// The pieces of each stream, one for each step.
+    /// Builds the pieces of each stream: one piece for each step.
     fn build_all(&self, steps: &[RoundStep]) -> Result<Vec<Vec<FinishedPiece>>, String> {
         let mut streams: Vec<Vec<FinishedPiece>> =
             steps.first().map_or_else(Vec::new, |step| step.streams.iter().map(|_| Vec::new()).collect());
@@ -192,7 +192,7 @@ impl<'a> PieceBuilder<'a> {
         Ok(streams)
     }
 
-    /// The piece of one stream in one step, with `own` rows.
+    /// Builds the piece of one stream for one step. `own` are the rows of the stream.
     fn build(
         &self,
         step: &RoundStep,
@@ -217,7 +217,7 @@ impl<'a> PieceBuilder<'a> {
             start: offsets.start,
             end: offsets.end,
             rows: own.len() as u32,
-            // The first of the step's offsets; the other streams have the rest.
+            // Each stream uses the first offsets of the step, one for each of its rows.
             kept_offsets: Some((offsets.start..offsets.start + own.len() as u32).collect()),
             row_ids: Some(own.iter().flatten().map(id).collect()),
             skipped: Vec::new(),
@@ -228,7 +228,7 @@ impl<'a> PieceBuilder<'a> {
         Ok(FinishedPiece { header, data, _queued: queued })
     }
 
-    /// The columns of a bucketed batch. Lists are padded to one length for all streams.
+    /// Builds the columns of a bucketed batch. Lists are padded to the same length in all streams.
     fn bucket_columns(
         &self,
         bucket: &BucketByLength,
@@ -251,7 +251,7 @@ impl<'a> PieceBuilder<'a> {
     }
 }
 
-/// The length to which the lists of a step are padded; `None` where they keep their lengths.
+/// Returns the padded length of the lists of a step, or `None` if lists are not padded.
 fn padded_length(bucket: &BucketByLength, step: &RoundStep, filler: &ListFiller<'_>) -> Option<u32> {
     let rows = step.streams.iter().flatten().flatten();
     let longest = || rows.map(|&row| filler.length(row)).max().unwrap_or(0);

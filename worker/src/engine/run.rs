@@ -5,15 +5,48 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use futures::FutureExt;
+use tokio::sync::oneshot;
 
 use super::Engine;
 use super::admission::AdmittedGroup;
-use super::events::{EndedGroup, EngineEvent};
+use super::events::EngineEvent;
 use super::group::{GroupTask, run_group};
 use super::lock::StateGuard;
+use super::state::{EndedGroup, EngineState};
 use super::trace::CpuCharged;
 
+/// Rounds of events that one thread applies before it leaves the next ones to the engine's own task.
+const ROUNDS_MAX: usize = 32;
+
 impl Engine {
+    /// Adds an event, which this thread applies unless another thread holds the lock.
+    pub(super) fn post(self: &Arc<Self>, event: EngineEvent) {
+        match self.state.add_event(event) {
+            Some(state) => self.pump_locked(state),
+            None => self.apply_events(),
+        }
+    }
+
+    /// Reads the state without waiting for the lock on this thread.
+    pub(super) async fn read_state<T: Send + 'static>(
+        self: &Arc<Self>,
+        read: impl FnOnce(&mut EngineState) -> T + Send + 'static,
+    ) -> T {
+        let (reply, value) = oneshot::channel();
+        // The receiver is dropped if the caller is cancelled.
+        self.post(EngineEvent::Read(Box::new(move |state| drop(reply.send(read(state))))));
+        value.await.expect("the engine applies every event")
+    }
+
+    /// Applies waiting events while no other thread holds the lock.
+    pub(super) fn apply_events(self: &Arc<Self>) {
+        for _ in 0..ROUNDS_MAX {
+            let Some(state) = self.state.lock_for_events() else { return };
+            self.pump_once(state);
+        }
+        self.state.has_events.notify_one();
+    }
+
     /// Starts groups that did not fit before.
     pub(crate) fn on_memory_released(self: &Arc<Self>) {
         self.post(EngineEvent::MemoryReleased);

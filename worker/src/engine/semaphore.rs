@@ -1,4 +1,4 @@
-//! A semaphore whose size changes while permits are in use, and whose most urgent waiter goes first.
+//! A semaphore with adjustable size and prioritized waiters. The size can change while permits are in use.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,8 +10,8 @@ use super::pool::Priority;
 /// The size of a semaphore that never blocks.
 pub(crate) const UNLIMITED: u32 = u32::MAX;
 
-/// Limits concurrency. If the size falls below the number of permits in use, their holders finish, and no permit is granted until
-/// fewer than the new size are in use.
+/// Limits concurrency. If the size falls below the number of permits in use, these permits stay valid, and no new
+/// permit is granted until the number in use is below the new size.
 #[derive(Debug)]
 pub(crate) struct AdjustableSemaphore {
     state: Mutex<State>,
@@ -21,7 +21,7 @@ pub(crate) struct AdjustableSemaphore {
 struct State {
     size: u32,
     in_use: u32,
-    /// Waiters by priority, then in order of arrival.
+    /// Waiters, ordered by priority and then by arrival.
     waiting: BTreeMap<WaiterKey, oneshot::Sender<()>>,
     arrivals: u64,
 }
@@ -33,7 +33,7 @@ impl State {
     fn grant(&mut self) {
         while self.in_use < self.size {
             let Some((_, waiter)) = self.waiting.pop_first() else { return };
-            // A waiter that is not in the list owns a permit, and releases it if the waiter is cancelled.
+            // Once removed from `waiting`, the waiter owns a permit, and releases the permit if it is cancelled.
             self.in_use += 1;
             let _ = waiter.send(());
         }
@@ -41,7 +41,7 @@ impl State {
 }
 
 impl AdjustableSemaphore {
-    /// A semaphore with `size` permits, at least one.
+    /// Creates a semaphore with `size` permits, or one permit if `size` is 0.
     pub(crate) fn new(size: u32) -> Self {
         let state = State { size: size.max(1), in_use: 0, waiting: BTreeMap::new(), arrivals: 0 };
         Self { state: Mutex::new(state) }
@@ -51,14 +51,15 @@ impl AdjustableSemaphore {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the number of permits, at least one.
+    /// Changes the number of permits to `size`, or to one if `size` is 0.
     pub(crate) fn resize(&self, size: u32) {
         let mut state = self.lock();
         state.size = size.max(1);
         state.grant();
     }
 
-    /// Waits for a permit. Less urgent waiters go later, and waiters of equal priority go in order of arrival.
+    /// Waits for a permit. Waiters with smaller `priority` values get permits first. Waiters of equal priority are
+    /// served in order of arrival.
     pub(crate) async fn acquire(&self, priority: Priority) -> SemaphorePermit<'_> {
         let (key, granted) = {
             let mut state = self.lock();
@@ -85,7 +86,8 @@ impl AdjustableSemaphore {
     }
 }
 
-/// A waiter. A cancelled waiter leaves the list, or releases its permit if it owns one already.
+/// A task that waits for a permit. If it is cancelled, it leaves `waiting`, or releases the permit if it already owns
+/// one.
 struct Waiter<'a> {
     limit: &'a AdjustableSemaphore,
     key: Option<WaiterKey>,
@@ -101,7 +103,7 @@ impl Drop for Waiter<'_> {
     }
 }
 
-/// A permit. Dropping it releases it.
+/// A permit, which is released when it is dropped.
 #[derive(Debug)]
 pub(crate) struct SemaphorePermit<'a> {
     limit: &'a AdjustableSemaphore,

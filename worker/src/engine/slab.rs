@@ -1,5 +1,5 @@
-//! The pool of buffers for finished batches. Buffers are 64-byte aligned, and return to the pool when every reader has released
-//! them.
+//! The pool of buffers for finished batches. Buffers are 64-byte aligned, and return to the pool when the last reader
+//! releases them.
 
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
@@ -8,14 +8,14 @@ use feedline_common::idle_buffers::IdleBuffers;
 use feedline_proto::batch::ALIGNMENT_BYTES;
 use tokio::sync::Notify;
 
-/// A request for fewer bytes may use an idle buffer of up to twice this size.
+/// Requests for fewer bytes than this may reuse an idle buffer of up to twice this size.
 const MIN_FIT_BYTES: usize = 64 << 10;
 
-/// A pool of buffers. It counts every allocated byte, in use or idle.
+/// A pool of buffers, which counts the bytes of all allocated buffers, in use or idle.
 #[derive(Debug, Default)]
 pub(crate) struct SlabPool {
     state: Mutex<State>,
-    /// Notified when a buffer is released: a group that did not fit the budget may fit now.
+    /// Notified when a buffer is released, because a group that did not fit the memory budget may fit now.
     pub(crate) returned: Notify,
 }
 
@@ -31,7 +31,7 @@ impl Default for State {
     }
 }
 
-/// The bytes that the pool counts for a buffer in use.
+/// Counts the bytes of a buffer in use against its pool until the reservation is dropped.
 #[derive(Debug)]
 pub(crate) struct SlabReservation {
     bytes: u64,
@@ -39,7 +39,7 @@ pub(crate) struct SlabReservation {
 }
 
 impl SlabReservation {
-    /// Changes the counted bytes of a buffer that has grown.
+    /// Updates the counted bytes after the buffer has grown.
     fn resize(&mut self, bytes: u64) {
         if let Some(pool) = self.pool.upgrade() {
             let mut state = pool.lock();
@@ -95,13 +95,13 @@ impl SlabPool {
         self.lock().idle.bytes() as u64
     }
 
-    /// Returns a buffer of exactly `len` bytes with unspecified content. Idle buffers are used again if one fits.
+    /// Returns a buffer of exactly `len` bytes with unspecified content. Reuses an idle buffer if one fits.
     pub(crate) fn take(self: &Arc<Self>, len: usize) -> (BytesMut, SlabReservation) {
         let mut state = self.lock();
         if let Some(mut slab) = state.idle.take(len) {
             drop(state);
             let bytes = slab.capacity() as u64;
-            // The resize stays within the capacity, and zeroes only bytes that a shorter use has truncated.
+            // The resize does not reallocate. It zeroes only the bytes that an earlier, shorter use has truncated.
             slab.resize(len, 0);
             return (slab, SlabReservation { bytes, pool: Arc::downgrade(self) });
         }
@@ -114,20 +114,21 @@ impl SlabPool {
         (slab, SlabReservation { bytes: len as u64, pool: Arc::downgrade(self) })
     }
 
-    /// Freezes a finished buffer. It returns to the pool when the last reader drops it.
+    /// Freezes a finished buffer. The buffer returns to the pool when the last reader drops it.
     pub(crate) fn finish(slab: BytesMut, mut counted: SlabReservation) -> Bytes {
         counted.resize(slab.capacity() as u64);
         Bytes::from_owner(Pooled { bytes: slab.freeze(), counted })
     }
 
-    /// Adds a buffer to the idle ones. The reservation of its last reader is released right after this.
+    /// Adds a buffer to the idle buffers. The caller drops the buffer's reservation right after this call.
     fn recycle(&self, slab: BytesMut) {
         let mut state = self.lock();
         state.allocated_bytes += slab.capacity() as u64;
         state.idle.push(slab);
     }
 
-    /// Frees idle buffers until a buffer of `len` bytes fits into `limit` bytes, unless an idle buffer fits.
+    /// Frees idle buffers until a new buffer of `len` bytes fits into `limit` bytes. Frees nothing if an idle buffer
+    /// can be reused.
     pub(crate) fn make_room(&self, len: usize, limit: u64) {
         let mut state = self.lock();
         if state.idle.has_fit(len) {

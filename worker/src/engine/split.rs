@@ -1,20 +1,20 @@
-//! One leased split: its running groups, its finished pieces, and the fetch that receives them.
+//! A leased split: its running groups, its finished pieces, and the fetch that receives the pieces.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use feedline_data::ids::JobId;
 use feedline_data::layout::SplitRef;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::fetches::PieceLookup;
 use super::job::JobContext;
-use super::piece::FinishedPiece;
+use super::piece::{FinishedPiece, PieceLookup};
 use super::pool::Priority;
 use super::progress::SplitProgress;
 
-/// A group that runs.
+/// A running group of the split.
 #[derive(Debug, Clone, Copy)]
 struct Running {
     /// Bytes that admission has counted for the group.
@@ -22,8 +22,8 @@ struct Running {
     priority: Priority,
 }
 
-/// A leased split, which the engine's state and the split's fetch share. A thread that holds the engine's lock may lock a split,
-/// never the other way round.
+/// A leased split, shared between the engine's state and the split's fetch. Lock order: a thread that holds a split's
+/// lock must not acquire the engine's lock.
 pub(crate) struct SharedSplit(Mutex<SplitState>);
 
 impl SharedSplit {
@@ -36,29 +36,45 @@ impl SharedSplit {
     }
 }
 
+/// An open fetch. Dropping it closes the fetch.
+pub(crate) struct OpenFetch {
+    pub(super) job: JobId,
+    pub(super) split: SplitRef,
+    pub(super) number: u64,
+    /// Wakes the fetch when the split has changed.
+    pub(crate) changed: Arc<Notify>,
+    pub(super) shared: Arc<SharedSplit>,
+}
+
+impl Drop for OpenFetch {
+    fn drop(&mut self) {
+        self.shared.lock().close_fetch(self.number);
+    }
+}
+
 #[cfg_attr(test, derive(Clone))]
 pub(super) struct SplitState {
     /// `None` until the job is loaded.
     job: Option<Arc<JobContext>>,
     is_revoked: bool,
-    /// Offset of the next group to start.
+    /// First offset of the next group.
     next: u32,
     /// Running groups by their first offset.
     running: BTreeMap<u32, Running>,
     /// Finished pieces by their first offset.
     finished: BTreeMap<u32, Arc<FinishedPiece>>,
-    /// The first row that failed, where `on_error: fail` ends the job.
+    /// The first failure in the split, which ends the job.
     failed: Option<SplitFailure>,
-    /// The open fetch; a newer one replaces it.
+    /// Number of the open fetch. A newer fetch replaces an older one.
     pub(super) fetch: Option<u64>,
     /// The offset that the fetch waits for.
     waits_for: Option<u32>,
-    /// Unique for each lease and each of its restarts. Results of groups of an earlier generation are dropped.
+    /// Changes whenever the split is leased or restarted. Results of groups from an earlier generation are dropped.
     generation: u64,
     pub(super) progress: SplitProgress,
     /// Cancels the running groups when the lease is revoked.
     pub(super) cancel: CancellationToken,
-    /// Notifies the fetch of this split.
+    /// Wakes the fetch of this split.
     pub(super) changed: Arc<Notify>,
     /// Whether the fetch must be notified.
     is_changed: bool,
@@ -71,7 +87,8 @@ struct SplitFailure {
 }
 
 impl SplitState {
-    /// The split of lease number `lease` of this worker, starting at offset `from`.
+    /// Creates the state of a new lease, starting at offset `from`. `lease` is the lease's sequence number on this
+    /// worker.
     pub(super) fn new(from: u32, lease: u32) -> Self {
         Self {
             job: None,
@@ -100,7 +117,7 @@ impl SplitState {
         self.next < len && self.failed.is_none()
     }
 
-    /// Sets the job as soon as it is loaded.
+    /// Sets the job, or `None` if the job is not loaded yet.
     pub(super) fn set_job(&mut self, job: Option<&Arc<JobContext>>) {
         self.job = job.cloned();
     }
@@ -116,8 +133,8 @@ impl SplitState {
         std::mem::take(&mut self.is_changed)
     }
 
-    /// The offsets of the next group to start. Groups end at multiples of `group_rows`, whatever the offset at which the lease
-    /// started.
+    /// Returns the offsets of the next group. Groups end at multiples of `group_rows`, regardless of the lease's start
+    /// offset.
     pub(super) fn next_group(&self, len: u32, group_rows: u32) -> Option<Range<u32>> {
         if !self.has_next(len) {
             return None;
@@ -126,12 +143,12 @@ impl SplitState {
         Some(self.next..end.min(len))
     }
 
-    /// Whether the consumer waits, and no piece is finished or being computed.
+    /// Whether the consumer is waiting, and no piece is finished or being computed.
     pub(super) fn is_starving(&self) -> bool {
         self.waits_for.is_some() && self.running.is_empty() && self.finished.is_empty()
     }
 
-    /// Whether the consumer waits, and no piece is finished.
+    /// Whether the consumer is waiting, and no piece is finished.
     pub(super) fn is_awaited(&self) -> bool {
         self.waits_for.is_some() && self.finished.is_empty()
     }
@@ -145,19 +162,20 @@ impl SplitState {
         self.running.values().map(|group| group.bytes).sum::<u64>() + finished.sum::<u64>()
     }
 
-    /// The priority of the most urgent running group.
+    /// Returns the priority of the most urgent running group.
     pub(super) fn priority(&self) -> Option<Priority> {
         self.running.values().map(|group| group.priority).min()
     }
 
-    /// Starts a group. Returns the generation with which the group must finish.
+    /// Records that a group has started. Returns the generation that the group must report when it finishes.
     pub(super) fn start(&mut self, offsets: &Range<u32>, bytes: u64, priority: Priority) -> u64 {
         self.next = offsets.end;
         self.running.insert(offsets.start, Running { bytes, priority });
         self.generation
     }
 
-    /// Stores the pieces of the group, or of the whole round, that started at `start`.
+    /// Stores the pieces of the group that started at offset `start`. For a coordinated job, the group is a whole
+    /// round.
     pub(super) fn finish_group(&mut self, generation: u64, start: u32, pieces: Vec<Arc<FinishedPiece>>) {
         if generation == self.generation {
             self.running.remove(&start);
@@ -173,14 +191,15 @@ impl SplitState {
         }
     }
 
-    /// Stores pieces that were computed for another stream of the round, unless this split has computed its own.
+    /// Stores pieces that were computed together with another stream of the round. Ignores them if this split has its
+    /// own pieces, running groups, or a failure.
     pub(super) fn supply(&mut self, pieces: Vec<Arc<FinishedPiece>>) {
         if self.failed.is_none() && self.running.is_empty() && self.finished.is_empty() {
             self.add_pieces(self.next, pieces);
         }
     }
 
-    /// Stores the pieces that end after `start`.
+    /// Stores the pieces that end after offset `start`.
     fn add_pieces(&mut self, start: u32, pieces: Vec<Arc<FinishedPiece>>) {
         for piece in pieces.into_iter().filter(|piece| piece.header.end > start) {
             self.next = self.next.max(piece.header.end);
@@ -196,7 +215,8 @@ impl SplitState {
         self.is_changed = true;
     }
 
-    /// The failure that ends the split at `from`, once all pieces before the failed row have been taken.
+    /// Returns the failure message for the row at offset `from`, unless a group that started at or before `from` is
+    /// still running.
     pub(super) fn failure(&self, from: u32) -> Option<String> {
         let earlier_runs = self.running.range(..=from).next_back().is_some();
         let failure = self.failed.as_ref().filter(|failure| failure.offset <= from || !earlier_runs);
@@ -219,7 +239,7 @@ impl SplitState {
         }
         let failed_there = self.failed.as_ref().is_some_and(|failure| failure.offset <= from);
         if !failed_there && !self.will_have(from) {
-            // The consumer has lost rows that it received before: they are computed again.
+            // The consumer needs rows that it received before, so they are computed again.
             self.generation += 1;
             self.failed = None;
             self.running.clear();
@@ -228,7 +248,7 @@ impl SplitState {
         }
     }
 
-    /// Whether the row at `from` is finished, is being computed, or belongs to a group that has not started.
+    /// Whether the row at offset `from` is finished, is being computed, or belongs to a group that has not started.
     fn will_have(&self, from: u32) -> bool {
         let finished =
             self.finished.range(..=from).next_back().is_some_and(|(_, piece)| piece.header.end > from);
@@ -242,7 +262,7 @@ impl SplitState {
         finished || running || from >= self.next
     }
 
-    /// Looks up the piece at offset `from` for fetch `number`, and whether that has changed the split.
+    /// Looks up the piece at offset `from` for fetch `number`. Also returns whether the look-up has changed the split.
     pub(super) fn next_piece(&mut self, number: u64, split: SplitRef, from: u32) -> (PieceLookup, bool) {
         if self.is_revoked || self.fetch != Some(number) {
             return (PieceLookup::Unknown, false);
@@ -263,12 +283,12 @@ impl SplitState {
         (PieceLookup::Wait, self.wait_for(from))
     }
 
-    /// Records that the fetch waits for the row at `from`. Returns whether that changes the split.
+    /// Records that the fetch waits for the row at offset `from`. Returns whether the fetch was not waiting before.
     fn wait_for(&mut self, from: u32) -> bool {
         self.waits_for.replace(from).is_none()
     }
 
-    /// Removes the piece that contains the row at `from`. A piece is handed out once.
+    /// Removes and returns the piece that contains the row at offset `from`.
     pub(super) fn take_piece(&mut self, from: u32) -> Option<Arc<FinishedPiece>> {
         let (start, piece) = self.finished.range(..=from).next_back()?;
         if piece.header.end <= from {

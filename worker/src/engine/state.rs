@@ -1,4 +1,4 @@
-//! The state that the engine's lock guards: leases, loaded jobs, and the decisions of the plan.
+//! The state that the engine's lock guards: leases, loaded jobs, and the allocations and cache decisions of the plan.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -8,62 +8,83 @@ use feedline_data::ids::JobId;
 use feedline_data::layout::SplitRef;
 use feedline_data::messages::{CacheDecision, JobAllocation, Lease};
 use feedline_data::mix::MixChange;
+use tokio::sync::oneshot;
 
-use super::events::{EndedGroup, FetchRequest};
 use super::job::JobContext;
 use super::leases::LeaseTable;
 use super::piece::StreamPieces;
 use super::round::RoundCache;
-use super::split::SplitState;
+use super::split::{OpenFetch, SplitState};
 use crate::cache::{CacheValues, Tenant};
 
-/// Ended jobs whose counters are still reported.
+/// Maximum number of loaded jobs before jobs without leases are dropped. Until then their counters are still reported.
 const ENDED_JOBS_MAX: usize = 16;
 
 #[derive(Default)]
 pub(super) struct EngineState {
     pub(super) leases: LeaseTable,
-    /// Fetches that wait for a lease to arrive.
-    pub(super) arrivals: BTreeMap<(JobId, SplitRef), Vec<FetchRequest>>,
-    /// Whether the last admission had groups that did not fit.
+    /// Fetch requests that wait for the lease of their split.
+    pub(super) arrivals: BTreeMap<(JobId, SplitRef), Vec<PendingFetch>>,
+    /// Whether the last admission left groups that did not fit the budget or the limits.
     pub(super) is_blocked: bool,
     pub(super) jobs: BTreeMap<JobId, Arc<JobContext>>,
-    /// Jobs in the order in which they were loaded.
+    /// Loaded jobs, in the order in which they were loaded.
     loaded: VecDeque<JobId>,
     /// Number of running groups.
     pub(super) groups: usize,
-    /// Whether a group runs that exceeds the budget, for a consumer that has no finished piece.
+    /// Whether a group is running that exceeds the memory budget, for a consumer that has no finished piece.
     pub(super) exceeds: bool,
     pub(super) next_fetch: u64,
     /// Leases accepted so far.
     accepted: u32,
     /// Groups started so far.
     pub(super) started: u64,
-    /// The job whose consumer waits for rows while its next group waits for memory.
+    /// The job whose consumer is waiting for rows while the job's next group waits for memory.
     pub(super) memory_wait: Option<MemoryWait>,
-    /// Jobs that this worker cannot load, with the error.
+    /// Error messages of the jobs that this worker cannot load.
     pub(super) failed: BTreeMap<JobId, String>,
-    /// What jobs may use. Jobs without an entry have no limits.
+    /// The allocation of each job. Jobs without an entry have no limits.
     pub(super) allocations: BTreeMap<JobId, JobAllocation>,
-    /// Changes of the mixes of jobs with leases.
+    /// Changes to the mix weights, for each job with leases.
     pub(super) mixes: BTreeMap<JobId, Vec<MixChange>>,
-    /// Tenants of jobs, and the bytes that each may cache. Jobs without an entry have no limit.
+    /// The tenant of each job, and the maximum bytes that the tenant may cache. Jobs without an entry have no limit.
     pub(super) tenants: BTreeMap<JobId, (Tenant, u64)>,
-    /// Cache decisions of the plan that this worker could not follow.
+    /// Planned cache decisions that this worker could not apply.
     pub(super) rejected_caches: BTreeMap<JobId, CacheDecision>,
-    /// Pieces of rounds for streams of coordinated jobs that have no lease here yet.
+    /// Pieces of computed rounds for streams that have no lease on this worker yet.
     pub(super) rounds: RoundCache,
 }
 
-/// A wait of a job for memory.
+/// The start of a job's current wait for memory.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct MemoryWait {
     pub(super) job: JobId,
     pub(super) since: Instant,
 }
 
+/// A fetch that is opened as soon as the lease of its split has arrived.
+pub(super) struct PendingFetch {
+    pub(super) job: JobId,
+    pub(super) split: SplitRef,
+    /// The first offset to deliver.
+    pub(super) from: u32,
+    pub(super) reply: oneshot::Sender<OpenFetch>,
+}
+
+/// A group that has ended.
+pub(super) struct EndedGroup {
+    pub(super) job: JobId,
+    pub(super) split: SplitRef,
+    /// The generation of the split when the group started.
+    pub(super) generation: u64,
+    /// First offset of the group in the split.
+    pub(super) start: u32,
+    /// Whether the group exceeded the memory budget.
+    pub(super) exceeds: bool,
+}
+
 impl EngineState {
-    /// The values of cached bytes, for all jobs with leases.
+    /// The value of each cached byte, for all jobs with leases.
     pub(super) fn cache_values(&self) -> CacheValues {
         let mut values = CacheValues::new();
         for (id, job) in self.leases.jobs().filter_map(|(id, _)| Some((id, self.jobs.get(&id)?))) {
@@ -80,7 +101,7 @@ impl EngineState {
         values
     }
 
-    /// Stores the pieces of a finished group in its split, and in the other splits of its round.
+    /// Adds the pieces of a finished group to its split, and to the splits of other streams in the same round.
     pub(super) fn finish_group(&mut self, group: &EndedGroup, result: Result<Vec<StreamPieces>, String>) {
         let EndedGroup { job, split, generation, start, .. } = *group;
         let streams = match result {
@@ -102,7 +123,7 @@ impl EngineState {
         }
     }
 
-    /// Adds a lease that is new, and opens the fetches that wait for it.
+    /// Adds a new lease, and opens the fetches that wait for the lease.
     pub(super) fn accept(&mut self, lease: &Lease) {
         let (job, split) = (lease.job, lease.split);
         self.accepted = self.accepted.wrapping_add(1);
@@ -120,7 +141,7 @@ impl EngineState {
         }
     }
 
-    /// Drops the requests of consumers that have disconnected, or whose deadline has passed.
+    /// Drops waiting fetch requests whose consumer has disconnected or whose deadline has passed.
     pub(super) fn drop_cancelled_requests(&mut self) {
         self.arrivals.retain(|_, requests| {
             requests.retain(|request| !request.reply.is_closed());
@@ -128,7 +149,7 @@ impl EngineState {
         });
     }
 
-    /// Adds a loaded job with its present limits, and makes its leases runnable.
+    /// Adds a loaded job, applies its current allocation, and makes its leases runnable.
     pub(super) fn add_job(&mut self, job: JobContext) {
         let id = job.id();
         job.limits.apply(self.allocations.get(&id));
@@ -152,14 +173,32 @@ impl EngineState {
         }
     }
 
-    /// The cache decision that a job should follow: the one of the plan, unless this worker has rejected it, or else the
-    /// present one. `None` for a job that is unknown.
+    /// The cache decision that a job should follow: the planned decision, or the current decision if this worker has
+    /// rejected the planned one. `None` if the job is unknown.
     pub(super) fn wanted_cache(&self, id: JobId) -> Option<Option<CacheDecision>> {
-        let present = self.jobs.get(&id).map(|job| job.compiled.cache);
+        let current = self.jobs.get(&id).map(|job| job.compiled.cache);
         let planned = self.allocations.get(&id).map(|allocation| allocation.cache);
         let is_rejected = |cache: &Option<CacheDecision>| {
             cache.is_some() && self.rejected_caches.get(&id) == cache.as_ref()
         };
-        planned.filter(|cache| !is_rejected(cache)).or(present)
+        planned.filter(|cache| !is_rejected(cache)).or(current)
+    }
+
+    /// Opens a fetch, or keeps the request until the lease arrives.
+    pub(super) fn open_fetch(&mut self, request: PendingFetch) {
+        let PendingFetch { job, split, from, .. } = request;
+        let Some(shared) = self.leases.shared(job, split) else {
+            self.arrivals.entry((job, split)).or_default().push(request);
+            return;
+        };
+        self.next_fetch += 1;
+        let number = self.next_fetch;
+        let changed = self.leases.update(job, split, |lease| {
+            lease.open_fetch(number, from);
+            Arc::clone(&lease.changed)
+        });
+        let Some(changed) = changed else { return };
+        // The fetch closes itself if the consumer has disconnected.
+        let _ = request.reply.send(OpenFetch { job, split, number, changed, shared });
     }
 }

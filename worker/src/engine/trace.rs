@@ -1,4 +1,4 @@
-//! Counters of operators: rows, bytes, CPU time and waits. They stay at 0 on a worker that does not trace.
+//! Operator counters: rows, bytes, CPU time and wait time. They stay at 0 on a worker that does not trace operators.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -13,20 +13,20 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::process::{ProcessClock, ReadMeter};
 
-/// CPU time of this thread.
+/// Returns the CPU time of the current thread.
 pub(super) fn thread_cpu() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Whether a worker measures operators, and the clock of the process.
+/// Whether operators are traced, and the clock that measures the CPU time of the process.
 #[derive(Debug, Clone)]
 pub(crate) struct Tracing {
     pub(crate) on: bool,
     pub(crate) clock: Arc<ProcessClock>,
 }
 
-/// Counters of one operator. They only increase, except for the queued bytes.
+/// Counters of one operator. All of them only increase, except `queue_bytes`.
 #[derive(Debug)]
 pub(crate) struct OperatorCounters {
     name: String,
@@ -53,7 +53,8 @@ fn add_time(counter: &AtomicU64, time: Duration) {
 }
 
 impl OperatorCounters {
-    /// Counters of an operator with this `parallelism` in the pipeline. Without `on` they stay at 0.
+    /// Creates counters for an operator with this `parallelism` in the pipeline. The counters stay at 0 unless `on` is
+    /// set.
     pub(crate) fn new(name: &str, parallelism: Option<u32>, on: bool) -> Arc<Self> {
         let zero = || AtomicU64::new(0);
         Arc::new(Self {
@@ -73,7 +74,7 @@ impl OperatorCounters {
         })
     }
 
-    /// Whether the counters count.
+    /// Whether the operator is traced. If not, the counters stay at 0.
     pub(crate) fn is_on(&self) -> bool {
         self.on
     }
@@ -92,14 +93,14 @@ impl OperatorCounters {
         }
     }
 
-    /// Adds a wait for a permit that no [`QueuedRows`] measures.
+    /// Adds time spent waiting for a permit, in addition to the waits that [`QueuedRows`] measures.
     pub(crate) fn add_wait_input(&self, wait: Duration) {
         if self.on {
             add_time(&self.wait_input_ns, wait);
         }
     }
 
-    /// Adds an execution that used another thread, or only waited.
+    /// Adds an execution that waited for I/O or a timer. Elapsed time without CPU time counts as latency.
     pub(crate) fn add_latency(&self, busy: Duration, cpu: Duration) {
         if self.on {
             add_time(&self.busy_ns, busy);
@@ -135,16 +136,16 @@ impl OperatorCounters {
     }
 }
 
-/// Divides the time of a thread among operators without gaps: each lap lasts from the end of the previous lap until now.
+/// Divides the time of a thread among operators without gaps: each lap starts at the end of the previous lap.
 pub(crate) struct LapTimer(Option<(Duration, Instant)>);
 
 impl LapTimer {
-    /// Starts the first lap. Without `on` nothing is measured.
+    /// Starts the first lap. Measures nothing unless `on` is set.
     pub(crate) fn start(on: bool) -> Self {
         Self(on.then(|| (thread_cpu(), Instant::now())))
     }
 
-    /// Ends a lap, and adds it to the counters of an operator.
+    /// Ends a lap, and adds its CPU time and elapsed time to the counters of an operator.
     pub(crate) fn record(&mut self, counters: &OperatorCounters) {
         if let Some((cpu, wall)) = &mut self.0 {
             let (cpu_now, now) = (thread_cpu(), Instant::now());
@@ -160,14 +161,14 @@ impl LapTimer {
 pub(crate) struct QueuedRows {
     since: Instant,
     bytes: u64,
-    /// The operator whose output waits.
+    /// The operator that produced the rows.
     from: Arc<OperatorCounters>,
-    /// The operator that the rows wait for; `None` if they wait for a consumer.
+    /// The operator that will process the rows. `None` if the rows wait for a consumer.
     to: Option<Arc<OperatorCounters>>,
 }
 
 impl QueuedRows {
-    /// Starts a wait; `None` on a worker that does not trace.
+    /// Starts measuring a wait. Returns `None` on a worker that does not trace operators.
     pub(crate) fn begin(
         from: &Arc<OperatorCounters>,
         to: Option<&Arc<OperatorCounters>>,
@@ -197,7 +198,7 @@ impl Drop for QueuedRows {
     }
 }
 
-/// A future that also returns the CPU time of its polls. Waits do not count.
+/// A future that also returns the CPU time of its polls. Time between polls does not count.
 pub(crate) struct CpuTimed<F> {
     future: Pin<Box<F>>,
     on: bool,
@@ -232,15 +233,15 @@ pub(crate) struct StoreCounters {
     wait_ns: AtomicU64,
     shards: AtomicU64,
     shard_bytes: AtomicU64,
-    /// One bit for each shard that has been read from.
+    /// A bit set with one bit for each shard. The bit is set after the first read from the shard.
     seen: Vec<AtomicU64>,
-    /// Bytes and CPU time of blocking calls.
+    /// Measures bytes and CPU time of blocking read calls.
     meter: Arc<ReadMeter>,
     on: bool,
 }
 
 impl StoreCounters {
-    /// Counters for a dataset with this number of shards.
+    /// Creates counters for a dataset with this number of shards.
     pub(crate) fn new(shards: usize, tracing: &Tracing) -> Self {
         let zero = || AtomicU64::new(0);
         Self {
@@ -255,7 +256,7 @@ impl StoreCounters {
         }
     }
 
-    /// Adds a read of the shard with number `shard` and `shard_bytes` bytes.
+    /// Adds a read from the shard with index `shard`, whose size is `shard_bytes`.
     pub(crate) fn add(&self, rows: &BlockRows, shard: u32, shard_bytes: u64) {
         if !self.on || rows.store_requests == 0 {
             return;
@@ -283,14 +284,14 @@ impl StoreCounters {
         }
     }
 
-    /// CPU time of the blocking calls for these reads.
+    /// CPU time of blocking read calls.
     pub(crate) fn blocking_cpu_ns(&self) -> u64 {
         self.meter.cpu_ns()
     }
 }
 
-/// A future on an IO thread that works for an operator. The CPU time of its polls is charged to the operator, even if the future
-/// is cancelled.
+/// A future that runs on an I/O thread on behalf of an operator. The CPU time of its polls is charged to the operator,
+/// even if the future is cancelled.
 pub(crate) struct CpuCharged<F> {
     future: Pin<Box<F>>,
     counters: Arc<OperatorCounters>,

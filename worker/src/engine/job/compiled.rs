@@ -1,5 +1,5 @@
-//! A job compiled for one worker: its dataset, its operators, and the columns of its batches. It never changes; a worker
-//! compiles the job again when the plan changes what the job caches.
+//! A job compiled for one worker: its dataset, its operators, and the columns of its batches. A compiled job is
+//! immutable. The worker compiles the job again when the planned cache decision changes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,28 +15,28 @@ use feedline_operators::{BuiltOperator, build_operators};
 use feedline_proto::batch::{ALIGNMENT_BYTES, output_schema};
 use feedline_sources::{Dataset, Stores};
 
-use super::tensors::{FinalTensor, carries_bulk, final_tensors};
+use super::tensors::{FinalTensor, final_tensors, has_bulk_column};
 use crate::cache::Caches;
 use crate::engine::cache_point::{CachePoint, CachePointCounters, CachePointInput};
 use crate::engine::coordination::Coordination;
 use crate::engine::settings::EngineSettings;
 use crate::engine::trace::Tracing;
 
-/// Encoded bytes that a chunk has at most, if that is more than one row.
+/// Maximum encoded bytes of a chunk. A single larger row is a chunk of its own.
 const CHUNK_BYTES_MAX: u64 = 512 << 10;
-/// Estimate of the bytes in a row's columns of varying size before the first row.
-const LEAST_TAIL_BYTES: u64 = 64;
+/// Minimum of the initial estimate of the bytes per row in columns of varying size.
+const TAIL_ROW_BYTES_MIN: u64 = 64;
 
-/// A job with everything that its compilation needs.
+/// The inputs from which a job is compiled.
 pub(crate) struct JobSource {
     pub(crate) details: JobDetails,
     pub(crate) manifest: Arc<Manifest>,
-    /// The cache decision of the plan.
+    /// The planned cache decision.
     pub(crate) cache: Option<CacheDecision>,
     pub(crate) stores: Arc<Stores>,
 }
 
-/// The parts of a worker that compilation uses.
+/// The worker's caches, settings and tracing, which job compilation uses.
 #[derive(Clone, Copy)]
 pub(crate) struct CompileContext<'a> {
     pub(crate) caches: &'a Caches,
@@ -48,30 +48,31 @@ pub(crate) struct CompiledJob {
     pub(crate) details: JobDetails,
     pub(crate) manifest: Arc<Manifest>,
     pub(crate) dataset: Dataset,
-    /// Columns that are read: those that can influence the output.
+    /// The columns to read: only columns that can affect the output.
     pub(crate) read_schema: Schema,
     pub(crate) operators: Vec<BuiltOperator>,
-    /// Python functions by the index of their operator.
+    /// Python functions by operator index.
     pub(crate) functions: BTreeMap<usize, Arc<RowFunction>>,
-    /// What the plan caches.
+    /// The planned cache decision.
     pub(crate) cache: Option<CacheDecision>,
-    /// The cache of the pipeline, or of the plan.
+    /// The cache point that the pipeline or the plan specifies.
     pub(crate) cache_point: Option<CachePoint>,
-    /// How batches are made for all streams together; `None` where each stream has batches of its own rows.
+    /// How batches are built for all streams together. `None` if each stream has its own batches.
     pub(crate) coordination: Option<Coordination>,
     pub(crate) tensors: Vec<FinalTensor>,
     pub(crate) output: Schema,
     pub(crate) output_arrow: SchemaRef,
     pub(crate) chunk_rows_max: u32,
-    /// First estimate of the bytes per row in a batch's columns of varying size.
+    /// Initial estimate of the bytes per row in a batch's columns of varying size.
     pub(super) tail_row_bytes: u64,
 }
 
 impl CompiledJob {
-    /// Compiles a job. Python functions and cache counters of the `previous` compilation are used again.
+    /// Compiles a job. Reuses the Python functions of the `previous` compilation, and `cache_counters`.
     ///
     /// # Errors
-    /// Returns a message if a file of the pipeline cannot be read, or the worker does not run the pipeline's functions.
+    /// Returns a message if a file that the pipeline uses cannot be read, or if the worker does not run Python
+    /// functions.
     pub(super) async fn compile(
         source: JobSource,
         context: CompileContext<'_>,
@@ -141,25 +142,25 @@ impl CompiledJob {
         self.details.pipeline.on_error
     }
 
-    /// Bytes of the tensors in a group's buffer.
+    /// Bytes of the tensor columns in the buffer of a group with this number of rows.
     pub(super) fn tensor_bytes(&self, rows: usize) -> usize {
         let bytes = |tensor: &FinalTensor| (tensor.row_bytes * rows).next_multiple_of(ALIGNMENT_BYTES);
         self.tensors.iter().map(bytes).sum()
     }
 
-    /// Whether batches have columns besides tensors.
+    /// Whether batches have columns that are not tensors.
     pub(super) fn has_tail(&self) -> bool {
         self.output.fields.len() > self.tensors.len()
     }
 
-    /// The passes after the one with this number, where it is not the first: caching must not slow down the first pass.
+    /// The number of passes after pass `pass`. `None` for the first pass, which caching must not slow down.
     pub(crate) fn passes_after(&self, pass: u32) -> Option<f64> {
         let layout = &self.details.layout;
         (pass > 0).then(|| f64::from((layout.epochs * layout.passes).saturating_sub(pass + 1)))
     }
 }
 
-/// The job's pipeline with the cache of the plan.
+/// The job's pipeline with the planned cache added.
 fn planned_pipeline(details: &JobDetails, cache: Option<CacheDecision>) -> Pipeline {
     match cache {
         Some(cache) => details.pipeline.with_cache_after(cache.operators_before, cache.tier),
@@ -178,9 +179,9 @@ async fn read_files(
 }
 
 fn tail_row_bytes(mean_row_bytes: u64, source: &Schema, output: &Schema, is_coordinated: bool) -> u64 {
-    let varying = if carries_bulk(source, output) { mean_row_bytes } else { 0 };
+    let varying = if has_bulk_column(source, output) { mean_row_bytes } else { 0 };
     let fixed = |field: &Field| field.column_type.fixed_row_bytes().unwrap_or(0) as u64;
-    // Operators of a coordinated job write no column in place, so all of its columns are in the tail.
+    // The operators of a coordinated job do not write columns in place, so all columns are in the tail.
     let fixed: u64 = if is_coordinated { output.fields.iter().map(fixed).sum() } else { 0 };
-    varying.max(LEAST_TAIL_BYTES) + fixed
+    varying.max(TAIL_ROW_BYTES_MIN) + fixed
 }

@@ -1,5 +1,5 @@
-//! The counters of a job on one worker. They continue when the plan changes what the job caches and the worker compiles
-//! the job again.
+//! The counters of a job on one worker. They are kept when the worker compiles the job again after a new cache
+//! decision.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -17,16 +17,17 @@ pub(crate) struct JobCounters {
     pub(crate) store: Arc<StoreCounters>,
     pub(crate) operators: Vec<Arc<OperatorCounters>>,
     pub(crate) batch: Arc<OperatorCounters>,
-    /// Those of the present or the last cache point; `None` as long as the job has cached nothing.
+    /// Counters of the current or the most recent cache point. `None` if the job has not had a cache point.
     pub(crate) cache: Option<CachePointCounters>,
-    /// Measured costs of cache encodings; `None` if the pipeline has a `cache` operator, or the worker does not trace.
+    /// Measured costs of cache encodings. `None` if the pipeline has a `cache` operator, or the worker does not trace
+    /// operators.
     pub(crate) trials: Option<Arc<EncodingTrials>>,
-    /// Nanoseconds in which a consumer waited for rows while the next group waited for memory.
+    /// Total nanoseconds during which a consumer waited for rows while the next group waited for memory.
     pub(crate) memory_wait_ns: Arc<AtomicU64>,
 }
 
 impl JobCounters {
-    /// Counters at zero. `batch_parallelism` is the limit to which the pipeline pins its `batch`.
+    /// Creates counters at zero. `batch_parallelism` is the `parallelism` of the pipeline's `batch` operator.
     pub(crate) fn new(
         operators: &[BuiltOperator],
         batch_parallelism: Option<u32>,

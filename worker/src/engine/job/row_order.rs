@@ -1,4 +1,4 @@
-//! The order of a job's rows: computed once for each pass that groups need.
+//! The order of a job's rows, computed once for each pass.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -9,7 +9,7 @@ use feedline_data::mix::MixChange;
 use feedline_data::order::RowRef;
 use feedline_data::sequence::{Sequence, SharedPass};
 
-/// Passes whose order stays in memory: only neighbouring epochs overlap.
+/// Number of passes whose row order stays in memory. Only neighbouring epochs overlap.
 const CACHED_PASSES: usize = 3;
 
 pub(crate) struct RowOrder(Mutex<State>);
@@ -46,7 +46,7 @@ impl RowOrder {
         self.0.lock().expect("no code panics while it holds the order")
     }
 
-    /// The rows at these indexes of an epoch's sequence.
+    /// Returns the rows at these indexes in the row sequence of an epoch.
     pub(crate) fn rows(&self, layout: &Layout, epoch: u32, indexes: Range<u64>) -> Vec<RowRef> {
         let mut rows = Vec::with_capacity((indexes.end - indexes.start) as usize);
         let mut start = indexes.start;
@@ -67,7 +67,7 @@ impl RowOrder {
         (Arc::clone(&state.sequence), order)
     }
 
-    /// Applies changes of a mix's weights. They affect only rows that no lease has been granted for.
+    /// Applies changes to the mix weights. They affect only rows for which no lease has been granted.
     pub(crate) fn set_mix(&self, changes: &[MixChange]) {
         let mut state = self.lock();
         if state.sequence.changes() != changes {

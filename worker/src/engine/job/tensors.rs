@@ -1,4 +1,4 @@
-//! Tensor columns of the finished batch, and the operators that write them in place.
+//! Tensor columns of the output batch, and the operators that write them in place.
 
 use std::collections::BTreeMap;
 
@@ -6,12 +6,12 @@ use feedline_data::pipeline::{OperatorKind, Pipeline};
 use feedline_data::schema::{ColumnType, Field, Schema};
 use feedline_operators::BuiltOperator;
 
-/// A tensor column of the finished batch.
+/// A tensor column of the output batch.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct FinalTensor {
     /// The column's name in the output.
     pub(crate) column: String,
-    /// The operator that writes the column into the batch; `None` where the column comes from the source.
+    /// The operator that writes the column directly into the batch. `None` if assembly copies the column.
     pub(crate) writer: Option<TensorWriter>,
     pub(crate) row_bytes: usize,
     pub(crate) elements_per_row: u64,
@@ -22,14 +22,14 @@ pub(crate) struct FinalTensor {
 pub(crate) struct TensorWriter {
     /// The operator's index.
     pub(crate) operator: usize,
-    /// The column's name as the operator writes it, before later operators rename it.
+    /// The column's name when the operator writes it, before later operators rename it.
     pub(crate) column: String,
 }
 
-/// Each operator that renames columns: its index, and the old name of each new name.
+/// For each operator that renames columns, by index: a map from each new name to the old name.
 type Renames<'a> = BTreeMap<usize, &'a BTreeMap<String, String>>;
 
-/// The tensors of the output. Operators before `first` write to a cache and not to the batch.
+/// Returns the tensor columns of the output. Operators before `first` write to a cache and not to the batch.
 pub(super) fn final_tensors(
     pipeline: &Pipeline,
     operators: &[BuiltOperator],
@@ -59,7 +59,7 @@ fn renames(pipeline: &Pipeline) -> Renames<'_> {
     renamed.collect()
 }
 
-/// Searches the writer of a column backwards from the output.
+/// Finds the operator that writes a column, searching backwards from the output.
 fn writer(
     operators: &[BuiltOperator],
     first: usize,
@@ -71,7 +71,7 @@ fn writer(
         if let Some(earlier) = renames.get(&index).and_then(|names| names.get(&column)) {
             column.clone_from(earlier);
         } else if operator.changes_rows {
-            // Rows may move after the column is written, so assembly copies them.
+            // Rows may move after the column is written, so assembly copies the column.
             return None;
         } else if operator.is_writer_of(&column) {
             return Some(TensorWriter { operator: index, column });
@@ -80,9 +80,9 @@ fn writer(
     None
 }
 
-/// Whether the columns with most of the source's bytes reach the output unchanged: binary columns if there are any, else
-/// the columns of varying size.
-pub(super) fn carries_bulk(source: &Schema, output: &Schema) -> bool {
+/// Whether any of the source's largest columns reaches the output unchanged. The largest columns are the binary
+/// columns, or the columns of varying size if the source has no binary column.
+pub(super) fn has_bulk_column(source: &Schema, output: &Schema) -> bool {
     let is_binary = |field: &&Field| matches!(field.column_type, ColumnType::Binary | ColumnType::Image);
     let varies = |field: &&Field| field.column_type.fixed_row_bytes().is_none();
     let has_binary = source.fields.iter().any(|field| is_binary(&field));
@@ -132,12 +132,12 @@ mod tests {
     }
 
     #[test]
-    fn bulk_is_carried_if_a_large_column_is_in_the_output() {
+    fn the_output_has_a_bulk_column_if_it_contains_a_large_source_column() {
         let (image, text) = (("image", ColumnType::Binary), ("text", ColumnType::Utf8));
         let [both, images, texts] =
             [vec![image.clone(), text.clone()], vec![image], vec![text]].map(Schema::new);
-        assert!(carries_bulk(&both, &images));
-        assert!(!carries_bulk(&both, &texts), "the images have most of the bytes");
-        assert!(carries_bulk(&texts, &texts));
+        assert!(has_bulk_column(&both, &images));
+        assert!(!has_bulk_column(&both, &texts), "the images have most of the bytes");
+        assert!(has_bulk_column(&texts, &texts));
     }
 }
