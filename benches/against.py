@@ -74,7 +74,7 @@ def cpu_per_row(binary, file, index, epochs):
 
 
 def interval(ratios):
-    """Returns the distribution-free 95 % confidence interval of the median, by order statistics of the binomial distribution."""
+    """Returns the distribution-free 95 % confidence interval of the median, computed from order statistics with the binomial distribution."""
     ordered, count = sorted(ratios), len(ratios)
     skip = max(0, int((count - 1.96 * count**0.5) / 2))
     return ordered[skip], ordered[count - 1 - skip]

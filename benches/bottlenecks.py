@@ -133,7 +133,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", default=SEEDS, help="seeds of the pipelines, such as 0..39 or 3,17 [default: %(default)s]")
     parser.add_argument("--keep", type=pathlib.Path, help="file with the results of earlier runs; adds the new results")
-    parser.add_argument("--no-caches", action="store_true", help="skip remedies that add a cache, which take the longest time")
+    parser.add_argument("--no-caches", action="store_true", help="skip remedies that add a cache, because they take the longest time")
     parser.add_argument("--names-only", action="store_true", help=NAMES_ONLY)
     parser.add_argument("--json", action="store_true", help="print a line of JSON at the end; requires --names-only")
     parser.add_argument("--show", action="store_true", help="only print the results in the file of --keep")

@@ -58,7 +58,7 @@ operators:{before}
 """
 DECODE = "\n  - decode_image: { column: image }"
 # Operators before the crop, memory budget (a third is for caches), and number of epochs. Workers index or decode images for a cache
-# only if the remaining epochs save more than this costs.
+# only if the remaining epochs save more time than this work takes.
 SHAPES = {
     "decode_image, memory for pixels": (DECODE, "22GiB", 4),
     "decode_image, memory for JPEGs": (DECODE, "6GiB", 4),

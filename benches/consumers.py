@@ -43,7 +43,7 @@ operators:
   - random_horizontal_flip: {{ column: image }}
   - batch: {{ size: 128 }}
 """
-# An operator that waits for `ms` milliseconds per row, one row at a time. Waiting uses no CPU, so one machine can run many workers.
+# An operator that waits `ms` milliseconds per row, one row at a time. Waiting uses no CPU, so one machine can run many workers.
 SLOW = """
 name: slow
 source: {{ url: "{data}/text/multi30k.train.en", format: text }}
@@ -95,7 +95,7 @@ def short_epochs(file):
     for count in (1, 64, 512):
         rates = [embedded(file, count, "--epochs", SHORT_EPOCHS)["rows_per_s"] for _ in range(ROUNDS)]
         rate = statistics.median(rates)
-        # Each of 512 virtual consumers has one lease per epoch.
+        # Each of the 512 virtual consumers has one lease per epoch.
         leases = f"{rate / SHORT_ROWS * count:,.0f}" if count == 512 else ""
         print(f"| {count} | {rate:,.0f} | {leases} |", flush=True)
 
@@ -174,7 +174,7 @@ def main():
             return path
 
         long = pipeline("long", TEXT.format(data=DATA, repeat=LONG))
-        long_epochs("text, batches of 64", long, (1, 64, 512), {1: 20_000_000, 64: 20_000_000, 512: 15_000_000})
+        long_epochs("text, batches of 64", long, (1, 64, 512), {1: 60_000_000, 64: 60_000_000, 512: 60_000_000})
         short_epochs(pipeline("short", TEXT.format(data=DATA, repeat="")))
         feeding(scratch, pipeline)
         photographs = scratch / "photographs"

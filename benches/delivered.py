@@ -43,7 +43,7 @@ class Delivered:
         return int(found[1]) if found else 0
 
     def next_change(self, not_before):
-        """Returns the time of the first batch after a given time, and the number of rows delivered until then."""
+        """Returns the time of the first batch after a given time, and the number of rows delivered until this batch."""
         time.sleep(max(0, not_before - time.monotonic()))
         before = None
         while time.monotonic() < not_before + LONGEST_WAIT_SECONDS:

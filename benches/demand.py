@@ -57,7 +57,7 @@ def output(*command):
 
 
 class Service:
-    """A running `feedline up`, its jobs, and the observations of them."""
+    """A running `feedline up`, its jobs, and the recorded observations."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -125,7 +125,7 @@ def turns(counts):
 
 
 def of_one_job(service):
-    """Runs a job whose steps become shorter and longer again. Returns the times of both changes and the report."""
+    """Runs a job with steps that become shorter and then longer again. Returns the times of both changes and the report."""
     service.open("steps", f"72,{BEFORE_S}:18,{BEFORE_S + MUCH_S}:72")
     opened = service.now()
     service.watch(BEFORE_S + MUCH_S + CALM_S)
@@ -136,7 +136,7 @@ def of_one_job(service):
 
 
 def of_two_jobs(service):
-    """Runs a job all the time, and a second job for a part of the time. Returns the times of the start and end of the second job and both reports."""
+    """Runs one job during the whole scenario, and a second job during a part of it. Returns the times of the start and end of the second job and both reports."""
     service.open("steady", STEPS_MS["steady"])
     service.watch(BEFORE_S)
     service.open("surge", STEPS_MS["surge"])

@@ -10,7 +10,7 @@ class Limits:
         self.missed = []
 
     def mark(self, is_met, missed):
-        """Returns the mark for a table cell. If the goal is not met, adds `missed` to the list of missed goals."""
+        """Returns the mark for a table cell, and records `missed` as a missed goal if the goal is not met."""
         if is_met:
             return ""
         self.missed.append(missed)

@@ -43,7 +43,7 @@ RESULTS = ROOT / "target/bench"
 class Job:
     title: str
     unit: str
-    # Keys of the contenders with which all others are compared.
+    # Keys of the contenders that all other contenders are compared with.
     feedline: str
     tfdata: str
 

@@ -123,7 +123,7 @@ def compare(title, unit, few, many, by_rust, by_python):
 
 
 def beyond(turns):
-    """Returns for each round how much more CPU time Python uses than the Rust client at the same rate, in percent of a core."""
+    """Returns for each round the additional CPU time of Python over the Rust client at the same rate, in percent of a core."""
     return [
         100 * (turn["python"]["cores"] * turn["rust"]["batches"] / turn["python"]["batches"] - turn["rust"]["cores"]) for turn in turns
     ]

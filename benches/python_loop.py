@@ -10,11 +10,11 @@ import time
 
 import feedline
 
-# Pause before each series of batches. It is long enough for all batches of the series to arrive.
+# Pause before each series of batches, long enough for all batches of the series to arrive.
 PAUSE_SECONDS = 0.3
 PAUSES = 50
 IN_A_ROW = 5
-# Duration of a step relative to the time in which workers compute a batch.
+# Duration of a step relative to the time that workers need for a batch.
 EASE = 1.2
 
 
@@ -27,7 +27,7 @@ def rate(job):
 
 
 def overhead(job):
-    """Measures the time to receive an available batch, including all of Feedline."""
+    """Measures the time to receive an available batch, including all of Feedline's code."""
     taken, loop = [], job.batches()
     next(loop)
     for _ in range(PAUSES):

@@ -32,7 +32,7 @@ SHARED = pathlib.Path(os.environ.get("FEEDLINE_SHARED_DATA", ROOT / "../shared/d
 PACKAGE = ROOT / "target/client-python"
 LOOP = pathlib.Path(__file__).with_name("resnet_loop.py")
 USUAL = {"cuda": {"batch": 256, "steps": 100, "warm": 20, "size": 224}, "cpu": {"batch": 16, "steps": 16, "warm": 2, "size": 224}}
-# Titles of the loops. The other loops are compared with the first one.
+# Titles of the loops. All other loops are compared with the first loop.
 LOOPS = {"resident": "tensors on the device", "feedline": "Feedline", "dataloader": "PyTorch's DataLoader"}
 CLASSES = 100
 
@@ -56,7 +56,7 @@ def device_of(python):
     code = "import torch; print('cuda' if torch.cuda.is_available() else 'cpu')"
     found = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
     if asked == "cuda" and found == "cpu":
-        sys.exit("skipped: DEVICE is cuda, but PyTorch finds no GPU")
+        sys.exit("skipped: DEVICE is cuda, but PyTorch found no GPU")
     return asked or found
 
 

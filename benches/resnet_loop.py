@@ -23,7 +23,7 @@ RESIDENT = 4
 
 
 def resident(_folder, options):
-    """Repeats the same few batches, so that the device trains at full speed."""
+    """Repeats a few batches on the device, so that it trains at full speed."""
     size, rows, device = options["size"], options["batch"], options["device"]
     shape = (rows, size, size, 3)
     batches = [
@@ -71,7 +71,7 @@ def dataloader(folder, options):
 
 
 def train(batches, options):
-    """Returns the images per second after the first steps, and the share of the time that the loop waited for batches."""
+    """Returns the images per second after the first steps, and the share of the time that the loop spent waiting for batches."""
     device = torch.device(options["device"])
     is_gpu = device.type == "cuda"
     torch.backends.cudnn.benchmark = True
@@ -111,7 +111,7 @@ def main():
     source, folder, options = sys.argv[1:]
     options = json.loads(options)
     print(json.dumps(train(SOURCES[source](folder, options), options)), flush=True)
-    # Exit without waiting for a loader that is stopped in the middle of an epoch.
+    # Exit without waiting for a loader that was stopped in the middle of an epoch.
     os._exit(0)
 
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Measures the scaling of one worker: with cores, slow rows, small rows, huge rows, many shards, and over 200 epochs.
 
-Prints Markdown tables. `make scale` builds Feedline in release mode and runs this script. Without photographs, the
-measurements that need them are skipped.
+Prints Markdown tables. `make scale` builds Feedline in release mode and runs this script. Measurements that need
+photographs are skipped if no photographs are available.
 """
 
 import json
@@ -52,7 +52,7 @@ operators:
 
 
 def uncached(arguments):
-    """Returns the flags that disable automatic caches. On a cluster, the coordinator has this flag."""
+    """Returns the flags that disable automatic caches. On a cluster, the flag is set on the coordinator."""
     return () if "--coordinator" in arguments else ("--auto-cache", "off")
 
 
@@ -108,7 +108,7 @@ def cores(scratch):
 
 
 def busy_cores(scratch, title, file, ms, consumers, limit):
-    """Prints the rate of an operator that occupies 64 cores, relative to the rate of 64 cores without idle time."""
+    """Prints the rate of an operator that occupies 64 cores, relative to the rate of 64 fully busy cores."""
     ideal = 1000 * WAITING_CORES / ms
     arguments = (file, *scratch.index, "--cores", WAITING_CORES, "--virtual-consumers", consumers, "--limit", limit)
     runs = [report(*arguments) for _ in range(ROUNDS)]
@@ -131,7 +131,7 @@ def slow_rows(scratch):
     file = scratch.pipeline("slow-first", first)
     runs = [report(file, *scratch.index, "--cores", WAITING_CORES, "--limit", 512) for _ in range(2 * ROUNDS + 1)]
     times = [run["first_batch_seconds"] - run["setup_seconds"] for run in runs]
-    print(f"\nfirst batch of 512 rows of 4 ms on {WAITING_CORES} cores, stored index: median {statistics.median(times):.3f} s (minimum 0.032 s)")
+    print(f"\nfirst batch (512 rows at 4 ms each, {WAITING_CORES} cores, stored index): median {statistics.median(times):.3f} s (minimum 0.032 s)")
 
 
 def engine():

@@ -34,7 +34,7 @@ COLUMNS = {
     "mean_fed": "{:.3f}",
 }
 HEADS = ["workers", "jobs", "consumers", "time of a plan", "reports per s", "CPU time of reports per s", "peak memory", "fed fraction"]
-# The largest number of workers to which the limits apply.
+# Largest number of workers for which the limits apply.
 LIMITED_WORKERS = 10_000
 LIMITS = {"replan_s": 2.0, "inputs_cpu_s_per_s": 1.0, "peak_rss_mib": 1024}
 PANELS = {

@@ -51,7 +51,7 @@ CACHES = {
 
 
 def uncached(arguments):
-    """Returns the flags that disable automatic caches. On a cluster, the coordinator has this flag."""
+    """Returns the flags that disable automatic caches. On a cluster, the flag is set on the coordinator."""
     return () if "--coordinator" in arguments else ("--auto-cache", "off")
 
 

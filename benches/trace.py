@@ -49,7 +49,7 @@ operators:
 
 
 def uncached(arguments):
-    """Returns the flags that disable automatic caches. On a cluster, the coordinator has this flag."""
+    """Returns the flags that disable automatic caches. On a cluster, the flag is set on the coordinator."""
     return () if "--coordinator" in arguments else ("--auto-cache", "off")
 
 
@@ -86,7 +86,7 @@ def main():
         rates = {(name, switch): [] for name, _, _ in jobs for switch in ("on", "off")}
         for turn in range(ROUNDS):
             for name, file, epochs in jobs:
-                # Alternate, so that changes in the speed of the machine affect both.
+                # Alternate both variants, so that changes in the speed of the machine affect both.
                 for switch in ("on", "off") if turn % 2 else ("off", "on"):
                     rates[name, switch].append(rate(file, index, epochs, switch))
     print(f"| {CORES} cores, medians of {ROUNDS} | tracing off | tracing on | overhead | limit |")

@@ -42,7 +42,7 @@ from paths import Failed, output
 from running import CORES, NAIVE, TUNED, Feedline, Setting
 from shapes import SHAPES
 
-# Importing TensorFlow takes some seconds.
+# Importing TensorFlow takes several seconds.
 PEER_START_SECONDS = 60
 # Minimum time in seconds for AUTOTUNE before the measured window.
 PEER_AFTER_SECONDS = 10
@@ -67,7 +67,7 @@ class Measured:
         self.fastest = search.finalists(self.shape, self.feedline, say)
 
     def options(self):
-        """Returns the options on which a result depends, besides the machine."""
+        """Returns the options that affect a result, in addition to the machine."""
         binary = self.given.binary.stat()
         windows = (self.given.after, self.given.seconds, self.given.explain_seconds)
         return {"binary": (binary.st_size, binary.st_mtime_ns), "windows": windows}
@@ -111,7 +111,7 @@ class Measured:
         return quiet.undisturbed(turn, f"{self.shape.title}, tf.data")
 
     def explain_naive(self):
-        """Adds the bottleneck of the naive file on the available cores. If no limit of the file is the bottleneck, repeats this on twice as many cores."""
+        """Adds the bottleneck of the naive file on the available cores. If no limit in the file is the bottleneck, repeats the run on twice as many cores."""
         for cores in (CORES, 2 * CORES):
             setting = dataclasses.replace(NAIVE, cores=cores)
             found = self.feedline.explain(self.shape, setting, self.given.explain_seconds)["bottleneck"]
@@ -123,7 +123,7 @@ class Measured:
         return max(self.fastest, key=lambda setting: statistics.median(self.rates[setting]))
 
     def row(self, limits):
-        """Returns the cells of the table. A ratio is the median of the ratios of neighbouring rounds."""
+        """Returns the cells of the table. A ratio is the median over pairs of consecutive rounds."""
         best = self.best()
         cells = [f"{self.shape.title}, batch {self.shape.batch}", *map(self.spread, ("naive", "tuned", best))]
         of_best = self.ratio(best)

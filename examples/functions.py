@@ -19,7 +19,7 @@ def features(batch):
 
 
 def with_typo(batch, rngs):
-    """Removes a random letter of each sentence. The letter is the same in each run and differs between epochs."""
+    """Removes a random letter from each sentence. The choice of the letter is the same in each run, but differs between epochs."""
     texts = []
     for text, rng in zip(batch["text"], rngs):
         place = int(rng.integers(max(len(text), 1)))

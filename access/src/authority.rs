@@ -31,14 +31,14 @@ impl std::fmt::Debug for CertifiedKey {
 /// A certificate authority.
 pub struct CertificateAuthority {
     issuer: Issuer<'static, KeyPair>,
-    own: CertifiedKey,
+    certified_key: CertifiedKey,
 }
 
 impl CertificateAuthority {
     /// Creates an authority that is valid for this number of days.
     ///
     /// # Errors
-    /// Returns a message if the system provides no random numbers.
+    /// Returns a message if the system cannot generate random numbers.
     pub fn new(days: u32) -> Result<Self, String> {
         Self::with_key(KeyPair::generate().map_err(|error| error.to_string())?, days)
     }
@@ -60,13 +60,13 @@ impl CertificateAuthority {
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let cert = params.self_signed(&key).map_err(|error| error.to_string())?.pem();
-        let own = CertifiedKey { cert, key: key.serialize_pem() };
-        Ok(Self { issuer: Issuer::new(params, key), own })
+        let certified_key = CertifiedKey { cert, key: key.serialize_pem() };
+        Ok(Self { issuer: Issuer::new(params, key), certified_key })
     }
 
     /// Returns the certificate of the authority, which other processes trust, and its key.
     pub fn certified_key(&self) -> &CertifiedKey {
-        &self.own
+        &self.certified_key
     }
 
     /// Issues a certificate for a server at these host names and addresses, which is also a client certificate.

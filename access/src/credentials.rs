@@ -10,7 +10,7 @@ use crate::{Tls, TlsFiles, now_s, warn_if_exposed};
 /// Credentials for connections to other processes. The default has no credentials, for connections without encryption.
 #[derive(Debug, Clone, Default)]
 pub struct Credentials {
-    /// Certificates for `https://` addresses; `None` trusts the authorities of the system.
+    /// Certificates for `https://` addresses; `None` trusts the system CA certificates.
     pub tls: Option<Arc<Tls>>,
     /// The token.
     pub token: Option<Arc<BearerToken>>,
@@ -46,7 +46,7 @@ enum TokenSource {
 
 struct CurrentToken {
     token: Arc<str>,
-    /// Time of its creation in seconds since 1970, UTC.
+    /// Creation time as a Unix timestamp in seconds.
     created_s: u64,
 }
 
@@ -84,7 +84,7 @@ impl BearerToken {
         Ok(Self { source: TokenSource::File(file), current: CurrentToken::new(token) })
     }
 
-    /// Reads the token from its file again, if it has one. Returns whether the token has changed.
+    /// Reloads the token, if it was loaded from a file. Returns whether the token has changed.
     ///
     /// # Errors
     /// Returns the errors of [`Self::load`]. The token does not change after an error.

@@ -15,7 +15,7 @@ use tokio_rustls::server::TlsStream;
 
 use crate::{Protocol, Tls};
 
-/// Limits of TLS handshakes.
+/// Limits on TLS handshakes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HandshakeLimits {
     /// Maximum number of concurrent handshakes. If there are more, the oldest handshake of the network with the most handshakes is aborted,
@@ -33,7 +33,8 @@ impl Default for HandshakeLimits {
 
 /// Pause after a failed accept, for example because no file descriptors are left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// Groups of an IPv6 address that identify its network. A client usually controls all addresses of its network.
+/// Number of 16-bit groups of an IPv6 address that identify its network. A client usually controls all addresses of its
+/// network.
 const NETWORK_GROUPS: usize = 4;
 
 /// Returns the accepted connections for `protocol`. A connection whose handshake fails is closed without a response, and does
@@ -124,7 +125,7 @@ impl Handshakes {
         };
         // An evicted handshake is no longer in the list.
         self.open.retain(|handshake| handshake.task.id() != id);
-        result.inspect_err(|error| tracing::debug!(%error, "a TLS handshake failed")).ok()
+        result.inspect_err(|error| tracing::debug!(%error, "TLS handshake failed")).ok()
     }
 }
 

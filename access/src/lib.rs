@@ -34,15 +34,15 @@ use ring::rand::{SecureRandom, SystemRandom};
 /// Returns two random numbers for security-relevant ids.
 ///
 /// # Errors
-/// Returns a message if the system provides no random numbers.
+/// Returns a message if the system cannot generate random numbers.
 pub fn random_numbers() -> Result<[u64; 2], String> {
     let mut bytes = [0; 16];
-    SystemRandom::new().fill(&mut bytes).map_err(|_| "the system provides no random numbers".to_owned())?;
+    SystemRandom::new().fill(&mut bytes).map_err(|_| "cannot generate random numbers".to_owned())?;
     let both = u128::from_le_bytes(bytes);
     Ok([both as u64, (both >> 64) as u64])
 }
 
-/// Returns the current time in seconds since 1970, UTC; 0 if the clock is before 1970.
+/// Returns the current Unix time in seconds; 0 if the clock is before 1970.
 pub fn now_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
 }

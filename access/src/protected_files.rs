@@ -28,7 +28,7 @@ pub struct ProtectedFilesSnapshot {
 struct ProtectedPath {
     /// The path as configured.
     given: PathBuf,
-    /// The directory of the last component, or of the first one with a `*`, without symbolic links.
+    /// The parent directory of the last component, or of the first component with a `*`. Contains no symbolic links.
     base: PathBuf,
     /// The components below `base`.
     components: Vec<OsString>,
@@ -120,7 +120,7 @@ impl ProtectedFilesSnapshot {
         self.paths.iter().find(is_listed).map_or(Ok(()), |protected| Err(protected.error(folder)))
     }
 
-    /// Returns whether a readable directory may contain protected files that only their names identify.
+    /// Returns whether a readable directory may contain protected files that are identified only by name.
     pub fn may_be_in(&self, folder: &Path) -> bool {
         let real = resolve_links(folder);
         let ancestry = ancestry(&real);
@@ -169,7 +169,8 @@ impl ProtectedPath {
         self.matches_below_base(ancestry).any(|path| path.components().count() < self.components.len())
     }
 
-    /// Returns the rest of a path below `base`, if the components of both paths match as far as both go.
+    /// Returns the remainder of a path below `base`, if its components match the protected components, up to the end of the
+    /// shorter list.
     fn matches_below_base<'a>(&self, ancestry: &'a Ancestry<'a>) -> impl Iterator<Item = &'a Path> {
         let base_id = fs::metadata(&self.base).ok().map(|metadata| file_id(&metadata));
         let whole = ancestry.first().map_or(Path::new(""), |(path, _)| *path);
@@ -184,7 +185,8 @@ impl ProtectedPath {
         })
     }
 
-    /// The path relative to a directory above it. The path of a directory ends with `*`, for its content.
+    /// Returns the path relative to an ancestor directory. For a directory, the path ends with `*`, which stands for the
+    /// content.
     fn relative_to(&self, folder: &Path) -> Option<PathBuf> {
         let whole = self.components.iter().fold(self.base.clone(), |path, component| path.join(component));
         let mut path = whole.strip_prefix(folder).ok()?.to_owned();

@@ -11,7 +11,7 @@ use ring::signature::{Ed25519KeyPair, KeyPair};
 
 /// Length of a secret, and of the seed of a key pair.
 const SECRET_BYTES: usize = 32;
-/// Prefix of the text of a secret, with which misplaced secrets can be found.
+/// Prefix of an encoded secret. The prefix makes misplaced secrets easy to find.
 const SECRET_PREFIX: &str = "feedline-secret-1:";
 /// Salt of the key derivation.
 const DERIVATION_SALT: &[u8] = b"feedline cluster secret 1";
@@ -19,9 +19,9 @@ const DERIVATION_SALT: &[u8] = b"feedline cluster secret 1";
 /// The secret of a cluster, and a second secret during a rotation. The owner of either secret has all rights.
 #[derive(Clone)]
 pub struct Secret {
-    /// Signs tokens and tickets.
+    /// The secret that signs tokens and tickets.
     signing: [u8; SECRET_BYTES],
-    /// Signatures of this secret are also valid.
+    /// A second secret, whose signatures are also valid.
     additional: Option<[u8; SECRET_BYTES]>,
 }
 
@@ -35,12 +35,10 @@ impl Secret {
     /// Generates a secret.
     ///
     /// # Errors
-    /// Returns a message if the system provides no random numbers.
+    /// Returns a message if the system cannot generate random numbers.
     pub fn new() -> Result<Self, String> {
         let mut bytes = [0; SECRET_BYTES];
-        SystemRandom::new()
-            .fill(&mut bytes)
-            .map_err(|_| "the system provides no random numbers".to_owned())?;
+        SystemRandom::new().fill(&mut bytes).map_err(|_| "cannot generate random numbers".to_owned())?;
         Ok(Self { signing: bytes, additional: None })
     }
 

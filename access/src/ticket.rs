@@ -29,7 +29,7 @@ pub struct Ticket {
     pub consumer: u32,
     /// The session of the consumer. Workers reject a ticket after they have received a ticket of a newer session.
     pub session: SessionId,
-    /// Expiry in seconds since 1970, UTC.
+    /// Expiry time as a Unix timestamp in seconds.
     #[serde(rename = "exp")]
     pub expires_s: u64,
 }
@@ -55,7 +55,8 @@ impl TicketIssuer {
         }
     }
 
-    /// Issues a ticket for a session of a consumer. It expires [`TICKET_LIFETIME_S`] after `now_s`, in seconds since 1970.
+    /// Issues a ticket for a session of a consumer. The ticket expires [`TICKET_LIFETIME_S`] seconds after `now_s`, a Unix
+    /// timestamp in seconds.
     pub fn issue(&self, job: JobId, consumer: u32, session: SessionId, now_s: u64) -> String {
         seal(
             TICKET_PREFIX,
@@ -85,8 +86,8 @@ impl TicketKey {
         &self.0
     }
 
-    /// Checks that a ticket allows fetching rows of `job` at `now_s`, in seconds since 1970, and returns its content. The caller
-    /// checks that the session is the newest session of the consumer.
+    /// Checks that a ticket allows fetching rows of `job` at `now_s`, a Unix timestamp in seconds, and returns the content
+    /// of the ticket. The caller checks that the session is the newest session of the consumer.
     ///
     /// # Errors
     /// Returns a message.

@@ -22,9 +22,9 @@ pub struct TlsFiles {
     pub cert: Option<PathBuf>,
     /// The private key of the certificate.
     pub key: Option<PathBuf>,
-    /// Trusted certificate authorities; `None` trusts the authorities of the system.
+    /// Trusted certificate authorities; `None` trusts the system CA certificates.
     pub ca: Option<PathBuf>,
-    /// Whether clients without a certificate of `ca` may connect.
+    /// Whether clients without a certificate from `ca` may connect.
     pub allows_unverified_clients: bool,
 }
 
@@ -68,14 +68,14 @@ struct LoadedTls {
     client: Arc<ClientConfig>,
 }
 
-/// The server configurations of both protocols.
+/// The server configurations for both protocols.
 #[derive(Debug, Clone)]
 struct ServerConfigs {
     http2: Arc<ServerConfig>,
     http1: Arc<ServerConfig>,
 }
 
-/// Contents of the files of the certificate, the key and the authorities.
+/// Contents of the certificate file, the key file and the CA file.
 #[derive(Clone, PartialEq, Eq)]
 struct FileContents([Option<Vec<u8>>; 3]);
 
@@ -231,7 +231,8 @@ impl ServerConfigs {
     }
 }
 
-/// Returns the configuration of a server. With authorities, clients need a certificate of a listed authority.
+/// Returns the configuration of a server. If `client_roots` is set, clients need a certificate from one of these
+/// authorities.
 fn server_config(
     provider: &Arc<CryptoProvider>,
     client_roots: Option<&Arc<RootCertStore>>,
@@ -258,7 +259,7 @@ fn parse_authorities(pem: &[u8], path: &Path) -> Result<RootCertStore, String> {
     Ok(roots)
 }
 
-/// The authorities of the system. Without any, the first connection fails, because no server is trusted.
+/// Returns the system CA certificates. If there are none, the first connection fails, because no server is trusted.
 fn system_authorities() -> RootCertStore {
     let mut roots = RootCertStore::empty();
     let found = rustls_native_certs::load_native_certs();

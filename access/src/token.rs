@@ -82,7 +82,7 @@ pub struct Claims {
     /// Tenant of the token. `None` covers the jobs of all tenants, and new jobs belong to the default tenant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
-    /// Expiry in seconds since 1970, UTC; `None` means that the token does not expire.
+    /// Expiry time as a Unix timestamp in seconds; `None` means that the token does not expire.
     #[serde(rename = "exp", default, skip_serializing_if = "Option::is_none")]
     pub expires_s: Option<u64>,
 }
@@ -140,7 +140,8 @@ impl Tokens {
     /// Verifies a token and returns its claims.
     ///
     /// # Errors
-    /// Returns a message for a token of another cluster, with invalid claims, or expired at `now_s`, in seconds since 1970.
+    /// Returns a message if the token belongs to another cluster, has invalid claims, or has expired at `now_s`, a Unix
+    /// timestamp in seconds.
     pub fn check(&self, token: &str, now_s: u64) -> Result<Claims, String> {
         let signed: Option<Claims> = self.public.iter().find_map(|key| unseal(TOKEN_PREFIX, token, key));
         let claims = signed.ok_or(

@@ -175,7 +175,7 @@ def on_core(report, cores):
 
 
 def difference(first, both):
-    """Returns the counters of a longer run minus those of a shorter run of the same job."""
+    """Returns the counters of a longer run minus the counters of a shorter run of the same job."""
     later = {name: both[name] - first[name] for name in ("rows", "stall_seconds")}
     later["seconds"] = max(both["seconds"] - first["seconds"], 1e-3)
     counted = ("busy_seconds", "latency_seconds", "cpu_seconds")

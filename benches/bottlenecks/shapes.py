@@ -3,7 +3,7 @@
 import dataclasses
 import random
 
-# Minimum ratio of every other bound to the smallest one.
+# Minimum ratio of every other bound to the smallest bound.
 MARGIN = 1.6
 # CPU seconds per input row of a crop and of the engine. Approximate values suffice, because the operator `burn` takes most of the
 # time.
@@ -95,7 +95,7 @@ def bounds(shape, data):
 
 
 def known_bound(shape, data):
-    """Returns the rows per second that the bottleneck allows, or None if they depend on the machine or the engine."""
+    """Returns the rows per second that the bottleneck allows, or None if this rate depends on the machine or the engine."""
     kind, name = shape.true
     is_limited = any(operator.name == name and operator.parameters.get("parallelism") for operator in shape.operators)
     if kind == "consumer" or (kind in ("sequential", "latency") and is_limited):
@@ -156,7 +156,7 @@ def cpu(draw, seed):
 
 
 def cpu_behind(draw, seed):
-    """All cores are busy, and there is also an operator with a limit, a slow consumer or a slow store."""
+    """All cores are busy. In addition, an operator has a limit, or the consumer or the store is slow."""
     operators = [crop(), burn(draw, 300, 900, parallelism=draw.choice([4, 8])), burn(draw, 20, 200)]
     shape = Shape(seed, "cpu behind", "photographs", operators, 32, **few_cores(draw))
     if draw.random() < 0.5:

@@ -86,7 +86,7 @@ class Server(http.server.ThreadingHTTPServer):
 
 
 class Store:
-    """The store as a context manager. `urls` lists its objects. It is fast until `slow` is called."""
+    """The store as a context manager. `urls` lists its objects. The store is not limited until `slow` is called."""
 
     def __init__(self, folder):
         self.server = Server(("127.0.0.1", 0), Handler)

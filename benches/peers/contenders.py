@@ -73,7 +73,7 @@ CONTENDERS = {contender.key: contender for contender in ALL}
 
 
 def chosen(only):
-    """Returns the contenders of a comma-separated list of keys and jobs, or all if the list is empty."""
+    """Returns the contenders that a comma-separated list of keys and jobs selects, or all contenders if the list is empty."""
     wanted = {name.strip() for name in only.split(",")} - {""}
     unknown = wanted - CONTENDERS.keys() - {contender.job for contender in ALL}
     if unknown:

@@ -40,5 +40,5 @@ def crop(jpeg, generator=random):
 
 
 def reseed(worker=0):
-    """Gives a worker process its own random number generator."""
+    """Creates a separate random number generator for a worker process."""
     random.seed(int.from_bytes(os.urandom(8), "little") + worker)

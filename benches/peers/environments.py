@@ -25,5 +25,5 @@ def ensure(name):
         output(python(name), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r", requirements)
     except Failed as failure:
         shutil.rmtree(folder, ignore_errors=True)
-        raise Failed(f"{requirements.name} cannot be installed: {failure}") from None
+        raise Failed(f"cannot install {requirements.name}: {failure}") from None
     shutil.copy(requirements, installed)

@@ -93,7 +93,7 @@ def measure_later(job, *arguments):
 
 def run_epochs(job, epochs, *arguments):
     """Returns the report of a run."""
-    # Disable automatic caches. On a cluster, the coordinator has this flag.
+    # Disable automatic caches. On a cluster, the flag is set on the coordinator.
     uncached = () if "--coordinator" in arguments else ("--auto-cache", "off")
     command = (FEEDLINE, "run", *arguments, *uncached, "--epochs", epochs, "--report", "json", "--no-digest")
     report = json.loads(output(*command).splitlines()[-1])
@@ -103,7 +103,7 @@ def run_epochs(job, epochs, *arguments):
 
 
 def kernel(cores):
-    """Returns the rate of one thread times the number of cores, the rate without any other cost."""
+    """Returns the rate of one thread times the number of cores, which is the rate without any other cost."""
     passes = max(1, ROWS["images"] // 400)
     command = ("bench", "kernel", SHARED_DATA / "images", "--only", "one", "--turns", "1", "--passes", passes)
     report = json.loads(output(FEEDLINE, *command, "--report", "json").splitlines()[-1])

@@ -11,12 +11,12 @@ ROOT = HERE.parent.parent
 TARGET = ROOT / "target/peers"
 FEEDLINE = pathlib.Path(os.environ.get("FEEDLINE_BIN", ROOT / "target/release/feedline"))
 SHARED_DATA = pathlib.Path(os.environ.get("FEEDLINE_SHARED_DATA", ROOT / "../shared/data"))
-# The photographs and sentences are repeated until an epoch takes some seconds.
+# The photographs and sentences are repeated until an epoch takes several seconds.
 ROWS = {"images": int(os.environ.get("ROWS", "3200")), "text": int(os.environ.get("TEXT_ROWS", "290000"))}
 
 
 class Failed(Exception):
-    """A step of a measurement failed. The message contains the reason in one sentence."""
+    """A step of a measurement failed. The message contains the reason."""
 
 
 def folder(job):
@@ -45,7 +45,7 @@ def output(*command, seconds=None):
 
 
 def stop(process):
-    """Ends a process and its group."""
+    """Kills a process and its process group."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:

@@ -68,7 +68,7 @@ def command(contender):
 
 
 def tokenizer(source):
-    """Trains a byte-level BPE tokenizer of both languages with the `tokenizers` package. The same text gives the same file."""
+    """Trains a byte-level BPE tokenizer for both languages with the `tokenizers` package. The same text always produces the same file."""
     place = folder("text") / "tokenizer.json"
     if not place.exists():
         environments.ensure("datasets")

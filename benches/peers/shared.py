@@ -35,7 +35,7 @@ def arguments():
 
 
 def measure(given, version, open_epoch, works_ahead=False):
-    """Runs the epochs and prints a line for the last one. `open_epoch(epoch)` returns an iterable of batches.
+    """Runs the epochs and prints a line for the last epoch. `open_epoch(epoch)` returns an iterable of batches.
 
     `works_ahead`: the whole epoch is computed before its first batch, so the rate is measured from the opening.
     """

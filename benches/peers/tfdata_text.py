@@ -1,4 +1,4 @@
-"""tf.data on text: TFRecord, with whole batches passed to the `tokenizers` package, because TensorFlow's operators cannot replace it.
+"""tf.data on text: TFRecord, with whole batches passed to the `tokenizers` package, because TensorFlow has no equivalent operators.
 
 - https://www.tensorflow.org/guide/data_performance: batch first, then map the vectorised function; prefetch; AUTOTUNE.
 - https://www.tensorflow.org/api_docs/python/tf/numpy_function: Python inside a pipeline. `encode_batch` releases the

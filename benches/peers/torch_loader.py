@@ -1,7 +1,7 @@
 """PyTorch DataLoader on plain image files, the usual format, with the common decoders.
 
 - https://docs.pytorch.org/docs/stable/data.html and https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html:
-  one worker process per core, kept between epochs, each some batches ahead.
+  one worker process per core, kept between epochs, each prefetching several batches.
 - https://docs.pytorch.org/vision/stable/transforms.html, "Performance considerations": version 2 of the transforms, uint8
   throughout, bilinear.
 

@@ -35,7 +35,7 @@ def own_seconds(process=None):
 
 
 class Watch:
-    """Measures the CPU time of other programs from now on."""
+    """Measures the CPU time that other programs use after this object is created."""
 
     def __init__(self, process=None):
         self.process = process
@@ -61,7 +61,7 @@ def wait():
 
 
 def undisturbed(turn, title):
-    """Returns the rate of `turn` and the share of other programs. Repeats disturbed rounds. Returns the least disturbed round if all rounds are disturbed."""
+    """Returns the rate of `turn` and the share of the cores that other programs used. Repeats disturbed rounds, and returns the least disturbed one."""
     taken = []
     for _ in range(TURNS):
         wait()

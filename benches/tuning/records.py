@@ -2,7 +2,7 @@
 
 import struct
 
-# CRC-32C (Castagnoli), one byte at a time. This is slow, but each photograph is checksummed only once.
+# CRC-32C (Castagnoli), one byte at a time. This loop is slow, but each photograph is checksummed only once.
 TABLE = []
 for byte in range(256):
     for _ in range(8):

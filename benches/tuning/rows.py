@@ -12,14 +12,14 @@ from paths import HERE, Failed, output
 FOLDER = paths.ROOT / "target/tuning"
 TOKENIZER = FOLDER / "tokenizer.json"
 SHARDS = 8
-# Numbers of rows to which photographs and sentence pairs are repeated.
+# Numbers of rows after photographs and sentence pairs are repeated.
 PHOTOGRAPHS, SENTENCES = 3200, 290_000
 # Seed of the generated boxes. COCO has a mean of 7.3 boxes per image, at most 93, and 1 % of images without boxes.
 SEED, WITHOUT, MEAN_BOXES, MOST_BOXES, CLASSES = 11, 0.01, 7.3, 93, 90
 
 
 def ready(kind, binary):
-    """Creates missing rows of a kind, and reads them once, so that they are in the page cache."""
+    """Creates missing rows of a kind, and reads all rows once to load them into the page cache."""
     source = paths.SHARED_DATA / {"photographs": "images", "sentences": "text"}[kind]
     if not source.is_dir():
         raise Failed(f"no data in {source} (set FEEDLINE_SHARED_DATA)")
@@ -40,7 +40,7 @@ def ready(kind, binary):
 
 
 def photographs(source, out):
-    """Writes rows of JPEG, label and boxes."""
+    """Writes rows that contain a JPEG, a label and boxes."""
     rows = []
     generator = random.Random(SEED)
     for label, path in enumerate(sorted(source.iterdir())):
@@ -72,7 +72,7 @@ def sentences(source, out, binary):
 
 
 def tokenizer(source):
-    """Trains a byte-level BPE tokenizer of both languages."""
+    """Trains a byte-level BPE tokenizer for both languages."""
     pythons = (environments.python("tensorflow"), paths.ROOT / "target/venv/bin/python")
     python = next(filter(has_tokenizers, pythons), None)
     if python is None:

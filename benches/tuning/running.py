@@ -13,7 +13,7 @@ from paths import Failed, output, stop
 
 # Number of cores on which all contenders run.
 CORES = 2
-# More epochs than any run can finish.
+# Number of epochs that no run can finish.
 EPOCHS = 1_000_000
 
 
@@ -57,7 +57,7 @@ class Feedline:
         output(self.binary, "index", self.file(shape, TUNED), *self.index)
 
     def rate(self, shape, setting, after, seconds):
-        """Returns the rows per second and the share of other programs. The measurement of `seconds` starts with the first batch after `after` seconds."""
+        """Returns the rows per second, and the share of the cores that other programs used. Measures `seconds` from the first batch after `after` seconds."""
         return quiet.undisturbed(lambda: self.turn(shape, setting, after, seconds), f"{shape.title}, {setting.title()}")
 
     def turn(self, shape, setting, after, seconds):

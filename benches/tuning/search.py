@@ -15,8 +15,8 @@ from running import CORES, Setting
 # time anyway.
 MACHINES = (((1, 1), (1, None)), ((2, 1), (1, 2, 3, 4, None)), ((3, 1), (1, 2, 3, 4, None)), ((2, 2), (1, None)))
 # Limits of the second most expensive operator and of batching.
-OTHERS = (1, None)
-# Seconds before the window and in the window of each pass, and the number of settings for the next pass.
+OTHER_LIMITS = (1, None)
+# For each pass: seconds before the measured window, seconds of the window, and number of settings that continue to the next pass.
 PASSES = ((1, 1.5, 6), (1.5, 3, 2))
 
 
@@ -25,10 +25,10 @@ def grid(shape):
     heavy, other = shape.heavy
     settings = []
     for (cores, workers), limits in MACHINES:
-        for of_heavy, of_other, of_batch in itertools.product(limits, OTHERS, OTHERS):
-            pins = ((heavy, of_heavy), (other, of_other), ("batch", of_batch))
+        for heavy_limit, other_limit, batch_limit in itertools.product(limits, OTHER_LIMITS, OTHER_LIMITS):
+            pins = ((heavy, heavy_limit), (other, other_limit), ("batch", batch_limit))
             pins = tuple((name, limit) for name, limit in pins if limit is not None)
-            # No limits on all cores is the tuned setting.
+            # Skip the tuned setting, which uses all cores without limits.
             if pins or (cores, workers) != (CORES, 1):
                 settings.append(Setting(pins, cores, workers))
     return settings
@@ -47,7 +47,7 @@ def finalists(shape, feedline, say):
             except Failed as failure:
                 say(f"  {setting.title()}: {failure}")
         if not rates:
-            raise Failed("no setting runs")
+            raise Failed("all settings failed")
         rates.sort(key=lambda each: -each[0])
         middle = statistics.median(rate for rate, _ in rates)
         say(f"{shape.title}: search {number}, {len(rates)} settings, median {middle:.0f}, best {rates[0][0]:.0f}: {rates[0][1].title()}")

@@ -37,7 +37,7 @@ def lines(file):
 
 
 def records(given, shape):
-    """Returns the rows of all files, shuffled and repeated without end."""
+    """Returns the rows of all files, shuffled and repeated indefinitely."""
     form = shapes.FORMATS[shape.rows]
     files = tf.data.Dataset.list_files(f"{given.folder / shape.rows}/*.{form}", shuffle=True)
     reader = tf.data.TFRecordDataset if form == "tfrecord" else lines
@@ -172,7 +172,7 @@ def gnmt(given, shape):
 
 
 def rate(dataset, after, seconds):
-    """Returns the rows per second and the share of other programs. The measurement of `seconds` starts with the first batch after `after` seconds."""
+    """Returns the rows per second, and the share of the cores that other programs used. Measures `seconds` from the first batch after `after` seconds."""
     start, begun, rows = time.perf_counter(), None, 0
     for batch in dataset:
         now = time.perf_counter()

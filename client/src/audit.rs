@@ -13,10 +13,10 @@ use serde::Serialize;
 
 use crate::batch::BatchInfo;
 
-/// Maximum number of rows whose order is computed in one call.
+/// Maximum number of rows per call that computes the row order.
 const CHUNK_ROWS: u64 = 1 << 16;
 
-/// The result of an audit: counts of rows. A row counts separately in each pass.
+/// The result of an audit, as row counts. Each row counts once per pass.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct AuditReport {
     /// Number of rows between the start position and the stop position.
@@ -45,14 +45,15 @@ pub struct Audit {
     sequence: Sequence,
     streams: Vec<StreamPosition>,
     open_ranges: Vec<OpenRange>,
-    /// Number of deliveries of each row, by pass over all epochs. Counts stop at 255.
+    /// Number of deliveries of each row, for each pass of the job. Counts saturate at 255.
     counts: BTreeMap<u32, Vec<u8>>,
     /// Number of delivered row ids that the dataset does not have.
     unknown_rows: u64,
 }
 
 impl Audit {
-    /// Creates an audit of a job. `start` is the position from which the job started, and `None` is the beginning.
+    /// Creates an audit of a job. `start` is the position at which the job started. `None` means the beginning of the
+    /// job.
     pub fn new(layout: Layout, inputs: &Manifest, pipeline: &Pipeline, start: Option<&Position>) -> Self {
         let streams = (0..layout.streams)
             .map(|stream| {
@@ -104,7 +105,7 @@ impl Audit {
         (epoch * self.layout.passes + (index / rows) as u32, index % rows)
     }
 
-    /// Compares the counts with the rows up to the position `stop`. `None` is the end of the job.
+    /// Compares the counts with the rows up to the position `stop`. `None` means the end of the job.
     pub fn report(&self, stop: Option<&Position>) -> AuditReport {
         if self.layout.coordinated {
             return self.report_rounds(stop);
@@ -122,7 +123,7 @@ impl Audit {
         report
     }
 
-    /// Compares one pass. `is_expected` contains for each index of the pass whether its row is expected.
+    /// Compares one pass. `is_expected` says for each index of the pass whether the row is expected.
     fn compare(&self, pass: u32, is_expected: &[bool], counts: &[u8], report: &mut AuditReport) {
         // A mix that restarts short datasets contains rows more than once in a pass.
         let mut expected = vec![0_u8; counts.len()];

@@ -36,8 +36,8 @@ pub struct BatchInfo {
     pub epoch: u32,
     /// Number of rows.
     pub rows: u32,
-    /// The input rows of the batch in order, as splits and ranges of row offsets. Includes the rows that operators have removed since
-    /// the previous batch.
+    /// The input rows of the batch, in order, as ranges of row offsets in each split. Includes the rows that operators
+    /// have removed since the previous batch.
     pub inputs: Vec<(SplitRef, Range<u32>)>,
     /// The rows of the batch in order, as splits and row offsets. Empty if the batch contains all rows of `inputs`.
     pub kept: Vec<(SplitRef, Vec<u32>)>,
@@ -91,7 +91,7 @@ impl BatchInfo {
     }
 }
 
-/// Whether this part is the last one of its piece.
+/// Whether this part is the last part of its piece.
 pub(crate) fn is_last_part(part: &PieceSlice<PieceBytes>) -> bool {
     part.rows.end as usize == part.payload.records.num_rows()
 }
@@ -113,7 +113,7 @@ pub(crate) struct TakenBatch {
 }
 
 impl TakenBatch {
-    /// Combines a batch with `carried`, the preceding rows that belong to no batch.
+    /// Combines a batch with `carried`, the preceding rows that are not part of any batch.
     pub(crate) fn new(
         stream: u32,
         StepShare { step, weight }: StepShare,
@@ -131,7 +131,7 @@ impl TakenBatch {
     /// Joins the parts. Copies the rows only if there are several parts.
     ///
     /// # Errors
-    /// If the parts have different columns.
+    /// Returns an error if the parts have different columns.
     pub(crate) fn join(self) -> Result<Batch, String> {
         let slice = |part: &PieceSlice<PieceBytes>| {
             part.payload.records.slice(part.rows.start as usize, part.rows.len())
@@ -140,7 +140,7 @@ impl TakenBatch {
             self.parts.iter().filter(|part| !part.rows.is_empty()).collect();
         let records = match filled.as_slice() {
             [] => {
-                // The schema is unknown if a job resumes before a step without rows.
+                // The schema is unknown if a job resumes right before a step without rows.
                 RecordBatch::new_empty(self.schema.unwrap_or_else(|| SchemaRef::new(Schema::empty())))
             }
             [part] => slice(part),
@@ -153,7 +153,7 @@ impl TakenBatch {
     }
 }
 
-/// Adds rows that belong to no batch to the rows that the next batch carries.
+/// Adds rows that are not part of any batch to `carried`, which the next batch includes.
 pub(crate) fn add_carried(carried: &mut BatchInfo, assembled: &AssembledBatch<PieceBytes>) {
     if assembled.kind == RunKind::Dropped {
         carried.dropped_rows += u64::from(assembled.rows);

@@ -1,5 +1,5 @@
-//! The retry delay at a busy service. It is the delay that the service requests, plus jitter, so that clients do not retry
-//! simultaneously.
+//! Computes the retry delay for a busy service: the delay that the service requests, plus jitter, so that clients do
+//! not retry simultaneously.
 
 use feedline_common::backoff::Backoff;
 use feedline_data::messages::ServiceError;

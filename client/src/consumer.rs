@@ -65,12 +65,12 @@ impl Consumer {
     /// Waits for the next batch. Returns `None` after the last batch, when the coordinator has acknowledged all deliveries.
     /// This method is cancel safe: dropping the future loses no batch.
     ///
-    /// The batch comes from the stream that is furthest behind, so all batches of a step precede those of the next step. In an
-    /// elastic job, a rank without a slot waits until it receives one or the job ends. A revoked slot stops after the present
-    /// step.
+    /// The batch comes from the stream that is furthest behind, so all batches of a step precede those of the next
+    /// step. In an elastic job, a rank without a slot waits until it receives one or the job ends. A revoked slot stops
+    /// after the current step.
     ///
     /// # Errors
-    /// If no batch can follow. Further calls return the same error.
+    /// Returns an error if no further batch can be delivered. Later calls return the same error.
     pub async fn next(&mut self) -> Result<Option<Batch>, ClientError> {
         self.end_step();
         let mut stall = None;
@@ -104,11 +104,11 @@ impl Consumer {
         }
     }
 
-    /// Returns the next batch if it has arrived. `None` means that the batch has not arrived or that no batch follows. Use
-    /// [`Self::next`] to distinguish these cases.
+    /// Returns the next batch if it has arrived. `None` means that the batch has not arrived yet, or that there are no
+    /// more batches. Use [`Self::next`] to distinguish these cases.
     ///
     /// # Errors
-    /// If no batch can follow.
+    /// Returns an error if no further batch can be delivered.
     pub fn try_next(&mut self) -> Result<Option<Batch>, ClientError> {
         let taken = self.view.shared.lock().take(Instant::now());
         let TakeResult::Batch(taken) = taken else { return Ok(None) };
@@ -127,21 +127,22 @@ impl Consumer {
         gauge!(STEP_SECONDS_TOTAL).increment(step.as_secs_f64());
     }
 
-    /// Adds time that the user spent on copying batches, such as to a GPU. This time is a part of the step time.
+    /// Adds time that the user spent copying batches, for example to a GPU. This time is part of the step time.
     pub fn add_copy(&self, time: Duration) {
         self.view.shared.lock().add_copy(time.as_nanos() as u64);
         gauge!(COPY_SECONDS_TOTAL).increment(time.as_secs_f64());
     }
 
-    /// Fails the consumer, because the parts of a batch have different columns and its rows are already taken.
+    /// Fails the consumer because the parts of a batch have different columns. The consumer cannot recover, because the
+    /// rows are already taken.
     fn fail_damaged(&self, message: String) -> ClientError {
         let error = ClientError::Damaged { split: "of the last batch".to_owned(), message };
         self.view.shared.lock().fail(error.clone());
         error
     }
 
-    /// Declares that the user prefetches one batch, such as to copy it to a device during a step. The consumer's answers to
-    /// [`crate::Job::positions_at`] then exclude the prefetched batch.
+    /// Declares that the user prefetches one batch, for example to copy it to a device during a step. The consumer's
+    /// answers to [`crate::Job::positions_at`] then exclude the prefetched batch.
     pub fn set_prefetching(&self) {
         self.view.shared.lock().set_prefetching();
     }
@@ -154,7 +155,8 @@ impl Consumer {
     /// Waits until the coordinator has acknowledged all deliveries.
     ///
     /// # Errors
-    /// If no coordinator responds within the client's timeout, or another session supersedes this session.
+    /// Returns an error if no coordinator responds within the client's timeout, or if another session supersedes this
+    /// session.
     pub async fn flush(&mut self) -> Result<(), ClientError> {
         let version = self.view.shared.lock().request_flush();
         self.view.shared.notify_session();
@@ -167,7 +169,7 @@ impl Consumer {
     /// Flushes and closes the consumer.
     ///
     /// # Errors
-    /// As [`Self::flush`]; the consumer is closed in any case.
+    /// Returns the same errors as [`Self::flush`]. The consumer is closed in any case.
     pub async fn close(mut self) -> Result<(), ClientError> {
         self.view.shared.lock().begin_closing();
         let flushed = self.flush().await;
@@ -177,7 +179,7 @@ impl Consumer {
         flushed
     }
 
-    /// Returns a view that other threads can use while this one waits for a batch.
+    /// Returns a view that other threads can use while this thread waits for a batch.
     pub fn view(&self) -> ConsumerView {
         self.view.clone()
     }
@@ -192,7 +194,8 @@ impl Consumer {
     /// released positions. In other jobs, this is [`Self::flush`].
     ///
     /// # Errors
-    /// As [`Self::flush`]; the coordinator then grants the slots to other ranks when it considers this rank lost.
+    /// Returns the same errors as [`Self::flush`]. After an error, the coordinator grants the slots to other ranks when
+    /// it considers this rank lost.
     pub async fn leave(&mut self) -> Result<(), ClientError> {
         self.view.shared.lock().leave();
         self.view.shared.notify_session();
@@ -210,9 +213,9 @@ impl Consumer {
         }
     }
 
-    /// Sets the time that this rank needs for a batch of one slot. It replaces the measured time between calls of [`Self::next`].
-    /// The coordinator of an elastic job grants more slots to faster ranks. Set the time if ranks synchronize after each batch,
-    /// because their measured times are then equal.
+    /// Sets the time that this rank needs for a batch of one slot. This time replaces the measured time between calls
+    /// to [`Self::next`]. The coordinator of an elastic job grants more slots to faster ranks. Set the time if ranks
+    /// synchronize after each batch, because their measured times are then equal.
     pub fn set_batch_time(&self, time: Duration) {
         self.view.shared.lock().set_batch_time(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
     }
@@ -227,7 +230,7 @@ impl Consumer {
         origins.set_mix(self.view.shared.lock().mix_changes_from(0));
     }
 
-    /// Returns the rows since the last batch that belong to no batch: removed, skipped and dropped rows.
+    /// Returns the rows since the last batch that are not part of any batch: removed, skipped and dropped rows.
     pub fn trailing(&self) -> BatchInfo {
         self.view.shared.lock().carried()
     }
@@ -263,7 +266,7 @@ impl ConsumerView {
         self.shared.lock().active_slots()
     }
 
-    /// Returns the changes of the job's mix that affect rows from `epoch` on. They apply to all rows that were delivered to the
+    /// Returns the mix changes that affect rows from `epoch` on. They apply to all rows that were delivered to the
     /// consumer or planned for it.
     pub fn mix_changes_from(&self, epoch: u32) -> Vec<MixChange> {
         self.shared.lock().mix_changes_from(epoch).to_vec()

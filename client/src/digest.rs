@@ -48,7 +48,8 @@ pub fn combine<'a>(streams: impl IntoIterator<Item = &'a StreamDigest>) -> Strin
     format!("{:032x}", hash.digest128())
 }
 
-/// The sum of the hashes of rows. It depends on how often each row occurs, but not on the order of rows or on batches.
+/// The sum of all row hashes. The digest depends on how often each row occurs, but not on the row order or on batch
+/// boundaries.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ContentDigest {
     sum: u128,
@@ -70,12 +71,12 @@ impl ContentDigest {
         self.rows += batch.num_rows() as u64;
     }
 
-    /// Number of added rows.
+    /// Returns the number of rows added so far.
     pub fn rows(&self) -> u64 {
         self.rows
     }
 
-    /// Adds the rows of another digest, such as that of another consumer.
+    /// Adds the rows of another digest, for example the digest of another consumer.
     pub fn merge(&mut self, other: &Self) {
         self.sum = self.sum.wrapping_add(other.sum);
         self.rows += other.rows;

@@ -1,8 +1,9 @@
-//! The errors of a client.
+//! Client errors.
 
 use feedline_data::messages::{ServiceError, ServiceErrorKind};
 
-/// An error of opening a job, or of receiving batches. Delivered batches remain valid, and the job can resume after them.
+/// An error while opening a job or receiving batches. Batches that were already delivered remain valid, and the job can
+/// resume after them.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ClientError {
     /// A setting is invalid.
@@ -27,7 +28,7 @@ pub enum ClientError {
         /// Error of the last attempt.
         message: String,
     },
-    /// The service was busy until the client's timeout. A retry may succeed.
+    /// The service was still busy at the client's timeout. A retry may succeed.
     #[error("{message}; the client stopped retrying after {seconds} s")]
     Busy {
         /// Duration of the retries in seconds.

@@ -1,4 +1,4 @@
-//! Runs one fetch: opens it at a worker, sends credit, and passes the received frames to the consumer's state.
+//! Runs one fetch: opens it on a worker, sends credit, and passes the received frames to the consumer's state.
 
 use std::sync::Arc;
 
@@ -29,15 +29,15 @@ pub(crate) struct FetchContext {
 
 /// Runs one fetch to its end and records the outcome. The state aborts the task if another fetch of the split delivers first or
 /// the consumer ends.
-pub(crate) async fn run(order: FetchCommand, context: FetchContext) {
-    let (split, attempt) = (order.split, order.attempt);
-    let outcome = fetch(order, &context).await;
+pub(crate) async fn run(command: FetchCommand, context: FetchContext) {
+    let (split, attempt) = (command.split, command.attempt);
+    let outcome = fetch(command, &context).await;
     context.shared.lock().on_outcome(split, attempt, outcome, Instant::now());
     context.shared.notify_all();
 }
 
-async fn fetch(order: FetchCommand, context: &FetchContext) -> FetchOutcome {
-    let FetchCommand { split, attempt, from, address, credit_bytes, credit, ticket } = order;
+async fn fetch(command: FetchCommand, context: &FetchContext) -> FetchOutcome {
+    let FetchCommand { split, attempt, from, address, credit_bytes, credit, ticket } = command;
     let worker: Arc<dyn WorkerService> = match context.workers.worker(&address) {
         Ok(worker) => worker,
         Err(error) => return FetchOutcome::Rejected(error.message),

@@ -22,7 +22,7 @@ use crate::settings::ClientSettings;
 use crate::state::ConsumerIdentity;
 use crate::workers::{GrpcWorkers, WorkerDirectory};
 
-/// Pause between two requests for positions.
+/// Pause between two position requests.
 const POSITIONS_PAUSE: Duration = Duration::from_millis(50);
 
 /// A job that this client opened or joined. Clones refer to the same job.
@@ -40,7 +40,7 @@ impl Job {
     /// unavailable, and for [`ClientSettings::admission_ms`] if the coordinator is busy.
     ///
     /// # Errors
-    /// If the coordinator rejects the spec, a setting is invalid, or no coordinator responds.
+    /// Returns an error if the coordinator rejects the spec, a setting is invalid, or no coordinator responds.
     pub async fn open(
         coordinator: Arc<dyn CoordinatorService>,
         workers: Arc<dyn WorkerDirectory>,
@@ -73,7 +73,7 @@ impl Job {
     /// Joins a job that another client has opened. Waits until its dataset is indexed.
     ///
     /// # Errors
-    /// If the job is unknown, a setting is invalid, or no coordinator responds.
+    /// Returns an error if the job is unknown, a setting is invalid, or no coordinator responds.
     pub async fn attach(
         coordinator: Arc<dyn CoordinatorService>,
         workers: Arc<dyn WorkerDirectory>,
@@ -85,7 +85,7 @@ impl Job {
         Ok(Self { id, order: details.pipeline.order, coordinator, workers, settings })
     }
 
-    /// The job's id.
+    /// Returns the job ID.
     pub fn id(&self) -> JobId {
         self.id
     }
@@ -106,7 +106,7 @@ impl Job {
     /// Returns the status of the job.
     ///
     /// # Errors
-    /// If no coordinator responds within the client's timeout, or the job is unknown.
+    /// Returns an error if no coordinator responds within the client's timeout, or if the job is unknown.
     pub async fn status(&self) -> Result<JobStatus, ClientError> {
         retry(&self.settings, || self.coordinator.job_status(self.id)).await
     }
@@ -115,17 +115,18 @@ impl Job {
     /// dataset is indexed.
     ///
     /// # Errors
-    /// If no coordinator responds within the client's timeout, or the job is unknown.
+    /// Returns an error if no coordinator responds within the client's timeout, or if the job is unknown.
     pub async fn position(&self) -> Result<Option<Position>, ClientError> {
         Ok(self.status().await?.position)
     }
 
-    /// Changes the weights of the job's mix. `weights` contains one relative weight per dataset, in the order of the pipeline. The
-    /// weights apply to all rows that no worker has leased yet. Returns the first row to which they apply. Later positions contain
-    /// the change.
+    /// Changes the weights of the job's mix. `weights` contains one relative weight per dataset, in the order of the
+    /// pipeline. The weights apply to all rows that no worker has leased yet. Returns the first row that they apply to.
+    /// Later positions contain the change.
     ///
     /// # Errors
-    /// If the job has no mix, has a mix with `stop: first`, has ended, or has leased all rows, or if no coordinator responds.
+    /// Returns an error if the job has no mix, has a mix with `stop: first`, has ended, or has leased all rows, or if
+    /// no coordinator responds.
     pub async fn set_weights(&self, weights: &[f64]) -> Result<MixChange, ClientError> {
         retry(&self.settings, || self.coordinator.set_weights(self.id, weights.to_vec())).await
     }
@@ -134,7 +135,8 @@ impl Job {
     /// lists them as missing. A consumer can answer for its recent steps, and for later steps whose batches have arrived.
     ///
     /// # Errors
-    /// If the job is unknown, its consumers have no common steps, or no coordinator responds within `timeout`.
+    /// Returns an error if the job is unknown, its consumers have no common steps, or no coordinator responds within
+    /// `timeout`.
     pub async fn positions_at(&self, step: StepId, timeout: Duration) -> Result<GroupPositions, ClientError> {
         let started = Instant::now();
         loop {
@@ -153,7 +155,7 @@ impl Job {
     /// Cancels the job for all consumers.
     ///
     /// # Errors
-    /// If no coordinator responds within the client's timeout, or the job is unknown.
+    /// Returns an error if no coordinator responds within the client's timeout, or if the job is unknown.
     pub async fn cancel(&self) -> Result<(), ClientError> {
         retry(&self.settings, || self.coordinator.cancel_job(self.id)).await
     }

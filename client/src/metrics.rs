@@ -31,7 +31,7 @@ pub const METRICS: &[MetricDescription] = &[
     metric_table::gauge(
         COPY_SECONDS_TOTAL,
         Unit::Seconds,
-        "Fraction of the step time spent copying batches, for example to an accelerator",
+        "Part of the step time that the training loop spent copying batches, for example to an accelerator",
     ),
     metric_table::gauge(BUFFERED_BYTES, Unit::Bytes, "Bytes fetched but not yet delivered"),
     metric_table::counter(

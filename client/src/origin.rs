@@ -102,7 +102,7 @@ impl Origins {
     }
 
     fn origin_of(&self, row_id: u64) -> Origin {
-        // Of several shards with the same first row, only the last one is not empty.
+        // If several shards have the same first row, all of them except the last are empty.
         let shard = self.first_row_ids.partition_point(|start| *start <= row_id).saturating_sub(1);
         Origin { shard: shard as u32, row: row_id - self.first_row_ids[shard] }
     }

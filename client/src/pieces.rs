@@ -41,11 +41,11 @@ pub(crate) enum FrameEvent {
     None,
     /// The worker is computing the next piece.
     Working,
-    /// Start of a piece. Contains the size of the piece in bytes.
+    /// A piece has started. Contains the size of the piece in bytes.
     PieceOpened(u64),
-    /// Bytes of a piece.
+    /// Bytes of a piece have arrived. Contains their number.
     Bytes(u64),
-    /// The last `bytes` bytes of a piece, and the complete piece.
+    /// The last `bytes` bytes of a piece have arrived. Contains the complete piece.
     Piece { bytes: u64, piece: ReadPiece },
     /// A row failed, with the error message.
     RowFailed(String),
@@ -75,7 +75,7 @@ impl PieceReader {
     /// Reads the next frame.
     ///
     /// # Errors
-    /// If the frame is invalid, or the order of frames is invalid.
+    /// Returns an error if the frame is invalid or out of order.
     pub(crate) fn read(&mut self, frame: Frame) -> Result<FrameEvent, String> {
         match frame {
             Frame::Schema(schema) => {
@@ -125,7 +125,7 @@ impl PieceReader {
         let size = usize::try_from(total).map_err(|_| "the piece is larger than the address space")?;
         let buffer = open.buffer.get_or_insert_with(|| self.pool.acquire(size));
         if !buffer.append(&data) {
-            return Err("the chunks are longer than their piece".to_owned());
+            return Err("the chunks contain more bytes than the piece".to_owned());
         }
         if filled + bytes < total {
             self.open = Some(open);
@@ -158,7 +158,7 @@ fn check_header(header: &PieceHeader) -> Result<(), String> {
             return Err(format!("the piece with offsets {from} to {to} contains rows outside of this range"));
         }
     }
-    // A step of a coordinated job contains only the ids of its own rows, which may be fewer.
+    // In a coordinated job, a piece contains only the IDs of its own rows, which may be fewer than its offsets.
     if header.row_ids.as_ref().is_some_and(|ids| ids.len() > (to - from) as usize) {
         return Err(format!("the piece with offsets {from} to {to} has more row ids than rows"));
     }

@@ -34,7 +34,7 @@ impl Probe {
     /// Fetches the first split of a stream. Returns the number of received bytes.
     ///
     /// # Errors
-    /// If the worker rejects the fetch, disconnects or sends invalid frames.
+    /// Returns an error if the worker rejects the fetch, disconnects or sends invalid frames.
     pub async fn fetch(&self, job: u64, stream: u32) -> Result<u64, String> {
         let split = SplitRef { epoch: 0, ordinal: 0, stream };
         let open = FetchOpen {

@@ -27,7 +27,7 @@ pub(crate) struct ReceivePool {
 #[derive(Debug)]
 struct PooledBuffers {
     idle: IdleBuffers<BufferMemory>,
-    /// Capacity of the buffers in use.
+    /// Total capacity of the buffers in use.
     used_bytes: usize,
 }
 
@@ -35,7 +35,7 @@ struct PooledBuffers {
 #[derive(Debug)]
 struct Pinning {
     gpu: Arc<Gpu>,
-    /// Whether the warning was logged that memory cannot be pinned.
+    /// Whether the pool has logged a warning that memory cannot be pinned.
     has_warned: AtomicBool,
 }
 
@@ -108,7 +108,7 @@ impl ReceivePool {
     }
 }
 
-/// The memory of a buffer, to which bytes are appended.
+/// The memory of a buffer. Bytes are appended to it.
 #[derive(Debug)]
 enum BufferMemory {
     Heap(Vec<u8>),
@@ -163,7 +163,7 @@ impl BufferMemory {
     }
 }
 
-/// A buffer to which received bytes are appended. It returns to its pool on drop.
+/// A buffer for received bytes, which are appended to it. The buffer returns to its pool on drop.
 #[derive(Debug)]
 pub(crate) struct ReceiveBuffer {
     memory: BufferMemory,

@@ -21,7 +21,8 @@ use crate::fetch::{self, FetchContext};
 use crate::metrics::RECONNECTS_TOTAL;
 use crate::state::SentReport;
 
-/// Interval of checks for work that is due without a notification. It is shorter than all delays in the state.
+/// Interval at which the session checks for work that becomes due without a notification. It is shorter than all delays
+/// in the state.
 const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 /// Maximum number of reports without a reply. The coordinator may delay the reply to a report until its plan changes.
 const MAX_REPORTS_IN_FLIGHT: usize = 4;
@@ -38,9 +39,9 @@ struct Reply {
 /// Timeouts after which a session fails.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SessionTimeouts {
-    /// Maximum time without a response of a coordinator.
+    /// Maximum time without a response from a coordinator.
     pub(crate) unavailable: Duration,
-    /// Maximum time for which the coordinator is busy.
+    /// Maximum time for which the coordinator may be busy.
     pub(crate) busy: Duration,
 }
 
@@ -56,9 +57,9 @@ pub(crate) struct Session {
     /// The earliest time of the next report.
     next_report_at: Instant,
     backoff: Backoff,
-    /// Time since which no coordinator has responded.
+    /// Time at which coordinators stopped responding. `None` while a coordinator responds.
     unavailable_since: Option<Instant>,
-    /// Time since which the coordinator has been busy.
+    /// Time at which the coordinator became busy. `None` while it is not busy.
     busy_since: Option<Instant>,
     /// Whether the coordinator rejected the newest report because of a newer session.
     is_superseded: bool,
@@ -112,11 +113,11 @@ impl Session {
 
     fn start_fetches(&self) {
         let shared = &self.context.shared;
-        let orders = shared.lock().take_orders(Instant::now());
-        for order in orders {
-            let (split, attempt) = (order.split, order.attempt);
+        let commands = shared.lock().take_fetch_commands(Instant::now());
+        for command in commands {
+            let (split, attempt) = (command.split, command.attempt);
             let span = tracing::info_span!("fetch", ?split);
-            let task = tokio::spawn(fetch::run(order, self.context.clone()).instrument(span));
+            let task = tokio::spawn(fetch::run(command, self.context.clone()).instrument(span));
             // The state owns the task and aborts it with the fetch.
             shared.lock().set_task(split, attempt, AbortOnDropHandle::new(task));
         }

@@ -12,10 +12,10 @@ pub struct ClientSettings {
     /// Maximum number of bytes that are buffered or in flight, for all streams. The default is 256 MiB. A quarter is reserved for
     /// idle receive buffers. A single batch that is larger than the budget can still be received.
     pub buffer_bytes: u64,
-    /// Time in milliseconds without a coordinator after which the client fails. The default is 60 000.
+    /// Maximum time in milliseconds without a coordinator. After that time, the client fails. The default is 60 000.
     pub patience_ms: u64,
-    /// Time in milliseconds for which the client retries if the coordinator is busy, such as when a tenant runs too many jobs. The
-    /// default is 60 000.
+    /// Maximum time in milliseconds that the client retries while the coordinator is busy, for example because a tenant
+    /// runs too many jobs. The default is 60 000.
     pub admission_ms: u64,
     /// Interval between reports of deliveries in milliseconds. The default is 200.
     pub report_ms: u64,
@@ -24,8 +24,8 @@ pub struct ClientSettings {
     /// Time in milliseconds without progress after which a fetch is aborted. The default is 10 000. The time doubles with each aborted
     /// fetch of a split, so that rows that take long to compute arrive eventually.
     pub fetch_idle_ms: u64,
-    /// The CUDA device to which the user copies batches. If set, batches that consist of one piece are received into pinned memory.
-    /// The default is `None`.
+    /// The CUDA device that the user copies batches to. If set, batches that consist of one piece are received into
+    /// pinned memory. The default is `None`.
     pub gpu: Option<u32>,
 }
 
@@ -61,7 +61,7 @@ impl ClientSettings {
     /// Validates the values.
     ///
     /// # Errors
-    /// If a value is invalid.
+    /// Returns an error if a value is invalid.
     pub(crate) fn validate(&self) -> Result<(), String> {
         if self.splits_ahead == 0 {
             return Err(

@@ -1,5 +1,6 @@
-//! The state of a consumer: the coordinator's plan, the running fetches, and the deliveries. The state receives the time as an
-//! argument and does no IO. The session and the fetches access it under one lock, which is never held across an await.
+//! The state of a consumer: the coordinator's plan, the running fetches, and the deliveries. The state receives the
+//! time as an argument and performs no I/O. The session and the fetches access it under one lock, which is never held
+//! across an await.
 
 mod credit;
 mod delivery;
@@ -82,7 +83,7 @@ pub(crate) struct ConsumerState {
     fetches: FetchTable,
     /// Splits whose fetches may start.
     start_queue: SplitQueue,
-    /// Splits whose fetches may receive further credit.
+    /// Splits whose fetches may receive more credit.
     credit_queue: SplitQueue,
     retries: RetryTimer,
     /// The credit window at the last grant.
@@ -90,7 +91,7 @@ pub(crate) struct ConsumerState {
     next_attempt: u64,
     /// Columns of the batches, from the first piece.
     schema: Option<SchemaRef>,
-    /// The rows since the last batch that belong to no batch, because they were removed, skipped or dropped.
+    /// Rows since the last batch that are not part of any batch, because they were removed, skipped or dropped.
     carried: BatchInfo,
     buffered_bytes: u64,
     /// Size of the largest piece so far. `None` before the first piece.
@@ -98,7 +99,7 @@ pub(crate) struct ConsumerState {
     stats: ConsumerStats,
     /// Start of the current stall.
     stalled_since: Option<Instant>,
-    /// The error after which the consumer delivers no further batches.
+    /// The error that ended the consumer. No more batches are delivered after it.
     fatal_error: Option<ClientError>,
     /// The error of a failed row, which is set after all batches before the row were delivered.
     row_error: Option<String>,
@@ -151,12 +152,12 @@ impl ConsumerState {
         self.stats
     }
 
-    /// Changes of the mix that affect rows from `epoch` on.
+    /// Mix changes that affect rows from `epoch` on.
     pub(crate) fn mix_changes_from(&self, epoch: u32) -> &[MixChange] {
         self.layout.as_ref().map(|layout| layout.mix_changes_from(epoch)).unwrap_or_default()
     }
 
-    /// Rows since the last batch that belong to no batch.
+    /// Rows since the last batch that are not part of any batch.
     pub(crate) fn carried(&self) -> BatchInfo {
         self.carried.clone()
     }

@@ -21,7 +21,7 @@ pub trait WorkerDirectory: Send + Sync {
     /// Returns the worker at this address.
     ///
     /// # Errors
-    /// If the address is invalid. An unreachable worker is not an error, but the first request to it fails.
+    /// Returns an error if the address is invalid. An unreachable worker is not an error, but the first request to it fails.
     fn worker(&self, address: &str) -> Result<Arc<dyn WorkerService>, ServiceError>;
 }
 

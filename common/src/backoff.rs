@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_double_up_to_the_longest_and_restart_after_a_success() {
+    fn pauses_double_up_to_the_maximum_and_restart_after_a_success() {
         let mut backoff = Backoff::from_millis(50, 250);
         let mut pauses = || [(); 4].map(|()| backoff.next_pause().as_millis());
         assert_eq!(pauses(), [50, 100, 200, 250]);

@@ -29,7 +29,7 @@ pub struct IdleBuffers<B> {
 }
 
 impl<B: ReusableBuffer> IdleBuffers<B> {
-    /// Creates an empty list. For the fit of a buffer, a request below `min_bytes` counts as a request for `min_bytes`.
+    /// Creates an empty list. Requests for fewer than `min_bytes` bytes are treated as requests for `min_bytes` bytes.
     pub fn new(min_bytes: usize) -> Self {
         Self { buffers: BTreeMap::new(), sizes: BTreeSet::new(), added: 0, bytes: 0, min_bytes }
     }

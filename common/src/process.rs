@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_peak_is_at_least_the_present_size() {
+    fn the_peak_is_at_least_the_current_size() {
         let rss = rss_bytes();
         assert!(rss > 1 << 16, "{rss}");
         assert!(peak_rss_bytes() >= rss);

@@ -57,7 +57,7 @@ pub(crate) async fn bootstrap(
             return Ok((PersistedState::default(), members));
         }
         if is_complete {
-            tracing::info!(members = peers.len() + 1, "the coordinators bootstrap a cluster");
+            tracing::info!(members = peers.len() + 1, "bootstrapping the cluster");
             return Ok((PersistedState::bootstrap(&members), members));
         }
         if logged_at.is_none_or(|at| at.elapsed() >= LOG_INTERVAL) {

@@ -7,18 +7,18 @@ use tokio::time::{Duration, Instant};
 /// process. Otherwise, all workers would expire afterwards.
 #[derive(Debug)]
 pub(crate) struct PausableClock {
-    last: Instant,
-    counted: Duration,
+    last_reading: Instant,
+    counted_time: Duration,
     /// Maximum advance between two readings.
     longest_step: Duration,
 }
 
 impl PausableClock {
-    /// A clock that is read at least every `tick_ms` milliseconds.
+    /// Creates a clock. The caller must read the clock at least every `tick_ms` milliseconds.
     pub(crate) fn new(tick_ms: u64) -> Self {
         Self {
-            last: Instant::now(),
-            counted: Duration::ZERO,
+            last_reading: Instant::now(),
+            counted_time: Duration::ZERO,
             longest_step: Duration::from_millis(4 * tick_ms),
         }
     }
@@ -26,9 +26,9 @@ impl PausableClock {
     /// Reads the clock.
     pub(crate) fn advance(&mut self) -> Millis {
         let now = Instant::now();
-        self.counted += (now - self.last).min(self.longest_step);
-        self.last = now;
-        self.counted.as_millis() as Millis
+        self.counted_time += (now - self.last_reading).min(self.longest_step);
+        self.last_reading = now;
+        self.counted_time.as_millis() as Millis
     }
 }
 

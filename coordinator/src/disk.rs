@@ -11,7 +11,7 @@ use crate::metrics::{LOG_APPEND_SECONDS, LOG_BYTES};
 
 /// A log that can be written.
 pub(crate) trait WriteLog: Send + 'static {
-    /// Writes durably and in order. After an error, `writes` contains the rest.
+    /// Writes durably and in order. After an error, `writes` contains the unfinished writes.
     fn write(&mut self, writes: &mut Vec<LogWrite>) -> Result<(), LogError>;
 
     /// Returns the size of the log in bytes.
@@ -47,7 +47,7 @@ struct RunningWrite {
 
 /// The disk.
 pub(crate) struct Disk {
-    /// `None` during a write, and in memory.
+    /// `None` during a write, and for a coordinator in memory.
     log: Option<Box<dyn WriteLog>>,
     is_durable: bool,
     queued: Vec<LogWrite>,

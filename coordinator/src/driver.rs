@@ -104,12 +104,12 @@ pub(crate) struct Driver {
     tick: Duration,
     indexes: IndexRequests,
     /// Inputs that arrived while saved indexes were loaded.
-    held: HeldInputs,
+    held_inputs: HeldInputs,
     /// Whether requests wait in a batch while earlier records are written.
     is_batching: bool,
     /// The error of the last write, until a write succeeds.
     write_error: Option<ServiceError>,
-    known: Members,
+    known_members: Members,
     gauges: Gauges,
 }
 
@@ -126,10 +126,10 @@ impl Driver {
             now: MonotonicTime::default(),
             tick: Duration::from_millis(tick_ms),
             indexes,
-            held: HeldInputs::default(),
+            held_inputs: HeldInputs::default(),
             is_batching: false,
             write_error: None,
-            known: Members::default(),
+            known_members: Members::default(),
             gauges: Gauges::default(),
         }
     }
@@ -139,28 +139,28 @@ impl Driver {
         let mut ticks = tokio::time::interval(self.tick);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut commands = Vec::with_capacity(MAX_BATCH_REQUESTS);
-        self.follow_up()?;
+        self.process_effects()?;
         loop {
             let DriverContext { disk, inbox, deliveries, commands: asked, requests, .. } = &mut self.parts;
             tokio::select! {
                 () = stop.cancelled() => break,
-                () = requests.ready() => self.turn(&mut commands, false)?,
+                () = requests.ready() => self.run_step(&mut commands, false)?,
                 taken = asked.recv_many(&mut commands, MAX_BATCH_REQUESTS) => {
                     if taken == 0 {
                         break;
                     }
-                    self.turn(&mut commands, false)?;
+                    self.run_step(&mut commands, false)?;
                 }
                 event = next(disk, inbox, deliveries, &mut self.indexes) => {
                     self.on_event(event?);
-                    self.follow_up()?;
+                    self.process_effects()?;
                     if self.is_batching {
-                        self.turn(&mut commands, false)?;
+                        self.run_step(&mut commands, false)?;
                     }
                 }
                 _ = ticks.tick() => {
                     self.on_tick();
-                    self.turn(&mut commands, true)?;
+                    self.run_step(&mut commands, true)?;
                 }
             }
         }
@@ -173,16 +173,16 @@ impl Driver {
         self.parts.requests.close();
         self.parts.commands.close();
         while self.parts.commands.recv_many(&mut commands, MAX_BATCH_REQUESTS).await > 0 {
-            self.turn(&mut commands, true)?;
+            self.run_step(&mut commands, true)?;
         }
         while !self.parts.requests.is_empty() || self.is_batching {
-            self.turn(&mut commands, true)?;
+            self.run_step(&mut commands, true)?;
         }
         let start = Instant::now();
         let write_deadline = start + self.parts.grace;
         let transfer_deadline = start + self.parts.grace.min(LEADER_TRANSFER_TIMEOUT);
         let is_transferring = self.parts.member.retire(self.now);
-        self.follow_up()?;
+        self.process_effects()?;
         while self.write_error.is_none()
             && (self.parts.disk.has_work() && Instant::now() < write_deadline
                 || is_transferring && self.leads() && Instant::now() < transfer_deadline)
@@ -192,7 +192,7 @@ impl Driver {
                 event = next(disk, inbox, deliveries, &mut self.indexes) => self.on_event(event?),
                 _ = ticks.tick() => self.on_tick(),
             }
-            self.follow_up()?;
+            self.process_effects()?;
         }
         self.refuse_waiting(&shutting_down());
         match self.write_error {
@@ -202,9 +202,9 @@ impl Driver {
         }
     }
 
-    /// Processes all commands and the next requests. While earlier records are being written, the requests wait for a common
-    /// batch, at most until the next tick (`now`).
-    fn turn(&mut self, commands: &mut Vec<DriverCommand>, now: bool) -> Result<(), CoordinatorError> {
+    /// Runs a step: processes all commands and the next requests. While earlier records are being written, the requests wait
+    /// for a common batch, at most until the next tick (`is_tick`).
+    fn run_step(&mut self, commands: &mut Vec<DriverCommand>, is_tick: bool) -> Result<(), CoordinatorError> {
         self.advance_clocks();
         for command in commands.drain(..) {
             self.on_command(command);
@@ -213,18 +213,18 @@ impl Driver {
             self.take_request(request, reply);
         }
         gauge!(QUEUED_REQUESTS).set(self.parts.requests.len() as f64);
-        self.is_batching = !now && self.leads() && self.parts.member.pending_entries() > 0;
+        self.is_batching = !is_tick && self.leads() && self.parts.member.pending_entries() > 0;
         if self.write_error.is_none() && !self.is_batching {
             self.parts.member.decide(self.now);
         }
-        if now {
+        if is_tick {
             self.gauges.publish(self.now.cluster, self.parts.worker_lease_ms);
         }
-        self.follow_up()
+        self.process_effects()
     }
 
-    /// Advances the clocks. The time of the state machine stops while the log cannot be written. Otherwise, workers would expire
-    /// because its reports are not processed.
+    /// Advances the clocks. The time of the state machine stops while the log cannot be written. Otherwise, workers would
+    /// expire because their reports are not processed.
     fn advance_clocks(&mut self) {
         if self.write_error.is_none() {
             self.now.cluster = self.clock.advance();
@@ -239,7 +239,7 @@ impl Driver {
                 // The planner may have stopped waiting.
                 let _ = reply.send(samples.map(|samples| (self.now.cluster, samples)));
             }
-            // The next plan that differs repeats them.
+            // The planner sends the allocations again with the next changed plan.
             DriverCommand::Allocate { .. } if self.write_error.is_some() => {}
             DriverCommand::Allocate { allocations } => {
                 self.parts.member.take_input(self.now, Input::Allocations { allocations })
@@ -258,35 +258,36 @@ impl Driver {
         }
     }
 
-    fn take_request(&mut self, asked: Request, reply: oneshot::Sender<Reply>) {
+    fn take_request(&mut self, request: Request, reply: oneshot::Sender<Reply>) {
         if let Some(refusal) = &self.write_error {
             drop(reply.send(Reply::Rejected(refusal.clone())));
             return;
         }
-        if let Some(refusal) = self.check_room(&asked) {
+        if let Some(refusal) = self.check_limits(&request) {
             drop(reply.send(Reply::Rejected(refusal)));
             return;
         }
-        if self.indexes.is_loading() && self.held.len() >= self.parts.limits.unanswered {
-            drop(reply.send(Reply::Rejected(RequestLimits::too_many(self.held.len()))));
+        if self.indexes.is_loading() && self.held_inputs.len() >= self.parts.limits.unanswered {
+            drop(reply.send(Reply::Rejected(RequestLimits::too_many(self.held_inputs.len()))));
             return;
         }
-        let request = self.pending.add(reply);
-        let input = asked.into_input(request);
+        let id = self.pending.add(reply);
+        let input = request.into_input(id);
         if !self.indexes.is_loading() {
             self.take_input(input);
-        } else if let Some(earlier) = self.held.push(input) {
+        } else if let Some(earlier) = self.held_inputs.push(input) {
             self.pending.answer(earlier, Reply::Rejected(replaced_report()));
         }
     }
 
-    /// Returns the rejection of a request beyond the limits. Reports are never rejected, because the open jobs bound their number.
-    fn check_room(&self, asked: &Request) -> Option<ServiceError> {
-        if matches!(asked, Request::Worker(_) | Request::Consumer(_)) {
+    /// Returns an error if the request exceeds the limits. Reports are never rejected, because the open jobs limit their
+    /// number.
+    fn check_limits(&self, request: &Request) -> Option<ServiceError> {
+        if matches!(request, Request::Worker(_) | Request::Consumer(_)) {
             return None;
         }
         let (member, limits) = (&self.parts.member, &self.parts.limits);
-        let opens = matches!(asked, Request::OpenJob { .. } | Request::JoinJob { may_open: true, .. });
+        let opens = matches!(request, Request::OpenJob { .. } | Request::JoinJob { may_open: true, .. });
         limits.check(self.pending.len(), opens.then(|| (member.pending_entries(), member.log_bytes())))
     }
 
@@ -343,7 +344,7 @@ impl Driver {
                 self.write_error = Some(refusal);
             }
             (None, Some(_)) => {
-                tracing::info!("the coordinator's log can be written again");
+                tracing::info!("the coordinator's log is writable again");
                 self.write_error = None;
                 self.advance_clocks();
             }
@@ -351,8 +352,8 @@ impl Driver {
         }
     }
 
-    /// Carries out the effects of the raft node.
-    fn follow_up(&mut self) -> Result<(), CoordinatorError> {
+    /// Applies the effects of the raft node.
+    fn process_effects(&mut self) -> Result<(), CoordinatorError> {
         loop {
             let effects = self.parts.member.effects().map_err(CoordinatorError::Foreign)?;
             let written = self.apply_effects(effects);
@@ -364,10 +365,11 @@ impl Driver {
         if self.write_error.is_none() {
             self.parts.disk.start();
         }
-        if self.known != *self.parts.member.members() {
-            self.known = self.parts.member.members().clone();
+        if self.known_members != *self.parts.member.members() {
+            self.known_members = self.parts.member.members().clone();
             self.parts.has_state.store(true, Ordering::Release);
-            self.parts.peers.follow(&self.known).into_iter().for_each(|lost| self.on_delivery(lost));
+            let outcomes = self.parts.peers.update_links(&self.known_members);
+            outcomes.into_iter().for_each(|outcome| self.on_delivery(outcome));
         }
         let leader = match self.parts.member.role() {
             Role::Leader { serving: true } => Some(self.parts.member.id()),
@@ -453,7 +455,7 @@ impl Driver {
     }
 
     fn take_held_inputs(&mut self) {
-        for input in self.held.take() {
+        for input in self.held_inputs.take() {
             self.take_input(input);
         }
     }
@@ -463,12 +465,12 @@ impl Driver {
     }
 
     fn refuse_waiting(&mut self, refusal: &ServiceError) {
-        self.held.take();
+        self.held_inputs.take();
         self.pending.refuse_all(refusal);
     }
 }
 
-/// Returns the rejection of a report that a later report of the same session has replaced.
+/// Returns the error for a report that a later report of the same session has replaced.
 fn replaced_report() -> ServiceError {
     ServiceError::new(
         ServiceErrorKind::Unavailable,

@@ -1,9 +1,9 @@
-//! Errors that end a coordinator.
+//! Errors that stop a coordinator.
 
 use feedline_raft::files::DirectoryError;
 use feedline_raft::log::LogError;
 
-/// An error that ends a coordinator. A restart is safe once the cause is removed.
+/// An error that stops a coordinator. A restart is safe once the cause is removed.
 #[derive(Debug, thiserror::Error)]
 pub enum CoordinatorError {
     /// A directory cannot be used.

@@ -24,7 +24,7 @@ const MAX_CACHED_MANIFESTS: usize = 16;
 #[derive(Debug)]
 pub(crate) struct IndexStore {
     folder: PathBuf,
-    /// Least recently used first.
+    /// Cached manifests, least recently used first.
     cache: Mutex<VecDeque<CachedManifest>>,
     /// Fingerprints of the index files that were read or written, by key.
     saved_fingerprints: Mutex<BTreeMap<String, String>>,
@@ -136,7 +136,7 @@ impl IndexStore {
         Ok(Some(manifest))
     }
 
-    /// Returns the index with which a job was opened. Blocks if the index is not in memory.
+    /// Returns the index that a job was opened with. Blocks if the index is not in memory.
     pub(crate) fn manifest(&self, key: &str, fingerprint: &str) -> Result<Arc<Manifest>, String> {
         if let Some(manifest) = self.cached(key, fingerprint) {
             return Ok(manifest);

@@ -28,7 +28,7 @@ impl Default for RequestLimits {
 }
 
 impl RequestLimits {
-    /// Returns the rejection for too many unanswered requests.
+    /// Returns the error for too many unanswered requests.
     pub(crate) fn too_many(unanswered: usize) -> ServiceError {
         let message = format!("the coordinator has {unanswered} unanswered requests; retry later");
         ServiceError::busy(message, ANSWER_RETRY_MS)

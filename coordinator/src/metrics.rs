@@ -44,7 +44,7 @@ pub const METRICS: &[MetricDescription] = &[
     metric_table::counter(
         LEASES_GRANTED_TOTAL,
         Unit::Count,
-        "Splits leased to workers, including second leases of late splits",
+        "Splits leased to workers, including duplicate leases of late splits",
     ),
     metric_table::gauge(QUEUED_REQUESTS, Unit::Count, "Requests in the queue of the driver"),
     metric_table::counter(REQUESTS_TOTAL, Unit::Count, "Requests by `kind`"),
@@ -52,12 +52,12 @@ pub const METRICS: &[MetricDescription] = &[
     metric_table::gauge(
         FED_FRACTION,
         Unit::Count,
-        "Planned rate divided by the rate that the consumers can take, for the job with the lowest ratio; 1 without jobs",
+        "Planned rate divided by the rate that the consumers can process, for the job with the lowest ratio; 1 without jobs",
     ),
     metric_table::gauge(
         WANTED_WORKERS,
         Unit::Count,
-        "Number of workers with which only consumers and the store would limit all jobs",
+        "Number of workers that all jobs need so that only consumers and the store limit them",
     ),
     metric_table::gauge(SCALED_WORKERS, Unit::Count, "Workers requested from the scaler; 0 without a scaler"),
     metric_table::gauge(LEADS, Unit::Count, "1 on the leader, 0 on followers"),
@@ -113,7 +113,7 @@ pub(crate) struct Gauges {
 }
 
 impl Gauges {
-    /// Counts a record from before or after the start of this leader.
+    /// Updates the job states for a record. The record may be older than the term of this leader.
     pub(crate) fn on_record(&mut self, record: &Record) {
         let (job, state) = match record {
             Record::Opened { job, .. } => (*job, JobGauge::Preparing),

@@ -33,7 +33,7 @@ pub trait PeerDirectory: Send + Sync {
     fn peer(&self, url: &str) -> Result<Arc<dyn PeerService>, ServiceError>;
 }
 
-/// Connects to coordinators by gRPC.
+/// Connects to coordinators over gRPC.
 #[derive(Debug, Clone, Default)]
 pub struct GrpcPeers {
     /// The credentials of this coordinator.
@@ -87,7 +87,7 @@ impl Peers {
     }
 
     /// Opens and closes links to match the members. Returns the outcomes of messages on closed links.
-    pub(crate) fn follow(&self, members: &Members) -> Vec<SendOutcome> {
+    pub(crate) fn update_links(&self, members: &Members) -> Vec<SendOutcome> {
         let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
         let is_closed = |id: &MemberId, link: &mut Link| members.url(*id) != Some(&link.url);
         // Raft sends no further messages to a member until the outcome of a snapshot is reported.
@@ -127,7 +127,7 @@ impl Peers {
     }
 
     /// Returns clients for all other coordinators.
-    fn all(&self) -> Vec<Arc<dyn PeerService>> {
+    fn clients(&self) -> Vec<Arc<dyn PeerService>> {
         let links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
         links.values().map(|link| Arc::clone(&link.peer)).collect()
     }
@@ -143,7 +143,7 @@ impl Peers {
         manifest: &Arc<Manifest>,
     ) -> Result<(), String> {
         let mut saves: FuturesUnordered<_> =
-            self.all().into_iter().map(|peer| save_until_done(peer, key, manifest)).collect();
+            self.clients().into_iter().map(|peer| save_until_done(peer, key, manifest)).collect();
         let mut saved = 0;
         while saved < needed {
             match saves.next().await {
@@ -166,7 +166,7 @@ impl Peers {
 
     /// Loads an index from another coordinator.
     pub(crate) async fn load_index(&self, key: &str, fingerprint: &str) -> Option<Arc<Manifest>> {
-        for peer in self.all() {
+        for peer in self.clients() {
             if let Ok(manifest) = peer.load_index(key, fingerprint).await
                 && manifest.fingerprint() == fingerprint
             {

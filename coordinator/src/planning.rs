@@ -45,12 +45,12 @@ pub(crate) struct PlanningSettings {
 pub(crate) async fn run(
     commands: mpsc::Sender<DriverCommand>,
     views: watch::Sender<Arc<ClusterView>>,
-    how: PlanningSettings,
+    settings: PlanningSettings,
     mut scaler: Option<ScalingPolicy>,
     stop: CancellationToken,
 ) {
-    let mut planner = Planner::new(how);
-    let mut ticks = tokio::time::interval(how.interval);
+    let mut planner = Planner::new(settings);
+    let mut ticks = tokio::time::interval(settings.interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
@@ -60,7 +60,7 @@ pub(crate) async fn run(
         let Some(observed) = observe(&commands).await else { return };
         let Some((now, samples)) = observed else {
             // Another coordinator leads and plans.
-            planner = Planner::new(how);
+            planner = Planner::new(settings);
             continue;
         };
         // Planning many jobs takes a long time.
@@ -75,7 +75,7 @@ pub(crate) async fn run(
             Ok((planned, allocations, view)) => {
                 planner = planned;
                 if let Some(scaler) = &mut scaler {
-                    scaler.follow(now, planner.needs()).await;
+                    scaler.update(now, planner.needs()).await;
                 }
                 let scaling = scaler.as_ref().and_then(ScalingPolicy::last_decision);
                 views.send_replace(Arc::new(ClusterView { scaling, ..view }));
@@ -86,8 +86,8 @@ pub(crate) async fn run(
                 }
             }
             Err(error) => {
-                tracing::error!(%error, "planning panicked and was restarted; please report this defect");
-                planner = Planner::new(how);
+                tracing::error!(%error, "planning panicked, restarting the planner; please report this bug");
+                planner = Planner::new(settings);
             }
         }
     }
@@ -119,9 +119,9 @@ struct Planner {
 }
 
 impl Planner {
-    fn new(how: PlanningSettings) -> Self {
-        let cache_history = how.auto_cache.then(CacheHistory::default);
-        Self { cache_history, settings: how.settings, ..Self::default() }
+    fn new(settings: PlanningSettings) -> Self {
+        let cache_history = settings.auto_cache.then(CacheHistory::default);
+        Self { cache_history, settings: settings.settings, ..Self::default() }
     }
 
     /// The resource needs of the last plan.
@@ -200,13 +200,13 @@ impl Planner {
                     let operator = before.map_or("source", |operator| operator.kind.name());
                     tracing::info!(%job, "job {name} caches the output of `{operator}` {} in {}", encoding.name(), tier.name());
                 }
-                None => tracing::info!(%job, "job {name} caches nothing"),
+                None => tracing::info!(%job, "job {name} does not cache rows"),
             }
         }
         self.cache_decisions = decisions;
     }
 
-    /// Returns the allocations if they differ from the last ones.
+    /// Returns the allocations if they differ from the previous allocations.
     fn changed_allocations(&mut self, allocations: PlanAllocations) -> Option<PlanAllocations> {
         if allocations == self.allocations {
             return None;

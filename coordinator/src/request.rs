@@ -19,7 +19,7 @@ pub(crate) enum Request {
     Consumer(ConsumerReport),
     JobDetails(JobId),
     JobStatus(Option<JobId>),
-    Places(JobId, StepId),
+    Positions(JobId, StepId),
 }
 
 impl Request {
@@ -33,12 +33,12 @@ impl Request {
             Self::Consumer(report) => Input::Consumer { request, report },
             Self::JobDetails(job) => Input::JobDetails { request, job },
             Self::JobStatus(job) => Input::JobStatus { request, job },
-            Self::Places(job, step) => Input::QueryPositions { request, job, step },
+            Self::Positions(job, step) => Input::QueryPositions { request, job, step },
         }
     }
 }
 
-/// The rejection of requests during a shutdown.
+/// Returns the error for requests during a shutdown.
 pub(crate) fn shutting_down() -> ServiceError {
     ServiceError::new(
         ServiceErrorKind::Unavailable,

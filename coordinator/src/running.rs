@@ -51,7 +51,7 @@ pub struct CoordinatorContext {
     pub peers: Option<Arc<dyn PeerDirectory>>,
 }
 
-/// Starts a coordinator, which continues from its log. `incarnation` must be larger than at all earlier starts with the same
+/// Starts a coordinator, which continues from its log. `incarnation` must be larger than in all earlier starts with the same
 /// directory. A time in nanoseconds is suitable. With several coordinators, only the leader answers requests.
 ///
 /// # Errors
@@ -193,7 +193,7 @@ impl StartingCoordinator {
             let Some((stored, others)) = self.bootstrap(&stop).await? else { return Ok(()) };
             self.stored = stored;
             // No messages are lost, because none were sent before.
-            drop(self.peers.follow(&others));
+            drop(self.peers.update_links(&others));
             self.persist_bootstrap().await?;
         }
         self.has_state.store(!self.stored.is_empty(), Ordering::Release);

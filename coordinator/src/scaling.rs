@@ -44,7 +44,7 @@ impl ScalingPolicy {
     }
 
     /// Decides on the number of workers and scales them.
-    pub(crate) async fn follow(&mut self, now: Millis, needs: ResourceNeeds) {
+    pub(crate) async fn update(&mut self, now: Millis, needs: ResourceNeeds) {
         let present = self.scaler.present();
         let decision = self.scaling.decide(&self.settings, &needs.scale_input(now, present));
         gauge!(SCALED_WORKERS).set(f64::from(decision.wanted));

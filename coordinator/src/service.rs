@@ -41,7 +41,7 @@ pub(crate) struct LocalCoordinator {
     /// The sources that each tenant may read.
     tenants: Tenants,
     /// Files that no pipeline may read.
-    own: ProtectedFiles,
+    protected_files: ProtectedFiles,
 }
 
 impl LocalCoordinator {
@@ -52,30 +52,31 @@ impl LocalCoordinator {
         peers: Arc<Peers>,
         views: watch::Receiver<Arc<ClusterView>>,
     ) -> Self {
-        let (reads, tenants, own) = Default::default();
-        Self { requests, commands, store, peers, views, reads, tenants, own }
+        let (reads, tenants, protected_files) = Default::default();
+        Self { requests, commands, store, peers, views, reads, tenants, protected_files }
     }
 
-    /// Sets the read policies of the settings.
+    /// Sets the read policies from the settings.
     pub(crate) fn with_read_policy(self, settings: &CoordinatorSettings) -> Self {
         let (reads, tenants) = (settings.reads.clone(), settings.cluster.tenants.clone());
-        Self { reads, tenants, own: settings.own_files.clone(), ..self }
+        Self { reads, tenants, protected_files: settings.own_files.clone(), ..self }
     }
 
-    /// so that the message reveals no other policy.
+    /// Checks that the tenant of a job may read the sources of its pipeline. The permissions of the tenant are checked
+    /// first, so that the message does not reveal other policies.
     async fn check_reads(&self, spec: &JobSpec) -> Result<(), String> {
         let tenant = self.tenants.reads_of(&spec.tenant);
         tenant.check(&spec.tenant, &spec.pipeline)?;
         self.reads.for_tenant(tenant).check(&spec.pipeline)?;
-        if self.own.is_empty() {
+        if self.protected_files.is_empty() {
             return Ok(());
         }
-        let (own, pipeline) = (self.own.clone(), spec.pipeline.clone());
-        let checked = tokio::task::spawn_blocking(move || check_own(&own, &pipeline)).await;
+        let (files, pipeline) = (self.protected_files.clone(), spec.pipeline.clone());
+        let checked = tokio::task::spawn_blocking(move || check_own(&files, &pipeline)).await;
         checked.unwrap_or_else(|_| Err("the check of the pipeline's sources failed; retry".to_owned()))
     }
 
-    async fn ask(&self, request: QueuedInput) -> Result<ClusterReply, ServiceError> {
+    async fn send(&self, request: QueuedInput) -> Result<ClusterReply, ServiceError> {
         let answer = self.requests.push(request)?;
         match answer.await.map_err(|_| shutting_down())? {
             ClusterReply::Rejected(refusal) => Err(refusal),
@@ -84,7 +85,7 @@ impl LocalCoordinator {
     }
 
     async fn details(&self, job: JobId) -> Result<JobDetails, ServiceError> {
-        match self.ask(QueuedInput::JobDetails(job)).await? {
+        match self.send(QueuedInput::JobDetails(job)).await? {
             ClusterReply::Details(details) => Ok(*details),
             other => Err(mismatch(&other)),
         }
@@ -105,7 +106,7 @@ impl LocalCoordinator {
             let key = source_key(&spec.tenant, &spec.pipeline.source);
             self.with_store(move |store| store.load(&key)).await?
         };
-        match self.ask(QueuedInput::OpenJob { spec: Box::new(spec), saved }).await? {
+        match self.send(QueuedInput::OpenJob { spec: Box::new(spec), saved }).await? {
             ClusterReply::Opened(job) => Ok(job),
             other => Err(mismatch(&other)),
         }
@@ -113,7 +114,7 @@ impl LocalCoordinator {
 
     /// Joins an open job; `None` if the job is not open and the client may open it.
     async fn join(&self, spec: JobSpec, may_open: bool) -> Result<Option<JobId>, ServiceError> {
-        match self.ask(QueuedInput::JoinJob { spec: Box::new(spec), may_open }).await? {
+        match self.send(QueuedInput::JoinJob { spec: Box::new(spec), may_open }).await? {
             ClusterReply::Opened(job) => Ok(Some(job)),
             ClusterReply::MayOpen if may_open => Ok(None),
             other => Err(mismatch(&other)),
@@ -136,7 +137,7 @@ impl LocalCoordinator {
     }
 
     async fn statuses(&self, job: Option<JobId>) -> Result<Vec<JobStatus>, ServiceError> {
-        match self.ask(QueuedInput::JobStatus(job)).await? {
+        match self.send(QueuedInput::JobStatus(job)).await? {
             ClusterReply::Status(mut statuses) => {
                 let peak = feedline_common::process::peak_rss_bytes();
                 statuses.iter_mut().for_each(|status| status.coordinator_peak_rss_bytes = peak);
@@ -161,7 +162,7 @@ impl LocalCoordinator {
 impl CoordinatorService for LocalCoordinator {
     async fn call(&self, request: CoordinatorRequest) -> Result<CoordinatorReply, ServiceError> {
         let name = request.name();
-        counted(name, self.answer(request).await)
+        count_result(name, self.answer(request).await)
     }
 }
 
@@ -175,11 +176,11 @@ impl LocalCoordinator {
                 Reply::JoinJob(joined.ok_or_else(|| mismatch(&ClusterReply::MayOpen))?)
             }
             Request::CancelJob { job } => {
-                self.ask(QueuedInput::CancelJob(job)).await?;
+                self.send(QueuedInput::CancelJob(job)).await?;
                 Reply::CancelJob(())
             }
             Request::SetWeights { job, weights } => {
-                match self.ask(QueuedInput::SetWeights(job, weights)).await? {
+                match self.send(QueuedInput::SetWeights(job, weights)).await? {
                     ClusterReply::WeightsChanged(change) => Reply::SetWeights(change),
                     other => return Err(mismatch(&other)),
                 }
@@ -196,18 +197,20 @@ impl LocalCoordinator {
                 Reply::GetCluster((*published).clone().with_states(&states))
             }
             Request::GetManifest { job } => Reply::GetManifest(self.find_manifest(job).await?),
-            Request::SyncWorker { report } => match self.ask(QueuedInput::Worker(*report)).await? {
+            Request::SyncWorker { report } => match self.send(QueuedInput::Worker(*report)).await? {
                 ClusterReply::Worker(plan) => Reply::SyncWorker(plan),
                 other => return Err(mismatch(&other)),
             },
-            Request::SyncConsumer { report } => match self.ask(QueuedInput::Consumer(*report)).await? {
+            Request::SyncConsumer { report } => match self.send(QueuedInput::Consumer(*report)).await? {
                 ClusterReply::Consumer(plan) => Reply::SyncConsumer(plan),
                 other => return Err(mismatch(&other)),
             },
-            Request::GetPositions { job, step } => match self.ask(QueuedInput::Places(job, step)).await? {
-                ClusterReply::Positions(positions) => Reply::GetPositions(positions),
-                other => return Err(mismatch(&other)),
-            },
+            Request::GetPositions { job, step } => {
+                match self.send(QueuedInput::Positions(job, step)).await? {
+                    ClusterReply::Positions(positions) => Reply::GetPositions(positions),
+                    other => return Err(mismatch(&other)),
+                }
+            }
             Request::ListMembers {} => Reply::ListMembers(self.members().await?),
             Request::AddMember { url } => Reply::AddMember(self.add_member(&url).await?),
             Request::RemoveMember { url } => Reply::RemoveMember(self.remove_member(&url).await?),
@@ -324,7 +327,7 @@ impl LocalCoordinator {
     }
 }
 
-fn counted<T>(kind: &'static str, answer: Result<T, ServiceError>) -> Result<T, ServiceError> {
+fn count_result<T>(kind: &'static str, answer: Result<T, ServiceError>) -> Result<T, ServiceError> {
     counter!(REQUESTS_TOTAL, "kind" => kind).increment(1);
     if let Err(refusal) = &answer {
         counter!(REFUSALS_TOTAL, "kind" => refusal_label(refusal.kind)).increment(1);
@@ -336,7 +339,7 @@ fn counted<T>(kind: &'static str, answer: Result<T, ServiceError>) -> Result<T, 
 fn mismatch(reply: &ClusterReply) -> ServiceError {
     ServiceError::new(
         ServiceErrorKind::Unavailable,
-        format!("the coordinator returned an unexpected reply: {reply:?}; please report this defect"),
+        format!("the coordinator returned an unexpected reply: {reply:?}; please report this bug"),
     )
 }
 

@@ -37,7 +37,7 @@ pub struct CoordinatorSettings {
     /// URL at which the other coordinators reach this coordinator.
     #[serde(default)]
     pub url: String,
-    /// Bounds of the number of workers, for a scaler.
+    /// Bounds on the number of workers, for a scaler.
     #[serde(default)]
     pub scale: ScaleSettings,
     /// Settings of the planner.

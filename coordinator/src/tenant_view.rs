@@ -116,7 +116,7 @@ impl TenantView {
     }
 }
 
-/// Returns the rejection of a request for the whole cluster.
+/// Returns the error for a request that concerns the whole cluster.
 fn requires_cluster_access(request: &CoordinatorRequest) -> ServiceError {
     let message = match request {
         CoordinatorRequest::SyncWorker { .. } => {

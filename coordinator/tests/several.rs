@@ -133,7 +133,7 @@ impl Bench {
         self.leader_but(None).await
     }
 
-    /// Waits for a leader other than this one.
+    /// Waits for a leader other than this coordinator.
     async fn leader_but(&self, but: Option<u32>) -> u32 {
         until(|| async {
             for (number, coordinator) in self.running.iter().filter(|(number, _)| Some(**number) != but) {
@@ -215,7 +215,7 @@ async fn leadership_is_transferred_to_the_chosen_follower() {
     let first = bench.leader().await;
     let job = bench.service(first).open_job(spec("run")).await.unwrap();
     let members = bench.service(first).members().await.unwrap();
-    // Of equal followers, the leader itself would choose the last one.
+    // Among equally up-to-date followers, the leader itself would choose the last follower.
     let target = members.iter().find(|member| !member.is_leader).expect("two follow");
     let after = bench.service(first).transfer_leader(&target.id).await.unwrap();
     let leaders = |members: &[MemberStatus]| -> Vec<String> {

@@ -15,10 +15,10 @@ use crate::failure::Failure;
 
 /// Interval between reloads of certificate and token files.
 const RELOAD_INTERVAL: Duration = Duration::from_secs(5);
-/// Lifetime of the token with which a coordinator authenticates to other coordinators. It is short, because every address
-/// that `feedline members add` names receives one.
+/// Lifetime of the token with which a coordinator authenticates to other coordinators. It is short, because every
+/// address that is passed to `feedline members add` receives a token.
 const PEER_TOKEN_LIFETIME: Duration = Duration::from_secs(300);
-/// Interval between new tokens: much shorter than their lifetime, so that clocks may differ by minutes.
+/// Interval between renewals of the token. It is much shorter than the lifetime, so that clocks may differ by minutes.
 const PEER_TOKEN_RENEWAL: Duration = Duration::from_secs(60);
 
 impl AccessArgs {
@@ -41,7 +41,8 @@ impl AccessArgs {
     }
 }
 
-/// Loads the token from the first of these that is set: the file of the flag, the environment, the environment's file.
+/// Loads the token from the first source that is set: the file of the flag, the token in the environment, or the file
+/// that the environment names.
 fn load_token(
     flag: Option<PathBuf>,
     token: Option<String>,
@@ -58,11 +59,11 @@ pub(crate) struct ServerSecurity {
     /// Credentials that the role presents to servers.
     pub(crate) credentials: Credentials,
     is_insecure: bool,
-    /// Reloads the files; `None` without files.
+    /// The task that reloads the files; `None` without files.
     _reload: Option<ReloadTask>,
 }
 
-/// A task that stops when this value is dropped.
+/// A task that is aborted when this value is dropped.
 struct ReloadTask(JoinHandle<()>);
 
 impl Drop for ReloadTask {
@@ -123,7 +124,7 @@ impl ServerSecurity {
     }
 }
 
-/// Reloads certificates and the token forever, and logs each change and each new error once.
+/// Reloads certificates and the token periodically, and logs each change and each new error once. Never returns.
 async fn reload_files(credentials: Credentials) {
     let mut interval = tokio::time::interval(RELOAD_INTERVAL);
     let mut logged = [const { String::new() }; 2];
@@ -167,7 +168,7 @@ pub(crate) fn read_secret(file: &Path) -> Result<Secret, Failure> {
     Secret::parse(&text).map_err(|reason| Failure::invalid_usage(format!("{}: {reason}", file.display())))
 }
 
-/// Returns a token without expiry for the workers that this process starts.
+/// Returns a token for the workers that this process starts. It does not expire.
 pub(crate) fn worker_token(secret: &Secret) -> String {
     Tokens::new(secret).issue(&role_claims(Scope::Work, None))
 }

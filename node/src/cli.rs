@@ -1,4 +1,4 @@
-//! The command line: its commands, and the flags that several commands share. The help of a flag states its unit and default.
+//! The command line: its commands, and the flags that several commands share. A flag's help states its unit and default.
 
 mod access;
 mod cache;
@@ -99,7 +99,7 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// Returns the log level without `FEEDLINE_LOG`.
+    /// Returns the log level that applies if `FEEDLINE_LOG` is not set.
     pub(crate) fn default_log_level(&self) -> &'static str {
         match self {
             Self::Coordinator(_) | Self::Worker(_) | Self::Up(_) => "info",
@@ -120,7 +120,7 @@ pub(crate) struct IndexArgs {
     pub(crate) file: PathBuf,
     #[command(flatten)]
     pub(crate) remote: RemoteArgs,
-    /// Ignore the saved index and create a new one, after shards were replaced, removed or added.
+    /// Ignore the saved index and create a new index; needed after shards were replaced, removed or added.
     #[arg(long)]
     pub(crate) rebuild: bool,
     /// Also fill the pipeline's `cache` on disk, such as with recoded JPEGs, up to --cache-disk.

@@ -1,5 +1,5 @@
-//! The cluster that a command uses: a remote cluster, or a coordinator and workers in this process. Callers cannot tell the
-//! difference.
+//! The cluster that a command uses: a remote cluster, or a coordinator and workers in this process. Callers use both in
+//! the same way.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::local_listener::TransportArg;
 use crate::local_workers::{self, LocalWorker};
 use crate::{entropy, environment, store_access};
 
-/// Timeout of an election among several coordinators.
+/// Time that several coordinators have to elect a leader.
 pub(crate) const ELECTION_TIMEOUT: Duration = Duration::from_secs(5);
 /// Pause between two requests during an election.
 pub(crate) const RETRY_PAUSE: Duration = Duration::from_millis(200);
@@ -126,7 +126,7 @@ impl LocalCluster {
 }
 
 /// Connects to the coordinators at these URLs. Fails immediately if a single coordinator cannot be reached, because the
-/// address may be wrong. Several coordinators have time to elect a leader.
+/// address may be wrong. With several coordinators, waits for them to elect a leader.
 pub(crate) async fn connect(
     urls: &[String],
     credentials: &Credentials,
@@ -149,7 +149,7 @@ pub(crate) async fn connect(
     }
 }
 
-/// The workers of this process; their addresses contain their indexes.
+/// The workers in this process. The address of a worker contains its index.
 struct LocalWorkers(Vec<Arc<dyn WorkerService>>);
 
 impl WorkerDirectory for LocalWorkers {
@@ -160,7 +160,7 @@ impl WorkerDirectory for LocalWorkers {
         worker.ok_or_else(|| {
             ServiceError::new(
                 ServiceErrorKind::Invalid,
-                format!("no worker of this process has the address `{address}`"),
+                format!("no worker in this process has the address `{address}`"),
             )
         })
     }

@@ -7,13 +7,13 @@ use async_trait::async_trait;
 use feedline_data::messages::ServiceError;
 use feedline_proto::{CoordinatorReply, CoordinatorRequest, CoordinatorService};
 
-/// A coordinator answers every half second. Without an answer for this time, it counts as lost.
+/// Time without an answer after which a coordinator is considered lost. A coordinator normally answers every half second.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// The answers of a coordinator to the reports of one worker.
+/// Tracks the answers of a coordinator to the reports of one worker.
 #[derive(Debug, Default)]
 pub(crate) struct CoordinatorContact {
-    /// Number of answers, and the time of the last one.
+    /// Number of answers, and the time of the last answer.
     answers: Mutex<(u64, Option<Instant>)>,
     /// The last error.
     error: Mutex<String>,
@@ -31,7 +31,7 @@ impl CoordinatorContact {
         last.is_some_and(|last| last.elapsed() < ANSWER_TIMEOUT)
     }
 
-    /// Returns the reason why the coordinator does not answer.
+    /// Returns the error message of the last failed report.
     pub(crate) fn last_error(&self) -> String {
         let error = self.error.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if error.is_empty() { "no connection was established".to_owned() } else { error }
@@ -47,11 +47,11 @@ impl CoordinatorContact {
     }
 }
 
-/// A coordinator service that records the outcome of each worker report.
+/// Wraps a coordinator service, and records the outcome of each worker report.
 pub(crate) struct ContactRecorder {
     /// The wrapped service.
     pub(crate) coordinator: Arc<dyn CoordinatorService>,
-    /// The record.
+    /// The recorded outcomes.
     pub(crate) contact: Arc<CoordinatorContact>,
 }
 

@@ -16,7 +16,7 @@ const MAX_FILE_BYTES: u64 = 1 << 20;
 const FILE_EXAMPLE: &str =
     "expected `name: { aws_access_key_id: ..., aws_secret_access_key: ..., urls: [s3://bucket] }`";
 
-/// Loads the credentials of a file, by name.
+/// Loads the credentials in a file, by name.
 pub(crate) fn load(path: &Path) -> Result<BTreeMap<String, Credential>, Failure> {
     let file = path.display().to_string();
     let unreadable = |error: std::io::Error| {
@@ -33,7 +33,7 @@ pub(crate) fn load(path: &Path) -> Result<BTreeMap<String, Credential>, Failure>
     parse(&text).map_err(|sentence| Failure::invalid_usage(format!("{file}{sentence}")))
 }
 
-/// Parses a file. An error begins with `:` and the line number, if YAML reports one.
+/// Parses the text of a file. An error starts with `:`, followed by the line number if the YAML parser reports it.
 fn parse(text: &str) -> Result<BTreeMap<String, Credential>, String> {
     let document: Value = serde_yaml_ng::from_str(text).map_err(|error| {
         let line = error.location().map(|at| format!(":{}", at.line())).unwrap_or_default();
@@ -69,10 +69,8 @@ fn parse_credential(mapping: Mapping) -> Result<Credential, String> {
     let mut options = Vec::new();
     let mut urls = UrlPolicy::default();
     for (key, value) in mapping {
-        let key = key
-            .as_str()
-            .ok_or_else(|| format!("the name of an option is not a string; {FILE_EXAMPLE}"))?
-            .to_owned();
+        let key =
+            key.as_str().ok_or_else(|| format!("an option name is not a string; {FILE_EXAMPLE}"))?.to_owned();
         if key == "urls" {
             urls = parse_scope(value)?;
             continue;
@@ -81,7 +79,7 @@ fn parse_credential(mapping: Mapping) -> Result<Credential, String> {
             Value::String(value) => options.push((key, value)),
             Value::Bool(value) => options.push((key, value.to_string())),
             _ => {
-                // Check that the key is the name of an option before the message shows it: it may be a misplaced secret.
+                // Check that the key is an option name before a message shows it, because it may be a misplaced secret.
                 Credential::new([(key.clone(), String::new())], UrlPolicy::default())?;
                 return Err(format!("the value of `{key}` is not a string: put it in quotes"));
             }

@@ -6,17 +6,18 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use feedline_data::ids::{SessionId, WorkerId};
 
-/// Returns a worker id that differs from the ids of all other workers and of earlier runs.
+/// Returns a unique worker id, which no other worker and no earlier run has.
 pub(crate) fn worker_id() -> WorkerId {
     WorkerId(random_u64())
 }
 
-/// Returns a consumer's session. It is larger than every earlier session if the clocks agree.
+/// Returns the id of a new consumer session. It is larger than the ids of all earlier sessions if the clocks agree.
 pub(crate) fn session_id() -> SessionId {
     SessionId(now_ns())
 }
 
-/// Returns an id for this start of a coordinator. It is larger than the ids of earlier starts on this machine.
+/// Returns an id that identifies this start of a coordinator. It is larger than the ids of earlier starts on this
+/// machine.
 pub(crate) fn coordinator_start_id() -> u64 {
     now_ns()
 }

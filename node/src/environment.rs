@@ -1,4 +1,4 @@
-//! Reads the environment and the properties of the machine. No other file of Feedline does.
+//! Reads the environment and the properties of the machine. No other file of Feedline reads them.
 #![expect(clippy::disallowed_methods, reason = "node reads the environment and passes the values down")]
 
 use std::env;
@@ -11,20 +11,20 @@ use feedline_data::memory::MemoryLimits;
 
 use crate::failure::{Failure, reason};
 
-/// Prefixes of the environment variables with options of object stores.
+/// Prefixes of environment variables that contain options of object stores.
 const STORE_PREFIXES: [&str; 3] = ["AWS_", "GOOGLE_", "AZURE_"];
 
-/// Returns the filter of log lines, if the user set one.
+/// Returns the log filter, if the user set it.
 pub(crate) fn log_filter() -> Option<String> {
     env::var("FEEDLINE_LOG").ok().filter(|filter| !filter.trim().is_empty())
 }
 
-/// Returns the token for the cluster, if the user set one.
+/// Returns the token for the cluster, if the user set it.
 pub(crate) fn token() -> Option<String> {
     env::var("FEEDLINE_TOKEN").ok().filter(|token| !token.trim().is_empty())
 }
 
-/// Returns the file of the token for the cluster, if the user set one.
+/// Returns the path of the file with the token for the cluster, if the user set it.
 pub(crate) fn token_file() -> Option<PathBuf> {
     env::var_os("FEEDLINE_TOKEN_FILE").filter(|file| !file.is_empty()).map(PathBuf::from)
 }
@@ -36,8 +36,8 @@ pub(crate) fn store_options() -> Vec<(String, String)> {
     named.filter(|(name, _)| STORE_PREFIXES.iter().any(|prefix| name.starts_with(prefix))).collect()
 }
 
-/// Returns the environment of Python functions: paths, language and devices. All other variables are excluded, because they
-/// may contain credentials.
+/// Returns the environment variables that Python functions receive: paths, language and devices. All other variables
+/// are excluded, because they may contain credentials.
 pub(crate) fn function_environment() -> Vec<(String, String)> {
     const FUNCTION_VARIABLES: [&str; 17] = [
         "PATH",
@@ -61,8 +61,8 @@ pub(crate) fn function_environment() -> Vec<(String, String)> {
     FUNCTION_VARIABLES.iter().filter_map(|name| Some(((*name).to_owned(), env::var(name).ok()?))).collect()
 }
 
-/// Returns `feedline` in the user's cache directory. For a user without a home directory, it creates a private directory in the
-/// temporary directory.
+/// Returns `feedline` in the user's cache directory. If `HOME` is not set, creates a private directory in the temporary
+/// directory instead.
 pub(crate) fn cache_dir() -> Result<PathBuf, Failure> {
     let absolute = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let cache = absolute("XDG_CACHE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".cache")));
@@ -72,8 +72,8 @@ pub(crate) fn cache_dir() -> Result<PathBuf, Failure> {
     }
 }
 
-/// Creates a private directory in `parent`, in which other users may also create directories. An existing directory that others can
-/// write to is rejected.
+/// Creates a private directory in `parent`, where other users may also create directories. Rejects an existing
+/// directory that other users can write to.
 fn private_folder(parent: &Path, user: u32) -> Result<PathBuf, Failure> {
     let folder = parent.join(format!("feedline-{user}"));
     let rejected = |why: &str| {
@@ -105,7 +105,7 @@ pub(crate) fn cores() -> u32 {
     std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32)
 }
 
-/// Returns the model of the CPU, or an empty text if the system does not report it.
+/// Returns the CPU model, or an empty string if the system does not report it.
 pub(crate) fn cpu_model() -> String {
     let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
@@ -119,19 +119,19 @@ pub(crate) fn nic_bytes_per_s() -> u64 {
     let speeds =
         cards.map(|card| card.path()).filter(|card| card.join("device").exists()).filter_map(|card| {
             let is_up = fs::read_to_string(card.join("operstate")).ok()?.trim() == "up";
-            // The unit is megabits; cards of virtual machines report -1.
+            // The speed is in megabits per second; network cards of virtual machines report -1.
             let megabits: i64 = fs::read_to_string(card.join("speed")).ok()?.trim().parse().ok()?;
             u64::try_from(megabits).ok().filter(|_| is_up)
         });
     speeds.max().unwrap_or(0) * 1_000_000 / 8
 }
 
-/// Returns the memory budget of a worker without `--memory`.
+/// Returns the default of `--memory`.
 pub(crate) fn default_memory_bytes() -> u64 {
     MemoryLimits::default_budget_bytes(memory_bytes())
 }
 
-/// Returns the memory of the machine or, if less, of the container; `None` if unknown.
+/// Returns the memory of the machine, or the memory limit of the container if it is lower; `None` if unknown.
 fn memory_bytes() -> Option<u64> {
     let info = fs::read_to_string("/proc/meminfo").ok();
     let machine =

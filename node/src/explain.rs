@@ -31,8 +31,8 @@ pub(crate) struct ExplainArgs {
     /// Stop after this number of rows [default: unlimited].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     rows: Option<u64>,
-    /// Stop this many seconds after the first batch. A trace of less than 3 seconds cannot distinguish a store with high
-    /// latency from one with low bandwidth.
+    /// Stop this many seconds after the first batch. A trace of less than 3 seconds cannot distinguish between a store
+    /// with high latency and a store with low bandwidth.
     #[arg(long, value_name = "S", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=3600))]
     seconds: u64,
     /// Milliseconds that the consumer spends on each batch.

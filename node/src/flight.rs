@@ -1,8 +1,8 @@
 //! Arrow Flight: any Flight client can read a job's batches without Feedline's client library.
 //!
 //! The coordinator's process acts as the consumer for the client. It sends each training batch as one record batch with
-//! its position in `app_metadata`. All batches pass through this process; the client library is faster, because it
-//! fetches from the workers.
+//! its position in `app_metadata`. All batches pass through this process. The client library is faster, because it
+//! fetches directly from the workers.
 
 mod command;
 mod limit;
@@ -49,19 +49,19 @@ const BUFFER_BYTES: u64 = 64 << 20;
 /// Maximum number of concurrent readers in total and per connection. With [`BUFFER_BYTES`] each, they buffer at most 1 GiB.
 const MAX_READERS: (u32, u32) = (16, 8);
 /// Maximum number of requests that wait for the index of a dataset, in total and per connection.
-const MAX_OPENINGS: (u32, u32) = (32, 8);
+const MAX_INDEX_WAITS: (u32, u32) = (32, 8);
 /// First interval between polls of a job that is being indexed. The interval doubles after each poll.
 const FIRST_POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Longest interval between polls of a job that is being indexed.
 const MAX_POLL_INTERVAL: Duration = Duration::from_millis(500);
-/// Timeout of the indexing of a job.
+/// Timeout for indexing the dataset of a job.
 const INDEX_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Serves the jobs of a coordinator as flights.
 pub(crate) struct JobFlights {
     authenticator: Arc<dyn Authenticator<dyn CoordinatorService>>,
     workers: Arc<GrpcWorkers>,
-    opening_limit: FlightLimit,
+    index_wait_limit: FlightLimit,
     reader_limit: FlightLimit,
 }
 
@@ -75,12 +75,13 @@ pub(crate) fn service(
     credentials: Credentials,
 ) -> AuthFlightService {
     let workers = Arc::new(GrpcWorkers::new(Transport::default(), credentials));
-    let opening_limit = FlightLimit::new("requests that wait for an index", MAX_OPENINGS.0, MAX_OPENINGS.1);
+    let index_wait_limit =
+        FlightLimit::new("requests waiting for an index", MAX_INDEX_WAITS.0, MAX_INDEX_WAITS.1);
     let reader_limit = FlightLimit::new("Flight streams", MAX_READERS.0, MAX_READERS.1);
     let flights = Arc::new(JobFlights {
         authenticator: Arc::clone(&authenticator),
         workers,
-        opening_limit,
+        index_wait_limit,
         reader_limit,
     });
     grpc::with_authenticator(authenticator, |max_bytes| {
@@ -114,7 +115,7 @@ impl JobFlights {
         let spec = FlightCommand::parse(&descriptor.cmd)
             .and_then(FlightCommand::spec)
             .map_err(Status::invalid_argument)?;
-        let _permit = self.opening_limit.acquire().map_err(to_status)?;
+        let _permit = self.index_wait_limit.acquire().map_err(to_status)?;
         let (pipeline, name) = (spec.pipeline.clone(), spec.name.clone());
         let job = coordinator.open_job(spec).await.map_err(to_status)?;
         let (deadline, mut pause) = (Instant::now() + INDEX_TIMEOUT, FIRST_POLL_INTERVAL);
@@ -175,8 +176,8 @@ fn batch_schema(pipeline: &Pipeline, source: &Schema) -> Result<SchemaRef, Statu
     Ok(output_schema(last))
 }
 
-/// Returns the error for a dataset whose indexing exceeds the timeout. A client that repeats the request with the job's name
-/// joins the same job.
+/// Returns the error for a dataset whose indexing exceeds the timeout. If the client repeats the request with the job's
+/// name, it joins the same job.
 fn indexing_timeout_error(name: &str) -> ServiceError {
     let seconds = INDEX_TIMEOUT.as_secs();
     ServiceError::busy(

@@ -27,7 +27,8 @@ use crate::process_metrics;
 
 /// Bucket bounds of all histograms in seconds.
 const SECONDS_BUCKETS: [f64; 12] = [0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0];
-/// Interval of the recorder's upkeep. Without it, histograms would grow in a process whose metrics are never read.
+/// Interval between upkeep runs of the recorder. Without upkeep, histograms would grow in a process whose metrics are
+/// never read.
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Returns `Ok` if the process is ready, otherwise the reason.
@@ -36,7 +37,7 @@ pub(crate) type Readiness = Box<dyn Fn() -> Result<(), String> + Send + Sync>;
 /// A running server.
 #[derive(Debug)]
 pub(crate) struct HttpServer {
-    /// The address that it listens on.
+    /// The address that the server listens on.
     pub(crate) address: SocketAddr,
     readiness: Arc<ReadinessCell>,
     stop: CancellationToken,
@@ -57,13 +58,13 @@ impl std::fmt::Debug for ReadinessCell {
 struct HttpState {
     metrics: PrometheusHandle,
     readiness: Arc<ReadinessCell>,
-    /// Checks the tokens of requests for metrics; `None` if certificates or nothing protects them.
+    /// Checks the tokens of requests for metrics; `None` if metrics require a certificate or no authentication.
     metrics_access: Option<Arc<MetricsAccess>>,
 }
 
-/// Starts the server if the user gave an address. It starts before the roles, so that no measurement is lost, and reports
-/// "not ready" until [`HttpServer::set_ready`]. Clients read metrics with a certificate if `security` requires one,
-/// otherwise with a token that `secret` signed.
+/// Starts the server if the user gave an address. The server starts before the roles, so that no measurement is lost,
+/// and reports "not ready" until [`HttpServer::set_ready`] is called. To read metrics, clients need a certificate if
+/// `security` requires certificates, otherwise a token signed with `secret`.
 pub(crate) async fn start(
     address: Option<&str>,
     security: &ServerSecurity,
@@ -120,7 +121,7 @@ pub(crate) async fn start(
 impl HttpServer {
     /// Sets the readiness check.
     pub(crate) fn set_ready(&self, readiness: Readiness) {
-        // A role calls this once.
+        // This fails only if the check is already set, but a role calls this method once.
         let _ = self.readiness.0.set(readiness);
     }
 

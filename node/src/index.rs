@@ -27,7 +27,7 @@ const MAX_LISTED_DEFECTS: usize = 10;
 pub(crate) async fn run(args: IndexArgs) -> Result<(), Failure> {
     let started = Instant::now();
     let pipeline = pipeline_file::load(&args.file)?;
-    let fill = if args.recode { Some(fill::pipeline(&pipeline, &args)?) } else { None };
+    let fill = if args.recode { Some(fill::fill_pipeline(&pipeline, &args)?) } else { None };
     let stop = signals::watch()?;
     let cluster =
         LocalCluster::open(&args.remote.urls(), &args.access, (&args.local, args.auto_cache.auto_cache))

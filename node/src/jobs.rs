@@ -41,7 +41,7 @@ fn json_line(value: &impl Serialize) -> Result<String, Failure> {
     Ok(serde_json::to_string(value).map_err(Failure::failed)? + "\n")
 }
 
-/// Formats one job, with one line for each column of the table.
+/// Formats one job, with one line per column of the table.
 fn render_job(job: &JobStatus) -> String {
     let (epoch, done) = epoch_and_progress(job);
     let mut lines = vec![
@@ -98,19 +98,19 @@ fn render(jobs: &[JobStatus]) -> String {
     table::render(&[head].into_iter().chain(rows).collect::<Vec<_>>(), texts)
 }
 
-/// Returns the value of a column that only some jobs have.
+/// Returns the value of a column for a job, if the job has one.
 type ExtraColumn = fn(&JobStatus) -> Option<String>;
 
-/// Columns that the table contains only if a job has a value.
+/// Columns that the table contains only if at least one job has a value.
 const EXTRA_COLUMNS: [(&str, ExtraColumn); 2] = [("slots of ranks", slot_column), ("weights", weight_column)];
 
-/// Returns each rank and its number of slots, for elastic jobs.
+/// Returns the ranks of an elastic job with their numbers of slots.
 fn slot_column(job: &JobStatus) -> Option<String> {
     let owners: Vec<String> = job.slot_owners.iter().map(|(rank, slots)| format!("{rank}:{slots}")).collect();
     (!owners.is_empty()).then(|| owners.join(" "))
 }
 
-/// Returns the latest weights, for jobs with changed weights.
+/// Returns the latest weights of a job whose weights were changed.
 fn weight_column(job: &JobStatus) -> Option<String> {
     let change = job.layout.as_ref()?.mix_changes.last()?;
     let weights: Vec<String> = change.weights.iter().map(f64::to_string).collect();
@@ -123,7 +123,7 @@ pub(crate) fn has_several_tenants<'a>(mut tenants: impl Iterator<Item = &'a Stri
     tenants.any(|tenant| Some(tenant) != first)
 }
 
-/// Formats the state of a job, with the reason of a failure.
+/// Formats the state of a job, with the reason if it failed.
 pub(crate) fn format_state(state: &JobState) -> String {
     match state {
         JobState::Preparing { shards: 0, .. } => "listing".to_owned(),
@@ -135,7 +135,7 @@ pub(crate) fn format_state(state: &JobState) -> String {
     }
 }
 
-/// Returns the epoch of the slowest stream, and the share of the job's rows that is delivered.
+/// Returns the epoch of the slowest stream, and the percentage of the job's rows that are delivered.
 fn epoch_and_progress(job: &JobStatus) -> (String, String) {
     let (Some(layout), Some(position)) = (&job.layout, &job.position) else {
         return (format!("-/{}", job.epochs), "-".to_owned());

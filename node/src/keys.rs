@@ -32,15 +32,17 @@ pub(crate) struct KeysArgs {
 enum KeysAction {
     /// Creates a secret, a certificate authority, certificates and tokens in a new directory.
     New(NewArgs),
-    /// Renews a certificate in a directory of `feedline keys new`, or adds one; running roles load it within seconds.
+    /// Renews or adds a certificate in a directory that `feedline keys new` created; running roles load it within
+    /// seconds.
     Cert(CertArgs),
     /// Prints a new token.
     Token(TokenArgs),
-    /// Prints a new secret. To replace a cluster's secret, a secret file may contain two secrets; the first signs.
+    /// Prints a new secret. While a cluster's secret is being replaced, a secret file may contain two secrets; the
+    /// first one signs new tokens.
     Secret,
 }
 
-/// When a token expires.
+/// Expiry of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Expiry {
     After(Duration),
@@ -144,7 +146,7 @@ pub(crate) fn run(args: &KeysArgs) -> Result<(), Failure> {
                 expires_s: args.expires.expires_s(),
             };
             claims.check().map_err(Failure::invalid_usage)?;
-            // On standard error, because users redirect the token to a file.
+            // Print this to standard error, because users redirect the token to a file.
             eprintln!("feedline: the token of `{}` is {}", claims.holder, args.expires);
             Ok(output::print(&format!("{}\n", tokens.issue(&claims)))?)
         }
@@ -187,7 +189,7 @@ fn create_all(args: &NewArgs) -> Result<(), Failure> {
         ("client.token", token("client", &[Scope::Submit, Scope::Consume, Scope::Observe])),
         ("admin.token", token("admin", &[Scope::Admin, Scope::Observe, Scope::Submit])),
     ] {
-        write(folder, name, &text)?;
+        write_private_file(folder, name, &text)?;
     }
     Ok(output::print(&summary(args))?)
 }
@@ -212,9 +214,10 @@ fn create_certificate(args: &CertArgs) -> Result<(), Failure> {
     let authority = CertificateAuthority::from_key(&key).map_err(invalid)?;
     let certificate =
         authority.issue(&format!("feedline {name}"), host, *days).map_err(Failure::invalid_usage)?;
-    // Write the key first. A role that loads the files between both writes detects the mismatch and keeps its previous files.
-    write(folder, &format!("{name}-key.pem"), &certificate.key)?;
-    write(folder, &format!("{name}.pem"), &certificate.cert)?;
+    // Write the key first. A role that loads the files between both writes detects the mismatch and keeps its previous
+    // files.
+    write_private_file(folder, &format!("{name}-key.pem"), &certificate.key)?;
+    write_private_file(folder, &format!("{name}.pem"), &certificate.cert)?;
     let folder = folder.display();
     Ok(output::print(&format!(
         "wrote {folder}/{name}.pem, valid for {days} days, for {}\n",
@@ -222,8 +225,8 @@ fn create_certificate(args: &CertArgs) -> Result<(), Failure> {
     ))?)
 }
 
-/// Writes a file atomically; only its owner can read it.
-fn write(folder: &Path, name: &str, text: &str) -> Result<(), Failure> {
+/// Writes a file atomically. Only its owner can read it.
+fn write_private_file(folder: &Path, name: &str, text: &str) -> Result<(), Failure> {
     let path = folder.join(name);
     let written = tempfile::NamedTempFile::new_in(folder).and_then(|mut file| {
         file.write_all(text.as_bytes())?;

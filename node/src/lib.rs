@@ -56,7 +56,7 @@ use tokio::runtime::Runtime;
 use self::cli::{Cli, Command, ParsedArgs};
 use self::tool_host::NodeToolHost;
 
-/// Time for background tasks to end after a command.
+/// Time that background tasks have to end after a command.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Runs the `feedline` command with the process's arguments, and returns the exit status.
@@ -110,8 +110,8 @@ fn execute(cli: Cli, started: Instant) -> Result<(), Failure> {
     ended
 }
 
-/// Builds the runtime. Threads that start during the build run IO, and later threads run blocking calls, so they receive
-/// different names.
+/// Builds the runtime. Threads that start during the build run IO. Later threads run blocking calls and receive a
+/// different name.
 fn start_runtime() -> std::io::Result<Runtime> {
     let is_built = Arc::new(AtomicBool::new(false));
     let starts_blocking = Arc::clone(&is_built);

@@ -16,7 +16,7 @@ pub(crate) struct BoundListener {
     pub(crate) address: SocketAddr,
 }
 
-/// Listens on an address such as `127.0.0.1:7070`. `flag` is the flag of the address, for messages.
+/// Listens on an address such as `127.0.0.1:7070`. `flag` is the name of the flag with the address, for error messages.
 pub(crate) async fn bind(address: &str, flag: &str) -> Result<BoundListener, Failure> {
     let failed = |error: io::Error| match error.kind() {
         io::ErrorKind::AddrInUse => Failure::failed(format!(

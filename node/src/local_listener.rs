@@ -1,5 +1,5 @@
-//! A worker's Unix sockets for clients on its own host, in a private directory. The worker removes the directory when it
-//! exits; the next worker removes the directories of workers that crashed.
+//! A worker's Unix sockets for clients on its own host, in a private directory. The worker removes the directory when
+//! it exits. The next worker removes the directories of workers that have crashed.
 
 use std::fs::{self, File};
 use std::io;
@@ -19,7 +19,7 @@ const FOLDER_PREFIX: &str = "feedline-worker-";
 /// The transport of batches, for tests and debugging.
 #[derive(ValueEnum, Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum TransportArg {
-    /// The fastest transport that both ends support.
+    /// The fastest transport that the worker and the client support.
     #[default]
     Auto,
     /// TCP.
@@ -54,7 +54,7 @@ pub(crate) struct OpenedListener {
 /// A private directory, which is removed when this value is dropped.
 pub(crate) struct SocketFolder {
     folder: TempDir,
-    /// Locked while this process runs.
+    /// Locked file in the directory, which shows that this process is running.
     _lock: File,
 }
 
@@ -74,8 +74,8 @@ impl SocketFolder {
     }
 }
 
-/// Removes the directories that no process has locked. A directory without sockets is kept, because its owner may be about to
-/// lock it.
+/// Removes the directories that no process has locked. Keeps directories without sockets, because their owners may be
+/// about to lock them.
 fn remove_abandoned(parent: &Path) {
     let Ok(entries) = fs::read_dir(parent) else { return };
     for entry in entries.flatten() {
@@ -85,7 +85,7 @@ fn remove_abandoned(parent: &Path) {
             && fs::read_dir(&path).is_ok_and(|mut sockets| sockets.next().is_some())
             && File::open(&path).is_ok_and(|folder| folder.try_lock().is_ok())
         {
-            // This fails if another process removes the directory too, or if another user owns it.
+            // This fails if another process is also removing the directory, or if another user owns it.
             let _ = fs::remove_dir_all(&path);
         }
     }

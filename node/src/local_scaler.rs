@@ -1,7 +1,7 @@
 //! Starts and stops worker processes on this host, as the plan requests, for `feedline up --autoscale`.
 //!
-//! A worker process runs while its standard input is open. When this process closes the input or exits, the worker drains
-//! and exits.
+//! A worker process runs as long as its standard input is open. When this process closes the input or exits, the worker
+//! drains and exits.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -23,7 +23,7 @@ use crate::local_listener::TransportArg;
 use crate::logging::LogFormat;
 use crate::output::value_name;
 
-/// A worker that exits within this time after its start counts as a failed start.
+/// Minimum run time of a successful start. A worker that exits earlier has failed to start.
 const MIN_RUN_TIME: Duration = Duration::from_secs(5);
 /// Pauses after failed starts.
 const START_BACKOFF: Backoff = Backoff::from_millis(1_000, 60_000);
@@ -31,13 +31,13 @@ const START_BACKOFF: Backoff = Backoff::from_millis(1_000, 60_000);
 /// The command line of each worker process.
 #[derive(Debug)]
 pub(crate) struct WorkerCommand {
-    /// This program.
+    /// Path of this program.
     pub(crate) program: PathBuf,
     /// URL of the coordinator.
     pub(crate) coordinator: String,
     /// Address to listen on, with port 0.
     pub(crate) listen: String,
-    /// Resources of one worker.
+    /// Settings of one worker.
     pub(crate) settings: WorkerSettings,
     /// Time to serve computed splits during shutdown.
     pub(crate) grace: Duration,
@@ -47,7 +47,7 @@ pub(crate) struct WorkerCommand {
     pub(crate) log: LogFormat,
     /// Transports for consumers on this host.
     pub(crate) transport: TransportArg,
-    /// Accepted clients.
+    /// The clients that the worker accepts.
     pub(crate) server_access: ServerAccessArgs,
     /// Token for the coordinator, if the cluster uses tokens.
     pub(crate) token: Option<BearerToken>,
@@ -74,9 +74,9 @@ struct ScalerState {
     running: usize,
     next_number: u64,
     backoff: Backoff,
-    /// Earliest time of the next start.
+    /// Earliest time of the next start, after a failed start.
     not_before: Option<Instant>,
-    /// Whether no further workers are started.
+    /// Whether the scaler has stopped starting workers.
     is_closed: bool,
 }
 
@@ -106,7 +106,7 @@ impl ScalerState {
     /// Updates the backoff after an unexpected exit.
     fn on_exit(&mut self, run_time: Duration) {
         if self.is_backing_off() {
-            // Workers that started together also fail together, which counts as one failure.
+            // Workers that started together also fail together. Count this as one failure.
         } else if run_time < MIN_RUN_TIME {
             self.not_before = Some(Instant::now() + self.backoff.next_pause());
         } else {
@@ -247,7 +247,7 @@ impl LocalScaler {
                 state.workers.remove(index);
                 let status = status.map_or_else(|error| reason(&error), |status| status.to_string());
                 tracing::warn!(
-                    "a worker exited unexpectedly ({status}); a new one starts when the plan needs it"
+                    "a worker exited unexpectedly ({status}); a new worker starts when the plan needs one"
                 );
                 state.on_exit(started.elapsed());
             }

@@ -16,11 +16,11 @@ use crate::{entropy, environment};
 const DRAIN_INTERVAL: Duration = Duration::from_millis(50);
 /// Measures the CPU time of this process, which all its workers share.
 static PROCESS_CLOCK: LazyLock<Arc<ProcessClock>> = LazyLock::new(ProcessClock::new);
-/// Timeout of stopping a worker after draining.
+/// Timeout for stopping a worker after draining.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Divides the resources of this process among its workers, and returns their settings without addresses. The first workers
-/// receive the remaining cores.
+/// Divides the resources of this process among its workers, and returns their settings without addresses. If the cores
+/// cannot be divided evenly, the first workers receive one more core.
 pub(crate) fn settings(args: &LocalArgs, access: &ObjectAccess) -> Result<Vec<WorkerSettings>, Failure> {
     let cache_dir = args.cache.cache_dir.clone().map_or_else(environment::cache_dir, Ok)?;
     let cores = args.cores.unwrap_or_else(environment::cores);
@@ -28,7 +28,7 @@ pub(crate) fn settings(args: &LocalArgs, access: &ObjectAccess) -> Result<Vec<Wo
     let settings = |worker| WorkerSettings {
         address: String::new(),
         machine: environment::cpu_model(),
-        // Workers of one machine share its network, and consumers on the machine do not use it.
+        // The workers share the network of the machine, and consumers on the machine do not use it.
         nic_bytes_per_s: 0,
         cores: (cores / args.workers + u32::from(worker < cores % args.workers)).max(1),
         memory_bytes: (memory_bytes / u64::from(args.workers)).max(1),
@@ -45,7 +45,7 @@ pub(crate) fn settings(args: &LocalArgs, access: &ObjectAccess) -> Result<Vec<Wo
     Ok((0..args.workers).map(settings).collect())
 }
 
-/// A worker and its contact to the coordinator.
+/// A worker and its contact with the coordinator.
 pub(crate) struct LocalWorker {
     /// The worker.
     pub(crate) running: RunningWorker,
@@ -73,11 +73,13 @@ pub(crate) fn start(
 }
 
 impl LocalWorker {
-    /// Stops accepting new splits, and waits until all computed splits are served, the coordinator is lost or `grace` is over.
+    /// Stops accepting new splits, and waits until all computed splits are served, the coordinator is lost, or `grace`
+    /// has passed.
     pub(crate) async fn drain(&self, grace: Duration) {
         let deadline = Instant::now() + grace;
         self.running.drain();
-        // The next answer may still contain leases. The second answer is from after the coordinator has received the drain.
+        // The next answer may still contain leases. The coordinator sends the second answer after it has received the
+        // drain request.
         let answers = self.contact.answers() + 2;
         loop {
             let is_lost = !self.contact.is_connected();
@@ -85,7 +87,7 @@ impl LocalWorker {
                 return;
             }
             if Instant::now() >= deadline {
-                tracing::warn!("splits remain after the grace time; other workers compute them again");
+                tracing::warn!("splits remain after the grace period; other workers compute them again");
                 return;
             }
             tokio::time::sleep(DRAIN_INTERVAL).await;
@@ -95,7 +97,7 @@ impl LocalWorker {
     /// Stops the worker within a bounded time.
     pub(crate) async fn stop(self) {
         if tokio::time::timeout(STOP_TIMEOUT, self.running.shutdown()).await.is_err() {
-            tracing::warn!("the worker did not stop in time; its work is abandoned");
+            tracing::warn!("the worker did not stop before the timeout; its remaining work is discarded");
         }
     }
 }

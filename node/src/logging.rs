@@ -18,7 +18,7 @@ pub(crate) enum LogFormat {
     Json,
 }
 
-/// Starts logging. `level` is the level without `FEEDLINE_LOG`.
+/// Starts logging. `level` applies if `FEEDLINE_LOG` is not set.
 pub(crate) fn start(format: LogFormat, level: &str) -> Result<(), Failure> {
     let configured = environment::log_filter();
     // Without this filter, object_store logs every retry.

@@ -4,7 +4,8 @@ use std::process::ExitCode;
 
 use tikv_jemallocator::Jemalloc;
 
-/// jemalloc returns freed memory to the system. glibc keeps it in one arena per thread, up to four times a small budget.
+/// jemalloc returns freed memory to the system. glibc keeps freed memory in one arena per thread, which can add up to
+/// four times a small memory budget.
 #[global_allocator]
 static ALLOCATOR: Jemalloc = Jemalloc;
 

@@ -63,7 +63,7 @@ pub(crate) enum MembersAction {
     },
 }
 
-/// Runs one action, and prints the coordinators after it.
+/// Runs one action, and then prints the coordinators.
 pub(crate) async fn run(args: MembersArgs) -> Result<(), Failure> {
     let Some(action) = args.action else {
         return Err(Failure::invalid_usage(

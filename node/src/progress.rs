@@ -11,7 +11,7 @@ use crate::size::format_bytes;
 /// Time over which rates are averaged.
 const RATE_WINDOW: Duration = Duration::from_secs(3);
 
-/// A line on standard error, if that is a terminal. Dropping this value clears the line.
+/// A progress line on standard error, shown only on a terminal. Dropping this value clears the line.
 #[derive(Debug)]
 pub(crate) struct Progress {
     line: ProgressBar,
@@ -39,12 +39,12 @@ impl Progress {
         });
     }
 
-    /// Shows a text.
+    /// Replaces the text of the line.
     pub(crate) fn show(&self, line: String) {
         self.line.set_message(line);
     }
 
-    /// Shows the delivery rates of the last seconds.
+    /// Shows the delivery rates over the last few seconds.
     pub(crate) fn show_rates(&self, rates: &mut DeliveryRates, total: &ConsumerStats, consumers: u32) {
         self.line.set_message(rates.line(self.started.elapsed(), total, consumers));
     }
@@ -56,7 +56,7 @@ impl Drop for Progress {
     }
 }
 
-/// The deliveries of the last seconds.
+/// The deliveries in the last few seconds.
 #[derive(Debug, Default)]
 pub(crate) struct DeliveryRates {
     samples: VecDeque<(Duration, ConsumerStats)>,

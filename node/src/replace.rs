@@ -1,4 +1,5 @@
-//! Replaces files atomically: after a crash, a full disk or concurrent writes, a file has its old or its new content.
+//! Replaces files atomically: after a crash, a full disk or concurrent writes, a file has either its old or its new
+//! content.
 
 use std::fs::{self, File, Permissions};
 use std::io;
@@ -7,8 +8,8 @@ use std::path::Path;
 
 use tempfile::NamedTempFile;
 
-/// Replaces the content of the file at `path` by what `write` writes. The permissions do not change; a new file has the
-/// default permissions.
+/// Replaces the content of the file at `path` with the output of `write`. The permissions do not change. A new file has
+/// the default permissions.
 pub(crate) fn replace(
     path: &Path,
     write: impl FnOnce(&mut NamedTempFile) -> io::Result<()>,

@@ -31,10 +31,10 @@ use crate::failure::Failure;
 use crate::progress::Progress;
 use crate::{entropy, http, pipeline_file, signals};
 
-/// The smallest receive buffer of a consumer, however many consumers share the process.
+/// Minimum size of the receive buffer of a consumer, regardless of the number of consumers in the process.
 const MIN_BUFFER_BYTES: u64 = 32 << 20;
 
-/// Runs a pipeline and prints the report. `started` is when the process started.
+/// Runs a pipeline and prints the report. `started` is the start time of the process.
 pub(crate) async fn run(args: RunArgs, started: Instant) -> Result<(), Failure> {
     let pipeline = pipeline_file::load(&args.file)?;
     let saved = match &args.position {
@@ -111,8 +111,8 @@ async fn open_and_deliver(
     delivery
 }
 
-/// Whether this run should cancel its job after `failure`. Returns false if another run has superseded this run, or if the job
-/// has ended.
+/// Whether this run should cancel its job after `failure`. Returns false if another run has superseded this run, or if
+/// the job has ended.
 fn should_cancel(failure: &Failure) -> bool {
     use ClientError::{Cancelled, JobFailed, Superseded, UnknownJob};
     !matches!(failure.client_error(), Some(Superseded(_) | Cancelled | JobFailed(_) | UnknownJob(_)))
@@ -168,7 +168,7 @@ async fn deliver(
     Ok(DeliveredRows { consumers, end, requested, audit, defects, status })
 }
 
-/// Creates all consumers. Each consumer continues from the digests of its own streams.
+/// Creates the consumers of this run. Each consumer continues from the digests of its streams.
 fn build_consumers(
     args: &RunArgs,
     job: &Job,
@@ -200,7 +200,7 @@ fn limit_share(limit: u64, consumers: u32, index: u32) -> u64 {
     limit / consumers + u64::from(u64::from(index) < limit % consumers)
 }
 
-/// Warns about defects of the dataset, and creates the audit for `--audit`.
+/// Warns about unreadable parts of the dataset, and creates the audit for `--audit`.
 async fn inspect_dataset(
     args: &RunArgs,
     cluster: &LocalCluster,
@@ -296,7 +296,7 @@ fn build_report(args: &RunArgs, job: String, delivery: &DeliveredRows, started: 
         setup_seconds: (delivery.requested - started).as_secs_f64(),
         first_batch_seconds: first.map(|first| (first - started).as_secs_f64()),
         consumers: consumer_indexes(args).len() as u32,
-        // In an elastic job, slots move between ranks, so no rank knows the order of a whole slot.
+        // In an elastic job, slots move between ranks, so no rank sees all batches of a slot in order.
         digest: digests.as_ref().filter(|_| !args.elastic).map(|digests| combine_digests(digests, streams)),
         content_digest: digests.map(|digests| digests.content.to_hex()),
         audit: delivery.audit,
@@ -320,11 +320,11 @@ fn combine_digests(digests: &Digests, streams: u32) -> String {
     digest::combine(&streams)
 }
 
-/// Returns the result that determines the exit status.
+/// Returns the result of the run, which determines the exit status.
 fn exit_result(args: &RunArgs, report: &RunReport, end: DeliveryEnd) -> Result<(), Failure> {
     if let Some(audit) = report.audit.filter(|audit| !audit.is_exact()) {
         return Err(Failure::failed(format!(
-            "the audit found {} rows missing, {} repeated and {} not expected; this is a bug in feedline, please report it",
+            "the audit found {} missing, {} repeated and {} unexpected rows; this is a bug in feedline, please report it",
             audit.missing, audit.repeated, audit.unexpected
         )));
     }

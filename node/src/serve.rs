@@ -1,5 +1,5 @@
-//! The roles that listen: coordinator, worker, and both in one process. A role prints one line when it is ready, and runs
-//! until a signal.
+//! The roles that listen: coordinator, worker, and both in one process. A role prints one line when it is ready, and
+//! runs until it receives a signal.
 
 mod coordinator;
 mod up;
@@ -28,18 +28,19 @@ use crate::local_listener::{OpenedListener, SocketFolder};
 use crate::local_workers::LocalWorker;
 use crate::output;
 
-/// Minimum time for the last responses to reach their clients, and extra time for a role to end after its grace time.
+/// Minimum time for the last responses to reach the clients, and extra time that a role has to end after its grace
+/// period.
 const FINAL_GRACE: Duration = Duration::from_secs(1);
 
 /// The services of a coordinator: Feedline's protocol and Arrow Flight.
 struct CoordinatorRoutes {
     routes: Routes,
-    /// The service for workers in this process.
+    /// The service that workers in this process call.
     for_workers: Arc<dyn CoordinatorService>,
 }
 
-/// Builds the routes of a coordinator. With a secret, clients need a token that the secret signed. Arrow Flight presents
-/// `credentials` to workers.
+/// Builds the routes of a coordinator. With a secret, clients need a token that is signed with it. Arrow Flight
+/// presents `credentials` to workers.
 fn coordinator_routes(
     coordinator: &RunningCoordinator,
     secret: Option<&Secret>,
@@ -60,10 +61,10 @@ fn coordinator_routes(
 
 /// A running gRPC server.
 struct GrpcServer {
-    /// The deadline of open requests, after the shutdown began.
+    /// The deadline of open requests; `None` before the shutdown begins.
     deadline: watch::Sender<Option<Instant>>,
     task: JoinHandle<std::io::Result<()>>,
-    /// The directory of local sockets, which is removed with the server.
+    /// The directory of local sockets, which is removed when the server is dropped.
     _folder: Option<SocketFolder>,
 }
 
@@ -94,7 +95,7 @@ impl GrpcServer {
         Self { deadline, task, _folder: Some(folder) }
     }
 
-    /// Waits until the server ends. Without [`Self::shutdown`], it ends only after a failure.
+    /// Waits until the server ends. Unless [`Self::shutdown`] is called, the server ends only after a failure.
     async fn wait(&mut self) -> Result<(), Failure> {
         match (&mut self.task).await {
             Ok(Ok(())) => Ok(()),
@@ -112,7 +113,7 @@ impl GrpcServer {
         self.wait().await?;
         if Instant::now() >= deadline {
             tracing::warn!(
-                "clients did not read their responses within the grace time; their connections are closed"
+                "clients did not read their responses within the grace period; their connections are closed"
             );
         }
         Ok(())
@@ -144,7 +145,7 @@ async fn stop_coordinator(coordinator: RunningCoordinator, deadline: Instant) ->
         Ok(ended) => ended.map_err(Failure::failed),
         Err(_) => {
             tracing::warn!(
-                "the coordinator did not stop within the grace time; a restart recovers from its log"
+                "the coordinator did not stop within the grace period; a restart recovers from its log"
             );
             Ok(())
         }
@@ -156,12 +157,12 @@ async fn stop_worker(server: GrpcServer, worker: LocalWorker, deadline: Instant)
     let last = deadline.max(Instant::now()) + FINAL_GRACE;
     let (stopped, ended) = tokio::join!(server.shutdown(deadline), timeout_at(last, worker.stop()));
     if ended.is_err() {
-        tracing::warn!("the worker did not stop within the grace time; its work is abandoned");
+        tracing::warn!("the worker did not stop within the grace period; its remaining work is discarded");
     }
     stopped
 }
 
-/// Prints that the role is ready, with its address, for programs that wait for it.
+/// Prints that the role is ready, with its address, for programs that wait for this line.
 fn announce(role: &str, address: SocketAddr, http: Option<&HttpServer>) -> Result<(), Failure> {
     let mut lines = format!("feedline {role} listening on {address}\n");
     if let Some(http) = http {

@@ -27,8 +27,8 @@ pub struct JobService {
     http: Option<HttpServer>,
 }
 
-/// Settings of a service. Each field is a flag of `feedline run` that selects or configures a cluster. The flags define the
-/// defaults and the allowed combinations.
+/// Settings of a service. Each field corresponds to a flag of `feedline run` that selects or configures a cluster. The
+/// flags define the defaults and the allowed combinations.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[expect(missing_docs, reason = "`feedline run --help` describes each flag")]
@@ -103,7 +103,7 @@ impl ServiceSettings {
     }
 }
 
-/// The flags that [`ServiceSettings`] are parsed as.
+/// The flags that correspond to [`ServiceSettings`].
 #[derive(Parser, Debug)]
 #[command(no_binary_name = true, disable_help_flag = true, disable_version_flag = true)]
 struct ServiceArgs {
@@ -122,11 +122,12 @@ struct ServiceArgs {
 }
 
 impl JobService {
-    /// Connects to the cluster of `settings.coordinator`, or starts all roles in this process. Must be called inside a runtime of
+    /// Connects to the cluster of `settings.coordinator`, or starts all roles in this process. Must be called inside a
+    /// runtime of
     /// [`Self::start_runtime`], which runs the roles.
     ///
     /// # Errors
-    /// Returns a message when a setting is invalid, no coordinator answers, or a role cannot start.
+    /// Returns a message if a setting is invalid, no coordinator answers, or a role cannot start.
     pub async fn open(settings: &ServiceSettings) -> Result<Self, Failure> {
         let parsed = cli::parse::<ServiceArgs>(settings.flags());
         let args = parsed.map_err(|error| Failure::invalid_usage(first_line(&error)))?.args;
@@ -147,15 +148,15 @@ impl JobService {
     /// Starts the runtime of this process.
     ///
     /// # Errors
-    /// When the system cannot start threads.
+    /// Returns an error if the system cannot start threads.
     pub fn start_runtime() -> io::Result<Runtime> {
         crate::start_runtime()
     }
 
-    /// Starts the log of this process on standard error. `FEEDLINE_LOG` filters lines; the default level is `warn`. Does nothing
-    /// if the program has already configured logging.
+    /// Starts the log of this process on standard error. `FEEDLINE_LOG` filters lines; the default level is `warn`.
+    /// Does nothing if the program has already configured logging.
     pub fn start_log() {
-        // An invalid filter is reported. An existing log is not an error.
+        // Report an invalid filter. An existing log is not an error.
         if let Err(failure @ Failure::InvalidUsage(_)) = logging::start(logging::LogFormat::Text, "warn") {
             eprintln!("feedline: {failure}");
         }
@@ -169,7 +170,7 @@ impl JobService {
         pipeline_file::resolve(Pipeline::from_yaml(text, name).map_err(Failure::invalid_usage)?)
     }
 
-    /// Returns a new session of a consumer. It is larger than every earlier session if the clocks agree.
+    /// Returns the id of a new consumer session. It is larger than the ids of all earlier sessions if the clocks agree.
     pub fn session_id() -> SessionId {
         entropy::session_id()
     }
@@ -179,7 +180,7 @@ impl JobService {
         Arc::clone(&self.cluster.coordinator)
     }
 
-    /// Resolves workers by address.
+    /// Returns the directory that resolves worker addresses.
     pub fn workers(&self) -> Arc<dyn WorkerDirectory> {
         self.cluster.directory()
     }

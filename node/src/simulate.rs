@@ -26,8 +26,8 @@ pub(crate) struct SimulateArgs {
     /// Scenario file.
     #[arg(value_name = "SCENARIO", required_unless_present = "workers")]
     scenario: Option<PathBuf>,
-    /// Simulate a cluster of this size at constant demand instead of a file, with one job per ten workers and one consumer
-    /// per two workers.
+    /// Simulate a cluster of this size at constant demand, instead of a scenario file. It has one job per ten workers
+    /// and one consumer per two workers.
     #[arg(long, value_name = "N", conflicts_with = "scenario", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     workers: Option<u32>,
     /// Scaling rule [default: the rule of the scenario].
@@ -44,12 +44,12 @@ pub(crate) struct SimulateArgs {
 /// The rule that decides the number of workers.
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
 enum RuleArg {
-    /// Feedline's rule: follow the plan, immediately upwards and with a delay downwards.
+    /// Feedline's rule: the number of workers that the plan wants, with a delay before shrinking.
     Plan,
     /// The rule of tf.data service: the consumers' rate divided by the mean rate of a worker.
     #[value(name = "rate_quotient")]
     RateQuotient,
-    /// The rule of Cachew: add workers one by one while each reduces the time per batch.
+    /// The rule of Cachew: add workers one by one while each addition reduces the time per batch.
     Climb,
     /// No scaling.
     None,

@@ -1,4 +1,4 @@
-//! Combines flags, files and the environment into each role's access to object stores and files.
+//! Determines the access of each role to object stores and files from flags, files and the environment.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ use crate::cli::{ServerAccessArgs, StoreArgs, WorkerStoreArgs};
 use crate::failure::Failure;
 use crate::{credentials_file, environment};
 
-/// Returns how a worker reads objects.
+/// Returns the settings with which a worker reads objects.
 pub(crate) fn for_worker(args: &WorkerStoreArgs) -> Result<ObjectAccess, Failure> {
     let mut access = ObjectAccess::new(environment::store_options())
         .with_allowed_urls(prefixes(&args.reads)?)
@@ -25,8 +25,8 @@ pub(crate) fn for_worker(args: &WorkerStoreArgs) -> Result<ObjectAccess, Failure
     }
 }
 
-/// Returns what a coordinator allows pipelines to read. The policy contains only the names of credentials. Without a file of
-/// credentials, the workers check the names.
+/// Returns the policy by which a coordinator allows pipelines to read data. It contains only the names of credentials.
+/// Without a credentials file, the workers check the names.
 pub(crate) fn for_coordinator(args: &StoreArgs) -> Result<ReadPolicy, Failure> {
     let urls = prefixes(args)?;
     let credentials = match &args.credentials {
@@ -42,12 +42,12 @@ pub(crate) fn for_coordinator(args: &StoreArgs) -> Result<ReadPolicy, Failure> {
     Ok(ReadPolicy { urls, metadata_addresses, local_by_prefix: false, credentials })
 }
 
-/// Options of object stores whose value is the path of a credentials file, in addition to options that end in `_file`.
+/// Options of object stores whose values are paths of credential files, in addition to options that end in `_file`.
 const CREDENTIAL_FILE_OPTIONS: [&str; 3] =
     ["google_application_credentials", "google_service_account", "google_service_account_path"];
 
-/// Returns the files that no pipeline may read: the role's keys, token and credentials, credential files that the environment
-/// names, `/proc`, and `others`.
+/// Returns the files that no pipeline may read: the role's keys, token and credentials, credential files that the
+/// environment names, `/proc`, and `others`.
 pub(crate) fn own_files(
     server_access: &ServerAccessArgs,
     stores: &StoreArgs,

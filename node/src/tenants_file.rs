@@ -1,4 +1,4 @@
-//! Parses the file of `--tenants`, which contains the quotas of tenants. Error messages name the line.
+//! Parses the file of `--tenants`, which contains the quotas of tenants. Error messages contain the line number.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,13 +17,13 @@ use crate::yaml::{self, values};
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct TenantsFile {
-    /// Quota of each tenant without an entry.
+    /// Quota of every tenant without an entry.
     default: QuotaEntry,
-    /// Quotas by name.
+    /// Quotas by tenant name.
     tenants: BTreeMap<TenantName, QuotaEntry>,
 }
 
-/// The quota of a tenant, and what its pipelines may read. A missing key means unlimited.
+/// The quota of a tenant, and the data that its pipelines may read. A missing key means no limit.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct QuotaEntry {
@@ -35,12 +35,12 @@ pub(crate) struct QuotaEntry {
     /// Maximum bytes of cached rows.
     #[serde(deserialize_with = "values::optional_bytes")]
     cache_bytes: Option<f64>,
-    /// Factor by which the weights of its jobs are multiplied.
+    /// Factor by which the weights of the tenant's jobs are multiplied.
     #[serde(deserialize_with = "values::positive")]
     priority: f64,
-    /// URL prefixes that its pipelines may read.
+    /// URL prefixes that the tenant's pipelines may read.
     urls: UrlPolicy,
-    /// Names of credentials that its pipelines may use.
+    /// Names of credentials that the tenant's pipelines may use.
     credentials: Option<Vec<String>>,
 }
 
@@ -52,7 +52,7 @@ impl Default for QuotaEntry {
 }
 
 impl QuotaEntry {
-    /// Returns the factor by which the weights of its jobs are multiplied.
+    /// Returns the factor by which the weights of the tenant's jobs are multiplied.
     pub(crate) fn priority(&self) -> f64 {
         self.priority
     }
@@ -87,7 +87,7 @@ impl Visitor<'_> for NameVisitor {
     type Value = TenantName;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the name of a tenant")
+        f.write_str("a tenant name")
     }
 
     fn visit_str<E: de::Error>(self, name: &str) -> Result<TenantName, E> {
@@ -98,7 +98,7 @@ impl Visitor<'_> for NameVisitor {
 
 /// Loads the quotas of all tenants.
 pub(crate) fn load(path: &Path) -> Result<Tenants, Failure> {
-    yaml::load(path, "a file of tenants", parse)
+    yaml::load(path, "a tenants file", parse)
 }
 
 fn parse(text: &str, file: &str) -> Result<Tenants, String> {

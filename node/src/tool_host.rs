@@ -15,7 +15,7 @@ use crate::cluster::{self, LocalCluster};
 use crate::failure::Failure;
 use crate::{entropy, environment};
 
-/// This process as the host of the tools.
+/// The process of `feedline`, as the host of the tools.
 pub(crate) struct NodeToolHost;
 
 #[async_trait]

@@ -25,20 +25,20 @@ pub(crate) struct SavedTrace {
     version: u32,
     /// The pipeline's name.
     pub(crate) name: String,
-    /// Identifies everything that affects the rows: [`Pipeline::fingerprint`].
+    /// Fingerprint of everything in the pipeline that affects its rows: [`Pipeline::fingerprint`].
     fingerprint: String,
     /// The pipeline in canonical form, without resolved paths.
     pipeline: String,
-    /// Type of the traced worker: cores and memory.
+    /// Type of the traced worker, which states its cores and memory.
     pub(crate) worker_type: String,
     /// Rows delivered during the trace.
     rows: u64,
     /// Length of the trace in seconds.
     seconds: f64,
-    /// Fingerprints of the dataset and the operators up to each cache point of the model, in order.
+    /// Fingerprints of the dataset and of the operators up to each cache point of the model, in order.
     #[serde(rename = "cut_keys")]
     pub(crate) cache_point_keys: Vec<u64>,
-    /// Costs per row on workers of this type.
+    /// Costs per row on workers of type `worker_type`.
     pub(crate) model: JobModel,
 }
 
@@ -80,7 +80,7 @@ impl SavedTrace {
         })
     }
 
-    /// Whether the pipeline reads local disks of workers. The error is one sentence.
+    /// Whether the pipeline reads the local disks of workers.
     pub(crate) fn reads_local_files(&self) -> Result<bool, String> {
         let pipeline = Pipeline::from_yaml(&self.pipeline, "its pipeline").map_err(|error| {
             format!(
@@ -146,7 +146,7 @@ pub(crate) fn default_path(file: &Path) -> PathBuf {
     file.with_extension(EXTENSION)
 }
 
-/// Replaces the content of a file atomically. It follows symbolic links, and writes directly to special files such as pipes.
+/// Replaces the content of a file atomically. Follows symbolic links, and writes directly to special files such as pipes.
 fn write_atomically(path: &Path, text: &str) -> io::Result<()> {
     let target = match fs::metadata(path) {
         Ok(metadata) if !metadata.is_file() => return fs::write(path, text),

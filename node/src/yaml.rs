@@ -10,7 +10,8 @@ use serde::de::DeserializeOwned;
 
 use crate::failure::{Failure, reason};
 
-/// Loads a file with `parse`, whose arguments are the text and the name of the file. `kind` describes the file for messages.
+/// Loads a file with `parse`, whose arguments are the text and the name of the file. `kind` describes the file in error
+/// messages.
 pub(crate) fn load<T>(
     path: &Path,
     kind: &str,
@@ -24,7 +25,7 @@ pub(crate) fn load<T>(
     parse(&text, &file).map_err(Failure::invalid_usage)
 }
 
-/// Parses a text. The error is one sentence.
+/// Parses the text of a file. The error message contains the line number, if known.
 pub(crate) fn parse<T: DeserializeOwned>(text: &str, file: &str) -> Result<T, String> {
     let located = |error: serde_yaml_ng::Error| {
         let line = error.location().map(|at| format!(":{}", at.line())).unwrap_or_default();
@@ -32,14 +33,14 @@ pub(crate) fn parse<T: DeserializeOwned>(text: &str, file: &str) -> Result<T, St
         let end = sentence.rfind(" at line ").unwrap_or(sentence.len());
         format!("{file}{line}: {}", &sentence[..end])
     };
-    // Only this call rejects duplicate keys.
+    // Check for duplicate keys, which only this call rejects.
     serde_yaml_ng::from_str::<serde_yaml_ng::Value>(text).map_err(located)?;
     serde_yaml_ng::from_str(text).map_err(located)
 }
 
 /// Loads the planner's settings.
 pub(crate) fn planner_settings(path: &Path) -> Result<plan::PlannerSettings, Failure> {
-    load(path, "a file of planner settings", parse_settings)
+    load(path, "a planner settings file", parse_settings)
 }
 
 fn parse_settings(text: &str, file: &str) -> Result<plan::PlannerSettings, String> {

@@ -1,4 +1,4 @@
-//! Authenticators: which rights to a service the owner of a token has.
+//! Authenticators, which decide on the rights that a token grants.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ pub trait Authenticator<S: ?Sized>: Send + Sync {
     /// Returns the service with the rights of this token.
     ///
     /// # Errors
-    /// `Denied`, if the token is invalid or grants no rights to the service.
+    /// Returns `Denied` if the token is invalid or grants no rights to the service.
     fn authenticate(&self, token: Option<&str>) -> Result<Arc<S>, ServiceError>;
 
     /// Whether a caller with this valid token may send the large messages of workers and coordinators.

@@ -1,5 +1,5 @@
-//! The connection that a request came from. A task-local carries it, so services that treat clients fairly need no argument
-//! for it, and other services ignore it.
+//! The connection that a request came from. A task-local variable contains the connection, so that only services that
+//! distinguish clients have to read it.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,7 +8,7 @@ tokio::task_local! {
     static CALLER: Caller;
 }
 
-/// Number of callers that exist so far.
+/// Number of callers created so far.
 static CALLER_COUNT: AtomicU64 = AtomicU64::new(0);
 
 /// A connection from another process. It does not identify a user.
@@ -16,12 +16,12 @@ static CALLER_COUNT: AtomicU64 = AtomicU64::new(0);
 pub struct Caller(u64);
 
 impl Caller {
-    /// A caller that differs from all others.
+    /// Returns a caller that differs from all other callers.
     pub fn unique() -> Self {
         Self(CALLER_COUNT.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// The caller of the request that this task serves; `None` for a request from this process.
+    /// Returns the caller of the request that this task serves; `None` for a request from this process.
     pub fn current() -> Option<Self> {
         CALLER.try_with(|caller| *caller).ok()
     }

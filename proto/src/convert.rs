@@ -1,5 +1,5 @@
-//! Conversion between the types of `core` and protobuf messages. Received messages are checked: a missing or unknown value is
-//! an error of one sentence, never a panic.
+//! Conversion between the types of `core` and protobuf messages. Received messages are checked: a missing or unknown value
+//! is an error, never a panic.
 
 mod allocations;
 mod cluster;
@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
-/// Why a message cannot be read: one sentence.
+/// The reason why a message cannot be decoded, as one sentence.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 #[allow(
@@ -24,12 +24,12 @@ use bytes::Bytes;
 )]
 pub struct WireError(pub(crate) String);
 
-/// A value with a protobuf form of type `W`: a message, or a field of one.
+/// A value with a protobuf form of type `W`: a message, or a field of a message.
 pub(crate) trait Wire<W>: Sized {
     /// Writes the value.
     fn into_wire(self) -> W;
 
-    /// Reads the value. `field` names it in errors, such as `job.pipeline`.
+    /// Reads the value. `field` is its name in error messages, such as `job.pipeline`.
     fn from_wire(value: W, field: &str) -> Result<Self, WireError>;
 }
 
@@ -42,7 +42,7 @@ pub(crate) fn required<T>(value: Option<T>, field: &str) -> Result<T, WireError>
     })
 }
 
-/// Values that protobuf represents as they are.
+/// Values with the same type in protobuf messages.
 macro_rules! identical {
     ($($type:ty),*) => {
         $(impl Wire<$type> for $type {
@@ -74,8 +74,8 @@ macro_rules! empty {
     };
 }
 
-/// A struct and a message with the same name and fields. `name` starts the names of its fields in errors. `check` validates a
-/// received value.
+/// A struct and a message with the same name and fields. `name` is the prefix of field names in error messages. `check`
+/// validates a received value.
 macro_rules! message {
     ($type:ident, $name:literal, { $($field:ident),* $(,)? } $(, check: $check:expr)?) => {
         impl $crate::convert::Wire<$crate::wire::$type> for $type {
@@ -142,7 +142,7 @@ macro_rules! wrapper {
     };
 }
 
-/// A message as a required field of another one.
+/// A message as a required field of another message.
 macro_rules! field {
     ($type:ty, $message:ident) => {
         impl $crate::convert::Wire<Option<$crate::wire::$message>> for $type {

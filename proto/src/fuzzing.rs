@@ -1,4 +1,4 @@
-//! Entry points for fuzzers: read arbitrary bytes as each message, as the receiver of the message does.
+//! Entry points for fuzzers. They read arbitrary bytes as each message, as the receiver of the message does.
 
 use feedline_data::messages::{
     ConsumerPlan, ConsumerReport, GroupPositions, JobDetails, JobSpec, JobStatus, WorkerPlan, WorkerReport,
@@ -17,7 +17,7 @@ use crate::wire::index_chunk::Part;
 #[cfg(test)]
 mod tests;
 
-/// Reads bytes as one message. The call must return, with or without an error.
+/// Reads bytes as one message. The call must return, even if the bytes are invalid.
 type Read = fn(&[u8]);
 
 /// Generates an entry for each request and reply in the table of RPCs. An entry decodes the message.
@@ -43,7 +43,7 @@ macro_rules! decoders {
 
 coordinator_rpcs!(decoders);
 
-/// Messages whose conversion is read too, and messages of services without a table, by name.
+/// Messages that are also converted to types of `core`, and messages of services without a table, by name.
 const MESSAGES: &[(&str, Read)] = &[
     ("ClusterView", convert::<wire::ClusterView, ClusterView>),
     ("ConsumerPlan", convert::<wire::ConsumerPlan, ConsumerPlan>),

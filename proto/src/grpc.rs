@@ -1,4 +1,4 @@
-//! The services over gRPC: clients that implement a service, and servers that call one.
+//! The services over gRPC: clients that implement a service, and servers that call a service.
 
 mod auth_service;
 mod caller_service;

@@ -23,5 +23,5 @@ pub use services::{
     MemberStatus, PeerService, PieceHeader, SkippedRow, WorkerService,
 };
 
-/// Version of the messages. Client and server must use the same one.
+/// Version of the messages. Client and server must use the same version.
 pub const PROTOCOL_VERSION: u32 = 3;

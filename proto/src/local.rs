@@ -37,7 +37,7 @@ pub enum Transport {
     Tcp,
     /// A Unix socket only.
     Unix,
-    /// Shared memory. Pieces that do not fit travel through a Unix socket.
+    /// Shared memory. Pieces that do not fit are sent through a Unix socket.
     Memory,
 }
 
@@ -82,10 +82,10 @@ pub(crate) struct LocalEndpoint {
 
 impl LocalListener {
     /// Opens the sockets in `folder`, a private directory that must exist until the worker ends. Shares at most
-    /// `memory_bytes` of memory with clients at a time; `None` shares none. Call it inside a tokio runtime.
+    /// `memory_bytes` of memory with clients at a time; `None` disables shared memory. Call it inside a tokio runtime.
     ///
     /// # Errors
-    /// If a socket cannot be opened, or the system does not report a boot id.
+    /// Returns an error if a socket cannot be opened, or the system does not report a boot id.
     pub fn open(folder: &Path, memory_bytes: Option<u64>) -> io::Result<Self> {
         let boot_id = boot_id()?;
         let socket = folder.join(SOCKET_NAME);
@@ -108,7 +108,7 @@ impl LocalListener {
 /// Returns the id of the current boot of this host.
 ///
 /// # Errors
-/// If the system does not report one.
+/// Returns an error if the system does not report a boot id.
 pub(crate) fn boot_id() -> io::Result<String> {
     let id = std::fs::read_to_string(BOOT_ID_FILE)?;
     match id.trim() {

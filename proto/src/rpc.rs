@@ -17,7 +17,7 @@ pub(crate) use self::table::coordinator_rpcs;
 pub(crate) const REQUEST_DEADLINE: Duration = Duration::from_secs(30);
 /// Deadline of a request to another coordinator.
 const PEER_DEADLINE: Duration = Duration::from_secs(5);
-/// Deadline of the transfer of an index between coordinators. An index may have hundreds of megabytes.
+/// Deadline of the transfer of an index between coordinators. The size of an index may be hundreds of megabytes.
 pub(crate) const INDEX_DEADLINE: Duration = Duration::from_secs(600);
 /// Deadline of the request for the local sockets of a worker.
 pub(crate) const LOCATE_DEADLINE: Duration = Duration::from_secs(2);
@@ -37,7 +37,7 @@ pub struct Rpc {
     pub path: &'static str,
     /// Who may call it.
     pub access: Access,
-    /// How its messages flow.
+    /// The message flow.
     pub kind: RpcKind,
     /// Maximum size of a request.
     pub max_request: MessageSize,
@@ -62,7 +62,7 @@ pub enum Access {
     Open,
 }
 
-/// How the messages of an RPC flow.
+/// The message flow of an RPC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RpcKind {
     /// One request, one response.
@@ -158,7 +158,7 @@ const fn peer(path: &'static str, kind: RpcKind, max_request: MessageSize, deadl
 /// Exchanges the identities of two coordinators.
 pub(crate) const INTRODUCE: Rpc =
     peer("/feedline.v1.Peer/Introduce", RpcKind::Unary, MessageSize::Small, PEER_DEADLINE);
-/// Sends raft messages. The raft library resends lost ones.
+/// Sends raft messages. The raft library resends lost messages.
 pub(crate) const DELIVER: Rpc =
     peer("/feedline.v1.Peer/Deliver", RpcKind::Unary, MessageSize::Large, PEER_DEADLINE);
 /// Asks whether a coordinator stores an index.
@@ -182,7 +182,7 @@ pub(crate) const FETCH: Rpc = Rpc {
     retry: Retry::Never,
 };
 
-/// Returns the paths of the local sockets of a worker. A client without a response uses TCP.
+/// Returns the paths of the local sockets of a worker. A client that receives no response uses TCP.
 pub(crate) const LOCATE: Rpc = Rpc {
     path: "/feedline.v1.LocalTransport/Locate",
     access: Access::Open,

@@ -80,7 +80,7 @@ pub enum FetchRequest {
     Open(FetchOpen),
     /// Grants credit to the worker.
     Credit {
-        /// Further bytes of chunks that the worker may send.
+        /// Number of additional bytes of chunks that the worker may send.
         bytes: u64,
     },
 }
@@ -116,7 +116,7 @@ pub enum Frame {
     },
     /// The worker is computing the next piece. This message is sent between pieces, and the client continues to wait.
     Working,
-    /// A row failed and the pipeline has `on_error: fail`: one sentence. It is the last message.
+    /// The one-sentence error of a failed row in a pipeline with `on_error: fail`. It is the last message.
     Failed(String),
     /// The split is complete. It is the last message.
     End,

@@ -1,5 +1,6 @@
-//! Injects faults while a job runs on three coordinators, four workers and four consumers, which are processes with links
-//! that can be cut. The seed determines the faults; their times within the run depend on the machine.
+//! Injects faults while a job runs on three coordinators, four workers and four consumers, which are processes
+//! connected by links that can be cut. The seed determines the faults; their times within the run depend on the
+//! machine.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,7 +25,7 @@ const CONSUMERS: &str = "4";
 const FAULT_INTERVAL: Duration = Duration::from_secs(3);
 /// Longest duration of a fault; after it the cluster has time to recover.
 const MAX_FAULT_MS: u64 = 2_000;
-/// Interval between measurements of the stalls.
+/// Interval between measurements of stalls.
 const STALL_POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Milliseconds that a consumer spends on a batch.
 const STEP_MS: u64 = 400;
@@ -106,7 +107,7 @@ pub struct Outcome {
     pub report: Value,
     /// The report of the same run without faults.
     pub report_without_faults: Value,
-    /// Mean stall of a consumer in seconds between each kill of a leader and the next fault.
+    /// Mean stall of the consumers in seconds between each kill of a leader and the next fault.
     pub stalls_s: Vec<f64>,
 }
 
@@ -172,7 +173,8 @@ impl Fleet {
                 &urls,
                 "--data-dir",
                 &folder,
-                // With caches, no read would follow the first pass, so that faults of the store had no effect.
+                // With caches, workers would not read from the store after the first pass, so store faults would have
+                // no effect.
                 "--auto-cache",
                 "off",
             ];
@@ -270,8 +272,8 @@ fn stop(id: u32) -> Box<dyn FnOnce(&mut Fleet)> {
     Box::new(move |_| signal(id, Signal::CONT))
 }
 
-/// Runs a job for about this time, with a fault every three seconds and consumers with this buffer size. Returns `None`
-/// without photographs.
+/// Runs a job for about this time, with a fault every three seconds and this buffer size of consumers. Returns `None`
+/// if the photographs are not available.
 pub fn run(time: Duration, seed: u64, buffer: Option<&str>) -> Option<Outcome> {
     let photos = data::photographs("chaos")?;
     let scratch = Scratch::new();
@@ -324,7 +326,7 @@ fn stall(http: &str) -> Option<f64> {
 }
 
 impl Outcome {
-    /// Returns the violated expectations, one sentence each.
+    /// Returns one message per violated expectation.
     pub fn defects(&self) -> Vec<String> {
         let mut defects = Vec::new();
         for name in ["missing", "repeated"] {

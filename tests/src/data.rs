@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-/// Returns the directory of the real data: `FEEDLINE_SHARED_DATA`, otherwise `../shared/data` relative to the repository. Without
-/// data, prints a line that `what` is skipped.
+/// Returns the directory of the real data: `FEEDLINE_SHARED_DATA`, otherwise `../shared/data` relative to the
+/// repository. If the data is missing, prints that `what` is skipped.
 #[expect(clippy::disallowed_methods, reason = "tests find real data through the environment")]
 fn shared(kind: &str, what: &str) -> Option<PathBuf> {
     let beside = crate::root().join("../shared/data");
@@ -25,7 +25,8 @@ pub fn sentences(what: &str) -> Option<PathBuf> {
     shared("text", what)
 }
 
-/// Returns the Python with Pillow, NumPy and tokenizers that `make test` installs. Without it, prints a line.
+/// Returns the Python with Pillow, NumPy and tokenizers that `make test` installs. If it is missing, prints that `what`
+/// is skipped.
 pub fn python(what: &str) -> Option<PathBuf> {
     let test = std::env::current_exe().ok()?;
     let target = test.ancestors().nth(3)?;

@@ -12,7 +12,8 @@ pub struct SmallDisk {
 }
 
 impl SmallDisk {
-    /// Mounts a disk of this size in a new directory. Without the permission to mount, prints a line and returns `None`.
+    /// Mounts a disk of this size in a new directory. If the process may not mount a disk, prints a message and returns
+    /// `None`.
     pub fn mount(folder: &Path, kib: u32) -> Option<Self> {
         fs::create_dir_all(folder).expect("the directory can be made");
         let mounted = Command::new("mount")
@@ -47,7 +48,7 @@ impl SmallDisk {
 impl Drop for SmallDisk {
     fn drop(&mut self) {
         let unmounted = Command::new("umount").arg("-l").arg(&self.folder).status();
-        // An error shows when the directory is removed.
+        // If this fails, removing the directory fails too.
         if !unmounted.is_ok_and(|status| status.success()) {
             eprintln!("{} could not be unmounted", self.folder.display());
         }

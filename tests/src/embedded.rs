@@ -83,19 +83,19 @@ async fn run(
     coordinator.shutdown().await.expect("its log is in memory");
 }
 
-/// The values of a column of lists of `int32`, row by row.
+/// Returns the values of a list column of `int32`, row by row.
 pub fn int_lists(records: &RecordBatch, column: &str) -> Vec<Vec<i32>> {
     let lists = records.column_by_name(column).expect("the column exists").as_list::<i32>();
     (0..lists.len()).map(|row| lists.value(row).as_primitive::<Int32Type>().values().to_vec()).collect()
 }
 
-/// The bytes of a `uint8` tensor column, row after row.
+/// Returns the bytes of a `uint8` tensor column, row by row.
 pub fn tensor_bytes(records: &RecordBatch, column: &str) -> Vec<u8> {
     let tensors = records.column_by_name(column).expect("the column exists").as_fixed_size_list();
     tensors.values().as_primitive::<arrow::datatypes::UInt8Type>().values().to_vec()
 }
 
-/// The values of a text column.
+/// Returns the values of a text column.
 pub fn texts(records: &RecordBatch, column: &str) -> Vec<String> {
     let texts = records.column_by_name(column).expect("the column exists").as_string::<i32>();
     texts.iter().map(|text| text.unwrap_or_default().to_owned()).collect()

@@ -37,7 +37,7 @@ pub fn free_port() -> String {
     free_ports(1).remove(0)
 }
 
-/// Returns several such addresses.
+/// Returns several free addresses: see [`free_port`].
 pub fn free_ports(count: usize) -> Vec<String> {
     let bind = |_| TcpListener::bind("127.0.0.1:0").expect("a loopback port is free");
     let listeners: Vec<TcpListener> = (0..count).map(bind).collect();

@@ -32,7 +32,7 @@ pub fn feedline() -> PathBuf {
     binary
 }
 
-/// Creates a directory that replaces the user's cache directory, so that tests share nothing.
+/// Creates a directory that replaces the user's cache directory, so that tests do not share a cache.
 pub fn cache_home() -> TempDir {
     tempfile::tempdir().expect("a temporary directory can be made")
 }
@@ -171,7 +171,7 @@ pub fn wait_for_rows(url: &str, rows: u64) {
     });
 }
 
-/// Checks that each row was delivered once according to a report.
+/// Asserts that a report shows that each row was delivered exactly once.
 pub fn assert_clean(report: &Value) {
     let audit = &report["audit"];
     assert_eq!(audit["missing"], 0, "{report}");

@@ -1,5 +1,5 @@
-//! A TCP link that a test can cut in one or both directions, and slow down. Bytes on a cut link wait, as on a network that
-//! loses packets until they are sent again.
+//! A TCP link that a test can cut in one or both directions, and slow down. A cut link delays bytes until it is
+//! restored, like a network that loses packets and resends them.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -10,9 +10,9 @@ use std::time::Duration;
 /// The state of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct State {
-    /// Whether bytes to the listener wait.
+    /// Whether bytes to the listener are delayed.
     pub is_cut_there: bool,
-    /// Whether bytes from the listener wait.
+    /// Whether bytes from the listener are delayed.
     pub is_cut_back: bool,
     /// Delay in both directions.
     pub delay: Duration,

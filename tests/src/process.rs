@@ -11,8 +11,8 @@ use tempfile::TempDir;
 use crate::http::free_ports;
 use crate::{CACHE_HOME, cache_home, call, feedline};
 
-/// Timeout of the start of a process, sufficient on a busy machine.
-const START: Duration = Duration::from_secs(30);
+/// Timeout for the start of a process. It is long enough for a busy machine.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A running role, which is killed when this value is dropped.
 #[derive(Debug)]
@@ -45,7 +45,7 @@ impl Role {
             let _ = sender.send(said);
             let _ = reader.read_to_end(&mut Vec::new());
         });
-        let said = said.recv_timeout(START).expect("the role listens before the timeout");
+        let said = said.recv_timeout(START_TIMEOUT).expect("the role listens before the timeout");
         let place =
             |what: &str| said.lines().find_map(|line| Some(line.split_once(what)?.1.trim().to_owned()));
         let (address, http) = (place(" listening on "), place(" http on "));

@@ -75,8 +75,8 @@ impl Running {
         self.seen.lock().call.is_some()
     }
 
-    /// Waits for the exit for at most `time`, and returns whether the call has exited. Tests use this between two faults,
-    /// because the progress of the run at a fault must not matter.
+    /// Waits for the exit for at most `time`, and returns whether the call has exited. Tests call this between two
+    /// faults, because the result must not depend on the progress of the run.
     pub fn ends_within(&self, time: Duration) -> bool {
         self.seen.wait(time, |state| state.call.is_some())
     }

@@ -18,7 +18,7 @@ pub mod sample;
 pub mod touched;
 pub mod uses;
 
-/// Test helper: a checkout of one crate `one` that holds these files.
+/// Returns a checkout that contains one crate, `one`, with these files.
 #[cfg(test)]
 fn one_crate(files: &[(&str, &str)]) -> product::Product {
     let target = checkout::Target::library("one", "one/src/lib.rs");

@@ -69,7 +69,7 @@ struct Shared {
     requests: AtomicU64,
     /// Number of answers with each fault.
     wrong: [AtomicU64; 4],
-    /// The active faults, and the share of faulty answers: one in this many.
+    /// The active faults, and the number `n` such that one in `n` answers is faulty.
     now: Mutex<(Vec<StoreFault>, u64)>,
 }
 
@@ -170,7 +170,8 @@ async fn answer(
     }
 }
 
-/// Reads a range of an object in one read, because the service would read pieces of 4 KiB; `None` for other requests.
+/// Answers a range request with one read, because the service would read pieces of 4 KiB. Returns `None` for other
+/// requests.
 fn part_of_file(root: &Path, request: &Request<Incoming>) -> Option<Response<Body>> {
     let range = request.headers().get(RANGE).filter(|_| request.method() == Method::GET)?;
     let (start, last) = range.to_str().ok()?.strip_prefix("bytes=")?.split_once('-')?;

@@ -22,11 +22,11 @@ use feedline_tests::Scratch;
 use feedline_tests::embedded::{OneWorker, worker_settings};
 use feedline_worker::{ProcessClock, RowCacheSettings, StoreCacheSettings, WorkerSettings};
 
-/// The coordinator changes allocations with every answer, and at least this often.
+/// Maximum interval between changes of allocations. The coordinator also changes them with every answer.
 const CHANGE: Duration = Duration::from_millis(5);
 /// Number of epochs of each job.
 const EPOCHS: u32 = 4;
-/// Number of changes after which a job's cache changes.
+/// Number of allocation changes after which a job's cache also changes.
 const KEPT_FOR: u64 = 8;
 /// The seed with constant caches, so that rows are found however long a change takes.
 const STEADY: u64 = 1;

@@ -8,7 +8,8 @@ use feedline_tests::process::Role;
 use feedline_tests::running::Running;
 use feedline_tests::{Scratch, assert_clean, wait_for};
 
-/// Rows of 4 ms, one at a time per worker: a worker computes 250 rows/s on any machine.
+/// Writes a pipeline whose rows take 4 ms each, one at a time per worker, so that a worker computes 250 rows/s on any
+/// machine.
 fn pipeline(scratch: &Scratch) -> String {
     scratch.make_data("table", "table", &["--format", "jsonl", "--rows", "6000"]);
     let text = format!(

@@ -1,4 +1,4 @@
-//! Bad input causes one sentence that names the place and the fix, or the declared `on_error` result.
+//! Bad input causes one error message that names the location and the fix, or the declared `on_error` result.
 
 use std::fs;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use feedline_tests::running::Running;
 use feedline_tests::{Call, Scratch, assert_clean, data, wait_for, wait_for_rows};
 use serde_json::Value;
 
-/// Returns the one sentence that a failed call prints.
+/// Returns the single error message that a failed call prints.
 fn sentence(call: &Call, status: i32) -> String {
     assert_eq!(call.status, status, "{call:?}");
     let lines: Vec<&str> = call.stderr.lines().filter(|line| line.starts_with("feedline: ")).collect();

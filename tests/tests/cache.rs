@@ -4,7 +4,7 @@ use feedline_tests::process::{Processes, Role};
 use feedline_tests::{Scratch, assert_clean};
 use serde_json::Value;
 
-/// A job that decodes, caches and crops images; `tier` as in the file, or `none`.
+/// Writes a pipeline that decodes, caches and crops images. `tier` is a tier in a pipeline file, or `none`.
 fn job(scratch: &Scratch, tier: &str) -> String {
     let images = scratch.file("images");
     let cache = if tier == "none" { String::new() } else { format!("cache: {{ tier: {tier} }},") };
@@ -34,9 +34,9 @@ fn later_epochs_read_from_a_cache_in_memory() {
     let scratch = data("60");
     let report = scratch.run(&job(&scratch, "memory"), &["--epochs", "3"]);
     assert_clean(&report);
-    // The first batches of an epoch may be computed before the last rows of the epoch before are cached.
-    let (looked_for, found) = rows(&report, "cache");
-    assert_eq!(looked_for, 180);
+    // The first batches of an epoch may be computed before the last rows of the previous epoch are cached.
+    let (looked_up, found) = rows(&report, "cache");
+    assert_eq!(looked_up, 180);
     assert!(found >= 100, "{found} of 120 rows were found");
     assert_eq!(rows(&report, "decode_image").0, 180 - found);
     assert_eq!(rows(&report, "random_resized_crop"), (180, 180));
@@ -69,9 +69,9 @@ fn the_plan_caches_rows_without_a_cache_in_the_pipeline() {
     let file = scratch.write("plain.yaml", &text);
     let kept = scratch.run(&file, &["--epochs", "40", "--cores", "1"]);
     assert_clean(&kept);
-    let (looked_for, found) = rows(&kept, "cache");
+    let (looked_up, found) = rows(&kept, "cache");
     // The planner caches small images only after it has measured their costs.
-    assert!(looked_for > 300 && 2 * found > looked_for, "{found} of {looked_for} rows were found");
+    assert!(looked_up > 300 && 2 * found > looked_up, "{found} of {looked_up} rows were found");
     assert_eq!(rows(&kept, "burn").0, 2400 - found);
     let plain = scratch.run(&file, &["--epochs", "40", "--auto-cache", "off"]);
     assert_eq!(plain["digest"], kept["digest"]);

@@ -10,12 +10,12 @@ use feedline_tests::running::Running;
 use feedline_tests::{Scratch, assert_clean, data};
 use serde_json::Value;
 
-/// Shortest time between two faults.
-const PERIOD: Duration = Duration::from_millis(1_500);
-/// The fewest batches between two faults, so that a run ends on slow machines too.
-const STRIDE: f64 = 4.0;
+/// Minimum time between two faults.
+const MIN_FAULT_INTERVAL: Duration = Duration::from_millis(1_500);
+/// Minimum number of batches between two faults, so that a run also ends on slow machines.
+const MIN_BATCHES_BETWEEN_FAULTS: f64 = 4.0;
 /// Interval between checks of the number of batches.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Epochs of a run, and their number of rows.
 const EPOCHS: &str = "2";
 const ROWS: u64 = 800;
@@ -131,7 +131,7 @@ fn run_with_faults(
     all.extend(arguments);
     let run = Running::start(&all);
     let mut step = 0;
-    while goes_on_to_the_next_fault(&run, &http) {
+    while waits_for_next_fault(&run, &http) {
         step += 1;
         let place = random(seed, step) as usize % processes.workers.len();
         processes.workers[place].kill();
@@ -147,17 +147,19 @@ fn run_with_faults(
         report["rows"], report["seconds"]
     );
     assert_clean(&report);
-    // The rest of a stopped run may be too short for a fault.
+    // The rest of a stopped run may be too short to contain a fault.
     assert!(step > 0 || report["rows"] != ROWS, "no fault fell into the run");
     report
 }
 
 /// Waits until the next fault is allowed. Returns false if the run ends before.
-fn goes_on_to_the_next_fault(run: &Running, http: &str) -> bool {
+fn waits_for_next_fault(run: &Running, http: &str) -> bool {
     let batches = || try_metric(http, "feedline_client_batches_total");
     let (begun, before) = (Instant::now(), batches().unwrap_or_default());
-    while !run.ends_within(LOOK) {
-        if begun.elapsed() >= PERIOD && batches().is_some_and(|now| now >= before + STRIDE) {
+    while !run.ends_within(POLL_INTERVAL) {
+        if begun.elapsed() >= MIN_FAULT_INTERVAL
+            && batches().is_some_and(|now| now >= before + MIN_BATCHES_BETWEEN_FAULTS)
+        {
             return true;
         }
     }

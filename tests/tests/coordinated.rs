@@ -207,6 +207,6 @@ fn filtered_and_too_long_rows_are_removed_from_their_round() {
     let file = scratch.write("strict.yaml", &pipeline(&scratch, "", &operators));
     let call = scratch.call(&["run", &file]);
     assert_eq!(call.status, 1);
-    let said = "elements, more than 32, the limit of the longest bucket; add a `truncate` operator, or add one more number to batch_sizes";
+    let said = "elements, but the limit is 32, the last bucket boundary; add a `truncate` operator, or append one more number to `batch_sizes`";
     assert!(call.stderr.contains(said), "{}", call.stderr);
 }

@@ -88,7 +88,7 @@ async fn next(rank: &mut Consumer) -> Option<Batch> {
     within.await.expect("a batch comes within a minute").expect("the job does not fail")
 }
 
-/// Ranks receive batches in turn until each has received `count`. Ranks without a slot are skipped.
+/// Ranks take turns receiving batches until each has received `count` batches. Ranks without a slot are skipped.
 async fn take(ranks: &mut [Consumer], count: usize, batches: &mut Vec<Batch>) {
     let mut taken = vec![0; ranks.len()];
     while taken.iter().any(|taken| *taken < count) {

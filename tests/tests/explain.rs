@@ -8,8 +8,8 @@ use serde_json::Value;
 /// Consecutive seeds generate pipelines of different kinds.
 const SEEDS: &str = "0..7";
 const KINDS: usize = 8;
-/// Minimum number of correct bottlenecks in the first trace. `make bottlenecks` allows two wrong results of 40. Three of eight are a
-/// defect.
+/// Minimum number of correct bottlenecks in the first trace. `make bottlenecks` allows two wrong results of 40. Three
+/// wrong results of eight indicate a defect.
 const MIN_CORRECT_AT_FIRST: usize = 6;
 /// Minimum number of correct bottlenecks in the first or a repeated trace, including the steady seeds. On a busy machine, a throttled
 /// store delivers bytes in bursts, and each trace may be too short.

@@ -118,7 +118,7 @@ impl Scene {
     }
 }
 
-/// Returns the one sentence that a failed call prints.
+/// Returns the error message that a failed call prints.
 fn sentence(call: &Call) -> &str {
     assert_eq!(call.status, 1, "{call:?}");
     // A line about slow rows may precede it.
@@ -135,7 +135,7 @@ fn one_bad_row_has_the_declared_result_and_a_clear_message() {
         ("leaks", "`mine:leaks` used more than 300 MiB of memory"),
         ("misshapen", "failed: `length` has [2] per row, but a single number per row is declared"),
     ] {
-        // What leaks takes a while to do so where the machine is busy.
+        // On a busy machine, a leak takes some time to appear.
         let timeout_s = if function == "sleeps" { 1 } else { 30 };
         let bounds = format!(", timeout_s: {timeout_s}, memory: 300MiB, rows: 8");
         for (on_error, rows) in [("skip", 399), ("replace", 400)] {

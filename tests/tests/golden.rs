@@ -1,4 +1,4 @@
-//! Golden files: what runs deliver equals what commit ef04d0d delivered. Rows, their order, the batches of every virtual
+//! Golden files: runs deliver the same data as commit ef04d0d. Rows, their order, the batches of every virtual
 //! consumer, skipped rows and positions are compared, through the binary alone.
 //!
 //! `UPDATE_EXPECT=1 cargo test -p feedline-tests --test golden` writes the files anew. They change only where a change of

@@ -168,7 +168,9 @@ fn a_worker_rejects_urls_that_the_coordinator_allowed() {
         ],
         &[],
     );
-    for (folder, says) in [("out/*", "is outside the allowed URLs"), ("in/*", "contains a symbolic link to a")] {
+    for (folder, says) in
+        [("out/*", "is outside the allowed URLs"), ("in/*", "contains a symbolic link to a")]
+    {
         let text = format!(
             "name: a\nsource: {{ url: \"{}\", format: jsonl }}\noperators: [ batch: {{ size: 4 }} ]",
             scratch.file(folder)

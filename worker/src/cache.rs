@@ -1,10 +1,11 @@
 //! The row caches of a worker: in memory, on disk and in the object store. A cache point stores the rows that the operators
 //! before it computed.
 //!
-//! The key of a row is a prefix and a row id. The prefix is a fingerprint of the dataset and of the operators before the
-//! cache point, so that jobs with the same dataset and operators share rows. A cache never evicts rows to store other rows
-//! with the same prefix. Therefore, if a dataset is larger than the cache, each pass finds some of its rows. An LRU policy
-//! would evict every row before the next pass reads it. Rows of other prefixes are evicted if they save less time per byte.
+//! The key of a row is a prefix and a row id. The prefix is a fingerprint of the dataset and of the operators before
+//! the cache point, so that jobs with the same dataset and operators share rows. A cache never evicts rows to store
+//! other rows with the same prefix. If a dataset is larger than the cache, each pass therefore finds some of its rows.
+//! An LRU policy would evict every row before the next pass reads it. Rows with other prefixes are evicted if they save
+//! less time per byte.
 
 mod disk;
 mod eviction;
@@ -63,7 +64,7 @@ impl Caches {
     /// Loads the index of the rows that are already stored on disk or in the object store.
     ///
     /// # Errors
-    /// If the worker does not have this tier, or cannot read its files.
+    /// Returns an error if the worker does not have this tier, or cannot read its files.
     pub(crate) async fn open(&self, prefix: Prefix, tier: CacheTier) -> Result<(), String> {
         match (tier, &self.disk) {
             (CacheTier::Memory, _) => Ok(()),
@@ -84,7 +85,7 @@ impl Caches {
         }
     }
 
-    /// Returns cached rows in the order of the ids. A missing row is `None`.
+    /// Returns the cached rows in the order of `rows`. A missing row is `None`.
     pub(crate) async fn get(&self, prefix: Prefix, tier: CacheTier, rows: Vec<u64>) -> Vec<Option<Bytes>> {
         let found = match (tier, &self.disk, &self.store) {
             (CacheTier::Disk, Some(disk), _) => disk.get(prefix, rows).await,
@@ -127,7 +128,7 @@ impl Caches {
         self.memory.set_active(values);
     }
 
-    /// The capacity and the use of each tier that the planner may use.
+    /// Returns the capacity and usage of each tier that the planner may use.
     pub(crate) fn capacities(&self) -> Vec<TierCapacity> {
         let capacity = |tier, room_bytes, held_bytes| TierCapacity {
             tier,

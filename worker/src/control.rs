@@ -30,7 +30,7 @@ const COORDINATOR_BACKOFF: Backoff = Backoff::from_millis(50, 250);
 /// Maximum pause that a busy coordinator can request.
 const MAX_BUSY_PAUSE: Duration = Duration::from_secs(10);
 
-/// An error of loading a job.
+/// The error of a failed attempt to load a job.
 struct LoadError {
     is_retryable: bool,
     message: String,
@@ -52,8 +52,9 @@ pub(crate) struct ControlLoop {
 }
 
 impl ControlLoop {
-    /// Runs until the worker stops. If the coordinator is unavailable, the worker keeps its leases for four lease durations, so
-    /// that consumers receive batches while the coordinator restarts. After that time, other workers have the leases.
+    /// Runs until the worker stops. If the coordinator is unavailable, the worker keeps its leases for four lease
+    /// durations, so that consumers receive batches while the coordinator restarts. After that time, the coordinator
+    /// has granted the leases to other workers.
     pub(crate) async fn run(self: Arc<Self>) {
         let mut last_revision = Revision::default();
         let mut backoff = COORDINATOR_BACKOFF;
@@ -96,7 +97,7 @@ impl ControlLoop {
     /// contains the minimum pause before the next report.
     async fn report(&self, last_revision: Revision) -> Result<WorkerPlan, Duration> {
         // Register for changes before building the report, so that no change is missed.
-        let changed = self.engine.news.notified();
+        let changed = self.engine.report_due.notified();
         tokio::pin!(changed);
         changed.as_mut().enable();
         let report = self.build_report(last_revision).await;
@@ -115,7 +116,7 @@ impl ControlLoop {
                 },
                 () = self.index_tasks.finished.notified() => return Ok(WorkerPlan::default()),
                 () = &mut changed => {
-                    changed.set(self.engine.news.notified());
+                    changed.set(self.engine.report_due.notified());
                     changed.as_mut().enable();
                     let must_report = self.engine.computed_count() > computed
                         || (full && !self.engine.is_memory_full())
@@ -187,7 +188,7 @@ impl ControlLoop {
                     continue;
                 }
                 Err(error) if error.is_retryable => {
-                    tracing::debug!(error = error.message, "failed to load a job; the worker retries");
+                    tracing::debug!(error = error.message, "failed to load job; retrying");
                 }
                 Err(error) => self.engine.fail_job(id, &error.message),
             }
@@ -195,7 +196,7 @@ impl ControlLoop {
         }
     }
 
-    /// Compiles a job with the cache point of the current plan.
+    /// Compiles a job with the cache decision of the current plan.
     async fn try_load(&self, id: JobId) -> Result<JobContext, LoadError> {
         let service_error = |error: ServiceError| LoadError {
             is_retryable: error.kind.is_retryable(),
@@ -224,7 +225,7 @@ impl ControlLoop {
             JobContext::load(source, context, previous.as_deref())
         };
         let loaded = load(cache).await;
-        // If the cache of the plan cannot be used, load the job without a cache.
+        // If the planned cache cannot be used, load the job without a cache.
         let loaded = match (loaded, cache) {
             (Err(message), Some(rejected)) => {
                 self.engine.reject_cache(id, rejected, &message);
@@ -249,7 +250,7 @@ impl ControlLoop {
         if let Some(file) = file {
             let (path, stored) = (file.clone(), Arc::clone(&manifest));
             let saved = spawn_blocking(move || stored_index::save(&path, &encode_manifest(&stored))).await;
-            // A failure is harmless: the worker fetches the index again after a restart.
+            // A failed write is harmless, because the worker fetches the index again after a restart.
             if let Err(error) = saved.map_err(io::Error::other).flatten() {
                 tracing::warn!(file = %file.display(), %error, "cannot store the index in the cache directory");
             }

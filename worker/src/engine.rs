@@ -77,9 +77,9 @@ pub(crate) struct Engine {
     resources: WorkerResources,
     state: StateLock,
     /// The leases of the last plan, in order. The engine compares them with a new plan before it locks the state.
-    planned: Mutex<Vec<(JobId, SplitRef)>>,
+    planned_leases: Mutex<Vec<(JobId, SplitRef)>>,
     /// Wakes the control loop when a lease is computed, when memory is free again, or when the worker drains.
-    pub(crate) news: Notify,
+    pub(crate) report_due: Notify,
     /// Whether the last report to the coordinator said that memory is full.
     has_reported_full: AtomicBool,
     tasks: TaskTracker,
@@ -116,8 +116,8 @@ impl Engine {
             threads: cores as usize,
             resources,
             state: StateLock::default(),
-            planned: Mutex::default(),
-            news: Notify::new(),
+            planned_leases: Mutex::default(),
+            report_due: Notify::new(),
             has_reported_full: AtomicBool::new(false),
             tasks: TaskTracker::new(),
         }))

@@ -15,7 +15,7 @@ const RETRY_MS: u64 = 100;
 /// One client may open at most 1 / `CLIENT_SHARE_DIVISOR` of all fetches.
 const CLIENT_SHARE_DIVISOR: u32 = 4;
 
-/// Limits the open fetches of a worker.
+/// Limits the number of open fetches on a worker.
 #[derive(Debug)]
 pub(crate) struct FetchLimit(Arc<ConcurrencyLimit<FetchClient>>);
 
@@ -50,7 +50,7 @@ impl FetchLimit {
     /// Acquires a permit for a fetch of the current caller. Fetches of consumers in this process count, but are never rejected.
     ///
     /// # Errors
-    /// If a limit is reached.
+    /// Returns an error if a limit is reached.
     pub(crate) fn acquire(&self, ticket: Option<&Ticket>) -> Result<FetchPermit, ServiceError> {
         match Caller::current() {
             Some(caller) => self.0.acquire(FetchClient::new(caller, ticket)).map_err(rejection),

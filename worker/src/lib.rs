@@ -1,7 +1,7 @@
 //! The worker role: reads leased splits of a dataset, runs the operators of the pipeline, and sends batches to consumers.
 //!
-//! The crate communicates with coordinators and consumers only through the service traits. It reads no flags and no environment
-//! variables.
+//! The crate communicates with coordinators and consumers only through the service traits. It does not read flags or
+//! environment variables.
 
 mod cache;
 mod control;
@@ -16,7 +16,8 @@ mod tasks;
 mod tickets;
 mod worker;
 
-/// Parses `bytes` as a segment of the disk cache, written to `folder`, and as a segment of the object store's cache.
+/// Fuzzing entry point. Writes `bytes` to `folder` and parses them as a disk cache segment, and as an object store
+/// cache segment.
 #[cfg(feature = "fuzzing")]
 pub fn read_cached_rows(folder: &std::path::Path, bytes: &[u8]) {
     cache::read_cached_rows(folder, bytes);

@@ -1,5 +1,5 @@
-//! Attributes the CPU time of this process to operators and to transport. Transport is the CPU time of no operator, such as
-//! networking and control.
+//! Attributes the CPU time of this process to operators and to transport. Transport is all CPU time that does not
+//! belong to an operator, such as networking and control.
 //!
 //! Threads are identified by name. The threads of the CPU pool measure their own work. Futures on other threads charge their work
 //! to an operator directly. Stores and caches make blocking calls without measuring them, so the CPU time of blocking threads is
@@ -21,13 +21,14 @@ pub(crate) const POOL_THREAD_PREFIX: &str = "feedline-cpu";
 pub const BLOCKING_THREAD_PREFIX: &str = "feedline-block";
 /// Minimum interval between two samples, because a sample takes several microseconds per thread.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(50);
-/// CPU time after which a thread has set its name. A new thread has the name of the process until it runs for the first time.
+/// CPU time after which a thread is assumed to have set its name. A new thread has the name of the process until it
+/// first runs.
 const MIN_NAMED_NS: u64 = 1_000_000;
 
 /// Measures the CPU time of this process. All workers of a process share one clock.
 #[derive(Debug, Default)]
 pub struct ProcessClock {
-    /// CPU time of operators on IO threads.
+    /// CPU time of operators on I/O threads.
     charged_ns: AtomicU64,
     state: Mutex<State>,
 }
@@ -39,7 +40,7 @@ struct State {
     threads: BTreeMap<u32, ThreadUsage>,
     /// CPU time of ended threads outside the CPU pool, including `ended_blocking_ns`.
     ended_ns: u64,
-    /// CPU time of ended threads for blocking calls.
+    /// CPU time of ended threads that made blocking calls.
     ended_blocking_ns: u64,
     meters: Vec<Weak<ReadMeter>>,
     /// CPU time of all blocking calls at the last sample.
@@ -96,7 +97,7 @@ impl ProcessClock {
         meter
     }
 
-    /// Adds CPU time that an IO thread used for an operator.
+    /// Adds CPU time that an I/O thread has spent on an operator.
     pub(crate) fn charge(&self, cpu: Duration) {
         self.charged_ns.fetch_add(cpu.as_nanos() as u64, Ordering::Relaxed);
     }
@@ -238,7 +239,7 @@ mod tests {
         assert_eq!(sample(30, 10), (30, 10, 140));
         thread(folder.path(), 3, "feedline-block", 60);
         assert_eq!(sample(0, 0), (30, 10, 160), "no meter has read any bytes");
-        // The thread ends, and another one has its id.
+        // The thread has ended, and another thread has its ID.
         thread(folder.path(), 3, "feedline-block", 8);
         assert_eq!(sample(0, 1), (30, 18, 168));
         fs::remove_dir_all(folder.path().join("3")).expect("the thread has a directory");

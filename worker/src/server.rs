@@ -32,7 +32,7 @@ pub(crate) struct BatchServer {
     pub(crate) tickets: Arc<Tickets>,
     pub(crate) fetch_limit: FetchLimit,
     pub(crate) tasks: TaskTracker,
-    /// Cancels all fetches when the worker stops, even if their consumers do not read.
+    /// Cancels all fetches when the worker stops, even if their consumers have stopped reading.
     pub(crate) stop: CancellationToken,
 }
 
@@ -62,7 +62,7 @@ impl WorkerService for BatchServer {
     }
 }
 
-/// Registers a fetch. Waits up to [`LEASE_TIMEOUT`] for the lease.
+/// Opens a fetch. Waits up to [`LEASE_TIMEOUT`] for the lease of its split.
 async fn open_fetch(engine: &Arc<Engine>, open: &FetchOpen) -> Result<OpenFetch, ServiceError> {
     let deadline = Instant::now() + LEASE_TIMEOUT;
     let opened = engine.open_fetch((open.job, open.split), open.start_offset, deadline).await;
@@ -77,7 +77,7 @@ async fn open_fetch(engine: &Arc<Engine>, open: &FetchOpen) -> Result<OpenFetch,
 /// The outcome of waiting for credit.
 enum CreditWait {
     Received,
-    /// The consumer sends no further requests.
+    /// The consumer sends no more requests.
     Ended,
     /// The consumer has disconnected, or has sent an invalid request.
     Disconnected,
@@ -95,7 +95,7 @@ struct Fetch {
 
 impl Fetch {
     async fn run(mut self, requests: BoxStream<'static, FetchRequest>, stop: CancellationToken) {
-        // `None` means that the consumer is disconnected or the worker stops. Both need no response.
+        // `None` means that the consumer has disconnected or the worker is stopping. Neither case needs a response.
         let _ = stop.run_until_cancelled(self.serve(requests)).await;
         self.engine.close_fetch(self.split);
     }
@@ -183,7 +183,7 @@ impl Fetch {
         matches!(self.wait_for_credit(requests).await, CreditWait::Received).then_some(())
     }
 
-    /// Waits for the next request of the consumer.
+    /// Waits for the next request from the consumer.
     async fn wait_for_credit(&mut self, requests: &mut BoxStream<'static, FetchRequest>) -> CreditWait {
         let request = tokio::select! {
             request = requests.next() => request,

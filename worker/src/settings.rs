@@ -6,7 +6,8 @@ use feedline_sources::ObjectAccess;
 
 pub use feedline_functions::FunctionSettings;
 
-/// Default of [`WorkerSettings::max_fetches`]. Each fetch has at most two pieces in transit, which count towards the memory budget.
+/// Default of [`WorkerSettings::max_fetches`]. Each fetch has at most two pieces in transit, which count against the
+/// memory budget.
 pub const DEFAULT_MAX_FETCHES: u32 = 4096;
 
 /// Settings of one worker.
@@ -14,7 +15,7 @@ pub const DEFAULT_MAX_FETCHES: u32 = 4096;
 pub struct WorkerSettings {
     /// Address that consumers connect to, such as `http://10.0.0.7:7071`.
     pub address: String,
-    /// Type of the machine, such as the model of the CPU.
+    /// Machine type, such as the CPU model.
     pub machine: String,
     /// Network bandwidth in bytes per second and direction. 0 if the bandwidth is unknown or consumers run on the same machine.
     pub nic_bytes_per_s: u64,
@@ -35,7 +36,7 @@ pub struct WorkerSettings {
     /// Whether the worker rejects all fetches until the coordinator has sent a ticket key. If false, fetches need no ticket until
     /// then. With a ticket key, every fetch needs a ticket.
     pub requires_tickets: bool,
-    /// How Python functions of pipelines run; `None` rejects jobs with functions.
+    /// Settings for running Python functions. `None` if the worker rejects jobs with Python functions.
     pub functions: Option<FunctionSettings>,
     /// Whether the worker measures operators. If false, its reports contain no operator statistics.
     pub trace: bool,
@@ -46,7 +47,7 @@ pub struct WorkerSettings {
 pub struct RowCacheSettings {
     /// The directory, which is created if it does not exist. Workers can share it, because each worker uses its own subdirectory.
     pub folder: PathBuf,
-    /// Maximum size of this worker's rows in bytes.
+    /// Maximum size in bytes of the rows that this worker stores.
     pub limit_bytes: u64,
     /// Maximum size of the directory in bytes when the worker starts. Above it, the worker deletes rows of stopped workers that
     /// have not been used for a day.

@@ -1,4 +1,4 @@
-//! Checks the tickets of fetches.
+//! Checks fetch tickets.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,7 +9,8 @@ use feedline_data::ids::{JobId, SessionId};
 use feedline_data::messages::{ServiceError, ServiceErrorKind};
 use feedline_proto::services::FetchOpen;
 
-/// Maximum number of consumers whose newest session is stored. At least half of them are the most recent consumers.
+/// Maximum number of consumers whose newest session is stored. At least half of this number are the most recent
+/// consumers.
 const MAX_SESSIONS: usize = 1 << 16;
 /// The error message if the worker requires tickets but the coordinator cannot issue tickets.
 const NO_TICKETS: &str = "this worker has a token and requires tickets, but the coordinator has not sent a ticket key: start the coordinator \
@@ -42,7 +43,7 @@ impl Tickets {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sets the key of a plan. A plan without a key does not remove the current key.
+    /// Sets the ticket key from a plan. A plan without a key does not remove the current key.
     pub(crate) fn set_key(&self, key: Vec<u8>) {
         let mut state = self.lock();
         if !key.is_empty() {
@@ -68,7 +69,7 @@ impl Tickets {
     /// Checks the ticket of a fetch. Returns the ticket, or `None` if no ticket is required.
     ///
     /// # Errors
-    /// If the fetch has no valid ticket for its job, or the consumer has a newer session.
+    /// Returns an error if the fetch has no valid ticket for its job, or if the consumer has a newer session.
     pub(crate) fn check(&self, open: &FetchOpen) -> Result<Option<Ticket>, ServiceError> {
         let state = self.lock();
         let (key, is_key_missing) = (state.key.clone(), state.is_key_missing);
@@ -99,7 +100,7 @@ impl Tickets {
     }
 }
 
-/// A consumer of a job, by its number.
+/// A job, and the number of one of its consumers.
 type ConsumerKey = (JobId, u32);
 
 /// The newest session of each consumer that has fetched recently.

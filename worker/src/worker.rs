@@ -29,17 +29,18 @@ pub struct RunningWorker {
     stop: CancellationToken,
 }
 
-/// Starts a worker. The worker id must be unique: a restarted worker needs a new id. All workers of a process share one `clock`.
+/// Starts a worker. The worker ID must be unique, and a restarted worker needs a new ID. All workers of a process share
+/// one `clock`.
 ///
 /// # Errors
-/// If the system cannot start threads.
+/// Returns an error if the system cannot start threads.
 pub fn start(
     worker: WorkerId,
     settings: WorkerSettings,
     clock: Arc<ProcessClock>,
     coordinator: Arc<dyn CoordinatorService>,
 ) -> std::io::Result<RunningWorker> {
-    let tracing = Tracing { on: settings.trace, clock };
+    let tracing = Tracing { is_on: settings.trace, clock };
     let stores = Stores::with_access(settings.access.clone());
     let store_cache = settings.store_cache.clone().map(|settings| (settings, Arc::clone(&stores)));
     let caches = CacheLocations { disk: settings.row_cache.clone(), store: store_cache };
@@ -81,7 +82,7 @@ impl RunningWorker {
         Arc::clone(&self.service)
     }
 
-    /// Counts shared memory for consumers on this host towards the worker's memory budget.
+    /// Counts the memory shared with consumers on this host against the worker's memory budget.
     pub fn count_shared_memory(&self, shared: Arc<ShmBytes>) {
         self.engine.count_shared_memory(Arc::clone(&shared));
         let (engine, stop) = (Arc::clone(&self.engine), self.stop.clone());
@@ -102,7 +103,7 @@ impl RunningWorker {
     /// Stops accepting leases. The worker still sends the splits that it has leased.
     pub fn drain(&self) {
         self.draining.store(true, Ordering::Relaxed);
-        self.engine.news.notify_waiters();
+        self.engine.report_due.notify_waiters();
     }
 
     /// Whether the worker has no leases.

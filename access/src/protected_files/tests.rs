@@ -1,4 +1,4 @@
-//! Protected files under other names, and data in the same directories.
+//! Tests of protected files that are read under other names, and of data in the same directories.
 
 use super::*;
 

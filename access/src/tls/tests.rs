@@ -1,4 +1,4 @@
-//! TLS connections with and without valid certificates.
+//! Tests of TLS connections with and without valid certificates.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::*;
 use crate::CertificateAuthority;
 use crate::incoming::{HandshakeLimits, incoming_connections_within};
 
-/// Longer than every test takes, so that a hang fails the test.
+/// Timeout that is longer than every test, so that a hang fails the test.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 struct Folder {
@@ -69,7 +69,7 @@ async fn serve_with(tls: Arc<Tls>, limits: HandshakeLimits) -> SocketAddr {
     tokio::spawn(async move {
         let mut connections = incoming_connections_within(listener, tls, Protocol::Http2, limits);
         while let Some(mut connection) = connections.next().await {
-            // A client may disconnect at once.
+            // A client may disconnect immediately.
             let _ = connection.write_all(b"hello").await;
             let _ = connection.shutdown().await;
         }
@@ -146,17 +146,17 @@ async fn connect_silently(from: &str, address: SocketAddr) -> TcpStream {
 
 /// Waits until the server has closed the connection.
 async fn closed(client: &mut TcpStream) {
-    // A reset closes the connection, too.
+    // A reset also closes the connection.
     let _ = tokio::time::timeout(PATIENCE, client.read_to_end(&mut Vec::new()))
         .await
         .expect("the server closes the connection");
 }
 
 #[tokio::test]
-async fn of_too_many_silent_clients_the_oldest_of_the_largest_network_is_evicted() {
+async fn with_too_many_silent_clients_the_oldest_of_the_largest_network_is_evicted() {
     let folder = Folder::new();
     let tls = Arc::new(Tls::load(folder.files()).unwrap());
-    // No handshake times out before a wait of the test fails.
+    // The handshake timeout is longer than each wait in the test.
     let limits = HandshakeLimits { max_concurrent: 4, timeout: PATIENCE * 10 };
     let address = serve_with(Arc::clone(&tls), limits).await;
     let other = connect_silently("127.0.0.2", address).await;
@@ -167,7 +167,8 @@ async fn of_too_many_silent_clients_the_oldest_of_the_largest_network_is_evicted
     let open = first.try_read(&mut [0]).unwrap_err();
     assert_eq!(open.kind(), io::ErrorKind::WouldBlock);
     let third = connect_silently("127.0.0.3", address).await;
-    // The limit is reached: handshakes of the network with the most handshakes are evicted, not older ones of others.
+    // The limit is reached: handshakes of the network with the most handshakes are evicted, not older handshakes of other
+    // networks.
     let mut more = Vec::new();
     for oldest in [&mut first, &mut second] {
         more.push(connect_silently("127.0.0.1", address).await);
@@ -194,7 +195,7 @@ async fn reloaded_certificates_apply_to_new_connections() {
     assert!(receive(&client, "localhost", address).await.is_err());
     assert_eq!(client.reload(), Ok(true));
     assert_eq!(receive(&client, "localhost", address).await.unwrap(), "hello");
-    // A key that does not match changes nothing.
+    // A key that does not match the certificate has no effect.
     folder.issue("other");
     fs::copy(folder.path("other-key.pem"), folder.path("own-key.pem")).unwrap();
     assert!(server.reload().unwrap_err().contains("cannot use the certificate"));

@@ -37,7 +37,7 @@ impl DriverFunctions {
     /// Converts the status of a call into a result.
     ///
     /// # Errors
-    /// The driver's description of a status other than success.
+    /// Returns the driver's description of the error if the call failed.
     pub(crate) fn check(&self, call: &str, status: c_int) -> Result<(), String> {
         if status == SUCCESS {
             return Ok(());

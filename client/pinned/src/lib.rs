@@ -1,4 +1,4 @@
-//! Page-locked (pinned) memory, from which a GPU copies asynchronously.
+//! Page-locked (pinned) memory, which a GPU can read asynchronously.
 //!
 //! NVIDIA's driver pins the memory. The driver is loaded on first use, so machines without a GPU do not need it.
 
@@ -23,14 +23,14 @@ pub struct Gpu {
 
 // SAFETY: the context is a handle of the driver, which may be used on any thread.
 unsafe impl Send for Gpu {}
-// SAFETY: as above; the fields do not change.
+// SAFETY: as above, and the fields do not change.
 unsafe impl Sync for Gpu {}
 
 impl Gpu {
-    /// Opens the GPU with this number among the devices that are visible to the process.
+    /// Opens a GPU by its index among the devices that are visible to the process.
     ///
     /// # Errors
-    /// Returns a message if there is no driver or no such GPU.
+    /// Returns a message if the driver is not available or the GPU does not exist.
     pub fn open(device: u32) -> Result<Arc<Self>, String> {
         Self::open_with(calls::load_driver()?, device)
     }
@@ -69,7 +69,7 @@ impl Drop for Gpu {
     }
 }
 
-/// A buffer of fixed capacity in pinned memory, to which bytes are appended.
+/// A buffer of fixed capacity in pinned memory. Bytes are appended to it.
 #[derive(Debug)]
 pub struct PinnedBuffer {
     data: NonNull<u8>,
@@ -85,7 +85,7 @@ unsafe impl Send for PinnedBuffer {}
 unsafe impl Sync for PinnedBuffer {}
 
 impl PinnedBuffer {
-    /// Allocates `capacity` bytes, at least 1, aligned to a page.
+    /// Allocates page-aligned pinned memory of `capacity` bytes, or 1 byte if `capacity` is 0.
     ///
     /// # Errors
     /// Returns a message if the system cannot pin this much memory.

@@ -32,18 +32,18 @@ def to_json_value(value: Any, name: str) -> Any:
         return [to_json_value(item, f"{name}[{index}]") for index, item in enumerate(value)]
     converted = _from_array_library(value)
     if converted is None:
-        raise WrongUse(f"{name} is {shorten(value)}, of type {type(value).__name__}; give text, a number, a list or a mapping")
+        raise WrongUse(f"{name} is {shorten(value)}, of type {type(value).__name__}; expected a string, a number, a list or a mapping")
     return to_json_value(converted, name)
 
 
 def to_names(columns: Any) -> Any:
-    """Converts a single column name to a list with this name."""
+    """Converts a single column name to a list that contains only this name."""
     return [columns] if isinstance(columns, str) else columns
 
 
 def _to_key(key: Any, name: str) -> str:
     if not isinstance(key, str):
-        raise WrongUse(f"{name} has the key {shorten(key)}; keys must be text")
+        raise WrongUse(f"{name} has the key {shorten(key)}; keys must be strings")
     return str(key)
 
 
@@ -51,10 +51,10 @@ def _to_number(value: numbers.Real, name: str) -> int | float:
     if isinstance(value, numbers.Integral):
         integer = int(value)
         if not -(2**63) <= integer < 2**64:
-            raise WrongUse(f"{name} is {shorten(integer)}; give a number of at most 64 bits")
+            raise WrongUse(f"{name} is {shorten(integer)}; expected a number of at most 64 bits")
         return integer
     if not math.isfinite(value):
-        raise WrongUse(f"{name} is {float(value)}; give a finite number")
+        raise WrongUse(f"{name} is {float(value)}; expected a finite number")
     return float(value)
 
 
@@ -80,25 +80,25 @@ def shorten(value: Any) -> str:
 
 
 def to_int(name: str, value: Any) -> int:
-    """Converts a whole number."""
+    """Converts an integer."""
     scalar = _to_scalar(value)
     if isinstance(scalar, float) and scalar.is_integer():
         return int(scalar)
     if isinstance(scalar, bool) or not isinstance(scalar, int):
-        raise WrongUse(f"{name} is {shorten(value)}; give a whole number")
+        raise WrongUse(f"{name} is {shorten(value)}; expected an integer")
     return scalar
 
 
 def to_positive_int(name: str, value: Any) -> int:
-    """Converts a whole number above 0."""
+    """Converts a positive integer."""
     number = to_int(name, value)
     if number < 1:
-        raise WrongUse(f"{name} is {number}; give a whole number above 0")
+        raise WrongUse(f"{name} is {number}; expected an integer greater than 0")
     return number
 
 
 def to_optional_int(name: str, value: Any) -> int | None:
-    """Converts a whole number or ``None``."""
+    """Converts an integer or ``None``."""
     return None if value is None else to_int(name, value)
 
 
@@ -106,7 +106,7 @@ def to_float(name: str, value: Any) -> float:
     """Converts a number."""
     scalar = _to_scalar(value)
     if isinstance(scalar, bool) or not isinstance(scalar, int | float):
-        raise WrongUse(f"{name} is {shorten(value)}; give a number")
+        raise WrongUse(f"{name} is {shorten(value)}; expected a number")
     return float(scalar)
 
 
@@ -124,7 +124,7 @@ def to_bool(name: str, value: Any) -> bool:
     """Converts a boolean."""
     scalar = _to_scalar(value)
     if scalar not in (True, False) or not isinstance(scalar, int):
-        raise WrongUse(f"{name} is {shorten(value)}; give True or False")
+        raise WrongUse(f"{name} is {shorten(value)}; expected True or False")
     return bool(scalar)
 
 
@@ -134,17 +134,17 @@ def to_switch(name: str, value: Any) -> bool:
 
 
 def to_optional_text(name: str, value: Any) -> str | None:
-    """Converts text or ``None``."""
+    """Converts a string or ``None``."""
     if value is not None and not isinstance(value, str):
-        raise WrongUse(f"{name} is {shorten(value)}; give text")
+        raise WrongUse(f"{name} is {shorten(value)}; expected a string")
     return value
 
 
 def to_path(name: str, value: Any) -> str:
-    """Converts a path to text."""
+    """Converts a path to a string."""
     path = os.fspath(value) if isinstance(value, os.PathLike) else value
     if not isinstance(path, str):
-        raise WrongUse(f"{name} is {shorten(value)}; give a path, as text or a Path")
+        raise WrongUse(f"{name} is {shorten(value)}; expected a path, as a string or a Path")
     return path
 
 
@@ -154,6 +154,6 @@ def to_size(name: str, value: Any) -> int | str:
 
 
 def to_list(name: str, value: Any) -> list[Any]:
-    """Converts a sequence to a list, and a single value to a list with this value."""
+    """Converts a sequence to a list, and any other value to a list that contains only this value."""
     converted = to_json_value(value, name)
     return converted if isinstance(converted, list) else [converted]

@@ -45,12 +45,12 @@ class Batch(dict[str, Any]):
 
     @property
     def step(self) -> int | None:
-        """Step within the epoch, from 0. ``None`` if it depends on the rows."""
+        """Step within the epoch, from 0. ``None`` if the step depends on the rows."""
         return self._origin.step
 
     @property
     def weight(self) -> float:
-        """Share of the rows of all slots in this step. The weights of a step sum to 1. Multiply the mean loss of the batch by its weight."""
+        """Share of the rows of all slots in this step. The weights of a step sum to 1. Multiply the mean loss of the batch by this weight."""
         return self._origin.weight
 
     @property

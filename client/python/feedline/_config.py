@@ -27,7 +27,7 @@ class JobConfig:
     buffer_bytes: int | None = None
     weight: float = 1.0
     patience_seconds: float | None = None
-    """Time without a coordinator after which the job fails. ``None`` is the default time, without retries of the first connection."""
+    """Time without a coordinator after which the job fails. ``None`` selects the default time and does not retry the first connection."""
     service: dict[str, Any] = field(default_factory=dict)
     """Settings of the service that runs the job."""
     checked: dict[str, Any] = field(init=False)
@@ -36,11 +36,11 @@ class JobConfig:
     def __post_init__(self) -> None:
         object.__setattr__(self, "checked", self.pipeline.check())
         if not 0 < self.epochs <= _MAX_EPOCHS:
-            raise WrongUse(f"epochs is {self.epochs_argument}; give a number from 1 to {_MAX_EPOCHS}")
+            raise WrongUse(f"epochs is {self.epochs_argument}; expected a number from 1 to {_MAX_EPOCHS}")
 
     @property
     def epochs(self) -> int:
-        """Number of epochs. The default of a relaxed job is 1, because a relaxed job detects the end of an epoch only at the next batch."""
+        """Number of epochs. The default for a relaxed job is 1, because a relaxed job detects the end of an epoch only at the next batch."""
         if self.epochs_argument is not None:
             return self.epochs_argument
         return 1 if self.is_relaxed else _UNLIMITED_EPOCHS

@@ -44,7 +44,7 @@ class NumPy(Converter):
     def __init__(self, gpu: int | None = None) -> None:
         self.gpu = to_optional_int("gpu", gpu)
         if self.gpu is not None and not 0 <= self.gpu < 2**31:
-            raise WrongUse(f"gpu is {gpu}; give a CUDA device number, from 0")
+            raise WrongUse(f"gpu is {gpu}; expected a CUDA device number, starting at 0")
 
     def start(self, native: _native.Batch) -> tuple[Any, float]:
         return native.numpy(), 0.0
@@ -68,17 +68,17 @@ class Torch(Converter):
         try:
             self._device = torch.device("cpu" if device is None else device)
         except (RuntimeError, TypeError):
-            raise WrongUse(f"device is {device!r}, which is not a device of PyTorch; give \"cuda\", \"cuda:0\" or \"cpu\"") from None
+            raise WrongUse(f"device is {device!r}, which is not a PyTorch device; expected \"cuda\", \"cuda:0\" or \"cpu\"") from None
         self._copy = copy
         self._cuda: _CudaCopies | None = None
         if self._device.type == "cuda":
             if not torch.cuda.is_available():
                 raise WrongUse(
-                    f"device is {str(device)!r}, and PyTorch finds no CUDA device; give device=\"cpu\", or install PyTorch with CUDA"
+                    f"device is {str(device)!r}, and PyTorch finds no CUDA device; pass device=\"cpu\", or install PyTorch with CUDA"
                 )
             count = torch.cuda.device_count()
             if self._device.index is not None and self._device.index >= count:
-                raise WrongUse(f"device is {str(device)!r}, and PyTorch finds {count} CUDA devices; give a number from 0 to {count - 1}")
+                raise WrongUse(f"device is {str(device)!r}, and PyTorch finds {count} CUDA devices; expected a number from 0 to {count - 1}")
             self._cuda = _CudaCopies(torch, self._device)
             self.is_prefetching = True
             if torch.version.cuda is not None:

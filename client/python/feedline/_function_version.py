@@ -1,6 +1,6 @@
-"""Computes the version of a Python function, on which states and caches depend.
+"""Computes the version of a Python function. States and caches depend on this version.
 
-The version is equal in all processes that have the same function, and does not depend on the position of the function in its file. The
+The version is the same in all processes that have the same function, and does not depend on the position of the function in its file. The
 bytes that cloudpickle creates do not have these properties.
 """
 

@@ -33,7 +33,7 @@ def _output_column(name: str, declared: Any) -> dict[str, Any]:
     if not isinstance(declared, tuple | list):
         return {"dtype": declared}
     if len(declared) != 2:
-        raise WrongUse(f"map.outputs.{name} is {shorten(declared)}; give a dtype, or (dtype, shape)")
+        raise WrongUse(f"map.outputs.{name} is {shorten(declared)}; expected a dtype, or (dtype, shape)")
     return {"dtype": declared[0], "shape": to_list(f"map.outputs.{name}.shape", declared[1])}
 
 
@@ -42,11 +42,11 @@ def _serialize(function: str | Callable[..., Any]) -> dict[str, Any]:
     if isinstance(function, str):
         return {"function": function}
     if not callable(function):
-        raise WrongUse(f"a function of a pipeline must be a callable or text 'module:function', not {type(function).__name__}")
+        raise WrongUse(f"a pipeline function must be a callable or a string 'module:function', not {type(function).__name__}")
     try:
         import cloudpickle
     except ImportError:
-        raise WrongUse("functions of pipelines need cloudpickle, which is not installed: pip install 'feedline[functions]'") from None
+        raise WrongUse("pipeline functions require cloudpickle, which is not installed: pip install 'feedline[functions]'") from None
     named = function
     while isinstance(named, functools.partial):
         named = named.func
@@ -72,14 +72,14 @@ def _serialize(function: str | Callable[..., Any]) -> dict[str, Any]:
 
 
 def _is_user_code(part: Any, by_value: set[str]) -> bool:
-    """Whether a function or class is code of the user, not of an installed package."""
+    """Whether a function or class is user code, not part of an installed package."""
     name = getattr(part, "__module__", None)
     module = sys.modules.get(name) if isinstance(name, str) else None
     return module is None or name in by_value or _is_user_module(module)
 
 
 def _is_user_module(module: Any) -> bool:
-    """Whether a module is code of the user, not of the standard library or of an installed package, which workers also have."""
+    """Whether a module is user code. Workers also have the standard library and installed packages."""
     file = getattr(module, "__file__", None)
     installed = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
     return file is not None and not any(file.startswith(folder) for folder in installed if folder)

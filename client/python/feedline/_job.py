@@ -99,7 +99,7 @@ class Job:
     # Batches.
 
     def __iter__(self) -> Iterator[Any]:
-        """Iterates over one epoch, or the rest of one."""
+        """Iterates over one epoch, or the rest of an epoch."""
         return self._loop(is_whole_job=False)
 
     def batches(self) -> Iterator[Any]:
@@ -210,7 +210,7 @@ class Job:
             return dict(self._position.loaded)
         self._open()
         if self._config.is_elastic:
-            raise WrongUse("this rank of an elastic job has received no batch, so it has no position; save the state of a rank that has")
+            raise WrongUse("this rank of an elastic job has received no batch, so it has no position; save the state of a rank that has received a batch")
         if self._config.is_relaxed:
             return self._relaxed_state()
         return self._position.state(self._session.mix_from)
@@ -228,7 +228,7 @@ class Job:
         """Resumes from ``state`` with the next loop, on any number of ranks and workers. Ends the current loop.
 
         Raises:
-            WrongUse: if the state belongs to another pipeline or other data. The message lists the changes.
+            WrongUse: if the state belongs to a different pipeline or different data. The message lists the differences.
         """
         state = _state.validate_state(state)
         self._position.check(state, self._config.virtual_consumers)
@@ -245,7 +245,7 @@ class Job:
         """
         first, last = to_int("first", first), to_int("last", last)
         if not 0 <= first < last:
-            raise WrongUse(f"skip({first}, {last}) is an empty range; give the first batch to skip and the batch after the last")
+            raise WrongUse(f"skip({first}, {last}) is an empty range; pass the first batch to skip and the batch after the last")
         if first < self._position.batches:
             raise WrongUse(f"this rank has already received batch {first} ({self._position.batches} batches so far); load an earlier state, then skip")
         self._reader.skipped.append((first, last))
@@ -299,7 +299,7 @@ class Job:
         """Returns the statistics of this rank.
 
         ``rows``, ``batches`` and ``bytes`` are the deliveries so far. ``step_seconds`` is the time from receiving a batch to requesting the
-        next batch, and ``copy_seconds`` is the part of it that was spent on copies to a device. ``stall_seconds`` is the time of waiting for
+        next batch, and ``copy_seconds`` is the part of this time spent copying to a device. ``stall_seconds`` is the time spent waiting for
         batches. ``fed`` is the fraction of the time without stalls. ``bound`` is the current bottleneck of the job, or ``None`` while it is
         unknown.
         """
@@ -318,7 +318,7 @@ class Job:
     # End.
 
     def close(self) -> None:
-        """Closes the job of this rank, and shuts down the service if it runs in this process. Further calls do nothing."""
+        """Closes the job of this rank, and shuts down the service if it runs in this process. Later calls do nothing."""
         self._release()
         if self._session.is_own_process:
             self._reader.converter.close()

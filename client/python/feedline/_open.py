@@ -89,7 +89,7 @@ def open(
     patience = None if patience is None else to_float("patience", patience)
     if elastic and virtual_consumers is None:
         raise WrongUse(
-            "an elastic job requires virtual_consumers=, the number of slots that move between ranks; give at least the number of ranks"
+            "an elastic job requires virtual_consumers=, the number of slots that move between ranks; set it to at least the number of ranks"
         )
     _check_positive(virtual_consumers=virtual_consumers, buffer=buffer, patience=patience)
     opened = _to_pipeline(pipeline)
@@ -121,7 +121,7 @@ def _find_ranks(rank: Any, world_size: Any, consumers: Any, replica_size: Any, m
     consumers, replica_size = to_optional_int("consumers", consumers), to_optional_int("replica_size", replica_size)
     if consumers is not None:
         if world_size is not None:
-            raise WrongUse("consumers= and world_size= cannot be used together; give only one of them")
+            raise WrongUse("consumers= and world_size= cannot be used together; pass only one of them")
         world_size = consumers * (replica_size or 1)
         rank = 0 if rank is None and world_size == 1 else rank
     return find_ranks(rank, world_size, replica_size, mesh, data_dims)
@@ -130,14 +130,14 @@ def _find_ranks(rank: Any, world_size: Any, consumers: Any, replica_size: Any, m
 def _to_urls(name: str, value: Any) -> list[str]:
     urls = to_list(name, value)
     if not urls or not all(isinstance(url, str) and url for url in urls):
-        raise WrongUse(f"{name} is {shorten(value)}; give the URL of a coordinator, such as http://feedline:7070, or a list of URLs")
+        raise WrongUse(f"{name} is {shorten(value)}; expected the URL of a coordinator, such as http://feedline:7070, or a list of URLs")
     return urls
 
 
 def _to_texts(name: str, value: Any) -> list[str]:
     texts = to_list(name, value)
     if not all(isinstance(text, str) for text in texts):
-        raise WrongUse(f"{name} is {shorten(value)}; give text, or a list of texts")
+        raise WrongUse(f"{name} is {shorten(value)}; expected a string, or a list of strings")
     return texts
 
 
@@ -187,7 +187,7 @@ def _service_settings(coordinator: Any, options: Mapping[str, Any]) -> dict[str,
 def _check_positive(**numbers: float | None) -> None:
     for name, number in numbers.items():
         if number is not None and not 0 < number < float("inf"):
-            raise WrongUse(f"{name} is {number!r}; give a number above 0")
+            raise WrongUse(f"{name} is {number!r}; expected a number greater than 0")
 
 
 def _to_pipeline(pipeline: Any) -> Pipeline:
@@ -197,4 +197,4 @@ def _to_pipeline(pipeline: Any) -> Pipeline:
         return load(pipeline)
     if isinstance(pipeline, Mapping):
         return Pipeline(pipeline)
-    raise WrongUse(f"the pipeline is a {type(pipeline).__name__}; give a pipeline file, or a pipeline from feedline.read(...)")
+    raise WrongUse(f"the pipeline is a {type(pipeline).__name__}; expected a pipeline file, or a pipeline from feedline.read(...)")

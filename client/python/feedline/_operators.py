@@ -40,7 +40,7 @@ class Operators:
         Args:
             column: Column of encoded bytes or decoded images.
             size: Height and width of the result.
-            resize: The length in pixels to which the shorter side is resized before the crop. `None` crops the original image, and pads
+            resize: The length in pixels that the shorter side is resized to before the crop. `None` crops the original image, and pads
                 smaller images with zeros as torchvision does.
             parallelism: Most concurrent executions on one worker; the engine chooses by default.
         """
@@ -247,7 +247,7 @@ class Operators:
             batch_sizes: The number of rows in a batch of each bucket: one number per boundary, and optionally one for rows longer than the
                 last boundary. Without the optional number, longer rows fail.
             tokens: The number of elements in a batch with padding, instead of `batch_sizes`. Buckets of short rows get larger batches.
-            pad: The length to which the lists of a batch are padded.
+            pad: The length that the lists of a batch are padded to.
             value: The padding value.
             window: The number of rows that are bucketed together. The default depends on the batch sizes.
             parallelism: Most concurrent executions on one worker; the engine chooses by default.

@@ -150,7 +150,7 @@ class Pipeline(Operators):
     def _operator(self, name: str, parallelism: int | None, **parameters: Any) -> Self:
         for key, parameter in inspect.signature(getattr(Pipeline, name)).parameters.items():
             if parameter.default is parameter.empty and key in parameters and parameters[key] is None:
-                raise WrongUse(f"{name}.{key} is None, but {name} requires it; give a value")
+                raise WrongUse(f"{name}.{key} is None, but {name} requires it; set a value")
         values = {**parameters, "parallelism": parallelism}
         operator = {name: to_json_value({key: value for key, value in values.items() if value is not None}, name)}
         return self._with(operators=[*self._spec.get("operators", []), operator])
@@ -181,7 +181,7 @@ def read(
     """
     urls = to_json_value(url, "source.url")
     if isinstance(urls, list) and not all(isinstance(item, str) for item in urls):
-        raise WrongUse(f"source.url is {shorten(url)}; give a path, glob or URL, or a list of them")
+        raise WrongUse(f"source.url is {shorten(url)}; expected a path, glob or URL, or a list of them")
     source: dict[str, Any] = {"url": urls[0] if isinstance(urls, list) and len(urls) == 1 else urls, "format": format}
     if features:
         source["features"] = features
@@ -207,10 +207,10 @@ def mix(
         options: ``name``, ``seed``, ``order`` and ``on_error``, as in :func:`feedline.read`.
     """
     if not isinstance(sources, Sequence) or not sources or not all(isinstance(source, Pipeline) for source in sources):
-        raise WrongUse("a mix requires a list of sources; give a list of results of feedline.read(...)")
+        raise WrongUse("a mix requires a list of sources; pass a list of results of feedline.read(...)")
     shares = [1.0] * len(sources) if weights is None else to_list("weights", weights)
     if len(shares) != len(sources):
-        raise WrongUse(f"a mix of {len(sources)} sources has {len(shares)} weights; give one weight per source")
+        raise WrongUse(f"a mix of {len(sources)} sources has {len(shares)} weights; pass one weight per source")
     if any(source._spec.get("operators") for source in sources):
         raise WrongUse("a source of a mix has operators; add the operators after the mix, so that they apply to all rows")
     defaults = {"seed": 0, "order": "deterministic", "on_error": "fail"}
@@ -231,7 +231,7 @@ def load(file: str | os.PathLike[str]) -> Pipeline:
         WrongUse: if the file cannot be read or is invalid. The message contains the line and the fix.
     """
     if not isinstance(file, str | os.PathLike):
-        raise WrongUse(f"the pipeline file is {shorten(file)}; give its path, as text or a Path")
+        raise WrongUse(f"the pipeline file is {shorten(file)}; expected a path, as a string or a Path")
     path = Path(file)
     try:
         text = path.read_text(encoding="utf-8")

@@ -121,7 +121,7 @@ class PositionTracker:
         """Checks whether the job can resume from a state.
 
         Raises:
-            WrongUse: if the state belongs to another pipeline, or has another number of virtual consumers or too few for the ranks.
+            WrongUse: if the state belongs to a different pipeline, or has the wrong number of virtual consumers.
         """
         _state.check_pipeline(state, self._parts)
         position = _state.start_position(state)
@@ -151,7 +151,7 @@ class PositionTracker:
         }
 
     def positions_at_start(self, streams: Sequence[Mapping[str, int]] | None) -> list[_state.Position]:
-        """Returns the positions of the rank's slots in a job that starts at ``streams``. ``None`` is the beginning."""
+        """Returns the positions of the rank's slots in a job that starts at ``streams``. ``None`` means the beginning of the job."""
         if not streams:
             return [(slot, 0, 0) for slot in self.own_slots()]
         return [(slot, streams[slot]["epoch"], streams[slot]["row"]) for slot in self.own_slots()]
@@ -184,7 +184,7 @@ class PositionTracker:
         return _Snapshot(self.batches, positions, step, self._shared_job)
 
     def _batches_before(self, state: Mapping[str, Any], position: Mapping[str, Any]) -> int:
-        """Returns the number of batches that this rank has received at a state."""
+        """Returns the number of batches that this rank has received before a state."""
         steps = _native.steps_per_epoch(json.dumps(state["layout"])) if "layout" in state else None
         if steps is None:
             return int(state.get("batches", 0))

@@ -33,7 +33,7 @@ class Ranks:
     def __post_init__(self) -> None:
         if not 0 <= self.rank < self.world_size:
             raise WrongUse(
-                f"rank is {self.rank}, but world_size is {self.world_size}; give a rank from 0 to world_size - 1"
+                f"rank is {self.rank}, but world_size is {self.world_size}; expected a rank from 0 to world_size - 1"
             )
         if self.replica_size < 1 or self.world_size % self.replica_size:
             raise WrongUse(
@@ -48,12 +48,12 @@ class Ranks:
 
     @property
     def consumers(self) -> int:
-        """Number of parts of the data."""
+        """Number of parts into which the data is divided."""
         return self.consumer_of_mesh[1] if self.consumer_of_mesh else self.world_size // self.replica_size
 
     @property
     def replica(self) -> int:
-        """Index of this process among the processes with the same part."""
+        """Index of this process among the processes that receive the same part of the data."""
         return self.consumer_of_mesh[2] if self.consumer_of_mesh else self.rank % self.replica_size
 
 
@@ -69,26 +69,26 @@ def find_ranks(
     environment = os.environ if environment is None else environment
     run = _launch_name(environment)
     if replica_size is not None and replica_size < 1:
-        raise WrongUse(f"replica_size is {replica_size}; give the number of neighbouring ranks that receive the same data, 1 or more")
+        raise WrongUse(f"replica_size is {replica_size}; expected the number of neighbouring ranks that receive the same data, at least 1")
     if mesh is not None:
         if (rank, world_size, replica_size) != (None, None, None):
-            raise WrongUse("mesh= determines rank, world_size and replica_size; give either mesh= or these arguments")
+            raise WrongUse("mesh= determines rank, world_size and replica_size; pass either mesh= or these arguments")
         return _ranks_of_mesh(mesh, data_dims, run)
     if data_dims is not None:
-        raise WrongUse("data_dims= requires a mesh; give mesh= too")
+        raise WrongUse("data_dims= requires a mesh; pass mesh= too")
     if (rank is None) != (world_size is None):
         given, missing = ("rank", "world_size") if world_size is None else ("world_size", "rank")
-        raise WrongUse(f"{given}= is given without {missing}=; give both or none")
+        raise WrongUse(f"{given}= is set without {missing}=; pass both or neither")
     if rank is None or world_size is None:
         rank, world_size = _torch_ranks() or _jax_ranks() or _environment_ranks(environment) or (0, 1)
     return Ranks(rank, world_size, replica_size or 1, run=run)
 
 
 def _ranks_of_mesh(mesh: Any, data_dims: Sequence[str] | None, run: str | None) -> Ranks:
-    """Determines the consumer from the coordinates along the data dimensions of a mesh. Ranks along all other dimensions are replicas, also
-    along dimensions of the root mesh."""
+    """Determines the consumer from the coordinates along the data dimensions of a mesh. Ranks along all other dimensions are replicas,
+    including dimensions of the root mesh."""
     if not hasattr(mesh, "mesh_dim_names") or not hasattr(mesh, "get_coordinate"):
-        raise WrongUse(f"mesh is {shorten(mesh)}; give a DeviceMesh of PyTorch")
+        raise WrongUse(f"mesh is {shorten(mesh)}; expected a PyTorch DeviceMesh")
     names = list(mesh.mesh_dim_names or ())
     if data_dims is not None:
         data_dims = to_list("data_dims", data_dims)
@@ -96,7 +96,7 @@ def _ranks_of_mesh(mesh: Any, data_dims: Sequence[str] | None, run: str | None) 
         data_dims = [name for name in names if name in ("dp", "data", "fsdp", "hsdp", "dp_replicate", "dp_shard", "replicate", "shard")]
         if not data_dims:
             raise WrongUse(
-                f"no dimension of the mesh has the name of a data dimension: {names}; give the names of the data dimensions with data_dims=[...]"
+                f"no dimension of the mesh has the name of a data dimension: {names}; pass the names of the data dimensions with data_dims=[...]"
             )
     unknown = [name for name in data_dims if name not in names]
     if unknown:
@@ -128,7 +128,7 @@ def _replica_index(all_ranks: Sequence[int], group: Sequence[int]) -> int:
             tiles[first] = len(tiles)
             covered.update(first + index - own[0] for index in own)
     if len(tiles) * len(own) != len(all_ranks) or own[0] not in tiles:
-        raise WrongUse(f"the ranks {sorted(group)} are not a regular part of their mesh; give the root mesh and data_dims=")
+        raise WrongUse(f"the ranks {sorted(group)} are not a regular part of their mesh; pass the root mesh and data_dims=")
     return tiles[own[0]]
 
 
@@ -146,8 +146,8 @@ def _checked_root(mesh: Any) -> Any:
     size, (_, world_size) = len(_mesh_ranks(root.mesh)), _torch_ranks() or (0, 1)
     if size < world_size:
         raise WrongUse(
-            f"the mesh has only {size} of the {world_size} processes of torch.distributed, so the data of the other processes is undetermined; "
-            "give the root mesh and data_dims=, or rank=, world_size= and replica_size="
+            f"the mesh has only {size} of the {world_size} processes of torch.distributed, so the data of the other processes cannot be determined; "
+            "pass the root mesh and data_dims=, or rank=, world_size= and replica_size="
         )
     return root
 
@@ -196,7 +196,7 @@ def _environment_ranks(environment: Mapping[str, str]) -> tuple[int, int] | None
             except ValueError:
                 raise WrongUse(
                     f"{rank}={environment[rank]!r} and {world_size}={environment[world_size]!r} in the environment are not "
-                    "numbers; unset them, or give rank= and world_size="
+                    "numbers; unset them, or pass rank= and world_size="
                 ) from None
     return None
 
@@ -216,7 +216,7 @@ def _launch_name(environment: Mapping[str, str]) -> str | None:
 
 
 def run_name(base: str, ranks: Ranks, is_remote: bool) -> str:
-    """Returns the name of a run for which the user gave no name. The name is equal on all ranks.
+    """Returns the name of a run that the user has not named. The name is equal on all ranks.
 
     Raises:
         WrongUse: if several ranks share a coordinator and cannot agree on a name.
@@ -234,6 +234,6 @@ def run_name(base: str, ranks: Ranks, is_remote: bool) -> str:
     if not is_remote:
         return base
     raise WrongUse(
-        f"{ranks.consumers} ranks share this job, but cannot agree on a name of the run; give name=, which must be equal on all ranks "
+        f"{ranks.consumers} ranks share this job, but cannot agree on a name of the run; pass name=, which must be equal on all ranks "
         "and new for each run"
     )

@@ -20,11 +20,11 @@ from feedline._ranks import run_name
 _INDEXING_LOG_SECONDS = 600.0
 """Interval of log messages while the dataset is indexed."""
 _CLOSE_SECONDS = 5.0
-"""Timeout of closing a consumer if the coordinator does not respond."""
+"""Timeout for closing a consumer if the coordinator does not respond."""
 _RETRY_SECONDS = 0.5
 """Pause between attempts to connect."""
 _MIX_SECONDS = 2.0
-"""Timeout of a request for the weights of a mix."""
+"""Timeout for requesting the mix weights."""
 
 _log = logging.getLogger("feedline")
 
@@ -149,7 +149,7 @@ class Session:
             self.release(is_ended=False)
             raise WrongUse(
                 f"a job with the name {self.run!r} is already running, and this rank is at another position in it, so the job may belong to "
-                "another run; give another name=, or cancel the job with `feedline job cancel`"
+                "another run; pass a different name=, or cancel the job with `feedline job cancel`"
             )
         self._position.start(streams, job, is_shared=not service.is_embedded)
 
@@ -189,7 +189,7 @@ class Session:
         try:
             self._send_last_requests(consumer, job, is_ended)
         except _native.FeedlineError as error:
-            # Only log errors of closing, because they must not hide an error of the loop.
+            # Only log errors while closing, because they must not hide an error of the loop.
             _log.warning("%s", error)
         finally:
             is_acknowledged = consumer.close(_CLOSE_SECONDS)

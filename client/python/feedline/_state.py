@@ -16,7 +16,7 @@ VERSION = 1
 Position = tuple[int, int, int]
 """The next undelivered row of a slot: slot, epoch, row."""
 
-_NOT_A_STATE = "this is not a state of a job; give the result of state_dict()"
+_NOT_A_STATE = "this is not a job state; pass the result of state_dict()"
 
 
 def pipeline_parts(pipeline: dict[str, Any]) -> dict[str, Any]:
@@ -232,15 +232,15 @@ def merge_states(states: Iterable[dict[str, Any]]) -> dict[str, Any]:
         WrongUse: if the states belong to different jobs, or the state of a rank is missing.
     """
     if isinstance(states, Mapping) or not isinstance(states, Iterable):
-        raise WrongUse("merge_states requires a list of the states of all ranks; give [state, ...]")
+        raise WrongUse("merge_states requires a list of the states of all ranks; pass [state, ...]")
     given = [parse_state(state) for state in states]
     if not given:
-        raise WrongUse("merge_states requires at least one state; give the states of all ranks")
+        raise WrongUse("merge_states requires at least one state; pass the states of all ranks")
     first = given[0]
     for state in given[1:]:
         for key in ("pipeline", "dataset", "layout", "ranks"):
             if state.get(key) != first.get(key):
-                raise WrongUse(f"the states differ in {key!r}, so they belong to different jobs; give the states of one checkpoint")
+                raise WrongUse(f"the states differ in {key!r}, so they belong to different jobs; pass the states of one checkpoint")
     if all("slots" not in state for state in given):
         return dict(first)
     slots: dict[str, tuple[int, int]] = {}
@@ -248,7 +248,7 @@ def merge_states(states: Iterable[dict[str, Any]]) -> dict[str, Any]:
         positions = state.get("slots") or {str(slot): position for slot, position in enumerate(unpack_positions(state["places"]))}
         for slot, position in positions.items():
             if slots.setdefault(slot, tuple(position)) != tuple(position):
-                raise WrongUse(f"the states have different positions of slot {slot}; give states of the same step")
+                raise WrongUse(f"the states have different positions of slot {slot}; pass states of the same step")
     merged = {key: value for key, value in first.items() if key not in ("slots", "places", "missing")}
     start_position({"slots": slots, **merged})
     return {**merged, "places": pack_positions((int(slot), position[0], position[1]) for slot, position in slots.items())}
@@ -268,7 +268,7 @@ def validate_state(state: Any) -> dict[str, Any]:
     try:
         start_position(state)
     except (ArithmeticError, AttributeError, LookupError, TypeError) as error:
-        raise WrongUse(f"invalid state ({type(error).__name__}: {error}); give an unmodified result of state_dict()") from None
+        raise WrongUse(f"invalid state ({type(error).__name__}: {error}); pass an unmodified result of state_dict()") from None
     return state
 
 

@@ -25,7 +25,7 @@ def dataset(job: Any, **options: Any) -> tf.data.Dataset:
         options: options of :func:`feedline.open`, if ``job`` is not a job.
     """
     if isinstance(job, Job) and options:
-        raise WrongUse(f"the job is already open, so {next(iter(options))}= has no effect; give it to feedline.open()")
+        raise WrongUse(f"the job is already open, so {next(iter(options))}= has no effect; pass it to feedline.open()")
     opened = job if isinstance(job, Job) else open_job(job, **options)
     opened.numpy()
     # The first batch determines the signature. The first iteration also returns this batch.

@@ -31,7 +31,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
     def __init__(self, job: Any, **options: Any) -> None:
         super().__init__()
         if isinstance(job, Job) and options:
-            raise WrongUse(f"the job is already open, so {next(iter(options))}= has no effect; give it to feedline.open()")
+            raise WrongUse(f"the job is already open, so {next(iter(options))}= has no effect; pass it to feedline.open()")
         self.job = job if isinstance(job, Job) else open_job(job, **{"device": "cpu", **options})
 
     def __iter__(self) -> Iterator[Any]:
@@ -76,5 +76,5 @@ class _Loader(torch.utils.data.DataLoader[Any]):
 
 
 def loader(job: Any, **options: Any) -> _Loader:
-    """Creates a ``torch.utils.data.DataLoader`` of a job, for libraries that require one. Arguments as in :class:`IterableDataset`."""
+    """Creates a ``torch.utils.data.DataLoader`` of a job, for libraries that require one. The arguments are the same as in :class:`IterableDataset`."""
     return _Loader(IterableDataset(job, **options))

@@ -52,7 +52,7 @@ impl Batch {
         Ok(columns)
     }
 
-    /// Implements Arrow's PyCapsule interface, with which Arrow libraries import the batch without a copy.
+    /// Implements Arrow's PyCapsule interface, so that Arrow libraries can import the batch without a copy.
     #[pyo3(signature = (requested_schema=None))]
     fn __arrow_c_array__<'py>(
         &self,

@@ -12,7 +12,7 @@ use crate::errors::{FeedlineError, WrongUse, from_client};
 use crate::origins::SharedOrigins;
 use crate::runtime;
 
-/// Interval of checks whether the start position of a consumer is known.
+/// Interval at which to check whether the start position of a consumer is known.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// A consumer, which returns batches with the positions after them.
@@ -143,7 +143,7 @@ impl Consumer {
         self.finish(consumer, Ok(batch))
     }
 
-    /// Returns the changes of the mix that affect rows from `epoch` on, as JSON.
+    /// Returns the mix changes that affect rows from `epoch` on, as JSON.
     fn mix_from(&self, epoch: u32) -> PyResult<String> {
         let changes = self.view()?.mix_changes_from(epoch);
         serde_json::to_string(&changes).map_err(|error| FeedlineError::new_err(error.to_string()))
@@ -157,7 +157,7 @@ impl Consumer {
         left?.map_err(|error| from_client(&error))
     }
 
-    /// Returns the slots that the consumer delivers currently.
+    /// Returns the slots whose batches the consumer currently delivers.
     fn slots(&self) -> PyResult<Vec<u32>> {
         Ok(self.view()?.slots())
     }
@@ -167,7 +167,7 @@ impl Consumer {
         self.with(ClientConsumer::set_prefetching)
     }
 
-    /// Sets the time in seconds that this rank needs for a batch of one slot. It replaces measurements.
+    /// Sets the time in seconds that this rank needs for a batch of one slot. This time replaces measurements.
     fn set_batch_time(&self, seconds: f64) -> PyResult<()> {
         let time = Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or_default();
         self.with(|consumer| consumer.set_batch_time(time))
@@ -187,7 +187,7 @@ impl Consumer {
         Ok(values)
     }
 
-    /// Adds seconds that the user spent on copying batches.
+    /// Adds seconds that the user spent copying batches.
     fn add_copy(&self, seconds: f64) -> PyResult<()> {
         let time = Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or_default();
         self.with(|consumer| consumer.add_copy(time))

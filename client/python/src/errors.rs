@@ -1,4 +1,4 @@
-//! The exceptions of the package. There is one class for each way in which a caller can react.
+//! The exceptions of the package. There is one class for each way that a caller can react.
 
 use feedline_client::ClientError;
 use feedline_node::Failure;
@@ -41,7 +41,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("Superseded", py.get_type::<Superseded>())
 }
 
-/// Converts an error of the client.
+/// Converts a client error to a Python exception.
 pub(crate) fn from_client(error: &ClientError) -> PyErr {
     let message = error.to_string();
     match error {
@@ -59,7 +59,7 @@ pub(crate) fn from_client(error: &ClientError) -> PyErr {
     }
 }
 
-/// Converts an error of the embedded service.
+/// Converts an error of the embedded service to a Python exception.
 pub(crate) fn from_failure(failure: &Failure) -> PyErr {
     if let Some(error) = failure.client_error() {
         return from_client(error);

@@ -19,7 +19,7 @@ use crate::errors::{FeedlineError, from_client};
 use crate::origins::SharedOrigins;
 use crate::runtime;
 
-/// Interval of checks whether the dataset is indexed.
+/// Interval at which to check whether the dataset is indexed.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A job that this process opened or joined.
@@ -57,7 +57,7 @@ fn dense_columns(last: &OperatorKind) -> Vec<String> {
 
 #[pymethods]
 impl Job {
-    /// The job's id, as `feedline job list` prints it.
+    /// Returns the job ID, as `feedline job list` prints it.
     #[getter]
     fn id(&self) -> String {
         self.job.id().to_string()
@@ -138,7 +138,7 @@ impl Job {
         Ok((group.positions.into_iter().map(position).collect(), group.missing))
     }
 
-    /// Returns the changes of the mix that affect rows from `epoch` on, as JSON. `None` if no coordinator answers within
+    /// Returns the mix changes that affect rows from `epoch` on, as JSON. `None` if no coordinator answers within
     /// `seconds`.
     fn mix_from(&self, py: Python<'_>, epoch: u32, seconds: f64) -> PyResult<Option<String>> {
         runtime::check_process(self.process)?;
@@ -149,7 +149,8 @@ impl Job {
         mix.map_err(|error| FeedlineError::new_err(error.to_string()))
     }
 
-    /// Changes the weights of the mix. Returns the pass and the index in the pass of the first row to which the weights apply.
+    /// Changes the weights of the mix. Returns the first row that the weights apply to, as the pass and the index in
+    /// the pass.
     fn set_weights(&self, py: Python<'_>, weights: Vec<f64>) -> PyResult<(u32, u64)> {
         runtime::check_process(self.process)?;
         let request = self.job.set_weights(&weights);

@@ -1,5 +1,5 @@
-//! `feedline._native`: the native part of the Python package, a wrapper of the Rust client. It converts batches. Waits release the GIL
-//! and can be cancelled with Ctrl-C. Calls in a forked child are rejected.
+//! `feedline._native`: the native part of the Python package, a wrapper around the Rust client that also converts
+//! batches. Blocking calls release the GIL and can be interrupted with Ctrl-C. Calls in a forked child are rejected.
 
 mod batch;
 mod checkpoint;

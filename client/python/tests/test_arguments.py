@@ -75,23 +75,23 @@ def test_single_names_and_dtype_objects_are_converted() -> None:
     [
         (lambda: TEXT.resize("image", 224).batch(1).check(), r"resize.size must be \[height, width\], such as \[224, 224\], got 224"),
         (lambda: TEXT.decode_image(None), "decode_image.column is None, but decode_image requires it"),
-        (lambda: TEXT.resize("image", {8, 9}), r"resize.size is \{8, 9\}, of type set; give"),
-        (lambda: TEXT.normalize("image", [0, 0, 0], [1, 1, float("nan")]), r"normalize.std\[2\] is nan; give a finite number"),
-        (lambda: TEXT.rename({"a": "b", 3: "c"}), "rename.columns has the key 3; keys must be text"),
+        (lambda: TEXT.resize("image", {8, 9}), r"resize.size is \{8, 9\}, of type set; expected"),
+        (lambda: TEXT.normalize("image", [0, 0, 0], [1, 1, float("nan")]), r"normalize.std\[2\] is nan; expected a finite number"),
+        (lambda: TEXT.rename({"a": "b", 3: "c"}), "rename.columns has the key 3; keys must be strings"),
         (lambda: TEXT.rename(["a"]).batch(1).check(), "rename.columns must be a mapping, got a list"),
         (lambda: TEXT.filter("a > 1", columns=["a"]), "filter with an SQL expression has no option columns="),
-        (lambda: TEXT.map("m:f", {"a": ("float32",)}), r"map.outputs.a is \('float32',\); give a dtype, or \(dtype, shape\)"),
+        (lambda: TEXT.map("m:f", {"a": ("float32",)}), r"map.outputs.a is \('float32',\); expected a dtype, or \(dtype, shape\)"),
         (lambda: TEXT.map("m:f", ["a"]).batch(1).check(), "map.outputs must be a mapping, got a list"),
-        (lambda: TEXT.seed(2**70), "seed is 118.*; give a number of at most 64 bits"),
+        (lambda: TEXT.seed(2**70), "seed is 118.*; expected a number of at most 64 bits"),
         (lambda: feedline.read(None, "text").batch(1).check(), "source.url must be a path, glob or URL, or a list of them, got nothing"),
         (lambda: feedline.read([Path("a"), b"b"], "text"), r"source.url\[1\] is b'b', of type bytes"),
-        (lambda: feedline.load(None), "the pipeline file is None; give its path"),
+        (lambda: feedline.load(None), "the pipeline file is None; expected a path"),
         (lambda: feedline.Pipeline(3), "not from 3"),
         (lambda: feedline.mix(TEXT), "a mix requires a list of sources"),
         (lambda: feedline.mix([]), "a mix requires a list of sources"),
         (lambda: feedline.mix([TEXT], weights=[1, 2]), "1 sources has 2 weights"),
         (lambda: feedline.merge_states({}), "merge_states requires a list of the states of all ranks"),
-        (lambda: feedline.merge_states([None]), "this is not a state of a job"),
+        (lambda: feedline.merge_states([None]), "this is not a job state"),
     ],
 )
 def test_invalid_pipelines_raise_one_sentence(pipeline: Callable[[], Any], sentence: str) -> None:
@@ -118,21 +118,21 @@ def test_invalid_options_of_open_raise_one_sentence(option: str, local: dict[str
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"epochs": 1.5}, "epochs is 1.5; give a whole number"),
-        ({"epochs": "3"}, "epochs is '3'; give a whole number"),
-        ({"rank": True, "world_size": 2}, "rank is True; give a whole number"),
-        ({"weight": "high"}, "weight is 'high'; give a number"),
-        ({"elastic": "yes"}, "elastic is 'yes'; give True or False"),
-        ({"name": 3}, "name is 3; give text"),
-        ({"mesh": [0, 1]}, "give a DeviceMesh of PyTorch"),
-        ({"coordinator": []}, r"coordinator is \[\]; give the URL of a coordinator"),
-        ({"coordinator": 7070}, "coordinator is 7070; give the URL of a coordinator"),
-        ({"index_dir": object()}, "index_dir is <object.*; give a path"),
-        ({"workers": 0}, "workers is 0; give a whole number above 0"),
-        ({"memory": [1]}, r"memory is \[1\]; give a whole number"),
-        ({"functions": "yes"}, "functions is 'yes'; give True or False"),
-        ({"allow_url": ["a", 3]}, r"allow_url is \['a', 3\]; give text"),
-        ({"cores": {"a": 1}}, r"cores is \{'a': 1\}; give a whole number"),
+        ({"epochs": 1.5}, "epochs is 1.5; expected an integer"),
+        ({"epochs": "3"}, "epochs is '3'; expected an integer"),
+        ({"rank": True, "world_size": 2}, "rank is True; expected an integer"),
+        ({"weight": "high"}, "weight is 'high'; expected a number"),
+        ({"elastic": "yes"}, "elastic is 'yes'; expected True or False"),
+        ({"name": 3}, "name is 3; expected a string"),
+        ({"mesh": [0, 1]}, "expected a PyTorch DeviceMesh"),
+        ({"coordinator": []}, r"coordinator is \[\]; expected the URL of a coordinator"),
+        ({"coordinator": 7070}, "coordinator is 7070; expected the URL of a coordinator"),
+        ({"index_dir": object()}, "index_dir is <object.*; expected a path"),
+        ({"workers": 0}, "workers is 0; expected an integer greater than 0"),
+        ({"memory": [1]}, r"memory is \[1\]; expected an integer"),
+        ({"functions": "yes"}, "functions is 'yes'; expected True or False"),
+        ({"allow_url": ["a", 3]}, r"allow_url is \['a', 3\]; expected a string"),
+        ({"cores": {"a": 1}}, r"cores is \{'a': 1\}; expected an integer"),
     ],
 )
 def test_the_error_names_an_invalid_option(options: dict[str, Any], sentence: str) -> None:
@@ -149,9 +149,9 @@ def test_a_job_accepts_numbers_of_numpy(numbers: feedline.Pipeline, local: dict[
         first = next(loop)["id"].tolist()
         state = job.state_dict(at=np.int64(2))
         loop.close()
-        with pytest.raises(feedline.WrongUse, match="first is 'a'; give a whole number"):
+        with pytest.raises(feedline.WrongUse, match="first is 'a'; expected an integer"):
             job.skip("a", 3)  # type: ignore[arg-type]
-        with pytest.raises(feedline.WrongUse, match="at is 0.5; give a whole number"):
+        with pytest.raises(feedline.WrongUse, match="at is 0.5; expected an integer"):
             job.state_dict(at=0.5)  # type: ignore[arg-type]
     assert json.loads(json.dumps(state)) == state and len(first) == 100
     # Checkpoints of array libraries return numbers as arrays without dimensions.

@@ -132,7 +132,7 @@ def test_batches_are_received_into_pinned_memory(
 
 def test_batches_arrive_without_a_driver(numbers: feedline.Pipeline, local: dict[str, Any]) -> None:
     for wrong in ("cuda", -1, 0.5):
-        with pytest.raises(feedline.WrongUse, match="gpu is .*; give "):
+        with pytest.raises(feedline.WrongUse, match="gpu is .*; expected "):
             numbers.batch(100).open(epochs=1, **local).numpy(gpu=wrong)  # type: ignore[arg-type]
     # No machine has this device.
     with numbers.batch(100).open(epochs=1, **local).numpy(gpu=4096) as job:

@@ -209,7 +209,7 @@ def test_two_threads_never_receive_the_same_batch(numbers: feedline.Pipeline, lo
 
 @pytest.mark.parametrize("epochs", [0, -1, 2**40])
 def test_invalid_epochs_are_rejected(epochs: int, numbers: feedline.Pipeline, local: dict[str, Any]) -> None:
-    with pytest.raises(feedline.WrongUse, match=f"epochs is {epochs}; give a number from 1 to"):
+    with pytest.raises(feedline.WrongUse, match=f"epochs is {epochs}; expected a number from 1 to"):
         numbers.batch(20).open(epochs=epochs, **local)
 
 
@@ -263,12 +263,12 @@ def test_the_environment_selects_a_cluster(lines: Path, clusters: Any, monkeypat
 def test_unknown_and_invalid_options_are_rejected(numbers: feedline.Pipeline, local: dict[str, Any]) -> None:
     with pytest.raises(feedline.WrongUse, match=r"no option workres=; did you mean workers="):
         numbers.batch(1).open(workres=2)
-    with pytest.raises(feedline.WrongUse, match="buffer is -1; give a number above 0"):
+    with pytest.raises(feedline.WrongUse, match="buffer is -1; expected a number greater than 0"):
         numbers.batch(1).open(buffer=-1)
     for option, value in {"epochs": "3", "world_size": 1.5, "rank": "0", "buffer": "256MiB", "batch_size": [4]}.items():
-        with pytest.raises(feedline.WrongUse, match=f"^{option} is .*; give a whole number$"):
+        with pytest.raises(feedline.WrongUse, match=f"^{option} is .*; expected an integer$"):
             numbers.batch(1).open(**{option: value})
-    with pytest.raises(feedline.WrongUse, match="weight is 'much'; give a number"):
+    with pytest.raises(feedline.WrongUse, match="weight is 'much'; expected a number"):
         numbers.batch(1).open(weight="much")
     with pytest.raises(feedline.WrongUse, match="requires virtual_consumers="):
         numbers.batch(1).open(elastic=True)

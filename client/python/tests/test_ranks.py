@@ -154,11 +154,11 @@ def test_tensor_parallel_ranks_receive_the_same_rows(numbers: feedline.Pipeline,
 @pytest.mark.parametrize(
     ("options", "environment", "sentence"),
     [
-        ({"rank": 1}, {}, "rank= is given without world_size="),
-        ({"rank": 2, "world_size": 2}, {}, "give a rank from 0 to world_size - 1"),
+        ({"rank": 1}, {}, "rank= is set without world_size="),
+        ({"rank": 2, "world_size": 2}, {}, "expected a rank from 0 to world_size - 1"),
         ({"replica_size": 3}, {"RANK": "0", "WORLD_SIZE": "8"}, "does not divide world_size 8"),
         ({}, {"RANK": "a", "WORLD_SIZE": "8"}, "RANK='a' and WORLD_SIZE='8'"),
-        ({"data_dims": ["dp"]}, {}, "give mesh= too"),
+        ({"data_dims": ["dp"]}, {}, "pass mesh= too"),
     ],
 )
 def test_invalid_ranks_raise_one_sentence(options, environment, sentence: str) -> None:

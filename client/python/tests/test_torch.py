@@ -40,7 +40,7 @@ def test_a_data_loader_accepts_the_dataset_and_rejects_workers(numbers: feedline
 
 def test_a_missing_gpu_is_rejected(numbers: feedline.Pipeline, local: dict[str, Any]) -> None:
     for wrong in ("gpu", "cuda:x", 1.5):
-        with pytest.raises(feedline.WrongUse, match="which is not a device of PyTorch; give"):
+        with pytest.raises(feedline.WrongUse, match="which is not a PyTorch device; expected"):
             numbers.batch(10).open(device=wrong, **local)
     with pytest.raises(feedline.WrongUse, match="PyTorch finds"):
         numbers.batch(10).open(device="cuda:99", **local)

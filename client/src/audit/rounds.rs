@@ -1,5 +1,6 @@
-//! The audit of a coordinated job. The stream of a row depends on the content of all rows in its round, so the audit compares whole
-//! rounds. If only some steps of a round are between start and stop, any row of the round may be delivered at most once.
+//! The audit of a coordinated job. The stream of a row depends on the content of all rows in its round, so the audit
+//! compares whole rounds. If only part of a round is between start and stop, any row of the round may be delivered at
+//! most once.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -15,7 +16,7 @@ use crate::batch::BatchInfo;
 struct ExpectedDeliveries {
     /// Expected deliveries in rounds that are completely between start and stop.
     complete: Vec<u8>,
-    /// Maximum deliveries in rounds with only some steps between start and stop.
+    /// Maximum deliveries in rounds that are only partly between start and stop.
     partial: Vec<u8>,
 }
 
@@ -69,7 +70,8 @@ impl Audit {
         expected
     }
 
-    /// Returns whether all streams deliver all of the rows between start and stop, and whether any stream delivers some of them.
+    /// Returns whether all streams deliver all of the rows between start and stop, and whether any stream delivers any
+    /// of them.
     fn coverage(&self, epoch: u32, rows: Range<u64>, stop: Option<&Position>) -> (bool, bool) {
         let [from, to] = [rows.start, rows.end].map(|row| StreamPosition { epoch, row });
         let last = StreamPosition { epoch: self.layout.epochs, row: 0 };

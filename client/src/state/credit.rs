@@ -57,7 +57,7 @@ impl ConsumerState {
         missing.take(self.splits_ahead as usize).collect()
     }
 
-    /// Adds a split to the queue of fetches that may receive further credit.
+    /// Adds a split to the queue of fetches that may receive more credit.
     pub(super) fn queue_for_credit(&mut self, split: SplitRef) {
         if let Some(position) = self.missing_position(split) {
             self.credit_queue.insert(position, split);

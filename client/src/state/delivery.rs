@@ -22,9 +22,9 @@ pub(crate) enum TakeResult {
     Batch(Box<TakenBatch>),
     /// The next batch has not arrived.
     Pending,
-    /// No batch follows.
+    /// There are no more batches.
     Finished,
-    /// No batch follows because of an error.
+    /// There are no more batches because of an error.
     Failed(ClientError),
 }
 

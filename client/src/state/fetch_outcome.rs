@@ -23,7 +23,7 @@ pub(crate) enum FetchOutcome {
     RowFailed(String),
     /// The worker has no lease for the split, or has not received it yet.
     NotFound,
-    /// The worker has reached its limit of fetches. Contains the delay before a retry, and the worker's message.
+    /// The worker has reached its fetch limit. Contains the delay before a retry, and the worker's message.
     Busy(Duration, String),
     /// The connection failed. Contains the reason.
     Disconnected(String),

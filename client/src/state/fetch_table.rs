@@ -124,7 +124,7 @@ impl Attempt {
         self.granted_bytes.saturating_sub(self.received_bytes)
     }
 
-    /// Number of bytes of the current piece for which the worker has no credit.
+    /// Number of bytes of the current piece that the worker has no credit for.
     pub(super) fn missing_credit(&self) -> u64 {
         self.missing_piece_bytes.saturating_sub(self.outstanding_bytes())
     }

@@ -22,10 +22,10 @@ const MAX_IDLE_DOUBLINGS: u32 = 6;
 const HEDGE_FACTOR: u32 = 5;
 /// Maximum number of splits of one stream that are fetched concurrently.
 const MAX_SPLITS_AHEAD: u32 = 128;
-/// Number of splits in flight per worker: the split that is received, and the next one.
+/// Number of splits in flight per worker: the split that is being received, and the next split.
 const SPLITS_PER_WORKER: u32 = 2;
 
-/// An error: the budget does not suffice for the initial credit of a fetch.
+/// The error if the budget is too small for the initial credit of a fetch.
 struct BudgetExhausted;
 
 impl ConsumerState {
@@ -44,35 +44,35 @@ impl ConsumerState {
     }
 
     /// Returns the fetches to start now, and aborts fetches that make no progress.
-    pub(crate) fn take_orders(&mut self, now: Instant) -> Vec<FetchCommand> {
+    pub(crate) fn take_fetch_commands(&mut self, now: Instant) -> Vec<FetchCommand> {
         if self.fatal_error.is_some() || self.job_state.is_ended() {
             return Vec::new();
         }
         self.queue_due_splits(now);
-        let mut orders = Vec::new();
+        let mut commands = Vec::new();
         if let Some(urgent) = self.urgent_split() {
-            orders.extend(self.request_fetch(urgent, true, now).ok().flatten());
+            commands.extend(self.request_fetch(urgent, true, now).ok().flatten());
         }
         if self.largest_piece.is_none() {
             // Until the size of pieces is known, fetch only for the stream of the next batch, to stay within the budget.
             for split in self.first_missing_splits() {
-                orders.extend(self.request_fetch(split, false, now).ok().flatten());
+                commands.extend(self.request_fetch(split, false, now).ok().flatten());
             }
-            return orders;
+            return commands;
         }
         while let Some(first) = self.start_queue.pop_first() {
             self.grant_before(Some(first), now);
             let (position, split) = first;
             match self.request_fetch(split, false, now) {
-                Ok(order) => orders.extend(order),
+                Ok(command) => commands.extend(command),
                 Err(BudgetExhausted) => {
                     self.start_queue.insert(position, split);
-                    return orders;
+                    return commands;
                 }
             }
         }
         self.grant_before(None, now);
-        orders
+        commands
     }
 
     /// Creates a fetch of a split, if the consumer needs the split and a worker is available.
@@ -112,7 +112,7 @@ impl ConsumerState {
         attempt.can_send() && now - attempt.last_progress_at >= limit
     }
 
-    /// Chooses the worker from which to fetch a split now. If the only attempt makes no progress, chooses a second worker.
+    /// Selects the worker to fetch a split from. If the only attempt makes no progress, selects a second worker.
     pub(super) fn choose_worker(&self, split: SplitRef, now: Instant) -> Option<(WorkerId, String)> {
         let workers = &self.planned.get(&split)?.workers;
         let Some(fetch) = self.fetches.get(split) else { return workers.first().cloned() };

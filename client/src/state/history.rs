@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::ConsumerState;
 use super::stream_state::{StreamState, next_stream};
 
-/// Number of future batches in the history of a closing consumer, because other ranks may close some steps later.
+/// Number of future batches in the history of a closing consumer, because other ranks may close several steps later.
 const EXTRA_BATCHES_AT_CLOSE: u64 = 8;
 
 impl ConsumerState {
@@ -31,7 +31,7 @@ impl ConsumerState {
         }
     }
 
-    /// Records that the user prefetches one batch. The training loop has then not received the last delivered batch.
+    /// Records that the user prefetches one batch, so the training loop has not received the last delivered batch yet.
     pub(crate) fn set_prefetching(&mut self) {
         self.history_recorder.is_prefetching = true;
     }

@@ -4,7 +4,7 @@ use feedline_data::checkpoint::{PositionHistory, StepId};
 use feedline_data::messages::HistoryReport;
 use tokio::time::{Duration, Instant};
 
-/// Interval of checks whether the steps of queries have arrived.
+/// Interval at which the consumer checks whether the batches of queried steps have arrived.
 const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The position history and the state of the queries.

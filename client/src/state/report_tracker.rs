@@ -1,4 +1,4 @@
-//! Tracks the deliveries and events that a consumer must report, and that the coordinator has acknowledged.
+//! Tracks which deliveries and events a consumer must report, and which of them the coordinator has acknowledged.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -62,18 +62,19 @@ impl ReportTracker {
         }
     }
 
-    /// Records another event, which is reported immediately: the consumer fails or closes.
+    /// Records that the consumer has failed or is closing, which is reported immediately.
     pub(super) fn on_event(&mut self) {
         self.version += 1;
         self.is_urgent = true;
     }
 
-    /// Requests an immediate report, and a reply immediately.
+    /// Requests an immediate report and an immediate reply.
     pub(super) fn request_now(&mut self) {
         (self.is_urgent, self.is_flushing) = (true, true);
     }
 
-    /// Requests an immediate report with everything that is not acknowledged. Returns the version that it covers.
+    /// Requests an immediate report of everything that is not acknowledged yet. Returns the version that the report
+    /// covers.
     pub(super) fn request_flush(&mut self) -> u64 {
         if self.acknowledged_version < self.version {
             self.request_now();

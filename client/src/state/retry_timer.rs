@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use feedline_data::layout::SplitRef;
 use tokio::time::{Duration, Instant};
 
-/// Interval of checks for workers that make no progress.
+/// Interval at which the consumer checks for workers that make no progress.
 const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The scheduled retries of splits.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use feedline_data::layout::StreamPosition;
 
-/// The last batch has the weight `1 / SMOOTHING` in the moving average of the batch time.
+/// The weight of the last batch in the moving average of the batch time is `1 / SMOOTHING`.
 const SMOOTHING: u64 = 8;
 
 /// The state of a consumer's slots in an elastic job, in addition to its streams.

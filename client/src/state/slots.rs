@@ -75,7 +75,7 @@ impl ConsumerState {
         let is_pending = |stream: &StreamState| stream.is_revoked && !stream.is_stopped;
         self.slots.has_revoked = self.streams.as_slice().iter().any(is_pending);
         if self.slots.is_leaving {
-            // A plan may have granted further slots before the coordinator received that the consumer leaves.
+            // A plan may have granted more slots before the coordinator learned that the consumer is leaving.
             self.stop_all();
         } else {
             self.stop_revoked();
@@ -154,7 +154,7 @@ impl ConsumerState {
         self.job_state.is_ended() || (self.slots.is_leave_acknowledged && !has_slots)
     }
 
-    /// Whether the coordinator may grant further slots.
+    /// Whether the coordinator may grant more slots.
     pub(super) fn may_receive_slots(&self) -> bool {
         self.slots.is_elastic && !self.slots.is_leaving
     }

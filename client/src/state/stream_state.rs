@@ -21,7 +21,7 @@ pub(super) struct StreamState {
     pub(super) generation: u64,
     /// Elastic jobs: whether the coordinator requests the slot, to grant it to another consumer.
     pub(super) is_revoked: bool,
-    /// Elastic jobs: whether the stream delivers no further batch.
+    /// Elastic jobs: whether the stream has stopped delivering batches.
     pub(super) is_stopped: bool,
 }
 
@@ -79,7 +79,7 @@ impl StreamState {
         (self.batch_position(layout), self.id)
     }
 
-    /// Whether the stream delivers no further batch.
+    /// Whether the stream has delivered its last batch.
     pub(super) fn is_finished(&self) -> bool {
         self.is_stopped || self.assembler.is_finished()
     }
@@ -105,7 +105,7 @@ impl StreamState {
         }
     }
 
-    /// Records that no split follows the expected ones.
+    /// Records that the stream has no splits after the expected splits.
     pub(super) fn end(&mut self) {
         if !self.is_ended {
             self.is_ended = true;
@@ -113,7 +113,7 @@ impl StreamState {
         }
     }
 
-    /// Whether no split follows the expected ones.
+    /// Whether the stream has no splits after the expected splits.
     pub(super) fn is_ended(&self) -> bool {
         self.is_ended
     }

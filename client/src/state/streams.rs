@@ -23,8 +23,8 @@ impl ConsumerState {
         }
     }
 
-    /// Ends the stream of a relaxed job if all planned splits have arrived and the coordinator has no further splits. Then the last rows
-    /// form a smaller batch.
+    /// Ends the stream of a relaxed job if all planned splits have arrived and the coordinator has no more splits. The
+    /// last rows then form a smaller batch.
     pub(super) fn end_exhausted(&mut self) {
         let Some(layout) = self.layout.as_ref().filter(|_| self.identity.is_relaxed && self.is_exhausted)
         else {
@@ -57,8 +57,8 @@ impl ConsumerState {
         None
     }
 
-    /// Returns an error message if the maximum number of splits has arrived, but their rows do not fill the next batch of a stream. The
-    /// coordinator plans no further splits before this batch is delivered.
+    /// Returns an error message if the maximum number of splits has arrived, but their rows do not fill the next batch
+    /// of a stream. The coordinator plans no more splits before this batch is delivered.
     fn too_few_rows(&self, index: usize) -> Option<String> {
         let (stream, layout) = (self.streams.get(index), self.layout.as_ref()?);
         let (splits, max) = (stream.complete_splits(), self.max_splits);

@@ -21,9 +21,9 @@ impl ConsumerState {
         assert_eq!(self.fetches.outstanding_bytes(), outstanding);
     }
 
-    /// Checks that the orders of this moment include every fetch that has a worker and credit.
-    pub(crate) fn check_orders(&mut self, now: Instant) {
-        let orders = self.take_orders(now);
+    /// Checks that the current fetch commands include every fetch that has a worker and credit.
+    pub(crate) fn check_fetch_commands(&mut self, now: Instant) {
+        let commands = self.take_fetch_commands(now);
         let is_ended = self.fatal_error.is_some() || self.job_state.is_ended();
         if !is_ended && self.first_credit(false).is_some() {
             for stream in self.streams.as_slice().iter().filter(|_| self.largest_piece.is_some()) {
@@ -34,9 +34,9 @@ impl ConsumerState {
             }
         }
         // The test starts no fetch, so these attempts end as interrupted ones.
-        for order in orders {
+        for command in commands {
             let reason = "the test starts no fetch".to_owned();
-            self.on_outcome(order.split, order.attempt, super::FetchOutcome::Disconnected(reason), now);
+            self.on_outcome(command.split, command.attempt, super::FetchOutcome::Disconnected(reason), now);
         }
     }
 }

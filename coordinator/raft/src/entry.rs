@@ -14,7 +14,7 @@ pub(crate) enum EntryPayload {
     Records(Vec<Record>),
 }
 
-/// Maximum size of an entry with several records. A larger record has its entry_records entry.
+/// Maximum size of an entry with several records. A larger record has its own entry.
 const MAX_ENTRY_BYTES: usize = 8 << 20;
 
 const KIND_LEAD: u8 = 1;

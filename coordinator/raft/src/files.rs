@@ -6,9 +6,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Suffix of the name of an incomplete file, after its final name.
+/// Suffix that is appended to the final name of a file while the file is incomplete.
 const INCOMPLETE_SUFFIX: &str = ".new";
-/// Age above which an incomplete file must be from a killed process.
+/// Age above which an incomplete file is assumed to be from a killed process.
 const INCOMPLETE_MAX_AGE: Duration = Duration::from_secs(24 * 3600);
 
 /// A directory cannot be used.
@@ -19,7 +19,7 @@ pub struct DirectoryError {
     pub purpose: &'static str,
     /// The directory.
     pub path: PathBuf,
-    /// The reason from the operating system.
+    /// The reason reported by the operating system.
     pub reason: String,
 }
 
@@ -27,7 +27,7 @@ pub struct DirectoryError {
 /// the same time, the last write wins.
 ///
 /// # Errors
-/// File system errors.
+/// Returns file system errors.
 pub fn replace_file(path: &Path, parts: &[&[u8]]) -> io::Result<()> {
     let mut prefix = path.file_name().unwrap_or_default().to_owned();
     prefix.push(INCOMPLETE_SUFFIX);

@@ -1,7 +1,8 @@
 //! The log of a member on disk: one file, and a lock against a second process.
 //!
-//! Several appends share one write and one `fdatasync`. A snapshot is written to a separate file, which then replaces the log.
-//! The crate `raft-engine` needs several files and does not distinguish a torn write from damage in the middle of a log.
+//! Several appends share one write and one `fdatasync`. A snapshot is written to a separate file, which then replaces the
+//! log. The crate `raft-engine` needs several files and does not distinguish a torn write from corruption in the middle of a
+//! log.
 
 mod file;
 mod frames;
@@ -11,7 +12,7 @@ use std::path::PathBuf;
 pub use self::file::FileLog;
 use crate::files::DirectoryError;
 
-/// An error when a log is read or written.
+/// An error that occurs when a log is read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
     /// A write failed. The log is unchanged, and the write can be retried.
@@ -19,7 +20,7 @@ pub enum LogError {
     Write {
         /// The log file.
         path: PathBuf,
-        /// The reason from the operating system.
+        /// The reason reported by the operating system.
         reason: String,
         /// The remedy.
         fix: &'static str,
@@ -29,7 +30,7 @@ pub enum LogError {
     Read {
         /// The log file.
         path: PathBuf,
-        /// The reason from the operating system.
+        /// The reason reported by the operating system.
         reason: String,
     },
     /// An acknowledged write is corrupted.
@@ -44,7 +45,7 @@ pub enum LogError {
         /// The damage.
         damage: String,
     },
-    /// The file is not a log, or is a log of another release.
+    /// The file is not a log, or was written by another release.
     #[error(
         "{path} is not a log of this release: {difference}; start the release that wrote it, or choose another data directory"
     )]

@@ -6,7 +6,7 @@ use std::num::NonZeroU64;
 
 use serde::{Deserialize, Serialize};
 
-/// The id of a member, drawn once and stored in its log. A coordinator that loses its log becomes another member.
+/// The id of a member, generated once and stored in its log. A coordinator that loses its log becomes a new member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct MemberId(NonZeroU64);

@@ -57,7 +57,7 @@ pub struct RaftNode {
     leading: Option<LeaderState>,
     /// Inputs that arrived before the state machine was complete.
     held_inputs: Vec<Input>,
-    /// Whether the state machine became complete since the last call of [`Self::effects`].
+    /// Whether the state machine has become complete since the last call to [`Self::effects`].
     has_started_serving: bool,
     /// Whether the member is shutting down.
     is_retiring: bool,
@@ -216,7 +216,7 @@ impl RaftNode {
     pub fn tick(&mut self, now: MonotonicTime) {
         self.advance_clock(now);
         self.ticks += 1;
-        // Random timeouts of raft would not be reproducible.
+        // Raft's random timeouts would not be reproducible.
         let min_ticks = self.election_ticks();
         let draw = mix64(self.seed ^ mix64(self.term() ^ (self.elections << 32))) % min_ticks;
         self.node.raft.set_randomized_election_timeout((min_ticks + draw) as usize);
@@ -450,7 +450,7 @@ impl RaftNode {
         }
     }
 
-    /// Returns the rejection of a request, with the address of the leader if known.
+    /// Returns the error for a request that only the leader can process, with the address of the leader if known.
     pub fn rejection(&self) -> ServiceError {
         let leader = MemberId::new(self.node.raft.leader_id).filter(|leader| *leader != self.id);
         match leader.and_then(|leader| self.applied.members.url(leader)) {

@@ -7,7 +7,7 @@ use crate::entry::EntryPayload;
 use crate::members::{MemberId, Members};
 use crate::snapshot::ClusterSnapshot;
 
-/// Index and term of the snapshot from which the first members start.
+/// Index and term of the snapshot that the first members start from.
 const BOOTSTRAP_INDEX: u64 = 1;
 
 /// The persisted state of a member, from which it restarts.
@@ -30,7 +30,7 @@ pub enum LogWrite {
         number: u64,
         /// Term, vote and commit, if changed.
         hard_state: Option<HardState>,
-        /// Entries to append. They replace all existing entries from the first index on.
+        /// Entries to append. They replace all existing entries from the index of the first entry onwards.
         entries: Vec<Entry>,
     },
     /// Replaces the log with an equivalent smaller log. If the write fails, the old log stays in use.
@@ -65,7 +65,7 @@ impl LogWrite {
 }
 
 impl PersistedState {
-    /// Returns the state from which each of the first members of a cluster starts.
+    /// Returns the state that each of the first members of a cluster starts from.
     pub fn bootstrap(members: &Members) -> Self {
         let mut stored = Self::default();
         stored.hard_state.term = BOOTSTRAP_INDEX;

@@ -58,7 +58,7 @@ impl MemoryStorage {
         &self.conf_state
     }
 
-    /// Appends entries. Existing entries from the first index on are replaced.
+    /// Appends entries. They replace all existing entries from the index of the first entry onwards.
     pub(crate) fn append(&mut self, entries: &[Entry]) {
         let Some(first) = entries.first() else { return };
         let position = first.index.saturating_sub(self.previous.0 + 1) as usize;

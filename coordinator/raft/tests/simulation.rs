@@ -2,7 +2,7 @@
 //! members are added and removed; disks are slow, hang or fail; clocks run at different rates; the network loses, repeats and
 //! reorders messages, and links are cut. It tests the state machine and the client's assembler.
 //!
-//! `FEEDLINE_SIM_SEED=17` runs one seed, `FEEDLINE_SIM_SEEDS=2000` that many.
+//! `FEEDLINE_SIM_SEED=17` runs one seed, and `FEEDLINE_SIM_SEEDS=2000` runs 2000 seeds.
 
 #[path = "simulation/application.rs"]
 mod application;
@@ -43,9 +43,9 @@ use crate::world::{Outcome, World};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
     None,
-    /// Assigned splits do not enter the log.
+    /// Assigned splits are not written to the log.
     ForgetAssigned,
-    /// Granted leases do not enter the log.
+    /// Granted leases are not written to the log.
     ForgetLeases,
     /// Replies are sent before their entries are committed.
     EarlyAnswer,
@@ -66,7 +66,7 @@ pub(crate) enum Fault {
 }
 
 impl Fault {
-    /// The bug in the settings of the raft nodes.
+    /// Returns the fault to inject into the raft nodes.
     pub(crate) fn of_replica(self) -> Option<feedline_raft::InjectedFault> {
         match self {
             Self::ForgetAssigned => Some(feedline_raft::InjectedFault::ForgetAssigned),
@@ -80,7 +80,7 @@ impl Fault {
     }
 }
 
-/// Runs a seed to its end and checks it.
+/// Runs a seed to the end and checks the outcome.
 fn run_whole(seed: u64, fault: Fault) -> Result<Outcome, String> {
     let scenario = Scenario::new(seed);
     let outcome = World::new(&scenario, fault)?.run(None)?;
@@ -90,7 +90,7 @@ fn run_whole(seed: u64, fault: Fault) -> Result<Outcome, String> {
     Ok(outcome)
 }
 
-/// Runs a seed's first job, stops it after a part of its batches, and resumes it with other workers and consumers.
+/// Runs a seed's first job, stops the job after some of its batches, and resumes it with different workers and consumers.
 fn run_in_two(seed: u64, total: usize) -> Result<(), String> {
     let scenario = Scenario::new(seed).of_one_job();
     let stop = 1 + seed as usize % total.max(1);
@@ -103,7 +103,7 @@ fn run_in_two(seed: u64, total: usize) -> Result<(), String> {
     check_entries(&scenario.jobs[0], &entries, false)
 }
 
-/// The number in an environment variable.
+/// Returns the number in an environment variable.
 #[expect(clippy::disallowed_methods, reason = "how a failed seed is run again")]
 fn setting(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
@@ -193,7 +193,7 @@ fn injected_faults_are_found() {
     for fault in faults {
         let found = AtomicBool::new(false);
         let run = |seed| {
-            // One seed that finds the bug is enough.
+            // One seed that finds the fault is enough.
             if !found.load(Ordering::Relaxed) && !passes(seed, fault) {
                 found.store(true, Ordering::Relaxed);
             }
@@ -204,7 +204,7 @@ fn injected_faults_are_found() {
     }
 }
 
-/// Whether the checks find nothing in the run of a seed.
+/// Whether the run of a seed passes all checks.
 fn passes(seed: u64, fault: Fault) -> bool {
     catch_unwind(AssertUnwindSafe(|| run_whole(seed, fault).is_ok())).unwrap_or(false)
 }

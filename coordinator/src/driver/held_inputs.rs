@@ -63,7 +63,7 @@ mod tests {
     use crate::tenant_view::tests::{consuming, working};
 
     #[test]
-    fn a_report_replaces_the_earlier_one_of_its_session() {
+    fn a_report_replaces_the_earlier_report_of_its_session() {
         let mut held = HeldInputs::default();
         let consumer = |session| {
             let report = consuming(JobId(1));

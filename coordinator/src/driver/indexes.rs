@@ -77,10 +77,10 @@ impl IndexRequests {
     }
 }
 
-/// Reads a saved index. If the index is unreadable, logs the error, and the dataset is indexed again.
+/// Reads a saved index. If the index is unreadable, logs the error and returns `None`, so that the dataset is indexed again.
 fn load(store: &IndexStore, key: &str) -> Option<Arc<Manifest>> {
     store.load(key).unwrap_or_else(|message| {
-        tracing::warn!("{message}; the dataset is indexed again");
+        tracing::warn!("{message}; indexing the dataset again");
         None
     })
 }

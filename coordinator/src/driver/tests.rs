@@ -32,7 +32,7 @@ mod writing;
 
 const TICK_MS: u64 = 50;
 
-/// Stops a write: it reports that it has begun, and continues when the test sends or drops `word`.
+/// Stops a write. The write reports that it has begun, and continues when the test sends or drops `word`.
 #[derive(Debug)]
 struct Gate {
     begun: oneshot::Sender<()>,
@@ -43,7 +43,7 @@ struct Gate {
 #[derive(Debug, Default)]
 struct Script {
     full: bool,
-    /// Stops the next write.
+    /// The gate that stops the next write.
     gate: Option<Gate>,
     writes: Vec<Vec<LogWrite>>,
     tries: u32,

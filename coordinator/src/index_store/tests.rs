@@ -60,7 +60,7 @@ fn damage_is_an_error_with_a_remedy() {
 }
 
 #[test]
-fn a_lost_or_damaged_index_is_written_again() {
+fn a_lost_or_corrupted_index_is_written_again() {
     let (folder, store) = store();
     let path = folder.path().join("k.index");
     store.save("k", &manifest(5)).unwrap();
@@ -87,7 +87,7 @@ fn a_running_job_keeps_its_index_while_another_job_builds_a_new_one() {
     assert!(message.contains("indexed again while the job ran"), "{message}");
 }
 
-/// Jobs that are opened together may have different indexes of a source that has changed.
+/// Jobs that are opened at the same time may have different indexes of a source that has changed.
 #[test]
 fn simultaneous_saves_under_one_key_succeed() {
     let (folder, store) = store();
@@ -113,7 +113,7 @@ fn simultaneous_loads_share_one_read() {
     let reads = std::sync::atomic::AtomicUsize::new(0);
     let wanting = |store: &IndexStore| {
         let loads = store.pending_loads.lock().unwrap();
-        // One reference more than the callers: that of the list.
+        // The list holds one reference in addition to the references of the callers.
         loads.get("k").map_or(0, |load| Arc::strong_count(load) - 1)
     };
     let read = || {

@@ -60,7 +60,7 @@ fn other() -> MemberId {
     id(2)
 }
 
-/// Two members, the other one at this address.
+/// Two members. The other member has this address.
 fn both(url: &str) -> Members {
     Members([(id(1), String::new()), (other(), url.to_owned())].into())
 }
@@ -84,7 +84,7 @@ impl Bench {
     fn at(url: &str) -> Self {
         let (sender, asked) = mpsc::channel(8);
         let (peers, heard) = Peers::new(id(1), Arc::new(Directory(sender)));
-        assert_eq!(peers.follow(&both(url)), []);
+        assert_eq!(peers.update_links(&both(url)), []);
         Self { peers, heard, asked }
     }
 
@@ -118,8 +118,8 @@ async fn the_outcome_of_a_snapshot_is_reported() {
 async fn a_snapshot_to_an_old_address_is_lost_and_the_next_one_arrives() {
     let mut bench = Bench::at("hangs");
     bench.send("hangs").await;
-    assert_eq!(bench.peers.follow(&both("hangs")), [], "nothing has changed");
-    assert_eq!(bench.peers.follow(&both("takes")), [SendOutcome::Snapshot(other(), false)]);
+    assert_eq!(bench.peers.update_links(&both("hangs")), [], "nothing has changed");
+    assert_eq!(bench.peers.update_links(&both("takes")), [SendOutcome::Snapshot(other(), false)]);
     bench.hears(&[]).await;
     bench.send("takes").await;
     bench.hears(&[SendOutcome::Snapshot(other(), true)]).await;
@@ -130,8 +130,8 @@ async fn a_snapshot_to_a_removed_member_is_lost() {
     let mut bench = Bench::at("hangs");
     bench.send("hangs").await;
     let alone = Members([(id(1), String::new())].into());
-    assert_eq!(bench.peers.follow(&alone), [SendOutcome::Snapshot(other(), false)]);
-    assert_eq!(bench.peers.follow(&alone), [], "it is reported once");
+    assert_eq!(bench.peers.update_links(&alone), [SendOutcome::Snapshot(other(), false)]);
+    assert_eq!(bench.peers.update_links(&alone), [], "it is reported once");
     bench.hears(&[]).await;
 }
 

@@ -1,4 +1,4 @@
-//! Tests of when allocations are sent.
+//! Tests of the conditions under which allocations are sent.
 
 use feedline_data::ids::{JobId, WorkerId};
 use feedline_data::messages::JobAllocation;

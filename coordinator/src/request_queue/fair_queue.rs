@@ -1,4 +1,4 @@
-//! A fair queue: one FIFO queue per client, clients in turn, reports before other requests.
+//! A fair queue with one FIFO queue per client. Clients take turns, and reports precede other requests.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -7,19 +7,20 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 pub(super) enum RequestPriority {
     /// A report. Workers and consumers without reports expire.
     Report,
-    /// Another request.
+    /// A request that is not a report.
     Other,
 }
 
-/// One in this many popped items is not a report, if such items are queued. Therefore, reports do not starve other requests.
+/// If other requests are queued, one in this many popped items is such a request, so that reports do not starve other
+/// requests.
 const OTHER_REQUEST_INTERVAL: usize = 8;
 
-/// Maximum numbers of queued items.
+/// Limits on the number of queued items.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct QueueBounds {
-    /// Of all clients.
+    /// Maximum number of queued items of all clients.
     pub(super) total: usize,
-    /// Of one client.
+    /// Maximum number of queued items of each client.
     pub(super) per_client: usize,
 }
 
@@ -37,7 +38,7 @@ struct PriorityClass<K, T> {
     /// Clients by the lengths of their queues.
     by_len: BTreeSet<(usize, K)>,
     /// Clients with queued items, in the order of their turns.
-    turns: VecDeque<K>,
+    rotation: VecDeque<K>,
     len: usize,
 }
 
@@ -64,7 +65,7 @@ impl<K: Ord + Copy, T> FairQueue<K, T> {
         }
     }
 
-    /// Removes and returns at most `max_items` items, in the order in which to answer them.
+    /// Removes and returns at most `max_items` items, in the order in which the driver should process them.
     pub(super) fn pop(&mut self, max_items: usize) -> Vec<T> {
         let reserved = self.others.len.min(max_items / OTHER_REQUEST_INTERVAL);
         let mut popped = Vec::with_capacity(max_items.min(self.len()));
@@ -81,7 +82,7 @@ impl<K: Ord + Copy, T> FairQueue<K, T> {
 
 impl<K: Ord + Copy, T> PriorityClass<K, T> {
     fn new(bounds: QueueBounds) -> Self {
-        Self { bounds, queues: BTreeMap::new(), by_len: BTreeSet::new(), turns: VecDeque::new(), len: 0 }
+        Self { bounds, queues: BTreeMap::new(), by_len: BTreeSet::new(), rotation: VecDeque::new(), len: 0 }
     }
 
     fn push(&mut self, client: K, item: T) -> EnqueueOutcome<T> {
@@ -100,7 +101,7 @@ impl<K: Ord + Copy, T> PriorityClass<K, T> {
         }
         let queue = self.queues.entry(client).or_default();
         if queue.is_empty() {
-            self.turns.push_back(client);
+            self.rotation.push_back(client);
         }
         queue.push_back(item);
         self.resize(client, own, own + 1);
@@ -119,7 +120,7 @@ impl<K: Ord + Copy, T> PriorityClass<K, T> {
     /// Pops one item of each client in turn.
     fn pop(&mut self, max_items: usize, popped: &mut Vec<T>) {
         for _ in 0..max_items {
-            let Some(client) = self.turns.pop_front() else { return };
+            let Some(client) = self.rotation.pop_front() else { return };
             let Some(queue) = self.queues.get_mut(&client) else { continue };
             popped.extend(queue.pop_front());
             let left = queue.len();
@@ -128,7 +129,7 @@ impl<K: Ord + Copy, T> PriorityClass<K, T> {
             if left == 0 {
                 self.queues.remove(&client);
             } else {
-                self.turns.push_back(client);
+                self.rotation.push_back(client);
             }
         }
     }
@@ -143,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_floods_the_queue_gets_its_turn_only() {
+    fn a_client_that_floods_the_queue_gets_only_its_share() {
         let mut queue = queue(10_000, 5_000);
         for number in 0..5_000 {
             assert_eq!(queue.push(RequestPriority::Other, 1, (1, number)), EnqueueOutcome::Queued);
@@ -198,7 +199,7 @@ mod tests {
         );
         assert_eq!(queue.push(RequestPriority::Other, 2, (2, 0)), EnqueueOutcome::Queued);
         assert_eq!(queue.push(RequestPriority::Other, 3, (3, 0)), EnqueueOutcome::Queued);
-        // The client with the longest queue makes room until all queues are about equal.
+        // The client with the longest queue loses requests until all queues have about the same length.
         assert_eq!(queue.push(RequestPriority::Other, 4, (4, 0)), EnqueueOutcome::Evicted((1, 7)));
         for number in 1..4 {
             assert!(matches!(

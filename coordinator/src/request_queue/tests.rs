@@ -1,4 +1,4 @@
-//! A client that floods the queue, and others with few requests. Latency is measured in popped requests.
+//! Tests with a client that floods the queue and other clients with few requests. Latency is measured in popped requests.
 
 use feedline_data::ids::SessionId;
 use feedline_data::messages::ServiceErrorKind;
@@ -29,7 +29,7 @@ async fn a_flood_does_not_change_the_latency_of_other_clients() {
     let mut flood = Vec::new();
     let mut refused = 0;
     for _ in 0..100 {
-        // More than one batch, each time.
+        // Each time, more than one batch is queued.
         for _ in 0..1_000 {
             match push(&queue, flooder, status()).await {
                 Ok(answer) => flood.push(answer),
@@ -46,7 +46,7 @@ async fn a_flood_does_not_change_the_latency_of_other_clients() {
         for _ in 0..5 {
             answers.push(push(&queue, other, status()).await.expect("there is room for it"));
         }
-        // Five own requests, and five of the flood before the last of them.
+        // Five requests of this client, and five requests of the flood before the last of these.
         for request in receiver.pop(10) {
             let _ = request.reply.send(Reply::Cancelled);
         }
@@ -90,7 +90,7 @@ async fn closed_requests_are_skipped_and_evicted_ones_are_rejected() {
     let kept = queue.push(Request::JobDetails(JobId(7)));
     assert_eq!(receiver.pop(BATCH).len(), 1, "one client has stopped waiting");
     drop(kept);
-    // Four clients fill the queue before a fifth one.
+    // Four clients fill the queue before a fifth client sends a request.
     let mut answers = Vec::new();
     for _ in 0..4 {
         let caller = Caller::unique();

@@ -35,7 +35,7 @@ async fn asked(refuses: bool, steps: &[(Millis, ResourceNeeds)]) -> Vec<u32> {
     let settings = ScaleSettings { min_workers: 1, max_workers: 8, shrink_after_ms: 30_000 };
     let mut scaled = ScalingPolicy::new(settings, Arc::<Remembering>::clone(&scaler));
     for (now, needs) in steps {
-        scaled.follow(*now, *needs).await;
+        scaled.update(*now, *needs).await;
     }
     let state = scaler.state.lock().unwrap();
     state.1.clone()

@@ -11,14 +11,14 @@ use feedline_data::urls::UrlPolicy;
 
 use crate::settings::CoordinatorSettings;
 
-/// The rejection of a job with this source under a read policy.
+/// Returns the error for a job with this source under a read policy.
 async fn refused(reads: ReadPolicy, source: Source) -> String {
     let folder = tempfile::tempdir().unwrap();
     let settings = CoordinatorSettings { reads, ..CoordinatorSettings::in_memory(folder.path()) };
     refused_with(settings, source).await
 }
 
-/// The rejection under these settings.
+/// Returns the error under these settings.
 async fn refused_with(settings: CoordinatorSettings, source: Source) -> String {
     let coordinator = crate::start(settings, 1).await.unwrap();
     let mut pipeline = Pipeline::builder("p").source(Source::text("/x")).batch(1).build().unwrap();

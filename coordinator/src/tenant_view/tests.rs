@@ -1,4 +1,4 @@
-//! Tests of each request for an own job, for a job of another tenant, and for an unknown job.
+//! Tests of each request for a job of the own tenant, a job of another tenant, and an unknown job.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -87,7 +87,7 @@ impl Bench {
     }
 }
 
-/// The rejection without the job id.
+/// Returns the error without the job id.
 fn form(refusal: &ServiceError, job: JobId) -> ServiceError {
     ServiceError { message: refusal.message.replace(&format!("job {job} "), "job ID "), ..refusal.clone() }
 }
@@ -126,10 +126,10 @@ async fn a_job_of_another_tenant_gets_the_replies_of_an_unknown_job() {
 }
 
 #[tokio::test]
-async fn an_own_job_gets_its_replies() {
+async fn a_job_of_the_tenant_gets_its_replies() {
     let bench = Bench::new().await;
     let (a, own) = (&bench.a, bench.jobs[0]);
-    // The job is preparing, which is another error than an unknown job.
+    // The job is preparing, which is a different error from an unknown job.
     assert_eq!(a.job_details(own).await.unwrap_err().kind, ServiceErrorKind::Unavailable);
     assert_eq!(a.manifest(own).await.unwrap_err().kind, ServiceErrorKind::Unavailable);
     let plan = a.sync_consumer(consuming(own)).await.unwrap();

@@ -117,7 +117,7 @@ async fn let_through(service: &dyn CoordinatorService) -> Vec<(&'static str, boo
         ("add_member", !denied(service.add_member("http://a:1").await.err())),
         ("remove_member", !denied(service.remove_member("http://a:1").await.err())),
         ("transfer_leader", !denied(service.transfer_leader("1").await.err())),
-        ("places", !denied(service.positions(job, StepId::default()).await.err())),
+        ("positions", !denied(service.positions(job, StepId::default()).await.err())),
         ("sync_consumer", !denied(service.sync_consumer(consuming(job)).await.err())),
     ]
 }
@@ -128,7 +128,7 @@ async fn a_token_permits_exactly_the_requests_of_its_scopes() {
     let expected: [(Scope, &[&str]); 6] = [
         (Scope::Submit, &["open_job", "cancel_job", "set_weights", "cluster"]),
         // The token may join open jobs, and no job is open.
-        (Scope::Consume, &["sync_consumer", "places"]),
+        (Scope::Consume, &["sync_consumer", "positions"]),
         (Scope::Work, &["sync_worker"]),
         (Scope::Observe, &["cluster"]),
         (Scope::Admin, &["add_member", "remove_member", "transfer_leader"]),
@@ -299,7 +299,7 @@ async fn a_token_without_a_tenant_opens_and_joins_jobs_without_a_tenant() {
     assert_eq!(coordinator.service().job_status(own).await.unwrap().tenant, "");
     assert_eq!(consumer.open_job(foreign.clone()).await, Ok(own));
     assert_eq!(submitter.join_job(foreign.clone()).await, Ok(own));
-    // A job that ends meanwhile is not opened again.
+    // A job that ends in the meantime is not opened again.
     submitter.cancel_job(own).await.unwrap();
     assert_eq!(consumer.open_job(foreign.clone()).await.unwrap_err().kind, ServiceErrorKind::Denied);
     assert_eq!(coordinator.service().list_jobs().await.unwrap().len(), 2);

@@ -13,12 +13,12 @@ const MAX_CACHED_TICKETS: usize = 4096;
 /// One session of a consumer.
 pub(super) type TicketHolder = (JobId, u32, SessionId);
 
-/// Tickets with their issue times in seconds since 1970.
+/// Tickets with their issue times as Unix timestamps in seconds.
 #[derive(Default)]
 pub(super) struct TicketCache(Mutex<HashMap<TicketHolder, (u64, String)>>);
 
 impl TicketCache {
-    /// Returns the cached ticket of a session, or issues one with `make`.
+    /// Returns the cached ticket of a session, or issues a new ticket with `make`.
     pub(super) fn ticket(&self, holder: TicketHolder, now_s: u64, make: impl FnOnce() -> String) -> String {
         let is_new = |issued_s: u64| now_s.checked_sub(issued_s).is_some_and(|age_s| age_s < TICKET_REUSE_S);
         let issued = self.0.lock().unwrap_or_else(PoisonError::into_inner);

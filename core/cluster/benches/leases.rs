@@ -1,4 +1,5 @@
-//! Leases per second of the state machine alone: one worker computes and one consumer delivers short epochs with 512 streams.
+//! Measures the leases per second of the state machine alone. One worker computes and one consumer delivers short epochs
+//! with 512 streams.
 
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ use feedline_data::schema::{ColumnType, ScalarType, Schema};
 const STREAMS: u32 = 512;
 const ROWS: u32 = 29_000;
 const CORES: u32 = 2;
-/// Splits of each stream that the consumer wants ahead.
+/// Number of splits of each stream that the consumer requests ahead.
 const WANTS: u32 = 4;
 
 /// The state machine with a running job, and the last plans of its worker and consumer.

@@ -58,16 +58,16 @@ impl Cluster {
                 if present.session == report.session
                     && present.has_delivered_lost_rows(&report.open_splits) =>
             {
-                return Err(self.superseded_by_silence(report, &job.spec.name, "rows"));
+                return Err(self.superseded_after_silence(report, &job.spec.name, "rows"));
             }
             _ => {}
         }
         self.check_claims(job, report)?;
-        self.check_consumer_room(report)
+        self.check_consumer_limit(report)
     }
 
     /// Rejects a consumer that has delivered rows which other consumers also receive. Continuing would repeat these rows.
-    pub(crate) fn superseded_by_silence(
+    pub(crate) fn superseded_after_silence(
         &self,
         report: &ConsumerReport,
         job: &str,
@@ -130,7 +130,7 @@ impl Cluster {
         job.changed_consumers.insert(number);
     }
 
-    /// Renews the leases of all present consumers, because the coordinator itself may have been unreachable.
+    /// Renews the leases of all current consumers, because the coordinator itself may have been unreachable.
     fn renew_consumers(&mut self, id: JobId) {
         let now = self.now;
         let Some(job) = self.jobs.get_mut(&id) else { return };

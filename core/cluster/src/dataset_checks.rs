@@ -8,7 +8,7 @@ use feedline_data::pipeline::{OnError, infer};
 /// Maximum number of shards of a job. A coordinator stores all shards in memory while they are indexed.
 const MAX_SHARDS: usize = 10_000_000;
 
-/// Checks that a pipeline and its dataset fit together.
+/// Checks that a pipeline is compatible with its dataset.
 pub(crate) fn check_dataset(spec: &JobSpec, manifest: &Manifest) -> Result<(), String> {
     let dataset = manifest.summary();
     if let Some(defect) = first_defect(&manifest.shards)

@@ -1,10 +1,10 @@
-//! Assigns the slots of an elastic job to its ranks. Faster ranks get more slots, so that the slowest rank finishes a step as
-//! early as possible, and as few slots as possible change their owners.
+//! Assigns the slots of an elastic job to its ranks. Faster ranks get more slots, so that the slowest rank finishes a step
+//! as early as possible, and as few slots as possible change owners.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
-/// Minimum speedup of the slowest rank for which slots move between present ranks.
+/// Minimum speedup of the slowest rank that justifies moving slots between current ranks.
 const MIN_SPEEDUP: f64 = 1.1;
 
 /// A rank that can own slots.
@@ -12,7 +12,7 @@ const MIN_SPEEDUP: f64 = 1.1;
 pub(crate) struct SlotRank {
     /// The number of the rank.
     pub rank: u32,
-    /// Seconds for a batch of one slot. 0 means unknown and is replaced by the mean of the other ranks.
+    /// Seconds per batch of one slot; 0 if unknown. An unknown time is replaced with the mean of the other ranks.
     pub slot_seconds: f64,
 }
 
@@ -20,7 +20,7 @@ pub(crate) struct SlotRank {
 /// no owner. Returns the next owner of each slot, or `None` for all slots if there are no ranks.
 ///
 /// Each rank receives at least one slot if there are enough slots. The result minimizes `max(slots × slot_seconds)` over the
-/// ranks, and then the number of slots that change their owner. If no rank has joined or left, slots move only if this maximum
+/// ranks, and then the number of slots that change owners. If no rank has joined or left, slots move only if this maximum
 /// falls by more than a tenth.
 pub(crate) fn deal_slots(ranks: &[SlotRank], owners: &[Option<u32>]) -> Vec<Option<u32>> {
     if ranks.is_empty() {
@@ -173,7 +173,7 @@ impl Problem {
     }
 }
 
-/// Returns an integer with the same order as a non-negative time.
+/// Converts a non-negative time to an integer. The conversion preserves the order.
 fn order_key(time: f64) -> u64 {
     time.to_bits()
 }

@@ -51,7 +51,7 @@ impl Cluster {
         self.return_tasks(&worker.tasks);
     }
 
-    /// Returns the jobs that the input has changed and the jobs with a passed deadline.
+    /// Returns the jobs that the input has changed and the jobs whose deadline has passed.
     pub(crate) fn take_due_jobs(&mut self) -> BTreeSet<JobId> {
         while let Some(id) = self.job_timers.pop_due(self.now) {
             self.jobs.visit(id);
@@ -78,7 +78,7 @@ impl Cluster {
         }
     }
 
-    /// Returns the time at which a running job must be examined without an input.
+    /// Returns the time at which a running job must be examined even without an input.
     fn next_deadline(&self, job: &TrackedJob) -> Option<Millis> {
         job.running_layout()?;
         let settings = &self.settings;

@@ -48,14 +48,14 @@ pub enum Input {
     },
     /// A worker sends a report.
     Worker {
-        /// Receives [`Reply::Worker`] when the plan has changed or the hold time is over.
+        /// Receives [`Reply::Worker`] when the plan has changed or the hold time has expired.
         request: RequestId,
         /// The report.
         report: WorkerReport,
     },
     /// A consumer sends a report.
     Consumer {
-        /// Receives [`Reply::Consumer`] when the plan has changed or the hold time is over.
+        /// Receives [`Reply::Consumer`] when the plan has changed or the hold time has expired.
         request: RequestId,
         /// The report.
         report: ConsumerReport,
@@ -65,7 +65,7 @@ pub enum Input {
         /// The allocations of each worker.
         allocations: PlanAllocations,
     },
-    /// The driver has saved an index of [`Ready::manifests`], or has failed to save it.
+    /// The driver has saved an index from [`Ready::manifests`], or has failed to save it.
     IndexSaved {
         /// The job.
         job: JobId,
@@ -97,7 +97,7 @@ pub enum Input {
     },
     /// A client requests the positions of all consumers of a job at one step.
     QueryPositions {
-        /// Receives [`Reply::Positions`] when the positions are known or the hold time is over.
+        /// Receives [`Reply::Positions`] when the positions are known or the hold time has expired.
         request: RequestId,
         /// The job.
         job: JobId,
@@ -145,14 +145,14 @@ pub enum Reply {
     Status(Vec<JobStatus>),
     /// The positions of a job's consumers at one step.
     Positions(GroupPositions),
-    /// The request was rejected and has changed nothing.
+    /// The request was rejected and had no effect.
     Rejected(ServiceError),
 }
 
 /// The results of steps. The driver persists `records`, and then sends `replies`.
 #[derive(Debug, Default)]
 pub struct Ready {
-    /// Indexes to save, each with its job and the key of its source. An [`Input::IndexSaved`] continues the job.
+    /// Indexes to save, each with its job and the key of its source. The job continues after [`Input::IndexSaved`].
     pub manifests: Vec<(JobId, String, Arc<Manifest>)>,
     /// Records to persist, in order.
     pub records: Vec<Record>,

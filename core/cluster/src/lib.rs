@@ -57,11 +57,11 @@ use self::state::worker::{TaskRoom, TrackedWorker};
 
 /// Maximum number of ended jobs that the state machine reports.
 const MAX_ENDED_JOBS: usize = 100;
-/// Delay after a change of the number of running jobs, after which unplanned jobs are redistributed over the workers.
+/// Delay between a change in the number of running jobs and the redistribution of unplanned jobs over the workers.
 const REDISTRIBUTE_MS: u64 = 250;
-/// Maximum length in bytes of a text in a report. Texts enter the log and are sent to all clients.
+/// Maximum length in bytes of a string in a report. The strings are written to the log and sent to all clients.
 const MAX_TEXT_BYTES: usize = 2_048;
-/// Truncates a text of a report to [`MAX_TEXT_BYTES`].
+/// Truncates a string of a report to [`MAX_TEXT_BYTES`].
 fn truncate_text(mut text: String) -> String {
     text.truncate(text.floor_char_boundary(MAX_TEXT_BYTES));
     text
@@ -98,7 +98,7 @@ pub struct Cluster {
     worker_reports: Deadlines<WorkerId>,
     consumer_polls: Deadlines<(JobId, u32)>,
     worker_polls: Deadlines<WorkerId>,
-    /// The time at which each running job must be examined without an input.
+    /// The time at which each running job must be examined even without an input.
     job_timers: Deadlines<JobId>,
     /// Jobs with unanswered step queries.
     queried_jobs: BTreeSet<JobId>,
@@ -277,9 +277,9 @@ impl Cluster {
         }
         self.jobs_to_schedule.insert(id);
         let Some(job) = self.jobs.get_mut(&id) else { return };
-        let ran = job.running_layout().is_some();
+        let was_running = job.running_layout().is_some();
         job.apply(record, self.now);
-        if self.running_jobs.update(&job.spec.tenant, ran, job.running_layout().is_some()) {
+        if self.running_jobs.update(&job.spec.tenant, was_running, job.running_layout().is_some()) {
             self.redistribute_at.get_or_insert(self.now + REDISTRIBUTE_MS);
         }
         if matches!(record, Record::Ended { .. }) {

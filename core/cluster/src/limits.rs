@@ -22,7 +22,7 @@ impl Cluster {
     }
 
     /// Checks the job limits of the cluster and of the tenant.
-    pub(crate) fn check_job_room(&self, spec: &JobSpec) -> Result<(), ServiceError> {
+    pub(crate) fn check_job_limits(&self, spec: &JobSpec) -> Result<(), ServiceError> {
         let limit = self.settings.limits.jobs;
         if self.open_jobs.len() >= limit as usize {
             return Err(ServiceError::busy(
@@ -48,7 +48,7 @@ impl Cluster {
     }
 
     /// Checks the limit on consumers, unless the consumer has reported within its lease time.
-    pub(crate) fn check_consumer_room(&mut self, report: &ConsumerReport) -> Result<(), ServiceError> {
+    pub(crate) fn check_consumer_limit(&mut self, report: &ConsumerReport) -> Result<(), ServiceError> {
         let (now, lease_ms) = (self.now, self.settings.consumer_lease_ms);
         if let Some(silent_before) = now.checked_sub(lease_ms + 1) {
             while self.consumer_reports.pop_due(silent_before).is_some() {}
@@ -70,7 +70,7 @@ impl Cluster {
     }
 
     /// Checks the limit on workers, unless the worker is already known.
-    pub(crate) fn check_worker_room(&self, worker: WorkerId) -> Result<(), ServiceError> {
+    pub(crate) fn check_worker_limit(&self, worker: WorkerId) -> Result<(), ServiceError> {
         let limit = self.settings.limits.workers;
         if self.workers.contains_key(&worker) || self.workers.len() < limit as usize {
             return Ok(());

@@ -1,5 +1,5 @@
-//! Changes of a mix's weights while its job runs. A change takes effect after all granted splits, so it does not affect rows that
-//! workers compute or consumers have received.
+//! Changes to the weights of a mix while its job runs. A change takes effect after all granted splits, so it does not affect
+//! rows that workers compute or consumers have received.
 
 use feedline_data::ids::{JobId, WorkerId};
 use feedline_data::messages::{JobMixChanges, ServiceError, ServiceErrorKind};
@@ -48,7 +48,7 @@ impl Cluster {
         Ok(change)
     }
 
-    /// Returns the weight changes of each of these jobs with a changed mix.
+    /// Returns the weight changes of the given jobs. Omits jobs without changes.
     pub(crate) fn mix_changes(&self, jobs: impl IntoIterator<Item = JobId>) -> Vec<JobMixChanges> {
         let changes_of = |id: JobId| {
             let changes = &self.jobs.get(&id)?.layout.as_ref()?.mix_changes;
@@ -59,7 +59,7 @@ impl Cluster {
 }
 
 impl TrackedJob {
-    /// Returns the change to these weights at the first offset after all granted splits.
+    /// Returns a change that sets these weights at the first offset after all granted splits.
     fn mix_change(&self, weights: Vec<f64>) -> Result<MixChange, ServiceError> {
         let refuse = |message: String| ServiceError::new(ServiceErrorKind::Invalid, message);
         let name = &self.spec.name;

@@ -58,7 +58,7 @@ impl Cluster {
             return Err(ServiceError::new(ServiceErrorKind::Denied, message));
         }
         self.check_reads(spec)?;
-        self.check_job_room(spec)?;
+        self.check_job_limits(spec)?;
         Ok(None)
     }
 
@@ -71,8 +71,8 @@ impl Cluster {
     }
 }
 
-/// Whether two specifications define the same job. Ranks that join an elastic job later may specify another number of ranks,
-/// and each client pickles its functions itself.
+/// Whether two specifications define the same job. Ranks that join an elastic job later may specify a different number of
+/// ranks, and each client pickles its functions itself.
 fn is_same_job(open: &JobSpec, requested: &JobSpec) -> bool {
     let mut requested = requested.clone();
     if open.elastic && requested.elastic {

@@ -6,7 +6,7 @@ use crate::Cluster;
 use crate::state::candidates::{CandidateQueue, LeaseCandidate};
 
 /// Number of workers of an unplanned job, as a multiple of its even share of all workers. With few jobs, every job uses all
-/// workers. With many jobs, each worker serves few of them.
+/// workers. With many jobs, each worker serves only a few jobs.
 const UNPLANNED_SPREAD: usize = 4;
 
 impl Cluster {
@@ -57,8 +57,8 @@ impl Cluster {
         candidates.filter(|candidate| self.accepts_work(candidate.worker)).collect()
     }
 
-    /// Returns the workers for an unplanned job. The jobs of a tenant with a core quota share the quota evenly. Each job uses as
-    /// few workers as provide its cores, so that it does not start with small fractions of many workers.
+    /// Returns the workers for an unplanned job. The jobs of a tenant with a core quota share the quota evenly. Each job
+    /// uses the smallest number of workers that provide its cores, rather than small fractions of many workers.
     fn unplanned_candidates(&self, id: JobId) -> Vec<LeaseCandidate> {
         let candidates = workers_for_unplanned_job(&self.live_workers, id, self.running_jobs.total());
         let job = &self.jobs[&id];
@@ -87,7 +87,7 @@ impl Cluster {
         self.workers.get(&worker).is_some_and(|worker| worker.accepts_work())
     }
 
-    /// Redistributes the unplanned jobs over the workers, some time after the number of running jobs has changed.
+    /// Redistributes the unplanned jobs over the workers, shortly after the number of running jobs has changed.
     pub(crate) fn redistribute_if_due(&mut self) {
         if self.redistribute_at.take_if(|at| *at <= self.now).is_none() {
             return;

@@ -16,7 +16,7 @@ use crate::{Cluster, Ready};
 
 /// Maximum number of shards that one task indexes.
 const MAX_TASK_SHARDS: usize = 16;
-/// Size of the shards in bytes at which a task is full.
+/// Total size in bytes of the shards at which a task is full.
 const MAX_TASK_BYTES: u64 = 256 << 20;
 /// Maximum number of concurrent tasks of a worker.
 const MAX_TASKS_PER_WORKER: usize = 2;
@@ -97,7 +97,8 @@ impl Cluster {
         }
     }
 
-    /// Sets the number of tasks of a worker that can run more tasks; `None` if the worker cannot.
+    /// Sets the number of running tasks of a worker that can run more tasks. `None` means that the worker cannot run more
+    /// tasks.
     fn set_task_room(&mut self, id: WorkerId, running: Option<usize>) {
         let Some(worker) = self.workers.get_mut(&id) else { return };
         let before = std::mem::replace(&mut worker.queued_tasks, running);
@@ -207,7 +208,7 @@ impl Cluster {
         }
     }
 
-    /// Requests that the driver saves an index, so that every later leader can load it.
+    /// Asks the driver to save an index, so that every later leader can load it.
     fn save_index(&mut self, job: JobId, manifest: Arc<Manifest>, ready: &mut Ready) {
         let (Some(found), Some(preparation)) = (self.jobs.get(&job), self.preparations.get_mut(&job)) else {
             return;
@@ -228,7 +229,7 @@ impl Cluster {
         }
     }
 
-    /// Starts a job with an indexed dataset, unless the pipeline does not fit the dataset.
+    /// Starts a job with an indexed dataset. Fails the job if its pipeline is incompatible with the dataset.
     fn start_job(&mut self, job: JobId, manifest: &Manifest, ready: &mut Ready) {
         self.drop_preparation(job);
         let Some(found) = self.jobs.get(&job) else { return };
@@ -247,7 +248,7 @@ impl Cluster {
     }
 }
 
-/// Divides listed shards into the ranges of tasks.
+/// Divides the listed shards into ranges, one range per task.
 fn task_ranges(shards: &[ShardRef]) -> Vec<Range<usize>> {
     let mut ranges = Vec::new();
     let (mut start, mut bytes) = (0, 0_u64);

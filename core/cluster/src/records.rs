@@ -1,4 +1,4 @@
-//! Records: decisions that outlive the coordinator. Applying all records in order rebuilds the durable state.
+//! Records: decisions that survive a restart of the coordinator. Applying all records in order rebuilds the durable state.
 
 use feedline_data::ids::{JobId, SessionId, WorkerId};
 use feedline_data::layout::{SplitRef, StreamPosition};
@@ -93,10 +93,10 @@ pub enum Record {
         /// Elastic jobs: the owner of each slot.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         slots: Vec<SlotOwnership>,
-        /// Epoch and round of the last split, in the order of the job, that was ever granted.
+        /// Epoch and round of the latest split, in the order of the job, that has been granted.
         #[serde(rename = "granted", default, skip_serializing_if = "Option::is_none")]
         last_granted: Option<(u32, u64)>,
-        /// The changes of the mix's weights.
+        /// The mix weight changes.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         mix: Vec<MixChange>,
     },

@@ -16,22 +16,23 @@ impl Cluster {
             return;
         }
         self.examined_items += job.consumers_with_room.len() as u64;
-        let mut rooms = take_room_by_consumer(job, |job, number| {
+        let mut capacities = take_capacities(job, |job, number| {
             job.consumers.get(&number).is_some_and(|consumer| !consumer.is_silent(now, lease_ms))
         });
-        let wanted: usize = rooms.iter().map(|(_, room)| room).sum();
+        let wanted: usize = capacities.iter().map(|(_, capacity)| capacity).sum();
         let mut splits: Vec<SplitRef> = job.open_splits.of(None).take(wanted).collect();
         splits.extend(job.streams.splits_from(0).take(wanted - splits.len()));
         let mut chosen: Vec<(SplitRef, u32)> = Vec::new();
         let mut splits = splits.into_iter();
-        'splits: while rooms.iter().any(|(_, room)| *room > 0) {
-            for (number, room) in rooms.iter_mut().filter(|(_, room)| *room > 0) {
+        'splits: while capacities.iter().any(|(_, capacity)| *capacity > 0) {
+            for (number, capacity) in capacities.iter_mut().filter(|(_, capacity)| *capacity > 0) {
                 let Some(split) = splits.next() else { break 'splits };
-                *room -= 1;
+                *capacity -= 1;
                 chosen.push((split, *number));
             }
         }
-        job.consumers_with_room.extend(rooms.iter().filter(|(_, room)| *room > 0).map(|(number, _)| *number));
+        let with_room = capacities.iter().filter(|(_, capacity)| *capacity > 0);
+        job.consumers_with_room.extend(with_room.map(|(number, _)| *number));
         self.assign_all(id, chosen, ready);
     }
 
@@ -51,18 +52,15 @@ impl Cluster {
     }
 }
 
-/// Returns the number of further splits that each consumer can accept. Removes silent consumers and consumers without room from
-/// the list.
-fn take_room_by_consumer(
-    job: &mut TrackedJob,
-    is_alive: impl Fn(&TrackedJob, u32) -> bool,
-) -> Vec<(u32, usize)> {
+/// Returns the number of further splits that each consumer can accept. Removes silent consumers, and consumers that cannot
+/// accept splits, from the list.
+fn take_capacities(job: &mut TrackedJob, is_alive: impl Fn(&TrackedJob, u32) -> bool) -> Vec<(u32, usize)> {
     let consumers_with_room = std::mem::take(&mut job.consumers_with_room);
     let alive = consumers_with_room.into_iter().filter(|number| is_alive(job, *number));
-    let rooms = alive.filter_map(|number| {
-        let wants = job.consumers.get(&number)?.wanted_splits as usize;
-        let room = wants.saturating_sub(job.open_splits.count_of(Some(number)));
-        (room > 0).then_some((number, room))
+    let capacities = alive.filter_map(|number| {
+        let wanted = job.consumers.get(&number)?.wanted_splits as usize;
+        let capacity = wanted.saturating_sub(job.open_splits.count_of(Some(number)));
+        (capacity > 0).then_some((number, capacity))
     });
-    rooms.collect()
+    capacities.collect()
 }

@@ -1,4 +1,4 @@
-//! Rebuilds the state machine from records, and compacts its state to the fewest records.
+//! Rebuilds the state machine from records, and compacts its state to a minimal list of records.
 
 use std::sync::Arc;
 

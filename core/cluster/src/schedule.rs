@@ -13,7 +13,7 @@ use crate::{Cluster, Ready};
 
 /// Minimum number of splits leased ahead of each stream, so that one worker computes while a consumer reads from another.
 const MIN_SPLITS_AHEAD: usize = 2;
-/// Time after a change of a job's workers during which no split is recalled, because it may be computed soon.
+/// Time after a change to a job's workers during which no split is recalled, because the split may be computed soon.
 pub(crate) const SETTLED_MS: u64 = 500;
 /// Age of a lease after which an uncomputed split is recalled from a worker that the plan no longer assigns to the job. Other
 /// jobs may leave no cores for the split, while a stream waits for it.
@@ -56,7 +56,7 @@ impl Cluster {
         self.jobs_to_schedule.clear();
     }
 
-    /// Marks the streams of leases that have become late or recallable.
+    /// Marks the streams whose leases have become late or recallable.
     fn touch_old_leases(&mut self, id: JobId) {
         let (now, straggler_ms) = (self.now, self.settings.straggler_ms);
         let Some(job) = self.jobs.get_mut(&id) else { return };
@@ -130,7 +130,7 @@ impl Cluster {
             job.candidates = Some(candidates);
         }
         self.grant_all(id, grants, ready);
-        if has_granted_all && self.jobs[&id].is_leased_to_the_end() {
+        if has_granted_all && self.jobs[&id].is_fully_leased() {
             let copies = self.choose_copies(id);
             self.grant_all(id, copies, ready);
         }

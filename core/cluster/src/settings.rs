@@ -25,7 +25,7 @@ pub struct ClusterSettings {
     pub auto_cache: bool,
     /// Quotas and read permissions of each tenant.
     pub tenants: Tenants,
-    /// Maximum numbers of jobs, consumers and workers at the same time.
+    /// Maximum numbers of concurrent jobs, consumers and workers.
     pub limits: ClusterLimits,
 }
 
@@ -49,7 +49,7 @@ impl Default for ClusterSettings {
     }
 }
 
-/// Maximum numbers of jobs, consumers and workers at the same time.
+/// Maximum numbers of concurrent jobs, consumers and workers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ClusterLimits {

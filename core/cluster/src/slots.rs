@@ -1,9 +1,9 @@
 //! Assigns the slots of elastic jobs to ranks, and moves slots between ranks.
 //!
 //! A slot is a stream of the layout, so its rows do not depend on its owner. Ownership is durable and has a generation that
-//! increases with each change. A present rank first stops the slot, so that the next owner starts where the rank stopped. The
-//! slots of a rank that sends no report for the lease time continue at their recorded positions. If the rank had delivered
-//! further rows, it is rejected as superseded when it returns.
+//! increases with each change. A rank that is still present first stops the slot, so that the next owner starts where the
+//! rank stopped. The slots of a rank that sends no report for the lease time continue at their recorded positions. If the
+//! rank had delivered further rows, it is rejected as superseded when it returns.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,8 @@ use crate::records::Record;
 use crate::state::job::TrackedJob;
 use crate::{Cluster, Ready};
 
-/// Exclusive upper bound of the ranks of an elastic job. The coordinator keeps state for each rank that ever reported.
+/// Exclusive upper bound of the rank numbers of an elastic job. The coordinator keeps state for each rank that has ever
+/// reported.
 pub(crate) const MAX_RANKS: u32 = 65_536;
 /// Milliseconds between two checks of an elastic job's slots.
 const SLOT_CHECK_MS: Millis = 1_000;
@@ -141,7 +142,7 @@ impl Cluster {
         if !report.slots.claims.iter().any(|claim| job.has_delivered_moved_rows(claim)) {
             return Ok(());
         }
-        Err(self.superseded_by_silence(report, &job.spec.name, "slots"))
+        Err(self.superseded_after_silence(report, &job.spec.name, "slots"))
     }
 
     /// Moves the slots of elastic jobs with changed ranks or slots.

@@ -1,5 +1,5 @@
-//! The tracked state of jobs, workers and consumers, with the indexes that make a step cheap. The parent directory contains the
-//! decisions.
+//! The tracked state of jobs, workers and consumers, with indexes that keep the cost of a step low. The modules of the
+//! parent directory make the decisions.
 
 pub(crate) mod candidates;
 pub(crate) mod consumer;

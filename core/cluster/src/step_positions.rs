@@ -87,7 +87,7 @@ impl TrackedJob {
         self.touch_queried_consumers(step);
     }
 
-    /// Changes the plans of the consumers that have not answered a query.
+    /// Marks the plans of the consumers that have not answered a query as changed.
     fn touch_queried_consumers(&mut self, step: StepId) {
         let Some(query) = self.step_queries.by_step.get(&step) else { return };
         let open = self.consumers.iter_mut().filter(|(number, _)| query.waits_for(**number));
@@ -128,7 +128,8 @@ impl TrackedJob {
         group
     }
 
-    /// Answers the queries with complete positions, without further consumers that can answer, or with an expired hold time.
+    /// Answers the queries that have complete positions, that no further consumer can answer, or whose hold time has
+    /// expired.
     fn answer_queries(&mut self, now: Millis, settings: &ClusterSettings, ready: &mut Ready) {
         let is_silent = |consumer: &TrackedConsumer| consumer.is_silent(now, settings.consumer_lease_ms);
         let is_over = |since: Millis| now.saturating_sub(since) >= settings.hold_ms;

@@ -11,7 +11,7 @@ use crate::{Cluster, Ready, Reply, RequestId, truncate_text};
 
 impl Cluster {
     pub(crate) fn on_worker(&mut self, request: RequestId, mut report: WorkerReport, ready: &mut Ready) {
-        if let Err(refusal) = self.check_worker_room(report.worker) {
+        if let Err(refusal) = self.check_worker_limit(report.worker) {
             ready.replies.push((request, Reply::Rejected(refusal)));
             return;
         }
@@ -78,8 +78,8 @@ impl Cluster {
         }
     }
 
-    /// Updates the load of a worker in all jobs with this candidate. If the worker's memory is now full, later splits of its
-    /// streams may become urgent, so these streams are checked.
+    /// Updates the load of a worker in all jobs that have the worker as a candidate. If the worker's memory is now full,
+    /// later splits of its streams may become urgent, so these streams are checked.
     fn touch_jobs_of_candidate(&mut self, id: WorkerId, filled_memory: bool) {
         let worker = &self.workers[&id];
         self.examined_items += worker.candidate_of.len() as u64;

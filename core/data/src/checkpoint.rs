@@ -1,5 +1,5 @@
-//! Checkpoints of a job: the position from which a job resumes, the recent positions of one consumer, and the position of
-//! every stream at a step.
+//! Job checkpoints: the position that a job resumes from, the recent positions of one consumer, and the positions of all
+//! streams at a step.
 
 mod history;
 mod position;

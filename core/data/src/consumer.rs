@@ -9,7 +9,7 @@ use std::ops::Range;
 use crate::layout::{Layout, SplitRef};
 use crate::pipeline::Remainder;
 
-/// Finished rows of one group of a split.
+/// Output rows of one group of a split.
 #[derive(Debug, Clone)]
 pub struct Piece<P> {
     /// The split.
@@ -73,14 +73,14 @@ pub enum RunKind {
     Removed,
 }
 
-/// A batch, or another run of consecutive rows.
+/// A batch, or a run of consecutive rows that were dropped or removed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AssembledBatch<P> {
     /// The kind of the run.
     pub kind: RunKind,
     /// The epoch of the first row.
     pub epoch: u32,
-    /// The number of rows of all parts.
+    /// The total number of rows in all parts.
     pub rows: u32,
     /// The parts in order.
     pub parts: Vec<PieceSlice<P>>,
@@ -134,8 +134,8 @@ impl<P: Clone> Assembler<P> {
         }
     }
 
-    /// Appends the rows of `split` from offset `from` on to the delivery order. With `flush` a batch ends at the end of the
-    /// split. Callers set `flush` at the end of an epoch, unless the remainder is carried to the next epoch.
+    /// Appends the rows of `split` to the delivery order, starting at offset `from`. With `flush`, a batch ends at the end
+    /// of the split. Callers set `flush` at the end of an epoch, unless the remainder is carried to the next epoch.
     pub fn expect_split(&mut self, split: SplitRef, from: u32, flush: bool) {
         if self.splits.is_empty() && (split.epoch != self.steps_epoch || self.steps == 0) {
             self.steps_epoch = split.epoch;
@@ -333,12 +333,12 @@ impl<P: Clone> Assembler<P> {
         self.available_rows(self.layout.batch_rows).0
     }
 
-    /// The incompletely delivered splits, each with the offset of its next undelivered input row.
+    /// The splits that are not fully delivered, each with the offset of its next undelivered input row.
     pub fn undelivered_splits(&self) -> impl Iterator<Item = (SplitRef, u32)> + '_ {
         self.splits.iter().map(|expected| (expected.split, expected.next_delivery))
     }
 
-    /// The incompletely received splits in delivery order, each with the offset of its next row to arrive.
+    /// The splits that are not fully received, in delivery order, each with the offset of its next row to arrive.
     pub fn missing_splits(&self) -> impl Iterator<Item = (SplitRef, u32)> + '_ {
         self.splits
             .iter()

@@ -3,20 +3,20 @@
 
 use std::collections::VecDeque;
 
-/// Maximum number of packed rows that accept further rows. Beyond the limit the oldest is closed, which bounds the search.
+/// Maximum number of open packed rows. Beyond the limit, the oldest packed row is closed, which bounds the search.
 const MAX_OPEN_PACKED_ROWS: usize = 256;
 
 /// One step of a round. All rows of a step are in one bucket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CoordinatedStep {
-    /// The bucket; 0 without buckets.
+    /// The index of the bucket; 0 if the pipeline has no buckets.
     pub bucket: usize,
     /// The rows of each stream, as indexes in the round. Some streams receive no rows if the step has fewer rows than streams.
     pub streams: Vec<Vec<u32>>,
 }
 
 impl CoordinatedStep {
-    /// Distributes the rows of a step evenly over the streams: their numbers of rows differ by at most one.
+    /// Distributes the rows of a step evenly over the streams. The row counts of two streams differ by at most one.
     fn distribute(bucket: usize, rows: &[u32], streams: u32) -> Self {
         let (count, streams) = (rows.len(), streams as usize);
         let mut rest = rows;
@@ -29,7 +29,7 @@ impl CoordinatedStep {
         Self { bucket, streams: distributed }
     }
 
-    /// The number of rows of all streams.
+    /// The total number of rows in all streams.
     pub fn rows(&self) -> u32 {
         self.streams.iter().map(|rows| rows.len() as u32).sum()
     }
@@ -42,8 +42,8 @@ pub fn bucket_of(boundaries: &[u32], length: u32) -> usize {
 }
 
 /// Forms steps from rows of the given lengths. All rows of a step belong to one bucket. A bucket becomes a step when it has
-/// `sizes[bucket]` rows for each stream. At the end, the remaining rows of a bucket move to the next longer bucket if they are
-/// less than half a step and fit there. Otherwise they form a smaller step.
+/// `sizes[bucket]` rows for each stream. At the end, the remaining rows of a bucket move to the next longer bucket if they
+/// fill less than half a step and fit into that bucket. Otherwise they form a smaller step.
 ///
 /// `sizes` has one number for each boundary, and one more if rows may be longer than the last boundary.
 pub fn deal_buckets(

@@ -1,4 +1,4 @@
-//! Ids of jobs, workers, sessions and tasks. Callers draw the random ones, because this crate reads no entropy.
+//! Ids of jobs, workers, sessions and tasks. Callers generate the random ids, because this crate does not read entropy.
 
 use serde::{Deserialize, Serialize};
 

@@ -9,9 +9,9 @@ use crate::manifest::DatasetSummary;
 use crate::mix::MixChange;
 use crate::pipeline::{OperatorKind, OrderMode, Pipeline, Remainder};
 
-/// Default number of rows of a split. Computing a split should take longer than several round trips of control messages.
+/// Default number of rows per split. Computing a split should take longer than several round trips of control messages.
 const SPLIT_ROWS: u64 = 1024;
-/// Maximum encoded size of a split, which limits the work lost with a worker.
+/// Maximum encoded size of a split, which limits the work lost when a worker fails.
 const MAX_SPLIT_BYTES: u64 = 64 << 20;
 /// Minimum number of splits per stream if the dataset is large enough, so that every worker gets a share.
 const MIN_SPLITS_PER_STREAM: u64 = 8;
@@ -26,7 +26,7 @@ const STEPS_PER_ROUND: u64 = 16;
 /// Minimum number of steps in a round, for small datasets.
 const MIN_STEPS_PER_ROUND: u64 = 4;
 /// Assumed number of rows in a packed row, for choosing the size of a round.
-const ROWS_PER_PACKED: u64 = 8;
+const ROWS_PER_PACKED_ROW: u64 = 8;
 
 /// Identifies a split.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -74,7 +74,7 @@ pub struct Layout {
     /// split counts the rows of all streams.
     #[serde(default)]
     pub coordinated: bool,
-    /// The changes of a mix's weights since the start of the job, in order. The changes do not affect the layout. They are stored
+    /// The mix weight changes since the start of the job, in order. The changes do not affect the layout. They are stored
     /// here because every component that computes rows has the layout.
     #[serde(rename = "mix", default, skip_serializing_if = "Vec::is_empty")]
     pub mix_changes: Vec<MixChange>,
@@ -143,8 +143,9 @@ impl Layout {
         }
     }
 
-    /// Returns the first row after round `ordinal` of an epoch: the pass, counted over all epochs, and the offset in the pass. The
-    /// round consists of the split with this ordinal of every stream. Returns `None` if no rows follow in the job.
+    /// Returns the first row after round `ordinal` of an epoch: the pass, counted over all epochs, and the offset in the
+    /// pass. The round consists of the splits with this ordinal in all streams. Returns `None` after the last round of the
+    /// job.
     pub fn start_after_round(&self, epoch: u32, ordinal: u64) -> Option<(u32, u64)> {
         let next = ordinal + 1;
         if next < self.full_rounds() {
@@ -155,7 +156,7 @@ impl Layout {
         (epoch + 1 < self.epochs).then(|| ((epoch + 1) * self.passes, 0))
     }
 
-    /// Returns the changes of a mix's weights that affect rows of `epoch` or later epochs.
+    /// Returns the mix weight changes that affect rows of `epoch` or later epochs.
     pub fn mix_changes_from(&self, epoch: u32) -> &[MixChange] {
         MixChange::changes_from_pass(&self.mix_changes, epoch.saturating_mul(self.passes))
     }
@@ -173,8 +174,8 @@ impl Layout {
         self.epoch_rows() / (self.split_rows * u64::from(self.streams))
     }
 
-    /// Returns the division of the rows after the full rounds: the number of full batches per stream, and the number of rows of all
-    /// streams in one last, smaller step.
+    /// Returns how the rows after the full rounds are divided: the number of full batches per stream, and the number of rows
+    /// of all streams in one last, smaller step.
     fn tail(&self) -> (u64, u64) {
         let streams = u64::from(self.streams);
         let tail = self.epoch_rows() % (self.split_rows * streams);
@@ -188,7 +189,7 @@ impl Layout {
         self.remainder == Remainder::Drop && !self.changes_rows
     }
 
-    /// The number of rows of each epoch that the layout drops.
+    /// The number of rows that the layout drops in each epoch.
     pub fn dropped_rows(&self) -> u64 {
         if self.coordinated {
             return 0;
@@ -274,15 +275,16 @@ impl Layout {
         batches > 0 && self.steps().is_some_and(|steps| batches < steps)
     }
 
-    /// Whether a position is after the stream's last row of the epoch but before a last step in which the stream has no rows. The
-    /// `row` of such a position is the number of rows of the stream.
+    /// Whether a position is after the stream's last row of the epoch but before the epoch's last step, in which the stream
+    /// has no rows. The `row` of such a position is the number of rows of the stream.
     pub fn has_pending_empty_step(&self, stream: u32, position: StreamPosition) -> bool {
         position.epoch < self.epochs
             && position.row == self.stream_rows(stream)
             && self.has_empty_step(stream)
     }
 
-    /// Returns the split that contains the next row at a position, and the row's offset in the split. `None` if no row is left.
+    /// Returns the split that contains the next row at a position, and the row's offset in the split. Returns `None` after
+    /// the last row.
     pub fn locate(&self, stream: u32, position: StreamPosition) -> Option<(SplitRef, u32)> {
         let position = self.next_row(stream, position);
         if position.epoch >= self.epochs {
@@ -342,7 +344,7 @@ impl Layout {
 /// The maximum number of input rows in a batch of a coordinated pipeline.
 fn largest_batch(pipeline: &Pipeline) -> u64 {
     let packs = pipeline.operators.iter().any(|operator| matches!(operator.kind, OperatorKind::Pack(_)));
-    u64::from(pipeline.batch_size()) * if packs { ROWS_PER_PACKED } else { 1 }
+    u64::from(pipeline.batch_size()) * if packs { ROWS_PER_PACKED_ROW } else { 1 }
 }
 
 /// The number of rows of a round, if the pipeline sets a `window`.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::schema::MAX_COLUMNS;
 use crate::schema::{ColumnType, ScalarType, Schema};
 
-/// One object of a store, as listed.
+/// An object in a store, as returned by a listing.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ShardRef {
     /// Absolute URL, such as `file:///data/train-00000.tfrecord` or `s3://bucket/train-00000.tfrecord`.
@@ -27,7 +27,7 @@ pub struct Block {
     pub rows: u32,
     /// The byte offset of the block in the shard. For columnar formats, the index of the block's first row in its row group.
     pub offset: u64,
-    /// The encoded size of the block in bytes, for reads, sizing and admission.
+    /// The encoded size of the block in bytes, used for reads, split sizes and admission.
     pub bytes: u64,
     /// The row group (Parquet) or record batch (Arrow) that contains the block; 0 for other formats.
     pub group: u32,
@@ -66,7 +66,7 @@ impl ShardIndex {
 /// One shard with its index.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shard {
-    /// The object of the shard.
+    /// The object that contains the shard.
     pub object: ShardRef,
     /// The rows and blocks of the shard.
     pub index: ShardIndex,
@@ -159,7 +159,7 @@ impl Manifest {
         self.shards.iter().flat_map(|shard| shard.index.defects.iter().map(move |defect| (shard, defect)))
     }
 
-    /// The summary for a job's layout and checks.
+    /// Returns the properties that a job's layout and checks depend on.
     pub fn summary(&self) -> DatasetSummary {
         let blocks = || self.shards.iter().flat_map(|shard| &shard.index.blocks);
         DatasetSummary {

@@ -1,4 +1,4 @@
-//! Memory accounts of a worker, and their shares of its memory budget. Every such share and limit is defined in this file.
+//! Memory accounts of a worker, and their shares of its memory budget. All shares and limits are defined in this file.
 //!
 //! The accounts overlap on purpose: their limits add up to more than the budget, and a worker starts a group of rows only
 //! while the sum of all accounts stays within the budget.
@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 
 /// The share of the budget that cached rows of pipelines may use.
 pub const CACHE_MEMORY_SHARE: f64 = 1.0 / 3.0;
-/// The share of the budget that blocks of encoded rows may use after they were read.
+/// The share of the budget that cached blocks of encoded rows may use.
 const BLOCK_CACHE_SHARE: f64 = 1.0 / 4.0;
-/// The share of the budget that blocks may use while they are read.
+/// The share of the budget that blocks may use while they are being read.
 const READ_SHARE: f64 = 1.0 / 8.0;
 /// The share of the budget that decoders may use for large images, beyond [`DECODE_BYTES_PER_THREAD`].
 const DECODE_SHARE: f64 = 1.0 / 8.0;
@@ -27,11 +27,11 @@ const DEFAULT_BUDGET_BYTES: u64 = 1 << 30;
 
 /// Bytes that a decoder may use on each thread without a reservation.
 pub const DECODE_BYTES_PER_THREAD: u64 = 64 << 20;
-/// Maximum number of bytes of rows that wait to be written to the disk tier. The same limit applies to the store tier. A
-/// cache drops further rows.
+/// Maximum total size in bytes of the rows that wait to be written to the disk tier. The store tier has the same limit. The
+/// cache drops rows beyond the limit.
 pub const CACHE_WRITE_QUEUE_BYTES: u64 = 32 << 20;
 
-/// A use of a worker's memory budget.
+/// A category of memory that a worker's budget covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MemoryAccount {

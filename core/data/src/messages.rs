@@ -30,8 +30,8 @@ use crate::memory::MemoryUsage;
 use crate::pipeline::{Pipeline, Source};
 use crate::tenants::TenantReads;
 
-/// Maximum number of splits per stream in a consumer's plan; in relaxed mode, the maximum of the whole plan. A batch spans at
-/// most this number of splits.
+/// Maximum number of splits per stream in a consumer's plan; in relaxed mode, maximum number of splits in the whole plan. A
+/// batch spans at most this number of splits.
 pub const MAX_WANTED_SPLITS: u32 = 16_384;
 
 /// The definition of a job: the inputs that determine its rows, and the consumers.
@@ -96,11 +96,11 @@ impl JobSpec {
 pub struct Revision {
     /// Identifies the run of the coordinator's state machine. Every restart and every new leader starts a new incarnation.
     pub incarnation: u64,
-    /// The number of changes of the plan in this incarnation.
+    /// The number of changes to the plan in this incarnation.
     pub number: u64,
 }
 
-/// A worker's report of its complete state. Repeating a report is harmless.
+/// A report of a worker's complete state. Reports are idempotent.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WorkerReport {
     /// The worker.
@@ -117,13 +117,13 @@ pub struct WorkerReport {
     pub memory_bytes: u64,
     /// The revision of the worker's current plan.
     pub plan_revision: Revision,
-    /// The leases that are fully computed and wait for consumers.
+    /// The leased splits that are fully computed and wait for consumers.
     pub computed: Vec<(JobId, SplitRef)>,
-    /// Whether the memory budget is too full to start further splits.
+    /// Whether too little of the memory budget is free to start another split.
     pub memory_full: bool,
-    /// Whether the worker drains before it leaves the cluster. A draining worker receives no new leases.
+    /// Whether the worker is draining before it leaves the cluster. A draining worker receives no new leases.
     pub draining: bool,
-    /// The finished tasks. The worker repeats them until the plan no longer lists the tasks.
+    /// The results of finished tasks. The worker repeats a result until its plan no longer contains the task.
     pub tasks: Vec<TaskResult>,
     /// Nanoseconds from the worker's start to the measurement of `stats` and `cpu`.
     pub elapsed_ns: u64,
@@ -137,7 +137,7 @@ pub struct WorkerReport {
     pub memory: Vec<MemoryUsage>,
 }
 
-/// A worker's complete desired state. Repeating a plan is harmless.
+/// The complete desired state of a worker. Plans are idempotent.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct WorkerPlan {
     /// The revision of this plan.
@@ -157,7 +157,7 @@ pub struct WorkerPlan {
     /// The key that validates the tickets of consumers; empty without tickets. The coordinator's service sets the key, not the
     /// state machine.
     pub ticket_key: Vec<u8>,
-    /// All weight changes of the mix of each leased job. A plan never contains a lease without the changes that affect its rows.
+    /// All mix weight changes of each leased job. A plan never contains a lease without the changes that affect its rows.
     pub mixes: Vec<JobMixChanges>,
 }
 
@@ -201,7 +201,7 @@ pub struct Task {
 pub struct TaskResult {
     /// The task.
     pub id: TaskId,
-    /// The output, or an error as one sentence.
+    /// The output, or a one-sentence error message.
     pub outcome: Result<TaskOutput, String>,
 }
 
@@ -214,7 +214,7 @@ pub enum TaskOutput {
     Indexed(Vec<ShardIndex>),
 }
 
-/// A consumer's report of its complete state. Repeating a report is harmless.
+/// A report of a consumer's complete state. Reports are idempotent.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ConsumerReport {
     /// The job.
@@ -233,17 +233,17 @@ pub struct ConsumerReport {
     pub wanted_splits: u32,
     /// Splits that the consumer could not fetch, with the unreachable worker that holds them.
     pub unreachable: Vec<(SplitRef, WorkerId)>,
-    /// The error of a failed batch under `on_error: fail`, as one sentence.
+    /// The one-sentence error message of a failed batch under `on_error: fail`.
     pub batch_error: Option<String>,
     /// Statistics of the consumer.
     pub stats: ConsumerStats,
     /// Elastic jobs: the consumer's slots, instead of `positions`.
     pub slots: SlotReport,
-    /// The positions after the last batches, if a plan queries a step or the consumer stops.
+    /// The positions after the most recent batches. Set if a plan queries a step or the consumer stops.
     pub history: HistoryReport,
 }
 
-/// A consumer's complete desired state. Repeating a plan is harmless.
+/// The complete desired state of a consumer. Plans are idempotent.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ConsumerPlan {
     /// The revision of this plan.
@@ -258,7 +258,7 @@ pub struct ConsumerPlan {
     pub splits: Vec<PlannedSplit>,
     /// Relaxed mode: whether all splits are assigned. If so, `splits` contains the last splits of the job.
     pub exhausted: bool,
-    /// Maximum number of splits per stream in a plan; in relaxed mode, of all splits.
+    /// Maximum number of splits in a plan: per stream in deterministic mode, in total in relaxed mode.
     pub max_splits: u32,
     /// The number of consumers of the job; 0 if unknown.
     pub consumers: u32,
@@ -299,7 +299,7 @@ pub enum JobState {
     Running,
     /// All rows were delivered.
     Completed,
-    /// The job failed with this error, which is one sentence.
+    /// The job failed with this one-sentence error message.
     Failed(String),
     /// A user cancelled the job.
     Cancelled,
@@ -361,7 +361,7 @@ pub struct JobStatus {
     pub store: StoreStats,
     /// The total CPU time of each worker process that has worked on the job.
     pub worker_cpu: Vec<(WorkerId, ProcessCpu)>,
-    /// Statistics of the consumers, summed.
+    /// Statistics summed over all consumers.
     pub delivered: ConsumerStats,
     /// The peak resident set size of each worker process that has worked on the job.
     pub worker_peak_rss_bytes: Vec<(WorkerId, u64)>,

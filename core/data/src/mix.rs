@@ -1,7 +1,7 @@
-//! The order of rows in a mix of several datasets. It determines the dataset and the row at each offset of a pass. The order
-//! is a pure function of weights and row counts, and can be computed at any offset.
+//! The order of rows in a mix of several datasets: the dataset and the row at each offset of a pass. The order is a pure
+//! function of weights and row counts, and can be computed at any offset.
 //!
-//! Row `k` of a part with share `s` is due at the time `(k + 1/2) / s`. Rows are ordered by due time; ties are ordered by the
+//! Row `k` of a part with share `s` is due at time `(k + 1/2) / s`. Rows are ordered by due time; ties are ordered by the
 //! index of the part. At every offset the number of rows of each part differs from its exact share by less than one row.
 //! After a change of the weights, the remaining rows are ordered by the new weights.
 
@@ -18,12 +18,12 @@ const UNIT: u128 = 1 << 40;
 /// The share of the part with the largest weight.
 const LARGEST_SHARE: f64 = (1 << 20) as f64;
 
-/// A change of a mix's weights, which takes effect at an offset of a pass.
+/// A change to the weights of a mix. It takes effect at an offset of a pass.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MixChange {
     /// The pass, counted over all epochs.
     pub pass: u32,
-    /// The first offset of the pass to which the weights apply. They apply to all later passes too.
+    /// The first offset in the pass at which the new weights apply. They also apply to all later passes.
     #[serde(rename = "place")]
     pub offset: u64,
     /// The weight of each dataset.
@@ -63,7 +63,7 @@ impl MixChange {
 /// The order of rows in one pass over a mix.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mixer {
-    /// At least one phase. The first phase starts at offset 0.
+    /// The phases in order; never empty. The first phase starts at offset 0.
     phases: Vec<Phase>,
     /// The number of rows of each dataset.
     rows: Vec<u64>,
@@ -113,8 +113,8 @@ impl MixerPart {
 pub struct MixedRow {
     /// The index of the dataset in the mix.
     pub part: usize,
-    /// The number of rows of this dataset before the row in the pass. If the dataset restarts in the pass, this number
-    /// exceeds its rows.
+    /// The number of rows of this dataset that precede the row in the pass. After a restart of the dataset, the number
+    /// exceeds the dataset's row count.
     pub row: u64,
 }
 
@@ -424,7 +424,7 @@ mod tests {
                 counts[row.part] += 1;
                 for (count, weight) in counts.iter().zip(&weights) {
                     let due = (offset + 1) as f64 * weight / total;
-                    // The due times of a part's rows and of all rows together are each rounded by half a row.
+                    // The due times of the rows of each part, and of all rows together, are rounded to half a row.
                     prop_assert!((*count as f64 - due).abs() <= 1.0 + weights.len() as f64 / 2.0, "{} of {}", count, due);
                 }
             }

@@ -30,7 +30,7 @@ impl Permutation {
         Self { len, half_bits, keys }
     }
 
-    /// The value to which the permutation maps `index`, which must be below `len`.
+    /// Returns the value that the permutation maps `index` to. `index` must be below `len`.
     pub fn apply(&self, index: u64) -> u64 {
         debug_assert!(index < self.len);
         let mut value = index;

@@ -32,8 +32,8 @@ pub struct RowRandom {
     row: u64,
     pass: u32,
     draws: u32,
-    ready: [u32; 4],
-    used: usize,
+    buffered_draws: [u32; 4],
+    used_draws: usize,
 }
 
 impl RowRandom {
@@ -45,21 +45,21 @@ impl RowRandom {
             row: row_id,
             pass,
             draws: 0,
-            ready: [0; 4],
-            used: 4,
+            buffered_draws: [0; 4],
+            used_draws: 4,
         }
     }
 
     /// Returns the next 32 random bits.
     pub fn next_u32(&mut self) -> u32 {
-        if self.used == 4 {
+        if self.used_draws == 4 {
             let counter = [self.row as u32, (self.row >> 32) as u32, self.pass, self.draws];
-            self.ready = philox4x32(counter, self.key);
+            self.buffered_draws = philox4x32(counter, self.key);
             self.draws += 1;
-            self.used = 0;
+            self.used_draws = 0;
         }
-        self.used += 1;
-        self.ready[self.used - 1]
+        self.used_draws += 1;
+        self.buffered_draws[self.used_draws - 1]
     }
 
     /// Returns a uniform number in [0, 1) with 53 random bits.

@@ -24,7 +24,7 @@ pub struct ReadPolicy {
 }
 
 impl ReadPolicy {
-    /// Returns the policy for a tenant's pipelines: only the credentials that the tenant may use are known.
+    /// Returns the policy for a tenant's pipelines. It contains only the credentials that the tenant may use.
     #[must_use]
     pub fn for_tenant(&self, reads: &TenantReads) -> Self {
         let mut policy = self.clone();
@@ -84,7 +84,7 @@ impl ReadPolicy {
     /// Checks that the named credentials exist and are valid for this object.
     ///
     /// # Errors
-    /// As [`Self::check_credentials`].
+    /// Same as [`Self::check_credentials`].
     pub fn check_object_credentials(&self, name: &str, url: &str) -> Result<(), String> {
         let Some(scope) = self.scope(name)? else { return Ok(()) };
         scope.check_object(url).map_err(|_| scope_error(name, scope, url))

@@ -1,4 +1,5 @@
-//! Row sequence of a job's passes over one dataset or a mix. The rows at any offset can be computed without the rows before.
+//! The row sequence of a job's passes over one dataset or a mix. The rows at any offset can be computed without the
+//! preceding rows.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ pub struct Sequence {
     /// The block table of each dataset.
     tables: Arc<Vec<BlockTable>>,
     mixer: Option<Mixer>,
-    /// The changes of the mix's weights, in order.
+    /// The mix weight changes, in order.
     changes: Vec<MixChange>,
     seed: u64,
     window: u64,
@@ -30,10 +31,10 @@ pub struct SharedPass {
 }
 
 impl Sequence {
-    /// Creates the sequence of a job. `changes` are the changes of the mix's weights ([`Layout::mix`]). `manifest` must describe
-    /// the pipeline's source.
+    /// Creates the sequence of a job. `changes` are the mix weight changes ([`Layout::mix_changes`]). `manifest` must
+    /// describe the pipeline's source.
     ///
-    /// [`Layout::mix`]: crate::layout::Layout::mix
+    /// [`Layout::mix_changes`]: crate::layout::Layout::mix_changes
     pub fn new(pipeline: &Pipeline, manifest: &Manifest, changes: &[MixChange]) -> Self {
         let (seed, window, changes) = (pipeline.seed, pipeline.shuffle.window, changes.to_vec());
         let Some(mix) = &pipeline.source.mix else {
@@ -51,12 +52,12 @@ impl Sequence {
         self.tables.iter().map(BlockTable::rows).sum()
     }
 
-    /// The changes of the mix's weights, in order.
+    /// The mix weight changes, in order.
     pub fn changes(&self) -> &[MixChange] {
         &self.changes
     }
 
-    /// Returns a sequence of the same datasets with other changes of the mix's weights.
+    /// Returns a sequence of the same datasets with different mix weight changes.
     pub fn with_mix_changes(&self, changes: &[MixChange]) -> Self {
         let (tables, mixer) = (Arc::clone(&self.tables), self.mixer.clone());
         Self { tables, mixer, changes: changes.to_vec(), ..*self }
@@ -94,7 +95,7 @@ impl Sequence {
         mixer.with_changes(before.map(|change| change.weights.as_slice()), within)
     }
 
-    /// The rows at these offsets of a pass, in order.
+    /// Returns the rows at these offsets of a pass, in order.
     pub fn rows(&self, pass: &SharedPass, offsets: Range<u64>) -> Vec<RowRef> {
         let Some(mixer) = &pass.mixer else { return pass.orders[0][0].rows(&self.tables[0], offsets) };
         let mixed = mixer.rows(offsets);

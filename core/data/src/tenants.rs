@@ -12,7 +12,7 @@ pub use reads::{TenantReads, describe_tenant};
 /// Maximum length of a tenant name in bytes. The name appears in tables, logs and metrics.
 const MAX_NAME_BYTES: usize = 64;
 
-/// Limits on the sum of all jobs of one tenant. `None` means no limit.
+/// Limits on the total usage of all jobs of one tenant. `None` means no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Quota {

@@ -33,7 +33,7 @@ pub struct ClusterView {
     pub scaling: Option<String>,
 }
 
-/// A job. Rates are measured over the last seconds, and 0 unless the job is running.
+/// A job. Rates are averages over the last few seconds; 0 unless the job is running.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JobView {
     /// The job.
@@ -62,7 +62,7 @@ pub struct JobView {
     pub stall_share: Option<f64>,
     /// The cores that the plan allocates to the job, over all workers.
     pub cores: f64,
-    /// The bottleneck of the job with these cores.
+    /// The bottleneck of the job with the allocated cores.
     pub bottleneck: Option<Bottleneck>,
 }
 
@@ -89,9 +89,9 @@ pub struct WorkerView {
     pub memory: Vec<MemoryUsage>,
     /// Peak resident set size of the process in bytes; `None` before the first job.
     pub peak_rss_bytes: Option<u64>,
-    /// Whether the worker drains before it leaves the cluster.
+    /// Whether the worker is draining before it leaves the cluster.
     pub draining: bool,
-    /// Whether the memory budget is too full to start further splits.
+    /// Whether too little of the memory budget is free to start another split.
     pub memory_full: bool,
     /// The resources used for each job.
     #[serde(rename = "parts")]
@@ -141,7 +141,7 @@ pub struct WantedWorkers {
 }
 
 impl ClusterView {
-    /// Replaces the jobs by those in `statuses`. Running jobs keep their measured rates, and other jobs have no rates.
+    /// Replaces the jobs with those in `statuses`. Running jobs keep their measured rates, and other jobs have no rates.
     pub fn with_states(mut self, statuses: &[JobStatus]) -> Self {
         let measured = std::mem::take(&mut self.jobs);
         let mut measured: BTreeMap<JobId, JobView> = measured.into_iter().map(|job| (job.job, job)).collect();

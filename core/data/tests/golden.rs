@@ -76,7 +76,7 @@ fn plain(head: &str, operators: &str) -> String {
     )
 }
 
-/// Pipelines that together use every setting on which layouts depend.
+/// Pipelines that together use every setting that layouts depend on.
 fn pipelines() -> Vec<String> {
     let mut pipelines = Vec::new();
     for window in [0, 64, 10_000] {

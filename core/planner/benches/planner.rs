@@ -1,5 +1,5 @@
-//! Measures the planning time of a first plan, of an unchanged problem and of a slightly changed problem: `cargo bench
-//! --workspace --bench planner`. The example `plan_size` measures larger fleets.
+//! Measures the time to compute a first plan, and the time to plan an unchanged and a slightly changed problem again:
+//! `cargo bench --workspace --bench planner`. The example `plan_size` measures larger fleets.
 
 #[path = "../tests/plan_size/fleet.rs"]
 mod fleet;

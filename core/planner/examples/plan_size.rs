@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use feedline_planner::plan::{CheckLimit, NoDeadline, Plan, Problem, solve};
 
-/// The time limit of one plan in a coordinator.
+/// Deadline of a plan, as in a coordinator.
 const PLANNING_DEADLINE: Duration = Duration::from_secs(1);
 
 fn main() {

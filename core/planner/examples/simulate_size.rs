@@ -1,17 +1,18 @@
 //! Measures the load of a coordinator at several cluster sizes: `cargo run --release -p feedline-planner --example
-//! simulate_size` prints one line of JSON for each size. Arguments are numbers of workers; there is one job for ten
-//! workers and one consumer for two. With `--seconds`, standard error has one line for each second.
+//! simulate_size` prints one line of JSON per size. The arguments are numbers of workers. A cluster has one job per ten
+//! workers and one consumer per two workers. With `--seconds`, the example also prints one line per second to standard
+//! error.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use feedline_planner::simulate::{Meter, Phase, ScalingRule, Scenario, Simulation};
 
-/// Simulated seconds of warm-up, and of the measurement.
+/// Simulated seconds of the warm-up.
 const WARM_UP_S: u32 = 20;
 const MEASURED_S: u32 = 20;
 
-/// The wall time of each phase.
+/// Measures the wall time of each phase.
 #[derive(Default)]
 struct Clock {
     begun: Option<Instant>,
@@ -80,7 +81,7 @@ fn measure(workers: u32) -> String {
     )
 }
 
-/// The peak resident memory of this process so far. Measure sizes in ascending order.
+/// Returns the peak resident memory of this process. The peak never decreases, so measure sizes in ascending order.
 fn peak_rss_mib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap_or_default();

@@ -9,7 +9,7 @@
 //!
 //! Nothing here reads the clock, entropy, the environment, files or the network: time, seeds and data are arguments.
 
-/// Returns a message as an error unless the condition is true.
+/// Returns the formatted message as an error if the condition is false.
 macro_rules! ensure {
     ($condition:expr, $($message:tt)+) => {
         if !$condition {

@@ -38,15 +38,16 @@ pub use terms::{cache_point_keys, reads_local_files, worker_type};
 #[cfg(test)]
 pub(crate) mod tests;
 
-/// Milliseconds after the first rows of a job until its measured costs count as settled.
+/// Milliseconds from the first rows of a job until its measured costs are considered stable.
 const COST_SETTLING_MS: Millis = 2_000;
 
-/// Stores recent counters, and builds models and problems from them.
+/// Stores recent counters, and builds the models of jobs and the planner's problem from them.
 #[derive(Debug, Clone, Default)]
 pub struct Observer {
     jobs: BTreeMap<JobId, JobWindows>,
     workers: BTreeMap<WorkerId, ObservedWorker>,
-    /// The number of workers per process. They all report the transport CPU time of the whole process. 0 counts as 1.
+    /// The number of workers per process. Each of them reports the transport CPU time of the whole process. 0 is
+    /// treated as 1.
     workers_per_process: usize,
 }
 
@@ -81,7 +82,7 @@ impl Observer {
         let mut before = std::mem::take(&mut self.jobs);
         for facts in &samples.jobs {
             let mut windows = before.remove(&facts.job).unwrap_or_else(|| JobWindows::new(facts.clone()));
-            windows.facts.passes_left = facts.passes_left;
+            windows.properties.passes_left = facts.passes_left;
             windows.encodings.clear();
             self.jobs.insert(facts.job, windows);
         }
@@ -131,15 +132,15 @@ impl Observer {
         JobModel::build(&self.observation(job)?)
     }
 
-    /// Returns the jobs that may benefit from a cache: their pipelines have no `cache` operator, their costs are settled, and
-    /// they will read rows again.
+    /// Returns the jobs that may benefit from a cache: their pipelines have no `cache` operator, their costs are
+    /// stable, and they will read rows again.
     pub fn cacheable_jobs(&self, now: Millis) -> Vec<JobId> {
         let is_cacheable = |windows: &&JobWindows| {
             windows.first_rows_at.is_some_and(|at| now >= at + COST_SETTLING_MS)
-                && windows.facts.passes_left > 1.0
-                && windows.facts.pipeline.cached_prefix().is_none()
+                && windows.properties.passes_left > 1.0
+                && windows.properties.pipeline.cached_prefix().is_none()
         };
-        self.jobs.values().filter(is_cacheable).map(|windows| windows.facts.job).collect()
+        self.jobs.values().filter(is_cacheable).map(|windows| windows.properties.job).collect()
     }
 
     /// Whether the last samples contain the job.
@@ -147,25 +148,25 @@ impl Observer {
         self.jobs.contains_key(&job)
     }
 
-    /// The jobs of the last samples.
+    /// Returns the properties of the jobs in the last samples.
     pub fn job_properties(&self) -> impl Iterator<Item = &JobProperties> {
-        self.jobs.values().map(|windows| &windows.facts)
+        self.jobs.values().map(|windows| &windows.properties)
     }
 
-    /// Returns the problem of one job as it would be without a planned cache, for workers of these types.
+    /// Returns the problem of one job without the effect of a planned cache, for workers of these types.
     pub fn problem_without_cache(&self, job: JobId, types: &[WorkerType]) -> Option<JobProblem> {
         let windows = self.jobs.get(&job)?;
         let model = JobModel::build(&windows.observation_without_cache())?;
-        let keys = cache_point_keys(&windows.facts.pipeline, &model);
+        let keys = cache_point_keys(&windows.properties.pipeline, &model);
         let locality = windows.locality();
         Some(JobProblem {
             locality,
-            ..JobProblem::from_model(job, &windows.facts.name, &model, types, &keys)
+            ..JobProblem::from_model(job, &windows.properties.name, &model, types, &keys)
         })
     }
 
-    /// Removes the counters of a job, but keeps the observed bandwidth of its store. Call this when the job's limits change,
-    /// because counters under different limits must not be mixed.
+    /// Removes the counters of a job, but keeps the observed bandwidth of its store. Must be called when the job's
+    /// limits change, because counters under different limits must not be mixed.
     pub fn reset_counters(&mut self, job: JobId) {
         if let Some(windows) = self.jobs.get_mut(&job) {
             windows.workers.clear();
@@ -173,8 +174,8 @@ impl Observer {
         }
     }
 
-    /// Whether the store limits the job: its consumers wait for rows, its workers wait for reads, and no operator waits longer
-    /// than the reads.
+    /// Whether the store limits the job: its consumers wait for rows, its workers wait for reads, and no operator waits
+    /// longer than the reads.
     pub fn waits_for_store(&self, job: JobId) -> bool {
         self.jobs.get(&job).is_some_and(|windows| windows.waits_for_store)
     }
@@ -208,13 +209,13 @@ impl Observer {
         bottleneck(&self.model(job)?, &self.resources(job))
     }
 
-    /// Returns the share of a job's traffic that does not cross the network of its workers.
+    /// Returns the share of a job's traffic that does not use the network of its workers.
     pub fn locality(&self, job: JobId) -> Locality {
         self.jobs.get(&job).map(JobWindows::locality).unwrap_or_default()
     }
 
-    /// Returns the planner's problem: all jobs with a model, on all workers except draining workers. `cache` is the cache
-    /// policy of all jobs. The counters already include the effect of caches in pipelines.
+    /// Returns the planner's problem for all jobs with a model, on all workers except draining workers. `cache` is the
+    /// cache policy of all jobs. The counters already include the effect of `cache` operators in pipelines.
     pub fn problem(&self, settings: PlannerSettings, cache: CachePolicy) -> Problem {
         let mut worker_types: Vec<WorkerType> = Vec::new();
         let mut workers = Vec::new();
@@ -232,17 +233,17 @@ impl Observer {
         let mut tenants = ObservedTenants::default();
         for (id, windows) in &self.jobs {
             let model = JobModel::build(&windows.observation());
-            let tenant = tenants.add(&windows.facts, model.is_some());
+            let tenant = tenants.add(&windows.properties, model.is_some());
             let Some(model) = model else { continue };
-            let name = store_of(&windows.facts.pipeline);
+            let name = store_of(&windows.properties.pipeline);
             let store = stores.iter().position(|(known, _)| *known == name).unwrap_or_else(|| {
                 stores.push((name, ObservedStore::default()));
                 stores.len() - 1
             });
             stores[store].1.add(&model, windows.waits_for_store);
-            let keys = cache_point_keys(&windows.facts.pipeline, &model);
-            let job = JobProblem::from_model(*id, &windows.facts.name, &model, &worker_types, &keys);
-            let (weight, locality) = (windows.facts.weight, windows.locality());
+            let keys = cache_point_keys(&windows.properties.pipeline, &model);
+            let job = JobProblem::from_model(*id, &windows.properties.name, &model, &worker_types, &keys);
+            let (weight, locality) = (windows.properties.weight, windows.locality());
             jobs.push(JobProblem { cache, store, tenant, weight, locality, ..job });
         }
         let store_cache_bytes = active().map(|(_, worker)| worker.store_tier_bytes).min().unwrap_or(0) as f64;

@@ -6,7 +6,7 @@
 //! 2. `plan/linear.rs` assigns each job rows per second on each worker type. It maximises the smallest weighted fed
 //!    fraction, then the weighted sum of fed fractions, and then minimises the cost. Its size depends on the numbers of
 //!    jobs and worker types, not on the number of workers.
-//! 3. `plan/assign.rs` converts rates on worker types into cores on single workers, and keeps the placements of the
+//! 3. `plan/assign.rs` converts rates on worker types into cores on individual workers, and keeps the placements of the
 //!    previous plan.
 //! 4. `plan/tune.rs` computes each job's allocation on a worker, with read concurrency and operator limits from
 //!    Little's law.
@@ -21,8 +21,8 @@
 //!
 //! If the deadline passes or the solver fails, `plan/fallback.rs` assigns each job the same share of each worker type.
 //!
-//! Inside the planner, jobs, types and workers are dense indexes. Ids and names are used only in problems and plans.
-//! The planner does not read the clock: a [`Deadline`] stops it.
+//! Inside the planner, dense indexes identify jobs, types and workers. Only problems and plans contain ids and names.
+//! The planner does not read the clock; a [`Deadline`] stops it.
 
 mod allocations;
 mod assign;

@@ -1,10 +1,10 @@
-//! A cluster in simulated time. The state machine, observer, planner and scaling rules are the real ones; workers and
-//! consumers are simulated.
+//! A cluster in simulated time. The state machine, observer, planner and scaling rules are the production code; workers
+//! and consumers are simulated.
 //!
-//! A simulation measures the cost and the effect of a scaling rule for a given demand, and the load of a coordinator at cluster
-//! sizes beyond any test system. Time, demand and seed come from a [`Scenario`], so all runs of a scenario are equal. Simulated
-//! workers and consumers send the same reports as real ones, but do not process data: the number of computed rows is the rate
-//! times the time step.
+//! A simulation measures the cost and the effect of a scaling rule for a given demand, and the load of a coordinator at
+//! cluster sizes beyond any test system. A [`Scenario`] defines time, demand and seed, so all runs of a scenario are
+//! equal. Simulated workers and consumers send the same reports as real ones, but do not process data: the number of
+//! computed rows is the rate times the time step.
 
 mod consumer;
 mod decider;
@@ -33,7 +33,7 @@ pub use scenario::{
 };
 pub use world::Simulation;
 
-/// Runs a scenario with one scaling rule from start to end.
+/// Runs a whole scenario with one scaling rule.
 ///
 /// # Errors
 /// Returns a message that names the invalid value of the scenario.

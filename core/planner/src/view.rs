@@ -1,5 +1,5 @@
-//! The view of the cluster that users see: jobs with their rates and bottlenecks, workers with their utilisation, and the
-//! reasons of the planner. The view is built from reports and makes no decisions.
+//! The view of the cluster that users see: jobs with their rates and bottlenecks, workers with their utilisation, and
+//! the reasons for the plan. The view is built from reports and makes no decisions.
 
 use std::collections::BTreeMap;
 
@@ -18,9 +18,9 @@ use crate::plan::{CachePointProblem, JobPlan, Plan};
 #[cfg(test)]
 mod tests;
 
-/// A job with its observation.
+/// A job with its properties, its observation and its plan.
 struct ObservedJob<'a> {
-    facts: &'a JobProperties,
+    properties: &'a JobProperties,
     observation: JobObservation,
     model: Option<JobModel>,
     planned: Option<&'a JobPlan>,
@@ -39,20 +39,20 @@ pub fn cluster_view(
     let seen: Vec<ObservedJob<'_>> = samples
         .jobs
         .iter()
-        .filter_map(|facts| {
-            let observation = observer.observation(facts.job)?;
+        .filter_map(|properties| {
+            let observation = observer.observation(properties.job)?;
             let model = JobModel::build(&observation);
-            Some(ObservedJob { facts, observation, model, planned: planned(facts.job) })
+            Some(ObservedJob { properties, observation, model, planned: planned(properties.job) })
         })
         .collect();
-    // A plan that contains none of the running jobs is outdated.
+    // Ignore an outdated plan, which contains none of the running jobs.
     let plan = plan.filter(|_| seen.iter().any(|job| job.planned.is_some()));
     let by_id: BTreeMap<WorkerId, &WorkerReportSample> =
         samples.workers.iter().map(|worker| (worker.worker, worker)).collect();
     let mut recent: BTreeMap<WorkerId, Vec<(JobId, &model::JobWorkerSample)>> = BTreeMap::new();
     for job in &seen {
         for sample in &job.observation.recent {
-            recent.entry(sample.worker).or_default().push((job.facts.job, sample));
+            recent.entry(sample.worker).or_default().push((job.properties.job, sample));
         }
     }
     let recent_of = |worker: &WorkerReportSample| recent.get(&worker.worker).map_or(&[][..], Vec::as_slice);
@@ -95,14 +95,14 @@ impl ObservedJob<'_> {
             cores: self.planned.map_or(0.0, JobPlan::cores),
             bottleneck: self.model.as_ref().and_then(|model| {
                 let mut resources = resources(self.planned, workers);
-                resources.locality = observer.locality(self.facts.job);
-                if observer.waits_for_store(self.facts.job) {
+                resources.locality = observer.locality(self.properties.job);
+                if observer.waits_for_store(self.properties.job) {
                     // Only the store limits the job, so the measured number of requests in flight is the maximum.
                     resources.read_concurrency = model.store_concurrency;
                 }
                 bottleneck(model, &resources)
             }),
-            ..JobView::new(self.facts.job, &self.facts.tenant, &self.facts.name)
+            ..JobView::new(self.properties.job, &self.properties.tenant, &self.properties.name)
         }
     }
 }
@@ -128,7 +128,7 @@ fn resources(planned: Option<&JobPlan>, workers: &BTreeMap<WorkerId, &WorkerRepo
             nic_bytes_per_s: kind.nic_bytes_per_s,
             ..WorkerTypeResources::default()
         });
-        // The mean over all workers of the type.
+        // Compute the mean over all workers of the type.
         own.cores = (own.cores * f64::from(own.count) + cores) / f64::from(own.count + 1);
         own.count += 1;
         memory_bytes += worker.memory_bytes as f64;
@@ -160,7 +160,7 @@ fn worker_view(worker: &WorkerReportSample, recent: &[(JobId, &model::JobWorkerS
     }
 }
 
-/// Returns the cached rows of all jobs, as decided by the planner or by pipelines. Rows that several jobs read are listed
+/// Returns the cached rows of all jobs, as the planner or the pipelines specify. Rows that several jobs read are listed
 /// once.
 fn cached_rows(
     observer: &Observer,
@@ -169,9 +169,9 @@ fn cached_rows(
 ) -> Vec<CacheView> {
     let mut views: BTreeMap<(u64, CacheTier), CacheView> = BTreeMap::new();
     for job in seen {
-        let pipeline = &job.facts.pipeline;
-        let decision = decisions.get(&job.facts.job).copied().or_else(|| pipeline_cache(pipeline));
-        let uncached = decision.and_then(|_| observer.problem_without_cache(job.facts.job, &[]));
+        let pipeline = &job.properties.pipeline;
+        let decision = decisions.get(&job.properties.job).copied().or_else(|| pipeline_cache(pipeline));
+        let uncached = decision.and_then(|_| observer.problem_without_cache(job.properties.job, &[]));
         let (Some(decision), Some(uncached)) = (decision, uncached) else { continue };
         let is_cached = |point: &&CachePointProblem| {
             (point.operator_index, point.encoding) == (decision.operators_before as usize, decision.encoding)
@@ -185,13 +185,13 @@ fn cached_rows(
             hit_rate: job.hit_share(),
             jobs: Vec::new(),
         });
-        view.jobs.push(job.facts.job);
+        view.jobs.push(job.properties.job);
         view.hit_rate = view.hit_rate.or(job.hit_share());
     }
     views.into_values().collect()
 }
 
-/// Returns the cache decision that the `cache` operator of the pipeline implies.
+/// Returns the cache decision that corresponds to the `cache` operator of the pipeline, if any.
 fn pipeline_cache(pipeline: &Pipeline) -> Option<CacheDecision> {
     let (before, tier) = pipeline.cached_prefix()?;
     let after = before.iter().filter(|operator| !operator.kind.is_engine_operator()).count() as u32;

@@ -1,4 +1,4 @@
-//! The outcome of a command: its exit status, and the sentence that explains a failure.
+//! The failure of a command: its exit status, and the message that explains it.
 
 use std::fmt;
 use std::io;
@@ -7,7 +7,7 @@ use anyhow::Error;
 use feedline_client::ClientError;
 use feedline_data::messages::{ServiceError, ServiceErrorKind};
 
-/// Why a command did not succeed.
+/// The reason why a command failed.
 #[derive(Debug)]
 pub enum Failure {
     /// The user's request is invalid: exit status 2.
@@ -19,17 +19,17 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// Creates a failure with exit status 2 from a sentence.
+    /// Creates a failure with exit status 2 and this message.
     pub fn invalid_usage(sentence: impl fmt::Display) -> Self {
         Self::InvalidUsage(Error::msg(sentence.to_string()))
     }
 
-    /// Creates a failure with exit status 1 from a sentence.
+    /// Creates a failure with exit status 1 and this message.
     pub fn failed(sentence: impl fmt::Display) -> Self {
         Self::Failed(Error::msg(sentence.to_string()))
     }
 
-    /// Returns the client's error, if one caused this failure.
+    /// Returns the client error that caused this failure, if any.
     pub fn client_error(&self) -> Option<&ClientError> {
         match self {
             Self::InvalidUsage(error) | Self::Failed(error) => error.downcast_ref(),

@@ -1,4 +1,4 @@
-//! Utilities of all commands: exit status, standard output, tables, and parsing and formatting of sizes and durations.
+//! Utilities for all commands: exit status, standard output, tables, and parsing and formatting of sizes and durations.
 
 pub mod failure;
 pub mod output;

@@ -18,10 +18,10 @@ pub enum ReportFormat {
 }
 
 impl ReportFormat {
-    /// Prints a report: as `text` returns it, or as one line of JSON.
+    /// Prints a report: the text that `text` returns, or one line of JSON.
     ///
     /// # Errors
-    /// When the report cannot be serialized or standard output cannot be written.
+    /// Returns an error if the report cannot be serialized or standard output cannot be written.
     pub fn print<T: Serialize + ?Sized>(
         self,
         report: &T,
@@ -38,7 +38,7 @@ impl ReportFormat {
 /// Prints text that ends in a newline, and flushes. A closed pipe is not an error.
 ///
 /// # Errors
-/// When standard output cannot be written.
+/// Returns an error if standard output cannot be written.
 pub fn print(text: &str) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Units of a size in bytes; a size without a unit is in bytes.
+/// Units of sizes, with their number of bytes. A size without a unit is in bytes.
 const UNITS: [(&str, u64); 10] = [
     ("", 1),
     ("B", 1),
@@ -83,7 +83,7 @@ pub fn format_rate(per_s: f64) -> String {
     if per_s < 100.0 { format!("{per_s:.1}") } else { format!("{per_s:.0}") }
 }
 
-/// Formats a count with its noun: `1 epoch`, `2 epochs`, `2 batches`.
+/// Formats a count with a noun in the singular or plural: `1 epoch`, `2 epochs`, `2 batches`.
 pub fn format_count(count: u64, noun: &str) -> String {
     match count {
         1 => format!("1 {noun}"),

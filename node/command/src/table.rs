@@ -1,6 +1,6 @@
 //! Tables for people: each column is as wide as its widest cell.
 
-/// Renders rows of cells as lines. The columns in `left` are aligned to the left, all others to the right.
+/// Renders rows of cells as lines. Left-aligns the columns in `left`, and right-aligns all others.
 pub fn render(rows: &[Vec<String>], left: &[usize]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width =
@@ -23,7 +23,7 @@ pub fn render(rows: &[Vec<String>], left: &[usize]) -> String {
     text
 }
 
-/// Renders a table with a header row. The columns in `left` are aligned to the left, all others to the right.
+/// Renders a table with a header row. Left-aligns the columns in `left`, and right-aligns all others.
 pub fn render_with_header<const N: usize>(
     header: [&str; N],
     rows: impl IntoIterator<Item = Vec<String>>,

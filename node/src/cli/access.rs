@@ -8,10 +8,10 @@ use clap::{Args, ValueEnum};
 #[derive(Args, Debug, Clone, Default, PartialEq, Eq)]
 #[command(next_help_heading = "Access")]
 pub(crate) struct AccessArgs {
-    /// PEM file of the certificate authorities to trust for https:// addresses [default: the system's authorities].
+    /// PEM file with the certificate authorities to trust for https:// addresses [default: the system's authorities].
     #[arg(long, global = true, value_name = "FILE", env = "FEEDLINE_TLS_CA", hide_env_values = true)]
     pub(crate) tls_ca: Option<PathBuf>,
-    /// PEM file of this process's certificate, with its intermediate certificates.
+    /// PEM file with this process's certificate and its intermediate certificates.
     #[arg(
         long,
         global = true,
@@ -21,7 +21,7 @@ pub(crate) struct AccessArgs {
         requires = "tls_key"
     )]
     pub(crate) tls_cert: Option<PathBuf>,
-    /// PEM file of the private key of --tls-cert.
+    /// PEM file with the private key of --tls-cert.
     #[arg(
         long,
         global = true,
@@ -31,7 +31,8 @@ pub(crate) struct AccessArgs {
         requires = "tls_cert"
     )]
     pub(crate) tls_key: Option<PathBuf>,
-    /// File of the token for the cluster [default: the token FEEDLINE_TOKEN, or the file FEEDLINE_TOKEN_FILE].
+    /// File with the token for the cluster [default: the token in FEEDLINE_TOKEN, or in the file that
+    /// FEEDLINE_TOKEN_FILE names].
     // Without `env`, because a token in the environment takes precedence over a file in the environment.
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
@@ -66,7 +67,7 @@ pub(crate) enum ClientAuthArg {
 #[derive(Args, Debug, Clone, Default, PartialEq, Eq)]
 #[command(next_help_heading = "Access")]
 pub(crate) struct SecretArgs {
-    /// File of the cluster's secret, which all its coordinators share. With a secret, every client needs a token from
+    /// File with the cluster's secret, which all its coordinators share. With a secret, every client needs a token from
     /// `feedline keys token` [default: no tokens].
     #[arg(long, value_name = "FILE", env = "FEEDLINE_SECRET_FILE", hide_env_values = true)]
     pub(crate) secret_file: Option<PathBuf>,

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use feedline_worker::{RowCacheSettings, StoreCacheSettings};
 
-/// Places and sizes of the row caches.
+/// Locations and sizes of the row caches.
 #[derive(Args, Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct CacheArgs {
-    /// Directory of the disk cache. Its directory `rows` contains the rows of pipelines with `cache: {tier: disk}`; `feedline
-    /// worker` also saves dataset indexes in it [default: none for `feedline worker`, otherwise feedline in $XDG_CACHE_HOME
-    /// or ~/.cache].
+    /// Directory of the disk cache. Its directory `rows` contains the rows of pipelines with `cache: {tier: disk}`;
+    /// `feedline worker` also saves dataset indexes in it [default: none for `feedline worker`, otherwise feedline in
+    /// $XDG_CACHE_HOME or ~/.cache].
     #[arg(long, value_name = "DIR")]
     pub(crate) cache_dir: Option<PathBuf>,
     /// Size of the disk cache, such as 100GiB; the workers of one process or of `feedline up` share it.
@@ -26,7 +26,7 @@ pub(crate) struct CacheArgs {
 }
 
 impl CacheArgs {
-    /// Returns the disk cache of one of `workers` workers that share `folder`.
+    /// Returns the settings of the disk cache of one of `workers` workers that share `folder`.
     pub(crate) fn disk_cache(
         &self,
         folder: &Path,
@@ -41,7 +41,7 @@ impl CacheArgs {
         }
     }
 
-    /// Returns the cache in the object store.
+    /// Returns the settings of the cache in the object store, if any.
     pub(crate) fn store_cache(&self) -> Option<StoreCacheSettings> {
         let url = self.cache_store.clone()?;
         Some(StoreCacheSettings { url, limit_bytes: self.cache_store_limit })

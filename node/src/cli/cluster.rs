@@ -4,12 +4,12 @@ use clap::Args;
 
 /// The coordinator's default address.
 const DEFAULT_COORDINATOR: &str = "http://127.0.0.1:7070";
-/// The environment variable with the default of every `--coordinator`.
+/// The environment variable that contains the default of `--coordinator`.
 pub(super) const COORDINATOR_VARIABLE: &str = "FEEDLINE_COORDINATOR";
 /// The clap group of [`RemoteArgs`], which marks the commands that run in this process or on a cluster.
 pub(super) const REMOTE_GROUP: &str = "remote";
 
-/// The cluster that a command talks to.
+/// Selects the cluster that a command connects to.
 #[derive(Args, Debug, Clone)]
 #[group(skip)]
 pub(crate) struct ClusterArgs {
@@ -34,7 +34,7 @@ impl ClusterArgs {
     }
 }
 
-/// A cluster instead of workers in this process.
+/// Selects a cluster instead of workers in this process.
 #[derive(Args, Debug, Clone, Default)]
 #[group(id = REMOTE_GROUP)]
 pub(crate) struct RemoteArgs {

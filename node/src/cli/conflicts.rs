@@ -1,5 +1,5 @@
-//! Parses a command line, and rejects flags that would have no effect: flags of workers in this process with a cluster,
-//! and flags of clients and servers without one.
+//! Parses a command line, and rejects flags that would have no effect: flags of workers in this process if the command
+//! uses a cluster, and flags of clients and servers if it does not.
 
 use std::ffi::OsString;
 
@@ -14,7 +14,7 @@ use super::{AccessArgs, AutoCacheArgs, LocalArgs, ServerAccessArgs, SwitchArg};
 pub(crate) struct ParsedArgs<T> {
     /// The arguments.
     pub(crate) args: T,
-    /// A line for the user, if the environment selects the cluster.
+    /// A notice for the user, if the environment selects the cluster.
     pub(crate) notice: Option<String>,
 }
 
@@ -46,7 +46,7 @@ fn local_flags() -> Vec<Arg> {
     [flags_of::<LocalArgs>(), flags_of::<AutoCacheArgs>()].concat()
 }
 
-/// Whether the command line, not the environment or a default, contains the flag.
+/// Whether the user gave the flag on the command line. The environment and defaults do not count.
 fn is_given(matches: &ArgMatches, id: &str) -> bool {
     matches.try_contains_id(id).is_ok() && matches.value_source(id) == Some(ValueSource::CommandLine)
 }
@@ -104,7 +104,7 @@ fn check_flags(command: &mut Command, matches: &ArgMatches) -> Result<Option<Str
     Ok((!is_flag).then(notice))
 }
 
-/// Explains why a flag has no effect in a command without a cluster.
+/// Returns an error message if a given flag has no effect in a command without a cluster.
 fn ineffective_flag_message(matches: &ArgMatches) -> Option<String> {
     let has_http = is_given(matches, "http");
     let fix = "remove it, or give --coordinator";

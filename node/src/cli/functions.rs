@@ -20,7 +20,7 @@ pub(crate) struct FunctionArgs {
 }
 
 impl FunctionArgs {
-    /// Returns a worker's settings; `default` applies without `--functions`.
+    /// Returns a worker's settings for functions. `default` applies without `--functions`.
     pub(crate) fn settings(&self, default: SwitchArg) -> Option<FunctionSettings> {
         self.functions.unwrap_or(default).is_on().then(|| FunctionSettings {
             python: self.python.clone().unwrap_or_else(|| "python3".into()),

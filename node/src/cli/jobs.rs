@@ -67,7 +67,7 @@ pub(crate) struct RemovedJobsArgs {
 }
 
 impl RemovedJobsArgs {
-    /// Returns the command that replaces the removed one.
+    /// Returns the command that replaces the removed command.
     pub(crate) fn replacement(&self) -> &'static str {
         let has = |name: &str| self.flags.iter().any(|flag| flag.split('=').next() == Some(name));
         if has("--cancel") {

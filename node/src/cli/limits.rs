@@ -1,4 +1,4 @@
-//! Flags for quotas, limits and grace times of coordinators and workers.
+//! Flags for quotas, limits and grace periods of coordinators and workers.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -20,7 +20,7 @@ pub(crate) struct TenantArgs {
     pub(crate) tenants: Option<PathBuf>,
 }
 
-/// Limits beyond which a coordinator rejects requests.
+/// Limits of a coordinator. It rejects requests that exceed them.
 #[derive(Args, Debug, Clone)]
 pub(crate) struct ClusterLimitArgs {
     /// Maximum number of preparing and running jobs; the coordinator rejects further jobs, and their clients retry.
@@ -42,7 +42,7 @@ pub(crate) struct CoordinatorGraceArgs {
     pub(crate) grace: Duration,
 }
 
-/// Limits beyond which a worker rejects fetches.
+/// Limits of a worker. It rejects fetches that exceed them.
 #[derive(Args, Debug, Clone)]
 pub(crate) struct FetchLimitArgs {
     /// Maximum number of open fetches; one client may open a quarter of them. The worker rejects further fetches, and

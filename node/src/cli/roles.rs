@@ -31,20 +31,21 @@ pub(crate) struct CoordinatorArgs {
     /// of --listen].
     #[arg(long, value_name = "URL")]
     pub(crate) advertise: Option<String>,
-    /// Directory of the log, from which a restarted coordinator recovers.
+    /// Directory for the log, from which a restarted coordinator recovers.
     #[arg(long, value_name = "DIR")]
     pub(crate) data_dir: PathBuf,
     /// Directory of saved dataset indexes [default: index in the data directory].
     #[arg(long, value_name = "DIR")]
     pub(crate) index_dir: Option<PathBuf>,
-    /// Time without a report from a worker after which its leases expire.
+    /// Time after which the leases of a worker that sends no report expire.
     #[arg(long, value_name = "TIME", default_value = "3s", value_parser = crate::size::parse_duration)]
     pub(crate) worker_lease: Duration,
     #[command(flatten)]
     pub(crate) auto_cache: AutoCacheArgs,
     #[command(flatten)]
     pub(crate) stores: StoreArgs,
-    /// YAML file of the planner's settings, such as prices, in the format of `settings` in a cluster file of `feedline plan`
+    /// YAML file with the planner's settings, such as prices, in the format of `settings` in a cluster file of
+    /// `feedline plan`
     /// [default: price ratios of large clouds].
     #[arg(long, value_name = "FILE")]
     pub(crate) planner: Option<PathBuf>,
@@ -85,8 +86,8 @@ pub(crate) struct WorkerArgs {
     /// Cores that run operators [default: all cores that this process may use].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) cores: Option<u32>,
-    /// Network bandwidth per second and direction, such as 1.25GB, for the planner; 0 means unlimited [default: the bandwidth
-    /// of the fastest network card, or 0 on a loopback address].
+    /// Network bandwidth per second and direction, such as 1.25GB, for the planner; 0 means unlimited [default: the
+    /// bandwidth of the fastest network card, or 0 on a loopback address].
     #[arg(long, value_name = "SIZE", value_parser = crate::size::parse_bandwidth)]
     pub(crate) nic: Option<u64>,
     /// Memory for batches and blocks, such as 4GiB [default: 1 GiB, or a quarter of the machine's memory if that is less].
@@ -146,7 +147,7 @@ pub(crate) struct UpArgs {
     /// Host at which consumers reach the workers [default: the host of --listen].
     #[arg(long, value_name = "HOST")]
     pub(crate) advertise: Option<String>,
-    /// Directory of the log [default: none; jobs end with the process].
+    /// Directory for the log [default: none; jobs end with the process].
     #[arg(long, value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,
     #[command(flatten)]
@@ -157,14 +158,15 @@ pub(crate) struct UpArgs {
     /// --cores, --memory and --cache-disk.
     #[arg(long, value_name = "MIN..MAX", value_parser = parse_worker_bounds, conflicts_with = "workers")]
     pub(crate) autoscale: Option<(u32, u32)>,
-    /// Time for which fewer workers must suffice before --autoscale stops the others.
+    /// Time for which fewer workers must be enough before --autoscale stops surplus workers.
     #[arg(long, value_name = "TIME", default_value = "30s", requires = "autoscale", value_parser = crate::size::parse_duration)]
     pub(crate) shrink_after: Duration,
-    /// Time for workers to serve computed splits after SIGTERM or SIGINT; with --autoscale their time is two seconds shorter,
-    /// but at least half.
+    /// Time for workers to serve computed splits after SIGTERM or SIGINT; with --autoscale, each worker process has two
+    /// seconds less, but at least half of this time.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = crate::size::parse_duration)]
     pub(crate) grace: Duration,
-    /// YAML file of the planner's settings, such as prices, in the format of `settings` in a cluster file of `feedline plan`
+    /// YAML file with the planner's settings, such as prices, in the format of `settings` in a cluster file of
+    /// `feedline plan`
     /// [default: price ratios of large clouds].
     #[arg(long, value_name = "FILE")]
     pub(crate) planner: Option<PathBuf>,

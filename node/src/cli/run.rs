@@ -44,7 +44,7 @@ pub(crate) struct RunArgs {
     /// consumers [default: the number in the position file, otherwise --consumers].
     #[arg(long, value_name = "V", value_parser = clap::value_parser!(u32).range(1..=65536))]
     pub(crate) virtual_consumers: Option<u32>,
-    /// Allow ranks to join and leave while the job runs: the present ranks share the job's virtual consumers as slots.
+    /// Allow ranks to join and leave while the job runs: the current ranks share the job's virtual consumers as slots.
     /// --consumers is the number of ranks expected at the start.
     #[arg(long, conflicts_with_all = ["position", "limit"])]
     pub(crate) elastic: bool,
@@ -63,11 +63,12 @@ pub(crate) struct RunArgs {
     /// batch that reaches its equal share [default: no limit].
     #[arg(long, value_name = "ROWS", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) limit: Option<u64>,
-    /// Count every row id, and report missing and repeated rows; the exit status is 1 unless each row came exactly once.
+    /// Count every row id, and report missing and repeated rows; the exit status is 1 unless each row was delivered
+    /// exactly once.
     #[arg(long)]
     pub(crate) audit: bool,
-    /// JSON file of the position in the job. An existing file is read at the start; the file is written every 10 s, at the
-    /// end and on Ctrl-C [default: none].
+    /// JSON file with the position in the job. An existing file is read at the start; the file is written every 10 s,
+    /// at the end and on Ctrl-C [default: none].
     #[arg(long, value_name = "FILE")]
     pub(crate) position: Option<PathBuf>,
     /// Format of the report; json prints one object on one line.
@@ -86,7 +87,7 @@ pub(crate) struct RunArgs {
     /// Address that serves /metrics, /healthz and /readyz, such as 127.0.0.1:7170 [default: none].
     #[arg(long, visible_alias = "metrics", value_name = "ADDR")]
     pub(crate) http: Option<String>,
-    /// Transport of batches from the workers of --coordinator.
+    /// Transport for batches from the workers of a cluster.
     #[arg(long, hide = true, value_enum, value_name = "TRANSPORT", default_value_t)]
     pub(crate) transport: TransportArg,
 }

@@ -9,9 +9,9 @@ use feedline_data::urls::UrlPolicy;
 /// What pipelines may read, and with which credentials.
 #[derive(Args, Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct StoreArgs {
-    /// YAML file of credentials for object stores. Each name, which pipelines refer to as `credentials`, has options such
-    /// as aws_access_key_id and, as `urls`, the prefixes that the credentials apply to [default: only AWS_*, GOOGLE_* and
-    /// AZURE_* of the environment].
+    /// YAML file with credentials for object stores. Each name, which pipelines refer to as `credentials`, has options
+    /// such as aws_access_key_id and, as `urls`, the prefixes that the credentials apply to [default: only AWS_*,
+    /// GOOGLE_* and AZURE_* of the environment].
     #[arg(long, value_name = "FILE")]
     pub(crate) credentials: Option<PathBuf>,
     /// URL prefix or local directory that pipelines may read, such as s3://bucket/sets; the flag can be repeated [default:
@@ -28,7 +28,7 @@ pub(crate) struct StoreArgs {
 pub(crate) struct WorkerStoreArgs {
     #[command(flatten)]
     pub(crate) reads: StoreArgs,
-    /// Time for which a worker retries a failing request to an object store before the job fails; the last backoff and
+    /// Time for which a worker retries a failed request to an object store before the job fails; the last backoff and
     /// request may add up to 35s [default: 60s].
     #[arg(long, value_name = "TIME", value_parser = crate::size::parse_duration)]
     pub(crate) store_retry_timeout: Option<Duration>,

@@ -34,7 +34,7 @@ pub(super) struct Explanation {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 struct OperatorLine {
     name: String,
-    /// Rows of this operator per second of CPU time; `None` if it used no CPU time.
+    /// Rows that the operator processes per second of CPU time; `None` if it used no CPU time.
     rows_per_core_s: Option<f64>,
     /// CPU time per delivered row, in seconds.
     cpu_s_per_row: f64,
@@ -44,15 +44,15 @@ struct OperatorLine {
     visit_ratio: f64,
     /// Output bytes per delivered row.
     bytes_per_row: f64,
-    /// Output bytes of the whole dataset, if this output is a cache point.
+    /// Output bytes of this operator for the whole dataset; `None` if it is not a cache point.
     dataset_bytes: Option<f64>,
-    /// Whether a cache may contain the output rows.
+    /// Whether the output rows can be cached.
     is_cacheable: bool,
-    /// Share of the CPU time of all operators.
+    /// The operator's share of the CPU time of all operators.
     cpu_share: f64,
     /// Mean number of concurrent executions.
     active: f64,
-    /// Limit of concurrent executions, if the pipeline pins it.
+    /// Maximum number of concurrent executions, if the pipeline pins it.
     parallelism: Option<u32>,
 }
 
@@ -79,8 +79,8 @@ impl OperatorLine {
 impl Explanation {
     /// Builds the report of a trace.
     pub(super) fn new(pipeline: &str, traced: TraceResult) -> Self {
-        let TraceResult { rows, rows_per_s, model, allocation, rooms, plan, .. } = traced;
-        let bottleneck = bottleneck(&model, &allocation);
+        let TraceResult { rows, rows_per_s, model, resources, cache_capacities, plan, .. } = traced;
+        let bottleneck = bottleneck(&model, &resources);
         let operators = model.operators.iter().enumerate();
         Self {
             pipeline: pipeline.to_owned(),
@@ -91,7 +91,7 @@ impl Explanation {
             operators: operators
                 .map(|(index, operator)| OperatorLine::new(operator, index, &model))
                 .collect(),
-            remedies: remedies(&model, &allocation, &rooms),
+            remedies: remedies(&model, &resources, &cache_capacities),
             plan,
         }
     }

@@ -1,6 +1,6 @@
-//! Distinguishes a store with high latency from a store with low bandwidth. If a job waits for its store, the second half of
-//! the trace reads with higher concurrency. If the rate increases, the store has high latency, and a planned job would reach
-//! the higher rate.
+//! Distinguishes between a store with high latency and a store with low bandwidth. If a job waits for its store, the
+//! second half of the trace reads with higher concurrency. If the rate increases, the store has high latency, and a
+//! planned job would reach the higher rate.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -13,13 +13,13 @@ use feedline_planner::observe::Observer;
 use feedline_planner::plan;
 use feedline_planner::plan::{CachePolicy, PlannerSettings};
 
-/// Minimum number of concurrent reads on each worker in the second half; the plan may grant more.
+/// Minimum number of concurrent reads on each worker in the second half. The plan may allow more.
 const MIN_READS: u32 = 128;
-/// Timeout of the planner, which is short because no batch is consumed while it runs.
+/// Deadline of the planner. It is short, because no batch is consumed while the planner runs.
 const PLANNING_TIMEOUT: Duration = Duration::from_millis(100);
 /// Time until a higher concurrency affects the rate of a store with high latency.
 const SETTLING_TIME: Duration = Duration::from_millis(750);
-/// A job counts as faster with more reads if its rate grows by this factor.
+/// Minimum increase of the rate, as a factor, for which a job is considered faster with more reads.
 const MIN_SPEEDUP: f64 = 1.1;
 
 /// Counts the rows between the first and the last arrival of a batch.
@@ -45,7 +45,7 @@ impl ArrivalWindow {
         (seconds > 0.0).then(|| (after - before) as f64 / seconds)
     }
 
-    /// Whether the rate is higher than that of `before`, by more than the error of one batch.
+    /// Whether the rate is higher than the rate of `before` by more than the error of one batch.
     fn is_faster_than(&self, before: &Self) -> bool {
         let (Some(now), Some(then)) = (self.rate(), before.rate()) else { return false };
         let one_batch_less = f64::from(self.batches.saturating_sub(2)) / f64::from((self.batches - 1).max(1));
@@ -56,7 +56,7 @@ impl ArrivalWindow {
 /// The second half of a trace, with more concurrent reads.
 #[derive(Debug)]
 pub(super) struct ProbePhase {
-    /// Start of the second half, relative to the first batch; `None` after it began, or if the trace is too short.
+    /// Start of the second half, relative to the first batch; `None` if it has begun or the trace is too short.
     begins_after: Option<Duration>,
     settled_at: Option<Instant>,
     /// The observation of the first half.
@@ -90,7 +90,7 @@ impl ProbePhase {
         Some(allocations_with_more_reads(observer, samples, job))
     }
 
-    /// Whether the job still adapts to the higher concurrency, so that its rate does not count.
+    /// Whether the job is still adapting to the higher concurrency, so that its rate must be ignored.
     pub(super) fn is_settling(&self) -> bool {
         self.settled_at.is_some_and(|at| Instant::now() < at)
     }

@@ -26,14 +26,14 @@ use crate::trace_file::TraceInput;
 
 /// Interval between two reports.
 const REPORT_INTERVAL: Duration = Duration::from_millis(250);
-/// Time after the first batch during which rows are not counted, because buffers and caches fill.
+/// Time after the first batch in which rows are not counted, because buffers and caches are filling.
 const WARM_UP: Duration = Duration::from_millis(500);
-/// Number of epochs of the traced job, which is so large that no trace reaches the end.
+/// Number of epochs of the traced job. It is so large that no trace reaches the end.
 const TRACE_EPOCHS: u32 = 1_000_000;
-/// Timeout of the planner.
+/// Deadline of the planner.
 const PLANNING_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// When a trace ends.
+/// Limits of a trace, and the settings of its job.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TraceLimits {
     pub(super) rows: u64,
@@ -48,23 +48,23 @@ pub(super) struct TraceLimits {
 pub(super) struct TraceResult {
     /// Rows delivered.
     pub(super) rows: u64,
-    /// Time in which the rows were delivered.
+    /// Time in which the rows were delivered, in seconds.
     pub(super) seconds: f64,
-    /// Rows per second before allocations were changed.
+    /// Rows per second before the allocations were changed.
     pub(super) rows_per_s: f64,
     pub(super) model: JobModel,
     /// Resources that the job used.
-    pub(super) allocation: JobResources,
-    /// Available caches.
-    pub(super) rooms: Vec<CacheCapacity>,
+    pub(super) resources: JobResources,
+    /// Capacities of the available cache tiers.
+    pub(super) cache_capacities: Vec<CacheCapacity>,
     /// The plan; `None` if the planner fails.
     pub(super) plan: Option<Plan>,
 }
 
 impl TraceResult {
-    /// Returns the values that a trace file contains.
+    /// Returns the values to write to a trace file.
     pub(super) fn input(&self) -> TraceInput<'_> {
-        let worker_type = self.allocation.workers.first().map_or("", |share| share.worker_type.as_str());
+        let worker_type = self.resources.workers.first().map_or("", |share| share.worker_type.as_str());
         TraceInput { worker_type, rows: self.rows, seconds: self.seconds, model: &self.model }
     }
 }
@@ -72,7 +72,7 @@ impl TraceResult {
 /// Runs a job until it reaches a limit.
 ///
 /// # Errors
-/// When the job fails or delivers no rows.
+/// Returns an error if the job fails or delivers no rows.
 pub(super) async fn trace(
     cluster: &LocalCluster,
     pipeline: Pipeline,
@@ -90,20 +90,20 @@ pub(super) async fn trace(
     let traced =
         observe(coordinator, &job, consumer, (limits, cluster.local_worker_count()), stop, &progress).await;
     cancel_job(&job).await;
-    let TraceObservation { observer, samples, unprobed, rows, seconds, rows_per_s } = traced?;
-    let waits_for_store = unprobed.is_some() || observer.waits_for_store(job.id());
-    let model = build_model(&observer, job.id(), unprobed)
+    let TraceObservation { observer, samples, first_half, rows, seconds, rows_per_s } = traced?;
+    let waits_for_store = first_half.is_some() || observer.waits_for_store(job.id());
+    let model = build_model(&observer, job.id(), first_half)
         .ok_or_else(|| Failure::failed("the trace received no rows: give it more time with --seconds"))?;
     let problem = observer.problem(PlannerSettings::default(), CachePolicy::Free);
     let started = Instant::now();
     let plan = plan::solve(&problem, None, &|| started.elapsed() > PLANNING_TIMEOUT).ok();
-    let (mut allocation, rooms) =
+    let (mut resources, cache_capacities) =
         resources(&samples, &problem.worker_types, &problem.settings, limits.disk_bytes);
     if waits_for_store {
         // The store was the only limit, so the job used the highest concurrency.
-        allocation.read_concurrency = model.store_concurrency;
+        resources.read_concurrency = model.store_concurrency;
     }
-    Ok(TraceResult { rows, seconds, rows_per_s, model, allocation, rooms, plan })
+    Ok(TraceResult { rows, seconds, rows_per_s, model, resources, cache_capacities, plan })
 }
 
 /// Reports and deliveries of a trace.
@@ -111,20 +111,20 @@ struct TraceObservation {
     observer: Observer,
     samples: Samples,
     /// The observation of the first half, if the second half had more concurrent reads.
-    unprobed: Option<JobObservation>,
+    first_half: Option<JobObservation>,
     rows: u64,
     seconds: f64,
     rows_per_s: f64,
 }
 
 /// Builds the model of the job. If the second half of the trace was not faster, uses its observations of the store only.
-fn build_model(observer: &Observer, job: JobId, unprobed: Option<JobObservation>) -> Option<JobModel> {
+fn build_model(observer: &Observer, job: JobId, first_half: Option<JobObservation>) -> Option<JobModel> {
     let observed = observer.observation(job)?;
-    JobModel::build(&match unprobed {
-        Some(unprobed) => JobObservation {
+    JobModel::build(&match first_half {
+        Some(first_half) => JobObservation {
             bandwidth_observations: observed.bandwidth_observations,
             total: observed.total,
-            ..unprobed
+            ..first_half
         },
         None => observed,
     })
@@ -145,7 +145,7 @@ async fn observe(
     let mut probe = ProbePhase::new(WARM_UP, limits.time, REPORT_INTERVAL);
     let mut first: Option<Instant> = None;
     let mut last_report = Instant::now();
-    // Delivered rows and time when counting began.
+    // Number of delivered rows and time when counting began.
     let mut begun: Option<(u64, Instant)> = None;
     let mut reports = 0;
     loop {
@@ -205,11 +205,11 @@ async fn observe(
     }
     let (before, start) = begun.unwrap_or_else(|| (0, Instant::now()));
     let (rows, seconds) = (consumer.stats().rows - before, start.elapsed().as_secs_f64());
-    let unprobed = probe.end(&counted);
-    let rate = unprobed.as_ref().map_or(counted, |(_, counted)| *counted).rate();
+    let first_half = probe.end(&counted);
+    let rate = first_half.as_ref().map_or(counted, |(_, counted)| *counted).rate();
     let rows_per_s = rate.unwrap_or(if seconds > 0.0 { rows as f64 / seconds } else { 0.0 });
-    let unprobed = unprobed.map(|(observation, _)| observation);
-    Ok(TraceObservation { observer, samples, unprobed, rows, seconds, rows_per_s })
+    let first_half = first_half.map(|(observation, _)| observation);
+    Ok(TraceObservation { observer, samples, first_half, rows, seconds, rows_per_s })
 }
 
 /// Returns the resources and the caches of the workers in this process.
@@ -226,11 +226,11 @@ fn resources(
         nic_bytes_per_s: kind.nic_bytes_per_s,
     };
     let memory_bytes: f64 = samples.workers.iter().map(|worker| worker.memory_bytes as f64).sum();
-    let allocation =
+    let resources =
         JobResources { workers: types.iter().map(share).collect(), memory_bytes, ..JobResources::default() };
     // Each worker has its own copy of a cache, so the smallest worker is the limit.
     let least_bytes = samples.workers.iter().map(|worker| worker.memory_bytes).min().unwrap_or(0) as f64;
-    let room = |tier: CacheTier, bytes: f64, read_bytes_per_s: f64| CacheCapacity {
+    let capacity = |tier: CacheTier, bytes: f64, read_bytes_per_s: f64| CacheCapacity {
         tier: tier.name().to_owned(),
         bytes,
         read_bytes_per_s,
@@ -239,16 +239,16 @@ fn resources(
     };
     let disks_bytes_per_s: f64 =
         samples.workers.iter().map(|worker| worker_type(worker).disk_read_bytes_per_s).sum();
-    let mut rooms = vec![
-        room(CacheTier::Memory, settings.cache_memory_share * least_bytes, f64::INFINITY),
-        room(CacheTier::Disk, disk_bytes as f64, disks_bytes_per_s),
+    let mut cache_capacities = vec![
+        capacity(CacheTier::Memory, settings.cache_memory_share * least_bytes, f64::INFINITY),
+        capacity(CacheTier::Disk, disk_bytes as f64, disks_bytes_per_s),
     ];
     let in_store = |worker: &WorkerReportSample| {
-        worker.caches.iter().find(|room| room.tier == CacheTier::Store).map(|room| room.capacity_bytes)
+        worker.caches.iter().find(|cache| cache.tier == CacheTier::Store).map(|cache| cache.capacity_bytes)
     };
     // All workers share one cache in the store.
     if let Some(bytes) = samples.workers.iter().filter_map(in_store).min() {
-        rooms.push(room(CacheTier::Store, bytes as f64, f64::INFINITY));
+        cache_capacities.push(capacity(CacheTier::Store, bytes as f64, f64::INFINITY));
     }
-    (allocation, rooms)
+    (resources, cache_capacities)
 }

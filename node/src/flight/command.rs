@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use crate::entropy;
 
-/// The command of a descriptor as JSON.
+/// The JSON command of a descriptor.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct FlightCommand {

@@ -1,4 +1,4 @@
-//! Limits of concurrent Flight requests, in total and per connection, so that one client cannot block all others.
+//! Limits the concurrent Flight requests, in total and per connection, so that one client cannot block all others.
 
 use std::sync::Arc;
 
@@ -9,18 +9,18 @@ use feedline_proto::Caller;
 /// Time after which a rejected client should retry.
 pub(super) const RETRY_MS: u64 = 1_000;
 
-/// The limit of one kind of request.
+/// The concurrency limit for one kind of request.
 pub(super) struct FlightLimit {
     /// Plural name of the requests, for messages.
     requests: &'static str,
     limit: Arc<concurrency_limit::ConcurrencyLimit<Option<Caller>>>,
 }
 
-/// The permit of one request, until it is dropped.
+/// The permit for one request. Dropping it releases the permit.
 pub(super) type FlightPermit = concurrency_limit::ConcurrencyPermit<Option<Caller>>;
 
 impl FlightLimit {
-    /// Creates a limit of `max` requests in total and `max_per_connection` per connection.
+    /// Creates a limit of `max` requests in total and `max_per_connection` requests per connection.
     pub(super) fn new(requests: &'static str, max: u32, max_per_connection: u32) -> Self {
         Self { requests, limit: concurrency_limit::ConcurrencyLimit::new(max, max_per_connection, |_| {}) }
     }
@@ -28,7 +28,7 @@ impl FlightLimit {
     /// Acquires a permit for the current caller.
     ///
     /// # Errors
-    /// When the limit is reached. The error contains the time to wait.
+    /// Returns an error if the limit is reached. The error contains the time to wait.
     pub(super) fn acquire(&self) -> Result<FlightPermit, ServiceError> {
         self.limit.acquire(Caller::current()).map_err(|reached| self.limit_error(reached))
     }

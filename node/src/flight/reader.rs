@@ -33,14 +33,14 @@ struct BatchMetadata<'a> {
     position: Option<&'a Position>,
 }
 
-/// A consumer on behalf of a Flight client.
+/// A consumer that receives batches on behalf of a Flight client.
 pub(super) struct FlightReader {
     pub(super) consumer: Consumer,
     /// Position of the job, if it has one consumer.
     pub(super) position: Option<Position>,
     pub(super) schema: SchemaRef,
     pub(super) authorization: FlightAuthorization,
-    /// Counts this reader until it is dropped.
+    /// Counts this reader against the limit until it is dropped.
     pub(super) _permit: FlightPermit,
 }
 
@@ -56,7 +56,7 @@ impl FlightAuthorization {
         self.authenticator.authenticate(self.token.as_deref()).map(drop).map_err(to_status)
     }
 
-    /// Waits for `next`, and checks the token meanwhile.
+    /// Waits for `next`, and checks the token periodically.
     async fn wait_authorized<T>(
         &self,
         next: impl Future<Output = Result<T, ClientError>>,

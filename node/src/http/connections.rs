@@ -1,4 +1,4 @@
-//! Connections of the HTTP server. Their number and their duration are bounded.
+//! Connections of the HTTP server. Their number and lifetime are bounded.
 
 use std::time::Duration;
 
@@ -17,7 +17,8 @@ use tokio_util::sync::CancellationToken;
 pub(super) const MAX_CONNECTIONS: usize = 256;
 /// Timeout for receiving the headers of a request.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
-/// Maximum age of a connection. The server then closes it after the current response, and clients reconnect.
+/// Maximum age of a connection. The server closes an older connection after the current response, and the client
+/// reconnects.
 const MAX_CONNECTION_AGE: Duration = Duration::from_secs(60);
 /// Time for open requests to complete when a connection or the server ends.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(1);
@@ -40,7 +41,7 @@ pub(super) fn accept_plain(listener: TcpListener) -> BoxStream<'static, TcpStrea
     accepted.boxed()
 }
 
-/// Serves connections until `stop` is cancelled, and open requests for [`SHUTDOWN_GRACE`] after that.
+/// Serves connections until `stop` is cancelled. Open requests then have [`SHUTDOWN_GRACE`] to complete.
 pub(super) async fn serve<S>(mut incoming: BoxStream<'static, S>, routes: Router, stop: CancellationToken)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,

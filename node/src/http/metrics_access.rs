@@ -9,12 +9,13 @@ use feedline_proto::grpc::bearer_token;
 pub(super) struct MetricsAccess(Tokens);
 
 impl MetricsAccess {
-    /// Accepts tokens that this secret signed.
+    /// Creates a check that accepts tokens signed with this secret.
     pub(super) fn new(secret: &Secret) -> Self {
         Self(Tokens::new(secret))
     }
 
-    /// Checks the token in the headers of a request. `now_s` is in seconds since 1970. The error is one sentence.
+    /// Checks the token in the headers of a request. `now_s` is a Unix timestamp in seconds. Returns a message on
+    /// failure.
     pub(super) fn check(&self, headers: &HeaderMap, now_s: u64) -> Result<(), String> {
         let token = bearer_token(headers)
             .map_err(|error| error.message)?

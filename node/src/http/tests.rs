@@ -1,4 +1,4 @@
-//! Tests of the access to metrics, and of the limits of connections.
+//! Tests of access to metrics, and of connection limits.
 
 use feedline_access::token::{Claims, Scope, Tokens};
 use futures::StreamExt;

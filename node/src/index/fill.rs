@@ -1,4 +1,4 @@
-//! Fills a pipeline's cache with a job that runs every row up to the cache and delivers nothing.
+//! Fills a pipeline's cache with a job that processes every row up to the cache and delivers nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,13 +22,13 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 /// Progress of filling the cache.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct FillProgress {
-    /// Rows of the dataset.
+    /// Number of rows in the dataset.
     rows: u64,
-    /// Rows that were looked up in the cache.
-    looked_up: u64,
-    /// Rows that the cache already contained.
-    found: u64,
-    /// Bytes that were read for the missing rows.
+    /// Number of rows that were looked up in the cache.
+    looked_up_rows: u64,
+    /// Number of rows that the cache already contained.
+    found_rows: u64,
+    /// Bytes that were read to compute the missing rows.
     read_bytes: u64,
 }
 
@@ -38,30 +38,30 @@ impl FillProgress {
         let cache = operator("cache");
         Self {
             rows: status.dataset.as_ref().map_or(0, |dataset| dataset.rows),
-            looked_up: cache.map_or(0, |cache| cache.rows_in),
-            found: cache.map_or(0, |cache| cache.rows_out),
+            looked_up_rows: cache.map_or(0, |cache| cache.rows_in),
+            found_rows: cache.map_or(0, |cache| cache.rows_out),
             read_bytes: operator("source").map_or(0, |source| source.bytes_out),
         }
     }
 
     /// Formats the result as a line for people.
     pub(super) fn render(&self, took: Duration) -> String {
-        let added = self.looked_up.saturating_sub(self.found);
+        let added = self.looked_up_rows.saturating_sub(self.found_rows);
         format!(
             "filled the cache: added {} from {}, found {}; {:.2} s\n",
             format_count(added, "row"),
             format_bytes(self.read_bytes as f64),
-            self.found,
+            self.found_rows,
             took.as_secs_f64(),
         )
     }
 }
 
-/// Returns the pipeline that fills the cache of `pipeline`.
+/// Returns a pipeline whose job fills the cache of `pipeline`.
 ///
 /// # Errors
-/// When the pipeline has no cache that outlives this command.
-pub(super) fn pipeline(pipeline: &Pipeline, args: &IndexArgs) -> Result<Pipeline, Failure> {
+/// Returns an error if the pipeline has no cache that outlives this command.
+pub(super) fn fill_pipeline(pipeline: &Pipeline, args: &IndexArgs) -> Result<Pipeline, Failure> {
     let file = args.file.display();
     match (pipeline.cached_prefix(), pipeline.cache_fill_pipeline()) {
         (Some((_, CacheTier::Memory)), _) if args.remote.urls().is_empty() => Err(Failure::failed(format!(
@@ -101,12 +101,12 @@ pub(super) async fn run(
             () = stop.cancelled() => {
                 cancel_job(&job).await;
                 return Err(Failure::Interrupted(
-                    "interrupted; the cache keeps the rows added so far: run the same command to add the others".to_owned(),
+                    "interrupted; the cache keeps the rows added so far: run the same command again to add the rest".to_owned(),
                 ));
             }
             () = tokio::time::sleep(PROGRESS_INTERVAL) => {
-                let FillProgress { rows, looked_up, .. } = FillProgress::of(&job.status().await?);
-                progress.show(format!("filling the cache: {looked_up} of {rows} rows"));
+                let FillProgress { rows, looked_up_rows, .. } = FillProgress::of(&job.status().await?);
+                progress.show(format!("filling the cache: {looked_up_rows} of {rows} rows"));
             }
         }
     }
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn the_result_line_counts_added_and_found_rows() {
-        let filled = FillProgress { rows: 400, looked_up: 400, found: 30, read_bytes: 41_000_000 };
+        let filled = FillProgress { rows: 400, looked_up_rows: 400, found_rows: 30, read_bytes: 41_000_000 };
         assert_eq!(
             filled.render(Duration::from_millis(1500)),
             "filled the cache: added 370 rows from 41.0 MB, found 30; 1.50 s\n"

@@ -82,7 +82,7 @@ pub(super) struct WorkerTypeEntry {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct StoreEntry {
-    /// Total read bandwidth of all workers in bytes per second; 0 means unlimited.
+    /// Total bandwidth of reads by all workers in bytes per second; 0 means unlimited.
     #[serde(deserialize_with = "yaml::values::bytes")]
     bytes_per_s: f64,
     /// Size of the cache in the store in bytes.
@@ -98,13 +98,13 @@ pub(super) struct JobOverride {
     pub(super) tenant: Option<String>,
     /// Weight of the job when resources are scarce.
     pub(super) weight: f64,
-    /// Rows per second that its consumers demand [default: the demand in the trace].
+    /// Rows per second that the consumers demand [default: the demand in the trace].
     pub(super) demand_rows_per_s: Option<f64>,
-    /// Which output may be cached.
+    /// The output that may be cached.
     pub(super) cache: CacheOverride,
-    /// Whether workers read its data from their own disks [default: true if the traced pipeline reads local files].
+    /// Whether workers read the dataset from their own disks [default: true if the traced pipeline reads local files].
     pub(super) store_is_local: Option<bool>,
-    /// Fraction of its consumers' bytes, from 0 to 1, that stay on the worker's host.
+    /// Fraction of the delivered bytes, from 0 to 1, that go to consumers on the same host as the worker.
     pub(super) consumers_share: f64,
 }
 
@@ -131,7 +131,7 @@ impl ClusterFile {
         yaml::load(path, "a cluster file", Self::parse)
     }
 
-    /// Parses and validates the text of a file. The error is one sentence.
+    /// Parses and validates the text of a file.
     fn parse(text: &str, file: &str) -> Result<Self, String> {
         let parsed: Self = yaml::parse(text, file)?;
         parsed.check().map_err(|sentence| format!("{file}: {sentence}"))?;

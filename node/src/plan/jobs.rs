@@ -10,7 +10,7 @@ use super::cluster_file::{CacheOverride, ClusterFile, JobOverride, WorkerTypeEnt
 use crate::tenants_file::QuotaEntry;
 use crate::trace_file::SavedTrace;
 
-/// Builds the problem of all jobs on the workers of the file. Job ids begin with 1. The error is one sentence.
+/// Builds the problem of all jobs on the workers in the cluster file. Job ids start at 1.
 pub(super) fn build_problem(
     cluster: &ClusterFile,
     traces: &[SavedTrace],
@@ -56,7 +56,7 @@ pub(super) fn build_problem(
     Ok(problem)
 }
 
-/// Converts CPU times of the traced machine to CPU times on each worker type.
+/// Converts CPU times on the traced machine to CPU times on each worker type.
 fn scale_cpu_times(mut job: JobProblem, kinds: &[WorkerTypeEntry]) -> JobProblem {
     let costs = job.operators.iter_mut().map(|operator| &mut operator.cpu_s).chain([&mut job.overhead_cpu_s]);
     for by_type in costs {

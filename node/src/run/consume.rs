@@ -26,10 +26,10 @@ const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(10);
 const NEVER: Duration = Duration::from_secs(1 << 30);
 /// Interval between updates of the progress line.
 const REFRESH_INTERVAL: Duration = Duration::from_millis(250);
-/// Timeout of the workers' last reports for an ended job.
+/// Maximum time to wait for the workers' last reports on an ended job.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How delivery ended.
+/// The reason why delivery ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DeliveryEnd {
     /// All rows are delivered.
@@ -52,7 +52,7 @@ pub(super) struct DeliveredRows {
     pub(super) status: JobStatus,
 }
 
-/// Waits until the dataset is indexed or the job has ended. Returns `None` if the user interrupts.
+/// Waits until the dataset is indexed or the job has ended. Returns `None` if the user interrupts the run.
 pub(super) async fn wait_until_ready(
     job: &Job,
     progress: &Progress,
@@ -86,7 +86,7 @@ pub(super) struct Checkpoints<'a> {
 impl Checkpoints<'_> {
     /// Writes the position of the job. All consumers must be paused.
     async fn write(&self, job: &Job, consumers: &[RunConsumer]) -> Result<(), Failure> {
-        // Before the dataset is indexed, there is no position and no row was delivered.
+        // Before the dataset is indexed, the job has no position and has delivered no rows.
         let Some(position) = job.position().await? else { return Ok(()) };
         let rows = self.rows_before + consumers.iter().map(|consumer| consumer.stats().rows).sum::<u64>();
         let file = PositionFile::new(position, &merge_digests(consumers), rows);
@@ -209,7 +209,7 @@ fn sum_stats(live_stats: &Mutex<Vec<ConsumerStats>>) -> ConsumerStats {
     total
 }
 
-/// Waits until every worker has sent its last report for the ended job, or a timeout.
+/// Waits until every worker has sent its last report on the ended job, or until the timeout.
 pub(crate) async fn wait_until_settled(job: &Job) -> Result<JobStatus, Failure> {
     let deadline = Instant::now() + SETTLE_TIMEOUT;
     loop {
@@ -221,8 +221,8 @@ pub(crate) async fn wait_until_settled(job: &Job) -> Result<JobStatus, Failure> 
     }
 }
 
-/// Cancels a job, so that workers stop working on it. An error is only logged: the job may have ended, or the coordinator may
-/// be unreachable.
+/// Cancels a job, so that workers stop computing its rows. Errors are only logged, because the job may have ended or
+/// the coordinator may be unreachable.
 pub(crate) async fn cancel_job(job: &Job) {
     match tokio::time::timeout(SETTLE_TIMEOUT, job.cancel()).await {
         Ok(Ok(())) => {}
@@ -233,5 +233,5 @@ pub(crate) async fn cancel_job(job: &Job) {
     }
 }
 
-/// The audit, which the consumers share.
+/// The audit that all consumers of a run share.
 pub(super) type SharedAudit = Arc<Mutex<feedline_client::audit::Audit>>;

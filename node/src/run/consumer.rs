@@ -17,13 +17,13 @@ use super::step_time::StepTime;
 /// Options that all consumers of a run share.
 #[derive(Debug, Clone)]
 pub(super) struct ConsumerOptions {
-    /// Order mode of the job.
+    /// Ordering mode of the job.
     pub(super) order: OrderMode,
     /// Whether to compute digests.
     pub(super) digest: bool,
     /// Time to spend on each batch.
     pub(super) step: StepTime,
-    /// Counts row ids.
+    /// Records the delivered row ids, for `--audit`.
     pub(super) audit: Option<Arc<Mutex<Audit>>>,
     /// Counters of each consumer, for the progress line.
     pub(super) live_stats: Arc<Mutex<Vec<ConsumerStats>>>,
@@ -37,9 +37,9 @@ pub(super) struct RunConsumer {
     pub(super) index: u32,
     consumer: Consumer,
     options: ConsumerOptions,
-    /// Rows after which the consumer stops.
+    /// Number of rows after which the consumer stops.
     row_limit: Option<u64>,
-    /// Whether all rows are delivered.
+    /// Whether all rows have been delivered.
     pub(super) is_finished: bool,
     pub(super) digests: Digests,
     pub(super) skipped: SkippedRowsReport,
@@ -90,7 +90,7 @@ impl RunConsumer {
         self.is_finished || self.row_limit.is_some_and(|limit| self.stats().rows >= limit)
     }
 
-    /// Receives batches until the consumer is done or paused, and then reports its position to the coordinator.
+    /// Receives batches until the consumer is done or paused. Then reports its position to the coordinator.
     pub(super) async fn run(mut self, pause: CancellationToken) -> (Self, Result<(), ClientError>) {
         let result = self.receive(&pause).await;
         (self, result)
@@ -128,7 +128,7 @@ impl RunConsumer {
             self.warm_up_end = Some((now, self.stats().rows));
         }
         if self.options.digest {
-            // In relaxed mode all consumers share one stream, so the order of rows differs by consumer.
+            // In relaxed mode, all consumers share one stream, and each consumer has its own order of rows.
             let key = match self.options.order {
                 OrderMode::Deterministic => batch.info.stream,
                 OrderMode::Relaxed => self.index,
@@ -150,7 +150,7 @@ impl RunConsumer {
         self.last_batch = Some(Instant::now());
     }
 
-    /// Counts the skipped rows after the last batch. Call this once, at the end.
+    /// Counts the rows that were skipped after the last batch. Must be called once, at the end.
     pub(super) fn account_trailing(&mut self) {
         let trailing = self.consumer.trailing();
         self.account(&trailing);

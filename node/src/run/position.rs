@@ -1,5 +1,5 @@
-//! The position file of `feedline run`. It contains digests, so that an interrupted and resumed run has the same digest as
-//! an uninterrupted one.
+//! The position file of `feedline run`. The file contains digests, so that a resumed run has the same digest as an
+//! uninterrupted run.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -18,11 +18,11 @@ use crate::replace::{create_temporary, replace};
 pub(super) struct PositionFile {
     /// Position of the job.
     pub(super) position: Position,
-    /// Digest of each virtual consumer's batches so far.
+    /// Digest of the delivered batches of each virtual consumer.
     pub(super) digests: Vec<String>,
-    /// Digest of all rows so far.
+    /// Digest of all delivered rows.
     pub(super) content: String,
-    /// Rows so far.
+    /// Number of delivered rows.
     pub(super) rows: u64,
 }
 
@@ -58,7 +58,7 @@ impl PositionFile {
         Ok(Some(file))
     }
 
-    /// Creates the file for a position.
+    /// Creates the content of the file for a position.
     pub(super) fn new(position: Position, digests: &Digests, rows: u64) -> Self {
         let stream = |stream| digests.streams.get(&stream).cloned().unwrap_or_default().to_hex();
         let streams = (0..position.virtual_consumers).map(stream).collect();

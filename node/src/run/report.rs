@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::size::{format_bytes, format_count};
 use crate::table;
 
-/// Maximum number of skipped rows, and of defects, that a report lists.
+/// Maximum number of skipped rows, and of unreadable parts, that a report lists.
 pub(super) const MAX_LISTED: usize = 10;
 
 /// The whole report. Field names are the keys of the JSON report.
@@ -22,7 +22,7 @@ pub(crate) struct RunReport {
     pub(crate) rows: u64,
     /// Batches delivered.
     pub(crate) batches: u64,
-    /// Number of epochs of the delivered rows.
+    /// Number of epochs that the delivered rows belong to.
     pub(crate) epochs: u32,
     /// Time from the first request for a batch to the last batch.
     pub(crate) seconds: f64,
@@ -34,7 +34,7 @@ pub(crate) struct RunReport {
     pub(crate) bytes: u64,
     /// Time that consumers waited for batches, summed over consumers.
     pub(crate) stall_seconds: f64,
-    /// Time from the receipt of a batch to the next request, summed over consumers.
+    /// Time from receiving a batch to requesting the next batch, summed over consumers.
     pub(crate) step_seconds: f64,
     /// Time from the start of the process to the first request for a batch.
     pub(crate) setup_seconds: f64,
@@ -50,19 +50,19 @@ pub(crate) struct RunReport {
     pub(crate) audit: Option<AuditReport>,
     /// Skipped rows.
     pub(crate) skipped: SkippedRowsReport,
-    /// Defects of the dataset.
+    /// Parts of the dataset that cannot be read.
     pub(crate) defects: UnreadablePartsReport,
     /// Operators in order, summed over workers.
     pub(crate) operators: Vec<OperatorReport>,
     /// Reads from the store, summed over workers.
     pub(crate) store: StoreReport,
-    /// CPU time of each worker's process since its start; in the embedded mode this is the process of the run.
+    /// CPU time of each worker's process since its start. In embedded mode, this is the process of `feedline run`.
     pub(crate) worker_cpu: Vec<CpuReport>,
     /// Peak memory of the processes.
     pub(crate) peak_rss_bytes: PeakRss,
 }
 
-/// Rows that failed and were skipped or replaced.
+/// Rows that could not be processed and were skipped or replaced.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct SkippedRowsReport {
     /// Total number.
@@ -80,11 +80,11 @@ pub(crate) struct SkippedRowReport {
     pub(crate) shard: String,
     /// Byte offset in the shard; row number in columnar formats.
     pub(crate) offset: u64,
-    /// Reason of the failure.
+    /// Reason for the failure.
     pub(crate) reason: String,
 }
 
-/// Defects of shards, after which no row can be read.
+/// Defects of shards that make the rest of the shard unreadable.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct UnreadablePartsReport {
     /// Total number.
@@ -93,7 +93,7 @@ pub(crate) struct UnreadablePartsReport {
     pub(crate) first: Vec<ShardDefect>,
 }
 
-/// A defect of a shard, after which no row can be read.
+/// A defect that makes the rest of a shard unreadable.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct ShardDefect {
     /// URL of the shard.
@@ -162,15 +162,15 @@ pub(crate) struct OperatorReport {
     pub(crate) wait_seconds: f64,
     /// Input bytes.
     pub(crate) bytes_in: u64,
-    /// Time inside executions, summed. Divided by the time of the run, it is the mean number of concurrent executions.
+    /// Total time of all executions. Divided by the duration of the run, it is the mean number of concurrent executions.
     pub(crate) busy_seconds: f64,
     /// Time that rows waited for a core or for input.
     pub(crate) wait_input_seconds: f64,
-    /// Time that the output waited for the next operator.
+    /// Time that output rows waited for the next operator.
     pub(crate) wait_output_seconds: f64,
     /// Time that executions waited without using the CPU.
     pub(crate) latency_seconds: f64,
-    /// Number of concurrent executions that the pipeline pins; `None` if it is not pinned.
+    /// Number of concurrent executions, if the pipeline pins it.
     pub(crate) parallelism: Option<u32>,
 }
 
@@ -204,7 +204,7 @@ pub(crate) struct StoreReport {
     pub(crate) bytes: u64,
     /// Time from a request to its last byte, summed over requests.
     pub(crate) wait_seconds: f64,
-    /// Number of distinct shards that each worker read, summed over workers.
+    /// Number of distinct shards that a worker read, summed over workers.
     pub(crate) distinct_shards: u64,
     /// Total size of these shards.
     pub(crate) distinct_shard_bytes: u64,
@@ -227,7 +227,7 @@ impl From<&StoreStats> for StoreReport {
 pub(crate) struct CpuReport {
     /// CPU time of all threads.
     pub(crate) process_seconds: f64,
-    /// CPU time outside operators: serving batches, connections, control and indexing; in the embedded mode also other roles.
+    /// CPU time outside operators: serving batches, connections, control and indexing; in embedded mode also other roles.
     pub(crate) transport_seconds: f64,
 }
 
@@ -240,7 +240,7 @@ impl From<&ProcessCpu> for CpuReport {
     }
 }
 
-/// Peak memory by role. In the embedded mode all roles share one process.
+/// Peak memory by role. In embedded mode, all roles share one process.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct PeakRss {
     /// The process of the consumers.
@@ -279,7 +279,7 @@ impl RunReport {
             let mut counts =
                 format!("{expected} rows expected, {once} once, {missing} missing, {repeated} repeated");
             if *unexpected > 0 {
-                counts.push_str(&format!(", {unexpected} not expected"));
+                counts.push_str(&format!(", {unexpected} unexpected"));
             }
             lines.push(("audit", counts));
         }

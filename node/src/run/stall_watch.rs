@@ -1,10 +1,10 @@
-//! Explains on standard error why a run receives no rows.
+//! Prints to standard error why a run receives no rows.
 
 use std::time::{Duration, Instant};
 
 use feedline_client::Job;
 
-/// Time without rows after which the reason is printed. The time of a training step is added.
+/// Time without rows after which the reason is printed, in addition to the time of a training step.
 const STALL_TIMEOUT: Duration = Duration::from_secs(5);
 /// Timeout of the request for the job's status.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(2);
@@ -13,7 +13,7 @@ const STATUS_TIMEOUT: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(super) struct StallWatch {
     step: Duration,
-    /// When the number of rows last changed.
+    /// Time at which the number of rows last changed.
     last_change: Instant,
     rows: u64,
     is_reported: bool,

@@ -3,16 +3,16 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-/// The duration of a training step as a function of the time since the first batch.
+/// The duration of a training step, which depends on the time since the first batch.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct StepTime {
     first: Duration,
-    /// Start times and new durations, in order.
+    /// Changes of the duration in order: start time and new duration.
     changes: Vec<(Duration, Duration)>,
 }
 
 impl StepTime {
-    /// Returns the duration of a step at a time after the first batch.
+    /// Returns the duration of a step at `elapsed` after the first batch.
     pub(super) fn at(&self, elapsed: Duration) -> Duration {
         let started = self.changes.iter().take_while(|(from, _)| *from <= elapsed);
         started.last().map_or(self.first, |(_, step)| *step)
@@ -47,7 +47,7 @@ impl FromStr for StepTime {
             let from = Duration::from_secs(number(from)?);
             if changes.last().map_or(Duration::ZERO, |(before, _)| *before) >= from {
                 return Err(format!(
-                    "`{part}` does not begin after the change before it: sort the changes by time"
+                    "`{part}` does not start after the previous change: sort the changes by time"
                 ));
             }
             changes.push((from, Duration::from_millis(number(step)?)));
@@ -81,11 +81,11 @@ mod tests {
         assert_eq!(error("40,10"), "`10` has no start time: write SECOND:MS, such as 60:10");
         assert_eq!(
             error("40,0:10"),
-            "`0:10` does not begin after the change before it: sort the changes by time"
+            "`0:10` does not start after the previous change: sort the changes by time"
         );
         assert_eq!(
             error("40,60:10,60:20"),
-            "`60:20` does not begin after the change before it: sort the changes by time"
+            "`60:20` does not start after the previous change: sort the changes by time"
         );
     }
 }

@@ -18,7 +18,7 @@ use crate::{entropy, http, listen, signals, store_access, yaml};
 pub(super) const COORDINATOR_FIX: &str =
     "give --tls-cert, --tls-key and --tls-ca, and --secret-file, which `feedline keys new` creates";
 
-/// Runs a coordinator until a signal.
+/// Runs a coordinator until a signal arrives.
 pub(crate) async fn run(args: CoordinatorArgs) -> Result<(), Failure> {
     let stop = signals::watch()?;
     let security = ServerSecurity::new(&args.server_access)?;
@@ -34,7 +34,7 @@ pub(crate) async fn run(args: CoordinatorArgs) -> Result<(), Failure> {
     };
     if !args.peers.is_empty() && !args.peers.contains(&url) {
         return Err(Failure::invalid_usage(format!(
-            "--peers does not contain this coordinator, {url}: list all coordinators, and give --advertise with the URL of this one"
+            "--peers does not contain this coordinator, {url}: list all coordinators, and give --advertise with the URL of this coordinator"
         )));
     }
     let (settings, grace) = (settings(&args, url)?, args.shutdown.grace);

@@ -1,4 +1,4 @@
-//! Tests of Arrow Flight on a cluster with tokens and tenants, and of grace times.
+//! Tests of Arrow Flight on a cluster with tokens and tenants, and of grace periods.
 
 use arrow_flight::flight_service_client::FlightServiceClient;
 use arrow_flight::{FlightDescriptor, Ticket};
@@ -105,7 +105,7 @@ fn worker_processes_exit_before_their_parent() {
         let grace = Duration::from_millis(grace_ms);
         let worker_grace = up::process_grace(grace);
         assert_eq!(worker_grace, Duration::from_millis(expected_ms));
-        // A worker and `up` both wait for the final grace after their grace times.
+        // A worker and `up` both wait for the final grace after their grace periods.
         assert!(grace.is_zero() || worker_grace + FINAL_GRACE < grace + FINAL_GRACE);
     }
 }

@@ -26,7 +26,7 @@ use crate::local_workers::{self, LocalWorker};
 use crate::logging::LogFormat;
 use crate::{entropy, environment, http, local_listener, output, signals, store_access, yaml};
 
-/// Runs all roles until a signal.
+/// Runs all roles until a signal arrives.
 pub(crate) async fn run(mut args: UpArgs, log: LogFormat) -> Result<(), Failure> {
     let stop = signals::watch()?;
     let default = SwitchArg::default_for_functions(args.secret.secret_file.is_some());
@@ -134,8 +134,8 @@ fn local_scaler(
     }))
 }
 
-/// Returns the grace time of a worker process. It is shorter than `grace`, so that workers exit before the coordinator and no
-/// connection is closed too early.
+/// Returns the grace period of a worker process. It is shorter than `grace`, so that workers exit before the
+/// coordinator and no connection is closed too early.
 pub(super) fn process_grace(grace: Duration) -> Duration {
     grace.saturating_sub(2 * FINAL_GRACE).max(grace / 2)
 }
@@ -192,7 +192,7 @@ fn settings(args: &UpArgs, access: &ObjectAccess) -> Result<CoordinatorSettings,
     Ok(settings)
 }
 
-/// Returns the files of all roles that no pipeline may read.
+/// Returns the files of all roles. No pipeline may read them.
 fn own_files(args: &UpArgs) -> Result<ProtectedFiles, Failure> {
     let cache_dir = args.local.cache.cache_dir.clone().map_or_else(environment::cache_dir, Ok)?;
     let files = [&args.secret.secret_file, &args.tenants.tenants].into_iter().flatten().cloned();
@@ -208,7 +208,7 @@ fn own_files(args: &UpArgs) -> Result<ProtectedFiles, Failure> {
     ))
 }
 
-/// Returns settings with the directories of the log and of the indexes.
+/// Returns the settings of the coordinator, with the directories of the log and of the indexes.
 fn storage_settings(args: &UpArgs) -> Result<CoordinatorSettings, Failure> {
     let index_dir = args.local.index_dir.clone();
     Ok(match (&args.data_dir, index_dir) {

@@ -19,13 +19,13 @@ use crate::listen;
 use crate::local_workers;
 use crate::{environment, local_listener, signals, store_access};
 
-/// Interval between checks of whether the coordinator answers.
+/// Interval at which the worker checks whether the coordinator answers.
 const CONTACT_INTERVAL: Duration = Duration::from_secs(2);
 
 /// The flags that protect a worker on a network, for error messages.
 const WORKER_FIX: &str = "give --tls-cert, --tls-key and --tls-ca, which `feedline keys new` creates";
 
-/// Runs a worker until a signal.
+/// Runs a worker until a signal arrives.
 pub(crate) async fn run(args: WorkerArgs) -> Result<(), Failure> {
     let stop = signals::watch()?;
     if let Some(folder) = &args.cache.cache_dir {

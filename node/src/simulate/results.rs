@@ -21,9 +21,9 @@ pub(super) struct RuleResult {
     #[serde(flatten)]
     report: SimulationReport,
     audit_is_clean: bool,
-    /// Mean wall seconds to build the models for one plan.
+    /// Mean wall time to build the models for one plan, in seconds.
     observe_s: f64,
-    /// Mean wall seconds to solve one plan.
+    /// Mean wall time to compute one plan, in seconds.
     solve_s: f64,
     /// CPU seconds of the state machine per simulated second.
     inputs_cpu_s_per_s: f64,
@@ -79,7 +79,7 @@ fn job_rows(report: &SimulationReport) -> Vec<Vec<String>> {
     std::iter::once(header).chain(rows).collect()
 }
 
-/// Formats the longest time in seconds, or `never` if one time is missing.
+/// Formats the longest time in seconds. Returns `never` if a time is missing.
 fn worst(times: impl Iterator<Item = Option<u32>>) -> String {
     let mut longest = None;
     for time in times {

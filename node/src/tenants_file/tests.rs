@@ -1,4 +1,4 @@
-//! Tests of parsing the file of tenants, and of its error messages.
+//! Tests of parsing the tenants file, and of the error messages.
 
 use expect_test::{Expect, expect};
 

@@ -1,4 +1,4 @@
-//! Refreshes the view of the cluster on the terminal until the user exits. It shows an error if the coordinator is lost.
+//! Refreshes the view of the cluster on the terminal until the user exits. Shows an error if the coordinator is lost.
 
 use std::sync::Arc;
 use std::time::Duration;

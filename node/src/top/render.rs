@@ -77,7 +77,7 @@ fn render_plan(view: &ClusterView) -> String {
     if lines.is_empty() { lines } else { format!("\nplan\n{lines}") }
 }
 
-/// Renders the jobs: running jobs first, then jobs in preparation, then the last ended jobs.
+/// Renders the jobs: first running jobs, then preparing jobs, then the jobs that ended last.
 fn jobs_table(view: &ClusterView) -> String {
     let (ended, mut jobs): (Vec<&JobView>, Vec<&JobView>) =
         view.jobs.iter().partition(|job| job.state.is_ended());
@@ -162,7 +162,7 @@ fn worker_line(worker: &WorkerView) -> Vec<String> {
     ]
 }
 
-/// Returns the account that uses the most of the memory budget, such as `blocks 1.2 GB`.
+/// Returns the account that uses the largest part of the memory budget, such as `blocks 1.2 GB`.
 fn largest_account(worker: &WorkerView) -> String {
     let used = worker.memory.iter().filter(|usage| usage.used_bytes > 0);
     let largest = used.max_by_key(|usage| usage.used_bytes);
@@ -180,7 +180,7 @@ fn bar(share: f64) -> String {
 
 /// Clips a text to the size of the screen. The last line counts the omitted lines and names the key to exit.
 pub(super) fn clip_to_screen(text: &str, (columns, lines): (usize, usize)) -> Vec<String> {
-    // Names that users chose must not control the terminal.
+    // User-defined names must not contain control characters for the terminal.
     let printable = |letter: char| if letter.is_control() { ' ' } else { letter };
     let clip = |line: &str| -> String { line.chars().map(printable).take(columns).collect() };
     let available = lines.saturating_sub(1);

@@ -1,4 +1,5 @@
-//! The terminal in full-screen mode: alternate screen, hidden cursor, unbuffered keys. The previous state is always restored.
+//! The terminal in full-screen mode: alternate screen, hidden cursor, unbuffered keys. The previous state is always
+//! restored.
 
 use std::io::{self, Write};
 use std::panic;
@@ -48,7 +49,7 @@ impl Screen {
             keys.special_codes[SpecialCodeIndex::VMIN] = 0;
             keys.special_codes[SpecialCodeIndex::VTIME] = 0;
             termios::tcsetattr(io::stdin(), OptionalActions::Now, &keys)
-                .context("cannot read single keys from the terminal")?;
+                .context("cannot enable unbuffered keyboard input on the terminal")?;
         }
         write(ENTER_FULL_SCREEN)?;
         Ok(screen)
@@ -70,7 +71,7 @@ impl Screen {
 
     /// Replaces the content of the screen.
     pub(super) fn draw(&self, lines: &[String]) -> anyhow::Result<()> {
-        // Each line clears the rest of its row, and the last line everything below.
+        // Each line clears the rest of its row, and the last line clears everything below it.
         write(&format!("\x1b[H{}\x1b[J", lines.join("\x1b[K\r\n")))
     }
 }
@@ -86,7 +87,7 @@ impl Terminal {
         if !self.is_full_screen.swap(false, Ordering::SeqCst) {
             return;
         }
-        // An error means that the terminal is gone.
+        // Ignore an error, which means that the terminal has been closed.
         let _ = write(LEAVE_FULL_SCREEN);
         if let Some(previous) = &self.previous {
             let _ = termios::tcsetattr(io::stdin(), OptionalActions::Now, previous);

@@ -6,12 +6,12 @@ use serde::de::{self, Deserializer, Visitor};
 
 use crate::size::parse_bytes;
 
-/// Deserializes bytes or bytes per second: a number, or text such as `64GiB`.
+/// Deserializes a number of bytes or bytes per second: a number, or text such as `64GiB`.
 pub(crate) fn bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
     deserializer.deserialize_any(BytesVisitor)
 }
 
-/// Deserializes bytes of a key that may be missing.
+/// Deserializes a number of bytes of a key that may be missing.
 pub(crate) fn optional_bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
     bytes(deserializer).map(Some)
 }

@@ -26,11 +26,13 @@ enum BenchCommand {
     Kernel(kernel::KernelArgs),
     /// Sends constant batches from one process to another, compared with a memory copy and raw sockets.
     Transport(transport::TransportArgs),
-    /// Measures how fast coordinators commit decisions for workers and consumers that only report.
+    /// Measures how fast coordinators commit decisions, with workers and consumers that only send reports.
     Decisions(decisions::DecisionsArgs),
-    /// Measures the CPU time per batch of a worker's engine with one stream and with many, and the waits for its lock.
+    /// Measures the CPU time per batch of a worker's engine, with one stream and with many streams, and the time that
+    /// threads wait for its lock.
     Engine(engine::EngineArgs),
-    /// Measures padding and the spread of consumers' steps on a text, with and without coordinated batches.
+    /// Measures the padding of text batches and the spread of the consumers' step sizes, with and without coordinated
+    /// batches.
     Padding(padding::PaddingArgs),
     /// The sending process of `transport`; it exits when its standard input closes.
     #[command(hide = true)]
@@ -40,7 +42,7 @@ enum BenchCommand {
 /// Runs a benchmark and prints its report.
 ///
 /// # Errors
-/// When the flags are wrong, or the benchmark fails.
+/// Returns an error if the flags are wrong, or the benchmark fails.
 pub async fn run(args: BenchArgs, host: &dyn ToolHost) -> Result<(), Failure> {
     match args.command {
         BenchCommand::Kernel(args) => kernel::run(args, host).await,

@@ -16,13 +16,13 @@ pub trait ToolHost: Send + Sync {
     /// Returns the number of cores that this process may use.
     fn cores(&self) -> u32;
 
-    /// Returns a session that supersedes all sessions returned before.
+    /// Returns the id of a new session, which supersedes all sessions returned before.
     fn next_session(&self) -> SessionId;
 
     /// Connects to the coordinators at these URLs, and waits a few seconds for a leader.
     ///
     /// # Errors
-    /// When no coordinator answers.
+    /// Returns an error if no coordinator answers.
     async fn connect(
         &self,
         urls: &[String],
@@ -32,7 +32,7 @@ pub trait ToolHost: Send + Sync {
     /// Starts a coordinator and one worker with `cores` cores in this process. Indexes and caches are in `folder`.
     ///
     /// # Errors
-    /// When a role cannot be started.
+    /// Returns an error if a role cannot be started.
     async fn start_cluster(&self, cores: u32, folder: &Path) -> Result<Box<dyn EmbeddedCluster>, Failure>;
 }
 

@@ -1,7 +1,7 @@
-//! `feedline make-data`: generates datasets for tests and benchmarks, or packs files of a directory into a dataset.
+//! `feedline make-data`: generates datasets for tests and benchmarks, or packs the files of a directory into a dataset.
 //!
-//! An implementation of [`rows::RowSource`] produces Arrow record batches of bounded size, and [`writer`] encodes them, so each
-//! kind of dataset works with each file format that can represent it.
+//! An implementation of [`rows::RowSource`] produces Arrow record batches of bounded size, and [`writer`] encodes them,
+//! so each kind of dataset works with each file format that can represent it.
 
 mod columnar;
 mod format;
@@ -32,7 +32,7 @@ use self::format::{DatasetKind, FileFormat};
 use self::output::Output;
 use self::rows::RowSource;
 
-/// Maximum number of shards of a dataset without --shards.
+/// Default number of shards; fewer if the dataset has fewer rows.
 const DEFAULT_SHARDS: u64 = 4;
 
 /// Arguments of `feedline make-data`.
@@ -68,7 +68,7 @@ pub struct MakeDataArgs {
 /// Writes the dataset and prints one line about it.
 ///
 /// # Errors
-/// When the flags are wrong, or a file cannot be read or written.
+/// Returns an error if the flags are wrong, or a file cannot be read or written.
 pub fn run(args: &MakeDataArgs) -> Result<(), Failure> {
     make(args).map_err(|error| {
         let is_io = error.chain().any(|cause| cause.is::<std::io::Error>());
@@ -135,7 +135,7 @@ fn check(args: &MakeDataArgs) -> Result<()> {
     Ok(())
 }
 
-/// Opens the source of the rows.
+/// Opens the row source for the dataset.
 fn build_rows(args: &MakeDataArgs) -> Result<Box<dyn RowSource>> {
     let generated = args.rows.unwrap_or_default();
     Ok(match (args.kind, &args.from) {

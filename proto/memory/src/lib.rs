@@ -22,7 +22,8 @@ impl WritableRegion {
     /// Creates a region of `bytes` zero bytes.
     ///
     /// # Errors
-    /// If memory allocation fails, or if the system does not support memfd with these seals (Linux before 5.1).
+    /// Returns an error if memory allocation fails, or if the system does not support memfd with these seals (Linux before
+    /// 5.1).
     pub fn create(bytes: usize) -> io::Result<Self> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = File::from(rustix::fs::memfd_create("feedline", flags)?);
@@ -56,7 +57,7 @@ impl WritableRegion {
     }
 }
 
-/// The descriptor with which another process opens the region.
+/// The descriptor that another process uses to open the region.
 impl AsFd for WritableRegion {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
@@ -73,7 +74,7 @@ impl ReadableRegion {
     /// Maps a region that another process created.
     ///
     /// # Errors
-    /// If the descriptor is not a sealed region, or if it cannot be mapped.
+    /// Returns an error if the descriptor is not a sealed region, or if the region cannot be mapped.
     pub fn open(descriptor: OwnedFd) -> io::Result<Self> {
         let file = File::from(descriptor);
         // Without these seals, the creator could truncate the region, and reads would raise SIGBUS.

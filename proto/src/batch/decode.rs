@@ -85,8 +85,8 @@ impl Cursor<'_> {
             }
             DataType::Boolean => builder.add_buffer(self.buffer()?),
             other => match fixed_width_bytes(other) {
-                Some(width) => builder.add_buffer(self.exactly(len, width as u64)?),
-                None => return Err(format!("a batch cannot hold the type {other}")),
+                Some(width) => builder.add_buffer(self.sized_buffer(len, width as u64)?),
+                None => return Err(format!("unsupported type {other}")),
             },
         };
         build(builder)
@@ -98,11 +98,11 @@ impl Cursor<'_> {
             return Ok(None);
         }
         if bits.len() < len.div_ceil(8) {
-            return Err("its validity is cut short".to_owned());
+            return Err("its validity buffer is truncated".to_owned());
         }
         let nulls = NullBuffer::new(BooleanBuffer::new(bits, 0, len));
         if nulls.null_count() as u64 != null_count {
-            return Err(format!("it has {} nulls where its layout says {null_count}", nulls.null_count()));
+            return Err(format!("it has {} nulls, but the layout declares {null_count}", nulls.null_count()));
         }
         Ok(Some(nulls))
     }
@@ -114,11 +114,11 @@ impl Cursor<'_> {
         if len == 0 && self.buffers.as_slice().first().is_some_and(|&(_, bytes)| bytes == 0) {
             return self.buffer();
         }
-        self.exactly(len + 1, if large { 8 } else { 4 })
+        self.sized_buffer(len + 1, if large { 8 } else { 4 })
     }
 
     /// Returns the next buffer without trailing bytes, because Arrow panics on a partial element.
-    fn exactly(&mut self, elements: u64, width: u64) -> Result<Buffer, String> {
+    fn sized_buffer(&mut self, elements: u64, width: u64) -> Result<Buffer, String> {
         let buffer = self.buffer()?;
         match elements.checked_mul(width) {
             Some(bytes) if bytes <= buffer.len() as u64 => Ok(buffer.slice_with_length(0, bytes as usize)),

@@ -47,7 +47,7 @@ impl BatchBuffer for Vec<u8> {
     }
 }
 
-/// The buffer type of Arrow, whose memory is aligned too.
+/// Arrow's buffer type, whose memory is also aligned.
 impl BatchBuffer for MutableBuffer {
     fn len_bytes(&self) -> usize {
         self.len()
@@ -97,7 +97,7 @@ impl BatchEncoder {
     /// Returns a message for a column of another length, of an unsupported type, or with more than 2 GiB of text or bytes.
     pub fn push_array(&mut self, array: &ArrayRef, out: &mut impl BatchBuffer) -> Result<(), String> {
         if array.len() as u64 != u64::from(self.layout.rows) {
-            return Err(format!("a column has {} rows in a batch of {}", array.len(), self.layout.rows));
+            return Err(format!("a column has {} rows, but the batch has {}", array.len(), self.layout.rows));
         }
         self.push(array.as_ref(), out)
     }
@@ -167,7 +167,7 @@ impl BatchEncoder {
         out: &mut impl BatchBuffer,
     ) -> Result<(), String> {
         let Some(width) = fixed_width_bytes(data_type) else {
-            return Err(format!("a batch cannot hold a column of type {data_type}; cast it in the pipeline"));
+            return Err(format!("unsupported type {data_type}; cast the column in the pipeline"));
         };
         let data = array.to_data();
         let start = data.offset() * width;

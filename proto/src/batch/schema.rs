@@ -38,7 +38,7 @@ fn output_field(name: &str, column_type: &ColumnType) -> Field {
 
 fn tensor_field(name: &str, scalar: ScalarType, shape: &[u32]) -> Field {
     let elements = shape.iter().map(|&extent| u64::from(extent)).product::<u64>();
-    // The engine rejects a row with more than 2^31 elements before, because it does not fit into memory.
+    // The engine has already rejected rows with more than 2^31 elements, because such rows do not fit into memory.
     let elements = i32::try_from(elements).unwrap_or(i32::MAX);
     let element = match scalar {
         ScalarType::Bool => DataType::UInt8,

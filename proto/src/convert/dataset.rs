@@ -40,7 +40,7 @@ pub fn decode_manifest(bytes: &[u8]) -> Result<Manifest, String> {
     let message = wire::Manifest::decode(bytes).map_err(|error| corrupt(&error))?;
     if message.version != MANIFEST_VERSION {
         return Err(format!(
-            "the index has version {}, this release reads version {MANIFEST_VERSION}; build it again with `feedline index --rebuild`",
+            "the index has version {}, but this release reads version {MANIFEST_VERSION}; build it again with `feedline index --rebuild`",
             message.version
         ));
     }

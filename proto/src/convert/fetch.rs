@@ -81,7 +81,7 @@ impl TryFrom<wire::FetchFrame> for Frame {
             Wired::Working(_) => Self::Working,
             Wired::Failed(message) => Self::Failed(message),
             Wired::End(_) => Self::End,
-            Wired::Packed(_) => return Err(unexpected("a packed chunk")),
+            Wired::Packed(_) => return Err(unexpected("a compressed chunk")),
             Wired::Shared(_) => return Err(unexpected("a piece in shared memory")),
         })
     }

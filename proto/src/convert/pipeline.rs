@@ -1,4 +1,4 @@
-//! Pipelines, their sources and schemas. A pipeline travels as JSON, in the form that serde gives it.
+//! Pipelines, their sources and schemas. A pipeline is sent as JSON, in its serde form.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -26,7 +26,7 @@ message!(Field, "field", { name, column_type });
 field!(Pipeline, Pipeline);
 field!(ColumnType, ColumnType);
 
-/// Rejects a mix within a mix, which the check of a pipeline rejects too.
+/// Rejects a nested mix. The check of a pipeline also rejects nested mixes.
 fn without_nested_mix(mix: Mix) -> Result<Mix, WireError> {
     match mix.parts.iter().any(|part| part.source.mix.is_some()) {
         true => Err(WireError("a dataset of `source.mix` is itself a mix".to_owned())),
@@ -45,7 +45,7 @@ impl Wire<wire::Pipeline> for Pipeline {
     fn from_wire(message: wire::Pipeline, _: &str) -> Result<Self, WireError> {
         if message.version != PIPELINE_VERSION {
             return Err(WireError(format!(
-                "the pipeline has version {}, this release reads version {PIPELINE_VERSION}; use the same release on both sides",
+                "the pipeline has version {}, but this release reads version {PIPELINE_VERSION}; use the same release on both sides",
                 message.version
             )));
         }

@@ -1,4 +1,4 @@
-//! Round trips of all messages, and errors for missing or unknown values.
+//! Tests of round trips of all messages, and of errors for missing or unknown values.
 
 use std::fmt::Debug;
 
@@ -31,7 +31,7 @@ where
     assert_eq!(C::from_wire(received, "test").unwrap(), value);
 }
 
-/// The error of reading a message.
+/// Returns the error of decoding a message.
 fn error_of<C: Debug + Wire<W>, W>(message: W) -> String {
     C::from_wire(message, "test").unwrap_err().to_string()
 }
@@ -132,7 +132,7 @@ fn a_corrupt_manifest_is_an_error() {
     assert!(message.starts_with("the index is corrupt: "), "{message}");
     assert!(message.ends_with("build it again with `feedline index --rebuild`"), "{message}");
     let message = decode_manifest(&[]).unwrap_err();
-    assert!(message.starts_with("the index has version 0, this release reads version 1"), "{message}");
+    assert!(message.starts_with("the index has version 0, but this release reads version 1"), "{message}");
 }
 
 #[test]
@@ -162,7 +162,7 @@ fn errors_name_missing_and_unknown_values() {
 }
 
 #[test]
-fn a_pickled_function_travels_as_bytes_beside_the_json() {
+fn a_pickled_function_is_sent_as_bytes_next_to_the_json() {
     let message: wire::Pipeline = samples::pipeline().into_wire();
     let codes: Vec<_> = message.codes.iter().map(|code| (code.operator, code.code.to_vec())).collect();
     assert_eq!(codes, [(5, vec![0x80])]);
@@ -183,12 +183,12 @@ fn text_that_is_not_base64_stays_unchanged() {
 }
 
 #[test]
-fn a_pipeline_of_another_version_or_with_damage_is_rejected_in_one_sentence() {
+fn a_pipeline_of_another_version_or_a_corrupted_pipeline_is_rejected_in_one_sentence() {
     let read = |message: wire::Pipeline| error_of::<Pipeline, _>(message);
     let message = || -> wire::Pipeline { samples::pipeline().into_wire() };
     assert_eq!(
         read(wire::Pipeline { version: 7, ..message() }),
-        "the pipeline has version 7, this release reads version 1; use the same release on both sides"
+        "the pipeline has version 7, but this release reads version 1; use the same release on both sides"
     );
     let unknown =
         br#"{"name": "a", "source": {"url": "x", "format": "text"}, "operators": [{"sharpen": {"by": 1}}]}"#;
@@ -232,7 +232,7 @@ proptest! {
 
     #[test]
     fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-        // The calls must return, with or without an error.
+        // The calls must return, even if the bytes are invalid.
         let _ = decode_manifest(&bytes);
         let _ = wire::WorkerReport::decode(bytes.as_slice()).map(|message| WorkerReport::from_wire(message, "test"));
         let _ = wire::Pipeline::decode(bytes.as_slice()).map(|message| Pipeline::from_wire(message, "test"));

@@ -1,4 +1,4 @@
-//! Every message of the services has an entry, and every entry accepts arbitrary bytes.
+//! Tests that every message of the services has an entry, and that every entry accepts arbitrary bytes.
 
 use std::collections::BTreeSet;
 
@@ -38,7 +38,7 @@ fn encode<T: Wire<W>, W: Message>(value: T) -> Vec<u8> {
 }
 
 #[test]
-fn bytes_of_any_message_are_read_as_all_of_them() {
+fn bytes_of_any_message_are_decoded_as_every_message() {
     let index = encode_manifest(&samples::manifest());
     let chunk = wire::IndexChunk { part: Some(Part::Data(index.clone().into())) };
     let packed = wire::PackedChunk { offset: 1, bytes: 3, lz4: lz4_flex::block::compress(b"abc").into() };

@@ -41,7 +41,7 @@ impl<S: ?Sized, I: Clone> Clone for AuthService<S, I> {
 }
 
 impl<S: ?Sized, I> AuthService<S, I> {
-    /// Wraps a service. `service` returns it for messages of at most the given number of bytes.
+    /// Wraps a service. `service` returns the service for messages of at most the given number of bytes.
     pub(super) fn new(
         authenticator: Arc<dyn Authenticator<S>>,
         role: Option<&'static str>,
@@ -60,7 +60,7 @@ impl<S: ?Sized, I> AuthService<S, I> {
         if let Some(role) = self.role {
             check_version(role, request.headers())?;
         }
-        // The service rejects a method without a row. A small limit suffices for that.
+        // The service rejects a method without a row, so a small limit suffices.
         let rpc = rpc::find(request.uri().path());
         let mut size = rpc.map_or(MessageSize::Small, |rpc| rpc.max_request);
         let token = bearer_token(request.headers()).map_err(to_status)?;
@@ -113,10 +113,10 @@ where
 /// Returns the service with the rights of the caller, which the authentication layer put into the request.
 ///
 /// # Errors
-/// `internal`, for a request that did not pass the authentication layer.
+/// Returns `internal` for a request that did not pass the authentication layer.
 pub fn authenticated_service<S: ?Sized + Send + Sync + 'static, T>(
     request: &Request<T>,
 ) -> Result<Arc<S>, Status> {
     let found = request.extensions().get::<Arc<S>>().cloned();
-    found.ok_or_else(|| Status::internal("the request was not authenticated; please report this defect"))
+    found.ok_or_else(|| Status::internal("the request was not authenticated; please report this bug"))
 }

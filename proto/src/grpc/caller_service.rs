@@ -25,7 +25,7 @@ pub(super) struct ConnectionInfo {
 impl ConnectionInfo {
     /// A new TCP connection. `is_local` means that both ends are on this host.
     pub(super) fn network(is_local: bool) -> Self {
-        // Packing never pays between two processes of one host.
+        // Compression never pays off between two processes on one host.
         Self { caller: Caller::unique(), link: (!is_local).then(ConnectionLink::default), process: None }
     }
 }

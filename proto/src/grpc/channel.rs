@@ -22,7 +22,7 @@ use super::settings::{
 };
 use crate::rpc::{REQUEST_DEADLINE, Rpc};
 
-/// Time to connect and to finish the TLS handshake.
+/// Timeout for connecting, including the TLS handshake.
 const TLS_TIMEOUT: Duration = Duration::from_secs(3);
 /// Port of an `https://` address without a port.
 const HTTPS_PORT: u16 = 443;
@@ -81,7 +81,7 @@ pub(super) fn connect_lazily(
     connect_lazily_within(remote, credentials, REQUEST_DEADLINE)
 }
 
-/// As [`connect_lazily`], with another timeout for requests.
+/// Like [`connect_lazily`], with a different timeout for requests.
 pub(super) fn connect_lazily_within(
     remote: &RemoteName,
     credentials: &Credentials,
@@ -89,7 +89,7 @@ pub(super) fn connect_lazily_within(
 ) -> Result<Channel, ServiceError> {
     let RemoteName { role, url, .. } = remote;
     let invalid = |fix: &str| {
-        let message = format!("invalid address `{url}` of a {role}: {fix}");
+        let message = format!("invalid {role} address `{url}`: {fix}");
         ServiceError::new(ServiceErrorKind::Invalid, message)
     };
     let form = "expected http://HOST:PORT or https://HOST:PORT";
@@ -102,7 +102,7 @@ pub(super) fn connect_lazily_within(
     }
     let scheme = endpoint.uri().scheme_str().unwrap_or_default().to_owned();
     let host = endpoint.uri().host().unwrap_or_default().to_owned();
-    let endpoint = tuned(endpoint).timeout(timeout).tcp_nodelay(true);
+    let endpoint = with_transport_settings(endpoint).timeout(timeout).tcp_nodelay(true);
     match scheme.as_str() {
         "http" if credentials.token.is_some() && !is_loopback(&host) => Err(ServiceError::new(
             ServiceErrorKind::Invalid,
@@ -160,12 +160,12 @@ impl Service<Uri> for TlsConnect {
 pub(super) async fn connect_local(path: &Path) -> Result<Channel, String> {
     let refused = |error: tonic::transport::Error| format!("cannot connect to {}: {error}", path.display());
     let endpoint = Endpoint::from_shared(format!("unix:{}", path.display())).map_err(refused)?;
-    let connected = tokio::time::timeout(CONNECT_TIMEOUT, tuned(endpoint).connect()).await;
+    let connected = tokio::time::timeout(CONNECT_TIMEOUT, with_transport_settings(endpoint).connect()).await;
     connected.map_err(|_| format!("connecting to {} timed out", path.display()))?.map_err(refused)
 }
 
 /// Sets timeouts, and the window and frame sizes with the highest throughput of batches.
-fn tuned(endpoint: Endpoint) -> Endpoint {
+fn with_transport_settings(endpoint: Endpoint) -> Endpoint {
     endpoint
         .connect_timeout(CONNECT_TIMEOUT)
         .timeout(REQUEST_DEADLINE)

@@ -23,7 +23,7 @@ use crate::wire::members_client::MembersClient;
 /// and reconnects after a lost connection. Call it inside a tokio runtime.
 ///
 /// # Errors
-/// `Invalid` for a malformed address, or if the connection would send the token without encryption. An unreachable
+/// Returns `Invalid` for a malformed address, or if the connection would send the token without encryption. An unreachable
 /// coordinator fails the first request.
 pub fn connect_coordinator(
     url: &str,
@@ -32,10 +32,10 @@ pub fn connect_coordinator(
     connect_coordinator_with_version(url, credentials, PROTOCOL_VERSION)
 }
 
-/// As [`connect_coordinator`], with this version of the protocol.
+/// Like [`connect_coordinator`], with this version of the protocol.
 ///
 /// # Errors
-/// As [`connect_coordinator`].
+/// Returns the errors of [`connect_coordinator`].
 pub fn connect_coordinator_with_version(
     url: &str,
     credentials: &Credentials,

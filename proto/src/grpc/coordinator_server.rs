@@ -26,9 +26,9 @@ fn service<T>(request: &Request<T>) -> Result<Arc<dyn CoordinatorService>, Statu
     authenticated_service(request)
 }
 
-/// The status of a call whose service returned the reply to another request.
+/// Returns the status for a call whose service returned the reply to a different request.
 fn wrong_reply() -> Status {
-    Status::internal("the coordinator returned an unexpected reply; please report this defect")
+    Status::internal("the coordinator returned an unexpected reply; please report this bug")
 }
 
 /// One method of a gRPC server.

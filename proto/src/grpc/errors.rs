@@ -11,12 +11,12 @@ use crate::rpc::REQUEST_DEADLINE;
 
 /// Metadata key of the address of the leader.
 const LEADER: &str = "feedline-leader";
-/// Metadata key of the time until a retry, in milliseconds. gRPC defines the key.
+/// Metadata key of the retry delay in milliseconds. gRPC defines the key.
 const RETRY_AFTER: &str = "grpc-retry-pushback-ms";
-/// Length of the message of a status. Longer messages are cut, because headers are limited in size.
+/// Maximum length of a status message. Longer messages are truncated, because the size of headers is limited.
 const MAX_MESSAGE_BYTES: usize = 2 << 10;
 
-/// Converts an error to a status. Metadata carry the address of the leader and the time until a retry.
+/// Converts an error to a status. The metadata contains the address of the leader and the retry delay.
 pub fn to_status(error: ServiceError) -> Status {
     let code = match error.kind {
         ServiceErrorKind::Invalid => Code::InvalidArgument,
@@ -52,7 +52,7 @@ impl RemoteName {
         let Self { role, url, .. } = self;
         let retry_after = status.metadata().get(RETRY_AFTER).and_then(|ms| ms.to_str().ok()?.parse().ok());
         let kind = match status.code() {
-            // The transport reports a message that is too large with this code and without a time.
+            // The transport also uses this code for messages that are too large, but without a retry delay.
             Code::ResourceExhausted if retry_after.is_some() => ServiceErrorKind::Busy,
             Code::InvalidArgument
             | Code::FailedPrecondition

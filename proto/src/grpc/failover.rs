@@ -14,7 +14,7 @@ use crate::rpc::{CoordinatorReply, CoordinatorRequest, CoordinatorService, Retry
 /// fails over when the leader does not answer. One address suffices: the client learns the others.
 ///
 /// # Errors
-/// As [`connect_coordinator`].
+/// Returns the errors of [`connect_coordinator`].
 pub fn connect_coordinators(
     urls: &[String],
     credentials: &Credentials,
@@ -104,7 +104,7 @@ impl FailoverCoordinator {
         let shared = Arc::clone(&self.directory);
         tokio::spawn(async move {
             let Ok(members) = client.members().await else { return };
-            // A single coordinator may not know the address under which clients reach it.
+            // A single coordinator may not know the address that clients use.
             if members.len() > 1 {
                 let mut directory = lock(&shared);
                 members.iter().for_each(|member| _ = directory.index_of(&member.url));
@@ -126,7 +126,7 @@ impl FailoverCoordinator {
 }
 
 impl CoordinatorDirectory {
-    /// Returns the index of an address, and adds an address that is new.
+    /// Returns the index of an address. Adds the address if it is new.
     fn index_of(&mut self, url: &str) -> usize {
         self.urls.iter().position(|known| known == url).unwrap_or_else(|| {
             self.urls.push(url.to_owned());
@@ -162,7 +162,7 @@ impl CoordinatorService for FailoverCoordinator {
             };
             attempts += 1;
             let has_switched = self.switch_from(&url, error.leader.as_deref());
-            // One attempt per coordinator, and one more at the leader that the last one names.
+            // One attempt per coordinator, and one more at the leader that the last coordinator names.
             if !has_switched || attempts > other_coordinators + 1 {
                 return Err(error);
             }

@@ -1,4 +1,4 @@
-//! The client side of a fetch. It reads the bytes of batches from the buffers of HTTP/2 without copying them.
+//! The client side of a fetch. It reads the bytes of batches from the HTTP/2 buffers without copying them.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -23,7 +23,7 @@ use crate::wire;
 /// Opens a fetch and returns its messages.
 ///
 /// # Errors
-/// The status of the worker, or the reason why the worker is unreachable.
+/// Returns the status of the worker, or the reason why the worker is unreachable.
 pub(super) async fn fetch(
     mut channel: Channel,
     protocol: u32,
@@ -71,12 +71,12 @@ pub(super) struct FrameStream {
 }
 
 impl FrameStream {
-    /// Returns the last item of the stream. A body that ends without a status was cut off.
+    /// Returns the last item of the stream. A body that ends without a status was truncated.
     fn on_end(&self, trailers: Option<&http::HeaderMap>) -> Option<Result<ReceivedMessage, Status>> {
         match trailers.and_then(Status::from_header_map) {
             Some(status) if status.code() != Code::Ok => Some(Err(status)),
             Some(_) if self.parser.is_between() => None,
-            _ => Some(Err(Status::unavailable("the response of the worker was cut off"))),
+            _ => Some(Err(Status::unavailable("the response of the worker was truncated"))),
         }
     }
 }

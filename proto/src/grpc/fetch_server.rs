@@ -34,7 +34,7 @@ use crate::rpc;
 use crate::services::{FetchRequest, Frame, WorkerService};
 use crate::wire;
 
-/// Time in which a client must send the first request of a fetch.
+/// Timeout for the first request of a fetch.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Serves the fetches of a worker.
@@ -66,7 +66,7 @@ impl Service<http::Request<Body>> for FetchServer {
 }
 
 impl FetchServer {
-    /// Serves a worker, and shares memory if there is a server for it.
+    /// Creates a server for the fetches of a worker. Shares memory with clients if `shm_server` is set.
     pub(super) fn new(service: Arc<dyn WorkerService>, shm_server: Option<Arc<ShmServer>>) -> Self {
         Self { service, shm_server, pending: Arc::default() }
     }
@@ -96,7 +96,8 @@ impl FetchServer {
         let frames = self.service.fetch(requests).await.map_err(to_status)?;
         // The service has checked the ticket, so the client may map memory.
         let memory = wanted.zip(process).and_then(|(wanted, process)| self.share_memory(wanted, process));
-        let body = FrameBody { frames, memory, link, parts: VecDeque::new(), rest: None, ended: false };
+        let body =
+            FrameBody { frames, memory, link, outgoing: VecDeque::new(), unsent_piece: None, ended: false };
         let mut response = http::Response::new(Body::new(body));
         let grpc = tonic::metadata::GRPC_CONTENT_TYPE;
         response.headers_mut().insert(http::header::CONTENT_TYPE, grpc);
@@ -113,7 +114,7 @@ impl FetchServer {
             first = tokio::time::timeout(OPEN_TIMEOUT, inbound.message()) => first,
             () = permit.evicted() => {
                 return Err(Status::unavailable(
-                    "too many fetches wait for their first request, and this one was among the oldest; retry the fetch",
+                    "too many fetches are waiting for their first request, and this fetch was among the oldest; retry the fetch",
                 ));
             }
         };
@@ -146,13 +147,13 @@ fn accepts_lz4(request: &wire::FetchRequest) -> bool {
 struct FrameBody {
     frames: BoxStream<'static, Result<Frame, ServiceError>>,
     memory: Option<ShmFetchSender>,
-    /// The connection, where chunks may be packed.
+    /// The connection, if its chunks may be compressed.
     link: Option<ConnectionLink>,
     /// Encoded messages that wait to be sent.
-    parts: VecDeque<Bytes>,
+    outgoing: VecDeque<Bytes>,
     /// Offset and bytes of a piece that are not cut into chunks yet. Chunks are cut when they are sent, because the link
     /// may change in the meantime.
-    rest: Option<(u64, Bytes)>,
+    unsent_piece: Option<(u64, Bytes)>,
     ended: bool,
 }
 
@@ -166,7 +167,7 @@ impl http_body::Body for FrameBody {
     ) -> Poll<Option<Result<http_body::Frame<Bytes>, Status>>> {
         let this = &mut *self;
         loop {
-            if let Some(part) = this.parts.pop_front() {
+            if let Some(part) = this.outgoing.pop_front() {
                 return Poll::Ready(Some(Ok(http_body::Frame::data(part))));
             }
             if this.push_next_chunk() {
@@ -197,38 +198,38 @@ impl FrameBody {
             Frame::Chunk { offset, data } => (offset, data),
             other => {
                 let frame = wire::FetchFrame::try_from(other).map_err(|error| Status::internal(error.0))?;
-                push_message(&frame, &mut self.parts);
+                push_message(&frame, &mut self.outgoing);
                 return Ok(());
             }
         };
         let memory = self.memory.as_ref().filter(|_| offset == 0);
         match memory.and_then(|memory| memory.share(&data)) {
             Some(piece) => self.push(wire::fetch_frame::Frame::Shared(piece)),
-            None => self.rest = Some((offset, data)),
+            None => self.unsent_piece = Some((offset, data)),
         }
         Ok(())
     }
 
     /// Cuts the next chunk of a piece. Returns `false` at the end of the piece.
     fn push_next_chunk(&mut self) -> bool {
-        let Some((offset, mut data)) = self.rest.take().filter(|(_, data)| !data.is_empty()) else {
+        let Some((offset, mut data)) = self.unsent_piece.take().filter(|(_, data)| !data.is_empty()) else {
             return false;
         };
         let chunk = data.split_to(data.len().min(MAX_CHUNK_BYTES));
         let bytes = chunk.len() as u32;
-        self.rest = Some((offset + u64::from(bytes), data));
+        self.unsent_piece = Some((offset + u64::from(bytes), data));
         match self.link.as_ref().and_then(|link| link.pack(&chunk)) {
             Some(lz4) => {
                 let packed = wire::PackedChunk { offset, bytes, lz4: lz4.into() };
                 self.push(wire::fetch_frame::Frame::Packed(packed));
             }
-            None => push_chunk(offset, chunk, &mut self.parts),
+            None => push_chunk(offset, chunk, &mut self.outgoing),
         }
         true
     }
 
     fn push(&mut self, frame: wire::fetch_frame::Frame) {
-        push_message(&wire::FetchFrame { frame: Some(frame) }, &mut self.parts);
+        push_message(&wire::FetchFrame { frame: Some(frame) }, &mut self.outgoing);
     }
 }
 

@@ -11,7 +11,7 @@ use tonic::Status;
 use crate::rpc;
 use crate::wire;
 
-/// Bytes of the header of a gRPC message: one for the compression and four for the length.
+/// Size of the header of a gRPC message: one byte for the compression and four bytes for the length.
 const HEADER_BYTES: usize = 5;
 /// Maximum size of a message before the data of a chunk: four keys and lengths of at most ten bytes each.
 const MAX_PREFIX_BYTES: usize = 44;
@@ -81,7 +81,7 @@ pub(super) struct FrameParser {
 enum State {
     /// Before a message, with the received part of its header.
     Header(Vec<u8>),
-    /// At the start of a message of `len` bytes, with the received part of it.
+    /// At the start of a message of `len` bytes, with the part that has been received.
     Start { len: usize, head: Vec<u8> },
     /// Within the data of a chunk.
     Chunk { offset: u64, left: usize },
@@ -108,12 +108,12 @@ impl FrameParser {
     /// Consumes bytes of `data` and returns the next part; `None` if more bytes are needed.
     ///
     /// # Errors
-    /// For bytes that are not messages of a fetch.
+    /// Returns an error for bytes that are not messages of a fetch.
     pub(super) fn next(&mut self, data: &mut Bytes) -> Result<Option<ReceivedMessage>, Status> {
         loop {
             match &mut self.state {
                 State::Header(header) => {
-                    take(data, header, HEADER_BYTES);
+                    move_bytes(data, header, HEADER_BYTES);
                     if header.len() < HEADER_BYTES {
                         return Ok(None);
                     }
@@ -121,7 +121,7 @@ impl FrameParser {
                 }
                 State::Start { len, head } => {
                     let wanted = MAX_PREFIX_BYTES.min(*len);
-                    take(data, head, wanted);
+                    move_bytes(data, head, wanted);
                     let Some((offset, prefix)) = chunk_start(head, *len) else {
                         if head.len() < wanted {
                             return Ok(None);
@@ -174,7 +174,7 @@ impl FrameParser {
 }
 
 /// Moves bytes from `data` until `buffer` contains `wanted` bytes or `data` is empty.
-fn take(data: &mut Bytes, buffer: &mut Vec<u8>, wanted: usize) {
+fn move_bytes(data: &mut Bytes, buffer: &mut Vec<u8>, wanted: usize) {
     let bytes = wanted.saturating_sub(buffer.len()).min(data.len());
     buffer.extend_from_slice(&data[..bytes]);
     data.advance(bytes);

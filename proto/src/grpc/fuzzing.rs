@@ -17,7 +17,7 @@ pub(crate) fn read_answer(bytes: &[u8]) {
     }
 }
 
-/// Reads one message. The call must return, with or without an error.
+/// Reads one message. The call must return, even if the bytes are invalid.
 pub(crate) fn read_frame(message: wire::FetchFrame) {
     if let Some(wire::fetch_frame::Frame::Packed(packed)) = &message.frame {
         drop(unpack(packed));

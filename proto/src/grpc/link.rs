@@ -1,18 +1,19 @@
-//! The decision whether to pack chunks with LZ4 on a connection. Packing pays if the link is the bottleneck and much slower
-//! than the codec, and if the bytes shrink. The sender measures all three.
+//! Decides whether to compress chunks with LZ4 on a connection. Compression pays off if the link is the bottleneck, if the
+//! link is much slower than the codec, and if compression reduces the size. The sender measures all three.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Interval of one measurement of a link.
 const MEASUREMENT_INTERVAL: Duration = Duration::from_millis(100);
-/// Maximum age of a measured rate. If compression removes the bottleneck, no new measurement follows.
+/// Maximum age of a measured rate. Compression can remove the bottleneck, after which the rate is no longer measured.
 const RATE_MAX_AGE: Duration = Duration::from_secs(5);
-/// Ratio of the rates of codec and link above which packing pays. The codec takes CPU time from the computation of batches.
+/// Minimum ratio of codec rate to link rate at which compression pays off. The codec takes CPU time from the computation of
+/// batches.
 const MIN_CODEC_SPEEDUP: f64 = 2.0;
-/// Ratio of packed to original size up to which packing pays.
+/// Maximum ratio of compressed size to original size at which compression pays off.
 const MAX_PACKED_RATIO: f64 = 0.9;
-/// Chunks that are sent without packing after a chunk for which packing did not pay.
+/// Number of chunks that are sent uncompressed after a chunk for which compression did not pay off.
 const SKIPPED_CHUNKS: u32 = 64;
 
 /// The measurements of one connection. Clones share them.
@@ -26,17 +27,17 @@ struct State {
 }
 
 impl ConnectionLink {
-    /// The connection accepted `bytes`.
+    /// Records that the connection accepted `bytes` bytes.
     pub(super) fn on_written(&self, bytes: usize) {
         self.lock().meter.on_written(bytes as u64, Instant::now());
     }
 
-    /// The connection accepts no bytes at the moment.
+    /// Records that the connection currently accepts no bytes.
     pub(super) fn on_blocked(&self) {
         self.lock().meter.on_blocked(Instant::now());
     }
 
-    /// Returns the packed bytes, or `None` if packing does not pay.
+    /// Returns the compressed bytes, or `None` if compression does not pay off.
     pub(super) fn pack(&self, data: &[u8]) -> Option<Vec<u8>> {
         let mut state = self.lock();
         let link_rate = state.meter.rate(Instant::now())?;
@@ -44,11 +45,11 @@ impl ConnectionLink {
             return None;
         }
         drop(state);
-        let begun = Instant::now();
+        let start = Instant::now();
         let packed = lz4_flex::block::compress(data);
-        let took = begun.elapsed();
-        let pays = self.lock().codec.on_packed(data.len(), packed.len(), took, link_rate);
-        pays.then_some(packed)
+        let duration = start.elapsed();
+        let pays_off = self.lock().codec.on_packed(data.len(), packed.len(), duration, link_rate);
+        pays_off.then_some(packed)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -59,12 +60,12 @@ impl ConnectionLink {
 /// Measures the rate of a link in intervals in which the sender was blocked at least half of the time.
 #[derive(Debug, Default)]
 struct LinkMeter {
-    begun: Option<Instant>,
+    interval_start: Option<Instant>,
     bytes: u64,
     blocked: Duration,
     blocked_since: Option<Instant>,
     /// The last rate and the time of its measurement.
-    measured: Option<(f64, Instant)>,
+    last_rate: Option<(f64, Instant)>,
 }
 
 impl LinkMeter {
@@ -72,26 +73,26 @@ impl LinkMeter {
         if let Some(since) = self.blocked_since.take() {
             self.blocked += now - since;
         }
-        let begun = *self.begun.get_or_insert(now);
+        let start = *self.interval_start.get_or_insert(now);
         self.bytes += bytes;
-        let elapsed = now - begun;
+        let elapsed = now - start;
         if elapsed < MEASUREMENT_INTERVAL {
             return;
         }
         if self.blocked * 2 >= elapsed {
-            self.measured = Some((self.bytes as f64 / elapsed.as_secs_f64(), now));
+            self.last_rate = Some((self.bytes as f64 / elapsed.as_secs_f64(), now));
         }
-        *self = Self { measured: self.measured, ..Self::default() };
+        *self = Self { last_rate: self.last_rate, ..Self::default() };
     }
 
     fn on_blocked(&mut self, now: Instant) {
-        self.begun.get_or_insert(now);
+        self.interval_start.get_or_insert(now);
         self.blocked_since.get_or_insert(now);
     }
 
     /// Bytes per second; `None` if the link has not been the bottleneck recently.
     fn rate(&self, now: Instant) -> Option<f64> {
-        self.measured.filter(|(_, at)| now - *at < RATE_MAX_AGE).map(|(rate, _)| rate)
+        self.last_rate.filter(|(_, at)| now - *at < RATE_MAX_AGE).map(|(rate, _)| rate)
     }
 }
 
@@ -100,33 +101,33 @@ impl LinkMeter {
 struct CodecStats {
     /// Input bytes per second; `None` before the first chunk.
     rate: Option<f64>,
-    /// Chunks to send without packing.
-    skipped: u32,
+    /// Number of chunks to send uncompressed.
+    chunks_to_skip: u32,
 }
 
 impl CodecStats {
     fn is_worth_trying(&mut self, link_rate: f64) -> bool {
-        if self.skipped > 0 {
-            self.skipped -= 1;
+        if self.chunks_to_skip > 0 {
+            self.chunks_to_skip -= 1;
             return false;
         }
         let fast = self.rate.is_none_or(|rate| rate >= MIN_CODEC_SPEEDUP * link_rate);
         if !fast {
             // A later chunk measures the codec again, because the processor may have been busy.
-            self.skipped = SKIPPED_CHUNKS;
+            self.chunks_to_skip = SKIPPED_CHUNKS;
             self.rate = None;
         }
         fast
     }
 
-    /// Records a packed chunk. Returns whether packing paid.
-    fn on_packed(&mut self, from: usize, to: usize, took: Duration, link_rate: f64) -> bool {
-        let rate = from as f64 / took.as_secs_f64().max(1e-9);
+    /// Records a compressed chunk. Returns whether compression paid off.
+    fn on_packed(&mut self, bytes: usize, packed_bytes: usize, duration: Duration, link_rate: f64) -> bool {
+        let rate = bytes as f64 / duration.as_secs_f64().max(1e-9);
         let rate = self.rate.map_or(rate, |known| known * 0.75 + rate * 0.25);
         self.rate = Some(rate);
-        let shrinks = to as f64 <= MAX_PACKED_RATIO * from as f64;
+        let shrinks = packed_bytes as f64 <= MAX_PACKED_RATIO * bytes as f64;
         if !shrinks {
-            self.skipped = SKIPPED_CHUNKS;
+            self.chunks_to_skip = SKIPPED_CHUNKS;
         }
         shrinks && rate >= MIN_CODEC_SPEEDUP * link_rate
     }

@@ -25,7 +25,7 @@ use crate::wire::peer_client::PeerClient;
 /// Returns a client of the peer service of the coordinator at `url`. Call it inside a tokio runtime.
 ///
 /// # Errors
-/// As [`super::connect_coordinator`].
+/// Returns the errors of [`super::connect_coordinator`].
 pub fn connect_peer(url: &str, credentials: &Credentials) -> Result<Arc<dyn PeerService>, ServiceError> {
     let remote = RemoteName::new("coordinator", url, credentials);
     let channel = connect_lazily_within(&remote, credentials, INDEX_DEADLINE)?;

@@ -1,5 +1,5 @@
 //! Fetches whose first request has not arrived. Every client that reaches the port can open such a fetch, so their number is
-//! limited: the oldest one is evicted.
+//! limited: the oldest fetch is evicted.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,7 +16,7 @@ pub(super) struct PendingFetches(Mutex<PendingState>);
 #[derive(Debug, Default)]
 struct PendingState {
     last_number: u64,
-    /// By number: the oldest fetch is the first one.
+    /// Pending fetches by number, oldest first.
     open: BTreeMap<u64, oneshot::Sender<()>>,
 }
 
@@ -29,7 +29,7 @@ pub(super) struct PendingFetchPermit {
 }
 
 impl PendingFetches {
-    /// Registers a fetch, and evicts the oldest one if there are too many.
+    /// Registers a fetch. Evicts the oldest fetch if there are too many.
     pub(super) fn register(self: &Arc<Self>) -> PendingFetchPermit {
         let (sender, eviction) = oneshot::channel();
         let mut state = self.state();
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_oldest_fetch_is_evicted_and_a_dropped_one_makes_room() {
+    async fn the_oldest_fetch_is_evicted_and_a_dropped_fetch_frees_its_place() {
         let fetches = Arc::new(PendingFetches::default());
         let mut permits: Vec<PendingFetchPermit> = (0..MAX_PENDING).map(|_| fetches.register()).collect();
         drop(permits.pop());

@@ -18,7 +18,7 @@ use crate::rpc::LOCATE_DEADLINE;
 use crate::wire;
 use crate::wire::local_transport_client::LocalTransportClient;
 
-/// A running or finished lookup. All fetches wait for the same one.
+/// A running or finished lookup. All fetches wait for the same lookup.
 type SharedLookup = Shared<BoxFuture<'static, Result<Route, ServiceError>>>;
 
 /// Looks up the route to a worker and caches it.
@@ -51,10 +51,10 @@ impl Router {
         Self { lookup, cached: Mutex::new(None) }
     }
 
-    /// Returns the route, and looks it up first if necessary. Fetches that start together share one lookup.
+    /// Returns the route. Looks up the route first if necessary. Fetches that start together share one lookup.
     ///
     /// # Errors
-    /// If the worker is unreachable, or does not offer the requested transport.
+    /// Returns an error if the worker is unreachable, or does not offer the requested transport.
     pub(super) async fn route(&self) -> Result<Route, ServiceError> {
         let lookup = {
             let mut cached = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
@@ -70,7 +70,7 @@ impl Router {
         lookup.await
     }
 
-    /// Discards a broken route. The next fetch looks up a new one.
+    /// Discards a broken route. The next fetch looks up a new route.
     pub(super) fn discard(&self) {
         *self.cached.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
@@ -85,7 +85,7 @@ fn is_usable(lookup: &SharedLookup) -> bool {
 }
 
 impl RouteLookup {
-    /// Finds the fastest route. If a worker does not locate its sockets in time, the client uses TCP until the connection
+    /// Finds the fastest route. If a worker does not return its sockets in time, the client uses TCP until the connection
     /// breaks.
     async fn run(&self) -> Result<Route, ServiceError> {
         let tcp = Route { channel: self.tcp.clone(), memory: None, via: ReceivePath::Tcp };
@@ -109,11 +109,11 @@ impl RouteLookup {
         match local {
             Ok(route) => {
                 let via = route.memory.as_ref().map_or(ReceivePath::Unix, |_| ReceivePath::Memory).name();
-                tracing::info!(worker = %url, transport = via, "the client reaches a worker on this host without TCP");
+                tracing::info!(worker = %url, transport = via, "connected to a worker on this host without TCP");
                 Ok(route)
             }
             Err(why) if self.transport == Transport::Auto => {
-                tracing::debug!(worker = %url, why, "the client reaches a worker over TCP");
+                tracing::debug!(worker = %url, why, "connecting to a worker over TCP");
                 Ok(tcp)
             }
             Err(why) => Err(ServiceError::new(

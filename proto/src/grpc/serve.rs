@@ -27,11 +27,11 @@ use super::settings::{KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, MAX_FRAME_BYTES, MA
 /// Send buffer of a Unix socket. TCP tunes its buffers itself.
 const UNIX_BUFFER_BYTES: usize = 1 << 20;
 
-/// Serves until `shutdown` returns a deadline. After that, the server accepts no new requests, waits for the open ones until
+/// Serves until `shutdown` returns a deadline. After that, the server accepts no new requests, waits for open requests until
 /// the deadline, and closes the remaining connections. Dropping the future closes all connections immediately.
 ///
 /// # Errors
-/// If the transport fails.
+/// Returns an error if the transport fails.
 pub async fn serve(
     listener: TcpListener,
     routes: Routes,
@@ -46,10 +46,10 @@ pub async fn serve(
     serve_all(incoming, routes, shutdown).await
 }
 
-/// As [`serve`], over TLS. Connections whose handshake fails are closed without a response.
+/// Like [`serve`], over TLS. Connections whose handshake fails are closed without a response.
 ///
 /// # Errors
-/// As [`serve`].
+/// Returns the errors of [`serve`].
 pub async fn serve_tls(
     listener: TcpListener,
     tls: Arc<Tls>,
@@ -64,10 +64,10 @@ pub async fn serve_tls(
     serve_all(incoming, routes, shutdown).await
 }
 
-/// As [`serve`], for clients on this host: over a Unix socket, and with shared memory if the listener provides it.
+/// Like [`serve`], for clients on this host: over a Unix socket, and with shared memory if the listener provides it.
 ///
 /// # Errors
-/// If the transport fails.
+/// Returns an error if the transport fails.
 pub async fn serve_local(
     listener: LocalListener,
     routes: Routes,
@@ -96,12 +96,16 @@ async fn serve_all<S>(
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let cut = CancellationToken::new();
-    let _cut_when_done = cut.clone().drop_guard();
+    let dropped = CancellationToken::new();
+    let _guard = dropped.clone().drop_guard();
     let stopping = CancellationToken::new();
     let incoming = incoming.map(move |stream| {
         let (stream, info) = stream?;
-        io::Result::Ok(Connection { stream, info, cut: Box::pin(cut.clone().cancelled_owned()) })
+        io::Result::Ok(Connection {
+            stream,
+            info,
+            server_dropped: Box::pin(dropped.clone().cancelled_owned()),
+        })
     });
     let server = Server::builder()
         .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
@@ -124,12 +128,12 @@ where
     }
 }
 
-/// A connection that fails as soon as the server is dropped, because the task of tonic would continue. It also measures the
-/// throughput to another host.
+/// A connection that fails as soon as the server is dropped. Otherwise, the task of tonic would continue. It also measures
+/// the throughput to another host.
 struct Connection<S> {
     stream: S,
     info: ConnectionInfo,
-    cut: Pin<Box<WaitForCancellationFutureOwned>>,
+    server_dropped: Pin<Box<WaitForCancellationFutureOwned>>,
 }
 
 impl<S> Connection<S> {
@@ -158,7 +162,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Connection<S> {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.cut.as_mut().poll(cx).is_ready() {
+        if self.server_dropped.as_mut().poll(cx).is_ready() {
             return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
         }
         Pin::new(&mut self.stream).poll_read(cx, buf)

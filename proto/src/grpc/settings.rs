@@ -6,7 +6,7 @@ use std::time::Duration;
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Interval between keepalive pings, also on idle connections.
 pub(super) const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
-/// A remote process that does not answer a ping for this long is dead.
+/// A remote process that does not answer a ping for this long is considered dead.
 pub(super) const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(4);
 /// Flow-control window of a stream and of a connection. The default of tonic halves the throughput.
 pub(super) const WINDOW_BYTES: u32 = 16 << 20;

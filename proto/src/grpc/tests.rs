@@ -1,4 +1,4 @@
-//! The services over real loopback connections.
+//! Tests of the services over real loopback connections.
 
 mod authentication;
 mod fake;
@@ -30,7 +30,7 @@ use crate::convert::samples;
 use crate::local::{LocalListener, ReceivePath, Transport};
 use crate::services::{CoordinatorService, FetchOpen, FetchRequest, Frame, PeerService, WorkerService};
 
-/// Longer than any test takes: a hang fails the test.
+/// Timeout that is longer than every test, so that a hang fails the test.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Grace time of open streams at shutdown.
@@ -77,7 +77,8 @@ fn open(credit_bytes: u64) -> FetchOpen {
     }
 }
 
-/// A stream of requests that starts with `open`. The test sends the others, and ends the stream by dropping the sender.
+/// Returns a stream of requests that starts with `open`. The test sends the other requests, and ends the stream by dropping
+/// the sender.
 fn requests(open: FetchOpen) -> (mpsc::Sender<FetchRequest>, BoxStream<'static, FetchRequest>) {
     let (sender, receiver) = mpsc::channel(16);
     let later = tokio_stream::wrappers::ReceiverStream::new(receiver);
@@ -139,7 +140,7 @@ fn a_message_that_is_too_large_is_invalid_not_busy() {
 }
 
 #[tokio::test]
-async fn a_long_message_is_cut() {
+async fn a_long_message_is_truncated() {
     let status = to_status(ServiceError::new(ServiceErrorKind::Invalid, "é".repeat(5000)));
     assert_eq!(status.message().len(), (2 << 10) + 4);
     let (_server, client) = coordinator().await;
@@ -209,7 +210,7 @@ async fn another_protocol_version_is_rejected() {
     let (server, _) = coordinator().await;
     let expected = |role: &str| {
         format!(
-            "the client uses protocol version 1, this {role} uses version {PROTOCOL_VERSION}; use the same release on both sides"
+            "the client uses protocol version 1, but this {role} uses version {PROTOCOL_VERSION}; use the same release on both sides"
         )
     };
     let client = connect_coordinator_with_version(&server.url, &Credentials::default(), 1).unwrap();
@@ -303,9 +304,7 @@ async fn an_invalid_address_is_rejected() {
         assert_eq!(error.kind, ServiceErrorKind::Invalid);
         assert_eq!(
             error.message,
-            format!(
-                "invalid address `{url}` of a coordinator: expected http://HOST:PORT or https://HOST:PORT"
-            )
+            format!("invalid coordinator address `{url}`: expected http://HOST:PORT or https://HOST:PORT")
         );
     }
 }

@@ -48,7 +48,7 @@ impl Interceptor for VersionInterceptor {
     }
 }
 
-/// Rejects requests of another protocol version.
+/// Rejects requests with a different protocol version.
 #[derive(Debug, Clone)]
 pub(super) struct VersionCheck {
     /// Role of the server, for error messages.
@@ -62,13 +62,13 @@ impl Interceptor for VersionCheck {
     }
 }
 
-/// Rejects a request of another protocol version.
+/// Rejects a request with a different protocol version.
 pub(super) fn check_version(role: &str, headers: &HeaderMap) -> Result<(), Status> {
     let version = headers.get(PROTOCOL_KEY).and_then(|version| version.to_str().ok());
     match version {
         Some(version) if version.parse() == Ok(PROTOCOL_VERSION) => Ok(()),
         Some(version) => Err(Status::failed_precondition(format!(
-            "the client uses protocol version {version}, this {role} uses version {PROTOCOL_VERSION}; use the same release on both sides"
+            "the client uses protocol version {version}, but this {role} uses version {PROTOCOL_VERSION}; use the same release on both sides"
         ))),
         None => Err(Status::failed_precondition(format!(
             "the request lacks the metadata `{PROTOCOL_KEY}`; this {role} uses protocol version {PROTOCOL_VERSION}"
@@ -79,7 +79,7 @@ pub(super) fn check_version(role: &str, headers: &HeaderMap) -> Result<(), Statu
 /// Returns the token of a request with these headers.
 ///
 /// # Errors
-/// `Denied`, for a malformed `authorization`.
+/// Returns `Denied` for malformed `authorization` metadata.
 pub fn bearer_token(headers: &HeaderMap) -> Result<Option<&str>, ServiceError> {
     let Some(value) = headers.get(AUTHORIZATION) else { return Ok(None) };
     let token = value.to_str().ok().and_then(|text| text.strip_prefix(BEARER));

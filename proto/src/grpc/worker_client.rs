@@ -28,15 +28,15 @@ pub type OnReceived = fn(ReceivePath, u64);
 /// at its first request and reconnects after a lost connection. Call it inside a tokio runtime.
 ///
 /// # Errors
-/// `Invalid` for a malformed address. An unreachable worker fails the first request.
+/// Returns `Invalid` for a malformed address. An unreachable worker fails the first request.
 pub fn connect_worker(url: &str, credentials: &Credentials) -> Result<Arc<dyn WorkerService>, ServiceError> {
     connect_worker_over(url, credentials, Transport::Auto, |_, _| {})
 }
 
-/// As [`connect_worker`], over this transport. The client does not send the token, because workers check tickets.
+/// Like [`connect_worker`], over this transport. The client does not send the token, because workers check tickets.
 ///
 /// # Errors
-/// As [`connect_worker`].
+/// Returns the errors of [`connect_worker`].
 pub fn connect_worker_over(
     url: &str,
     credentials: &Credentials,
@@ -47,10 +47,10 @@ pub fn connect_worker_over(
     connect(url, &credentials, PROTOCOL_VERSION, transport, on_received)
 }
 
-/// As [`connect_worker`], with this version of the protocol.
+/// Like [`connect_worker`], with this version of the protocol.
 ///
 /// # Errors
-/// As [`connect_worker`].
+/// Returns the errors of [`connect_worker`].
 pub fn connect_worker_with_version(url: &str, version: u32) -> Result<Arc<dyn WorkerService>, ServiceError> {
     connect(url, &Credentials::default(), version, Transport::Auto, |_, _| {})
 }
@@ -164,19 +164,19 @@ impl IncomingFetch {
     }
 }
 
-/// Unpacks a chunk.
+/// Decompresses a chunk.
 pub(super) fn unpack(packed: &wire::PackedChunk) -> Result<Frame, WireError> {
     let bytes = packed.bytes as usize;
     let limit = rpc::FETCH.max_response.bytes();
     if bytes > limit {
-        return Err(WireError(format!("a packed chunk has {bytes} bytes, more than the limit of {limit}")));
+        return Err(WireError(format!("a compressed chunk has {bytes} bytes, but the limit is {limit}")));
     }
     let data = lz4_flex::block::decompress(&packed.lz4, bytes);
-    let data = data.map_err(|error| WireError(format!("cannot unpack a chunk: {error}")))?;
+    let data = data.map_err(|error| WireError(format!("cannot decompress a chunk: {error}")))?;
     Ok(Frame::Chunk { offset: packed.offset, data: data.into() })
 }
 
-/// Encodes requests. The first one also offers shared memory and LZ4.
+/// Encodes requests. The first request also offers shared memory and LZ4.
 fn to_wire(
     requests: impl Stream<Item = FetchRequest> + Send + 'static,
     memory: Option<wire::MemoryLink>,

@@ -14,7 +14,7 @@ pub(crate) struct LinkId {
 }
 
 impl LinkId {
-    /// Returns a new id; `None` if the system provides no random numbers.
+    /// Returns a new id; `None` if the system cannot generate random numbers.
     pub(crate) fn random() -> Option<Self> {
         let [link, key] = feedline_access::random_numbers().ok()?;
         Some(Self { link, key })

@@ -83,7 +83,7 @@ impl ShmMessage for ShmClientMessage {
 /// Sends a message. If the future is dropped before it completes, the socket is unusable.
 ///
 /// # Errors
-/// If the other end has closed the socket.
+/// Returns an error if the other end has closed the socket.
 pub(super) async fn send(
     stream: &UnixStream,
     message: impl ShmMessage,
@@ -122,7 +122,7 @@ fn try_send(stream: &UnixStream, bytes: &[u8], descriptor: Option<BorrowedFd<'_>
 /// completes, the socket is unusable.
 ///
 /// # Errors
-/// If the connection breaks within a message, or the bytes are not a message.
+/// Returns an error if the connection breaks within a message, or the bytes are not a message.
 pub(super) async fn receive<M: ShmMessage>(stream: &UnixStream) -> io::Result<Option<(M, Option<OwnedFd>)>> {
     let mut bytes = [0; BYTES];
     let mut descriptor = None;

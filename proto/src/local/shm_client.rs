@@ -17,10 +17,10 @@ use super::link_id::LinkId;
 use super::message::{ShmClientMessage, ShmServerMessage, receive, send};
 use crate::wire;
 
-/// Time to connect and to receive the id of the link.
+/// Timeout for connecting and receiving the id of the link.
 const WELCOME_TIMEOUT: Duration = Duration::from_secs(1);
-/// Time to wait for a region. The worker announces a region on another socket before it sends a piece in the region, so both
-/// arrive at about the same time.
+/// Timeout for the arrival of a region. The worker announces a region on another socket before it sends a piece in the
+/// region, so both arrive at about the same time.
 const REGION_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A link to a worker that shares memory. Mapped pieces stay readable after the link has ended.
@@ -53,7 +53,7 @@ impl ShmClient {
     /// Connects to the socket at `path`.
     ///
     /// # Errors
-    /// If no process answers in time.
+    /// Returns an error if no process answers in time.
     pub(crate) async fn connect(path: &Path) -> io::Result<Self> {
         let welcome = async {
             let stream = UnixStream::connect(path).await?;
@@ -184,7 +184,7 @@ impl Shared {
             result = self.send_messages(&stream) => result,
         };
         if let Err(error) = result {
-            tracing::debug!(%error, "the link for shared memory ended");
+            tracing::debug!(%error, "the shared memory link ended");
         }
         drop(close);
     }
@@ -217,7 +217,7 @@ impl Shared {
     }
 }
 
-/// Closes the link, also if its task is aborted.
+/// Closes the link, even if its task is aborted.
 struct CloseGuard<'a>(&'a Shared);
 
 impl Drop for CloseGuard<'_> {

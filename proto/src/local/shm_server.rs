@@ -2,7 +2,7 @@
 //!
 //! A region belongs to one link, which belongs to one client, so no client can read the rows of another. A lease covers one
 //! piece. The worker reuses the region after the client has released the lease, and frees all regions of a link when the
-//! link ends. Nothing waits for memory: a piece that finds no free region travels through the socket.
+//! link ends. Nothing waits for memory: a piece without a free region is sent through the socket.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
@@ -21,7 +21,7 @@ use super::message::{ShmClientMessage, ShmServerMessage, receive, send};
 use super::shm_bytes::ShmBytes;
 use crate::wire;
 
-/// Smallest piece in shared memory. A smaller one costs less through the socket.
+/// Minimum size of a piece in shared memory. Sending a smaller piece through the socket takes less time.
 const MIN_PIECE_BYTES: usize = 64 << 10;
 /// Granularity of region sizes. Pieces of similar size reuse the same regions.
 const ROUNDING_BYTES: usize = 256 << 10;
@@ -68,9 +68,10 @@ impl ShmServer {
             tokio::select! {
                 accepted = listener.accept() => match accepted {
                     Ok((stream, _)) => drop(clients.spawn(Arc::clone(&self).serve_client(stream))),
-                    // For example, no file descriptors are left. Present links continue, and a later attempt may succeed.
+                    // For example, the process has no free file descriptors. Existing links continue, and a later attempt
+                    // may succeed.
                     Err(error) => {
-                        tracing::warn!(%error, "cannot accept a client on this host that asks for shared memory");
+                        tracing::warn!(%error, "cannot accept a local client that requests shared memory");
                         tokio::time::sleep(ACCEPT_PAUSE).await;
                     }
                 },
@@ -82,7 +83,7 @@ impl ShmServer {
     async fn serve_client(self: Arc<Self>, stream: UnixStream) {
         let (Some(id), Some(process)) = (LinkId::random(), PeerProcess::of(&stream)) else {
             tracing::warn!(
-                "no shared memory for a client: the system provides no random numbers or no peer credentials"
+                "cannot share memory with a client: cannot generate random numbers or read the peer credentials"
             );
             return;
         };
@@ -196,7 +197,7 @@ pub(crate) struct ShmFetchSender {
 }
 
 impl ShmFetchSender {
-    /// Copies a piece into shared memory and leases it to the client; `None` if the piece must travel through the socket.
+    /// Copies a piece into shared memory and leases it to the client; `None` if the piece must be sent through the socket.
     pub(crate) fn share(&self, data: &Bytes) -> Option<wire::SharedPiece> {
         if data.len() < MIN_PIECE_BYTES {
             return None;
@@ -291,7 +292,7 @@ impl LinkState {
         let memory = WritableRegion::create(bytes);
         let created = memory.and_then(|memory| Ok((memory.as_fd().try_clone_to_owned()?, memory)));
         let (descriptor, memory) = created
-            .inspect_err(|error| tracing::debug!(%error, "cannot create a region of shared memory"))
+            .inspect_err(|error| tracing::debug!(%error, "cannot create a shared memory region"))
             .ok()?;
         self.last_region += 1;
         let number = self.last_region;
@@ -315,7 +316,7 @@ impl LinkState {
         }
     }
 
-    /// The client has ended the fetch. Leases of the fetch after `last` never arrived, so they are released.
+    /// Handles the end of a fetch at the client. Leases of the fetch after `last` never arrived, so they are released.
     fn on_fetch_ended(&mut self, fetch: u64, last: u64) {
         for region in &mut self.regions {
             region.lease = region.lease.filter(|held| held.fetch != fetch || held.number <= last);

@@ -1,4 +1,4 @@
-//! Regions are leased, released and reused, and freed when the client disconnects.
+//! Tests of regions: they are leased, released and reused, and freed when the client disconnects.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::*;
 use crate::wire;
 
-/// Longer than any test takes: a hang fails the test.
+/// Timeout that is longer than every test, so that a hang fails the test.
 const PATIENCE: Duration = Duration::from_secs(20);
 const PIECE: usize = 256 << 10;
 
@@ -64,7 +64,7 @@ async fn eventually<T>(mut check: impl FnMut() -> Option<T>) -> T {
 }
 
 #[tokio::test]
-async fn a_released_piece_makes_room_for_the_next() {
+async fn a_released_piece_frees_memory_for_the_next_piece() {
     let server = RunningServer::start(2 * PIECE);
     let link = server.connect().await;
     let mut receiver = link.open_fetch();
@@ -169,7 +169,7 @@ async fn a_link_is_valid_only_for_its_process_and_id() {
 }
 
 #[tokio::test]
-async fn a_missing_socket_is_reported_at_once() {
+async fn a_missing_socket_is_reported_immediately() {
     let folder = tempfile::tempdir().unwrap();
     assert!(ShmClient::connect(&folder.path().join("none")).await.is_err());
     let listener = LocalListener::open(folder.path(), None).unwrap();

@@ -108,7 +108,7 @@ macro_rules! define {
                 $(#[$doc])*
                 ///
                 /// # Errors
-                /// The error of the coordinator or of a layer before it.
+                /// Returns the error of the coordinator, or of a layer between the caller and the coordinator.
                 pub async fn $call(&self, $($arg: impl Into<$type>),*) -> Result<$reply, ServiceError> {
                     match self.call(CoordinatorRequest::$name { $($arg: $arg.into()),* }).await? {
                         CoordinatorReply::$name(reply) => Ok(reply),
@@ -122,10 +122,10 @@ macro_rules! define {
 
 coordinator_rpcs!(define);
 
-/// The error for a layer that returned the reply to another request. Such a layer is defective.
+/// Returns the error for the reply to a different request, which a defective layer has returned.
 fn wrong_reply(reply: &CoordinatorReply) -> ServiceError {
     ServiceError::new(
         ServiceErrorKind::Unavailable,
-        format!("the coordinator returned an unexpected reply: {reply:?}; please report this defect"),
+        format!("the coordinator returned an unexpected reply: {reply:?}; please report this bug"),
     )
 }

@@ -93,8 +93,8 @@ macro_rules! coordinator_rpcs {
                     rules: (RpcKind::LongPoll, MessageSize::Medium, MessageSize::Large),
                     deadline: REQUEST_DEADLINE, retry: Retry::After(REPORT_RETRY_AFTER),
                 }
-                /// Returns the positions of all consumers of a job at a step. Returns when all consumers have reported them,
-                /// or after about half a second with the reported ones.
+                /// Returns the positions of all consumers of a job at a step. Responds when all consumers have reported
+                /// their positions, or after about half a second with the positions reported so far.
                 GetPositions {
                     call: positions(job: JobId, step: StepId) -> GroupPositions,
                     wire: get_positions(GetPositionsRequest) -> GroupPositions,
@@ -154,7 +154,7 @@ macro_rules! coordinator_rpcs {
                 }
             }
             local Process {
-                /// Joins the open job with the same name and spec, and never opens one; `Denied` if there is no such job.
+                /// Joins the open job with the same name and spec, and never opens a job; `Denied` if there is no such job.
                 JoinJob {
                     call: join_job(spec: Box<JobSpec>) -> JobId,
                     access: Access::Scopes(&[Scope::Submit, Scope::Consume], "join jobs"),

@@ -1,4 +1,4 @@
-//! The table and the `.proto` files declare the same methods.
+//! Tests that the table and the `.proto` files declare the same methods.
 
 use super::*;
 

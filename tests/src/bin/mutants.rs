@@ -8,19 +8,20 @@ use feedline_tests::source::checkout::run;
 use feedline_tests::source::random::choose;
 use serde_json::Value;
 
-/// Choose mutations by seed, run the unit tests of their crates against each, and print how many fail them.
+/// Choose mutations by seed, run the unit tests of the mutated crates on each mutation, and print how many mutations
+/// the tests catch.
 ///
-/// The mutations are those of `cargo mutants` in the given files. A mutation is caught if a unit test of its own
-/// crate (`cargo test --lib`) fails or exceeds its time; it is unviable if it does not compile, and then counts in no
-/// share. Logs of each mutation are in the directory `mutants.out` of the output directory.
+/// The mutations are those of `cargo mutants` in the given files. A mutation is caught if a unit test of its own crate
+/// (`cargo test --lib`) fails or times out. A mutation that does not compile is unviable and is excluded from the
+/// result. Logs of each mutation are in the directory `mutants.out` of the output directory.
 #[derive(Parser)]
 struct Arguments {
     /// The seed; the choice depends on it and on the files alone.
     seed: u64,
-    /// How many mutations to run.
+    /// Number of mutations to run.
     #[arg(long, default_value_t = 60)]
     count: usize,
-    /// Where logs and builds are kept.
+    /// Directory for logs and builds.
     #[arg(long, default_value = "target/mutants")]
     output: String,
     /// Globs of the files to mutate.
@@ -59,7 +60,7 @@ fn run_chosen(arguments: &Arguments, chosen: &[&String]) -> Result<(), String> {
     std::fs::create_dir_all(&folder)
         .map_err(|error| format!("cannot create {}: {error}", folder.display()))?;
     let mut command = Command::new("cargo");
-    // The copies that are mutated share their builds, so that dependencies are compiled once.
+    // The mutated copies share a target directory, so that dependencies are compiled once.
     command.env("CARGO_TARGET_DIR", folder.join("build"));
     command.args(["mutants", "--colors", "never", "--output", &arguments.output]);
     command.args(arguments.files.iter().flat_map(|file| ["--file", file]));
@@ -68,7 +69,7 @@ fn run_chosen(arguments: &Arguments, chosen: &[&String]) -> Result<(), String> {
     }
     let status = command.args(["--", "--lib"]).status();
     let status = status.map_err(|error| format!("cannot run cargo mutants: {error}"))?;
-    // 2: some were missed; 3: some exceeded their time.
+    // 2 means that mutations were missed, and 3 that tests timed out.
     match status.code() {
         Some(0 | 2 | 3) => Ok(()),
         _ => Err(format!("cargo mutants failed ({status}); see {}/mutants.out/log", arguments.output)),
@@ -84,8 +85,8 @@ struct Outcomes {
 }
 
 impl Outcomes {
-    /// Reads what cargo-mutants wrote. Version 27 applies no filter to mutations that delete a field and runs all of
-    /// those in the files: they count only if they were chosen.
+    /// Reads the output of cargo-mutants. Version 27 does not filter mutations that delete a field and runs all of
+    /// them. Counts them only if they were chosen.
     fn read(written: &Value, chosen: &[&String]) -> Self {
         let mut outcomes = Self::default();
         for outcome in written["outcomes"].as_array().into_iter().flatten() {

@@ -1,4 +1,4 @@
-//! Prints the numbers that the structure of the code is judged by; `--help` has the counting rules.
+//! Prints metrics of the structure of the code; `--help` has the counting rules.
 
 use std::path::{Path, PathBuf};
 

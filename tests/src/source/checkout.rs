@@ -20,17 +20,17 @@ pub struct Checkout {
 pub struct Target {
     /// The package's name, such as `feedline-data`.
     pub package: String,
-    /// The directory of the package, relative to the root.
+    /// The directory of the package, relative to the root of the checkout.
     pub folder: String,
     /// The name in paths, such as `feedline_data`.
     pub name: String,
     /// The crate's first file.
     pub file: String,
-    /// What cargo makes of it.
+    /// The kind of the crate.
     pub kind: TargetKind,
 }
 
-/// What cargo makes of a crate.
+/// The kind of a crate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TargetKind {
     /// A library.
@@ -76,7 +76,7 @@ impl Checkout {
         Ok(Self { files, targets: targets(root)? })
     }
 
-    /// The package whose directory holds the path, or `None` outside every package.
+    /// Returns the package whose directory contains the path, or `None` if no package does.
     pub fn package_of(&self, path: &str) -> Option<&str> {
         let holds = |target: &&Target| path.starts_with(&format!("{}/", target.folder));
         let deepest = self.targets.iter().filter(holds).max_by_key(|target| target.folder.len());

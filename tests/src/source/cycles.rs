@@ -1,4 +1,4 @@
-//! Import cycles: groups of files of which each imports every other, directly or through the rest of the group.
+//! Import cycles: groups of files that all import each other, directly or through other files of the group.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ pub struct CycleImport {
     pub from: String,
     /// The defining file.
     pub to: String,
-    /// The first place that imports.
+    /// The first import.
     pub import: Import,
 }
 
@@ -40,7 +40,7 @@ impl Cycle {
     }
 }
 
-/// The cycles among files, those with most files first.
+/// Returns the cycles among files, the largest first.
 pub fn file_cycles(product: &Product, imports: &Imports) -> Vec<Cycle> {
     let path = |file: FileId| product.files[file].path.clone();
     let mut cycles = Vec::new();
@@ -62,7 +62,7 @@ pub fn file_cycles(product: &Product, imports: &Imports) -> Vec<Cycle> {
     cycles
 }
 
-/// The cycles among packages, each sorted by name.
+/// Returns the cycles among packages. Each cycle is sorted by name.
 pub fn package_cycles(product: &Product, imports: &Imports) -> Vec<Vec<String>> {
     let mut numbers = BTreeMap::new();
     for file in &product.files {

@@ -7,7 +7,7 @@ use regex::{Regex, RegexBuilder};
 use super::checkout::Checkout;
 use super::prose::prose;
 
-/// What is rejected, and what to write. A match in which a group takes part is an exception.
+/// Rejected phrases and their replacements. A match that includes a group is an exception.
 pub const PHRASES: [(&str, &str); 21] = [
     (
         r"\b(there )?(?:is|are|was|were) no (longer|more\b)?",
@@ -43,13 +43,13 @@ pub const PHRASES: [(&str, &str); 21] = [
 pub struct DialectHit {
     /// `path:line`.
     pub place: String,
-    /// As it is written.
+    /// The phrase as written in the text.
     pub phrase: String,
-    /// What to write.
+    /// The suggested replacement.
     pub advice: &'static str,
 }
 
-/// The hits by package; text outside every package counts as `documents`.
+/// Returns the hits by package. Text outside all packages is assigned to `documents`.
 pub fn dialect(checkout: &Checkout) -> Result<BTreeMap<String, Vec<DialectHit>>, String> {
     let phrases: Vec<(Regex, &'static str)> =
         PHRASES.into_iter().map(|(regex, advice)| (build(regex), advice)).collect();
@@ -63,13 +63,14 @@ pub fn dialect(checkout: &Checkout) -> Result<BTreeMap<String, Vec<DialectHit>>,
     Ok(hits)
 }
 
-/// Files of the phrases themselves are left out.
+/// Whether a file is checked. Files that define the phrases are excluded.
 fn is_read(path: &str) -> bool {
     let endings = [".rs", ".md", ".py", ".pyi", ".proto", ".yaml", ".toml", "Makefile"];
     endings.iter().any(|ending| path.ends_with(ending)) && !path.ends_with("/source/dialect.rs")
 }
 
-/// The parts that people read with their first lines: comments and strings of Rust, all of other files.
+/// Returns the text to check with its line numbers: comments and strings of Rust files, and the whole text of other
+/// files.
 fn parts(path: &str, text: &str) -> Result<Vec<(usize, String)>, String> {
     if !path.ends_with(".rs") {
         return Ok(text.lines().enumerate().map(|(index, line)| (index + 1, line.to_owned())).collect());
@@ -80,7 +81,7 @@ fn parts(path: &str, text: &str) -> Result<Vec<(usize, String)>, String> {
 }
 
 fn hits_in(phrases: &[(Regex, &'static str)], path: &str, first_line: usize, part: &str) -> Vec<DialectHit> {
-    // A phrase may go over the end of a line, whose place in the text stays.
+    // A phrase may span two lines. The replacement does not change positions in the text.
     let flat = part.replace('\n', " ");
     let mut hits = Vec::new();
     for (regex, advice) in phrases {

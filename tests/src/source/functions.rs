@@ -1,4 +1,5 @@
-//! How long the product's functions are: the lines of signature and body, without attributes and comments above.
+//! Measures the length of the product's functions: the lines of the signature and the body, without attributes and doc
+//! comments.
 
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
@@ -16,7 +17,7 @@ pub struct FunctionLength {
     pub name: String,
 }
 
-/// All functions of the product, nested ones counted in the outer one too.
+/// Returns all functions of the product. The lines of a nested function also count for the outer function.
 pub fn function_lengths(product: &Product) -> Vec<FunctionLength> {
     let mut visitor = FunctionVisitor { path: "", found: Vec::new() };
     for file in &product.files {

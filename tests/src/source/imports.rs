@@ -14,16 +14,16 @@ use super::modules::{ModuleId, Modules, Named};
 use super::product::{FileId, Product};
 use super::uses::{UsePath, use_leaves};
 
-/// The first place that makes a file import another.
+/// The first place at which a file imports another file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Import {
     /// The line, counted from 1.
     pub line: usize,
-    /// The path as it is written.
+    /// The path as written in the source.
     pub path: String,
 }
 
-/// All imports: (importing file, defining file) to the first place that needs it.
+/// All imports: maps (importing file, defining file) to the first place of the import.
 pub type Imports = BTreeMap<(FileId, FileId), Import>;
 
 /// Finds the imports of all product files.

@@ -14,7 +14,7 @@ pub struct LineCount {
 }
 
 impl LineCount {
-    /// Lines of tests among all, in percent.
+    /// Returns the percentage of test lines.
     pub fn test_percent(self) -> f64 {
         100.0 * self.test as f64 / ((self.product + self.test).max(1)) as f64
     }
@@ -29,12 +29,12 @@ pub struct Spread {
     pub p90: usize,
     /// 99 of 100 values are at most this.
     pub p99: usize,
-    /// The largest.
+    /// The largest value.
     pub max: usize,
 }
 
 impl Spread {
-    /// The spread of some values; all 0 without values.
+    /// Computes the spread of the values. All results are 0 if there are no values.
     pub fn of(mut values: Vec<usize>) -> Self {
         values.sort_unstable();
         // Nearest rank: the smallest value that at least this share of the values does not exceed.
@@ -65,7 +65,7 @@ pub fn lines_by_package(product: &Product) -> BTreeMap<String, LineCount> {
     counts
 }
 
-/// How long product files are without their tests.
+/// Returns the lengths of product files, without their tests.
 pub fn file_lengths(product: &Product) -> Vec<(usize, String)> {
     let length = |id: usize| {
         let file = &product.files[id];

@@ -22,9 +22,9 @@ pub struct Modules {
     macros: BTreeMap<(ModuleId, String), FileId>,
 }
 
-/// A module, inline or in a file of its own.
+/// A module, inline or in its own file.
 pub struct Module {
-    /// The file that holds it.
+    /// The file that contains the module.
     pub file: FileId,
     parent: Option<ModuleId>,
     root: ModuleId,
@@ -40,14 +40,14 @@ pub struct Module {
     has_generated_items: bool,
 }
 
-/// What a path names.
+/// The target of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Named {
     /// A module.
     Module(ModuleId),
     /// An item, or a part of one, defined in this file.
     Item {
-        /// Where it is defined.
+        /// The file that defines the item.
         file: FileId,
         /// The module, if the item may be an enum whose variants are imported.
         owner: Option<(ModuleId, String)>,
@@ -119,7 +119,7 @@ impl Modules {
         id
     }
 
-    /// Reads the items of a module into it and its inline modules; returns the modules in files of their own.
+    /// Adds the items of a module to the module and its inline modules. Returns the modules that are in their own files.
     pub fn fill(
         &mut self,
         module: ModuleId,

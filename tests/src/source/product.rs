@@ -14,7 +14,7 @@ pub type FileId = usize;
 
 /// All files that a library, binary or build script of the product reaches.
 pub struct Product {
-    /// What was read.
+    /// The checkout that was parsed.
     pub checkout: Checkout,
     /// The files, each once.
     pub files: Vec<ProductFile>,
@@ -28,9 +28,9 @@ pub struct ProductFile {
     pub path: String,
     /// The package that it belongs to.
     pub package: String,
-    /// The items that are not for tests alone.
+    /// The items that are compiled outside tests.
     pub ast: syn::File,
-    /// The lines of the items that are for tests alone.
+    /// The lines of the items that only tests compile.
     pub test_lines: Vec<RangeInclusive<usize>>,
 }
 
@@ -113,7 +113,7 @@ struct TestRemover {
 }
 
 impl TestRemover {
-    /// Notes the lines of a part for tests alone; whether the part is to be kept.
+    /// Records the lines of a part that only tests compile. Returns whether to keep the part.
     fn keep(&mut self, attributes: &[syn::Attribute], part: &impl Spanned) -> bool {
         if !is_for_tests(attributes) {
             return true;

@@ -1,4 +1,4 @@
-//! What people read in Rust sources: comments, and the strings of messages.
+//! The prose in Rust sources: comments and message strings.
 
 use std::ops::Range;
 
@@ -22,14 +22,14 @@ pub struct Comment {
     pub last_line: usize,
     /// `//`, `///` or `//!`.
     pub mark: &'static str,
-    /// Without marks, one line for each line.
+    /// The text without comment marks, with the same line breaks.
     pub text: String,
 }
 
 /// A string literal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StringLiteral {
-    /// Where it begins, counted from 1.
+    /// The first line, counted from 1.
     pub line: usize,
     /// Its value.
     pub text: String,
@@ -52,7 +52,7 @@ pub fn prose(text: &str) -> Result<Prose, String> {
 struct Reader<'a> {
     text: &'a str,
     line_starts: Vec<usize>,
-    /// Up to here all tokens are read.
+    /// Position up to which all tokens have been read.
     position: usize,
     prose: Prose,
 }
@@ -85,7 +85,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Notes what lies before a token; doc comments are tokens that have the place of the comment.
+    /// Records the comments before a token. Doc comments are tokens at the position of the comment.
     fn advance(&mut self, range: Range<usize>) {
         if range.start < self.position {
             return;

@@ -1,11 +1,11 @@
-//! Choices by seed: a counter-based generator (SplitMix64), so that a sample depends on the seed and on what there
-//! is to choose from, and on nothing else.
+//! Choices by seed: a counter-based generator (SplitMix64), so that a sample depends only on the seed and on the items
+//! to choose from.
 
 use std::collections::BTreeMap;
 
-/// Chooses `count` of `of` numbers without repetition, in random order; all of them if there are fewer.
+/// Chooses `count` of the numbers below `of` without repetition, in random order. Chooses all of them if there are fewer.
 pub fn choose(seed: u64, stream: u64, count: usize, of: usize) -> Vec<usize> {
-    // Fisher and Yates, of which only the swapped numbers are stored.
+    // Fisher-Yates shuffle that stores only the swapped numbers.
     let mut swapped: BTreeMap<usize, usize> = BTreeMap::new();
     let mut chosen = Vec::new();
     for at in 0..count.min(of) {

@@ -1,10 +1,10 @@
-//! How many files an addition touches: those of a commit, without tests, documents and generated files.
+//! Counts the files that an addition touches: the files of its commit, without tests, documents and generated files.
 
 use std::path::Path;
 
 use super::checkout::run;
 
-/// The kinds of additions, with the most files that one should touch.
+/// The kinds of additions, with the maximum number of files that each should touch.
 pub const ADDITIONS: [(&str, usize); 4] = [("operator", 4), ("rpc", 6), ("format", 5), ("flag", 3)];
 
 /// An addition and the files that it touched.
@@ -17,7 +17,7 @@ pub struct Touched {
     pub files: Vec<String>,
 }
 
-/// Reads the commits given as `kind=commit`, or, without any, those with a trailer `Adds: kind`.
+/// Reads the commits given as `kind=commit`. If none is given, reads the commits with a trailer `Adds: kind`.
 pub fn touched(root: &Path, given: &[String]) -> Result<Vec<Touched>, String> {
     let mut pairs = Vec::new();
     for pair in given {
@@ -51,7 +51,7 @@ fn read(root: &Path, kind: String, commit: String) -> Result<Touched, String> {
 /// Files that tests generate.
 const GENERATED: [&str; 1] = ["client/python/feedline/_operators.py"];
 
-/// Whether a file counts: not a test, its data or a fuzzer, not a document or an example, not generated.
+/// Whether a file counts: it is not a test, test data, a fuzzer, a document, an example or a generated file.
 fn counts(path: &str) -> bool {
     let folders = ["tests", "testdata", "benches", "fuzz", "docs", "examples"];
     let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));

@@ -19,7 +19,7 @@ pub struct UseLeaf {
     pub name: Option<String>,
     /// Whether it is `*`.
     pub is_glob: bool,
-    /// Where it is written.
+    /// The location in the source.
     pub span: proc_macro2::Span,
 }
 
@@ -63,7 +63,7 @@ fn collect_leaves(tree: &syn::UseTree, mut path: UsePath, leaves: &mut Vec<UseLe
     }
 }
 
-/// All `use` items of an item, those inside functions included.
+/// Collects all `use` items of an item, including those inside functions.
 pub(super) struct UseCollector {
     pub(super) leaves: Vec<UseLeaf>,
 }

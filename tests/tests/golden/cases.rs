@@ -2,13 +2,13 @@
 
 /// A golden run.
 pub(crate) struct Case {
-    /// Names its golden line.
+    /// The name of the golden line.
     pub(crate) name: String,
     /// The pipeline file without its name.
     pub(crate) pipeline: String,
     /// Flags of the run.
     pub(crate) arguments: &'static [&'static str],
-    /// Flags of a second run, which goes on at the position of the first.
+    /// Flags of a second run, which resumes at the position of the first run.
     pub(crate) resumed: Option<&'static [&'static str]>,
     /// The interpreter of Python functions.
     pub(crate) python: Option<String>,
@@ -24,7 +24,7 @@ fn case(name: impl Into<String>, pipeline: impl Into<String>, arguments: Flags) 
     Case { name: name.into(), pipeline: pipeline.into(), arguments, resumed: None, python: None }
 }
 
-/// Runs on what [`crate::inputs::generate`] makes.
+/// Returns the runs on the data that [`crate::inputs::generate`] generates.
 pub(crate) fn generated() -> Vec<Case> {
     let mut cases = formats();
     cases.extend(orders());
@@ -267,7 +267,7 @@ fn failed_rows() -> Vec<Case> {
     cases
 }
 
-/// Runs that stop within an epoch and go on with another number of consumers.
+/// Runs that stop within an epoch and are resumed with a different number of consumers.
 fn resumed() -> Vec<Case> {
     let mut cases = Vec::new();
     let mut add = |name: &str, pipeline: String, first: Flags, second: Flags| {

@@ -1,4 +1,4 @@
-//! Data of the golden runs: made from seeds, so that every run of the tests has the same bytes.
+//! Data of the golden runs. It is generated from seeds, so that every test run has the same bytes.
 
 use std::fmt::Write;
 
@@ -71,7 +71,7 @@ pub(crate) fn write_tokenizer(scratch: &Scratch) {
     scratch.write("tokenizer.json", &(text + TOKENIZER_TAIL));
 }
 
-/// Image files two of which do not decode.
+/// Writes image files. Two of them cannot be decoded.
 fn write_broken_images(scratch: &Scratch) {
     scratch.make_data(
         "images",
@@ -110,7 +110,7 @@ fn write_mix(scratch: &Scratch) {
     scratch.write("mix-b.jsonl", &lines.join("\n"));
 }
 
-/// Numbers as text, some of which are not numbers.
+/// Writes numbers as text. Some values are not numbers.
 fn write_numbers(scratch: &Scratch) {
     let mut text = String::new();
     for row in 0..300 {

@@ -1,4 +1,4 @@
-//! What a run delivered, as golden lines.
+//! Formats the data that a run delivered as golden lines.
 
 use feedline_tests::{Scratch, assert_clean};
 use serde_json::{Value, json};
@@ -31,7 +31,7 @@ fn run(scratch: &Scratch, case: &Case, title: &str, arguments: &[&str]) -> Strin
     format!("{title}: {}", outcome(&report, &saved))
 }
 
-/// The part of a report and a position file that follows from the job alone.
+/// Returns the part of a report and a position file that depends only on the job.
 fn outcome(report: &Value, saved: &Value) -> Value {
     let mut position = saved["position"].clone();
     let fields = position.as_object_mut().expect("a position has fields");
@@ -47,7 +47,7 @@ fn outcome(report: &Value, saved: &Value) -> Value {
         "first_skipped": skipped,
         "position": position,
     });
-    // A relaxed job has the same rows in batches that follow from the time.
+    // A relaxed job delivers the same rows, but its batches depend on timing.
     if position_order(saved) == "deterministic" {
         outcome["batches"] = report["batches"].clone();
         outcome["digest"] = report["digest"].clone();

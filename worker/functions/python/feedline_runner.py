@@ -392,7 +392,7 @@ class Runner:
         array = np.asarray(result)
         if array.dtype != np.bool_ or array.shape != (rows,):
             raise InvalidResult(
-                f"the function returned {describe(array)}, not {rows} truth values, one per input row"
+                f"the function returned {describe(array)}, not {rows} booleans, one per input row"
             )
         return self.results.write("the result", {"dtype": "bool", "shape": []}, array, rows)
 

@@ -126,7 +126,7 @@ impl RowFunction {
     }
 }
 
-/// The processing of one chunk by a function.
+/// Runs a function on one chunk.
 struct ChunkRun<'a> {
     shared: &'a Shared,
     process: &'a mut Option<FunctionProcess>,
@@ -134,7 +134,7 @@ struct ChunkRun<'a> {
     stats: CallStats,
 }
 
-/// Costs of the calls for one chunk.
+/// CPU time, calls and process deaths for one chunk.
 #[derive(Debug, Default)]
 struct CallStats {
     process_cpu: Duration,

@@ -1,8 +1,8 @@
 //! Runs the Python functions of a pipeline in separate processes.
 //!
-//! Owns the processes (`process`, `pool`), the transfer of rows (`region`, `inputs`, `outputs`), and the search for the row
-//! that makes a call fail (`search`). Does not depend on the order of rows or on jobs: the engine passes a chunk of rows and
-//! receives the chunk with the function's columns. The Python side is `python/feedline_runner.py`.
+//! The crate manages the processes (`process`, `pool`), transfers rows (`region`, `inputs`, `outputs`), and finds the
+//! rows that make a call fail (`search`). It does not depend on the row order or on jobs: the engine passes a chunk of
+//! rows and receives the chunk with the function's columns. The Python side is `python/feedline_runner.py`.
 
 mod function;
 mod inputs;

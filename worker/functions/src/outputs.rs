@@ -166,9 +166,9 @@ fn placeholder(column_type: &ColumnType) -> Result<ArrayRef, String> {
 }
 
 fn read_number(location: &Value, name: &str) -> Result<u64, String> {
-    location[name]
-        .as_u64()
-        .ok_or_else(|| format!("the answer of the process has no field `{name}`; please report this error"))
+    location[name].as_u64().ok_or_else(|| {
+        format!("the response of the function process has no field `{name}`; please report this error")
+    })
 }
 
 fn read_bytes(region: &SharedRegion, at: u64, bytes: usize) -> Result<Vec<u8>, String> {
@@ -176,7 +176,7 @@ fn read_bytes(region: &SharedRegion, at: u64, bytes: usize) -> Result<Vec<u8>, S
     // Validate the size before allocating a buffer.
     if at.checked_add(bytes as u64).is_none_or(|end| end > size) {
         return Err(
-            "the answer of the process refers to data outside of its region; please report this error"
+            "the response of the function process refers to data outside its region; please report this error"
                 .to_owned(),
         );
     }
@@ -196,7 +196,10 @@ fn read_offsets(region: &SharedRegion, at: u64, rows: usize) -> Result<Vec<i32>,
             "the function returned more than 2 GiB in one column of one call; lower `rows`".to_owned()
         })?;
     if offsets.first() != Some(&0) || !offsets.is_sorted() {
-        return Err("the answer of the process contains invalid lengths; please report this error".to_owned());
+        return Err(
+            "the response of the function process contains invalid lengths; please report this error"
+                .to_owned(),
+        );
     }
     Ok(offsets)
 }

@@ -28,7 +28,7 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    /// Pending work. The engine limits the number of concurrent chunks, and so the length of the queue.
+    /// Pending work. The queue is bounded, because the engine limits the number of concurrent chunks.
     queue: VecDeque<ProcessWork>,
     threads: usize,
     idle: usize,
@@ -59,7 +59,7 @@ impl ProcessPool {
     /// Queues work for a thread.
     ///
     /// # Errors
-    /// If no thread exists and the system cannot start one.
+    /// Returns an error if no thread exists and the system cannot start one.
     pub(crate) fn submit(&self, work: ProcessWork) -> std::io::Result<()> {
         let mut state = self.shared.lock();
         state.queue.push_back(work);

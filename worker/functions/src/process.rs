@@ -23,8 +23,8 @@ const RUNNER: &str = include_str!("../python/feedline_runner.py");
 const BOOTSTRAP: &str = "import socket as s;i=s.socket(fileno=0);\
     n=int.from_bytes(i.recv(4,s.MSG_WAITALL),'little');c=i.recv(n,s.MSG_WAITALL);i.detach();\
     exec(compile(c,'feedline_runner.py','exec'))";
-/// Variables of every process: no modules from the working directory, a fixed order of sets, and one thread per library, because
-/// there is one process per core. The worker's environment overrides them.
+/// Environment variables of every function process: no modules from the working directory, a deterministic set order,
+/// and one thread per library, because there is one process per core. The worker's environment overrides them.
 const FIXED_ENVIRONMENT: [(&str, &str); 5] = [
     ("PYTHONSAFEPATH", "1"),
     ("PYTHONHASHSEED", "0"),
@@ -34,11 +34,11 @@ const FIXED_ENVIRONMENT: [(&str, &str); 5] = [
 ];
 /// Interval at which limits are checked during a call.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// Maximum size of a message of a process, which contains the locations of columns or an error.
+/// Maximum size of a message from a function process. A message contains the locations of columns, or an error.
 const MAX_MESSAGE_BYTES: usize = 16 << 20;
 /// Maximum number of lines that one process writes to the worker's log.
 const MAX_LOG_LINES: usize = 1_000;
-/// Maximum length of these lines.
+/// Maximum length of a log line in bytes.
 const MAX_LOG_LINE_BYTES: u64 = 4_096;
 
 /// Limits of a call.
@@ -53,7 +53,7 @@ pub(crate) struct CallLimits<'a> {
 /// The reason for the exit of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ProcessExit {
-    /// The process exited or was killed by another process.
+    /// The process exited by itself, or another process killed it.
     Exited(String),
     /// The process exceeded its time limit and was killed.
     TimeLimit(Duration),
@@ -92,7 +92,7 @@ pub(crate) struct FunctionProcess {
     pub(crate) input: SharedRegion,
     /// Output columns.
     pub(crate) output: SharedRegion,
-    /// Bytes of both regions, as a part of the total of all processes.
+    /// Bytes of both regions. They also count in the total of all processes.
     held_bytes: HeldBytes,
 }
 
@@ -320,7 +320,7 @@ fn describe_exit(status: ExitStatus) -> String {
     match (status.signal(), status.code()) {
         (Some(signal), _) => format!("was killed by signal {signal}{}", signal_name(signal)),
         (None, Some(code)) => format!("exited with code {code}"),
-        (None, None) => "ended its process".to_owned(),
+        (None, None) => "exited with an unknown status".to_owned(),
     }
 }
 

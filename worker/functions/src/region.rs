@@ -67,7 +67,7 @@ impl SharedRegion {
     }
 }
 
-/// The descriptor with which the process maps the region.
+/// The descriptor that the process uses to map the region.
 impl AsFd for SharedRegion {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()

@@ -1,4 +1,4 @@
-//! Finds the rows that make calls fail, by calling halves of a failed range down to single rows.
+//! Finds the rows that make calls fail, by repeatedly halving failed ranges.
 
 use std::ops::Range;
 
@@ -15,7 +15,7 @@ pub(crate) enum CallOutcome<P> {
 /// Results with their ranges of rows in order, and failed rows with the reason.
 pub(crate) type CallResults<P> = (Vec<(Range<usize>, P)>, Vec<(usize, String)>);
 
-/// Calls `call` with ranges, and with parts of failed ranges, until each row has a result or fails by itself.
+/// Calls `call` with ranges, and with parts of failed ranges, until each row has a result or fails on its own.
 ///
 /// A row is reported as failed only after a call with this row alone, or two calls if the failure may be sporadic. With
 /// `first_only`, the search stops at the first failed row.

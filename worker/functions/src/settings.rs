@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
-/// The interpreter and environment of functions, on a worker that runs functions.
+/// The interpreter and the environment of Python functions, for a worker that runs them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FunctionSettings {
-    /// The interpreter: a path, or a name that is searched in `PATH`.
+    /// The interpreter: a path, or a name that is looked up in `PATH`.
     pub python: PathBuf,
-    /// All environment variables of a function. Other variables of the worker may contain keys and are not passed.
+    /// All environment variables of a function. Other variables of the worker may contain secrets and are not passed.
     pub environment: Vec<(String, String)>,
 }

@@ -364,7 +364,7 @@ fn a_filter_keeps_the_rows_for_which_it_returns_true() {
     let chunk = scene.run(filter("even"), &x(), numbers(8)).unwrap().chunk;
     assert_eq!((values(&chunk, "x"), chunk.origins), (vec![0, 2, 4, 6], vec![0, 2, 4, 6]));
     let chunk = scene.run(filter("even_numbers"), &x(), numbers(1)).unwrap().chunk;
-    assert!(chunk.failures[0].1.contains("not 1 truth values"), "{:?}", chunk.failures);
+    assert!(chunk.failures[0].1.contains("not 1 booleans"), "{:?}", chunk.failures);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Growth and release of the buffers that a decoder reuses.
+//! Grows and frees the buffers that a decoder reuses.
 
 /// Larger buffers are freed after use, so that one huge image does not occupy memory in every thread.
 const MAX_RETAINED_BYTES: usize = 64 << 20;

@@ -183,8 +183,8 @@ impl ParsedJpeg<'_> {
     }
 }
 
-/// Returns the smallest rectangle that libjpeg-turbo can crop whose pixels in `wanted` equal those of the whole image.
-/// Crops start at a multiple of `column_width`.
+/// Returns the smallest crop for libjpeg-turbo in which the pixels of `wanted` equal the pixels of the whole decoded
+/// image. Crops start at a multiple of `column_width`.
 fn crop_around(wanted: Region, column_width: u32, image_width: u32) -> Region {
     // Smooth chroma upsampling reads one chroma sample (two pixels at 4:2:0) on either side, so a crop exactly at the
     // region would change its border.

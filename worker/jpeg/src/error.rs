@@ -1,4 +1,4 @@
-//! Errors of the decoder, and the limits of the size of an image.
+//! Decoder errors and image size limits.
 
 use crate::region::Region;
 
@@ -9,7 +9,7 @@ pub const MAX_PIXELS: u64 = 178_956_970;
 /// than their pixels.
 pub const MAX_DECODED_BYTES: u64 = 1 << 30;
 
-/// The reason for which a JPEG cannot be decoded.
+/// The reason why a JPEG cannot be decoded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum JpegError {
     /// The data is corrupted, or libjpeg-turbo does not support it.

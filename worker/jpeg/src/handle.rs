@@ -132,7 +132,7 @@ impl TurboJpeg {
         })
     }
 
-    /// Returns the width of an iMCU in pixels, or `None` for a subsampling with which libjpeg-turbo cannot crop.
+    /// Returns the width of an iMCU in pixels, or `None` if libjpeg-turbo cannot crop images with this subsampling.
     fn column_width(&self) -> Option<u32> {
         match self.get(sys::TJPARAM_TJPARAM_SUBSAMP) as sys::TJSAMP {
             sys::TJSAMP_TJSAMP_444 | sys::TJSAMP_TJSAMP_GRAY | sys::TJSAMP_TJSAMP_440 => Some(8),

@@ -2,7 +2,8 @@
 //!
 //! ITU-T T.81 defines codes and values in annex C and section F.2.2.
 
-/// Bits of a lookup. A table has 2,048 pairs of eight bytes; the tables of luminance and chrominance fit the L1 cache.
+/// Number of bits per table lookup. A table has 2,048 pairs of eight bytes; the tables of luminance and chrominance fit
+/// the L1 cache.
 pub(crate) const LOOKUP_BITS: u32 = 11;
 const ENTRIES: usize = 1 << LOOKUP_BITS;
 
@@ -92,7 +93,8 @@ impl CoefficientPair {
         self.0 as u32 & 255
     }
 
-    /// Returns the distance from the previous coefficient to the last one of this pair; at least 64 in the unusual cases.
+    /// Returns the distance from the previous coefficient to the last coefficient of this pair. At least 64 in the
+    /// unusual cases.
     #[inline(always)]
     pub(crate) fn advance(self) -> usize {
         usize::from((self.0 >> 8) as u8)
@@ -104,7 +106,8 @@ impl CoefficientPair {
         ((self.0 >> 24) as u8 != 0).then(|| self.advance() & 63)
     }
 
-    /// Returns the distance from the previous coefficient to the first one of this pair, or 0 if the pair has no coefficients.
+    /// Returns the distance from the previous coefficient to the first coefficient of this pair. 0 if the pair has no
+    /// coefficients.
     #[inline(always)]
     pub(crate) fn first_advance(self) -> usize {
         usize::from((self.0 >> 16) as u8)

@@ -23,7 +23,7 @@ const MAX_POINTS: usize = (65_533 - SIGNATURE.len() - HEADER_BYTES) / POINT_BYTE
 /// Number of words that the checksum covers.
 const CHECKSUM_SAMPLES: usize = 64;
 
-/// A position at which decoding of a scan can start.
+/// A position where decoding of a scan can start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct IndexPoint {
     /// Bits from the first byte of the data, including stuffed bytes.

@@ -1,7 +1,8 @@
 //! A safe interface to libjpeg-turbo that decodes only the part of a JPEG that a crop needs.
 //!
-//! Owns all calls to libjpeg-turbo and their unsafe code. Does not resize, and does not depend on Arrow, pipelines or other
-//! image formats. Decoded pixels are RGB8 in rows of `width * 3` bytes, in the orientation of the EXIF tag.
+//! The crate contains all calls to libjpeg-turbo and their unsafe code. It does not resize images, and does not depend
+//! on Arrow, pipelines or other image formats. Decoded pixels are RGB8 in rows of `width * 3` bytes, in the orientation
+//! of the EXIF tag.
 
 mod bits;
 mod buffers;

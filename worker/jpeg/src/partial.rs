@@ -114,7 +114,7 @@ impl PartialDecoder {
     /// caller must use libjpeg-turbo's decoder. `crop.x` must be a multiple of the reduced column width.
     ///
     /// # Panics
-    /// If `out` is too short for the pixels.
+    /// Panics if `out` is too short for the pixels.
     pub(crate) fn decode(
         &mut self,
         jpeg: &[u8],
@@ -167,7 +167,7 @@ impl PartialDecoder {
         reduction: Reduction,
         work: impl FnOnce(&Scan, &Tables) -> T,
     ) -> Option<T> {
-        // SAFETY: the struct contains numbers, arrays of numbers and pointers, for which zero is a valid value.
+        // SAFETY: the struct contains numbers, arrays of numbers and pointers. Zero is a valid value for all of them.
         let mut raw: RawScan = unsafe { std::mem::zeroed() };
         // SAFETY: the instance is valid and closed. The slice and the scan outlive the call. The slice also outlives the call
         // of feedline_partial_close below, after which libjpeg does not read it.
@@ -225,7 +225,7 @@ fn fastest_next_mcu() -> McuCallback {
     next_mcu
 }
 
-/// The callback with which libjpeg-turbo requests the next MCU.
+/// The callback that libjpeg-turbo calls to request the next MCU.
 ///
 /// # Safety
 /// `state` must be the `ScanReader` that was passed to `feedline_partial_read`. `blocks` must be null, or point to one pointer

@@ -16,13 +16,13 @@ pub struct Region {
 /// The location of the requested region within the decoded pixels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DecodedRegion {
-    /// Decoded columns, at least those of the region.
+    /// Number of decoded columns, at least the columns of the region.
     pub width: u32,
-    /// Decoded rows, at least those of the region.
+    /// Number of decoded rows, at least the rows of the region.
     pub height: u32,
-    /// Column of the decoded pixels at which the region starts.
+    /// First column of the region within the decoded pixels.
     pub x_offset: u32,
-    /// Row of the decoded pixels at which the region starts.
+    /// First row of the region within the decoded pixels.
     pub y_offset: u32,
 }
 

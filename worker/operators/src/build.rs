@@ -16,7 +16,8 @@ use crate::operator::{BuiltOperator, Decoding, FunctionCall};
 /// The index of an operator in the result is the key of its output buffers.
 ///
 /// # Errors
-/// If the parameters of an operator do not match its input columns, or a file cannot be loaded. The message contains the operator.
+/// Returns an error if the parameters of an operator do not match its input columns, or a file cannot be loaded. The
+/// message contains the operator.
 pub fn build_operators(
     pipeline: &Pipeline,
     source_schema: &Schema,

@@ -18,7 +18,7 @@ use crate::{Chunk, Column, Decoding, OperatorError};
 /// converted rows. The remaining rows of the column are empty. Images that cannot be converted are copied.
 ///
 /// # Errors
-/// If the column does not contain encoded images.
+/// Returns an error if the column does not contain encoded images.
 pub fn encode_column(
     chunk: &Chunk,
     decoding: &Decoding,

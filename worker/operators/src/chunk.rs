@@ -156,7 +156,7 @@ impl Chunk {
         retain_rows(&mut self.origins, keep);
     }
 
-    /// Records a failed row. Ignores further failures of the same row.
+    /// Records a failed row. Ignores later failures of the same row.
     pub fn fail(&mut self, row: usize, reason: impl Into<String>) {
         let origin = self.origins[row];
         if !self.failures.iter().any(|(failed, _)| *failed == origin) {

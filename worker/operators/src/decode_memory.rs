@@ -34,7 +34,7 @@ struct Reserved {
 }
 
 impl DecodeMemory {
-    /// Creates a shared memory with a limit.
+    /// Creates decode memory with a limit in bytes.
     pub fn new(limit_bytes: u64) -> Arc<Self> {
         Arc::new(Self { limit_bytes, reserved: Mutex::default(), released: Condvar::new() })
     }

@@ -1,6 +1,6 @@
-//! The error of an operator that cannot process a chunk.
+//! The error that an operator returns if it cannot process a chunk.
 
-/// An error of a whole chunk, such as a missing column.
+/// An error that affects a whole chunk, such as a missing column.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct OperatorError {

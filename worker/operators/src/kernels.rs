@@ -62,7 +62,7 @@ kernels! {
     engine: Cache, Batch, BucketByLength, Pack, Repeat;
 }
 
-/// The parameters of an operator, from which its kernel is built.
+/// Builds the kernel of an operator from the operator's parameters.
 pub(crate) trait KernelDefinition {
     /// Builds the kernel. The error message does not contain the operator. By default, the kernel does nothing, because the engine
     /// runs the operator itself.
@@ -90,7 +90,7 @@ pub(crate) trait KernelDefinition {
 pub(crate) struct KernelContext<'a> {
     /// The index of the operator among the operators with a kernel, which is the key of the output buffers.
     pub(crate) index: usize,
-    /// The number of the operator in the derivation of random draws.
+    /// The operator's number, which is part of the seed of its random draws.
     pub(crate) draw_key: u32,
     /// The pipeline's seed.
     pub(crate) seed: u64,

@@ -36,7 +36,7 @@ pub struct FunctionCall {
     pub is_filter: bool,
     /// The index of the operator among the built operators, which is the key of the output buffers.
     pub index: usize,
-    /// The number of the operator in the derivation of the rows' seeds.
+    /// The operator's number, which is part of the seed of each row.
     pub draw_key: u32,
     /// The pipeline's seed.
     pub seed: u64,
@@ -67,7 +67,7 @@ pub struct BuiltOperator {
     pub wait_per_row: Option<Duration>,
     /// The Python function of the operator, which the engine calls. The kernel of an operator with a function does nothing.
     pub function: Option<Arc<FunctionCall>>,
-    /// The column for which the kernel writes a new tensor to [`OutputBuffers`].
+    /// The column that the kernel writes to [`OutputBuffers`] as a new tensor.
     pub written_column: Option<String>,
     /// The column of images that the kernel decodes.
     pub decoding: Option<Decoding>,

@@ -1,4 +1,4 @@
-//! The parts of a batch's buffer to which operators write tensors.
+//! The parts of a batch's buffer that operators write tensors to.
 
 use bytes::BytesMut;
 use feedline_data::schema::ScalarType;
@@ -35,7 +35,7 @@ impl OutputBuffers {
     /// The buffer may contain arbitrary bytes, so the caller must write every row.
     ///
     /// # Errors
-    /// If the buffer is too small.
+    /// Returns an error if the buffer is too small.
     pub fn tensor(
         &mut self,
         operator: usize,

@@ -41,7 +41,7 @@ enum ValueFormat {
     Small(DataType),
 }
 
-/// An error of decoding a row.
+/// An error while decoding a row.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("a cached row is corrupted: {0}")]
 pub struct RowCodecError(String);
@@ -50,7 +50,7 @@ impl RowCodec {
     /// Creates a codec for chunks with the columns of a schema.
     ///
     /// # Errors
-    /// If a column has a type that cannot be cached.
+    /// Returns an error if a column has a type that cannot be cached.
     pub fn new(schema: &Schema) -> Result<Self, OperatorError> {
         let mut columns = Vec::with_capacity(schema.fields.len());
         let mut small = Vec::new();
@@ -85,7 +85,7 @@ impl RowCodec {
     /// [`Self::decode`].
     ///
     /// # Errors
-    /// If the chunk does not have the columns of the codec.
+    /// Returns an error if the chunk does not have the columns of the codec.
     pub fn encode(&self, chunk: &Chunk, prefix: u8) -> Result<Vec<Bytes>, OperatorError> {
         let mut small = Vec::new();
         for (name, form) in &self.columns {
@@ -119,7 +119,7 @@ impl RowCodec {
     /// Decodes rows that [`Self::encode`] has encoded, without their prefix. Returns the columns in the order of the schema.
     ///
     /// # Errors
-    /// If a row is corrupted.
+    /// Returns an error if a row is corrupted.
     pub fn decode(&self, rows: &[Bytes]) -> Result<Vec<(String, Column)>, RowCodecError> {
         let mut rest: Vec<Bytes> = rows.to_vec();
         let mut decoded: Vec<(String, Option<Column>)> = Vec::with_capacity(self.columns.len());

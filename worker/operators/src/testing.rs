@@ -1,4 +1,4 @@
-//! Helpers of the tests: pipelines from JSON, chunks from columns, golden images.
+//! Test helpers: pipelines from JSON, chunks from columns, and golden images.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ pub(crate) fn try_build(
     })
 }
 
-/// Builds these operators, which must be right.
+/// Builds these operators. Panics if they are invalid.
 pub(crate) fn build(schema: &Schema, operators: Vec<serde_json::Value>) -> Vec<BuiltOperator> {
     try_build(schema, operators).expect("the test builds sound operators")
 }
@@ -94,13 +94,13 @@ pub(crate) fn photo() -> (u32, u32, &'static [u8]) {
 /// A JPEG of that photograph.
 pub(crate) const JPEG: &[u8] = include_bytes!("../../jpeg/testdata/420.jpg");
 
-/// A file of golden or input data.
+/// Reads a test data file.
 pub(crate) fn testdata(name: &str) -> Vec<u8> {
     std::fs::read(format!("{}/testdata/{name}", env!("CARGO_MANIFEST_DIR")))
         .expect("the file is in the repository")
 }
 
-/// Mean and greatest absolute difference.
+/// Returns the mean and the maximum absolute difference.
 pub(crate) fn difference(a: &[u8], b: &[u8]) -> (f64, u8) {
     assert_eq!(a.len(), b.len());
     let sum: u64 = a.iter().zip(b).map(|(a, b)| u64::from(a.abs_diff(*b))).sum();

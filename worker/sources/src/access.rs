@@ -71,7 +71,7 @@ impl fmt::Debug for StoreOptions {
     }
 }
 
-/// Named credentials: store options that replace those of the environment.
+/// Named credentials: store options that replace the options from the environment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Credential {
     options: StoreOptions,
@@ -82,7 +82,7 @@ impl Credential {
     /// Creates credentials from store options. Pipelines can use them only for URLs that `urls` allows.
     ///
     /// # Errors
-    /// If no store supports an option. The message contains the option name, but no value.
+    /// Returns an error if no store supports an option. The message contains the option name, but no value.
     pub fn new(options: impl IntoIterator<Item = (String, String)>, urls: UrlPolicy) -> Result<Self, String> {
         let options = StoreOptions::new(options);
         for (key, _) in options.iter() {
@@ -91,7 +91,7 @@ impl Credential {
         Ok(Self { options, urls })
     }
 
-    /// The URLs for which the credentials are valid.
+    /// The URLs that the credentials are valid for.
     pub fn urls(&self) -> &UrlPolicy {
         &self.urls
     }
@@ -108,7 +108,7 @@ pub struct ObjectAccess {
 }
 
 impl Default for ObjectAccess {
-    /// Access without options and credentials to all URLs except those of metadata services.
+    /// Access to all URLs except metadata services, without options and credentials.
     fn default() -> Self {
         Self::new(Vec::new())
     }
@@ -164,14 +164,14 @@ impl ObjectAccess {
         self
     }
 
-    /// Sets the time for which a failing request is retried.
+    /// Sets how long a failing request is retried.
     #[must_use]
     pub fn with_retry_budget(mut self, retry_budget: Duration) -> Self {
         self.retry_budget = retry_budget;
         self
     }
 
-    /// The time for which a failing request is retried.
+    /// How long a failing request is retried.
     pub fn retry_budget(&self) -> Duration {
         self.retry_budget
     }

@@ -6,7 +6,7 @@ use feedline_data::manifest::Block;
 const TARGET_BLOCK_BYTES: u64 = 1 << 20;
 /// Maximum number of rows per block.
 pub(crate) const MAX_BLOCK_ROWS: usize = 4096;
-/// Minimum mean row size at which the index contains the size of each row, so that single rows can be read.
+/// Minimum mean row size at which the index stores the size of each row, so that individual rows can be read.
 const MIN_ROW_READ_BYTES: u64 = 4 << 10;
 /// Maximum size of a row, because Arrow's views store the length of a value in 31 bits.
 const MAX_ROW_BYTES: u64 = i32::MAX as u64;

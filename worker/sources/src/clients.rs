@@ -21,7 +21,7 @@ use crate::retry::{REQUEST_TIMEOUT, client_retries};
 /// Builds the client of a store for pipelines of a tenant. `root` is the scheme and the authority of a URL.
 ///
 /// # Errors
-/// If the scheme is unknown or the options are invalid. The message contains no values of options.
+/// Returns an error if the scheme is unknown or the options are invalid. The message contains no values of options.
 pub(crate) fn build(
     root: &str,
     options: &StoreOptions,

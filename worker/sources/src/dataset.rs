@@ -60,7 +60,7 @@ impl Dataset {
     /// Creates a dataset. Checks the URLs of the source and the permission to read them, without requests.
     ///
     /// # Errors
-    /// If a URL is invalid or the read policy rejects it.
+    /// Returns an error if a URL is invalid or the read policy rejects it.
     pub fn new(source: Source, stores: Arc<Stores>) -> Result<Self, SourceError> {
         Self::of_tenant(source, stores, &TenantReads::default())
     }
@@ -68,7 +68,7 @@ impl Dataset {
     /// Creates a dataset for a job of a tenant. Both the worker's read policy and the tenant's permissions apply.
     ///
     /// # Errors
-    /// If a URL is invalid, or if the read policy or the tenant's permissions reject it.
+    /// Returns an error if a URL is invalid, or if the read policy or the tenant's permissions reject it.
     pub fn of_tenant(source: Source, stores: Arc<Stores>, tenant: &TenantReads) -> Result<Self, SourceError> {
         let parts = source.datasets().into_iter();
         let parts = parts.map(|part| DatasetPart::new(part.clone(), Arc::clone(&stores), tenant));

@@ -1,10 +1,10 @@
-//! Errors of listing, indexing and reading datasets.
+//! Errors while listing, indexing and reading datasets.
 
 use feedline_data::manifest::ShardRef;
 
 use crate::guard;
 
-/// An error of listing, indexing or reading a dataset.
+/// An error while listing, indexing or reading a dataset.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SourceError {
     /// The URL is invalid.

@@ -42,7 +42,7 @@ pub(crate) fn find_guard_error<'a>(error: &'a (dyn std::error::Error + 'static))
 #[derive(Debug, Clone)]
 pub(crate) struct RequestGuard {
     metadata_addresses: bool,
-    /// The URLs to which the worker's policy allows redirects.
+    /// The URLs that the worker's policy allows redirects to.
     redirects: UrlPolicy,
     /// The permissions of the tenant, which also apply to redirects.
     tenant: TenantReads,

@@ -1,7 +1,7 @@
 //! Lists, indexes and reads datasets in object stores, in every source format.
 //!
-//! The crate reads no environment variables and spawns no tasks. Its only state is open clients and small caches of shard
-//! footers. It knows the source of a pipeline, but not its operators.
+//! The crate does not read environment variables or spawn tasks. Its only state is open clients and small caches of
+//! shard footers. It depends on the source of a pipeline, but not on its operators.
 
 mod access;
 mod blocks;

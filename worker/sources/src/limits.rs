@@ -11,7 +11,7 @@ use crate::error::SourceError;
 pub(crate) const MAX_HEADER_BYTES: u64 = 16 << 20;
 /// Maximum nesting depth of a JSON line, because the decoder builds some error messages recursively.
 pub(crate) const MAX_JSON_DEPTH: usize = 128;
-/// Maximum number of columns in a CSV file. A pipeline may read some of them.
+/// Maximum number of columns in a CSV file. A pipeline may read a subset of the columns.
 pub(crate) const MAX_CSV_COLUMNS: usize = 131_072;
 /// Maximum size in bytes of a row that is sampled to infer the columns.
 pub(crate) const MAX_SAMPLED_ROW_BYTES: u64 = 256 << 20;

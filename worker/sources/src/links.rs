@@ -20,7 +20,7 @@ use crate::local::{self, LocalFile};
 
 /// Maximum number of cached directories, which need about 0.5 MB. A full cache is cleared.
 const MAX_CACHED_FOLDERS: usize = 1 << 10;
-/// Time for which the snapshot of the process's own files is reused.
+/// How long the snapshot of the process's own files is reused.
 const SNAPSHOT_LIFETIME: Duration = Duration::from_secs(1);
 
 /// Directories that a policy allows.

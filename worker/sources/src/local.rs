@@ -94,13 +94,13 @@ fn open_verified(path: &Path) -> io::Result<File> {
 pub(crate) fn metadata_without_links(path: &Path) -> io::Result<Metadata> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     match openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
-        Err(error) if is_unsupported(error) => metadata_and_compare(path),
+        Err(error) if is_unsupported(error) => metadata_verified(path),
         opened => File::from(opened?).metadata(),
     }
 }
 
 /// Implements [`metadata_without_links`] for kernels without `openat2`.
-fn metadata_and_compare(path: &Path) -> io::Result<Metadata> {
+fn metadata_verified(path: &Path) -> io::Result<Metadata> {
     let found = path.symlink_metadata()?;
     let is_plain = match path.parent() {
         Some(folder) => std::fs::canonicalize(folder)? == folder,
@@ -251,7 +251,7 @@ mod tests {
             ShardRef { url: "file:///a".to_owned(), size_bytes: 4, version: file_version(&found), part: 0 };
         let plain = LocalFile::plain(path.clone());
         assert_eq!(read(&plain, &shard, 0..4).unwrap(), b"0123"[..]);
-        assert!(open_verified(&path).is_ok() && metadata_and_compare(&path).is_ok());
+        assert!(open_verified(&path).is_ok() && metadata_verified(&path).is_ok());
         std::fs::rename(root.join("in"), root.join("old")).unwrap();
         std::os::unix::fs::symlink(root.join("out"), root.join("in")).unwrap();
         assert_eq!(read(&LocalFile::linked(&path), &shard, 0..4).unwrap(), b"0123"[..]);
@@ -262,9 +262,7 @@ mod tests {
         let is_loop = |error: io::Error| Errno::from_io_error(&error) == Some(Errno::LOOP);
         assert!(is_loop(metadata_without_links(&path).unwrap_err()));
         // Kernels without the system call detect the link too.
-        assert!(
-            is_loop(open_verified(&path).unwrap_err()) && is_loop(metadata_and_compare(&path).unwrap_err())
-        );
+        assert!(is_loop(open_verified(&path).unwrap_err()) && is_loop(metadata_verified(&path).unwrap_err()));
         // The metadata of a link describes the link.
         assert!(metadata_without_links(&root.join("in")).unwrap().is_symlink());
     }

@@ -40,7 +40,7 @@ pub(crate) struct Object {
     /// The local file of the shard. `None` for objects in a store.
     file: Option<LocalFile>,
     shard: ShardRef,
-    /// The time for which a failing read is retried.
+    /// How long a failing read is retried.
     retry_budget: Duration,
     read_bytes: AtomicU64,
     /// The part of `read_bytes` that blocking calls read.
@@ -69,7 +69,7 @@ impl Object {
         Self { file, ..self }
     }
 
-    /// Sets the time for which a failing read is retried.
+    /// Sets how long a failing read is retried.
     pub(crate) fn with_retry_budget(self, retry_budget: Duration) -> Self {
         Self { retry_budget, ..self }
     }
@@ -213,7 +213,7 @@ impl Object {
         }
         let (size, indexed) = (result.meta.size, self.shard.size_bytes);
         if size != indexed {
-            // The store is inconsistent, or the object changed in the same second in which it was listed.
+            // The store is inconsistent, or the object changed in the same second as the listing.
             let reason = format!(
                 "the object has {size} bytes, but the index has {indexed} bytes for the same version: if the object changed, run \
                  `feedline index --rebuild`"

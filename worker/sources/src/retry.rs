@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use object_store::{BackoffConfig, RetryConfig};
 
-/// Default time for which a failing request is retried.
+/// Default time limit for retrying a failing request.
 pub const DEFAULT_RETRY_BUDGET: Duration = Duration::from_secs(60);
 /// Pause before the first retry. The pause doubles with each retry, up to [`MAX_BACKOFF`].
 pub(crate) const FIRST_BACKOFF: Duration = Duration::from_millis(50);

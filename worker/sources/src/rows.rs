@@ -1,4 +1,4 @@
-//! Reads the encoded rows of a block. Reads the whole block or single rows.
+//! Reads the encoded rows of a block. Reads the whole block or individual rows.
 
 use std::ops::Range;
 
@@ -34,7 +34,7 @@ impl RowSet {
     }
 }
 
-/// An error of splitting a block into rows.
+/// An error while splitting a block into rows.
 pub(crate) struct SplitError {
     /// The byte offset in the block.
     pub(crate) at: usize,
@@ -78,7 +78,7 @@ async fn fetch_rows(object: &Object, read: &BlockRead<'_>, rows: &[u32]) -> Resu
         |reason: &str| SourceError::Request { url: read.shard.url.clone(), reason: reason.to_owned() };
     let all = contiguous_spans(&read.block.row_bytes);
     if all.is_empty() {
-        return Err(error("single rows can be read only if the index contains the row sizes"));
+        return Err(error("individual rows can be read only if the index contains the row sizes"));
     }
     if rows.windows(2).any(|pair| pair[0] >= pair[1])
         || rows.last().is_some_and(|&last| last as usize >= all.len())

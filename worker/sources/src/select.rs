@@ -49,7 +49,7 @@ impl Selection {
                 schema.set(name, readable(name, column_type)?);
             }
         } else {
-            // Of several columns with the same name, the first one is used.
+            // If several columns have the same name, the first column is used.
             let known: HashMap<&str, &Result<ColumnType, String>> =
                 found.iter().rev().map(|(name, column_type)| (name.as_str(), column_type)).collect();
             for (column, name) in &self.features {

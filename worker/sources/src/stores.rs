@@ -34,7 +34,7 @@ pub struct Stores {
     clients: Mutex<HashMap<StoreKey, Arc<dyn ObjectStore>>>,
 }
 
-/// Scheme and authority, the name of the credentials, and the tenant's prefixes to which a web server may redirect.
+/// Scheme and authority, the name of the credentials, and the tenant's prefixes that a web server may redirect to.
 type StoreKey = (String, Option<String>, Vec<String>);
 
 impl std::fmt::Debug for Stores {
@@ -58,7 +58,7 @@ impl Stores {
     /// Reads a small object that a pipeline requires, such as a `tokenizer.json`. `url` may be a local path.
     ///
     /// # Errors
-    /// If the read policy rejects the URL, the object is too large, or the store fails.
+    /// Returns an error if the read policy rejects the URL, the object is too large, or the store fails.
     pub async fn get(self: &Arc<Self>, url: &str) -> Result<Bytes, SourceError> {
         self.get_for(url, &TenantReads::default()).await
     }
@@ -66,7 +66,8 @@ impl Stores {
     /// Reads a small object for a tenant's pipeline.
     ///
     /// # Errors
-    /// If the read policy or the tenant's permissions reject the URL, the object is too large, or the store fails.
+    /// Returns an error if the read policy or the tenant's permissions reject the URL, the object is too large, or the
+    /// store fails.
     pub async fn get_for(self: &Arc<Self>, url: &str, tenant: &TenantReads) -> Result<Bytes, SourceError> {
         let object = self.open_file(url, tenant).await?;
         object.read(0..object.size_bytes()).await
@@ -75,7 +76,8 @@ impl Stores {
     /// Reads the files that the operators of one pipeline require. Checks the total size before it reads a file.
     ///
     /// # Errors
-    /// If the read policy or the tenant's permissions reject a URL, the files are too large, or the store fails.
+    /// Returns an error if the read policy or the tenant's permissions reject a URL, the files are too large, or the
+    /// store fails.
     pub async fn files(
         self: &Arc<Self>,
         urls: BTreeSet<String>,
@@ -101,7 +103,7 @@ impl Stores {
         Ok(files)
     }
 
-    /// Opens a file of an operator and checks its size.
+    /// Opens a file that an operator requires, and checks its size.
     async fn open_file(self: &Arc<Self>, url: &str, tenant: &TenantReads) -> Result<Object, SourceError> {
         let reads = ScopedStores::new(Arc::clone(self), None, tenant);
         reads.check(url)?;
@@ -123,7 +125,7 @@ impl Stores {
     /// Writes an object atomically. Creates the parent directories of a local path.
     ///
     /// # Errors
-    /// If the store rejects the request or fails. After an error, the object may exist or not.
+    /// Returns an error if the store rejects the request or fails. After an error, the object may exist or not.
     pub async fn put(&self, url: &str, bytes: Bytes) -> Result<(), SourceError> {
         let location = Location::parse(url)?;
         let (store, key) = (self.open(&location, None, &TenantReads::default())?, location.key()?);
@@ -134,7 +136,7 @@ impl Stores {
     /// Calls `on_object` with the relative path and the size of each object below a directory. A missing directory has no objects.
     ///
     /// # Errors
-    /// If the store fails or does not support listings. Web servers do not support listings.
+    /// Returns an error if the store fails or does not support listings. Web servers do not support listings.
     pub async fn list_folder(
         &self,
         url: &str,
@@ -164,7 +166,7 @@ impl Stores {
     /// Reads ranges of an object. Returns the bytes in the order of the ranges. Ranges that are close to each other share a request.
     ///
     /// # Errors
-    /// If the store fails or the object is too short.
+    /// Returns an error if the store fails or the object is too short.
     pub async fn get_ranges(&self, url: &str, ranges: &[Range<u64>]) -> Result<Vec<Bytes>, SourceError> {
         let location = Location::parse(url)?;
         let (store, key) = (self.open(&location, None, &TenantReads::default())?, location.key()?);

@@ -1,9 +1,10 @@
 //! The disk tier: one directory per prefix, with append-only segment files.
 //!
-//! Workers may share a cache directory. It is divided into parts, and each worker locks one part, which may contain rows of an
-//! earlier worker. A worker process writes its own segments, and reads all segments of its part. Each row has a length and a
-//! checksum, so that truncated or corrupted rows are ignored. Only the writer thread creates and deletes files in the part.
-//! When a worker starts, it deletes rows of parts that no worker has used for a day, if the directory exceeds its size limit.
+//! Workers may share a cache directory. It is divided into parts, and each worker locks one part, which may contain
+//! rows of an earlier worker. A worker process writes its own segments, and reads all segments of its part. Each row
+//! has a length and a checksum, so that truncated or corrupted rows are ignored. Only the writer thread of a worker
+//! creates and deletes files in its part. When a worker starts, it deletes rows of parts that no worker has used for a
+//! day, if the directory exceeds its size limit.
 
 mod evict;
 mod folders;

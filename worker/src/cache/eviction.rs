@@ -96,7 +96,7 @@ impl EvictionQueue {
         self.ledger.set(self.column, held);
     }
 
-    /// Whether the smallest row that was rejected last would fit now.
+    /// Whether the smallest row that the last call of [`Self::admit`] rejected would fit now.
     pub(in crate::cache) fn has_room(&self, prefix: Prefix) -> bool {
         let rejected_bytes = self.shares.get(&prefix).map_or(0, |share| share.rejected_bytes);
         self.available_bytes(prefix) >= rejected_bytes
@@ -191,8 +191,7 @@ impl EvictionQueue {
         self.shares.get(&prefix).cloned().unwrap_or_default()
     }
 
-    /// The prefixes whose rows can be evicted for rows of the prefix `own`. They do not include `own`, because its value is not larger
-    /// than itself.
+    /// The prefixes whose rows can be evicted for rows of the prefix `own`. The prefix `own` itself is never included.
     fn evictable(&self, own: Share) -> impl Iterator<Item = (Prefix, &Share)> {
         let shares = self.shares.iter().map(|(prefix, share)| (*prefix, share));
         shares.filter(move |(_, share)| share.held_bytes > 0 && share.is_evictable_for(&own))
@@ -200,7 +199,7 @@ impl EvictionQueue {
 }
 
 impl Share {
-    /// The tenants to whose limits the prefix counts.
+    /// The tenants whose limits the prefix counts against.
     fn charged_tenants(&self) -> impl Iterator<Item = &Tenant> {
         self.tenants.keys().filter(move |_| self.active)
     }

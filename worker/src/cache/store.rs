@@ -287,7 +287,7 @@ impl StoreTierState {
         Ok(parts.into_iter().next().unwrap_or_default())
     }
 
-    /// Reads rows of one segment. Returns the undamaged rows, each with its position in the request.
+    /// Reads rows of one segment. Returns the intact rows, each with its position in the request.
     async fn read(&self, prefix: Prefix, read: SegmentRead) -> Vec<(usize, Bytes)> {
         let SegmentRead { segment, name, rows } = read;
         let url = self.object_url(&name);
@@ -339,7 +339,7 @@ fn prefix_of(name: &str) -> Option<Prefix> {
     (file.ends_with(".rows") && !file.contains('/')).then_some(prefix)
 }
 
-/// The reason of an error without the URL of the object, which the log entry already contains.
+/// Returns the reason of an error without the object URL, which the log entry already contains.
 fn reason_without_url(error: SourceError) -> String {
     match error {
         SourceError::Url { reason, .. } | SourceError::Store { reason, .. } => reason,

@@ -54,13 +54,13 @@ impl Engine {
         &self.tracing
     }
 
-    /// Creates the current report. If the report says that memory is full, `news` is notified when memory is free
+    /// Creates the current report. If the report says that memory is full, `report_due` is notified when memory is free
     /// again.
     pub(crate) async fn report(self: &Arc<Self>) -> EngineReport {
         let elapsed_ns = self.started.elapsed().as_nanos() as u64;
         // Sampling also divides the CPU time of blocking calls among the jobs, so it happens before their counters are
         // read.
-        let cpu = if self.tracing.on { self.tracing.clock.sample() } else { ProcessCpu::default() };
+        let cpu = if self.tracing.is_on { self.tracing.clock.sample() } else { ProcessCpu::default() };
         let peak_rss_bytes = feedline_common::process::peak_rss_bytes();
         let this = Arc::clone(self);
         let read = self.read_state(move |state| {

@@ -1,4 +1,4 @@
-//! Admission: chooses the group that is computed next, within the memory budget and the share of each job and stream.
+//! Admission: selects the groups to compute next, within the memory budget and the limits of each job and stream.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,10 +19,10 @@ use super::pool::Priority;
 use super::state::{EngineState, MemoryWait};
 use super::task::TaskContext;
 
-/// Priorities that are left free between two groups, for groups that overtake others of their stream.
+/// Number of low priority bits that leave room between two groups, for groups that overtake others of their stream.
 const OVERTAKING_BITS: u32 = 20;
 
-/// A group that was chosen to run.
+/// A group that was selected to run.
 pub(super) struct AdmittedGroup {
     pub(super) job: Arc<JobContext>,
     pub(super) split: SplitRef,
@@ -30,11 +30,11 @@ pub(super) struct AdmittedGroup {
     pub(super) generation: u64,
     pub(super) context: TaskContext,
     pub(super) cancel: CancellationToken,
-    /// The encoded rows that the group may hold.
-    pub(super) encoded: MemoryReservation,
-    /// The output buffer that the group has not allocated yet.
-    pub(super) planned: MemoryReservation,
-    pub(super) exceeds: bool,
+    /// Reserves the memory of the group's encoded rows.
+    pub(super) encoded_reservation: MemoryReservation,
+    /// Reserves the memory of the output buffer until the buffer is allocated.
+    pub(super) buffer_reservation: MemoryReservation,
+    pub(super) exceeds_budget: bool,
 }
 
 /// A group that may start.
@@ -43,9 +43,9 @@ struct Candidate {
     job: JobId,
     split: SplitRef,
     offsets: Range<u32>,
-    /// Bytes that the group needs while it runs.
+    /// Memory that the group needs while it runs.
     bytes: u64,
-    exceeds: bool,
+    exceeds_budget: bool,
 }
 
 /// Whether a group of a job may start.
@@ -57,18 +57,18 @@ enum Admission {
         offset: u32,
         message: String,
     },
-    /// The limits of the job or the memory do not allow another group.
+    /// The job's limits or the memory budget do not allow another group.
     Blocked {
         is_memory_short: bool,
     },
 }
 
-/// The number of splits that the job has started, then the number of its running groups, so that jobs alternate. Smaller values
-/// are more urgent.
+/// The number of splits whose groups have all started, and the number of running groups, so that jobs alternate.
+/// Smaller values are more urgent.
 type Urgency = (usize, usize);
 
 impl EngineState {
-    /// Adds the time for which a job has waited for memory to the job's counter.
+    /// Adds the time that a job has waited for memory to the job's counter.
     fn record_memory_wait(&mut self) {
         let Some(wait) = self.memory_wait.take() else { return };
         if let Some(job) = self.jobs.get(&wait.job) {
@@ -77,8 +77,9 @@ impl EngineState {
         }
     }
 
-    /// Running groups that count for a job's limit: its own if its allocation limits reads, else those of all jobs without
-    /// such a limit. So a job with many reads does not keep other jobs from starting groups.
+    /// Returns the number of running groups that count against a job's limit: the job's own groups if its allocation
+    /// limits reads, otherwise the groups of all jobs without a read limit. A job with many reads therefore does not
+    /// prevent other jobs from starting groups.
     pub(super) fn counted_groups(&self, job: JobId) -> usize {
         let has_read_limit = |id: &JobId| self.jobs.get(id).is_some_and(|job| job.limits.has_read_limit());
         let counts_alone = has_read_limit(&job);
@@ -86,9 +87,10 @@ impl EngineState {
         self.leases.jobs().filter(|(id, _)| counts(id)).map(|(_, leases)| leases.running_groups()).sum()
     }
 
-    /// The priority of a group that starts now: after all groups that have started, but before the later groups of its own
-    /// stream. A later group has started earlier if this split arrived late from another worker; the consumer waits for
-    /// this split first. A group never overtakes other streams: a slow stream would delay the others permanently.
+    /// Returns the priority of a group that starts now: after all groups that have started, but before groups of later
+    /// splits of its own stream. Those may have started already if the lease of this split moved here from another
+    /// worker, but the consumer needs this split first. A group never overtakes other streams, because a slow stream
+    /// would then delay the other streams permanently.
     fn priority(&self, split: SplitRef, id: JobId) -> Priority {
         let first_later = self.leases.job(id).and_then(|leases| leases.first_later_priority(split));
         let last = self.started << OVERTAKING_BITS;
@@ -101,8 +103,9 @@ impl EngineState {
 }
 
 impl Engine {
-    /// Starts the most urgent groups that fit the budget. One group at a time may exceed it, for a consumer that waits for
-    /// rows that no group computes: no consumer waits for memory that others hold.
+    /// Starts the most urgent groups that fit the memory budget. One group at a time may exceed the budget, for a
+    /// consumer that is waiting for rows that no running group computes. Consumers therefore never wait for memory that
+    /// other consumers hold.
     pub(super) fn admit(&self, state: &mut EngineState) -> Vec<AdmittedGroup> {
         std::iter::from_fn(|| self.admit_next(state)).collect()
     }
@@ -138,8 +141,8 @@ impl Engine {
         self.start_group(state, candidate, in_use)
     }
 
-    /// Bytes of the budget that are in use, without idle buffers. Evicts cached rows that no job uses if the next group does
-    /// not fit otherwise.
+    /// Returns the bytes of the budget in use, not counting idle buffers. Evicts cached rows that no job uses if the
+    /// next group would not fit otherwise.
     fn bytes_in_use(&self, state: &EngineState) -> u64 {
         let in_use = || self.used_bytes_without_idle();
         let working = state.leases.jobs().filter_map(|(id, _)| state.jobs.get(&id));
@@ -152,7 +155,7 @@ impl Engine {
         }
     }
 
-    /// The most urgent group of a job, after splits whose next group is too large have failed.
+    /// Returns the most urgent group of a job. First fails the splits whose next group is too large for this worker.
     fn next_possible_group(&self, state: &mut EngineState, id: JobId, in_use: u64) -> Option<Admission> {
         loop {
             match self.next_group(state, id, in_use) {
@@ -164,7 +167,7 @@ impl Engine {
         }
     }
 
-    /// The most urgent group of a job; `None` if the job is not loaded, or has no group to start.
+    /// Returns the most urgent group of a job. `None` if the job is not loaded, or has no group to start.
     fn next_group(&self, state: &mut EngineState, id: JobId, in_use: u64) -> Option<Admission> {
         let job = Arc::clone(state.jobs.get(&id)?);
         let share = self.memory_bytes() / state.leases.streams();
@@ -173,14 +176,14 @@ impl Engine {
             threads: self.threads,
             groups_per_full_group: job.pace.groups_per_full_group(),
         };
-        let (has_idle_thread, may_exceed) = (state.groups < self.threads, !state.exceeds);
+        let (has_idle_thread, may_exceed) = (state.groups < self.threads, !state.has_exceeding_group);
         let rows = job.group_rows(self.memory_bytes());
         let leases = state.leases.job_mut(id)?;
         leases.set_share(StreamShare { bytes: share, group_bytes: job.group_bytes(rows) });
         let starving = leases.first_starving().filter(|_| may_exceed);
         let mut is_memory_short = false;
         let mut fitting = None;
-        while let Some(first) = leases.first_open() {
+        while let Some(first) = leases.first_startable() {
             let split = first.split();
             let candidate = match self.candidate(&job, leases, split, rows)? {
                 Admission::Candidate(candidate) => candidate,
@@ -207,7 +210,7 @@ impl Engine {
         }
     }
 
-    /// The next group of a split, if the group fits the memory of this worker at all.
+    /// Returns the next group of a split, or an error if the group is larger than this worker's memory.
     fn candidate(
         &self,
         job: &JobContext,
@@ -222,7 +225,7 @@ impl Engine {
             let message = self.too_large_message(job, rows, bytes);
             return Some(Admission::TooLarge { split, offset: offsets.start, message });
         }
-        Some(Admission::Candidate(Candidate { job: job.id(), split, offsets, bytes, exceeds: false }))
+        Some(Admission::Candidate(Candidate { job: job.id(), split, offsets, bytes, exceeds_budget: false }))
     }
 
     fn exceeding_candidate(
@@ -233,7 +236,9 @@ impl Engine {
         group_rows: u32,
     ) -> Option<Admission> {
         Some(match self.candidate(job, leases, split, group_rows)? {
-            Admission::Candidate(candidate) => Admission::Candidate(Candidate { exceeds: true, ..candidate }),
+            Admission::Candidate(candidate) => {
+                Admission::Candidate(Candidate { exceeds_budget: true, ..candidate })
+            }
             other => other,
         })
     }
@@ -244,7 +249,7 @@ impl Engine {
         candidate: Candidate,
         in_use: u64,
     ) -> Option<AdmittedGroup> {
-        let Candidate { job: id, split, offsets, bytes, exceeds } = candidate;
+        let Candidate { job: id, split, offsets, bytes, exceeds_budget } = candidate;
         let job = Arc::clone(state.jobs.get(&id)?);
         let slab_bytes = job.slab_bytes((offsets.end - offsets.start) as usize);
         let slabs = &self.resources.slabs;
@@ -252,11 +257,11 @@ impl Engine {
         let others = used.saturating_sub(slabs.allocated_bytes());
         slabs.make_room(slab_bytes, self.memory_bytes().saturating_sub(others));
         state.groups += 1;
-        state.exceeds |= exceeds;
+        state.has_exceeding_group |= exceeds_budget;
         let budget = &self.resources.budget;
-        let planned = budget.reserve(MemoryAccount::ReservedBatches, slab_bytes as u64);
+        let buffer_reservation = budget.reserve(MemoryAccount::ReservedBatches, slab_bytes as u64);
         let encoded_bytes = bytes.saturating_sub(slab_bytes as u64);
-        let encoded = budget.reserve(MemoryAccount::EncodedRows, encoded_bytes);
+        let encoded_reservation = budget.reserve(MemoryAccount::EncodedRows, encoded_bytes);
         state.started += 1;
         let priority = state.priority(split, id);
         state.leases.update(id, split, |lease| AdmittedGroup {
@@ -266,30 +271,30 @@ impl Engine {
             offsets,
             job,
             split,
-            encoded,
-            planned,
-            exceeds,
+            encoded_reservation,
+            buffer_reservation,
+            exceeds_budget,
         })
     }
 
-    /// The error for a group that needs more memory than this worker has.
+    /// Returns the error message for a group that needs more memory than this worker has.
     fn too_large_message(&self, job: &JobContext, rows: u32, bytes: u64) -> String {
         let (needed_mib, memory_mib) = (bytes.div_ceil(1 << 20), self.memory_bytes() >> 20);
         let details = &job.compiled.details;
         if details.layout.coordinated {
             let operator = details.pipeline.operators.last().map_or("the pipeline", |last| last.kind.name());
             return format!(
-                "a round of {rows} rows needs {needed_mib} MiB, and this worker has {memory_mib} MiB; set a smaller window for {operator}, or a larger --memory for the workers"
+                "a round of {rows} rows needs {needed_mib} MiB, but this worker has only {memory_mib} MiB; set a smaller window for {operator}, or raise --memory of the workers"
             );
         }
         format!(
-            "a group of {rows} rows in batches of {} needs {needed_mib} MiB, and this worker has {memory_mib} MiB; set a smaller batch.size, or a larger --memory for the workers",
+            "a group of {rows} rows in batches of {} needs {needed_mib} MiB, but this worker has only {memory_mib} MiB; set a smaller batch.size, or raise --memory of the workers",
             details.layout.batch_rows
         )
     }
 }
 
-/// The part of a group's bytes that counts for its stream: a round belongs to all streams.
+/// Returns the part of a group's bytes that counts against its stream. A round is divided among all streams.
 fn stream_bytes(job: &JobContext, bytes: u64) -> u64 {
     let layout = job.layout();
     if layout.coordinated { bytes / u64::from(layout.streams) } else { bytes }

@@ -1,5 +1,5 @@
-//! The limits of one job on this worker, which a new allocation changes while groups are in flight. A chunk keeps the
-//! stages with which it began and acquires permits under the current limits.
+//! The limits of one job on this worker. A new allocation changes the limits while groups are in flight: a running
+//! chunk keeps its stages, but acquires permits under the current limits.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -10,34 +10,34 @@ use feedline_operators::BuiltOperator;
 
 use super::semaphore::{AdjustableSemaphore, UNLIMITED};
 
-/// The name under which an allocation limits the assembly of batches.
+/// The operator name of batch assembly in an allocation.
 const BATCH: &str = "batch";
-/// Groups in flight beyond one for each thread if the allocation has no `prefetch_bytes`: they read while other groups
-/// compute.
+/// Number of groups in flight in addition to one for each thread, if the allocation has no `prefetch_bytes`. These
+/// groups read blocks while other groups compute.
 const GROUPS_AHEAD: usize = 6;
 
-/// Neighbouring operators that run in one task. An operator with a concurrency limit is a stage of its own.
+/// Consecutive operators that run in one task. An operator with a concurrency limit is a separate stage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Stage {
     /// Indexes of the job's operators.
     pub(crate) operators: Range<usize>,
-    /// Whether an execution acquires a permit. Such a stage has one operator.
+    /// Whether running the stage requires a permit. A limited stage has only one operator.
     pub(crate) is_limited: bool,
 }
 
-/// The operators of a job, divided where concurrency is limited, where an operator waits without CPU, and at the cache
-/// point.
+/// The operators of a job, divided into stages at the cache point, at operators with a concurrency limit, and at
+/// operators that wait without using CPU.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Stages {
     pub(crate) list: Vec<Stage>,
-    /// The first stage after the job's cache point.
-    pub(crate) cut: Option<usize>,
+    /// Index of the first stage after the cache point. `None` if the job has no cache point.
+    pub(crate) cache_stage: Option<usize>,
 }
 
 impl Stages {
     fn new(
         operators: &[OperatorConcurrency],
-        cut: Option<usize>,
+        cache_operator: Option<usize>,
         is_limited: impl Fn(usize) -> bool,
     ) -> Self {
         let mut list: Vec<Stage> = Vec::new();
@@ -46,7 +46,7 @@ impl Stages {
             let is_limited = is_limited(index);
             let is_alone = is_limited || operator.waits;
             match list.last_mut() {
-                Some(stage) if can_extend && !is_alone && cut != Some(index) => {
+                Some(stage) if can_extend && !is_alone && cache_operator != Some(index) => {
                     stage.operators.end = index + 1
                 }
                 _ => list.push(Stage { operators: index..index + 1, is_limited }),
@@ -55,37 +55,37 @@ impl Stages {
         }
         let stages_before =
             |index: usize| list.iter().take_while(|stage| stage.operators.start < index).count();
-        Self { cut: cut.map(stages_before), list }
+        Self { cache_stage: cache_operator.map(stages_before), list }
     }
 }
 
-/// The fixed properties of an operator from which its concurrency limit follows.
+/// The properties of an operator that determine its concurrency limit.
 #[derive(Debug)]
 struct OperatorConcurrency {
     name: String,
-    /// The number of concurrent executions that the pipeline pins. No allocation changes this number.
+    /// The number of concurrent executions that the pipeline sets. An allocation cannot change this number.
     pinned: Option<u32>,
-    /// Whether executions wait without CPU, or run in processes of their own.
+    /// Whether executions wait without using CPU, or run in separate processes.
     waits: bool,
-    /// The largest useful number of concurrent executions: the number of processes that run the operator.
+    /// The number of processes that run the operator. More concurrent executions would only wait.
     process_limit: Option<u32>,
 }
 
 impl OperatorConcurrency {
-    /// The number of concurrent executions under an allocation that allows `allocated`; `None` for no limit.
+    /// Returns the maximum number of concurrent executions if the allocation allows `allocated`. `None` means no limit.
     fn limit(&self, allocated: Option<u32>) -> Option<u32> {
         self.pinned.or(allocated.into_iter().chain(self.process_limit).min())
     }
 }
 
-/// The running groups of a worker, for the decision whether to start one more.
+/// The number of running groups on a worker, and the numbers that limit it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct GroupLoad {
-    /// Running groups that count for the job's limit.
+    /// Running groups that count against the job's limit.
     pub(crate) groups: usize,
     /// Threads of the worker's CPU pool.
     pub(crate) threads: usize,
-    /// The number of groups of the job that together have the rows of one group of fast rows.
+    /// The number of groups of the job's current size that together have as many rows as a group of maximum size.
     pub(crate) groups_per_full_group: usize,
 }
 
@@ -93,25 +93,25 @@ pub(crate) struct GroupLoad {
 #[derive(Debug)]
 pub(crate) struct JobLimits {
     operators: Vec<OperatorConcurrency>,
-    /// The index of the first operator after the cache point.
-    cut: Option<usize>,
+    /// Index of the first operator after the cache point. `None` if the job has no cache point.
+    cache_operator: Option<usize>,
     batch_pinned: Option<u32>,
-    /// Permits to execute each operator.
+    /// Semaphore for concurrent executions of each operator.
     permits: Vec<Arc<AdjustableSemaphore>>,
-    /// Permits to assemble a batch.
-    pub(crate) batch: Arc<AdjustableSemaphore>,
-    /// Permits to read a block, over all groups.
-    pub(crate) reads: Arc<AdjustableSemaphore>,
+    /// Semaphore for concurrent batch assemblies.
+    pub(crate) batch_permits: Arc<AdjustableSemaphore>,
+    /// Semaphore for concurrent block reads of all groups.
+    pub(crate) read_permits: Arc<AdjustableSemaphore>,
     read_concurrency: AtomicU32,
     prefetch_bytes: AtomicU64,
     stages: Mutex<Arc<Stages>>,
 }
 
 impl JobLimits {
-    /// The limits that the pipeline itself sets, on a worker with this many threads.
+    /// Creates the limits that the pipeline itself sets, on a worker with this many threads.
     pub(crate) fn new(
         operators: &[BuiltOperator],
-        cut: Option<usize>,
+        cache_operator: Option<usize>,
         batch_pinned: Option<u32>,
         threads: u32,
     ) -> Self {
@@ -119,40 +119,40 @@ impl JobLimits {
             name: operator.name.clone(),
             pinned: operator.parallelism,
             waits: operator.wait_per_row.is_some() || operator.function.is_some(),
-            // A function has one process for each thread.
+            // A Python function has one process for each thread.
             process_limit: operator.function.is_some().then_some(threads),
         };
-        Self::from_concurrency(operators.iter().map(concurrency).collect(), cut, batch_pinned)
+        Self::from_concurrency(operators.iter().map(concurrency).collect(), cache_operator, batch_pinned)
     }
 
     fn from_concurrency(
         operators: Vec<OperatorConcurrency>,
-        cut: Option<usize>,
+        cache_operator: Option<usize>,
         batch_pinned: Option<u32>,
     ) -> Self {
         let semaphore = |limit: Option<u32>| Arc::new(AdjustableSemaphore::new(limit.unwrap_or(UNLIMITED)));
-        let stages = Stages::new(&operators, cut, |index| operators[index].limit(None).is_some());
+        let stages = Stages::new(&operators, cache_operator, |index| operators[index].limit(None).is_some());
         Self {
             permits: operators.iter().map(|operator| semaphore(operator.limit(None))).collect(),
-            batch: semaphore(batch_pinned),
-            reads: semaphore(None),
+            batch_permits: semaphore(batch_pinned),
+            read_permits: semaphore(None),
             read_concurrency: AtomicU32::new(0),
             prefetch_bytes: AtomicU64::new(0),
             stages: Mutex::new(Arc::new(stages)),
             operators,
-            cut,
+            cache_operator,
             batch_pinned,
         }
     }
 
-    /// Shares all permits with `before`, the limits of the same job as it was loaded before.
+    /// Shares the permits of `before`, the limits of an earlier compilation of the same job.
     pub(crate) fn share_permits(&mut self, before: &Self) {
         self.permits.clone_from(&before.permits);
-        self.batch = Arc::clone(&before.batch);
-        self.reads = Arc::clone(&before.reads);
+        self.batch_permits = Arc::clone(&before.batch_permits);
+        self.read_permits = Arc::clone(&before.read_permits);
     }
 
-    /// Applies an allocation from now on; without an allocation only the pipeline's own limits remain.
+    /// Applies an allocation. Without an allocation, only the limits of the pipeline remain.
     pub(crate) fn apply(&self, allocation: Option<&JobAllocation>) {
         let allocated = |name: &str| {
             let limits = allocation.map_or(&[][..], |allocation| allocation.operator_limits.as_slice());
@@ -163,27 +163,27 @@ impl JobLimits {
         for (permits, limit) in self.permits.iter().zip(&limits) {
             permits.resize(limit.unwrap_or(UNLIMITED));
         }
-        self.batch.resize(self.batch_pinned.or_else(|| allocated(BATCH)).unwrap_or(UNLIMITED));
+        self.batch_permits.resize(self.batch_pinned.or_else(|| allocated(BATCH)).unwrap_or(UNLIMITED));
         let reads = allocation.map_or(0, |allocation| allocation.read_concurrency);
-        self.reads.resize(if reads == 0 { UNLIMITED } else { reads });
+        self.read_permits.resize(if reads == 0 { UNLIMITED } else { reads });
         self.read_concurrency.store(reads, Ordering::Relaxed);
         let prefetch_bytes = allocation.map_or(0, |allocation| allocation.prefetch_bytes);
         self.prefetch_bytes.store(prefetch_bytes, Ordering::Relaxed);
-        let stages = Stages::new(&self.operators, self.cut, |index| limits[index].is_some());
+        let stages = Stages::new(&self.operators, self.cache_operator, |index| limits[index].is_some());
         *self.stages.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(stages);
     }
 
-    /// The stages of a chunk that begins now.
+    /// Returns the stages for a chunk that starts now.
     pub(crate) fn stages(&self) -> Arc<Stages> {
         Arc::clone(&self.stages.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The semaphore from which executions of a stage acquire permits; `None` for a stage without a limit.
+    /// Returns the semaphore that limits a stage. `None` if the stage has no limit.
     pub(crate) fn permits(&self, stage: &Stage) -> Option<&AdjustableSemaphore> {
         stage.is_limited.then(|| &*self.permits[stage.operators.start])
     }
 
-    /// The number of blocks that one group reads at the same time.
+    /// Returns the number of blocks that one group reads concurrently.
     pub(crate) fn reads_of_group(&self) -> usize {
         match self.read_concurrency.load(Ordering::Relaxed) {
             0 => JobAllocation::DEFAULT_READ_CONCURRENCY as usize,
@@ -196,10 +196,11 @@ impl JobLimits {
         self.read_concurrency.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether the job may start one more group of `bytes` ahead of its consumers. With `prefetch_bytes`, the groups of the
-    /// job, computed or not, may hold that many bytes, but at least one group may start. Without, the number of groups in
-    /// flight is limited: one for each thread, and either one for each allocated read, since a group may need a single
-    /// read, or [`GROUPS_AHEAD`]. Groups of slow rows are small, so more of them are in flight.
+    /// Whether the job may start one more group of `bytes` ahead of its consumers. If the allocation sets
+    /// `prefetch_bytes`, the job's running and finished groups may hold that many bytes, but at least one group may
+    /// start. Otherwise the number of groups in flight is limited to one for each thread, plus the larger of the
+    /// allocated reads (a group may need only one read) and [`GROUPS_AHEAD`]. Groups of slow rows are small, so more of
+    /// them may be in flight.
     pub(crate) fn admits(&self, bytes: u64, held_bytes: impl FnOnce() -> u64, load: GroupLoad) -> bool {
         match self.prefetch_bytes.load(Ordering::Relaxed) {
             0 => {
@@ -260,15 +261,15 @@ mod tests {
     fn an_allocation_changes_all_limits_except_pinned_ones() {
         let limits = limits();
         let single = [0..1, 1..2, 2..3, 3..4, 4..5];
-        assert_eq!((stage_ranges(&limits), limits.stages().cut), (single.to_vec(), Some(4)));
+        assert_eq!((stage_ranges(&limits), limits.stages().cache_stage), (single.to_vec(), Some(4)));
         let allocated = [("decode", 1), ("crop", 3), ("unknown", 1), ("read", 0), ("batch", 1)];
         limits.apply(Some(&allocation(&allocated)));
         assert_eq!([0, 1, 2, 3, 4].map(|index| concurrency(&limits, index)), [9, 2, 9, 3, 9]);
-        let permit = limits.batch.acquire(0).now_or_never();
-        assert!(permit.is_some() && limits.batch.acquire(0).now_or_never().is_none());
+        let permit = limits.batch_permits.acquire(0).now_or_never();
+        assert!(permit.is_some() && limits.batch_permits.acquire(0).now_or_never().is_none());
         limits.apply(Some(&allocation(&[("decode", 5), ("crop", 1)])));
         assert_eq!([1, 3].map(|index| concurrency(&limits, index)), [2, 1]);
-        assert!(limits.batch.acquire(0).now_or_never().is_some());
+        assert!(limits.batch_permits.acquire(0).now_or_never().is_some());
         limits.apply(None);
         assert_eq!([0, 1, 2, 3, 4].map(|index| concurrency(&limits, index)), [9, 2, 9, 9, 9]);
     }

@@ -1,4 +1,4 @@
-//! Plain batches: assembles the chunks of a group in one buffer. Tensors that operators wrote in place are not copied.
+//! Plain batches: assembles the chunks of a group in one buffer, without copying tensors that operators wrote in place.
 
 use std::sync::Arc;
 
@@ -19,20 +19,20 @@ use super::trace::QueuedRows;
 
 /// The part of a group's buffer for one tensor column.
 struct TensorSection {
-    /// The rest of the section, from which chunks get their parts in order.
+    /// The part of the section that has not been assigned to chunks. Chunks get their parts in order.
     rest: BytesMut,
     offset: usize,
     bytes: usize,
 }
 
-/// The buffer of a group, divided into one section for each tensor and a tail for the other columns.
+/// The buffer of a group, divided into one section for each tensor column, and a tail for the other columns.
 pub(super) struct PieceAssembler {
     sections: Vec<TensorSection>,
     tail: BytesMut,
     reservation: SlabReservation,
 }
 
-/// The tensors of a finished piece.
+/// The tensor columns of a finished piece.
 struct JoinedTensors {
     /// The buffer up to the end of the tensors.
     buffer: BytesMut,
@@ -42,7 +42,7 @@ struct JoinedTensors {
 }
 
 impl PieceAssembler {
-    /// Takes a buffer for `rows` rows from the pool.
+    /// Creates an assembler with a buffer for `rows` rows from the pool.
     pub(super) fn new(job: &JobContext, slabs: &Arc<SlabPool>, rows: usize) -> Self {
         let (mut slab, reservation) = slabs.take(job.slab_bytes(rows));
         let mut offset = 0;
@@ -55,8 +55,8 @@ impl PieceAssembler {
         Self { sections, tail: slab, reservation }
     }
 
-    /// Joins the chunks' parts of each tensor. Rows are copied only where some were removed before, or where an operator
-    /// did not write in place.
+    /// Joins the chunks' parts of each tensor column. Rows are copied only if earlier rows were removed, or if no
+    /// operator wrote them in place.
     fn join_tensors(self, job: &JobContext, chunks: &mut [WorkChunk]) -> JoinedTensors {
         let mut buffer = BytesMut::new();
         let mut offsets = Vec::with_capacity(self.sections.len());
@@ -130,14 +130,14 @@ impl BatchAssembler for PieceAssembler {
     }
 }
 
-/// Offsets in the split of the rows that are left; `start` is the offset of the group.
+/// Returns the offsets in the split of the remaining rows. `start` is the offset of the group.
 fn kept_offsets(start: u32, chunks: &[WorkChunk]) -> Vec<u32> {
     chunks.iter().flat_map(WorkChunk::indexes).map(|index| start + index as u32).collect()
 }
 
 /// The rows of one tensor column in one chunk.
 struct TensorShare {
-    /// The chunk's part of the section, if no operator wrote to it.
+    /// The chunk's part of the section, if no operator wrote to that part.
     unused: Option<BytesMut>,
     data: BytesMut,
     rows: usize,
@@ -163,7 +163,7 @@ fn take_column(job: &JobContext, work: &mut WorkChunk, number: usize) -> TensorS
     TensorShare { unused, data, rows, in_place }
 }
 
-/// The bytes of a tensor column that comes from the source.
+/// Copies the bytes of a tensor column that was not written in place.
 fn arrow_tensor_bytes(array: &ArrayRef, row_bytes: usize) -> BytesMut {
     let data = array.to_data();
     let values = data.child_data().first().and_then(|child| Some((child.offset(), child.buffers().first()?)));
@@ -172,7 +172,7 @@ fn arrow_tensor_bytes(array: &ArrayRef, row_bytes: usize) -> BytesMut {
     BytesMut::from(&values.as_slice()[start..start + row_bytes * array.len()])
 }
 
-/// Rows to move within the buffer: from a byte offset to a row index.
+/// Rows to move within the buffer, from a byte offset to a row index.
 struct RowMove {
     from: usize,
     row: usize,
@@ -188,7 +188,7 @@ struct RowCopy {
 
 fn join_section(buffer: &mut BytesMut, section: TensorSection, shares: Vec<TensorShare>, row_bytes: usize) {
     let start = section.offset;
-    // All parts of the section become one buffer again, in order, before any row moves.
+    // All parts of the section are joined into one buffer, in order, before any row moves.
     let mut copies: Vec<RowCopy> = Vec::new();
     let mut moves: Vec<RowMove> = Vec::new();
     let (mut at, mut row) = (start, 0);
@@ -207,7 +207,7 @@ fn join_section(buffer: &mut BytesMut, section: TensorSection, shares: Vec<Tenso
         row += share.rows;
     }
     buffer.unsplit(section.rest);
-    // Moves go to lower addresses in ascending order, so no row is overwritten before it is read.
+    // Rows move to lower addresses in ascending order, so no row is overwritten before it is read.
     for RowMove { from, row, rows } in moves {
         let to = start + row * row_bytes;
         if from != to {
@@ -226,9 +226,7 @@ fn join_arrays(chunks: &[WorkChunk], name: &str) -> Result<ArrayRef, String> {
         match work.chunk.column(name) {
             Some(Column::Arrow(array)) => arrays.push(array.as_ref()),
             _ => {
-                return Err(format!(
-                    "column `{name}` does not have the type of the schema; please report this"
-                ));
+                return Err(format!("column `{name}` does not match its schema type; please report this"));
             }
         }
     }

@@ -1,5 +1,5 @@
-//! The cache of blocks with small rows, which neighbouring splits share. It is bounded in bytes over all jobs, and evicts the
-//! least recently used block.
+//! The cache of blocks with small rows, which neighbouring splits share. Its capacity in bytes is shared by all jobs.
+//! It evicts the least recently used blocks.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -8,7 +8,7 @@ use feedline_data::ids::JobId;
 use feedline_sources::{BlockRows, SourceError};
 use tokio::sync::OnceCell;
 
-/// A block of a job's dataset.
+/// Identifies a block of a job's dataset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct BlockKey {
     pub(crate) job: JobId,
@@ -37,7 +37,7 @@ struct Entry {
     bytes: u64,
 }
 
-/// A request for a block. The last request for a block that could not be read removes the empty entry.
+/// A request for a block. If the read fails or is cancelled, the last request for the block removes its empty entry.
 struct BlockLookup<'a> {
     cache: &'a BlockCache,
     key: BlockKey,
@@ -47,7 +47,7 @@ struct BlockLookup<'a> {
 impl Drop for BlockLookup<'_> {
     fn drop(&mut self) {
         let mut state = self.cache.lock();
-        // The cache has one reference and this request has the other.
+        // The cache and this request hold the only two references.
         let is_last = Arc::strong_count(&self.cell) == 2;
         if is_last && state.entries.get(&self.key).is_some_and(|entry| entry.bytes == 0) {
             state.entries.remove(&self.key);
@@ -69,7 +69,7 @@ impl BlockCache {
         self.lock().held_bytes
     }
 
-    /// Evicts the blocks of all other jobs.
+    /// Evicts the blocks of jobs for which `is_retained` returns false.
     pub(crate) fn retain_jobs(&self, is_retained: impl Fn(JobId) -> bool) {
         let mut state = self.lock();
         let State { entries, held_bytes, .. } = &mut *state;
@@ -80,7 +80,8 @@ impl BlockCache {
         });
     }
 
-    /// Returns a block, which `read` reads if it is not cached. Concurrent requests wait for the same read.
+    /// Returns a block from the cache, or reads it with `read` if it is not cached. Concurrent requests for a block
+    /// share one read.
     pub(crate) async fn get_or_read(
         &self,
         key: BlockKey,
@@ -160,7 +161,7 @@ mod tests {
             get(block).await.expect("the read succeeds");
             assert!(cache.held_bytes() <= 100);
         }
-        // Block 1 was evicted for block 2, so it is the only one that was read twice.
+        // Block 1 was evicted for block 2, so it is the only block that was read twice.
         assert_eq!(reads.load(Ordering::Relaxed), 4);
         cache.retain_jobs(|job| job == JobId(1));
         assert_eq!(cache.held_bytes(), 80);

@@ -57,7 +57,7 @@ pub(super) struct ChunkAtCache<'a> {
     pub(super) permission: EncodingPermission<'a>,
 }
 
-/// The point in a job's operators at which rows are cached.
+/// A point between the operators of a job where rows are cached.
 #[derive(Debug)]
 pub(crate) struct CachePoint {
     /// The number of operators before the cache point.
@@ -89,7 +89,7 @@ impl CachePoint {
         let schema = operator.checked_sub(1).map_or(input.read_schema, |last| &input.operators[last].schema);
         let encoder = cache_encoder(input.operators.get(operator), input.encoding)?;
         let new_counters = || CachePointCounters {
-            rows: OperatorCounters::new("cache", None, tracing.on),
+            rows: OperatorCounters::new("cache", None, tracing.is_on),
             reads: tracing.clock.meter(),
         };
         Ok(Some(Self {
@@ -156,7 +156,7 @@ impl CachePoint {
             let rows = match &self.encoder {
                 None => cacheable_rows(chunk, &encoded, input),
                 Some(encoder) => {
-                    let (other, count) = encoder.make(chunk, &input.permission)?;
+                    let (other, count) = encoder.encode(chunk, &input.permission)?;
                     cacheable_rows(chunk, &encode(&other)?[..count], input)
                 }
             };
@@ -230,7 +230,7 @@ fn cache_encoder(
 
 /// Hashes everything that cached rows depend on: the data, the credentials used to read it, the operators before the
 /// cache point with their files, and the columns. Tenants share cached rows, so the hash is cryptographic: no user can
-/// construct a pipeline whose hash equals that of another user's rows.
+/// construct a pipeline whose hash collides with another user's rows.
 fn prefix(input: &CachePointInput<'_>, encoder: Option<&CacheEncoder>, schema: &Schema) -> Prefix {
     let pipeline = input.pipeline;
     let mut hash = Sha256::new();

@@ -34,7 +34,7 @@ pub(super) struct WorkChunk {
     rows_at_start: usize,
     /// Rows that were read for the chunk.
     rows_read: usize,
-    /// Number of failures to which `on_error` has been applied.
+    /// Number of failures that `on_error` has already been applied to.
     settled_failures: usize,
     /// Parts of the group's buffer that operators must not write to, because rows have moved.
     pub(super) reclaimed: Vec<ReclaimedBuffer>,
@@ -141,9 +141,9 @@ impl ChunkInput {
         let Some(cache_point) = &job.compiled.cache_point else { return Ok(()) };
         let next = job.counters.operators.get(cache_point.operator);
         let permission = EncodingPermission {
-            is_idle: has_idle_thread,
-            is_cheap: job.kernel_time.is_low(),
-            used_ns: next.map_or(0, |counters| counters.snapshot().cpu_ns),
+            has_idle_thread,
+            is_allocation_cheap: job.kernel_time.is_low(),
+            operator_cpu_ns: next.map_or(0, |counters| counters.snapshot().cpu_ns),
             trials: job.counters.trials.as_deref(),
             passes_left: job.compiled.passes_after(self.rows[self.range.start].pass),
         };

@@ -1,4 +1,5 @@
-//! How a coordinated job makes its batches: by bucketing rows of similar length, or by packing several rows into one.
+//! How a coordinated job builds its batches: by grouping rows of similar length in buckets, or by packing several rows
+//! into one.
 
 use arrow::datatypes::SchemaRef;
 use feedline_data::coordinated::{CoordinatedStep, deal_buckets, deal_evenly, pack_rows};
@@ -6,10 +7,10 @@ use feedline_data::pipeline::{BucketByLength, LongRowPolicy, OperatorKind, Pack,
 use feedline_data::schema::Schema;
 use feedline_proto::batch::output_schema;
 
-/// The last operator of a coordinated pipeline, and the columns around it.
+/// The last operator of a coordinated pipeline, and its input and output columns.
 pub(crate) struct Coordination {
     pub(super) mode: BatchMode,
-    /// Columns before the last operator.
+    /// Input columns of the last operator.
     pub(super) input: SchemaRef,
     /// Columns of the batches.
     pub(super) output: Schema,
@@ -23,21 +24,21 @@ pub(super) enum BatchMode {
 /// The longest list that a coordinated batch accepts.
 pub(super) struct LengthLimit {
     pub(super) elements: u32,
-    /// What the limit is, and how a user avoids it, for messages.
+    /// Names the limit and its remedy, for error messages.
     pub(super) advice: &'static str,
 }
 
-/// One step of a round, with the rows of each stream. An output row consists of one input row, or of several packed ones.
+/// One step of a round, with the output rows of each stream.
 pub(super) struct RoundStep {
     pub(super) bucket: usize,
     pub(super) streams: Vec<Vec<OutputRow>>,
 }
 
-/// The input rows of an output row.
+/// The input rows of one output row: several rows with `pack`, otherwise one.
 pub(super) type OutputRow = Vec<u32>;
 
 impl Coordination {
-    /// The coordination of a pipeline whose source has these columns; `None` where each stream has batches of its own rows.
+    /// Returns the coordination of a pipeline with this source schema. `None` if each stream has its own batches.
     pub(super) fn new(pipeline: &Pipeline, source: &Schema) -> Result<Option<Self>, String> {
         let mode = match pipeline.operators.last().map(|operator| &operator.kind) {
             Some(OperatorKind::BucketByLength(bucket)) => BatchMode::Bucket(bucket.clone()),
@@ -58,7 +59,7 @@ impl Coordination {
         }
     }
 
-    /// The element that fills shorter lists.
+    /// The value that fills shorter lists.
     pub(super) fn padding(&self) -> i64 {
         match &self.mode {
             BatchMode::Bucket(bucket) => bucket.value,
@@ -66,12 +67,12 @@ impl Coordination {
         }
     }
 
-    /// The limit above which a list fails its row.
+    /// The length limit for lists. A row with a longer list fails.
     pub(super) fn length_limit(&self) -> Option<LengthLimit> {
         match &self.mode {
             BatchMode::Bucket(bucket) => bucket.max_row_length().map(|elements| LengthLimit {
                 elements,
-                advice: "the limit of the longest bucket; add a `truncate` operator, or add one more number to batch_sizes",
+                advice: "the last bucket boundary; add a `truncate` operator, or append one more number to `batch_sizes`",
             }),
             BatchMode::Pack(pack) if pack.longer == LongRowPolicy::Fail => Some(LengthLimit {
                 elements: pack.length,
@@ -81,7 +82,7 @@ impl Coordination {
         }
     }
 
-    /// The length to which lists are cut off, if they are.
+    /// The length to which lists are truncated. `None` if they are not truncated.
     pub(super) fn truncation(&self) -> Option<u32> {
         match &self.mode {
             BatchMode::Pack(pack) if pack.longer == LongRowPolicy::Truncate => Some(pack.length),
@@ -89,8 +90,8 @@ impl Coordination {
         }
     }
 
-    /// Divides rows among steps and streams. `lengths` are the elements in each of [`Self::columns`], row by row. A round
-    /// without rows has one empty step.
+    /// Divides rows among steps and streams. `lengths` are the list lengths in each of [`Self::columns`], row by row. A
+    /// round without rows has one empty step.
     pub(super) fn steps(&self, lengths: &[u32], streams: u32) -> Vec<RoundStep> {
         let columns = self.columns().len();
         let (steps, packed): (Vec<CoordinatedStep>, Option<Vec<OutputRow>>) = match &self.mode {

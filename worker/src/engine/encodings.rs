@@ -1,4 +1,5 @@
-//! Encodings of cached rows: measures their costs on a few rows of a job, encodes rows, and limits the time for that.
+//! Encodings of cached rows: measures the cost of each encoding on a few rows of a job, encodes rows, and limits the
+//! CPU time for encoding.
 
 mod encoder;
 mod kernel_time;
@@ -14,17 +15,17 @@ pub(crate) use self::encoder::{CacheEncoder, EncodingPermission};
 pub(crate) use self::kernel_time::KernelTime;
 use super::trace::thread_cpu;
 
-/// A row of every n-th chunk is measured.
+/// One row of every `TRIAL_INTERVAL`-th chunk is measured.
 const TRIAL_INTERVAL: u64 = 32;
-/// Number of measured rows.
+/// Maximum number of measured rows.
 const TRIALS_MAX: u64 = 16;
-/// Rows are encoded without a time limit if later passes save this multiple of the cost.
+/// Rows are encoded without a time limit if later passes save at least this multiple of the encoding cost.
 const REPAY_FACTOR: f64 = 2.0;
 
 /// Measured costs of the encodings of one job.
 #[derive(Debug)]
 pub(crate) struct EncodingTrials {
-    /// Index of the first operator that decodes. No operator before it is random.
+    /// Index of the first operator that decodes images. No earlier operator is random.
     pub(crate) operator: usize,
     decoding: Decoding,
     chunks: AtomicU64,
@@ -32,7 +33,7 @@ pub(crate) struct EncodingTrials {
 }
 
 impl EncodingTrials {
-    /// `None` if rows cannot be cached before an operator that decodes.
+    /// Returns `None` if rows cannot be cached before an operator that decodes images.
     pub(crate) fn new(pipeline: &Pipeline, operators: &[BuiltOperator]) -> Option<Self> {
         let operator = operators.iter().position(|operator| operator.decoding.is_some())?;
         let mut running = pipeline.operators.iter().filter(|operator| !operator.kind.is_engine_operator());
@@ -52,7 +53,7 @@ impl EncodingTrials {
         })
     }
 
-    /// Measures all encodings on one row of some chunks, before the operator that decodes.
+    /// Measures all encodings on one row of every [`TRIAL_INTERVAL`]-th chunk, before `operator` decodes the row.
     pub(crate) fn measure_some(&self, chunk: &Chunk, operator: &BuiltOperator) {
         let number = self.chunks.fetch_add(1, Ordering::Relaxed);
         if number % TRIAL_INTERVAL == TRIAL_INTERVAL - 1
@@ -97,12 +98,12 @@ impl EncodingTrials {
         self.stats.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The costs of the encodings that have been measured.
+    /// Returns the measured costs of each encoding.
     pub(crate) fn stats(&self) -> Vec<EncodingStats> {
         self.lock().iter().filter(|encoding| encoding.rows > 0).copied().collect()
     }
 
-    /// Whether an encoding costs less than it saves in this number of passes.
+    /// Whether an encoding saves [`REPAY_FACTOR`] times its cost in this number of passes.
     fn repays(&self, encoding: CacheEncoding, passes: f64) -> bool {
         let stats = self.lock();
         let Some(encoding) = stats.iter().find(|known| known.encoding == encoding) else { return false };

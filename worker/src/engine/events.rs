@@ -28,7 +28,7 @@ impl EngineState {
             EngineEvent::SplitChanged(job, split) => _ = self.leases.update(job, split, |_| ()),
             EngineEvent::GroupEnded(group, result) => {
                 self.groups -= 1;
-                self.exceeds &= !group.exceeds;
+                self.has_exceeding_group &= !group.exceeds_budget;
                 if let Some(result) = result {
                     self.finish_group(&group, result);
                 }

@@ -1,5 +1,5 @@
-//! Rows of a group that failed: under `on_error: fail` the first one is the error of the group, else they are reported
-//! with the piece.
+//! Failed rows of a group. Under `on_error: fail`, the first failed row becomes the error of the group. Otherwise
+//! failed rows are reported with the piece.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use super::chunk::WorkChunk;
 /// The failure of one row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct FailedRow {
-    /// Byte offset in the shard; `None` where the row was read without an error.
+    /// Byte offset in the shard. `None` if the row was read without errors and failed later.
     pub(super) offset: Option<u64>,
     pub(super) reason: String,
 }
@@ -21,7 +21,7 @@ pub(super) struct FailedRow {
 /// Failed rows by their index in the group.
 pub(super) type GroupFailures = BTreeMap<usize, FailedRow>;
 
-/// All rows that failed in these chunks. `read_failures` are the rows that could not be read.
+/// Returns all failed rows of these chunks. `read_failures` are the rows that could not be read.
 pub(super) fn collect_failures(chunks: &[WorkChunk], read_failures: &GroupFailures) -> GroupFailures {
     let mut failed = GroupFailures::new();
     for work in chunks {
@@ -34,7 +34,7 @@ pub(super) fn collect_failures(chunks: &[WorkChunk], read_failures: &GroupFailur
     failed
 }
 
-/// The rows of a group, for messages about them.
+/// Identifies the rows of a group in messages.
 #[derive(Clone, Copy)]
 pub(super) struct NamedRows<'a> {
     pub(super) manifest: &'a Manifest,
@@ -56,7 +56,7 @@ impl NamedRows<'_> {
         }
     }
 
-    /// Descriptions of all failed rows, in the order of the group.
+    /// Describes all failed rows, in group order.
     pub(super) fn describe_all(&self, failed: &GroupFailures) -> Vec<SkippedRow> {
         failed.iter().map(|(index, failure)| self.describe(*index, failure)).collect()
     }

@@ -32,7 +32,7 @@ pub(super) struct GroupTask {
     /// Offsets in the split.
     pub(super) offsets: Range<u32>,
     /// Reserves the memory of the group's buffer until the buffer is allocated.
-    pub(super) planned: MemoryReservation,
+    pub(super) buffer_reservation: MemoryReservation,
 }
 
 /// Computes a group.
@@ -40,7 +40,7 @@ pub(super) struct GroupTask {
 /// # Errors
 /// Returns a message if the group cannot be read, or if a row fails under `on_error: fail`.
 pub(super) async fn run_group(task: GroupTask) -> Result<Vec<StreamPieces>, String> {
-    let GroupTask { job, resources, context, split, offsets, planned } = task;
+    let GroupTask { job, resources, context, split, offsets, buffer_reservation } = task;
     // A round is always computed as a whole, because each step depends on all rows of the round.
     let layout = job.layout();
     let offsets = if layout.coordinated { 0..layout.split_len(split) } else { offsets };
@@ -52,10 +52,10 @@ pub(super) async fn run_group(task: GroupTask) -> Result<Vec<StreamPieces>, Stri
         None => Vec::new(),
     };
     let assembler: Box<dyn BatchAssembler> = if job.compiled.coordination.is_some() {
-        Box::new(RoundAssembler { planned })
+        Box::new(RoundAssembler { buffer_reservation })
     } else {
         let assembler = PieceAssembler::new(&job, &resources.slabs, rows.len());
-        drop(planned);
+        drop(buffer_reservation);
         Box::new(assembler)
     };
     let slabs = Arc::clone(&resources.slabs);
@@ -153,7 +153,7 @@ impl GroupRun {
     async fn assemble(self, mut chunks: Vec<WorkChunk>) -> Result<Vec<StreamPieces>, String> {
         let Self { group, resources, context, assembler, .. } = self;
         let job = Arc::clone(&group.job);
-        let _permit = job.limits.batch.acquire(context.priority).await;
+        let _permit = job.limits.batch_permits.acquire(context.priority).await;
         let work = move || {
             let counters = &group.job.counters.batch;
             let mut lap = LapTimer::start(group.job.is_traced());

@@ -28,38 +28,38 @@ use crate::process::ProcessClock;
 
 pub(crate) struct JobContext {
     pub(crate) compiled: CompiledJob,
-    /// What the job may use at present.
+    /// The current limits of the job.
     pub(crate) limits: JobLimits,
     pub(crate) counters: JobCounters,
-    /// Sizes of groups and chunks.
+    /// Determines the sizes of groups and chunks.
     pub(crate) pace: Arc<Pace>,
-    /// The kernel's part of the pool's time, where the plan caches rows.
+    /// The kernel's fraction of the pool's CPU time. Measured only if the plan caches rows.
     pub(crate) kernel_time: KernelTime,
     order: RowOrder,
     clock: Arc<ProcessClock>,
-    /// Largest number of bytes per row in the columns of varying size of any batch so far.
+    /// Largest bytes per row so far in a batch's columns of varying size.
     tail_row_bytes: AtomicU64,
-    /// Time by which waits of operators were too long.
+    /// Total time by which `wait` operators have waited too long.
     pub(super) wait_overshoot: WaitOvershoot,
 }
 
-/// Resolution of the runtime's timers.
+/// Timer resolution of the async runtime.
 const TIMER_RESOLUTION: Duration = Duration::from_millis(1);
 
-/// Time by which timers have fired too late because of their resolution. Later waits are shorter, so that waits have the right
-/// length on average.
+/// Total time by which timers have fired too late because of their resolution. Later waits are shortened by this time,
+/// so that waits have the correct length on average.
 #[derive(Debug, Default)]
 pub(super) struct WaitOvershoot(AtomicU64);
 
 impl WaitOvershoot {
-    /// Takes at most `limit` of the overshoot.
+    /// Removes and returns the accumulated overshoot, at most `limit`.
     pub(super) fn take(&self, limit: Duration) -> Duration {
         let take = |ns: u64| Some(ns - ns.min(limit.as_nanos() as u64));
         let before = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).unwrap_or(0);
         Duration::from_nanos(before).min(limit)
     }
 
-    /// Adds the overshoot of one wait. A delay beyond the resolution has another cause, and does not count.
+    /// Adds the overshoot of one wait, at most [`TIMER_RESOLUTION`]: a longer delay has a different cause.
     pub(super) fn add(&self, overshoot: Duration) {
         let ns = overshoot.min(TIMER_RESOLUTION).as_nanos() as u64;
         self.0.fetch_add(ns, Ordering::Relaxed);
@@ -67,10 +67,11 @@ impl WaitOvershoot {
 }
 
 impl JobContext {
-    /// Compiles a job. Counters, pace and limits of the `previous` compilation continue.
+    /// Compiles a job. Counters, pace and permits of the `previous` compilation are kept.
     ///
     /// # Errors
-    /// Returns a message if a file of the pipeline cannot be read, or the worker does not run the pipeline's functions.
+    /// Returns a message if a file that the pipeline uses cannot be read, or if the worker does not run Python
+    /// functions.
     pub(crate) async fn load(
         source: JobSource,
         context: CompileContext<'_>,
@@ -92,7 +93,7 @@ impl JobContext {
             }
             None => JobCounters::new(operators, batch_parallelism, &compiled.manifest, tracing),
         };
-        if previous.is_none() && tracing.on && pipeline.cached_prefix().is_none() {
+        if previous.is_none() && tracing.is_on && pipeline.cached_prefix().is_none() {
             counters.trials = EncodingTrials::new(pipeline, operators).map(Arc::new);
         }
         if let Some(cache_point) = &compiled.cache_point {
@@ -121,17 +122,17 @@ impl JobContext {
         &self.compiled.details.layout
     }
 
-    /// The rows at these indexes of an epoch's sequence.
+    /// Returns the rows at these indexes in the row sequence of an epoch.
     pub(crate) fn rows(&self, epoch: u32, indexes: Range<u64>) -> Vec<RowRef> {
         self.order.rows(self.layout(), epoch, indexes)
     }
 
-    /// Applies changes of a mix's weights. They affect only rows that no lease has been granted for.
+    /// Applies changes to the mix weights. They affect only rows for which no lease has been granted.
     pub(crate) fn set_mix(&self, changes: &[MixChange]) {
         self.order.set_mix(changes);
     }
 
-    /// Bytes of a group's buffer: its tensors, and the largest tail so far.
+    /// Bytes of a group's buffer: the tensors, and the other columns at the largest size per row so far.
     pub(crate) fn slab_bytes(&self, rows: usize) -> usize {
         let tail = match self.compiled.has_tail() {
             true => self.tail_row_bytes.load(Ordering::Relaxed) as usize * rows + 4096,
@@ -140,7 +141,7 @@ impl JobContext {
         (self.compiled.tensor_bytes(rows) + tail).next_multiple_of(4096)
     }
 
-    /// Records the bytes of the columns of varying size in a batch of `rows` rows.
+    /// Records the bytes of the columns other than tensors in a batch of `rows` rows.
     pub(crate) fn record_tail(&self, rows: usize, bytes: usize) {
         if rows > 0 {
             let per_row = (bytes * 5 / 4).div_ceil(rows) as u64;
@@ -148,7 +149,8 @@ impl JobContext {
         }
     }
 
-    /// Rows of the next group at the present pace, or fewer where the worker's memory is too small for them.
+    /// Returns the number of rows of the next group at the current pace, or fewer if they do not fit the worker's
+    /// memory.
     pub(crate) fn group_rows(&self, memory_bytes: u64) -> u32 {
         let batch_rows = self.layout().batch_rows;
         let mut rows = self.pace.group_rows();
@@ -158,7 +160,7 @@ impl JobContext {
         rows
     }
 
-    /// Bytes that a running group of this many rows needs: encoded rows and the finished buffer.
+    /// Returns the memory that a running group of `rows` rows needs: encoded rows and the output buffer.
     pub(crate) fn group_bytes(&self, rows: u32) -> u64 {
         let dataset = &self.compiled.details.dataset;
         let encoded = dataset.bytes / dataset.rows.max(1);
@@ -166,20 +168,20 @@ impl JobContext {
         encoded.max(cached) * u64::from(rows) + self.slab_bytes(rows as usize) as u64
     }
 
-    /// Whether operators are measured.
+    /// Whether operators are traced.
     pub(crate) fn is_traced(&self) -> bool {
         self.counters.source.is_on()
     }
 
-    /// Adds CPU time that a thread outside the pool used for an operator.
+    /// Adds CPU time that a thread outside the pool has spent on an operator.
     pub(super) fn charge(&self, cpu: Duration) {
         if self.is_traced() {
             self.clock.charge(cpu);
         }
     }
 
-    /// The value of a cached byte: seconds of CPU and of waiting for the store that a row takes before the cache point, by
-    /// its size; 0 before the first row.
+    /// The value of a cached byte: the CPU time and store wait time per row before the cache point, in seconds, divided
+    /// by the mean size of a cached row. 0 before the first row.
     pub(crate) fn saved_s_per_byte(&self, cache_point: &CachePoint) -> f64 {
         let source = self.counters.source.snapshot();
         let before = self.counters.operators[..cache_point.operator].iter();
@@ -190,7 +192,7 @@ impl JobContext {
         if bytes > 0.0 { ns as f64 / 1e9 / bytes } else { 0.0 }
     }
 
-    /// The counters of each operator; empty where nothing is measured.
+    /// Returns the counters of each operator. Empty if operators are not traced.
     pub(crate) fn stats(&self) -> Vec<OperatorStats> {
         if !self.is_traced() {
             return Vec::new();

@@ -1,7 +1,8 @@
-//! The leases of a worker, with the totals that admission needs: held bytes for each job and stream, running groups, and
-//! the splits with a group to start, in the order of the job.
+//! The leases of a worker, with the totals that admission needs: bytes in use for each job and stream, running groups,
+//! and the splits whose next group can start, in job order.
 //!
-//! Each change of a split updates the totals by the difference, so that no decision scans splits, streams or fetches.
+//! Each change to a split updates the totals incrementally, so that admission does not need to scan splits, streams or
+//! fetches.
 
 mod job_leases;
 
@@ -32,7 +33,7 @@ pub(super) struct LeaseTable {
     notifications: Vec<Arc<Notify>>,
 }
 
-/// The difference between two plans of a worker.
+/// The differences between the leases of two plans.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct LeaseChanges {
     pub(super) granted: Vec<Lease>,
@@ -42,7 +43,7 @@ pub(super) struct LeaseChanges {
 }
 
 impl LeaseChanges {
-    /// Compares the leases of the previous plan, in order, with those of a new one in any order.
+    /// Compares the leases of the previous plan, which must be in order, with those of a new plan in any order.
     pub(super) fn new(previous: &[(JobId, SplitRef)], wanted: &[Lease]) -> Self {
         let mut wanted = wanted.to_vec();
         wanted.sort_unstable_by_key(|lease| (lease.job, lease.split));
@@ -71,12 +72,12 @@ impl LeaseTable {
         self.count == 0
     }
 
-    /// Streams with leases, at least one.
+    /// Returns the number of streams with leases, at least 1.
     pub(super) fn streams(&self) -> u64 {
         (self.streams as u64).max(1)
     }
 
-    /// The jobs that have leases.
+    /// Returns the jobs that have leases.
     pub(super) fn jobs(&self) -> impl Iterator<Item = (JobId, &JobLeases)> {
         self.jobs.iter().map(|(id, leases)| (*id, leases))
     }
@@ -89,7 +90,7 @@ impl LeaseTable {
         self.jobs.get_mut(&job)
     }
 
-    /// The state of a split, to share with its fetch.
+    /// Returns a shared reference to the state of a split.
     pub(super) fn shared(&self, job: JobId, split: SplitRef) -> Option<Arc<SharedSplit>> {
         Some(Arc::clone(self.jobs.get(&job)?.get(split)?))
     }
@@ -112,7 +113,7 @@ impl LeaseTable {
         &self.computed
     }
 
-    /// Adds a lease that is not in the table. `layout` is the job's, where it is loaded.
+    /// Adds a new lease. `layout` is the layout of the job if the job is loaded.
     pub(super) fn insert(&mut self, job: JobId, split: SplitRef, state: SplitState, layout: Option<&Layout>) {
         let leases = self.jobs.entry(job).or_default();
         if !leases.order.insert(split) {
@@ -126,7 +127,7 @@ impl LeaseTable {
             Entry::Occupied(entry) => entry.into_mut(),
         };
         let state = Arc::new(SharedSplit::new(state));
-        stream.splits.insert(split, LeasedSplit { split: state, counted: SplitTotals::default() });
+        stream.splits.insert(split, LeasedSplit { split: state, totals: SplitTotals::default() });
         self.count += 1;
         if let Some(layout) = layout {
             self.set_layout(job, layout);
@@ -138,16 +139,17 @@ impl LeaseTable {
     pub(super) fn remove(&mut self, job: JobId, split: SplitRef) -> Option<Arc<SharedSplit>> {
         let leases = self.jobs.get_mut(&job)?;
         let stream = leases.streams.get_mut(&split.stream)?;
-        // The totals change first: unparking the stream must not find this lease ready.
-        let counted = std::mem::take(&mut stream.splits.get_mut(&split)?.counted);
-        leases.replace_totals(split, counted, SplitTotals::default());
+        // The totals are updated first, because updating them may unpark the stream, which must not find this lease
+        // ready.
+        let totals = std::mem::take(&mut stream.splits.get_mut(&split)?.totals);
+        leases.replace_totals(split, totals, SplitTotals::default());
         self.computed.remove(&(job, split));
         let stream = leases.streams.get_mut(&split.stream)?;
         let lease = stream.splits.remove(&split)?;
         self.count -= 1;
         if stream.splits.is_empty() {
             leases.streams.remove(&split.stream);
-            leases.parked.remove(&split.stream);
+            leases.parked_streams.remove(&split.stream);
             self.streams -= 1;
         }
         leases.order.remove(&split);
@@ -166,12 +168,12 @@ impl LeaseTable {
         }
     }
 
-    /// The fetches to notify.
+    /// Removes and returns the fetches to notify.
     pub(super) fn take_notifications(&mut self) -> Vec<Arc<Notify>> {
         std::mem::take(&mut self.notifications)
     }
 
-    /// Changes a split and updates the totals. Returns `None` if the table does not contain the lease.
+    /// Changes a split, and updates the totals. Returns `None` if the table does not contain the lease.
     pub(super) fn update<T>(
         &mut self,
         job: JobId,
@@ -183,12 +185,12 @@ impl LeaseTable {
         let lease = leases.streams.get_mut(&split.stream)?.splits.get_mut(&split)?;
         let mut state = lease.split.lock();
         let result = change(&mut state);
-        let (before, after) = (lease.counted, SplitTotals::new(&state, len));
+        let (before, after) = (lease.totals, SplitTotals::new(&state, len));
         if state.take_change() {
             self.notifications.push(Arc::clone(&state.changed));
         }
         drop(state);
-        lease.counted = after;
+        lease.totals = after;
         leases.replace_totals(split, before, after);
         match (before.is_computed, after.is_computed) {
             (false, true) => _ = self.computed.insert((job, split)),
@@ -198,7 +200,7 @@ impl LeaseTable {
         Some(result)
     }
 
-    /// Changes all splits of a job.
+    /// Changes all splits of a job, and updates the totals.
     pub(super) fn update_job(&mut self, job: JobId, mut change: impl FnMut(&mut SplitState)) {
         let splits = self.jobs.get(&job).map(|leases| leases.order.clone()).unwrap_or_default();
         for split in splits {

@@ -1,7 +1,8 @@
-//! Sizes of groups and chunks, from the measured time per row.
+//! Determines the sizes of groups and chunks from the measured time per row.
 //!
-//! A chunk of slow rows takes one thread a few milliseconds, so that all threads of a worker share one group. A group of
-//! slow rows has few batches, so that its first rows are delivered early, and enough work for all threads.
+//! A chunk of slow rows takes one thread a few milliseconds, so that all threads of a worker can work on the same
+//! group. A group of slow rows has few batches, so that the first rows are delivered early, but enough rows to keep all
+//! threads busy.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,9 +10,10 @@ use std::time::Duration;
 
 use feedline_data::layout::Layout;
 
-/// Time that a chunk takes one thread at most, waits of operators included; one row may take longer.
+/// Maximum time that one thread spends on a chunk, including waits in operators. A single row may take longer.
 const CHUNK_TIME: Duration = Duration::from_millis(5);
-/// Time that a group would take one thread at most, or [`CHUNK_TIME`] for each thread; one batch may take longer.
+/// Maximum time that a group would take one thread, or [`CHUNK_TIME`] for each thread if that is more. A single batch
+/// may take longer.
 const GROUP_TIME: Duration = Duration::from_millis(250);
 /// Weight of the newest chunk in the moving average of the time per row.
 const NEWEST_WEIGHT: f64 = 0.125;
@@ -23,12 +25,13 @@ pub(crate) struct Pace {
     group_rows_max: u32,
     chunk_rows_max: u32,
     threads: u32,
-    /// Moving average of the seconds that a row takes one thread, as the bits of an `f64`; 0 before the first chunk.
+    /// Moving average of the seconds that one thread spends on a row, stored as the bits of an `f64`. 0 before the
+    /// first chunk.
     row_seconds: AtomicU64,
 }
 
 impl Pace {
-    /// The pace of a job on a worker with this many threads; no chunk has more than `chunk_rows_max` rows.
+    /// Creates the pace of a job on a worker with `threads` threads. No chunk has more than `chunk_rows_max` rows.
     pub(crate) fn new(layout: &Layout, chunk_rows_max: u32, threads: u32) -> Self {
         Self {
             batch_rows: layout.batch_rows,
@@ -39,7 +42,7 @@ impl Pace {
         }
     }
 
-    /// Records that a chunk of `rows` rows took one thread this time.
+    /// Records the time that one thread spent on a chunk of `rows` rows.
     pub(crate) fn record_chunk(&self, rows: usize, took: Duration) {
         if rows == 0 {
             return;
@@ -47,17 +50,17 @@ impl Pace {
         let newest = (took.as_secs_f64() / rows as f64).max(f64::MIN_POSITIVE);
         let average =
             self.row_seconds().map_or(newest, |average| average + NEWEST_WEIGHT * (newest - average));
-        // Two chunks that finish at the same moment may count as one.
+        // If two chunks finish at the same moment, one of them may not be counted.
         self.row_seconds.store(average.to_bits(), Ordering::Relaxed);
     }
 
-    /// `None` before the first chunk has finished.
+    /// Returns `None` before the first chunk has finished.
     fn row_seconds(&self) -> Option<f64> {
         Some(f64::from_bits(self.row_seconds.load(Ordering::Relaxed))).filter(|seconds| *seconds > 0.0)
     }
 
-    /// Rows of the next group: whole batches, and one batch before the first measurement. The number of batches is a power
-    /// of two or the largest possible one, so that small changes of pace do not change the size.
+    /// Returns the number of rows of the next group: one batch before the first measurement, and whole batches later.
+    /// The number of batches is a power of two or the maximum, so that small changes in pace do not change the size.
     pub(crate) fn group_rows(&self) -> u32 {
         let Some(row_seconds) = self.row_seconds() else {
             return self.batch_rows.min(self.group_rows_max);
@@ -70,19 +73,20 @@ impl Pace {
         self.batch_rows * (1 << (batches.max(1.0) as u32).ilog2())
     }
 
-    /// The number of groups at the present pace that have the rows of one group of fast rows.
+    /// Returns the number of groups of the current size that together have as many rows as a group of maximum size.
     pub(crate) fn groups_per_full_group(&self) -> usize {
         (self.group_rows_max / self.group_rows().max(1)).max(1) as usize
     }
 
-    /// Rows of the next chunk; `None` before the first measurement.
+    /// Returns the number of rows of the next chunk, or `None` before the first measurement.
     fn chunk_rows(&self) -> Option<usize> {
         let rows = CHUNK_TIME.as_secs_f64() / self.row_seconds()?;
         Some(rows.clamp(1.0, f64::from(self.chunk_rows_max.max(1))) as usize)
     }
 }
 
-/// Divides the rows of one group into chunks. Before the pace is measured, it yields one chunk of one row for each thread.
+/// Divides the rows of one group into chunks. Before the pace is measured, it yields a chunk with a single row for each
+/// thread.
 #[derive(Debug)]
 pub(super) struct ChunkPlan {
     rows: usize,
@@ -94,12 +98,13 @@ impl ChunkPlan {
         Self { rows, next: 0 }
     }
 
-    /// Whether all rows of the group are in chunks.
+    /// Whether all rows of the group have been assigned to chunks.
     pub(super) fn is_complete(&self) -> bool {
         self.next == self.rows
     }
 
-    /// The next chunk; `None` at the end of the group, and while the plan waits for the first measurement.
+    /// Returns the next chunk. `None` at the end of the group, or while no measurement is available and each thread has
+    /// a chunk.
     pub(super) fn next_chunk(&mut self, pace: &Pace) -> Option<Range<usize>> {
         let is_probing = self.next < pace.threads as usize;
         let rows = pace.chunk_rows().or_else(|| is_probing.then_some(1))?;

@@ -1,4 +1,4 @@
-//! A finished piece: the rows of one group for one stream, in one buffer.
+//! Finished pieces: the rows of one group for one stream, encoded in one buffer.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ pub(crate) struct FinishedPiece {
     pub(super) _queued: Option<QueuedRows>,
 }
 
-/// The pieces that one group made for one stream, in order.
+/// The pieces of one group for one stream, in order.
 #[derive(Debug)]
 pub(crate) struct StreamPieces {
     pub(crate) stream: u32,

@@ -1,4 +1,4 @@
-//! Applies a plan of the coordinator: tenants, allocations, mixes and leases.
+//! Applies a plan from the coordinator: tenants, allocations, mix changes and leases.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError};
@@ -13,7 +13,8 @@ use super::state::EngineState;
 use crate::cache::Tenant;
 
 impl Engine {
-    /// Applies a plan: its leases replace all leases, and running groups continue under its allocations. Returns the jobs to load.
+    /// Applies a plan. Its leases replace all current leases, and its allocations also apply to running groups. Returns
+    /// the jobs to load.
     pub(crate) fn apply_plan(self: &Arc<Self>, plan: &WorkerPlan) -> BTreeSet<JobId> {
         let cores_by_job = |cores: fn(&JobAllocation) -> f64| {
             let cores = plan.allocations.iter().map(|allocation| (allocation.job, cores(allocation)));
@@ -27,23 +28,23 @@ impl Engine {
         self.replace_leases(&plan.leases, |state| {
             state.tenants = tenants;
             state.set_allocations(allocations);
-            // A lease of rows after a change of the mix needs the change.
+            // Leases for rows after a mix change require the change, so mix changes are applied first.
             state.set_mixes(&plan.mixes);
         })
     }
 
-    /// Replaces all leases: those that are not in the list are revoked.
+    /// Replaces all leases. Leases that are not in the list are revoked.
     pub(crate) fn set_leases(self: &Arc<Self>, leases: &[Lease]) {
         self.replace_leases(leases, |_| ());
     }
 
-    /// Changes the state, and then replaces all leases. Returns the jobs to load.
+    /// Applies `change` to the state, and then replaces all leases. Returns the jobs to load.
     fn replace_leases(
         self: &Arc<Self>,
         leases: &[Lease],
         change: impl FnOnce(&mut EngineState),
     ) -> BTreeSet<JobId> {
-        let mut planned = self.planned.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut planned = self.planned_leases.lock().unwrap_or_else(PoisonError::into_inner);
         let changes = LeaseChanges::new(&planned, leases);
         let mut state = self.lock();
         change(&mut state);
@@ -59,7 +60,7 @@ impl Engine {
     }
 }
 
-/// The tenant of each job, and the bytes that the tenant may cache.
+/// Returns the tenant of each job, and the maximum bytes that the tenant may cache.
 fn tenants_by_job(quotas: &[TenantCacheQuota]) -> BTreeMap<JobId, (Tenant, u64)> {
     let mut tenants = BTreeMap::new();
     for quota in quotas {
@@ -71,7 +72,7 @@ fn tenants_by_job(quotas: &[TenantCacheQuota]) -> BTreeMap<JobId, (Tenant, u64)>
 }
 
 impl EngineState {
-    /// Jobs with leases that must be loaded: for the first time, or with another cache decision.
+    /// Jobs with leases that must be loaded, either for the first time or because the cache decision has changed.
     pub(super) fn unloaded(&self) -> BTreeSet<JobId> {
         let is_loaded = |id: &JobId| {
             let is_current = |job: &Arc<JobContext>| Some(job.compiled.cache) == self.wanted_cache(*id);
@@ -80,7 +81,7 @@ impl EngineState {
         self.leases.jobs().map(|(id, _)| id).filter(|id| !is_loaded(id)).collect()
     }
 
-    /// Replaces the allocations of all jobs, also for running groups.
+    /// Replaces the allocations of all jobs. They also apply to running groups.
     fn set_allocations(&mut self, allocations: BTreeMap<JobId, JobAllocation>) {
         for (id, job) in &self.jobs {
             if self.allocations.get(id) != allocations.get(id) {
@@ -90,7 +91,7 @@ impl EngineState {
         self.allocations = allocations;
     }
 
-    /// Replaces the changes of all mixes.
+    /// Replaces the mix changes of all jobs.
     fn set_mixes(&mut self, mixes: &[JobMixChanges]) {
         for JobMixChanges { job, changes } in mixes {
             if let Some(job) = self.jobs.get(job) {
@@ -100,7 +101,7 @@ impl EngineState {
         self.mixes = mixes.iter().map(|mix| (mix.job, mix.changes.clone())).collect();
     }
 
-    /// Revokes and accepts leases. Returns whether the jobs with leases have changed.
+    /// Revokes and accepts leases. Returns whether the set of jobs with leases has changed.
     fn change_leases(&mut self, changes: &LeaseChanges) -> bool {
         let jobs_before: Vec<JobId> = self.leases.jobs().map(|(id, _)| id).collect();
         self.drop_cancelled_requests();

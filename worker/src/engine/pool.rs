@@ -223,8 +223,8 @@ impl Shared {
                 }
             };
             state.busy += 1;
-            // The thread that now runs this work may have been the one that waited for a start time, so another thread
-            // must take over that wait.
+            // The thread that now runs this work may have been waiting for a start time, so another thread must take
+            // over the wait.
             self.wake(state);
             let begun = Instant::now();
             work();

@@ -60,7 +60,7 @@ pub(crate) struct ReadResources {
     limit_bytes: u64,
 }
 
-/// Bytes that one permit of [`ReadResources::limit`] stands for.
+/// Number of bytes per permit of [`ReadResources::limit`].
 const PERMIT_BYTES: u64 = 1 << 10;
 
 impl ReadResources {
@@ -165,7 +165,7 @@ impl BlockReader<'_> {
     ) -> Result<BlockRows, SourceError> {
         let counters = &self.job.counters;
         let started = Instant::now();
-        let _permit = self.job.limits.reads.acquire(self.priority).await;
+        let _permit = self.job.limits.read_permits.acquire(self.priority).await;
         let _memory = match reserved {
             Some(block) => Some(self.resources.reserve(block).await),
             None => None,

@@ -33,7 +33,7 @@ const COLUMN_OVERHEAD_BYTES: usize = 512;
 /// Assembles a round. Buffers are allocated only after the rows of each step are known.
 pub(super) struct RoundAssembler {
     /// Memory that admission reserved for the buffers.
-    pub(super) planned: MemoryReservation,
+    pub(super) buffer_reservation: MemoryReservation,
 }
 
 impl BatchAssembler for RoundAssembler {
@@ -67,7 +67,7 @@ impl BatchAssembler for RoundAssembler {
         group.job.record_tail(group.rows.len(), pieces().map(|piece| piece.data.len()).sum());
         let rows_out = pieces().map(|piece| piece.header.rows as usize).sum();
         group.job.counters.batch.add_rows(group.rows.len(), rows_out);
-        drop(self.planned);
+        drop(self.buffer_reservation);
         let stream_pieces = |(stream, pieces): (u32, Vec<FinishedPiece>)| StreamPieces {
             stream,
             pieces: pieces.into_iter().map(Arc::new).collect(),
@@ -113,7 +113,7 @@ impl RoundRows {
         for (row, lengths) in self.lengths.chunks_mut(names.len()).enumerate() {
             let Some(column) = lengths.iter().position(|&length| length > limit.elements) else { continue };
             let reason = format!(
-                "column `{}` has {} elements, more than {}, {}",
+                "column `{}` has {} elements, but the limit is {}, {}",
                 names[column], lengths[column], limit.elements, limit.advice
             );
             failed.entry(self.indexes[row]).or_insert(FailedRow { offset: None, reason });

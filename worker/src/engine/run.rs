@@ -1,4 +1,4 @@
-//! Runs admitted groups, and starts further groups when one finishes.
+//! Runs admitted groups, and starts more groups when a group finishes.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -15,11 +15,12 @@ use super::lock::StateGuard;
 use super::state::{EndedGroup, EngineState};
 use super::trace::CpuCharged;
 
-/// Rounds of events that one thread applies before it leaves the next ones to the engine's own task.
+/// Maximum number of times that a thread applies queued events before it leaves further events to the engine's
+/// background task.
 const ROUNDS_MAX: usize = 32;
 
 impl Engine {
-    /// Adds an event, which this thread applies unless another thread holds the lock.
+    /// Adds an event to the queue. This thread applies the event, unless another thread holds the lock.
     pub(super) fn post(self: &Arc<Self>, event: EngineEvent) {
         match self.state.add_event(event) {
             Some(state) => self.pump_locked(state),
@@ -27,18 +28,18 @@ impl Engine {
         }
     }
 
-    /// Reads the state without waiting for the lock on this thread.
+    /// Reads the state without blocking this thread on the lock.
     pub(super) async fn read_state<T: Send + 'static>(
         self: &Arc<Self>,
         read: impl FnOnce(&mut EngineState) -> T + Send + 'static,
     ) -> T {
         let (reply, value) = oneshot::channel();
-        // The receiver is dropped if the caller is cancelled.
+        // Sending fails if the caller was cancelled.
         self.post(EngineEvent::Read(Box::new(move |state| drop(reply.send(read(state))))));
         value.await.expect("the engine applies every event")
     }
 
-    /// Applies waiting events while no other thread holds the lock.
+    /// Applies queued events until the queue is empty or another thread holds the lock.
     pub(super) fn apply_events(self: &Arc<Self>) {
         for _ in 0..ROUNDS_MAX {
             let Some(state) = self.state.lock_for_events() else { return };
@@ -47,18 +48,18 @@ impl Engine {
         self.state.has_events.notify_one();
     }
 
-    /// Starts groups that did not fit before.
+    /// Starts groups that did not fit the memory budget before.
     pub(crate) fn on_memory_released(self: &Arc<Self>) {
         self.post(EngineEvent::MemoryReleased);
     }
 
-    /// Starts as many groups as the budget allows.
+    /// Applies queued events, and starts as many groups as the memory budget allows.
     pub(super) fn pump_locked(self: &Arc<Self>, state: StateGuard<'_>) {
         self.pump_once(state);
         self.apply_events();
     }
 
-    /// Applies the events that wait, and starts groups.
+    /// Applies queued events and starts groups once. The lock is released before the groups run.
     pub(super) fn pump_once(self: &Arc<Self>, mut state: StateGuard<'_>) {
         let computed_before = state.leases.computed().len();
         state.apply_events();
@@ -74,11 +75,12 @@ impl Engine {
             self.has_reported_full.store(false, Ordering::Relaxed);
         }
         if has_room_again || has_computed {
-            self.news.notify_waiters();
+            self.report_due.notify_waiters();
         }
     }
 
-    /// Starts groups when readers release buffers, and applies the events that no other thread applies. Runs until it is dropped.
+    /// Starts groups when consumers release buffers, and applies events that no other thread applies. Runs until the
+    /// future is dropped.
     pub(crate) async fn start_groups_on_release(self: Arc<Self>) {
         loop {
             tokio::select! {
@@ -90,23 +92,23 @@ impl Engine {
 
     async fn run(self: Arc<Self>, admitted: AdmittedGroup) {
         let AdmittedGroup { job, split, offsets, generation, .. } = admitted;
-        let (start, exceeds) = (offsets.start, admitted.exceeds);
-        let ended = EndedGroup { job: job.id(), split, generation, start, exceeds };
+        let (start, exceeds_budget) = (offsets.start, admitted.exceeds_budget);
+        let ended = EndedGroup { job: job.id(), split, generation, start, exceeds_budget };
         let work = run_group(GroupTask {
             job: Arc::clone(&job),
             resources: self.resources.clone(),
             context: admitted.context,
             split,
             offsets,
-            planned: admitted.planned,
+            buffer_reservation: admitted.buffer_reservation,
         });
-        // A decoder that panics fails its rows, not the worker.
+        // If a decoder panics, the group fails, but the worker continues.
         let work = AssertUnwindSafe(work).catch_unwind();
         let work = CpuCharged::new(work, &job.counters.source, &self.tracing.clock);
         let result = admitted.cancel.run_until_cancelled(work).await;
         let crashed = |_| Err("a decoder crashed on these rows; please report this".to_owned());
         let result = result.map(|result| result.unwrap_or_else(crashed));
-        drop(admitted.encoded);
+        drop(admitted.encoded_reservation);
         self.post(EngineEvent::GroupEnded(ended, result));
     }
 }

@@ -86,8 +86,8 @@ impl AdjustableSemaphore {
     }
 }
 
-/// A task that waits for a permit. If it is cancelled, it leaves `waiting`, or releases the permit if it already owns
-/// one.
+/// A task that waits for a permit. A cancelled waiter removes itself from `waiting`, or releases its permit if it has
+/// already received a permit.
 struct Waiter<'a> {
     limit: &'a AdjustableSemaphore,
     key: Option<WaiterKey>,

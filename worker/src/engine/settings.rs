@@ -1,4 +1,4 @@
-//! The settings with which a worker builds the operators of its jobs, and the Python functions among them.
+//! Settings for building the operators of jobs, including Python functions.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,22 +9,22 @@ use feedline_operators::BuiltOperator;
 
 use crate::FunctionSettings;
 
-/// The settings with which a worker builds the operators of its jobs.
+/// Settings for building the operators of jobs.
 #[derive(Debug, Clone)]
 pub(crate) struct EngineSettings {
-    /// Threads that run operators.
+    /// Number of threads that run operators.
     pub(crate) threads: u32,
-    /// Settings of the processes that run Python functions; `None` if the worker rejects jobs with functions.
+    /// Settings of the processes that run Python functions. `None` if the worker does not run Python functions.
     pub(crate) functions: Option<FunctionSettings>,
-    /// Bytes of memory shared with these processes.
+    /// Bytes of memory that the worker shares with these processes.
     pub(crate) function_bytes: Arc<AtomicU64>,
 }
 
 impl EngineSettings {
-    /// Builds the Python functions among a job's operators, by the operator's index.
+    /// Builds the Python functions of a job, by operator index.
     ///
     /// # Errors
-    /// Returns a message if the job has functions and the worker rejects them.
+    /// Returns a message if the job has Python functions and the worker does not run them.
     pub(super) fn build_functions(
         &self,
         operators: &[BuiltOperator],

@@ -61,7 +61,7 @@ impl Drop for SlabReservation {
 /// A finished buffer, which returns to its pool when the last reader drops it.
 struct Pooled {
     bytes: Bytes,
-    counted: SlabReservation,
+    reservation: SlabReservation,
 }
 
 impl AsRef<[u8]> for Pooled {
@@ -72,7 +72,7 @@ impl AsRef<[u8]> for Pooled {
 
 impl Drop for Pooled {
     fn drop(&mut self) {
-        if let Some(pool) = self.counted.pool.upgrade()
+        if let Some(pool) = self.reservation.pool.upgrade()
             && let Ok(slab) = std::mem::take(&mut self.bytes).try_into_mut()
         {
             pool.recycle(slab);
@@ -115,9 +115,9 @@ impl SlabPool {
     }
 
     /// Freezes a finished buffer. The buffer returns to the pool when the last reader drops it.
-    pub(crate) fn finish(slab: BytesMut, mut counted: SlabReservation) -> Bytes {
-        counted.resize(slab.capacity() as u64);
-        Bytes::from_owner(Pooled { bytes: slab.freeze(), counted })
+    pub(crate) fn finish(slab: BytesMut, mut reservation: SlabReservation) -> Bytes {
+        reservation.resize(slab.capacity() as u64);
+        Bytes::from_owner(Pooled { bytes: slab.freeze(), reservation })
     }
 
     /// Adds a buffer to the idle buffers. The caller drops the buffer's reservation right after this call.
@@ -150,16 +150,16 @@ mod tests {
     #[test]
     fn a_buffer_is_aligned_and_reused_after_its_last_reader() {
         let pool = Arc::new(SlabPool::default());
-        let (slab, counted) = pool.take(1000);
+        let (slab, reservation) = pool.take(1000);
         assert_eq!(slab.as_ptr().align_offset(64), 0);
         let first = slab.as_ptr();
-        let bytes = SlabPool::finish(slab, counted);
+        let bytes = SlabPool::finish(slab, reservation);
         let reader = bytes.slice(10..20);
         drop(bytes);
         assert_eq!(pool.idle_bytes(), 0);
         drop(reader);
         assert!(pool.idle_bytes() >= 1000);
-        let (again, _counted) = pool.take(900);
+        let (again, _reservation) = pool.take(900);
         assert_eq!(again.as_ptr(), first);
         assert_eq!(again.len(), 900);
     }
@@ -167,8 +167,8 @@ mod tests {
     #[test]
     fn idle_buffers_are_freed_on_demand() {
         let pool = Arc::new(SlabPool::default());
-        let (slab, counted) = pool.take(1 << 20);
-        drop(SlabPool::finish(slab, counted));
+        let (slab, reservation) = pool.take(1 << 20);
+        drop(SlabPool::finish(slab, reservation));
         assert!(pool.allocated_bytes() >= 1 << 20);
         pool.make_room(1 << 10, 1 << 20);
         assert_eq!((pool.idle_bytes(), pool.allocated_bytes()), (0, 0));
@@ -182,8 +182,8 @@ mod tests {
     }
 
     fn idle(pool: &Arc<SlabPool>, bytes: usize) {
-        let (slab, counted) = pool.take(bytes);
-        drop(SlabPool::finish(slab, counted));
+        let (slab, reservation) = pool.take(bytes);
+        drop(SlabPool::finish(slab, reservation));
     }
 
     #[test]
@@ -204,10 +204,10 @@ mod tests {
     #[test]
     fn a_buffer_that_grew_counts_with_its_new_size() {
         let pool = Arc::new(SlabPool::default());
-        let (mut slab, counted) = pool.take(1000);
+        let (mut slab, reservation) = pool.take(1000);
         assert_eq!(pool.allocated_bytes(), 1000);
         slab.resize(100_000, 0);
-        let bytes = SlabPool::finish(slab, counted);
+        let bytes = SlabPool::finish(slab, reservation);
         assert!(pool.allocated_bytes() >= 100_000);
         drop(bytes);
         assert_eq!(pool.allocated_bytes(), pool.idle_bytes());
@@ -230,8 +230,8 @@ mod tests {
     #[tokio::test]
     async fn a_released_buffer_is_announced() {
         let pool = Arc::new(SlabPool::default());
-        let (slab, counted) = pool.take(10);
-        let bytes = SlabPool::finish(slab, counted);
+        let (slab, reservation) = pool.take(10);
+        let bytes = SlabPool::finish(slab, reservation);
         assert!(futures::FutureExt::now_or_never(pool.returned.notified()).is_none());
         drop(bytes);
         assert!(futures::FutureExt::now_or_never(pool.returned.notified()).is_some());

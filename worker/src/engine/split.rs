@@ -68,7 +68,7 @@ pub(super) struct SplitState {
     /// Number of the open fetch. A newer fetch replaces an older one.
     pub(super) fetch: Option<u64>,
     /// The offset that the fetch waits for.
-    waits_for: Option<u32>,
+    awaited_offset: Option<u32>,
     /// Changes whenever the split is leased or restarted. Results of groups from an earlier generation are dropped.
     generation: u64,
     pub(super) progress: SplitProgress,
@@ -98,7 +98,7 @@ impl SplitState {
             finished: BTreeMap::new(),
             failed: None,
             fetch: None,
-            waits_for: None,
+            awaited_offset: None,
             generation: u64::from(lease) << 32,
             progress: SplitProgress::default(),
             cancel: CancellationToken::new(),
@@ -145,12 +145,12 @@ impl SplitState {
 
     /// Whether the consumer is waiting, and no piece is finished or being computed.
     pub(super) fn is_starving(&self) -> bool {
-        self.waits_for.is_some() && self.running.is_empty() && self.finished.is_empty()
+        self.awaited_offset.is_some() && self.running.is_empty() && self.finished.is_empty()
     }
 
     /// Whether the consumer is waiting, and no piece is finished.
     pub(super) fn is_awaited(&self) -> bool {
-        self.waits_for.is_some() && self.finished.is_empty()
+        self.awaited_offset.is_some() && self.finished.is_empty()
     }
 
     pub(super) fn running_groups(&self) -> usize {
@@ -231,7 +231,7 @@ impl SplitState {
         // The previous fetch ends.
         self.is_changed = true;
         self.fetch = Some(number);
-        self.waits_for = Some(from);
+        self.awaited_offset = Some(from);
         // The consumer has received all rows before `from`, possibly from another worker.
         self.finished.retain(|_, piece| piece.header.end > from);
         if self.running.is_empty() && self.finished.is_empty() && self.next < from {
@@ -285,7 +285,7 @@ impl SplitState {
 
     /// Records that the fetch waits for the row at offset `from`. Returns whether the fetch was not waiting before.
     fn wait_for(&mut self, from: u32) -> bool {
-        self.waits_for.replace(from).is_none()
+        self.awaited_offset.replace(from).is_none()
     }
 
     /// Removes and returns the piece that contains the row at offset `from`.
@@ -295,14 +295,14 @@ impl SplitState {
             return None;
         }
         let start = *start;
-        self.waits_for = None;
+        self.awaited_offset = None;
         self.finished.remove(&start)
     }
 
     pub(super) fn close_fetch(&mut self, number: u64) {
         if self.fetch == Some(number) {
             self.fetch = None;
-            self.waits_for = None;
+            self.awaited_offset = None;
         }
     }
 }

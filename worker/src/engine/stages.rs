@@ -1,4 +1,5 @@
-//! Runs the operator stages of a job on one chunk: permits, waits, function calls, and work on the CPU pool.
+//! Runs the operator stages of a job on one chunk: acquires permits, waits, calls Python functions, and runs operators
+//! on the CPU pool.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,10 +19,10 @@ use super::task::{TaskContext, WorkerResources};
 use super::trace::{LapTimer, OperatorCounters, QueuedRows};
 use crate::metrics;
 
-/// Longest time without a sign of progress.
+/// Interval between progress reports during long waits and function calls.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A chunk before its first stage.
+/// A chunk to run through the operator stages.
 pub(super) struct ChunkTask {
     pub(super) job: Arc<JobContext>,
     pub(super) resources: WorkerResources,
@@ -30,14 +31,14 @@ pub(super) struct ChunkTask {
     pub(super) buffers: OutputBuffers,
 }
 
-/// Runs a chunk through all stages. A chunk whose rows are all cached starts at the cache point.
+/// Runs a chunk through all stages. If all rows of the chunk are cached, starts at the cache point.
 ///
 /// # Errors
-/// Returns a message if an operator cannot process the chunk at all.
+/// Returns a message if an operator fails for the whole chunk.
 pub(super) async fn run_chunk(task: ChunkTask) -> Result<WorkChunk, String> {
     let ChunkTask { job, resources, context, input, buffers } = task;
     let stages = job.limits.stages();
-    let first = stages.cut.filter(|_| !input.has_read_rows()).unwrap_or(0);
+    let first = stages.cache_stage.filter(|_| !input.has_read_rows()).unwrap_or(0);
     let mut runner = StageRunner {
         previous: Arc::clone(&job.counters.source),
         job: Arc::clone(&job),
@@ -56,7 +57,7 @@ pub(super) async fn run_chunk(task: ChunkTask) -> Result<WorkChunk, String> {
     Ok(work)
 }
 
-/// A chunk between two stages.
+/// Runs the stages of one chunk, and stores the chunk between two stages.
 struct StageRunner {
     job: Arc<JobContext>,
     stages: Arc<Stages>,
@@ -65,11 +66,11 @@ struct StageRunner {
     input: Option<Arc<ChunkInput>>,
     buffers: Option<OutputBuffers>,
     chunk: Option<WorkChunk>,
-    /// Counters of the operator that processed the chunk last.
+    /// Counters of the last operator that processed the chunk.
     previous: Arc<OperatorCounters>,
 }
 
-/// Acquires a permit if the stage is limited.
+/// Acquires a permit if the stage has a concurrency limit.
 async fn acquire(limit: Option<&AdjustableSemaphore>, priority: Priority) -> Option<SemaphorePermit<'_>> {
     match limit {
         Some(limit) => Some(limit.acquire(priority).await),
@@ -77,22 +78,23 @@ async fn acquire(limit: Option<&AdjustableSemaphore>, priority: Priority) -> Opt
     }
 }
 
-/// Work of one stage on the CPU pool.
+/// The work of one stage on the CPU pool.
 struct PoolWork {
-    /// Operators to run, by index.
+    /// Indexes of the operators to run.
     operators: Range<usize>,
-    /// Whether the stage begins at the cache point.
+    /// Whether cached rows join the chunk before the operators run.
     joins_cached: bool,
-    /// Whether later stages do not need the encoded rows.
+    /// Whether the encoded rows can be released because no later stage needs them.
     releases_input: bool,
     queued: Option<QueuedRows>,
 }
 
 impl StageRunner {
-    /// Runs one stage; the stage after the last one has no operators, and only builds the chunk if no other stage did.
+    /// Runs one stage. The number after the last stage denotes a stage without operators, which builds the chunk if no
+    /// earlier stage has built it.
     async fn run_stage(&mut self, number: usize) -> Result<(), String> {
         let (job, stages) = (Arc::clone(&self.job), Arc::clone(&self.stages));
-        let (stage, joins_cached) = (stages.list.get(number), stages.cut == Some(number));
+        let (stage, joins_cached) = (stages.list.get(number), stages.cache_stage == Some(number));
         let first = stage.map(|stage| stage.operators.start);
         let wait = first.and_then(|first| job.compiled.operators[first].wait_per_row);
         let function = first.and_then(|first| job.compiled.functions.get(&first));
@@ -108,8 +110,8 @@ impl StageRunner {
             self.previous = Arc::clone(&cache_point.counters.rows);
         }
         if self.chunk.is_none() || joins_cached || !operators.is_empty() {
-            // Encoded rows are released before the stages after the cache point, which take the longest.
-            let releases_input = stages.cut.is_none_or(|cut| number >= cut);
+            // Encoded rows are released as early as possible, because the stages after the cache point take longest.
+            let releases_input = stages.cache_stage.is_none_or(|cache_stage| number >= cache_stage);
             self.run_on_pool(PoolWork { operators, joins_cached, releases_input, queued }).await?;
         } else {
             drop(queued);
@@ -117,7 +119,7 @@ impl StageRunner {
         if !runs_outside {
             return Ok(());
         }
-        // An operator that runs outside the pool holds its permit only while it runs.
+        // An operator that runs outside the pool keeps its permit only while it runs.
         let queued = QueuedRows::begin(&self.previous, Some(self.counters(stage, false)), self.bytes());
         let _permit = acquire(limit, self.context.priority).await;
         drop(queued);
@@ -130,7 +132,7 @@ impl StageRunner {
         Ok(())
     }
 
-    /// Counters of the next operator, for the time in which the chunk waits.
+    /// Returns the counters of the next operator, which record how long the chunk waits.
     fn counters(&self, stage: Option<&Stage>, joins_cached: bool) -> &Arc<OperatorCounters> {
         match (stage, &self.job.compiled.cache_point) {
             (_, Some(cache_point)) if joins_cached => &cache_point.counters.rows,
@@ -147,7 +149,7 @@ impl StageRunner {
         }
     }
 
-    /// Waits without using a thread.
+    /// Runs a `wait` operator without blocking a thread.
     async fn wait(&mut self, per_row: Duration, operator: usize) {
         let rows = self.chunk.as_ref().map_or(0, |work| work.chunk.rows());
         let counters = &self.job.counters.operators[operator];
@@ -169,7 +171,7 @@ impl StageRunner {
         self.previous = Arc::clone(counters);
     }
 
-    /// Calls a Python function in a process of its own.
+    /// Calls a Python function, which runs in a separate process.
     async fn call(&mut self, function: &RowFunction, operator: usize) -> Result<(), String> {
         let job = Arc::clone(&self.job);
         let Some(mut work) = self.chunk.take() else { return Ok(()) };
@@ -199,9 +201,10 @@ impl StageRunner {
         Ok(())
     }
 
-    /// Builds the chunk, joins it with cached rows and runs operators, as far as the stage requires, in one task.
+    /// Builds the chunk, joins it with cached rows, and runs operators in one task. Skips the steps that the stage does
+    /// not need.
     async fn run_on_pool(&mut self, stage: PoolWork) -> Result<(), String> {
-        // The closure must not own the pool: the last owner waits for its threads.
+        // The closure must not own the pool, because dropping the pool waits for its threads.
         let (job, caches) = (Arc::clone(&self.job), Arc::clone(&self.resources.caches));
         let (idle, progress) = (self.resources.pool.idle(), self.context.progress.clone());
         let input = if stage.releases_input { self.input.take() } else { self.input.clone() };

@@ -24,7 +24,7 @@ const ENDED_JOBS_MAX: usize = 16;
 pub(super) struct EngineState {
     pub(super) leases: LeaseTable,
     /// Fetch requests that wait for the lease of their split.
-    pub(super) arrivals: BTreeMap<(JobId, SplitRef), Vec<PendingFetch>>,
+    pub(super) pending_fetches: BTreeMap<(JobId, SplitRef), Vec<PendingFetch>>,
     /// Whether the last admission left groups that did not fit the budget or the limits.
     pub(super) is_blocked: bool,
     pub(super) jobs: BTreeMap<JobId, Arc<JobContext>>,
@@ -32,8 +32,8 @@ pub(super) struct EngineState {
     loaded: VecDeque<JobId>,
     /// Number of running groups.
     pub(super) groups: usize,
-    /// Whether a group is running that exceeds the memory budget, for a consumer that has no finished piece.
-    pub(super) exceeds: bool,
+    /// Whether a group that exceeds the memory budget is running, for a consumer that has no finished piece.
+    pub(super) has_exceeding_group: bool,
     pub(super) next_fetch: u64,
     /// Leases accepted so far.
     accepted: u32,
@@ -62,16 +62,16 @@ pub(super) struct MemoryWait {
     pub(super) since: Instant,
 }
 
-/// A fetch that is opened as soon as the lease of its split has arrived.
+/// A fetch request, which waits until the lease of its split has arrived.
 pub(super) struct PendingFetch {
     pub(super) job: JobId,
     pub(super) split: SplitRef,
-    /// The first offset to deliver.
+    /// Offset of the first row to deliver.
     pub(super) from: u32,
     pub(super) reply: oneshot::Sender<OpenFetch>,
 }
 
-/// A group that has ended.
+/// Identifies a group that has ended.
 pub(super) struct EndedGroup {
     pub(super) job: JobId,
     pub(super) split: SplitRef,
@@ -80,7 +80,7 @@ pub(super) struct EndedGroup {
     /// First offset of the group in the split.
     pub(super) start: u32,
     /// Whether the group exceeded the memory budget.
-    pub(super) exceeds: bool,
+    pub(super) exceeds_budget: bool,
 }
 
 impl EngineState {
@@ -136,14 +136,14 @@ impl EngineState {
         let loaded = self.jobs.get(&job);
         accepted.set_job(loaded);
         self.leases.insert(job, split, accepted, loaded.map(|job| job.layout()));
-        for request in self.arrivals.remove(&(job, split)).into_iter().flatten() {
+        for request in self.pending_fetches.remove(&(job, split)).into_iter().flatten() {
             self.open_fetch(request);
         }
     }
 
     /// Drops waiting fetch requests whose consumer has disconnected or whose deadline has passed.
     pub(super) fn drop_cancelled_requests(&mut self) {
-        self.arrivals.retain(|_, requests| {
+        self.pending_fetches.retain(|_, requests| {
             requests.retain(|request| !request.reply.is_closed());
             !requests.is_empty()
         });
@@ -184,11 +184,11 @@ impl EngineState {
         planned.filter(|cache| !is_rejected(cache)).or(current)
     }
 
-    /// Opens a fetch, or keeps the request until the lease arrives.
+    /// Opens a fetch, or stores the request until the lease arrives.
     pub(super) fn open_fetch(&mut self, request: PendingFetch) {
         let PendingFetch { job, split, from, .. } = request;
         let Some(shared) = self.leases.shared(job, split) else {
-            self.arrivals.entry((job, split)).or_default().push(request);
+            self.pending_fetches.entry((job, split)).or_default().push(request);
             return;
         };
         self.next_fetch += 1;

@@ -1,4 +1,4 @@
-//! What a running group shares with the rest of the worker: threads, buffers, caches and the memory budget, and its priority.
+//! The resources that running groups share with the rest of the worker, and the priority of a group.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ pub(crate) struct WorkerResources {
 }
 
 impl WorkerResources {
-    /// Counts what the pools and caches hold in their accounts of the budget.
+    /// Registers the pools and caches as usage sources of their accounts in the memory budget.
     pub(super) fn register_accounts(&self, decoding: Arc<DecodeMemory>) {
         let (slabs, caches, reading) =
             (Arc::clone(&self.slabs), Arc::clone(&self.caches), Arc::clone(&self.reading));

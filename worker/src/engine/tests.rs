@@ -77,7 +77,7 @@ impl TestEngine {
             cache: None,
             reads: TenantReads::default(),
         };
-        let tracing = Tracing { on: true, clock: ProcessClock::new() };
+        let tracing = Tracing { is_on: true, clock: ProcessClock::new() };
         let engine = Engine::new(cores, memory_bytes, CacheLocations::default(), tracing).expect("threads");
         let settings = EngineSettings { threads: cores, functions: None, function_bytes: Arc::default() };
         let source = JobSource { details, manifest: Arc::new(manifest), cache: None, stores };
@@ -223,7 +223,7 @@ async fn a_fetch_waits_for_its_lease_and_ends_with_it() {
     let none = test.engine.open_fetch((JOB, split), 0, Instant::now()).await;
     assert!(none.is_none(), "the deadline has passed");
     test.lease([]);
-    assert!(test.engine.lock().arrivals.is_empty());
+    assert!(test.engine.lock().pending_fetches.is_empty());
     let opened = test.open(split, 0);
     tokio::pin!(opened);
     assert!(futures::poll!(opened.as_mut()).is_pending());
@@ -507,7 +507,7 @@ async fn tensors_belong_to_their_rows_wherever_rows_are_removed() {
 async fn cached_rows_and_computed_rows_share_a_chunk() {
     let rest = "shuffle: { window: 64 }\noperators: [ cast: { column: tokens, dtype: int32 }, cache: { tier: memory }, pad: { column: tokens, length: 8, value: -1 }, batch: { size: 16 } ]\n";
     let test = TestEngine::new(&lines(64), rest, 2, 2, 64 * MIB).await;
-    // The second epoch has other splits for its streams, and the first one is computed only in part.
+    // The second epoch assigns different splits to its streams, and only part of the first epoch is computed.
     let first = test.splits(0);
     test.lease(first[..2].iter().copied());
     test.load().await;
@@ -530,7 +530,7 @@ async fn cached_rows_and_computed_rows_share_a_chunk() {
 #[tokio::test]
 async fn a_computed_split_is_news_for_the_coordinator() {
     let test = TestEngine::new(&lines(16), PLAIN, 1, 1, 64 * MIB).await;
-    let news = test.engine.news.notified();
+    let news = test.engine.report_due.notified();
     tokio::pin!(news);
     news.as_mut().enable();
     test.lease([test.splits(0)[0]]);

@@ -22,7 +22,7 @@ pub(super) fn thread_cpu() -> Duration {
 /// Whether operators are traced, and the clock that measures the CPU time of the process.
 #[derive(Debug, Clone)]
 pub(crate) struct Tracing {
-    pub(crate) on: bool,
+    pub(crate) is_on: bool,
     pub(crate) clock: Arc<ProcessClock>,
 }
 
@@ -31,7 +31,7 @@ pub(crate) struct Tracing {
 pub(crate) struct OperatorCounters {
     name: String,
     parallelism: Option<u32>,
-    on: bool,
+    is_on: bool,
     rows_in: AtomicU64,
     rows_out: AtomicU64,
     bytes_in: AtomicU64,
@@ -53,14 +53,14 @@ fn add_time(counter: &AtomicU64, time: Duration) {
 }
 
 impl OperatorCounters {
-    /// Creates counters for an operator with this `parallelism` in the pipeline. The counters stay at 0 unless `on` is
+    /// Creates counters for an operator with this `parallelism` in the pipeline. The counters stay at 0 unless `is_on` is
     /// set.
-    pub(crate) fn new(name: &str, parallelism: Option<u32>, on: bool) -> Arc<Self> {
+    pub(crate) fn new(name: &str, parallelism: Option<u32>, is_on: bool) -> Arc<Self> {
         let zero = || AtomicU64::new(0);
         Arc::new(Self {
             name: name.to_owned(),
             parallelism,
-            on,
+            is_on,
             rows_in: zero(),
             rows_out: zero(),
             bytes_in: zero(),
@@ -76,18 +76,18 @@ impl OperatorCounters {
 
     /// Whether the operator is traced. If not, the counters stay at 0.
     pub(crate) fn is_on(&self) -> bool {
-        self.on
+        self.is_on
     }
 
     pub(crate) fn add_rows(&self, rows_in: usize, rows_out: usize) {
-        if self.on {
+        if self.is_on {
             add(&self.rows_in, rows_in as u64);
             add(&self.rows_out, rows_out as u64);
         }
     }
 
     pub(crate) fn add_bytes(&self, bytes_in: u64, bytes_out: u64) {
-        if self.on {
+        if self.is_on {
             add(&self.bytes_in, bytes_in);
             add(&self.bytes_out, bytes_out);
         }
@@ -95,14 +95,14 @@ impl OperatorCounters {
 
     /// Adds time spent waiting for a permit, in addition to the waits that [`QueuedRows`] measures.
     pub(crate) fn add_wait_input(&self, wait: Duration) {
-        if self.on {
+        if self.is_on {
             add_time(&self.wait_input_ns, wait);
         }
     }
 
     /// Adds an execution that waited for I/O or a timer. Elapsed time without CPU time counts as latency.
     pub(crate) fn add_latency(&self, busy: Duration, cpu: Duration) {
-        if self.on {
+        if self.is_on {
             add_time(&self.busy_ns, busy);
             add_time(&self.latency_ns, busy.saturating_sub(cpu));
         }
@@ -110,7 +110,7 @@ impl OperatorCounters {
 
     /// Adds an execution in another process, with the CPU time of both processes.
     pub(crate) fn add_elsewhere(&self, busy: Duration, process_cpu: Duration, own_cpu: Duration) {
-        if self.on {
+        if self.is_on {
             add_time(&self.cpu_ns, process_cpu + own_cpu);
             add_time(&self.busy_ns, busy);
             add_time(&self.latency_ns, busy.saturating_sub(process_cpu + own_cpu));
@@ -140,9 +140,9 @@ impl OperatorCounters {
 pub(crate) struct LapTimer(Option<(Duration, Instant)>);
 
 impl LapTimer {
-    /// Starts the first lap. Measures nothing unless `on` is set.
-    pub(crate) fn start(on: bool) -> Self {
-        Self(on.then(|| (thread_cpu(), Instant::now())))
+    /// Starts the first lap. Measures nothing unless `is_on` is set.
+    pub(crate) fn start(is_on: bool) -> Self {
+        Self(is_on.then(|| (thread_cpu(), Instant::now())))
     }
 
     /// Ends a lap, and adds its CPU time and elapsed time to the counters of an operator.
@@ -174,7 +174,7 @@ impl QueuedRows {
         to: Option<&Arc<OperatorCounters>>,
         bytes: u64,
     ) -> Option<Self> {
-        if !from.on {
+        if !from.is_on {
             return None;
         }
         let waiting = Self { since: Instant::now(), bytes, from: Arc::clone(from), to: to.cloned() };
@@ -201,13 +201,13 @@ impl Drop for QueuedRows {
 /// A future that also returns the CPU time of its polls. Time between polls does not count.
 pub(crate) struct CpuTimed<F> {
     future: Pin<Box<F>>,
-    on: bool,
+    is_on: bool,
     cpu: Duration,
 }
 
 impl<F: Future> CpuTimed<F> {
-    pub(crate) fn new(on: bool, future: F) -> Self {
-        Self { future: Box::pin(future), on, cpu: Duration::ZERO }
+    pub(crate) fn new(is_on: bool, future: F) -> Self {
+        Self { future: Box::pin(future), is_on, cpu: Duration::ZERO }
     }
 }
 
@@ -215,7 +215,7 @@ impl<F: Future> Future for CpuTimed<F> {
     type Output = (F::Output, Duration);
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        if !self.on {
+        if !self.is_on {
             return self.future.as_mut().poll(context).map(|output| (output, Duration::ZERO));
         }
         let start = thread_cpu();
@@ -237,7 +237,7 @@ pub(crate) struct StoreCounters {
     seen: Vec<AtomicU64>,
     /// Measures bytes and CPU time of blocking read calls.
     meter: Arc<ReadMeter>,
-    on: bool,
+    is_on: bool,
 }
 
 impl StoreCounters {
@@ -252,13 +252,13 @@ impl StoreCounters {
             shard_bytes: zero(),
             seen: (0..shards.div_ceil(64)).map(|_| zero()).collect(),
             meter: tracing.clock.meter(),
-            on: tracing.on,
+            is_on: tracing.is_on,
         }
     }
 
     /// Adds a read from the shard with index `shard`, whose size is `shard_bytes`.
     pub(crate) fn add(&self, rows: &BlockRows, shard: u32, shard_bytes: u64) {
-        if !self.on || rows.store_requests == 0 {
+        if !self.is_on || rows.store_requests == 0 {
             return;
         }
         add(&self.requests, u64::from(rows.store_requests));
@@ -308,7 +308,7 @@ impl<F: Future> Future for CpuCharged<F> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        if !self.counters.on {
+        if !self.counters.is_on {
             return self.future.as_mut().poll(context);
         }
         let start = thread_cpu();
@@ -375,7 +375,7 @@ mod tests {
 
     #[test]
     fn each_shard_counts_once() {
-        let tracing = Tracing { on: true, clock: ProcessClock::new() };
+        let tracing = Tracing { is_on: true, clock: ProcessClock::new() };
         let counters = StoreCounters::new(130, &tracing);
         for shard in [0, 64, 129, 64, 0, 500] {
             counters.add(&rows(2), shard, 1000);
@@ -384,7 +384,7 @@ mod tests {
         let stats = counters.snapshot();
         assert_eq!((stats.requests, stats.bytes, stats.wait_ns), (12, 60, 42));
         assert_eq!((stats.distinct_shards, stats.distinct_shard_bytes), (3, 3000));
-        let off = StoreCounters::new(1, &Tracing { on: false, ..tracing });
+        let off = StoreCounters::new(1, &Tracing { is_on: false, ..tracing });
         off.add(&rows(2), 0, 1000);
         assert_eq!(off.snapshot(), StoreStats::default());
     }

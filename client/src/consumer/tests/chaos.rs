@@ -65,7 +65,7 @@ async fn deterministic_batches_do_not_depend_on_faults() {
             let mut state = consumer.view.shared.lock();
             state.check_indexes();
             if random.below(8) == 0 {
-                state.check_orders(Instant::now());
+                state.check_fetch_commands(Instant::now());
                 state.check_indexes();
             }
         }

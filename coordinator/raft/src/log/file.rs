@@ -77,7 +77,7 @@ impl FileLog {
             tracing::warn!(
                 path = %log.path.display(),
                 bytes = bytes.len() - contents.end,
-                "a crash interrupted the last write to the log; the unacknowledged write is dropped"
+                "a crash interrupted the last write to the log; discarding the unacknowledged write"
             );
             log.acknowledged_bytes = contents.end as u64;
             log.truncate_unacknowledged().map_err(|error| log.write_error(&error))?;
@@ -95,7 +95,8 @@ impl FileLog {
         self.acknowledged_bytes
     }
 
-    /// Writes durably and in order, until the first error. Removes finished writes from `writes`. The caller can retry the rest.
+    /// Writes durably and in order, until the first error. Removes finished writes from `writes`. The caller can retry the
+    /// remaining writes.
     ///
     /// # Errors
     /// Returns an error if a write fails.
@@ -124,7 +125,7 @@ impl FileLog {
         self.append_bytes(&bytes).map_err(|error| {
             if let Err(cut) = self.truncate_unacknowledged() {
                 // The next append retries the truncation.
-                tracing::warn!(path = %self.path.display(), error = %cut, "cannot truncate a partial write; the next write retries the truncation");
+                tracing::warn!(path = %self.path.display(), error = %cut, "cannot truncate a partial write; retrying with the next write");
             }
             self.write_error(&error)
         })
@@ -167,14 +168,14 @@ impl FileLog {
             Err(error) if is_required => Err(self.write_error(&error)),
             Err(error) => {
                 let error = self.write_error(&error);
-                tracing::warn!(%error, "the log cannot be compacted and continues to grow");
+                tracing::warn!(%error, "cannot compact the log, so the log continues to grow");
                 Ok(())
             }
             Ok(()) => Ok(()),
         }
     }
 
-    /// Replaces the file with a new file that contains `bytes`. An error leaves the old file.
+    /// Replaces the file with a new file that contains `bytes`. If an error occurs, the old file stays in place.
     fn replace_file_with(&mut self, bytes: &[u8]) -> io::Result<()> {
         let part = part_path(&self.path);
         let written = || {

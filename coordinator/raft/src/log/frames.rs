@@ -1,8 +1,8 @@
 //! The format of the log file: a header, then frames.
 //!
 //! Header: 8 bytes magic, format version (u32, little-endian). Frame: length of the body (u32), CRC-32C of length and body
-//! (u32), body. Body: a marker, then parts, each with a kind (u8), a length (u32) and bytes. Each write is one frame: if a crash
-//! interrupts a write, the required_bytes write is dropped.
+//! (u32), body. Body: a marker, then parts, each with a kind (u8), a length (u32) and bytes. Each write is one frame: if a
+//! crash interrupts a write, the incomplete write is dropped.
 
 use protobuf::Message;
 use raft::eraftpb::{Entry, HardState, Snapshot};
@@ -167,7 +167,7 @@ pub(super) struct CorruptFrame {
     pub(super) damage: String,
 }
 
-/// Decodes all frames. A partial frame at the end is dropped. Other damage is an error.
+/// Decodes all frames. A partial frame at the end is dropped. Any other corruption is an error.
 pub(super) fn decode_log(bytes: &[u8]) -> Result<LogContents, CorruptFrame> {
     let mut contents = LogContents::default();
     let mut offset = HEADER_BYTES;
@@ -265,7 +265,7 @@ pub(super) fn read_anything(bytes: &[u8]) {
     }
     let mut contents = LogContents::default();
     if read_body(bytes, &mut contents).is_ok() {
-        // The check must return, with or without an error.
+        // The check may fail, but must not panic or hang.
         let _ = contents.stored.check();
     }
 }

@@ -1,4 +1,4 @@
-//! Tests of the log: acknowledged writes survive crashes, and damage is an error.
+//! Tests of the log: acknowledged writes survive crashes, and corruption is an error.
 
 use std::fs;
 
@@ -67,7 +67,7 @@ fn open_with(bytes: &[u8]) -> (TempDir, Result<(FileLog, PersistedState), LogErr
 #[test]
 fn a_log_truncated_at_any_byte_opens_with_its_complete_writes() {
     let (bytes, ends) = written(&writes());
-    // The first state replaces the file, so a part of it is damage, not an interrupted write.
+    // The first state replaces the file, so a truncated file is corrupted; it is not the result of an interrupted write.
     for cut in ends[0]..ends[1] {
         let error = open_with(&bytes[..cut]).1.expect_err("a part of what was renamed whole").to_string();
         assert!(error.contains("is corrupted at byte") && error.contains("must be complete"), "{error}");

@@ -28,7 +28,7 @@ impl RaftNode {
         let _ = self.node.step(message);
     }
 
-    /// Returns whether a member sends such messages. Raft panics on some other messages.
+    /// Returns whether a member may have sent this message. Raft panics on some invalid messages.
     fn is_valid(&self, message: &Message) -> bool {
         use MessageType as T;
         match message.get_msg_type() {

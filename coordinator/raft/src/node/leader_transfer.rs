@@ -11,8 +11,8 @@ use crate::members::MemberId;
 const STEP_DOWN_TIMEOUTS: u64 = 4;
 
 impl RaftNode {
-    /// Transfers leadership to the most up-to-date follower. Returns `false` without followers, and if this member is not the
-    /// leader.
+    /// Transfers leadership to the most up-to-date follower. Returns `false` if there are no followers or this member is not
+    /// the leader.
     pub fn transfer_to_follower(&mut self, now: MonotonicTime) -> bool {
         self.advance_clock(now);
         self.most_up_to_date_follower().is_some_and(|target| self.start_transfer(target))
@@ -72,8 +72,8 @@ impl RaftNode {
         true
     }
 
-    /// Prepares the shutdown: tries to transfer leadership immediately, and again at each tick. Returns `false` without
-    /// followers, and if this member is not the leader.
+    /// Prepares the shutdown: tries to transfer leadership immediately, and again at each tick. Returns `false` if there are
+    /// no followers or this member is not the leader.
     pub fn retire(&mut self, now: MonotonicTime) -> bool {
         self.is_retiring = true;
         self.transfer_to_follower(now)

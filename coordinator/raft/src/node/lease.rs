@@ -1,4 +1,5 @@
-//! The leader's lease: the time until which no other leader can be elected. Until then, the leader may answer reads alone.
+//! The leader's lease: a period in which no other leader can be elected. During this period, the leader may answer reads
+//! alone.
 //!
 //! With each tick the leader sends a read index request (Ongaro's dissertation, section 6.4). A follower that confirms a
 //! request does not vote for another candidate within the minimum election timeout, and neither does a member that has just

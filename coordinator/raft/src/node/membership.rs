@@ -12,7 +12,7 @@ use crate::members::MemberId;
 
 /// Time without a message after which a member counts as unreachable.
 const UNREACHABLE_AFTER_MS: u64 = 2_000;
-/// Maximum number of missing entries with which a learner becomes a voter.
+/// Maximum number of missing entries at which a learner becomes a voter.
 const MAX_PROMOTION_LAG: u64 = 256;
 
 impl RaftNode {
@@ -156,7 +156,7 @@ impl RaftNode {
             return;
         }
         let last = self.node.raft.raft_log.last_index();
-        // A learner without the snapshot, which is created with the addition, has no state.
+        // The snapshot is created when a learner is added. Without the snapshot, the learner has no state.
         let base = self.node.store().snapshot_index();
         let has_caught_up = |id: &u64| {
             self.node

@@ -27,7 +27,7 @@ struct Place {
 }
 
 impl Place {
-    /// Writes the queue. Returns whether it wrote anything.
+    /// Writes the queued data. Returns whether anything was written.
     fn write(&mut self, now: MonotonicTime) -> bool {
         if self.disk != Disk::Works || self.writes.is_empty() {
             return false;
@@ -107,7 +107,7 @@ impl Bench {
         self.places.get_mut(&number).expect("it runs").disk = disk;
     }
 
-    /// Delivers messages and writes until nothing is left to do.
+    /// Delivers messages and finishes writes until the members are idle.
     fn settle(&mut self) {
         loop {
             let mut messages = Vec::new();
@@ -441,7 +441,7 @@ fn a_single_voter_writes_its_log_before_it_leads() {
     bench.settle();
     bench.tick(10);
     let invitation = bench.stopped.pop().expect("it was asked to lead");
-    // The other member has its removal in its log and does not know that it is committed.
+    // The other member has its removal in its log, but does not know that the removal is committed.
     let last = bench.places[&first].member.node.raft.raft_log.last_index();
     bench.stops = Box::new(move |message| message.to == other && message.commit > last);
     bench.change(first, MembershipChange::Remove { id: id(other) });

@@ -18,10 +18,10 @@ pub(super) struct PendingWrite {
 /// The steps that wait for the disk, in order.
 #[derive(Default)]
 pub(super) struct WriteQueue {
-    /// The first step, if any, writes something.
+    /// The steps, oldest first. The first step always has a write.
     pub(super) steps: VecDeque<PendingWrite>,
     /// The tick of the last finished write, or the tick at which a step started to wait.
-    pub(super) since: u64,
+    pub(super) waiting_since: u64,
     /// Whether the last write failed. The disk retries failed writes.
     pub(super) has_failed: bool,
 }

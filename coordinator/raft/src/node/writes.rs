@@ -10,7 +10,7 @@ impl RaftNode {
     /// Handles a finished write: all steps up to `number`, if any, are durable.
     pub fn on_written(&mut self, now: MonotonicTime, number: Option<u64>) {
         self.advance_clock(now);
-        (self.write_queue.has_failed, self.write_queue.since) = (false, self.ticks);
+        (self.write_queue.has_failed, self.write_queue.waiting_since) = (false, self.ticks);
         while let Some(step) = self.write_queue.steps.pop_front_if(|step| Some(step.number) <= number) {
             self.on_step_durable(step);
         }
@@ -27,7 +27,7 @@ impl RaftNode {
     /// Queues a raft step until its writes are durable.
     pub(super) fn queue_step(&mut self, step: PendingWrite) {
         if self.write_queue.steps.is_empty() {
-            self.write_queue.since = self.ticks;
+            self.write_queue.waiting_since = self.ticks;
         }
         self.write_queue.steps.push_back(step);
         self.finish_durable_steps();
@@ -74,7 +74,7 @@ impl RaftNode {
 
     /// Returns the number of ticks since the oldest waiting step or the last finished write.
     pub(super) fn waiting_ticks(&self) -> u64 {
-        if self.is_writing() { self.ticks - self.write_queue.since } else { 0 }
+        if self.is_writing() { self.ticks - self.write_queue.waiting_since } else { 0 }
     }
 
     /// Returns whether writes fail or hang.

@@ -77,8 +77,8 @@ impl Application {
         self.entries.truncate(self.durable);
     }
 
-    /// Relaxed mode: this consumer was silent for too long and lost a split. Other consumers receive the rows from `offset` on, so
-    /// its own entries for them do not count.
+    /// Relaxed mode: handles a split that this consumer lost because it was silent for too long. Other consumers receive the
+    /// rows from `offset` onwards, so the consumer's own entries for these rows do not count.
     pub(crate) fn roll_back(&mut self, split: SplitRef, offset: u32) {
         self.crash();
         for entry in &mut self.entries {

@@ -8,7 +8,7 @@ use feedline_data::pipeline::{OrderMode, Remainder};
 use super::application::Entry;
 use super::scenario::JobData;
 
-/// Checks the entries of a whole run; `undisturbed` when no consumer was restarted.
+/// Checks the entries of a whole run. `undisturbed` means that no consumer was restarted.
 pub(crate) fn check_entries(data: &JobData, entries: &[Entry], undisturbed: bool) -> Result<(), String> {
     check_input_rows(data, entries)?;
     check_kept_rows(data, entries)?;
@@ -21,7 +21,7 @@ pub(crate) fn check_entries(data: &JobData, entries: &[Entry], undisturbed: bool
     if undisturbed { check_steps(data, entries) } else { Ok(()) }
 }
 
-/// Every input row of every epoch is accounted for once.
+/// Checks that every input row of every epoch is accounted for exactly once.
 fn check_input_rows(data: &JobData, entries: &[Entry]) -> Result<(), String> {
     let mut counts: BTreeMap<(u32, u64), u32> = BTreeMap::new();
     for portion in entries.iter().flat_map(|entry| &entry.portions) {
@@ -40,7 +40,7 @@ fn check_input_rows(data: &JobData, entries: &[Entry]) -> Result<(), String> {
     if counts.is_empty() { Ok(()) } else { Err(format!("rows that no split has: {counts:?}")) }
 }
 
-/// Exactly the rows that pass the filter were delivered or dropped, each once.
+/// Checks that each row that passes the filter was delivered or dropped exactly once, and no other row.
 fn check_kept_rows(data: &JobData, entries: &[Entry]) -> Result<(), String> {
     let mut got: Vec<u64> = entries.iter().flat_map(Entry::rows).collect();
     let mut wanted: Vec<u64> = (0..data.spec.epochs).flat_map(|epoch| data.epoch_rows(epoch)).collect();
@@ -55,7 +55,7 @@ fn check_kept_rows(data: &JobData, entries: &[Entry]) -> Result<(), String> {
     large.map_or(Ok(()), |entry| Err(format!("a batch of {} rows: {entry:?}", entry.rows().len())))
 }
 
-/// A stream's batches equal those that follow from the layout alone.
+/// Checks that a stream's batches equal the batches that the layout determines.
 fn check_stream(data: &JobData, entries: &[Entry], stream: u32) -> Result<(), String> {
     let size = data.layout.batch_rows as usize;
     let kept = |epoch| -> Vec<u64> {
@@ -85,7 +85,7 @@ fn check_stream(data: &JobData, entries: &[Entry], stream: u32) -> Result<(), St
     Ok(())
 }
 
-/// All streams have the same number of steps, including empty steps.
+/// Checks that all streams have the same number of steps, including empty steps.
 fn check_steps(data: &JobData, entries: &[Entry]) -> Result<(), String> {
     let Some(steps) = data.layout.steps() else { return Ok(()) };
     for stream in 0..data.layout.streams {

@@ -22,7 +22,7 @@ use super::scenario::JobData;
 const NEWS_MS: Millis = 60;
 const ANSWER_MS: Millis = 1_500;
 const FETCH_MS: Millis = 900;
-/// Fetches in flight.
+/// Maximum number of fetches in flight.
 const FETCHES: usize = 6;
 /// An application without new rows saves a checkpoint after this time.
 const IDLE_MS: Millis = 150;
@@ -46,11 +46,11 @@ struct InFlight {
 /// The identity of a consumer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Seat {
-    /// The number among all consumers.
+    /// The index of the consumer among all consumers.
     pub(crate) place: u32,
-    /// The number of the job in the scenario.
+    /// The index of the job in the scenario.
     pub(crate) of: usize,
-    /// The number in the job.
+    /// The index of the consumer in the job.
     pub(crate) number: u32,
 }
 
@@ -68,9 +68,9 @@ pub(crate) struct Consumer {
     wants: u32,
     checkpoint_every: u64,
     plan: Option<ConsumerPlan>,
-    /// By stream; relaxed mode has one.
+    /// The state of each stream. Relaxed mode has one stream.
     streams: BTreeMap<u32, Stream>,
-    /// Relaxed mode: splits of which this session has received pieces.
+    /// Relaxed mode: splits for which this session has received pieces.
     begun: BTreeSet<SplitRef>,
     fetches: BTreeMap<SplitRef, InFlight>,
     fetch_calls: u64,
@@ -79,7 +79,7 @@ pub(crate) struct Consumer {
     report: Call,
     open: Call,
     news: bool,
-    /// The number of entries in the last report, and in the last answered report of this session.
+    /// The number of entries in the last report of this session, and in the last answered report.
     telling: usize,
     told: usize,
     delivered_at: Millis,
@@ -143,7 +143,7 @@ impl Consumer {
         }
     }
 
-    /// The state for the message of a failed run.
+    /// Describes the state for the error message of a failed run.
     pub(crate) fn describe(&self) -> String {
         let splits = |stream: &Stream| stream.assembler.undelivered_splits().collect::<Vec<_>>();
         format!(
@@ -168,7 +168,7 @@ impl Consumer {
         self.data.spec.pipeline.order == OrderMode::Relaxed
     }
 
-    /// Runs at regular times. A halting consumer delivers nothing.
+    /// Runs periodically. A halting consumer delivers nothing.
     pub(crate) fn on_wake(&mut self, now: Millis, halting: bool, dice: &mut Dice, out: &mut Vec<Send>) {
         let Some(job) = self.job else {
             if self.open.may_send(now, ANSWER_MS) {
@@ -320,7 +320,7 @@ impl Consumer {
         }
     }
 
-    /// The start of the next piece of a split; `None` for a complete split.
+    /// Returns the start of the next piece of a split; `None` for a complete split.
     fn missing(&self, split: SplitRef, from: u32) -> Option<u32> {
         let stream = self.streams.get(&split.stream)?;
         if let Some(arrived) = stream.assembler.next_arrival_offset(split) {

@@ -1,5 +1,5 @@
-//! The processes of the coordinators: each drives a raft node, writes to its disk with a delay, may die at any time and restarts
-//! with the finished writes. The committed entries of all of them are compared.
+//! The processes of the coordinators: each drives a raft node, writes to its disk with a delay, may die at any time and
+//! restarts with the finished writes. The committed entries of all coordinators are compared.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -23,11 +23,11 @@ use super::messages::{Peer, Request};
 use super::scenario::Machines;
 
 /// Maximum wait for another leader during a shutdown.
-const HAND_OVER_MS: Millis = 1_000;
+const LEADER_TRANSFER_MS: Millis = 1_000;
 /// Maximum wait for writes during a shutdown.
 const GRACE_MS: Millis = 10_000;
 
-/// Sent replies.
+/// Replies to send.
 pub(crate) type Answers = Vec<(Peer, u64, Reply)>;
 
 /// The outcome of an event at a coordinator.
@@ -61,7 +61,7 @@ struct Node {
     peers: BTreeMap<RequestId, (Peer, u64)>,
     /// Whether the last write failed.
     is_stuck: bool,
-    /// When the shutdown began.
+    /// The time at which the shutdown began.
     ends_since: Option<Millis>,
 }
 
@@ -80,7 +80,7 @@ impl Node {
         }
     }
 
-    /// The rejection of all requests while the disk fails.
+    /// The error for all requests while the disk fails.
     fn refusal(&self) -> Option<Reply> {
         let refused = self.is_stuck || self.ends_since.is_some();
         refused.then(|| {
@@ -92,11 +92,11 @@ impl Node {
 /// All coordinators.
 pub(crate) struct Coordinators {
     nodes: Vec<Node>,
-    /// Places of present and future members.
+    /// Places of current and future members.
     inside: Vec<usize>,
     /// The last assigned number.
     last_id: u64,
-    /// Whether each incarnation has another address.
+    /// Whether each incarnation has a different address.
     moves: bool,
     settings: replica::RaftSettings,
     kept: Kept,
@@ -105,7 +105,8 @@ pub(crate) struct Coordinators {
     /// The leader of each term.
     leaders: BTreeMap<u64, usize>,
     answered: Answered,
-    /// When the present leader began to serve, or the last disk stopped hanging: dead workers may keep leases for a while after.
+    /// The time when the current leader began to serve or the last disk stopped hanging. Dead workers may keep leases for a
+    /// while afterwards.
     pub(crate) serving_since: Millis,
     fault: Fault,
 }
@@ -153,12 +154,12 @@ impl Coordinators {
         self.nodes.len()
     }
 
-    /// Places of present and future members.
+    /// Places of current and future members.
     pub(crate) fn inside(&self) -> &[usize] {
         &self.inside
     }
 
-    /// A place without a member.
+    /// Returns a place without a member.
     pub(crate) fn outside(&self) -> Option<usize> {
         (0..self.nodes.len()).find(|place| !self.inside.contains(place))
     }
@@ -197,7 +198,7 @@ impl Coordinators {
         MonotonicTime { cluster: real, real }
     }
 
-    /// The state for the message of a failed run.
+    /// Describes the state for the error message of a failed run.
     pub(crate) fn describe(&self) -> String {
         let describe = |place: usize| {
             let Node { id, member, writes, is_stuck, ends_since, .. } = &self.nodes[place];
@@ -219,7 +220,7 @@ impl Coordinators {
         url(node.id, if self.moves { node.incarnation } else { 0 })
     }
 
-    /// Starts a coordinator from what is on its disk.
+    /// Starts a coordinator from the state on its disk.
     pub(crate) fn start(&mut self, place: usize) -> Result<(), String> {
         self.nodes[place].incarnation += 1;
         let settings = replica::RaftSettings { url: self.url(place), ..self.settings.clone() };
@@ -342,7 +343,7 @@ impl Coordinators {
         Ok(())
     }
 
-    /// Compares the applied entries of a coordinator with those of the others.
+    /// Compares the applied entries of a coordinator with the entries of the other coordinators.
     fn compare(&mut self, place: usize, outcome: &mut Outcome) -> Result<(), String> {
         let Some(member) = &mut self.nodes[place].member else { return Ok(()) };
         for (index, records) in member.take_applied() {
@@ -394,7 +395,7 @@ impl Coordinators {
         let node = &self.nodes[place];
         let (Some(since), Some(member)) = (node.ends_since, &node.member) else { return false };
         let leads = matches!(member.role(), Role::Leader { .. });
-        let hands_over = leads && member.voters() > 1 && now < since + HAND_OVER_MS;
+        let hands_over = leads && member.voters() > 1 && now < since + LEADER_TRANSFER_MS;
         let writes = !node.writes.is_empty() && now < since + GRACE_MS;
         node.is_stuck || !hands_over && !writes
     }

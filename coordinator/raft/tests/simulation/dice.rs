@@ -11,29 +11,29 @@ pub(crate) struct Dice {
 }
 
 impl Dice {
-    /// The choices that follow from a seed.
+    /// Creates the choices that a seed determines.
     pub(crate) fn new(seed: u64) -> Self {
         Self { state: mix64(seed ^ 0x5EED) }
     }
 
-    /// 64 random bits.
+    /// Returns 64 random bits.
     pub(crate) fn next(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
         mix64(self.state)
     }
 
-    /// A whole number in `low..=high`.
+    /// Returns a whole number in `low..=high`.
     pub(crate) fn range(&mut self, low: u64, high: u64) -> u64 {
         assert!(low <= high);
         low + self.next() % (high - low + 1)
     }
 
-    /// True this many times in a thousand.
+    /// Returns true with a probability of `per_mille` thousandths.
     pub(crate) fn chance(&mut self, per_mille: u64) -> bool {
         self.next() % 1000 < per_mille
     }
 
-    /// One of several.
+    /// Returns one of the options.
     pub(crate) fn pick<T: Copy>(&mut self, options: &[T]) -> T {
         options[self.range(0, options.len() as u64 - 1) as usize]
     }

@@ -43,7 +43,7 @@ impl World {
     pub(super) fn on_fault(&mut self, fault: Event) -> Result<(), String> {
         match fault {
             Event::RestartCoordinator(place) => {
-                // The coordinator may have been replaced meanwhile.
+                // The coordinator may have been replaced in the meantime.
                 if self.coordinators.inside().contains(&place) && !self.coordinators.is_up(place) {
                     self.coordinators.start(place)?;
                     self.begin_ticks(place);
@@ -75,7 +75,7 @@ impl World {
                 let place = self.a_coordinator();
                 self.suspended_until[place] = self.now + self.dice.range(100, 4_000);
                 if self.coordinators.leader() == Some(place) {
-                    // It then receives messages of processes that have died meanwhile.
+                    // The coordinator then receives messages from processes that have died in the meantime.
                     self.forgive(self.suspended_until[place]);
                 }
             }
@@ -115,7 +115,7 @@ impl World {
         self.coordinators.serving_since = self.coordinators.serving_since.max(until);
     }
 
-    /// A coordinator, mostly the leader.
+    /// Selects a coordinator, usually the leader.
     fn a_coordinator(&mut self) -> usize {
         let any = self.dice.pick(self.coordinators.inside());
         let prefers_leader = self.dice.chance(600);
@@ -236,7 +236,7 @@ impl World {
         let id = self.dice.pick(&ids);
         self.workers.remove(&id);
         self.died.insert(id, self.now);
-        // Sometimes the worker is not replaced, if another one is left.
+        // Sometimes the worker is not replaced, if another worker remains.
         if self.workers.is_empty() || self.dice.chance(700) {
             let delay = self.dice.range(1, 4_000);
             self.queue.push(self.now + delay, Event::StartWorker);

@@ -24,7 +24,7 @@ fn digest(numbers: impl IntoIterator<Item = u64>) -> String {
     )
 }
 
-/// What a job delivered: each stream's batches in order; of a relaxed job its rows.
+/// Returns what a job delivered: the batches of each stream in order, or the rows of a relaxed job.
 fn outcome(data: &JobData, entries: &[Entry]) -> String {
     let mut rows: Vec<u64> = entries.iter().flat_map(Entry::rows).collect();
     let count = rows.len();
@@ -34,7 +34,7 @@ fn outcome(data: &JobData, entries: &[Entry]) -> String {
     }
     let stream = |stream| {
         let batches = entries.iter().filter(|entry| entry.stream == stream && entry.kind == RunKind::Batch);
-        // A consumer that was restarted may get an empty last step again.
+        // A restarted consumer may receive an empty last step again.
         let batches: Vec<Vec<u64>> = batches.map(Entry::rows).filter(|rows| !rows.is_empty()).collect();
         let numbers = batches.iter().flat_map(|rows| [&[rows.len() as u64], rows.as_slice()].concat());
         format!("{} {}", batches.len(), digest(numbers))

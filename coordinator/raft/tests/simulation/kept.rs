@@ -1,4 +1,4 @@
-//! The committed history, with which the log of each coordinator is compared.
+//! The committed history, which the log of each coordinator is compared with.
 
 use std::collections::BTreeMap;
 
@@ -39,7 +39,7 @@ impl Kept {
         }
     }
 
-    /// Compares an entry that the coordinator at `place` has applied with the same entry of the others.
+    /// Compares an entry that the coordinator at `place` has applied with the same entry of the other coordinators.
     pub(crate) fn take(
         &mut self,
         place: usize,

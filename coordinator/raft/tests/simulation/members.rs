@@ -1,5 +1,5 @@
-//! The operator that adds and removes coordinators: one at a time, with retries. An answered change must hold under every later
-//! leader.
+//! The operator that adds and removes coordinators: one at a time, with retries. A confirmed change must remain in effect
+//! under every later leader.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -57,7 +57,7 @@ impl Operator {
         self.step.map(|(step, _)| step)
     }
 
-    /// Notes the request of the change.
+    /// Records the request for the change.
     pub(crate) fn on_asked(&mut self, request: RequestId) {
         self.requests.insert(request);
     }
@@ -85,7 +85,7 @@ impl Answered {
         Self { present: members.ids().map(|id| (id, 0)).collect(), gone: BTreeMap::new() }
     }
 
-    /// Notes that a member may be removed from now on.
+    /// Records that a member may be removed from now on.
     pub(crate) fn on_asked(&mut self, change: &MembershipChange) {
         if let MembershipChange::Remove { id } = change {
             self.present.remove(id);

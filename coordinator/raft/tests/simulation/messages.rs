@@ -14,7 +14,7 @@ pub(crate) type Rows = Rc<Vec<u64>>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Peer {
     Worker(WorkerId),
-    /// The number among all consumers.
+    /// The index of the consumer among all consumers.
     Consumer(u32, SessionId),
     /// The observer of the test.
     Observer,
@@ -34,7 +34,7 @@ pub(crate) enum Request {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Fetch {
     pub(crate) worker: WorkerId,
-    /// The number among all consumers.
+    /// The index of the consumer among all consumers.
     pub(crate) consumer: u32,
     pub(crate) session: SessionId,
     pub(crate) call: u64,
@@ -58,7 +58,7 @@ pub(crate) enum Send {
     Fetched(Fetch, Outcome),
 }
 
-/// The calls of one kind: one is in progress at a time, and replies to earlier ones are ignored.
+/// The calls of one kind. One call is in progress at a time, and replies to earlier calls are ignored.
 #[derive(Debug, Default)]
 pub(crate) struct Call {
     number: u64,
@@ -83,7 +83,7 @@ impl Call {
         self.number
     }
 
-    /// Ends the call in progress if it is this one.
+    /// Ends the call in progress if it has this number.
     pub(crate) fn take(&mut self, call: u64) -> bool {
         let awaited = self.sent_at.is_some() && self.number == call;
         if awaited {

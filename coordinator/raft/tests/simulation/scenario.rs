@@ -18,7 +18,7 @@ use super::dice::Dice;
 pub(crate) struct Faults {
     pub(crate) drop_per_mille: u64,
     pub(crate) duplicate_per_mille: u64,
-    /// Slow messages, so that later ones overtake them.
+    /// Messages that are so slow that later messages overtake them.
     pub(crate) slow_per_mille: u64,
     pub(crate) coordinator_crashes: u64,
     pub(crate) coordinator_cuts: u64,
@@ -43,7 +43,7 @@ pub(crate) struct Machines {
     pub(crate) coordinators: u64,
     /// Spare hosts.
     pub(crate) spare: u64,
-    /// Whether each incarnation of a coordinator has another address.
+    /// Whether each incarnation of a coordinator has a different address.
     pub(crate) moves: bool,
     /// The rates of their clocks in thousandths.
     pub(crate) rates: [u64; 6],
@@ -72,21 +72,21 @@ pub(crate) struct Scenario {
     pub(crate) machines: Machines,
     pub(crate) workers: u64,
     pub(crate) faults: Faults,
-    /// Batches after which an application saves a checkpoint.
+    /// Number of batches after which an application saves a checkpoint.
     pub(crate) checkpoint_every: u64,
-    /// Splits that a consumer wants ahead.
+    /// Number of splits that a consumer requests ahead.
     pub(crate) wants: u32,
     /// Jobs that run at the same time: one, or two.
     pub(crate) jobs: Vec<Rc<JobData>>,
 }
 
-/// The data of a job, equal for both parts of a stopped and resumed run.
+/// The data of a job. Both parts of a stopped and resumed run use the same data.
 #[derive(Debug)]
 pub(crate) struct JobData {
     pub(crate) spec: JobSpec,
     pub(crate) manifest: Manifest,
     pub(crate) layout: Layout,
-    /// The filter removes one row in this many; 0 for none.
+    /// The filter removes one in this many rows; 0 if the filter removes no rows.
     removes: u64,
     /// The row sequence of each epoch: a number for each (pass, row).
     sequence: Vec<Vec<u64>>,
@@ -159,7 +159,7 @@ impl Scenario {
         self
     }
 
-    /// A run that resumes the only job at a position, with other workers and consumers.
+    /// A run that resumes the only job at a position, with different workers and consumers.
     pub(crate) fn resumed(&self, start: Position) -> Self {
         let mut dice = Dice::new(self.seed ^ 0xBEEF);
         let before = &self.jobs[0];
@@ -184,7 +184,7 @@ struct Naming {
     folder: &'static str,
 }
 
-/// A second job, on the same dataset or on another.
+/// A second job, on the same dataset or on another dataset.
 fn build_second(dice: &mut Dice, first: &JobData, sizes: &[u64]) -> JobData {
     let shares = dice.chance(300);
     let folder = if shares { "data" } else { "more" };
@@ -294,7 +294,7 @@ fn build_job(
     JobData { spec, manifest, layout, removes, sequence }
 }
 
-/// The kind of coordinator faults in a run. With all kinds at once, none would have time to cause harm.
+/// The kind of coordinator faults in a run. With all kinds in one run, no fault would last long enough to have an effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Theme {
     Crashes,

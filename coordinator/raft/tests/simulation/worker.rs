@@ -45,7 +45,7 @@ pub(crate) struct Worker {
     /// Input rows of a piece.
     cut: u32,
     row_ms: u64,
-    /// Computed splits with which the memory is full.
+    /// Number of computed splits at which the memory is full.
     capacity: usize,
     seen: Revision,
     plan: Vec<Lease>,
@@ -85,7 +85,7 @@ impl Worker {
         }
     }
 
-    /// Runs at regular times.
+    /// Runs periodically.
     pub(crate) fn on_wake(&mut self, now: Millis, dice: &mut Dice, out: &mut Vec<Send>) {
         self.compute(now);
         self.index(now, dice);

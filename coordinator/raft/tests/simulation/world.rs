@@ -42,7 +42,7 @@ pub(crate) struct Outcome {
     pub(crate) events: u64,
     /// The virtual time at the end.
     pub(crate) took_ms: Millis,
-    /// Of each job.
+    /// The entries of each job.
     pub(crate) entries: Vec<Vec<Entry>>,
     /// The position of the first job, if the run was stopped.
     pub(crate) position: Option<Position>,
@@ -60,12 +60,12 @@ pub(crate) struct World {
     /// The times until which outgoing and incoming messages of a coordinator are lost.
     cut: Vec<(Millis, Millis)>,
     suspended_until: Vec<Millis>,
-    /// When the last write of a coordinator finishes.
+    /// The time when the last write of each coordinator finishes.
     written_at: Vec<Millis>,
     /// The time until which a coordinator's disk fails.
     refuses_until: Vec<Millis>,
     operator: Operator,
-    /// The coordinator to which each worker and consumer sends requests.
+    /// The coordinator that each worker and consumer sends requests to.
     targets: BTreeMap<u64, usize>,
     workers: BTreeMap<WorkerId, Worker>,
     died: BTreeMap<WorkerId, Millis>,
@@ -197,7 +197,7 @@ impl World {
         self.consumers_of(of).find_map(|consumer| consumer.job)
     }
 
-    /// Whether every consumer knows that its job has ended, and every live worker has reported its final counters.
+    /// Whether every consumer has learned that its job has ended, and every live worker has reported its final counters.
     fn is_settled(&self) -> bool {
         let is_over = |of: usize| {
             let job = self.job(of);
@@ -352,7 +352,7 @@ impl World {
         self.after(place, told)
     }
 
-    /// Carries out the outcome of an event at a coordinator.
+    /// Applies the outcome of an event at a coordinator.
     fn after(&mut self, place: usize, told: Told) -> Result<(), String> {
         self.answer(told.answers)?;
         self.take_back(told.taken_back);
@@ -518,7 +518,7 @@ impl World {
         for send in out {
             let event = match send {
                 Send::Request(call, request) => {
-                    // Without a reply, the client tries another coordinator now and then.
+                    // Without a reply, the client occasionally tries another coordinator.
                     let any = self.dice.pick(self.coordinators.inside());
                     let asks_any = self.dice.chance(50);
                     let target = self.targets.entry(target_key(from)).or_insert(any);
@@ -536,7 +536,7 @@ impl World {
     }
 }
 
-/// A worker or consumer.
+/// The key of a worker or consumer in `targets`.
 fn target_key(peer: Peer) -> u64 {
     match peer {
         Peer::Worker(id) => id.0 << 8,

@@ -21,7 +21,7 @@ async fn a_shutdown_answers_all_requests() {
     assert_eq!(service.list_jobs().await.unwrap_err(), shutting_down());
 }
 
-/// The second write waits for the first one, which takes longer than a leader transfer may take.
+/// The second write waits for the first write, which takes longer than the timeout of a leader transfer.
 #[tokio::test]
 async fn earlier_requests_are_written_and_answered_within_the_grace_time() {
     let mut bench = Bench::new();

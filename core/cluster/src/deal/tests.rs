@@ -83,7 +83,7 @@ fn deal_slots_finds_the_best_assignment() {
 }
 
 #[test]
-fn a_second_assignment_changes_nothing() {
+fn a_second_assignment_has_no_effect() {
     for seed in 0..400 {
         let (ranks, present) = instance(seed);
         let once = deal_slots(&ranks, &present);
@@ -95,7 +95,7 @@ fn a_second_assignment_changes_nothing() {
 }
 
 #[test]
-fn small_differences_move_nothing() {
+fn small_differences_move_no_slots() {
     let even = deal_slots(&ranks(&[1.0, 1.0]), &[None; 8]);
     assert_eq!(counts(&even, 2), [4, 4]);
     assert_eq!(deal_slots(&ranks(&[1.0, 1.2]), &even), even, "another assignment gains too little");

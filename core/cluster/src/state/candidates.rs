@@ -18,7 +18,7 @@ pub(crate) struct LeaseCandidate {
 pub(crate) struct CandidateLoad {
     /// Number of splits of the job that the worker has not computed.
     pub(crate) uncomputed: u32,
-    /// Number of leased splits of all jobs, which breaks ties.
+    /// Number of leased splits of all jobs, used to break ties.
     pub(crate) held: usize,
     /// Number of splits of the job that keep all cores of the worker busy.
     pub(crate) ahead: u32,
@@ -29,7 +29,7 @@ pub(crate) struct CandidateLoad {
 #[derive(Debug, Default)]
 pub(crate) struct CandidateQueue {
     candidates: BTreeMap<WorkerId, Candidate>,
-    all: BTreeSet<CandidateOrder>,
+    by_finish_time: BTreeSet<CandidateOrder>,
     /// Candidates that can accept splits that are not urgent.
     with_room: BTreeSet<CandidateOrder>,
     /// Maximum number of uncomputed splits of all candidates together.
@@ -48,7 +48,7 @@ struct Candidate {
 /// Sort key: relative time at which the worker would finish one more split, number of its leases, its id.
 type CandidateOrder = (u64, usize, WorkerId);
 
-/// Returns the relative time in which `cores` compute this number of splits.
+/// Returns the relative time that `cores` need to compute this number of splits.
 fn compute_time(splits: u32, cores: f64) -> u64 {
     (1e6 * f64::from(splits) / cores) as u64
 }
@@ -68,22 +68,23 @@ impl CandidateQueue {
             let load = CandidateLoad { ahead: slots, ..CandidateLoad::default() };
             queue.candidates.insert(worker, Candidate { order, cores, slots, load });
             queue.slots += slots as usize;
-            queue.all.insert(order);
+            queue.by_finish_time.insert(order);
             queue.with_room.insert(order);
         }
         queue
     }
 
-    /// Replaces the load of a candidate. A number of leases ahead above `least` replaces the number that follows from the cores.
+    /// Replaces the load of a candidate. If `load.ahead` does not exceed `least`, the number of leases ahead is derived from
+    /// the cores.
     pub(crate) fn set_load(&mut self, worker: WorkerId, load: CandidateLoad, least: u32) {
         let Some(candidate) = self.candidates.get_mut(&worker) else { return };
-        self.all.remove(&candidate.order);
+        self.by_finish_time.remove(&candidate.order);
         self.with_room.remove(&candidate.order);
         let ahead = if load.ahead > least { load.ahead } else { candidate.slots };
         self.slots = self.slots - candidate.load.ahead as usize + ahead as usize;
         candidate.load = CandidateLoad { ahead, ..load };
         candidate.order = (compute_time(load.uncomputed + 1, candidate.cores), load.held, worker);
-        self.all.insert(candidate.order);
+        self.by_finish_time.insert(candidate.order);
         if load.uncomputed < ahead && !load.memory_full {
             self.with_room.insert(candidate.order);
         }
@@ -122,7 +123,7 @@ impl CandidateQueue {
         is_urgent: bool,
         avoid: impl Fn(WorkerId) -> bool,
     ) -> (Option<WorkerId>, Option<WorkerId>) {
-        let candidates = if is_urgent { &self.all } else { &self.with_room };
+        let candidates = if is_urgent { &self.by_finish_time } else { &self.with_room };
         let best = candidates.iter().map(|(.., id)| *id).find(|id| !avoid(*id));
         (best, candidates.first().map(|(.., id)| *id))
     }
@@ -161,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_with_full_memory_has_no_room() {
+    fn a_worker_with_full_memory_accepts_no_more_splits() {
         let mut queue = CandidateQueue::new(&candidates(&[1.0]), 3);
         let load = CandidateLoad { memory_full: true, ..CandidateLoad::default() };
         queue.set_load(WorkerId(0), load, 3);
@@ -201,7 +202,7 @@ mod tests {
                 loads.insert(WorkerId(worker), load);
                 let mut anew = CandidateQueue::new(&candidates, 3);
                 loads.iter().for_each(|(worker, load)| anew.set_load(*worker, *load, 3));
-                prop_assert_eq!(&queue.all, &anew.all);
+                prop_assert_eq!(&queue.by_finish_time, &anew.by_finish_time);
                 prop_assert_eq!(&queue.with_room, &anew.with_room);
                 prop_assert_eq!(queue.slots(), anew.slots());
                 let slots: u32 = anew.candidates.values().map(|candidate| candidate.load.ahead).sum();

@@ -85,8 +85,8 @@ impl TrackedConsumer {
         }
     }
 
-    /// Updates a rank of an elastic job. A leaving session stays leaving, because earlier reports may arrive late. Returns
-    /// whether slots must be reassigned.
+    /// Updates a rank of an elastic job. A session that is leaving remains leaving, because earlier reports may arrive late.
+    /// Returns whether slots must be reassigned.
     pub(crate) fn update_rank(&mut self, report: &ConsumerReport, is_new: bool) -> bool {
         self.is_leaving = report.slots.leaving || (self.is_leaving && !is_new);
         self.slot_ns = report.slots.slot_ns;

@@ -61,7 +61,7 @@ pub(crate) struct TrackedJob {
     pub(crate) leases: LeaseIndex,
     /// Elastic jobs only.
     pub(crate) slots: SlotTable,
-    /// Epoch and round of the last split, in the order of the job, that was ever granted.
+    /// Epoch and round of the latest split, in the order of the job, that has been granted.
     pub(crate) last_granted: Option<(u32, u64)>,
 
     // The remaining fields are soft state.
@@ -85,7 +85,7 @@ pub(crate) struct TrackedJob {
     /// Leases of delivered splits that are not yet removed from their workers.
     pub(crate) delivered_leases: Vec<(SplitRef, LeaseState)>,
     pub(crate) lease_ages: LeaseAges,
-    /// Splits that a single worker has held for a long time without computing them.
+    /// Splits that only one worker holds, and that the worker has not computed for a long time.
     pub(crate) late_splits: BTreeSet<SplitRef>,
     /// The lease candidates; `None` before the first grant and after a change of the plan or the workers.
     pub(crate) candidates: Option<CandidateQueue>,
@@ -156,7 +156,7 @@ impl TrackedJob {
     }
 
     /// Whether every undelivered split is leased.
-    pub(crate) fn is_leased_to_the_end(&self) -> bool {
+    pub(crate) fn is_fully_leased(&self) -> bool {
         self.streams.remaining_splits() + self.open_splits.len() as u64 == self.leases.len() as u64
     }
 
@@ -288,8 +288,8 @@ impl TrackedJob {
         })
     }
 
-    /// Returns the number of remaining passes over the dataset, where the rest of the current pass counts as a fraction; 0 before
-    /// the job has a layout.
+    /// Returns the number of remaining passes over the dataset; 0 before the job has a layout. The remaining part of the
+    /// current pass counts as a fraction.
     pub(crate) fn passes_left(&self) -> f64 {
         let Some(layout) = &self.layout else { return 0.0 };
         let epoch_rows = layout.epoch_rows().max(1) as f64;
@@ -303,7 +303,7 @@ impl TrackedJob {
         epochs.max(0.0) * f64::from(layout.passes)
     }
 
-    /// Changes the plans of all consumers.
+    /// Marks the plans of all consumers as changed.
     pub(crate) fn touch_all_consumers(&mut self) {
         for consumer in self.consumers.values_mut() {
             consumer.revision += 1;
@@ -311,7 +311,7 @@ impl TrackedJob {
         self.changed_consumers.extend(self.consumers.keys());
     }
 
-    /// Changes the plan of the consumer that receives a split.
+    /// Marks the plan of the consumer that receives a split as changed.
     pub(crate) fn mark_consumer_changed(&mut self, split: SplitRef) {
         let consumer = if self.is_relaxed() {
             self.open_splits.get(split).and_then(|open| open.consumer)
@@ -323,7 +323,7 @@ impl TrackedJob {
         }
     }
 
-    /// Changes the plan of a consumer.
+    /// Marks the plan of a consumer as changed.
     pub(crate) fn touch_consumer(&mut self, number: u32) {
         if let Some(consumer) = self.consumers.get_mut(&number) {
             consumer.revision += 1;

@@ -17,7 +17,7 @@ impl TrackedJob {
             Record::Opened { .. } => {}
             Record::DatasetIndexed { dataset, .. } => {
                 self.last_seen = now;
-                self.apply_ready(dataset);
+                self.apply_dataset_indexed(dataset);
             }
             Record::Granted { worker, splits, .. } => {
                 for split in splits {
@@ -37,7 +37,7 @@ impl TrackedJob {
             }
             Record::Assigned { consumer, splits, .. } => self.apply_assigned(*consumer, splits),
             Record::Advanced { streams, splits, .. } => self.apply_advanced(streams, splits),
-            Record::SlotsMoved { rank, session, slots, .. } => self.apply_moved(*rank, *session, slots),
+            Record::SlotsMoved { rank, session, slots, .. } => self.apply_slots_moved(*rank, *session, slots),
             Record::WeightsChanged { change, .. } => self.apply_mix_change(change),
             Record::Progress { streams, open_splits, slots, last_granted, mix, .. } => {
                 self.last_granted = *last_granted;
@@ -53,7 +53,7 @@ impl TrackedJob {
         }
     }
 
-    fn apply_ready(&mut self, dataset: &DatasetSummary) {
+    fn apply_dataset_indexed(&mut self, dataset: &DatasetSummary) {
         let mut layout =
             Layout::new(&self.spec.pipeline, dataset, self.spec.epochs, self.spec.virtual_consumers);
         let start = self.spec.start.as_ref();
@@ -126,7 +126,7 @@ impl TrackedJob {
         }
     }
 
-    fn apply_moved(&mut self, rank: Option<u32>, session: SessionId, slots: &[u32]) {
+    fn apply_slots_moved(&mut self, rank: Option<u32>, session: SessionId, slots: &[u32]) {
         for slot in slots {
             if let Some(at) = self.streams.position(*slot) {
                 self.slots.set_owner(*slot, rank, session, at);

@@ -24,7 +24,7 @@ impl LeaseState {
         std::iter::once(self.first).chain(self.others.iter().copied())
     }
 
-    /// Returns the holder if the split has exactly one.
+    /// Returns the holder if the split has exactly one holder.
     pub(crate) fn only_holder(&self) -> Option<LeaseHolder> {
         self.others.is_empty().then_some(self.first)
     }
@@ -119,7 +119,7 @@ impl LeaseIndex {
         }
     }
 
-    /// Removes a holder. Removes the lease if no holder is left.
+    /// Removes a holder. Removes the lease after its last holder.
     pub(crate) fn revoke(&mut self, split: SplitRef, worker: WorkerId) {
         let at = stream_order(split);
         let Some(lease) = self.leases.get_mut(&at) else { return };
@@ -132,13 +132,13 @@ impl LeaseIndex {
         } else {
             lease.first = lease.others.remove(0);
         }
-        self.leave_round(split, worker);
+        self.remove_from_round(split, worker);
     }
 
     pub(crate) fn remove(&mut self, split: SplitRef) -> Option<LeaseState> {
         let lease = self.leases.remove(&stream_order(split))?;
         for holder in lease.holders() {
-            self.leave_round(split, holder.worker);
+            self.remove_from_round(split, holder.worker);
         }
         Some(lease)
     }
@@ -156,7 +156,7 @@ impl LeaseIndex {
         done
     }
 
-    fn leave_round(&mut self, split: SplitRef, worker: WorkerId) {
+    fn remove_from_round(&mut self, split: SplitRef, worker: WorkerId) {
         let Some(rounds) = &mut self.rounds else { return };
         let key = (split.epoch, split.ordinal);
         let Some(round) = rounds.get_mut(&key) else { return };

@@ -1,4 +1,4 @@
-//! A long poll: a request that is parked until its plan changes or the hold time is over.
+//! A long poll: a request that is parked until its plan changes or the hold time expires.
 
 use feedline_data::ids::Millis;
 use feedline_data::messages::Revision;
@@ -18,7 +18,7 @@ impl LongPoll {
         Self { request, since, plan_revision: if seen.incarnation == incarnation { seen.number } else { 0 } }
     }
 
-    /// Whether the plan has changed or the hold time is over.
+    /// Whether the plan has changed or the hold time has expired.
     pub(crate) fn is_due(&self, revision: u64, now: Millis, hold_ms: u64) -> bool {
         self.plan_revision != revision || now.saturating_sub(self.since) >= hold_ms
     }

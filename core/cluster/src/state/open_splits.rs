@@ -71,7 +71,7 @@ impl OpenSplits {
     pub(crate) fn assign(&mut self, split: SplitRef, consumer: Option<u32>) {
         let Some(open) = self.splits.get_mut(&split) else { return };
         let before = std::mem::replace(&mut open.consumer, consumer);
-        self.leave(split, before);
+        self.remove_from_consumer(split, before);
         self.by_consumer.entry(consumer).or_default().insert(split);
     }
 
@@ -84,7 +84,7 @@ impl OpenSplits {
 
     pub(crate) fn remove(&mut self, split: SplitRef) {
         if let Some(open) = self.splits.remove(&split) {
-            self.leave(split, open.consumer);
+            self.remove_from_consumer(split, open.consumer);
             self.unleased.remove(&split);
         }
     }
@@ -98,7 +98,7 @@ impl OpenSplits {
         }
     }
 
-    fn leave(&mut self, split: SplitRef, consumer: Option<u32>) {
+    fn remove_from_consumer(&mut self, split: SplitRef, consumer: Option<u32>) {
         if let Some(splits) = self.by_consumer.get_mut(&consumer) {
             splits.remove(&split);
             if splits.is_empty() {

@@ -9,10 +9,10 @@ pub(crate) struct RunningJobs {
 }
 
 impl RunningJobs {
-    /// Updates the counts after a change of a job. `ran` and `runs` are whether the job was running before and is running now.
-    /// Returns whether the counts changed.
-    pub(crate) fn update(&mut self, tenant: &str, ran: bool, runs: bool) -> bool {
-        match (ran, runs) {
+    /// Updates the counts after a change of a job. `was_running` and `is_running` describe the job before and after the
+    /// change. Returns whether the counts changed.
+    pub(crate) fn update(&mut self, tenant: &str, was_running: bool, is_running: bool) -> bool {
+        match (was_running, is_running) {
             (false, true) => {
                 *self.by_tenant.entry(tenant.to_owned()).or_default() += 1;
                 self.total += 1;

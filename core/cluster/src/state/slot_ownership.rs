@@ -17,7 +17,7 @@ pub struct SlotOwnership {
     pub rank: Option<u32>,
     /// The session of the rank that owns the slot.
     pub session: SessionId,
-    /// The number of changes of the owner.
+    /// The number of ownership changes.
     pub generation: u64,
     /// The start positions of the recent generations, the current generation last.
     #[serde(rename = "begins")]
@@ -25,7 +25,7 @@ pub struct SlotOwnership {
 }
 
 impl SlotOwnership {
-    /// Creates a slot that never had an owner.
+    /// Creates a slot that has never had an owner.
     pub(crate) fn unowned() -> Self {
         Self { rank: None, session: SessionId(0), generation: 0, start_positions: Vec::new() }
     }

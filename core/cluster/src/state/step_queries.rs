@@ -29,13 +29,14 @@ pub(crate) struct StepQuery {
 }
 
 impl StepQueries {
-    /// Returns the steps for which a consumer has not answered.
+    /// Returns the queried steps that a consumer has not answered.
     pub(crate) fn unanswered_steps(&self, consumer: u32) -> Vec<StepId> {
         let open = self.by_step.iter().filter(|(_, query)| query.waits_for(consumer));
         open.map(|(step, _)| *step).collect()
     }
 
-    /// Looks up a consumer's positions for each step that it has not answered. Returns whether a step was answered.
+    /// Looks up a consumer's positions for each step that the consumer has not answered. Returns whether a step was
+    /// answered.
     pub(crate) fn answer(&mut self, consumer: u32, find: impl Fn(StepId) -> StepLookup) -> bool {
         let mut has_answered = false;
         for (step, query) in self.by_step.iter_mut().filter(|(_, query)| query.waits_for(consumer)) {

@@ -1,4 +1,5 @@
-//! The positions of a job's streams, with the derived next split of each stream and number of remaining splits.
+//! The positions of a job's streams, and values derived from them: the next split of each stream and the number of remaining
+//! splits.
 
 use feedline_data::layout::{Layout, SplitRef, StreamPosition};
 
@@ -74,7 +75,7 @@ impl StreamPositions {
         }
     }
 
-    /// Returns the splits of a stream from its position on.
+    /// Returns the splits of a stream, starting at its position.
     pub(crate) fn splits_from(&self, stream: u32) -> impl Iterator<Item = SplitRef> + use<> {
         let splits = self.epoch_splits.get(stream as usize).copied().unwrap_or_default();
         let epochs = self.epochs;
@@ -91,7 +92,7 @@ impl StreamPositions {
         self.remaining_splits
     }
 
-    /// Whether all streams are at their ends.
+    /// Whether all streams have reached their ends.
     pub(crate) fn is_finished(&self) -> bool {
         self.unfinished_streams == 0
     }
@@ -127,7 +128,7 @@ mod tests {
     }
 
     proptest! {
-        /// The totals equal those of a walk over all splits.
+        /// The totals equal the totals of a walk over all splits.
         #[test]
         fn totals_follow_every_position(
             rows in 1u64..200,

@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn tenants_take_turns_and_so_do_the_jobs_of_one() {
+    fn tenants_take_turns_and_so_do_the_jobs_of_a_tenant() {
         let mut queue = TaskQueue::default();
         queue.set(JobId(1), "a", 0, 100);
         queue.set(JobId(2), "a", 0, 100);
@@ -120,13 +120,13 @@ mod tests {
     }
 
     #[test]
-    fn of_equal_tenants_the_one_that_waited_longest_is_next() {
+    fn among_equal_tenants_the_tenant_that_waited_longest_is_next() {
         let mut queue = TaskQueue::default();
         for job in 0..3 {
             queue.set(JobId(job), &format!("tenant {job}"), 0, 5);
         }
         assert_eq!(started(&mut queue, 2), [0, 1]);
-        // The tasks of both have finished.
+        // The tasks of both jobs have finished.
         queue.set(JobId(0), "tenant 0", 0, 4);
         queue.set(JobId(1), "tenant 1", 0, 4);
         assert_eq!(started(&mut queue, 3), [2, 0, 1]);

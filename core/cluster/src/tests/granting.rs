@@ -1,4 +1,5 @@
-//! Tests of leases: grants in bulk and ahead of need, expiry, second leases of late splits; and of the replies to long polls.
+//! Tests of leases: grants in bulk and ahead of need, expiry, and duplicate leases of late splits. Also tests the replies to
+//! long polls.
 
 use feedline_data::messages::{JobAllocation, WorkerAllocations};
 
@@ -63,7 +64,7 @@ fn the_leases_of_an_expired_worker_move_to_another() {
     );
 }
 
-/// Its new revisions must differ from the earlier ones.
+/// Its new revisions must differ from the earlier revisions.
 #[test]
 fn a_returning_worker_receives_a_plan_immediately() {
     let (mut bench, _) = Bench::running(&spec(4, 1), 64);
@@ -130,7 +131,7 @@ fn a_draining_worker_gets_no_leases() {
 }
 
 #[test]
-fn a_long_poll_is_held_until_the_plan_changes_or_the_hold_time_is_over() {
+fn a_long_poll_is_held_until_the_plan_changes_or_the_hold_time_expires() {
     let (mut bench, job) = Bench::running(&spec(4, 1), 64);
     let plan = bench.worker(report(1)).expect("news");
     let same = WorkerReport { plan_revision: plan.revision, ..report(1) };
@@ -243,7 +244,7 @@ fn leases_follow_the_plan_in_proportion_to_cores() {
     bench.worker(report(3));
     bench.step(plan_of(job, &[(2, 1.0), (3, 3.0)]));
     let before: Vec<usize> = [1, 2, 3].map(|worker| bench.granted(worker).len()).into();
-    // All workers have computed their leases and have room.
+    // All workers have computed their leases and can accept more splits.
     for worker in [1, 2, 3] {
         let computed = bench.granted(worker).into_iter().map(|split| (job, split)).collect();
         bench.worker(WorkerReport { computed, ..report(worker) });

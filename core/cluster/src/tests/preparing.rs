@@ -147,7 +147,7 @@ fn a_saved_index_is_used_unless_shards_have_changed() {
 }
 
 #[test]
-fn reindex_ignores_the_saved_index_after_a_restart_too() {
+fn reindex_also_ignores_the_saved_index_after_a_restart() {
     let spec = JobSpec { reindex: true, index_only: true, ..spec(4, 1) };
     let mut bench = Bench::new();
     let old = Arc::new(manifest(&[5]));
@@ -174,7 +174,7 @@ fn defects_fail_the_job_or_are_skipped() {
 }
 
 #[test]
-fn a_dataset_that_does_not_fit_the_job_fails_it() {
+fn a_job_with_an_incompatible_dataset_fails() {
     expect!["9 virtual consumers are more than the 8 rows of the dataset; use fewer consumers"]
         .assert_eq(&failure(&spec(4, 9), &manifest(&[8])));
     let mut dropping = spec(4, 1);
@@ -212,7 +212,7 @@ fn a_wrong_number_of_indexes_fails_the_job() {
 }
 
 #[test]
-fn a_dataset_with_many_shards_delays_no_other_tenant() {
+fn a_dataset_with_many_shards_does_not_delay_other_tenants() {
     let mut bench = Bench::new();
     let (large, small) = (manifest(&[1; 1_600]), manifest(&[8]));
     let of = |tenant: &str| JobSpec { tenant: tenant.to_owned(), ..spec(1, 1) };

@@ -40,7 +40,7 @@ fn limits(bench: &mut Bench, job: JobId) -> Vec<(u64, f64)> {
 }
 
 #[test]
-fn a_job_without_a_plan_has_its_part_of_the_quota_on_few_workers() {
+fn a_job_without_a_plan_gets_its_share_of_the_quota_on_few_workers() {
     let mut bench = bench();
     (1..=3).for_each(|number| drop(bench.worker(worker(number))));
     let first = job(&mut bench, "a", "first");
@@ -60,7 +60,7 @@ fn a_job_without_a_plan_has_its_part_of_the_quota_on_few_workers() {
 }
 
 #[test]
-fn a_plan_sets_limits_and_other_workers_have_the_even_part() {
+fn a_plan_sets_limits_and_other_workers_have_an_even_share() {
     let mut bench = bench();
     (1..=2).for_each(|number| drop(bench.worker(worker(number))));
     let planned = job(&mut bench, "a", "planned");

@@ -28,7 +28,7 @@ impl Dice {
     }
 }
 
-/// An injected fault: the simulation must find it.
+/// An injected fault that the simulation must detect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
     None,
@@ -137,7 +137,7 @@ impl World {
         world
     }
 
-    /// A rank joins with a free number, or with that of a lost rank.
+    /// A rank joins with a free number, or with the number of a lost rank.
     fn join(&mut self) {
         let mut number = self.dice.below(6) as u32;
         while self.ranks.iter().any(|rank| rank.number == number && rank.is_alive && !rank.is_done) {
@@ -243,7 +243,7 @@ impl World {
         }
         let rank = &mut self.ranks[index];
         let is_late = rank.asked.as_ref().is_some_and(|(_, sent, ..)| now - sent >= ANSWER_MS);
-        // A second report replaces the first one, and its reply is ignored.
+        // A second report replaces the first report, and the reply to the first report is ignored.
         if rank.asked.is_some() && !is_late && !self.dice.chance(100) {
             return;
         }

@@ -70,7 +70,7 @@ fn a_silent_consumer_that_delivered_rows_of_others_is_superseded() {
     bench.pass(10_000);
     plan(&mut bench, job, 1);
     bench.pass(5_001);
-    // The consumer delivered rows before it fell silent, and could not report them.
+    // The consumer delivered rows before it became unreachable, and could not report these rows.
     let gone_on = ConsumerReport { open_splits: vec![(split(0, 0), 4)], ..consumer_report(job, 0) };
     let answer = bench.ask(|request| Input::Consumer { request, report: gone_on });
     let Some(Reply::Rejected(refusal)) = answer else { panic!("{answer:?}") };

@@ -1,5 +1,5 @@
-//! The work of a step does not grow with the cluster. It is counted in examined items, so that the test does not depend on the
-//! machine.
+//! Tests that the cost of a step does not grow with the cluster. The cost is counted in examined items, so that the tests do
+//! not depend on the machine.
 
 use super::*;
 
@@ -32,7 +32,7 @@ impl LoadedCluster {
         cluster
     }
 
-    /// Every worker reports that it has computed everything.
+    /// Every worker reports that it has computed all of its leases.
     fn compute_all(&mut self) {
         for worker in 1..=self.workers {
             let computed = self.leases_of(worker);
@@ -51,7 +51,7 @@ impl LoadedCluster {
         self.bench.cluster.examined_items() - before
     }
 
-    /// The most that a report of one of some consumers examines when it has delivered a split.
+    /// The maximum number of items that the report of a consumer examines after it has delivered a split.
     fn cost_of_progress(&mut self) -> u64 {
         let job = self.job;
         let split_rows = self.bench.cluster.jobs[&job].layout.as_ref().expect("it runs").split_rows;
@@ -64,7 +64,7 @@ impl LoadedCluster {
         costs.max().unwrap_or_default()
     }
 
-    /// The most that a report of one of some workers examines, without the splits that it lists.
+    /// The maximum number of items that the report of a worker examines, without the splits that the report lists.
     fn cost_of_worker(&mut self) -> u64 {
         let step = (self.workers / 20).max(1) as usize;
         let costs = (1..=self.workers).step_by(step).map(|worker| {
@@ -104,7 +104,7 @@ fn a_report_of_a_relaxed_job_examines_only_its_own_splits() {
     assert!(costs[1] <= costs[0] + 8 && costs[0] > 3, "{costs:?}");
 }
 
-/// Ended jobs, and jobs that are not concerned, add nothing to a step.
+/// Ended jobs and unaffected jobs do not add to the cost of a step.
 #[test]
 fn a_report_examines_no_other_jobs() {
     let costs = [0, 50].map(|others| {

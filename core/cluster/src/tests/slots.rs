@@ -16,7 +16,7 @@ fn grants(plan: &ConsumerPlan) -> Vec<SlotGrant> {
     plan.slots.clone().expect("an elastic job")
 }
 
-/// The slot, the row, and whether the slot must be released, of each grant.
+/// Returns the slot, the row, and whether the slot must be released, for each grant.
 fn brief(plan: &ConsumerPlan) -> Vec<(u32, u64, bool)> {
     grants(plan).iter().map(|grant| (grant.stream, grant.position.row, grant.release)).collect()
 }
@@ -187,7 +187,7 @@ fn ranks_keep_their_slots_if_all_were_silent() {
     }
 }
 
-/// A return of another rank must not renew a lost one.
+/// The return of one rank must not renew the slots of a lost rank.
 #[test]
 fn a_lost_rank_gets_no_slots_when_other_ranks_return() {
     let (mut bench, job, _) = two();
@@ -202,14 +202,14 @@ fn a_lost_rank_gets_no_slots_when_other_ranks_return() {
 }
 
 #[test]
-fn a_new_session_takes_the_slots_and_the_old_one_advances_nothing() {
+fn a_new_session_takes_the_slots_and_the_old_session_cannot_advance_them() {
     let (mut bench, job, [zero, _]) = two();
     let anew = ConsumerReport { session: SessionId(2), ..consumer_report(job, 0) };
     let plan = ask(&mut bench, anew.clone());
     let plan = if grants(&plan).is_empty() { ask(&mut bench, anew) } else { plan };
     assert_eq!(brief(&plan), [(0, 0, false), (2, 0, false)]);
     assert_eq!(grants(&plan)[0].generation, zero[0].generation + 1);
-    // After a restart only the log contains the present session.
+    // After a restart, only the log contains the current session.
     bench.cluster =
         Cluster::restore(ClusterSettings::default(), INCARNATION + 1, bench.now, bench.records.clone());
     let late = claiming(job, 0, vec![claim(&zero[0], 16, false)]);
@@ -230,7 +230,7 @@ fn only_the_owner_advances_a_slot_and_only_in_its_generation() {
 
 /// Late and repeated reports have no effect.
 #[test]
-fn reports_from_before_a_move_change_nothing() {
+fn reports_from_before_a_move_have_no_effect() {
     let (mut bench, job, [zero, _]) = two();
     let leaving = ConsumerReport {
         slots: SlotReport {

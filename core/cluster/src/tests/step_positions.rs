@@ -20,7 +20,7 @@ fn skipping(consumers: u32) -> (Bench, JobId) {
     Bench::running(&spec, 400)
 }
 
-/// The report of a consumer that began at a position and has delivered a number of batches of 5 rows.
+/// The report of a consumer that started at a position and has delivered `batches` batches of 5 rows.
 fn marked(job: JobId, consumer: u32, began: StreamPosition, batches: u64) -> ConsumerReport {
     let mut history = PositionHistory::new(vec![(consumer, began)]);
     for batch in 1..=batches {
@@ -90,7 +90,7 @@ fn a_step_query_is_answered_once_all_consumers_have_answered() {
 }
 
 #[test]
-fn a_query_returns_missing_consumers_after_the_hold_time_or_when_waiting_is_useless() {
+fn a_query_returns_missing_consumers_after_the_hold_time_or_if_none_can_answer() {
     let (mut bench, job) = skipping(3);
     bench.consumer(consumer_report(job, 0));
     assert_eq!(bench.query_positions(job, step(1)), None);
@@ -111,7 +111,7 @@ fn a_query_returns_missing_consumers_after_the_hold_time_or_when_waiting_is_usel
     bench.consumer(marked(job, 2, at(20), 9));
     let positions_for = bench.query_positions(job, step(1)).expect("nobody can say more");
     assert_eq!((positions_for.missing, positions_for.is_retryable), (vec![1, 2], false));
-    // A new session has not counted the steps of the earlier one.
+    // A new session has not counted the steps of the earlier session.
     bench.consumer(consumer_report_of(job, 0, 2));
     bench.pass(2_000);
     assert_eq!(bench.query_positions(job, step(1)), None);

@@ -54,7 +54,7 @@ fn a_rank_loses_its_slots_without_input() {
 }
 
 #[test]
-fn slots_are_assigned_to_the_present_ranks_without_input() {
+fn slots_are_assigned_to_the_current_ranks_without_input() {
     let elastic = JobSpec { elastic: true, virtual_consumers: 4, ..spec(4, 3) };
     let (mut bench, job) = Bench::running(&elastic, 64);
     bench.consumer(consumer_report(job, 0));

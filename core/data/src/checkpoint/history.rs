@@ -11,8 +11,8 @@ pub const HISTORY_BATCHES: usize = 256;
 /// A step of a job: the number of batches that each consumer has received since the start of the job.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StepId {
-    /// The number of complete epochs, from the epoch in which the consumer started. The other fields then count batches of the
-    /// next epoch. If `None`, they count the batches of all epochs.
+    /// The number of epochs that the consumer has completed since it started. The other fields then count batches of the
+    /// next epoch. If `None`, the other fields count the batches of all epochs.
     pub epochs: Option<u32>,
     /// The number of batches that every stream of the consumer has delivered.
     pub batches_per_stream: u64,
@@ -21,7 +21,7 @@ pub struct StepId {
 }
 
 impl StepId {
-    /// Returns the number of batches of a consumer with `streams` streams.
+    /// Returns the number of batches that a consumer with `streams` streams has received at this step.
     pub fn batches(&self, streams: usize) -> u64 {
         let streams = streams as u64;
         self.batches_per_stream
@@ -68,7 +68,7 @@ pub enum StepLookup {
 pub struct PositionHistory {
     start: Vec<(u32, StreamPosition)>,
     base: HistoryBase,
-    /// Recorded runs, oldest first. Runs without rows precede the batch that was delivered next.
+    /// Recorded runs, oldest first. A run without rows is stored before the batch that was delivered next.
     runs: VecDeque<DeliveredRun>,
     /// The number of batches at the end of `runs` that the consumer has not received yet.
     prefetched: u64,
@@ -80,18 +80,18 @@ pub struct PositionHistory {
 pub struct HistoryBase {
     /// The next undelivered row of each stream, in the order of the consumer's streams.
     pub positions: Vec<StreamPosition>,
-    /// The number of batches received before.
+    /// The number of batches that the consumer received before the first run.
     pub count: BatchCount,
 }
 
 /// The number of batches that a consumer has received.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct BatchCount {
-    /// The number of batches of all epochs.
+    /// The number of batches received in all epochs.
     pub batches: u64,
     /// The epoch of the last batch; before the first batch, the epoch in which the consumer started.
     pub epoch: u32,
-    /// The number of batches of `epoch`.
+    /// The number of batches received in `epoch`.
     pub epoch_batches: u64,
 }
 
@@ -144,7 +144,7 @@ impl PositionHistory {
         Ok(Self { start, base, runs: runs.into(), prefetched, is_complete })
     }
 
-    /// Returns the start position: each stream with its first row.
+    /// Returns the start position of each stream.
     pub fn start(&self) -> &[(u32, StreamPosition)] {
         &self.start
     }
@@ -164,7 +164,7 @@ impl PositionHistory {
         self.prefetched
     }
 
-    /// Increases the number of batches at the end of the history that the consumer has not received yet.
+    /// Adds `batches` to the number of batches that the consumer has not received yet.
     pub fn add_prefetched(&mut self, batches: u64) {
         self.prefetched += batches;
     }

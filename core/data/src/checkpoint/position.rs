@@ -8,8 +8,8 @@ use crate::manifest::DatasetSummary;
 use crate::mix::MixChange;
 use crate::pipeline::OrderMode;
 
-/// The position of a job. A training checkpoint stores the position as JSON. The job can resume with the same pipeline and
-/// dataset only.
+/// The position of a job. A training checkpoint stores the position as JSON. The job can resume only with the same pipeline
+/// and dataset.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Position {
     /// Format version.
@@ -20,7 +20,7 @@ pub struct Position {
     pub dataset: String,
     /// Order mode of the job.
     pub order: OrderMode,
-    /// Virtual consumers of the job.
+    /// The number of virtual consumers of the job.
     pub virtual_consumers: u32,
     /// The next undelivered row of each stream. A deterministic job has a stream for each virtual consumer; a relaxed job has
     /// one stream, from which consumers take splits.
@@ -28,7 +28,7 @@ pub struct Position {
     /// Relaxed mode: ranges of undelivered rows before the stream's position.
     #[serde(rename = "open", default, skip_serializing_if = "Vec::is_empty")]
     pub open_ranges: Vec<OpenRange>,
-    /// Changes of the mix's weights that affect rows after this position.
+    /// Mix weight changes that affect rows after this position.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mix: Vec<MixChange>,
 }
@@ -58,7 +58,7 @@ pub struct Fingerprints {
     pub dataset: String,
 }
 
-/// A step of a job with a number of steps that the layout determines. Rank `r` owns the streams `r`, `r + ranks`, and so on.
+/// A step of a job whose layout determines the number of steps. Rank `r` owns the streams `r`, `r + ranks`, and so on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JobStep {
     /// The number of ranks of the job.
@@ -67,7 +67,7 @@ pub struct JobStep {
     pub epoch: u32,
     /// The next step of the epoch.
     pub step: u64,
-    /// The number of streams of each rank, from the first, that have already delivered the step.
+    /// The number of streams of each rank that have already delivered the step, starting with the rank's first stream.
     pub streams_ahead: u32,
 }
 
@@ -119,7 +119,7 @@ impl Position {
         }
         if self.order != order {
             return Err(
-                "the position was saved with another `order`; restore the `order` of the pipeline".to_owned()
+                "the position was saved with a different `order`; use the same `order` as before in the pipeline".to_owned()
             );
         }
         if self.streams.len() != layout.streams as usize {

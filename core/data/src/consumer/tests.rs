@@ -66,8 +66,8 @@ struct Delivered {
     inputs: Vec<u64>,
 }
 
-/// Delivers batches from `start` on and stops after `stop` batches. `order` selects the split whose next piece arrives.
-/// Returns the position after the batches.
+/// Delivers batches, starting at `start`, and stops after `stop` batches. `order` selects the split whose next piece
+/// arrives. Returns the position after the batches.
 fn deliver(
     layout: &Layout,
     start: StreamPosition,

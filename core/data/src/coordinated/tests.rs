@@ -1,4 +1,4 @@
-//! Tests of the steps of a round. The results are compared with those of simpler, slower algorithms.
+//! Tests of the steps of a round. The results are compared with the results of simpler, slower algorithms.
 
 use proptest::prelude::*;
 
@@ -37,7 +37,7 @@ fn few_remaining_rows_join_the_next_longer_bucket() {
 #[test]
 fn a_packed_row_takes_the_first_row_that_fits() {
     assert_eq!(pack_rows(&[5, 4, 3, 6, 2], 1, 8), [vec![0, 2], vec![1, 4], vec![3]]);
-    // With two columns, both must have room.
+    // With two columns, both columns must have enough space.
     assert_eq!(pack_rows(&[1, 8, 1, 1, 1, 7], 2, 8), [vec![0], vec![1, 2]]);
 }
 

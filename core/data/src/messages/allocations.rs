@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use crate::ids::{JobId, WorkerId};
 use crate::pipeline::{CacheEncoding, CacheTier};
 
-/// An allocation of at most this number of cores gives a job no leases on the worker, as long as another worker grants the job
-/// more cores.
+/// A job whose allocation on a worker does not exceed this number of cores gets no leases there, as long as the job has more
+/// cores on another worker.
 pub const MIN_CORES: f64 = 0.01;
 
 /// The allocations of all workers. A worker without an entry has no limits.
@@ -50,7 +50,7 @@ pub struct JobAllocation {
     pub cache: Option<CacheDecision>,
 }
 
-/// A cache point of a job that the coordinator chose.
+/// A cache point that the coordinator has chosen for a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CacheDecision {
     /// The number of operators before the cache point, without `batch`, `repeat` and `cache`.
@@ -62,7 +62,7 @@ pub struct CacheDecision {
     pub encoding: CacheEncoding,
 }
 
-/// Capacity and use of one cache tier of a worker.
+/// Capacity and usage of one cache tier of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TierCapacity {
     /// The tier. All workers share one store tier.

@@ -1,8 +1,8 @@
-//! Errors of the services.
+//! Service errors.
 
 use crate::ids::JobId;
 
-/// An error of a rejected request. A rejected request has changed nothing.
+/// The error returned for a rejected request. A rejected request has no effect.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ServiceError {
@@ -57,7 +57,7 @@ impl ServiceError {
         Self::new(ServiceErrorKind::NotFound, message)
     }
 
-    /// Creates the error with which a follower rejects a request. The error contains the URL of the leader.
+    /// Creates the error that a follower returns for a request. The error contains the URL of the leader.
     pub fn not_leader(url: &str) -> Self {
         let message = format!("this coordinator is not the leader; send the request to the leader at {url}");
         Self { leader: Some(url.to_owned()), ..Self::new(ServiceErrorKind::Unavailable, message) }

@@ -1,9 +1,9 @@
-//! The changes of a job's mix that a plan sends to workers.
+//! Mix weight changes of jobs, as sent to workers in a plan.
 
 use crate::ids::JobId;
 use crate::mix::MixChange;
 
-/// The changes of a job's mix.
+/// The mix weight changes of one job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobMixChanges {
     /// The job.

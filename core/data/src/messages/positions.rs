@@ -3,7 +3,7 @@
 use crate::checkpoint::PositionHistory;
 use crate::layout::StreamPosition;
 
-/// The part of a consumer's report about its last batches.
+/// The part of a consumer's report that describes its most recent batches.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HistoryReport {
     /// The positions after each batch; `None` if no plan has queried a step.

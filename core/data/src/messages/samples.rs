@@ -9,7 +9,7 @@ use crate::memory::MemoryUsage;
 use crate::pipeline::Pipeline;
 use crate::tenants::Quota;
 
-/// The latest reports, with counters since the start of each reporter. The planner computes rates from two samples.
+/// The latest reports. Counters start at 0 when the reporting process starts. The planner computes rates from two samples.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Samples {
     /// The live workers, by id.
@@ -33,7 +33,7 @@ pub struct JobProperties {
     pub pipeline: Pipeline,
     /// The dataset of the job.
     pub dataset: DatasetSummary,
-    /// The number of remaining passes over the dataset. The rest of the current pass counts as a fraction.
+    /// The number of remaining passes over the dataset. The remaining part of the current pass counts as a fraction.
     pub passes_left: f64,
     /// The job's weight when workers are scarce. The weights of a tenant's jobs are scaled so that their mean is the tenant's
     /// priority.
@@ -61,15 +61,15 @@ pub struct WorkerReportSample {
     pub caches: Vec<TierCapacity>,
     /// The bytes of the memory budget that each account uses.
     pub memory: Vec<MemoryUsage>,
-    /// Whether the memory budget is too full to start further splits.
+    /// Whether too little of the memory budget is free to start another split.
     pub memory_full: bool,
-    /// Whether the worker drains before it leaves the cluster.
+    /// Whether the worker is draining before it leaves the cluster.
     pub draining: bool,
     /// Nanoseconds from the worker's start to the report.
     pub elapsed_ns: u64,
     /// The CPU time of the worker's process.
     pub cpu: ProcessCpu,
-    /// The work done for each job.
+    /// The statistics of each job.
     pub jobs: Vec<Arc<WorkerJobStats>>,
 }
 

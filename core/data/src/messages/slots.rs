@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::layout::StreamPosition;
 
-/// The part of a rank's report about its slots; empty in jobs that are not elastic.
+/// The part of a rank's report that describes its slots; empty for jobs that are not elastic.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SlotReport {
     /// The slots that the rank owns. A stopped slot stays in the list until a plan no longer grants the slot to the rank.

@@ -9,7 +9,7 @@ use crate::pipeline::CacheEncoding;
 /// Statistics of one operator.
 ///
 /// An execution is one call on a chunk of rows. `busy_ns / elapsed_ns` is the mean number of concurrent executions, and
-/// `cpu_ns / busy_ns` is the fraction of their time on the CPU.
+/// `cpu_ns / busy_ns` is the fraction of that time spent on the CPU.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OperatorStats {
     /// The operator's unique name in the pipeline. `source` is the first stage and `batch` the last.
@@ -30,11 +30,11 @@ pub struct OperatorStats {
     pub wait_input_ns: u64,
     /// Time in nanoseconds that finished output waited to be consumed.
     pub wait_output_ns: u64,
-    /// Time in nanoseconds that executions spent without using the CPU, such as `wait` and reads of `source`.
+    /// Time in nanoseconds that executions spent off the CPU, such as in `wait` or in reads by `source`.
     pub latency_ns: u64,
     /// Gauge: bytes that wait for an execution; for `batch`, bytes of finished batches that wait for consumers.
     pub queue_bytes: u64,
-    /// The number of concurrent executions that the pipeline file sets.
+    /// The `parallelism` that the pipeline file sets.
     pub parallelism: Option<u32>,
 }
 
@@ -96,7 +96,7 @@ pub struct ProcessCpu {
     pub transport_ns: u64,
 }
 
-/// Costs of an encoding of cached rows, measured on a sample of a job's rows.
+/// Costs of a cache encoding, measured on a sample of a job's rows.
 ///
 /// The operator after the cache point runs on both the original and the encoded form of each row, on the same thread.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -111,7 +111,7 @@ pub struct EncodingStats {
     pub plain_bytes: u64,
     /// The size of the encoded rows in bytes.
     pub encoded_bytes: u64,
-    /// CPU time of the encoding in nanoseconds.
+    /// CPU time spent on encoding, in nanoseconds.
     pub encode_ns: u64,
     /// CPU time in nanoseconds of the operator after the cache point on the original rows.
     pub plain_ns: u64,
@@ -136,11 +136,11 @@ impl EncodingStats {
 pub struct WorkerJobStats {
     /// The job.
     pub job: JobId,
-    /// The operators in order. Empty if the worker does not trace.
+    /// The operators in order. Empty if the worker does not trace operators.
     pub operators: Vec<OperatorStats>,
     /// Reads from the store.
     pub store: StoreStats,
-    /// Time in nanoseconds for which both the job's next rows waited for memory and a consumer waited for these rows.
+    /// Time in nanoseconds during which the job's next rows waited for memory while a consumer waited for these rows.
     pub memory_wait_ns: u64,
     /// Peak resident set size of the worker's process in bytes.
     pub peak_rss_bytes: u64,
@@ -166,7 +166,7 @@ pub struct ConsumerStats {
     /// Time in nanoseconds that the training loop spent between two requests for batches. `rows / step_ns` is the rate at which
     /// the loop could consume rows.
     pub step_ns: u64,
-    /// The part of `step_ns` spent on copying batches, such as to an accelerator.
+    /// The part of `step_ns` spent copying batches, for example to an accelerator.
     pub copy_ns: u64,
     /// Bytes received from workers on other hosts, after decompression.
     pub network_bytes: u64,

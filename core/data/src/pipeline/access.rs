@@ -30,7 +30,7 @@ impl Pipeline {
         remainders.next().unwrap_or_default()
     }
 
-    /// Whether the pipeline ends with `bucket_by_length` or `pack`, whose batches are formed for all consumers together.
+    /// Whether the pipeline ends with `bucket_by_length` or `pack`, which form the batches of all consumers together.
     pub fn is_coordinated(&self) -> bool {
         self.operators.last().is_some_and(|operator| operator.kind.is_coordinated())
     }
@@ -75,7 +75,8 @@ impl Pipeline {
     /// Both pipelines use the same cache keys. Returns `None` without a `cache`.
     pub fn cache_fill_pipeline(&self) -> Option<Self> {
         let place = self.cached_prefix()?.0.len();
-        // The operators after the cache determine the required columns, so they stay. The filter drops all rows before them.
+        // Keep the operators after the cache, because they determine the required columns. The filter drops all rows before
+        // these operators.
         let drop_all = Filter { predicate: "false".to_owned() };
         let mut operators = self.operators.clone();
         operators.insert(place + 1, Operator { kind: OperatorKind::Filter(drop_all), parallelism: None });
@@ -98,7 +99,7 @@ impl Pipeline {
 
     /// Returns the source columns that can influence the output, in the order of the source. These are the columns of the
     /// output and the columns that operators read, because a failed row also changes the output. Returns all columns if the
-    /// pipeline does not fit the source.
+    /// pipeline is incompatible with the source.
     pub fn required_columns(&self, source: &Schema) -> Vec<String> {
         let Ok(schemas) = infer(self, source) else {
             return source.names().map(str::to_owned).collect();

@@ -44,7 +44,7 @@ impl Source {
         Self { url: vec![url.into()], format, features: Default::default(), credentials: None, mix: None }
     }
 
-    /// A mix of several datasets.
+    /// Creates a mix of several datasets.
     pub fn mixed(mix: Mix) -> Self {
         let format = mix.parts.first().map_or(Format::Files, |part| part.source.format);
         Self { url: Vec::new(), format, features: Default::default(), credentials: None, mix: Some(mix) }

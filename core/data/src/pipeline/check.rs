@@ -9,7 +9,7 @@ mod tests;
 
 /// Maximum number of datasets in a mix.
 const MAX_MIX_DATASETS: usize = 64;
-/// Bounds of a dataset's weight. With weights outside these bounds a dataset would practically never contribute a row.
+/// Minimum and maximum weight of a dataset. With more extreme weights, a dataset would almost never contribute a row.
 const MIN_WEIGHT: f64 = 1e-6;
 const MAX_WEIGHT: f64 = 1e6;
 
@@ -17,7 +17,7 @@ impl Pipeline {
     /// Checks everything that does not depend on the source's columns; [`infer`](super::infer()) checks the rest.
     ///
     /// # Errors
-    /// Returns a message that names the faulty part and the fix.
+    /// Returns a message that names the invalid part and the fix.
     pub fn check(&self) -> Result<(), PipelineError> {
         self.first_error().map_or(Ok(()), |error| Err(PipelineError::new(error.message(self))))
     }

@@ -1,4 +1,4 @@
-//! Error of a pipeline check: the invalid part of the pipeline, and a message of one sentence.
+//! The error of a pipeline check: the invalid part of the pipeline and a one-sentence message.
 
 use super::{OperatorKind, Pipeline};
 
@@ -15,7 +15,7 @@ pub(super) enum ErrorPath {
     Operator(usize),
 }
 
-/// An error of a check, before the file and line are known.
+/// A check error without the file and line, which are not known yet.
 #[derive(Debug)]
 pub(super) struct CheckError {
     pub(super) path: ErrorPath,

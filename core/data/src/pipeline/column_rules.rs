@@ -107,7 +107,7 @@ fn describe_type(column_type: &ColumnType) -> String {
     }
 }
 
-/// Returns a copy of the columns with a new type of the named column. A missing column is appended.
+/// Returns a copy of the schema with a new type for the named column. Appends the column if it is missing.
 pub(super) fn with_column_type(input: &Schema, name: &str, column_type: ColumnType) -> Schema {
     let mut output = input.clone();
     output.set(name, column_type);

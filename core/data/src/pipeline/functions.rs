@@ -21,7 +21,7 @@ const MAX_CALL_ROWS: u32 = 1 << 20;
 const MAX_NAME_BYTES: usize = 1_024;
 /// Maximum size in bytes of a pickled function in base64.
 const MAX_CODE_BYTES: usize = 768 << 10;
-/// Maximum number of entries of `path` and of `environment.packages`.
+/// Maximum number of entries in `path` and in `environment.packages`.
 const MAX_LIST_ENTRIES: usize = 256;
 /// Maximum size in bytes of one row of an output tensor.
 const MAX_ROW_BYTES: u64 = 1 << 30;
@@ -222,7 +222,7 @@ pub(super) fn infer_function(function: &Function, input: &Schema) -> Result<Sche
     Ok(output)
 }
 
-/// Replaces the outputs of a function by its inputs in the set of required columns.
+/// Replaces a function's outputs with its inputs in the set of required columns.
 pub(super) fn require_function_inputs(function: &Function, input: &Schema, required: &mut BTreeSet<String>) {
     for output in function.outputs.keys() {
         required.remove(output);

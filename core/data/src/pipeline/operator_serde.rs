@@ -1,4 +1,5 @@
-//! Serde of operators: a mapping with one key, the operator's name. The value contains the parameters and `parallelism`.
+//! Serialization of operators: a mapping with one key, the operator's name. The value contains the parameters and
+//! `parallelism`.
 //!
 //! The parameters are read directly from the underlying deserializer, so that its errors keep their line numbers.
 
@@ -65,7 +66,7 @@ impl<'de> Visitor<'de> for EntryVisitor {
     }
 }
 
-/// Reads an operator's name. Rejects every key after the first name, so that the error has the line of that key.
+/// Reads an operator's name. Rejects every key after the first name, so that the error reports the line of that key.
 struct NameSeed {
     previous: Option<&'static str>,
 }
@@ -117,7 +118,7 @@ impl<'de> DeserializeSeed<'de> for ParametersSeed {
     }
 }
 
-/// Deserializer of parameters that extracts `parallelism` and forwards all other keys.
+/// A deserializer of parameters that extracts `parallelism` and forwards all other keys.
 struct ParametersDeserializer<'p, D> {
     inner: D,
     name: &'static str,
@@ -214,7 +215,7 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for ParametersAccess<'_, A> {
     }
 }
 
-/// A key of an operator's parameters. `Parallelism` returns the unused seed.
+/// A key in an operator's parameters. `Parallelism` contains the unused seed.
 enum ParameterKey<P, K> {
     Parameter(P),
     Parallelism(K),

@@ -64,7 +64,7 @@ macro_rules! operators {
                 }
             }
 
-            /// The definition of the operator, for modification.
+            /// The definition of the operator, as a mutable reference.
             pub fn definition_mut(&mut self) -> &mut dyn OperatorDefinition {
                 match self {
                     $(Self::$kind(parameters) => parameters,)*
@@ -157,7 +157,7 @@ pub trait OperatorDefinition {
     /// Describes the key parameters in one line.
     fn summary(&self) -> String;
 
-    /// Replaces the set of columns required after the operator by the columns required before it.
+    /// Replaces the columns required after the operator with the columns required before the operator.
     fn require_inputs(&self, input: &Schema, required: &mut BTreeSet<String>);
 
     /// Where the operator runs.
@@ -181,12 +181,13 @@ pub trait OperatorDefinition {
         false
     }
 
-    /// The parameter with the path or URL of a file that workers read, and its value. The kernel reads no other files.
+    /// The name and value of the parameter that contains the path or URL of a file that workers read. The kernel reads no
+    /// other files.
     fn file(&self) -> Option<(&'static str, &str)> {
         None
     }
 
-    /// The path or URL of [`file`](Self::file), for modification.
+    /// The path or URL of [`file`](Self::file), as a mutable reference.
     fn file_mut(&mut self) -> Option<&mut String> {
         None
     }
@@ -196,7 +197,7 @@ pub trait OperatorDefinition {
         None
     }
 
-    /// The Python function that the operator calls, for modification.
+    /// The Python function that the operator calls, as a mutable reference.
     fn function_mut(&mut self) -> Option<&mut Function> {
         None
     }

@@ -1,4 +1,4 @@
-//! Checks of single parameters, shared by several operators. Errors are one sentence and do not name the operator.
+//! Checks of individual parameters, shared by several operators. Errors are one sentence and do not name the operator.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ pub(super) const MAX_TENSOR_LENGTH: u32 = 1 << 24;
 pub(super) const MAX_IMAGE_SIDE: u32 = 16_384;
 /// Maximum number of rows in a batch.
 pub(super) const MAX_BATCH_ROWS: u32 = 1_000_000;
-/// Maximum time in seconds that `wait` or `burn` may spend on one row. With more time a pipeline would seem to hang.
+/// Maximum time in seconds that `wait` or `burn` may spend on one row. With a longer time, a pipeline would seem to hang.
 pub(super) const MAX_ROW_SECONDS: u64 = 60;
 
 /// Checks that a column name is neither empty nor too long.
@@ -60,7 +60,7 @@ pub(super) fn check_probability(field: &str, value: f64) -> Result<(), String> {
     Err(format!("{field} is {value}; write a probability from 0 to 1"))
 }
 
-/// Checks the number of elements to which rows are padded or packed.
+/// Checks the length of padded or packed rows.
 pub(super) fn check_tensor_length(field: &str, length: u32) -> Result<(), String> {
     if length > MAX_TENSOR_LENGTH {
         return Err(format!("{field} is {length}; write at most {MAX_TENSOR_LENGTH}"));
@@ -68,7 +68,7 @@ pub(super) fn check_tensor_length(field: &str, length: u32) -> Result<(), String
     Ok(())
 }
 
-/// Checks the number of rows from which batches are formed.
+/// Checks the number of rows that are batched together.
 pub(super) fn check_window(window: u64) -> Result<(), String> {
     if window >= 1 { Ok(()) } else { Err("window is 0; write at least 1, or omit `window`".to_owned()) }
 }

@@ -1,4 +1,4 @@
-//! The types of a pipeline. Field names and defaults are those of pipeline files.
+//! The types of a pipeline. Pipeline files use the same field names and defaults.
 
 mod function;
 

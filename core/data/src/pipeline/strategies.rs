@@ -1,4 +1,4 @@
-//! Random pipelines for property tests. All of them pass `Pipeline::check`.
+//! Random pipelines for property tests. All generated pipelines pass `Pipeline::check`.
 
 use proptest::prelude::*;
 
@@ -43,7 +43,7 @@ fn sources() -> impl Strategy<Value = Source> {
     )
 }
 
-/// Generates text that must be quoted in YAML: numbers, booleans, signs, quotes, line ends, other scripts.
+/// Generates text that must be quoted in YAML: numbers, booleans, punctuation, quotes, line breaks and other scripts.
 fn text() -> impl Strategy<Value = String> {
     prop_oneof![
         "[!-~][ -~]{0,10}",
@@ -69,7 +69,7 @@ fn sizes() -> impl Strategy<Value = Size> {
     [1u32..=16_384, 1u32..=16_384]
 }
 
-/// Generates numbers from `least` thousandths to 9.
+/// Generates numbers from `least / 1000` to 9.
 fn decimals(least: i32) -> impl Strategy<Value = f64> {
     (least..=9_000).prop_map(|thousandths| f64::from(thousandths) / 1000.0)
 }

@@ -12,7 +12,7 @@ mod size;
 mod tests;
 
 impl Pipeline {
-    /// Parses a pipeline file and [checks](Pipeline::check) the pipeline. `file` is the file name in errors.
+    /// Parses a pipeline file and [checks](Pipeline::check) the pipeline. `file` is the file name in error messages.
     ///
     /// # Errors
     /// Returns a message such as ``pipeline.yaml:7: unknown key `siez` in batch; did you mean `size`?``.
@@ -64,7 +64,7 @@ fn check_document(text: &str, file: &str) -> Result<(), PipelineError> {
     Err(error_at(file, lines::first_content_line(text), &sentence))
 }
 
-/// Converts an error of the parser to a sentence with file and line.
+/// Converts a parser error to a sentence with file and line.
 fn parser_error(error: &serde_yaml_ng::Error, text: &str, file: &str) -> PipelineError {
     let line = error.location().map(|location| location.line());
     if let Some(tabbed) = line.and_then(|line| lines::line_indented_with_tab(text, line)) {

@@ -44,7 +44,7 @@ impl TenantReads {
     /// Checks the URL of one object, such as a listed object.
     ///
     /// # Errors
-    /// As [`Self::check_url`].
+    /// Same as [`Self::check_url`].
     pub fn check_object(&self, url: &str) -> Result<(), String> {
         self.urls.check_object(url).map_err(|_| self.outside(THE_TENANT, url))
     }

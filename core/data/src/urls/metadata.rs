@@ -2,7 +2,7 @@
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Host names of metadata services. Further names resolve to one of the known addresses.
+/// Host names of metadata services. Other names resolve to one of the known addresses.
 const METADATA_HOST_NAMES: [&str; 5] =
     ["metadata.google.internal", "metadata.goog", "metadata", "instance-data", "instance-data.ec2.internal"];
 /// Metadata addresses of Alibaba Cloud, of Azure's wire server, and of Oracle's former service.

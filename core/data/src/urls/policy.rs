@@ -70,7 +70,7 @@ impl UrlPolicy {
     /// Checks the URL of one object. Globs and braces have no special meaning in an object's URL.
     ///
     /// # Errors
-    /// As [`Self::check`].
+    /// Same as [`Self::check`].
     pub fn check_object(&self, url: &str) -> Result<(), String> {
         if self.allows_all() { Ok(()) } else { self.check_parsed(url, NormalizedUrl::parse(url)) }
     }

@@ -46,7 +46,7 @@ pub struct ResourceBound {
     pub operator: Option<String>,
     /// Rows per second.
     pub rows_per_s: f64,
-    /// The numbers from which the bound follows, for users.
+    /// An explanation of the bound for users, with the numbers that it follows from.
     #[serde(rename = "why")]
     pub explanation: String,
 }

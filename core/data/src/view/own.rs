@@ -11,8 +11,8 @@ use crate::messages::saturating_sum;
 mod tests;
 
 impl ClusterView {
-    /// Returns the part about a tenant's jobs. The planner's reasons, the wanted workers and the scaling action are removed,
-    /// because they reveal the jobs of other tenants.
+    /// Returns the part of the snapshot that describes a tenant's jobs. The planner's reasons, the wanted workers and the
+    /// scaling action are removed, because they reveal the jobs of other tenants.
     #[must_use]
     pub fn for_tenant(self, tenant: &str) -> Self {
         let own = |job: &super::JobView| job.tenant == tenant;

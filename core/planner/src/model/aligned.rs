@@ -10,10 +10,10 @@ use super::samples::JobWorkerSample;
 #[cfg(test)]
 mod tests;
 
-/// The name of the operator that looks rows up in a cache.
+/// Name of the operator that looks up rows in a cache.
 const CACHE: &str = "cache";
 
-/// The operator names of the first worker with the largest number of operators.
+/// Returns the operator names of the worker with the most operators, or of the first such worker.
 pub(super) fn longest_operator_list(samples: &[JobWorkerSample]) -> Vec<&str> {
     let largest = samples.iter().map(|sample| sample.operators.len()).max().unwrap_or(0);
     let longest = samples.iter().find(|sample| sample.operators.len() == largest);
@@ -21,13 +21,14 @@ pub(super) fn longest_operator_list(samples: &[JobWorkerSample]) -> Vec<&str> {
     operators.iter().map(|operator| operator.name.as_str()).collect()
 }
 
-/// Returns the samples with the operators in `names`. Omits workers without counters.
+/// Returns the samples, each with the operators in `names`. Omits workers without counters.
 pub(super) fn align<'a>(samples: &'a [JobWorkerSample], names: &[&str]) -> Vec<Cow<'a, JobWorkerSample>> {
     let counting = samples.iter().filter(|sample| !sample.operators.is_empty());
     counting.map(|sample| with_operators(sample, names)).collect()
 }
 
-/// Adds missing operators. A worker without a cache counts as a worker whose cache lookups all miss.
+/// Returns a sample with the missing operators added. A worker without a cache is treated as a worker whose cache
+/// lookups all miss.
 fn with_operators<'a>(sample: &'a JobWorkerSample, names: &[&str]) -> Cow<'a, JobWorkerSample> {
     if sample.operators.iter().map(|operator| operator.name.as_str()).eq(names.iter().copied()) {
         return Cow::Borrowed(sample);

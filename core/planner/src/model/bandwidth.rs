@@ -8,7 +8,7 @@
 //!   fitted by least squares. Disks and shared networks behave like this (Michaelis-Menten kinetics; Gunther's
 //!   universal scalability law without coherency).
 //!
-//! Observations at a single concurrency determine the slope, but not the limit.
+//! Observations at only one concurrency determine the slope, but not the limit.
 
 use serde::{Deserialize, Serialize};
 
@@ -45,7 +45,7 @@ pub enum Bandwidth {
     },
 }
 
-/// The bandwidth at one concurrency, observed over some seconds.
+/// The bandwidth at one concurrency, observed over several seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct BandwidthObservation {
     /// Mean requests in flight.
@@ -55,8 +55,8 @@ pub struct BandwidthObservation {
 }
 
 impl BandwidthObservation {
-    /// Whether the store has changed since `before`: the same concurrency yields less than half of the bandwidth, or
-    /// more than twice as much.
+    /// Whether the store has changed since `before`: the same concurrency yields less than half or more than twice the
+    /// bandwidth.
     pub fn contradicts(&self, before: &Self) -> bool {
         let same = |factor: f64| (1.0 / CONCURRENCY_MERGE_FACTOR..CONCURRENCY_MERGE_FACTOR).contains(&factor);
         let like = |factor: f64| (0.5..2.0).contains(&factor);
@@ -66,13 +66,14 @@ impl BandwidthObservation {
 
 /// Observations are merged if their concurrencies differ by less than this factor.
 const CONCURRENCY_MERGE_FACTOR: f64 = 1.2;
-/// A function with a limit is used if its error is below this share of the straight line's error.
-const MAX_ERROR_RATIO_OF_LIMIT: f64 = 0.5;
-/// A straight line is used if its mean squared relative error is below this value, which is an error of about 3 %.
-const MAX_ERROR_OF_LINE: f64 = 0.001;
+/// A function with a limit replaces the straight line if its error is below this fraction of the line's error.
+const MAX_LIMITED_FIT_ERROR_RATIO: f64 = 0.5;
+/// A straight line is good enough if its mean squared relative error is at most this value, which corresponds to a
+/// relative error of about 3 %.
+const MAX_LINEAR_FIT_ERROR: f64 = 0.001;
 
 impl Bandwidth {
-    /// Fits observations. Ignores observations without requests in flight or without bytes.
+    /// Fits a function to the observations. Ignores observations without requests in flight or without bytes.
     pub fn fit(observations: &[BandwidthObservation]) -> Self {
         let groups = merge_by_concurrency(observations);
         let [first, .., last] = groups.as_slice() else {
@@ -89,8 +90,8 @@ impl Bandwidth {
         let best = bent.min_by(|a, b| a.fit_error(&groups).total_cmp(&b.fit_error(&groups)));
         match best {
             Some(bent)
-                if straight_error > MAX_ERROR_OF_LINE
-                    && bent.fit_error(&groups) < MAX_ERROR_RATIO_OF_LIMIT * straight_error =>
+                if straight_error > MAX_LINEAR_FIT_ERROR
+                    && bent.fit_error(&groups) < MAX_LIMITED_FIT_ERROR_RATIO * straight_error =>
             {
                 bent
             }
@@ -98,7 +99,7 @@ impl Bandwidth {
         }
     }
 
-    /// Returns the bytes per second at this number of requests in flight; infinite if unknown.
+    /// Returns the bandwidth in bytes per second at this number of requests in flight; infinity if unknown.
     pub fn bytes_per_s_at(&self, concurrency: f64) -> f64 {
         match *self {
             Self::Unknown => f64::INFINITY,
@@ -108,7 +109,7 @@ impl Bandwidth {
         }
     }
 
-    /// The limit of the bandwidth in bytes per second, if known.
+    /// Returns the bandwidth limit in bytes per second, if known.
     pub fn cap(&self) -> Option<f64> {
         match *self {
             Self::Unknown | Self::Linear { .. } => None,
@@ -116,7 +117,7 @@ impl Bandwidth {
         }
     }
 
-    /// The number of requests in flight at which this bandwidth is reached; `None` if it is never reached.
+    /// Returns the number of requests in flight that reaches this bandwidth; `None` if no number does.
     pub fn concurrency_for(&self, bytes_per_s: f64) -> Option<f64> {
         match *self {
             Self::Unknown => None,
@@ -128,9 +129,9 @@ impl Bandwidth {
         }
     }
 
-    /// Returns the seconds for which one byte occupies a request while the store is not saturated: the reciprocal of
-    /// the slope, or the value at three quarters of a hyperbola's limit. Queueing time in a saturated store does not
-    /// count, because it grows with the number of requests. `None` if no bytes were read.
+    /// Returns the request time per byte, in seconds, of an unsaturated store: the reciprocal of the slope, or the
+    /// value at three quarters of a hyperbola's limit. Excludes the queueing time in a saturated store, because it
+    /// grows with the number of requests. Returns `None` if no bytes were read.
     pub fn seconds_per_byte(&self) -> Option<f64> {
         match *self {
             Self::Unknown => None,
@@ -139,7 +140,7 @@ impl Bandwidth {
         }
     }
 
-    /// Whether twice the concurrency would yield less than 20 % more bandwidth.
+    /// Whether doubling the concurrency would increase the bandwidth by less than 20 %.
     pub fn is_saturated(&self, concurrency: f64) -> bool {
         self.cap().is_some()
             && self.bytes_per_s_at(2.0 * concurrency) < 1.2 * self.bytes_per_s_at(concurrency)
@@ -155,9 +156,9 @@ impl Bandwidth {
     }
 }
 
-/// Sorts observations by concurrency and merges neighbours. A bandwidth below that of the previous group is raised to
-/// it: more requests never reduce the bandwidth, but reads are counted when they complete, which takes longer in a
-/// saturated store.
+/// Sorts observations by concurrency and merges neighbours. If a group has a lower bandwidth than the previous group,
+/// raises it to the previous bandwidth. More requests never reduce the bandwidth, but reads are counted when they
+/// complete, which takes longer in a saturated store.
 fn merge_by_concurrency(observations: &[BandwidthObservation]) -> Vec<BandwidthObservation> {
     let usable = |seen: &&BandwidthObservation| seen.concurrency > 0.0 && seen.bytes_per_s > 0.0;
     let mut sorted: Vec<BandwidthObservation> = observations.iter().filter(usable).copied().collect();
@@ -183,7 +184,7 @@ fn merge_by_concurrency(observations: &[BandwidthObservation]) -> Vec<BandwidthO
     rising.collect()
 }
 
-/// Returns the best roofline whose knee is between two neighbouring observations.
+/// Returns the roofline with the smallest error, whose knee is between two neighbouring observations.
 fn fit_roofline(groups: &[BandwidthObservation]) -> Option<Bandwidth> {
     let at_knee = |knee: usize| {
         let (rising, flat) = groups.split_at(knee);

@@ -1,5 +1,6 @@
-//! The rate that each resource allows a job on given workers. The smallest rate bounds the job, and its resource is
-//! the bottleneck (asymptotic bounds of operational analysis; Plumber, section 4.2).
+//! The maximum rate that each resource allows for a job on given workers. The smallest of these rates bounds the job,
+//! and the resource with the smallest rate is the bottleneck (asymptotic bounds of operational analysis; Plumber,
+//! section 4.2).
 
 use std::collections::BTreeMap;
 
@@ -18,17 +19,17 @@ pub(super) mod tests;
 pub struct JobResources {
     /// Workers, by type.
     pub workers: Vec<WorkerTypeResources>,
-    /// The engine's limit on concurrent executions of each operator on each worker, by operator name. Limits in the
-    /// pipeline apply as well.
+    /// Maximum number of concurrent executions on each worker that the engine allows, by operator name. Limits in the
+    /// pipeline also apply.
     #[serde(rename = "limits")]
     pub operator_limits: BTreeMap<String, u32>,
     /// Maximum number of store requests in flight, over all workers; 0 for no limit.
     pub read_concurrency: f64,
     /// Memory for rows in flight, over all workers, in bytes; 0 if unknown.
     pub memory_bytes: f64,
-    /// A cache that contains all rows of the dataset.
+    /// The cache that the job reads, if any. It contains all rows of the dataset.
     pub cache: Option<CacheUse>,
-    /// The traffic that does not cross the workers' network.
+    /// The share of the traffic that does not use the workers' network.
     pub locality: Locality,
 }
 
@@ -44,20 +45,20 @@ impl JobResources {
     }
 }
 
-/// The share of a job's traffic that stays on the hosts of its workers. By default, all traffic crosses the network.
+/// The share of a job's traffic that stays on the hosts of its workers. By default, all traffic uses the network.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Locality {
     /// Whether workers read the dataset from their own disks.
     pub store_is_local: bool,
-    /// The share of delivered bytes, from 0 to 1, whose consumer runs on the host of the worker.
+    /// The share of delivered bytes, from 0 to 1, that goes to consumers on the same host as the worker.
     pub consumers_share: f64,
 }
 
 impl Locality {
     /// Returns the bytes per row in the busier direction of a worker's network: the bytes that the worker reads, or the
-    /// share of `delivered_bytes_per_row` that it sends to other hosts. Rows cached in the object store always cross the
-    /// network.
+    /// share of `delivered_bytes_per_row` that it sends to other hosts. Reads of rows cached in the object store always
+    /// use the network.
     pub fn network_bytes(
         &self,
         from_dataset: f64,
@@ -78,9 +79,9 @@ pub struct WorkerTypeResources {
     pub worker_type: String,
     /// The number of workers.
     pub count: u32,
-    /// Cores of each worker that the job may use.
+    /// Cores that the job may use on each worker.
     pub cores: f64,
-    /// Network bandwidth of each worker that the job may use, in bytes per second and direction; 0 if unknown.
+    /// Network bandwidth that the job may use on each worker, in bytes per second and direction; 0 if unknown.
     pub nic_bytes_per_s: f64,
 }
 
@@ -91,7 +92,7 @@ pub struct CacheUse {
     /// The index of the operator whose output is cached.
     #[serde(rename = "after")]
     pub operator_index: usize,
-    /// The bandwidth of the tier in bytes per second, over all workers; infinite if unknown.
+    /// Read bandwidth of the cache tier in bytes per second, over all workers; infinity if unknown.
     pub read_bytes_per_s: f64,
     /// CPU seconds to read one byte.
     pub read_cpu_s_per_byte: f64,
@@ -104,7 +105,7 @@ pub fn bottleneck(model: &JobModel, resources: &JobResources) -> Option<Bottlene
     bounds(model, resources).into_iter().next()
 }
 
-/// Returns all bounds, the smallest first.
+/// Returns all bounds in ascending order.
 pub fn bounds(model: &JobModel, resources: &JobResources) -> Vec<ResourceBound> {
     let mut bounds = Vec::new();
     bounds.extend(cpu_bound(model, resources));
@@ -116,7 +117,7 @@ pub fn bounds(model: &JobModel, resources: &JobResources) -> Vec<ResourceBound> 
     bounds.extend(memory_bound(model, resources));
     bounds.extend(consumer_bound(model));
     bounds.retain(|bound| bound.rows_per_s.is_finite());
-    // Among equal bounds the consumer is first, because more of another resource would not help.
+    // The consumer precedes equal bounds, because more of another resource would not help.
     bounds.sort_by(|a, b| {
         let consumers_first = |bound: &ResourceBound| bound.kind != BottleneckKind::Consumer;
         a.rows_per_s.total_cmp(&b.rows_per_s).then(consumers_first(a).cmp(&consumers_first(b)))
@@ -138,7 +139,7 @@ pub(super) fn cpu_s_per_row(model: &JobModel, resources: &JobResources, worker_t
     reading + model.cpu_s_from(first_uncached_operator(resources), worker_type)
 }
 
-/// Returns a bound, whose explanation is the limit and the rate.
+/// Builds a bound. Its explanation consists of the limit and the rate.
 fn resource_bound(
     kind: BottleneckKind,
     operator: Option<&OperatorModel>,
@@ -149,7 +150,7 @@ fn resource_bound(
     ResourceBound { kind, operator: operator.map(|operator| operator.name.clone()), rows_per_s, explanation }
 }
 
-/// Utilisation law: the cores divided by the CPU seconds per row, summed over worker types.
+/// Utilisation law: the bound is the number of cores divided by the CPU seconds per row, summed over worker types.
 fn cpu_bound(model: &JobModel, resources: &JobResources) -> Option<ResourceBound> {
     let cores = resources.sum_over_workers(|share| share.cores);
     let rows_per_s =
@@ -167,7 +168,8 @@ fn cpu_bound(model: &JobModel, resources: &JobResources) -> Option<ResourceBound
     Some(ResourceBound { kind: BottleneckKind::Cpu, operator, rows_per_s, explanation })
 }
 
-/// Little's law: the allowed concurrent executions divided by the seconds per row, summed over workers.
+/// Little's law: the bound is the allowed number of concurrent executions divided by the seconds per row, summed over
+/// workers.
 fn operator_limit_bounds(model: &JobModel, resources: &JobResources) -> Vec<ResourceBound> {
     let limited = |operator: &OperatorModel| -> Option<ResourceBound> {
         let engine_limit = resources.operator_limits.get(&operator.name).copied();
@@ -193,8 +195,8 @@ fn operator_limit_bounds(model: &JobModel, resources: &JobResources) -> Vec<Reso
     model.operators.iter().skip(first_uncached_operator(resources)).filter_map(limited).collect()
 }
 
-/// Little's law: the executions in flight divided by the seconds per row. It applies if the engine cannot start more
-/// executions.
+/// Little's law: the bound is the number of executions in flight divided by the seconds per row. It applies if the
+/// engine cannot start more executions.
 fn in_flight_bounds(model: &JobModel, resources: &JobResources) -> Vec<ResourceBound> {
     let bound = |operator: &OperatorModel| -> Option<ResourceBound> {
         // `operator_limit_bounds` covers pinned operators.
@@ -212,7 +214,7 @@ fn in_flight_bounds(model: &JobModel, resources: &JobResources) -> Vec<ResourceB
     model.operators.iter().skip(first_uncached_operator(resources)).filter_map(bound).collect()
 }
 
-/// The store's bandwidth at the allowed number of requests, divided by the bytes per row.
+/// The bound is the store's bandwidth at the allowed number of requests, divided by the bytes per row.
 fn store_bound(model: &JobModel, resources: &JobResources) -> Option<ResourceBound> {
     let bytes_per_row = match &resources.cache {
         None => model.store_bytes_per_row,
@@ -235,7 +237,7 @@ fn store_bound(model: &JobModel, resources: &JobResources) -> Option<ResourceBou
     Some(resource_bound(kind, model.operators.first(), bandwidth / bytes_per_row, &limit))
 }
 
-/// The bandwidth of the cache's tier, divided by the bytes per row.
+/// The bound is the bandwidth of the cache tier, divided by the bytes per row.
 fn cache_tier_bound(model: &JobModel, resources: &JobResources) -> Option<ResourceBound> {
     let cache = resources.cache.as_ref().filter(|cache| cache.read_bytes_per_s > 0.0)?;
     let point = model.operators.get(cache.operator_index)?;
@@ -249,7 +251,7 @@ fn cache_tier_bound(model: &JobModel, resources: &JobResources) -> Option<Resour
     Some(resource_bound(BottleneckKind::Store, Some(point), rows_per_s, &limit))
 }
 
-/// The bandwidth of the workers' network, divided by the bytes per row in the busier direction.
+/// The bound is the bandwidth of the workers' network, divided by the bytes per row in the busier direction.
 fn network_bound(model: &JobModel, resources: &JobResources) -> Option<ResourceBound> {
     let (from_dataset, from_cache_store) = match &resources.cache {
         None => (model.store_bytes_per_row, 0.0),
@@ -271,8 +273,8 @@ fn network_bound(model: &JobModel, resources: &JobResources) -> Option<ResourceB
     Some(resource_bound(BottleneckKind::Network, None, bandwidth / per_row, &limit))
 }
 
-/// Little's law: the memory divided by the byte-seconds that one row occupies. Memory bounds a job only while it is
-/// full. Otherwise, the number of rows in flight follows from other bounds.
+/// Little's law: the bound is the memory divided by the byte-seconds that one row occupies. Memory bounds a job only
+/// while it is full. Otherwise, other bounds determine the number of rows in flight.
 fn memory_bound(model: &JobModel, resources: &JobResources) -> Option<ResourceBound> {
     let is_full = model.memory_wait_share > 0.1;
     if !is_full || resources.memory_bytes <= 0.0 || model.held_bytes <= 0.0 {

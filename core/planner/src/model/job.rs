@@ -14,28 +14,30 @@ use super::visits::visit_ratios;
 #[cfg(test)]
 pub(super) mod tests;
 
-/// A consumer whose steps take a smaller share of the time processes rows as fast as they arrive, so its demand is unknown.
+/// If the steps of a consumer take less than this share of its time, it processes rows as fast as they arrive, so its
+/// demand is unknown.
 const MIN_STEP_SHARE: f64 = 0.02;
 
-/// Observed counters and facts of a job, from which a [`JobModel`] is built.
+/// The observed counters and properties of a job. [`JobModel::build`] builds the model from them.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct JobObservation {
-    /// The counters of each worker over the last seconds.
+    /// The counters of each worker over the last few seconds.
     pub recent: Vec<JobWorkerSample>,
-    /// The counters of each worker since the job started. Sizes are computed from these counters, because more rows make
-    /// them more exact. If empty, sizes are computed from `recent`.
+    /// The counters of each worker since the job started. Sizes are computed from these counters, because more rows
+    /// give more accurate sizes. If this list is empty, sizes are computed from `recent`.
     pub total: Vec<JobWorkerSample>,
-    /// The counters of each consumer over the last seconds.
+    /// The counters of each consumer over the last few seconds.
     pub consumers: Vec<JobConsumerSample>,
     /// The store's bandwidth at different numbers of requests in flight, over all workers.
     pub bandwidth_observations: Vec<BandwidthObservation>,
-    /// The operator whose waits limited the job over the last seconds; `None` if threads, a limit or the store did.
+    /// The operator whose waits limited the job over the last few seconds; `None` if threads, an operator limit or the
+    /// store limited the job.
     pub waiting_operator: Option<String>,
     /// Measured sizes and CPU times of cache encodings, over all workers.
     pub encodings: Vec<EncodingStats>,
     /// The number of rows in the dataset.
     pub dataset_rows: u64,
-    /// The names of operators whose output differs in each pass.
+    /// Names of the operators whose output differs in each pass.
     pub random_operators: Vec<String>,
 }
 
@@ -53,16 +55,16 @@ pub struct JobModel {
     /// The points at which rows could be cached, in order. See [`CachePointModel::is_cacheable`].
     #[serde(rename = "cuts")]
     pub cache_points: Vec<CachePointModel>,
-    /// Bytes sent to consumers per row.
+    /// Bytes sent to consumers, per row.
     #[serde(rename = "delivered_bytes")]
     pub delivered_bytes_per_row: f64,
-    /// Bytes read from the store per row.
+    /// Bytes read from the store, per row.
     #[serde(rename = "store_bytes")]
     pub store_bytes_per_row: f64,
-    /// Requests to the store per row.
+    /// Number of requests to the store, per row.
     #[serde(rename = "store_requests")]
     pub store_requests_per_row: f64,
-    /// Duration of requests to the store per row, in seconds.
+    /// Total duration of requests to the store, in seconds per row.
     #[serde(rename = "store_wait_s")]
     pub store_wait_s_per_row: f64,
     /// The mean number of requests in flight, over all workers.
@@ -71,9 +73,9 @@ pub struct JobModel {
     pub bandwidth: Bandwidth,
     /// Memory that the job's rows occupy, over all workers, in bytes.
     pub held_bytes: f64,
-    /// The share of the time for which a group was ready but did not fit the memory budget.
+    /// The share of the time during which a group was ready but did not fit into the memory budget.
     pub memory_wait_share: f64,
-    /// Rows per second that the consumers would process if they never waited; `None` if unknown.
+    /// Rows per second that the consumers would process if they never waited for rows; `None` if unknown.
     pub demand_rows_per_s: Option<f64>,
 }
 
@@ -83,12 +85,12 @@ pub struct JobModel {
 pub struct OperatorModel {
     /// The operator's name.
     pub name: String,
-    /// Rows that enter the operator for one delivered row: the visit ratio of operational analysis (Denning and Buzen, 1978),
-    /// which Plumber uses as well. The ratio is above 1 before a filter, and below 1 before an operator that adds rows.
+    /// Input rows of the operator per delivered row: the visit ratio of operational analysis (Denning and Buzen, 1978),
+    /// which Plumber also uses. The ratio is above 1 before a filter, and below 1 before an operator that adds rows.
     pub visit_ratio: f64,
-    /// CPU seconds per row by worker type. The reciprocal is Plumber's resource-accounted rate: rows per CPU second.
+    /// CPU seconds per row, by worker type. The reciprocal is Plumber's resource-accounted rate: rows per CPU second.
     pub cpu_s: BTreeMap<String, f64>,
-    /// Seconds per row during which executions wait without using the CPU.
+    /// Time that executions wait without using the CPU, in seconds per row.
     pub latency_s: f64,
     /// The mean number of concurrent executions, summed over workers: busy time over elapsed time (Little's law).
     pub mean_active: f64,
@@ -98,17 +100,17 @@ pub struct OperatorModel {
     pub cpu_share: f64,
     /// Output bytes per row.
     pub bytes_out: f64,
-    /// The number of concurrent executions on each worker that the pipeline pins.
+    /// The number of concurrent executions on each worker, if the pipeline pins it.
     pub parallelism: Option<u32>,
-    /// The mean number of concurrent executions on each worker, if only the waits of this operator limited the job. In this
-    /// case the engine cannot start more executions.
+    /// The mean number of concurrent executions on each worker, if the waits of this operator were the only limit of
+    /// the job. In this case, the engine cannot start more executions.
     #[serde(rename = "under_way", skip_serializing_if = "Option::is_none")]
     pub in_flight: Option<f64>,
     /// Whether the output differs in each pass.
     pub is_random: bool,
 }
 
-/// The size and costs of the whole dataset if the output of one operator is cached.
+/// A point at which rows could be cached, with the size of the cached dataset and its effect on costs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CachePointModel {
@@ -117,9 +119,9 @@ pub struct CachePointModel {
     pub operator_index: usize,
     /// The operator's name.
     pub operator: String,
-    /// Rows of the whole dataset at this point.
+    /// Number of rows of the whole dataset at this point.
     pub rows: f64,
-    /// Bytes of the whole dataset at this point.
+    /// Size of the whole dataset at this point, in bytes.
     pub bytes: f64,
     /// Bytes at this point per delivered row.
     pub bytes_per_row: f64,
@@ -148,18 +150,18 @@ impl Default for CachePointModel {
 }
 
 impl OperatorModel {
-    /// The pinned number of concurrent executions on each worker; `None` without a limit.
+    /// Returns the pinned number of concurrent executions on each worker; `None` if the pipeline pins none.
     pub fn limit(&self) -> Option<u32> {
         self.parallelism.map(|limit| limit.max(1))
     }
 
-    /// CPU seconds per row on a worker type. For an unknown type, the mean of the known types.
+    /// Returns the CPU seconds per row on a worker type. For an unknown type, returns the mean of the known types.
     pub fn cpu_s_on(&self, worker_type: &str) -> f64 {
         self.cpu_s.get(worker_type).copied().unwrap_or_else(|| mean_of(&self.cpu_s))
     }
 
-    /// Returns the seconds per row of an undisturbed execution: CPU time plus latency. Wall time would be too large while
-    /// threads share cores.
+    /// Returns the seconds per row of an execution that does not share its core: CPU time plus latency. The measured
+    /// wall time is larger if threads share cores.
     pub fn service_s_on(&self, worker_type: &str) -> f64 {
         self.cpu_s_on(worker_type) + self.latency_s
     }
@@ -178,7 +180,7 @@ impl JobModel {
             return None;
         }
         let visits = visit_ratios(&recent);
-        // Workers read ahead of delivery, so the cost of reading a row is based on the rows that were read.
+        // Workers read ahead of delivery, so divide the cost of reading by the number of rows read.
         let read = sum(&recent, |worker| worker.operators[0].rows_out);
         let rows_read = if read > 0.0 { read / visits[0] } else { delivered };
         let store = |field: fn(&StoreStats) -> u64| sum(&recent, |worker| field(&worker.store)) / rows_read;
@@ -188,7 +190,7 @@ impl JobModel {
         let mut model = Self {
             rows_per_s: per_second(|worker| worker.operators.last().map_or(0.0, |last| last.rows_out as f64)),
             operators: (0..count).map(|place| operator(&recent, place, visits[place])).collect(),
-            overhead_cpu_s: overhead(&recent),
+            overhead_cpu_s: overhead_cpu_s(&recent),
             cache_points: Vec::new(),
             delivered_bytes_per_row: sum(&recent, |worker| worker.operators[count - 1].bytes_out) / delivered,
             store_bytes_per_row: store(|store| store.bytes),
@@ -198,7 +200,7 @@ impl JobModel {
             bandwidth: Bandwidth::fit(&seen.bandwidth_observations),
             held_bytes: sum(&recent, |worker| worker.held_bytes),
             memory_wait_share: per_second(|worker| seconds(worker.memory_wait_ns)) / recent.len() as f64,
-            demand_rows_per_s: demand(&seen.consumers),
+            demand_rows_per_s: consumer_demand(&seen.consumers),
         };
         if model.bandwidth == Bandwidth::Unknown {
             let bytes_per_s = per_second(|worker| worker.store.bytes as f64);
@@ -214,13 +216,13 @@ impl JobModel {
         }
         let counted = if total.is_empty() { &recent } else { &total };
         model.cache_points = cache_points(&model, counted, seen.dataset_rows);
-        let encoded = seen.encodings.iter().filter_map(|tried| with_encoding(&model, tried));
+        let encoded = seen.encodings.iter().filter_map(|tried| encoded_cache_point(&model, tried));
         let encoded: Vec<CachePointModel> = encoded.collect();
         model.cache_points.extend(encoded);
         Some(model)
     }
 
-    /// Returns the CPU seconds per row on a worker type: those of the operators from index `from` on, plus those outside
+    /// Returns the CPU seconds per row on a worker type, for the operators from index `from` on and the code outside
     /// operators.
     pub fn cpu_s_from(&self, from: usize, worker_type: &str) -> f64 {
         let known = self.overhead_cpu_s.get(worker_type).copied();
@@ -230,11 +232,11 @@ impl JobModel {
     }
 }
 
-/// Builds the model of one operator. `cpu_share` contains CPU seconds, which the caller normalises.
+/// Builds the model of one operator. Its `cpu_share` contains CPU seconds until the caller normalises it.
 fn operator(workers: &[&JobWorkerSample], place: usize, visit_ratio: f64) -> OperatorModel {
     let of = |worker: &JobWorkerSample| worker.operators[place].clone();
     let count = |field: fn(&OperatorStats) -> u64| sum(workers, |worker| field(&worker.operators[place]));
-    // A source has no input rows, so its output rows count.
+    // A source has no input rows, so count its output rows.
     let handled = |stats: &OperatorStats| if stats.rows_in > 0 { stats.rows_in } else { stats.rows_out };
     let rows = sum(workers, |worker| handled(&worker.operators[place]));
     let per_row = |total: f64| if rows > 0.0 { total / rows * visit_ratio } else { 0.0 };
@@ -264,7 +266,7 @@ fn operator(workers: &[&JobWorkerSample], place: usize, visit_ratio: f64) -> Ope
 }
 
 /// Returns the CPU seconds per row outside operators, by worker type.
-fn overhead(workers: &[&JobWorkerSample]) -> BTreeMap<String, f64> {
+fn overhead_cpu_s(workers: &[&JobWorkerSample]) -> BTreeMap<String, f64> {
     cpu_s_by_type(workers, |worker| {
         let in_operators = saturating_sum(worker.operators.iter().map(|operator| operator.cpu_ns));
         let rows = worker.operators.last().map_or(0.0, |last| last.rows_out as f64);
@@ -272,8 +274,8 @@ fn overhead(workers: &[&JobWorkerSample]) -> BTreeMap<String, f64> {
     })
 }
 
-/// Returns the CPU seconds per row by worker type. `counts` returns the CPU seconds and the rows of a worker. Omits types
-/// without rows.
+/// Returns the CPU seconds per row, by worker type. `counts` returns the CPU seconds and the number of rows of a
+/// worker. Omits types without rows.
 fn cpu_s_by_type(
     workers: &[&JobWorkerSample],
     counts: impl Fn(&JobWorkerSample) -> (f64, f64),
@@ -288,8 +290,8 @@ fn cpu_s_by_type(
     by_type.into_iter().map(|(name, (cpu_s, rows))| (name, cpu_s / rows)).collect()
 }
 
-/// Returns the cache points without encodings. The number of rows at a point is the number of dataset rows times the output
-/// rows per source row. Bytes follow from the mean size of a row (Plumber, section 4.3).
+/// Returns the cache points without encodings. The number of rows at a point is the number of dataset rows times the
+/// output rows per source row. The size in bytes is this number times the mean size of a row (Plumber, section 4.3).
 fn cache_points(model: &JobModel, workers: &[&JobWorkerSample], dataset_rows: u64) -> Vec<CachePointModel> {
     let source_rows = sum(workers, |worker| worker.operators[0].rows_out);
     let mut is_cacheable = true;
@@ -314,9 +316,9 @@ fn cache_points(model: &JobModel, workers: &[&JobWorkerSample], dataset_rows: u6
     points
 }
 
-/// Returns a cache point whose rows have another encoding. Sizes and costs are scaled by the ratios measured on sampled
-/// rows.
-fn with_encoding(model: &JobModel, tried: &EncodingStats) -> Option<CachePointModel> {
+/// Returns a cache point whose rows are stored in an encoding. Scales sizes and costs by the ratios that were measured
+/// on sampled rows.
+fn encoded_cache_point(model: &JobModel, tried: &EncodingStats) -> Option<CachePointModel> {
     let plain =
         model.cache_points.iter().find(|point| point.operator_index == tried.operators_before as usize)?;
     if tried.plain_bytes == 0 || tried.plain_ns == 0 {
@@ -332,9 +334,9 @@ fn with_encoding(model: &JobModel, tried: &EncodingStats) -> Option<CachePointMo
     })
 }
 
-/// Returns the rate that the consumers would reach if rows were always ready: for each consumer, its rows divided by the
-/// time during which it did not wait. `None` if a consumer processes rows as fast as they arrive.
-fn demand(consumers: &[JobConsumerSample]) -> Option<f64> {
+/// Returns the rate that the consumers would reach if rows were always ready: for each consumer, its rows divided by
+/// the time that it did not wait. Returns `None` if a consumer processes rows as fast as they arrive.
+fn consumer_demand(consumers: &[JobConsumerSample]) -> Option<f64> {
     let mut rates = Vec::new();
     for consumer in consumers.iter().filter(|consumer| consumer.stats.rows > 0) {
         let stats = &consumer.stats;
@@ -348,7 +350,7 @@ fn demand(consumers: &[JobConsumerSample]) -> Option<f64> {
         }
         rates.push(stats.rows as f64 / seconds(step_ns));
     }
-    // A consumer that has received no batch counts as an average consumer.
+    // Consumers that have received no batch count with the mean rate.
     (!rates.is_empty()).then(|| rates.iter().sum::<f64>() * consumers.len() as f64 / rates.len() as f64)
 }
 

@@ -1,4 +1,5 @@
-//! Predicts the rate of a job with more of a resource. The prediction is the smallest bound under the changed resources.
+//! Predicts the rate of a job if it receives more of a resource. The predicted rate is the smallest bound with the
+//! changed resources.
 
 use feedline_data::pipeline::CacheEncoding;
 use feedline_data::view::{BottleneckKind, ResourceBound};
@@ -11,14 +12,14 @@ use super::text::{format_bytes, format_count};
 #[cfg(test)]
 mod tests;
 
-/// A change of resources, and the predicted rate.
+/// A change of resources that would increase the rate of a job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Remedy {
     /// The change, as text for users.
     pub action: String,
-    /// The predicted rows per second.
+    /// The predicted rate in rows per second.
     pub predicted_rows_per_s: f64,
-    /// Whether the change helps only from the second pass over the dataset.
+    /// Whether the change helps only from the second pass over the dataset on.
     #[serde(default)]
     pub from_second_pass: bool,
 }
@@ -31,7 +32,7 @@ pub struct CacheCapacity {
     pub tier: String,
     /// Free bytes, over all workers.
     pub bytes: f64,
-    /// The bandwidth of the tier in bytes per second, over all workers; infinite if unknown.
+    /// Read bandwidth of the tier in bytes per second, over all workers; infinity if unknown.
     pub read_bytes_per_s: f64,
     /// CPU seconds to read one byte.
     pub read_cpu_s_per_byte: f64,
@@ -39,12 +40,12 @@ pub struct CacheCapacity {
     pub is_in_store: bool,
 }
 
-/// The largest factor by which a remedy raises the number of requests in flight.
+/// Maximum factor by which a remedy increases the number of requests in flight.
 const MAX_READ_FACTOR: f64 = 32.0;
 
-/// Returns the remedies that would raise the rate by more than 1 %, the best first. Caches come last, because they help
-/// only from the second pass and the planner chooses them anyway. Equally good remedies are in this order: operator
-/// limits, read concurrency, cores, workers.
+/// Returns the remedies that would increase the rate by more than 1 %, the best first. Caches are last, because they
+/// help only from the second pass on and the planner chooses them anyway. The order of equally good remedies is:
+/// operator limits, read concurrency, cores, workers.
 pub fn remedies(model: &JobModel, resources: &JobResources, capacities: &[CacheCapacity]) -> Vec<Remedy> {
     let Some(now) = bottleneck(model, resources) else { return Vec::new() };
     let mut candidates: Vec<(String, JobResources)> = Vec::new();
@@ -75,8 +76,8 @@ pub fn remedies(model: &JobModel, resources: &JobResources, capacities: &[CacheC
     found
 }
 
-/// Returns the operators under changed resources. A raised limit replaces a pinned limit, but the number of executions
-/// that the engine can start stays the same.
+/// Returns the operators with the changed limits. A raised limit replaces a pinned limit, but the engine cannot start
+/// more executions than before.
 fn operators_with_raised_limits(
     model: &JobModel,
     before: &JobResources,
@@ -93,15 +94,16 @@ fn operators_with_raised_limits(
     operators
 }
 
-/// Returns the maximum number of concurrent executions on each worker: the running executions plus those that wait for a
-/// permit. `None` if unknown.
+/// Returns the largest number of concurrent executions that a worker can reach: the running executions plus the
+/// executions that wait for a permit. Returns `None` if unknown.
 fn reachable_executions(operator: &OperatorModel, resources: &JobResources) -> Option<f64> {
     let workers = resources.worker_count();
     let known = operator.mean_waiting > 0.0 && workers > 0;
     known.then(|| (operator.mean_active + operator.mean_waiting) / f64::from(workers))
 }
 
-/// For each limited operator, raises the limit until another resource becomes the bottleneck.
+/// Raises the limit of each limited operator until another resource becomes the bottleneck. Returns one remedy per
+/// operator.
 fn raise_operator_limits(model: &JobModel, resources: &JobResources) -> Vec<(String, JobResources)> {
     let all = bounds(model, resources);
     let mut candidates = Vec::new();

@@ -14,14 +14,14 @@ pub struct JobWorkerSample {
     pub cores: f64,
     /// Nanoseconds since the worker started.
     pub elapsed_ns: u64,
-    /// CPU time in nanoseconds that the worker's process spent on the job.
+    /// CPU time that the worker's process spent on the job, in nanoseconds.
     pub process_cpu_ns: u64,
-    /// Bytes of memory that the job's rows occupy now.
+    /// Memory that the job's rows currently occupy, in bytes.
     pub held_bytes: u64,
-    /// Time in nanoseconds for which a group was ready but did not fit the memory budget.
+    /// Time that a ready group waited because it did not fit into the memory budget, in nanoseconds.
     pub memory_wait_ns: u64,
-    /// Operators in order: the first is the source, the last is the batch. The latency of the source is 0, since
-    /// `store.wait_ns` counts the same time.
+    /// Operators in order: the first is the source, and the last is the batch operator. The latency of the source is 0,
+    /// because `store.wait_ns` already counts this time.
     pub operators: Vec<OperatorStats>,
     /// Reads from the store.
     pub store: StoreStats,
@@ -34,6 +34,6 @@ pub struct JobConsumerSample {
     pub consumer: u32,
     /// The consumer's counters.
     pub stats: ConsumerStats,
-    /// Time in nanoseconds that the consumer waited or worked on batches.
+    /// Time that the consumer waited for batches or processed them, in nanoseconds.
     pub elapsed_ns: u64,
 }

@@ -1,6 +1,6 @@
-//! Formats numbers and units for sentences.
+//! Formats numbers with units for explanations.
 
-/// Absolute values below this number are formatted as 0.
+/// Numbers whose absolute value is smaller are formatted as 0.
 const MIN_DISPLAYED: f64 = 1e-9;
 
 /// Formats a number with three significant digits, such as `12`, `3.4` or `0.056`. Numbers above 100 are rounded to whole
@@ -45,7 +45,7 @@ pub(crate) fn format_seconds(value: f64) -> String {
     }
 }
 
-/// Formats a count with its noun, such as `1 core` or `2 cores`.
+/// Formats a count with a noun in the singular or plural, such as `1 core` or `2 cores`.
 pub(crate) fn format_count(value: f64, noun: &str) -> String {
     let plural = if (value - 1.0).abs() < 1e-9 { "" } else { "s" };
     format!("{} {noun}{plural}", format_number(value))

@@ -1,8 +1,9 @@
 //! Visit ratios: the number of rows that enter each operator per delivered row (forced flow law of operational analysis).
 //!
-//! The obvious quotient, rows that entered an operator over rows delivered in the same seconds, is wrong while rows are in
-//! flight: the first operators process rows that are delivered seconds later. The ratio of an operator's own input and
-//! output does not have this error. So the visit ratios are computed from these ratios, from the last operator to the first.
+//! The obvious quotient, rows that entered an operator over rows delivered in the same seconds, is wrong while rows are
+//! in flight: the first operators process rows that are delivered seconds later. The ratio of an operator's input to
+//! its own output does not have this error. So the visit ratios are computed from these ratios, from the last operator
+//! to the first.
 
 use feedline_data::messages::OperatorStats;
 
@@ -11,23 +12,24 @@ use super::samples::JobWorkerSample;
 #[cfg(test)]
 mod tests;
 
-/// Returns the number of rows that enter each operator per delivered row. For the source, counts the rows that leave it.
+/// Returns the number of input rows of each operator per delivered row. The source has no input, so its output rows are
+/// counted.
 pub(super) fn visit_ratios(workers: &[&JobWorkerSample]) -> Vec<f64> {
     let count = workers.first().map_or(0, |worker| worker.operators.len());
     let sum = |place: usize, field: fn(&OperatorStats) -> u64| -> f64 {
         workers.iter().map(|worker| field(&worker.operators[place]) as f64).sum()
     };
     let mut visits = vec![0.0; count];
-    // Rows that leave the current operator per delivered row.
+    // Output rows of the current operator per delivered row.
     let mut leaving = 1.0;
     for place in (0..count).rev() {
         let (rows_in, rows_out) = (sum(place, |stats| stats.rows_in), sum(place, |stats| stats.rows_out));
         let name = workers[0].operators[place].name.as_str();
         visits[place] = match name {
             "cache" => leaving,
-            // No row has left the operator yet.
+            // The operator has no output rows yet.
             _ if rows_out <= 0.0 => rows_in / sum(count - 1, |stats| stats.rows_out),
-            // No row enters a source.
+            // A source has no input rows.
             _ if rows_in <= 0.0 => leaving,
             _ => leaving * rows_in / rows_out,
         };

@@ -1,4 +1,5 @@
-//! Cumulative counters over time: the counts of the last seconds, and totals that survive restarts of a worker or consumer.
+//! Cumulative counters over time: the counts of the last few seconds, and totals that survive restarts of a worker or
+//! consumer.
 
 use std::collections::VecDeque;
 
@@ -10,11 +11,11 @@ use super::samples::{JobConsumerSample, JobWorkerSample};
 #[cfg(test)]
 mod tests;
 
-/// Counters of a worker or consumer, which only grow until it restarts.
+/// Counters of a worker or consumer. They never decrease until the worker or consumer restarts.
 pub trait CumulativeCounters: Clone {
     /// Combines each counter with the same counter of `other`. Other fields keep their values.
     fn combine(&self, other: &Self, combine: fn(u64, u64) -> u64) -> Self;
-    /// Whether the worker or consumer restarted after `earlier`: a counter has decreased.
+    /// Whether the worker or consumer has restarted since `earlier`, which is the case if a counter has decreased.
     fn has_restarted_since(&self, earlier: &Self) -> bool;
 
     /// Returns the counts since `earlier`.
@@ -28,7 +29,7 @@ pub trait CumulativeCounters: Clone {
     }
 }
 
-/// The samples of one worker or consumer over a time span, thinned out to about [`SampleWindow::POINTS`].
+/// The samples of one worker or consumer over a time span, downsampled to about [`SampleWindow::POINTS`] samples.
 #[derive(Debug, Clone)]
 pub struct SampleWindow<S> {
     span_ms: Millis,
@@ -36,7 +37,7 @@ pub struct SampleWindow<S> {
     earlier_total: Option<S>,
     /// The newest sample, without `earlier_total`.
     last: Option<S>,
-    /// Totals over all restarts, with their times, oldest first.
+    /// Totals that include the counts from before restarts, with their times, the oldest first.
     points: VecDeque<(Millis, S)>,
 }
 
@@ -49,7 +50,7 @@ impl<S: CumulativeCounters> SampleWindow<S> {
         Self { span_ms: span_ms.max(1), earlier_total: None, last: None, points: VecDeque::new() }
     }
 
-    /// Adds a sample counted up to `now`. Ignores a sample that is older than the last one.
+    /// Adds the sample with the counts up to `now`. Ignores a sample that is older than the last sample.
     pub fn push(&mut self, now: Millis, sample: S) {
         if self.points.back().is_some_and(|(at, _)| *at > now) {
             return;
@@ -69,7 +70,7 @@ impl<S: CumulativeCounters> SampleWindow<S> {
     }
 
     fn push_point(&mut self, now: Millis, total: S) {
-        // A sample soon after the previous sample replaces it.
+        // A sample replaces the previous sample if it arrives shortly after it.
         let step = self.span_ms / Self::POINTS;
         let count = self.points.len();
         if count >= 2 && now - self.points[count - 2].0 < step {
@@ -82,7 +83,7 @@ impl<S: CumulativeCounters> SampleWindow<S> {
         }
     }
 
-    /// Whether the window has only the newest sample.
+    /// Whether the window contains only the newest sample.
     pub fn is_idle(&self) -> bool {
         self.points.len() == 1
     }
@@ -100,13 +101,13 @@ impl<S: CumulativeCounters> SampleWindow<S> {
         self.points.shrink_to_fit();
     }
 
-    /// Returns the counts over all restarts.
+    /// Returns the total counts, including those from before restarts.
     pub fn total(&self) -> Option<&S> {
         self.points.back().map(|(_, total)| total)
     }
 
-    /// Returns the counts of about the last `span_ms` before the newest sample, and the milliseconds that they cover. Returns
-    /// `None` before the second sample.
+    /// Returns the counts of about the last `span_ms` before the newest sample, and the actual span in milliseconds.
+    /// Returns `None` if the window contains fewer than two samples.
     pub fn recent(&self, span_ms: Millis) -> Option<(Millis, S)> {
         let (end, newest) = self.points.back()?;
         let is_old_enough = |(at, _): &&(Millis, S)| at + span_ms <= *end;

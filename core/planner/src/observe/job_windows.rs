@@ -16,24 +16,24 @@ use crate::model::{JobConsumerSample, JobWorkerSample, Locality, SampleWindow};
 
 /// Milliseconds over which rates are averaged.
 pub const RECENT_MS: Millis = 5_000;
-/// If a consumer's rate changes by more than this share, its rate is averaged over [`SHORT_WINDOW_MS`] instead of
-/// [`RECENT_MS`], so that the rates before and after a change of demand are not mixed.
+/// If a consumer's rate changes by more than this fraction, its rate is averaged over [`SHORT_WINDOW_MS`] instead of
+/// [`RECENT_MS`], so that the average does not mix the rates before and after a change of demand.
 const MIN_RATE_CHANGE: f64 = 0.25;
 const SHORT_WINDOW_MS: Millis = 2_000;
-/// Minimum number of batches for a rate over the short window. The error is at most one batch.
+/// Minimum number of batches for a rate over the short window. The count may be off by one batch.
 const SHORT_WINDOW_MIN_BATCHES: u64 = 8;
-/// Milliseconds of samples that each window stores.
+/// Time span of the samples in each window, in milliseconds.
 const SAMPLE_SPAN_MS: Millis = 8_000;
 /// Maximum number of bandwidth observations per job.
 const MAX_BANDWIDTH_OBSERVATIONS: usize = 32;
-/// Consumers that wait for more than this share of the time do not receive enough rows.
+/// Consumers that wait for more than this share of the time are considered starved.
 const STARVED_STALL_SHARE: f64 = 0.5;
 
-/// Facts and recent counters of one job.
+/// Properties and recent counters of one job.
 #[derive(Debug, Clone)]
 pub(super) struct JobWindows {
-    pub(super) facts: JobProperties,
-    /// The time of the first report with delivered rows.
+    pub(super) properties: JobProperties,
+    /// Time of the first report that contains delivered rows.
     pub(super) first_rows_at: Option<Millis>,
     /// The names of operators whose output differs in each pass.
     random_operators: Vec<String>,
@@ -42,24 +42,24 @@ pub(super) struct JobWindows {
     bandwidth_observations: VecDeque<BandwidthObservation>,
     /// Whether only the store limits the job.
     pub(super) waits_for_store: bool,
-    /// The operator whose waits limit the job.
+    /// The operator whose waits limit the job, if any.
     waiting_operator: Option<String>,
     /// Measured costs of cache encodings, over all workers.
     pub(super) encodings: BTreeMap<(u32, CacheEncoding), EncodingStats>,
 }
 
 impl JobWindows {
-    pub(super) fn new(facts: JobProperties) -> Self {
+    pub(super) fn new(properties: JobProperties) -> Self {
         Self {
             first_rows_at: None,
-            random_operators: random_operators(&facts.pipeline),
+            random_operators: random_operators(&properties.pipeline),
             workers: BTreeMap::new(),
             consumers: BTreeMap::new(),
             bandwidth_observations: VecDeque::new(),
             waits_for_store: false,
             waiting_operator: None,
             encodings: BTreeMap::new(),
-            facts,
+            properties,
         }
     }
 
@@ -75,7 +75,7 @@ impl JobWindows {
         let window = self.workers.entry(sample.worker).or_insert_with(|| SampleWindow::new(SAMPLE_SPAN_MS));
         let was_idle = window.is_idle();
         window.push(now, sample);
-        // A worker still reports jobs that have moved to other workers.
+        // A worker also reports jobs that have moved to other workers.
         if window.is_unchanged(was_idle, is_without_work_between) {
             window.set_idle();
         }
@@ -136,19 +136,19 @@ impl JobWindows {
         }
     }
 
-    /// Returns the share of the job's recent bytes that stayed on the hosts of workers.
+    /// Returns the share of the job's recent traffic that stayed on the hosts of its workers.
     pub(super) fn locality(&self) -> Locality {
         let recent = self.recent_consumers();
         let delivered = saturating_sum(recent.iter().map(|consumer| consumer.stats.bytes));
         let received = saturating_sum(recent.iter().map(|consumer| consumer.stats.network_bytes));
         // A consumer receives bytes before it counts them as delivered.
         let over_network = if delivered > 0 { (received as f64 / delivered as f64).min(1.0) } else { 1.0 };
-        let store_is_local = reads_local_files(&self.facts.pipeline);
+        let store_is_local = reads_local_files(&self.properties.pipeline);
         Locality { store_is_local, consumers_share: 1.0 - over_network }
     }
 
-    /// Returns the observation of the job as it would be without a planned cache. Removing the `cache` operator is enough,
-    /// because the cost of an operator per row does not depend on the number of cached rows.
+    /// Returns the observation of the job without the effect of a planned cache. It is enough to remove the `cache`
+    /// operator, because the cost of an operator per row does not depend on the number of cached rows.
     pub(super) fn observation_without_cache(&self) -> JobObservation {
         let mut seen = self.observation();
         for sample in &mut seen.total {
@@ -165,7 +165,7 @@ impl JobWindows {
             bandwidth_observations: self.bandwidth_observations.iter().copied().collect(),
             waiting_operator: self.waiting_operator.clone(),
             encodings: self.encodings.values().copied().collect(),
-            dataset_rows: self.facts.dataset.rows,
+            dataset_rows: self.properties.dataset.rows,
             random_operators: self.random_operators.clone(),
         }
     }
@@ -184,8 +184,8 @@ pub(super) fn recent_worker_sample(window: &SampleWindow<JobWorkerSample>) -> Op
     window.recent(RECENT_MS).map(|(_, sample)| sample).filter(|sample| sample.elapsed_ns > 0)
 }
 
-/// Adds earlier steps to the counters of a consumer that recently only waited, because its demand would be unknown without
-/// steps. The added time is at most a quarter of the recent time, so that the consumer still counts as waiting.
+/// Adds earlier steps to the counters of a consumer that recently only waited, because its demand is unknown without
+/// steps. The added time is at most a quarter of the recent time, so that the consumer is still classified as waiting.
 fn with_earlier_steps(recent: JobConsumerSample, total: &ConsumerStats) -> JobConsumerSample {
     let step_ns = total.step_ns.min(recent.elapsed_ns / 4);
     let earlier_rows = total.rows as f64 * step_ns as f64 / total.step_ns.max(1) as f64;

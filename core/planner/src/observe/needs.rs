@@ -11,7 +11,7 @@ use crate::plan::{JobPlan, Plan, Problem, ScaleInput};
 /// A job with at least this planned fed fraction does not need more workers.
 const SUFFICIENT_FED_FRACTION: f64 = 0.99;
 
-/// The needs of all jobs, according to the last plan.
+/// The workers that all jobs need, according to the last plan.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct ResourceNeeds {
     /// Whether the needs are known. They are unknown while any job has no rows yet.
@@ -20,14 +20,14 @@ pub struct ResourceNeeds {
     pub wanted_workers: u32,
     /// The smallest fed fraction.
     pub fed_fraction: f64,
-    /// The bottleneck of the job with the smallest fed fraction, at its planned cores. If more workers would help another
-    /// underfed job instead, the bottleneck of that job.
+    /// The bottleneck, at the planned cores, of the job with the smallest fed fraction. If more workers would not help
+    /// this job but another underfed job, the bottleneck of the other job.
     pub bottleneck: Option<BottleneckKind>,
 }
 
 impl ResourceNeeds {
-    /// Returns the input of a scaling decision. `current_workers` is the number of running and starting workers. Unknown
-    /// needs keep this number.
+    /// Returns the input of a scaling decision. `current_workers` is the number of running and starting workers. If the
+    /// needs are unknown, the input keeps this number.
     pub fn scale_input(&self, now: Millis, current_workers: u32) -> ScaleInput {
         let wanted_workers = if self.is_known { self.wanted_workers } else { current_workers };
         let (fed_fraction, bottleneck) = (self.fed_fraction, self.bottleneck);

@@ -6,11 +6,11 @@ use feedline_data::messages::{OperatorStats, saturating_sum};
 
 use crate::model::JobWorkerSample;
 
-/// A resource that is in use for more than this share of the time counts as saturated.
+/// A resource is saturated if it is in use for more than this share of the time.
 pub(super) const BUSY_SHARE: f64 = 0.75;
 
-/// Returns the mean number of pool threads that a job used on a worker. Counts wall time instead of CPU time, because a
-/// preempted thread does not wait for the store.
+/// Returns the mean number of pool threads that a job used on a worker. Uses wall time instead of CPU time, because a
+/// preempted thread is not waiting for the store.
 pub(super) fn active_threads(worker: &JobWorkerSample) -> f64 {
     let active_ns = |operator: &OperatorStats| operator.busy_ns.saturating_sub(operator.latency_ns) as f64;
     // The source runs outside the pool.
@@ -27,7 +27,7 @@ pub(super) fn is_at_operator_limit(worker: &JobWorkerSample) -> bool {
     })
 }
 
-/// Returns the operator with the longest total wait, if it is longer than that of all reads together.
+/// Returns the operator with the longest total wait, if this wait is longer than the total wait of all reads.
 pub(super) fn longest_waiting_operator(workers: &[JobWorkerSample]) -> Option<String> {
     let mut waits: BTreeMap<&str, u64> = BTreeMap::new();
     for operator in workers.iter().flat_map(|worker| &worker.operators) {

@@ -5,12 +5,13 @@ use crate::model::JobModel;
 /// Bandwidth observations of all jobs that read one store.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct ObservedStore {
-    /// The sum of the limits observed by jobs that wait for the store. Each job observes only its own share of the store.
+    /// The sum of the limits observed by the jobs that wait for the store. Each job observes only its own share of the
+    /// bandwidth.
     waiting_limit_bytes_per_s: f64,
     has_waiting_jobs: bool,
     /// The read rate of the other jobs.
     other_bytes_per_s: f64,
-    /// The largest limit observed by a single job.
+    /// The largest limit that any individual job has observed.
     max_limit_bytes_per_s: f64,
 }
 
@@ -27,7 +28,7 @@ impl ObservedStore {
         }
     }
 
-    /// Returns the bytes per second that the store delivers to all jobs together; 0 if no job has observed a limit.
+    /// Returns the total bandwidth of the store for all jobs, in bytes per second; 0 if no job has observed a limit.
     pub(super) fn bytes_per_s_limit(&self) -> f64 {
         if self.has_waiting_jobs {
             self.waiting_limit_bytes_per_s + self.other_bytes_per_s

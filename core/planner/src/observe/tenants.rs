@@ -14,7 +14,7 @@ struct ObservedTenant {
     name: String,
     quota: Quota,
     job_count: u32,
-    /// The number of jobs with a model, which the planner includes.
+    /// The number of jobs that the planner plans, because they have a model.
     planned_job_count: u32,
 }
 

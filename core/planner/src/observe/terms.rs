@@ -15,7 +15,7 @@ const DISK_READ_BYTES_PER_S: f64 = 4e8;
 /// The name that [`store_of`] returns for local files.
 const LOCAL_STORE: &str = "file";
 
-/// Returns the type of a worker. Workers of one type have equal machines, cores, memory and network bandwidth.
+/// Returns the type of a worker. All workers of a type have the same machine, cores, memory and network bandwidth.
 pub fn worker_type(worker: &WorkerReportSample) -> WorkerType {
     let gib = worker.memory_bytes as f64 / f64::from(1 << 30);
     let nic = worker.nic_bytes_per_s as f64;
@@ -43,9 +43,9 @@ pub(super) fn is_without_work_between(before: &JobWorkerSample, after: &JobWorke
     before.operators.len() == after.operators.len() && work(before) == work(after)
 }
 
-/// Returns the counters of one worker for one job. The CPU time of transport is divided evenly among the workers of the
-/// process, and among the jobs of a worker in proportion to the CPU time of their operators. `operators_ns` is the sum of
-/// the operators' CPU time over all jobs.
+/// Returns the counters of one worker for one job. The transport CPU time is divided evenly among the workers of the
+/// process, and among the jobs of a worker in proportion to the CPU time of their operators. `operators_ns` is the sum
+/// of the operators' CPU time over all jobs.
 pub(super) fn worker_sample(
     worker: &WorkerReportSample,
     stats: &WorkerJobStats,
@@ -72,8 +72,8 @@ pub(super) fn worker_sample(
     }
 }
 
-/// Returns the store that a pipeline reads: the scheme and the host or bucket of its first URL. All URLs of a pipeline are in
-/// the same store.
+/// Returns the store that a pipeline reads: the scheme and the host or bucket of its first URL. All URLs of a pipeline
+/// are in the same store.
 pub(super) fn store_of(pipeline: &Pipeline) -> String {
     let datasets = pipeline.source.datasets();
     let url = datasets.first().and_then(|source| source.url.first()).map_or("", String::as_str);
@@ -99,7 +99,7 @@ pub(super) fn operators_cpu_ns(stats: &WorkerJobStats) -> u64 {
     saturating_sum(stats.operators.iter().map(|operator| operator.cpu_ns))
 }
 
-/// Returns the key of each cache point of a model: a hash of the source and of the operators up to the cache point.
+/// Returns the key of each cache point of a model, which is a hash of the source and the operators up to the cache point.
 pub fn cache_point_keys(pipeline: &Pipeline, model: &JobModel) -> Vec<u64> {
     let names = pipeline.operator_names();
     let key = |point: &CachePointModel| {

@@ -1,9 +1,10 @@
 //! Builds the allocations that workers receive for a plan.
 //!
-//! A worker shares its cores among jobs in proportion to their allocated cores. A job receives leases on the workers where
-//! it has an allocation. Other jobs use the cores that a job leaves idle, so an inaccurate plan affects the balance between
-//! jobs, but not the throughput. Jobs of tenants with quotas also have upper limits, from `plan/quota_limits.rs`. All numbers
-//! are rounded, so that a small change of a measured mean does not change allocations.
+//! A worker shares its cores among jobs in proportion to their allocated cores. A job receives leases on the workers
+//! where it has an allocation. Other jobs use the cores that a job leaves idle, so an inaccurate plan affects the
+//! balance between jobs, but not the throughput. Jobs of tenants with quotas also have upper limits, which
+//! `plan/quota_limits.rs` computes. All numbers are rounded, so that small changes in measurements do not change
+//! allocations.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +31,8 @@ pub fn plan_allocations(
         .iter()
         .map(|slot| (slot.id, MemoryLimits::new(problem.worker_types[slot.worker_type].memory_bytes as u64)))
         .collect();
-    // A single job uses all cores without an allocation. It may still need a higher read concurrency, or have a quota.
+    // A job that is alone uses all cores without an allocation. It may still need a higher read concurrency, or have a
+    // quota.
     let is_shared = plan.jobs.len() > 1;
     let max_cores = max_cores(plan, problem);
     let mut total_cores: BTreeMap<WorkerId, f64> = BTreeMap::new();
@@ -65,7 +67,8 @@ pub fn plan_allocations(
         if (is_shared || has_quota) && planned.is_some() {
             continue;
         }
-        // If there is only one job, or if the job has no plan, any worker may compute its rows. So all workers cache them.
+        // If there is only one job, or if the plan does not contain the job, any worker may compute its rows, so all
+        // workers cache them.
         let is_missing =
             |slot: &&WorkerSlot| !planned.is_some_and(|job| job.allocations.contains_key(&slot.id));
         for slot in problem.workers.iter().filter(is_missing) {
@@ -76,13 +79,13 @@ pub fn plan_allocations(
     allocations
 }
 
-/// Limits how fast the read concurrency grows. Stores the largest read concurrency so far of each job on each worker.
+/// Limits how fast the read concurrency grows. Stores the highest read concurrency so far of each job on each worker.
 #[derive(Debug, Clone, Default)]
 pub struct ReadLimits(BTreeMap<(JobId, WorkerId), u32>);
 
 impl ReadLimits {
-    /// Limits the read concurrency in `wanted` to twice the largest previous value. With small steps, the planner detects a
-    /// saturated store before many requests queue in it. Removes jobs for which `running` returns false.
+    /// Limits the read concurrency in `wanted` to twice the highest previous value. With small steps, the planner
+    /// detects a saturated store before many requests queue up. Removes jobs for which `running` returns false.
     pub fn limit(&mut self, mut wanted: PlanAllocations, running: impl Fn(JobId) -> bool) -> PlanAllocations {
         self.0.retain(|(job, _), _| running(*job));
         for (worker, allocations) in &mut wanted {
@@ -97,7 +100,7 @@ impl ReadLimits {
     }
 }
 
-/// Rounds to a multiple of a quarter core, at least one quarter.
+/// Rounds to a multiple of 0.25 cores, but at least to 0.25.
 fn round_cores(cores: f64) -> f64 {
     (cores * 4.0).round().max(1.0) / 4.0
 }

@@ -1,8 +1,8 @@
-//! Converts rates on worker types into cores on single workers.
+//! Converts rates on worker types into cores on individual workers.
 //!
-//! Jobs keep the workers of the previous plan that they still need. The remaining needs fill one worker after the other,
-//! so that a job shares at most its first and last worker with other jobs. Jobs with operator limits are placed first
-//! and spread over workers. A job may receive a fraction of a core.
+//! Jobs keep the workers of the previous plan that they still need. The remaining needs fill the workers one by one, so
+//! that a job shares at most its first and last worker with other jobs. Jobs with operator limits are placed first and
+//! spread over several workers. A job may receive a fraction of a core.
 
 mod mix;
 mod steady;
@@ -30,8 +30,8 @@ pub(super) struct JobPlacement {
 enum FillStrategy {
     /// Each job has the same rate on each worker.
     Even,
-    /// Combines jobs that need most of one resource with jobs that need most of the other. First places this share of
-    /// each need, so that the rest can fill gaps.
+    /// Combines jobs that mainly need one resource with jobs that mainly need the other. Places this share of each need
+    /// first, so that the rest can fill the gaps.
     Mixed(f64),
 }
 
@@ -39,7 +39,7 @@ const FILL_STRATEGIES: [FillStrategy; 4] =
     [FillStrategy::Mixed(1.0), FillStrategy::Even, FillStrategy::Mixed(0.97), FillStrategy::Mixed(0.9)];
 
 impl FillStrategy {
-    /// Returns the unmet share below which this strategy is not tried.
+    /// Returns the unmet share that is small enough to skip this strategy.
     fn acceptable_unmet_share(self) -> f64 {
         match self {
             Self::Even => ACCEPTABLE_UNMET_SHARE,
@@ -59,15 +59,15 @@ struct WorkerFilling<'a> {
     rates: Vec<BTreeMap<usize, f64>>,
 }
 
-/// Placements with a smaller share of a job's need are skipped.
+/// Placements that cover less than this share of a job's need are skipped.
 const MIN_PLACED_SHARE: f64 = 1e-6;
-/// A job's need counts as met if the unmet share is below this value.
+/// A need is considered met if its unmet share is below this value.
 const ACCEPTABLE_UNMET_SHARE: f64 = 1e-3;
 /// Maximum number of placements for which [`FillStrategy::Even`] is tried.
 const MAX_EVEN_PLACEMENTS: usize = 20_000;
 
-/// Places `rows[j][w]` rows per second of each job `j` on workers of type `w`, as far as they fit the capacity of the
-/// workers. `before` contains the workers and cores of each job in the previous plan.
+/// Places `rows[j][w]` rows per second of each job `j` on workers of type `w`, as far as the capacity of the workers
+/// allows. `before` contains the workers and cores of each job in the previous plan.
 pub(super) fn assign(
     costs: &Costs,
     options: &[&ExecutionOption],
@@ -105,7 +105,7 @@ pub(super) fn assign(
     filling.placements(options)
 }
 
-/// Returns the needs with headroom, limited by worker types, stores, tenant quotas and operator limits.
+/// Returns the needs with headroom, but at most what worker types, stores, tenant quotas and operator limits allow.
 fn needs_with_headroom(
     costs: &Costs,
     options: &[&ExecutionOption],
@@ -183,7 +183,7 @@ impl WorkerFilling<'_> {
             .map(|j| (j, workers_needed(&j)))
             .collect();
         let costs = self.costs;
-        let is_limited = |j: usize| is_limited(costs, options[j], w);
+        let is_limited = |j: usize| is_operator_limited(costs, options[j], w);
         let mut order: Vec<usize> = needed.keys().copied().collect();
         order.sort_by(|a, b| {
             is_limited(*b).cmp(&is_limited(*a)).then(needed[b].total_cmp(&needed[a])).then(a.cmp(b))
@@ -230,7 +230,8 @@ impl WorkerFilling<'_> {
         needs.clone_from_slice(&best.2);
     }
 
-    /// Fills workers with one job after the other. Jobs with operator limits are spread over the workers in turn.
+    /// Fills the workers with one job after the other. Jobs with operator limits are spread over the workers in
+    /// round-robin order.
     fn fill_in_turn(
         &mut self,
         options: &[&ExecutionOption],
@@ -242,7 +243,7 @@ impl WorkerFilling<'_> {
         let mut ring = 0;
         let mut full = 0;
         for j in order.iter().copied() {
-            let limited = is_limited(self.costs, options[j], w);
+            let limited = is_operator_limited(self.costs, options[j], w);
             let start = if limited { ring } else { full };
             let steps = if limited { workers.len() } else { workers.len() - full };
             for step in 0..steps {
@@ -282,12 +283,12 @@ fn largest_unmet_share(needs: &[Vec<f64>], rows: &[Vec<f64>], w: usize) -> f64 {
     needs.iter().zip(rows).map(share).fold(0.0, f64::max)
 }
 
-/// Whether operator limits prevent the job from using all cores of a worker.
-fn is_limited(costs: &Costs, option: &ExecutionOption, w: usize) -> bool {
+/// Whether operator limits prevent the job from using all cores of a worker of type `w`.
+fn is_operator_limited(costs: &Costs, option: &ExecutionOption, w: usize) -> bool {
     option.max_rate_per_worker[w] < costs.worker_capacity[w][CORES] / option.resources_per_row[w][CORES]
 }
 
-/// Returns the index of each worker in the problem's list.
+/// Returns the index of each worker in the problem's list of workers.
 pub(super) fn worker_indexes(workers: &[super::problem::WorkerSlot]) -> BTreeMap<WorkerId, usize> {
     workers.iter().enumerate().map(|(place, worker)| (worker.id, place)).collect()
 }

@@ -1,8 +1,8 @@
 //! Decides which rows running jobs cache if their pipelines have no `cache` operator.
 //!
 //! A plan uses the current costs of jobs. The savings of a cache are estimated separately, once per job: when the costs
-//! of the job are settled and the job will read rows again. Later decisions use the costs of this job without a cache, so
-//! that other jobs compete for the capacity on equal terms, and rows that several jobs read need capacity only once.
+//! of the job are stable and the job will read rows again. Later decisions use the costs of this job without a cache,
+//! so that other jobs compete for the capacity on equal terms, and rows that several jobs read need capacity only once.
 //!
 //! Before this decision, rows are cached in memory after the last operator whose output is the same in each pass, because
 //! most of the work is usually before this point. If the decision confirms this choice, the cached rows remain valid.
@@ -22,39 +22,41 @@ use crate::observe::Observer;
 #[cfg(test)]
 mod tests;
 
-/// Milliseconds after which a decision against a cache is reconsidered, because other jobs may have ended and workers may
+/// Milliseconds after which a decision against a cache is reconsidered, because jobs may have ended and workers may
 /// have joined.
 const RECONSIDER_MS: Millis = 30_000;
 
-/// CPU seconds to write one row to a cache, plus the CPU seconds per byte of the row.
+/// CPU seconds to write one row to a cache, in addition to [`FILL_S_PER_BYTE`] for each byte of the row.
 const FILL_S_PER_ROW: f64 = 1e-6;
 const FILL_S_PER_BYTE: f64 = 1e-10;
-/// Maximum share of a job's CPU time for writing rows to a cache, so that the pass that fills the cache is hardly slower.
+/// Maximum share of a job's CPU time that may be used to write rows to a cache, so that the pass that fills the cache
+/// is hardly slower.
 const MAX_FILL_SHARE: f64 = 0.05;
 /// The cache decisions so far.
 #[derive(Debug, Clone, Default)]
 pub struct CacheHistory {
     decided: BTreeMap<JobId, TimedDecision>,
-    /// The cache decision of each job until its costs are settled.
+    /// The cache decision of each job until its costs are stable.
     initial: BTreeMap<JobId, Option<CacheDecision>>,
 }
 
 #[derive(Debug, Clone)]
 struct TimedDecision {
     decided_at: Millis,
-    /// `None` if the job caches no rows.
+    /// The cache of the job; `None` if it caches no rows.
     cached: Option<CachedJob>,
 }
 
 #[derive(Debug, Clone)]
 struct CachedJob {
     decision: CacheDecision,
-    /// The problem of the job without the effect of the cache, with the cache point pinned.
+    /// The problem of the job without the effect of the cache. Its cache point is pinned.
     job: JobProblem,
 }
 
 impl CacheHistory {
-    /// Returns the cache decision of each job at `now`. Jobs that are missing use the `cache` operator of their pipeline.
+    /// Returns the cache decision of each job at `now`. Jobs without a decision use the `cache` operator of their
+    /// pipeline.
     pub fn decide(
         &mut self,
         now: Millis,

@@ -1,9 +1,9 @@
 //! Chooses cache points and tiers by searching over selections. The linear problem evaluates each selection.
 //!
-//! A selection contains one option per job. Rows that several jobs read need capacity only once. If there are few
-//! combinations, the search tries all of them. Otherwise, it starts with a greedy selection and improves it step by step:
-//! one job changes its option, and the least valuable caches that do not fit are dropped. A mixed-integer problem would
-//! be exact, but none of four tested solvers solves it for 200 jobs within 30 s.
+//! A selection contains one option per job. Rows that several jobs read use capacity only once. If there are few
+//! combinations, the search tries all of them. Otherwise, it starts with a greedy selection and improves it step by
+//! step: one job changes its option, and the least valuable caches that do not fit are dropped. A mixed-integer program
+//! would be exact, but none of four tested solvers solved it for 200 jobs within 30 s.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ use super::solution::Objective;
 #[cfg(test)]
 mod tests;
 
-/// The option of each job, with the resulting rates and objective.
+/// One option per job, with the resulting rates and objective.
 #[derive(Debug, Clone)]
 pub(super) struct CacheSelection {
     pub(super) options: Vec<usize>,
@@ -27,13 +27,13 @@ pub(super) struct CacheSelection {
     pub(super) objective: Objective,
 }
 
-/// Maximum total number of variables in the linear problems of one search. Solving them takes a fraction of a second.
+/// Maximum total number of variables in all linear problems of one search. Solving them takes a fraction of a second.
 const MAX_SEARCH_VARIABLES: usize = 6_000;
-/// The search is skipped if it could try fewer moves than this.
+/// Minimum number of moves that the search must be able to try. Otherwise, the search is skipped.
 const MIN_SEARCH_MOVES: usize = 10;
 /// Maximum number of moves per step that change the options of two jobs.
 const MAX_JOB_PAIRS: usize = 1_000;
-/// The weight of a scarce resource, relative to its price.
+/// Weight of the saved share of a resource, relative to the price of the saved resources.
 const SHORTAGE_WEIGHT: f64 = 1000.0;
 
 /// Returns the best selection, or `None` if the solver fails or the deadline passes before the first solution.
@@ -45,29 +45,30 @@ pub(super) fn choose_caches(
 ) -> Option<CacheSelection> {
     let combinations =
         costs.options.iter().try_fold(1u64, |product, options| product.checked_mul(options.len() as u64));
-    let mut search = SelectionSearch { costs, deadline, best: None, solves_left: settings.max_search_solves };
+    let mut search =
+        SelectionSearch { costs, deadline, best: None, remaining_solves: settings.max_search_solves };
     if combinations.is_some_and(|count| count <= settings.max_exhaustive_combinations.max(1)) {
-        search.solves_left = u32::MAX;
-        search.try_all();
+        search.remaining_solves = u32::MAX;
+        search.try_all_selections();
         return search.best;
     }
     if let Some(before) = before {
-        search.consider(before);
+        search.try_selection(before);
     }
-    search.consider(&greedy_selection(costs, &first_options(costs), SHORTAGE_WEIGHT));
-    // If all jobs are fed, only the cost matters.
+    search.try_selection(&greedy_selection(costs, &first_options(costs), SHORTAGE_WEIGHT));
+    // If all jobs are fully fed, only the cost matters.
     let is_overloaded =
-        search.best.as_ref().is_some_and(|best| best.fractional.fed.iter().any(|fed| *fed < 0.999));
+        search.best.as_ref().is_some_and(|best| best.fractional.fed_fractions.iter().any(|fed| *fed < 0.999));
     if !is_overloaded || costs.job_count() * costs.type_count() <= MAX_SEARCH_VARIABLES / 10 {
-        search.consider(&greedy_selection(costs, &first_options(costs), 0.0));
+        search.try_selection(&greedy_selection(costs, &first_options(costs), 0.0));
     }
-    // A search with only a few of thousands of moves is unlikely to find an improvement.
+    // A search that can try only a few of thousands of moves is unlikely to find an improvement.
     let affordable = MAX_SEARCH_VARIABLES / (costs.job_count() * costs.type_count()).max(1);
     if affordable < MIN_SEARCH_MOVES {
         return search.best;
     }
-    search.solves_left = settings.max_search_solves.min(affordable as u32);
-    search.improve();
+    search.remaining_solves = settings.max_search_solves.min(affordable as u32);
+    search.improve_best();
     search.best
 }
 
@@ -103,7 +104,7 @@ fn cheapest_resources(costs: &Costs, job: usize) -> ExecutionOption {
     best
 }
 
-/// The first option of each job.
+/// Returns the first option of each job.
 fn first_options(costs: &Costs) -> Vec<usize> {
     vec![0; costs.job_count()]
 }
@@ -114,14 +115,14 @@ pub(super) fn cached_bytes(costs: &Costs, options: &[usize]) -> BTreeMap<(CacheT
     for (j, option) in options.iter().enumerate() {
         if let Some(cache) = costs.options[j][*option].cache {
             let bytes = cached.entry((cache.tier, cache.key)).or_default();
-            // Jobs may estimate different sizes of the same rows.
+            // Jobs may estimate different sizes for the same rows.
             *bytes = bytes.max(cache.bytes);
         }
     }
     cached
 }
 
-/// Returns the cached bytes of each tenant. Rows that jobs of several tenants read count for each of these tenants.
+/// Returns the cached bytes of each tenant. Rows that jobs of several tenants read are counted for each of these tenants.
 fn cached_bytes_by_tenant(costs: &Costs, options: &[usize]) -> Vec<f64> {
     let cached = cached_bytes(costs, options);
     let read = |(j, option): (usize, &usize)| {
@@ -150,7 +151,8 @@ fn tenant_over_quota(costs: &Costs, options: &[usize]) -> Option<usize> {
     chosen.filter_map(|(j, _)| costs.job_tenants[j]).find(|tenant| is_over(*tenant))
 }
 
-/// Whether the caches of these options fit the tiers and the tenant quotas. Caches that a user has pinned are exempt.
+/// Whether the caches of these options fit into the tiers and the tenant quotas. Caches that a user has pinned always
+/// fit.
 pub(super) fn fits_capacity(costs: &Costs, options: &[usize]) -> bool {
     fits_tiers(costs, options) && tenant_over_quota(costs, options).is_none()
 }
@@ -175,8 +177,8 @@ fn cache_price(costs: &Costs, options: &[usize]) -> f64 {
         .sum()
 }
 
-/// Evaluates these options. Returns `None` if they do not fit, the solver fails, or the deadline passes before the first
-/// solution.
+/// Evaluates these options. Returns `None` if their caches do not fit, the solver fails, or the deadline passes before
+/// the first solution.
 pub(super) fn evaluate_options(
     costs: &Costs,
     options: &[usize],
@@ -200,16 +202,16 @@ struct SelectionSearch<'a> {
     costs: &'a Costs,
     deadline: &'a dyn Deadline,
     best: Option<CacheSelection>,
-    solves_left: u32,
+    remaining_solves: u32,
 }
 
 impl SelectionSearch<'_> {
-    /// Evaluates a selection. Returns whether it is the best so far.
-    fn consider(&mut self, options: &[usize]) -> bool {
-        if self.is_over() || self.best.as_ref().is_some_and(|best| best.options == options) {
+    /// Evaluates a selection. Returns whether it is the best selection so far.
+    fn try_selection(&mut self, options: &[usize]) -> bool {
+        if self.is_finished() || self.best.as_ref().is_some_and(|best| best.options == options) {
             return false;
         }
-        self.solves_left = self.solves_left.saturating_sub(1);
+        self.remaining_solves = self.remaining_solves.saturating_sub(1);
         let Some(found) = evaluate_options(self.costs, options, self.deadline) else { return false };
         let is_better =
             self.best.as_ref().is_none_or(|best| found.objective.is_better(&best.objective, 1e-5));
@@ -219,40 +221,40 @@ impl SelectionSearch<'_> {
         is_better
     }
 
-    fn is_over(&self) -> bool {
-        self.solves_left == 0 || self.deadline.is_over()
+    fn is_finished(&self) -> bool {
+        self.remaining_solves == 0 || self.deadline.is_over()
     }
 
-    /// Tries all combinations.
-    fn try_all(&mut self) {
+    /// Tries all combinations of options.
+    fn try_all_selections(&mut self) {
         let mut options = first_options(self.costs);
         loop {
-            self.consider(&options);
+            self.try_selection(&options);
             let Some(place) = (0..options.len()).find(|j| options[*j] + 1 < self.costs.options[*j].len())
             else {
                 return;
             };
             options[..place].fill(0);
             options[place] += 1;
-            if self.is_over() {
+            if self.is_finished() {
                 return;
             }
         }
     }
 
-    /// Changes the option of one or two jobs as long as the objective improves.
-    fn improve(&mut self) {
+    /// Repeatedly changes the options of one or two jobs while this improves the objective.
+    fn improve_best(&mut self) {
         let mut tried: BTreeSet<Vec<usize>> = BTreeSet::new();
         loop {
             let Some(start) = self.best.as_ref().map(|best| best.options.clone()) else { return };
             let moves = single_moves(self.costs, &start).into_iter().chain(double_moves(self.costs, &start));
             let mut improved = false;
             for moved in moves {
-                if self.is_over() {
+                if self.is_finished() {
                     return;
                 }
                 let options = moved.apply(self.costs, &start);
-                if tried.insert(options.clone()) && self.consider(&options) {
+                if tried.insert(options.clone()) && self.try_selection(&options) {
                     improved = true;
                     break;
                 }
@@ -268,7 +270,7 @@ impl SelectionSearch<'_> {
 struct SelectionMove {
     first: (usize, usize),
     second: Option<(usize, usize)>,
-    /// Whether other jobs also read the cached rows of the first job, if they can.
+    /// Whether all other jobs that can read the cached rows of the first job also do so.
     is_joint: bool,
 }
 
@@ -279,7 +281,7 @@ impl SelectionMove {
             options[job] = option;
         }
         if self.is_joint {
-            options = join_cache(costs, options, self.first.0);
+            options = share_cached_rows(costs, options, self.first.0);
         }
         drop_caches_until_fit(costs, options, self.first.0)
     }
@@ -301,7 +303,7 @@ fn single_moves(costs: &Costs, start: &[usize]) -> Vec<SelectionMove> {
     moves.into_iter().flat_map(alone_and_joint).collect()
 }
 
-/// Returns moves that change two jobs, so that capacity can pass from one job to the other.
+/// Returns moves that change two jobs, so that one job can free capacity for the other.
 fn double_moves<'a>(costs: &'a Costs, start: &'a [usize]) -> impl Iterator<Item = SelectionMove> + 'a {
     let others = move |j: usize| (0..costs.options[j].len()).filter(move |option| *option != start[j]);
     let jobs = (0..start.len()).flat_map(move |a| (a + 1..start.len()).map(move |b| (a, b)));
@@ -315,8 +317,8 @@ fn double_moves<'a>(costs: &'a Costs, start: &'a [usize]) -> impl Iterator<Item 
     })
 }
 
-/// Selects the cached rows of a job for all other jobs that can read them.
-fn join_cache(costs: &Costs, mut options: Vec<usize>, job: usize) -> Vec<usize> {
+/// Makes all other jobs that can read the cached rows of a job also select them.
+fn share_cached_rows(costs: &Costs, mut options: Vec<usize>, job: usize) -> Vec<usize> {
     let Some(cache) = costs.options[job][options[job]].cache else { return options };
     for (j, chosen) in options.iter_mut().enumerate() {
         let same = |option: &ExecutionOption| {
@@ -329,8 +331,8 @@ fn join_cache(costs: &Costs, mut options: Vec<usize>, job: usize) -> Vec<usize> 
     options
 }
 
-/// Drops caches of other jobs, the smallest value per byte first, until the selection fits. If a tenant exceeds its
-/// quota, only caches of its own jobs are dropped.
+/// Drops caches of other jobs until the selection fits, starting with the smallest value per byte. If a tenant exceeds
+/// its quota, drops only caches of its own jobs.
 fn drop_caches_until_fit(costs: &Costs, mut options: Vec<usize>, job: usize) -> Vec<usize> {
     loop {
         let over = tenant_over_quota(costs, &options);
@@ -360,8 +362,8 @@ fn drop_caches_until_fit(costs: &Costs, mut options: Vec<usize>, job: usize) -> 
     }
 }
 
-/// Returns the value of an option relative to no cache: the price of the saved resources at the full demand of the job, plus
-/// `shortage_weight` times the saved shares of resources.
+/// Returns the value of an option compared to no cache: the price of the resources that it saves at the full demand of
+/// the job, plus `shortage_weight` times the saved shares of resources.
 fn savings_value(costs: &Costs, job: usize, option: usize, shortage_weight: f64) -> f64 {
     let (none, cached) = (&costs.options[job][0], &costs.options[job][option]);
     let demand = costs.demands[job];
@@ -385,8 +387,8 @@ fn savings_value(costs: &Costs, job: usize, option: usize, shortage_weight: f64)
 /// The jobs that could read the same cached rows, each with the index of its option.
 type CacheReaders = Vec<(usize, usize)>;
 
-/// Returns the greedy selection: caches the rows with the highest value per share of the tier's capacity until the capacity
-/// is used. Each job then reads its best cache.
+/// Returns the greedy selection. It caches the rows with the highest value per share of the tier's capacity until the
+/// capacity is used up. Each job then reads the best cache that contains its rows.
 fn greedy_selection(costs: &Costs, start: &[usize], shortage_weight: f64) -> Vec<usize> {
     let mut readers: BTreeMap<(CacheTier, u64), CacheReaders> = BTreeMap::new();
     for (j, options) in costs.options.iter().enumerate().filter(|(_, options)| options.len() > 1) {

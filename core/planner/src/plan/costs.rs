@@ -12,7 +12,7 @@ pub(super) const MEMORY_READ: usize = 3;
 pub(super) const DISK_READ: usize = 4;
 pub(super) const RESOURCES: usize = 5;
 
-/// The amount of each resource of a worker.
+/// Amounts of all resources of a worker, indexed by the constants above.
 pub(super) type ResourceAmounts = [f64; RESOURCES];
 
 /// A cache at one cache point of a job, in one tier.
@@ -29,9 +29,9 @@ pub(super) struct CachePlacement {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct ExecutionOption {
     pub(super) cache: Option<CachePlacement>,
-    /// The resources of a worker that one row per second needs, by worker type.
+    /// The resources of a worker that the job needs for one row per second, by worker type.
     pub(super) resources_per_row: Vec<ResourceAmounts>,
-    /// Maximum rows per second on one worker under the operator limits, by worker type.
+    /// Maximum rows per second that the operator limits allow on one worker, by worker type.
     pub(super) max_rate_per_worker: Vec<f64>,
     /// The index of the store in [`Costs::store_bandwidths`].
     pub(super) store: usize,
@@ -41,7 +41,7 @@ pub(super) struct ExecutionOption {
     pub(super) core_quota: f64,
 }
 
-/// The numbers of a problem, indexed by job, worker type, tenant and store.
+/// The costs and capacities of a problem, indexed by job, worker type, tenant and store.
 #[derive(Debug, Clone)]
 pub(super) struct Costs {
     /// The number of workers of each type.
@@ -58,7 +58,7 @@ pub(super) struct Costs {
     pub(super) tenant_cache_bytes: Vec<f64>,
     /// The index of each job's tenant; `None` for a tenant without quotas.
     pub(super) job_tenants: Vec<Option<usize>>,
-    /// The number of copies by which the sizes of cache points are multiplied.
+    /// The number of copies of cached rows. The sizes of cache points are multiplied by it.
     pub(super) cache_copies: f64,
     /// The price of a core-hour on each worker type.
     pub(super) core_hour_prices: Vec<f64>,
@@ -88,14 +88,14 @@ impl Costs {
                     let in_flight = kind.memory_bytes * (1.0 - settings.cache_memory_share);
                     [
                         kind.cores,
-                        finite_or_unlimited(kind.nic_bytes_per_s),
-                        finite_or_unlimited(in_flight),
-                        finite_or_unlimited(kind.memory_read_bytes_per_s),
-                        finite_or_unlimited(kind.disk_read_bytes_per_s),
+                        limit_or_infinity(kind.nic_bytes_per_s),
+                        limit_or_infinity(in_flight),
+                        limit_or_infinity(kind.memory_read_bytes_per_s),
+                        limit_or_infinity(kind.disk_read_bytes_per_s),
                     ]
                 })
                 .collect(),
-            store_bandwidths: problem.store_bytes_per_s.iter().copied().map(finite_or_unlimited).collect(),
+            store_bandwidths: problem.store_bytes_per_s.iter().copied().map(limit_or_infinity).collect(),
             tier_bytes: [
                 over_types(&|w| types[w].memory_bytes * settings.cache_memory_share),
                 over_types(&|w| types[w].disk_bytes),
@@ -138,7 +138,7 @@ impl Costs {
         known.unwrap_or_else(alone)
     }
 
-    /// Returns the rows per second of the job if it were alone in the cluster.
+    /// Returns the rate in rows per second that the job could reach alone in the cluster.
     pub(super) fn rate_alone(&self, option: &ExecutionOption) -> f64 {
         let on_type = |w: usize| {
             if self.worker_counts[w] > 0.0 {
@@ -154,8 +154,8 @@ impl Costs {
         rate.min(ratio(self.store_bandwidth(option), option.store_bytes_per_row))
     }
 
-    /// Returns the rows per second within the tenant's core quota. Uses the worker types on which a row needs the fewest
-    /// cores first.
+    /// Returns the rate in rows per second that the tenant's core quota allows. First uses the worker types on which a
+    /// row needs the fewest cores.
     fn rate_within_quota(&self, option: &ExecutionOption) -> f64 {
         let mut types: Vec<usize> = (0..self.type_count()).filter(|w| self.worker_counts[*w] > 0.0).collect();
         types.sort_by(|a, b| {
@@ -194,7 +194,8 @@ impl Costs {
         jobs
     }
 
-    /// Returns the costs of some jobs of a tenant, each with the given option, as if the tenant were alone in the cluster.
+    /// Returns the costs of the given jobs of a tenant as if the tenant were alone in the cluster. Each job has only
+    /// the given option.
     pub(super) fn for_tenant(&self, tenant: usize, jobs: &[usize], options: &[&ExecutionOption]) -> Self {
         Self {
             worker_counts: self.worker_counts.clone(),
@@ -214,7 +215,7 @@ impl Costs {
         }
     }
 
-    /// Returns the size of one copy for the object store, which all workers share, and of all copies for other tiers.
+    /// Returns the size of one copy in the object store, which all workers share, or of all copies in another tier.
     pub(super) fn stored_bytes(&self, tier: CacheTier, bytes: f64) -> f64 {
         if tier == CacheTier::Store { bytes / self.cache_copies } else { bytes }
     }
@@ -229,7 +230,7 @@ impl Costs {
         self.store_bandwidths.get(option.store).copied().unwrap_or(f64::INFINITY)
     }
 
-    /// Returns the used share of each store's bandwidth. `taken` contains stores with bytes per second.
+    /// Returns the used share of each store's bandwidth. `taken` contains pairs of a store index and bytes per second.
     pub(super) fn store_loads(&self, taken: impl Iterator<Item = (usize, f64)>) -> Vec<f64> {
         let mut loads = vec![0.0; self.store_bandwidths.len()];
         for (store, bytes_per_s) in taken {
@@ -240,7 +241,7 @@ impl Costs {
         loads.iter().zip(&self.store_bandwidths).map(|(used, bandwidth)| used / bandwidth).collect()
     }
 
-    /// Returns the rows per second of the job if it were alone on one worker of this type.
+    /// Returns the rate in rows per second that the job could reach alone on one worker of this type.
     pub(super) fn rate_on_one_worker(&self, option: &ExecutionOption, worker_type: usize) -> f64 {
         let amounts = self.worker_capacity[worker_type].iter().zip(&option.resources_per_row[worker_type]);
         amounts
@@ -248,7 +249,7 @@ impl Costs {
             .fold(option.max_rate_per_worker[worker_type], f64::min)
     }
 
-    /// Returns the fed fraction of the job if it were alone in the cluster.
+    /// Returns the fed fraction that the job could reach alone in the cluster.
     pub(super) fn fed_fraction_alone(&self, job: usize, option: &ExecutionOption) -> f64 {
         if self.demands[job] <= 0.0 { 1.0 } else { (self.rate_alone(option) / self.demands[job]).min(1.0) }
     }
@@ -332,12 +333,12 @@ fn execution_option(
     }
 }
 
-/// Returns `capacity / needed`, or infinity if nothing is needed.
+/// Returns `capacity / needed`, or infinity if `needed` is 0.
 pub(super) fn ratio(capacity: f64, needed: f64) -> f64 {
     if needed > 0.0 { capacity / needed } else { f64::INFINITY }
 }
 
-/// Converts 0, which means an unknown limit, to infinity.
-fn finite_or_unlimited(limit: f64) -> f64 {
+/// Returns the limit, or infinity if it is 0, which means unknown.
+fn limit_or_infinity(limit: f64) -> f64 {
     if limit > 0.0 { limit } else { f64::INFINITY }
 }

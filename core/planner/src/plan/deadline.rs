@@ -1,7 +1,7 @@
-//! Deadlines of the planner, which checks them between linear problems and between tenants.
+//! Deadlines for the planner. It checks them between linear problems and between tenants.
 
-/// Decides when the planner must return. A plan may exceed its deadline by the time of one linear problem, which is a few
-/// hundredths of a second for 1,000 jobs on 4 worker types.
+/// Decides when the planner must return. A plan may exceed its deadline by the time that it takes to solve one linear
+/// problem, which is a few hundredths of a second for 1,000 jobs on 4 worker types.
 pub trait Deadline {
     /// Whether the deadline has passed.
     fn is_over(&self) -> bool;

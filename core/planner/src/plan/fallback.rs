@@ -1,6 +1,6 @@
-//! Plans without a solver. Each job receives the same share of every worker type. The fed fraction of a job is its weight
-//! times a common level, which a binary search maximises. A result always exists, the time is proportional to the
-//! numbers of jobs and types, and the result is never better than that of the linear problem.
+//! Plans without a solver. Each job receives the same share of every worker type. The fed fraction of a job is its
+//! weight times a common level, which a binary search maximises. A result always exists. The computation time is
+//! proportional to the numbers of jobs and types. The result is never better than the solution of the linear problem.
 
 use super::costs::{Costs, ExecutionOption};
 use super::level::{self, QuotaDemand};
@@ -11,7 +11,7 @@ mod tests;
 
 /// The number of steps of the binary search. The error is below 1e-9.
 const SEARCH_STEPS: u32 = 30;
-/// The share by which quotas are reduced, so that rounding does not exceed them.
+/// Fraction by which quotas are reduced, so that rounding errors do not exceed them.
 const QUOTA_SLACK: f64 = 1e-9;
 
 /// Returns the rates at the highest feasible common level.
@@ -20,7 +20,7 @@ pub(super) fn even_rates(costs: &Costs, chosen: &[usize]) -> FractionalPlan {
         chosen.iter().enumerate().map(|(j, option)| &costs.options[j][*option]).collect();
     let alone: Vec<f64> =
         options.iter().enumerate().map(|(j, option)| costs.fed_fraction_alone(j, option)).collect();
-    // At this level the job with the smallest weight is fully fed, so higher levels do not change the rates.
+    // At this level, even the job with the smallest weight is fully fed, so higher levels do not change the rates.
     let most = 1.0 / costs.weights.iter().copied().fold(1.0, f64::min);
     // Jobs that use up their tenant's quota must not limit other jobs.
     let demand = |j: usize| {

@@ -1,5 +1,6 @@
-//! Computes the highest common level at which the jobs of a tenant fit a core quota. The fed fraction of a job is its weight
-//! times the level, up to a maximum, so the search visits the levels at which single jobs reach their maximum.
+//! Computes the highest common level at which the jobs of a tenant fit a core quota. The fed fraction of a job is its
+//! weight times the level, up to a maximum, so the search visits the levels at which individual jobs reach their
+//! maximum.
 
 use super::costs::ratio;
 
@@ -9,16 +10,16 @@ mod tests;
 /// The demand of a job within a quota.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct QuotaDemand {
-    /// The fed fraction of the job is its weight times the level, up to `max_fed_fraction`.
+    /// Weight of the job. Its fed fraction is the weight times the level, up to `max_fed_fraction`.
     pub(super) weight: f64,
     /// The largest fed fraction of the job.
     pub(super) max_fed_fraction: f64,
-    /// The cores of the job at a fed fraction of 1.
+    /// The cores that the job needs at a fed fraction of 1.
     pub(super) cores: f64,
 }
 
 impl QuotaDemand {
-    /// The level at which the job reaches its largest fed fraction.
+    /// Returns the level at which the job reaches its largest fed fraction.
     fn saturation_level(&self) -> f64 {
         self.max_fed_fraction / self.weight
     }

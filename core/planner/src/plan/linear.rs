@@ -1,12 +1,13 @@
 //! The linear problem: the rows per second of each job on each worker type, for given caches.
 //!
-//! The variable `g[j][w]` is the share of job j's demand that workers of type w serve. All operators of a job run on the
-//! same worker and share its cores, so one variable per job and worker type is enough: 1,000 jobs on 4 types have 4,000
-//! variables. All values are scaled so that capacities and demands are 1.
+//! The variable `g[j][w]` is the share of job j's demand that workers of type w serve. All operators of a job run on
+//! the same worker and share its cores, so one variable per job and worker type is enough: 1,000 jobs on 4 types need
+//! 4,000 variables. All values are scaled so that capacities and demands equal 1.
 //!
 //! If possible, all jobs are fed at the lowest cost. Otherwise, the smallest weighted fed fraction t is maximised. Jobs
-//! that cannot reach t even alone are fixed at their own maximum, and t is maximised for the other jobs. Then the weighted
-//! sum of fed fractions is maximised. The cost has a weight so small that it decides only between equal sums.
+//! that cannot reach t even alone are fixed at their own maximum, and t is maximised for the other jobs. Then the
+//! weighted sum of fed fractions is maximised. The weight of the cost is so small that the cost only breaks ties
+//! between equal sums.
 
 use good_lp::{
     Constraint, Expression, ProblemVariables, ResolutionError, Solution, SolverModel, Variable, clarabel,
@@ -21,25 +22,27 @@ use super::solution::Objective;
 #[cfg(test)]
 mod tests;
 
-/// Rates on worker types, which are not yet assigned to single workers.
+/// Rates on worker types, which are not yet assigned to individual workers.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct FractionalPlan {
     /// Rows per second of each job on each type.
-    pub(super) rows: Vec<Vec<f64>>,
+    pub(super) rows_per_s: Vec<Vec<f64>>,
     /// The fed fraction of each job.
-    pub(super) fed: Vec<f64>,
+    pub(super) fed_fractions: Vec<f64>,
     /// The objective. Its cost includes cores, but not cached bytes.
     pub(super) objective: Objective,
 }
 
 /// Maximum number of rounds in which jobs are fixed at their own maximum.
 const MAX_LEVEL_ROUNDS: usize = 4;
-/// Smaller shares of a job on a worker type are set to 0, because they may be numerical noise of the solver.
+/// Shares of a job on a worker type that are smaller than this value are set to 0, because they may be numerical noise
+/// of the solver.
 const SOLVER_NOISE_SHARE: f64 = 1e-4;
-/// Maximum share by which the cost may change the weighted sum.
+/// Weight of the cost relative to the weighted sum of fed fractions.
 const COST_WEIGHT: f64 = 1e-3;
 
-/// The share by which lower bounds are reduced, because an interior-point solver needs a feasible region with an interior.
+/// Fraction by which lower bounds are reduced, because an interior-point solver needs a feasible region with a
+/// non-empty interior.
 const LOWER_BOUND_SLACK: f64 = 1e-6;
 
 /// Returns the best rates for these options, or `None` if the solver fails or the deadline passes before the first result.
@@ -54,7 +57,7 @@ pub(super) fn solve_selection(
     solve_options(costs, &options, deadline)
 }
 
-/// Like [`solve_selection`], for options that are not necessarily options of the jobs.
+/// Like [`solve_selection`], but for arbitrary options, which the jobs need not have.
 pub(super) fn solve_options(
     costs: &Costs,
     options: &[&ExecutionOption],
@@ -67,15 +70,15 @@ pub(super) fn solve_options(
     }
     let problem = LinearProblem::new(costs, options);
     let all = if costs.is_overloaded { None } else { problem.feed_all(&alone) };
-    let parts = match all {
-        Some(parts) => parts,
+    let shares = match all {
+        Some(shares) => shares,
         None => {
             let floors = problem
                 .max_min_fed_fractions(&problem.fed_fractions_of_lone_tenants(&alone, deadline)?, deadline)?;
             problem.maximise_sum(&floors)?
         }
     };
-    Some(evaluate_rates(costs, options, problem.rows_per_s(&parts)))
+    Some(evaluate_rates(costs, options, problem.rows_per_s(&shares)))
 }
 
 /// Computes the fed fractions and the objective of the given rates.
@@ -96,15 +99,15 @@ pub(super) fn evaluate_rates(
         objective.cost_per_hour += (0..costs.type_count()).map(price).sum::<f64>();
         fed.push(part);
     }
-    FractionalPlan { rows, fed, objective }
+    FractionalPlan { rows_per_s: rows, fed_fractions: fed, objective }
 }
 
-/// Returns the rate divided by the demand. A rate within the solver's tolerance of the demand counts as 1.
+/// Returns the rate divided by the demand. Returns 1 if the rate is within the solver's tolerance of the demand.
 pub(super) fn fed_fraction(rate: f64, demand: f64) -> f64 {
     if rate >= demand * (1.0 - 1e-5) { 1.0 } else { rate / demand }
 }
 
-/// Returns the largest used share of any capacity, which is at most 1 if the rates are feasible.
+/// Returns the largest used share of any capacity. It is at most 1 if the rates are feasible.
 pub(super) fn largest_load(costs: &Costs, options: &[&ExecutionOption], rows: &[Vec<f64>]) -> f64 {
     let mut largest: f64 = 0.0;
     let mut used = vec![[0.0; RESOURCES]; costs.type_count()];
@@ -129,7 +132,7 @@ pub(super) fn largest_load(costs: &Costs, options: &[&ExecutionOption], rows: &[
     costs.store_loads(options.iter().zip(rows).map(read)).into_iter().fold(largest, f64::max)
 }
 
-/// The share of each job's demand that each worker type serves: `parts[j][w]`.
+/// The share of each job's demand that each worker type serves, indexed by job and worker type.
 type DemandShares = Vec<Vec<f64>>;
 
 struct LinearProblem<'a> {
@@ -139,10 +142,10 @@ struct LinearProblem<'a> {
     tenant_jobs: Vec<Vec<usize>>,
 }
 
-/// The variables of one linear problem; `None` where a worker type cannot serve a job.
+/// The variables of one linear problem. A share is `None` if the worker type cannot serve the job.
 struct Variables {
     all: ProblemVariables,
-    parts: Vec<Vec<Option<Variable>>>,
+    shares: Vec<Vec<Option<Variable>>>,
 }
 
 impl<'a> LinearProblem<'a> {
@@ -157,7 +160,7 @@ impl<'a> LinearProblem<'a> {
     /// Creates variables for the jobs for which `is_included` returns true.
     fn variables_of(&self, is_included: impl Fn(usize) -> bool) -> Variables {
         let mut all = ProblemVariables::new();
-        let parts = (0..self.options.len()).map(|j| {
+        let shares = (0..self.options.len()).map(|j| {
             let usable = |w: usize| {
                 is_included(j)
                     && self.costs.demands[j] > 0.0
@@ -166,8 +169,8 @@ impl<'a> LinearProblem<'a> {
             };
             (0..self.costs.type_count()).map(|w| usable(w).then(|| all.add(variable().min(0.0)))).collect()
         });
-        let parts = parts.collect();
-        Variables { all, parts }
+        let shares = shares.collect();
+        Variables { all, shares }
     }
 
     /// Returns the constraints of all capacities.
@@ -204,8 +207,8 @@ impl<'a> LinearProblem<'a> {
             let needed = |j: usize, _: usize| reads(j) * costs.demands[j] / bandwidth;
             rows.extend(capacity_constraint(variables, 0..self.options.len(), needed));
         }
-        for (j, parts) in variables.parts.iter().enumerate() {
-            for (w, part) in parts.iter().enumerate() {
+        for (j, shares) in variables.shares.iter().enumerate() {
+            for (w, part) in shares.iter().enumerate() {
                 let most = costs.worker_counts[w] * self.options[j].max_rate_per_worker[w] / costs.demands[j];
                 if let Some(part) = part.filter(|_| most < 1.0) {
                     rows.push((1.0 * part).leq(most));
@@ -220,15 +223,15 @@ impl<'a> LinearProblem<'a> {
         let variables = self.variables();
         let mut rows = self.capacity_constraints(&variables);
         for (j, fed) in alone.iter().enumerate().filter(|(_, fed)| **fed > 0.0) {
-            // Slightly less, because rounding could make the problem infeasible if one job uses up a resource.
+            // Require slightly less, because rounding could make the problem infeasible if one job uses up a resource.
             rows.push(job_sum(&variables, j).eq(fed * (1.0 - 1e-7)));
         }
         let objective = self.cost(&variables);
         self.solve(variables, -objective, rows)
     }
 
-    /// Returns the fed fraction of each job if its tenant were alone in the cluster. Jobs that share a quota reach less
-    /// together than each of them alone, and must not limit the jobs of other tenants.
+    /// Returns the fed fraction of each job if its tenant were alone in the cluster. Jobs that share a quota reach
+    /// lower fed fractions together than alone, and must not limit the jobs of other tenants.
     fn fed_fractions_of_lone_tenants(&self, alone: &[f64], deadline: &dyn Deadline) -> Option<Vec<f64>> {
         let mut reach = alone.to_vec();
         for (tenant, jobs) in self.tenant_jobs.iter().enumerate() {
@@ -253,8 +256,8 @@ impl<'a> LinearProblem<'a> {
         Some(reach)
     }
 
-    /// Returns lower bounds of the fed fractions: the smallest weighted fed fraction is maximal, or the largest value
-    /// found before the deadline.
+    /// Returns lower bounds of the fed fractions. They maximise the smallest weighted fed fraction, as far as the
+    /// deadline allows.
     fn max_min_fed_fractions(&self, alone: &[f64], deadline: &dyn Deadline) -> Option<Vec<f64>> {
         let weights = &self.costs.weights;
         let mut fixed_at: Vec<Option<f64>> = alone.iter().map(|fed| (*fed <= 0.0).then_some(0.0)).collect();
@@ -297,13 +300,13 @@ impl<'a> LinearProblem<'a> {
         Some(solved.value(level).clamp(0.0, 1.0))
     }
 
-    /// Maximises the weighted sum of fed fractions above the given lower bounds.
+    /// Maximises the weighted sum of fed fractions with the given lower bounds.
     fn maximise_sum(&self, floors: &[f64]) -> Option<DemandShares> {
         let variables = self.variables();
         let mut rows = self.capacity_constraints(&variables);
         let mut objective = -self.cost(&variables);
         for (j, floor) in floors.iter().enumerate() {
-            if variables.parts[j].iter().any(Option::is_some) {
+            if variables.shares[j].iter().any(Option::is_some) {
                 rows.push(job_sum(&variables, j).leq(1.0));
                 rows.push(job_sum(&variables, j).geq(floor * (1.0 - 1e-6)));
                 objective += self.costs.weights[j] * job_sum(&variables, j);
@@ -312,7 +315,7 @@ impl<'a> LinearProblem<'a> {
         self.solve(variables, objective, rows)
     }
 
-    /// Returns the cost of cores, scaled so that feeding any job is worth far more than its cost.
+    /// Returns the cost of cores, scaled so that feeding any job is always worth far more than its cost.
     fn cost(&self, variables: &Variables) -> Expression {
         let price = |j: usize, w: usize| {
             let cores = self.costs.demands[j] * self.options[j].resources_per_row[w][CORES];
@@ -323,8 +326,8 @@ impl<'a> LinearProblem<'a> {
         };
         let largest_cost = (0..self.options.len()).map(cost_of).fold(f64::MIN_POSITIVE, f64::max);
         let mut cost = Expression::with_capacity(self.options.len() * self.costs.type_count());
-        for (j, parts) in variables.parts.iter().enumerate() {
-            for (w, part) in parts.iter().enumerate() {
+        for (j, shares) in variables.shares.iter().enumerate() {
+            for (w, part) in shares.iter().enumerate() {
                 if let Some(part) = part {
                     cost.add_mul(COST_WEIGHT * price(j, w) / largest_cost, *part);
                 }
@@ -333,14 +336,14 @@ impl<'a> LinearProblem<'a> {
         cost
     }
 
-    /// Maximises the objective. Scales down rates that exceed a capacity by the solver's tolerance.
+    /// Maximises the objective. Scales down rates that exceed a capacity within the solver's tolerance.
     fn solve(
         &self,
         variables: Variables,
         objective: Expression,
         rows: Vec<Constraint>,
     ) -> Option<DemandShares> {
-        let Variables { all, parts } = variables;
+        let Variables { all, shares } = variables;
         let solved = run_solver(all, objective, rows).ok()?;
         let value = |part: &Option<Variable>| part.map_or(0.0, |part| solved.value(part)).clamp(0.0, 1.0);
         let clean = |by_type: &Vec<Option<Variable>>| -> Vec<f64> {
@@ -353,29 +356,32 @@ impl<'a> LinearProblem<'a> {
             let scale = if sum > 0.0 { sum.min(1.0) / kept.iter().sum::<f64>() } else { 1.0 };
             kept.into_iter().map(|part| part * scale).collect()
         };
-        let parts: DemandShares = parts.iter().map(clean).collect();
-        let load = largest_load(self.costs, self.options, &self.rows_per_s(&parts));
+        let shares: DemandShares = shares.iter().map(clean).collect();
+        let load = largest_load(self.costs, self.options, &self.rows_per_s(&shares));
         // A larger excess means that the solver failed.
         if !load.is_finite() || load > 1.01 {
             return None;
         }
         let scale = 1.0 / load.max(1.0);
         Some(
-            parts.into_iter().map(|by_type| by_type.into_iter().map(|part| part * scale).collect()).collect(),
+            shares
+                .into_iter()
+                .map(|by_type| by_type.into_iter().map(|part| part * scale).collect())
+                .collect(),
         )
     }
 
-    fn rows_per_s(&self, parts: &DemandShares) -> Vec<Vec<f64>> {
+    fn rows_per_s(&self, shares: &DemandShares) -> Vec<Vec<f64>> {
         let of_job = |(j, by_type): (usize, &Vec<f64>)| {
             by_type.iter().map(|part| part * self.costs.demands[j]).collect()
         };
-        parts.iter().enumerate().map(of_job).collect()
+        shares.iter().enumerate().map(of_job).collect()
     }
 }
 
-/// Returns the fed fraction of each job of one tenant if only the tenant's quota limits the jobs, which is the usual case.
-/// Each job runs on the worker type on which a row needs the fewest cores, which is optimal. Returns `None` if another
-/// constraint is exceeded.
+/// Returns the fed fraction of each job of one tenant if only the tenant's quota limits the jobs, which is the usual
+/// case. Each job runs on the worker type on which a row needs the fewest cores, which is optimal. Returns `None` if
+/// this violates another constraint.
 fn fed_fractions_within_quota(
     costs: &Costs,
     options: &[&ExecutionOption],
@@ -427,8 +433,8 @@ pub(super) fn run_solver(
 }
 
 fn job_sum(variables: &Variables, job: usize) -> Expression {
-    let mut sum = Expression::with_capacity(variables.parts[job].len());
-    for part in variables.parts[job].iter().flatten() {
+    let mut sum = Expression::with_capacity(variables.shares[job].len());
+    for part in variables.shares[job].iter().flatten() {
         sum.add_mul(1.0, *part);
     }
     sum
@@ -444,7 +450,7 @@ fn capacity_constraint(
     let mut sum = Expression::with_capacity(jobs.len());
     let mut is_used = false;
     for j in jobs {
-        for (w, part) in variables.parts[j].iter().enumerate() {
+        for (w, part) in variables.shares[j].iter().enumerate() {
             let amount = needed(j, w);
             if let Some(part) = part.filter(|_| amount > 0.0) {
                 sum.add_mul(amount, part);

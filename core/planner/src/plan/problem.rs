@@ -1,4 +1,4 @@
-//! The planner's problem: jobs with their costs, workers, stores and prices.
+//! The planner's problem: jobs with their costs, workers, stores, tenants and prices.
 
 use feedline_data::ids::{JobId, WorkerId};
 use feedline_data::memory::CACHE_MEMORY_SHARE;
@@ -13,19 +13,19 @@ use crate::model::{JobModel, Locality};
 pub struct Problem {
     /// Jobs to plan.
     pub jobs: Vec<JobProblem>,
-    /// Worker types. Costs by worker type are in this order.
+    /// Worker types. All lists by worker type are in this order.
     pub worker_types: Vec<WorkerType>,
     /// All workers.
     pub workers: Vec<WorkerSlot>,
     /// The bandwidth of each store in bytes per second, for the whole cluster; 0 if unknown.
     #[serde(rename = "stores")]
     pub store_bytes_per_s: Vec<f64>,
-    /// Capacity for caches in the object store in bytes; 0 disables them.
+    /// Capacity for caches in the object store, in bytes; 0 disables these caches.
     pub store_cache_bytes: f64,
     /// Tenants with quotas.
     pub tenants: Vec<TenantProblem>,
-    /// The number of workers that each store a copy of cached rows. The sizes of cache points and the capacity of the
-    /// object store are multiplied by this number, although the object store stores only one copy. 0 counts as 1.
+    /// The number of workers that store a copy of cached rows. The sizes of cache points and the capacity of the object
+    /// store are multiplied by this number, although the object store stores only one copy. 0 is treated as 1.
     #[serde(rename = "copies")]
     pub cache_copies: f64,
     /// Settings of the planner.
@@ -38,9 +38,10 @@ pub struct Problem {
 pub struct TenantProblem {
     /// The name.
     pub name: String,
-    /// CPU cores, over all workers.
+    /// Maximum number of CPU cores, over all workers.
     pub cores: Option<f64>,
-    /// Bytes of cached rows, over all tiers. Rows that jobs of several tenants read count for each of these tenants.
+    /// Maximum bytes of cached rows, over all tiers. Rows that jobs of several tenants read are counted for each of
+    /// these tenants.
     pub cache_bytes: Option<f64>,
 }
 
@@ -62,9 +63,9 @@ pub struct WorkerType {
     pub memory_read_bytes_per_s: f64,
     /// Bandwidth of the disk cache in bytes per second; 0 if unknown.
     pub disk_read_bytes_per_s: f64,
-    /// Price of one core-hour; 0 uses [`Prices::core_hour`].
+    /// Price of one core-hour; 0 means [`Prices::core_hour`].
     pub core_hour: f64,
-    /// Maximum number of workers of this type; 0 if the type is not scaled.
+    /// Maximum number of workers of this type; 0 if the number is fixed.
     pub max_workers: u32,
 }
 
@@ -88,7 +89,7 @@ pub struct JobProblem {
     pub name: String,
     /// The index of the job's tenant in [`Problem::tenants`]; `None` without a quota.
     pub tenant: Option<usize>,
-    /// The job's weight. If resources are scarce, fed fractions are proportional to weights.
+    /// The job's weight. If resources are scarce, fed fractions are proportional to the weights of jobs.
     pub weight: f64,
     /// Rows per second that the job's consumers could process. If unknown, the planner uses the rate that the job could
     /// reach alone in the cluster.
@@ -102,16 +103,16 @@ pub struct JobProblem {
     pub delivered_bytes_per_row: f64,
     /// The traffic that does not cross the workers' network.
     pub locality: Locality,
-    /// The index of the job's store in [`Problem::stores`]. The bandwidth of an index out of range is unknown. Reads of
-    /// rows cached in the object store count as reads from the same store.
+    /// The index of the job's store in [`Problem::stores`]. If the index is out of range, the bandwidth is unknown.
+    /// Reads of rows cached in the object store count as reads from this store.
     pub store: usize,
     /// Bytes per delivered row that are read from the store.
     #[serde(rename = "store_bytes")]
     pub store_bytes_per_row: f64,
-    /// Duration of store requests per delivered row in seconds while the store is not saturated.
+    /// Total duration of store requests per delivered row, in seconds, while the store is not saturated.
     #[serde(rename = "store_wait_s")]
     pub store_wait_s_per_row: f64,
-    /// Memory of rows in flight for each active core, in bytes.
+    /// Memory that rows in flight occupy per active core, in bytes.
     pub held_bytes_per_core: f64,
     /// Cache points that the planner may choose.
     pub cache_points: Vec<CachePointProblem>,
@@ -149,7 +150,7 @@ pub struct OperatorProblem {
     pub name: String,
     /// CPU seconds per delivered row, by worker type.
     pub cpu_s: Vec<f64>,
-    /// Seconds per delivered row during which the operator waits without using the CPU.
+    /// Time that the operator waits without using the CPU, in seconds per delivered row.
     pub latency_s: f64,
     /// Maximum number of concurrent executions on a worker, if pinned in the pipeline.
     pub limit: Option<u32>,
@@ -205,26 +206,26 @@ pub enum CachePolicy {
     },
 }
 
-/// Prices, capacity shares and search limits of the planner.
+/// Settings of the planner: prices, capacity shares and search limits.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PlannerSettings {
     /// Prices of resources.
     pub prices: Prices,
-    /// The share of a worker's memory that caches may use, from 0 to 1.
+    /// The fraction of a worker's memory that caches may use, from 0 to 1.
     pub cache_memory_share: f64,
-    /// CPU seconds to read, check and decode one byte of a cache, by tier in the order of [`CacheTier::ALL`].
+    /// CPU seconds to read, verify and decode one cached byte, by tier in the order of [`CacheTier::ALL`].
     pub cache_read_cpu_s_per_byte: [f64; 3],
     /// CPU seconds to look up one row in a cache, by tier.
     pub cache_read_cpu_s_per_row: [f64; 3],
-    /// A new plan replaces the previous plan only if its objective is better by at least this share.
+    /// Minimum relative improvement of the objective for which a new plan replaces the previous plan.
     #[serde(rename = "gain_to_change")]
     pub min_gain_to_change: f64,
-    /// Allocated cores divided by needed cores, while cores are available.
+    /// Ratio of allocated to needed cores, as far as cores are available.
     pub headroom: f64,
-    /// The target utilisation of workers, on which the wanted number of workers is based.
+    /// The target utilisation of workers. It determines the wanted number of workers.
     pub target_utilisation: f64,
-    /// Maximum number of cache combinations for an exhaustive search. More combinations are searched heuristically.
+    /// Maximum number of cache combinations for an exhaustive search. A heuristic search is used if there are more.
     #[serde(rename = "enumerate_at_most")]
     pub max_exhaustive_combinations: u64,
     /// Maximum number of linear problems that one search for caches solves.
@@ -440,7 +441,7 @@ impl JobProblem {
     }
 }
 
-/// Returns the duration of requests per row from the fitted bandwidth, or the measured duration if the bandwidth is unknown.
+/// Returns the request time per row according to the fitted bandwidth, or the measured time if the bandwidth is unknown.
 fn unsaturated_wait_s(model: &JobModel) -> f64 {
     let by_law = model.bandwidth.seconds_per_byte().map(|seconds| seconds * model.store_bytes_per_row);
     by_law.filter(|wait_s| wait_s.is_finite()).unwrap_or(model.store_wait_s_per_row)
@@ -450,6 +451,6 @@ fn unsaturated_wait_s(model: &JobModel) -> f64 {
 fn held_bytes_per_core(model: &JobModel) -> f64 {
     let cpu_s: f64 = model.operators.iter().map(|operator| operator.cpu_s_on("")).sum();
     let cores = model.rows_per_s * cpu_s;
-    // With less than one active core, the quotient would be too large.
+    // Assume at least one active core, because the quotient would otherwise be too large.
     model.held_bytes / cores.max(1.0)
 }

@@ -1,7 +1,7 @@
 //! Computes upper limits of cores from the quotas of tenants.
 //!
-//! The whole quota of a tenant is divided among the allocations of its jobs, in proportion to their cores. So a job that needs
-//! more cores than planned may use cores of the quota that the plan left unused.
+//! The whole quota of a tenant is divided among the allocations of its jobs, in proportion to their cores. So a job
+//! that needs more cores than planned can use the part of the quota that the plan leaves unused.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use super::solution::{JobPlan, Plan};
 #[cfg(test)]
 mod tests;
 
-/// Limits are multiples of this number of cores, and at least this number.
+/// Limits are multiples of this number of cores, and at least equal to it.
 const CORE_LIMIT_UNIT: f64 = 1e-3;
 
 /// The core quota of one tenant, and the allocations of the tenant's jobs.

@@ -7,7 +7,7 @@ use super::problem::Problem;
 use super::solution::Plan;
 use crate::model::{format_count, format_number};
 
-/// Maximum number of sentences of each kind. Further sentences are only counted.
+/// Maximum number of sentences of each kind. The number of omitted sentences is reported instead.
 const MAX_SENTENCES: usize = 10;
 
 /// Describes the resource that limits a job in a plan, as text for users.
@@ -66,7 +66,7 @@ fn tenant_name(tenant: &str) -> String {
     if tenant.is_empty() { "the default tenant".to_owned() } else { format!("tenant `{tenant}`") }
 }
 
-/// Returns the operator whose limit bounds the rate on a worker type, with its limit.
+/// Returns the operator whose limit bounds the rate on a worker type, and the limit.
 fn binding_operator(
     problem: &Problem,
     costs: &Costs,
@@ -148,7 +148,7 @@ fn cache_reason(problem: &Problem, cache: &super::solution::CachePlan) -> String
     )
 }
 
-/// Returns the first sentences, and a line with the number of further sentences.
+/// Returns the first sentences, and a line with the number of omitted sentences.
 fn truncate_sentences(sentences: impl Iterator<Item = String>, noun: &str) -> Vec<String> {
     let mut all: Vec<String> = sentences.collect();
     let rest = all.len().saturating_sub(MAX_SENTENCES);

@@ -1,4 +1,4 @@
-//! Decides when the number of workers changes. It grows immediately, and shrinks after a delay.
+//! Decides when to change the number of workers. The number grows immediately, and shrinks after a delay.
 //!
 //! The scaling rules of two other systems are implemented for comparison on the same scenario.
 
@@ -21,7 +21,7 @@ pub struct ScaleSettings {
     pub min_workers: u32,
     /// The largest number of workers.
     pub max_workers: u32,
-    /// Milliseconds for which a smaller number of workers must be enough before workers are removed.
+    /// Time, in milliseconds, for which fewer workers must be enough before workers are removed.
     pub shrink_after_ms: Millis,
 }
 
@@ -42,8 +42,8 @@ pub struct ScaleInput {
     pub wanted_workers: u32,
     /// The smallest fed fraction.
     pub fed_fraction: f64,
-    /// The bottleneck of the job with the smallest fed fraction, if known. If more workers would help another underfed
-    /// job instead, the bottleneck of that job.
+    /// The bottleneck of the job with the smallest fed fraction, if known. If more workers would not help this job but
+    /// another underfed job, the bottleneck of the other job.
     pub bottleneck: Option<BottleneckKind>,
 }
 
@@ -57,10 +57,10 @@ pub struct ScaleDecision {
     pub explanation: String,
 }
 
-/// The wanted numbers of workers during the current surplus of workers.
+/// History of the wanted number of workers since the current surplus of workers began.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ScaleHistory {
-    /// When the surplus began.
+    /// Time at which the surplus began; `None` without a surplus.
     surplus_since: Option<Millis>,
     /// The wanted numbers with their times, in descending order. A number is dropped when a later number is at least
     /// as large.
@@ -68,7 +68,7 @@ pub struct ScaleHistory {
 }
 
 impl ScaleHistory {
-    /// Makes a decision. Call this for each new plan, and at least once per second.
+    /// Makes a scaling decision. Must be called for each new plan, and at least once per second.
     pub fn decide(&mut self, settings: &ScaleSettings, input: &ScaleInput) -> ScaleDecision {
         let wanted = input.wanted_workers.clamp(settings.min_workers, settings.max_workers);
         if wanted < input.current_workers {
@@ -79,7 +79,7 @@ impl ScaleHistory {
             return keep_workers(input, reason_to_keep(settings, input));
         }
         if input.current_workers < settings.min_workers {
-            let explanation = format!("the configured minimum is {}", workers(settings.min_workers));
+            let explanation = format!("the configured minimum is {}", format_workers(settings.min_workers));
             return ScaleDecision { wanted, explanation };
         }
         if let Some(kind @ (BottleneckKind::Consumer | BottleneckKind::Store)) = input.bottleneck {
@@ -91,7 +91,7 @@ impl ScaleHistory {
         let explanation = format!(
             "the smallest fed fraction is {:.0} %, and {} would feed all jobs",
             100.0 * input.fed_fraction,
-            workers(wanted)
+            format_workers(wanted)
         );
         ScaleDecision { wanted, explanation }
     }
@@ -119,17 +119,17 @@ impl ScaleHistory {
             return keep_workers(
                 input,
                 format!(
-                    "{} would be enough; surplus workers are removed in {left} s unless they are needed before",
-                    workers(target)
+                    "{} would be enough; surplus workers are removed in {left} s unless they are needed earlier",
+                    format_workers(target)
                 ),
             );
         }
         if target >= input.current_workers {
-            return keep_workers(input, format!("{} were needed recently", workers(target)));
+            return keep_workers(input, format!("{} were needed recently", format_workers(target)));
         }
         let have = if target == 1 { "has" } else { "have" };
         let lasted = settings.shrink_after_ms / 1000;
-        let explanation = format!("{} {have} been enough for {lasted} s", workers(target));
+        let explanation = format!("{} {have} been enough for {lasted} s", format_workers(target));
         ScaleDecision { wanted: target, explanation }
     }
 
@@ -147,7 +147,7 @@ fn reason_to_keep(settings: &ScaleSettings, input: &ScaleInput) -> String {
     if input.wanted_workers > settings.max_workers {
         return format!(
             "{} would feed all jobs, but the configured maximum is {}",
-            workers(input.wanted_workers),
+            format_workers(input.wanted_workers),
             settings.max_workers
         );
     }
@@ -158,16 +158,16 @@ fn reason_to_keep(settings: &ScaleSettings, input: &ScaleInput) -> String {
         );
     }
     let are = if input.wanted_workers == 1 { "is" } else { "are" };
-    format!("{} {are} needed", workers(input.wanted_workers))
+    format!("{} {are} needed", format_workers(input.wanted_workers))
 }
 
-fn workers(number: u32) -> String {
+fn format_workers(number: u32) -> String {
     format_count(f64::from(number), "worker")
 }
 
 /// The scaling rule of tf.data service (Audibert et al., "tf.data service: A Case for Disaggregating ML Input Data
-/// Processing", SoCC 2023): the sum of the consumers' rates divided by the mean rate of a worker, rounded up. Rates are in
-/// rows per second. Returns the current number of workers until a worker has a rate.
+/// Processing", SoCC 2023): the sum of the consumers' rates divided by the mean rate of a worker, rounded up. Rates are
+/// in rows per second. Returns the current number of workers if the rate of the workers is unknown.
 pub fn rate_quotient(consumer_rates: &[f64], worker_rates: &[f64], present: u32) -> u32 {
     let working: Vec<f64> = worker_rates.iter().copied().filter(|rate| *rate > 0.0).collect();
     if working.is_empty() {
@@ -206,7 +206,7 @@ impl HillClimber {
         self.phase = match self.phase {
             ClimbPhase::Up if !shorter => ClimbPhase::Down,
             ClimbPhase::Down if longer => {
-                // The removed worker was needed, so add it again. The time per batch with it is unknown.
+                // The removed worker was needed, so add a worker again. The time per batch with this worker is unknown.
                 (self.phase, self.last_batch_s) = (ClimbPhase::Rest, None);
                 return present + 1;
             }
@@ -217,7 +217,8 @@ impl HillClimber {
         if self.phase == ClimbPhase::Up { present + 1 } else { (present - 1).max(1) }
     }
 
-    /// Whether the time per batch is unchanged. The first time per batch at rest is the reference for later steps.
+    /// Whether the time per batch is unchanged. In the resting phase, the first time per batch is the reference for
+    /// later steps.
     fn is_unchanged(&self, change: f64, threshold: f64) -> bool {
         change == -1.0 || change.abs() <= threshold
     }

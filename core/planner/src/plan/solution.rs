@@ -26,7 +26,7 @@ pub struct Plan {
     /// amount of each resource among its options, and caches need no capacity. The cost does not include caches.
     #[serde(rename = "bound")]
     pub objective_bound: Objective,
-    /// The relative distance of the objective from its upper bound. Compares the smallest fed fractions, or the total
+    /// The relative distance of the objective from its upper bound. Compares the smallest fed fractions, or the sums of
     /// fed fractions if the smallest fed fraction reaches its bound.
     pub gap: f64,
     /// Whether the deadline passed before the linear problem was solved.
@@ -38,11 +38,11 @@ pub struct Plan {
 /// The objective of a plan. Objectives are compared lexicographically.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Objective {
-    /// The smallest fed fraction divided by its weight. The largest weight is 1.
+    /// The smallest quotient of a job's fed fraction and weight. The largest weight is 1.
     pub smallest_fed: f64,
     /// The weighted sum of fed fractions.
     pub total_fed: f64,
-    /// The price of the used cores and bytes, per hour.
+    /// The price of the used cores and cached bytes, per hour.
     pub cost_per_hour: f64,
 }
 
@@ -54,7 +54,8 @@ impl JobPlan {
 }
 
 impl Objective {
-    /// Whether this objective is better than `other`. Values that differ by at most this share count as equal.
+    /// Whether this objective is better than `other`. Values whose relative difference is at most `share` are
+    /// considered equal.
     pub fn is_better(&self, other: &Self, share: f64) -> bool {
         let pairs = [
             (self.smallest_fed, other.smallest_fed),
@@ -85,7 +86,7 @@ pub struct JobPlan {
     pub rows_per_s: f64,
     /// Rows per second that the job's consumers could process.
     pub demand_rows_per_s: f64,
-    /// The planned rate over the demand.
+    /// The planned rate divided by the demand.
     pub fed_fraction: f64,
     /// Cores on each worker type, in the order of the problem.
     pub cores_by_type: Vec<f64>,

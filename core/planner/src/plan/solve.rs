@@ -1,5 +1,5 @@
-//! Computes a plan from a problem and the previous plan. Solving the same problem twice returns the same plan, and a small
-//! change of the problem does not change decisions.
+//! Computes a plan from a problem and the previous plan. Solving the same problem twice returns the same plan. Small
+//! changes to the problem do not change decisions.
 
 use std::collections::BTreeMap;
 
@@ -19,8 +19,8 @@ use super::wanted::wanted_workers;
 mod tests;
 
 /// Solves a problem. Returns the previous plan if the problem is unchanged. Keeps the decisions of the previous plan
-/// unless a new plan improves the objective by [`min_gain_to_change`](super::PlannerSettings::min_gain_to_change). Jobs stay on
-/// their workers as far as possible.
+/// unless a new plan improves the objective by [`min_gain_to_change`](super::PlannerSettings::min_gain_to_change). Jobs
+/// stay on their workers as far as possible.
 ///
 /// # Errors
 ///
@@ -43,7 +43,7 @@ pub fn solve(problem: &Problem, previous: Option<&Plan>, deadline: &dyn Deadline
         .filter(|old| is_feasible(&costs, old, &types));
     let gain = problem.settings.min_gain_to_change;
     let (draft, is_fallback, is_kept) = match old {
-        // No plan can improve the objective enough.
+        // No plan can improve the objective by the minimum gain.
         Some(old) if !bound.is_better(&old.objective, gain) => (old, false, true),
         old => {
             let (new, is_fallback) = new_draft(problem, &costs, &types, before.as_ref(), deadline);
@@ -60,7 +60,7 @@ pub fn solve(problem: &Problem, previous: Option<&Plan>, deadline: &dyn Deadline
     Ok(plan)
 }
 
-/// Returns a new plan, which keeps only the placements of the previous plan, and whether it is a fallback plan.
+/// Returns a new draft, and whether it is a fallback plan. The draft keeps only the placements of the previous plan.
 fn new_draft(
     problem: &Problem,
     costs: &Costs,
@@ -80,11 +80,11 @@ fn new_draft(
     let cores = before.map_or_else(|| vec![Vec::new(); costs.job_count()], PreviousPlan::cores);
     let options = chosen_options(costs, &chosen.options);
     let placements =
-        assign(costs, &options, &chosen.fractional.rows, types, &cores, problem.settings.headroom);
+        assign(costs, &options, &chosen.fractional.rows_per_s, types, &cores, problem.settings.headroom);
     (PlanDraft::new(costs, chosen.options.clone(), placements, types), is_fallback)
 }
 
-/// Returns the upper bound of the objective. If the deadline has passed, the bound is that all jobs are fed at no cost.
+/// Returns the upper bound of the objective. If the deadline has passed, assumes that all jobs are fully fed at no cost.
 fn upper_bound(costs: &Costs, deadline: &dyn Deadline) -> Objective {
     let found = match deadline.is_over() {
         true => None,
@@ -108,7 +108,7 @@ fn chosen_options<'a>(costs: &'a Costs, options: &[usize]) -> Vec<&'a ExecutionO
     options.iter().enumerate().map(|(j, option)| &costs.options[j][*option]).collect()
 }
 
-/// Decisions for single workers, with their rates and objective.
+/// Decisions for individual workers, with the resulting rates and objective.
 struct PlanDraft {
     options: Vec<usize>,
     placements: Vec<Vec<JobPlacement>>,
@@ -174,7 +174,8 @@ impl PreviousPlan {
             };
             let option = costs.options[j].iter().position(same);
             let count = known.map_or(0, |known| known.allocations.len());
-            // `draft` computes rates from cores. A job that uses no cores has the same rate on each of its workers.
+            // `draft` computes rates from cores. Assume that a job without cores has the same rate on each of its
+            // workers.
             let even_rate = known.map_or(0.0, |known| known.rows_per_s) / count.max(1) as f64;
             let allocations = known.iter().flat_map(|known| &known.allocations);
             let placements: Vec<JobPlacement> = allocations
@@ -296,7 +297,7 @@ fn cache_plans(problem: &Problem, costs: &Costs, options: &[usize]) -> Vec<Cache
     cached_bytes(costs, options).into_iter().map(plan).collect()
 }
 
-/// Returns the relative distance of an objective from its bound, for the first value that differs.
+/// Returns the relative distance of an objective from its bound, in the first value that differs.
 fn gap(reached: &Objective, bound: &Objective) -> f64 {
     let below = |mine: f64, best: f64| if best > 0.0 { ((best - mine) / best).max(0.0) } else { 0.0 };
     let smallest = below(reached.smallest_fed, bound.smallest_fed);

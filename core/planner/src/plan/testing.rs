@@ -1,4 +1,4 @@
-//! Problems for the tests of the planner: fixed ones, and small random ones.
+//! Problems for tests of the planner: fixed problems, and small random problems.
 
 use feedline_data::ids::{JobId, WorkerId};
 use feedline_data::random::RowRandom;
@@ -47,7 +47,7 @@ pub(super) fn cluster(types: &[(f64, u32)], jobs: Vec<JobProblem>) -> Problem {
     problem
 }
 
-/// Random numbers of one seed.
+/// Random numbers generated from a seed.
 pub(super) struct TestRandom(RowRandom);
 
 impl TestRandom {

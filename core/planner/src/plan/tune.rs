@@ -1,5 +1,5 @@
-//! Computes operator limits and read concurrency of each job on each worker by Little's law: the mean number of concurrent
-//! executions is the rate times the duration of one execution.
+//! Computes the operator limits and the read concurrency of each job on each worker with Little's law: the mean number
+//! of concurrent executions is the rate times the duration of one execution.
 
 use feedline_data::messages::JobAllocation;
 
@@ -10,14 +10,14 @@ use super::solution::OperatorLimit;
 #[cfg(test)]
 mod tests;
 
-/// Limits exceed the mean concurrency by this factor, because rates vary.
+/// Ratio of limits to the mean concurrency. Limits are higher, because rates vary.
 const CONCURRENCY_MARGIN: f64 = 1.5;
 /// Bounds of the read concurrency of a job on a worker.
 const READ_CONCURRENCY_RANGE: std::ops::RangeInclusive<u32> = 2..=256;
 /// Minimum limit of an operator that waits without using the CPU.
 const MIN_WAITING_LIMIT: u32 = 8;
 
-/// Returns the allocation of a job on one worker, with the limits that apply on each of its workers.
+/// Returns the allocation of a job on one worker. `limits` apply on each of its workers.
 pub(super) fn allocation(
     job: &JobProblem,
     store_bytes_per_row: f64,
@@ -35,8 +35,8 @@ pub(super) fn allocation(
     }
 }
 
-/// Returns the limits that a worker enforces: those of operators that wait without using the CPU and are not pinned. Other
-/// operators run in one task and share the cores of the job, so a limit would only split that task.
+/// Returns the limits that a worker enforces: the limits of unpinned operators that wait without using the CPU. All
+/// other operators run in one task and share the cores of the job, so a limit would only split this task.
 fn waiting_limits(job: &JobProblem, limits: &[OperatorLimit]) -> Vec<(String, u32)> {
     let is_enforced =
         |(operator, limit): &(&OperatorProblem, &OperatorLimit)| operator.latency_s > 0.0 && !limit.is_pinned;
@@ -45,8 +45,8 @@ fn waiting_limits(job: &JobProblem, limits: &[OperatorLimit]) -> Vec<(String, u3
     enforced.map(|(operator, limit)| (operator.name.clone(), rounded(limit.limit))).collect()
 }
 
-/// Returns the limit of each operator for the busiest worker: the pinned limit if any, otherwise the number of executions
-/// needed to use the cores and to cover the waits.
+/// Returns the limit of each operator on the busiest worker: the pinned limit, if any, or the number of executions that
+/// use all cores and cover the waits.
 pub(super) fn limits(
     job: &JobProblem,
     slots: &[WorkerSlot],

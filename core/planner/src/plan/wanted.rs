@@ -1,9 +1,9 @@
 //! Computes the number of workers of each type that would feed all jobs at the lowest cost, as far as consumers and stores
 //! allow.
 //!
-//! This is the linear problem with variable numbers of workers. Existing workers cost slightly less than new workers, so
-//! that workers are not exchanged for equivalent ones. Operator limits and the network are constraints as in the plan,
-//! with headroom. Workers are added for a job only if they would increase its rate.
+//! This is the linear problem with variable numbers of workers. Existing workers cost slightly less than new workers,
+//! so that the solution does not replace workers with equivalent new workers. As in the plan, operator limits and the
+//! network are constraints, with headroom. Workers are added for a job only if they would increase its rate.
 
 use feedline_data::view::WantedWorkers;
 use good_lp::{Constraint, Expression, ProblemVariables, Solution, Variable, variable};
@@ -19,7 +19,7 @@ mod tests;
 
 /// The cost of an existing worker, relative to the cost of a new worker.
 const EXISTING_WORKER_COST_FACTOR: f64 = 0.9;
-/// The weight of the cost of workers in the objective. It is small compared to the value of feeding any job.
+/// Weight of the cost of workers in the objective. It is small compared to the value of feeding any job.
 const COST_WEIGHT: f64 = 1e-3;
 
 /// Returns the wanted number of workers by type, or the current number if the solver fails or the deadline has passed.
@@ -46,9 +46,9 @@ pub(super) fn wanted_workers(
 
 struct FleetVariables {
     /// The number of existing workers that stay.
-    kept: Variable,
+    kept_workers: Variable,
     /// The number of new workers.
-    added: Variable,
+    added_workers: Variable,
 }
 
 fn solve_counts(problem: &Problem, costs: &Costs, options: &[&ExecutionOption]) -> Option<Vec<f64>> {
@@ -56,20 +56,21 @@ fn solve_counts(problem: &Problem, costs: &Costs, options: &[&ExecutionOption]) 
     let fleets: Vec<FleetVariables> = (0..costs.type_count())
         .map(|w| {
             let most = f64::from(problem.worker_types[w].max_workers);
-            let added = (most - costs.worker_counts[w]).max(0.0);
+            let max_added = (most - costs.worker_counts[w]).max(0.0);
             FleetVariables {
-                kept: all.add(variable().min(0.0).max(costs.worker_counts[w])),
-                added: all.add(variable().min(0.0).max(added)),
+                kept_workers: all.add(variable().min(0.0).max(costs.worker_counts[w])),
+                added_workers: all.add(variable().min(0.0).max(max_added)),
             }
         })
         .collect();
-    let parts: Vec<Vec<Variable>> = (0..options.len())
+    let shares: Vec<Vec<Variable>> = (0..options.len())
         .map(|_| (0..costs.type_count()).map(|_| all.add(variable().min(0.0))).collect())
         .collect();
-    let rows = constraints(problem, costs, options, &fleets, &parts);
-    let objective = objective(problem, costs, options, &fleets, &parts);
+    let rows = constraints(problem, costs, options, &fleets, &shares);
+    let objective = objective(problem, costs, options, &fleets, &shares);
     let solved = run_solver(all, objective, rows).ok()?;
-    Some(fleets.iter().map(|fleet| solved.value(fleet.kept) + solved.value(fleet.added)).collect())
+    let count = |fleet: &FleetVariables| solved.value(fleet.kept_workers) + solved.value(fleet.added_workers);
+    Some(fleets.iter().map(count).collect())
 }
 
 fn constraints(
@@ -77,7 +78,7 @@ fn constraints(
     costs: &Costs,
     options: &[&ExecutionOption],
     fleets: &[FleetVariables],
-    parts: &[Vec<Variable>],
+    shares: &[Vec<Variable>],
 ) -> Vec<Constraint> {
     let mut rows = Vec::new();
     let used = problem.settings.target_utilisation.clamp(0.1, 1.0);
@@ -86,15 +87,18 @@ fn constraints(
             let capacity = costs.worker_capacity[w][resource] * used;
             let mut sum = Expression::with_capacity(options.len() + 2);
             for (j, option) in options.iter().enumerate().filter(|_| capacity > 0.0) {
-                sum.add_mul(costs.demands[j] * option.resources_per_row[w][resource] / capacity, parts[j][w]);
+                sum.add_mul(
+                    costs.demands[j] * option.resources_per_row[w][resource] / capacity,
+                    shares[j][w],
+                );
             }
-            rows.push((sum - fleet.kept - fleet.added).leq(0.0));
+            rows.push((sum - fleet.kept_workers - fleet.added_workers).leq(0.0));
         }
         for (j, option) in options.iter().enumerate() {
-            // Operator limits have the same headroom as cores.
+            // Apply the same headroom to operator limits as to cores.
             let one = used * option.max_rate_per_worker[w] / costs.demands[j].max(f64::MIN_POSITIVE);
             if one.is_finite() && one < 1e6 {
-                rows.push((parts[j][w] - one * fleet.kept - one * fleet.added).leq(0.0));
+                rows.push((shares[j][w] - one * fleet.kept_workers - one * fleet.added_workers).leq(0.0));
             }
         }
     }
@@ -103,20 +107,20 @@ fn constraints(
     {
         let mut sum = Expression::with_capacity(own.len() * costs.type_count());
         for j in own {
-            for (w, part) in parts[*j].iter().enumerate() {
+            for (w, part) in shares[*j].iter().enumerate() {
                 sum.add_mul(costs.demands[*j] * options[*j].resources_per_row[w][CORES] / quota, *part);
             }
         }
         rows.push(sum.leq(1.0));
     }
-    for by_type in parts {
+    for by_type in shares {
         rows.push(by_type.iter().copied().sum::<Expression>().leq(1.0));
     }
     for (store, bandwidth) in
         costs.store_bandwidths.iter().enumerate().filter(|(_, bandwidth)| bandwidth.is_finite())
     {
         let mut sum = Expression::with_capacity(options.len() * costs.type_count());
-        for (j, by_type) in parts.iter().enumerate().filter(|(j, _)| options[*j].store == store) {
+        for (j, by_type) in shares.iter().enumerate().filter(|(j, _)| options[*j].store == store) {
             for part in by_type {
                 sum.add_mul(ratio(costs.demands[j] * options[j].store_bytes_per_row, *bandwidth), *part);
             }
@@ -133,7 +137,7 @@ fn objective(
     costs: &Costs,
     options: &[&ExecutionOption],
     fleets: &[FleetVariables],
-    parts: &[Vec<Variable>],
+    shares: &[Vec<Variable>],
 ) -> Expression {
     let price = |w: usize| costs.core_hour_prices[w] * costs.worker_cores(problem, w);
     let cost = |j: usize| {
@@ -148,10 +152,10 @@ fn objective(
     let mut objective = Expression::with_capacity(2 * fleets.len() + options.len() * costs.type_count());
     for (w, fleet) in fleets.iter().enumerate() {
         let cost = COST_WEIGHT * price(w) / largest_cost;
-        objective.add_mul(-EXISTING_WORKER_COST_FACTOR * cost, fleet.kept);
-        objective.add_mul(-cost, fleet.added);
+        objective.add_mul(-EXISTING_WORKER_COST_FACTOR * cost, fleet.kept_workers);
+        objective.add_mul(-cost, fleet.added_workers);
     }
-    for (j, by_type) in parts.iter().enumerate() {
+    for (j, by_type) in shares.iter().enumerate() {
         let has_cost = options[j].resources_per_row.iter().any(|amounts| amounts[CORES].is_finite());
         for part in by_type.iter().filter(|_| has_cost && costs.demands[j] > 0.0) {
             objective.add_mul(costs.weights[j], *part);

@@ -14,19 +14,19 @@ use super::scenario::ScenarioControl;
 /// The activity of a consumer, with times in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Activity {
-    /// Has waited for a batch since this time.
+    /// The consumer has waited for a batch since this time.
     Waiting(u64),
-    /// Processes a batch from the first time to the second time.
+    /// The consumer processes a batch from the first time to the second time.
     Working(u64, u64),
 }
 
-/// A split that the consumer fetches.
+/// A split that the consumer prefetches.
 #[derive(Debug)]
 struct PrefetchedSplit {
     split: SplitRef,
     row_count: u32,
     /// The offset after the last fetched row.
-    fetched: u32,
+    fetched_end: u32,
     workers: Vec<WorkerId>,
 }
 
@@ -37,16 +37,17 @@ pub(super) struct SimulatedConsumer {
     pub(super) job: u32,
     pub(super) number: u32,
     plan_revision: Revision,
-    /// Prefetched splits, from the split at the position on. Empty until the first plan.
+    /// Prefetched splits, starting with the split at the position. Empty until the first plan.
     prefetched: VecDeque<PrefetchedSplit>,
     has_position: bool,
-    /// The number of consumed rows of the first split.
+    /// The number of rows of the first split that are consumed.
     offset: u32,
     activity: Activity,
-    /// The reported counters. Waits and steps are counted when they end.
+    /// The reported counters. A wait or a step is counted when it ends.
     stats: ConsumerStats,
-    /// The total time of waits and of steps, including those that have not ended.
+    /// Total time of all waits, including a wait that has not ended.
     pub(super) stall_ns: u64,
+    /// Total time of all steps, including a step that has not ended.
     pub(super) step_ns: u64,
     /// The latest time of the next report.
     next_report: Millis,
@@ -75,14 +76,14 @@ impl SimulatedConsumer {
         }
     }
 
-    /// Whether the consumer reports now: the longest interval has passed, or the coordinator has answered the last report
-    /// and the shortest interval has passed.
+    /// Whether a report is due: the longest interval has passed, or the coordinator has answered the last report and
+    /// the shortest interval has passed.
     pub(super) fn is_report_due(&self, now: Millis) -> bool {
         now >= self.next_report || (!self.awaits_reply && now >= self.earliest_report)
     }
 
     /// Schedules the next report.
-    pub(super) fn on_report(&mut self, now: Millis, control: &ScenarioControl) {
+    pub(super) fn schedule_report(&mut self, now: Millis, control: &ScenarioControl) {
         self.awaits_reply = true;
         self.next_report = now + control.consumer_report_ms.max(control.tick_ms);
         self.earliest_report = now + control.consumer_gap_ms.max(control.tick_ms);
@@ -123,7 +124,7 @@ impl SimulatedConsumer {
         self.prefetched.push_back(PrefetchedSplit {
             split,
             row_count: len,
-            fetched: self.first_missing_offset(split),
+            fetched_end: self.first_missing_offset(split),
             workers: Vec::new(),
         });
     }
@@ -142,17 +143,17 @@ impl SimulatedConsumer {
         }
     }
 
-    /// Fetches computed rows from workers.
+    /// Fetches the rows that workers have computed.
     pub(super) fn fetch(&mut self, fleet: &mut Fleet) {
         for prefetched in
-            self.prefetched.iter_mut().filter(|prefetched| prefetched.fetched < prefetched.row_count)
+            self.prefetched.iter_mut().filter(|prefetched| prefetched.fetched_end < prefetched.row_count)
         {
             for worker in &prefetched.workers {
                 let worker = fleet.worker(*worker);
                 if let Some(end) =
-                    worker.and_then(|worker| worker.fetch(self.job, prefetched.split, prefetched.fetched))
+                    worker.and_then(|worker| worker.fetch(self.job, prefetched.split, prefetched.fetched_end))
                 {
-                    prefetched.fetched = end;
+                    prefetched.fetched_end = end;
                 }
             }
         }
@@ -180,7 +181,7 @@ impl SimulatedConsumer {
                     }
                 }
                 Activity::Waiting(since) if rows_per_s <= 0.0 => {
-                    // A consumer without demand does not wait for a batch.
+                    // A consumer without demand is not waiting for a batch.
                     self.stats.stall_ns += now - since;
                     self.activity = Activity::Working(now, end);
                 }
@@ -197,12 +198,12 @@ impl SimulatedConsumer {
         }
     }
 
-    /// Consumes the next batch and returns its number of rows, or `None` if a row has not arrived.
+    /// Consumes the next batch and returns its number of rows. Returns `None` if some of its rows have not arrived.
     fn take_batch(&mut self, job: &SimulatedJob, splits_ahead: u32) -> Option<u32> {
         let first = self.prefetched.front()?;
         let rows = job.layout.batch_rows.min(first.row_count - self.offset);
-        // No rows are left after the last split of a job.
-        if rows == 0 || first.fetched < self.offset + rows {
+        // After the last split of a job, the number of rows is 0.
+        if rows == 0 || first.fetched_end < self.offset + rows {
             return None;
         }
         self.offset += rows;
@@ -211,7 +212,7 @@ impl SimulatedConsumer {
         self.stats.bytes += u64::from(rows) * job.definition.delivered_bytes_per_row;
         self.stats.network_bytes = self.stats.bytes;
         if self.offset == first.row_count {
-            // The last split of a job remains, because there is no next split.
+            // Keep the last split of a job, because it has no successor.
             self.prefetch_splits(&job.layout, splits_ahead + 1);
             if self.prefetched.len() > 1 {
                 self.prefetched.pop_front();

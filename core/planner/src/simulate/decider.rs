@@ -1,4 +1,4 @@
-//! Decides the number of workers of a simulation with one scaling rule.
+//! Decides the number of workers of a simulation according to one scaling rule.
 
 use feedline_data::ids::{JobId, Millis};
 
@@ -8,7 +8,7 @@ use super::scenario::ScenarioScaling;
 use crate::observe::Observer;
 use crate::plan::{HillClimber, Plan, Problem, ScaleDecision, ScaleHistory, ScaleSettings, rate_quotient};
 
-/// Batches and time of all consumers since the start of the run.
+/// Delivered batches and elapsed time of all consumers since the start of the run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct DeliveredTotals {
     pub(super) batches: u64,
@@ -32,7 +32,7 @@ pub(super) struct ScalingDecider {
     settings: ScenarioScaling,
     scaling: ScaleHistory,
     climber: HillClimber,
-    /// The time of the climber's last step, and the totals at this time.
+    /// Time of the hill climber's last step, and the totals at that time.
     last_climb: Option<(Millis, DeliveredTotals)>,
 }
 
@@ -47,7 +47,7 @@ impl ScalingDecider {
         }
     }
 
-    /// Returns the wanted number of workers, or `None` if no decision is due or possible yet.
+    /// Makes a decision. Returns `None` if no decision is due or possible yet.
     pub(super) fn decide(&mut self, seen: &ScalingInput) -> Option<ScaleDecision> {
         let decision = match self.rule {
             ScalingRule::Plan => self.decide_by_plan(seen)?,
@@ -106,7 +106,8 @@ fn decide_by_quotient(seen: &ScalingInput) -> Option<ScaleDecision> {
     Some(ScaleDecision { wanted, explanation })
 }
 
-/// Returns the rows per second that each consumer could process, and that each worker could compute on all its cores.
+/// Returns two lists of rows per second: how many each consumer could process, and how many each worker could compute
+/// on all its cores.
 fn consumer_and_worker_rates(observer: &Observer, job: JobId) -> (Vec<f64>, Vec<f64>) {
     let Some(observed) = observer.observation(job) else { return (Vec::new(), Vec::new()) };
     let active = observed.consumers.iter().filter(|consumer| consumer.stats.step_ns > 0);

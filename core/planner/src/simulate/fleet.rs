@@ -1,4 +1,4 @@
-//! The simulated workers. Starts and drains workers, like a scaler.
+//! The simulated workers. A fleet starts and drains workers, like a scaler.
 
 use feedline_data::ids::{Millis, WorkerId};
 
@@ -9,7 +9,7 @@ use super::worker::{SimulatedWorker, WorkerState};
 #[derive(Debug)]
 pub(super) struct Fleet {
     pub(super) workers: Vec<SimulatedWorker>,
-    /// The type of workers that are started during the run.
+    /// The type of the workers that are started during the run.
     started_type: ScenarioWorkerType,
     start_delay_ms: Millis,
 }
@@ -47,12 +47,12 @@ impl Fleet {
         self.workers.iter().filter(stays).count() as u32
     }
 
-    /// Returns the number of workers that were requested and have not left.
+    /// Returns the number of workers that have been requested and have not left.
     pub(super) fn paid_workers(&self) -> u32 {
         self.workers.iter().filter(|worker| worker.state != WorkerState::Left).count() as u32
     }
 
-    /// Starts workers that are due, and removes draining workers without splits.
+    /// Marks workers as started when they are due, and removes draining workers without splits.
     pub(super) fn update_states(&mut self, now: Millis) {
         for worker in &mut self.workers {
             match worker.state {
@@ -100,7 +100,7 @@ impl Fleet {
         }
     }
 
-    /// Returns the paid seconds of all workers between two times.
+    /// Returns the total paid time of all workers between two times, in seconds.
     pub(super) fn worker_seconds(&self, from: Millis, to: Millis) -> f64 {
         let paid = |worker: &SimulatedWorker| {
             let end = worker.left_at.unwrap_or(to).min(to);

@@ -76,7 +76,7 @@ fn build_manifest(definition: &scenario::ScenarioJob, number: usize) -> Result<M
         let bytes = rows * definition.store_bytes_per_row;
         let rows = u32::try_from(rows).map_err(|_| {
             format!(
-                "a shard of job `{}` has {rows} rows, but at most {} are possible: set more shards",
+                "a shard of job `{}` has {rows} rows, but the maximum is {}: increase shards",
                 definition.name,
                 u32::MAX
             )

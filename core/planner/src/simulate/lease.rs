@@ -3,7 +3,7 @@
 use feedline_data::layout::SplitRef;
 use feedline_data::messages::Lease;
 
-/// A leased split. Offsets count from the first row of the split.
+/// A leased split. Offsets are relative to the first row of the split.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct SimulatedLease {
     pub(super) split: SplitRef,
@@ -41,7 +41,7 @@ impl SimulatedLease {
         self.computed_end >= f64::from(self.row_count)
     }
 
-    /// Returns the number of computed rows that were not fetched.
+    /// Returns the number of computed rows that have not been fetched.
     pub(super) fn unfetched_rows(&self) -> f64 {
         (self.computed_end - f64::from(self.fetched_end)).max(0.0)
     }
@@ -58,7 +58,8 @@ impl SimulatedLease {
         rows
     }
 
-    /// Fetches all complete rows from an offset on. Returns the offset after them, or `None` if the first row is missing.
+    /// Fetches all computed rows from an offset on. Returns the offset after them, or `None` if the first row is not
+    /// computed.
     pub(super) fn fetch(&mut self, from: u32) -> Option<u32> {
         let end = self.computed_end as u32;
         if from < self.start || end <= from {

@@ -1,9 +1,9 @@
-//! Reports the phases of a simulation step, so that a caller with a clock can measure them.
+//! Notifies the caller of the phases of a simulation step, so that the caller can measure them with a clock.
 
 /// A phase of a simulation step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
-    /// Simulates workers and consumers. A real coordinator does not do this work.
+    /// Workers and consumers are simulated. A real coordinator does not do this work.
     World,
     /// The state machine processes inputs: reports of workers and consumers, allocations and ticks.
     Inputs,
@@ -15,9 +15,9 @@ pub enum Phase {
 
 /// Receives the start and the end of each phase. Phases do not overlap.
 pub trait Meter {
-    /// A phase begins.
+    /// Called when a phase begins.
     fn begin(&mut self, phase: Phase);
-    /// A phase ends.
+    /// Called when a phase ends.
     fn end(&mut self, phase: Phase);
 }
 

@@ -1,4 +1,4 @@
-//! Records each second of a run, and computes the sums and the demand changes of the report.
+//! Records each second of a run, and computes the totals and the demand changes of the report.
 
 use super::report::{DemandChange, JobOutcome, ScalingChange, SimulatedSecond};
 
@@ -33,7 +33,7 @@ pub(super) struct Recording {
     last_times: Vec<ConsumerTimes>,
     /// The accumulated times of each job at the end of the warm-up.
     warm_up_times: Vec<ConsumerTimes>,
-    /// The sum and the number of planned fed fractions of each job.
+    /// The sum and the count of the planned fed fractions of each job.
     planned_fed: Vec<(f64, u32)>,
     rows: u64,
     stall_ns: u64,
@@ -146,7 +146,7 @@ impl Recording {
     /// Returns the change of demand at second `start`, with its effects until second `end`.
     fn demand_change(&self, start: usize, end: usize) -> DemandChange {
         let seconds = &self.seconds[start..end];
-        // A second contains the values at its end.
+        // Each second contains the values at its end.
         let at_s = self.seconds[start - 1].at_s;
         let last_unfed = seconds.iter().rposition(|second| second.smallest_fed < DemandChange::FED_THRESHOLD);
         let fed_after_s = match last_unfed {
@@ -166,7 +166,8 @@ impl Recording {
         }
     }
 
-    /// Returns the number of reversed decisions within [`OSCILLATION_WINDOW_S`] after the last change of demand.
+    /// Returns the number of decisions within [`OSCILLATION_WINDOW_S`] after the last change of demand that reversed
+    /// the previous decision.
     pub(super) fn oscillations(&self) -> u32 {
         let Some(step) = self.demand_changes().last().copied() else {
             return self.reversed_decisions(0, u32::MAX);

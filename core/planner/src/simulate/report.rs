@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::scaling_rule::ScalingRule;
 
-/// The report of a simulation run with one scaling rule. Sums do not include the warm-up of the scenario.
+/// The report of a simulation run with one scaling rule. Totals exclude the warm-up of the scenario.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SimulationReport {
     /// The name of the scenario.
@@ -15,7 +15,8 @@ pub struct SimulationReport {
     pub worker_seconds: f64,
     /// Total seconds that consumers waited for rows.
     pub stall_seconds: f64,
-    /// The smallest fed fraction of any job in any second: the share of the time that its consumers did not wait.
+    /// The smallest fed fraction of any job in any second. The fed fraction is the share of the time that consumers did
+    /// not wait.
     pub smallest_fed: f64,
     /// The mean fed fraction over all jobs and seconds.
     pub mean_fed: f64,
@@ -24,7 +25,7 @@ pub struct SimulationReport {
     pub decision_count: u32,
     /// The number of decisions that reversed the previous decision within 300 s after the last change of demand.
     pub oscillations: u32,
-    /// Changes of demand, with their effects.
+    /// Changes of the total demand, with their effects.
     #[serde(rename = "steps")]
     pub demand_changes: Vec<DemandChange>,
     /// Decisions that changed the number of workers, with their reasons.
@@ -62,7 +63,8 @@ pub struct SimulatedSecond {
     pub demand_rows_per_s: f64,
     /// Rows delivered in this second.
     pub rows: u64,
-    /// The smallest fed fraction of a job: the share of this second that its consumers did not wait.
+    /// The smallest fed fraction of any job in this second. The fed fraction is the share of the time that consumers
+    /// did not wait.
     pub smallest_fed: f64,
     /// The mean fed fraction over all jobs.
     pub mean_fed: f64,
@@ -77,10 +79,10 @@ pub struct DemandChange {
     pub from_rows_per_s: f64,
     /// The demand after the change, in rows per second.
     pub to_rows_per_s: f64,
-    /// Seconds after which each job stayed at or above [`DemandChange::FED_THRESHOLD`] until the next change; `None` if a job
-    /// never did.
+    /// Seconds after which all jobs stayed at or above [`DemandChange::FED_THRESHOLD`] until the next change; `None` if
+    /// a job did not.
     pub fed_after_s: Option<u32>,
-    /// Seconds until the last decrease of the number of workers before the next change; `None` without a decrease.
+    /// Seconds until the number of workers decreased for the last time before the next change; `None` without a decrease.
     pub released_after_s: Option<u32>,
     /// The number of workers just before the next change.
     pub workers: u32,
@@ -104,7 +106,7 @@ pub struct ScalingChange {
     /// The number of running and starting workers before the decision.
     #[serde(rename = "from")]
     pub from_workers: u32,
-    /// The wanted number of workers.
+    /// The number of workers after the decision.
     #[serde(rename = "to")]
     pub to_workers: u32,
     /// The reason, as text for users.
@@ -112,18 +114,19 @@ pub struct ScalingChange {
     pub explanation: String,
 }
 
-/// Compares delivered rows with positions.
+/// The result of comparing delivered rows with positions.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct SimulatedAudit {
     /// The number of audited streams.
     pub streams: u32,
-    /// Rows that consumers received in batches.
+    /// Number of rows that consumers received in batches.
     pub rows: u64,
-    /// Rows that workers computed: `rows`, rows in flight, and rows that were computed more than once.
+    /// Number of rows that workers computed. It includes rows in flight, and counts recomputed rows repeatedly.
     pub computed_rows: u64,
     /// The number of streams whose position differs from the number of delivered rows: rows were lost or delivered twice.
     pub broken_streams: u32,
-    /// The number of streams whose position at the coordinator differs from that of the consumer after its last report.
+    /// The number of streams whose position at the coordinator differs from the consumer's position after its last
+    /// report.
     pub unacknowledged_streams: u32,
 }
 

@@ -13,7 +13,7 @@ pub enum ScalingRule {
     RateQuotient,
     /// The rule of Cachew: see [`HillClimber`](crate::plan::HillClimber).
     Climb,
-    /// The number of workers never changes.
+    /// A fixed number of workers.
     None,
 }
 

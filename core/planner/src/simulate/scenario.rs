@@ -11,21 +11,21 @@ use super::scaling_rule::ScalingRule;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
-    /// The name in reports.
+    /// The name of the scenario in reports.
     pub name: String,
     /// The seed for the random times of the first reports.
     #[serde(default)]
     pub seed: u64,
     /// The duration of the run.
     pub duration_s: u32,
-    /// Initial seconds that the sums of the report exclude, while jobs open and the first rows arrive.
+    /// Duration of the warm-up, in which jobs open and the first rows arrive. The totals of the report exclude it.
     #[serde(default = "default_warm_up")]
     pub warm_up_s: u32,
     /// Worker types. Workers that are started during the run have the first type.
     pub worker_types: Vec<ScenarioWorkerType>,
     /// Jobs.
     pub jobs: Vec<ScenarioJob>,
-    /// The bandwidth of the store in bytes per second, for all workers together; 0 for no limit.
+    /// The total bandwidth of the store for all workers, in bytes per second; 0 means no limit.
     #[serde(default)]
     pub store_bytes_per_s: f64,
     /// The quotas of tenants. Tenants without an entry have no quota.
@@ -47,7 +47,7 @@ pub struct ScenarioWorkerType {
     pub name: String,
     /// CPU cores.
     pub cores: u32,
-    /// The speed of a core, relative to the core for which the CPU seconds of operators are given.
+    /// The speed of a core. The CPU seconds of operators refer to a core of speed 1.
     #[serde(default = "default_factor")]
     pub speed: f64,
     /// Memory budget in GiB.
@@ -62,7 +62,7 @@ pub struct ScenarioWorkerType {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ScenarioJob {
-    /// The name. If there are several jobs, a number is appended.
+    /// The name. If `count` is above 1, a number is appended.
     pub name: String,
     /// The tenant of the jobs.
     #[serde(default)]
@@ -93,7 +93,7 @@ pub struct ScenarioJob {
     /// The number of consumers, with one stream each.
     #[serde(default = "default_count")]
     pub consumers: u32,
-    /// The weight of the job, which applies while resources are scarce.
+    /// The weight of the job. It applies while resources are scarce.
     #[serde(default = "default_factor")]
     pub weight: f64,
     /// The total demand of all consumers over time.
@@ -116,7 +116,7 @@ pub struct ScenarioOperator {
 pub struct ScenarioDemand {
     /// The time at which this demand begins.
     pub at_s: u32,
-    /// Rows per second of all consumers together.
+    /// Total rows per second of all consumers.
     pub rows_per_s: f64,
 }
 
@@ -132,11 +132,11 @@ pub struct ScenarioScaling {
     pub max_workers: u32,
     /// Seconds from the decision to start a worker until its first report.
     pub start_s: u32,
-    /// Seconds for which a smaller number of workers must be enough before workers are removed (rule `plan`).
+    /// Seconds for which fewer workers must be enough before workers are removed (rule `plan`).
     pub shrink_after_s: u32,
     /// Seconds between two decisions (rule `climb`).
     pub climb_every_s: u32,
-    /// Smaller relative changes of the time per batch are ignored (rule `climb`).
+    /// Minimum relative change of the time per batch; smaller changes are ignored (rule `climb`).
     pub climb_threshold: f64,
 }
 
@@ -160,7 +160,7 @@ impl Default for ScenarioScaling {
 pub struct ScenarioControl {
     /// The time step of the simulation in milliseconds.
     pub tick_ms: u64,
-    /// Milliseconds for which the coordinator delays the reply to a worker if its plan is unchanged. This is the longest
+    /// Milliseconds that the coordinator delays the reply to a worker whose plan is unchanged. This is the longest
     /// interval between two reports of a worker.
     pub hold_ms: u64,
     /// The shortest interval between two reports of a worker in milliseconds; at least one time step.
@@ -171,11 +171,11 @@ pub struct ScenarioControl {
     pub consumer_gap_ms: u64,
     /// Milliseconds between two plans.
     pub plan_ms: u64,
-    /// Maximum number of leases per job on a worker that are not yet computed.
+    /// Maximum number of uncomputed leases per job on a worker.
     pub leases_ahead: u32,
     /// The number of splits that a consumer prefetches.
     pub splits_ahead: u32,
-    /// Whether allocations follow the plan. Otherwise, jobs share all workers evenly.
+    /// Whether workers use the planned allocations. Otherwise, jobs share all workers evenly.
     pub follow_plan: bool,
 }
 
@@ -206,8 +206,8 @@ impl Scenario {
         Ok(scenario)
     }
 
-    /// Returns a scenario with one job per ten workers and one consumer per two workers. A worker has 8 cores and computes
-    /// at most 1,000 rows per second. The mean demand is 70 % of this rate.
+    /// Returns a scenario with one job per ten workers and one consumer per two workers. A worker has 8 cores and
+    /// computes at most 1,000 rows per second. The mean demand is 70 % of the maximum rate of all workers.
     pub fn of_size(workers: u32, duration_s: u32) -> Self {
         let jobs = (workers / 10).max(1);
         let kinds = jobs.min(5);
@@ -329,7 +329,7 @@ impl ScenarioJob {
         ensure!(
             demand.first().is_some_and(|first| first.at_s == 0)
                 && demand.is_sorted_by(|a, b| a.at_s < b.at_s),
-            "job `{name}`: the steps of demand must be in order of at_s, starting at 0"
+            "job `{name}`: the demand steps must be sorted by at_s, starting at 0"
         );
         ensure!(
             demand.iter().all(|step| is_valid(step.rows_per_s)),
@@ -339,7 +339,7 @@ impl ScenarioJob {
     }
 }
 
-/// Defines the functions that serde calls for missing keys.
+/// Defines functions that return the default values of missing keys, for serde.
 macro_rules! defaults {
     ($($name:ident: $type:ty = $value:expr;)+) => {
         $(fn $name() -> $type { $value })+

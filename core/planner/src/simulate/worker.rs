@@ -14,18 +14,19 @@ use super::job::{self, SimulatedJob};
 use super::lease::SimulatedLease;
 use super::scenario::ScenarioWorkerType;
 
-/// The duration of one store request in seconds, and its size in bytes.
+/// The duration of one store request, in seconds.
 const REQUEST_LATENCY_S: f64 = 0.02;
+/// The size of one store request, in bytes.
 const REQUEST_BYTES: f64 = (1 << 20) as f64;
 /// The number of requests in flight while the store is saturated.
 const REQUESTS_IN_FLIGHT: f64 = 16.0;
-/// The number of rounds per time step in which idle cores are divided among the jobs that can use them.
+/// The number of rounds per time step that divide idle cores among the jobs that can use them.
 const CORE_SHARING_ROUNDS: usize = 3;
 
-/// The life cycle of a worker.
+/// The state of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WorkerState {
-    /// The worker will start at this time.
+    /// The worker starts at this time.
     Starting(Millis),
     Working,
     /// The worker leaves when it has no leases.
@@ -44,17 +45,17 @@ struct JobWork {
 pub(super) struct SimulatedWorker {
     pub(super) id: WorkerId,
     pub(super) state: WorkerState,
-    /// The time of the request to start the worker. The worker is paid from this time on.
+    /// The time at which the worker was requested. The worker is paid from this time on.
     pub(super) requested_at: Millis,
     started_at: Millis,
-    /// The time at which the worker left.
+    /// The time at which the worker left, if it has left.
     pub(super) left_at: Option<Millis>,
     machine: String,
     cores: u32,
     speed: f64,
     memory_bytes: f64,
     plan_revision: Revision,
-    /// Leased splits, the most urgent first.
+    /// Leased splits, sorted by urgency, the most urgent first.
     leases: Vec<SimulatedLease>,
     /// The allocated and the maximum cores of each job.
     job_cores: Vec<(u32, f64, f64)>,
@@ -69,7 +70,7 @@ pub(super) struct SimulatedWorker {
     pub(super) has_unreported_change: bool,
 }
 
-/// The jobs and manifests that a worker needs to apply its plan.
+/// The data that a worker needs to apply its plan: jobs and manifests.
 pub(super) struct WorkerPlanContext<'a> {
     pub(super) jobs: &'a [SimulatedJob],
     pub(super) manifests: &'a [std::sync::Arc<Manifest>],
@@ -108,8 +109,8 @@ impl SimulatedWorker {
         }
     }
 
-    /// Whether the worker reports now: the coordinator has answered the last report or the worker's state has changed,
-    /// and the shortest interval has passed.
+    /// Whether a report is due: the coordinator has answered the last report or the worker's state has changed, and the
+    /// shortest interval has passed.
     pub(super) fn is_report_due(&self, now: Millis) -> bool {
         self.is_running() && now >= self.next_report && (!self.awaits_reply || self.has_unreported_change)
     }
@@ -132,7 +133,7 @@ impl SimulatedWorker {
         cheapest * f64::from(self.cores) * self.speed
     }
 
-    /// Computes rows for `seconds`. `store_share` is the share of the requested bytes that the store delivers.
+    /// Computes rows for a time of `seconds`. `store_share` is the share of the requested bytes that the store delivers.
     pub(super) fn compute(&mut self, seconds: f64, store_share: f64, jobs: &[SimulatedJob]) {
         let held = |lease: &SimulatedLease| {
             lease.unfetched_rows() * jobs[lease.job as usize].definition.delivered_bytes_per_row as f64
@@ -141,7 +142,7 @@ impl SimulatedWorker {
         self.memory_full = self.leases.iter().map(held).sum::<f64>() >= self.memory_bytes;
         self.has_unreported_change |= was_full && !self.memory_full;
         if self.memory_full {
-            // The most urgent split is computed in any case.
+            // Always compute the most urgent split.
             return self.compute_most_urgent_split(seconds, store_share, jobs);
         }
         let waits_for_store =
@@ -153,7 +154,8 @@ impl SimulatedWorker {
         for round in 0..CORE_SHARING_ROUNDS {
             active.clear();
             for lease in self.leases.iter().filter(|lease| !lease.is_computed()) {
-                // Other jobs use the share of jobs that wait for the store or have reached their maximum cores.
+                // If jobs wait for the store or have reached their maximum cores, other jobs use their share of the
+                // cores.
                 let is_over = round > 0
                     && (waits_for_store(lease.job)
                         || spent
@@ -203,14 +205,14 @@ impl SimulatedWorker {
         listed.map_or(all, |(_, cores, _)| if *cores > 0.0 { *cores } else { all })
     }
 
-    /// Returns the maximum core seconds, at speed 1, that a job may use in `seconds`.
+    /// Returns the maximum core seconds, at speed 1, that a job may use within `seconds`.
     fn max_core_s(&self, job: u32, seconds: f64) -> f64 {
         let listed = self.job_cores.iter().find(|(listed, ..)| *listed == job);
         let limit = listed.map(|(.., most)| *most).filter(|most| *most > 0.0);
         limit.map_or(f64::INFINITY, |most| most * self.speed * seconds)
     }
 
-    /// Uses up to `core_s` core seconds, at speed 1, for a job. Returns the used core seconds.
+    /// Computes rows of a job with up to `core_s` core seconds at speed 1. Returns the used core seconds.
     fn compute_job(&mut self, job: u32, core_s: f64, jobs: &[SimulatedJob]) -> f64 {
         let known = &jobs[job as usize];
         let mut rows = core_s / known.cpu_s_per_row;
@@ -314,7 +316,7 @@ impl SimulatedWorker {
         }
     }
 
-    /// Returns the number of computed rows over all jobs.
+    /// Returns the total number of computed rows of all jobs.
     pub(super) fn computed_rows(&self) -> f64 {
         self.work_by_job.values().map(|done| done.rows).sum()
     }

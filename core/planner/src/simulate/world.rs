@@ -26,9 +26,9 @@ use crate::plan::{self, CachePolicy, NoDeadline, Plan, Problem, ReadLimits, plan
 
 use crate::view::cluster_view;
 
-/// The leadership epoch of the simulated coordinator, in which the first job id is 1.
+/// The leadership epoch of the simulated coordinator. The first job id in this epoch is 1.
 const COORDINATOR_EPOCH: u64 = 1 << 20;
-/// Request ids of consumers start here. Request ids of workers start at 0, and all other requests have the id
+/// The first request id of consumers. The request ids of workers start at 0, and all other requests have the id
 /// [`OTHER_REQUEST`].
 const FIRST_CONSUMER_REQUEST: RequestId = 1 << 32;
 const OTHER_REQUEST: RequestId = 1 << 33;
@@ -219,7 +219,7 @@ impl Simulation {
         }
         for (place, consumer) in self.consumers.iter_mut().enumerate() {
             if consumer.is_report_due(self.now) {
-                consumer.on_report(self.now, control);
+                consumer.schedule_report(self.now, control);
                 let layout = &self.jobs[consumer.job as usize].layout;
                 let report = consumer.report(self.now, job_id(consumer.job), layout, control.splits_ahead);
                 self.inputs.push(Input::Consumer { request: FIRST_CONSUMER_REQUEST + place as u64, report });
@@ -285,7 +285,7 @@ impl Simulation {
                 self.apply_allocations(allocations, meter);
             }
         }
-        // The view is not used here, but a real coordinator builds it.
+        // Build the view although it is not used here, because a real coordinator builds it.
         meter.begin(Phase::Observe);
         let view = cluster_view(self.now, &samples, &self.observer, self.plan.as_ref(), &BTreeMap::new());
         drop((view, samples));
@@ -333,7 +333,7 @@ impl Simulation {
         });
     }
 
-    /// Collects the last report of each consumer, and returns the report of the run.
+    /// Processes the last report of each consumer, and returns the report of the run.
     pub fn finish(mut self) -> SimulationReport {
         let audit = self.audit();
         let warm_up_ms = 1_000 * u64::from(self.scenario.warm_up_s);

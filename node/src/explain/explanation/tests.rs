@@ -54,8 +54,8 @@ fn explanation() -> Explanation {
             seconds: 5.0,
             rows_per_s: 990.0,
             model,
-            allocation: JobResources { workers, ..JobResources::default() },
-            rooms: vec![room],
+            resources: JobResources { workers, ..JobResources::default() },
+            cache_capacities: vec![room],
             plan: None,
         },
     )

@@ -1,19 +1,19 @@
-//! The value of `cache` in a cluster file, which is a word or a mapping.
+//! The value of `cache` in a cluster file: a string or a mapping.
 
 use std::fmt;
 
 use feedline_data::pipeline::CacheTier;
 use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor, value::MapAccessDeserializer};
 
-/// Which output of a job may be cached.
+/// The output of a job that may be cached.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(in crate::plan) enum CacheOverride {
     /// The planner decides.
     #[default]
     Free,
-    /// No output.
+    /// No output is cached.
     Never,
-    /// The output of one operator.
+    /// The output of one operator is cached.
     Pinned(PinnedCache),
 }
 

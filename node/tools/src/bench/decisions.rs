@@ -1,5 +1,5 @@
-//! `feedline bench decisions`: measures how fast several coordinators commit decisions. Coordinators with logs on disk,
-//! and workers and consumers that compute and deliver nothing, run in this process and use gRPC on loopback.
+//! `feedline bench decisions`: measures how fast several coordinators commit decisions. The coordinators, with logs on
+//! disk, and workers and consumers that process no data run in this process. They use gRPC on loopback.
 
 mod coordinators;
 mod load;
@@ -22,7 +22,7 @@ use self::report::{DecisionsReport, LatencySpread};
 use super::load_threads::{LoadThreads, load_cpu_time};
 use crate::host::ToolHost;
 
-/// Streams of a job without --streams.
+/// Default number of streams per job.
 const DEFAULT_STREAMS: u32 = 8;
 
 /// Arguments of `feedline bench decisions`.
@@ -67,7 +67,7 @@ pub(super) struct DecisionsArgs {
     report: ReportFormat,
 }
 
-/// Parses a heartbeat that is shorter than the timeout of a report.
+/// Parses a heartbeat, which must be shorter than the timeout of a report.
 fn parse_heartbeat(text: &str) -> Result<Duration, String> {
     let heartbeat = feedline_command::size::parse_duration(text)?;
     if heartbeat < REPORT_RETRY_AFTER {
@@ -138,7 +138,7 @@ pub(super) async fn run(args: DecisionsArgs, host: &dyn ToolHost) -> Result<(), 
     args.report.print(&report, DecisionsReport::to_text)
 }
 
-/// Starts the workers and the consumers on the load's threads.
+/// Starts the workers and the consumers on the load threads.
 async fn start_load(
     args: &DecisionsArgs,
     load: &Arc<Load>,

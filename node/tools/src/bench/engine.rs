@@ -1,5 +1,5 @@
-//! `feedline bench engine`: measures the CPU time of a worker's engine per batch with many streams and with one, and the time
-//! that its threads wait for the engine's lock. The rows of the benchmark need no work.
+//! `feedline bench engine`: measures the CPU time per batch of a worker's engine, with one stream and with many
+//! streams, and the time that threads wait for the engine's lock. The rows of the benchmark need no processing.
 
 mod coordinator;
 
@@ -27,25 +27,25 @@ use super::load_threads::{LoadThreads, load_cpu_time};
 
 /// Memory budget of the worker.
 const MEMORY_BYTES: u64 = 4 << 30;
-/// Time before the measurement of a turn.
+/// Warm-up time before each measurement.
 const WARM_UP: Duration = Duration::from_secs(2);
-/// Credit of a fetch: more than any split has.
+/// Credit of a fetch, which is larger than any split.
 const CREDIT_BYTES: u64 = 1 << 40;
 
 /// Arguments of `feedline bench engine`.
 #[derive(Args, Debug, Clone)]
 #[command(after_help = "Example:\n  feedline bench engine --streams 4096 --cores 64 --report json")]
 pub(super) struct EngineArgs {
-    /// Number of streams, which is compared with one stream.
+    /// Number of streams to compare with one stream.
     #[arg(long, value_name = "N", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(2..=65_536))]
     streams: u32,
-    /// Threads of the worker's CPU pool, and of its runtime.
+    /// Number of threads of the worker's CPU pool, and of its runtime.
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1024))]
     cores: u32,
-    /// Turns of each number of streams, interleaved; the median counts.
+    /// Repetitions for each number of streams, interleaved; the report shows the median.
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     turns: u32,
-    /// Duration of each round in seconds.
+    /// Duration of each repetition in seconds.
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=600))]
     seconds: u64,
     /// Format of the report; json prints one object on one line.
@@ -60,16 +60,16 @@ struct EngineReport {
     streams: u32,
     one_stream: EngineCost,
     many_streams: EngineCost,
-    /// CPU time per batch with many streams, divided by that with one stream.
+    /// CPU time per batch with many streams, divided by the CPU time per batch with one stream.
     cost_ratio: f64,
 }
 
-/// Costs of the engine with one number of streams.
+/// Costs of the engine with a given number of streams.
 #[derive(Debug, Clone, Copy, Serialize)]
 struct EngineCost {
     batches_per_s: f64,
     cpu_us_per_batch: f64,
-    /// Time in which threads wait for the engine's lock, as a part of that time and of their CPU time together.
+    /// Time that threads wait for the engine's lock, divided by the sum of this time and their CPU time.
     lock_wait_share: f64,
 }
 
@@ -120,8 +120,8 @@ impl EngineReport {
     }
 }
 
-/// One turn. The worker has a runtime of its own; the coordinator and the consumers run on the threads of the load.
-struct Turn {
+/// One repetition. The worker has its own runtime. The coordinator and the consumers run on the load threads.
+struct Repetition {
     worker: RunningWorker,
     /// The worker's threads.
     runtime: Runtime,
@@ -130,7 +130,7 @@ struct Turn {
     _load: LoadThreads,
 }
 
-impl Turn {
+impl Repetition {
     async fn start(args: &EngineArgs, streams: u32, text: &Path) -> Result<Self, Failure> {
         let no_threads =
             |error| Failure::failed(format!("cannot start threads: {error}; stop other processes"));
@@ -169,20 +169,20 @@ impl Turn {
 }
 
 async fn measure(args: &EngineArgs, streams: u32, text: &Path) -> Result<EngineCost, Failure> {
-    let mut turn = Turn::start(args, streams, text).await?;
+    let mut repetition = Repetition::start(args, streams, text).await?;
     tokio::time::sleep(WARM_UP).await;
     let engine_cpu = || process_cpu_time().saturating_sub(load_cpu_time());
-    let (started, batches, cpu) = (Instant::now(), turn.batches(), engine_cpu());
-    let lock_wait = turn.worker.engine_lock_wait();
+    let (started, batches, cpu) = (Instant::now(), repetition.batches(), engine_cpu());
+    let lock_wait = repetition.worker.engine_lock_wait();
     tokio::time::sleep(Duration::from_secs(args.seconds)).await;
-    let (seconds, batches) = (started.elapsed().as_secs_f64(), turn.batches() - batches);
+    let (seconds, batches) = (started.elapsed().as_secs_f64(), repetition.batches() - batches);
     let cpu = engine_cpu().saturating_sub(cpu).as_secs_f64();
-    let lock_wait = (turn.worker.engine_lock_wait() - lock_wait).as_secs_f64();
-    if let Some(ended) = turn.consumers.try_join_next() {
+    let lock_wait = (repetition.worker.engine_lock_wait() - lock_wait).as_secs_f64();
+    if let Some(ended) = repetition.consumers.try_join_next() {
         ended.map_err(Failure::failed)?.map_err(Failure::failed)?;
     }
-    turn.consumers.abort_all();
-    let Turn { worker, runtime, .. } = turn;
+    repetition.consumers.abort_all();
+    let Repetition { worker, runtime, .. } = repetition;
     worker.shutdown().await;
     runtime.shutdown_background();
     if batches == 0 {
@@ -195,7 +195,7 @@ async fn measure(args: &EngineArgs, streams: u32, text: &Path) -> Result<EngineC
     })
 }
 
-/// Fetches the splits of one stream, and drops the rows.
+/// Fetches the splits of one stream, and discards the rows.
 struct StreamConsumer {
     stream: u32,
     coordinator: Arc<LeaseCoordinator>,
@@ -211,7 +211,7 @@ impl StreamConsumer {
         while let Some(split) = next {
             match self.fetch(split).await {
                 Ok(()) => next = self.coordinator.finish(split),
-                // The lease has taken longer to arrive than a fetch waits.
+                // The worker received the lease too late, after the fetch had timed out.
                 Err(error) if error.kind == ServiceErrorKind::NotFound => {}
                 Err(error) => return Err(error),
             }
@@ -224,7 +224,7 @@ impl StreamConsumer {
             FetchOpen { job: JOB, split, start_offset: 0, credit_bytes: CREDIT_BYTES, ticket: String::new() };
         let requests = futures::stream::once(async move { FetchRequest::Open(open) }).boxed();
         let worker = Arc::clone(&self.worker);
-        // The fetch and the groups that it starts run on the threads of the worker.
+        // The fetch, and the groups that it starts, run on the worker's threads.
         let fetch = self.worker_threads.spawn(async move { worker.fetch(requests).await });
         let mut frames = fetch.await.map_err(|error| internal(error.to_string()))??;
         while let Some(frame) = frames.next().await {

@@ -1,5 +1,5 @@
-//! `feedline bench kernel`: measures random crops of JPEGs in a plain loop, which is the limit of the cores, and in an
-//! equivalent job. Repetitions are interleaved, so that noise on the machine affects all subjects equally.
+//! `feedline bench kernel`: measures random crops of JPEGs in a plain loop, which shows the limit of the cores, and in
+//! an equivalent job. Repetitions of all subjects are interleaved, so that noise on the machine affects them equally.
 
 mod job;
 mod report;
@@ -17,7 +17,7 @@ use self::report::{KernelReport, KernelSubjectReport};
 use crate::host::ToolHost;
 use crate::make_data::photo;
 
-/// Images that are generated when the user names no directory.
+/// Number of images that are generated if the user gives no directory.
 const GENERATED_IMAGES: u64 = 64;
 
 /// Arguments of `feedline bench kernel`.
@@ -46,7 +46,7 @@ pub(super) struct KernelArgs {
     report: ReportFormat,
 }
 
-/// A measured method of cropping images.
+/// A method of cropping images that is measured.
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
 enum KernelSubject {
     /// The loop on one thread.
@@ -81,7 +81,7 @@ impl KernelSubject {
     }
 }
 
-/// The JPEGs as they were read, and with an index.
+/// The original JPEGs, and the same JPEGs with an index.
 struct BenchImages {
     plain: Vec<Bytes>,
     indexed: Vec<Bytes>,
@@ -147,7 +147,7 @@ fn read_jpegs(folder: &Path) -> Result<Vec<Bytes>, Failure> {
     }
     if jpegs.is_empty() {
         return Err(Failure::failed(format!(
-            "the directory {} contains no JPEG: name a directory of photographs, or omit FOLDER to generate some",
+            "the directory {} contains no JPEG: give a directory of JPEGs, or omit FOLDER to use generated images",
             folder.display()
         )));
     }
@@ -183,7 +183,7 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         std::fs::write(scratch.path().join("notes.txt"), "none").unwrap();
         let failure = read_jpegs(scratch.path()).unwrap_err().to_string();
-        assert!(failure.contains("contains no JPEG: name a directory of photographs"), "{failure}");
+        assert!(failure.contains("contains no JPEG: give a directory of JPEGs"), "{failure}");
         let failure = read_jpegs(&scratch.path().join("nowhere")).unwrap_err().to_string();
         assert!(failure.starts_with("cannot read the directory"), "{failure}");
     }

@@ -1,5 +1,5 @@
-//! The threads of a benchmark's load. They run at a lower priority than the measured roles, and their CPU time is measured
-//! separately.
+//! The threads that generate the load of a benchmark. They run at a lower priority than the measured roles, and their
+//! CPU time is measured separately.
 
 use std::fs;
 use std::path::Path;
@@ -12,9 +12,9 @@ use feedline_proto::CoordinatorService;
 use feedline_proto::grpc;
 use tokio::runtime::{Builder, Handle, Runtime};
 
-/// Name of the load's threads; the system truncates longer names.
+/// Name of the load threads. The system truncates longer names.
 const NAME: &str = "feedline-load";
-/// Nice value of the load's threads: at 10 a thread receives a tenth of the CPU time of a thread at 0.
+/// Nice value of the load threads. At 10, a thread receives a tenth of the CPU time of a thread at 0.
 const NICE: i32 = 10;
 
 /// A separate runtime for the load.
@@ -28,7 +28,7 @@ impl LoadThreads {
         let runtime = Builder::new_multi_thread()
             .worker_threads(cores.max(2) as usize)
             .thread_name(NAME)
-            // If the system does not permit it, the threads keep the normal priority.
+            // If the system does not permit a lower priority, the threads keep the normal priority.
             .on_thread_start(|| {
                 let _ = rustix::process::nice(NICE);
             })
@@ -60,7 +60,7 @@ impl Drop for LoadThreads {
     }
 }
 
-/// Returns the CPU time that the load's threads have used.
+/// Returns the CPU time that the load threads have used.
 pub(super) fn load_cpu_time() -> Duration {
     let threads = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
     threads.filter_map(|thread| cpu_time_of(&thread.path())).sum()

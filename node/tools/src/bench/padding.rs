@@ -1,6 +1,6 @@
-//! `feedline bench padding`: measures the share of padding in the batches of a text, and the spread of the consumers' steps,
-//! with plain and with coordinated batches. Workers use the same functions to form batches. The cost of a step is its
-//! number of elements, including padding.
+//! `feedline bench padding`: measures the fraction of padding in text batches, and the spread of the consumers' step
+//! costs, with plain and with coordinated batches. The benchmark forms batches with the same functions as workers. The
+//! cost of a step is its number of elements, including padding.
 
 use std::path::PathBuf;
 
@@ -10,14 +10,15 @@ use feedline_command::output::print;
 use feedline_data::coordinated::{CoordinatedStep, deal_buckets, deal_evenly, pack_rows};
 use feedline_data::permutation::Permutation;
 
-/// The longest row of each bucket, in words.
+/// Maximum row length of each bucket, in words.
 const BOUNDARIES: [u32; 6] = [8, 12, 16, 20, 28, 64];
 
 /// Arguments of `feedline bench padding`.
 #[derive(Args, Debug, Clone)]
 #[command(after_help = "Examples:\n  feedline bench padding multi30k.train.en multi30k.train.de")]
 pub(super) struct PaddingArgs {
-    /// Files of lines. Lines with the same number form one row, whose length is that of the longest line in words.
+    /// Line-aligned text files. Lines with the same line number form one row. The length of a row is the number of
+    /// words in its longest line.
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
     /// Number of consumers.
@@ -28,7 +29,7 @@ pub(super) struct PaddingArgs {
     tokens: u32,
 }
 
-/// The cost of one batching method.
+/// The cost of a batching method.
 struct PaddingCost {
     name: &'static str,
     steps: usize,
@@ -36,9 +37,9 @@ struct PaddingCost {
     row_elements: u64,
     /// Elements of all batches, including padding.
     batch_elements: u64,
-    /// Elements of the slowest consumer, summed over all steps.
+    /// Elements that the slowest consumer of each step processes, summed over all steps.
     slowest_elements: u64,
-    /// Mean elements of a consumer, summed over all steps.
+    /// Mean elements per consumer and step, summed over all steps.
     mean_elements: f64,
 }
 
@@ -80,7 +81,8 @@ pub(super) fn run(args: &PaddingArgs) -> Result<(), Failure> {
 }
 
 impl PaddingCost {
-    /// Computes the cost. `width` returns the length to which a stream's rows of a step are padded.
+    /// Computes the cost of a batching method. `width` returns the length to which the rows of a stream are padded in a
+    /// step.
     fn of(
         name: &'static str,
         row_elements: u64,
@@ -117,7 +119,10 @@ fn read_lengths(files: &[PathBuf]) -> Result<Vec<u32>, Failure> {
     let mut lengths: Vec<u32> = Vec::new();
     for file in files {
         let text = std::fs::read_to_string(file).map_err(|error| {
-            Failure::invalid_usage(format!("cannot read {}: {error}; name a text file", file.display()))
+            Failure::invalid_usage(format!(
+                "cannot read {}: {error}; give the path of a text file",
+                file.display()
+            ))
         })?;
         for (row, line) in text.lines().enumerate() {
             let words = line.split_whitespace().count() as u32;
@@ -130,7 +135,7 @@ fn read_lengths(files: &[PathBuf]) -> Result<Vec<u32>, Failure> {
     Ok(lengths)
 }
 
-/// Shuffles the rows with a fixed seed, because files are often sorted.
+/// Shuffles the rows with a fixed seed, because the rows of files are often sorted.
 fn shuffled(lengths: &[u32]) -> Vec<u32> {
     let order = Permutation::new(lengths.len() as u64, 1);
     (0..lengths.len() as u64).map(|index| lengths[order.apply(index) as usize]).collect()

@@ -1,5 +1,6 @@
 //! `feedline bench transport`: sends batches from one process to another over every transport, compared with the limits
-//! of the machine. Repetitions are interleaved, so that noise affects all subjects equally; the report shows medians.
+//! of the machine. Repetitions of all subjects are interleaved, so that noise affects them equally. The report shows
+//! medians.
 
 mod peer;
 mod raw;
@@ -34,7 +35,7 @@ pub(super) struct TransportArgs {
     report: ReportFormat,
 }
 
-/// A measured method of moving bytes.
+/// A method of transferring bytes that is measured.
 enum TransportSubject {
     /// A copy within the memory of this process.
     Copy(raw::MemoryCopy),
@@ -53,7 +54,7 @@ impl TransportSubject {
         }
     }
 
-    /// Moves about `bytes` and measures the time and the CPU time of both processes.
+    /// Transfers about `bytes`. Measures the time, and the CPU time of both processes.
     async fn measure(&mut self, bytes: u64) -> Result<Measurement, Failure> {
         let sender_before = self.sender_cpu_time()?;
         let (cpu_before, started) = (process_cpu_time(), Instant::now());
@@ -86,7 +87,7 @@ pub(super) async fn run(args: TransportArgs, cores: u32) -> Result<(), Failure> 
     subjects.extend(worker::connect_all(args.splits)?.into_iter().map(TransportSubject::Worker));
     let mut measurements: Vec<Vec<Measurement>> = vec![Vec::new(); subjects.len()];
     for subject in &mut subjects {
-        // The first run connects, allocates buffers and faults their pages in.
+        // Warm up: the first transfer connects, allocates buffers and faults in their pages.
         subject.measure(args.bytes / 8).await?;
     }
     for _ in 0..args.turns {

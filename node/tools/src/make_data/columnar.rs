@@ -14,10 +14,11 @@ use parquet::file::properties::WriterProperties;
 use super::output::Sink;
 use super::shard_writer::ShardWriter;
 
-/// Maximum bytes of a row group before encoding, so that a reader's unit of work stays small.
+/// Maximum size of a row group before encoding, in bytes. It keeps the reader's unit of work small.
 const ROW_GROUP_BYTES: usize = 16 << 20;
 
-/// Writes row groups of at most [`ROW_GROUP_BYTES`]. It compresses with zstd, except for images, which are compressed already.
+/// Writes row groups of at most [`ROW_GROUP_BYTES`]. Compresses values with zstd, except for images, which are already
+/// compressed.
 pub(super) struct ParquetWriter {
     writer: parquet::arrow::ArrowWriter<Sink>,
     group_bytes: usize,
@@ -27,7 +28,8 @@ impl ParquetWriter {
     pub(super) fn new(sink: Sink, schema: &SchemaRef) -> Result<Self> {
         let images = schema.fields().iter().any(|field| field.data_type() == &DataType::Binary);
         let properties = if images {
-            // A page ends with a write batch. Small write batches keep a page near the size of one image.
+            // A page can only end at the end of a write batch. Small write batches keep a page close to the size of one
+            // image.
             WriterProperties::builder().set_dictionary_enabled(false).set_write_batch_size(4)
         } else {
             WriterProperties::builder().set_compression(Compression::ZSTD(ZstdLevel::default()))
@@ -70,7 +72,7 @@ fn row_bytes(batch: &RecordBatch, row: usize) -> usize {
     batch.columns().iter().map(value_bytes).sum()
 }
 
-/// Writes an Arrow IPC file with one record batch for each batch.
+/// Writes an Arrow IPC file with one record batch per written batch.
 pub(super) struct ArrowWriter(FileWriter<Sink>);
 
 impl ArrowWriter {

@@ -13,10 +13,10 @@ use super::rows::RowSource;
 
 /// File name extensions of images, in lower or upper case.
 const EXTENSIONS: [&str; 4] = ["jpg", "jpeg", "png", "webp"];
-/// Images in memory at a time.
+/// Number of images in memory at a time.
 const BATCH_ROWS: u64 = 32;
 
-/// The image files of a directory and its subdirectories, sorted by name. They repeat if more rows are requested.
+/// The image files of a directory and its subdirectories, sorted by name. The files repeat if more rows are requested.
 pub(super) struct ImageFolder {
     files: Vec<ImageFile>,
     rows: u64,
@@ -88,7 +88,8 @@ impl RowSource for ImageFolder {
     }
 }
 
-/// Returns the class of an image: its subdirectory or, in the directory itself, its name up to the first `_`.
+/// Returns the class of an image: the name of its subdirectory or, without a subdirectory, its file name up to the
+/// first `_`.
 fn class_of(name: &str) -> &str {
     match name.rsplit_once('/') {
         Some((folders, _)) => folders.rsplit('/').next().unwrap_or(folders),

@@ -14,7 +14,7 @@ use super::rows::RowSource;
 
 /// Number of classes of generated images.
 const CLASSES: u64 = 10;
-/// Images in memory at a time: a few megabytes.
+/// Number of images in memory at a time. They use a few megabytes.
 const BATCH_ROWS: u64 = 64;
 
 /// Returns the schema of image datasets.

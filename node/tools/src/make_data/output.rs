@@ -1,4 +1,4 @@
-//! The directory of a new dataset. No file appears under its final name before all files are complete.
+//! The output directory of a new dataset. No file appears under its final name before all files are complete.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -15,8 +15,8 @@ pub(super) type Sink = BufWriter<File>;
 /// Size of the buffer of a file.
 const BUFFER_BYTES: usize = 1 << 20;
 
-/// A directory that is being written. Files are in a hidden subdirectory until [`Output::commit`] moves them; without a commit,
-/// dropping this value removes them.
+/// A directory that is being written. Files are in a hidden subdirectory until [`Output::commit`] moves them; without a
+/// commit, dropping this value removes them.
 pub(super) struct Output {
     folder: PathBuf,
     staging: TempDir,
@@ -31,8 +31,8 @@ pub(super) struct OutputTotals {
 }
 
 impl Output {
-    /// Creates the directory if it does not exist. A directory that is not empty is rejected unless `force` is set; then
-    /// [`Output::commit`] removes the files that make-data wrote there before.
+    /// Creates the directory if it does not exist. Rejects a directory that is not empty, unless `force` is set. With
+    /// `force`, [`Output::commit`] removes the files that make-data wrote to the directory before.
     pub(super) fn open(folder: &Path, force: bool) -> Result<Self> {
         fs::create_dir_all(folder).map_err(|error| match error.kind() {
             ErrorKind::AlreadyExists => {

@@ -1,6 +1,6 @@
 //! Draws a JPEG that resembles a photograph: a smooth sky, texture at several scales, shaded shapes, and sensor noise.
 //!
-//! Decoding takes as much time as for a photograph: about 500 x 375 pixels, quality 90, 4:2:0, usually 60 to 110 KB. All
+//! Decoding takes as long as for a photograph of about 500 x 375 pixels, quality 90, 4:2:0, usually 60 to 110 KB. All
 //! arithmetic uses integers, so that a seed generates the same bytes on every machine.
 
 use anyhow::Result;
@@ -8,7 +8,7 @@ use feedline_data::random::RowRandom;
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 
 const JPEG_QUALITY: u8 = 90;
-/// Fraction bits of colour levels.
+/// Number of fraction bits of colour levels.
 const FRACTION_BITS: u32 = 8;
 /// Cell sizes in pixels (as powers of two) and strengths in grey levels of the texture's octaves.
 const OCTAVES: [(u32, i32); 5] = [(7, 44), (5, 30), (3, 22), (2, 18), (1, 14)];
@@ -27,7 +27,7 @@ pub(crate) fn jpeg(seed: u64, row: u64, size: Option<[u16; 2]>) -> Result<Vec<u8
     Ok(file)
 }
 
-/// Draws a random size: two of three images are landscape.
+/// Draws a random size. Two of three images are in landscape format.
 fn varied_size(random: &mut RowRandom) -> [u16; 2] {
     let shorter = [375, 375, 375, 333, 400][random.below(5) as usize];
     match random.below(3) {
@@ -91,7 +91,7 @@ impl Grain {
     }
 }
 
-/// Draws a colour with levels between `low` and `high`, times 2^[`FRACTION_BITS`].
+/// Draws a random colour with levels between `low` and `high`, scaled by 2^[`FRACTION_BITS`].
 fn color(random: &mut RowRandom, low: u32, high: u32) -> Rgb {
     std::array::from_fn(|_| ((low + random.below(high - low)) as i32) << FRACTION_BITS)
 }

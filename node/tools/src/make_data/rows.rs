@@ -12,7 +12,7 @@ pub(super) trait RowSource {
     fn schema(&self) -> SchemaRef;
     /// Returns the number of rows, at least 1.
     fn count(&self) -> u64;
-    /// Returns the maximum number of rows per call of [`Self::read`], which bounds the memory.
+    /// Returns the maximum number of rows per call of [`Self::read`]. It bounds the memory use.
     fn batch_rows(&self) -> u64;
     /// Returns the rows of a range of at most [`Self::batch_rows`] rows, which begins where the previous range ended.
     fn read(&mut self, range: Range<u64>) -> Result<RecordBatch>;

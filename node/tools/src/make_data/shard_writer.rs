@@ -7,6 +7,6 @@ use arrow::array::RecordBatch;
 pub(super) trait ShardWriter {
     /// Appends the rows of a batch.
     fn write(&mut self, batch: &RecordBatch) -> Result<()>;
-    /// Writes the end of the file and flushes.
+    /// Writes the end of the file, and flushes all data.
     fn finish(self: Box<Self>) -> Result<()>;
 }

@@ -10,7 +10,7 @@ use feedline_data::random::RowRandom;
 
 use super::rows::RowSource;
 
-/// Rows in memory at a time.
+/// Number of rows in memory at a time.
 const BATCH_ROWS: u64 = 8192;
 /// Number of distinct values of `label`.
 const LABELS: u32 = 10;

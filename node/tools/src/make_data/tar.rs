@@ -68,7 +68,8 @@ impl ShardWriter for WebDatasetWriter {
     }
 }
 
-/// Builds a POSIX ustar header of a regular file. The time is 0, so that the same rows produce the same bytes.
+/// Builds a POSIX ustar header of a regular file. The modification time is 0, so that the same rows produce the same
+/// bytes.
 fn header(name: &str, size: usize) -> Result<[u8; BLOCK_BYTES]> {
     ensure!(name.len() <= 100, "the member name `{name}` is longer than the 100 bytes of a tar header");
     ensure!(

@@ -10,7 +10,7 @@ use feedline_data::random::RowRandom;
 
 use super::rows::RowSource;
 
-/// Rows in memory at a time.
+/// Number of rows in memory at a time.
 const BATCH_ROWS: u64 = 8192;
 
 /// A phrase in English and German.
@@ -54,7 +54,7 @@ const PLACES: [PhrasePair; 8] = [
     ("between tall houses", "zwischen hohen Häusern"),
 ];
 
-/// Times of the activity. Two of three sentences have none, so that lengths vary.
+/// Times of the activity. Two of three sentences do not state a time, so that lengths vary.
 const TIMES: [PhrasePair; 4] = [
     ("early in the morning", "früh am Morgen"),
     ("at night", "bei Nacht"),

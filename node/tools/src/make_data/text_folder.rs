@@ -14,7 +14,7 @@ use arrow::datatypes::SchemaRef;
 use super::rows::RowSource;
 use super::text::text_schema;
 
-/// Rows in memory at a time.
+/// Number of rows in memory at a time.
 const BATCH_ROWS: u64 = 8192;
 
 /// Files with the same name except for the extension. Each file is a column, named by its extension (`en` comes first).
@@ -91,7 +91,8 @@ impl TextColumn {
     }
 }
 
-/// Returns the largest group of files whose names differ only in the extension. If several groups are equally large, the name must contain `train`.
+/// Returns the largest group of files whose names differ only in the extension. If several groups are equally large,
+/// the name must contain `train`.
 fn aligned_files(folder: &Path) -> Result<Vec<(String, PathBuf)>> {
     let failed = || format!("cannot list {}", folder.display());
     let mut groups: BTreeMap<String, Vec<(String, PathBuf)>> = BTreeMap::new();
@@ -116,7 +117,7 @@ fn aligned_files(folder: &Path) -> Result<Vec<(String, PathBuf)>> {
             Ok(files)
         }
         _ => bail!(
-            "cannot choose the files of {}: expected one group such as NAME.en and NAME.de, or NAME.train.en and NAME.train.de",
+            "cannot select files in {}: expected one group of files, such as NAME.en and NAME.de, or NAME.train.en and NAME.train.de",
             folder.display()
         ),
     }

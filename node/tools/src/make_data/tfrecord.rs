@@ -1,8 +1,8 @@
 //! Writes TFRecord files of `tf.train.Example`.
 //!
-//! A frame is the little-endian sequence length (u64), masked CRC of the length, data, masked CRC of the data. The data is
-//! the message `Example { Features { map<string, Feature> } }` of tensorflow/core/example/{example,feature}.proto. This
-//! file encodes it without a code generator, because it needs only three list types.
+//! A frame is the little-endian sequence length (u64), masked CRC of the length, data, masked CRC of the data. The data
+//! is the message `Example { Features { map<string, Feature> } }` of tensorflow/core/example/{example,feature}.proto.
+//! This file encodes it without a code generator, because only three list types are needed.
 
 use std::io::Write;
 
@@ -13,7 +13,7 @@ use arrow::datatypes::{DataType, Float64Type, Int64Type, SchemaRef};
 use super::output::Sink;
 use super::shard_writer::ShardWriter;
 
-/// Feature names of TensorFlow's ImageNet files.
+/// Feature names in TensorFlow's ImageNet files.
 const IMAGE_FEATURES: [(&str, &str); 3] =
     [("image", "image/encoded"), ("label", "image/class/label"), ("filename", "image/filename")];
 
@@ -59,7 +59,7 @@ impl ShardWriter for TfRecordWriter {
     }
 }
 
-/// Encodes a `Feature` with one value. Its field number tells the type: 1 bytes, 2 float, 3 int64.
+/// Encodes a `Feature` with one value. The field number identifies the type: 1 is bytes, 2 is float, 3 is int64.
 fn feature(column: &ArrayRef, row: usize) -> Result<Vec<u8>> {
     let mut list = Vec::new();
     let kind = match column.data_type() {

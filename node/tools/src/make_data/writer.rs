@@ -12,7 +12,7 @@ use super::rows::RowSource;
 use super::shard_writer::ShardWriter;
 use super::{columnar, tar, tfrecord};
 
-/// Creates the writer of a file whose first row has the index `first_row` in the dataset.
+/// Creates the writer for a file. `first_row` is the index of its first row in the dataset.
 pub(super) fn open_shard(
     format: FileFormat,
     sink: Sink,

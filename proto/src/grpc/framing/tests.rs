@@ -1,4 +1,4 @@
-//! Framed messages equal those of prost, and the parser accepts every fragmentation.
+//! Tests that framed messages equal the messages that prost encodes, and that the parser accepts every fragmentation.
 
 use proptest::prelude::*;
 
@@ -14,7 +14,7 @@ fn joined(parts: &VecDeque<Bytes>) -> Bytes {
     parts.iter().flatten().copied().collect::<Vec<u8>>().into()
 }
 
-/// Takes everything apart that comes in parts of `cut` bytes; parts of chunks are joined.
+/// Parses all messages from parts of `cut` bytes, and joins the parts of chunks.
 fn parse(bytes: &Bytes, cut: usize) -> Vec<ReceivedMessage> {
     let mut parser = FrameParser::default();
     let mut all: Vec<ReceivedMessage> = Vec::new();
@@ -82,7 +82,7 @@ proptest! {
                 expected.push(ReceivedMessage::Message(frame));
             }
         }
-        // Chunks that follow each other within one piece are joined by `parse`; so are they here.
+        // `parse` joins consecutive chunks of a piece, so they are also joined here.
         let mut joined_up: Vec<ReceivedMessage> = Vec::new();
         for received in expected {
             match (joined_up.last_mut(), received) {

@@ -1,4 +1,4 @@
-//! The rate of a link is measured while the sender is blocked, and decides whether packing pays.
+//! Tests that the rate of a link is measured while the sender is blocked, and determines whether compression pays off.
 
 use super::*;
 
@@ -31,12 +31,12 @@ fn only_a_blocked_link_is_measured() {
     let rate = meter.rate(now).unwrap();
     assert!((0.9..1.2).contains(&(rate / (100 * MIB) as f64)), "{rate}");
     let later = write_for_one_second(&mut meter, now, MIB, 0);
-    assert_eq!(meter.rate(later), Some(rate), "packing may have removed the bottleneck");
+    assert_eq!(meter.rate(later), Some(rate), "compression may have removed the bottleneck");
     assert_eq!(meter.rate(now + RATE_MAX_AGE), None);
 }
 
 #[test]
-fn packing_pays_where_the_codec_is_clearly_faster() {
+fn compression_pays_off_if_the_codec_is_clearly_faster() {
     let chunk = 512 << 10;
     let mut codec = CodecStats::default();
     assert!(codec.is_worth_trying(50e6));

@@ -1,4 +1,4 @@
-//! Authentication happens before a message is read, and a message larger than its method allows is rejected.
+//! Tests that authentication happens before a message is read, and that a message larger than its method allows is rejected.
 
 use std::convert::Infallible;
 use std::pin::Pin;

@@ -18,7 +18,7 @@ use crate::services::{
     CoordinatorReply, CoordinatorRequest, CoordinatorService, FetchRequest, Frame, PieceHeader, WorkerService,
 };
 
-/// Requests for the four jobs from this one on fail with `Invalid`, `NotFound`, `Superseded` and `Unavailable`.
+/// Requests for the four jobs starting with this job fail with `Invalid`, `NotFound`, `Superseded` and `Unavailable`.
 pub(super) const FIRST_FAILING: u64 = 100;
 /// Requests for this job fail with a long message.
 pub(super) const LONG: u64 = 104;
@@ -101,7 +101,7 @@ pub(super) enum WorkerEvent {
     Dropped,
 }
 
-/// Sends the same batch as three pieces: the first one at once, each further one after a credit.
+/// Sends the same batch as three pieces: the first piece immediately, and each further piece after a credit.
 pub(super) struct FakeWorker {
     pub(super) batch: Bytes,
     pub(super) seen: mpsc::Sender<WorkerEvent>,

@@ -1,4 +1,4 @@
-//! A slow link carries packed chunks, and a fast link carries plain ones.
+//! Tests that a slow link transfers compressed chunks, and a fast link transfers uncompressed chunks.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,7 +9,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::transports::{fetch, start_local_worker};
 use super::*;
 
-/// Bytes of each of the three pieces of the fake worker.
+/// Size in bytes of each of the three pieces of the fake worker.
 const PIECE: usize = 16 << 20;
 /// Bytes per second of the slow link, much slower than LZ4 in a debug build.
 const RATE: u64 = 24_000_000;
@@ -59,7 +59,7 @@ async fn carry(
     tokio::try_join!(down, up).map(|_| ())
 }
 
-/// Fetches three pieces through a slow link, checks them, and returns the number of bytes that the link carried.
+/// Fetches three pieces through a slow link, checks them, and returns the number of bytes that the link transferred.
 async fn through_slow_link(batch: &Bytes) -> u64 {
     let worker = start_local_worker(batch, None, |_| {}).await;
     let link = slow_link(&worker.url).await;
@@ -89,9 +89,9 @@ fn compressible() -> Bytes {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_link_slower_than_the_codec_carries_packed_chunks() {
+async fn a_link_slower_than_the_codec_transfers_compressed_chunks() {
     let carried = through_slow_link(&compressible()).await;
-    // The load of the machine determines when packing begins. Packed pieces are tiny.
+    // The load of the machine determines when compression begins. Compressed pieces are tiny.
     assert!(carried < 3 * PIECE as u64 * 9 / 10, "{carried} of {} bytes", 3 * PIECE);
 }
 

@@ -1,4 +1,4 @@
-//! The peer service, the administration of members, and failover to the leader.
+//! Tests of the peer service, the administration of members, and failover to the leader.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;

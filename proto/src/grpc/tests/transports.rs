@@ -1,4 +1,4 @@
-//! Fetches over every transport between processes of one host, and fallback to TCP.
+//! Tests of fetches over every transport between processes of one host, and of the fallback to TCP.
 
 use std::sync::Mutex;
 

@@ -19,7 +19,7 @@ pub(crate) struct ImageMut<'a> {
 /// axes. The image of a failed row may be empty.
 ///
 /// # Errors
-/// If the column contains other values.
+/// Returns an error if the column contains other values.
 pub(crate) fn edit_images<T>(
     chunk: &mut Chunk,
     column: &str,

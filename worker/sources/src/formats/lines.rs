@@ -73,7 +73,7 @@ impl Splitter {
         Ok(())
     }
 
-    /// Ends the data. Returns whether the data ends with a row that has no line break. Fails if the row is incomplete.
+    /// Signals the end of the data. Returns whether the last row has no line break. Fails if the row is incomplete.
     pub(crate) fn finish(&self) -> Result<bool, String> {
         if self.csv == CsvState::Quoted {
             return Err("the file ends within a quoted field: add the closing quote".to_owned());

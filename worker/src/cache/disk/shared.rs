@@ -38,7 +38,8 @@ impl Shared {
     pub(super) fn load(&self, prefix: Prefix) -> io::Result<Arc<DiskIndex>> {
         let loaded = Arc::new(DiskIndex::load(&self.folder(prefix))?);
         let index = Arc::clone(lock(&self.prefixes).entry(prefix).or_insert(loaded));
-        // The writer may have deleted segments before the index was registered. It removes later deletions itself.
+        // The writer may have deleted segments before the index was registered. From now on, the writer removes deleted
+        // segments from the index itself.
         index.remove_deleted_segments();
         Ok(index)
     }

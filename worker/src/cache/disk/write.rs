@@ -17,11 +17,12 @@ use super::index::{DiskIndex, MAGIC, RECORD_HEADER_BYTES, RowLocation, lock};
 use super::shared::Shared;
 use crate::cache::rows::{CachedRow, Prefix};
 
-/// Maximum size at which a segment is closed.
+/// Maximum segment size. A segment is closed when it reaches this size.
 const MAX_SEGMENT_BYTES: u64 = 256 << 20;
-/// A full tier has at least this number of segments, because segments are evicted as a whole.
+/// Minimum number of segments in a full tier. Segments are evicted as a whole, so they must be much smaller than the
+/// tier.
 const SEGMENTS_PER_LIMIT: u64 = 64;
-/// Minimum size at which a segment is closed, because each file has an overhead.
+/// Minimum segment size, because each file has an overhead.
 const MIN_SEGMENT_BYTES: u64 = 64 << 10;
 /// Interval at which the last use of the part is recorded, so that the record survives a crash.
 const USE_RECORD_INTERVAL: Duration = Duration::from_secs(3600);
@@ -40,11 +41,11 @@ pub(super) struct SegmentWriter {
     segment_count: u32,
     /// The open segments, at most one per active prefix.
     pub(super) open_segments: BTreeMap<Prefix, OpenSegment>,
-    /// Whether the last write has_failed.
+    /// Whether the last write failed.
     last_write_failed: bool,
 }
 
-/// A segment to which rows are appended.
+/// An open segment. New rows are appended to it.
 pub(super) struct OpenSegment {
     index: Arc<DiskIndex>,
     segment: u32,
@@ -103,7 +104,7 @@ impl SegmentWriter {
             self.shared.has_failed.store(true, Ordering::Relaxed);
             if !last_write_failed {
                 let folder = self.shared.folder.display();
-                tracing::warn!(%folder, %error, "cannot write cached rows; the worker retries when its jobs change");
+                tracing::warn!(%folder, %error, "cannot write cached rows; retrying when the worker's jobs change");
             }
         }
     }

@@ -165,7 +165,7 @@ impl Model {
         (mix64(prefix as u64 * 1000 + id) % 2000) as usize
     }
 
-    /// Replaces the rows of the model with those of the tier.
+    /// Replaces the rows of the model with the rows of the tier.
     fn update(&mut self, tier: &MemoryTier) {
         self.kept.clear();
         for prefix in 1..=5 {

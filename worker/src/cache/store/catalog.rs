@@ -12,9 +12,10 @@ use tokio::time::Instant;
 use super::segment::{EMPTY_SEGMENT_BYTES, SegmentEntry, stored_row_bytes};
 use crate::cache::rows::{CachedRow, Prefix};
 
-/// Size at which a segment is uploaded.
+/// Segment size that triggers an upload.
 const UPLOAD_SEGMENT_BYTES: u64 = 8 << 20;
-/// Maximum time for which a row is pending. Then its segment is uploaded even if it is small, so that other workers find the row.
+/// Maximum time that a row stays pending. After that time, its segment is uploaded even if it is small, so that other
+/// workers find the row.
 const MAX_PENDING_TIME: Duration = Duration::from_secs(30);
 /// Pause of requests after a failure.
 const RETRY_PAUSE: Duration = Duration::from_secs(30);
@@ -339,7 +340,7 @@ impl PrefixRows {
         Some(SegmentUpload { prefix, rows, bytes })
     }
 
-    /// Adds the rows of a segment. If two segments contain the same row, the first one is used.
+    /// Adds the rows of a segment. If two segments contain the same row, the first copy is used.
     fn add(&mut self, name: Arc<str>, entries: &[SegmentEntry]) {
         let segment = self.segments.len() as u32;
         self.segments.push(name);

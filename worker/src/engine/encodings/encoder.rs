@@ -1,4 +1,4 @@
-//! Encodes rows for a cache. Without a proven benefit, encoding uses only a small part of the CPU time.
+//! Encodes rows for a cache. Unless a benefit has been measured, encoding uses only a small fraction of the CPU time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -8,7 +8,8 @@ use feedline_operators::{Chunk, Decoding, encode_column};
 use super::EncodingTrials;
 use crate::engine::trace::thread_cpu;
 
-/// CPU time of encoding as a part of the time of the operator after the cache point, while threads are busy.
+/// Maximum CPU time of encoding while threads are busy, as a fraction of the CPU time of the operator after the cache
+/// point.
 const ENCODING_SHARE: f64 = 0.04;
 
 /// Encodes the images of a cache point.
@@ -16,27 +17,27 @@ const ENCODING_SHARE: f64 = 0.04;
 pub(crate) struct CacheEncoder {
     encoding: CacheEncoding,
     decoding: Decoding,
-    /// CPU time of encoding without a proven benefit.
+    /// CPU time spent on encoding without a measured benefit.
     spent_ns: AtomicU64,
 }
 
 /// The conditions under which rows may be encoded.
 pub(crate) struct EncodingPermission<'a> {
     /// Whether a thread is idle.
-    pub(crate) is_idle: bool,
-    /// Whether allocating memory is cheap.
-    pub(crate) is_cheap: bool,
-    /// CPU time of the operator after the cache point.
-    pub(crate) used_ns: u64,
+    pub(crate) has_idle_thread: bool,
+    /// Whether allocating memory is cheap, as measured by [`KernelTime`](super::KernelTime).
+    pub(crate) is_allocation_cheap: bool,
+    /// CPU time that the operator after the cache point has used so far.
+    pub(crate) operator_cpu_ns: u64,
     pub(crate) trials: Option<&'a EncodingTrials>,
-    /// Passes after the present one; `None` in the first pass, which caching must not slow down.
+    /// Number of passes after the current pass. `None` in the first pass, which caching must not slow down.
     pub(crate) passes_left: Option<f64>,
 }
 
 impl EncodingPermission<'_> {
     /// Whether rows may be cached at all.
     pub(crate) fn is_allowed(&self) -> bool {
-        self.is_idle || self.is_cheap || self.passes_left.is_some()
+        self.has_idle_thread || self.is_allocation_cheap || self.passes_left.is_some()
     }
 }
 
@@ -45,23 +46,24 @@ impl CacheEncoder {
         Self { encoding, decoding, spent_ns: AtomicU64::new(0) }
     }
 
-    /// The parameters that encoded rows depend on.
+    /// Describes the parameters that encoded rows depend on. The text is part of the cache key.
     pub(crate) fn describe(&self) -> String {
         format!("{:?} {:?}\n", self.encoding, self.decoding)
     }
 
-    /// Encodes the images of a chunk. Returns the chunk, and the number of its first rows that are encoded.
-    pub(crate) fn make(
+    /// Encodes the images of a chunk until the time limit. Returns the chunk, and the number of rows that were encoded,
+    /// from the start of the chunk.
+    pub(crate) fn encode(
         &self,
         chunk: &Chunk,
         permission: &EncodingPermission<'_>,
     ) -> Result<(Chunk, usize), String> {
-        let allowed_ns = (ENCODING_SHARE * permission.used_ns as f64) as u64;
+        let allowed_ns = (ENCODING_SHARE * permission.operator_cpu_ns as f64) as u64;
         let repays = || {
             let passes = permission.passes_left.filter(|passes| *passes >= 1.0);
             passes.zip(permission.trials).is_some_and(|(passes, trials)| trials.repays(self.encoding, passes))
         };
-        let is_free = permission.is_idle || repays();
+        let is_free = permission.has_idle_thread || repays();
         let begun = thread_cpu();
         let spent_before = self.spent_ns.load(Ordering::Relaxed);
         let spent_now = || (thread_cpu() - begun).as_nanos() as u64;
@@ -83,10 +85,10 @@ mod tests {
 
     #[test]
     fn the_first_pass_caches_rows_if_that_is_cheap() {
-        let permission = |is_idle, is_cheap, passes_left| EncodingPermission {
-            is_idle,
-            is_cheap,
-            used_ns: 0,
+        let permission = |has_idle_thread, is_allocation_cheap, passes_left| EncodingPermission {
+            has_idle_thread,
+            is_allocation_cheap,
+            operator_cpu_ns: 0,
             trials: None,
             passes_left,
         };

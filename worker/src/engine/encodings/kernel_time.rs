@@ -1,31 +1,32 @@
-//! The part of the CPU pool's time that the kernel uses.
+//! The fraction of the CPU pool's time that is spent in the kernel.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::process::thread_ticks;
 
-/// Measures the cost of new memory: the kernel clears each page at its first use. On some machines this takes as long as decoding.
+/// Measures the cost of allocating memory: the kernel zeroes each page at first use, which on some machines takes as
+/// long as decoding an image.
 #[derive(Debug, Default)]
 pub(crate) struct KernelTime {
     user: AtomicU64,
     kernel: AtomicU64,
 }
 
-/// In the first pass, rows are cached only while the kernel's part of the CPU time is at most this.
+/// Maximum fraction of CPU time in the kernel for caching rows in the first pass.
 const KERNEL_SHARE: f64 = 0.04;
-/// Fewest ticks for a decision.
+/// Minimum number of ticks before the fraction is used.
 const TICKS_MIN: u64 = 40;
-/// After this number of ticks, older ones count half.
+/// Number of ticks after which all earlier ticks count half.
 const TICKS_MAX: u64 = 400;
 
 thread_local! {
-    /// Ticks of this thread at the last sample.
+    /// User and kernel ticks of this thread at the last sample.
     static TICKS: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
 }
 
 impl KernelTime {
-    /// Adds the ticks of this pool thread since its last sample.
+    /// Adds the ticks of the current pool thread since its last sample.
     pub(crate) fn sample(&self) {
         let Some(now) = thread_ticks() else { return };
         let before = TICKS.replace(now);
@@ -43,7 +44,7 @@ impl KernelTime {
         }
     }
 
-    /// Whether the kernel uses a small part of the time.
+    /// Whether the kernel uses at most [`KERNEL_SHARE`] of the CPU time.
     pub(crate) fn is_low(&self) -> bool {
         let (user, kernel) = (self.user.load(Ordering::Relaxed), self.kernel.load(Ordering::Relaxed));
         user + kernel < TICKS_MIN || kernel as f64 <= KERNEL_SHARE * (user + kernel) as f64

@@ -22,7 +22,7 @@ use crate::engine::coordination::Coordination;
 use crate::engine::settings::EngineSettings;
 use crate::engine::trace::Tracing;
 
-/// Maximum encoded bytes of a chunk. A single larger row is a chunk of its own.
+/// Maximum encoded bytes of a chunk. A larger row has its own chunk.
 const CHUNK_BYTES_MAX: u64 = 512 << 10;
 /// Minimum of the initial estimate of the bytes per row in columns of varying size.
 const TAIL_ROW_BYTES_MIN: u64 = 64;

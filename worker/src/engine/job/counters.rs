@@ -35,13 +35,13 @@ impl JobCounters {
         tracing: &Tracing,
     ) -> Self {
         let counters = |operator: &BuiltOperator| {
-            OperatorCounters::new(&operator.name, operator.parallelism, tracing.on)
+            OperatorCounters::new(&operator.name, operator.parallelism, tracing.is_on)
         };
         Self {
-            source: OperatorCounters::new("source", None, tracing.on),
+            source: OperatorCounters::new("source", None, tracing.is_on),
             store: Arc::new(StoreCounters::new(manifest.shards.len(), tracing)),
             operators: operators.iter().map(counters).collect(),
-            batch: OperatorCounters::new("batch", batch_parallelism, tracing.on),
+            batch: OperatorCounters::new("batch", batch_parallelism, tracing.is_on),
             cache: None,
             trials: None,
             memory_wait_ns: Arc::default(),

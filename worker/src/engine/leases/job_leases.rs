@@ -1,4 +1,4 @@
-//! The leases of one job: totals over its splits, its streams, and the splits with a group to start.
+//! The leases of one job: totals over its splits, its streams, and the splits whose next group can start.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,37 +8,37 @@ use feedline_data::layout::{Layout, SplitRef};
 use crate::engine::pool::Priority;
 use crate::engine::split::{SharedSplit, SplitState};
 
-/// A round of a coordinated job: epoch and ordinal.
+/// A round of a coordinated job, as its epoch and ordinal.
 type RoundId = (u32, u64);
 
 /// The leases of one job.
 #[derive(Default)]
 pub(in crate::engine) struct JobLeases {
-    /// `None` until the job is loaded: until then no group starts.
+    /// `None` until the job is loaded. Groups start only after that.
     pub(super) layout: Option<Layout>,
-    /// All leases in the order of the job.
+    /// All leases, in job order.
     pub(super) order: BTreeSet<SplitRef>,
     pub(super) streams: BTreeMap<u32, StreamLeases>,
-    /// The next groups of the splits of streams that are not parked.
-    open: BTreeSet<NextGroup>,
-    /// The next groups of the splits whose consumer waits for rows that no group computes.
+    /// The next groups of splits whose stream is not parked.
+    startable: BTreeSet<NextGroup>,
+    /// The next groups of splits whose consumer is waiting for rows that no running group computes.
     starving: BTreeSet<NextGroup>,
-    /// Running groups of each round; empty for a job that is not coordinated.
+    /// Number of running groups of each round. Empty if the job is not coordinated.
     running_rounds: BTreeMap<RoundId, usize>,
     held_bytes: u64,
     running: usize,
-    /// Number of splits with a group to start.
-    ready: usize,
-    /// Number of splits whose consumer waits and that have no finished piece.
-    awaited: usize,
-    /// Streams that are parked.
-    pub(super) parked: BTreeSet<u32>,
-    /// The share and the group size for which streams were parked.
-    parked_for: StreamShare,
+    /// Number of splits whose next group can start.
+    ready_splits: usize,
+    /// Number of splits whose consumer is waiting and that have no finished piece.
+    awaited_splits: usize,
+    /// Streams whose groups may not start because the stream holds its share of the memory.
+    pub(super) parked_streams: BTreeSet<u32>,
+    /// The memory share and group size when streams were parked.
+    parked_share: StreamShare,
 }
 
-/// The next group of a split. Groups start in this order: a consumer of all streams takes batches from each stream in turn,
-/// so the streams of a round of splits advance together.
+/// The next group of a split. Groups start in the order of this type: a consumer of all streams takes batches from each
+/// stream in turn, so the streams must advance together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::engine) struct NextGroup {
     epoch: u32,
@@ -58,7 +58,7 @@ impl NextGroup {
     }
 }
 
-/// The memory that each stream of a job may hold.
+/// The memory share of each stream of a job.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(in crate::engine) struct StreamShare {
     pub(in crate::engine) bytes: u64,
@@ -75,13 +75,13 @@ pub(super) struct StreamLeases {
     held_bytes: u64,
 }
 
-/// A split with its part of the totals.
+/// A leased split, and its contribution to the totals.
 pub(super) struct LeasedSplit {
     pub(super) split: Arc<SharedSplit>,
-    pub(super) counted: SplitTotals,
+    pub(super) totals: SplitTotals,
 }
 
-/// The part of the totals that one split contributes.
+/// The contribution of one split to the totals.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct SplitTotals {
     held_bytes: u64,
@@ -114,12 +114,12 @@ impl JobLeases {
         Some(&self.streams.get(&split.stream)?.splits.get(&split)?.split)
     }
 
-    /// Bytes of the running groups and of the pieces that wait for consumers.
+    /// Returns the bytes of running groups and of pieces that wait for consumers.
     pub(in crate::engine) fn held_bytes(&self) -> u64 {
         self.held_bytes
     }
 
-    /// Bytes of a stream's running groups and of its pieces that wait for the consumer.
+    /// Returns the bytes of a stream's running groups and of its pieces that wait for the consumer.
     pub(in crate::engine) fn stream_bytes(&self, stream: u32) -> u64 {
         self.streams.get(&stream).map_or(0, |stream| stream.held_bytes)
     }
@@ -128,32 +128,34 @@ impl JobLeases {
         self.running
     }
 
-    /// Whether a consumer waits for rows that are not finished.
+    /// Whether any consumer is waiting for rows that are not finished.
     pub(in crate::engine) fn has_waiting_consumer(&self) -> bool {
-        self.awaited > 0
+        self.awaited_splits > 0
     }
 
-    /// Whether any split has a group to start, regardless of limits.
+    /// Whether any split has a group that has not started, regardless of limits.
     pub(in crate::engine) fn is_ready(&self) -> bool {
-        !self.open.is_empty() || !self.parked.is_empty()
+        !self.startable.is_empty() || !self.parked_streams.is_empty()
     }
 
-    /// The number of splits whose groups have all started: how far the job is ahead of its consumers.
+    /// Returns the number of splits whose groups have all started, which shows how far the job is ahead of its
+    /// consumers.
     pub(in crate::engine) fn started_splits(&self) -> usize {
-        self.order.len() - self.ready
+        self.order.len() - self.ready_splits
     }
 
-    /// The first group that may start, of streams that are not parked.
-    pub(in crate::engine) fn first_open(&self) -> Option<NextGroup> {
-        self.first_idle(&self.open)
+    /// Returns the first group that may start, among the streams that are not parked.
+    pub(in crate::engine) fn first_startable(&self) -> Option<NextGroup> {
+        self.first_idle(&self.startable)
     }
 
-    /// The first group of a split whose consumer waits for rows that no group computes.
+    /// Returns the first group of a split whose consumer is waiting for rows that no running group computes.
     pub(in crate::engine) fn first_starving(&self) -> Option<NextGroup> {
         self.first_idle(&self.starving)
     }
 
-    /// The first of these groups whose round no other stream computes: a round yields pieces for all streams.
+    /// Returns the first of these groups whose round is not being computed for another stream. One group computes its
+    /// round for all streams.
     fn first_idle(&self, groups: &BTreeSet<NextGroup>) -> Option<NextGroup> {
         let mut first = *groups.first()?;
         while self.running_rounds.contains_key(&(first.epoch, first.ordinal)) {
@@ -163,52 +165,52 @@ impl JobLeases {
         Some(first)
     }
 
-    /// Whether any stream of the round that a split is a part of has a lease.
+    /// Whether any stream of this round has a lease.
     pub(in crate::engine) fn has_round(&self, epoch: u32, ordinal: u64) -> bool {
         let first = SplitRef { epoch, ordinal, stream: 0 };
         let found = self.order.range(first..).next();
         found.is_some_and(|found| (found.epoch, found.ordinal) == (epoch, ordinal))
     }
 
-    /// The most urgent priority of the running groups in later splits of the same stream.
+    /// Returns the most urgent priority of the running groups in later splits of the same stream.
     pub(in crate::engine) fn first_later_priority(&self, split: SplitRef) -> Option<Priority> {
         let stream = self.streams.get(&split.stream)?;
         let later = stream.running.range(split..).filter(|other| **other > split);
         later.filter_map(|other| stream.splits.get(other)?.split.lock().priority()).min()
     }
 
-    /// The progress of a stream's splits up to this one.
+    /// Returns the total progress of a split and of the earlier splits of its stream.
     pub(in crate::engine) fn progress(&self, split: SplitRef) -> u64 {
         let stream = self.streams.get(&split.stream);
         let own = stream.into_iter().flat_map(|stream| stream.splits.range(..=split));
         own.map(|(_, lease)| lease.split.lock().progress.count()).sum()
     }
 
-    /// Excludes a stream that holds its share of the memory, until it holds fewer bytes.
+    /// Parks a stream that holds its share of the memory: its groups do not start until it holds fewer bytes.
     pub(in crate::engine) fn park(&mut self, stream: u32) {
         let Some(leases) = self.streams.get(&stream) else { return };
         for (split, lease) in &leases.splits {
-            if lease.counted.is_ready {
-                self.open.remove(&NextGroup::new(*split, lease.counted.next));
+            if lease.totals.is_ready {
+                self.startable.remove(&NextGroup::new(*split, lease.totals.next));
             }
         }
-        self.parked.insert(stream);
+        self.parked_streams.insert(stream);
     }
 
     fn unpark(&mut self, stream: u32) {
-        if self.parked.remove(&stream)
+        if self.parked_streams.remove(&stream)
             && let Some(leases) = self.streams.get(&stream)
         {
-            let ready = leases.splits.iter().filter(|(_, lease)| lease.counted.is_ready);
-            self.open.extend(ready.map(|(split, lease)| NextGroup::new(*split, lease.counted.next)));
+            let ready = leases.splits.iter().filter(|(_, lease)| lease.totals.is_ready);
+            self.startable.extend(ready.map(|(split, lease)| NextGroup::new(*split, lease.totals.next)));
         }
     }
 
-    /// Includes parked streams again if the share of a stream or the bytes of a group have changed.
+    /// Unparks all streams if the memory share of a stream or the size of a group has changed.
     pub(in crate::engine) fn set_share(&mut self, share: StreamShare) {
-        if self.parked_for != share {
-            self.parked_for = share;
-            while let Some(stream) = self.parked.first().copied() {
+        if self.parked_share != share {
+            self.parked_share = share;
+            while let Some(stream) = self.parked_streams.first().copied() {
                 self.unpark(stream);
             }
         }
@@ -221,16 +223,21 @@ impl JobLeases {
         set_member(&mut stream.running, split, after.running > 0);
         self.held_bytes = self.held_bytes - before.held_bytes + after.held_bytes;
         self.running = self.running - before.running + after.running;
-        self.ready = self.ready - usize::from(before.is_ready) + usize::from(after.is_ready);
-        self.awaited = self.awaited - usize::from(before.is_awaited) + usize::from(after.is_awaited);
+        self.ready_splits = self.ready_splits - usize::from(before.is_ready) + usize::from(after.is_ready);
+        self.awaited_splits =
+            self.awaited_splits - usize::from(before.is_awaited) + usize::from(after.is_awaited);
         let (group_before, group_after) =
             (NextGroup::new(split, before.next), NextGroup::new(split, after.next));
         if group_before != group_after {
             self.starving.remove(&group_before);
-            self.open.remove(&group_before);
+            self.startable.remove(&group_before);
         }
         set_member(&mut self.starving, group_after, after.is_starving);
-        set_member(&mut self.open, group_after, after.is_ready && !self.parked.contains(&split.stream));
+        set_member(
+            &mut self.startable,
+            group_after,
+            after.is_ready && !self.parked_streams.contains(&split.stream),
+        );
         if self.layout.as_ref().is_some_and(|layout| layout.coordinated) {
             self.count_round((split.epoch, split.ordinal), before.running, after.running);
         }

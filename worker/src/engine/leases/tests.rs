@@ -57,7 +57,10 @@ fn first_by_scan(leases: &JobLeases, accepts: impl Fn(&SplitState, u32) -> bool)
     let is_candidate = |split: &&SplitRef| {
         let state = leases.get(**split).expect("the table contains the lease").lock().clone();
         let len = layout.split_len(**split);
-        state.has_next(len) && !leases.parked.contains(&split.stream) && !runs(split) && accepts(&state, len)
+        state.has_next(len)
+            && !leases.parked_streams.contains(&split.stream)
+            && !runs(split)
+            && accepts(&state, len)
     };
     let next = |split: &SplitRef| {
         NextGroup::new(*split, leases.get(*split).map_or(0, |state| state.lock().next_offset()))
@@ -98,8 +101,8 @@ fn check(table: &LeaseTable, what: &str) {
             assert_eq!(leases.first_later_priority(*split), first, "{what}");
             assert!(leases.has_round(split.epoch, split.ordinal), "{what}");
         }
-        assert_eq!(leases.first_open(), first_by_scan(leases, |_, _| true), "{what}");
-        if leases.parked.is_empty() {
+        assert_eq!(leases.first_startable(), first_by_scan(leases, |_, _| true), "{what}");
+        if leases.parked_streams.is_empty() {
             let starving = first_by_scan(leases, |state, _| state.is_starving());
             assert_eq!(leases.first_starving(), starving, "{what}");
         }
@@ -201,18 +204,18 @@ fn a_parked_stream_opens_again_when_it_holds_fewer_bytes_or_has_a_larger_share()
     let leases = table.job_mut(JobId(1)).expect("the job has leases");
     leases.set_share(StreamShare { bytes: 1, group_bytes: 1 });
     leases.park(0);
-    let first_open = |leases: &JobLeases| leases.first_open().map(NextGroup::split);
-    assert_eq!(first_open(leases), Some(split(0, 1)));
+    let first_startable = |leases: &JobLeases| leases.first_startable().map(NextGroup::split);
+    assert_eq!(first_startable(leases), Some(split(0, 1)));
     leases.park(1);
-    assert!(leases.first_open().is_none() && leases.is_ready());
+    assert!(leases.first_startable().is_none() && leases.is_ready());
     table.update(JobId(1), split(0, 0), |state| state.take_piece(0)).expect("the table contains the lease");
     let leases = table.job_mut(JobId(1)).expect("the job has leases");
-    assert_eq!(first_open(leases), Some(split(0, 0)), "the stream holds fewer bytes");
+    assert_eq!(first_startable(leases), Some(split(0, 0)), "the stream holds fewer bytes");
     leases.park(0);
     leases.set_share(StreamShare { bytes: 1, group_bytes: 1 });
-    assert_eq!(leases.first_open(), None, "nothing has changed");
+    assert_eq!(leases.first_startable(), None, "nothing has changed");
     leases.set_share(StreamShare { bytes: 2, group_bytes: 1 });
-    assert_eq!(first_open(leases), Some(split(0, 1)));
+    assert_eq!(first_startable(leases), Some(split(0, 1)));
 }
 
 #[test]
@@ -222,7 +225,7 @@ fn the_streams_of_a_round_of_splits_advance_together() {
         table.insert(JobId(1), split(ordinal, stream), SplitState::new(0, 1), Some(&layout(false)));
     }
     let mut order = Vec::new();
-    while let Some(first) = table.job(JobId(1)).and_then(JobLeases::first_open) {
+    while let Some(first) = table.job(JobId(1)).and_then(JobLeases::first_startable) {
         let split = first.split();
         let offsets = table.update(JobId(1), split, |state| {
             let offsets =
@@ -244,7 +247,7 @@ fn a_round_that_runs_for_one_stream_is_not_started_for_another() {
         table.insert(JobId(1), split(ordinal, stream), SplitState::new(0, 1), Some(&layout(true)));
     }
     table.update(JobId(1), split(0, 0), |state| state.start(&(0..10), 1, 0));
-    let first = table.job(JobId(1)).and_then(JobLeases::first_open);
+    let first = table.job(JobId(1)).and_then(JobLeases::first_startable);
     assert_eq!(first.map(NextGroup::split), Some(split(1, 1)));
 }
 

@@ -1,73 +1,75 @@
-//! The queue of the CPU pool: chooses the job that has used the least of its share, and the most urgent work of that job. The
-//! queue has no clock; its caller passes the time, and the duration of finished work.
+//! The queue of the CPU pool: selects the job that has used the least of its share, and the most urgent work of that
+//! job. The queue has no clock. The caller passes the current time and the duration of finished work.
 //!
-//! Jobs share the threads by start-time fair queueing (Goyal, Vin, Chen, 1996). Each queue has a virtual time, which increases by
-//! the duration of its work divided by its share. The queue with the smallest virtual time is next. A queue that was empty
-//! does not catch up. The duration of new work is estimated from earlier work, and corrected when the work has finished.
-//! All jobs without a share have one queue, in the order of their groups.
+//! Jobs share the threads by start-time fair queueing (Goyal, Vin, Chen, 1996). Each queue has a virtual time, which
+//! increases by the duration of its work divided by its share. The queue with the smallest virtual time is served next.
+//! A queue that was empty does not catch up on unused time. The duration of new work is estimated from earlier work,
+//! and corrected when the work has finished. All jobs without a share use the same queue, ordered by the start of their
+//! groups.
 //!
-//! A job may also have a limit: a number of threads on average, possibly a fraction. The generic cell rate algorithm (ITU-T I.371)
-//! enforces the limit: the queue has an earliest start time, which one second of work advances by one second divided by the
-//! limit. Unused time is saved only up to a tenth of a second. The number of running tasks of such a job is at most the
-//! limit, rounded up, because their durations are unknown until they finish. When a limit changes, the remaining wait is
-//! scaled, and is at most a second.
+//! A job may also have a limit on its average number of threads, which need not be an integer. The generic cell rate
+//! algorithm (ITU-T I.371) enforces the limit: each queue has an earliest start time, which advances by the duration of
+//! its work divided by the limit. At most a tenth of a second of unused time is saved. The number of running tasks of
+//! such a job is at most the limit, rounded up, because their durations are unknown until they finish. When a limit
+//! changes, the remaining wait is scaled, and limited to one second.
 
 use std::collections::{BTreeMap, BinaryHeap};
 
 use feedline_data::ids::JobId;
 
-/// The order of work: smaller values run first. Each started group has a larger value than earlier groups, with a gap for groups
-/// that overtake.
+/// The priority of work: smaller values run first. Each new group gets a larger value than earlier groups. Gaps between
+/// the values leave room for groups that overtake others.
 pub(crate) type Priority = u64;
 
-/// A job with a share or a limit, or all other jobs.
+/// Identifies the queue of a job with a share or a limit. `None` is the queue of all other jobs.
 pub(super) type QueueKey = Option<JobId>;
 
-/// Weight of the newest work in the moving average of durations.
+/// Weight of the newest duration in the moving average.
 const NEWEST_WEIGHT: f64 = 0.2;
-/// Seconds that an idle job may save.
+/// Maximum seconds of unused time that an idle job can save.
 const SAVED_SECONDS_MAX: f64 = 0.1;
-/// Longest wait in seconds for work before a change of the limit.
+/// Maximum remaining wait in seconds after a limit has changed.
 const DEBT_SECONDS_MAX: f64 = 1.0;
 
-/// Waiting work of all jobs. Admission bounds the running groups in bytes, and so the length of the queue.
+/// Waiting work of all jobs. The queue is bounded because admission limits the memory of running groups.
 #[derive(Debug)]
 pub(super) struct WorkQueue<T> {
     jobs: BTreeMap<QueueKey, JobQueue<T>>,
     shares: BTreeMap<JobId, f64>,
-    /// Average number of threads that jobs may use.
+    /// Maximum average number of threads of each limited job.
     limits: BTreeMap<JobId, f64>,
-    /// Number of running tasks of each queue that has any. A queue may be removed and created again while its tasks run.
+    /// Number of running tasks of each queue with running tasks. A queue may be removed and created again while its
+    /// tasks run.
     running: BTreeMap<QueueKey, u32>,
-    /// The share of all jobs without a share.
+    /// The combined share of all jobs that have no share of their own.
     default_share: f64,
-    /// Virtual time of the queue that was served last, when its work started.
+    /// Virtual time of the most recently served queue at the time when its work started.
     virtual_now: f64,
     order: u64,
 }
 
-/// Waiting work of one job, or of all jobs without a share.
+/// Waiting work of one job, or of all jobs that have neither a share nor a limit.
 #[derive(Debug)]
 struct JobQueue<T> {
     work: BinaryHeap<Entry<T>>,
     share: f64,
     virtual_seconds: f64,
-    /// Moving average of the durations of its work.
+    /// Moving average of the duration of the queue's work.
     mean_seconds: f64,
-    /// Average number of threads that the job may use; infinite without a limit.
+    /// Maximum average number of threads. Infinite if the job has no limit.
     limit: f64,
-    /// Earliest start of the next work.
+    /// Earliest start time of the next work.
     not_before: f64,
 }
 
-/// The next work of a thread.
+/// The next work for a thread.
 #[derive(Debug)]
 pub(super) enum NextWork<T> {
     /// Work to run. The caller reports its duration to [`WorkQueue::finish`].
     Work(RunningWork, T),
-    /// No work may start before this time, because of limits.
+    /// Limits delay all waiting work until this time.
     At(f64),
-    /// No work waits.
+    /// No work is waiting, or all waiting work belongs to jobs at their limit.
     Nothing,
 }
 
@@ -79,7 +81,7 @@ struct Entry<T> {
     work: T,
 }
 
-/// Running work.
+/// Work that a thread is running.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RunningWork {
     queue: QueueKey,
@@ -90,7 +92,8 @@ pub(super) struct RunningWork {
 
 impl<T> Ord for Entry<T> {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        // The heap returns the largest entry first, and the most urgent work has the smallest priority.
+        // The heap returns the largest entry first, so the order is reversed: the most urgent work has the smallest
+        // priority value.
         (other.priority, other.order).cmp(&(self.priority, self.order))
     }
 }
@@ -110,7 +113,7 @@ impl<T> PartialEq for Entry<T> {
 impl<T> Eq for Entry<T> {}
 
 impl<T> WorkQueue<T> {
-    /// The queue of a pool with this many threads.
+    /// Creates the queue of a pool with this many threads.
     pub(super) fn new(threads: u32) -> Self {
         Self {
             jobs: BTreeMap::new(),
@@ -150,8 +153,9 @@ impl<T> WorkQueue<T> {
         queue.work.push(entry);
     }
 
-    /// The time when the first waiting work may start, not before `at`. `None` if no work waits, or only work of jobs at their
-    /// limit: their threads look at the queue when they are done.
+    /// Returns the earliest time, not before `at`, at which waiting work may start. `None` if no work is waiting, or if
+    /// all waiting work belongs to jobs at their limit: the threads of these jobs check the queue when they finish
+    /// their work.
     pub(super) fn next_start(&self, at: f64) -> Option<f64> {
         let open = self
             .jobs
@@ -160,12 +164,12 @@ impl<T> WorkQueue<T> {
         open.map(|(_, queue)| queue.not_before.max(at)).min_by(f64::total_cmp)
     }
 
-    /// Removes the next work. `at` is the time in seconds since any fixed start.
+    /// Removes and returns the next work. `at` is the current time in seconds since an arbitrary start.
     pub(super) fn pop(&mut self, at: f64) -> NextWork<T> {
         let mut soonest = f64::INFINITY;
         let mut first: Option<(QueueKey, &mut JobQueue<T>)> = None;
         for (key, queue) in self.jobs.iter_mut().filter(|(_, queue)| !queue.work.is_empty()) {
-            // A thread of a job at its limit looks at the queue again when it is done.
+            // When a task of a job at its limit finishes, its thread checks the queue again.
             if is_full(&self.running, key, queue.limit) {
                 continue;
             }
@@ -196,17 +200,17 @@ impl<T> WorkQueue<T> {
                 self.running.remove(&finished.queue);
             }
         }
-        // The queue may have been removed together with the share of its job.
+        // The queue may have been removed because its job has lost its share.
         if let Some(queue) = self.jobs.get_mut(&finished.queue) {
             let excess = seconds - finished.estimated_seconds;
             queue.virtual_seconds += excess / queue.share;
-            // Of the limits at the start and at the end of the work, the wider one applies.
+            // The larger of the limits at the start and at the end of the work applies.
             queue.not_before += excess / queue.limit.max(finished.limit);
             queue.mean_seconds += (seconds - queue.mean_seconds) * NEWEST_WEIGHT;
         }
     }
 
-    /// Replaces the shares and limits of all jobs at a time. Waiting work moves to the new queues at once.
+    /// Replaces the shares and limits of all jobs at time `at`. Waiting work moves to the new queues immediately.
     pub(super) fn set_shares(&mut self, at: f64, shares: BTreeMap<JobId, f64>, limits: BTreeMap<JobId, f64>) {
         if (&self.shares, &self.limits) == (&shares, &limits) {
             return;
@@ -227,7 +231,7 @@ impl<T> WorkQueue<T> {
     }
 }
 
-/// Whether a queue has as many running tasks as its limit allows.
+/// Whether a queue already has as many running tasks as its limit allows.
 fn is_full(running: &BTreeMap<QueueKey, u32>, key: &QueueKey, limit: f64) -> bool {
     limit.is_finite() && running.get(key).is_some_and(|count| f64::from(*count) >= limit.ceil())
 }
@@ -237,7 +241,7 @@ impl<T> JobQueue<T> {
     fn set_limit(&mut self, at: f64, limit: f64) {
         let debt = self.not_before - at;
         if limit != self.limit && debt > 0.0 {
-            // A queue without a limit has no debt.
+            // A queue without a limit owes no time.
             let owed = if self.limit.is_finite() { debt * self.limit / limit } else { 0.0 };
             self.not_before = at + owed.min(DEBT_SECONDS_MAX);
         }

@@ -1,4 +1,4 @@
-//! Pieces of a computed round for streams whose leases have not arrived at this worker.
+//! Pieces of computed rounds for streams that have no lease on this worker yet.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use feedline_data::layout::SplitRef;
 
 use crate::engine::piece::FinishedPiece;
 
-/// A round of a job.
+/// Identifies a round of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::engine) struct RoundKey {
     pub(in crate::engine) job: JobId,
@@ -23,7 +23,7 @@ impl RoundKey {
     }
 }
 
-/// Pieces by round and stream, kept while another stream of the round has a lease on this worker.
+/// Pieces by round and stream. They are kept while any stream of the round has a lease on this worker.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct RoundCache {
     rounds: BTreeMap<RoundKey, BTreeMap<u32, Vec<Arc<FinishedPiece>>>>,
@@ -34,12 +34,12 @@ impl RoundCache {
         self.rounds.entry(RoundKey::new(job, split)).or_default().insert(split.stream, pieces);
     }
 
-    /// Removes the pieces of a split.
+    /// Removes and returns the pieces of a split.
     pub(in crate::engine) fn take(&mut self, job: JobId, split: SplitRef) -> Option<Vec<Arc<FinishedPiece>>> {
         self.rounds.get_mut(&RoundKey::new(job, split))?.remove(&split.stream)
     }
 
-    /// Removes the rounds that have no lease.
+    /// Removes the rounds for which `is_leased` returns false.
     pub(in crate::engine) fn retain(&mut self, is_leased: impl Fn(&RoundKey) -> bool) {
         self.rounds.retain(|key, _| is_leased(key));
     }

@@ -1,4 +1,4 @@
-//! Columns of a round: joined from its chunks, padded to one length, or packed.
+//! Builds the columns of a round: joins the chunks, and pads or packs lists.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use feedline_operators::{Column, Tensor};
 
 use crate::engine::chunk::WorkChunk;
 
-/// Joins one column of all chunks.
+/// Concatenates one column of all chunks.
 pub(super) fn join_column(chunks: &[WorkChunk], field: &Field) -> Result<ArrayRef, String> {
     let name = field.name();
     let mut arrays = Vec::with_capacity(chunks.len());
@@ -25,9 +25,7 @@ pub(super) fn join_column(chunks: &[WorkChunk], field: &Field) -> Result<ArrayRe
             Some(Column::Arrow(array)) => Arc::clone(array),
             Some(Column::Tensor(tensor)) => tensor_array(tensor, field)?,
             _ => {
-                return Err(format!(
-                    "column `{name}` does not have the type of the schema; please report this"
-                ));
+                return Err(format!("column `{name}` does not match its schema type; please report this"));
             }
         });
     }
@@ -50,7 +48,7 @@ fn tensor_array(tensor: &Tensor, field: &Field) -> Result<ArrayRef, String> {
     Ok(Arc::new(tensors.map_err(|error| error.to_string())?))
 }
 
-/// The list column with this name.
+/// Returns the list column with this name.
 pub(super) fn list_column<'a>(
     columns: &'a [(String, ArrayRef)],
     name: &str,
@@ -60,7 +58,7 @@ pub(super) fn list_column<'a>(
     list.ok_or_else(|| format!("column `{name}` does not contain lists; please report this"))
 }
 
-/// The element type of a column of lists or tensors.
+/// Returns the element type of a column of lists or tensors.
 pub(super) fn element_type(schema: &SchemaRef, name: &str) -> Result<Arc<Field>, String> {
     let field = schema.field_with_name(name).map_err(|error| error.to_string())?;
     match field.data_type() {
@@ -69,7 +67,7 @@ pub(super) fn element_type(schema: &SchemaRef, name: &str) -> Result<Arc<Field>,
     }
 }
 
-/// The number of elements in each of these list columns, row by row.
+/// Returns the list length of each row in each of these columns, row by row.
 pub(super) fn list_lengths(columns: &[(String, ArrayRef)], names: &[String]) -> Result<Vec<u32>, String> {
     let lists: Vec<&ListArray> =
         names.iter().map(|name| list_column(columns, name)).collect::<Result<_, _>>()?;
@@ -82,10 +80,11 @@ pub(super) fn list_lengths(columns: &[(String, ArrayRef)], names: &[String]) -> 
 pub(super) struct ColumnPadding {
     /// Type of the elements.
     pub(super) element: Arc<Field>,
-    /// The element that fills shorter lists.
+    /// The value that fills shorter lists.
     pub(super) value: i64,
-    /// Index of the column among all padded columns, and their number.
+    /// Index of the column among all padded columns.
     pub(super) column: usize,
+    /// Number of padded columns.
     pub(super) columns: usize,
 }
 
@@ -95,7 +94,7 @@ pub(super) struct ListFiller<'a> {
     /// The elements of all rows, followed by the padding element.
     values: ArrayRef,
     padding: ColumnPadding,
-    /// Elements of each row in all padded columns.
+    /// List lengths of each row in all padded columns, row by row.
     lengths: &'a [u32],
 }
 
@@ -125,7 +124,7 @@ impl<'a> ListFiller<'a> {
         (self.values.len() - 1) as u32
     }
 
-    /// Adds the indexes of a row's elements. A null element becomes a padding element.
+    /// Appends the indexes of a row's elements to `indexes`. Null elements are replaced with the padding element.
     fn push_row(&self, row: u32, indexes: &mut Vec<u32>) {
         let start = self.list.value_offsets()[row as usize] as u32;
         let element = |index| if self.values.is_null(index as usize) { self.padding_index() } else { index };
@@ -136,7 +135,7 @@ impl<'a> ListFiller<'a> {
         take(&self.values, &UInt32Array::from(indexes), None).map_err(|error| error.to_string())
     }
 
-    /// Rows as lists, padded to `length` or with their own lengths.
+    /// Returns the lists of these rows, padded to `length` if it is set.
     pub(super) fn lists(&self, rows: &[u32], length: Option<u32>) -> Result<ListArray, String> {
         let mut indexes = Vec::new();
         let mut lengths = Vec::with_capacity(rows.len());
@@ -154,8 +153,8 @@ impl<'a> ListFiller<'a> {
     }
 }
 
-/// The columns of packed rows: for each list column its elements, the number of each element's input row, and the index of
-/// the element in that row.
+/// Builds the columns of packed rows. Each list column yields three columns: the elements, the segment number of each
+/// element's input row, and the index of each element in its input row.
 pub(super) fn packed_columns(
     fillers: &[ListFiller<'_>],
     packed: &[Vec<u32>],
@@ -187,7 +186,7 @@ pub(super) fn packed_columns(
 
 fn tensors(item: Arc<Field>, length: u32, values: ArrayRef) -> Result<ArrayRef, String> {
     let size = i32::try_from(length)
-        .map_err(|_| format!("invalid length {length} of a packed row: the maximum is {}", i32::MAX))?;
+        .map_err(|_| format!("invalid length {length} for packed rows: the maximum is {}", i32::MAX))?;
     let tensors = FixedSizeListArray::try_new(item, size, values, None);
     Ok(Arc::new(tensors.map_err(|error| error.to_string())?))
 }

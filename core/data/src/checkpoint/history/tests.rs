@@ -12,7 +12,7 @@ fn step(epochs: Option<u32>, rounds: u64, rest: u32) -> StepId {
     StepId { epochs, batches_per_stream: rounds, extra_batches: rest }
 }
 
-/// Delivers runs like a consumer: always from the stream that is furthest behind.
+/// Delivers runs like a consumer: it always delivers from the stream that is furthest behind.
 struct Consumer {
     start: Vec<(u32, StreamPosition)>,
     at: Vec<StreamPosition>,
@@ -31,7 +31,7 @@ impl Consumer {
         Self { history: PositionHistory::new(start.clone()), start, at, batches: Vec::new(), epochs }
     }
 
-    /// Delivers the next run of `rows` rows, which form a batch or were all removed. Returns whether a run was left.
+    /// Delivers the next run of `rows` rows, which form a batch or were all removed. Returns `false` if no run remained.
     fn take(&mut self, rows: u64, is_batch: bool) -> bool {
         let open = (0..self.at.len()).filter(|lane| self.at[*lane].epoch < self.epochs);
         let Some(lane) = open.min_by_key(|lane| self.at[*lane]) else {
@@ -87,7 +87,7 @@ proptest! {
         let start = start.into_iter().map(|(epoch, at)| row(epoch, at)).collect();
         let mut consumer = Consumer::new(start, 4);
         let mut early = None;
-        // Repeats the drawn runs until no row is left.
+        // Repeats the generated runs until all rows are delivered.
         for (taken, (rows, kind)) in runs.iter().copied().cycle().take(4_000).enumerate() {
             if taken == early_after {
                 early = Some((consumer.history.clone(), consumer.batches.len()));

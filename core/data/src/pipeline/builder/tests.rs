@@ -1,4 +1,4 @@
-//! Tests of the builder: its pipelines equal those of pipeline files.
+//! Tests of the builder: its pipelines equal the pipelines in pipeline files.
 
 use crate::pipeline::{Format, OnError, OrderMode, Pipeline, Source};
 use crate::schema::ScalarType;

@@ -1,4 +1,4 @@
-//! Tests of the columns after each operator, and of the errors of pipelines that do not fit their source.
+//! Tests of the columns after each operator, and of the errors for pipelines that are incompatible with their source.
 
 use expect_test::{Expect, expect};
 use proptest::prelude::*;

@@ -30,7 +30,7 @@ pub struct BucketByLength {
     /// The number of elements in a batch with padding, instead of `batch_sizes`. Buckets of short rows get larger batches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens: Option<u32>,
-    /// The length to which the lists of a batch are padded.
+    /// The length that the lists of a batch are padded to.
     #[serde(default)]
     pub pad: PadTo,
     /// The padding value.
@@ -41,11 +41,11 @@ pub struct BucketByLength {
     pub window: Option<u64>,
 }
 
-/// The length to which the lists of a batch are padded.
+/// The length that the lists of a batch are padded to.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PadTo {
-    /// The longest row of the step over all consumers.
+    /// The length of the longest row of the step, over all consumers.
     #[default]
     Longest,
     /// The boundary of the bucket. Rows longer than the last boundary are padded to the longest row of the step.

@@ -18,7 +18,7 @@ pub struct CenterCrop {
     pub column: String,
     /// Height and width of the result.
     pub size: Size,
-    /// The length in pixels to which the shorter side is resized before the crop. `None` crops the original image, and pads
+    /// The length in pixels that the shorter side is resized to before the crop. `None` crops the original image, and pads
     /// smaller images with zeros as torchvision does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resize: Option<u32>,

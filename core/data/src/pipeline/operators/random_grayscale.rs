@@ -10,7 +10,7 @@ use crate::pipeline::column_rules::require_column_type;
 use crate::pipeline::parameter_checks::{check_column, check_probability};
 use crate::schema::{ColumnType, ScalarType, Schema};
 
-/// Parameters of `random_grayscale`. The defaults are those of torchvision.
+/// Parameters of `random_grayscale`. The defaults match torchvision.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RandomGrayscale {

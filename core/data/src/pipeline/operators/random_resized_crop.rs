@@ -10,7 +10,7 @@ use crate::pipeline::parameter_checks::{check_bounds, check_column, check_size};
 use crate::pipeline::{PipelineBuilder, Size};
 use crate::schema::Schema;
 
-/// Parameters of `random_resized_crop`. The defaults are those of torchvision.
+/// Parameters of `random_resized_crop`. The defaults match torchvision.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RandomResizedCrop {

@@ -7,9 +7,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::schema::{ColumnType, ScalarType};
 
-/// Parameters of `map` and of `filter_function`. The function receives a dict with one NumPy array per column. The first axis
-/// of each array is the row. With `map` the function returns a dict of the same form with the same number of rows. With
-/// `filter_function` it returns one boolean per row.
+/// Parameters of `map` and of `filter_function`. The function receives a dict with one NumPy array per column. The first
+/// axis of each array is the row. A `map` function returns a dict of the same form with the same number of rows. A
+/// `filter_function` function returns one Boolean per row.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Function {
@@ -30,7 +30,7 @@ pub struct Function {
     /// The columns that `map` adds or replaces. Empty for `filter_function`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub outputs: BTreeMap<String, FunctionOutput>,
-    /// The versions of Python and of packages that the function needs. A worker with other versions rejects the job.
+    /// The versions of Python and of packages that the function needs. A worker with different versions rejects the job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub environment: Option<FunctionEnvironment>,
     /// Timeout of one call in seconds.

@@ -1,4 +1,4 @@
-//! Converts errors of serde to sentences for users.
+//! Converts serde errors to sentences for users.
 //!
 //! Serde exposes an error only as text: `path: message at line 1 column 2`. Unrecognized messages are returned unchanged. The
 //! tests of `from_yaml` cover each form of message.
@@ -6,14 +6,14 @@
 use crate::pipeline::suggest::{did_you_mean, join_names};
 use crate::pipeline::{BENCHMARK_OPERATORS, OPERATOR_NAMES};
 
-/// An error of the parser in terms of the pipeline file.
+/// A parser error in terms of the pipeline file.
 pub(super) struct ParserMessage {
     pub(super) sentence: String,
     /// The key that appears twice, if the error is a duplicate key.
     pub(super) repeated_key: Option<String>,
 }
 
-/// Converts an error of the parser to a message. The message does not contain the line number.
+/// Converts a parser error to a message. The message does not contain the line number.
 pub(super) fn describe_parser_error(error: &str) -> ParserMessage {
     let (path, message) = split_path(error);
     let repeated_key =

@@ -1,4 +1,4 @@
-//! The bottlenecks of small jobs, and their sentences.
+//! The bottlenecks of small jobs, and their explanations.
 
 use expect_test::{Expect, expect};
 

@@ -94,10 +94,13 @@ fn demand_is_the_rate_of_consumers_without_waits() {
         let stats = feedline_data::messages::ConsumerStats { rows, stall_ns, step_ns, ..Default::default() };
         JobConsumerSample { consumer: 0, stats, elapsed_ns: 10_000_000_000 }
     };
-    assert_eq!(demand(&[consumer(1_000, 8_000, 2_000), consumer(1_000, 8_000, 2_000)]), Some(1_000.0));
+    assert_eq!(
+        consumer_demand(&[consumer(1_000, 8_000, 2_000), consumer(1_000, 8_000, 2_000)]),
+        Some(1_000.0)
+    );
     // The first consumer has no step time, so the time without waits counts. The second has no rows yet.
-    assert_eq!(demand(&[consumer(1_000, 8_000, 0), consumer(0, 0, 0)]), Some(1_000.0));
-    assert_eq!(demand(&[]), None);
+    assert_eq!(consumer_demand(&[consumer(1_000, 8_000, 0), consumer(0, 0, 0)]), Some(1_000.0));
+    assert_eq!(consumer_demand(&[]), None);
 }
 
 #[test]

@@ -1,9 +1,9 @@
-//! Fills workers when two resources are scarce, by combining jobs that need most of one resource with jobs that need most
-//! of the other.
+//! Fills workers when two resources are scarce, by combining jobs that mainly need one resource with jobs that mainly
+//! need the other.
 //!
-//! Filling workers with one job after the other may use up the cores of a worker while its network bandwidth is idle. So
-//! jobs are sorted by the ratio of the second resource to cores. Each worker receives jobs from both ends of this order,
-//! in amounts that use both resources in the proportion of the remaining needs.
+//! Filling the workers with one job after the other may use up the cores of a worker while its network is idle. So jobs
+//! are sorted by the ratio of the second resource to cores. Each worker receives jobs from both ends of this order, in
+//! amounts that use both resources in proportion to the remaining needs.
 
 use std::collections::VecDeque;
 
@@ -11,8 +11,8 @@ use super::{MIN_PLACED_SHARE, WorkerFilling};
 use crate::plan::costs::{CORES, ExecutionOption, RESOURCES};
 
 impl WorkerFilling<'_> {
-    /// Returns the most loaded resource other than cores, if filling one job after the other could leave some of it
-    /// unused. This is the case if the largest resource shares of the jobs add up to more than the capacity.
+    /// Returns the most loaded resource other than cores, if placing one job after the other could leave some of it
+    /// unused. This is possible if the largest resource shares of the jobs add up to more than the capacity.
     pub(super) fn second_scarce_resource(
         &self,
         options: &[&ExecutionOption],
@@ -80,7 +80,7 @@ impl WorkerFilling<'_> {
                 let [cores, other] = needed(*j);
                 [sum[0] + needs[*j][w] * cores, sum[1] + needs[*j][w] * other]
             });
-            // Both resources in the proportion of the remaining needs, scaled down to the worker.
+            // Use both resources in proportion to the remaining needs, scaled down to the free resources of the worker.
             let fits = (free[0] / wanted[0]).min(free[1] / wanted[1]).min(1.0);
             let mut target = wanted.map(|wanted| wanted * fits);
             while let (Some(front), Some(back)) = (queue.front().copied(), queue.back().copied()) {
@@ -105,8 +105,8 @@ impl WorkerFilling<'_> {
     }
 }
 
-/// Returns the rates of jobs a and b that use exactly the target of both resources. If no solution exists, returns the
-/// rate of the job that fits better.
+/// Returns the rates of jobs a and b that use exactly the target amounts of both resources. If no solution exists, only
+/// the job that fits better has a rate.
 fn solve_two_rates(a: [f64; 2], b: [f64; 2], target: [f64; 2]) -> [f64; 2] {
     let determinant = a[0] * b[1] - a[1] * b[0];
     let x = (target[0] * b[1] - target[1] * b[0]) / determinant;

@@ -1,15 +1,15 @@
-//! Keeps the previous rates of jobs if they are close to the needs. Measured demands vary, and moving a job to other
-//! workers recomputes its splits.
+//! Keeps the previous rates of jobs if they are close to the needs. Measured demands vary, and a job that moves to
+//! other workers must recompute its splits.
 
 use super::super::costs::{CORES, Costs, ExecutionOption, RESOURCES};
 
-/// A job keeps its previous rate up to this multiple of its need with headroom.
+/// A job keeps its previous rate if the rate is at most this multiple of its need with headroom.
 const MAX_KEPT_OVER_NEED: f64 = 1.25;
 /// Maximum utilisation of each resource when jobs keep their rates.
 const MAX_USED_SHARE: f64 = 0.98;
 
 /// Sets the need of each job on each worker type to its previous rate, if this rate is at least `rows`, not much above
-/// the need, and feasible together with all other jobs.
+/// the need, and feasible together with the rates of all other jobs.
 pub(super) fn keep_previous_rates(
     costs: &Costs,
     options: &[&ExecutionOption],
@@ -44,7 +44,7 @@ pub(super) fn keep_previous_rates(
     }
 }
 
-/// Whether all tenant quotas are satisfied if the jobs keep these rates on worker type `w`.
+/// Whether the jobs stay within all tenant quotas if they keep these rates on worker type `w`.
 fn is_within_quotas(
     costs: &Costs,
     options: &[&ExecutionOption],
@@ -59,7 +59,7 @@ fn is_within_quotas(
     costs.tenant_loads(options.iter().enumerate().map(cores)).into_iter().all(|load| load <= 1.0 + 1e-9)
 }
 
-/// Returns the previous rows per second of each job on each worker type, computed from its cores on workers.
+/// Returns the previous rate of each job on each worker type in rows per second, computed from its cores.
 pub(super) fn previous_rates(
     costs: &Costs,
     options: &[&ExecutionOption],

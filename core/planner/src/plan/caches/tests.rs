@@ -7,8 +7,8 @@ use crate::plan::{CachePointProblem, Problem, TenantProblem};
 
 /// The best of all combinations.
 fn brute(costs: &Costs) -> CacheSelection {
-    let mut search = SelectionSearch { costs, deadline: &NoDeadline, best: None, solves_left: u32::MAX };
-    search.try_all();
+    let mut search = SelectionSearch { costs, deadline: &NoDeadline, best: None, remaining_solves: u32::MAX };
+    search.try_all_selections();
     search.best.unwrap()
 }
 

@@ -15,7 +15,7 @@ fn the_fallback_is_feasible_on_random_problems() {
             let options: Vec<&ExecutionOption> =
                 chosen.iter().enumerate().map(|(j, option)| &costs.options[j][*option]).collect();
             let fractional = even_rates(&costs, &chosen);
-            assert!(largest_load(&costs, &options, &fractional.rows) <= 1.0 + 1e-9, "seed {seed}");
+            assert!(largest_load(&costs, &options, &fractional.rows_per_s) <= 1.0 + 1e-9, "seed {seed}");
             assert!(fractional.objective.smallest_fed > 0.0, "seed {seed}");
         }
     }
@@ -27,7 +27,7 @@ fn a_tenant_at_its_quota_does_not_limit_other_jobs() {
     (jobs[0].tenant, jobs[1].tenant) = (Some(0), Some(0));
     let tenants = vec![TenantProblem { cores: Some(0.5), ..TenantProblem::default() }];
     let costs = Costs::new(&Problem { tenants, ..cluster(&[(4.0, 1)], jobs) });
-    let fed = even_rates(&costs, &[0, 0, 0]).fed;
+    let fed = even_rates(&costs, &[0, 0, 0]).fed_fractions;
     assert!((fed[0] - 0.25).abs() < 1e-6 && (fed[1] - 0.25).abs() < 1e-6 && fed[2] == 1.0, "{fed:?}");
 }
 
@@ -36,5 +36,9 @@ fn all_jobs_have_the_same_fed_fraction() {
     let costs = Costs::new(&cluster(&[(2.0, 1)], vec![job(1, 100.0, &[1.0]), job(2, 9000.0, &[1.0])]));
     let fractional = even_rates(&costs, &[0, 0]);
     let share = 2000.0 / 9100.0;
-    assert!(fractional.fed.iter().all(|fed| (fed - share).abs() < 1e-6), "{:?}", fractional.fed);
+    assert!(
+        fractional.fed_fractions.iter().all(|fed| (fed - share).abs() < 1e-6),
+        "{:?}",
+        fractional.fed_fractions
+    );
 }

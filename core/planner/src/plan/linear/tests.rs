@@ -130,8 +130,8 @@ fn jobs_that_fill_a_quota_do_not_limit_other_jobs() {
     let problem = Problem { tenants: vec![quota("a", 1.0)], ..cluster(&[(5.0, 1)], jobs) };
     let fractional = solve_selection(&Costs::new(&problem), &[0, 0, 0, 0], &NoDeadline).unwrap();
     let expected = [0.125, 0.125, 0.5, 0.5];
-    for (fed, expected) in fractional.fed.iter().zip(expected) {
-        assert!((fed - expected).abs() < 1e-3, "{:?}", fractional.fed);
+    for (fed, expected) in fractional.fed_fractions.iter().zip(expected) {
+        assert!((fed - expected).abs() < 1e-3, "{:?}", fractional.fed_fractions);
     }
 }
 
@@ -144,8 +144,8 @@ fn a_quota_is_used_first_on_the_type_with_fewer_cores_per_row() {
     // Two cores at 1,000 rows/s each, and one at 500.
     assert!((costs.rate_alone(&costs.options[0][0]) - 2500.0).abs() < 1e-6);
     let fractional = solve_selection(&costs, &[0], &NoDeadline).unwrap();
-    let rows: f64 = fractional.rows[0].iter().sum();
-    assert!((rows - 2500.0).abs() < 1.0, "{:?}", fractional.rows);
+    let rows: f64 = fractional.rows_per_s[0].iter().sum();
+    assert!((rows - 2500.0).abs() < 1.0, "{:?}", fractional.rows_per_s);
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn rates_never_exceed_a_capacity() {
         let chosen = vec![0; costs.job_count()];
         let options: Vec<&ExecutionOption> = costs.options.iter().map(|options| &options[0]).collect();
         let fractional = solve_selection(&costs, &chosen, &NoDeadline).unwrap();
-        let load = largest_load(&costs, &options, &fractional.rows);
+        let load = largest_load(&costs, &options, &fractional.rows_per_s);
         assert!(load <= 1.0 + 1e-9, "seed {seed}: {load}");
     }
 }
@@ -167,7 +167,11 @@ fn the_cheaper_type_is_used_if_both_can_feed_the_job() {
     problem.worker_types[0].core_hour = 0.05;
     problem.worker_types[1].core_hour = 0.03;
     let fractional = solve_selection(&Costs::new(&problem), &[0], &NoDeadline).unwrap();
-    assert!(fractional.rows[0][0] < 1.0 && fractional.rows[0][1] > 999.0, "{:?}", fractional.rows);
+    assert!(
+        fractional.rows_per_s[0][0] < 1.0 && fractional.rows_per_s[0][1] > 999.0,
+        "{:?}",
+        fractional.rows_per_s
+    );
 }
 
 #[test]
@@ -179,9 +183,9 @@ fn the_total_is_maximised_after_the_smallest_fed_fraction() {
     let problem = cluster(&[(4.0, 1)], vec![slow, job(2, 5000.0, &[1.0])]);
     let fractional = solve_selection(&Costs::new(&problem), &[0, 0], &NoDeadline).unwrap();
     assert!(
-        (fractional.fed[0] - 0.1).abs() < 1e-4 && (fractional.fed[1] - 0.78).abs() < 1e-3,
+        (fractional.fed_fractions[0] - 0.1).abs() < 1e-4 && (fractional.fed_fractions[1] - 0.78).abs() < 1e-3,
         "{:?}",
-        fractional.fed
+        fractional.fed_fractions
     );
 }
 
@@ -223,8 +227,8 @@ fn a_deadline_between_two_rounds_leaves_feasible_rates() {
     };
     let early = solve_selection(&costs, &[0, 0, 0], &is_over).unwrap();
     assert_eq!(checks.get(), 1);
-    assert!(largest_load(&costs, &options, &early.rows) <= 1.0 + 1e-9);
-    assert!((early.fed[0] - 0.1).abs() < 1e-4, "{:?}", early.fed);
+    assert!(largest_load(&costs, &options, &early.rows_per_s) <= 1.0 + 1e-9);
+    assert!((early.fed_fractions[0] - 0.1).abs() < 1e-4, "{:?}", early.fed_fractions);
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! The coordinators that `feedline bench decisions` measures: their start, their restart and their logs.
+//! The coordinators that `feedline bench decisions` measures: starts and restarts them, and measures the size of their
+//! logs.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -13,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::host::ToolHost;
 
-/// Timeout of a restart.
+/// Timeout for a restart.
 const RESTART_TIMEOUT: Duration = Duration::from_secs(60);
 /// Pause between two attempts to reach restarted coordinators.
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
@@ -52,7 +53,7 @@ impl CoordinatorGroup {
             settings.plan_interval_ms = 0;
             settings.cluster.auto_cache = false;
             settings.cluster.hold_ms = heartbeat.as_millis().max(1) as u64;
-            // Sessions increase, so each start of a coordinator has a larger number than the previous start.
+            // Session ids increase, so each start of a coordinator has a larger start id than the previous start.
             let coordinator = feedline_coordinator::start(settings, host.next_session().0)
                 .await
                 .map_err(Failure::failed)?;

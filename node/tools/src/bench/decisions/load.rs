@@ -1,5 +1,5 @@
-//! The load of `feedline bench decisions`: workers and consumers that only report. They report each leased split as computed
-//! and delivered immediately.
+//! The load of `feedline bench decisions`: workers and consumers that only send reports. They immediately report each
+//! leased split as computed and delivered.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,15 +21,15 @@ use tokio::sync::watch;
 
 /// Pause of a worker or consumer after a failed request.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
-/// Splits of each stream that its consumer requests.
+/// Number of splits that a consumer requests for each of its streams.
 const REQUESTED_SPLITS: u32 = 4;
-/// Number of blocks in the dataset, which is more than any measurement delivers.
+/// Number of blocks in the dataset. No measurement delivers all of them.
 const BLOCKS: u64 = 1_000;
 const BLOCK_ROWS: u32 = 1_000_000;
 const ROW_BYTES: u64 = 100;
-/// Interval between two reports of consumers with a pace.
+/// Interval between the reports of a consumer with a limited pace.
 const PACED_REPORT_INTERVAL: Duration = Duration::from_millis(10);
-/// Shape of the jobs that measure latencies; they have no consumer.
+/// Shape of the jobs that are opened to measure latencies. No consumer joins them.
 const LATENCY_JOB: JobShape = JobShape { consumers: 1, streams: 8 };
 
 /// Settings and counters of the load.
@@ -37,18 +37,18 @@ const LATENCY_JOB: JobShape = JobShape { consumers: 1, streams: 8 };
 pub(super) struct Load {
     /// Maximum splits per second of each consumer; `None` means unlimited.
     pace: Option<f64>,
-    /// Splits leased since the last reset.
+    /// Number of splits leased since the last reset.
     grants: AtomicU64,
-    /// Splits leased since the start.
+    /// Number of splits leased since the start.
     total_grants: AtomicU64,
-    /// Reports answered since the last reset.
+    /// Number of reports answered since the last reset.
     reports: AtomicU64,
     /// Number of consumers that have received a split.
     active_consumers: watch::Sender<u32>,
     shape: JobShape,
 }
 
-/// Consumers and streams of a job.
+/// Number of consumers and streams of a job.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct JobShape {
     pub(super) consumers: u32,
@@ -121,7 +121,7 @@ impl Load {
         }
     }
 
-    /// Runs a consumer of a job, which opens the job if no other consumer has.
+    /// Runs a consumer of a job. It opens the job, unless another consumer has opened it.
     pub(super) async fn run_consumer(
         self: Arc<Self>,
         coordinator: Arc<dyn CoordinatorService>,

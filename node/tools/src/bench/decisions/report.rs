@@ -12,21 +12,22 @@ pub(super) struct DecisionsReport {
     pub(super) jobs: u32,
     pub(super) consumers: u32,
     pub(super) streams: u32,
-    /// Measured time.
+    /// Duration of the measurement.
     pub(super) seconds: f64,
     /// Splits leased to workers per second.
     pub(super) grants_per_s: f64,
     /// Answered reports of workers and consumers per second.
     pub(super) reports_per_s: f64,
-    /// Time from a request to its answer under this load. The answer follows after a majority has written the decision.
+    /// Time from a request to its answer under this load. A coordinator answers after a majority has written the
+    /// decision.
     pub(super) commit_ms: LatencySpread,
-    /// CPU seconds per second of all coordinators, including their side of the connections.
+    /// Mean number of cores that all coordinators use, including their side of the connections.
     pub(super) coordinator_cores: f64,
     /// CPU time of the coordinators per report, in microseconds.
     pub(super) coordinator_us_per_report: f64,
-    /// CPU seconds per second of the workers and consumers, which run at a lower priority.
+    /// Mean number of cores that the workers and consumers use. They run at a lower priority.
     pub(super) load_cores: f64,
-    /// Splits leased since the start.
+    /// Number of splits leased since the start.
     pub(super) granted: u64,
     /// Size of the largest log at the end.
     pub(super) log_bytes: u64,
@@ -44,7 +45,7 @@ pub(super) struct LatencySpread {
 }
 
 impl LatencySpread {
-    /// Computes the percentiles; they are NaN without a measurement.
+    /// Computes the percentiles. They are NaN if there are no measurements.
     pub(super) fn of(mut latencies: Vec<Duration>) -> Self {
         latencies.sort_unstable();
         let percentile = |fraction: f64| {

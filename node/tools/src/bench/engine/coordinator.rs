@@ -1,4 +1,4 @@
-//! A coordinator for one worker and one job that only grants leases: each stream has the same number of leases at all times.
+//! A coordinator for one worker and one job that only grants leases. Each stream always has the same number of leases.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -22,36 +22,36 @@ use tokio::sync::Notify;
 
 /// The only job.
 pub(super) const JOB: JobId = JobId(1);
-/// Rows of a batch.
+/// Rows per batch.
 pub(super) const BATCH_ROWS: u32 = 64;
-/// Rows of the text.
-const TEXT_ROWS: u64 = 100_000;
-/// Passes over the text in an epoch: few enough for splits of 1,024 rows, and enough for eight splits of each stream.
+/// Number of rows of the dataset.
+const DATASET_ROWS: u64 = 100_000;
+/// Passes over the dataset per epoch. The number allows splits of 1,024 rows, and at least eight splits per stream.
 const PASSES: u32 = 600;
-/// Epochs of the job, which outlast the benchmark.
+/// Number of epochs of the job. It is so large that the job outlasts the benchmark.
 const EPOCHS: u32 = 1_000_000;
-/// Leases of each stream: one that is fetched, and the next one.
+/// Number of leases per stream: one for the split being fetched, and one for the next split.
 const LEASES_PER_STREAM: u64 = 2;
-/// Shortest time between two plans: the changes of this time share one plan.
+/// Minimum interval between two plans. One plan contains all changes since the previous plan.
 const PLAN_INTERVAL: Duration = Duration::from_millis(5);
-/// Time after which a report is answered without a change.
+/// Time after which the coordinator answers a report if the plan is unchanged.
 const HEARTBEAT: Duration = Duration::from_millis(500);
 
-/// Writes the rows of the benchmark.
+/// Writes the dataset of the benchmark.
 pub(super) fn write_rows(path: &Path) -> io::Result<()> {
     let mut file = BufWriter::new(File::create(path)?);
-    (0..TEXT_ROWS).try_for_each(|row| writeln!(file, "row {row:010}"))?;
+    (0..DATASET_ROWS).try_for_each(|row| writeln!(file, "row {row:010}"))?;
     file.flush()
 }
 
-/// Lets the worker list and index the text, and then grants leases.
+/// Makes the worker list and index the dataset, and then grants leases.
 pub(super) struct LeaseCoordinator {
     pipeline: Pipeline,
     streams: u32,
     state: Mutex<LeaseGrants>,
     /// Notified when the plan has changed.
     changed: Notify,
-    /// Notified when the text is indexed.
+    /// Notified when the dataset is indexed.
     indexed: Notify,
 }
 
@@ -88,7 +88,8 @@ impl LeaseCoordinator {
         }
     }
 
-    /// Replaces the lease of a fetched split by a later one of its stream. Returns the next split of the stream.
+    /// Replaces the lease of a fetched split with a lease of a later split of the same stream. Returns the next split
+    /// of the stream.
     pub(super) fn finish(&self, split: SplitRef) -> Option<SplitRef> {
         let mut state = self.lock();
         let layout = state.job.as_ref().map(|(details, _)| details.layout.clone())?;
@@ -172,7 +173,7 @@ impl LeaseCoordinator {
     }
 
     fn job(&self) -> Result<(JobDetails, Arc<Manifest>), ServiceError> {
-        self.lock().job.clone().ok_or_else(|| internal("the text is not indexed"))
+        self.lock().job.clone().ok_or_else(|| internal("the dataset is not indexed"))
     }
 }
 

@@ -12,9 +12,9 @@ use crate::host::{EmbeddedCluster, ToolHost};
 
 /// Height and width of the cropped images.
 pub(super) const SIZE: Size = [224, 224];
-/// Rows of a batch.
+/// Rows per batch.
 const BATCH_ROWS: u32 = 32;
-/// Rows that are delivered before counting begins.
+/// Number of rows that are delivered before counting begins.
 const WARM_UP_ROWS: u64 = 1_024;
 /// Minimum number of counted rows.
 const MIN_COUNTED_ROWS: u64 = 4_096;
@@ -40,7 +40,8 @@ async fn deliver(
     images: u64,
     passes: u32,
 ) -> Result<f64, Failure> {
-    // Batches that are ready when counting begins use no CPU time during the measurement, so count many more rows.
+    // Batches that are ready when counting begins use no CPU time during the measurement. Count many more rows, so that
+    // their effect is small.
     let warm_up = WARM_UP_ROWS.max(images);
     let rows = (images * u64::from(passes)).max(MIN_COUNTED_ROWS);
     let epochs = (warm_up + rows).div_ceil(images) as u32;

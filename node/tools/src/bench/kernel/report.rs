@@ -9,9 +9,9 @@ pub(super) struct KernelReport {
     subjects: Vec<KernelSubjectReport>,
     /// Repetitions of each subject.
     turns: u32,
-    /// JPEGs that each pass decodes.
+    /// Number of JPEGs that each pass decodes.
     images: usize,
-    /// Cores of the subjects that run on several cores.
+    /// Number of cores of the subjects that run on several cores.
     cores: u32,
 }
 
@@ -27,7 +27,7 @@ pub(super) struct KernelSubjectReport {
     images_per_s_min: f64,
     /// Images per second of the fastest repetition.
     images_per_s_max: f64,
-    /// The median rate per core divided by that of the first subject.
+    /// The median rate per core, divided by the median rate per core of the first subject.
     of_first: f64,
 }
 
@@ -53,7 +53,7 @@ impl KernelSubjectReport {
 }
 
 impl KernelReport {
-    /// Compares each subject with the first.
+    /// Compares each subject with the first subject.
     pub(super) fn new(mut subjects: Vec<KernelSubjectReport>, turns: u32, images: usize, cores: u32) -> Self {
         let first = subjects.first().map_or(0.0, KernelSubjectReport::per_core);
         // If the first subject decoded nothing, report a ratio of 0 instead of infinity.

@@ -9,7 +9,7 @@ use feedline_command::Failure;
 use feedline_command::failure::reason;
 use feedline_command::output::value_name;
 
-/// The method with which a sending process sends.
+/// The method by which a sending process sends data.
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SenderKind {
     /// Plain writes to a TCP socket.
@@ -33,16 +33,17 @@ impl SenderProcess {
     /// Starts this program again as a sending process, and waits until it prints its address.
     ///
     /// # Errors
-    /// When the process cannot be started, or exits before it prints its address.
+    /// Returns an error if the process cannot be started, or exits before it prints its address.
     pub(super) fn start(kind: SenderKind) -> Result<Self, Failure> {
-        let failed =
-            |error: io::Error| Failure::failed(format!("cannot start a second process: {}", reason(&error)));
+        let failed = |error: io::Error| {
+            Failure::failed(format!("cannot start the sending process: {}", reason(&error)))
+        };
         let program = std::env::current_exe().map_err(failed)?;
         let mut command = Command::new(program);
         command.args(["bench", "transport-peer", "--kind", &value_name(&kind)]);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(failed)?;
         let (input, output) = (child.stdin.take(), child.stdout.take());
-        let output = output.ok_or_else(|| Failure::failed("the second process has no standard output"))?;
+        let output = output.ok_or_else(|| Failure::failed("the sending process has no standard output"))?;
         let mut process = Self { child, input, output: BufReader::new(output), address: String::new() };
         process.address = process.read_line()?;
         Ok(process)

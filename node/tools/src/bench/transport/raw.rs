@@ -11,7 +11,7 @@ use feedline_command::failure::reason;
 
 use super::peer::{SenderKind, SenderProcess};
 
-/// Size of a raw socket's writes and reads.
+/// Size of the writes to and reads from a raw socket.
 const RAW_WRITE_BYTES: usize = 256 << 10;
 /// Size of each of the two buffers of the memory copy.
 const COPY_BYTES: usize = 64 << 20;
@@ -45,7 +45,7 @@ trait Stream: Read + Write + Send {}
 impl Stream for TcpStream {}
 impl Stream for UnixStream {}
 
-/// Reads from a raw socket into one buffer.
+/// Receives bytes from a raw socket into one buffer.
 pub(super) struct RawReceiver {
     name: &'static str,
     stream: Box<dyn Stream>,
@@ -130,7 +130,7 @@ pub(super) fn serve_unix() -> Result<String, Failure> {
     Ok(path.display().to_string())
 }
 
-/// Sends the requested number of bytes for each request, until the receiver disconnects.
+/// Answers each request with the requested number of bytes, until the receiver disconnects.
 fn send(mut stream: impl Stream) -> io::Result<()> {
     let buffer = vec![7; RAW_WRITE_BYTES];
     let mut wanted = [0; 8];

@@ -5,7 +5,7 @@ use std::time::Duration;
 use feedline_command::table;
 use serde::Serialize;
 
-/// The subject that the report compares all others with.
+/// The subject that all other subjects are compared with.
 const REFERENCE: &str = "raw TCP";
 
 /// Time and CPU time of one repetition of one subject.
@@ -13,9 +13,9 @@ const REFERENCE: &str = "raw TCP";
 pub(super) struct Measurement {
     pub(super) bytes: u64,
     pub(super) wall: Duration,
-    /// CPU time of this process, which receives.
+    /// CPU time of this process, which is the receiver.
     pub(super) receiver_cpu: Duration,
-    /// CPU time of the process that sends.
+    /// CPU time of the sending process.
     pub(super) sender_cpu: Duration,
 }
 
@@ -45,7 +45,7 @@ pub(super) struct TransportSubjectReport {
     sender_cpu_s_per_gb: f64,
     /// CPU seconds of the receiving process per 10⁹ bytes.
     receiver_cpu_s_per_gb: f64,
-    /// The median rate divided by that of raw TCP.
+    /// The median rate, divided by the median rate of raw TCP.
     of_raw_tcp: f64,
 }
 

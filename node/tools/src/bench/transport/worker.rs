@@ -1,4 +1,5 @@
-//! Feedline as a subject of `feedline bench transport`: a worker's gRPC server with constant pieces, and a client's fetches.
+//! Feedline as a subject of `feedline bench transport`: a worker's gRPC server that sends constant pieces, and a client
+//! that fetches them.
 
 use std::sync::Arc;
 
@@ -26,9 +27,9 @@ use super::peer::{SenderKind, SenderProcess};
 const BATCH_SHAPE: [i32; 4] = [128, 224, 224, 3];
 /// Capacity of the queue of frames between a fetch and its transport, as in a worker.
 const FRAMES_AHEAD: usize = 2;
-/// Number of distinct pieces that are sent in turn, because a real worker does not send the same buffer repeatedly.
+/// Number of distinct pieces, which are sent in rotation, because a real worker does not send the same buffer repeatedly.
 const PIECES: usize = 4;
-/// Size of the client's buffer, which is the client's default.
+/// Size of the client's receive buffer, which equals the client's default.
 const BUFFER_BYTES: u64 = 256 << 20;
 
 /// Returns the size of one batch in bytes.

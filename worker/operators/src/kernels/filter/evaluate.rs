@@ -19,7 +19,7 @@ type BooleanKernel = fn(&BooleanArray, &BooleanArray) -> Result<BooleanArray, Ar
 /// Evaluates an expression for the rows of a chunk.
 ///
 /// # Errors
-/// If the chunk does not have the columns of the expression, or an Arrow kernel fails.
+/// Returns an error if the chunk does not have the columns of the expression, or an Arrow kernel fails.
 pub(super) fn evaluate(node: &FilterExpr, chunk: &Chunk) -> Result<ExprValues, OperatorError> {
     let value = |node: &FilterExpr| evaluate(node, chunk);
     Ok(match node {

@@ -24,7 +24,7 @@ impl ExprType {
         matches!(self, Self::Int | Self::UInt | Self::Float)
     }
 
-    /// The Arrow type to which values are converted. Lists are not converted.
+    /// The Arrow type that values are converted to. Lists are not converted.
     pub(super) fn arrow(self) -> DataType {
         match self {
             Self::Bool => DataType::Boolean,

@@ -36,7 +36,7 @@ pub(crate) fn check_block_read(
 ) -> Result<(), SourceError> {
     let url = || read.shard.url.clone();
     if read.rows.is_some() {
-        let reason = "single rows can be read only if the index contains the row sizes".to_owned();
+        let reason = "individual rows can be read only if the index contains the row sizes".to_owned();
         return Err(SourceError::Request { url: url(), reason });
     }
     let columns = resolve_columns(fields);
