@@ -20,7 +20,7 @@ class Operators:
 
         Args:
             column: Column of encoded bytes.
-            parallelism: Most concurrent executions on one worker; the engine chooses by default.
+            parallelism: Maximum number of concurrent executions on one worker. By default, the engine chooses.
         """
         return self._operator("decode_image", parallelism, column=column)
 
@@ -30,7 +30,7 @@ class Operators:
         Args:
             column: Column of encoded bytes or decoded images.
             size: Height and width of the result.
-            parallelism: Most concurrent executions on one worker; the engine chooses by default.
+            parallelism: Maximum number of concurrent executions on one worker. By default, the engine chooses.
         """
         return self._operator("resize", parallelism, column=column, size=size)
 
@@ -42,7 +42,7 @@ class Operators:
             size: Height and width of the result.
             resize: The length in pixels that the shorter side is resized to before the crop. `None` crops the original image, and pads
                 smaller images with zeros as torchvision does.
-            parallelism: Most concurrent executions on one worker; the engine chooses by default.
+            parallelism: Maximum number of concurrent executions on one worker. By default, the engine chooses.
         """
         return self._operator("center_crop", parallelism, column=column, size=size, resize=resize)
 
@@ -62,7 +62,7 @@ class Operators:
             size: Height and width of the result.
             scale: Bounds of the crop's area as a fraction of the image's area.
             ratio: Bounds of the crop's width / height.
-            parallelism: Most concurrent executions on one worker; the engine chooses by default.
+            parallelism: Maximum number of concurrent executions on one worker. By default, the engine chooses.
         """
         return self._operator("random_resized_crop", parallelism, column=column, size=size, scale=scale, ratio=ratio)
 
@@ -72,7 +72,7 @@ class Operators:
         Args:
             column: Column of images or image tensors.
             p: Probability of a flip.
-            parallelism: Most concurrent executions on one worker; the engine chooses by default.
+            parallelism: Maximum number of concurrent executions on one worker. By default, the engine chooses.
         """
         return self._operator("random_horizontal_flip", parallelism, column=column, p=p)
 
@@ -82,7 +82,7 @@ class Operators:
         Args:
             column: Column of images or of `uint8` tensors `[height, width, 3]`.
             p: Probability that an image is converted.
-            parallelism: Most concurrent executions on one worker; the engine chooses by default.
+            parallelism: Maximum number of concurrent executions on one worker. By default, the engine chooses.
         """
         return self._operator("random_grayscale", parallelism, column=column, p=p)
 
@@ -104,7 +104,7 @@ class Operators:
             scale: Bounds of the rectangle's area as a fraction of the image's area.
             ratio: Bounds of the rectangle's height / width.
             value: The value that fills each channel of the rectangle.
-            parallelism: Most concurrent executions on one worker; the engine chooses by default.
+            parallelism: Maximum number of concurrent executions on one worker. By default, the engine chooses.
         """
         return self._operator("random_erasing", parallelism, column=column, p=p, scale=scale, ratio=ratio, value=value)
 
@@ -126,7 +126,7 @@ class Operators:
             std: Standard deviation per channel on the scale 0 to 1.
             dtype: Element type of the result: `float32` or `float16`.
             layout: Axis order of the result.
-            parallelism: Most concurrent executions on one worker; the engine chooses by default.
+            parallelism: Maximum number of concurrent executions on one worker. By default, the engine chooses.
         """
         return self._operator("normalize", parallelism, column=column, mean=mean, std=std, dtype=dtype, layout=layout)
 
@@ -136,7 +136,7 @@ class Operators:
         Args:
             column: Column of scalars, lists or tensors, or of text that contains numbers.
             dtype: New element type.
-            parallelism: Most concurrent executions on one worker; the engine chooses by default.
+            parallelism: Maximum number of concurrent executions on one worker. By default, the engine chooses.
         """
         return self._operator("cast", parallelism, column=column, dtype=dtype)
 
@@ -145,7 +145,7 @@ class Operators:
 
         Args:
             columns: Columns to keep, in this order.
-            parallelism: Most concurrent executions on one worker; the engine chooses by default.
+            parallelism: Maximum number of concurrent executions on one worker. By default, the engine chooses.
         """
         return self._operator("select", parallelism, columns=to_names(columns))
 
@@ -154,7 +154,7 @@ class Operators:
 
         Args:
             columns: Maps new names to current names.
-            parallelism: Most concurrent executions on one worker; the engine chooses by default.
+            parallelism: Maximum number of concurrent executions on one worker. By default, the engine chooses.
         """
         return self._operator("rename", parallelism, columns=columns)
 
@@ -174,7 +174,7 @@ class Operators:
             tokenizer: Path or URL of a Hugging Face `tokenizer.json`.
             output: The output column. By default the token ids replace the text column.
             add_special_tokens: Whether the tokenizer adds special tokens.
-            parallelism: Most concurrent executions on one worker; the engine chooses by default.
+            parallelism: Maximum number of concurrent executions on one worker. By default, the engine chooses.
         """
         return self._operator("tokenize", parallelism, column=column, tokenizer=tokenizer, output=output, add_special_tokens=add_special_tokens)
 
@@ -184,7 +184,7 @@ class Operators:
         Args:
             column: Column of lists.
             length: The maximum length in elements. Further elements are removed from the end.
-            parallelism: Most concurrent executions on one worker; the engine chooses by default.
+            parallelism: Maximum number of concurrent executions on one worker. By default, the engine chooses.
         """
         return self._operator("truncate", parallelism, column=column, length=length)
 
@@ -195,7 +195,7 @@ class Operators:
             column: Column of lists.
             length: The length of every row after padding, in elements. A longer row fails.
             value: The padding value.
-            parallelism: Most concurrent executions on one worker; the engine chooses by default.
+            parallelism: Maximum number of concurrent executions on one worker. By default, the engine chooses.
         """
         return self._operator("pad", parallelism, column=column, length=length, value=value)
 
@@ -204,7 +204,7 @@ class Operators:
 
         Args:
             column: Column of encoded bytes.
-            parallelism: Most concurrent executions on one worker; the engine chooses by default.
+            parallelism: Maximum number of concurrent executions on one worker. By default, the engine chooses.
         """
         return self._operator("recode_jpeg", parallelism, column=column)
 
@@ -213,7 +213,7 @@ class Operators:
 
         Args:
             tier: The tier that stores the rows.
-            parallelism: Most concurrent executions on one worker; the engine chooses by default.
+            parallelism: Maximum number of concurrent executions on one worker. By default, the engine chooses.
         """
         return self._operator("cache", parallelism, tier=tier)
 
@@ -223,7 +223,7 @@ class Operators:
         Args:
             size: The number of rows in a batch.
             remainder: What happens to the rows of an epoch that do not fill a batch.
-            parallelism: Most concurrent executions on one worker; the engine chooses by default.
+            parallelism: Maximum number of concurrent executions on one worker. By default, the engine chooses.
         """
         return self._operator("batch", parallelism, size=size, remainder=remainder)
 
@@ -250,7 +250,7 @@ class Operators:
             pad: The length that the lists of a batch are padded to.
             value: The padding value.
             window: The number of rows that are bucketed together. The default depends on the batch sizes.
-            parallelism: Most concurrent executions on one worker; the engine chooses by default.
+            parallelism: Maximum number of concurrent executions on one worker. By default, the engine chooses.
         """
         return self._operator("bucket_by_length", parallelism, columns=to_names(columns), boundaries=boundaries, batch_sizes=batch_sizes, tokens=tokens, pad=pad, value=value, window=window)
 
@@ -274,7 +274,7 @@ class Operators:
             longer: What happens to a row that is longer than `length`.
             value: The padding value.
             window: The number of rows that are packed together. The default depends on the batch size.
-            parallelism: Most concurrent executions on one worker; the engine chooses by default.
+            parallelism: Maximum number of concurrent executions on one worker. By default, the engine chooses.
         """
         return self._operator("pack", parallelism, columns=to_names(columns), length=length, size=size, longer=longer, value=value, window=window)
 
@@ -283,7 +283,7 @@ class Operators:
 
         Args:
             count: The number of passes per epoch.
-            parallelism: Most concurrent executions on one worker; the engine chooses by default.
+            parallelism: Maximum number of concurrent executions on one worker. By default, the engine chooses.
         """
         return self._operator("repeat", parallelism, count=count)
 
@@ -292,7 +292,7 @@ class Operators:
 
         Args:
             cpu_us: CPU time per row in microseconds.
-            parallelism: Most concurrent executions on one worker; the engine chooses by default.
+            parallelism: Maximum number of concurrent executions on one worker. By default, the engine chooses.
         """
         return self._operator("burn", parallelism, cpu_us=cpu_us)
 
@@ -301,6 +301,6 @@ class Operators:
 
         Args:
             ms: Time per row in milliseconds.
-            parallelism: Most concurrent executions on one worker; the engine chooses by default.
+            parallelism: Maximum number of concurrent executions on one worker. By default, the engine chooses.
         """
         return self._operator("wait", parallelism, ms=ms)

@@ -137,7 +137,7 @@ fn method(operator: &Registered, parameters: &[Parameter]) -> String {
         text.push_str(&wrapped(&format!("            {name}: {doc}"), "                "));
     }
     text.push_str(&wrapped(
-        "            parallelism: Most concurrent executions on one worker; the engine chooses by default.",
+        "            parallelism: Maximum number of concurrent executions on one worker. By default, the engine chooses.",
         "                ",
     ));
     text.push_str("        \"\"\"\n");
