@@ -145,7 +145,7 @@ impl Tokens {
     pub fn check(&self, token: &str, now_s: u64) -> Result<Claims, String> {
         let signed: Option<Claims> = self.public.iter().find_map(|key| unseal(TOKEN_PREFIX, token, key));
         let claims = signed.ok_or(
-            "the token is not valid in this cluster; create a token from the secret of the cluster with `feedline keys token`",
+            "the token is not valid for this cluster; create a token from the cluster secret with `feedline keys token`",
         )?;
         claims.check()?;
         match claims.expires_s {

@@ -123,7 +123,7 @@ pub(crate) struct IndexArgs {
     /// Ignore the saved index and create a new index; needed after shards were replaced, removed or added.
     #[arg(long)]
     pub(crate) rebuild: bool,
-    /// Also fill the pipeline's `cache` on disk, such as with recoded JPEGs, up to --cache-disk.
+    /// Also fill the pipeline's `cache` on disk, for example with re-encoded JPEGs, up to --cache-disk.
     #[arg(long)]
     pub(crate) recode: bool,
     #[command(flatten)]

@@ -259,7 +259,7 @@ impl LocalScaler {
 }
 
 fn lock(state: &Mutex<ScalerState>) -> MutexGuard<'_, ScalerState> {
-    state.lock().expect("no code panics while it holds the lock")
+    state.lock().expect("no thread panics while it holds the lock")
 }
 
 #[async_trait]

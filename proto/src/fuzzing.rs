@@ -1,4 +1,4 @@
-//! Entry points for fuzzers. They read arbitrary bytes as each message, as the receiver of the message does.
+//! Entry points for fuzzers. They decode arbitrary bytes as each message type, in the same way as its receiver.
 
 use feedline_data::messages::{
     ConsumerPlan, ConsumerReport, GroupPositions, JobDetails, JobSpec, JobStatus, WorkerPlan, WorkerReport,

@@ -174,7 +174,7 @@ impl ControlLoop {
     }
 
     fn lock_loading(&self) -> MutexGuard<'_, BTreeSet<JobId>> {
-        self.loading.lock().expect("no code panics while it holds the loading jobs")
+        self.loading.lock().expect("no thread panics while it holds the loading jobs")
     }
 
     /// Loads a job. Retries until the job is loaded or the plan no longer contains the job.

@@ -32,7 +32,7 @@ impl IndexTasks {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<TaskId, Option<Result<TaskOutput, String>>>> {
-        self.state.lock().expect("no code panics while it holds the tasks")
+        self.state.lock().expect("no thread panics while it holds the tasks")
     }
 
     /// Starts new tasks of the plan, and drops the results of tasks that the plan no longer contains.

@@ -47,7 +47,7 @@ struct PriorityClass<K, T> {
 pub(super) enum EnqueueOutcome<T> {
     /// The item was queued.
     Queued,
-    /// The item was queued, and this item was evicted: the last item of the client with the longest queue.
+    /// The new item was queued, and the contained item was evicted: the last item of the client with the longest queue.
     Evicted(T),
     /// The queue is full.
     Rejected(T),

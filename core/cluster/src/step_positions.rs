@@ -14,7 +14,7 @@ use crate::{Cluster, ClusterSettings, Ready, Reply, RequestId};
 /// Maximum number of steps of one job with unanswered queries.
 const MAX_QUERIED_STEPS: usize = 64;
 /// Lifetime of a query in hold times, so that a client may repeat its request.
-const QUERY_HOLD_TIMES: Millis = 2;
+const QUERY_HOLD_FACTOR: Millis = 2;
 /// Milliseconds between two checks for silent consumers.
 const SILENCE_CHECK_MS: Millis = 100;
 
@@ -181,7 +181,7 @@ impl Cluster {
                 )
             }
             Some(job) => {
-                job.query_step(step, now + QUERY_HOLD_TIMES * hold, (request, now));
+                job.query_step(step, now + QUERY_HOLD_FACTOR * hold, (request, now));
                 self.queried_jobs.insert(id);
                 return;
             }

@@ -141,7 +141,7 @@ async fn log_contact(contact: &CoordinatorContact, coordinator: &str) {
         }
         was_connected = !was_connected;
         if was_connected {
-            tracing::info!(coordinator, "the coordinator answers again");
+            tracing::info!(coordinator, "the coordinator is responding again");
         } else {
             let reason = contact.last_error();
             tracing::warn!(coordinator, reason, "the coordinator does not answer; retrying");

@@ -153,6 +153,6 @@ fn build_rows(args: &MakeDataArgs) -> Result<Box<dyn RowSource>> {
 /// Returns the number of files.
 fn shard_count(args: &MakeDataArgs, rows: u64) -> Result<u64> {
     let shards = args.shards.unwrap_or(DEFAULT_SHARDS.min(rows));
-    ensure!(shards <= rows, "{shards} shards are more than the {rows} rows: lower --shards");
+    ensure!(shards <= rows, "cannot divide {rows} rows into {shards} shards: lower --shards");
     Ok(shards)
 }

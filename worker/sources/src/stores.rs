@@ -114,7 +114,7 @@ impl Stores {
         let file = reads.check_shard(&location, &shard)?;
         if shard.size_bytes > MAX_FILE_BYTES {
             let reason = format!(
-                "the file has {} bytes, more than the limit of {MAX_FILE_BYTES} bytes for a file of an operator: use a smaller file",
+                "the file has {} bytes, but the limit for operator files is {MAX_FILE_BYTES} bytes: use a smaller file",
                 shard.size_bytes
             );
             return Err(SourceError::unsupported(&shard, reason));

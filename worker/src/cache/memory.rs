@@ -44,7 +44,7 @@ impl MemoryTier {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no code panics while it holds the cached rows")
+        self.state.lock().expect("no thread panics while it holds the cached rows")
     }
 
     pub(super) fn get(&self, prefix: Prefix, rows: &[u64]) -> Vec<Option<Bytes>> {

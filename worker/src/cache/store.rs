@@ -175,7 +175,7 @@ async fn run_background_task(tier: Weak<StoreTierState>) {
 
 impl StoreTierState {
     fn lock(&self) -> MutexGuard<'_, SegmentCatalog> {
-        self.catalog.lock().expect("no code panics while it holds the catalog of the store tier")
+        self.catalog.lock().expect("no thread panics while it holds the catalog of the store tier")
     }
 
     fn object_url(&self, name: &str) -> String {

@@ -61,7 +61,7 @@ impl BlockCache {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no code panics while it holds the cache")
+        self.state.lock().expect("no thread panics while it holds the cache")
     }
 
     /// Bytes of the cached blocks.

@@ -56,7 +56,7 @@ impl StateLock {
             return guard;
         }
         let started = Instant::now();
-        let state = self.state.lock().expect("no code panics while it holds the engine's state");
+        let state = self.state.lock().expect("no thread panics while it holds the engine's state");
         self.wait_ns.fetch_add(started.elapsed().as_nanos() as u64, Ordering::Relaxed);
         StateGuard { lock: self, state: Some(state) }
     }
@@ -66,7 +66,7 @@ impl StateLock {
         match self.state.try_lock() {
             Ok(state) => Some(StateGuard { lock: self, state: Some(state) }),
             Err(TryLockError::WouldBlock) => None,
-            Err(TryLockError::Poisoned(_)) => panic!("no code panics while it holds the engine's state"),
+            Err(TryLockError::Poisoned(_)) => panic!("no thread panics while it holds the engine's state"),
         }
     }
 

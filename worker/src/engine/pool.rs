@@ -158,7 +158,7 @@ impl Drop for Pool {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no code panics while it holds the queue")
+        self.state.lock().expect("no thread panics while it holds the queue")
     }
 
     fn push(&self, job: JobId, priority: Priority, work: Work) {
@@ -184,7 +184,7 @@ impl Shared {
 
     /// Waits for work. Waits at most until `start`, unless another thread already waits for an earlier time.
     fn wait<'a>(&self, mut state: MutexGuard<'a, State>, start: Option<f64>) -> MutexGuard<'a, State> {
-        let sound = "no code panics while it holds the queue";
+        let sound = "no thread panics while it holds the queue";
         let start = start.filter(|at| state.watched.is_none_or(|watched| *at < watched));
         self.idle.waiting.fetch_add(1, Ordering::Relaxed);
         let mut state = match start {

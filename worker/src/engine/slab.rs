@@ -82,7 +82,7 @@ impl Drop for Pooled {
 
 impl SlabPool {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no code panics while it holds the pool")
+        self.state.lock().expect("no thread panics while it holds the pool")
     }
 
     /// Bytes of all buffers, in use or idle.

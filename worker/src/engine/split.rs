@@ -32,7 +32,7 @@ impl SharedSplit {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, SplitState> {
-        self.0.lock().expect("no code panics while it holds a split")
+        self.0.lock().expect("no thread panics while it holds a split")
     }
 }
 

@@ -106,7 +106,7 @@ pub(super) fn check_text_length(what: &str, text: &str, max_bytes: usize) -> Res
         return Ok(());
     }
     let start: String = text.chars().take(24).collect();
-    Err(format!("{what} `{start}...` has {} bytes; write at most {max_bytes} bytes", text.len()))
+    Err(format!("{what} `{start}...` is {} bytes long; the limit is {max_bytes} bytes", text.len()))
 }
 
 pub(super) fn check_count(what: &str, count: usize, max: usize, fix: &str) -> Result<(), String> {

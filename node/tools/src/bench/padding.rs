@@ -69,7 +69,7 @@ pub(super) fn run(args: &PaddingArgs) -> Result<(), Failure> {
         PaddingCost::of("pack", own, &packs, |_, _| longest),
     ];
     let mut text = format!(
-        "{} rows of {own} words, the longest of {longest}; {streams} consumers, batches of at most {} elements\n\n",
+        "{} rows with {own} words in total, at most {longest} words per row; {streams} consumers, batches of at most {} elements\n\n",
         lengths.len(),
         args.tokens.max(longest)
     );

@@ -387,7 +387,7 @@ fn contradicting_flags_are_rejected() {
             "table OUT --rows 3 --format csv --from IN",
             "--from cannot be used with `table`: remove --from, or choose images or text",
         ),
-        ("table OUT --rows 3 --format csv --shards 4", "4 shards are more than the 3 rows: lower --shards"),
+        ("table OUT --rows 3 --format csv --shards 4", "cannot divide 3 rows into 4 shards: lower --shards"),
         (
             "images OUT --from IN --format tfrecord",
             "the directory IN contains no images: expected files that end in jpg, jpeg, png, webp",

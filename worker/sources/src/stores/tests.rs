@@ -199,7 +199,7 @@ async fn a_file_of_an_operator_that_is_too_large_is_not_read() {
     let path = folder.path().join("t.json");
     std::fs::File::create(&path).unwrap().set_len(MAX_FILE_BYTES + 1).unwrap();
     let error = Stores::new(Vec::new()).get(path.to_str().unwrap()).await.unwrap_err();
-    assert!(error.to_string().contains("for a file of an operator"), "{error}");
+    assert!(error.to_string().contains("the limit for operator files"), "{error}");
 }
 
 #[tokio::test]

@@ -153,7 +153,7 @@ impl DiskIndex {
 }
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().expect("no code panics while it holds a part of the disk cache")
+    mutex.lock().expect("no thread panics while it holds a part of the disk cache")
 }
 
 fn version_error(file: &File) -> Option<String> {

@@ -43,7 +43,7 @@ impl RowOrder {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().expect("no code panics while it holds the order")
+        self.0.lock().expect("no thread panics while it holds the order")
     }
 
     /// Returns the rows at these indexes in the row sequence of an epoch.

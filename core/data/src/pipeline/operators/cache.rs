@@ -83,7 +83,7 @@ impl CacheTier {
 }
 
 impl CacheEncoding {
-    /// The encodings that differ from the unchanged row.
+    /// The encodings that do not store the row unchanged.
     pub const TRANSFORMED: [Self; 2] = [Self::Indexed, Self::Pixels];
 
     /// The name used in messages and reports.
