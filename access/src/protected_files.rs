@@ -185,7 +185,7 @@ impl ProtectedPath {
         })
     }
 
-    /// Returns the path relative to an ancestor directory. For a directory, the path ends with `*`, which stands for the
+    /// Returns the path relative to an ancestor directory. For a directory, the path ends with `*`, which represents the
     /// content.
     fn relative_to(&self, folder: &Path) -> Option<PathBuf> {
         let whole = self.components.iter().fold(self.base.clone(), |path, component| path.join(component));

@@ -188,7 +188,7 @@ mod tests {
     #[test]
     fn a_token_of_another_cluster_is_rejected() {
         let [mine, other] = [0, 1].map(|_| Tokens::new(&Secret::new().unwrap()));
-        assert!(mine.check(&other.issue(&claims()), 0).unwrap_err().contains("not valid in this cluster"));
+        assert!(mine.check(&other.issue(&claims()), 0).unwrap_err().contains("not valid for this cluster"));
     }
 
     #[test]

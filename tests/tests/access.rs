@@ -147,7 +147,7 @@ fn a_job_runs_on_a_cluster_with_certificates_and_tokens() {
     assert_eq!(made.status, 0, "{}", made.stderr);
     let other = cluster.scratch.file("other/client.token");
     let other = said(&[keys.tls("client"), vec!["--token-file".to_owned(), other]].concat());
-    assert!(other.contains("the token is not valid in this cluster"), "{other}");
+    assert!(other.contains("the token is not valid for this cluster"), "{other}");
     // Without TLS, a client does not send its token.
     let plain = call(&[
         "job",

@@ -194,6 +194,7 @@ impl Engine {
         self.set_leases(&[]);
         self.tasks.close();
         self.tasks.wait().await;
+        self.apply_events();
         self.resources.caches.flush().await;
     }
 }

@@ -1,5 +1,5 @@
 //! Quotas and read permissions of tenants. This module identifies a tenant by name only; the service authenticates callers. The
-//! empty name stands for callers without a tenant.
+//! empty name means callers without a tenant.
 
 mod reads;
 

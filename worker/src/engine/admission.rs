@@ -113,7 +113,6 @@ impl Engine {
     fn admit_next(&self, state: &mut EngineState) -> Option<AdmittedGroup> {
         if !state.leases.jobs().any(|(_, leases)| leases.is_ready()) {
             state.record_memory_wait();
-            state.is_blocked = false;
             return None;
         }
         let in_use = self.bytes_in_use(state);
@@ -133,7 +132,6 @@ impl Engine {
                 _ => {}
             }
         }
-        state.is_blocked = chosen.is_none();
         let Some((_, candidate)) = chosen else {
             state.memory_wait = short.map(|job| MemoryWait { job, since: Instant::now() });
             return None;

@@ -29,6 +29,8 @@ pub(super) struct LeaseTable {
     streams: usize,
     /// Leases whose rows are all computed.
     computed: BTreeSet<(JobId, SplitRef)>,
+    /// Whether a lease was computed since the last call of [`Self::take_new_computed`].
+    has_new_computed: bool,
     /// Fetches to notify when the lock is released.
     notifications: Vec<Arc<Notify>>,
 }
@@ -173,6 +175,11 @@ impl LeaseTable {
         std::mem::take(&mut self.notifications)
     }
 
+    /// Whether a lease was computed since the last call.
+    pub(super) fn take_new_computed(&mut self) -> bool {
+        std::mem::take(&mut self.has_new_computed)
+    }
+
     /// Changes a split, and updates the totals. Returns `None` if the table does not contain the lease.
     pub(super) fn update<T>(
         &mut self,
@@ -193,7 +200,10 @@ impl LeaseTable {
         lease.totals = after;
         leases.replace_totals(split, before, after);
         match (before.is_computed, after.is_computed) {
-            (false, true) => _ = self.computed.insert((job, split)),
+            (false, true) => {
+                self.computed.insert((job, split));
+                self.has_new_computed = true;
+            }
             (true, false) => _ = self.computed.remove(&(job, split)),
             _ => {}
         }

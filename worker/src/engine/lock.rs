@@ -86,7 +86,7 @@ impl StateLock {
         if self.events.is_empty() {
             return None;
         }
-        // Pairs with the fence in `StateGuard::drop`: either this thread gets the lock, or the other thread sees the
+        // Pairs with the fence in `StateGuard::release`: either this thread gets the lock, or the other thread sees the
         // event.
         fence(Ordering::SeqCst);
         self.try_lock()
@@ -104,9 +104,10 @@ impl StateLock {
 }
 
 impl StateGuard<'_> {
-    /// Applies all queued events.
+    /// Applies the queued events. Other threads may add events at the same time, so the number of events is bounded.
     pub(super) fn apply_events(&mut self) {
-        while let Some(event) = self.lock.events.pop() {
+        for _ in 0..EVENTS_MAX {
+            let Some(event) = self.lock.events.pop() else { break };
             self.apply(event);
         }
     }
@@ -120,6 +121,7 @@ impl StateGuard<'_> {
         let notifications = self.leases.take_notifications();
         self.lock.computed.store(self.leases.computed().len(), Ordering::Relaxed);
         self.state = None;
+        fence(Ordering::SeqCst);
         notifications.into_iter().for_each(|fetch| fetch.notify_waiters());
     }
 }
@@ -128,7 +130,6 @@ impl Drop for StateGuard<'_> {
     fn drop(&mut self) {
         if self.state.is_some() {
             self.release();
-            fence(Ordering::SeqCst);
             if !self.lock.events.is_empty() {
                 self.lock.has_events.notify_one();
             }

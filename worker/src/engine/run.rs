@@ -61,18 +61,17 @@ impl Engine {
 
     /// Applies queued events and starts groups once. The lock is released before the groups run.
     pub(super) fn pump_once(self: &Arc<Self>, mut state: StateGuard<'_>) {
-        let computed_before = state.leases.computed().len();
         state.apply_events();
-        let has_computed = state.leases.computed().len() > computed_before;
+        let has_computed = state.leases.take_new_computed();
         let admitted = self.admit(&mut state);
         let has_room_again = self.has_reported_full.load(Ordering::Relaxed) && !self.is_full(&state);
+        if has_room_again {
+            self.has_reported_full.store(false, Ordering::Relaxed);
+        }
         state.unlock();
         for group in admitted {
             let engine = Arc::clone(self);
             self.tasks.spawn(async move { engine.run(group).await });
-        }
-        if has_room_again {
-            self.has_reported_full.store(false, Ordering::Relaxed);
         }
         if has_room_again || has_computed {
             self.report_due.notify_waiters();

@@ -122,10 +122,15 @@ impl SplitState {
         self.job = job.cloned();
     }
 
-    /// Cancels the running groups and ends the fetch.
+    /// Cancels the running groups, releases the pieces and ends the fetch. An open fetch keeps the revoked split until the
+    /// consumer continues.
     pub(super) fn revoke(&mut self) {
         self.is_revoked = true;
         self.cancel.cancel();
+        self.job = None;
+        self.running.clear();
+        self.finished.clear();
+        self.awaited_offset = None;
     }
 
     /// Whether the split has changed since the last call, so that its fetch must be notified.

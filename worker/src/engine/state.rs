@@ -25,8 +25,6 @@ pub(super) struct EngineState {
     pub(super) leases: LeaseTable,
     /// Fetch requests that wait for the lease of their split.
     pub(super) pending_fetches: BTreeMap<(JobId, SplitRef), Vec<PendingFetch>>,
-    /// Whether the last admission left groups that did not fit the budget or the limits.
-    pub(super) is_blocked: bool,
     pub(super) jobs: BTreeMap<JobId, Arc<JobContext>>,
     /// Loaded jobs, in the order in which they were loaded.
     loaded: VecDeque<JobId>,
@@ -186,6 +184,9 @@ impl EngineState {
 
     /// Opens a fetch, or stores the request until the lease arrives.
     pub(super) fn open_fetch(&mut self, request: PendingFetch) {
+        if request.reply.is_closed() {
+            return;
+        }
         let PendingFetch { job, split, from, .. } = request;
         let Some(shared) = self.leases.shared(job, split) else {
             self.pending_fetches.entry((job, split)).or_default().push(request);
@@ -198,7 +199,9 @@ impl EngineState {
             Arc::clone(&lease.changed)
         });
         let Some(changed) = changed else { return };
-        // The fetch closes itself if the consumer has disconnected.
-        let _ = request.reply.send(OpenFetch { job, split, number, changed, shared });
+        if request.reply.send(OpenFetch { job, split, number, changed, shared }).is_err() {
+            // The consumer has disconnected, and the fetch has closed itself.
+            self.leases.update(job, split, |_| ());
+        }
     }
 }

@@ -137,7 +137,13 @@ fn step(
         2 => drop(table.remove(job, split)),
         3 => table.set_layout(job, &plan),
         4 => _ = table.update(job, split, |state| state.open_fetch(number, dice.below(10) as u32)),
-        5 => _ = table.update(job, split, |state| state.take_piece(dice.below(10) as u32)),
+        5 => {
+            // A fetch changes its split, and the engine updates the totals later.
+            if let Some(shared) = table.shared(job, split) {
+                shared.lock().take_piece(dice.below(10) as u32);
+            }
+            table.update(job, split, |_| ());
+        }
         6 if dice.below(6) == 0 => {
             table.update(job, split, |state| state.fail(dice.below(10) as u32, "bad row".to_owned()));
         }

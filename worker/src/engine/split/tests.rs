@@ -204,3 +204,18 @@ fn a_failed_group_of_an_earlier_generation_is_ignored() {
     split.fail_group(generation, offsets.start, "bad row".to_owned());
     assert_eq!((split.failure(0).as_deref(), split.running_groups()), (Some("bad row"), 0));
 }
+
+#[test]
+fn a_revoked_split_has_no_pieces_and_ends_its_fetch() {
+    let mut split = SplitState::new(0, 1);
+    split.open_fetch(1, 0);
+    let (generation, first) = start(&mut split);
+    split.finish_group(generation, first.start, vec![Arc::new(piece(&first))]);
+    start(&mut split);
+    split.revoke();
+    assert!(split.cancel.is_cancelled());
+    assert_eq!((split.held_bytes(), split.running_groups()), (0, 0));
+    assert!(!split.is_awaited() && !split.is_starving());
+    let reference = SplitRef { epoch: 0, ordinal: 0, stream: 0 };
+    assert!(matches!(split.next_piece(1, reference, 0), (PieceLookup::Unknown, false)));
+}
