@@ -57,7 +57,7 @@ impl ConsumerState {
             plan_revision: if reports.is_flushing { Revision::default() } else { self.revision },
             positions,
             open_splits: open,
-            wanted_splits: wanted_splits,
+            wanted_splits,
             unreachable: sent.unreachable.clone(),
             batch_error: failed.cloned(),
             stats,

@@ -54,7 +54,7 @@ fn pieces(
         let kept: Vec<u32> = (start..to).filter(|&offset| keep(number(layout, split, offset))).collect();
         let payload = Rows::new(kept.iter().map(|&offset| number(layout, split, offset)).collect());
         let kept = layout.changes_rows.then_some(kept);
-        out.push(Piece { split, start: start, end: to, kept_offsets: kept, payload });
+        out.push(Piece { split, start, end: to, kept_offsets: kept, payload });
         start = to;
     }
     out
