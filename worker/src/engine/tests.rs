@@ -21,7 +21,10 @@ use super::settings::EngineSettings;
 use super::*;
 use crate::process::ProcessClock;
 
+mod chunks;
 mod locking;
+mod memory;
+mod plans;
 
 const JOB: JobId = JobId(1);
 const MIB: u64 = 1 << 20;
@@ -344,57 +347,6 @@ async fn a_round_is_computed_once_for_all_streams() {
     assert_eq!(ids, expected);
 }
 
-#[tokio::test]
-async fn groups_stay_within_the_memory_budget() {
-    let rest = "operators: [ batch: { size: 64 } ]\n";
-    let test = TestEngine::new(&lines(4096), rest, 4, 2, MIB / 2).await;
-    test.lease(test.splits(0));
-    test.load().await;
-    // Without consumers the engine computes ahead until the budget is used.
-    while test.engine.lock().groups > 0 {
-        tokio::task::yield_now().await;
-    }
-    let used = test.engine.used_bytes();
-    assert!(used <= MIB / 2, "{used}");
-    assert!(test.computed().await.len() < test.splits(0).len());
-    assert!(test.engine.is_memory_full() && test.engine.report().await.is_memory_full);
-    let held: u64 = test.engine.lock().leases.jobs().map(|(_, leases)| leases.held_bytes()).sum();
-    assert!(held > 0);
-    for split in test.splits(0) {
-        assert_eq!(test.fetch(split, 0).await.row_ids().len(), test.layout.split_len(split) as usize);
-    }
-    assert!(!test.engine.has_reported_full.load(Ordering::Relaxed), "memory is free again");
-}
-
-#[tokio::test]
-async fn a_group_that_is_larger_than_the_memory_fails() {
-    let rest = "operators: [ batch: { size: 512 } ]\n";
-    let test = TestEngine::new(&lines(1024), rest, 1, 1, 16 << 10).await;
-    let split = test.splits(0)[0];
-    test.lease([split]);
-    test.load().await;
-    let failure = test.fetch(split, 0).await.failure.expect("the group does not fit");
-    assert!(failure.contains("set a smaller batch.size"), "{failure}");
-    assert!(test.engine.lock().leases.job(JOB).is_some());
-}
-
-#[tokio::test]
-async fn a_job_that_cannot_be_loaded_fails_its_leases() {
-    let test = TestEngine::new(&lines(10), PLAIN, 1, 1, MIB).await;
-    let split = test.splits(0)[0];
-    test.lease([split]);
-    test.engine.fail_job(JOB, "no such file");
-    assert!(test.engine.unloaded().is_empty());
-    let fetch = test.open(split, 0).await.expect("the lease is here");
-    let lookup = test.engine.next_piece(&fetch, 0);
-    assert!(matches!(lookup, PieceLookup::Failed(message) if message == "no such file"));
-    let later = SplitRef { epoch: 1, ..split };
-    test.lease([later]);
-    let fetch = test.open(later, 0).await.expect("the lease is here");
-    let lookup = test.engine.next_piece(&fetch, 0);
-    assert!(matches!(lookup, PieceLookup::Failed(_)), "later leases fail as well");
-}
-
 /// The time that the first batch of 512 rows takes, if each row waits 4 ms.
 async fn first_batch(parallelism: u32, cores: u32) -> Duration {
     let wait = format!("wait: {{ ms: 4, parallelism: {parallelism} }}");
@@ -420,115 +372,7 @@ async fn one_batch_of_slow_rows_uses_all_cores() {
 }
 
 #[tokio::test]
-async fn allocations_and_tenants_apply_to_loaded_and_later_jobs() {
-    let test = TestEngine::new(&lines(100), PLAIN, 1, 2, 64 * MIB).await;
-    test.lease(test.splits(0));
-    let allocation = JobAllocation { read_concurrency: 3, ..JobAllocation::unlimited(JOB) };
-    test.engine.apply_plan(&WorkerPlan { cores: 1, allocations: vec![allocation], ..test.plan() });
-    test.load().await;
-    let job = test.engine.job(JOB).expect("the job is loaded");
-    assert_eq!(job.limits.reads_of_group(), 3);
-    test.engine.apply_plan(&test.plan());
-    assert_ne!(job.limits.reads_of_group(), 3);
-    assert_eq!(test.engine.wanted_cache(JOB), Some(None));
-    assert_eq!(test.engine.wanted_cache(JobId(9)), None);
-    let tenant = TenantCacheQuota { tenant: "team".to_owned(), cache_bytes: None, jobs: vec![JOB] };
-    test.engine.apply_plan(&WorkerPlan { tenants: vec![tenant], ..test.plan() });
-    assert!(test.engine.lock().tenants.contains_key(&JOB));
-    assert!(test.directory.path().exists());
-}
-
-#[tokio::test]
-async fn a_cache_decision_that_fails_is_not_tried_again() {
-    let mut test = TestEngine::new(&lines(100), PLAIN, 1, 1, 64 * MIB).await;
-    test.lease(test.splits(0));
-    test.load().await;
-    let cache = CacheDecision {
-        operators_before: 0,
-        tier: feedline_data::pipeline::CacheTier::Memory,
-        encoding: feedline_data::pipeline::CacheEncoding::AsIs,
-    };
-    let allocation = JobAllocation { cache: Some(cache), ..JobAllocation::unlimited(JOB) };
-    let plan = WorkerPlan { allocations: vec![allocation.clone()], ..test.plan() };
-    assert_eq!(test.engine.apply_plan(&plan), BTreeSet::from([JOB]), "the plan wants another cache");
-    test.engine.reject_cache(JOB, cache, "the disk is full");
-    assert!(test.engine.unloaded().is_empty());
-    let other =
-        CacheDecision { operators_before: 0, tier: feedline_data::pipeline::CacheTier::Disk, ..cache };
-    test.engine.reject_cache(JOB, other, "the worker has no disk cache");
-    assert_eq!(test.engine.unloaded(), BTreeSet::from([JOB]));
-    test.source.cache = Some(cache);
-    test.load().await;
-    assert!(test.engine.unloaded().is_empty());
-    assert_eq!(test.engine.job(JOB).and_then(|job| job.compiled.cache), Some(cache));
-}
-
-/// Checks that the padded tokens of each row belong to the row's id. Returns the ids.
-fn check_padded(batch: &RecordBatch) -> Vec<i64> {
-    let ids = batch.column_by_name("id").expect("the column is delivered").as_primitive::<Int64Type>();
-    let tokens = batch.column_by_name("tokens").expect("the column is delivered").as_fixed_size_list();
-    for (row, id) in ids.values().iter().enumerate() {
-        let row_tokens = tokens.value(row);
-        let mut expected = vec![*id as i32; (*id % 7 + 1) as usize];
-        expected.resize(8, -1);
-        assert_eq!(row_tokens.as_primitive::<Int32Type>().values()[..], expected, "row {id}");
-    }
-    ids.values().to_vec()
-}
-
-#[tokio::test]
-async fn tensors_belong_to_their_rows_wherever_rows_are_removed() {
-    const PAD: &str = "cast: { column: tokens, dtype: int32 }, pad: { column: tokens, length: 8, value: -1 }";
-    const FILTER: &str = "filter: { where: \"id % 3 = 0\" }";
-    let data = lines(200).replace("{\"id\": 51,", "{\"id\": x,");
-    let pipelines = [
-        (format!("{PAD}, batch: {{ size: 40 }}"), 199),
-        (format!("{FILTER}, {PAD}, batch: {{ size: 40 }}"), 66),
-        (format!("{PAD}, {FILTER}, batch: {{ size: 40 }}"), 66),
-    ];
-    for (operators, rows) in pipelines {
-        let rest = format!("on_error: skip\noperators: [ {operators} ]\n");
-        let test = TestEngine::new(&data, &rest, 1, 3, 64 * MIB).await;
-        // Chunks of few rows, so that a batch consists of many.
-        test.lease(test.splits(0));
-        test.load().await;
-        let job = test.engine.job(JOB).expect("the job is loaded");
-        (0..100).for_each(|_| job.pace.record_chunk(1, Duration::from_millis(1)));
-        let mut ids = Vec::new();
-        for split in test.splits(0) {
-            ids.extend(test.fetch(split, 0).await.batches.iter().flat_map(check_padded));
-        }
-        assert_eq!(ids.len(), rows, "{operators}");
-        assert!(ids.is_sorted() && !ids.contains(&51), "{operators}");
-    }
-}
-
-#[tokio::test]
-async fn cached_rows_and_computed_rows_share_a_chunk() {
-    let rest = "shuffle: { window: 64 }\noperators: [ cast: { column: tokens, dtype: int32 }, cache: { tier: memory }, pad: { column: tokens, length: 8, value: -1 }, batch: { size: 16 } ]\n";
-    let test = TestEngine::new(&lines(64), rest, 2, 2, 64 * MIB).await;
-    // The second epoch assigns different splits to its streams, and only part of the first epoch is computed.
-    let first = test.splits(0);
-    test.lease(first[..2].iter().copied());
-    test.load().await;
-    let mut cached = 0;
-    for split in &first[..2] {
-        cached += test.fetch(*split, 0).await.batches.iter().flat_map(check_padded).count();
-    }
-    assert!(cached > 0 && cached < 64);
-    test.lease(test.splits(1));
-    let mut ids = Vec::new();
-    for split in test.splits(1) {
-        ids.extend(test.fetch(split, 0).await.batches.iter().flat_map(check_padded));
-    }
-    ids.sort_unstable();
-    assert_eq!(ids, (0..64).collect::<Vec<i64>>());
-    let cache = test.stats("cache").await;
-    assert_eq!((cache.rows_in, cache.rows_out), (64 + cached as u64, cached as u64));
-}
-
-#[tokio::test]
-async fn a_computed_split_is_news_for_the_coordinator() {
+async fn a_computed_split_is_reported_immediately() {
     let test = TestEngine::new(&lines(16), PLAIN, 1, 1, 64 * MIB).await;
     let news = test.engine.report_due.notified();
     tokio::pin!(news);
@@ -537,84 +381,4 @@ async fn a_computed_split_is_news_for_the_coordinator() {
     test.load().await;
     news.await;
     assert_eq!(test.computed().await, [(JOB, test.splits(0)[0])]);
-}
-
-#[tokio::test]
-async fn groups_shrink_to_the_memory_and_buffers_grow_with_their_rows() {
-    let test = TestEngine::new(&lines(4000), PLAIN, 1, 2, 64 * MIB).await;
-    test.load().await;
-    let job = test.engine.job(JOB).expect("the job is loaded");
-    assert_eq!(job.group_rows(u64::MAX), 8, "one batch before the first measurement");
-    job.pace.record_chunk(1000, Duration::from_nanos(1));
-    let most = test.layout.group_rows;
-    assert!(most >= 64);
-    let bytes = job.group_bytes(most);
-    assert_eq!((job.group_rows(bytes), job.group_rows(bytes - 1)), (most, most / 2 / 8 * 8));
-    assert_eq!(job.group_rows(0), 8, "a group has at least one batch");
-    assert!(job.group_bytes(8) > job.slab_bytes(8) as u64, "encoded rows count as well");
-    let before = job.slab_bytes(8);
-    job.record_tail(0, 1 << 30);
-    job.record_tail(8, 8);
-    assert_eq!((job.slab_bytes(8), before % 4096), (before, 0));
-    job.record_tail(8, 8 << 20);
-    assert_eq!(job.slab_bytes(8), (8 * (5 << 18) + 4096_usize).next_multiple_of(4096));
-    assert_eq!([0, 1].map(|pass| job.compiled.passes_after(pass)), [None, Some(0.0)]);
-}
-
-#[tokio::test]
-async fn reports_list_operators_in_order_and_cached_rows_have_a_value() {
-    let rest =
-        "operators: [ filter: { where: \"id % 3 = 0\" }, cache: { tier: memory }, batch: { size: 8 } ]\n";
-    let test = TestEngine::new(&lines(48), rest, 1, 1, 64 * MIB).await;
-    test.lease(test.splits(0));
-    test.load().await;
-    let job = test.engine.job(JOB).expect("the job is loaded");
-    let cache_point = job.compiled.cache_point.as_ref().expect("the pipeline has a cache");
-    assert_eq!(job.saved_s_per_byte(cache_point), 0.0);
-    for split in test.splits(0) {
-        test.fetch(split, 0).await;
-    }
-    let names: Vec<String> = job.stats().into_iter().map(|stats| stats.name).collect();
-    assert_eq!(names, ["source", "filter", "cache", "batch"]);
-    let saved = job.saved_s_per_byte(cache_point);
-    assert!(saved > 0.0 && saved < 1.0, "{saved}");
-    // Two thirds of the rows are only markers of removed rows.
-    assert!(cache_point.mean_row_bytes() > 1.0 && cache_point.row_bytes() == 0);
-}
-
-#[tokio::test]
-async fn only_some_ended_jobs_stay_in_reports() {
-    let mut test = TestEngine::new(&lines(10), PLAIN, 1, 1, 64 * MIB).await;
-    test.lease([test.splits(0)[0]]);
-    for id in 1..=40 {
-        test.source.details.job = JobId(id);
-        test.load().await;
-    }
-    let state = test.engine.lock();
-    assert!(state.jobs.len() <= 18, "{}", state.jobs.len());
-    assert!(state.jobs.contains_key(&JOB), "a job with a lease is never dropped");
-    assert!(state.jobs.contains_key(&JobId(40)) && !state.jobs.contains_key(&JobId(2)));
-}
-
-#[tokio::test]
-async fn groups_of_jobs_with_a_read_limit_count_alone() {
-    let mut test = TestEngine::new(&lines(100), PLAIN, 1, 2, 64 * MIB).await;
-    let limited = JobAllocation { read_concurrency: 9, ..JobAllocation::unlimited(JobId(3)) };
-    test.engine.apply_plan(&WorkerPlan { allocations: vec![limited], ..WorkerPlan::default() });
-    for id in 1..=3 {
-        test.source.details.job = JobId(id);
-        test.load().await;
-    }
-    let mut state = test.engine.lock();
-    for (job, splits) in [(1, 1), (2, 2), (3, 3)] {
-        for split in test.splits(0).into_iter().take(splits) {
-            let lease = super::split::SplitState::new(0, 1);
-            state.leases.insert(JobId(job), split, lease, Some(&test.layout));
-            state.leases.update(JobId(job), split, |lease| lease.start(&(0..8), 10, 1));
-        }
-    }
-    assert_eq!([1, 2, 3].map(|job| state.counted_groups(JobId(job))), [3, 3, 3]);
-    let first = test.splits(0)[0];
-    state.leases.update(JobId(3), first, |lease| lease.start(&(8..16), 10, 1));
-    assert_eq!([1, 2, 3].map(|job| state.counted_groups(JobId(job))), [3, 3, 4]);
 }
