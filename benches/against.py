@@ -62,7 +62,7 @@ def build(base):
 
 
 def cpu_per_row(binary, file, index, epochs):
-    """Returns the CPU seconds of a whole process per delivered row, including its start."""
+    """Returns the CPU seconds of a whole process per delivered row, including process startup."""
     command = [binary, "run", file, "--index-dir", index, "--cores", "1", "--auto-cache", "off"]
     command += ["--epochs", str(epochs), "--report", "json", "--no-digest"]
     process = subprocess.Popen([str(part) for part in command], stdout=subprocess.PIPE, text=True)

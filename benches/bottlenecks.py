@@ -74,7 +74,7 @@ def report_names(rows):
 
 
 def look_at(bench, shape):
-    """Measures one pipeline and its first applicable remedy."""
+    """Measures one pipeline, without changes and with the first applicable improvement."""
     explained = bench.explain(shape)
     bottleneck = explained["bottleneck"] or {"kind": None, "operator": None}
     bound = explained["bound_rows_per_s"] or 0.0
@@ -118,7 +118,7 @@ def line(row):
 
 
 def report(rows):
-    """Prints the table. Returns whether the results meet the goals."""
+    """Prints the table. Returns whether the results meet the targets."""
     head = ["seed", "pipeline", "expected", "named", "bound", "measured", "on core", "bound/measured", "remedy", "predicted gain", "measured gain"]
     print("| " + " | ".join(head) + " |\n" + "|---" * len(head) + "|")
     for row in rows:

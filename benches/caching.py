@@ -42,7 +42,7 @@ ROUNDS = int(os.environ.get("ROUNDS", "3"))
 PAIRS = int(os.environ.get("PAIRS", "5"))
 ROWS = int(os.environ.get("ROWS", "12000"))
 LOOK_SECONDS = 0.02
-# Goals: the rate of a first epoch relative to a first epoch without caches, and the rate of a second epoch with pixels in memory
+# Targets: the rate of a first epoch relative to a first epoch without caches, and the rate of a second epoch with pixels in memory
 # relative to the first epoch.
 FIRST, SECOND = 0.95, 4.0
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures scaling of `feedline up --autoscale 1..8` with real processes while demand becomes 4 times as high and falls back.
+"""Measures scaling of `feedline up --autoscale 1..8` with real processes while demand quadruples and falls back.
 
 Each worker waits 4 ms for a row and computes one row at a time. A worker therefore computes 250 rows/s regardless of the
 cores. There are two scenarios:
@@ -9,8 +9,8 @@ cores. There are two scenarios:
 
 Prints a Markdown table with three results for each scenario:
 
-- the time from the increase of demand until all jobs have a fed fraction of 95 % permanently
-- the time from the decrease of demand until the number of workers is as low as before
+- the time from the increase in demand until the fed fraction of each job stays at 95 % or above
+- the time from the decrease in demand until the number of workers is as low as before
 - how often the number of workers changes direction after the decrease
 
 Writes observations of every half second to target/bench/demand.json. Exits with status 1 if jobs are fed later than 15 s
@@ -41,7 +41,7 @@ LOOK_S = 0.5
 BATCH = 20
 STEPS_MS = {"steady": "72", "surge": "24"}
 FED = 0.95
-# Goals for the time until jobs are fed, and until workers are released.
+# Targets for the time until jobs are fed, and until workers are released.
 FED_AFTER_S, RELEASED_AFTER_S = 15, 60
 PIPELINE = """
 name: {name}
@@ -110,7 +110,7 @@ def fed(look):
 
 
 def since(seen, begun, end, good):
-    """Returns the seconds from `begun` until all observations up to `end` are good, or None."""
+    """Returns the seconds from `begun` to the time from which all observations up to `end` are good, or None."""
     looks = [place for place, look in enumerate(seen) if begun <= look["at"] < end]
     last = next((place for place in reversed(looks) if not good(place)), None)
     if last is None:

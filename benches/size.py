@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Measures the cost of a coordinator by cluster size: planning, the state machine, and memory.
 
-Prints a Markdown table, and writes the chart and the results to target/bench. Exits with status 1 if a cluster of at most
-10,000 workers misses a goal: less than 2 s per plan, less than one second of CPU time per second for reports, and less than
-1 GiB of memory. SIZES=100,1000 sets the numbers of workers.
+Prints a Markdown table, and writes the chart and the results to target/bench. Exits with status 1 if a cluster of at most 10,000
+workers misses a target: less than 2 s per plan, less than one second of CPU time per second for reports, and less than 1 GiB of
+memory. SIZES=100,1000 sets the numbers of workers.
 """
 
 import json

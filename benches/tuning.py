@@ -4,9 +4,9 @@
 Measures the following rates of each pipeline on two cores, in alternating rounds:
 
 - naive: the rate on one core, with `parallelism: 1` for every operator in the file
-- tuned: the rate without fixed settings, over --seconds from --after on
+- tuned: the rate without fixed settings, measured for --seconds, beginning --after seconds into the run
 - best: the rate with the best settings that a user can fix: the parallelism of operators, cores and workers. A search runs
-  all settings of a grid, and the fastest two settings take part in the rounds
+  all settings of a grid, and the two fastest settings are measured again in the rounds
 - bound: the bound of `feedline explain` for the tuned job
 - tf.data: the rate of tf.data with AUTOTUNE on the same rows, in a window of the same length
 
@@ -46,7 +46,7 @@ from shapes import SHAPES
 PEER_START_SECONDS = 60
 # Minimum time in seconds for AUTOTUNE before the measured window.
 PEER_AFTER_SECONDS = 10
-# Goal for the tuned rate relative to the best rate.
+# Target for the tuned rate relative to the best rate.
 OF_BEST = 0.95
 HEADS = ["shape, rows/s", "naive", "tuned", "best", "tuned / best", "bound", "tuned / bound", "tf.data AUTOTUNE", "tuned / tf.data"]
 

@@ -10,7 +10,7 @@ use time::{Duration, OffsetDateTime};
 
 /// Common name of all authorities. Each authority has its own key.
 const AUTHORITY_NAME: &str = "Feedline cluster authority";
-/// Certificates are valid from this long before their creation, because the clocks of hosts differ.
+/// Certificates become valid this long before their creation, because the clocks of hosts differ.
 const CLOCK_TOLERANCE: Duration = Duration::hours(1);
 
 /// A certificate and its private key, in PEM.
@@ -43,8 +43,8 @@ impl CertificateAuthority {
         Self::with_key(KeyPair::generate().map_err(|error| error.to_string())?, days)
     }
 
-    /// Loads an authority from its private key in PEM. Processes that trust an earlier certificate of the authority also trust
-    /// newly issued certificates.
+    /// Loads an authority from its private key in PEM. Processes that trust an earlier certificate of the authority also
+    /// trust newly issued certificates.
     ///
     /// # Errors
     /// Returns a message if the text is not a private key.

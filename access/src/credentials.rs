@@ -79,7 +79,7 @@ impl BearerToken {
     /// # Errors
     /// Returns a message with the file and the fix, without the contents of the file.
     pub fn load(file: PathBuf) -> Result<Self, String> {
-        let token = read(&file)?;
+        let token = read_token(&file)?;
         warn_if_exposed("a token", &file);
         Ok(Self { source: TokenSource::File(file), current: CurrentToken::new(token) })
     }
@@ -87,10 +87,10 @@ impl BearerToken {
     /// Reloads the token, if it was loaded from a file. Returns whether the token has changed.
     ///
     /// # Errors
-    /// Returns the errors of [`Self::load`]. The token does not change after an error.
+    /// Returns the errors of [`Self::load`]. After an error, the previous token stays in use.
     pub fn reload(&self) -> Result<bool, String> {
         let TokenSource::File(file) = &self.source else { return Ok(false) };
-        let token = read(file)?;
+        let token = read_token(file)?;
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         let has_changed = current.token != token;
         current.token = token;
@@ -104,7 +104,7 @@ impl BearerToken {
     /// Returns the current token.
     pub fn token(&self) -> Arc<str> {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        // If a clock is set back, the token must be replaced before it expires for the servers.
+        // The absolute difference also covers a clock that was set back: servers must not receive an expired token.
         if let TokenSource::Generated(generate, max_age) = &self.source
             && now_s().abs_diff(current.created_s) >= max_age.as_secs()
         {
@@ -114,7 +114,7 @@ impl BearerToken {
     }
 }
 
-fn read(file: &PathBuf) -> Result<Arc<str>, String> {
+fn read_token(file: &PathBuf) -> Result<Arc<str>, String> {
     let text = fs::read_to_string(file)
         .map_err(|error| format!("cannot read the token in {}: {error}", file.display()))?;
     let token = text.trim();

@@ -15,7 +15,7 @@ pub fn warn_if_exposed(what: &str, file: &Path) {
 }
 
 fn exposure_warning(what: &str, file: &Path) -> Option<String> {
-    // The reader of the file reports a missing file.
+    // A missing file is reported by the code that reads it.
     let mode = fs::metadata(file).ok()?.permissions().mode() & 0o777;
     let file = file.display();
     (mode & NON_OWNER_BITS != 0).then(|| {

@@ -18,8 +18,8 @@ use crate::{Protocol, Tls};
 /// Limits on TLS handshakes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HandshakeLimits {
-    /// Maximum number of concurrent handshakes. If there are more, the oldest handshake of the network with the most handshakes is aborted,
-    /// because an honest client finishes soon.
+    /// Maximum number of concurrent handshakes. If there are more, the oldest handshake of the network with the most
+    /// handshakes is aborted, because an honest client finishes soon.
     pub(crate) max_concurrent: usize,
     /// Timeout of a handshake.
     pub(crate) timeout: Duration,
@@ -37,8 +37,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// network.
 const NETWORK_GROUPS: usize = 4;
 
-/// Returns the accepted connections for `protocol`. A connection whose handshake fails is closed without a response, and does
-/// not delay others.
+/// Returns the accepted connections for `protocol`. A connection whose handshake fails is closed without a response, and
+/// does not delay others.
 pub fn incoming_connections(
     listener: TcpListener,
     tls: Arc<Tls>,

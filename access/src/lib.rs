@@ -2,8 +2,9 @@
 //!
 //! A cluster has one [`Secret`], which its coordinators share. Two Ed25519 key pairs are derived from it. One pair signs
 //! [tokens](token), which contain the rights and the tenant of their owner. The other pair signs [tickets](ticket), which a
-//! coordinator issues to the consumers of a job, and which workers verify with the public key. Therefore, a worker cannot issue
-//! tokens or tickets. [`Tls`] authenticates both ends of a connection, and reloads certificates when their files change.
+//! coordinator issues to the consumers of a job, and which workers verify with the public key. Therefore, a worker cannot
+//! issue tokens or tickets. [`Tls`] authenticates both ends of a connection, and reloads certificates when their files
+//! change.
 
 mod authority;
 mod credentials;

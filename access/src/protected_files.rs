@@ -1,9 +1,9 @@
-//! Protected files of a role, which no pipeline may read through any path, link or mount: keys, tokens, the secret of the
-//! cluster, logs, indexes and cached rows. A directory that only contains a protected file is not protected, so data may be in the
+//! Protected files of a role, which no pipeline may read through any path, link or mount: keys, tokens, the cluster secret,
+//! logs, indexes and cached rows. A directory that only contains a protected file is not protected, so data may be in the
 //! same directory.
 //!
-//! Each check looks the files up again, because keys are replaced and files are created while a role runs. A caller that checks
-//! many paths uses one snapshot.
+//! Each check looks the files up again, because keys are replaced and files are created while a role runs. A caller that
+//! checks many paths uses one snapshot.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, Metadata};
@@ -43,7 +43,8 @@ type FileId = (u64, u64);
 type Ancestry<'a> = [(&'a Path, Option<FileId>)];
 
 impl ProtectedFiles {
-    /// Protects files, and directories with everything below them. They do not have to exist. In a component, `*` matches any text.
+    /// Protects files, and directories with everything below them. They do not have to exist. In a component, `*` matches
+    /// any text.
     pub fn new(paths: impl IntoIterator<Item = PathBuf>) -> Self {
         // An empty path is a prefix of every path.
         Self { paths: paths.into_iter().filter(|path| !path.as_os_str().is_empty()).collect() }
@@ -82,7 +83,7 @@ impl ProtectedFilesSnapshot {
         if self.paths.is_empty() {
             return Ok(());
         }
-        // The text of a link of the kernel, such as one in /proc, is not its target.
+        // The text of a kernel-provided link, such as one in /proc, is not the path of its target.
         let target = fs::metadata(path).ok().map(|metadata| file_id(&metadata));
         let real = resolve_links(path);
         let ancestry = ancestry(&real);
@@ -104,8 +105,8 @@ impl ProtectedFilesSnapshot {
         protected.map_or(Ok(()), |protected| Err(protected.error(path)))
     }
 
-    /// Checks a directory before it is listed. `would_list` decides whether the listing would contain a relative path, in which `*`
-    /// matches any text of a component.
+    /// Checks a directory before it is listed. `would_list` decides whether the listing would contain a relative path, in
+    /// which `*` matches any text of a component.
     ///
     /// # Errors
     /// Returns a message if the listing would contain a protected path.
@@ -185,8 +186,8 @@ impl ProtectedPath {
         })
     }
 
-    /// Returns the path relative to an ancestor directory. For a directory, the path ends with `*`, which represents the
-    /// content.
+    /// Returns the path relative to an ancestor directory. For a directory, the path ends with `*`, which represents its
+    /// contents.
     fn relative_to(&self, folder: &Path) -> Option<PathBuf> {
         let whole = self.components.iter().fold(self.base.clone(), |path, component| path.join(component));
         let mut path = whole.strip_prefix(folder).ok()?.to_owned();
@@ -197,7 +198,7 @@ impl ProtectedPath {
     }
 
     fn error(&self, path: &Path) -> String {
-        // Files of the kernel cannot be moved.
+        // Kernel files cannot be moved.
         let is_movable = !self.given.starts_with("/proc");
         let or_move = if is_movable { ", or move the protected files" } else { "" };
         format!(

@@ -18,8 +18,8 @@ pub(crate) fn seal<T: Serialize>(prefix: &str, payload: &T, keys: &Ed25519KeyPai
     format!("{signed}.{signature}")
 }
 
-/// Returns the payload of a text that [`seal`] has signed with the private key of `public`; `None` for any other text. The
-/// signature is verified before the payload is parsed.
+/// Returns the payload of a text that [`seal`] has signed with the private key that belongs to `public`; `None` for any
+/// other text. The signature is verified before the payload is parsed.
 pub(crate) fn unseal<T: DeserializeOwned>(prefix: &str, text: &str, public: &[u8]) -> Option<T> {
     let text = text.trim();
     if text.len() > MAX_TEXT_BYTES {

@@ -1,4 +1,4 @@
-//! The secret of a cluster, which its coordinators share.
+//! The cluster secret, which the coordinators share.
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ const SECRET_PREFIX: &str = "feedline-secret-1:";
 /// Salt of the key derivation.
 const DERIVATION_SALT: &[u8] = b"feedline cluster secret 1";
 
-/// The secret of a cluster, and a second secret during a rotation. The owner of either secret has all rights.
+/// The cluster secret, and a second secret during a rotation. The owner of either secret has all rights.
 #[derive(Clone)]
 pub struct Secret {
     /// The secret that signs tokens and tickets.
@@ -42,8 +42,8 @@ impl Secret {
         Ok(Self { signing: bytes, additional: None })
     }
 
-    /// Parses the text of [`Self::text`]: one secret, or two on separate lines. The first secret signs, and the signatures of
-    /// both are valid. Spaces and empty lines are ignored.
+    /// Parses the text of [`Self::text`]: one secret, or two on separate lines. The first secret signs, and the signatures
+    /// of both are valid. Spaces and empty lines are ignored.
     ///
     /// # Errors
     /// Returns a message that does not contain the text.
@@ -53,14 +53,15 @@ impl Secret {
         let additional = lines.next().map(parse_line).transpose()?;
         if lines.next().is_some() {
             return Err(
-                "the file contains more than two secrets; keep the current secret and the previous secret"
+                "the file contains more than two secrets; keep only the current and the previous secret"
                     .to_owned(),
             );
         }
         Ok(Self { signing, additional })
     }
 
-    /// Returns the secret as a line of text, followed by a line for the second secret, if any. The last line has no line break.
+    /// Returns the secret as a line of text, followed by a line for the second secret, if any. The text does not end with a
+    /// line break.
     pub fn text(&self) -> String {
         let lines: Vec<String> =
             self.all().map(|bytes| format!("{SECRET_PREFIX}{}", URL_SAFE_NO_PAD.encode(bytes))).collect();

@@ -11,7 +11,7 @@ use crate::sealed::{seal, unseal};
 
 /// Prefix of tickets.
 const TICKET_PREFIX: &str = "feedline-ticket-1";
-/// Usage of the key derivation.
+/// Usage label for the derivation of the ticket keys.
 const TICKET_KEY_USAGE: &str = "tickets";
 /// Length of an Ed25519 public key.
 const KEY_BYTES: usize = 32;
@@ -71,7 +71,7 @@ impl TicketIssuer {
     }
 }
 
-/// The key with which workers verify tickets. During a rotation of the secret it contains the keys of both secrets.
+/// The key with which workers verify tickets. During a rotation of the secret, contains the keys of both secrets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TicketKey(Vec<u8>);
 
@@ -90,7 +90,7 @@ impl TicketKey {
     /// of the ticket. The caller checks that the session is the newest session of the consumer.
     ///
     /// # Errors
-    /// Returns a message.
+    /// Returns a message if the ticket is missing, invalid, expired or for another job.
     pub fn check(&self, ticket: Option<&str>, job: JobId, now_s: u64) -> Result<Ticket, String> {
         let Some(text) = ticket.filter(|text| !text.is_empty()) else {
             return Err("the fetch has no ticket; use the ticket from the consumer's plan".to_owned());

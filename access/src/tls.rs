@@ -97,8 +97,8 @@ impl Tls {
         Ok(Self { loaded, files })
     }
 
-    /// Reads the files again, for new connections. Returns whether they have changed. After an error, the previous certificates
-    /// stay in use.
+    /// Reads the files again, for new connections. Returns whether they have changed. After an error, the previous
+    /// certificates stay in use.
     ///
     /// # Errors
     /// Returns the errors of [`Self::load`].
@@ -250,10 +250,7 @@ fn parse_authorities(pem: &[u8], path: &Path) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
     for certificate in parse_chain(pem, path)? {
         roots.add(certificate).map_err(|error| {
-            format!(
-                "{} contains a certificate that does not belong to a certificate authority: {error}",
-                path.display()
-            )
+            format!("{} contains a certificate that is not a CA certificate: {error}", path.display())
         })?;
     }
     Ok(roots)

@@ -12,7 +12,7 @@ use crate::sealed::{seal, unseal};
 
 /// Prefix of tokens.
 const TOKEN_PREFIX: &str = "feedline-token-1";
-/// Usage of the key derivation.
+/// Usage label for the derivation of the token keys.
 const TOKEN_KEY_USAGE: &str = "tokens";
 
 /// A right that a token can grant.
@@ -101,7 +101,7 @@ impl Claims {
         let of_cluster = Scope::CLUSTER_WIDE.into_iter().find(|scope| self.scopes.contains(scope));
         if let (Some(tenant), Some(scope)) = (&self.tenant, of_cluster) {
             return Err(format!(
-                "a token of the tenant `{tenant}` cannot have the scope `{scope}`, which concerns the whole cluster; create two tokens: one with the tenant, and one with that scope"
+                "a token for tenant `{tenant}` cannot have the scope `{scope}`, which applies to the whole cluster; create two tokens: one for the tenant and one with that scope"
             ));
         }
         if self.scopes.contains(&Scope::Coordinate) && self.expires_s.is_none() {
@@ -211,7 +211,7 @@ mod tests {
             let of_one = Claims { tenant: Some("vision".to_owned()), ..of_all };
             let error = tokens.check(&tokens.issue(&of_one), 0).unwrap_err();
             assert!(
-                error.starts_with(&format!("a token of the tenant `vision` cannot have the scope `{scope}`")),
+                error.starts_with(&format!("a token for tenant `vision` cannot have the scope `{scope}`")),
                 "{error}"
             );
         }

@@ -1,4 +1,4 @@
-"""Measures one pipeline: the output of `feedline explain`, the rate of `feedline run`, and the effect of a remedy."""
+"""Measures one pipeline: the output of `feedline explain`, the rate of `feedline run`, and the effect of a suggested improvement."""
 
 import contextlib
 import dataclasses
@@ -134,7 +134,7 @@ class Bench:
         return later["rows"] / later["seconds"] / on_core(later, shape.cores)
 
     def apply(self, shape, remedy):
-        """Returns the rows per second with a remedy, without the effect of other programs. Returns None if this machine cannot apply the remedy."""
+        """Returns the rows per second with an improvement, without the effect of other programs. Returns None if this machine cannot apply it."""
         action, expected = remedy["action"], remedy["predicted_rows_per_s"]
         if found := re.fullmatch(r"allow (\d+) concurrent executions of `(.+)`", action):
             operators = [op(each.kind, **(each.parameters | {"parallelism": int(found[1])} if each.name == found[2] else each.parameters)) for each in shape.operators]

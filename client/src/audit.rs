@@ -38,7 +38,7 @@ impl AuditReport {
     }
 }
 
-/// Counts delivered rows. Needs one byte of memory per row and pass, for passes with delivered rows.
+/// Counts delivered rows. For each pass with delivered rows, needs one byte of memory per row.
 #[derive(Debug)]
 pub struct Audit {
     layout: Layout,

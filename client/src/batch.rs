@@ -28,9 +28,9 @@ pub struct BatchInfo {
     /// Step within the epoch, from 0. Each stream delivers one batch in each step. `None` if operators may change the number of
     /// rows, with `remainder: carry`, and in relaxed mode.
     pub step: Option<u64>,
-    /// The batch's share of the rows of all streams in this step. The weights of a step sum to 1, so the weighted mean over batches
-    /// is the mean over the rows of the step. If `step` is `None`, the share of a step in which all batches are full. 0 in relaxed
-    /// mode.
+    /// The batch's share of the rows of all streams in this step. The weights of a step sum to 1, so the weighted mean over
+    /// batches is the mean over the rows of the step. If `step` is `None`, the weight is the batch's share in a step with
+    /// only full batches. In relaxed mode, the weight is 0.
     pub weight: f64,
     /// Epoch of the first row, from 0.
     pub epoch: u32,
@@ -41,8 +41,9 @@ pub struct BatchInfo {
     pub inputs: Vec<(SplitRef, Range<u32>)>,
     /// The rows of the batch in order, as splits and row offsets. Empty if the batch contains all rows of `inputs`.
     pub kept: Vec<(SplitRef, Vec<u32>)>,
-    /// The ids of the rows in `inputs`, in order. Empty unless the job was opened with `audit`. In a coordinated job, always the ids of
-    /// the batch's rows. The first stream's last batch of a round also has the ids of the removed rows.
+    /// The ids of the rows in `inputs`, in order. Empty unless the job was opened with `audit`. In a coordinated job, the
+    /// list always contains the ids of the batch's rows. In the first stream's last batch of a round, it also contains the
+    /// ids of the removed rows.
     pub row_ids: Vec<u64>,
     /// Failed rows that were skipped or replaced.
     pub skipped: Vec<SkippedRow>,

@@ -169,7 +169,7 @@ impl Consumer {
     /// Flushes and closes the consumer.
     ///
     /// # Errors
-    /// Returns the same errors as [`Self::flush`]. The consumer is closed in any case.
+    /// Returns the same errors as [`Self::flush`]. The consumer is closed even after an error.
     pub async fn close(mut self) -> Result<(), ClientError> {
         self.view.shared.lock().begin_closing();
         let flushed = self.flush().await;

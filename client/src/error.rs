@@ -16,11 +16,11 @@ pub enum ClientError {
     #[error("{0}")]
     UnknownJob(String),
     /// No coordinator responded to the first request. The address may be wrong. A retry may succeed.
-    #[error("{0}; check the address, and that a coordinator runs at this address")]
+    #[error("{0}; check the address, and that a coordinator is running there")]
     Unreachable(String),
     /// No coordinator responded within the client's timeout. A retry may succeed.
     #[error(
-        "no coordinator responded for {seconds} s: {message}; check that a coordinator runs, and open the job again to resume"
+        "no coordinator responded for {seconds} s: {message}; check that a coordinator is running, and reopen the job to resume"
     )]
     CoordinatorLost {
         /// Duration of the retries in seconds.

@@ -90,8 +90,8 @@ impl Job {
         self.id
     }
 
-    /// Creates consumer `index` and starts to fetch. `session` supersedes all smaller sessions of the consumer, so use a time in
-    /// nanoseconds. Must be called in a tokio runtime, which runs the consumer's task.
+    /// Creates consumer `index` and starts to fetch. `session` supersedes all smaller sessions of the consumer, so use the
+    /// current time in nanoseconds. Must be called in a tokio runtime, which runs the consumer's task.
     pub fn consumer(&self, index: u32, session: SessionId) -> Consumer {
         let is_relaxed = self.order == OrderMode::Relaxed;
         let identity = ConsumerIdentity { job: self.id, consumer: index, session, is_relaxed };

@@ -15,7 +15,7 @@
 //! async fn train(pipeline: Pipeline, rank: u32, saved: Option<Position>) -> Result<Option<Position>, ClientError> {
 //!     let spec = JobSpec { epochs: 3, consumers: 4, virtual_consumers: 4, start: saved, ..JobSpec::new(pipeline) };
 //!     let job = Job::connect("http://10.0.0.1:7070", &Credentials::default(), spec, ClientSettings::default()).await?;
-//!     // The session number must increase when this rank restarts: use a time in nanoseconds.
+//!     // The session number must increase when this rank restarts: use the time in nanoseconds.
 //!     let mut consumer = job.consumer(rank, SessionId(1_700_000_000_000_000_000));
 //!     for _ in 0..1000 {
 //!         let Some(batch) = consumer.next().await? else { break };

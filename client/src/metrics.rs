@@ -26,12 +26,12 @@ pub const METRICS: &[MetricDescription] = &[
     metric_table::gauge(
         STEP_SECONDS_TOTAL,
         Unit::Seconds,
-        "Time from receiving a batch to requesting the next one, which is the step time of a training loop",
+        "Step time of the training loop, measured from receiving a batch to requesting the next one",
     ),
     metric_table::gauge(
         COPY_SECONDS_TOTAL,
         Unit::Seconds,
-        "Part of the step time that the training loop spent copying batches, for example to an accelerator",
+        "Time that the training loop spent copying batches, for example to an accelerator; included in the step time",
     ),
     metric_table::gauge(BUFFERED_BYTES, Unit::Bytes, "Bytes fetched but not yet delivered"),
     metric_table::counter(
@@ -40,7 +40,11 @@ pub const METRICS: &[MetricDescription] = &[
         "Batch bytes received from other processes, by `transport`: tcp, unix or memory",
     ),
     metric_table::counter(FETCHES_TOTAL, Unit::Count, "Fetches started, including hedged fetches of a split"),
-    metric_table::counter(FETCH_FAILURES_TOTAL, Unit::Count, "Fetches that ended early with an error"),
+    metric_table::counter(
+        FETCH_FAILURES_TOTAL,
+        Unit::Count,
+        "Fetches that failed before the end of the split",
+    ),
     metric_table::counter(
         RECONNECTS_TOTAL,
         Unit::Count,

@@ -17,7 +17,7 @@ pub struct ClientSettings {
     /// Maximum time in milliseconds that the client retries while the coordinator is busy, for example because a tenant
     /// runs too many jobs. The default is 60 000.
     pub admission_ms: u64,
-    /// Interval between reports of deliveries in milliseconds. The default is 200.
+    /// Interval between delivery reports in milliseconds. The default is 200.
     pub report_ms: u64,
     /// Time in milliseconds without progress after which a split is also fetched from a second worker. The default is 200.
     pub hedge_ms: u64,

@@ -1,5 +1,5 @@
-//! Concurrency limits: the maximum number of concurrent requests, in total and for one client. A client with
-//! many requests leaves permits for other clients.
+//! Concurrency limits: the maximum number of concurrent requests, in total and for one client. A client with many requests
+//! cannot take all permits.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -37,8 +37,8 @@ pub enum LimitReached {
 }
 
 impl<C: Ord + Clone> ConcurrencyLimit<C> {
-    /// Creates a limit of `max_total` permits, with `max_per_client` for one client. `on_change` receives the number of permits in use
-    /// after each change.
+    /// Creates a limit of `max_total` permits, with `max_per_client` for one client. `on_change` receives the number of
+    /// permits in use after each change.
     pub fn new(max_total: u32, max_per_client: u32, on_change: fn(u32)) -> Arc<Self> {
         let usage = Mutex::new(PermitUsage { total: 0, by_client: BTreeMap::new() });
         Arc::new(Self { max_total, max_per_client, on_change, usage })
@@ -61,7 +61,7 @@ impl<C: Ord + Clone> ConcurrencyLimit<C> {
         Ok(self.permit(&mut usage, Some(client)))
     }
 
-    /// Acquires a permit for a request that is never rejected. The permit counts in the total.
+    /// Acquires a permit for a request that is never rejected. The permit counts towards the total.
     pub fn acquire_always(self: &Arc<Self>) -> ConcurrencyPermit<C> {
         self.permit(&mut self.usage(), None)
     }

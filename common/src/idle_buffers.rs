@@ -71,8 +71,8 @@ impl<B: ReusableBuffer> IdleBuffers<B> {
         self.buffers.remove(&age)
     }
 
-    /// Removes and returns the oldest buffers while there are more than `max_count` buffers or more than
-    /// `max_bytes` in total. The newest buffers have the sizes in use.
+    /// Removes and returns the oldest buffers while there are more than `max_count` buffers or more than `max_bytes` in
+    /// total. The newest buffers are kept, because they have the sizes that are in use.
     pub fn evict(&mut self, max_count: usize, max_bytes: usize) -> Vec<B> {
         let mut evicted = Vec::new();
         while (self.buffers.len() > max_count || self.bytes > max_bytes)

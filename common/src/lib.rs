@@ -1,4 +1,4 @@
-//! Mechanisms that several roles share. No file here depends on another crate of the workspace.
+//! Utilities that several roles share. This crate depends on no other crate of the workspace.
 
 pub mod backoff;
 pub mod concurrency_limit;

@@ -9,8 +9,8 @@ const PEAK_MAX_AGE: Duration = Duration::from_millis(50);
 
 /// Returns the peak resident set size of this process in bytes, at most 50 ms old; 0 where the system does not report it.
 pub fn peak_rss_bytes() -> u64 {
-    static LAST: Mutex<Option<(Instant, u64)>> = Mutex::new(None);
-    let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+    static CACHED_PEAK: Mutex<Option<(Instant, u64)>> = Mutex::new(None);
+    let mut last = CACHED_PEAK.lock().unwrap_or_else(PoisonError::into_inner);
     match *last {
         Some((read_at, bytes)) if read_at.elapsed() < PEAK_MAX_AGE => bytes,
         _ => {

@@ -1,6 +1,6 @@
 //! Bootstrap of a cluster from new coordinators. Each coordinator asks all others for their ids.
 //!
-//! If all coordinators are new, each coordinator starts with the same members and the same first state. If any coordinator
+//! If all coordinators are new, each coordinator starts with the same members and the same initial state. If any coordinator
 //! has a state, a new coordinator starts empty and receives the state from the leader after it has become a member.
 
 use std::collections::BTreeMap;
@@ -18,11 +18,11 @@ use crate::peers::PeerDirectory;
 
 /// Pause between two rounds of requests.
 const RETRY_INTERVAL: Duration = Duration::from_millis(200);
-/// Interval of the log messages about missing coordinators.
+/// Interval between log messages about missing coordinators.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Returns the first state of a new coordinator, and the members. A coordinator without a state needs the members' addresses
-/// for its replies.
+/// Returns the initial state of a new coordinator, and the members. A coordinator without a state needs the members'
+/// addresses for its replies.
 ///
 /// # Errors
 /// Returns an error if an address is invalid.

@@ -37,12 +37,12 @@ pub(crate) struct WriteOutcome {
 }
 
 /// The log, the unfinished writes, and the result.
-type Finished = (Box<dyn WriteLog>, Vec<LogWrite>, Result<(), LogError>);
+type FinishedWrite = (Box<dyn WriteLog>, Vec<LogWrite>, Result<(), LogError>);
 
 /// A write in progress.
 struct RunningWrite {
     numbers: Vec<Option<u64>>,
-    task: JoinHandle<Finished>,
+    task: JoinHandle<FinishedWrite>,
 }
 
 /// The disk.

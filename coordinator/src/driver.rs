@@ -71,7 +71,7 @@ impl DriverCommand {
     }
 }
 
-/// The components that the driver receives at its start.
+/// The components that the driver receives when it starts.
 pub(crate) struct DriverContext {
     pub(crate) member: RaftNode,
     pub(crate) disk: Disk,
@@ -85,7 +85,7 @@ pub(crate) struct DriverContext {
     pub(crate) commands: mpsc::Receiver<DriverCommand>,
     pub(crate) requests: RequestReceiver,
     pub(crate) limits: RequestLimits,
-    /// Maximum time for queued requests during a shutdown.
+    /// Maximum time to answer queued requests during a shutdown.
     pub(crate) grace: Duration,
     /// Messages from other coordinators.
     pub(crate) inbox: mpsc::Receiver<Vec<Message>>,
@@ -474,7 +474,7 @@ impl Driver {
 fn replaced_report() -> ServiceError {
     ServiceError::new(
         ServiceErrorKind::Unavailable,
-        "a later report of this session has replaced this report; retry",
+        "this report was superseded by a later report from the same session; retry",
     )
 }
 

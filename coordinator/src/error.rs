@@ -12,7 +12,7 @@ pub enum CoordinatorError {
     /// The log cannot be used.
     #[error(transparent)]
     Log(#[from] LogError),
-    /// The log or another coordinator contains data of another release.
+    /// The log or another coordinator contains data from another release.
     #[error("the coordinator cannot continue: {0}; run the same release on all coordinators")]
     Foreign(String),
     /// A setting is out of range.

@@ -77,7 +77,7 @@ impl IndexStore {
         let body = encode_manifest(manifest);
         replace_file(&path, &[&header(&body), &body]).map_err(|error| {
             format!(
-                "cannot write the dataset's index {}: {}; {}; no acknowledged data is lost",
+                "cannot write the dataset index {}: {}; {}; no acknowledged data is lost",
                 path.display(),
                 error_reason(&error),
                 write_error_fix(&error)
@@ -127,7 +127,7 @@ impl IndexStore {
             // A corrupted file is replaced even if the index is unchanged.
             self.saved_fingerprints.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
             format!(
-                "the saved index {} cannot be used: {damage}; remove the file or run `feedline index --rebuild`",
+                "cannot use the saved index {}: {damage}; remove the file or run `feedline index --rebuild`",
                 path.display()
             )
         })?;
@@ -148,7 +148,7 @@ impl IndexStore {
                     .to_owned(),
             ),
             None => Err(format!(
-                "the index {} of the job is missing; cancel the job and open a new job, which indexes the dataset again",
+                "the job's index {} is missing; cancel the job and open a new job, which indexes the dataset again",
                 self.path(key).display()
             )),
         }
@@ -200,7 +200,7 @@ fn decode(bytes: &[u8]) -> Result<Manifest, String> {
         return Err("the file is truncated".to_owned());
     };
     if header[..8] != *MAGIC {
-        return Err("the file is not an index".to_owned());
+        return Err("the file is not a dataset index".to_owned());
     }
     let version = u32::from_le_bytes([header[8], header[9], header[10], header[11]]);
     if version != VERSION {
@@ -209,7 +209,7 @@ fn decode(bytes: &[u8]) -> Result<Manifest, String> {
         ));
     }
     if header[12..] != crc32c::crc32c(body).to_le_bytes() {
-        return Err("the checksum of the file is wrong".to_owned());
+        return Err("the file checksum does not match".to_owned());
     }
     decode_manifest(body)
 }

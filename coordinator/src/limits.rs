@@ -4,16 +4,16 @@ use feedline_data::messages::ServiceError;
 use serde::{Deserialize, Serialize};
 
 /// Retry delay in milliseconds when the log is behind.
-const LOG_RETRY_MS: u64 = 1_000;
+const LOG_RETRY_DELAY_MS: u64 = 1_000;
 /// Retry delay in milliseconds when there are too many unanswered requests.
-const ANSWER_RETRY_MS: u64 = 500;
+const UNANSWERED_RETRY_DELAY_MS: u64 = 500;
 
 /// Limits on unanswered requests and on the log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RequestLimits {
-    /// Maximum number of unanswered requests. Each worker and consumer has one or two long polls. Beyond the limit, only reports are accepted.
-    /// 262,144 by default.
+    /// Maximum number of unanswered requests. Each worker and consumer has one or two long polls. Beyond the limit, only
+    /// reports are accepted. 262,144 by default.
     pub unanswered: usize,
     /// Maximum number of uncommitted log entries. Beyond the limit, no job is opened. 4,096 by default.
     pub pending_entries: u64,
@@ -30,8 +30,8 @@ impl Default for RequestLimits {
 impl RequestLimits {
     /// Returns the error for too many unanswered requests.
     pub(crate) fn too_many(unanswered: usize) -> ServiceError {
-        let message = format!("the coordinator has {unanswered} unanswered requests; retry later");
-        ServiceError::busy(message, ANSWER_RETRY_MS)
+        let message = format!("the coordinator has too many pending requests ({unanswered}); retry later");
+        ServiceError::busy(message, UNANSWERED_RETRY_DELAY_MS)
     }
 
     /// Returns an error if the request exceeds the limits. For a request that opens a job, `opens` contains the number of
@@ -43,15 +43,15 @@ impl RequestLimits {
         let (entries, log_bytes) = opens?;
         if entries >= self.pending_entries {
             let message = format!(
-                "the coordinator's log has {entries} uncommitted entries, so no job can be opened; retry later, and if the error persists, check the disks of the coordinators"
+                "the coordinator's log has {entries} uncommitted entries, so it rejects new jobs; retry later, and if the error persists, check the disks of the coordinators"
             );
-            return Some(ServiceError::busy(message, LOG_RETRY_MS));
+            return Some(ServiceError::busy(message, LOG_RETRY_DELAY_MS));
         }
         if log_bytes >= self.log_bytes {
             let message = format!(
-                "the coordinator's log has {log_bytes} bytes, so no job can be opened; retry when jobs have ended, or cancel jobs"
+                "the coordinator's log is {log_bytes} bytes long, so it rejects new jobs; retry after jobs have ended, or cancel jobs"
             );
-            return Some(ServiceError::busy(message, LOG_RETRY_MS));
+            return Some(ServiceError::busy(message, LOG_RETRY_DELAY_MS));
         }
         None
     }
@@ -72,9 +72,9 @@ mod tests {
         };
         assert_eq!(
             refused(10, None),
-            ("the coordinator has 10 unanswered requests; retry later".to_owned(), Some(500))
+            ("the coordinator has too many pending requests (10); retry later".to_owned(), Some(500))
         );
         assert!(refused(9, Some((5, 0))).0.starts_with("the coordinator's log has 5 uncommitted entries"));
-        assert!(refused(9, Some((0, 1_000))).0.starts_with("the coordinator's log has 1000 bytes"));
+        assert!(refused(9, Some((0, 1_000))).0.starts_with("the coordinator's log is 1000 bytes long"));
     }
 }

@@ -1,4 +1,5 @@
-//! The connections to the other coordinators. Each connection has a queue of raft messages, and transfers saved dataset indexes.
+//! The connections to the other coordinators. Each connection has a queue of raft messages, and transfers saved dataset
+//! indexes.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -132,7 +133,7 @@ impl Peers {
         links.values().map(|link| Arc::clone(&link.peer)).collect()
     }
 
-    /// Saves an index at `needed` other coordinators. Retries until that number of coordinators has saved the index.
+    /// Saves an index on `needed` other coordinators. Retries until that number of coordinators has saved the index.
     ///
     /// # Errors
     /// Returns the message of a coordinator that rejects the index.
@@ -151,7 +152,7 @@ impl Peers {
                     done?;
                     saved += 1;
                 }
-                // Coordinators were removed.
+                // Fewer than `needed` other coordinators remain in the cluster.
                 None => break,
             }
         }
@@ -186,7 +187,7 @@ async fn save_until_done(
         if refusal.kind == ServiceErrorKind::Invalid {
             return Err(refusal.message);
         }
-        tracing::debug!(%refusal, "another coordinator has not saved the index");
+        tracing::debug!(%refusal, "another coordinator could not save the index");
         tokio::time::sleep(RETRY_INTERVAL).await;
     }
     Ok(())

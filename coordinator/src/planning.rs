@@ -40,8 +40,8 @@ pub(crate) struct PlanningSettings {
     pub(crate) settings: PlannerSettings,
 }
 
-/// Plans until `stop`, or until the driver has ended. `scaler` changes the number of workers. Each plan publishes a view of the
-/// cluster in `views`.
+/// Makes plans until `stop`, or until the driver has ended. `scaler` changes the number of workers. Each plan publishes a
+/// view of the cluster in `views`.
 pub(crate) async fn run(
     commands: mpsc::Sender<DriverCommand>,
     views: watch::Sender<Arc<ClusterView>>,
@@ -86,7 +86,7 @@ pub(crate) async fn run(
                 }
             }
             Err(error) => {
-                tracing::error!(%error, "planning panicked, restarting the planner; please report this bug");
+                tracing::error!(%error, "the planner panicked; restarting it; please report this bug");
                 planner = Planner::new(settings);
             }
         }
@@ -112,7 +112,7 @@ struct Planner {
     cache_decisions: BTreeMap<JobId, CacheDecision>,
     /// The last allocations.
     allocations: PlanAllocations,
-    /// The progress of raising the concurrent reads of each job.
+    /// The highest read concurrency so far of each job on each worker, which limits further increases.
     reads: ReadLimits,
     needs: ResourceNeeds,
     tenants: TenantGauges,

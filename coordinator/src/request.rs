@@ -42,6 +42,6 @@ impl Request {
 pub(crate) fn shutting_down() -> ServiceError {
     ServiceError::new(
         ServiceErrorKind::Unavailable,
-        "the coordinator is shutting down; retry when it has restarted",
+        "the coordinator is shutting down; retry after it has restarted",
     )
 }

@@ -19,7 +19,7 @@ mod tests;
 
 /// Bounds for reports. A worker has one report in flight and a consumer four, so these bounds suffice for a large cluster.
 const REPORT_BOUNDS: QueueBounds = QueueBounds { total: 16_384, per_client: 4_096 };
-/// Bounds for other requests. The driver takes at most 256 at a time.
+/// Bounds for other requests. The driver takes at most 256 requests at a time.
 const OTHER_BOUNDS: QueueBounds = QueueBounds { total: 1_024, per_client: 256 };
 /// Retry delay in milliseconds when the queue is full.
 const RETRY_MS: u64 = 200;

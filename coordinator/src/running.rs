@@ -1,4 +1,4 @@
-//! Start and shutdown of a coordinator.
+//! Startup and shutdown of a coordinator.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -73,7 +73,9 @@ pub async fn start_in(
     context: CoordinatorContext,
 ) -> Result<RunningCoordinator, CoordinatorError> {
     if settings.tick_ms == 0 {
-        return Err(CoordinatorError::Setting("invalid tick_ms 0: use 1 or more, such as 50".to_owned()));
+        return Err(CoordinatorError::Setting(
+            "invalid tick_ms 0: expected at least 1, such as 50".to_owned(),
+        ));
     }
     let opened =
         tokio::task::spawn_blocking(move || open(&settings, incarnation).map(|opened| (settings, opened)));
@@ -225,7 +227,7 @@ impl StartingCoordinator {
         Driver::new(parts).run(stop).await
     }
 
-    /// Returns the first state of a new coordinator; `None` if the coordinator stops first.
+    /// Returns the initial state of a new coordinator; `None` if the coordinator stops first.
     async fn bootstrap(
         &mut self,
         stop: &CancellationToken,
@@ -254,7 +256,7 @@ impl StartingCoordinator {
         }
     }
 
-    /// Writes the first state to disk.
+    /// Writes the initial state to disk.
     async fn persist_bootstrap(&mut self) -> Result<(), CoordinatorError> {
         if self.stored.is_empty() {
             return Ok(());
@@ -267,7 +269,7 @@ impl StartingCoordinator {
     }
 }
 
-/// Maximum number of requests that are rejected at a time before the bootstrap.
+/// Maximum number of requests that are rejected together before the bootstrap.
 const MAX_REJECTED_BATCH: usize = 256;
 
 fn not_bootstrapped() -> ServiceError {
@@ -293,8 +295,8 @@ impl RunningCoordinator {
         Arc::clone(&self.peer_service)
     }
 
-    /// Returns the last reports of workers and consumers, with the time of the state machine; `None` if the coordinator has
-    /// ended or is not the leader.
+    /// Returns the last reports from workers and consumers, with the time of the state machine; `None` if the coordinator
+    /// has ended or is not the leader.
     pub async fn samples(&self) -> Option<(Millis, Samples)> {
         let (reply, answer) = oneshot::channel();
         self.commands.send(DriverCommand::Observe { reply }).await.ok()?;

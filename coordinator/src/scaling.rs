@@ -1,4 +1,5 @@
-//! Scaling of workers: `feedline_planner::plan::scale` decides on the number of workers, and a [`Scaler`] starts and stops them.
+//! Scaling of workers: `feedline_planner::plan::scale` decides on the number of workers, and a [`Scaler`] starts and stops
+//! them.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -17,11 +18,11 @@ mod tests;
 /// Starts and stops workers. Without a scaler, the number of wanted workers is only a metric.
 #[async_trait]
 pub trait Scaler: Debug + Send + Sync {
-    /// Returns the number of running and starting workers, without draining workers.
+    /// Returns the number of running and starting workers, excluding draining workers.
     fn present(&self) -> u32;
 
-    /// Starts to change the number of workers to `wanted`. A worker drains before it stops, so that no split is computed twice.
-    /// The call is repeated with each plan.
+    /// Starts to change the number of workers to `wanted`. A worker drains before it stops, so that no split is computed
+    /// twice. The call is repeated with each plan.
     ///
     /// # Errors
     /// Returns an error if workers cannot be started or reached. The error is a sentence.
@@ -52,13 +53,16 @@ impl ScalingPolicy {
             let why = if needs.is_known {
                 &decision.explanation
             } else {
-                "the needs of a job are not measured yet"
+                "the demand of a job has not been measured yet"
             };
-            self.log(format!("no change: {why}"), false);
+            self.log(format!("keeping the current number of workers: {why}"), false);
             return;
         }
         let wanted = decision.wanted;
-        self.log(format!("workers: from {present} to {wanted}, because {}", decision.explanation), true);
+        self.log(
+            format!("scaling from {present} to {wanted} workers, because {}", decision.explanation),
+            true,
+        );
         if let Err(sentence) = self.scaler.scale(decision.wanted).await {
             tracing::warn!("cannot change the number of workers: {sentence}");
         }

@@ -73,7 +73,7 @@ impl LocalCoordinator {
         }
         let (files, pipeline) = (self.protected_files.clone(), spec.pipeline.clone());
         let checked = tokio::task::spawn_blocking(move || check_own(&files, &pipeline)).await;
-        checked.unwrap_or_else(|_| Err("the check of the pipeline's sources failed; retry".to_owned()))
+        checked.unwrap_or_else(|_| Err("failed to check the pipeline's sources; retry".to_owned()))
     }
 
     async fn send(&self, request: QueuedInput) -> Result<ClusterReply, ServiceError> {
@@ -87,7 +87,7 @@ impl LocalCoordinator {
     async fn details(&self, job: JobId) -> Result<JobDetails, ServiceError> {
         match self.send(QueuedInput::JobDetails(job)).await? {
             ClusterReply::Details(details) => Ok(*details),
-            other => Err(mismatch(&other)),
+            other => Err(unexpected_reply(&other)),
         }
     }
 
@@ -108,7 +108,7 @@ impl LocalCoordinator {
         };
         match self.send(QueuedInput::OpenJob { spec: Box::new(spec), saved }).await? {
             ClusterReply::Opened(job) => Ok(job),
-            other => Err(mismatch(&other)),
+            other => Err(unexpected_reply(&other)),
         }
     }
 
@@ -117,7 +117,7 @@ impl LocalCoordinator {
         match self.send(QueuedInput::JoinJob { spec: Box::new(spec), may_open }).await? {
             ClusterReply::Opened(job) => Ok(Some(job)),
             ClusterReply::MayOpen if may_open => Ok(None),
-            other => Err(mismatch(&other)),
+            other => Err(unexpected_reply(&other)),
         }
     }
 
@@ -143,7 +143,7 @@ impl LocalCoordinator {
                 statuses.iter_mut().for_each(|status| status.coordinator_peak_rss_bytes = peak);
                 Ok(statuses)
             }
-            other => Err(mismatch(&other)),
+            other => Err(unexpected_reply(&other)),
         }
     }
 
@@ -173,7 +173,7 @@ impl LocalCoordinator {
             Request::OpenJob { spec } => Reply::OpenJob(self.open(*spec).await?),
             Request::JoinJob { spec } => {
                 let joined = self.join(*spec, false).await?;
-                Reply::JoinJob(joined.ok_or_else(|| mismatch(&ClusterReply::MayOpen))?)
+                Reply::JoinJob(joined.ok_or_else(|| unexpected_reply(&ClusterReply::MayOpen))?)
             }
             Request::CancelJob { job } => {
                 self.send(QueuedInput::CancelJob(job)).await?;
@@ -182,7 +182,7 @@ impl LocalCoordinator {
             Request::SetWeights { job, weights } => {
                 match self.send(QueuedInput::SetWeights(job, weights)).await? {
                     ClusterReply::WeightsChanged(change) => Reply::SetWeights(change),
-                    other => return Err(mismatch(&other)),
+                    other => return Err(unexpected_reply(&other)),
                 }
             }
             Request::GetJobDetails { job } => Reply::GetJobDetails(self.details(job).await?),
@@ -199,16 +199,16 @@ impl LocalCoordinator {
             Request::GetManifest { job } => Reply::GetManifest(self.find_manifest(job).await?),
             Request::SyncWorker { report } => match self.send(QueuedInput::Worker(*report)).await? {
                 ClusterReply::Worker(plan) => Reply::SyncWorker(plan),
-                other => return Err(mismatch(&other)),
+                other => return Err(unexpected_reply(&other)),
             },
             Request::SyncConsumer { report } => match self.send(QueuedInput::Consumer(*report)).await? {
                 ClusterReply::Consumer(plan) => Reply::SyncConsumer(plan),
-                other => return Err(mismatch(&other)),
+                other => return Err(unexpected_reply(&other)),
             },
             Request::GetPositions { job, step } => {
                 match self.send(QueuedInput::Positions(job, step)).await? {
                     ClusterReply::Positions(positions) => Reply::GetPositions(positions),
-                    other => return Err(mismatch(&other)),
+                    other => return Err(unexpected_reply(&other)),
                 }
             }
             Request::ListMembers {} => Reply::ListMembers(self.members().await?),
@@ -234,7 +234,8 @@ impl LocalCoordinator {
     async fn change(&self, change: MembershipChange) -> Result<Vec<MemberStatus>, ServiceError> {
         let (reply, answer) = oneshot::channel();
         self.commands.send(DriverCommand::Change { change, reply }).await.map_err(|_| shutting_down())?;
-        let late = "the membership change is still in progress; see its result with `feedline members list`";
+        let late =
+            "the membership change is still in progress; check its result with `feedline members list`";
         let changed = tokio::time::timeout(MEMBERSHIP_TIMEOUT, answer).await;
         changed
             .map_err(|_| ServiceError::new(ServiceErrorKind::Unavailable, late))?
@@ -265,7 +266,7 @@ impl LocalCoordinator {
             ServiceError::new(
                 ServiceErrorKind::Invalid,
                 format!(
-                    "the server at {url} is not a coordinator of this release; check the address, and run the same release on all coordinators"
+                    "the server at {url} is not a coordinator, or runs a different release; check the address, and run the same release on all coordinators"
                 ),
             )
         };
@@ -282,7 +283,7 @@ impl LocalCoordinator {
             return Err(ServiceError::new(
                 ServiceErrorKind::Invalid,
                 format!(
-                    "the coordinator at {url} has lost its data directory and is not the member with this address; remove that member first with `feedline members remove {url}`"
+                    "the coordinator at {url} has lost its data directory and no longer matches the member with this address; remove that member first with `feedline members remove {url}`"
                 ),
             ));
         }
@@ -315,7 +316,7 @@ impl LocalCoordinator {
             .send(DriverCommand::TransferLeader { target, reply })
             .await
             .map_err(|_| shutting_down())?;
-        let late = "the leader has not changed yet; see the leader with `feedline members list`";
+        let late = "the leader has not changed yet; check the leader with `feedline members list`";
         let transferred = tokio::time::timeout(TRANSFER_TIMEOUT, answer).await;
         transferred
             .map_err(|_| ServiceError::new(ServiceErrorKind::Unavailable, late))?
@@ -335,8 +336,8 @@ fn count_result<T>(kind: &'static str, answer: Result<T, ServiceError>) -> Resul
     answer
 }
 
-/// Returns the error for a reply of the wrong kind, which is a defect.
-fn mismatch(reply: &ClusterReply) -> ServiceError {
+/// Returns the error for a reply of the wrong kind, which is a bug.
+fn unexpected_reply(reply: &ClusterReply) -> ServiceError {
     ServiceError::new(
         ServiceErrorKind::Unavailable,
         format!("the coordinator returned an unexpected reply: {reply:?}; please report this bug"),

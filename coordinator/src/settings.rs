@@ -94,8 +94,8 @@ impl CoordinatorSettings {
         Self { data_dir: Some(data_dir.into()), ..Self::in_memory(index_dir) }
     }
 
-    /// Returns patterns of the coordinator's files, which no pipeline may read. `*` matches any text. Other files in the same
-    /// directories may be data.
+    /// Returns patterns of the coordinator's files, which no pipeline may read. `*` matches any text. Other files in the
+    /// same directories may be data.
     pub fn protected_paths(&self) -> Vec<PathBuf> {
         let log = self.data_dir.iter().flat_map(|folder| FileLog::files(folder));
         log.chain(IndexStore::files(&self.index_dir)).collect()

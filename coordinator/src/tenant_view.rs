@@ -120,9 +120,9 @@ impl TenantView {
 fn requires_cluster_access(request: &CoordinatorRequest) -> ServiceError {
     let message = match request {
         CoordinatorRequest::SyncWorker { .. } => {
-            "the token of a tenant cannot be used for a worker; start workers with a worker token"
+            "workers cannot use a tenant's token; start workers with a worker token"
         }
-        _ => "a tenant cannot administer the cluster; use a token without a tenant",
+        _ => "tenants cannot administer the cluster; use a token without a tenant",
     };
     ServiceError::new(ServiceErrorKind::Invalid, message)
 }

@@ -159,7 +159,7 @@ fn require(claims: &Claims, access: Access) -> Result<(), ServiceError> {
     }
     let names: Vec<&str> = scopes.iter().map(|scope| scope.name()).collect();
     Err(denied(format!(
-        "the token of `{}` may not {action}; use a token with the scope {}",
+        "the token of `{}` is not allowed to {action}; use a token with the scope {}",
         claims.holder,
         names.join(" or ")
     )))
@@ -174,8 +174,8 @@ struct AuthorizedCoordinator {
 }
 
 impl AuthorizedCoordinator {
-    /// Sets the tenant of a job. For a token with a tenant, the inner service sets the tenant. For a token without a tenant, only
-    /// administrators choose the tenant.
+    /// Sets the tenant of a job. For a token with a tenant, the inner service sets the tenant. For a token without a tenant,
+    /// only administrators choose the tenant.
     fn with_tenant(&self, spec: JobSpec) -> JobSpec {
         if self.claims.tenant.is_some() || self.claims.has_any_scope(&[Scope::Admin]) {
             return spec;

@@ -41,8 +41,8 @@ impl AccessArgs {
     }
 }
 
-/// Loads the token from the first source that is set: the file of the flag, the token in the environment, or the file
-/// that the environment names.
+/// Loads the token from the first source that is set: the file that the flag names, the token in the environment, or the
+/// file that the environment names.
 fn load_token(
     flag: Option<PathBuf>,
     token: Option<String>,
@@ -108,7 +108,7 @@ impl ServerSecurity {
             return Ok(());
         }
         let problem = match self.tls() {
-            None => "without TLS, others on the network could read and change the traffic",
+            None => "without TLS, others on the network could read and modify the traffic",
             Some(tls) if !tls.is_mutual() && !has_tokens => {
                 "without authentication, every client could connect"
             }
@@ -119,7 +119,7 @@ impl ServerSecurity {
             return Ok(());
         }
         Err(Failure::invalid_usage(format!(
-            "cannot listen on {address}, which is not a loopback address: {problem}; {fix}, or give --insecure"
+            "cannot listen on {address}, which is not a loopback address: {problem}; {fix}, or pass --insecure"
         )))
     }
 }

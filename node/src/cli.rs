@@ -75,7 +75,7 @@ pub(crate) enum Command {
     Index(IndexArgs),
     /// Traces a pipeline for several seconds, and reports its bottleneck and possible improvements.
     Explain(ExplainArgs),
-    /// Plans traced jobs on the workers of a cluster file, and reports how many workers they need.
+    /// Plans traced jobs for the workers in a cluster file, and reports how many workers they need.
     Plan(PlanArgs),
     /// Lists, shows and cancels jobs, and changes the weights of their mixes.
     Job(JobArgs),

@@ -10,7 +10,7 @@ use serde_yaml_ng::{Mapping, Value};
 
 use crate::failure::{Failure, reason};
 
-/// Largest accepted file in bytes.
+/// Maximum size of the file in bytes.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 /// An example of a credentials file, for error messages.
 const FILE_EXAMPLE: &str =
@@ -21,12 +21,12 @@ pub(crate) fn load(path: &Path) -> Result<BTreeMap<String, Credential>, Failure>
     let file = path.display().to_string();
     let unreadable = |error: std::io::Error| {
         let reason = reason(&error);
-        Failure::invalid_usage(format!("cannot read {file}: {reason}; give the path of a credentials file"))
+        Failure::invalid_usage(format!("cannot read {file}: {reason}; pass the path of a credentials file"))
     };
     let bytes = fs::metadata(path).map_err(unreadable)?.len();
     if bytes > MAX_FILE_BYTES {
         return Err(Failure::invalid_usage(format!(
-            "{file} has {bytes} bytes, more than the {MAX_FILE_BYTES} bytes allowed for a credentials file; give another file"
+            "{file} is {bytes} bytes long; the limit for a credentials file is {MAX_FILE_BYTES} bytes; specify another file"
         )));
     }
     let text = fs::read_to_string(path).map_err(unreadable)?;

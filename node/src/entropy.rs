@@ -1,4 +1,4 @@
-//! Generates ids from the clock, the process id and the system's randomness. No other file of Feedline uses the system's
+//! Generates ids from the clock, the process id and the system's randomness. No other file in Feedline uses the system's
 //! randomness.
 
 use std::hash::{BuildHasher, Hasher, RandomState};

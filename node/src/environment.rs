@@ -1,4 +1,4 @@
-//! Reads the environment and the properties of the machine. No other file of Feedline reads them.
+//! Reads the environment and the properties of the machine. No other file in Feedline reads them.
 #![expect(clippy::disallowed_methods, reason = "node reads the environment and passes the values down")]
 
 use std::env;
@@ -78,7 +78,7 @@ fn private_folder(parent: &Path, user: u32) -> Result<PathBuf, Failure> {
     let folder = parent.join(format!("feedline-{user}"));
     let rejected = |why: &str| {
         Failure::failed(format!(
-            "HOME is not set, and the cache directory {} {why}: give --index-dir and --cache-dir, or set XDG_CACHE_HOME",
+            "HOME is not set, and the cache directory {} {why}: pass --index-dir and --cache-dir, or set XDG_CACHE_HOME",
             folder.display()
         ))
     };
@@ -112,7 +112,7 @@ pub(crate) fn cpu_model() -> String {
     model.map(|(_, name)| name.trim().to_owned()).unwrap_or_default()
 }
 
-/// Returns the bandwidth in bytes per second and direction of the fastest network card that is up; 0 if unknown.
+/// Returns the bandwidth of the fastest network card that is up, in bytes per second in each direction; 0 if unknown.
 pub(crate) fn nic_bytes_per_s() -> u64 {
     let cards = fs::read_dir("/sys/class/net").into_iter().flatten().filter_map(Result::ok);
     // Skip virtual interfaces such as bridges: their traffic passes through a card.

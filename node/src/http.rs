@@ -75,7 +75,7 @@ pub(crate) async fn start(
     security.check_listen_address(
         bound.address,
         secret.is_some(),
-        "give --tls-cert, --tls-key and --tls-ca",
+        "pass --tls-cert, --tls-key and --tls-ca",
     )?;
     let metrics = PrometheusBuilder::new()
         .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &SECONDS_BUCKETS)

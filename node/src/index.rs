@@ -64,7 +64,7 @@ async fn index_dataset(
         status = wait_for_end(coordinator, job) => status?,
         () = stop.cancelled() => {
             coordinator.cancel_job(job).await?;
-            return Err(Failure::Interrupted("interrupted; the dataset is not indexed".to_owned()));
+            return Err(Failure::Interrupted("interrupted before the dataset was indexed".to_owned()));
         }
     };
     match &status.state {

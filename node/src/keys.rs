@@ -66,9 +66,9 @@ impl fmt::Display for Expiry {
                 write!(f, "valid for {} days", time.as_secs() / 86_400)
             }
             Self::After(time) => write!(f, "valid for {} s", time.as_secs()),
-            Self::Never => {
-                f.write_str("valid FOREVER: only a new secret of the cluster revokes it, so keep it safe")
-            }
+            Self::Never => f.write_str(
+                "valid FOREVER: it can only be revoked by replacing the cluster secret, so keep it safe",
+            ),
         }
     }
 }
@@ -171,7 +171,7 @@ fn create_all(args: &NewArgs) -> Result<(), Failure> {
     };
     DirBuilder::new().mode(0o700).create(folder).map_err(|error| {
         Failure::invalid_usage(format!(
-            "cannot create the directory {}: {}; give the path of a new directory in an existing directory",
+            "cannot create the directory {}: {}; pass the path of a new directory in an existing directory",
             folder.display(),
             reason(&error)
         ))
@@ -242,7 +242,7 @@ fn summary(args: &NewArgs) -> String {
     let folder = folder.display();
     let hosts = host.join(", ");
     format!(
-        "created the keys of a cluster in {folder}; the certificates are valid for {days} days, for {hosts}\n\
+        "created cluster keys in {folder}; the certificates are valid for {days} days, for {hosts}\n\
          the tokens are {expires}\n\n\
          coordinators: --secret-file {folder}/secret --tls-ca {folder}/ca.pem --tls-cert {folder}/role.pem --tls-key {folder}/role-key.pem\n\
          workers:      --token-file {folder}/worker.token --tls-ca {folder}/ca.pem --tls-cert {folder}/role.pem --tls-key {folder}/role-key.pem\n\

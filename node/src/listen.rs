@@ -38,7 +38,7 @@ pub(crate) async fn bind(address: &str, flag: &str) -> Result<BoundListener, Fai
 pub(crate) fn public_url(bound: &BoundListener, scheme: &str, flag: &str) -> Result<String, Failure> {
     if bound.address.ip().is_unspecified() {
         return Err(Failure::invalid_usage(format!(
-            "consumers cannot connect to {}: give {flag} with an address of this machine",
+            "consumers cannot connect to {}: pass {flag} with an address of this machine",
             bound.address
         )));
     }

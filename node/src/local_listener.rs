@@ -113,7 +113,7 @@ pub(crate) fn open(transport: TransportArg, memory_bytes: u64) -> Result<Option<
             Ok(None)
         }
         Err(error) => Err(Failure::failed(format!(
-            "cannot open a local socket: {}; give --transport tcp, or set TMPDIR to a short path on a local disk",
+            "cannot open a local socket: {}; pass --transport tcp, or set TMPDIR to a short path on a local disk",
             reason(&error)
         ))),
     }

@@ -87,7 +87,7 @@ impl LocalWorker {
                 return;
             }
             if Instant::now() >= deadline {
-                tracing::warn!("splits remain after the grace period; other workers compute them again");
+                tracing::warn!("splits remain after the grace period; other workers will recompute them");
                 return;
             }
             tokio::time::sleep(DRAIN_INTERVAL).await;

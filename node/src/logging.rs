@@ -11,7 +11,7 @@ use crate::failure::Failure;
 /// The format of log lines.
 #[derive(ValueEnum, Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum LogFormat {
-    /// Lines for people.
+    /// Human-readable lines.
     #[default]
     Text,
     /// One JSON object per line.

@@ -17,7 +17,7 @@ pub(crate) fn read(file: &Path) -> Result<Pipeline, Failure> {
     let name = file.display().to_string();
     let text = fs::read_to_string(file).map_err(|error| {
         Failure::invalid_usage(format!(
-            "cannot read {name}: {}; give the path of a pipeline file",
+            "cannot read {name}: {}; pass the path of a pipeline file",
             reason(&error)
         ))
     })?;
@@ -114,7 +114,7 @@ mod tests {
         assert_eq!(failure.status(), 2);
         assert_eq!(
             failure.to_string(),
-            "cannot read /nowhere/p.yaml: no such file or directory; give the path of a pipeline file"
+            "cannot read /nowhere/p.yaml: no such file or directory; pass the path of a pipeline file"
         );
     }
 }

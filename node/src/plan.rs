@@ -15,7 +15,7 @@ use crate::failure::Failure;
 use crate::output::ReportFormat;
 use crate::trace_file::SavedTrace;
 
-/// Timeout of the planner.
+/// Time limit for the planner.
 const PLANNING_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Arguments of `feedline plan`.

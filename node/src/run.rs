@@ -333,9 +333,9 @@ fn exit_result(args: &RunArgs, report: &RunReport, end: DeliveryEnd) -> Result<(
             eprintln!("feedline: left the job, which continues with the remaining ranks");
             Ok(())
         }
-        (DeliveryEnd::Interrupted, None) => Err(Failure::Interrupted(
-            "interrupted; give --position FILE to resume an interrupted run".to_owned(),
-        )),
+        (DeliveryEnd::Interrupted, None) => {
+            Err(Failure::Interrupted("interrupted; pass --position FILE to make runs resumable".to_owned()))
+        }
         (DeliveryEnd::Interrupted, Some(path)) => {
             eprintln!("feedline: interrupted; run again with --position {} to resume", path.display());
             Ok(())

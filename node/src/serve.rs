@@ -61,7 +61,7 @@ fn coordinator_routes(
 
 /// A running gRPC server.
 struct GrpcServer {
-    /// The deadline of open requests; `None` before the shutdown begins.
+    /// The deadline for open requests; `None` before the shutdown begins.
     deadline: watch::Sender<Option<Instant>>,
     task: JoinHandle<std::io::Result<()>>,
     /// The directory of local sockets, which is removed when the server is dropped.
@@ -132,7 +132,7 @@ async fn serve(
     }
 }
 
-/// Waits until the shutdown begins, and returns the deadline of open requests.
+/// Waits until the shutdown begins, and returns the deadline for open requests.
 async fn wait_for_deadline(mut receiver: watch::Receiver<Option<Instant>>) -> Instant {
     let deadline = receiver.wait_for(Option::is_some).await.ok().and_then(|deadline| *deadline);
     // If the sender was dropped, the server ends immediately.

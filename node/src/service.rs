@@ -123,8 +123,7 @@ struct ServiceArgs {
 
 impl JobService {
     /// Connects to the cluster of `settings.coordinator`, or starts all roles in this process. Must be called inside a
-    /// runtime of
-    /// [`Self::start_runtime`], which runs the roles.
+    /// runtime from [`Self::start_runtime`], which runs the roles.
     ///
     /// # Errors
     /// Returns a message if a setting is invalid, no coordinator answers, or a role cannot start.
@@ -162,7 +161,8 @@ impl JobService {
         }
     }
 
-    /// Parses the pipeline in `text`, and resolves relative paths against the working directory. Errors name `name`.
+    /// Parses the pipeline in `text`, and resolves relative paths against the working directory. Error messages contain
+    /// `name`.
     ///
     /// # Errors
     /// Returns a message with the line.

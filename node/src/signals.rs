@@ -6,8 +6,8 @@ use tokio_util::sync::CancellationToken;
 
 /// Returns a token that the first signal cancels. Must be called inside a tokio runtime.
 pub(crate) fn watch() -> anyhow::Result<CancellationToken> {
-    let mut interrupt = signal(SignalKind::interrupt()).context("cannot watch for SIGINT")?;
-    let mut terminate = signal(SignalKind::terminate()).context("cannot watch for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot install the SIGINT handler")?;
+    let mut terminate = signal(SignalKind::terminate()).context("cannot install the SIGTERM handler")?;
     let stop = CancellationToken::new();
     let first = stop.clone();
     tokio::spawn(async move {

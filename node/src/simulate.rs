@@ -104,7 +104,7 @@ fn load(file: &Path) -> Result<Scenario, Failure> {
     let name = file.display();
     let text = fs::read_to_string(file).map_err(|error| {
         Failure::invalid_usage(format!(
-            "cannot read {name}: {}; give the path of a scenario file",
+            "cannot read {name}: {}; pass the path of a scenario file",
             reason(&error)
         ))
     })?;

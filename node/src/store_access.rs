@@ -25,8 +25,8 @@ pub(crate) fn for_worker(args: &WorkerStoreArgs) -> Result<ObjectAccess, Failure
     }
 }
 
-/// Returns the policy by which a coordinator allows pipelines to read data. It contains only the names of credentials.
-/// Without a credentials file, the workers check the names.
+/// Returns the policy that determines which data a coordinator allows pipelines to read. It contains only the names of
+/// credentials. Without a credentials file, the workers check the names.
 pub(crate) fn for_coordinator(args: &StoreArgs) -> Result<ReadPolicy, Failure> {
     let urls = prefixes(args)?;
     let credentials = match &args.credentials {

@@ -76,7 +76,10 @@ impl SavedTrace {
         let text = serde_json::to_string_pretty(self).map_err(Failure::failed)?;
         write_atomically(path, &(text + "\n")).map_err(|error| {
             let path = path.display();
-            Failure::failed(format!("cannot write the trace {path}: {}; give another path", reason(&error)))
+            Failure::failed(format!(
+                "cannot write the trace {path}: {}; specify another path",
+                reason(&error)
+            ))
         })
     }
 
@@ -93,7 +96,7 @@ impl SavedTrace {
 
     /// Reads a trace file, or the trace next to a pipeline file.
     pub(crate) fn find(file: &Path) -> Result<Self, Failure> {
-        let text = read(file, "give the path of a pipeline file or of a trace")?;
+        let text = read(file, "pass the path of a pipeline file or trace")?;
         if text.trim_start().starts_with('{') {
             return Self::parse(&text, file);
         }
@@ -109,7 +112,7 @@ impl SavedTrace {
         let trace = Self::parse(&read(&path, "change its permissions")?, &path)?;
         if trace.pipeline != pipeline.to_yaml() {
             return Err(Failure::invalid_usage(format!(
-                "the trace {} does not match {file}, which has changed since: create a new trace with \
+                "the trace {} is out of date, because {file} has changed since: create a new trace with \
                  `feedline explain {file} --save-trace`",
                 path.display(),
                 file = file.display()
@@ -245,7 +248,7 @@ pub(crate) mod tests {
         assert!(link.is_symlink());
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "no temporary file remains");
         let failure = second.save(&folder.path().join("missing/a.json")).unwrap_err();
-        assert!(failure.to_string().contains("no such file or directory; give another path"), "{failure}");
+        assert!(failure.to_string().contains("no such file or directory; specify another path"), "{failure}");
         second.save(Path::new("/dev/null")).unwrap();
     }
 
@@ -261,7 +264,7 @@ pub(crate) mod tests {
         );
         assert_eq!(
             error_of(&folder.path().join("b.yaml")).replace(&shown, "D"),
-            "cannot read D/b.yaml: no such file or directory; give the path of a pipeline file or of a trace"
+            "cannot read D/b.yaml: no such file or directory; pass the path of a pipeline file or trace"
         );
     }
 
@@ -274,7 +277,7 @@ pub(crate) mod tests {
         fs::write(&file, TEXT.replace("cpu_us: 9", "cpu_us: 10")).unwrap();
         assert_eq!(
             error_of(&file).replace(&shown, "D"),
-            "the trace D/a.trace.json does not match D/a.yaml, which has changed since: create a new trace with \
+            "the trace D/a.trace.json is out of date, because D/a.yaml has changed since: create a new trace with \
              `feedline explain D/a.yaml --save-trace`"
         );
         fs::write(&file, TEXT).unwrap();

@@ -20,7 +20,7 @@ pub(crate) fn load<T>(
     let file = path.display().to_string();
     let text = fs::read_to_string(path).map_err(|error| {
         let reason = reason(&error);
-        Failure::invalid_usage(format!("cannot read {file}: {reason}; give the path of {kind}"))
+        Failure::invalid_usage(format!("cannot read {file}: {reason}; pass the path of {kind}"))
     })?;
     parse(&text, &file).map_err(Failure::invalid_usage)
 }

@@ -21,8 +21,8 @@ pub struct BatchLayout {
     pub total_bytes: u64,
     /// Number of elements and number of nulls of each array.
     pub nodes: Vec<(u64, u64)>,
-    /// Offset in the buffer of the batch and length of each Arrow buffer, in bytes. A validity buffer of length 0 means that no
-    /// element is null.
+    /// Offset of each Arrow buffer in the buffer of the batch, and its length, in bytes. A validity buffer of length 0 means
+    /// that no element is null.
     pub buffers: Vec<(u64, u64)>,
 }
 

@@ -42,7 +42,7 @@ pub(crate) fn required<T>(value: Option<T>, field: &str) -> Result<T, WireError>
     })
 }
 
-/// Values with the same type in protobuf messages.
+/// Implements `Wire` for types that protobuf messages use too.
 macro_rules! identical {
     ($($type:ty),*) => {
         $(impl Wire<$type> for $type {
@@ -59,7 +59,7 @@ macro_rules! identical {
 
 identical!(u32, u64, f64, bool, String, BTreeMap<String, String>);
 
-/// A message without fields.
+/// Implements `Wire` for the unit value and messages without fields.
 macro_rules! empty {
     ($($message:ident),*) => {
         $(impl $crate::convert::Wire<$crate::wire::$message> for () {
@@ -74,8 +74,8 @@ macro_rules! empty {
     };
 }
 
-/// A struct and a message with the same name and fields. `name` is the prefix of field names in error messages. `check`
-/// validates a received value.
+/// Implements `Wire` for a struct and the message with the same name and fields. `name` is the prefix of field names in
+/// error messages. `check` validates a received value.
 macro_rules! message {
     ($type:ident, $name:literal, { $($field:ident),* $(,)? } $(, check: $check:expr)?) => {
         impl $crate::convert::Wire<$crate::wire::$type> for $type {
@@ -102,7 +102,7 @@ macro_rules! message {
     };
 }
 
-/// A tuple and a message with one field for each element.
+/// Implements `Wire` for a tuple and a message with one field for each element.
 macro_rules! tuple {
     (($($type:ty),+) => $message:ident { $($field:ident),+ }) => {
         impl $crate::convert::Wire<$crate::wire::$message> for ($($type,)+) {
@@ -124,7 +124,7 @@ macro_rules! tuple {
     };
 }
 
-/// A value and a message that contains nothing else.
+/// Implements `Wire` for a type and a message whose only field contains a value of the type.
 macro_rules! wrapper {
     ($type:ty => $message:ident { $field:ident }) => {
         impl $crate::convert::Wire<$crate::wire::$message> for $type {
@@ -142,7 +142,7 @@ macro_rules! wrapper {
     };
 }
 
-/// A message as a required field of another message.
+/// Implements `Wire` for a type whose message is a required field of another message.
 macro_rules! field {
     ($type:ty, $message:ident) => {
         impl $crate::convert::Wire<Option<$crate::wire::$message>> for $type {
@@ -160,7 +160,8 @@ macro_rules! field {
     };
 }
 
-/// An enum without data and a protobuf enum with the same name and variants. `Unspecified` is rejected.
+/// Implements `Wire` for an enum without data and the protobuf enum with the same name and variants. Rejects
+/// `Unspecified`.
 macro_rules! enumeration {
     ($type:ident, { $($variant:ident),* $(,)? }) => {
         impl $crate::convert::Wire<i32> for $type {
@@ -180,7 +181,7 @@ macro_rules! enumeration {
     };
 }
 
-/// A struct around one number.
+/// Implements `Wire` for structs that contain one number.
 macro_rules! id {
     ($($type:ident),*) => {
         $(impl $crate::convert::Wire<u64> for $type {

@@ -17,8 +17,8 @@ use crate::wire::index_chunk::Part;
 #[cfg(test)]
 mod tests;
 
-/// Reads bytes as one message. The call must return, even if the bytes are invalid.
-type Read = fn(&[u8]);
+/// Decodes bytes as one message type. The call must return, even if the bytes are invalid.
+type Decoder = fn(&[u8]);
 
 /// Generates an entry for each request and reply in the table of RPCs. An entry decodes the message.
 macro_rules! decoders {
@@ -34,7 +34,7 @@ macro_rules! decoders {
         }
     )* })*) => {
         /// All messages in the table of RPCs, by name.
-        const DECODERS: &[(&str, Read)] = &[$($($(
+        const DECODERS: &[(&str, Decoder)] = &[$($($(
             (stringify!($in), decode::<wire::$in>),
             (stringify!($out), decode::<wire::$out>),
         )?)*)*];
@@ -44,7 +44,7 @@ macro_rules! decoders {
 coordinator_rpcs!(decoders);
 
 /// Messages that are also converted to types of `core`, and messages of services without a table, by name.
-const MESSAGES: &[(&str, Read)] = &[
+const MESSAGES: &[(&str, Decoder)] = &[
     ("ClusterView", convert::<wire::ClusterView, ClusterView>),
     ("ConsumerPlan", convert::<wire::ConsumerPlan, ConsumerPlan>),
     ("ConsumerReport", convert::<wire::ConsumerReport, ConsumerReport>),
@@ -64,13 +64,13 @@ const MESSAGES: &[(&str, Read)] = &[
     ("LocateRequest", decode::<wire::LocateRequest>),
     ("LocateResponse", decode::<wire::LocateResponse>),
     ("ManifestChunk", manifest_chunk),
-    // `feedline_raft` reads their content and has another fuzzer.
+    // `feedline_raft` decodes their content and has its own fuzzer.
     ("RaftMessages", decode::<wire::RaftMessages>),
     ("WorkerPlan", convert::<wire::WorkerPlan, WorkerPlan>),
     ("WorkerReport", convert::<wire::WorkerReport, WorkerReport>),
 ];
 
-/// Reads `bytes` as each message of the services, and as the response to a fetch.
+/// Decodes `bytes` as each message type of the services, and as the response to a fetch.
 pub fn read_messages(bytes: &[u8]) {
     for (_, read) in DECODERS.iter().chain(MESSAGES) {
         read(bytes);

@@ -13,13 +13,13 @@ use feedline_data::messages::JobSpec;
 pub use self::request::{CoordinatorReply, CoordinatorRequest, CoordinatorService};
 pub(crate) use self::table::coordinator_rpcs;
 
-/// Deadline of a unary request, and of the next chunk of a manifest.
+/// Deadline for a unary request, and for the next chunk of a manifest.
 pub(crate) const REQUEST_DEADLINE: Duration = Duration::from_secs(30);
-/// Deadline of a request to another coordinator.
+/// Deadline for a request to another coordinator.
 const PEER_DEADLINE: Duration = Duration::from_secs(5);
-/// Deadline of the transfer of an index between coordinators. The size of an index may be hundreds of megabytes.
+/// Deadline for the transfer of an index between coordinators. The size of an index may be hundreds of megabytes.
 pub(crate) const INDEX_DEADLINE: Duration = Duration::from_secs(600);
-/// Deadline of the request for the local sockets of a worker.
+/// Deadline for the request for a worker's local sockets.
 pub(crate) const LOCATE_DEADLINE: Duration = Duration::from_secs(2);
 /// Maximum size of a message from or to a coordinator. The listing of a dataset with millions of files is one message.
 pub(crate) const MAX_CONTROL_BYTES: usize = 512 << 20;
@@ -27,7 +27,7 @@ pub(crate) const MAX_CONTROL_BYTES: usize = 512 << 20;
 /// Time without a response after which a client sends a report to another coordinator. The leader responds to a report after
 /// half a second at the latest.
 pub const REPORT_RETRY_AFTER: Duration = Duration::from_millis(900);
-/// Time without a response after which a client sends a read or change of a job to another coordinator.
+/// Time without a response after which a client sends a request that reads or changes a job to another coordinator.
 const LOOKUP_RETRY_AFTER: Duration = Duration::from_secs(2);
 
 /// The rules of one RPC.
@@ -43,7 +43,7 @@ pub struct Rpc {
     pub max_request: MessageSize,
     /// Maximum size of a response.
     pub max_response: MessageSize,
-    /// Deadline of the response, or of the first message of a stream; `None` for a stream that the client ends.
+    /// Deadline for the response, or for the first message of a stream; `None` for a stream that the client ends.
     pub deadline: Option<Duration>,
     /// Whether a client with several servers retries it.
     pub retry: Retry,
@@ -82,7 +82,7 @@ pub enum MessageSize {
     Medium,
     /// A piece of a batch: 64 MiB.
     Piece,
-    /// A message of a worker or coordinator, such as the listing of a dataset with millions of files: 512 MiB.
+    /// A message from a worker or coordinator, such as the listing of a dataset with millions of files: 512 MiB.
     Large,
 }
 
@@ -140,7 +140,7 @@ pub enum TenantRequest<'a> {
 }
 
 /// Who may call the RPCs between coordinators.
-pub const PEER_ACCESS: Access = Access::Scopes(&[Scope::Coordinate], "be a coordinator");
+pub const PEER_ACCESS: Access = Access::Scopes(&[Scope::Coordinate], "act as a coordinator");
 
 /// The rules of an RPC between coordinators.
 const fn peer(path: &'static str, kind: RpcKind, max_request: MessageSize, deadline: Duration) -> Rpc {
@@ -182,7 +182,7 @@ pub(crate) const FETCH: Rpc = Rpc {
     retry: Retry::Never,
 };
 
-/// Returns the paths of the local sockets of a worker. A client that receives no response uses TCP.
+/// Returns the paths of a worker's local sockets. A client that receives no response uses TCP.
 pub(crate) const LOCATE: Rpc = Rpc {
     path: "/feedline.v1.LocalTransport/Locate",
     access: Access::Open,
@@ -193,7 +193,7 @@ pub(crate) const LOCATE: Rpc = Rpc {
     retry: Retry::Never,
 };
 
-/// The rules of an RPC of Arrow Flight. Its handler calls the coordinator with the rights of the caller.
+/// The rules of an Arrow Flight RPC. Its handler calls the coordinator with the rights of the caller.
 const fn flight(path: &'static str, kind: RpcKind, max_request: MessageSize) -> Rpc {
     Rpc {
         path,

@@ -53,7 +53,7 @@ pub struct MemberStatus {
     pub is_voter: bool,
     /// Whether the coordinator has responded recently.
     pub is_reachable: bool,
-    /// Log entries of the leader that the coordinator has not confirmed.
+    /// Number of the leader's log entries that the coordinator has not confirmed.
     pub unconfirmed_entries: u64,
 }
 
@@ -80,7 +80,7 @@ pub enum FetchRequest {
     Open(FetchOpen),
     /// Grants credit to the worker.
     Credit {
-        /// Number of additional bytes of chunks that the worker may send.
+        /// Number of additional chunk bytes that the worker may send.
         bytes: u64,
     },
 }
@@ -92,9 +92,9 @@ pub struct FetchOpen {
     pub job: JobId,
     /// The split.
     pub split: SplitRef,
-    /// Offset in the split of the first requested row.
+    /// Offset of the first requested row in the split.
     pub start_offset: u32,
-    /// Bytes of chunks that the worker may send before it receives further credit.
+    /// Number of chunk bytes that the worker may send before it receives further credit.
     pub credit_bytes: u64,
     /// Ticket of the consumer; empty in a cluster without a secret.
     pub ticket: String,
@@ -125,13 +125,13 @@ pub enum Frame {
 /// Header of a piece, the output of consecutive rows of a split.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PieceHeader {
-    /// Offset in the split of the first input row.
+    /// Offset of the first input row in the split.
     pub start: u32,
-    /// Offset in the split after the last input row.
+    /// Offset in the split just after the last input row.
     pub end: u32,
     /// Number of output rows; equals `batch.rows`.
     pub rows: u32,
-    /// Offsets in the split of the output rows; `None` if operators removed no rows.
+    /// Offsets of the output rows in the split; `None` if operators removed no rows.
     pub kept_offsets: Option<Vec<u32>>,
     /// Ids of all input rows from `start` to `end`, in order; present in a job with audit.
     pub row_ids: Option<Vec<u64>>,
@@ -144,7 +144,7 @@ pub struct PieceHeader {
 /// A row that a worker could not read or process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SkippedRow {
-    /// Row id, the index of the row in the dataset.
+    /// Row id, which is the index of the row in the dataset.
     pub row_id: u64,
     /// URL of the shard.
     pub shard: String,

@@ -23,7 +23,7 @@ const WORKERS: usize = 4;
 const CONSUMERS: &str = "4";
 /// Interval between faults.
 const FAULT_INTERVAL: Duration = Duration::from_secs(3);
-/// Longest duration of a fault; after it the cluster has time to recover.
+/// Maximum duration of a fault. The cluster then has time to recover before the next fault.
 const MAX_FAULT_MS: u64 = 2_000;
 /// Interval between measurements of stalls.
 const STALL_POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -32,7 +32,7 @@ const STEP_MS: u64 = 400;
 const BATCH_ROWS: u64 = 16;
 /// Size of a coordinator's disk.
 const DISK_KIB: u32 = 16 << 10;
-/// During a fault of the store, one answer in this many is faulty.
+/// During a store fault, one in this many responses is faulty.
 const FAULTY_ANSWER_INTERVAL: u64 = 2;
 
 const PIPELINE: &str = r#"
@@ -61,7 +61,7 @@ pub enum Fault {
     StopWorker,
     /// The link to the leader is cut in both directions.
     CutLeader,
-    /// The answers of the leader are lost.
+    /// The leader's responses are lost.
     CutLeaderBack,
     /// The link to a follower is cut.
     CutFollower,
@@ -71,12 +71,12 @@ pub enum Fault {
     Slow,
     /// The leader's disk is full.
     FullDisk,
-    /// Some answers of the store are errors, late, truncated, or contain a wrong size.
+    /// Some responses from the store are errors, arrive late, are truncated, or contain a wrong size.
     Store(StoreFault),
 }
 
 const FAULTS: [Fault; 19] = [
-    // The requested share.
+    // The repetitions set the share of this fault.
     Fault::KillLeader,
     Fault::KillLeader,
     Fault::KillLeader,
@@ -142,7 +142,7 @@ fn start(arguments: &[String], environment: &[(&str, String)]) -> Role {
 }
 
 struct Fleet {
-    // Dropped before the disks that the roles write to.
+    // The roles are dropped before the disks that they write to.
     coordinators: Vec<Node>,
     workers: Vec<Node>,
     urls: String,
@@ -272,8 +272,8 @@ fn stop(id: u32) -> Box<dyn FnOnce(&mut Fleet)> {
     Box::new(move |_| signal(id, Signal::CONT))
 }
 
-/// Runs a job for about this time, with a fault every three seconds and this buffer size of consumers. Returns `None`
-/// if the photographs are not available.
+/// Runs a job for about `time`, with a fault every three seconds and with `buffer` as the receive buffer size of each
+/// consumer. Returns `None` if the photographs are not available.
 pub fn run(time: Duration, seed: u64, buffer: Option<&str>) -> Option<Outcome> {
     let photos = data::photographs("chaos")?;
     let scratch = Scratch::new();
@@ -326,7 +326,7 @@ fn stall(http: &str) -> Option<f64> {
 }
 
 impl Outcome {
-    /// Returns one message per violated expectation.
+    /// Returns one message for each violated expectation.
     pub fn defects(&self) -> Vec<String> {
         let mut defects = Vec::new();
         for name in ["missing", "repeated"] {

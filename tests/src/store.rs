@@ -1,4 +1,4 @@
-//! An S3 server on a loopback port that injects faults into its answers.
+//! An S3 server on a loopback port that injects faults into its responses.
 
 use std::fmt;
 use std::fs::File;
@@ -26,21 +26,21 @@ use tokio::runtime::Runtime;
 pub const KEY: &str = "KEYOFTHETESTS";
 /// The secret of [`KEY`].
 pub const SECRET: &str = "secret/that+nobody/shows";
-/// Delay of a late answer.
+/// Delay of a late response.
 const LATE: Duration = Duration::from_millis(500);
 /// The largest body that is truncated.
 const LONGEST_BODY: usize = 64 << 20;
 
-/// A fault of an answer.
+/// A fault in a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum StoreFault {
     /// The status is "service unavailable".
     Refused,
-    /// The answer is half a second late.
+    /// The response is half a second late.
     Late,
     /// The connection closes in the middle of the body.
     Truncated,
-    /// The answer reports a wrong size of the object.
+    /// The response reports a wrong size for the object.
     WrongSize,
 }
 
@@ -67,9 +67,9 @@ impl fmt::Debug for Store {
 struct Shared {
     root: PathBuf,
     requests: AtomicU64,
-    /// Number of answers with each fault.
+    /// Number of responses with each fault.
     wrong: [AtomicU64; 4],
-    /// The active faults, and the number `n` such that one in `n` answers is faulty.
+    /// The active faults, and the number `n` such that one in `n` responses is faulty.
     now: Mutex<(Vec<StoreFault>, u64)>,
 }
 
@@ -88,7 +88,7 @@ impl Store {
         Self { url, shared, _runtime: runtime }
     }
 
-    /// Injects one of these faults into one answer in `one_in`.
+    /// Injects one of these faults into one in `one_in` responses.
     pub fn set(&self, wrong: &[StoreFault], one_in: u64) {
         *self.shared.now.lock().unwrap_or_else(PoisonError::into_inner) = (wrong.to_vec(), one_in);
     }
@@ -98,7 +98,7 @@ impl Store {
         self.shared.requests.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of answers with this fault.
+    /// Returns the number of responses with this fault.
     pub fn wrong(&self, wrong: StoreFault) -> u64 {
         self.shared.wrong[wrong as usize].load(Ordering::Relaxed)
     }
@@ -116,8 +116,8 @@ impl Store {
 }
 
 impl Shared {
-    /// Draws the fault of the answer to this request. Only reads are truncated or report a wrong size, because a client cannot
-    /// detect a wrong listing.
+    /// Draws the fault for the response to this request. Only reads are truncated or report a wrong size, because a client
+    /// cannot detect a wrong listing.
     fn draw(&self, request: &Request<Incoming>) -> Option<StoreFault> {
         let number = self.requests.fetch_add(1, Ordering::Relaxed);
         let now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
@@ -170,8 +170,8 @@ async fn answer(
     }
 }
 
-/// Answers a range request with one read, because the service would read pieces of 4 KiB. Returns `None` for other
-/// requests.
+/// Responds to a range request with a single read, because the file service would read pieces of 4 KiB. Returns `None` for
+/// other requests.
 fn part_of_file(root: &Path, request: &Request<Incoming>) -> Option<Response<Body>> {
     let range = request.headers().get(RANGE).filter(|_| request.method() == Method::GET)?;
     let (start, last) = range.to_str().ok()?.strip_prefix("bytes=")?.split_once('-')?;
@@ -188,7 +188,7 @@ fn part_of_file(root: &Path, request: &Request<Incoming>) -> Option<Response<Bod
     part.body(Body::from(bytes)).ok()
 }
 
-/// Returns the first half of the answer, after which the connection closes.
+/// Returns the first half of the response, after which the connection closes.
 async fn truncated(mut answer: Response<Body>) -> Result<Response<Body>, HttpError> {
     let bytes = answer.body_mut().store_all_limited(LONGEST_BODY).await.map_err(HttpError::new)?;
     answer.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(bytes.len()));
@@ -198,7 +198,7 @@ async fn truncated(mut answer: Response<Body>) -> Result<Response<Body>, HttpErr
     Ok(answer)
 }
 
-/// Returns the answer with a larger size of the object.
+/// Returns the response with a larger object size.
 fn with_wrong_size(mut answer: Response<Body>) -> Response<Body> {
     let range = answer.headers().get(CONTENT_RANGE).and_then(|range| range.to_str().ok());
     let said = range.and_then(|range| {

@@ -142,7 +142,7 @@ fn a_job_runs_on_a_cluster_with_certificates_and_tokens() {
     // A token with another scope, and a token of another cluster.
     let worker = [keys.tls("client"), vec!["--token-file".to_owned(), keys.file("worker.token")]].concat();
     let run = cluster.call(&run, &worker).stderr;
-    assert!(run.contains("the token of `worker` may not open or join jobs"), "{run}");
+    assert!(run.contains("the token of `worker` is not allowed to open or join jobs"), "{run}");
     let made = cluster.scratch.call(&["keys", "new", "other"]);
     assert_eq!(made.status, 0, "{}", made.stderr);
     let other = cluster.scratch.file("other/client.token");
@@ -350,14 +350,14 @@ fn a_network_address_without_protection_requires_insecure() {
     let refused = scratch.call(&["coordinator", "--listen", "0.0.0.0:0", "--data-dir", &data]);
     assert_eq!(refused.status, 2);
     for part in
-        ["is not a loopback address", "without TLS", "--tls-cert", "--secret-file", "or give --insecure"]
+        ["is not a loopback address", "without TLS", "--tls-cert", "--secret-file", "or pass --insecure"]
     {
         assert!(refused.stderr.contains(part), "{}", refused.stderr);
     }
     let worker = scratch.call(&["worker", "--listen", "0.0.0.0:0", "--advertise", "http://10.0.0.7:7071"]);
-    assert!(worker.status == 2 && worker.stderr.contains("or give --insecure"), "{}", worker.stderr);
+    assert!(worker.status == 2 && worker.stderr.contains("or pass --insecure"), "{}", worker.stderr);
     let http = scratch.call(&["up", "--listen", "127.0.0.1:0", "--http", "0.0.0.0:0"]);
-    assert!(http.status == 2 && http.stderr.contains("or give --insecure"), "{}", http.stderr);
+    assert!(http.status == 2 && http.stderr.contains("or pass --insecure"), "{}", http.stderr);
     let aloud = ["coordinator", "--listen", "0.0.0.0:0", "--data-dir", &data, "--insecure"];
     assert_eq!(Role::start(&aloud, &[]).terminate(), 0);
 }
@@ -380,7 +380,7 @@ fn metrics_require_a_token_without_client_certificates() {
         .map(str::to_owned);
     let tls: Vec<&str> = tls.iter().map(String::as_str).collect();
     let open = scratch.call(&[&listen[..], &http[..], &tls[..]].concat());
-    assert!(open.status == 2 && open.stderr.contains("or give --insecure"), "{}", open.stderr);
+    assert!(open.status == 2 && open.stderr.contains("or pass --insecure"), "{}", open.stderr);
 }
 
 #[test]
@@ -465,7 +465,7 @@ fn tokens_expire_and_a_tenants_token_cannot_administer_the_cluster() {
     for scope in ["work", "admin", "submit,admin"] {
         let refused = make_token(&scratch, &file, &["--scope", scope, "--tenant", "vision"]);
         assert_eq!((refused.status, refused.stdout.as_str()), (2, ""), "{scope}");
-        assert!(refused.stderr.contains("which concerns the whole cluster"), "{}", refused.stderr);
+        assert!(refused.stderr.contains("which applies to the whole cluster"), "{}", refused.stderr);
     }
     for scope in ["submit", "consume", "observe"] {
         assert_eq!(

@@ -141,7 +141,7 @@ fn a_wrong_checksum_of_a_length_fails_or_reports_the_skipped_rest() {
         let report = images.run_with_defect(on_error, "00002-of-00003.tfrecord", second);
         assert_eq!((&report["rows"], &report["skipped"]["count"]), (&41.into(), &0.into()));
         let reason = report["defects"]["first"][0]["reason"].as_str().expect("a sentence");
-        assert_says(reason, &["the checksum of a record's length does not match"]);
+        assert_says(reason, &["a record length checksum does not match"]);
     }
     let text = images.scratch.call(&["run", &images.pipeline("skip")]).stdout;
     assert_says(&text, &["defects  1\n", "00002-of-00003.tfrecord", &format!("at byte {second}: ")]);

@@ -89,7 +89,7 @@ fn run_at(position: &str) -> String {
 fn a_position_file_of_the_earlier_release_is_read_and_one_of_another_version_is_rejected() {
     let saved = fs::read_to_string(fixture("position.json")).expect("the fixture is there");
     let said = run_at(&saved);
-    assert!(said.contains("another pipeline (fingerprint 2d5876ca23f1cf18"), "it is read: {said}");
+    assert!(said.contains("a different pipeline (fingerprint 2d5876ca23f1cf18"), "it is read: {said}");
     let said = run_at(&saved.replace("\"version\": 1", "\"version\": 99"));
     assert!(said.contains("version 99") && said.contains("version 1"), "{said}");
 }

@@ -78,7 +78,8 @@ pub(crate) struct Engine {
     state: StateLock,
     /// The leases of the last plan, in order. The engine compares them with a new plan before it locks the state.
     planned_leases: Mutex<Vec<(JobId, SplitRef)>>,
-    /// Wakes the control loop when a lease is computed, when memory is free again, or when the worker drains.
+    /// Wakes the control loop when all rows of a lease are computed, when memory is free again, or when the worker
+    /// drains.
     pub(crate) report_due: Notify,
     /// Whether the last report to the coordinator said that memory is full.
     has_reported_full: AtomicBool,

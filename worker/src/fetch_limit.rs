@@ -12,7 +12,7 @@ use crate::metrics;
 
 /// Pause before a client retries a rejected fetch. It is short, because many fetches end every second.
 const RETRY_MS: u64 = 100;
-/// One client may open at most 1 / `CLIENT_SHARE_DIVISOR` of all fetches.
+/// One client may have at most 1 / `CLIENT_SHARE_DIVISOR` of the maximum number of fetches open.
 const CLIENT_SHARE_DIVISOR: u32 = 4;
 
 /// Limits the number of open fetches on a worker.
@@ -62,13 +62,11 @@ impl FetchLimit {
 fn rejection(limit: LimitReached) -> ServiceError {
     metrics::count_refused_fetch();
     let (owner, max_fetches, fix) = match limit {
-        LimitReached::Total(max) => {
-            ("this worker", max, "raise --max-fetches of the workers, or add workers")
-        }
+        LimitReached::Total(max) => ("this worker", max, "raise the workers' --max-fetches, or add workers"),
         LimitReached::PerClient(max) => ("this client", max, "open fewer streams concurrently"),
     };
     let message =
-        format!("{owner} has {max_fetches} open fetches, which is the limit; retry later, or {fix}");
+        format!("{owner} has reached the limit of {max_fetches} open fetches; retry later, or {fix}");
     ServiceError::busy(message, RETRY_MS)
 }
 
@@ -90,14 +88,20 @@ mod tests {
             vec![acquire(&limit, greedy).await.unwrap(), acquire(&limit, greedy).await.unwrap()];
         let refusal = acquire(&limit, greedy).await.unwrap_err();
         assert_eq!((refusal.kind, refusal.retry_after_ms), (ServiceErrorKind::Busy, Some(RETRY_MS)));
-        assert!(refusal.message.starts_with("this client has 2 open fetches"), "{refusal}");
+        assert!(
+            refusal.message.starts_with("this client has reached the limit of 2 open fetches"),
+            "{refusal}"
+        );
         for _ in 0..3 {
             let other = Caller::unique();
             permits.push(acquire(&limit, other).await.unwrap());
             permits.push(acquire(&limit, other).await.unwrap());
         }
         let refusal = acquire(&limit, Caller::unique()).await.unwrap_err();
-        assert!(refusal.message.starts_with("this worker has 8 open fetches"), "{refusal}");
+        assert!(
+            refusal.message.starts_with("this worker has reached the limit of 8 open fetches"),
+            "{refusal}"
+        );
         permits.remove(0);
         permits.push(acquire(&limit, greedy).await.unwrap());
         assert!(acquire(&limit, Caller::unique()).await.is_err());
@@ -112,7 +116,10 @@ mod tests {
         };
         let _permits = [acquire_with(1).await.unwrap(), acquire_with(1).await.unwrap()];
         let refusal = acquire_with(1).await.unwrap_err();
-        assert!(refusal.message.starts_with("this client has 2 open fetches"), "{refusal}");
+        assert!(
+            refusal.message.starts_with("this client has reached the limit of 2 open fetches"),
+            "{refusal}"
+        );
         assert!(acquire_with(2).await.is_ok(), "another session has its own limit");
     }
 

@@ -9,7 +9,7 @@ pub const METRICS: &[MetricDescription] = &[
     metric_table::gauge(
         "feedline_worker_memory_used_bytes",
         Unit::Bytes,
-        "Bytes of the memory budget in use, the sum over all accounts",
+        "Bytes of the memory budget in use, summed over all accounts",
     ),
     metric_table::gauge(
         "feedline_worker_memory_budget_bytes",
@@ -29,14 +29,10 @@ pub const METRICS: &[MetricDescription] = &[
     metric_table::gauge(
         "feedline_worker_groups_in_flight",
         Unit::Count,
-        "Groups of rows that are being read or computed",
+        "Groups of rows being read or computed",
     ),
     metric_table::gauge("feedline_worker_leases", Unit::Count, "Splits for which the worker has a lease"),
-    metric_table::counter(
-        "feedline_worker_sent_bytes_total",
-        Unit::Bytes,
-        "Bytes of batches sent to consumers",
-    ),
+    metric_table::counter("feedline_worker_sent_bytes_total", Unit::Bytes, "Batch bytes sent to consumers"),
     metric_table::counter("feedline_worker_sent_rows_total", Unit::Count, "Rows sent to consumers"),
     metric_table::counter(
         "feedline_worker_skipped_rows_total",
@@ -48,12 +44,12 @@ pub const METRICS: &[MetricDescription] = &[
     metric_table::counter(
         "feedline_worker_refused_fetches_total",
         Unit::Count,
-        "Fetches rejected because of the limit of open fetches",
+        "Fetches rejected because of the limit on open fetches",
     ),
     metric_table::counter(
         "feedline_worker_coordinator_errors_total",
         Unit::Count,
-        "Reports to the coordinator that failed",
+        "Failed reports to the coordinator",
     ),
     metric_table::counter(
         "feedline_worker_cache_hits_total",
@@ -66,12 +62,12 @@ pub const METRICS: &[MetricDescription] = &[
         "Rows not found in a row cache, by `tier`",
     ),
     metric_table::gauge("feedline_worker_cache_bytes", Unit::Bytes, "Bytes in row caches, by `tier`"),
-    metric_table::counter("feedline_worker_tasks_total", Unit::Count, "Listing and indexing tasks finished"),
-    metric_table::counter("feedline_worker_function_calls_total", Unit::Count, "Calls of Python functions"),
+    metric_table::counter("feedline_worker_tasks_total", Unit::Count, "Completed listing and indexing tasks"),
+    metric_table::counter("feedline_worker_function_calls_total", Unit::Count, "Python function calls"),
     metric_table::counter(
         "feedline_worker_function_deaths_total",
         Unit::Count,
-        "Processes of Python functions that crashed, or were killed because of their time or memory limit",
+        "Python function processes that crashed or were killed for exceeding their time or memory limit",
     ),
 ];
 

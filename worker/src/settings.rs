@@ -17,7 +17,8 @@ pub struct WorkerSettings {
     pub address: String,
     /// Machine type, such as the CPU model.
     pub machine: String,
-    /// Network bandwidth in bytes per second and direction. 0 if the bandwidth is unknown or consumers run on the same machine.
+    /// Network bandwidth in bytes per second in each direction. 0 if the bandwidth is unknown or consumers run on the same
+    /// machine.
     pub nic_bytes_per_s: u64,
     /// Number of threads that run operators.
     pub cores: u32,
@@ -49,7 +50,7 @@ pub struct RowCacheSettings {
     pub folder: PathBuf,
     /// Maximum size in bytes of the rows that this worker stores.
     pub limit_bytes: u64,
-    /// Maximum size of the directory in bytes when the worker starts. Above it, the worker deletes rows of stopped workers that
+    /// If the directory exceeds this size in bytes when the worker starts, the worker deletes rows of stopped workers that
     /// have not been used for a day.
     pub folder_bytes: u64,
     /// Whether the planner may cache rows of pipelines without a `cache` operator.

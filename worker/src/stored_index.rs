@@ -20,12 +20,13 @@ pub(crate) fn path(folder: &Path, key: &str, fingerprint: &str) -> PathBuf {
     folder.join(format!("{key}-{fingerprint}.manifest"))
 }
 
-/// Reads an index. Returns `None` if the index is missing, has another fingerprint, or has an unsupported version. Blocks.
+/// Reads an index. Returns `None` if the index is missing, has a different fingerprint, or has an unsupported version.
+/// Blocks.
 pub(crate) fn load(file: &Path, fingerprint: &str) -> Option<Manifest> {
     let manifest = decode_manifest(&fs::read(file).ok()?);
     if let Err(reason) = &manifest {
         let file = file.display();
-        tracing::warn!(%file, reason, "cannot read an index in the cache directory; the worker fetches the index again");
+        tracing::warn!(%file, reason, "cannot read a saved index from the cache directory; fetching the index again");
     }
     manifest.ok().filter(|manifest| manifest.fingerprint() == fingerprint)
 }

@@ -14,7 +14,7 @@ use tokio_util::task::TaskTracker;
 use crate::metrics;
 
 /// Maximum number of shards that one task indexes concurrently.
-const CONCURRENT_SHARDS: usize = 4;
+const MAX_CONCURRENT_SHARDS: usize = 4;
 
 /// Runs the indexing tasks of the plan. Retains the result of a task while the plan contains the task.
 pub(crate) struct IndexTasks {
@@ -73,7 +73,7 @@ impl IndexTasks {
         let Some(shards) = task.shards else { return Ok(TaskOutput::Listed(dataset.list().await?)) };
         let dataset = &dataset;
         let reads = shards.into_iter().map(|shard| async move { dataset.index_shard(&shard).await });
-        let indexes = futures::stream::iter(reads).buffered(CONCURRENT_SHARDS);
+        let indexes = futures::stream::iter(reads).buffered(MAX_CONCURRENT_SHARDS);
         Ok(TaskOutput::Indexed(indexes.try_collect().await?))
     }
 }

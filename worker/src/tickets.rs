@@ -9,8 +9,8 @@ use feedline_data::ids::{JobId, SessionId};
 use feedline_data::messages::{ServiceError, ServiceErrorKind};
 use feedline_proto::services::FetchOpen;
 
-/// Maximum number of consumers whose newest session is stored. At least half of this number are the most recent
-/// consumers.
+/// Maximum number of consumers whose newest session is stored. At least the `MAX_SESSIONS / 2` most recent consumers
+/// are stored.
 const MAX_SESSIONS: usize = 1 << 16;
 /// The error message if the worker requires tickets but the coordinator cannot issue tickets.
 const NO_TICKETS: &str = "this worker has a token and requires tickets, but the coordinator has not sent a ticket key: start the coordinator \
@@ -58,8 +58,7 @@ impl Tickets {
         drop(state);
         if has_key {
             tracing::warn!(
-                "the coordinator no longer sends a ticket key, so the worker uses the last key: start every coordinator with the \
-                 --secret-file of the cluster, or restart this worker"
+                "the coordinator no longer sends a ticket key, so the worker keeps using the last key: start every coordinator with the cluster's --secret-file, or restart this worker"
             );
         } else {
             tracing::warn!("{NO_TICKETS}");
@@ -93,7 +92,7 @@ impl Tickets {
             return Ok(Some(ticket));
         }
         let message = format!(
-            "consumer {} of job {} has a newer session, which supersedes this session",
+            "this session was superseded by a newer session of consumer {} of job {}",
             ticket.consumer, ticket.job
         );
         Err(ServiceError::new(ServiceErrorKind::Superseded, message))

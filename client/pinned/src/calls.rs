@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use libloading::Library;
 
-/// The library of the driver, which is installed with the kernel driver and not with the CUDA toolkit.
+/// The driver's library, which is installed with the kernel driver and not with the CUDA toolkit.
 const LIBRARY: &str = "libcuda.so.1";
 const SUCCESS: c_int = 0;
 

@@ -63,8 +63,8 @@ impl Gpu {
 
 impl Drop for Gpu {
     fn drop(&mut self) {
-        // SAFETY: the context was retained once. No buffer of this context remains, because each buffer holds a reference to the
-        // GPU. At the exit of a process, the driver may already be shut down and return an error, which is harmless.
+        // SAFETY: the context was retained once. No buffer of this context remains, because each buffer holds a reference to
+        // the GPU. When the process exits, the driver may already be shut down and return an error, which is harmless.
         let _ = unsafe { (self.calls.release_context)(self.device) };
     }
 }
@@ -134,7 +134,7 @@ impl PinnedBuffer {
 impl Drop for PinnedBuffer {
     fn drop(&mut self) {
         let data = self.data.as_ptr().cast::<c_void>();
-        // At the exit of a process, the driver may already be shut down and have freed the memory.
+        // When the process exits, the driver may already be shut down and have freed the memory.
         let _ = self.gpu.with_context("cuMemFreeHost", |calls| {
             // SAFETY: the memory comes from the driver and is no longer used.
             unsafe { (calls.free)(data) }

@@ -1,4 +1,4 @@
-"""Computes the version of a Python function. States and caches depend on this version.
+"""Computes the version of a Python function. Checkpoints and caches depend on this version.
 
 The version is the same in all processes that have the same function, and does not depend on the position of the function in its file. The
 bytes that cloudpickle creates do not have these properties.

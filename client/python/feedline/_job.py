@@ -48,7 +48,7 @@ class Job:
     # Types of batches.
 
     def numpy(self, gpu: int | None = None) -> Self:
-        """Makes batches dicts of NumPy arrays. The arrays are read-only views of the receive buffers.
+        """Delivers batches as dicts of NumPy arrays. The arrays are read-only views of the receive buffers.
 
         Args:
             gpu: CUDA device number, for loops that copy batches to a GPU themselves, for example with CuPy or cuda-python. Batches that
@@ -58,7 +58,7 @@ class Job:
         return self._with_converter(NumPy(gpu))
 
     def torch(self, device: Any = None, *, copy: bool = True) -> Self:
-        """Makes batches dicts of PyTorch tensors.
+        """Delivers batches as dicts of PyTorch tensors.
 
         Args:
             device: device of the tensors. With ``"cuda"``, one batch is prefetched and copied from pinned memory on a separate stream.
@@ -69,15 +69,15 @@ class Job:
         return self._with_converter(Torch(device, copy))
 
     def jax(self, sharding: Any = None) -> Self:
-        """Makes batches dicts of JAX arrays. With a ``sharding``, they are global arrays to which this process contributes its rows."""
+        """Delivers batches as dicts of JAX arrays. A ``sharding`` makes them global arrays to which this process contributes its rows."""
         return self._with_converter(Jax(sharding))
 
     def arrow(self) -> Self:
-        """Makes batches ``pyarrow.RecordBatch`` objects, without a copy."""
+        """Delivers batches as ``pyarrow.RecordBatch`` objects, without a copy."""
         return self._with_converter(Arrow())
 
     def tf(self) -> Self:
-        """Makes batches dicts of TensorFlow tensors. :func:`feedline.tensorflow.dataset` creates a ``tf.data.Dataset`` from a job."""
+        """Delivers batches as dicts of TensorFlow tensors. :func:`feedline.tensorflow.dataset` creates a ``tf.data.Dataset`` from a job."""
         return self._with_converter(TensorFlow())
 
     def _with_converter(self, converter: Converter) -> Self:
@@ -193,8 +193,8 @@ class Job:
         single rank.
 
         If operators change the number of rows, the state contains a position for each slot. The other ranks report their positions at the
-        same step through the coordinator, as soon as their batches of the step have arrived. Ranks that have not reported after five
-        seconds, or all other ranks without a coordinator, are listed as ``missing`` in the state. Then merge the states of all ranks with
+        same step through the coordinator, as soon as their batches of the step have arrived. The state lists ranks that have not reported
+        after five seconds as ``missing``, or all other ranks if there is no coordinator. In this case, merge the states of all ranks with
         :func:`feedline.merge_states`.
 
         Args:
@@ -240,8 +240,8 @@ class Job:
     def skip(self, first: int, last: int) -> None:
         """Skips the batches ``first`` to ``last - 1`` of this rank, counted as :attr:`step`, when the loop reaches them.
 
-        Use this method to skip the batches of a loss spike: load an earlier state, skip the batches, and continue. All ranks must skip the
-        same batches. The rows of skipped batches count as delivered.
+        Use this method to skip the batches that caused a loss spike: load an earlier state, skip the batches, and continue. All ranks must
+        skip the same batches. The rows of skipped batches count as delivered.
         """
         first, last = to_int("first", first), to_int("last", last)
         if not 0 <= first < last:

@@ -57,10 +57,10 @@ def open(
         pipeline: a pipeline file, or a pipeline from :func:`feedline.read`.
         coordinator: URL of a coordinator, such as ``http://feedline:7070``, or a list of URLs of the coordinators of one cluster. With
             ``None``, all roles run in this process.
-        batch_size: number of rows per batch, instead of the size in the pipeline.
+        batch_size: number of rows per batch, which overrides the size in the pipeline.
         epochs: number of epochs. ``None`` is unlimited. Each ``for`` loop over the job is one epoch.
         device: device of PyTorch tensors, such as ``"cuda"`` or ``"cpu"``. With ``None``, batches are NumPy arrays.
-        rank, world_size: rank of this process, and number of ranks. The default is from torch.distributed, JAX, torchrun, MPI or Slurm.
+        rank, world_size: rank of this process, and number of ranks. They default to those of torch.distributed, JAX, torchrun, MPI or Slurm.
         consumers: number of ranks with different data, instead of ``world_size``. A group of replicas counts as one rank.
         replica_size: number of neighbouring ranks with the same data, such as tensor, pipeline and context parallel ranks.
         mesh, data_dims: a ``DeviceMesh`` and the names of its data dimensions, instead of the previous arguments.
@@ -68,7 +68,7 @@ def open(
             slots, a job has the same batches on any number of ranks.
         elastic: whether ranks may join, leave (:meth:`Job.leave`) and fail while the job runs. The ``virtual_consumers`` slots move
             between ranks, and faster ranks have more slots. The batches of a slot do not depend on its rank.
-        name: name of the run. It must be equal on all ranks, and new for each run. The default is from torchrun or Slurm, or random.
+        name: name of the run. It must be equal on all ranks, and new for each run. The default comes from torchrun or Slurm, or is random.
         state: state from which the job resumes, from :meth:`Job.state_dict`.
         progress: whether to show a progress bar on a terminal (requires ``tqdm``), and a line after each epoch.
         buffer: maximum number of bytes that this process buffers or receives. The default is 256 MiB.

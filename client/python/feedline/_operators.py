@@ -246,7 +246,7 @@ class Operators:
             boundaries: The maximum row length of each bucket, in elements, in ascending order.
             batch_sizes: The number of rows in a batch of each bucket: one number per boundary, and optionally one for rows longer than the
                 last boundary. Without the optional number, longer rows fail.
-            tokens: The number of elements in a batch with padding, instead of `batch_sizes`. Buckets of short rows get larger batches.
+            tokens: The number of elements in a batch, including padding; replaces `batch_sizes`. Buckets of short rows get larger batches.
             pad: The length that the lists of a batch are padded to.
             value: The padding value.
             window: The number of rows that are bucketed together. The default depends on the batch sizes.

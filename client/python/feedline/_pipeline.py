@@ -89,8 +89,8 @@ class Pipeline(Operators):
             outputs: columns that the function adds or replaces. Each name maps to a dtype such as ``"float32"``, ``"text"`` or ``"bytes"``,
                 to the ``(dtype, shape)`` of a row, or to ``{"dtype": ..., "list": True}`` for lists of any length.
             options: ``columns`` that the function receives (all columns by default), ``timeout_s``, ``memory``, ``rows`` per call, ``seeded``
-                (passes ``seeds`` or ``rngs`` as a keyword), ``environment``, ``path`` and ``version``. States and caches are valid for one
-                version. The default version is computed from the bytecode of the function and of everything that the function uses.
+                (passes ``seeds`` or ``rngs`` as a keyword), ``environment``, ``path`` and ``version``. Checkpoints and caches are valid for
+                one version. The default version is computed from the bytecode of the function and of everything that the function uses.
         """
         return self._operator("map", parallelism, **function_parameters(function, options), outputs=output_columns(outputs))
 
@@ -237,5 +237,5 @@ def load(file: str | os.PathLike[str]) -> Pipeline:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise WrongUse(f"cannot read {path}: {reason.lower()}; give the path of a pipeline file") from None
+        raise WrongUse(f"cannot read {path}: {reason.lower()}; pass the path of a pipeline file") from None
     return Pipeline(json.loads(_native.check_pipeline(text, str(path))), str(path))

@@ -125,7 +125,7 @@ class Session:
         if failed is not None:
             saved = (state or {}).get("data")
             before = f"; the data had {saved['rows']} rows in {saved['shards']} shards" if saved else ""
-            raise JobFailed(f"{failed}{before}" if "belongs to another dataset" in failed else failed)
+            raise JobFailed(f"{failed}{before}" if "saved with a different dataset" in failed else failed)
         if status["position"] is None or status["layout"] is None:
             return
         self._mix = status["layout"].get("mix", [])

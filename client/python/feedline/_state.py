@@ -77,7 +77,7 @@ def build_state(
     steps = _native.steps_per_epoch(json.dumps(layout))
     has_steps = steps is not None or layout.get("coordinated")
     if has_steps and start is not None and not _are_ranks_equal(start, ranks):
-        # After resuming with another number of ranks, ranks may be at different steps.
+        # After resuming with a different number of ranks, ranks may be at different steps.
         if len(positions) < layout["streams"] and steps is not None and layout["streams"] % ranks == 0:
             positions = _positions_of_all_ranks(state, steps, start, positions)
         own = positions[0][0] % ranks if positions else 0
@@ -146,7 +146,7 @@ def _positions_of_all_ranks(state: dict[str, Any], steps: int, start: Sequence[t
 
 
 def pack_positions(positions: Iterable[Position]) -> dict[str, Any]:
-    """Encodes the positions of all slots compactly, as the first position and the row offset of each slot. A slot in another epoch is encoded
+    """Encodes the positions of all slots compactly, as the first position and the row offset of each slot. A slot in a different epoch is encoded
     with its epoch and row."""
     pairs = [position[1:] for position in sorted(positions)]
     epoch, row = min(pairs)
@@ -258,7 +258,7 @@ def validate_state(state: Any) -> dict[str, Any]:
     """Checks that this release can load a state. Returns the state as plain data.
 
     Raises:
-        WrongUse: if the value is not a state, or is a state of another version.
+        WrongUse: if the value is not a state, or is a state with a different version.
     """
     state = parse_state(state)
     if state["version"] != VERSION:
@@ -307,5 +307,5 @@ def check_pipeline(state: dict[str, Any], parts: dict[str, Any]) -> None:
 
 
 def data_summary(dataset: dict[str, Any]) -> dict[str, int]:
-    """Returns the size of a dataset. States contain it as information for users."""
+    """Returns the size of a dataset, which a state contains as information for users."""
     return {key: dataset[key] for key in ("rows", "shards", "bytes")}

@@ -30,7 +30,7 @@ create_exception!(
     FeedlineError,
     "No coordinator is available. A retry may succeed."
 );
-create_exception!(feedline, Superseded, FeedlineError, "Another process has superseded this rank.");
+create_exception!(feedline, Superseded, FeedlineError, "Another process has taken over this rank.");
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();

@@ -70,7 +70,8 @@ impl Job {
         to_json(&status.map_err(|error| from_client(&error))?)
     }
 
-    /// Waits until the dataset is indexed or the job has ended. Returns the status as JSON. `None` after `seconds`.
+    /// Waits until the dataset is indexed or the job has ended. Returns the status as JSON, or `None` if it takes longer
+    /// than `seconds`.
     fn wait_until_indexed(&self, py: Python<'_>, seconds: f64) -> PyResult<Option<String>> {
         runtime::check_process(self.process)?;
         let poll = async {

@@ -27,7 +27,7 @@ pub(crate) fn handle() -> PyResult<Handle> {
     JobService::start_log();
     let runtime = JobService::start_runtime().map_err(|error| {
         FeedlineError::new_err(format!(
-            "cannot start threads: {error}; raise the limit of threads of this process"
+            "cannot start threads: {error}; raise the thread limit of this process"
         ))
     })?;
     let runtime: &'static Runtime = Box::leak(Box::new(runtime));
@@ -41,7 +41,7 @@ pub(crate) fn check_process(process: u32) -> PyResult<()> {
         return Ok(());
     }
     Err(WrongUse::new_err(
-        "this process was forked after feedline had started, so it does not have the threads of feedline; start child processes \
+        "this process was forked after feedline had started its threads, which a fork does not copy; start child processes \
          with multiprocessing.set_start_method(\"spawn\"), or open jobs only in the child",
     ))
 }

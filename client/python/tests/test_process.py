@@ -245,7 +245,7 @@ def test_patience_applies_to_the_first_connection(
         next(iter(numbers.batch(100).open(**local)))
     assert len(attempts) == 1, "without patience, the first failure is raised"
     monkeypatch.undo()
-    with pytest.raises(feedline.CoordinatorLost, match="check the address, and that a coordinator runs at this address"):
+    with pytest.raises(feedline.CoordinatorLost, match="check the address, and that a coordinator is running there"):
         next(iter(numbers.batch(100).open(coordinator="http://127.0.0.1:1")))
     monkeypatch.setattr(feedline._native, "Service", service)
     monkeypatch.setattr("feedline._session._RETRY_SECONDS", 0.0)

@@ -118,5 +118,5 @@ def test_invalid_weights_are_rejected(mixed: Callable[[str], feedline.Pipeline],
                 job.set_weights(wrong)
     (tmp_path / "one.txt").write_text("a\nb\n")
     with feedline.read(url=tmp_path / "one.txt", format="text").batch(1).open(**local) as job:
-        with pytest.raises(feedline.WrongUse, match="only the datasets of a `mix` have weights"):
+        with pytest.raises(feedline.WrongUse, match="weights apply only to the datasets in a `mix`"):
             job.set_weights([1])

@@ -172,7 +172,7 @@ impl ConsumerState {
         }
         for (split, attempt, waited) in idle {
             self.fetches.update(split, |fetch| fetch.idle_attempts += 1);
-            let reason = format!("the worker sent no piece for {:.1} s", waited.as_secs_f32());
+            let reason = format!("the worker has sent no piece for {:.1} s", waited.as_secs_f32());
             self.on_outcome(split, attempt, FetchOutcome::Disconnected(reason), now);
         }
     }

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use feedline_data::layout::{SplitRef, StreamPosition};
 
-/// A split and the position of its first missing row. The order is the order in which batches need the rows.
+/// A split and the position of its first missing row. Sorting these tuples yields the order in which batches need the
+/// rows.
 pub(super) type QueuedSplit = (StreamPosition, SplitRef);
 
 /// Splits ordered by their first missing rows. Contains at most one entry per split.

@@ -117,7 +117,6 @@ fn too_few_rows_message(layout: &Layout, is_relaxed: bool, max: u32, splits: usi
         false => ", or open the job for fewer virtual consumers",
     };
     format!(
-        "a batch of {batch} rows needs {needed} splits of {split_rows} rows, because operators remove most rows, and a consumer \
-         holds at most {max} splits: use a smaller batch, remove fewer rows{fewer_consumers}"
+        "a batch of {batch} rows needs {needed} splits of {split_rows} rows, because operators remove most rows, but a consumer can hold at most {max} splits: use a smaller batch, remove fewer rows{fewer_consumers}"
     )
 }

@@ -21,7 +21,7 @@ pub struct Effects {
     pub writes: Vec<LogWrite>,
     /// Replies whose records are committed.
     pub replies: Vec<(RequestId, Reply)>,
-    /// Indexes to save at a majority of members. An `Input::IndexSaved` reports the result.
+    /// Indexes to save on a majority of members. An `Input::IndexSaved` reports the result.
     pub manifests: Vec<(JobId, String, Arc<Manifest>)>,
     /// Records that this leader has proposed since the last call. The records may not be committed yet.
     pub proposed_records: Vec<Record>,

@@ -51,7 +51,7 @@ impl EntryPayload {
         let (mut entry, mut entry_records) = (begin(), Vec::new());
         for record in records {
             let body = serde_json::to_vec(&record).expect("records can be encoded as JSON");
-            // Plus a separator and the closing bracket.
+            // The 2 additional bytes are a separator and the closing bracket.
             if !entry_records.is_empty() && entry.len() + body.len() + 2 > max_bytes {
                 entry.push(b']');
                 entries.push((std::mem::replace(&mut entry, begin()), std::mem::take(&mut entry_records)));
@@ -67,7 +67,7 @@ impl EntryPayload {
         entries
     }
 
-    /// Decodes a payload. The error is a clause.
+    /// Decodes a payload. The error is part of a sentence.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Result<Self, String> {
         let (version, kind, body) = match bytes {
             [version, kind, body @ ..] => (*version, *kind, body),
@@ -81,7 +81,7 @@ impl EntryPayload {
         match kind {
             KIND_LEAD => serde_json::from_slice(body).map(|Lead { incarnation }| Self::Lead { incarnation }),
             KIND_RECORDS => serde_json::from_slice(body).map(Self::Records),
-            _ => return Err(format!("a log entry has unknown kind {kind}; start a newer release")),
+            _ => return Err(format!("a log entry has unknown kind {kind}; upgrade to a newer release")),
         }
         .map_err(|error| format!("invalid log entry: {error}"))
     }

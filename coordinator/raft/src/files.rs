@@ -44,7 +44,7 @@ pub fn replace_file(path: &Path, parts: &[&[u8]]) -> io::Result<()> {
     sync_folder_of(path)
 }
 
-/// Removes incomplete files in `folder` from killed processes. The final names of these files end with `suffix`.
+/// Removes incomplete files that killed processes have left in `folder`. The final names of these files end with `suffix`.
 pub fn remove_incomplete_files(folder: &Path, suffix: &str) {
     let incomplete = format!("{suffix}{INCOMPLETE_SUFFIX}");
     let unfinished = |entry: &DirEntry| {
@@ -87,7 +87,7 @@ pub fn error_reason(error: &io::Error) -> String {
     }
 }
 
-/// Returns the remedy for a write error.
+/// Returns how to fix a write error.
 pub fn write_error_fix(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "free some disk space",

@@ -61,7 +61,7 @@ pub fn encode(message: &Message) -> Option<bytes::Bytes> {
 /// Decodes a message from another member.
 ///
 /// # Errors
-/// Returns an error if the bytes are not a valid message. The error is a clause.
+/// Returns an error if the bytes are not a valid message. The error is part of a sentence.
 pub fn decode(bytes: &[u8]) -> Result<Message, String> {
     protobuf::Message::parse_from_bytes(bytes).map_err(|error| format!("invalid raft message: {error}"))
 }

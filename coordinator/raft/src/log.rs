@@ -22,7 +22,7 @@ pub enum LogError {
         path: PathBuf,
         /// The reason reported by the operating system.
         reason: String,
-        /// The remedy.
+        /// How to fix the problem.
         fix: &'static str,
     },
     /// The log cannot be read.
@@ -42,24 +42,24 @@ pub enum LogError {
         path: PathBuf,
         /// Offset of the corrupted frame.
         offset: u64,
-        /// The damage.
+        /// A description of the corruption.
         damage: String,
     },
     /// The file is not a log, or was written by another release.
     #[error(
-        "{path} is not a log of this release: {difference}; start the release that wrote it, or choose another data directory"
+        "{path} cannot be read by this release: {difference}; start the release that wrote it, or choose another data directory"
     )]
     Foreign {
         /// The log file.
         path: PathBuf,
-        /// The difference.
+        /// How the file differs from a log of this release.
         difference: String,
     },
     /// The directory cannot be used.
     #[error(transparent)]
     Directory(#[from] DirectoryError),
     /// Another process uses the directory.
-    #[error("another coordinator uses {path}; stop it, or choose another data directory")]
+    #[error("{path} is in use by another coordinator; stop it, or choose another data directory")]
     Locked {
         /// The directory.
         path: PathBuf,

@@ -38,7 +38,7 @@ use crate::snapshot::AppliedState;
 use crate::storage::MemoryStorage;
 
 /// The log is compacted when its entries are this many times as large as its snapshot.
-const COMPACT_GROWTH: u64 = 4;
+const COMPACTION_GROWTH_FACTOR: u64 = 4;
 /// Number of ticks between two heartbeats.
 const HEARTBEAT_TICKS: usize = 2;
 /// Maximum size of the entries in one message.
@@ -61,7 +61,7 @@ pub struct RaftNode {
     has_started_serving: bool,
     /// Whether the member is shutting down.
     is_retiring: bool,
-    /// Whether the next call compacts the log regardless of its size.
+    /// Whether the next call to [`Self::effects`] compacts the log regardless of its size.
     snapshot_due: bool,
     write_queue: WriteQueue,
     /// Whether the term, vote or commit has changed since the last write.
@@ -85,7 +85,7 @@ impl RaftNode {
     /// A time in nanoseconds is suitable.
     ///
     /// # Errors
-    /// Returns an error if the state is corrupted. The error is a clause.
+    /// Returns an error if the state is corrupted. The error is part of a sentence.
     pub fn new(
         id: MemberId,
         stored: PersistedState,
@@ -98,7 +98,7 @@ impl RaftNode {
         if index > 0 {
             applied.install(index, &stored.snapshot.data)?;
         }
-        let log_bytes = stored.entries.iter().map(size).sum();
+        let log_bytes = stored.entries.iter().map(entry_bytes).sum();
         let snapshot_bytes = stored.snapshot.data.len() as u64;
         let config = Config {
             id: id.get(),
@@ -238,7 +238,7 @@ impl RaftNode {
         self.publish_address();
     }
 
-    /// Takes an input, or replies with the address of the leader. [`Self::decide`] processes the input.
+    /// Accepts an input, or replies with the address of the leader. [`Self::decide`] processes the input.
     pub fn take_input(&mut self, now: MonotonicTime, input: Input) {
         self.advance_clock(now);
         match &mut self.leading {
@@ -284,8 +284,8 @@ impl RaftNode {
     /// Returns the messages, writes and replies since the last call.
     ///
     /// # Errors
-    /// Returns an error if an entry cannot be decoded. The member must stop and restart with a newer release. The error is a
-    /// clause.
+    /// Returns an error if an entry cannot be decoded. The member must stop and restart with a newer release. The error is
+    /// part of a sentence.
     pub fn effects(&mut self) -> Result<Effects, String> {
         loop {
             self.follow_role();
@@ -302,7 +302,7 @@ impl RaftNode {
         Ok(std::mem::take(&mut self.effects))
     }
 
-    /// Handles one `Ready` of raft: messages to send, entries to write and entries to apply.
+    /// Handles one `Ready` from raft: messages to send, entries to write and entries to apply.
     fn handle_ready(&mut self) -> Result<(), String> {
         let mut ready = self.node.ready();
         let number = ready.number();
@@ -321,7 +321,7 @@ impl RaftNode {
             self.install(snapshot, number)?;
         }
         if !entries.is_empty() || ready.must_sync() {
-            self.log_bytes += entries.iter().map(size).sum::<u64>();
+            self.log_bytes += entries.iter().map(entry_bytes).sum::<u64>();
             let storage = self.node.mut_store();
             storage.append(&entries);
             let hard_state = std::mem::take(&mut self.hard_state_changed).then(|| storage.stored_state());
@@ -374,7 +374,7 @@ impl RaftNode {
                 change.merge_from_bytes(&entry.data).map_err(|error| error.to_string())?;
                 self.apply_change(&change)?;
             }
-            EntryType::EntryConfChangeV2 => return Err("a log entry changes several members, which this release does not support; start a newer release".to_owned()),
+            EntryType::EntryConfChangeV2 => return Err("a log entry changes several members at once, which this release does not support; upgrade to a newer release".to_owned()),
         }
         self.applied.index = entry.index;
         Ok(())
@@ -382,7 +382,7 @@ impl RaftNode {
 
     /// Replaces the applied entries with a snapshot if the log is large.
     fn compact_if_due(&mut self) {
-        let limit = self.settings.compact_bytes.max(COMPACT_GROWTH * self.snapshot_bytes);
+        let limit = self.settings.compact_bytes.max(COMPACTION_GROWTH_FACTOR * self.snapshot_bytes);
         let is_due = std::mem::take(&mut self.snapshot_due) || self.log_bytes > limit;
         if !is_due || self.applied.index <= self.node.store().snapshot_index() {
             return;
@@ -392,7 +392,7 @@ impl RaftNode {
         let storage = self.node.mut_store();
         storage.compact(self.applied.index, data.into(), self.settings.kept_entries);
         let stored = storage.stored();
-        self.log_bytes = stored.entries.iter().map(size).sum();
+        self.log_bytes = stored.entries.iter().map(entry_bytes).sum();
         self.hard_state_changed = false;
         self.effects.writes.push(LogWrite::Compact(Box::new(stored)));
     }
@@ -469,7 +469,7 @@ impl RaftNode {
 }
 
 /// Returns the size of an entry without the overhead of its encoding.
-fn size(entry: &Entry) -> u64 {
+fn entry_bytes(entry: &Entry) -> u64 {
     (entry.data.len() + entry.context.len()) as u64
 }
 

@@ -105,11 +105,13 @@ impl PersistedState {
         self.entries.extend(entries);
     }
 
-    /// Checks that the entries are consecutive and follow the snapshot. The error is a clause.
+    /// Checks that the entries are consecutive and follow the snapshot. The error is part of a sentence.
     pub(crate) fn check(&self) -> Result<(), String> {
         let start = self.snapshot.get_metadata().index;
         let Some(last) = start.checked_add(self.entries.len() as u64) else {
-            return Err(format!("the snapshot index {start} leaves no indexes for entries"));
+            return Err(format!(
+                "the snapshot index {start} is too large: it leaves no indexes for log entries"
+            ));
         };
         for (place, entry) in self.entries.iter().enumerate() {
             let expected = start + 1 + place as u64;

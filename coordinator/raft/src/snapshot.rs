@@ -32,7 +32,7 @@ impl ClusterSnapshot {
         serde_json::to_vec(self).expect("records can be encoded as JSON")
     }
 
-    /// Decodes a snapshot. The error is a clause.
+    /// Decodes a snapshot. The error is part of a sentence.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Result<Self, String> {
         let unreadable = |error: serde_json::Error| format!("invalid snapshot: {error}");
         let SnapshotVersion { version } = serde_json::from_slice(bytes).map_err(unreadable)?;

@@ -76,7 +76,8 @@ impl MemoryStorage {
         self.snapshot = snapshot;
     }
 
-    /// Installs `data`, the state up to `index`, as the snapshot. Drops the entries before the snapshot except for the last `kept`.
+    /// Installs `data`, the state up to `index`, as the snapshot. Drops the entries before the snapshot except for the last
+    /// `kept`.
     pub(crate) fn compact(&mut self, index: u64, data: Bytes, kept: u64) {
         let Ok(term) = self.term(index) else { return };
         let mut snapshot = Snapshot { data, ..Snapshot::default() };

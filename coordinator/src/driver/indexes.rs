@@ -1,4 +1,5 @@
-//! Dataset indexes. An index is saved by a majority before its job starts, and loaded when another coordinator becomes the leader.
+//! Dataset indexes. An index is saved by a majority before its job starts, and loaded when another coordinator becomes the
+//! leader.
 
 use std::sync::Arc;
 
@@ -50,13 +51,13 @@ impl IndexRequests {
         self.loading == 0
     }
 
-    /// Saves an index here and at this number of other coordinators.
+    /// Saves an index on this coordinator and on `others` other coordinators.
     pub(super) fn save(&mut self, job: JobId, key: String, manifest: Arc<Manifest>, others: usize) {
         let (store, peers) = (Arc::clone(&self.store), Arc::clone(&self.peers));
         self.tasks.spawn(async move {
             let (own, own_key) = (Arc::clone(&manifest), key.clone());
             let saved = tokio::task::spawn_blocking(move || store.save(&own_key, &own)).await;
-            let saved = saved.unwrap_or_else(|error| Err(format!("saving the index failed: {error}")));
+            let saved = saved.unwrap_or_else(|error| Err(format!("failed to save the index: {error}")));
             let saved = match saved {
                 Ok(()) => peers.store_index(others, &key, &manifest).await,
                 failed => failed,

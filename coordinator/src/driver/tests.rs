@@ -276,7 +276,7 @@ async fn a_saved_index_is_read_only_for_a_new_job() {
     assert!(refused.message.contains("running with different settings"), "{refused}");
     assert_eq!(service.join_job(spec("other")).await.unwrap_err().kind, ServiceErrorKind::Denied);
     let opened = service.open_job(spec("other")).await.unwrap_err();
-    assert!(opened.message.contains("cannot be used"), "{opened}");
+    assert!(opened.message.contains("cannot use the saved index"), "{opened}");
     bench.stop.cancel();
     task.await.unwrap().unwrap();
 }

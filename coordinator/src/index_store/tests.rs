@@ -50,7 +50,7 @@ fn damage_is_an_error_with_a_remedy() {
         fs::write(&path, &damaged).unwrap();
         let message = store.load("k").unwrap_err();
         assert!(
-            message.starts_with(&format!("the saved index {} cannot be used: ", path.display())),
+            message.starts_with(&format!("cannot use the saved index {}: ", path.display())),
             "{message}"
         );
         assert!(message.ends_with("; remove the file or run `feedline index --rebuild`"), "{message}");

@@ -11,7 +11,7 @@ const MAX_EXPANDED_URLS: usize = 16;
 /// The special characters in patterns. Braces remain if they expand to too many paths.
 const PATTERN_CHARS: [char; 6] = ['*', '?', '[', ']', '{', '}'];
 
-/// Rejects paths of the coordinator's own files, and directories and globs that contain such files. Workers check links.
+/// Rejects paths of the coordinator's own files, and directories and globs that include these files. Workers check links.
 pub(super) fn check_own(own: &ProtectedFiles, pipeline: &Pipeline) -> Result<(), String> {
     let look = own.snapshot();
     for (place, url) in pipeline.read_locations() {

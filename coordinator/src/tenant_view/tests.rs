@@ -160,10 +160,7 @@ async fn a_tenant_cannot_report_as_a_worker() {
     let bench = Bench::new().await;
     let refusal = bench.a.sync_worker(working()).await.unwrap_err();
     assert_eq!(refusal.kind, ServiceErrorKind::Invalid);
-    assert_eq!(
-        refusal.message,
-        "the token of a tenant cannot be used for a worker; start workers with a worker token"
-    );
+    assert_eq!(refusal.message, "workers cannot use a tenant's token; start workers with a worker token");
 }
 
 /// Counts the lookups of the tenants of jobs.

@@ -214,7 +214,7 @@ async fn a_token_of_a_tenant_does_not_permit_cluster_requests() {
             authenticators.peer.authenticate(Some(&token)).map(|_| ()).unwrap_err(),
         ] {
             assert_eq!(refusal.kind, ServiceErrorKind::Denied, "{scope}");
-            assert!(refusal.message.contains("concerns the whole cluster"), "{refusal}");
+            assert!(refusal.message.contains("applies to the whole cluster"), "{refusal}");
         }
     }
 }

@@ -18,15 +18,15 @@ pub(super) type TicketHolder = (JobId, u32, SessionId);
 pub(super) struct TicketCache(Mutex<HashMap<TicketHolder, (u64, String)>>);
 
 impl TicketCache {
-    /// Returns the cached ticket of a session, or issues a new ticket with `make`.
-    pub(super) fn ticket(&self, holder: TicketHolder, now_s: u64, make: impl FnOnce() -> String) -> String {
+    /// Returns the cached ticket of a session, or issues a new ticket with `issue`.
+    pub(super) fn ticket(&self, holder: TicketHolder, now_s: u64, issue: impl FnOnce() -> String) -> String {
         let is_new = |issued_s: u64| now_s.checked_sub(issued_s).is_some_and(|age_s| age_s < TICKET_REUSE_S);
         let issued = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, ticket)) = issued.get(&holder).filter(|(issued_s, _)| is_new(*issued_s)) {
             return ticket.clone();
         }
         drop(issued);
-        let ticket = make();
+        let ticket = issue();
         let mut issued = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if issued.len() >= MAX_CACHED_TICKETS {
             issued.retain(|_, (issued_s, _)| is_new(*issued_s));

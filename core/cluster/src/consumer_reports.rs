@@ -1,4 +1,4 @@
-//! Processes the reports of consumers: sessions, progress, and unreachable workers.
+//! Processes consumer reports: sessions, progress, and unreachable workers.
 
 use feedline_data::ids::{JobId, WorkerId};
 use feedline_data::layout::SplitRef;
@@ -37,7 +37,7 @@ impl Cluster {
         let job = self.jobs.get(&report.job).ok_or_else(|| ServiceError::unknown_job(report.job))?;
         if job.spec.elastic && report.consumer >= MAX_RANKS {
             let message =
-                format!("invalid rank {}: number ranks from 0 to {}", report.consumer, MAX_RANKS - 1);
+                format!("invalid rank {}: expected a rank from 0 to {}", report.consumer, MAX_RANKS - 1);
             return Err(ServiceError::new(ServiceErrorKind::Invalid, message));
         }
         if !job.spec.elastic && report.consumer >= job.spec.consumers {
@@ -75,7 +75,7 @@ impl Cluster {
     ) -> ServiceError {
         let seconds = self.settings.consumer_lease_ms / 1_000;
         let message = format!(
-            "consumer {} of job `{job}` sent no report for more than {seconds} s, and its {lost} moved to other consumers; restart the consumer from its last checkpoint",
+            "consumer {} of job `{job}` has not reported for more than {seconds} s, and its {lost} moved to other consumers; restart the consumer from its last checkpoint",
             report.consumer
         );
         ServiceError::new(ServiceErrorKind::Superseded, message)

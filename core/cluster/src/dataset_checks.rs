@@ -47,13 +47,13 @@ pub(crate) fn check_dataset(spec: &JobSpec, manifest: &Manifest) -> Result<(), S
     }
     if dataset.rows < u64::from(spec.virtual_consumers) {
         return Err(format!(
-            "{} virtual consumers are more than the {} rows of the dataset; use fewer consumers",
+            "the job has {} virtual consumers, but the dataset has only {} rows; use fewer consumers",
             spec.virtual_consumers, dataset.rows
         ));
     }
     if layout.dropped_rows() == layout.epoch_rows() {
         return Err(format!(
-            "`remainder: drop` drops all rows: {} rows are fewer than one batch of {} rows for each of {} consumers; use a smaller batch or `remainder: emit`",
+            "`remainder: drop` would drop all rows: the dataset has {} rows, fewer than one batch of {} rows for each of {} consumers; use a smaller batch or `remainder: emit`",
             layout.epoch_rows(),
             layout.batch_rows,
             layout.streams

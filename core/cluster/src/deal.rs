@@ -16,8 +16,8 @@ pub(crate) struct SlotRank {
     pub slot_seconds: f64,
 }
 
-/// Assigns slots to ranks. `owners` contains the current owner of each slot; `None` or an unlisted rank means that the slot has
-/// no owner. Returns the next owner of each slot, or `None` for all slots if there are no ranks.
+/// Assigns slots to ranks. `owners` contains the current owner of each slot; `None` or an unlisted rank means that the slot
+/// has no owner. Returns the next owner of each slot, or `None` for all slots if there are no ranks.
 ///
 /// Each rank receives at least one slot if there are enough slots. The result minimizes `max(slots × slot_seconds)` over the
 /// ranks, and then the number of slots that change owners. If no rank has joined or left, slots move only if this maximum
@@ -26,7 +26,7 @@ pub(crate) fn deal_slots(ranks: &[SlotRank], owners: &[Option<u32>]) -> Vec<Opti
     if ranks.is_empty() {
         return vec![None; owners.len()];
     }
-    let problem = Problem::new(ranks, owners);
+    let problem = AssignmentProblem::new(ranks, owners);
     let best = problem.fastest_counts();
     if problem.is_complete()
         && problem.slowest_seconds(&problem.owned) <= MIN_SPEEDUP * problem.slowest_seconds(&best)
@@ -37,7 +37,7 @@ pub(crate) fn deal_slots(ranks: &[SlotRank], owners: &[Option<u32>]) -> Vec<Opti
 }
 
 /// The assignment problem with dense rank indexes. The rank with index `r` owns `owned[r]` slots.
-struct Problem {
+struct AssignmentProblem {
     ranks: Vec<u32>,
     index_of: BTreeMap<u32, usize>,
     slot_seconds: Vec<f64>,
@@ -47,7 +47,7 @@ struct Problem {
     min_slots: u64,
 }
 
-impl Problem {
+impl AssignmentProblem {
     fn new(ranks: &[SlotRank], owners: &[Option<u32>]) -> Self {
         let index_of: BTreeMap<u32, usize> =
             ranks.iter().enumerate().map(|(index, rank)| (rank.rank, index)).collect();
@@ -85,7 +85,8 @@ impl Problem {
         counts.iter().enumerate().map(|(index, count)| self.rank_seconds(index, *count)).fold(0.0, f64::max)
     }
 
-    /// Returns the slot counts that minimize the time of the slowest rank: each slot goes to the rank that finishes it first.
+    /// Returns the slot counts that minimize the time of the slowest rank: each slot goes to the rank that finishes it
+    /// first.
     fn fastest_counts(&self) -> Vec<u64> {
         let mut counts = vec![self.min_slots; self.ranks.len()];
         self.fill(&mut counts, f64::INFINITY);

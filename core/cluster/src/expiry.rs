@@ -94,8 +94,8 @@ impl Cluster {
         deadlines.into_iter().flatten().filter(|at| *at > self.now).min()
     }
 
-    /// Removes the splits of silent consumers of relaxed jobs and the slots of silent ranks of elastic jobs, if another consumer
-    /// can receive them.
+    /// Removes the splits of silent consumers of relaxed jobs and the slots of silent ranks of elastic jobs, if another
+    /// consumer can receive them.
     pub(crate) fn expire_consumers(&mut self, due: &BTreeSet<JobId>, ready: &mut Ready) {
         for id in due {
             let Some(job) = self.jobs.get_mut(id).filter(|job| job.running_layout().is_some()) else {
@@ -136,7 +136,7 @@ impl Cluster {
             if self.now.saturating_sub(job.last_seen) > self.settings.abandoned_ms {
                 let minutes = self.settings.abandoned_ms / 60_000;
                 let message = format!(
-                    "no consumer has reported for {minutes} minutes; open the job again from its last checkpoint"
+                    "no consumer has reported in the last {minutes} minutes; reopen the job from its last checkpoint"
                 );
                 self.end_job(*id, JobState::Failed(message), ready);
                 continue;

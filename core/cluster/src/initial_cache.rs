@@ -9,9 +9,9 @@ use feedline_data::tenants::Quota;
 /// Minimum mean size of rows that are cached. Smaller rows may cost more to cache than to read again.
 const MIN_ROW_BYTES: u64 = 4 << 10;
 
-/// Returns the decision to cache rows in memory before the first random operator. Returns `None` for small rows, for rows that
-/// are read only once, for a pipeline with a `cache` operator, and for a tenant with a cache quota, because the size of the
-/// cached rows is unknown.
+/// Returns the decision to cache rows in memory before the first random operator. Returns `None` for small rows, for rows
+/// that are read only once, for a pipeline with a `cache` operator, and for a tenant with a cache quota, because the size of
+/// the cached rows is unknown.
 pub fn initial_cache_decision(
     pipeline: &Pipeline,
     dataset: &DatasetSummary,

@@ -3,8 +3,8 @@
 //! [`Cluster::step`] takes the time and one input, and returns the records to persist and the replies to send ([`Ready`]).
 //! A reply may be sent once all earlier records are persisted. The crate owns no clock, task, socket or file.
 //!
-//! A step examines only state that its input has changed and deadlines that have passed. Its cost does not depend on the numbers
-//! of jobs, workers, consumers and leases.
+//! A step examines only state that its input has changed and deadlines that have passed. Its cost does not depend on the
+//! numbers of jobs, workers, consumers and leases.
 
 mod consumer_plans;
 mod consumer_reports;
@@ -58,10 +58,10 @@ use self::state::worker::{TaskRoom, TrackedWorker};
 /// Maximum number of ended jobs that the state machine reports.
 const MAX_ENDED_JOBS: usize = 100;
 /// Delay between a change in the number of running jobs and the redistribution of unplanned jobs over the workers.
-const REDISTRIBUTE_MS: u64 = 250;
+const REDISTRIBUTE_DELAY_MS: u64 = 250;
 /// Maximum length in bytes of a string in a report. The strings are written to the log and sent to all clients.
 const MAX_TEXT_BYTES: usize = 2_048;
-/// Truncates a string of a report to [`MAX_TEXT_BYTES`].
+/// Truncates a string from a report to [`MAX_TEXT_BYTES`].
 fn truncate_text(mut text: String) -> String {
     text.truncate(text.floor_char_boundary(MAX_TEXT_BYTES));
     text
@@ -103,7 +103,8 @@ pub struct Cluster {
     /// Jobs with unanswered step queries.
     queried_jobs: BTreeSet<JobId>,
 
-    /// The first plan revision of a new worker. It is larger than the revisions of all workers that expired in this incarnation.
+    /// The first plan revision of a new worker. It is larger than the revisions of all workers that expired in this
+    /// incarnation.
     next_revision: u64,
     /// Workers that accept leases.
     live_workers: Vec<WorkerId>,
@@ -158,8 +159,8 @@ impl Cluster {
         }
     }
 
-    /// Returns the number of jobs, workers, consumers, streams and leases that all steps have examined. This measure of the cost
-    /// of a step does not depend on the machine.
+    /// Returns the number of jobs, workers, consumers, streams and leases that all steps have examined. This measure of the
+    /// cost of a step does not depend on the machine.
     pub fn examined_items(&self) -> u64 {
         self.examined_items
     }
@@ -280,7 +281,7 @@ impl Cluster {
         let was_running = job.running_layout().is_some();
         job.apply(record, self.now);
         if self.running_jobs.update(&job.spec.tenant, was_running, job.running_layout().is_some()) {
-            self.redistribute_at.get_or_insert(self.now + REDISTRIBUTE_MS);
+            self.redistribute_at.get_or_insert(self.now + REDISTRIBUTE_DELAY_MS);
         }
         if matches!(record, Record::Ended { .. }) {
             self.open_jobs.remove(&(job.spec.tenant.clone(), job.spec.name.clone()));
@@ -291,8 +292,8 @@ impl Cluster {
         }
     }
 
-    /// Removes the oldest ended job if there are more than [`MAX_ENDED_JOBS`], so that state and log do not grow with past jobs. The
-    /// newest job stays, so that its id is not reused.
+    /// Removes the oldest ended job if there are more than [`MAX_ENDED_JOBS`], so that state and log do not grow with past
+    /// jobs. The newest job stays, so that its id is not reused.
     fn forget_oldest_ended_job(&mut self) {
         if self.ended_jobs.len() <= MAX_ENDED_JOBS {
             return;

@@ -8,9 +8,9 @@ use feedline_data::tenants::describe_tenant;
 use crate::Cluster;
 
 /// Retry delay in milliseconds when there are too many jobs.
-const JOB_RETRY_MS: u64 = 5_000;
+const JOB_RETRY_DELAY_MS: u64 = 5_000;
 /// Retry delay in milliseconds when there are too many consumers or workers.
-const CLIENT_RETRY_MS: u64 = 2_000;
+const CLIENT_RETRY_DELAY_MS: u64 = 2_000;
 
 impl Cluster {
     /// Checks that the job's tenant may read the sources of its pipeline.
@@ -27,9 +27,9 @@ impl Cluster {
         if self.open_jobs.len() >= limit as usize {
             return Err(ServiceError::busy(
                 format!(
-                    "the cluster has reached its limit of {limit} jobs; retry when a job has ended, or raise the coordinator's --max-jobs"
+                    "the cluster has reached its limit of {limit} jobs; retry after a job has ended, or raise the coordinator's --max-jobs"
                 ),
-                JOB_RETRY_MS,
+                JOB_RETRY_DELAY_MS,
             ));
         }
         let Some(limit) = self.settings.tenants.quota_of(&spec.tenant).jobs else { return Ok(()) };
@@ -41,9 +41,9 @@ impl Cluster {
         let tenant = describe_tenant(&spec.tenant);
         Err(ServiceError::busy(
             format!(
-                "quota reached: {tenant} may have at most {limit} jobs; retry when a job has ended, cancel a job with `feedline job cancel ID`, or raise the quota"
+                "quota exceeded: {tenant} may have at most {limit} jobs; retry after a job has ended, cancel a job with `feedline job cancel ID`, or raise the quota"
             ),
-            JOB_RETRY_MS,
+            JOB_RETRY_DELAY_MS,
         ))
     }
 
@@ -63,9 +63,9 @@ impl Cluster {
         }
         Err(ServiceError::busy(
             format!(
-                "the cluster has reached its limit of {limit} consumers; retry when consumers have left, or raise the coordinator's --max-consumers"
+                "the cluster has reached its limit of {limit} consumers; retry after some consumers have left, or raise the coordinator's --max-consumers"
             ),
-            CLIENT_RETRY_MS,
+            CLIENT_RETRY_DELAY_MS,
         ))
     }
 
@@ -79,7 +79,7 @@ impl Cluster {
             format!(
                 "the cluster has reached its limit of {limit} workers; stop some workers, or raise the coordinator's --max-workers"
             ),
-            CLIENT_RETRY_MS,
+            CLIENT_RETRY_DELAY_MS,
         ))
     }
 }

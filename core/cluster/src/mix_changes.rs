@@ -64,16 +64,18 @@ impl TrackedJob {
         let refuse = |message: String| ServiceError::new(ServiceErrorKind::Invalid, message);
         let name = &self.spec.name;
         if self.is_ended() {
-            return Err(refuse(format!("job {name:?} has ended; change the weights of a running job")));
+            return Err(refuse(format!(
+                "job {name:?} has ended; weights can be changed only while a job is running"
+            )));
         }
         let Some(mix) = &self.spec.pipeline.source.mix else {
             return Err(refuse(format!(
-                "job {name:?} has no mix; only the datasets of a `mix` have weights"
+                "job {name:?} has no `mix`; weights apply only to the datasets in a `mix`"
             )));
         };
         if mix.stop == MixStop::First {
             return Err(refuse(format!(
-                "the weights of job {name:?} cannot change, because they determine the end of a pass under `stop: first`; use `stop: all` or `stop: restart`"
+                "cannot change the weights of job {name:?}: with `stop: first`, the weights determine where a pass ends; use `stop: all` or `stop: restart`"
             )));
         }
         MixChange::check(&weights, mix.parts.len()).map_err(|clause| {
@@ -96,8 +98,7 @@ impl TrackedJob {
             layout.mix_changes.iter().filter(|change| change.pass == pass && change.offset != place).count();
         if in_pass >= MAX_CHANGES_IN_PASS || layout.mix_changes.len() >= MAX_MIX_CHANGES {
             return Err(refuse(format!(
-                "the weights of job {name:?} have changed {} times, {in_pass} times in pass {pass}; the limits are {MAX_MIX_CHANGES} and \
-                {MAX_CHANGES_IN_PASS} changes: wait for the next pass, or open a new job from the job's position",
+                "the weights of job {name:?} have been changed {} times, {in_pass} times in pass {pass}; the limits are {MAX_MIX_CHANGES} changes per job and {MAX_CHANGES_IN_PASS} per pass: wait for the next pass, or open a new job from the job's position",
                 layout.mix_changes.len()
             )));
         }

@@ -1,4 +1,5 @@
-//! Chooses the workers that may receive splits of a job: the workers of the plan, or a share of all workers for an unplanned job.
+//! Chooses the workers that may receive splits of a job: the workers of the plan, or a share of all workers for an unplanned
+//! job.
 
 use feedline_data::ids::{JobId, WorkerId};
 
@@ -7,7 +8,7 @@ use crate::state::candidates::{CandidateQueue, LeaseCandidate};
 
 /// Number of workers of an unplanned job, as a multiple of its even share of all workers. With few jobs, every job uses all
 /// workers. With many jobs, each worker serves only a few jobs.
-const UNPLANNED_SPREAD: usize = 4;
+const UNPLANNED_SPREAD_FACTOR: usize = 4;
 
 impl Cluster {
     /// Chooses the lease candidates of a job if the plan or the workers have changed, and updates changed loads.
@@ -27,7 +28,7 @@ impl Cluster {
                 candidates.set_load(worker, found.load(id, least, split_rows), least);
             }
         }
-        // The number of splits ahead of each stream depends on the slots of all candidates.
+        // The number of splits ahead of each stream depends on the capacity of all candidates.
         job.touched_streams.all |= candidates.slots() != slots;
     }
 
@@ -101,7 +102,7 @@ impl Cluster {
 
 /// Returns the workers for one of `jobs` running jobs. Consecutive job ids use adjacent workers.
 fn workers_for_unplanned_job(live: &[WorkerId], job: JobId, jobs: usize) -> Vec<LeaseCandidate> {
-    let count = (UNPLANNED_SPREAD * live.len()).div_ceil(jobs.max(1)).min(live.len());
+    let count = (UNPLANNED_SPREAD_FACTOR * live.len()).div_ceil(jobs.max(1)).min(live.len());
     let start = (job.0 as usize).wrapping_mul(count) % live.len().max(1);
     let chosen = live.iter().cycle().skip(start).take(count);
     let mut candidates: Vec<LeaseCandidate> =

@@ -16,9 +16,9 @@ use crate::{Cluster, Ready};
 
 /// Maximum number of shards that one task indexes.
 const MAX_TASK_SHARDS: usize = 16;
-/// Total size in bytes of the shards at which a task is full.
+/// A task is full when the total size of its shards reaches this number of bytes.
 const MAX_TASK_BYTES: u64 = 256 << 20;
-/// Maximum number of concurrent tasks of a worker.
+/// Maximum number of concurrent tasks on a worker.
 const MAX_TASKS_PER_WORKER: usize = 2;
 
 impl Cluster {
@@ -183,7 +183,7 @@ impl Cluster {
     ) {
         if range.len() != indexes.len() {
             let message = format!(
-                "a worker returned the indexes of {} shards for a task with {} shards; run the same release on all hosts",
+                "a worker returned indexes for {} shards, but its task had {} shards; run the same release on all hosts",
                 indexes.len(),
                 range.len()
             );

@@ -1,5 +1,5 @@
-//! Core limits of unplanned jobs of tenants with a core quota: the running jobs of a tenant share its quota evenly. The planner
-//! handles quotas of planned jobs in `core/planner/src/observe/tenants.rs`.
+//! Core limits of unplanned jobs of tenants with a core quota: the running jobs of a tenant share its quota evenly. The
+//! planner handles quotas of planned jobs in `core/planner/src/observe/tenants.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,8 +16,8 @@ impl Cluster {
         self.settings.tenants.quota_of(&job.spec.tenant).cores
     }
 
-    /// Returns the tenants of a worker's jobs with the worker's even share of each cache quota. The shares also limit `cache`
-    /// operators, which do not depend on the plan.
+    /// Returns the tenants of a worker's jobs with the worker's even share of each cache quota. The shares also limit
+    /// `cache` operators, which do not depend on the plan.
     pub(crate) fn tenant_cache_quotas(&self, jobs: &BTreeSet<JobId>) -> Vec<TenantCacheQuota> {
         let mut parts: BTreeMap<&str, TenantCacheQuota> = BTreeMap::new();
         for (id, job) in jobs.iter().filter_map(|id| Some((id, self.jobs.get(id)?))) {
@@ -36,8 +36,8 @@ impl Cluster {
         parts.into_values().collect()
     }
 
-    /// Sets the core limits of an unplanned job, and changes the plans of the workers with a new limit. `None` removes the limits
-    /// of a job that is now planned.
+    /// Sets the core limits of an unplanned job, and changes the plans of the workers with a new limit. `None` removes the
+    /// limits of a job that is now planned.
     pub(crate) fn set_core_limits(&mut self, id: JobId, candidates: Option<&[LeaseCandidate]>) {
         let has_quota = self.jobs.get(&id).is_some_and(|job| self.cores_quota(job).is_some());
         let limits: BTreeMap<WorkerId, f64> = match candidates.filter(|_| has_quota) {

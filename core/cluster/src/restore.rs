@@ -12,8 +12,8 @@ use crate::state::worker::TrackedWorker;
 use crate::{Cluster, ClusterSettings};
 
 impl Cluster {
-    /// Rebuilds the durable state from records, in the order in which they were persisted. The lease times of workers with leases
-    /// and of consumers with splits start at `now`.
+    /// Rebuilds the durable state from records, in the order in which they were persisted. The lease times of workers with
+    /// leases and of consumers with splits start at `now`.
     pub fn restore(
         settings: ClusterSettings,
         incarnation: u64,
@@ -58,8 +58,8 @@ impl Cluster {
         }
     }
 
-    /// Returns the jobs with datasets in preparation and the keys of their sources. After [`Self::restore`] the driver passes
-    /// the saved indexes to [`Self::set_saved_index`].
+    /// Returns the jobs with datasets in preparation and the keys of their sources. After [`Self::restore`] the driver
+    /// passes the saved indexes to [`Self::set_saved_index`].
     pub fn preparing_jobs(&self) -> Vec<(JobId, String)> {
         let key = |job: &JobId| {
             let spec = &self.jobs[job].spec;

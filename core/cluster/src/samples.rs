@@ -10,8 +10,8 @@ use feedline_data::messages::{JobSpec, MIN_CORES, PlanAllocations, WorkerJobStat
 use crate::Cluster;
 use crate::spec_checks::{MAX_WEIGHT, MIN_WEIGHT};
 
-/// Returns the weight of a job within the valid range. Logs of earlier releases may contain weights outside of the range.
-fn weight(spec: &JobSpec) -> f64 {
+/// Returns the weight of a job within the valid range. Logs from earlier releases may contain weights outside this range.
+fn clamped_weight(spec: &JobSpec) -> f64 {
     spec.weight.clamp(MIN_WEIGHT, MAX_WEIGHT)
 }
 
@@ -74,17 +74,17 @@ impl Cluster {
         let mut sums: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
         for job in self.jobs.values().filter(|job| !job.is_ended() && job.dataset.is_some()) {
             let sum = sums.entry(job.spec.tenant.as_str()).or_default();
-            *sum = (sum.0 + weight(&job.spec), sum.1 + 1.0);
+            *sum = (sum.0 + clamped_weight(&job.spec), sum.1 + 1.0);
         }
         sums.into_iter().map(|(tenant, (weights, jobs))| (tenant, weights / jobs)).collect()
     }
 
-    /// Returns the weight of a job relative to all jobs of the cluster. Tenants compete by priority, and the jobs of a tenant by
-    /// weight. A tenant therefore gains nothing by raising the weights of all its jobs.
+    /// Returns the weight of a job relative to all jobs of the cluster. Tenants compete by priority, and the jobs of a
+    /// tenant by weight. A tenant therefore gains nothing by raising the weights of all its jobs.
     fn cluster_weight(&self, spec: &JobSpec, means: &BTreeMap<&str, f64>) -> f64 {
         let mean = means.get(spec.tenant.as_str()).copied().unwrap_or(1.0);
         let priority = self.settings.tenants.quota_of(&spec.tenant).priority;
-        priority * weight(spec) / mean
+        priority * clamped_weight(spec) / mean
     }
 
     /// Applies the allocations of the planner. Only the plans of workers with changed allocations change.

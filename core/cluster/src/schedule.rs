@@ -11,12 +11,13 @@ use crate::state::job::{TouchedStreams, TrackedJob};
 use crate::state::leases::LeaseHolder;
 use crate::{Cluster, Ready};
 
-/// Minimum number of splits leased ahead of each stream, so that one worker computes while a consumer reads from another.
+/// Minimum number of splits leased ahead of each stream, so that one worker can compute a split while the consumer receives
+/// the previous split from another worker.
 const MIN_SPLITS_AHEAD: usize = 2;
 /// Time after a change to a job's workers during which no split is recalled, because the split may be computed soon.
 pub(crate) const SETTLED_MS: u64 = 500;
-/// Age of a lease after which an uncomputed split is recalled from a worker that the plan no longer assigns to the job. Other
-/// jobs may leave no cores for the split, while a stream waits for it.
+/// Age of a lease after which an uncomputed split is recalled from a worker that the plan no longer assigns to the job.
+/// Other jobs may leave no cores for the split, while a stream waits for it.
 pub(crate) const RECALL_MS: u64 = 2_000;
 
 /// New leases of one job.
@@ -136,8 +137,8 @@ impl Cluster {
         }
     }
 
-    /// Chooses workers for the missing splits. The next split of a stream is granted regardless of load, because its consumer
-    /// waits for this split. When no worker has room, only changed streams are examined.
+    /// Chooses workers for the missing splits. The next split of a stream is granted regardless of load, because its
+    /// consumer waits for this split. When no worker has room, only changed streams are examined.
     fn choose_grants(
         &self,
         job: &TrackedJob,
@@ -213,10 +214,10 @@ impl Cluster {
         others.min_by_key(|id| self.workers.get(id).map(|worker| worker.lease_count())).copied()
     }
 
-    /// Whether a consumer waits for this split before all other splits of its stream. This is the case for the next split of the
-    /// stream, and also if all earlier splits have been ready for a while, because their rows do not fill a batch. A worker with
-    /// full memory computes only splits that a consumer waits for. A split that such a worker has held for a while therefore
-    /// counts as ready: the consumer has received its rows from another worker.
+    /// Whether a consumer waits for this split before all other splits of its stream. This is the case for the next split of
+    /// the stream, and also if all earlier splits have been ready for a while, because their rows do not fill a batch. A
+    /// worker with full memory computes only splits that a consumer waits for. A split that such a worker has held for a
+    /// while therefore counts as ready: the consumer has received its rows from another worker.
     fn is_urgent(&self, job: &TrackedJob, split: SplitRef) -> bool {
         if job.open_splits.get(split).is_some() {
             return true;
@@ -238,7 +239,8 @@ impl Cluster {
         false
     }
 
-    /// Chooses idle workers that also compute late splits. The rows are identical, so consumers use the first finished result.
+    /// Chooses idle workers to compute copies of late splits. The rows are identical, so consumers use the first finished
+    /// result.
     fn choose_copies(&mut self, id: JobId) -> Grants {
         let mut grants = Grants::default();
         let Some(job) = self.jobs.get_mut(&id) else { return grants };

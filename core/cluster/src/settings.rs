@@ -16,7 +16,7 @@ pub struct ClusterSettings {
     pub abandoned_ms: u64,
     /// Maximum time in milliseconds for which a long poll waits for a changed plan. This is the heartbeat interval.
     pub hold_ms: u64,
-    /// Number of uncomputed splits of one job that a worker holds.
+    /// Number of uncomputed splits of one job that a worker holds; more if its cores would otherwise be idle.
     pub leases_ahead: u32,
     /// Milliseconds after which an uncomputed split near the job's end is also leased to an idle worker.
     pub straggler_ms: u64,

@@ -16,13 +16,13 @@ use crate::records::Record;
 use crate::state::job::TrackedJob;
 use crate::{Cluster, Ready};
 
-/// Exclusive upper bound of the rank numbers of an elastic job. The coordinator keeps state for each rank that has ever
+/// Exclusive upper bound on the rank numbers of an elastic job. The coordinator keeps state for each rank that has ever
 /// reported.
 pub(crate) const MAX_RANKS: u32 = 65_536;
 /// Milliseconds between two checks of an elastic job's slots.
-const SLOT_CHECK_MS: Millis = 1_000;
-/// Minimum time in milliseconds between two rebalances because of changed step times.
-const REBALANCE_MS: Millis = 10_000;
+const SLOT_CHECK_INTERVAL_MS: Millis = 1_000;
+/// Minimum time in milliseconds between two rebalances that are due to changed step times.
+const MIN_REBALANCE_INTERVAL_MS: Millis = 10_000;
 
 impl TrackedJob {
     /// Whether a claim belongs to the current owner of the slot.
@@ -76,20 +76,21 @@ impl TrackedJob {
 
     /// Returns the ranks that are live and not leaving.
     fn present_ranks(&self) -> Vec<SlotRank> {
-        let here = self.consumers.iter().filter(|(_, consumer)| consumer.is_present);
-        here.map(|(rank, consumer)| SlotRank { rank: *rank, slot_seconds: consumer.slot_ns as f64 / 1e9 })
+        let present = self.consumers.iter().filter(|(_, consumer)| consumer.is_present);
+        present
+            .map(|(rank, consumer)| SlotRank { rank: *rank, slot_seconds: consumer.slot_ns as f64 / 1e9 })
             .collect()
     }
 
     /// Whether the first assignment of slots still waits for expected ranks.
-    fn is_waiting_for_ranks(&mut self, here: usize, now: Millis, lease_ms: Millis) -> bool {
-        if here > 0 {
+    fn is_waiting_for_ranks(&mut self, present: usize, now: Millis, lease_ms: Millis) -> bool {
+        if present > 0 {
             self.slot_rebalance.first_report_at.get_or_insert(now);
         }
         let is_new = self.slots.as_slice().iter().all(|slot| slot.generation == 0);
         let is_over =
             self.slot_rebalance.first_report_at.is_some_and(|first| now.saturating_sub(first) > lease_ms);
-        is_new && here < (self.spec.consumers as usize).min(self.slots.len()) && !is_over
+        is_new && present < (self.spec.consumers as usize).min(self.slots.len()) && !is_over
     }
 
     /// Chooses the next owner of each slot. Returns whether the choice has changed.
@@ -97,7 +98,7 @@ impl TrackedJob {
         let numbers: BTreeSet<u32> = ranks.iter().map(|rank| rank.rank).collect();
         let is_same =
             numbers == self.slot_rebalance.ranks && self.slot_rebalance.targets.len() == self.slots.len();
-        if is_same && now.saturating_sub(self.slot_rebalance.dealt_at) < REBALANCE_MS {
+        if is_same && now.saturating_sub(self.slot_rebalance.dealt_at) < MIN_REBALANCE_INTERVAL_MS {
             return false;
         }
         let is_present = |rank: &Option<u32>| rank.is_some_and(|rank| numbers.contains(&rank));
@@ -159,7 +160,7 @@ impl Cluster {
         let (now, lease_ms) = (self.now, self.settings.consumer_lease_ms);
         let Some(job) = self.jobs.get_mut(&id) else { return };
         self.examined_items += (job.slots.len() + job.consumers.len()) as u64;
-        job.slot_rebalance.due_at = now + SLOT_CHECK_MS;
+        job.slot_rebalance.due_at = now + SLOT_CHECK_INTERVAL_MS;
         let ranks = job.present_ranks();
         if job.is_waiting_for_ranks(ranks.len(), now, lease_ms) {
             return;

@@ -9,8 +9,8 @@ use feedline_data::tenants;
 const MAX_NAME_BYTES: usize = 256;
 /// Maximum number of virtual consumers. A coordinator stores a position for each of them.
 const MAX_VIRTUAL_CONSUMERS: u32 = 65_536;
-/// Maximum number of open ranges in the start position of a relaxed job. Equals the maximum number of splits that its consumers
-/// hold together.
+/// Maximum number of open ranges in the start position of a relaxed job. Equals the maximum number of splits that its
+/// consumers hold together.
 const MAX_OPEN_RANGES: usize = 65_536;
 /// Maximum size of a specification in bytes. A specification is one log entry, which is sent in one message.
 const MAX_SPEC_BYTES: usize = 4 << 20;
@@ -26,10 +26,13 @@ pub(crate) fn check_spec(spec: &JobSpec) -> Result<(), String> {
     tenants::check_name(&spec.tenant)?;
     spec.pipeline.check().map_err(|error| error.to_string())?;
     if spec.name.is_empty() {
-        return Err("the job's name is empty; set a name".to_owned());
+        return Err("the job name is empty; set a name".to_owned());
     }
     if spec.name.len() > MAX_NAME_BYTES {
-        return Err(format!("the job's name has {} bytes; use at most {MAX_NAME_BYTES}", spec.name.len()));
+        return Err(format!(
+            "the job name is {} bytes long; the limit is {MAX_NAME_BYTES} bytes",
+            spec.name.len()
+        ));
     }
     if spec.virtual_consumers > MAX_VIRTUAL_CONSUMERS {
         return Err(format!(
@@ -45,7 +48,7 @@ pub(crate) fn check_spec(spec: &JobSpec) -> Result<(), String> {
         ));
     }
     if spec.epochs == 0 {
-        return Err("invalid number of epochs 0; set epochs to 1 or more".to_owned());
+        return Err("invalid number of epochs: 0; set epochs to at least 1".to_owned());
     }
     if !(MIN_WEIGHT..=MAX_WEIGHT).contains(&spec.weight) {
         return Err(format!(
@@ -54,24 +57,24 @@ pub(crate) fn check_spec(spec: &JobSpec) -> Result<(), String> {
         ));
     }
     if spec.consumers == 0 {
-        return Err("invalid number of consumers 0; set consumers to 1 or more".to_owned());
+        return Err("invalid number of consumers: 0; set consumers to at least 1".to_owned());
     }
     if spec.virtual_consumers < spec.consumers {
         return Err(format!(
-            "{} consumers cannot share {} virtual consumers: each needs at least one; open the job with virtual_consumers {} or more",
+            "{} consumers cannot share {} virtual consumers: each consumer needs at least one; set virtual_consumers to at least {}",
             spec.consumers, spec.virtual_consumers, spec.consumers
         ));
     }
     if spec.elastic && spec.pipeline.order == OrderMode::Relaxed {
         return Err(
-            "an elastic job needs `order: deterministic`; change the order, or open the job without `elastic`, because consumers of a relaxed job may always leave and return".to_owned(),
+            "elastic jobs require `order: deterministic`; change the order, or open the job without `elastic`: consumers of a relaxed job can always leave and rejoin".to_owned(),
         );
     }
     check_start(spec)?;
     let bytes = serde_json::to_vec(spec).expect("a specification is plain data").len();
     if bytes > MAX_SPEC_BYTES {
         return Err(format!(
-            "the job's specification has {bytes} bytes, more than the limit of {MAX_SPEC_BYTES}; select the source's files with globs or prefixes, and use fewer virtual consumers"
+            "the job specification is {bytes} bytes long; the limit is {MAX_SPEC_BYTES} bytes; select the source's files with globs or prefixes, and use fewer virtual consumers"
         ));
     }
     Ok(())
@@ -82,7 +85,7 @@ fn check_start(spec: &JobSpec) -> Result<(), String> {
     let Some(start) = &spec.start else { return Ok(()) };
     if start.streams.len() > spec.virtual_consumers as usize {
         return Err(format!(
-            "the position has {} streams, but the job has {}; open the job with virtual_consumers {}",
+            "the position has {} streams, but the job has {}; set virtual_consumers to {}",
             start.streams.len(),
             spec.virtual_consumers,
             start.virtual_consumers
@@ -91,7 +94,7 @@ fn check_start(spec: &JobSpec) -> Result<(), String> {
     check_mix(spec, &start.mix)?;
     if start.open_ranges.len() > MAX_OPEN_RANGES {
         return Err(format!(
-            "the position has {} undelivered ranges of rows, more than the limit of {MAX_OPEN_RANGES}; open the job from an earlier checkpoint",
+            "the position has {} undelivered row ranges, more than the limit of {MAX_OPEN_RANGES}; open the job from an earlier checkpoint",
             start.open_ranges.len()
         ));
     }
@@ -103,13 +106,13 @@ fn check_mix(spec: &JobSpec, changes: &[MixChange]) -> Result<(), String> {
     let datasets = spec.pipeline.source.mix.as_ref().map_or(0, |mix| mix.parts.len());
     if !changes.is_sorted_by_key(|change| (change.pass, change.offset)) || changes.len() > MAX_MIX_CHANGES {
         return Err(format!(
-            "the position has {} weight changes; expected at most {MAX_MIX_CHANGES} in ascending order: use an unedited checkpoint",
+            "invalid position with {} weight changes: expected at most {MAX_MIX_CHANGES} in ascending order; use an unmodified checkpoint",
             changes.len()
         ));
     }
     for change in changes {
         MixChange::check(&change.weights, datasets).map_err(|clause| {
-            format!("{clause} in the position at pass {}; use an unedited checkpoint", change.pass)
+            format!("{clause} in the position at pass {}; use an unmodified checkpoint", change.pass)
         })?;
     }
     Ok(())

@@ -1,5 +1,5 @@
-//! Answers queries for the positions of all consumers of a job at one step. A client queries the positions to save a checkpoint,
-//! and each consumer reports its own positions.
+//! Answers queries for the positions of all consumers of a job at one step. A client queries the positions to save a
+//! checkpoint, and each consumer reports its own positions.
 
 use feedline_data::checkpoint::{PositionHistory, StepId, StepLookup};
 use feedline_data::ids::{JobId, Millis};
@@ -13,10 +13,10 @@ use crate::{Cluster, ClusterSettings, Ready, Reply, RequestId};
 
 /// Maximum number of steps of one job with unanswered queries.
 const MAX_QUERIED_STEPS: usize = 64;
-/// Lifetime of a query in hold times, so that a client may repeat its request.
+/// Lifetime of a query as a multiple of the hold time, so that a client can repeat its request.
 const QUERY_HOLD_FACTOR: Millis = 2;
 /// Milliseconds between two checks for silent consumers.
-const SILENCE_CHECK_MS: Millis = 100;
+const SILENCE_CHECK_INTERVAL_MS: Millis = 100;
 
 impl TrackedJob {
     /// Returns the start position of each stream of a consumer.
@@ -136,7 +136,8 @@ impl TrackedJob {
         let mut queries = std::mem::take(&mut self.step_queries);
         for query in queries.by_step.values_mut() {
             let Some((_, oldest)) = query.parked.front() else { continue };
-            let is_early = now.saturating_sub(query.checked_at) < SILENCE_CHECK_MS && !is_over(*oldest);
+            let is_early =
+                now.saturating_sub(query.checked_at) < SILENCE_CHECK_INTERVAL_MS && !is_over(*oldest);
             if is_early && !query.needs_check {
                 continue;
             }
@@ -161,7 +162,7 @@ impl Cluster {
             Some(job) if job.is_relaxed() || job.spec.elastic => ServiceError::new(
                 ServiceErrorKind::Invalid,
                 format!(
-                    "job `{}` is relaxed or elastic, so its consumers have no common steps; save the position of each consumer separately",
+                    "job `{}` is relaxed or elastic, so its consumers do not share steps; save the position of each consumer separately",
                     job.spec.name
                 ),
             ),
@@ -175,7 +176,7 @@ impl Cluster {
             {
                 ServiceError::busy(
                     format!(
-                        "job {id} has unanswered queries for {MAX_QUERIED_STEPS} other steps; retry later"
+                        "job {id} already has pending queries for {MAX_QUERIED_STEPS} other steps; retry later"
                     ),
                     hold,
                 )

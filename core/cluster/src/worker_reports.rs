@@ -1,4 +1,4 @@
-//! Processes the reports of workers.
+//! Processes worker reports.
 
 use std::sync::Arc;
 
@@ -24,7 +24,8 @@ impl Cluster {
         self.worker_polls.set(id, now.saturating_add(self.settings.hold_ms));
         self.update_worker(report);
         if let Some(earlier) = self.workers.get_mut(&id).and_then(|worker| worker.parked.replace(poll)) {
-            // Requests may arrive out of order, so the parked request may be the later one. Its plan is correct in any case.
+            // Requests may arrive out of order, so the parked request may be the later one. Both requests receive the
+            // current plan.
             ready.replies.push((earlier.request, Reply::Worker(self.worker_plan(id))));
         }
         self.update_worker_stats(id, stats);
@@ -121,7 +122,7 @@ impl Cluster {
         }
     }
 
-    /// Settles the ended jobs that the worker's plan no longer contains: the last report has their final counters.
+    /// Settles the ended jobs that the worker's plan no longer contains: the last report contains their final counters.
     fn settle(&mut self, id: WorkerId, seen: u64) {
         let Some(worker) = self.workers.get_mut(&id) else { return };
         while let Some((_, job)) =

@@ -173,8 +173,8 @@ impl<P: Clone> Assembler<P> {
         self.splits.iter().find(|expected| expected.split == split)
     }
 
-    /// Adds a piece. Ignores the piece and returns `false` if it contains no new row, leaves a gap, or belongs to an unexpected
-    /// split.
+    /// Adds a piece. Ignores the piece and returns `false` if it contains no new row, leaves a gap, or belongs to an
+    /// unexpected split.
     pub fn push(&mut self, piece: Piece<P>) -> bool {
         let Some(expected) = self.splits.iter_mut().find(|expected| expected.split == piece.split) else {
             return false;
@@ -267,8 +267,8 @@ impl<P: Clone> Assembler<P> {
         Some(RunKind::Removed)
     }
 
-    /// Returns the number of buffered rows before the next flush, counted until it exceeds `wanted`, and whether all rows before
-    /// the next flush have arrived.
+    /// Returns the number of buffered rows before the next flush, counted until it exceeds `wanted`, and whether all rows
+    /// before the next flush have arrived.
     fn available_rows(&self, wanted: u32) -> (u32, bool) {
         let mut rows = 0;
         for (index, expected) in self.splits.iter().enumerate() {

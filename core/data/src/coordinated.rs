@@ -11,7 +11,8 @@ const MAX_OPEN_PACKED_ROWS: usize = 256;
 pub struct CoordinatedStep {
     /// The index of the bucket; 0 if the pipeline has no buckets.
     pub bucket: usize,
-    /// The rows of each stream, as indexes in the round. Some streams receive no rows if the step has fewer rows than streams.
+    /// The rows of each stream, as indexes in the round. Some streams receive no rows if the step has fewer rows than
+    /// streams.
     pub streams: Vec<Vec<u32>>,
 }
 
@@ -35,15 +36,16 @@ impl CoordinatedStep {
     }
 }
 
-/// Returns the bucket of a row: the first bucket with a boundary of at least the row's length. Rows longer than the last
+/// Returns the bucket of a row: the first bucket whose boundary is at least the row's length. Rows longer than the last
 /// boundary belong to an additional last bucket.
 pub fn bucket_of(boundaries: &[u32], length: u32) -> usize {
     boundaries.partition_point(|&boundary| boundary < length)
 }
 
 /// Forms steps from rows of the given lengths. All rows of a step belong to one bucket. A bucket becomes a step when it has
-/// `sizes[bucket]` rows for each stream. At the end, the remaining rows of a bucket move to the next longer bucket if they
-/// fill less than half a step and fit into that bucket. Otherwise they form a smaller step.
+/// `sizes[bucket]` rows for each stream. At the end, the remaining rows of a bucket move to the next non-empty bucket of
+/// longer rows if they fill less than half a step and the rows of both buckets fit into one step. Otherwise, they form a
+/// smaller step.
 ///
 /// `sizes` has one number for each boundary, and one more if rows may be longer than the last boundary.
 pub fn deal_buckets(
@@ -89,8 +91,8 @@ pub fn deal_evenly(rows: u32, batch: u32, streams: u32) -> Vec<CoordinatedStep> 
 }
 
 /// Packs rows into packed rows of `length` elements by first fit: each row is added to the first open packed row with enough
-/// space in every column. `lengths` has `columns` numbers for each row, each at most `length`. Returns the rows of each packed
-/// row, in order.
+/// space in every column. `lengths` has `columns` numbers for each row, each at most `length`. Returns the rows of each
+/// packed row, in order.
 pub fn pack_rows(lengths: &[u32], columns: usize, length: u32) -> Vec<Vec<u32>> {
     let mut packed: Vec<Vec<u32>> = Vec::new();
     let mut open: VecDeque<(usize, Vec<u32>)> = VecDeque::new();

@@ -1,4 +1,4 @@
-//! Ids of jobs, workers, sessions and tasks. Callers generate the random ids, because this crate does not read entropy.
+//! Ids of jobs, workers, sessions and tasks. Callers generate the random ids, because this crate has no source of entropy.
 
 use serde::{Deserialize, Serialize};
 
@@ -34,5 +34,5 @@ id!(
     TaskId
 );
 
-/// A point in time: milliseconds of the caller's clock since an arbitrary fixed start.
+/// A point in time: milliseconds on the caller's clock since an arbitrary but fixed start.
 pub type Millis = u64;

@@ -10,7 +10,7 @@ use crate::mix::MixChange;
 use crate::pipeline::{OperatorKind, OrderMode, Pipeline, Remainder};
 
 /// Default number of rows per split. Computing a split should take longer than several round trips of control messages.
-const SPLIT_ROWS: u64 = 1024;
+const DEFAULT_SPLIT_ROWS: u64 = 1024;
 /// Maximum encoded size of a split, which limits the work lost when a worker fails.
 const MAX_SPLIT_BYTES: u64 = 64 << 20;
 /// Minimum number of splits per stream if the dataset is large enough, so that every worker gets a share.
@@ -18,14 +18,14 @@ const MIN_SPLITS_PER_STREAM: u64 = 8;
 /// Maximum number of splits per epoch, which limits the state of the coordinator.
 const MAX_SPLITS: u64 = 1 << 16;
 /// Target size of a group in encoded bytes. Batches of small rows are computed and sent in groups of about this size.
-const GROUP_BYTES: u64 = 256 << 10;
+const TARGET_GROUP_BYTES: u64 = 256 << 10;
 const MAX_BATCHES_PER_GROUP: u64 = 64;
 /// Number of steps in a round of a coordinated job, for batches of the maximum size. Only the last steps of a round have
 /// smaller batches, so longer rounds have proportionally fewer small batches.
 const STEPS_PER_ROUND: u64 = 16;
 /// Minimum number of steps in a round, for small datasets.
 const MIN_STEPS_PER_ROUND: u64 = 4;
-/// Assumed number of rows in a packed row, for choosing the size of a round.
+/// Assumed number of rows in a packed row, used to choose the size of a round.
 const ROWS_PER_PACKED_ROW: u64 = 8;
 
 /// Identifies a split.
@@ -70,8 +70,8 @@ pub struct Layout {
     pub split_rows: u64,
     /// Maximum number of rows of a group, a multiple of `batch_rows`. Only the last group of a split may be shorter.
     pub group_rows: u32,
-    /// Whether all streams share rounds. A split is then one stream's part of a round of `split_rows` rows, and an offset in a
-    /// split counts the rows of all streams.
+    /// Whether all streams share rounds. A split is then one stream's part of a round of `split_rows` rows, and an offset in
+    /// a split counts the rows of all streams.
     #[serde(default)]
     pub coordinated: bool,
     /// The mix weight changes since the start of the job, in order. The changes do not affect the layout. They are stored
@@ -94,12 +94,12 @@ impl Layout {
             OrderMode::Relaxed => 1,
         };
         let mean_row_bytes = (dataset.bytes / dataset.rows.max(1)).max(1);
-        let wanted = SPLIT_ROWS.max(pipeline.shuffle.window).max(rows / MAX_SPLITS);
+        let wanted = DEFAULT_SPLIT_ROWS.max(pipeline.shuffle.window).max(rows / MAX_SPLITS);
         let limit =
             (MAX_SPLIT_BYTES / mean_row_bytes).min(rows / (MIN_SPLITS_PER_STREAM * u64::from(streams)));
         let split_rows = wanted.min(limit.max(1)).next_multiple_of(batch);
         let batches_per_group =
-            (GROUP_BYTES / batch.saturating_mul(mean_row_bytes)).clamp(1, MAX_BATCHES_PER_GROUP);
+            (TARGET_GROUP_BYTES / batch.saturating_mul(mean_row_bytes)).clamp(1, MAX_BATCHES_PER_GROUP);
         Self {
             dataset_rows: pipeline.pass_rows(dataset),
             passes,
@@ -122,7 +122,7 @@ impl Layout {
         let mean_row_bytes = (dataset.bytes / dataset.rows.max(1)).max(1);
         let step = u64::from(streams) * largest_batch(pipeline);
         let default_window = || {
-            let wanted = SPLIT_ROWS.max(STEPS_PER_ROUND.saturating_mul(step)).max(rows / MAX_SPLITS);
+            let wanted = DEFAULT_SPLIT_ROWS.max(STEPS_PER_ROUND.saturating_mul(step)).max(rows / MAX_SPLITS);
             wanted.min((rows / MIN_SPLITS_PER_STREAM).max(MIN_STEPS_PER_ROUND.saturating_mul(step)))
         };
         let wanted = round_window(pipeline).unwrap_or_else(default_window);
@@ -229,8 +229,8 @@ impl Layout {
         )
     }
 
-    /// Returns the step of the batch that starts at a position of a stream. A position after the epoch's rows belongs to the last
-    /// step. Returns `None` if [`steps`](Self::steps) does.
+    /// Returns the step of the batch that starts at a position of a stream. A position after the epoch's rows belongs to the
+    /// last step. Returns `None` if [`steps`](Self::steps) does.
     pub fn step_of(&self, position: StreamPosition) -> Option<u64> {
         let steps = self.steps()?;
         Some((position.row / u64::from(self.batch_rows)).min(steps.saturating_sub(1)))
@@ -243,7 +243,8 @@ impl Layout {
         if step < full { u64::from(self.streams) * u64::from(self.batch_rows) } else { last }
     }
 
-    /// Returns the rows of a split as offsets in the epoch's row sequence. In a coordinated job these are the rows of the round.
+    /// Returns the rows of a split as offsets in the epoch's row sequence. In a coordinated job these are the rows of the
+    /// round.
     pub fn split_range(&self, split: SplitRef) -> Range<u64> {
         if self.coordinated {
             let start = split.ordinal * self.split_rows;

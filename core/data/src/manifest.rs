@@ -13,7 +13,8 @@ pub struct ShardRef {
     pub url: String,
     /// The size of the object in bytes.
     pub size_bytes: u64,
-    /// The entity tag of the object, or the modification time if the store has no tags. Changes when the object is overwritten.
+    /// The entity tag of the object, or the modification time if the store has no tags. Changes when the object is
+    /// overwritten.
     pub version: String,
     /// The index of the object's dataset in a mix; 0 without a mix.
     #[serde(default)]
@@ -31,8 +32,8 @@ pub struct Block {
     pub bytes: u64,
     /// The row group (Parquet) or record batch (Arrow) that contains the block; 0 for other formats.
     pub group: u32,
-    /// The encoded size of each row in bytes, if rows are large enough to be read individually; empty otherwise. The rows are
-    /// contiguous from `offset`.
+    /// The encoded size of each row in bytes, if rows are large enough to be read individually; empty otherwise. The rows
+    /// are contiguous from `offset`.
     pub row_bytes: Vec<u32>,
 }
 
@@ -41,7 +42,7 @@ pub struct Block {
 pub struct Defect {
     /// The byte offset in the shard.
     pub offset: u64,
-    /// The cause, in one clause.
+    /// The cause, as part of a sentence.
     pub reason: String,
 }
 
@@ -118,7 +119,7 @@ impl Manifest {
     /// Builds the manifest of indexed shards.
     ///
     /// # Errors
-    /// Returns a message that names the shard with columns that are incompatible with the other shards.
+    /// Returns a message that names the shard whose columns are incompatible with those of the other shards.
     pub fn build(shards: Vec<Shard>) -> Result<Self, String> {
         let mut merged: Option<(&Shard, Schema)> = None;
         for shard in &shards {
@@ -133,7 +134,7 @@ impl Manifest {
             None if shards.is_empty() => return Err("the dataset has no shards".to_owned()),
             None => {
                 return Err(format!(
-                    "the dataset has no rows: {} and {} other shards are empty; check the `url` of the source",
+                    "the dataset has no rows: {} and {} other shards are empty; check `source.url`",
                     shards[0].object.url,
                     shards.len() - 1
                 ));
@@ -142,7 +143,7 @@ impl Manifest {
         Ok(Self { schema, shards })
     }
 
-    /// Returns a hash of the file name, size and row count of all shards. A copy of the dataset has the same fingerprint.
+    /// Returns a hash of the file names, sizes and row counts of all shards. A copy of the dataset has the same fingerprint.
     pub fn fingerprint(&self) -> String {
         let mut hash = xxhash_rust::xxh3::Xxh3::new();
         for shard in &self.shards {
@@ -192,7 +193,7 @@ impl Manifest {
     /// # Errors
     /// Returns a message that names the first difference and the fix.
     pub fn check_unchanged(&self, listed: &[ShardRef]) -> Result<(), String> {
-        const FIX: &str = "restore the data, or index it again with `feedline index --rebuild`";
+        const FIX: &str = "restore the data, or rebuild the index with `feedline index --rebuild`";
         for (shard, current) in self.shards.iter().zip(listed) {
             let indexed = &shard.object;
             if indexed.url != current.url {
@@ -223,14 +224,13 @@ impl Manifest {
 }
 
 /// Merges the columns of another shard into `merged`. Integers widen to floating point, and single values to lists. A column
-/// may be missing in some shards.
+/// may be missing from some shards.
 fn merge_schema(merged: &mut Schema, other: &Schema, shard: &Shard, first: &Shard) -> Result<(), String> {
     for field in &other.fields {
         let Some(current) = merged.get(&field.name) else {
             if merged.fields.len() == MAX_COLUMNS {
                 return Err(format!(
-                    "shard {} exceeds the limit of {MAX_COLUMNS} columns over all shards; list the columns that you need under \
-                     `source.features`",
+                    "shard {} brings the dataset above the limit of {MAX_COLUMNS} columns; list the required columns under `source.features`",
                     shard.object.url
                 ));
             }

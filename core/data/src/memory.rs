@@ -1,7 +1,7 @@
 //! Memory accounts of a worker, and their shares of its memory budget. All shares and limits are defined in this file.
 //!
-//! The accounts overlap on purpose: their limits add up to more than the budget, and a worker starts a group of rows only
-//! while the sum of all accounts stays within the budget.
+//! The limits intentionally add up to more than the budget. A worker starts a group of rows only while the sum of all
+//! accounts stays within the budget.
 
 use std::fmt;
 
@@ -22,7 +22,7 @@ const PREFETCH_SHARE: f64 = 1.0 / 2.0;
 /// Minimum number of bytes that a plan grants a job for groups computed ahead. A job with a smaller share of the budget
 /// receives its whole share.
 const MIN_PREFETCH_BYTES: f64 = 16e6;
-/// The budget of a worker without `--memory`, unless a quarter of the machine's memory is less.
+/// The budget of a worker without `--memory`, unless a quarter of the machine's memory is smaller.
 const DEFAULT_BUDGET_BYTES: u64 = 1 << 30;
 
 /// Bytes that a decoder may use on each thread without a reservation.
@@ -115,38 +115,39 @@ impl MemoryLimits {
         Self { budget_bytes: budget_bytes as f64 }
     }
 
-    /// Returns the budget of a worker that runs without `--memory`. `machine_bytes` is the machine's memory; `None` if unknown.
+    /// Returns the budget of a worker that runs without `--memory`. `machine_bytes` is the machine's memory; `None` if
+    /// unknown.
     pub fn default_budget_bytes(machine_bytes: Option<u64>) -> u64 {
         machine_bytes.map_or(DEFAULT_BUDGET_BYTES, |bytes| DEFAULT_BUDGET_BYTES.min(bytes / 4))
     }
 
-    /// Maximum bytes of cached pipeline rows.
+    /// Maximum size of cached pipeline rows, in bytes.
     pub fn cache_bytes(self) -> u64 {
         self.budget_fraction_bytes(CACHE_MEMORY_SHARE)
     }
 
-    /// Maximum bytes of cached blocks of encoded rows.
+    /// Maximum size of cached blocks of encoded rows, in bytes.
     pub fn block_cache_bytes(self) -> u64 {
         self.budget_fraction_bytes(BLOCK_CACHE_SHARE)
     }
 
-    /// Maximum bytes of blocks that are being read.
+    /// Maximum size of blocks that are being read, in bytes.
     pub fn read_bytes(self) -> u64 {
         self.budget_fraction_bytes(READ_SHARE)
     }
 
-    /// Maximum bytes of large images inside decoders.
+    /// Maximum size of large images inside decoders, in bytes.
     pub fn decode_bytes(self) -> u64 {
         self.budget_fraction_bytes(DECODE_SHARE)
     }
 
-    /// Maximum bytes of memory shared with consumers on the same host.
+    /// Maximum size of memory shared with consumers on the same host, in bytes.
     pub fn shared_memory_bytes(self) -> u64 {
         self.budget_fraction_bytes(SHARED_MEMORY_SHARE)
     }
 
-    /// Maximum bytes of groups computed ahead for a job. `core_share` is the job's share of the worker's cores, from 0 to 1.
-    /// Returns at least 1, because 0 means no limit.
+    /// Maximum size of the groups computed ahead for a job, in bytes. `core_share` is the job's share of the worker's cores,
+    /// from 0 to 1. Returns at least 1, because 0 means no limit.
     pub fn prefetch_bytes(self, core_share: f64) -> u64 {
         let share_bytes = core_share * self.budget_bytes;
         let prefetch_bytes = (PREFETCH_SHARE * share_bytes).max(MIN_PREFETCH_BYTES.min(share_bytes));

@@ -109,7 +109,7 @@ pub struct WorkerReport {
     pub address: String,
     /// The CPU model. The planner assumes that workers with the same model have the same speed.
     pub machine: String,
-    /// The network bandwidth in bytes per second and direction; 0 if unknown.
+    /// The network bandwidth in bytes per second in each direction; 0 if unknown.
     pub nic_bytes_per_s: u64,
     /// The number of CPU cores that the worker may use.
     pub cores: u32,
@@ -154,8 +154,8 @@ pub struct WorkerPlan {
     pub allocations: Vec<JobAllocation>,
     /// The tenants of the worker's jobs. Jobs without an entry share one tenant without a cache quota.
     pub tenants: Vec<TenantCacheQuota>,
-    /// The key that validates the tickets of consumers; empty without tickets. The coordinator's service sets the key, not the
-    /// state machine.
+    /// The key that validates the tickets of consumers; empty without tickets. The coordinator's service sets the key, not
+    /// the state machine.
     pub ticket_key: Vec<u8>,
     /// All mix weight changes of each leased job. A plan never contains a lease without the changes that affect its rows.
     pub mixes: Vec<JobMixChanges>,
@@ -231,9 +231,9 @@ pub struct ConsumerReport {
     pub open_splits: Vec<(SplitRef, u32)>,
     /// The number of splits per stream that the plan should contain; in relaxed mode, the number of assigned splits.
     pub wanted_splits: u32,
-    /// Splits that the consumer could not fetch, with the unreachable worker that holds them.
+    /// Splits that the consumer could not fetch, each with the unreachable worker that holds the split.
     pub unreachable: Vec<(SplitRef, WorkerId)>,
-    /// The one-sentence error message of a failed batch under `on_error: fail`.
+    /// The one-sentence error message for a failed batch under `on_error: fail`.
     pub batch_error: Option<String>,
     /// Statistics of the consumer.
     pub stats: ConsumerStats,
@@ -262,8 +262,8 @@ pub struct ConsumerPlan {
     pub max_splits: u32,
     /// The number of consumers of the job; 0 if unknown.
     pub consumers: u32,
-    /// The ticket that the consumer presents to workers; empty without tickets. The coordinator's service sets the ticket, not the
-    /// state machine.
+    /// The ticket that the consumer presents to workers; empty without tickets. The coordinator's service sets the ticket,
+    /// not the state machine.
     pub ticket: String,
     /// Elastic jobs: the granted slots, instead of `streams`; `None` in other jobs.
     pub slots: Option<Vec<SlotGrant>>,

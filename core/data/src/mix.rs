@@ -14,7 +14,7 @@ use crate::pipeline::{Mix, MixStop};
 mod passes;
 
 /// Half of the time between two rows of a part with share 1, in the unit of due times.
-const UNIT: u128 = 1 << 40;
+const HALF_ROW_TIME: u128 = 1 << 40;
 /// The share of the part with the largest weight.
 const LARGEST_SHARE: f64 = (1 << 20) as f64;
 
@@ -93,12 +93,12 @@ struct MixerPart {
 impl MixerPart {
     /// Returns the due time of a row of the part.
     fn due(&self, row: u64) -> u128 {
-        (2 * u128::from(row) + 1) * UNIT / self.share
+        (2 * u128::from(row) + 1) * HALF_ROW_TIME / self.share
     }
 
     /// Returns the number of rows that are due at or before `time`.
     fn count_until(&self, time: u128) -> u64 {
-        let halves = ((time + 1) * self.share - 1) / UNIT;
+        let halves = ((time + 1) * self.share - 1) / HALF_ROW_TIME;
         u64::try_from(halves.div_ceil(2)).unwrap_or(u64::MAX).min(self.max_rows)
     }
 
@@ -125,7 +125,8 @@ fn shares(weights: impl Iterator<Item = f64> + Clone) -> Vec<u128> {
 }
 
 impl Phase {
-    /// Returns the number of rows of each part before a row of part `before` that is due at `time`. Counts start at the phase.
+    /// Returns the number of rows of each part before a row of part `before` that is due at `time`. Counts start at the
+    /// phase.
     fn counts_at(&self, time: u128, before: usize) -> Vec<u64> {
         let count = |(index, part): (usize, &MixerPart)| match index < before {
             true => part.count_until(time),
@@ -189,8 +190,8 @@ impl Phase {
 }
 
 impl Mixer {
-    /// Creates the order of a mix. `rows` contains the number of rows of each dataset. Returns `None` if a pass would have more
-    /// than [`u64::MAX`] rows.
+    /// Creates the order of a mix. `rows` contains the number of rows of each dataset. Returns `None` if a pass would have
+    /// more than [`u64::MAX`] rows.
     pub fn new(mix: &Mix, rows: &[u64]) -> Option<Self> {
         let restarts = mix.stop == MixStop::Restart;
         let shares = shares(mix.parts.iter().map(|part| part.weight));
@@ -222,8 +223,8 @@ impl Mixer {
         Some(mixer)
     }
 
-    /// Returns the order of a pass with changed weights. `weights` replaces the initial weights, and each change applies at its
-    /// offset. The number of rows of the pass does not change.
+    /// Returns the order of a pass with changed weights. `weights` replaces the initial weights, and each change applies at
+    /// its offset. The number of rows of the pass does not change.
     pub fn with_changes<'a>(
         &self,
         weights: Option<&[f64]>,
@@ -281,7 +282,8 @@ impl Mixer {
         self.part_repeats.get(part).copied().unwrap_or(1)
     }
 
-    /// Returns the rows at a range of offsets of a pass, in order. Takes O(parts) per row, and O(log rows) for the first row.
+    /// Returns the rows at a range of offsets of a pass, in order. Takes O(parts) time per row, plus O(log rows) for the
+    /// first row.
     pub fn rows(&self, offsets: Range<u64>) -> Vec<MixedRow> {
         let mut rows = Vec::with_capacity((offsets.end - offsets.start) as usize);
         let first = self.phases.partition_point(|phase| phase.start <= offsets.start).saturating_sub(1);

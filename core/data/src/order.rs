@@ -1,5 +1,6 @@
 //! The row order of one pass. Blocks are permuted with a seed, and rows are then permuted within windows of the resulting
-//! sequence. The rows at any offset can be computed. Memory grows with the number of blocks, not with the number of rows.
+//! sequence. The rows at any offset can be computed. Memory use grows with the number of blocks, not with the number of
+//! rows.
 
 use std::ops::Range;
 

@@ -34,7 +34,7 @@ pub(crate) use suggest::{did_you_mean, join_names};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct PipelineError {
-    /// The sentence. Starts with the file and line if they are known.
+    /// The message: one sentence, which starts with the file and line if they are known.
     pub message: String,
 }
 

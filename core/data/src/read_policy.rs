@@ -19,7 +19,8 @@ pub struct ReadPolicy {
     /// Whether local files are rejected unless a prefix allows them. Set if users who open jobs must not have the process's
     /// access to local files.
     pub local_by_prefix: bool,
-    /// The URLs for which each named credential is valid. `None` skips the check in this process; workers check before reading.
+    /// The URLs for which each named credential is valid. `None` skips the check in this process; workers check before
+    /// reading.
     pub credentials: Option<BTreeMap<String, UrlPolicy>>,
 }
 
@@ -112,8 +113,7 @@ impl ReadPolicy {
             return Ok(());
         }
         Err(format!(
-            "`{}` is a local file, and with token authentication only files under an `--allow-url` prefix are allowed: start \
-            coordinators and workers with `--allow-url` for its directory and for all other URLs of pipelines",
+            "`{}` is a local file; with token authentication, pipelines can only read files under an `--allow-url` prefix: start coordinators and workers with `--allow-url` for its directory and for all other pipeline URLs",
             without_query(url)
         ))
     }
@@ -140,7 +140,7 @@ fn scope_error(name: &str, scope: &UrlPolicy, url: &str) -> String {
 /// The error message for the host of a metadata service.
 pub fn metadata_host_error(host: &str) -> String {
     format!(
-        "`{host}` is the address of a cloud metadata service, which pipelines must not read: use another host, or start the \
+        "`{host}` is the address of a cloud metadata service, which pipelines are not allowed to read: use another host, or start the \
          process with `--allow-metadata-addresses`"
     )
 }

@@ -72,7 +72,8 @@ impl Sequence {
             let seed = if part == 0 { self.seed } else { mix64(self.seed ^ mix64(part as u64)) };
             let number = match repeat < max_repeats {
                 true => pass * max_repeats + repeat,
-                // With changed weights a dataset may restart more often than planned. Extra restarts have the highest bit set.
+                // With changed weights a dataset may restart more often than planned. Extra restarts have the highest bit
+                // set.
                 false => mix64(u64::from(pass) << 32 | u64::from(repeat)) as u32 | 1 << 31,
             };
             PassOrder::new(&self.tables[part], seed, number, self.window)

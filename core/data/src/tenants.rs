@@ -1,5 +1,5 @@
-//! Quotas and read permissions of tenants. This module identifies a tenant by name only; the service authenticates callers. The
-//! empty name means callers without a tenant.
+//! Quotas and read permissions of tenants. This module identifies a tenant by name only; the service authenticates callers.
+//! The empty name identifies callers without a tenant.
 
 mod reads;
 

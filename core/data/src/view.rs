@@ -1,4 +1,5 @@
-//! A snapshot of the cluster for users: rates and bottlenecks of jobs, resource use of workers, and decisions of the planner.
+//! A snapshot of the cluster for users: rates and bottlenecks of jobs, resource use of workers, and decisions of the
+//! planner.
 
 mod bottleneck;
 mod own;
@@ -17,7 +18,7 @@ use crate::pipeline::{CacheEncoding, CacheTier};
 /// A snapshot of the cluster.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ClusterView {
-    /// The time of the snapshot in milliseconds of the coordinator's clock; 0 before the first snapshot.
+    /// The time of the snapshot in milliseconds on the coordinator's clock; 0 before the first snapshot.
     pub now_ms: Millis,
     /// The jobs by id.
     pub jobs: Vec<JobView>,
@@ -55,8 +56,8 @@ pub struct JobView {
     pub rows_per_s: f64,
     /// Rows per second that the consumers could process; `None` if the consumers have no limit.
     pub demand_rows_per_s: Option<f64>,
-    /// The delivered rate divided by the demand, at most 1. Without a demand, the delivered rate divided by the rate that the
-    /// cluster could deliver to this job alone.
+    /// The delivered rate divided by the demand, at most 1. Without a demand, the delivered rate divided by the rate that
+    /// the cluster could deliver to this job alone.
     pub fed_fraction: Option<f64>,
     /// The fraction of time that the consumers waited for batches.
     pub stall_share: Option<f64>,

@@ -1,5 +1,5 @@
-//! The planner. It builds a model of each job from the reports of workers and consumers, and one plan for all jobs from
-//! the models.
+//! The planner. It builds a model of each job from worker and consumer reports, and one plan for all jobs from the
+//! models.
 //!
 //! - [`model`]: the costs of a job, and the resources that bound its rate.
 //! - [`observe`]: builds the models and the planner's problem from reports.

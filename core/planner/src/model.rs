@@ -10,10 +10,10 @@
 //! - [`bandwidth`]: the store's bandwidth as a concave function of read concurrency.
 //! - [`job`]: visit ratios, CPU time per delivered row and worker type, sizes at every cache point, demand.
 //! - `aligned`: makes the samples of all workers list the same operators, although only some workers cache rows.
-//! - `visits`: rows that enter each operator for one delivered row.
+//! - `visits`: the number of rows that enter each operator per delivered row.
 //! - [`bound`]: the maximum rate that each resource allows for a job. The resource with the smallest rate is the
 //!   bottleneck.
-//! - [`remedy`]: the rate with more of a resource, or with a cache.
+//! - [`remedy`]: the predicted rate with more of a resource, or with a cache.
 //!
 //! Costs are per row *delivered* to a consumer, so the costs of operators add up. The model makes no decisions;
 //! [`crate::plan`] makes them.

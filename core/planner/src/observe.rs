@@ -1,4 +1,4 @@
-//! Builds the models of jobs and the planner's problem from the reports of workers and consumers.
+//! Builds the models of jobs and the planner's problem from worker and consumer reports.
 //!
 //! The observer stores recent counters of each worker and consumer of each job. It reads them from [`Cluster::samples`],
 //! and receives the time as an argument. The observer makes no decisions.
@@ -153,7 +153,7 @@ impl Observer {
         self.jobs.values().map(|windows| &windows.properties)
     }
 
-    /// Returns the problem of one job without the effect of a planned cache, for workers of these types.
+    /// Returns the planner's problem for one job on workers of these types, without the effect of a planned cache.
     pub fn problem_without_cache(&self, job: JobId, types: &[WorkerType]) -> Option<JobProblem> {
         let windows = self.jobs.get(&job)?;
         let model = JobModel::build(&windows.observation_without_cache())?;

@@ -16,7 +16,7 @@
 //!    remove workers.
 //!
 //! Tenant quotas are constraints of the linear problem, and every step satisfies them. `plan/level.rs` computes the fed
-//! fraction that the jobs of one tenant reach together. `plan/quota_limits.rs` converts quotas into upper limits of
+//! fraction that the jobs of one tenant reach together. `plan/quota_limits.rs` converts quotas into upper limits on
 //! cores.
 //!
 //! If the deadline passes or the solver fails, `plan/fallback.rs` assigns each job the same share of each worker type.

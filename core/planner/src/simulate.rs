@@ -3,8 +3,8 @@
 //!
 //! A simulation measures the cost and the effect of a scaling rule for a given demand, and the load of a coordinator at
 //! cluster sizes beyond any test system. A [`Scenario`] defines time, demand and seed, so all runs of a scenario are
-//! equal. Simulated workers and consumers send the same reports as real ones, but do not process data: the number of
-//! computed rows is the rate times the time step.
+//! identical. Simulated workers and consumers send the same reports as real ones, but do not process data: the number
+//! of computed rows is the rate times the time step.
 
 mod consumer;
 mod decider;

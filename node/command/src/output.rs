@@ -1,4 +1,4 @@
-//! Standard output: reports for people, and one line of JSON for programs.
+//! Standard output: human-readable reports, or one line of JSON.
 
 use std::io::{self, Write};
 
@@ -10,7 +10,7 @@ use crate::failure::Failure;
 /// The format of a report.
 #[derive(ValueEnum, Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ReportFormat {
-    /// Text for people.
+    /// Human-readable text.
     #[default]
     Text,
     /// One JSON object on one line.

@@ -1,4 +1,4 @@
-//! Tables for people: each column is as wide as its widest cell.
+//! Text tables. Each column is as wide as its widest cell.
 
 /// Renders rows of cells as lines. Left-aligns the columns in `left`, and right-aligns all others.
 pub fn render(rows: &[Vec<String>], left: &[usize]) -> String {

@@ -8,7 +8,7 @@ use feedline_worker::{RowCacheSettings, StoreCacheSettings};
 /// Locations and sizes of the row caches.
 #[derive(Args, Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct CacheArgs {
-    /// Directory of the disk cache. Its directory `rows` contains the rows of pipelines with `cache: {tier: disk}`;
+    /// Directory for the disk cache. Its subdirectory `rows` contains the rows of pipelines with `cache: {tier: disk}`;
     /// `feedline worker` also saves dataset indexes in it [default: none for `feedline worker`, otherwise feedline in
     /// $XDG_CACHE_HOME or ~/.cache].
     #[arg(long, value_name = "DIR")]

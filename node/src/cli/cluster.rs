@@ -39,7 +39,7 @@ impl ClusterArgs {
 #[group(id = REMOTE_GROUP)]
 pub(crate) struct RemoteArgs {
     /// Run on the workers of this cluster instead of in this process: URL of a coordinator, such as http://10.0.0.1:7070,
-    /// or URLs of several coordinators of one cluster. Flags for workers in this process are rejected with it.
+    /// or URLs of several coordinators of one cluster. Cannot be combined with flags for workers in this process.
     #[arg(long, env = COORDINATOR_VARIABLE, hide_env_values = true, value_name = "URL,URL", value_delimiter = ',')]
     coordinator: Vec<String>,
 }

@@ -1,5 +1,5 @@
-//! Parses a command line, and rejects flags that would have no effect: flags of workers in this process if the command
-//! uses a cluster, and flags of clients and servers if it does not.
+//! Parses a command line, and rejects flags that would have no effect: flags for workers in this process if the
+//! command uses a cluster, and flags for clients and servers if it does not.
 
 use std::ffi::OsString;
 
@@ -76,7 +76,7 @@ fn check_flags(command: &mut Command, matches: &ArgMatches) -> Result<Option<Str
     let urls: Vec<String> = matches.get_many("coordinator").into_iter().flatten().cloned().collect();
     let is_flag = is_given(matches, "coordinator");
     if is_flag && urls.iter().any(String::is_empty) {
-        let message = "invalid --coordinator: the URL is empty; give a URL such as http://10.0.0.1:7070";
+        let message = "invalid --coordinator: the URL is empty; pass a URL such as http://10.0.0.1:7070";
         return Err(command.error(ErrorKind::InvalidValue, message));
     }
     let urls = non_empty(&urls);
@@ -107,7 +107,7 @@ fn check_flags(command: &mut Command, matches: &ArgMatches) -> Result<Option<Str
 /// Returns an error message if a given flag has no effect in a command without a cluster.
 fn ineffective_flag_message(matches: &ArgMatches) -> Option<String> {
     let has_http = is_given(matches, "http");
-    let fix = "remove it, or give --coordinator";
+    let fix = "remove it, or pass --coordinator";
     if let Some(flag) = first_given_flag(matches, &flags_of::<AccessArgs>()).filter(|_| !has_http) {
         return Some(format!(
             "{flag} has no effect without a cluster: the workers are in this process; {fix}"
@@ -116,7 +116,7 @@ fn ineffective_flag_message(matches: &ArgMatches) -> Option<String> {
     let server: Vec<Arg> =
         flags_of::<ServerAccessArgs>().into_iter().filter(|flag| flag.get_id() != "token_file").collect();
     if let Some(flag) = first_given_flag(matches, &server).filter(|_| !has_http) {
-        return Some(format!("{flag} has no effect without --http: remove it, or give --http"));
+        return Some(format!("{flag} has no effect without --http: remove it, or pass --http"));
     }
     is_given(matches, "transport").then(|| {
         format!("--transport has no effect without a cluster: the workers are in this process; {fix}")

@@ -11,7 +11,7 @@ use crate::environment;
 /// Whether workers run Python functions, and with which Python.
 #[derive(Args, Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct FunctionArgs {
-    /// Run the Python functions of pipelines, with the rights of this user [default: on; off with tokens].
+    /// Run the Python functions of pipelines, with the permissions of this user [default: on; off with tokens].
     #[arg(long, value_enum, value_name = "SWITCH")]
     pub(crate) functions: Option<SwitchArg>,
     /// Python interpreter for functions: a path or a name [default: python3].

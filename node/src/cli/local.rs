@@ -19,7 +19,7 @@ pub(crate) struct LocalArgs {
     /// machine's memory if that is less].
     #[arg(long, value_name = "SIZE", value_parser = crate::size::parse_bytes)]
     pub(crate) memory: Option<u64>,
-    /// Directory of saved dataset indexes [default: feedline in $XDG_CACHE_HOME or ~/.cache].
+    /// Directory for saved dataset indexes [default: feedline in $XDG_CACHE_HOME or ~/.cache].
     #[arg(long, value_name = "DIR")]
     pub(crate) index_dir: Option<PathBuf>,
     #[command(flatten)]

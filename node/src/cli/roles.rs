@@ -34,10 +34,10 @@ pub(crate) struct CoordinatorArgs {
     /// Directory for the log, from which a restarted coordinator recovers.
     #[arg(long, value_name = "DIR")]
     pub(crate) data_dir: PathBuf,
-    /// Directory of saved dataset indexes [default: index in the data directory].
+    /// Directory for saved dataset indexes [default: index in the data directory].
     #[arg(long, value_name = "DIR")]
     pub(crate) index_dir: Option<PathBuf>,
-    /// Time after which the leases of a worker that sends no report expire.
+    /// Time after which a worker's leases expire if the worker sends no report.
     #[arg(long, value_name = "TIME", default_value = "3s", value_parser = crate::size::parse_duration)]
     pub(crate) worker_lease: Duration,
     #[command(flatten)]
@@ -46,7 +46,7 @@ pub(crate) struct CoordinatorArgs {
     pub(crate) stores: StoreArgs,
     /// YAML file with the planner's settings, such as prices, in the format of `settings` in a cluster file of
     /// `feedline plan`
-    /// [default: price ratios of large clouds].
+    /// [default: price ratios of large cloud providers].
     #[arg(long, value_name = "FILE")]
     pub(crate) planner: Option<PathBuf>,
     #[command(flatten)]
@@ -55,7 +55,7 @@ pub(crate) struct CoordinatorArgs {
     pub(crate) limits: ClusterLimitArgs,
     #[command(flatten)]
     pub(crate) shutdown: CoordinatorGraceArgs,
-    /// Address that serves /metrics, /healthz and /readyz, such as 127.0.0.1:7170 [default: none].
+    /// Address on which to serve /metrics, /healthz and /readyz, such as 127.0.0.1:7170 [default: none].
     #[arg(long, visible_alias = "metrics", value_name = "ADDR")]
     pub(crate) http: Option<String>,
     #[command(flatten)]
@@ -68,9 +68,8 @@ pub(crate) struct CoordinatorArgs {
 #[derive(Args, Debug, Clone)]
 #[command(
     after_help = "Prints `feedline worker listening on HOST:PORT` when it is ready. After SIGTERM or SIGINT it \
-    accepts no new splits, serves the computed ones for at most --grace, and exits.\n\
-    Credentials of object stores come from AWS_*, GOOGLE_* and AZURE_* of the environment, or by name from \
-    --credentials.\n\n\
+    accepts no new splits, serves the splits that it has computed for at most --grace, and exits.\n\
+    Object store credentials come from the environment variables AWS_*, GOOGLE_* and AZURE_*, or by name from --credentials.\n\n\
     Example:\n  feedline worker --coordinator https://10.0.0.1:7070 --listen 10.0.0.7:7071 --memory 8GiB \\\n    \
     --token-file keys/worker.token --tls-ca keys/ca.pem --tls-cert keys/role.pem --tls-key keys/role-key.pem"
 )]
@@ -86,7 +85,7 @@ pub(crate) struct WorkerArgs {
     /// Cores that run operators [default: all cores that this process may use].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) cores: Option<u32>,
-    /// Network bandwidth per second and direction, such as 1.25GB, for the planner; 0 means unlimited [default: the
+    /// Network bandwidth per second in each direction, such as 1.25GB, for the planner; 0 means unlimited [default: the
     /// bandwidth of the fastest network card, or 0 on a loopback address].
     #[arg(long, value_name = "SIZE", value_parser = crate::size::parse_bandwidth)]
     pub(crate) nic: Option<u64>,
@@ -104,7 +103,7 @@ pub(crate) struct WorkerArgs {
     /// Time to serve computed splits after SIGTERM or SIGINT.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = crate::size::parse_duration)]
     pub(crate) grace: Duration,
-    /// Address that serves /metrics, /healthz and /readyz, such as 127.0.0.1:7171 [default: none].
+    /// Address on which to serve /metrics, /healthz and /readyz, such as 127.0.0.1:7171 [default: none].
     #[arg(long, visible_alias = "metrics", value_name = "ADDR")]
     pub(crate) http: Option<String>,
     /// Transports for consumers on this host.
@@ -158,7 +157,7 @@ pub(crate) struct UpArgs {
     /// --cores, --memory and --cache-disk.
     #[arg(long, value_name = "MIN..MAX", value_parser = parse_worker_bounds, conflicts_with = "workers")]
     pub(crate) autoscale: Option<(u32, u32)>,
-    /// Time for which fewer workers must be enough before --autoscale stops surplus workers.
+    /// Time for which fewer workers must suffice before --autoscale stops surplus workers.
     #[arg(long, value_name = "TIME", default_value = "30s", requires = "autoscale", value_parser = crate::size::parse_duration)]
     pub(crate) shrink_after: Duration,
     /// Time for workers to serve computed splits after SIGTERM or SIGINT; with --autoscale, each worker process has two
@@ -167,14 +166,14 @@ pub(crate) struct UpArgs {
     pub(crate) grace: Duration,
     /// YAML file with the planner's settings, such as prices, in the format of `settings` in a cluster file of
     /// `feedline plan`
-    /// [default: price ratios of large clouds].
+    /// [default: price ratios of large cloud providers].
     #[arg(long, value_name = "FILE")]
     pub(crate) planner: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) tenants: TenantArgs,
     #[command(flatten)]
     pub(crate) limits: ClusterLimitArgs,
-    /// Address that serves /metrics, /healthz and /readyz, such as 127.0.0.1:7170 [default: none].
+    /// Address on which to serve /metrics, /healthz and /readyz, such as 127.0.0.1:7170 [default: none].
     #[arg(long, visible_alias = "metrics", value_name = "ADDR")]
     pub(crate) http: Option<String>,
     /// Transports for consumers on this host.

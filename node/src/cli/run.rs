@@ -74,17 +74,17 @@ pub(crate) struct RunArgs {
     /// Format of the report; json prints one object on one line.
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t)]
     pub(crate) report: ReportFormat,
-    /// Do not compute digests of the batches, to measure the service alone.
+    /// Do not compute batch digests, so that only the service is measured.
     #[arg(long, conflicts_with = "position")]
     pub(crate) no_digest: bool,
     /// Milliseconds that each consumer spends on a batch, like a training step; `40,60:10` means 40 ms, and 10 ms from
     /// second 60.
     #[arg(long, value_name = "MS[,SECOND:MS...]", default_value = "0")]
     pub(crate) step_ms: StepTime,
-    /// Size of the receive buffer of each consumer, such as 64MiB [default: 256MiB divided by --consumers, at least 32MiB].
+    /// Receive buffer size of each consumer, such as 64MiB [default: 256MiB divided by --consumers, at least 32MiB].
     #[arg(long, value_name = "SIZE", value_parser = crate::size::parse_bytes)]
     pub(crate) buffer: Option<u64>,
-    /// Address that serves /metrics, /healthz and /readyz, such as 127.0.0.1:7170 [default: none].
+    /// Address on which to serve /metrics, /healthz and /readyz, such as 127.0.0.1:7170 [default: none].
     #[arg(long, visible_alias = "metrics", value_name = "ADDR")]
     pub(crate) http: Option<String>,
     /// Transport for batches from the workers of a cluster.

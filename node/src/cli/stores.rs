@@ -10,15 +10,15 @@ use feedline_data::urls::UrlPolicy;
 #[derive(Args, Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct StoreArgs {
     /// YAML file with credentials for object stores. Each name, which pipelines refer to as `credentials`, has options
-    /// such as aws_access_key_id and, as `urls`, the prefixes that the credentials apply to [default: only AWS_*,
-    /// GOOGLE_* and AZURE_* of the environment].
+    /// such as aws_access_key_id and, as `urls`, the prefixes that the credentials apply to [default: only the
+    /// environment variables AWS_*, GOOGLE_* and AZURE_*].
     #[arg(long, value_name = "FILE")]
     pub(crate) credentials: Option<PathBuf>,
     /// URL prefix or local directory that pipelines may read, such as s3://bucket/sets; the flag can be repeated [default:
     /// everything; with tokens, no local files].
     #[arg(long, value_name = "PREFIX", value_parser = parse_prefix)]
     pub(crate) allow_url: Vec<String>,
-    /// Allow pipelines to read addresses at which clouds serve a machine's credentials, such as 169.254.169.254.
+    /// Allow pipelines to read cloud metadata addresses, which serve a machine's credentials, such as 169.254.169.254.
     #[arg(long)]
     pub(crate) allow_metadata_addresses: bool,
 }

@@ -96,7 +96,7 @@ impl Explanation {
         }
     }
 
-    /// Formats the report for people.
+    /// Formats the report as text.
     pub(super) fn to_text(&self) -> String {
         let mut text = format!("{}: {} rows traced\n\n{}\n", self.pipeline, self.rows, self.operator_table());
         text.push_str(&format!("measured    {} rows/s\n", format_rate(self.measured_rows_per_s)));

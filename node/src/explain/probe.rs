@@ -15,11 +15,11 @@ use feedline_planner::plan::{CachePolicy, PlannerSettings};
 
 /// Minimum number of concurrent reads on each worker in the second half. The plan may allow more.
 const MIN_READS: u32 = 128;
-/// Deadline of the planner. It is short, because no batch is consumed while the planner runs.
+/// Time limit for the planner. It is short, because no batch is consumed while the planner runs.
 const PLANNING_TIMEOUT: Duration = Duration::from_millis(100);
 /// Time until a higher concurrency affects the rate of a store with high latency.
 const SETTLING_TIME: Duration = Duration::from_millis(750);
-/// Minimum increase of the rate, as a factor, for which a job is considered faster with more reads.
+/// Minimum factor by which the rate must increase with more reads for a job to be considered faster.
 const MIN_SPEEDUP: f64 = 1.1;
 
 /// Counts the rows between the first and the last arrival of a batch.

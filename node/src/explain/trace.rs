@@ -30,7 +30,7 @@ const REPORT_INTERVAL: Duration = Duration::from_millis(250);
 const WARM_UP: Duration = Duration::from_millis(500);
 /// Number of epochs of the traced job. It is so large that no trace reaches the end.
 const TRACE_EPOCHS: u32 = 1_000_000;
-/// Deadline of the planner.
+/// Time limit for the planner.
 const PLANNING_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Limits of a trace, and the settings of its job.
@@ -93,7 +93,7 @@ pub(super) async fn trace(
     let TraceObservation { observer, samples, first_half, rows, seconds, rows_per_s } = traced?;
     let waits_for_store = first_half.is_some() || observer.waits_for_store(job.id());
     let model = build_model(&observer, job.id(), first_half)
-        .ok_or_else(|| Failure::failed("the trace received no rows: give it more time with --seconds"))?;
+        .ok_or_else(|| Failure::failed("the trace received no rows: allow more time with --seconds"))?;
     let problem = observer.problem(PlannerSettings::default(), CachePolicy::Free);
     let started = Instant::now();
     let plan = plan::solve(&problem, None, &|| started.elapsed() > PLANNING_TIMEOUT).ok();
@@ -117,7 +117,7 @@ struct TraceObservation {
     rows_per_s: f64,
 }
 
-/// Builds the model of the job. If the second half of the trace was not faster, uses its observations of the store only.
+/// Builds the model of the job. If the second half of the trace was not faster, uses only its observations of the store.
 fn build_model(observer: &Observer, job: JobId, first_half: Option<JobObservation>) -> Option<JobModel> {
     let observed = observer.observation(job)?;
     JobModel::build(&match first_half {

@@ -41,7 +41,7 @@ impl FlightLimit {
         let requests = self.requests;
         ServiceError::busy(
             format!(
-                "{owner} has reached the limit of {max} {requests}: retry later, or use the client library"
+                "{owner} has reached its limit of {max} {requests}: retry later, or use the client library"
             ),
             RETRY_MS,
         )
@@ -65,11 +65,11 @@ mod tests {
         let permits = [acquire(&limit, greedy).await.unwrap(), acquire(&limit, greedy).await.unwrap()];
         let error = acquire(&limit, greedy).await.err().unwrap();
         assert_eq!((error.kind, error.retry_after_ms), (ServiceErrorKind::Busy, Some(RETRY_MS)));
-        assert!(error.message.contains("this client has reached the limit of 2 Flight streams"), "{error}");
+        assert!(error.message.contains("this client has reached its limit of 2 Flight streams"), "{error}");
         let third = acquire(&limit, other).await.unwrap();
         let error = acquire(&limit, other).await.err().unwrap();
         assert!(
-            error.message.contains("this coordinator has reached the limit of 3 Flight streams"),
+            error.message.contains("this coordinator has reached its limit of 3 Flight streams"),
             "{error}"
         );
         drop((permits, third));

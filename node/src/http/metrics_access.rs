@@ -24,7 +24,7 @@ impl MetricsAccess {
         let holder = &claims.holder;
         if !claims.has_any_scope(&[Scope::Observe]) {
             return Err(format!(
-                "the token of `{holder}` has no scope `observe`, which metrics require: use another token"
+                "the token of `{holder}` does not have the scope `observe`, which metrics require: use another token"
             ));
         }
         match claims.tenant {

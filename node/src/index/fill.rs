@@ -44,7 +44,7 @@ impl FillProgress {
         }
     }
 
-    /// Formats the result as a line for people.
+    /// Formats the result as one line of text.
     pub(super) fn render(&self, took: Duration) -> String {
         let added = self.looked_up_rows.saturating_sub(self.found_rows);
         format!(
@@ -65,7 +65,7 @@ pub(super) fn fill_pipeline(pipeline: &Pipeline, args: &IndexArgs) -> Result<Pip
     let file = args.file.display();
     match (pipeline.cached_prefix(), pipeline.cache_fill_pipeline()) {
         (Some((_, CacheTier::Memory)), _) if args.remote.urls().is_empty() => Err(Failure::failed(format!(
-            "{file}: its `cache` is in the memory of this process: set `tier: disk`, or give --coordinator"
+            "{file}: its `cache` is in the memory of this process: set `tier: disk`, or pass --coordinator"
         ))),
         (Some(_), Some(filling)) => Ok(filling),
         _ => Err(Failure::failed(format!(

@@ -56,7 +56,7 @@ pub(super) struct WorkerTypeEntry {
     /// Size of the disk cache in bytes.
     #[serde(default, deserialize_with = "yaml::values::bytes")]
     disk: f64,
-    /// Network bandwidth in bytes per second and direction; 0 means unlimited.
+    /// Network bandwidth in bytes per second in each direction; 0 means unlimited.
     #[serde(default, deserialize_with = "yaml::values::bytes")]
     nic_bytes_per_s: f64,
     /// Read bandwidth of the memory cache in bytes per second; 0 means unlimited.

@@ -1,4 +1,4 @@
-//! Formats a plan for people: tables of jobs, workers and caches, the objective, and the reasons.
+//! Formats a plan as text: tables of jobs, workers and caches, the objective, and the reasons.
 
 use std::fmt::Write;
 

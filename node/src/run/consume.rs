@@ -133,7 +133,7 @@ impl<'a> RunDisplay<'a> {
     }
 }
 
-/// Runs all consumers until each is done or the user interrupts.
+/// Runs all consumers until each is done or the user interrupts the run.
 pub(super) async fn run(
     job: &Job,
     mut consumers: Vec<RunConsumer>,
@@ -158,7 +158,7 @@ pub(super) async fn run(
     }
 }
 
-/// Runs all consumers until each is done, a checkpoint is due, or the user interrupts.
+/// Runs all consumers until each is done, a checkpoint is due, or the user interrupts the run.
 async fn run_until_pause(
     job: &Job,
     consumers: Vec<RunConsumer>,
@@ -228,7 +228,7 @@ pub(crate) async fn cancel_job(job: &Job) {
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::warn!(%error, job = %job.id(), "cannot cancel the job"),
         Err(_) => {
-            tracing::warn!(job = %job.id(), "cannot cancel the job: the coordinator does not answer")
+            tracing::warn!(job = %job.id(), "cannot cancel the job: the coordinator is not responding")
         }
     }
 }

@@ -45,7 +45,7 @@ impl PositionFile {
             Err(error) => {
                 let reason = reason(&error);
                 return Err(Failure::invalid_usage(format!(
-                    "cannot read {name}: {reason}; give another --position"
+                    "cannot read {name}: {reason}; pass another --position"
                 )));
             }
         };
@@ -83,7 +83,7 @@ impl PositionFile {
         });
         written.map_err(|error| {
             let reason = reason(&error);
-            Failure::failed(format!("cannot write {}: {reason}; give another --position", path.display()))
+            Failure::failed(format!("cannot write {}: {reason}; pass another --position", path.display()))
         })
     }
 }
@@ -92,7 +92,7 @@ impl PositionFile {
 pub(super) fn check_writable(path: &Path) -> Result<(), Failure> {
     create_temporary(path).map(drop).map_err(|error| {
         let reason = reason(&error);
-        Failure::invalid_usage(format!("cannot write {}: {reason}; give another --position", path.display()))
+        Failure::invalid_usage(format!("cannot write {}: {reason}; pass another --position", path.display()))
     })
 }
 
@@ -155,7 +155,7 @@ mod tests {
         let failure = check_writable(&path).unwrap_err();
         assert_eq!(failure.status(), 2);
         let path = path.display();
-        let expected = format!("cannot write {path}: no such file or directory; give another --position");
+        let expected = format!("cannot write {path}: no such file or directory; pass another --position");
         assert_eq!(failure.to_string(), expected);
     }
 

@@ -252,7 +252,7 @@ pub(crate) struct PeakRss {
 }
 
 impl RunReport {
-    /// Formats the report as a table for people.
+    /// Formats the report as a text table.
     pub(crate) fn to_text(&self) -> String {
         let per_second = |count: f64| if self.seconds > 0.0 { count / self.seconds } else { 0.0 };
         let stalled = per_second(self.stall_seconds) / f64::from(self.consumers.max(1));

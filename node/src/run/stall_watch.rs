@@ -6,7 +6,7 @@ use feedline_client::Job;
 
 /// Time without rows after which the reason is printed, in addition to the time of a training step.
 const STALL_TIMEOUT: Duration = Duration::from_secs(5);
-/// Timeout of the request for the job's status.
+/// Timeout for the request for the job's status.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Detects stalls from the number of received rows.
@@ -35,7 +35,7 @@ impl StallWatch {
         due
     }
 
-    /// Prints the reason of each stall once.
+    /// Prints the reason for each stall once.
     pub(super) async fn watch(&mut self, job: &Job, rows: u64) {
         if self.is_due(Instant::now(), rows) {
             let status = tokio::time::timeout(STATUS_TIMEOUT, job.status()).await;
@@ -49,7 +49,7 @@ impl StallWatch {
 fn stall_reason(workers: Option<u32>) -> String {
     let seconds = STALL_TIMEOUT.as_secs();
     match workers {
-        None => format!("no rows for {seconds} s: the coordinator does not answer; retrying"),
+        None => format!("no rows for {seconds} s: the coordinator is not responding; retrying"),
         Some(0) => format!(
             "no rows for {seconds} s: no worker is connected to the coordinator; start one with `feedline worker --coordinator URL`"
         ),
@@ -77,6 +77,6 @@ mod tests {
     #[test]
     fn the_reason_names_a_fix() {
         assert!(stall_reason(Some(0)).ends_with("start one with `feedline worker --coordinator URL`"));
-        assert!(stall_reason(None).contains("does not answer"));
+        assert!(stall_reason(None).contains("not responding"));
     }
 }

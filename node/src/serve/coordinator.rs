@@ -16,7 +16,7 @@ use crate::{entropy, http, listen, signals, store_access, yaml};
 
 /// The flags that protect a coordinator on a network, for error messages.
 pub(super) const COORDINATOR_FIX: &str =
-    "give --tls-cert, --tls-key and --tls-ca, and --secret-file, which `feedline keys new` creates";
+    "pass --tls-cert, --tls-key, --tls-ca and --secret-file with the files that `feedline keys new` creates";
 
 /// Runs a coordinator until a signal arrives.
 pub(crate) async fn run(args: CoordinatorArgs) -> Result<(), Failure> {
@@ -34,7 +34,7 @@ pub(crate) async fn run(args: CoordinatorArgs) -> Result<(), Failure> {
     };
     if !args.peers.is_empty() && !args.peers.contains(&url) {
         return Err(Failure::invalid_usage(format!(
-            "--peers does not contain this coordinator, {url}: list all coordinators, and give --advertise with the URL of this coordinator"
+            "--peers does not contain this coordinator, {url}: list all coordinators, and pass --advertise with the URL of this coordinator"
         )));
     }
     let (settings, grace) = (settings(&args, url)?, args.shutdown.grace);

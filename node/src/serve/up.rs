@@ -1,5 +1,5 @@
-//! Runs `feedline up`: a coordinator and workers in one process, which listen as separate processes do. With --autoscale
-//! each worker is a separate process.
+//! Runs `feedline up`: a coordinator and workers in one process, which listen as separate processes do. With
+//! --autoscale, each worker is a separate process.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

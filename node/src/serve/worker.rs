@@ -23,7 +23,8 @@ use crate::{environment, local_listener, signals, store_access};
 const CONTACT_INTERVAL: Duration = Duration::from_secs(2);
 
 /// The flags that protect a worker on a network, for error messages.
-const WORKER_FIX: &str = "give --tls-cert, --tls-key and --tls-ca, which `feedline keys new` creates";
+const WORKER_FIX: &str =
+    "pass --tls-cert, --tls-key and --tls-ca with the files that `feedline keys new` creates";
 
 /// Runs a worker until a signal arrives.
 pub(crate) async fn run(args: WorkerArgs) -> Result<(), Failure> {
@@ -114,7 +115,7 @@ fn check_cache_dir(folder: &Path) -> Result<(), Failure> {
     usable.map(|_| ()).map_err(|error| {
         let folder = folder.display();
         Failure::failed(format!(
-            "cannot write to the cache directory {folder}: {}; give a --cache-dir that is writable",
+            "cannot write to the cache directory {folder}: {}; pass a writable --cache-dir",
             reason(&error)
         ))
     })
@@ -123,7 +124,7 @@ fn check_cache_dir(folder: &Path) -> Result<(), Failure> {
 /// Returns the readiness check: the coordinator answers.
 pub(super) fn readiness(contact: &Arc<CoordinatorContact>, coordinator: &str) -> Readiness {
     let contact = Arc::clone(contact);
-    let problem = format!("the coordinator at {coordinator} does not answer");
+    let problem = format!("the coordinator at {coordinator} is not responding");
     Box::new(move || {
         if contact.is_connected() { Ok(()) } else { Err(format!("{problem}: {}", contact.last_error())) }
     })
@@ -144,7 +145,7 @@ async fn log_contact(contact: &CoordinatorContact, coordinator: &str) {
             tracing::info!(coordinator, "the coordinator is responding again");
         } else {
             let reason = contact.last_error();
-            tracing::warn!(coordinator, reason, "the coordinator does not answer; retrying");
+            tracing::warn!(coordinator, reason, "the coordinator is not responding; retrying");
         }
     }
 }

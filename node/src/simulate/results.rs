@@ -55,8 +55,8 @@ impl RuleResult {
             format!("{:.2}", report.mean_fed),
             format!("{:.2}", report.smallest_fed),
             format!("{}", report.decision_count),
-            worst(ups.iter().map(|step| step.fed_after_s)),
-            worst(downs.iter().map(|step| step.released_after_s)),
+            format_longest(ups.iter().map(|step| step.fed_after_s)),
+            format_longest(downs.iter().map(|step| step.released_after_s)),
             format!("{}", report.oscillations),
             if self.audit_is_clean { "clean".to_owned() } else { "broken".to_owned() },
         ]
@@ -80,7 +80,7 @@ fn job_rows(report: &SimulationReport) -> Vec<Vec<String>> {
 }
 
 /// Formats the longest time in seconds. Returns `never` if a time is missing.
-fn worst(times: impl Iterator<Item = Option<u32>>) -> String {
+fn format_longest(times: impl Iterator<Item = Option<u32>>) -> String {
     let mut longest = None;
     for time in times {
         match time {

@@ -16,7 +16,7 @@ use crate::signals;
 
 /// The shortest interval between refreshes.
 const MIN_INTERVAL: Duration = Duration::from_millis(100);
-/// Timeout of a request to the coordinator.
+/// Timeout for a request to the coordinator.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Refreshes the screen until the user presses q or a signal arrives.
@@ -26,7 +26,7 @@ pub(super) async fn run(
     interval: Duration,
 ) -> Result<(), Failure> {
     let stop = signals::watch()?;
-    let mut resized = signal(SignalKind::window_change()).context("cannot watch for SIGWINCH")?;
+    let mut resized = signal(SignalKind::window_change()).context("cannot install the SIGWINCH handler")?;
     let mut ticks = tokio::time::interval(interval.max(MIN_INTERVAL));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let screen = Screen::open()?;
@@ -44,7 +44,7 @@ pub(super) async fn run(
                 answer = tokio::time::timeout(REQUEST_TIMEOUT, coordinator.cluster()) => match answer {
                     Ok(Ok(view)) => (content.view, content.error) = (view, None),
                     Ok(Err(error)) => content.error = Some(error.to_string()),
-                    Err(_) => content.error = Some(format!("the coordinator at {url} does not answer")),
+                    Err(_) => content.error = Some(format!("the coordinator at {url} is not responding")),
                 }
             }
         }

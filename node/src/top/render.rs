@@ -77,7 +77,7 @@ fn render_plan(view: &ClusterView) -> String {
     if lines.is_empty() { lines } else { format!("\nplan\n{lines}") }
 }
 
-/// Renders the jobs: first running jobs, then preparing jobs, then the jobs that ended last.
+/// Renders the jobs: first running jobs, then preparing jobs, then the most recently ended jobs.
 fn jobs_table(view: &ClusterView) -> String {
     let (ended, mut jobs): (Vec<&JobView>, Vec<&JobView>) =
         view.jobs.iter().partition(|job| job.state.is_ended());

@@ -130,7 +130,7 @@ fn check(args: &MakeDataArgs) -> Result<()> {
     );
     ensure!(
         args.from.is_some() || args.rows.is_some(),
-        "--rows is missing: give the number of rows to generate"
+        "--rows is missing: specify the number of rows to generate"
     );
     Ok(())
 }

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use super::BatchLayout;
 use super::encode::fixed_width_bytes;
 
-/// Maximum number of elements of an array, so that computations of sizes do not overflow.
+/// Maximum number of elements of an array, so that size computations do not overflow.
 const MAX_ELEMENTS: u64 = 1 << 40;
 
 /// Decodes a batch. Its columns are views of `data`; a column at an address with the wrong alignment is copied. `schema` is a
@@ -19,7 +19,7 @@ const MAX_ELEMENTS: u64 = 1 << 40;
 pub fn decode_batch(schema: &SchemaRef, layout: &BatchLayout, data: &Bytes) -> Result<RecordBatch, String> {
     if layout.total_bytes != data.len() as u64 {
         return Err(format!(
-            "the batch is corrupt: the buffer has {} bytes, but the layout requires {}",
+            "the batch is corrupt: the buffer is {} bytes long, but the layout requires {} bytes",
             data.len(),
             layout.total_bytes
         ));
@@ -56,9 +56,9 @@ struct Cursor<'a> {
 impl Cursor<'_> {
     /// Decodes the next array. `expected` is its length, if its parent determines it.
     fn array(&mut self, field: &Field, expected: Option<u64>) -> Result<ArrayData, String> {
-        let &(len, nulls) = self.nodes.next().ok_or("its length is missing")?;
+        let &(len, nulls) = self.nodes.next().ok_or("the length is missing")?;
         if expected.is_some_and(|expected| expected != len) || len > MAX_ELEMENTS {
-            return Err(format!("it cannot have {len} elements"));
+            return Err(format!("invalid number of elements: {len}"));
         }
         let builder = ArrayDataBuilder::new(field.data_type().clone()).len(len as usize).align_buffers(true);
         if field.data_type() == &DataType::Null {
@@ -73,9 +73,9 @@ impl Cursor<'_> {
                 builder.add_buffer(self.offsets(field, len)?).add_child_data(self.array(item, None)?)
             }
             DataType::FixedSizeList(item, size) => {
-                let size =
-                    u64::try_from(*size).map_err(|_| format!("its rows cannot have {size} elements"))?;
-                let elements = len.checked_mul(size).ok_or("it is too long")?;
+                let size = u64::try_from(*size)
+                    .map_err(|_| format!("invalid number of elements per row: {size}"))?;
+                let elements = len.checked_mul(size).ok_or("the column is too long")?;
                 builder.add_child_data(self.array(item, Some(elements))?)
             }
             DataType::Struct(fields) => {
@@ -98,11 +98,11 @@ impl Cursor<'_> {
             return Ok(None);
         }
         if bits.len() < len.div_ceil(8) {
-            return Err("its validity buffer is truncated".to_owned());
+            return Err("the validity buffer is truncated".to_owned());
         }
         let nulls = NullBuffer::new(BooleanBuffer::new(bits, 0, len));
         if nulls.null_count() as u64 != null_count {
-            return Err(format!("it has {} nulls, but the layout declares {null_count}", nulls.null_count()));
+            return Err(format!("found {} nulls, but the layout declares {null_count}", nulls.null_count()));
         }
         Ok(Some(nulls))
     }
@@ -122,7 +122,7 @@ impl Cursor<'_> {
         let buffer = self.buffer()?;
         match elements.checked_mul(width) {
             Some(bytes) if bytes <= buffer.len() as u64 => Ok(buffer.slice_with_length(0, bytes as usize)),
-            _ => Err(format!("a buffer has {} bytes, too few for {elements} elements", buffer.len())),
+            _ => Err(format!("a buffer of {} bytes is too small for {elements} elements", buffer.len())),
         }
     }
 

@@ -94,7 +94,8 @@ impl BatchEncoder {
     /// copied, and views become plain text or bytes.
     ///
     /// # Errors
-    /// Returns a message for a column of another length, of an unsupported type, or with more than 2 GiB of text or bytes.
+    /// Returns a message for a column with a different length, with an unsupported type, or with more than 2 GiB of text or
+    /// bytes.
     pub fn push_array(&mut self, array: &ArrayRef, out: &mut impl BatchBuffer) -> Result<(), String> {
         if array.len() as u64 != u64::from(self.layout.rows) {
             return Err(format!("a column has {} rows, but the batch has {}", array.len(), self.layout.rows));
@@ -247,8 +248,8 @@ pub(super) fn fixed_width_bytes(data_type: &DataType) -> Option<usize> {
     }
 }
 
-/// Encodes a batch into a new buffer, whose memory is aligned to [`ALIGNMENT_BYTES`]. The schema of the result is
-/// [`super::plain_schema`] of the schema of the batch.
+/// Encodes a batch into a new buffer, whose memory is aligned to [`ALIGNMENT_BYTES`]. The schema of the result is what
+/// [`super::plain_schema`] returns for the schema of the batch.
 ///
 /// # Errors
 /// Returns a message that names the column with an unsupported type.

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use arrow::datatypes::{DataType, Field, Fields, Schema as ArrowSchema, SchemaRef};
 use feedline_data::schema::{ColumnType, ScalarType, Schema};
 
-/// Metadata key of the field of a boolean tensor; the value is `true`. The elements are `UInt8`, one byte each, so that they can
-/// be written in place. Arrow packs eight booleans into a byte.
+/// Metadata key that marks the field of a boolean tensor, with the value `true`. The elements are `UInt8`, one byte each, so
+/// that they can be written in place. Arrow packs eight booleans into a byte.
 pub const BOOL_TENSOR_KEY: &str = "feedline:bool";
 
 const EXTENSION_NAME_KEY: &str = "ARROW:extension:name";
@@ -16,8 +16,9 @@ const TENSOR_EXTENSION: &str = "arrow.fixed_shape_tensor";
 
 /// Returns the Arrow schema of batches with these columns.
 ///
-/// A tensor is a fixed-size list without nulls, with the extension type `arrow.fixed_shape_tensor` and its shape. Text, bytes,
-/// lists and scalars may be null. A valid pipeline has no images of varying size in its output; they would be bytes.
+/// A tensor is a fixed-size list without nulls, with the extension type `arrow.fixed_shape_tensor` and its shape. Text,
+/// bytes, lists and scalars may be null. A valid pipeline has no images of varying size in its output. This function would
+/// convert them to bytes.
 pub fn output_schema(schema: &Schema) -> SchemaRef {
     let fields: Vec<Field> =
         schema.fields.iter().map(|field| output_field(&field.name, &field.column_type)).collect();

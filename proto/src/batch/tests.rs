@@ -223,7 +223,10 @@ fn the_error_names_a_truncated_buffer() {
     let batch = batch_of(vec![("x", Arc::new(Int64Array::from(vec![1, 2, 3])) as ArrayRef)]);
     let (mut layout, data) = encode_batch(&batch).unwrap();
     let message = decode_batch(&batch.schema(), &layout, &data.slice(..32)).unwrap_err();
-    assert_eq!(message, "the batch is corrupt: the buffer has 32 bytes, but the layout requires 64");
+    assert_eq!(
+        message,
+        "the batch is corrupt: the buffer is 32 bytes long, but the layout requires 64 bytes"
+    );
     layout.buffers[1] = (0, 16);
     let message = decode_batch(&batch.schema(), &layout, &data).unwrap_err();
     assert!(message.starts_with("the batch is corrupt: column `x`: "), "{message}");

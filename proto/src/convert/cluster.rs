@@ -65,7 +65,7 @@ message!(
 fn without_empty_units(layout: Layout) -> Result<Layout, WireError> {
     match layout {
         Layout { batch_rows: 0, .. } | Layout { split_rows: 0, .. } | Layout { streams: 0, .. } => {
-            Err(WireError("a layout has batches, splits or streams of size 0".to_owned()))
+            Err(WireError("invalid layout: the batch size, split size or number of streams is 0".to_owned()))
         }
         layout => Ok(layout),
     }

@@ -32,15 +32,15 @@ pub fn encode_manifest(manifest: &Manifest) -> Vec<u8> {
 /// Decodes a manifest that [`encode_manifest`] has encoded.
 ///
 /// # Errors
-/// Returns a message for corrupt bytes or another version.
+/// Returns a message for corrupt bytes or a different version.
 pub fn decode_manifest(bytes: &[u8]) -> Result<Manifest, String> {
     let corrupt = |error: &dyn std::fmt::Display| {
-        format!("the index is corrupt: {error}; build it again with `feedline index --rebuild`")
+        format!("the index is corrupt: {error}; rebuild it with `feedline index --rebuild`")
     };
     let message = wire::Manifest::decode(bytes).map_err(|error| corrupt(&error))?;
     if message.version != MANIFEST_VERSION {
         return Err(format!(
-            "the index has version {}, but this release reads version {MANIFEST_VERSION}; build it again with `feedline index --rebuild`",
+            "the index has version {}, but this release reads version {MANIFEST_VERSION}; rebuild it with `feedline index --rebuild`",
             message.version
         ));
     }
@@ -84,14 +84,14 @@ fn read_blocks(index: &wire::ShardIndex) -> Result<Vec<Block>, WireError> {
     let lens = [index.block_offsets.len(), index.block_bytes.len(), index.block_groups.len()];
     let has_valid_sizes = [0, count].contains(&index.block_row_sizes.len());
     if lens != [count; 3] || !has_valid_sizes {
-        return Err(WireError(format!("the lists of the {count} blocks of a shard differ in length")));
+        return Err(WireError(format!("the per-block lists of a shard do not all have {count} entries")));
     }
     let mut row_bytes = index.row_bytes.as_slice();
     let mut blocks = Vec::with_capacity(count);
     for number in 0..count {
         let rows = index.block_row_sizes.get(number).copied().unwrap_or(0) as usize;
         let Some((of_block, rest)) = row_bytes.split_at_checked(rows) else {
-            return Err(WireError(format!("the row sizes of a shard end before block {number}")));
+            return Err(WireError(format!("a shard is missing row sizes from block {number} on")));
         };
         row_bytes = rest;
         blocks.push(Block {
@@ -103,7 +103,7 @@ fn read_blocks(index: &wire::ShardIndex) -> Result<Vec<Block>, WireError> {
         });
     }
     if !row_bytes.is_empty() {
-        return Err(WireError("a shard has more row sizes than its blocks have rows".to_owned()));
+        return Err(WireError("a shard has more row sizes than rows".to_owned()));
     }
     Ok(blocks)
 }

@@ -91,7 +91,7 @@ impl TryFrom<wire::FetchFrame> for Frame {
 const CONTINUATION: [u8; 4] = [0xff; 4];
 
 fn write_schema(schema: &SchemaRef) -> Result<Bytes, WireError> {
-    let failed = |error| WireError(format!("cannot encode the schema of the rows: {error}"));
+    let failed = |error| WireError(format!("cannot encode the row schema: {error}"));
     let mut bytes = Vec::new();
     // The writer writes the schema immediately. No batch follows.
     StreamWriter::try_new(&mut bytes, schema).map_err(failed)?;
@@ -105,11 +105,11 @@ fn read_schema(bytes: &[u8]) -> Result<SchemaRef, WireError> {
     if declared > message.len() {
         let present = message.len();
         return Err(WireError(format!(
-            "the schema of the rows is truncated: the schema declares {declared} bytes, but has {present}"
+            "the row schema is truncated: expected {declared} bytes, got {present}"
         )));
     }
     let reader = StreamReader::try_new(bytes, None)
-        .map_err(|error| WireError(format!("the schema of the rows is corrupt: {error}")))?;
+        .map_err(|error| WireError(format!("the row schema is corrupt: {error}")))?;
     Ok(reader.schema())
 }
 
@@ -124,7 +124,7 @@ impl Wire<wire::BatchLayout> for BatchLayout {
     fn from_wire(message: wire::BatchLayout, _: &str) -> Result<Self, WireError> {
         let zip = |left: Vec<u64>, right: Vec<u64>| match left.len() == right.len() {
             true => Ok(left.into_iter().zip(right).collect()),
-            false => Err(WireError("the lists of the layout of a batch differ in length".to_owned())),
+            false => Err(WireError("the lists in a batch layout differ in length".to_owned())),
         };
         Ok(Self {
             rows: message.rows,

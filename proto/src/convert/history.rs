@@ -1,4 +1,4 @@
-//! Position histories of consumers, and the positions of all consumers at one step.
+//! Position histories, and the positions of all consumers at one step.
 
 use feedline_data::checkpoint::{BatchCount, DeliveredRun, HistoryBase, PositionHistory, StepId};
 use feedline_data::messages::{GroupPositions, HistoryReport};

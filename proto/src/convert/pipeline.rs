@@ -26,7 +26,7 @@ message!(Field, "field", { name, column_type });
 field!(Pipeline, Pipeline);
 field!(ColumnType, ColumnType);
 
-/// Rejects a nested mix. The check of a pipeline also rejects nested mixes.
+/// Rejects a nested mix. The validation of a pipeline also rejects nested mixes.
 fn without_nested_mix(mix: Mix) -> Result<Mix, WireError> {
     match mix.parts.iter().any(|part| part.source.mix.is_some()) {
         true => Err(WireError("a dataset of `source.mix` is itself a mix".to_owned())),
@@ -59,8 +59,8 @@ impl Wire<wire::Pipeline> for Pipeline {
     }
 }
 
-/// Moves pickled functions out of the definition, as bytes. Text that is not valid base64 is kept, so that the check of the
-/// pipeline reports it.
+/// Moves pickled functions out of the definition, as bytes. Text that is not valid base64 is kept, so that the validation
+/// of the pipeline reports it.
 fn take_function_codes(pipeline: &mut Pipeline) -> Vec<wire::FunctionCode> {
     let mut codes = Vec::new();
     for (index, operator) in pipeline.operators.iter_mut().enumerate() {

@@ -1,4 +1,4 @@
-//! Reports of workers and consumers, and the plans that answer them.
+//! Reports from workers and consumers, and the plans that the coordinator returns.
 
 use feedline_data::ids::WorkerId;
 use feedline_data::layout::SplitRef;

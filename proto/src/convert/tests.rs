@@ -130,7 +130,7 @@ fn a_corrupt_manifest_is_an_error() {
     let bytes = encode_manifest(&samples::manifest());
     let message = decode_manifest(&bytes[..bytes.len() - 1]).unwrap_err();
     assert!(message.starts_with("the index is corrupt: "), "{message}");
-    assert!(message.ends_with("build it again with `feedline index --rebuild`"), "{message}");
+    assert!(message.ends_with("rebuild it with `feedline index --rebuild`"), "{message}");
     let message = decode_manifest(&[]).unwrap_err();
     assert!(message.starts_with("the index has version 0, but this release reads version 1"), "{message}");
 }
@@ -140,11 +140,11 @@ fn block_lists_of_different_length_are_rejected() {
     let index = || -> wire::ShardIndex { samples::manifest().shards.swap_remove(0).index.into_wire() };
     let error = |index: wire::ShardIndex| error_of::<feedline_data::manifest::ShardIndex, _>(index);
     let message = error(wire::ShardIndex { block_offsets: Vec::new(), ..index() });
-    assert_eq!(message, "the lists of the 3 blocks of a shard differ in length");
+    assert_eq!(message, "the per-block lists of a shard do not all have 3 entries");
     let message = error(wire::ShardIndex { row_bytes: vec![1, 2], ..index() });
-    assert_eq!(message, "the row sizes of a shard end before block 0");
+    assert_eq!(message, "a shard is missing row sizes from block 0 on");
     let message = error(wire::ShardIndex { row_bytes: vec![1; 9], ..index() });
-    assert_eq!(message, "a shard has more row sizes than its blocks have rows");
+    assert_eq!(message, "a shard has more row sizes than rows");
 }
 
 #[test]
@@ -250,5 +250,5 @@ fn a_schema_that_declares_more_bytes_than_it_has_is_rejected_without_an_allocati
     for bytes in [&[3, 29, 24, 24, 1][..], &[255, 255, 255, 255, 3, 29, 24, 24, 1], &[255; 8]] {
         assert!(frame(bytes).contains("is truncated: "), "{bytes:?}: {}", frame(bytes));
     }
-    assert!(frame(&[]).contains("the schema of the rows is corrupt"));
+    assert!(frame(&[]).contains("the row schema is corrupt"));
 }

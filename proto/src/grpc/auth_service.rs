@@ -52,7 +52,7 @@ impl<S: ?Sized, I> AuthService<S, I> {
         Self { authenticator, role, small, medium, large }
     }
 
-    /// Authenticates a request, puts the caller's service into the request, and returns the service of its message size.
+    /// Authenticates a request, puts the caller's service into the request, and returns the service for its message size.
     fn authenticate(&mut self, request: &mut http::Request<Body>) -> Result<&mut I, Status>
     where
         S: Send + Sync + 'static,
@@ -60,7 +60,7 @@ impl<S: ?Sized, I> AuthService<S, I> {
         if let Some(role) = self.role {
             check_version(role, request.headers())?;
         }
-        // The service rejects a method without a row, so a small limit suffices.
+        // The service rejects methods that are not in the table of RPCs, so a small limit suffices.
         let rpc = rpc::find(request.uri().path());
         let mut size = rpc.map_or(MessageSize::Small, |rpc| rpc.max_request);
         let token = bearer_token(request.headers()).map_err(to_status)?;
@@ -93,7 +93,7 @@ where
     type Future = BoxFuture<'static, Result<http::Response<Body>, Infallible>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        // Services of this crate are always ready. Other services must be ready for all message sizes.
+        // Services in this crate are always ready. Other services must be ready for all message sizes.
         for service in [&mut self.small, &mut self.medium, &mut self.large] {
             if service.poll_ready(cx)?.is_pending() {
                 return Poll::Pending;

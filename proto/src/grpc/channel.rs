@@ -59,7 +59,7 @@ impl RemoteName {
         } else if self.url.starts_with("http:") {
             ""
         } else {
-            "; check that the server uses TLS and trusts the authority of this certificate"
+            "; check that the server uses TLS and trusts the CA of this certificate"
         }
     }
 }
@@ -98,7 +98,7 @@ pub(super) fn connect_lazily_within(
         .filter(|endpoint| endpoint.uri().host().is_some_and(|host| !host.is_empty()))
         .ok_or_else(|| invalid(form))?;
     if tokio::runtime::Handle::try_current().is_err() {
-        return Err(invalid("connections need a tokio runtime; connect from inside one"));
+        return Err(invalid("connecting requires a Tokio runtime; connect from within one"));
     }
     let scheme = endpoint.uri().scheme_str().unwrap_or_default().to_owned();
     let host = endpoint.uri().host().unwrap_or_default().to_owned();

@@ -63,7 +63,7 @@ impl RemoteCoordinator {
     }
 }
 
-/// The gRPC client of a service, for messages as large as the RPC allows.
+/// Creates the gRPC client of a service, which accepts messages as large as the RPC allows.
 macro_rules! client {
     ($remote:ident, $rpc:ident, Coordinator) => {
         CoordinatorClient::new($remote.channel.clone()).max_decoding_message_size($rpc.max_response.bytes())

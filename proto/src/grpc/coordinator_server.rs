@@ -31,7 +31,7 @@ fn wrong_reply() -> Status {
     Status::internal("the coordinator returned an unexpected reply; please report this bug")
 }
 
-/// One method of a gRPC server.
+/// The body of a method of the gRPC server: decodes the request, calls the service, and encodes the reply.
 macro_rules! answer {
     ($received:ident, $name:ident, ($($arg:ident: $type:ty),*), $out:ident) => {{
         let service = service(&$received)?;
@@ -46,7 +46,7 @@ macro_rules! answer {
     }};
 }
 
-/// The methods of all rows.
+/// Implements the gRPC server, with one method for each row of the table.
 macro_rules! serve {
     (
         unary Coordinator { $($(#[$c_doc:meta])* $c_name:ident {

@@ -73,7 +73,7 @@ impl RemoteName {
                 format!("cannot reach {role} at {url}: {cause}{}", self.hint(&cause))
             }
             (Code::Unimplemented, None) => format!(
-                "the server at {url} is not a {role} of this release; check the address, or use the same release on both sides"
+                "the server at {url} is not a {role}, or runs a different release; check the address, or use the same release on both sides"
             ),
             (_, None) => status.message().to_owned(),
         };
@@ -83,7 +83,7 @@ impl RemoteName {
 
     fn timed_out(&self) -> String {
         let Self { role, url, .. } = self;
-        format!("the {role} at {url} did not answer within {} s", REQUEST_DEADLINE.as_secs())
+        format!("the {role} at {url} did not respond within {} s", REQUEST_DEADLINE.as_secs())
     }
 
     /// The error for a response that cannot be decoded.

@@ -96,7 +96,7 @@ impl FailoverCoordinator {
         }
     }
 
-    /// Asks a coordinator that has answered for the addresses of all members, once.
+    /// After a coordinator has answered a request, asks it once for the addresses of all members.
     fn learn_members(&self, client: Arc<dyn CoordinatorService>) {
         if std::mem::replace(&mut lock(&self.directory).has_learned_members, true) {
             return;
@@ -147,7 +147,7 @@ impl CoordinatorService for FailoverCoordinator {
                 Retry::After(patience) if other_coordinators > 0 => {
                     let result = tokio::time::timeout(patience, client.call(request.clone())).await;
                     result.unwrap_or_else(|_| {
-                        let message = format!("the coordinator at {url} does not answer");
+                        let message = format!("the coordinator at {url} is not responding");
                         Err(ServiceError::new(ServiceErrorKind::Unavailable, message))
                     })
                 }

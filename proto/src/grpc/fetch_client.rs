@@ -51,7 +51,7 @@ pub(super) async fn fetch(
     match response.status() {
         StatusCode::OK => {}
         StatusCode::NOT_FOUND => return Err(Status::unimplemented("")),
-        other => return Err(Status::unavailable(format!("the worker answered with HTTP status {other}"))),
+        other => return Err(Status::unavailable(format!("the worker responded with HTTP status {other}"))),
     }
     Ok(FrameStream {
         body: response.into_body(),
@@ -76,7 +76,7 @@ impl FrameStream {
         match trailers.and_then(Status::from_header_map) {
             Some(status) if status.code() != Code::Ok => Some(Err(status)),
             Some(_) if self.parser.is_between() => None,
-            _ => Some(Err(Status::unavailable("the response of the worker was truncated"))),
+            _ => Some(Err(Status::unavailable("the worker's response was truncated"))),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Framing of the gRPC messages of a fetch. The bytes of a batch are never copied, while the codec of tonic copies them once
+//! Framing of the gRPC messages of a fetch. The bytes of a batch are never copied. The codec of tonic would copy them once
 //! on each side. The result on the wire is plain gRPC.
 
 use std::collections::VecDeque;
@@ -188,9 +188,7 @@ fn message_len(header: &[u8]) -> Result<usize, Status> {
     let len = <[u8; 4]>::try_from(length).map(u32::from_be_bytes).map_err(|error| malformed(&error))?;
     match usize::try_from(len) {
         Ok(len) if len <= rpc::FETCH.max_response.bytes() => Ok(len),
-        _ => Err(Status::out_of_range(format!(
-            "a message of a fetch has {len} bytes, which exceeds the limit"
-        ))),
+        _ => Err(Status::out_of_range(format!("a fetch message of {len} bytes exceeds the limit"))),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Reads arbitrary bytes as the response to a fetch, as a client without shared memory does.
+//! Decodes arbitrary bytes as the response to a fetch, as a client without shared memory does.
 
 use bytes::Bytes;
 
@@ -17,7 +17,7 @@ pub(crate) fn read_answer(bytes: &[u8]) {
     }
 }
 
-/// Reads one message. The call must return, even if the bytes are invalid.
+/// Decodes one message. The call must return, even if the bytes are invalid.
 pub(crate) fn read_frame(message: wire::FetchFrame) {
     if let Some(wire::fetch_frame::Frame::Packed(packed)) = &message.frame {
         drop(unpack(packed));

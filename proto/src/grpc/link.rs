@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Interval of one measurement of a link.
+/// Duration of one measurement of a link.
 const MEASUREMENT_INTERVAL: Duration = Duration::from_millis(100);
 /// Maximum age of a measured rate. Compression can remove the bottleneck, after which the rate is no longer measured.
 const RATE_MAX_AGE: Duration = Duration::from_secs(5);

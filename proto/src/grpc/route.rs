@@ -102,7 +102,7 @@ impl RouteLookup {
             Ok(Err(status)) if status.code() == Code::Unavailable => {
                 return Err(self.remote_name.error(&status));
             }
-            Ok(Err(status)) => Err(format!("the worker offers no shared memory: {}", status.message())),
+            Ok(Err(status)) => Err(format!("the worker does not offer shared memory: {}", status.message())),
             Err(_) => Err("the worker did not return its sockets in time".to_owned()),
         };
         let RemoteName { role, url, .. } = &self.remote_name;
@@ -129,7 +129,7 @@ impl RouteLookup {
     async fn connect_local(&self, endpoint: wire::LocateResponse) -> Result<Route, String> {
         let host = boot_id().map_err(|error| format!("cannot read the boot id of this host: {error}"))?;
         if endpoint.boot_id != host {
-            return Err("it runs on another host".to_owned());
+            return Err("the server runs on another host".to_owned());
         }
         let channel = channel::connect_local(Path::new(&endpoint.socket)).await?;
         let wants_memory = self.transport != Transport::Unix && !endpoint.memory_socket.is_empty();
@@ -140,9 +140,11 @@ impl RouteLookup {
         let memory = match memory {
             Some(Ok(client)) => Some(Arc::new(client)),
             Some(Err(error)) if self.transport == Transport::Memory => {
-                return Err(format!("cannot share its memory: {error}"));
+                return Err(format!("cannot connect to its shared memory socket: {error}"));
             }
-            None if self.transport == Transport::Memory => return Err("it does not share memory".to_owned()),
+            None if self.transport == Transport::Memory => {
+                return Err("the server does not offer shared memory".to_owned());
+            }
             Some(Err(_)) | None => None,
         };
         Ok(Route { channel, memory, via: ReceivePath::Unix })

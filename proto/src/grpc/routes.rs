@@ -58,7 +58,7 @@ fn checked<S: ?Sized, I>(
     CallerService(AuthService::new(authenticator, Some("coordinator"), service))
 }
 
-/// Checks the token of each request to a service of another protocol, such as Arrow Flight. Its methods call
+/// Checks the token of each request to a service with a different protocol, such as Arrow Flight. Its methods call
 /// [`super::authenticated_service`]. `service` returns the service for messages of at most the given number of bytes.
 pub fn with_authenticator<S: ?Sized, I>(
     authenticator: Arc<dyn Authenticator<S>>,

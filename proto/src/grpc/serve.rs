@@ -75,7 +75,7 @@ pub async fn serve_local(
 ) -> io::Result<()> {
     let incoming = UnixListenerStream::new(listener.socket).map(|stream| {
         let stream = stream?;
-        // With a smaller buffer the two processes wait for each other. The system may set a smaller size.
+        // With a smaller buffer, the two processes would wait for each other. The system may set a smaller size.
         set_socket_send_buffer_size(&stream, UNIX_BUFFER_BYTES)?;
         let process = PeerProcess::of(&stream);
         io::Result::Ok((stream, ConnectionInfo { caller: Caller::unique(), link: None, process }))
@@ -128,8 +128,8 @@ where
     }
 }
 
-/// A connection that fails as soon as the server is dropped. Otherwise, the task of tonic would continue. It also measures
-/// the throughput to another host.
+/// A connection that fails as soon as the server is dropped. Otherwise, tonic's task would continue. The connection also
+/// measures the throughput to another host.
 struct Connection<S> {
     stream: S,
     info: ConnectionInfo,

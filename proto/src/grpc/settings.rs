@@ -8,9 +8,9 @@ pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 pub(super) const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
 /// A remote process that does not answer a ping for this long is considered dead.
 pub(super) const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(4);
-/// Flow-control window of a stream and of a connection. The default of tonic halves the throughput.
+/// Flow-control window of a stream and of a connection. tonic's default halves the throughput.
 pub(super) const WINDOW_BYTES: u32 = 16 << 20;
-/// Maximum size of an HTTP/2 frame that a process accepts. Senders respect the value of the receiver.
+/// Maximum size of an HTTP/2 frame that a process accepts. Senders respect the receiver's value.
 pub(super) const MAX_FRAME_BYTES: u32 = 1 << 20;
 /// Maximum number of concurrent streams on a connection. A consumer fetches a few splits at a time, and a node sends a few control
 /// requests.

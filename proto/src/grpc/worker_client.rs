@@ -156,7 +156,9 @@ impl IncomingFetch {
             ServiceError::new(ServiceErrorKind::Unavailable, format!("the {role} at {url}: {reason}"))
         };
         let Some(shared) = &mut self.shared else {
-            return Err(failed("it sent a piece in shared memory, which was not requested".to_owned()));
+            return Err(failed(
+                "the worker sent a piece in shared memory, which was not requested".to_owned(),
+            ));
         };
         let data = shared.map_piece(piece).await.map_err(failed)?;
         (self.on_received)(ReceivePath::Memory, data.len() as u64);
@@ -169,7 +171,9 @@ pub(super) fn unpack(packed: &wire::PackedChunk) -> Result<Frame, WireError> {
     let bytes = packed.bytes as usize;
     let limit = rpc::FETCH.max_response.bytes();
     if bytes > limit {
-        return Err(WireError(format!("a compressed chunk has {bytes} bytes, but the limit is {limit}")));
+        return Err(WireError(format!(
+            "a compressed chunk is {bytes} bytes long; the limit is {limit} bytes"
+        )));
     }
     let data = lz4_flex::block::decompress(&packed.lz4, bytes);
     let data = data.map_err(|error| WireError(format!("cannot decompress a chunk: {error}")))?;

@@ -14,7 +14,7 @@ use tokio::net::UnixStream;
 use super::link_id::LinkId;
 
 /// Encoded length of a message.
-const BYTES: usize = 24;
+const MESSAGE_BYTES: usize = 24;
 
 /// A message from the worker to the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,12 +89,12 @@ pub(super) async fn send(
     message: impl ShmMessage,
     mut descriptor: Option<BorrowedFd<'_>>,
 ) -> io::Result<()> {
-    let mut bytes = [0; BYTES];
+    let mut bytes = [0; MESSAGE_BYTES];
     for (part, number) in bytes.chunks_exact_mut(8).zip(message.to_numbers()) {
         part.copy_from_slice(&number.to_le_bytes());
     }
     let mut sent = 0;
-    while sent < BYTES {
+    while sent < MESSAGE_BYTES {
         let more = || try_send(stream, &bytes[sent..], descriptor);
         match stream.async_io(Interest::WRITABLE, more).await? {
             0 => return Err(io::ErrorKind::WriteZero.into()),
@@ -124,10 +124,10 @@ fn try_send(stream: &UnixStream, bytes: &[u8], descriptor: Option<BorrowedFd<'_>
 /// # Errors
 /// Returns an error if the connection breaks within a message, or the bytes are not a message.
 pub(super) async fn receive<M: ShmMessage>(stream: &UnixStream) -> io::Result<Option<(M, Option<OwnedFd>)>> {
-    let mut bytes = [0; BYTES];
+    let mut bytes = [0; MESSAGE_BYTES];
     let mut descriptor = None;
     let mut received = 0;
-    while received < BYTES {
+    while received < MESSAGE_BYTES {
         let more =
             stream.async_io(Interest::READABLE, || try_receive(stream, &mut bytes[received..])).await?;
         let (more, found) = more;

@@ -101,10 +101,10 @@ impl ShmFetchReceiver {
         self.last_lease = piece.lease;
         let lease = LeaseGuard { lease: piece.lease, shared: Arc::clone(&self.shared) };
         let region = tokio::time::timeout(REGION_TIMEOUT, self.shared.region(piece.region)).await;
-        let region = region.ok().flatten().ok_or("the region of shared memory is unavailable")?;
+        let region = region.ok().flatten().ok_or("the shared memory region is unavailable")?;
         let len = usize::try_from(piece.bytes).unwrap_or(usize::MAX);
         if region.bytes(len).is_none() {
-            return Err(format!("a piece of {} bytes exceeds its region of shared memory", piece.bytes));
+            return Err(format!("a piece of {} bytes exceeds its shared memory region", piece.bytes));
         }
         Ok(Bytes::from_owner(MappedPiece { region, len, _lease: lease }))
     }
@@ -184,7 +184,7 @@ impl Shared {
             result = self.send_messages(&stream) => result,
         };
         if let Err(error) = result {
-            tracing::debug!(%error, "the shared memory link ended");
+            tracing::debug!(%error, "the shared memory connection was closed");
         }
         drop(close);
     }

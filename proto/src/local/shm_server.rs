@@ -25,8 +25,8 @@ use crate::wire;
 const MIN_PIECE_BYTES: usize = 64 << 10;
 /// Granularity of region sizes. Pieces of similar size reuse the same regions.
 const ROUNDING_BYTES: usize = 256 << 10;
-/// Maximum number of fetches in each state that only one side knows: ended by the client before the worker opened them, or finished by
-/// the worker.
+/// Maximum number of fetches in each of the two states that only one side knows: ended by the client before the worker has
+/// opened them, and finished by the worker.
 const MAX_HALF_CLOSED_FETCHES: usize = 1024;
 /// Pause after a connection could not be accepted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

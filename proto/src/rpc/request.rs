@@ -122,7 +122,7 @@ macro_rules! define {
 
 coordinator_rpcs!(define);
 
-/// Returns the error for the reply to a different request, which a defective layer has returned.
+/// Returns the error for a layer that has returned the reply to a different request.
 fn wrong_reply(reply: &CoordinatorReply) -> ServiceError {
     ServiceError::new(
         ServiceErrorKind::Unavailable,

@@ -78,7 +78,7 @@ macro_rules! coordinator_rpcs {
                 SyncWorker {
                     call: sync_worker(report: Box<WorkerReport>) -> WorkerPlan,
                     wire: sync_worker(WorkerReport) -> WorkerPlan,
-                    access: Access::Scopes(&[Scope::Work], "be a worker"),
+                    access: Access::Scopes(&[Scope::Work], "act as a worker"),
                     tenancy: Tenancy::Cluster,
                     rules: (RpcKind::LongPoll, MessageSize::Large, MessageSize::Large),
                     deadline: REQUEST_DEADLINE, retry: Retry::After(REPORT_RETRY_AFTER),
@@ -98,7 +98,7 @@ macro_rules! coordinator_rpcs {
                 GetPositions {
                     call: positions(job: JobId, step: StepId) -> GroupPositions,
                     wire: get_positions(GetPositionsRequest) -> GroupPositions,
-                    access: Access::Scopes(&[Scope::Consume], "read the positions of consumers"),
+                    access: Access::Scopes(&[Scope::Consume], "read consumer positions"),
                     tenancy: Tenancy::OfJob(*job),
                     rules: (RpcKind::LongPoll, MessageSize::Small, MessageSize::Large),
                     deadline: REQUEST_DEADLINE, retry: Retry::After(REPORT_RETRY_AFTER),

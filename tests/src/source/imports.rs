@@ -1,5 +1,5 @@
-//! Imports between files: an import is a path in one file that names an item of another, without `mod`, `pub use`
-//! (of any visibility) and tests.
+//! Imports between files. An import is a path in one file that names an item in another file. `mod`, `pub use` (of any
+//! visibility) and tests do not count.
 //!
 //! Re-exports are followed to the file that defines the item. A path to a module alone does not count, but the items that
 //! are named through the module do. Method calls have no path and do not count. Paths inside the arguments of macros
@@ -65,7 +65,7 @@ impl PathVisitor<'_> {
         }
     }
 
-    /// Paths among tokens that are not parsed: those of several parts, and names of types.
+    /// Adds the paths among unparsed tokens: paths with several parts, and type names.
     fn add_tokens(&mut self, tokens: TokenStream) {
         let tokens: Vec<TokenTree> = tokens.into_iter().collect();
         let mut at = 0;

@@ -54,7 +54,7 @@ pub enum Named {
     },
 }
 
-/// `mod name;`: the files that may hold it.
+/// A declaration `mod name;` and the files that may contain the module.
 pub struct DeclaredModule {
     /// The module that declares it.
     pub parent: ModuleId,
@@ -72,17 +72,17 @@ impl Module {
 }
 
 impl Modules {
-    /// The modules with their ids.
+    /// Returns the modules with their ids.
     pub fn iter(&self) -> impl Iterator<Item = (ModuleId, &Module)> {
         self.all.iter().enumerate()
     }
 
-    /// One module.
+    /// Returns a module.
     pub fn get(&self, module: ModuleId) -> &Module {
         &self.all[module]
     }
 
-    /// The module of this name that is declared inside another.
+    /// Returns the module with this name that is declared inside another module.
     pub fn child(&self, module: ModuleId, name: &str) -> Option<ModuleId> {
         self.all[module].children.get(name).copied()
     }
@@ -215,13 +215,13 @@ impl Modules {
         }
     }
 
-    /// What a path names that is written in a module; `None` for names of the standard library, of other packages,
+    /// Returns what a path in the module `from` refers to; `None` for names from the standard library, from other packages,
     /// and of local variables.
     pub fn resolve(&self, from: ModuleId, path: &UsePath) -> Option<Named> {
         self.resolve_guarded(from, path, &mut BTreeSet::new())
     }
 
-    /// The file of a `macro_rules!` macro of the same crate, which other modules may name without a path.
+    /// Returns the file that defines a `macro_rules!` macro of the same crate, which other modules may use without a path.
     pub fn textual_macro(&self, from: ModuleId, name: &str) -> Option<FileId> {
         self.macros.get(&(self.all[from].root, name.to_owned())).copied()
     }
@@ -242,7 +242,7 @@ impl Modules {
             at = match at {
                 Named::Module(module) if name == "super" => Named::Module(self.all[module].parent?),
                 Named::Module(module) => self.lookup(module, name, further.is_empty(), seen)?,
-                // An associated item or a variant: where its type is.
+                // An associated item or a variant is in the file of its type.
                 Named::Item { file, .. } => Named::Item { file, owner: None },
             };
             rest = further;
@@ -263,7 +263,7 @@ impl Modules {
             return None;
         }
         if let Some(path) = module.bindings.get(name) {
-            // Another name of the same path may be what a `use` of the same name means.
+            // If the path does not resolve, a glob import may define the name.
             if let Some(found) = self.resolve_binding(id, name, path, seen) {
                 return Some(found);
             }
@@ -286,7 +286,8 @@ impl Modules {
         (module.has_generated_items && may_be_type).then(|| item(&module.file))
     }
 
-    /// `use serde::serde;` and the like: the first part of the path is not the name that the `use` binds.
+    /// Resolves the path of a `use` item. In items such as `use serde::serde;`, the first part of the path is not the name
+    /// that the `use` binds.
     fn resolve_binding(&self, id: ModuleId, name: &str, path: &UsePath, seen: &mut Visited) -> Option<Named> {
         if path.segments.first().is_some_and(|first| first == name) && !path.is_global {
             let library = self.libraries.contains_key(name);
@@ -304,7 +305,7 @@ fn collect_names(tokens: TokenStream, names: &mut BTreeSet<String>) {
         match token {
             TokenTree::Ident(name) => {
                 let name = name.to_string();
-                // Types and constants; other words are fields and keywords.
+                // Types and constants start with an uppercase letter. Other words are fields and keywords.
                 if name.starts_with(char::is_uppercase) {
                     names.insert(name);
                 }

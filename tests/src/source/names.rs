@@ -1,6 +1,6 @@
 //! Types that share a name: structs, enums, unions, traits and aliases that are visible outside their module.
 //!
-//! Types that a macro or a build script makes have no definition in the sources and do not count.
+//! Types that a macro or a build script generates have no definition in the sources and do not count.
 
 use std::collections::BTreeMap;
 
@@ -35,7 +35,7 @@ impl<'ast> Visit<'ast> for TypeVisitor<'_> {
             Item::Trait(item) => (&item.vis, &item.ident),
             Item::Type(item) => (&item.vis, &item.ident),
             Item::Mod(_) => return visit::visit_item(self, item),
-            // What is defined inside a function is not visible outside.
+            // Items inside a function are not visible outside.
             _ => return,
         };
         if !matches!(visibility, Visibility::Inherited) {

@@ -28,7 +28,7 @@ import traceback
 try:
     import numpy as np
 except ImportError:
-    # Reported in the answer to the first message.
+    # The answer to the first message reports that NumPy is missing.
     np = None
 
 ALIGNMENT = 64

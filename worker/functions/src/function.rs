@@ -47,7 +47,7 @@ pub struct ChunkOutcome {
     pub buffers: OutputBuffers,
     /// Number of calls of the function.
     pub calls: u64,
-    /// Number of processes that exited unexpectedly, or were killed at a time or memory limit.
+    /// Number of processes that exited unexpectedly, or were killed because they exceeded a time or memory limit.
     pub deaths: u64,
     /// CPU time of the process for this chunk.
     pub process_cpu: Duration,
@@ -121,7 +121,7 @@ impl RowFunction {
         let result = result.await;
         drop(guard);
         result.unwrap_or_else(|_| {
-            Err("the transfer of rows to the function panicked; please report this error".to_owned())
+            Err("the worker panicked while sending rows to the function; please report this error".to_owned())
         })
     }
 }
@@ -208,7 +208,8 @@ impl ChunkRun<'_> {
     /// Writes the chunk's columns to the input region of the process, and returns their locations.
     fn write_inputs(&mut self, chunk: &Chunk, nulls: &mut Vec<(usize, String)>) -> Result<Value, String> {
         let call = &self.shared.call;
-        let process = self.process.as_mut().ok_or("the function has no process; please report this error")?;
+        let process =
+            self.process.as_mut().ok_or("the function process is not running; please report this error")?;
         let region = &mut process.input;
         region.clear();
         let mut columns = Vec::with_capacity(call.inputs.len());
@@ -244,7 +245,8 @@ impl ChunkRun<'_> {
             memory_bytes: function.memory,
             cancel: self.cancel,
         };
-        let process = self.process.as_mut().ok_or("the function has no process; please report this error")?;
+        let process =
+            self.process.as_mut().ok_or("the function process is not running; please report this error")?;
         self.stats.calls += 1;
         let answer = match process.call(layout, limits) {
             Ok(answer) => answer,

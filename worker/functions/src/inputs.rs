@@ -123,7 +123,7 @@ impl ColumnWriter<'_> {
         }
     }
 
-    /// Replaces nulls by NaN in floating-point columns. In other columns, a null fails its row.
+    /// Replaces nulls with NaN in floating-point columns. In other columns, a null fails its row.
     fn replace_nulls(
         &self,
         array: &ArrayRef,

@@ -1,5 +1,5 @@
 //! Reads the results of a function from the shared region into arrays of the declared types. Validates all offsets, lengths
-//! and text, because the process that wrote them runs users' code.
+//! and text, because the process that wrote them runs user code.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -143,7 +143,7 @@ fn read_array(
     }
 }
 
-/// Reads the rows of one call of a tensor column into their part of the tensor.
+/// Reads the rows of a tensor column that one call returned into their part of the tensor.
 fn read_tensor(region: &SharedRegion, location: &Value, into: &mut [u8]) -> Result<(), String> {
     let at = read_number(location, "at")?;
     region.read(at, into).map_err(|error| format!("cannot read the results: {error}"))
@@ -167,7 +167,7 @@ fn placeholder(column_type: &ColumnType) -> Result<ArrayRef, String> {
 
 fn read_number(location: &Value, name: &str) -> Result<u64, String> {
     location[name].as_u64().ok_or_else(|| {
-        format!("the response of the function process has no field `{name}`; please report this error")
+        format!("the function process's response has no field `{name}`; please report this error")
     })
 }
 
@@ -176,7 +176,7 @@ fn read_bytes(region: &SharedRegion, at: u64, bytes: usize) -> Result<Vec<u8>, S
     // Validate the size before allocating a buffer.
     if at.checked_add(bytes as u64).is_none_or(|end| end > size) {
         return Err(
-            "the response of the function process refers to data outside its region; please report this error"
+            "the function process's response refers to data outside its memory region; please report this error"
                 .to_owned(),
         );
     }
@@ -197,8 +197,7 @@ fn read_offsets(region: &SharedRegion, at: u64, rows: usize) -> Result<Vec<i32>,
         })?;
     if offsets.first() != Some(&0) || !offsets.is_sorted() {
         return Err(
-            "the response of the function process contains invalid lengths; please report this error"
-                .to_owned(),
+            "the function process's response contains invalid lengths; please report this error".to_owned()
         );
     }
     Ok(offsets)

@@ -203,7 +203,7 @@ impl FunctionProcess {
         self.held_bytes.update(self.input.allocated_bytes() + self.output.allocated_bytes());
     }
 
-    /// Waits for a message within limits.
+    /// Waits for a message. Kills a process that exceeds its limits.
     pub(crate) fn receive_answer(&mut self, limits: CallLimits<'_>) -> Result<Value, ProcessExit> {
         let deadline = Instant::now() + limits.time;
         let mut head = [0; 4];

@@ -15,10 +15,11 @@ pub(crate) struct BitReader<'a> {
     data: &'a [u8],
     /// The next byte to buffer.
     next: usize,
-    /// Buffered bits, from the most significant bit. After `count` bits follow zeros, or bits of the byte at `next`.
+    /// Buffered bits, from the most significant bit. The first `count` bits are followed by zeros, or by bits of the
+    /// byte at `next`.
     bits: u64,
     count: u32,
-    /// Zero bits at the end of the buffer that replace data after its end or after a marker.
+    /// Number of zero bits at the end of the buffer, which replace data after its end or after a marker.
     padding_bits: u32,
 }
 
@@ -116,7 +117,7 @@ impl<'a> BitReader<'a> {
         Some(BitPosition { byte, bit: 8 - left })
     }
 
-    /// Continues at another position.
+    /// Continues at a different position.
     pub(crate) fn seek(&mut self, position: BitPosition) {
         *self = Self::new(self.data, position.byte);
         self.fill();

@@ -61,8 +61,8 @@ impl Decoder {
     }
 
     /// Returns the JPEG with an index of its entropy-coded data, which makes decoding of regions faster. The index is one
-    /// additional segment of about 1 % of the size, which other decoders ignore. Returns `None` if the JPEG has an index,
-    /// or if the image is progressive, arithmetically coded, CMYK, too large, or corrupted.
+    /// additional segment, which other decoders ignore. It increases the size by about 1 %. Returns `None` if the JPEG has
+    /// an index, or if the image is progressive, arithmetically coded, CMYK, too large, or corrupted.
     pub fn with_index(&mut self, jpeg: &[u8]) -> Option<Vec<u8>> {
         if !jpeg.starts_with(&[0xFF, 0xD8]) || read_markers(jpeg).index.is_some() {
             return None;
@@ -120,7 +120,7 @@ impl ParsedJpeg<'_> {
         Ok(decoded)
     }
 
-    /// Decodes a region at half size by a smaller inverse DCT: pixel (x, y) of the result is the mean of the stored pixels
+    /// Decodes a region at half size with a smaller inverse DCT: pixel (x, y) of the result is the mean of the stored pixels
     /// (2x, 2y) to (2x + 1, 2y + 1). The offsets and sizes of the result are in these pixels, and cover the region.
     ///
     /// Returns `None` and leaves `out` undefined if only [`decode_region`](Self::decode_region) can decode the region:

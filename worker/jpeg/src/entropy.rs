@@ -12,8 +12,8 @@ const LOOKUPS_PER_FILL: u32 = FILLED_BITS / LOOKUP_BITS;
 /// Coefficients of a block in natural order.
 pub(crate) type DctBlock = [i16; 64];
 
-/// The zigzag order: index of each coefficient in its block, in the order of coding (T.81, figure A.6).
-const NATURAL: [u8; 64] = [
+/// The zigzag order: index of each coefficient in its block, in coding order (T.81, figure A.6).
+const NATURAL_ORDER: [u8; 64] = [
     0, 1, 8, 16, 9, 2, 3, 10, 17, 24, 32, 25, 18, 11, 4, 5, 12, 19, 26, 33, 40, 48, 41, 34, 27, 20, 13, 6, 7,
     14, 21, 28, 35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23, 30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39,
     46, 53, 60, 61, 54, 47, 55, 62, 63,
@@ -83,7 +83,7 @@ impl<'a> ScanReader<'a> {
         self.index = index;
     }
 
-    /// Whether all data read so far is valid and, after the last MCU, the image ends.
+    /// Whether all data read so far is valid and, if the last MCU has been read, the image ends after it.
     pub(crate) fn is_complete(&self) -> bool {
         let total = u64::from(self.scan.mcus_per_row) * u64::from(self.scan.mcu_rows);
         self.is_valid && (self.position < total || { self.bits }.skip_marker(0xD9))
@@ -220,7 +220,7 @@ fn read_dc(bits: &mut BitReader<'_>, table: &DcTable) -> Option<i16> {
 fn read_ac<const STORE: bool>(reader: &mut BitReader<'_>, table: &AcTable, block: &mut DctBlock) -> bool {
     let mut store = |index: usize, value: i16| {
         if STORE {
-            block[usize::from(NATURAL[index & 63])] = value;
+            block[usize::from(NATURAL_ORDER[index & 63])] = value;
         }
     };
     // A local copy of the reader stays in registers.

@@ -48,7 +48,7 @@ pub(crate) fn read_markers(jpeg: &[u8]) -> Markers<'_> {
         }
         at = next;
     }
-    // Like Pillow, use the XMP block only without an EXIF tag, and ignore values outside 1 to 8.
+    // Like Pillow, use the XMP block only if there is no EXIF tag, and ignore values outside 1 to 8.
     found.orientation = Orientation::from_tag(from_exif.or(from_xmp).unwrap_or(1)).unwrap_or_default();
     found
 }

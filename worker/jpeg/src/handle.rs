@@ -240,7 +240,7 @@ fn is_harmless(message: &str) -> bool {
     HARMLESS_WARNINGS.iter().any(|harmless| message.contains(harmless))
 }
 
-/// Returns the message of the last failed call on this thread. A null handle selects failures without an instance.
+/// Returns the message of the last failed call on this thread. With a null handle, the failed call had no instance.
 fn last_error_message(handle: *mut std::ffi::c_void) -> String {
     // SAFETY: tj3GetErrorStr accepts valid and null handles. It returns a terminated string that is valid until the next call
     // on this thread, and the text is copied before that.

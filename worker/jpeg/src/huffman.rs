@@ -2,7 +2,7 @@
 //!
 //! ITU-T T.81 defines codes and values in annex C and section F.2.2.
 
-/// Number of bits per table lookup. A table has 2,048 pairs of eight bytes; the tables of luminance and chrominance fit
+/// Number of bits per table lookup. A table has 2,048 pairs of eight bytes; the tables of luminance and chrominance fit in
 /// the L1 cache.
 pub(crate) const LOOKUP_BITS: u32 = 11;
 const ENTRIES: usize = 1 << LOOKUP_BITS;
@@ -18,7 +18,7 @@ pub(crate) struct TableSpec {
 
 /// The code at the start of a bit pattern.
 ///
-/// Layout from the lowest bit: 6 bits length, 7 bits advance, 3 bits kind, 16 bits value.
+/// Layout from the lowest bit: 6 bits for the length, 7 for the advance, 3 for the kind, and 16 for the value.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct TableEntry(u32);
 

@@ -18,7 +18,7 @@ const HEADER_BYTES: usize = 14;
 const SEGMENT_MARKER: u8 = 0xEA;
 /// First bytes of the segment's body. The last byte is the version.
 const SIGNATURE: &[u8] = b"Feedline\0\x01";
-/// Maximum number of points, so that the index fits one segment. Larger images have wider spacing.
+/// Maximum number of points, so that the index fits in one segment. Larger images have wider spacing.
 const MAX_POINTS: usize = (65_533 - SIGNATURE.len() - HEADER_BYTES) / POINT_BYTES;
 /// Number of words that the checksum covers.
 const CHECKSUM_SAMPLES: usize = 64;

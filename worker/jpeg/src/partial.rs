@@ -11,7 +11,7 @@ use crate::region::Region;
 use crate::scan::{BLOCKS_PER_MCU, Scan};
 
 /// Maximum number of tables of each kind in a JPEG.
-const TABLES: usize = 4;
+const MAX_TABLES: usize = 4;
 
 #[repr(C)]
 struct RawPartialDecoder {
@@ -30,10 +30,10 @@ struct RawScan {
     component: [u8; BLOCKS_PER_MCU],
     dc_table: [u8; BLOCKS_PER_MCU],
     ac_table: [u8; BLOCKS_PER_MCU],
-    dc_bits: [*const u8; TABLES],
-    dc_values: [*const u8; TABLES],
-    ac_bits: [*const u8; TABLES],
-    ac_values: [*const u8; TABLES],
+    dc_bits: [*const u8; MAX_TABLES],
+    dc_values: [*const u8; MAX_TABLES],
+    ac_bits: [*const u8; MAX_TABLES],
+    ac_values: [*const u8; MAX_TABLES],
 }
 
 type McuCallback = unsafe extern "C" fn(state: *mut c_void, blocks: *const *mut DctBlock) -> c_int;
@@ -196,7 +196,7 @@ impl PartialDecoder {
         };
         for block in 0..(raw.blocks_per_mcu as usize).min(BLOCKS_PER_MCU) {
             let (dc, ac) = (usize::from(raw.dc_table[block]), usize::from(raw.ac_table[block]));
-            if dc >= TABLES || ac >= TABLES {
+            if dc >= MAX_TABLES || ac >= MAX_TABLES {
                 return None;
             }
             self.tables.set_dc(dc, &spec(raw.dc_bits[dc], raw.dc_values[dc])?)?;

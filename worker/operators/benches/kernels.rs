@@ -1,4 +1,4 @@
-//! Measures the time of each operator per row on one thread: `cargo bench --workspace --bench kernels`.
+//! Measures the time that each operator needs per row on one thread: `cargo bench --workspace --bench kernels`.
 //!
 //! The photographs are in `$FEEDLINE_SHARED_DATA/images` (default `../shared/data`). Without them, one small image is
 //! used.

@@ -17,7 +17,7 @@ pub struct Chunk {
     pub passes: Vec<u32>,
     /// The index that each row had in the original chunk, before operators removed rows.
     pub origins: Vec<u32>,
-    /// The failed rows, as index in the original chunk and error message. A row has at most one entry.
+    /// The failed rows: the index in the original chunk, and the error message. A row has at most one entry.
     pub failures: Vec<(u32, String)>,
 }
 

@@ -1,8 +1,9 @@
 //! Limits the memory of threads that decode or resize large images concurrently. A thread that exceeds the limit waits until other
 //! threads release their reservations.
 //!
-//! An image reserves only the memory above [`DECODE_BYTES_PER_THREAD`]. Deadlocks are impossible. A reservation of any size succeeds
-//! if there are no other reservations. A thread that has a reservation never waits for another reservation.
+//! An image reserves only the memory above [`DECODE_BYTES_PER_THREAD`]. Deadlocks are impossible, because a reservation of
+//! any size succeeds if there are no other reservations, and because a thread that has a reservation never waits for another
+//! reservation.
 
 use std::cell::RefCell;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

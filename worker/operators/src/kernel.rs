@@ -1,4 +1,5 @@
-//! A benchmark of the image kernel on one core, without the engine. Its rate is an upper bound of the engine's rate per core.
+//! A benchmark of the image kernel on one core, without the engine. Its rate is an upper bound on the engine's rate per
+//! core.
 
 use std::time::Instant;
 
@@ -55,7 +56,7 @@ pub fn crop_resize_loop(jpegs: &[Bytes], decode: KernelDecode, seed: u64, size: 
     KernelResult { images, seconds: start.elapsed().as_secs_f64() }
 }
 
-/// Adds the index of `recode_jpeg` to JPEGs. Returns JPEGs that cannot have an index unchanged.
+/// Adds the index of `recode_jpeg` to JPEGs. JPEGs that cannot have an index are returned unchanged.
 pub fn with_index(jpegs: &[Bytes]) -> Vec<Bytes> {
     let mut scratch = RenderScratch::new();
     let indexed = |jpeg: &Bytes| scratch.with_index(jpeg).map_or_else(|| jpeg.clone(), Bytes::from);

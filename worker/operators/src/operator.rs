@@ -12,9 +12,10 @@ use crate::output_buffers::OutputBuffers;
 
 /// Transforms the rows of a chunk.
 pub trait OperatorKernel: Send + Sync {
-    /// Transforms `chunk` in place. Writes new tensors to the kernel's buffer in `buffers`, or allocates memory without a buffer.
+    /// Transforms `chunk` in place. Writes new tensors to the kernel's buffer in `buffers`, or allocates memory if there is
+    /// no buffer.
     ///
-    /// Adds rows that cannot be processed to [`Chunk::failures`], and replaces their values by placeholders.
+    /// Adds rows that cannot be processed to [`Chunk::failures`], and replaces their values with placeholders.
     fn apply(&self, chunk: &mut Chunk, buffers: &mut OutputBuffers) -> Result<(), OperatorError>;
 }
 

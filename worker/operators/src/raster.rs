@@ -84,7 +84,7 @@ fn decode_uncontained(
     Ok((Image { width, height, data: to_rgb8(decoded).into() }, reservation))
 }
 
-/// Returns the memory in bytes that decoding needs. It contains the samples, which may have 16 bits and alpha, a copy for WebP's
+/// Returns the memory in bytes that decoding needs: for the samples, which may have 16 bits and alpha, a copy for WebP's
 /// internal buffer, a copy for a rotation, and the RGB8 pixels, unless the samples are already RGB8.
 fn working_bytes(decoder: &impl ImageDecoder, encoding: Encoding, orientation: Orientation) -> u64 {
     let (width, height) = decoder.dimensions();

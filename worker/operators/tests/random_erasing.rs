@@ -86,14 +86,14 @@ fn wrong_parameters_and_columns_are_rejected() {
         let message = build(column, json!({ "random_erasing": spec })).unwrap_err().message;
         message.trim_start_matches("operator 1 (random_erasing): ").to_owned()
     };
-    assert_eq!(said(pixels(), json!({"p": -0.1})), "p is -0.1; write a probability from 0 to 1");
+    assert_eq!(said(pixels(), json!({"p": -0.1})), "p is -0.1; expected a probability from 0 to 1");
     assert_eq!(
         said(pixels(), json!({"scale": [0.5, 2]})),
-        "the larger scale is 2; write a number from 0 to 1"
+        "the larger scale is 2; expected a number from 0 to 1"
     );
     assert_eq!(
         said(pixels(), json!({"ratio": [3, 1]})),
-        "ratio is [3, 1]; write two positive numbers, the smaller first"
+        "ratio is [3, 1]; expected two positive numbers, the smaller one first"
     );
     assert_eq!(
         said(pixels(), json!({"value": 0.5})),

@@ -39,7 +39,7 @@ fn wrong_parameters_and_columns_are_rejected() {
     let said = |column, operator| build(column, operator).unwrap_err().message;
     assert_eq!(
         said(pixels(), json!({"random_grayscale": {"column": "image", "p": 1.5}})),
-        "operator 1 (random_grayscale): p is 1.5; write a probability from 0 to 1"
+        "operator 1 (random_grayscale): p is 1.5; expected a probability from 0 to 1"
     );
     let floats = ColumnType::Tensor { scalar: ScalarType::Float32, shape: vec![3, 16, 20] };
     assert_eq!(

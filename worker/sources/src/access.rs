@@ -42,7 +42,8 @@ const SUGGESTED_OPTIONS: [&str; 22] = [
     "azure_skip_signature",
 ];
 
-/// Minimum length of an option value that is removed from messages. Shorter values, such as `true`, are not secret.
+/// Minimum length of an option value that is removed from messages. Shorter values, such as `true`, are assumed not to be
+/// secret.
 const MIN_SECRET_BYTES: usize = 5;
 
 /// Names and values of store options. Debug output contains no values.

@@ -35,7 +35,7 @@ impl BlockBuilder {
     pub(crate) fn push(&mut self, row_bytes: u64) -> Result<(), String> {
         if row_bytes > MAX_ROW_BYTES {
             return Err(format!(
-                "the row has {row_bytes} bytes, more than the limit of 2 GiB: split the row"
+                "the row is {row_bytes} bytes long, more than the limit of 2 GiB: split the row"
             ));
         }
         let is_full = self.row_bytes.len() == MAX_BLOCK_ROWS || self.bytes + row_bytes > TARGET_BLOCK_BYTES;

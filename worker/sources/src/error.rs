@@ -49,7 +49,7 @@ pub enum SourceError {
         /// The shard.
         url: String,
     },
-    /// The shard is corrupted or has another format.
+    /// The shard is corrupted or has a different format.
     #[error("`{url}` at byte {offset}: {reason}")]
     Corrupt {
         /// The shard.
@@ -79,7 +79,7 @@ pub enum SourceError {
         /// Suggested names.
         hint: String,
     },
-    /// The schema of a shard differs from the other shards.
+    /// The schema of a shard differs from the schema of the other shards.
     #[error("`{url}` differs from other shards of the dataset: {reason}")]
     SchemaMismatch {
         /// The shard.
@@ -115,7 +115,7 @@ impl SourceError {
             // Listings return a generic error for denied access.
             E::Generic { source, .. } if is_denied(source.as_ref()) => Self::denied(url, source.as_ref()),
             E::Generic { store, source } => {
-                // Errors of local files, such as missing permissions, are permanent.
+                // Errors from local files, such as missing permissions, are permanent.
                 Self::Store { url, reason: causes(source.as_ref()), retryable: store != "LocalFileSystem" }
             }
             E::PermissionDenied { source, .. } | E::Unauthenticated { source, .. } => {

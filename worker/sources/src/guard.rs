@@ -38,7 +38,7 @@ pub(crate) fn find_guard_error<'a>(error: &'a (dyn std::error::Error + 'static))
     None
 }
 
-/// The checks of all requests of one client.
+/// The checks for all requests of one client.
 #[derive(Debug, Clone)]
 pub(crate) struct RequestGuard {
     metadata_addresses: bool,

@@ -47,7 +47,7 @@ pub(crate) fn check_column(shard: &ShardRef, field: &Field) -> Result<(), Source
     if field.name.len() > MAX_COLUMN_NAME_BYTES {
         let bytes = field.name.len();
         let reason = format!(
-            "the column name `{start}...` has {bytes} bytes, more than the limit of {MAX_COLUMN_NAME_BYTES}: rename the column"
+            "the column name `{start}...` is {bytes} bytes long; the limit is {MAX_COLUMN_NAME_BYTES} bytes: rename the column"
         );
         return Err(SourceError::unsupported(shard, reason));
     }

@@ -71,8 +71,9 @@ impl LinkPolicy {
         *self.own_snapshot.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Checks a path. Returns the file at the resolved path. If a shard is passed, its version must differ from the versions of own
-    /// files, because a hard link has the version of its target. A missing file passes the check, but cannot be read.
+    /// Checks a path. Returns the file at the resolved path. If a shard is passed, its version must differ from the versions
+    /// of the process's own files, because a hard link has the version of its target. A missing file passes the check, but
+    /// cannot be read.
     pub(crate) fn check(&self, path: &str, shard: Option<&ShardRef>) -> Result<LocalFile, String> {
         if self.is_unrestricted() {
             return Ok(LocalFile::linked(path));
@@ -161,7 +162,7 @@ impl AllowedFolders {
         }
         let prefixes: Vec<String> = self.policy.prefixes().map(|prefix| format!("`{prefix}`")).collect();
         Err(format!(
-            "`{}` contains a symbolic link to a directory outside of the allowed URLs ({}): remove the link, or add the target directory to {}",
+            "`{}` contains a symbolic link to a directory outside the allowed URLs ({}): remove the link, or add the target directory to {}",
             path.display(),
             prefixes.join(", "),
             self.setting

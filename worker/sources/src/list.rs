@@ -18,7 +18,7 @@ use crate::object::{head, version_of};
 use crate::stores::ScopedStores;
 
 const GLOB_CHARACTERS: [char; 3] = ['*', '?', '['];
-/// Maximum number of concurrent HEAD requests over all URLs of a source.
+/// Maximum number of concurrent HEAD requests for all URLs of a source.
 const CONCURRENT_HEADS: usize = 32;
 /// Maximum number of brace patterns of a source that are expanded concurrently.
 const CONCURRENT_PATTERNS: usize = 1;
@@ -26,7 +26,7 @@ const CONCURRENT_PATTERNS: usize = 1;
 const MAX_OBJECTS: usize = 10_000_000;
 /// Maximum time between two objects of a recursive listing. It is longer than the retries of the client.
 const LISTING_TIMEOUT: Duration = Duration::from_secs(180);
-/// Timeout of listing a single directory, which the client returns as a whole.
+/// Timeout for listing a single directory, whose listing the client returns as a whole.
 const FOLDER_TIMEOUT: Duration = Duration::from_secs(1800);
 
 /// Lists the shards of the URLs, in the order of the URLs. The shards of each URL are sorted, and duplicates are removed.
@@ -258,7 +258,7 @@ fn timeout_error(given: &str, after: Duration) -> SourceError {
     SourceError::Store {
         url: given.to_owned(),
         reason: format!(
-            "the listing returned no further object for {} s: check the store and the network, and restart the job",
+            "the listing has returned no objects for {} s: check the store and the network, and restart the job",
             after.as_secs()
         ),
         retryable: true,

@@ -90,7 +90,8 @@ fn open_verified(path: &Path) -> io::Result<File> {
     if opened == path { Ok(file) } else { Err(Errno::LOOP.into()) }
 }
 
-/// Returns the metadata of a path without following links. The last component may be a link. Fails if another component is a link.
+/// Returns the metadata of a path without following links. The last component may be a link. Fails if any other component is
+/// a link.
 pub(crate) fn metadata_without_links(path: &Path) -> io::Result<Metadata> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     match openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS) {

@@ -11,7 +11,7 @@ use crate::error::SourceError;
 pub(crate) struct Location {
     /// The store: `file://`, or the scheme and the authority, such as `s3://bucket`.
     pub(crate) root: String,
-    /// The rest of the URL: a local path, an object key, or for http an encoded URL path.
+    /// The rest of the URL: a local path, an object key, or, for HTTP, an encoded URL path.
     pub(crate) rest: String,
 }
 

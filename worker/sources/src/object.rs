@@ -102,7 +102,7 @@ impl Object {
             return Err(SourceError::corrupt(
                 &self.shard,
                 range.end,
-                "the index contains a range after the end of the shard: run `feedline index --rebuild`",
+                "the index contains a range beyond the end of the shard: run `feedline index --rebuild`",
             ));
         }
         if range.end - range.start <= MAX_REQUEST_BYTES {
@@ -159,7 +159,7 @@ impl Object {
             if !error.is_retryable() || start.elapsed() >= self.retry_budget {
                 return Err(error);
             }
-            tracing::debug!(url = %self.shard.url, %error, "retrying a read");
+            tracing::debug!(url = %self.shard.url, %error, "retrying a failed read");
             sleep(backoff.next_pause()).await;
         }
     }
@@ -215,7 +215,7 @@ impl Object {
         if size != indexed {
             // The store is inconsistent, or the object changed in the same second as the listing.
             let reason = format!(
-                "the object has {size} bytes, but the index has {indexed} bytes for the same version: if the object changed, run \
+                "the object is {size} bytes long, but the index recorded {indexed} bytes for the same version: if the object changed, run \
                  `feedline index --rebuild`"
             );
             return Err(self.failed(reason, true));

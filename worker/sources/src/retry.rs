@@ -10,7 +10,7 @@ pub const DEFAULT_RETRY_BUDGET: Duration = Duration::from_secs(60);
 /// Pause before the first retry. The pause doubles with each retry, up to [`MAX_BACKOFF`].
 pub(crate) const FIRST_BACKOFF: Duration = Duration::from_millis(50);
 pub(crate) const MAX_BACKOFF: Duration = Duration::from_secs(5);
-/// Timeout of one request.
+/// Timeout for one request.
 pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum number of retries. It is never reached, because the retry budget ends first.
 const MAX_RETRIES: usize = 1 << 20;

@@ -60,7 +60,7 @@ pub(crate) async fn fetch(
     };
     if spans.len() != block.rows as usize || spans.last().is_some_and(|last| last.end > bytes.len()) {
         let reason = format!(
-            "the block has {} rows, but the index has {}: run `feedline index --rebuild`",
+            "the block has {} rows, but the index expects {}: run `feedline index --rebuild`",
             spans.len(),
             block.rows
         );

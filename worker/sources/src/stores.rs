@@ -23,7 +23,7 @@ use crate::object::{Object, head};
 
 /// Maximum gap between two ranges of an object that are read in one request.
 const COALESCE_GAP_BYTES: u64 = 64 << 10;
-/// Maximum size of a file that an operator reads. Large multilingual tokenizers have a tenth of this size.
+/// Maximum size of a file that an operator reads. Large multilingual tokenizers are a tenth of this size.
 const MAX_FILE_BYTES: u64 = 256 << 20;
 /// Maximum total size of the files that the operators of one pipeline read.
 const MAX_FILES_BYTES: u64 = 512 << 20;
@@ -89,8 +89,7 @@ impl Stores {
             all_bytes += object.size_bytes();
             if all_bytes > MAX_FILES_BYTES {
                 let reason = format!(
-                    "the files of the pipeline's operators have at least {all_bytes} bytes in total, more than the limit of \
-                     {MAX_FILES_BYTES}: use fewer or smaller files"
+                    "the pipeline's operator files total at least {all_bytes} bytes; the limit is {MAX_FILES_BYTES} bytes: use fewer or smaller files"
                 );
                 return Err(SourceError::Unsupported { url, reason });
             }
@@ -114,7 +113,7 @@ impl Stores {
         let file = reads.check_shard(&location, &shard)?;
         if shard.size_bytes > MAX_FILE_BYTES {
             let reason = format!(
-                "the file has {} bytes, but the limit for operator files is {MAX_FILE_BYTES} bytes: use a smaller file",
+                "the file is {} bytes long; the limit for operator files is {MAX_FILE_BYTES} bytes: use a smaller file",
                 shard.size_bytes
             );
             return Err(SourceError::unsupported(&shard, reason));

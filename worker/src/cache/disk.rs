@@ -1,10 +1,10 @@
 //! The disk tier: one directory per prefix, with append-only segment files.
 //!
 //! Workers may share a cache directory. It is divided into parts, and each worker locks one part, which may contain
-//! rows of an earlier worker. A worker process writes its own segments, and reads all segments of its part. Each row
+//! rows from an earlier worker. A worker process writes its own segments, and reads all segments of its part. Each row
 //! has a length and a checksum, so that truncated or corrupted rows are ignored. Only the writer thread of a worker
-//! creates and deletes files in its part. When a worker starts, it deletes rows of parts that no worker has used for a
-//! day, if the directory exceeds its size limit.
+//! creates and deletes files in its part. When a worker starts, it deletes the rows in parts that no worker has used
+//! for a day, if the directory exceeds its size limit.
 
 mod evict;
 mod folders;
@@ -50,7 +50,7 @@ impl DiskTier {
             }
             Err(error) => {
                 let message = format!(
-                    "the cache directory {} cannot be used: {error}; choose another --cache-dir",
+                    "cannot use the cache directory {}: {error}; choose another --cache-dir",
                     settings.folder.display()
                 );
                 (settings.folder.clone(), Err(message))
@@ -75,7 +75,7 @@ impl DiskTier {
         Ok(Self { shared, writer, claim })
     }
 
-    /// Counts the bytes of tenants in a ledger that all tiers share.
+    /// Counts each tenant's bytes in a ledger that all tiers share.
     pub(super) fn with_ledger(self, ledger: &Arc<Ledger>) -> Self {
         lock(&self.shared.evictions).use_ledger(ledger, LedgerColumn::Disk);
         self
@@ -96,7 +96,7 @@ impl DiskTier {
         let read = tokio::task::spawn_blocking(move || shared.load(prefix)).await;
         read.map_err(|error| error.to_string())?.map(drop).map_err(|error| {
             let folder = self.shared.folder.display();
-            format!("the cache directory {folder} cannot be read: {error}; choose another --cache-dir")
+            format!("cannot read the cache directory {folder}: {error}; choose another --cache-dir")
         })
     }
 

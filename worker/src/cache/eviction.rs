@@ -1,8 +1,9 @@
 //! The eviction policy of a tier. The policy counts the bytes of each prefix and selects the prefix whose rows are evicted. The
 //! tiers evict the rows.
 //!
-//! Rows are never evicted for rows of the same prefix. Each epoch needs each row once, so the oldest row would be evicted shortly
-//! before it is needed again. A tenant that has reached its limit stores no more rows, even if other rows could be evicted.
+//! Rows are never evicted to make room for rows of the same prefix. Each epoch needs each row once, so the oldest row would
+//! be evicted shortly before it is needed again. No more rows are stored for a tenant that has reached its limit, even if
+//! other rows could be evicted.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -65,8 +66,8 @@ impl EvictionQueue {
         self.held_bytes
     }
 
-    /// Sets the prefixes of the running jobs. If a value is not measured, the previous value is used. Inactive prefixes that still
-    /// have rows keep their value.
+    /// Sets the prefixes of the running jobs. If a value has not been measured, the previous value is used. Inactive
+    /// prefixes that still have rows keep their value.
     pub(in crate::cache) fn set_active(&mut self, values: &CacheValues) {
         self.use_count += 1;
         for share in self.shares.values_mut() {
@@ -135,9 +136,9 @@ impl EvictionQueue {
         (self.held_bytes + more_bytes).saturating_sub(self.capacity_bytes)
     }
 
-    /// Selects the prefix whose rows are evicted next for rows of `wanted`. Inactive prefixes are first. Prefixes that only the
-    /// planner caches precede prefixes with a `cache` operator of the same tenant. Then the prefix with the smallest value is
-    /// first, and among equal values the least recently used prefix.
+    /// Selects the prefix whose rows are evicted next to make room for rows of `wanted`. Inactive prefixes come first.
+    /// Prefixes that only the planner caches come before the same tenant's prefixes with a `cache` operator. Otherwise, the
+    /// prefix with the smallest value comes first, and among equal values the least recently used prefix.
     pub(in crate::cache) fn next_victim(&self, wanted: Prefix) -> Option<Prefix> {
         let own = self.share(wanted);
         let victim = self.evictable(own.clone()).min_by(|(_, a), (_, b)| a.eviction_order(b, &own));
@@ -191,7 +192,8 @@ impl EvictionQueue {
         self.shares.get(&prefix).cloned().unwrap_or_default()
     }
 
-    /// The prefixes whose rows can be evicted for rows of the prefix `own`. The prefix `own` itself is never included.
+    /// The prefixes whose rows can be evicted to make room for rows of the prefix `own`. The prefix `own` itself is never
+    /// included.
     fn evictable(&self, own: Share) -> impl Iterator<Item = (Prefix, &Share)> {
         let shares = self.shares.iter().map(|(prefix, share)| (*prefix, share));
         shares.filter(move |(_, share)| share.held_bytes > 0 && share.is_evictable_for(&own))
@@ -223,7 +225,7 @@ impl Share {
         }
     }
 
-    /// Compares the eviction order of two prefixes, for rows of the prefix `wanted`.
+    /// Compares the order in which two prefixes are evicted to make room for rows of the prefix `wanted`.
     fn eviction_order(&self, other: &Self, wanted: &Self) -> Ordering {
         let by_value = self.rank(wanted).cmp(&other.rank(wanted)).then(self.value.total_cmp(&other.value));
         by_value.then(self.last_use.cmp(&other.last_use))

@@ -9,12 +9,11 @@ pub(super) const fn magic(version: u8) -> [u8; 8] {
     [a, b, c, d, e, f, g, version]
 }
 
-/// Returns an error message if a file that begins with `found` is a segment with another format version.
+/// Returns an error message if a file that begins with `found` is a segment with a different format version.
 pub(super) fn version_mismatch(found: &[u8], version: u8) -> Option<String> {
     match found.strip_prefix(&FORMAT_NAME) {
         Some(&[other, ..]) if other != version => Some(format!(
-            "the segment has format version {other}, but this release reads version {version}: its rows are computed again; \
-             delete the file to free its space"
+            "the segment has format version {other}, but this release reads version {version}: its rows will be recomputed; delete the file to free its space"
         )),
         _ => None,
     }

@@ -1,4 +1,4 @@
-//! Counts the bytes of cached rows of each tenant in memory and on disk, because both tiers share the tenant's limit.
+//! Counts each tenant's bytes of cached rows in memory and on disk, because both tiers share the tenant's limit.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,7 +13,7 @@ pub(in crate::cache) enum LedgerColumn {
     Disk,
 }
 
-/// Bytes of cached rows of each tenant. Code that holds this lock takes no other lock.
+/// Each tenant's bytes of cached rows. Code that holds this lock takes no other lock.
 #[derive(Debug, Default)]
 pub(in crate::cache) struct Ledger(Mutex<BTreeMap<(Tenant, LedgerColumn), u64>>);
 
@@ -39,7 +39,7 @@ impl Ledger {
         }
     }
 
-    /// Bytes of a tenant in all tiers.
+    /// A tenant's bytes in all tiers.
     pub(in crate::cache) fn held_bytes(&self, tenant: &Tenant) -> u64 {
         let ledger = self.lock();
         let bytes_in = |column| ledger.get(&(Tenant::clone(tenant), column)).copied().unwrap_or(0);

@@ -37,7 +37,7 @@ impl MemoryTier {
         Self { state: Mutex::new(state) }
     }
 
-    /// Counts the bytes of tenants in a ledger that all tiers share.
+    /// Counts each tenant's bytes in a ledger that all tiers share.
     pub(super) fn with_ledger(self, ledger: &Arc<Ledger>) -> Self {
         self.lock().evictions.use_ledger(ledger, LedgerColumn::Memory);
         self
@@ -107,7 +107,8 @@ impl MemoryTier {
 }
 
 impl State {
-    /// Evicts rows until `bytes` are free for rows of the prefix `wanted`, or no more rows can be evicted. Returns the evicted rows.
+    /// Evicts rows until `bytes` bytes are free for rows of the prefix `wanted`, or no more rows can be evicted. Returns the
+    /// evicted rows.
     fn make_room(&mut self, wanted: Prefix, bytes: u64) -> Vec<Bytes> {
         let Self { evictions, prefixes } = self;
         let mut evicted = Vec::new();

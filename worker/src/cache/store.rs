@@ -72,12 +72,12 @@ impl StoreTier {
     pub(super) fn new(settings: StoreCacheSettings, stores: Arc<Stores>) -> Self {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let uploads = TaskTracker::new();
-        // A closed tracker accepts tasks. Its `wait` returns when no task is running.
+        // A closed tracker still accepts tasks. Its `wait` returns when no task is running.
         uploads.close();
         let shared = StoreTierState {
             stores,
             url: settings.url,
-            // The hasher has random keys. Clock and process id alone could be equal on two hosts.
+            // The hasher has random keys. The clock and the process id alone could be equal on two hosts.
             writer_id: RandomState::new().hash_one((now, std::process::id())),
             segment_count: AtomicU64::new(0),
             catalog: Mutex::new(SegmentCatalog::new(settings.limit_bytes)),
@@ -93,7 +93,7 @@ impl StoreTier {
         self.start_background_task(Handle::current());
         self.shared.list_segments(&BTreeSet::from([prefix])).await.map_err(|error| {
             let (url, reason) = (&self.shared.url, reason_without_url(error));
-            format!("the cache in {url} cannot be listed: {reason}; choose another --cache-store")
+            format!("cannot list the cache in {url}: {reason}; choose another --cache-store")
         })?;
         self.shared.lock().open(prefix);
         Ok(())
@@ -203,7 +203,7 @@ impl StoreTierState {
             Err(error) => {
                 if self.lock().on_upload_failed(prefix, bytes, &entries, Instant::now()) {
                     let (url, error) = (&self.url, reason_without_url(error));
-                    tracing::warn!(%url, %error, "cannot upload cached rows to the object store; the worker retries in 30 s");
+                    tracing::warn!(%url, %error, "cannot upload cached rows to the object store; retrying in 30 s");
                 }
             }
         }
@@ -251,7 +251,7 @@ impl StoreTierState {
             };
             let entries = entries.unwrap_or_else(|reason| {
                 let url = self.object_url(&object.name);
-                tracing::warn!(%url, reason, "cannot use a cache object; the worker ignores it");
+                tracing::warn!(%url, reason, "ignoring an unusable cache object");
                 Vec::new()
             });
             self.lock().on_index_read(object, &entries);
@@ -301,7 +301,7 @@ impl StoreTierState {
                     self.on_failed_read(error);
                 } else {
                     let error = reason_without_url(error);
-                    tracing::warn!(%url, %error, "cannot read a cache object; its rows are computed again");
+                    tracing::warn!(%url, %error, "cannot read a cache object; recomputing its rows");
                 }
                 return Vec::new();
             }
@@ -312,7 +312,7 @@ impl StoreTierState {
             if let Some(bytes) = verified_row(&record, entry.row) {
                 undamaged.push((position, bytes));
             } else {
-                tracing::warn!(%url, row = entry.row, "a cached row is corrupted and is computed again");
+                tracing::warn!(%url, row = entry.row, "recomputing a corrupted cached row");
                 self.lock().remove_row(prefix, entry.row);
             }
         }
@@ -323,7 +323,7 @@ impl StoreTierState {
     fn on_failed_read(&self, error: SourceError) {
         if self.lock().reads.begin(Instant::now()) {
             let (url, error) = (&self.url, reason_without_url(error));
-            tracing::warn!(%url, %error, "cannot read cached rows from the object store; the worker retries in 30 s");
+            tracing::warn!(%url, %error, "cannot read cached rows from the object store; retrying in 30 s");
         }
     }
 }
@@ -339,7 +339,7 @@ fn prefix_of(name: &str) -> Option<Prefix> {
     (file.ends_with(".rows") && !file.contains('/')).then_some(prefix)
 }
 
-/// Returns the reason of an error without the object URL, which the log entry already contains.
+/// Returns the reason for an error without the object URL, which the log entry already contains.
 fn reason_without_url(error: SourceError) -> String {
     match error {
         SourceError::Url { reason, .. } | SourceError::Store { reason, .. } => reason,

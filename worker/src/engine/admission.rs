@@ -19,7 +19,8 @@ use super::pool::Priority;
 use super::state::{EngineState, MemoryWait};
 use super::task::TaskContext;
 
-/// Number of low priority bits that leave room between two groups, for groups that overtake others of their stream.
+/// Number of low-order bits of a priority. They leave room between two groups, for groups that overtake others of their
+/// stream.
 const OVERTAKING_BITS: u32 = 20;
 
 /// A group that was selected to run.
@@ -63,8 +64,8 @@ enum Admission {
     },
 }
 
-/// The number of splits whose groups have all started, and the number of running groups, so that jobs alternate.
-/// Smaller values are more urgent.
+/// The number of a job's splits whose groups have all started, and the number of its running groups, so that jobs
+/// alternate. Smaller values are more urgent.
 type Urgency = (usize, usize);
 
 impl EngineState {
@@ -88,9 +89,9 @@ impl EngineState {
     }
 
     /// Returns the priority of a group that starts now: after all groups that have started, but before groups of later
-    /// splits of its own stream. Those may have started already if the lease of this split moved here from another
-    /// worker, but the consumer needs this split first. A group never overtakes other streams, because a slow stream
-    /// would then delay the other streams permanently.
+    /// splits of its own stream. Such groups may have started already if the lease of this split moved here from
+    /// another worker, but the consumer needs this split first. A group never overtakes other streams, because a slow
+    /// stream would then delay the other streams permanently.
     fn priority(&self, split: SplitRef, id: JobId) -> Priority {
         let first_later = self.leases.job(id).and_then(|leases| leases.first_later_priority(split));
         let last = self.started << OVERTAKING_BITS;
@@ -103,8 +104,8 @@ impl EngineState {
 }
 
 impl Engine {
-    /// Starts the most urgent groups that fit the memory budget. One group at a time may exceed the budget, for a
-    /// consumer that is waiting for rows that no running group computes. Consumers therefore never wait for memory that
+    /// Starts the most urgent groups that fit the memory budget. One group at a time may exceed the budget, if a
+    /// consumer is waiting for rows that no running group computes. Consumers therefore never wait for memory that
     /// other consumers hold.
     pub(super) fn admit(&self, state: &mut EngineState) -> Vec<AdmittedGroup> {
         std::iter::from_fn(|| self.admit_next(state)).collect()
@@ -282,11 +283,11 @@ impl Engine {
         if details.layout.coordinated {
             let operator = details.pipeline.operators.last().map_or("the pipeline", |last| last.kind.name());
             return format!(
-                "a round of {rows} rows needs {needed_mib} MiB, but this worker has only {memory_mib} MiB; set a smaller window for {operator}, or raise --memory of the workers"
+                "a round of {rows} rows needs {needed_mib} MiB, but this worker has only {memory_mib} MiB; set a smaller window for {operator}, or raise the workers' --memory"
             );
         }
         format!(
-            "a group of {rows} rows in batches of {} needs {needed_mib} MiB, but this worker has only {memory_mib} MiB; set a smaller batch.size, or raise --memory of the workers",
+            "a group of {rows} rows in batches of {} needs {needed_mib} MiB, but this worker has only {memory_mib} MiB; set a smaller batch.size, or raise the workers' --memory",
             details.layout.batch_rows
         )
     }

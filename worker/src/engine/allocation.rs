@@ -11,7 +11,7 @@ use feedline_operators::BuiltOperator;
 use super::semaphore::{AdjustableSemaphore, UNLIMITED};
 
 /// The operator name of batch assembly in an allocation.
-const BATCH: &str = "batch";
+const BATCH_OPERATOR: &str = "batch";
 /// Number of groups in flight in addition to one for each thread, if the allocation has no `prefetch_bytes`. These
 /// groups read blocks while other groups compute.
 const GROUPS_AHEAD: usize = 6;
@@ -145,7 +145,7 @@ impl JobLimits {
         }
     }
 
-    /// Shares the permits of `before`, the limits of an earlier compilation of the same job.
+    /// Uses the same permits as `before`, the limits from an earlier compilation of the same job.
     pub(crate) fn share_permits(&mut self, before: &Self) {
         self.permits.clone_from(&before.permits);
         self.batch_permits = Arc::clone(&before.batch_permits);
@@ -163,7 +163,8 @@ impl JobLimits {
         for (permits, limit) in self.permits.iter().zip(&limits) {
             permits.resize(limit.unwrap_or(UNLIMITED));
         }
-        self.batch_permits.resize(self.batch_pinned.or_else(|| allocated(BATCH)).unwrap_or(UNLIMITED));
+        self.batch_permits
+            .resize(self.batch_pinned.or_else(|| allocated(BATCH_OPERATOR)).unwrap_or(UNLIMITED));
         let reads = allocation.map_or(0, |allocation| allocation.read_concurrency);
         self.read_permits.resize(if reads == 0 { UNLIMITED } else { reads });
         self.read_concurrency.store(reads, Ordering::Relaxed);

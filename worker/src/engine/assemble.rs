@@ -130,7 +130,7 @@ impl BatchAssembler for PieceAssembler {
     }
 }
 
-/// Returns the offsets in the split of the remaining rows. `start` is the offset of the group.
+/// Returns the offsets of the remaining rows in the split. `start` is the offset of the group.
 fn kept_offsets(start: u32, chunks: &[WorkChunk]) -> Vec<u32> {
     chunks.iter().flat_map(WorkChunk::indexes).map(|index| start + index as u32).collect()
 }

@@ -126,8 +126,8 @@ impl CachePoint {
         stats
     }
 
-    /// Maximum bytes that a cached row adds to a running group. Rows in the memory cache already count against the
-    /// cache.
+    /// Maximum number of bytes that a cached row adds to a running group. Rows in the memory cache already count
+    /// against the cache.
     pub(crate) fn row_bytes(&self) -> u64 {
         match self.tier {
             CacheTier::Memory => 0,

@@ -24,7 +24,7 @@ pub(super) enum BatchMode {
 /// The longest list that a coordinated batch accepts.
 pub(super) struct LengthLimit {
     pub(super) elements: u32,
-    /// Names the limit and its remedy, for error messages.
+    /// Names the limit and the fix, for error messages.
     pub(super) advice: &'static str,
 }
 

@@ -37,7 +37,7 @@ pub(crate) struct JobContext {
     pub(crate) kernel_time: KernelTime,
     order: RowOrder,
     clock: Arc<ProcessClock>,
-    /// Largest bytes per row so far in a batch's columns of varying size.
+    /// Largest number of bytes per row so far in a batch's columns of varying size.
     tail_row_bytes: AtomicU64,
     /// Total time by which `wait` operators have waited too long.
     pub(super) wait_overshoot: WaitOvershoot,
@@ -132,7 +132,7 @@ impl JobContext {
         self.order.set_mix(changes);
     }
 
-    /// Bytes of a group's buffer: the tensors, and the other columns at the largest size per row so far.
+    /// Bytes of a group's buffer: the tensors, and the other columns at their largest size per row so far.
     pub(crate) fn slab_bytes(&self, rows: usize) -> usize {
         let tail = match self.compiled.has_tail() {
             true => self.tail_row_bytes.load(Ordering::Relaxed) as usize * rows + 4096,

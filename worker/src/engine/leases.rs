@@ -29,7 +29,7 @@ pub(super) struct LeaseTable {
     streams: usize,
     /// Leases whose rows are all computed.
     computed: BTreeSet<(JobId, SplitRef)>,
-    /// Whether a lease was computed since the last call of [`Self::take_new_computed`].
+    /// Whether a lease was completely computed since the last call of [`Self::take_new_computed`].
     has_new_computed: bool,
     /// Fetches to notify when the lock is released.
     notifications: Vec<Arc<Notify>>,
@@ -45,7 +45,8 @@ pub(super) struct LeaseChanges {
 }
 
 impl LeaseChanges {
-    /// Compares the leases of the previous plan, which must be in order, with those of a new plan in any order.
+    /// Compares the leases of the previous plan, which must be in order, with those of a new plan, which may be in any
+    /// order.
     pub(super) fn new(previous: &[(JobId, SplitRef)], wanted: &[Lease]) -> Self {
         let mut wanted = wanted.to_vec();
         wanted.sort_unstable_by_key(|lease| (lease.job, lease.split));
@@ -175,7 +176,7 @@ impl LeaseTable {
         std::mem::take(&mut self.notifications)
     }
 
-    /// Whether a lease was computed since the last call.
+    /// Whether a lease was completely computed since the last call.
     pub(super) fn take_new_computed(&mut self) -> bool {
         std::mem::take(&mut self.has_new_computed)
     }

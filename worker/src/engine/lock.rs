@@ -104,7 +104,8 @@ impl StateLock {
 }
 
 impl StateGuard<'_> {
-    /// Applies the queued events. Other threads may add events at the same time, so the number of events is bounded.
+    /// Applies the queued events. Other threads may add events at the same time, so one call applies a bounded number
+    /// of events.
     pub(super) fn apply_events(&mut self) {
         for _ in 0..EVENTS_MAX {
             let Some(event) = self.lock.events.pop() else { break };

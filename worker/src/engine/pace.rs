@@ -12,8 +12,8 @@ use feedline_data::layout::Layout;
 
 /// Maximum time that one thread spends on a chunk, including waits in operators. A single row may take longer.
 const CHUNK_TIME: Duration = Duration::from_millis(5);
-/// Maximum time that a group would take one thread, or [`CHUNK_TIME`] for each thread if that is more. A single batch
-/// may take longer.
+/// Maximum time that one thread would need for a group, or [`CHUNK_TIME`] for each thread if that is more. A single
+/// batch may take longer.
 const GROUP_TIME: Duration = Duration::from_millis(250);
 /// Weight of the newest chunk in the moving average of the time per row.
 const NEWEST_WEIGHT: f64 = 0.125;

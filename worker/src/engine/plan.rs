@@ -60,7 +60,7 @@ impl Engine {
     }
 }
 
-/// Returns the tenant of each job, and the maximum bytes that the tenant may cache.
+/// Returns the tenant of each job, and the maximum number of bytes that the tenant may cache.
 fn tenants_by_job(quotas: &[TenantCacheQuota]) -> BTreeMap<JobId, (Tenant, u64)> {
     let mut tenants = BTreeMap::new();
     for quota in quotas {

@@ -20,7 +20,7 @@ use crate::process::POOL_THREAD_PREFIX;
 
 /// Minimum wait in seconds until limited work may start. Shorter waits are useless because waking a thread takes this
 /// long.
-const SHORTEST_WAIT: f64 = 5e-5;
+const MIN_WAIT_SECONDS: f64 = 5e-5;
 
 /// An operator panicked. The pool continues to run other work.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -190,7 +190,7 @@ impl Shared {
         let mut state = match start {
             Some(at) => {
                 state.watched = start;
-                let longest = Duration::from_secs_f64((at - self.now()).clamp(SHORTEST_WAIT, 1.0));
+                let longest = Duration::from_secs_f64((at - self.now()).clamp(MIN_WAIT_SECONDS, 1.0));
                 self.ready.wait_timeout(state, longest).expect(sound).0
             }
             None => self.ready.wait(state).expect(sound),

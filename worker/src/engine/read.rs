@@ -64,8 +64,8 @@ pub(crate) struct ReadResources {
 const PERMIT_BYTES: u64 = 1 << 10;
 
 impl ReadResources {
-    /// Creates a block cache of `cache_bytes`, and limits concurrent reads to `limit_bytes`. A single larger block is
-    /// read alone.
+    /// Creates a block cache of `cache_bytes`, and limits concurrent reads to `limit_bytes`. A block that is larger
+    /// than the limit is read alone.
     pub(crate) fn new(cache_bytes: u64, limit_bytes: u64) -> Self {
         let limit_bytes = limit_bytes.clamp(PERMIT_BYTES, u64::from(u32::MAX) * PERMIT_BYTES);
         let limit = Semaphore::new((limit_bytes / PERMIT_BYTES) as usize);

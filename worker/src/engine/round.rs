@@ -27,7 +27,7 @@ use super::piece::{FinishedPiece, StreamPieces};
 use super::slab::SlabPool;
 use super::trace::QueuedRows;
 
-/// Maximum bytes of a column in a batch in addition to its values.
+/// Maximum number of bytes that a column in a batch needs in addition to its values.
 const COLUMN_OVERHEAD_BYTES: usize = 512;
 
 /// Assembles a round. Buffers are allocated only after the rows of each step are known.

@@ -244,7 +244,7 @@ impl SplitState {
         }
         let failed_there = self.failed.as_ref().is_some_and(|failure| failure.offset <= from);
         if !failed_there && !self.will_have(from) {
-            // The consumer needs rows that it received before, so they are computed again.
+            // The consumer needs rows that it has already received, so they are computed again.
             self.generation += 1;
             self.failed = None;
             self.running.clear();
@@ -267,7 +267,7 @@ impl SplitState {
         finished || running || from >= self.next
     }
 
-    /// Looks up the piece at offset `from` for fetch `number`. Also returns whether the look-up has changed the split.
+    /// Looks up the piece at offset `from` for fetch `number`. Also returns whether the lookup has changed the split.
     pub(super) fn next_piece(&mut self, number: u64, split: SplitRef, from: u32) -> (PieceLookup, bool) {
         if self.is_revoked || self.fetch != Some(number) {
             return (PieceLookup::Unknown, false);

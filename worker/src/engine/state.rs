@@ -33,19 +33,20 @@ pub(super) struct EngineState {
     /// Whether a group that exceeds the memory budget is running, for a consumer that has no finished piece.
     pub(super) has_exceeding_group: bool,
     pub(super) next_fetch: u64,
-    /// Leases accepted so far.
+    /// Number of leases accepted so far.
     accepted: u32,
-    /// Groups started so far.
+    /// Number of groups started so far.
     pub(super) started: u64,
     /// The job whose consumer is waiting for rows while the job's next group waits for memory.
     pub(super) memory_wait: Option<MemoryWait>,
-    /// Error messages of the jobs that this worker cannot load.
+    /// Error messages for the jobs that this worker cannot load.
     pub(super) failed: BTreeMap<JobId, String>,
     /// The allocation of each job. Jobs without an entry have no limits.
     pub(super) allocations: BTreeMap<JobId, JobAllocation>,
     /// Changes to the mix weights, for each job with leases.
     pub(super) mixes: BTreeMap<JobId, Vec<MixChange>>,
-    /// The tenant of each job, and the maximum bytes that the tenant may cache. Jobs without an entry have no limit.
+    /// The tenant of each job, and the maximum number of bytes that the tenant may cache. Jobs without an entry have
+    /// no limit.
     pub(super) tenants: BTreeMap<JobId, (Tenant, u64)>,
     /// Planned cache decisions that this worker could not apply.
     pub(super) rejected_caches: BTreeMap<JobId, CacheDecision>,
@@ -82,7 +83,7 @@ pub(super) struct EndedGroup {
 }
 
 impl EngineState {
-    /// The value of each cached byte, for all jobs with leases.
+    /// Returns the prefixes of all jobs with leases, with the values of their cached rows.
     pub(super) fn cache_values(&self) -> CacheValues {
         let mut values = CacheValues::new();
         for (id, job) in self.leases.jobs().filter_map(|(id, _)| Some((id, self.jobs.get(&id)?))) {

@@ -26,7 +26,7 @@ pub(crate) struct Tracing {
     pub(crate) clock: Arc<ProcessClock>,
 }
 
-/// Counters of one operator. All of them only increase, except `queue_bytes`.
+/// Counters of one operator. All counters except `queue_bytes` only increase.
 #[derive(Debug)]
 pub(crate) struct OperatorCounters {
     name: String,

@@ -98,7 +98,7 @@ async fn a_batch_of_too_many_splits_fails_the_job() {
             let start = format!("a batch of 8 rows needs {needed} splits of 8 rows");
             assert!(message.starts_with(&start), "{message}");
             assert!(
-                message.contains(&format!("holds at most {most} splits: use a smaller batch")),
+                message.contains(&format!("can hold at most {most} splits: use a smaller batch")),
                 "{message}"
             );
             assert_eq!(coordinator.script(|script| script.state.clone()), JobState::Failed(message));

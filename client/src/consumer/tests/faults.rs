@@ -194,7 +194,7 @@ async fn a_lost_coordinator_fails_the_consumer_after_a_timeout() {
     let (_, end) = drain(&mut consumer).await;
     let took = start.elapsed().as_secs();
     assert!((60..63).contains(&took), "{took}");
-    let expected = "no coordinator responded for 60 s: cannot reach coordinator at c: refused; check that a coordinator runs, and open the job again to resume";
+    let expected = "no coordinator responded for 60 s: cannot reach coordinator at c: refused; check that a coordinator is running, and reopen the job to resume";
     assert_eq!(end.unwrap_err().to_string(), expected);
 }
 

@@ -36,7 +36,7 @@ impl FileLog {
     /// Returns the paths of all files of a log in `folder`.
     pub fn files(folder: &Path) -> [PathBuf; 3] {
         let log = folder.join(LOG_FILE);
-        let part = part_path(&log);
+        let part = incomplete_path(&log);
         [log, part, folder.join(LOCK_FILE)]
     }
 
@@ -59,8 +59,8 @@ impl FileLog {
             needs_folder_sync: false,
             _lock: lock,
         };
-        // A crash during a compaction leaves this file.
-        let _ = fs::remove_file(part_path(&log.path));
+        // A crash during a compaction may leave this file behind.
+        let _ = fs::remove_file(incomplete_path(&log.path));
         match frames::read_header(&bytes) {
             FileHeader::Valid => {}
             FileHeader::Torn => return log.create(),
@@ -125,7 +125,7 @@ impl FileLog {
         self.append_bytes(&bytes).map_err(|error| {
             if let Err(cut) = self.truncate_unacknowledged() {
                 // The next append retries the truncation.
-                tracing::warn!(path = %self.path.display(), error = %cut, "cannot truncate a partial write; retrying with the next write");
+                tracing::warn!(path = %self.path.display(), error = %cut, "cannot truncate a partial write; retrying on the next write");
             }
             self.write_error(&error)
         })
@@ -168,7 +168,7 @@ impl FileLog {
             Err(error) if is_required => Err(self.write_error(&error)),
             Err(error) => {
                 let error = self.write_error(&error);
-                tracing::warn!(%error, "cannot compact the log, so the log continues to grow");
+                tracing::warn!(%error, "log compaction failed; the log grows until compaction succeeds");
                 Ok(())
             }
             Ok(()) => Ok(()),
@@ -177,7 +177,7 @@ impl FileLog {
 
     /// Replaces the file with a new file that contains `bytes`. If an error occurs, the old file stays in place.
     fn replace_file_with(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let part = part_path(&self.path);
+        let part = incomplete_path(&self.path);
         let written = || {
             let mut file =
                 OpenOptions::new().create(true).truncate(true).read(true).write(true).open(&part)?;
@@ -214,7 +214,7 @@ impl FileLog {
 }
 
 /// Returns the path of a new log before the log is complete.
-fn part_path(log: &Path) -> PathBuf {
+fn incomplete_path(log: &Path) -> PathBuf {
     log.with_extension("part")
 }
 

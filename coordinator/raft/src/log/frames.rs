@@ -17,7 +17,7 @@ const VERSION: u32 = 3;
 pub(super) const HEADER_BYTES: usize = 12;
 const FRAME_HEADER_BYTES: usize = 8;
 /// The first bytes of each body.
-const MARKER: &[u8] = &[0xFE, 0xED];
+const BODY_MARKER: &[u8] = &[0xFE, 0xED];
 /// Maximum number of entries in a frame of a rewritten log.
 const MAX_FRAME_ENTRIES: usize = 1024;
 
@@ -43,7 +43,7 @@ pub(super) enum FileHeader {
     Valid,
     /// A partial header: the log was never used.
     Torn,
-    /// Another file. The reason is a clause.
+    /// Another file. The reason is part of a sentence.
     Foreign(String),
 }
 
@@ -53,13 +53,13 @@ pub(super) fn read_header(bytes: &[u8]) -> FileHeader {
         return if header.starts_with(bytes) {
             FileHeader::Torn
         } else {
-            FileHeader::Foreign("the file has no header of a Feedline log".to_owned())
+            FileHeader::Foreign("the file has no Feedline log header".to_owned())
         };
     }
     if bytes[..8] != *MAGIC {
-        return FileHeader::Foreign("the file has no header of a Feedline log".to_owned());
+        return FileHeader::Foreign("the file has no Feedline log header".to_owned());
     }
-    let version = word(bytes, 8);
+    let version = read_u32(bytes, 8);
     if version != VERSION {
         return FileHeader::Foreign(format!(
             "the log has format version {version}, but this release reads version {VERSION}"
@@ -74,12 +74,12 @@ struct Frame(Vec<u8>);
 impl Frame {
     fn new() -> Self {
         let mut bytes = vec![0; FRAME_HEADER_BYTES];
-        bytes.extend_from_slice(MARKER);
+        bytes.extend_from_slice(BODY_MARKER);
         Self(bytes)
     }
 
     fn add_part(&mut self, kind: u8, bytes: &[u8]) -> Result<(), String> {
-        let len = u32::try_from(bytes.len()).map_err(|_| "a part of the log exceeds 4 GiB")?;
+        let len = u32::try_from(bytes.len()).map_err(|_| "a log record exceeds 4 GiB")?;
         self.0.push(kind);
         self.0.extend_from_slice(&len.to_le_bytes());
         self.0.extend_from_slice(bytes);
@@ -92,8 +92,7 @@ impl Frame {
 
     fn finish(self) -> Result<Vec<u8>, String> {
         let mut bytes = self.0;
-        let len = u32::try_from(bytes.len() - FRAME_HEADER_BYTES)
-            .map_err(|_| "a frame of the log exceeds 4 GiB")?;
+        let len = u32::try_from(bytes.len() - FRAME_HEADER_BYTES).map_err(|_| "a log frame exceeds 4 GiB")?;
         let check = checksum(len, &bytes[FRAME_HEADER_BYTES..]);
         bytes[..4].copy_from_slice(&len.to_le_bytes());
         bytes[4..8].copy_from_slice(&check.to_le_bytes());
@@ -174,19 +173,19 @@ pub(super) fn decode_log(bytes: &[u8]) -> Result<LogContents, CorruptFrame> {
     while offset < bytes.len() {
         let Some(body) = body_at(bytes, offset) else {
             if let Some(later) = (offset + 1..bytes.len()).find(|&later| body_at(bytes, later).is_some()) {
-                let damage =
-                    format!("the checksum of the frame is wrong, but valid frames follow from byte {later}");
+                let damage = format!("frame checksum mismatch, but valid frames follow at byte {later}");
                 return Err(CorruptFrame { offset, damage });
             }
             break;
         };
-        read_body(&body[MARKER.len()..], &mut contents).map_err(|damage| CorruptFrame { offset, damage })?;
+        read_body(&body[BODY_MARKER.len()..], &mut contents)
+            .map_err(|damage| CorruptFrame { offset, damage })?;
         offset += FRAME_HEADER_BYTES + body.len();
     }
     contents.end = offset.min(bytes.len());
     if (contents.end as u64) < contents.required_bytes {
         let damage =
-            format!("the first {} bytes must be complete, but some are missing", contents.required_bytes);
+            format!("the file is truncated: its first {} bytes must be complete", contents.required_bytes);
         return Err(CorruptFrame { offset: contents.end, damage });
     }
     contents.stored.check().map_err(|damage| CorruptFrame { offset: contents.end, damage })?;
@@ -194,7 +193,7 @@ pub(super) fn decode_log(bytes: &[u8]) -> Result<LogContents, CorruptFrame> {
 }
 
 fn read_body(mut parts: &[u8], contents: &mut LogContents) -> Result<(), String> {
-    let truncated = || "a part of the frame is truncated".to_owned();
+    let truncated = || "a record in the frame is truncated".to_owned();
     let (mut hard_state, mut entries) = (None, Vec::new());
     while let Some((kind, rest)) = parts.split_first() {
         let (len, rest) = rest.split_first_chunk::<4>().ok_or_else(truncated)?;
@@ -217,7 +216,7 @@ fn read_body(mut parts: &[u8], contents: &mut LogContents) -> Result<(), String>
                     PersistedState { snapshot: parse::<Snapshot>(part)?, ..PersistedState::default() }
             }
             ENTRY_PART => entries.push(parse::<Entry>(part)?),
-            kind => return Err(format!("the frame has a part of unknown kind {kind}")),
+            kind => return Err(format!("the frame contains a record of unknown kind {kind}")),
         }
         parts = rest;
     }
@@ -232,19 +231,19 @@ fn parse<M: Message>(bytes: &[u8]) -> Result<M, String> {
 /// Returns the body of the frame at `offset`, if the frame is intact.
 fn body_at(bytes: &[u8], offset: usize) -> Option<&[u8]> {
     let body = bytes.get(offset + FRAME_HEADER_BYTES..)?;
-    if !body.starts_with(MARKER) {
+    if !body.starts_with(BODY_MARKER) {
         return None;
     }
-    let len = word(bytes, offset);
+    let len = read_u32(bytes, offset);
     let body = body.get(..len as usize)?;
-    (checksum(len, body) == word(bytes, offset + 4)).then_some(body)
+    (checksum(len, body) == read_u32(bytes, offset + 4)).then_some(body)
 }
 
 fn checksum(len: u32, body: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&len.to_le_bytes()), body)
 }
 
-fn word(bytes: &[u8], offset: usize) -> u32 {
+fn read_u32(bytes: &[u8], offset: usize) -> u32 {
     let mut word = [0; 4];
     word.copy_from_slice(&bytes[offset..offset + 4]);
     u32::from_le_bytes(word)
@@ -254,7 +253,7 @@ fn word(bytes: &[u8], offset: usize) -> u32 {
 #[cfg(feature = "fuzzing")]
 pub(super) fn samples(id: MemberId, stored: &PersistedState) -> Result<[Vec<u8>; 2], String> {
     let frame = encode_appends([(Some(&stored.hard_state), &stored.entries[..])])?;
-    Ok([encode_log(id, stored)?, frame[FRAME_HEADER_BYTES + MARKER.len()..].to_vec()])
+    Ok([encode_log(id, stored)?, frame[FRAME_HEADER_BYTES + BODY_MARKER.len()..].to_vec()])
 }
 
 /// Decodes `bytes` as a log, and as the body of a frame.

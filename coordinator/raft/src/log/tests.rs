@@ -114,7 +114,7 @@ fn a_flipped_byte_is_an_error_unless_it_may_be_a_torn_write() {
             Err(error) => {
                 assert!(place < last, "the end may always be torn, byte {place}: {error}");
                 let expected = if place < frames::HEADER_BYTES {
-                    "is not a log of this release"
+                    "cannot be read by this release"
                 } else {
                     "is corrupted at byte"
                 };
@@ -144,7 +144,7 @@ fn an_error_names_the_file_the_byte_and_the_remedy() {
     let (folder, opened) = open_with(&bytes);
     let path = folder.path().join("records.log");
     let expected = format!(
-        "the coordinator's log {} is corrupted at byte {}: the checksum of the frame is wrong, but valid frames follow from byte {}; move the file to another directory. With several coordinators, remove this coordinator and add it again with `feedline members`; no data is lost. A single coordinator starts without its jobs, or from a backup of the file",
+        "the coordinator's log {} is corrupted at byte {}: frame checksum mismatch, but valid frames follow at byte {}; move the file to another directory. With several coordinators, remove this coordinator and add it again with `feedline members`; no data is lost. A single coordinator starts without its jobs, or from a backup of the file",
         path.display(),
         ends[1],
         ends[2]
@@ -211,7 +211,8 @@ fn a_directory_is_locked_while_a_coordinator_uses_it() {
     let first = open(&folder).unwrap();
     let refused = open(&folder).unwrap_err().to_string();
     let path = folder.path().display();
-    let expected = format!("another coordinator uses {path}; stop it, or choose another data directory");
+    let expected =
+        format!("{path} is in use by another coordinator; stop it, or choose another data directory");
     assert_eq!(refused, expected);
     drop(first);
     open(&folder).unwrap();

@@ -19,8 +19,8 @@ impl RaftNode {
     }
 
     /// Starts a leadership transfer to `target`. The transfer ends when another member leads, or when
-    /// [`Self::is_transferring`] returns false. A transfer from a serving leader to itself has no effect: a client may retry a
-    /// transfer after a lost reply.
+    /// [`Self::is_transferring`] returns false. A transfer from a serving leader to itself has no effect: a client may retry
+    /// a transfer after a lost reply.
     ///
     /// # Errors
     /// Returns an error if this member is not the leader, is already transferring leadership, or `target` cannot lead.
@@ -115,8 +115,8 @@ impl RaftNode {
 
     /// Returns whether the member may campaign.
     pub(super) fn may_campaign(&self) -> bool {
-        // Raft cannot read entries before a snapshot whose write is unfinished. When a single voter wins, raft assumes that all
-        // entries are on disk.
+        // Raft cannot read entries before a snapshot whose write is unfinished. When a single voter wins, raft assumes that
+        // all entries are on disk.
         let is_too_early = self.is_installing() || self.is_alone() && self.is_writing();
         !is_too_early && !self.ignores_messages()
     }

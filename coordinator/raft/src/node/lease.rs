@@ -17,7 +17,8 @@ pub(super) struct LeaderLease {
     unconfirmed: VecDeque<(u64, Millis)>,
     requests: u64,
     expires_at: Option<Millis>,
-    /// Whether the lease has ended for the rest of the term, because a message that starts another election may be in flight.
+    /// Whether the lease has ended for the rest of the term, because a message that starts another election may be in
+    /// flight.
     is_given_up: bool,
 }
 

@@ -16,8 +16,8 @@ const UNREACHABLE_AFTER_MS: u64 = 2_000;
 const MAX_PROMOTION_LAG: u64 = 256;
 
 impl RaftNode {
-    /// Adds or removes a member. [`Effects::membership_results`] contains the result once the new member is a voter or the old
-    /// member is removed.
+    /// Adds or removes a member. [`Effects::membership_results`] contains the result once the new member is a voter or the
+    /// old member is removed.
     ///
     /// [`Effects::membership_results`]: crate::Effects::membership_results
     pub fn change_members(&mut self, now: MonotonicTime, request: RequestId, change: MembershipChange) {
@@ -48,7 +48,7 @@ impl RaftNode {
             let refusal = || {
                 ServiceError::new(
                     ServiceErrorKind::Unavailable,
-                    "another membership change is in progress; retry when that change is done",
+                    "another membership change is in progress; retry after that change has completed",
                 )
             };
             return if is_same { Ok(()) } else { Err(refusal()) };
@@ -108,7 +108,7 @@ impl RaftNode {
         let refused = |error: raft::Error| {
             ServiceError::new(
                 ServiceErrorKind::Unavailable,
-                format!("the membership cannot change now: {error}; retry"),
+                format!("cannot change the membership now: {error}; retry"),
             )
         };
         self.node.propose_conf_change(Vec::new(), change).map_err(refused)
@@ -220,7 +220,7 @@ impl RaftNode {
         let Some(leading) = self.leading.as_mut().filter(|leading| leading.after_removal.is_none()) else {
             return;
         };
-        // Raft rejects this during a leader transfer. The next tick retries.
+        // Raft rejects proposals during a leader transfer. The next tick retries.
         if self.node.propose(Vec::new(), EntryPayload::Records(Vec::new()).to_bytes()).is_ok() {
             leading.after_removal = Some(self.node.raft.raft_log.last_index());
         }

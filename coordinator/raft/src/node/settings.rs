@@ -18,8 +18,8 @@ pub struct RaftSettings {
     /// An injected fault.
     #[cfg(feature = "fault-injection")]
     pub fault: Option<InjectedFault>,
-    /// Size of the entries in bytes above which the log is compacted, provided that the entries are also four times as large as
-    /// the last snapshot.
+    /// Size of the entries in bytes above which the log is compacted, provided that the entries are also four times as large
+    /// as the last snapshot.
     pub compact_bytes: u64,
 }
 
@@ -61,6 +61,6 @@ impl Default for RaftSettings {
 pub struct MonotonicTime {
     /// The time of the state machine, which stops while the member cannot process requests.
     pub cluster: Millis,
-    /// The time since the start, including suspensions of the process. Leases of leaders end by this clock.
+    /// The time since the start, including suspensions of the process. Leader leases are measured with this clock.
     pub real: Millis,
 }

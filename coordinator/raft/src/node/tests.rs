@@ -344,7 +344,7 @@ fn a_removal_waits_for_an_addition_in_progress() {
     bench.change(1, MembershipChange::Add { id: id(2), url: url(2) });
     let early = bench.change(1, MembershipChange::Remove { id: id(2) });
     let refusal = bench.changes[&early].as_ref().unwrap_err();
-    assert!(refusal.message.contains("retry when that change is done"), "{refusal}");
+    assert!(refusal.message.contains("retry after that change has completed"), "{refusal}");
     bench.set_disk(1, Disk::Works);
     bench.tick(2);
     let removing = bench.change(1, MembershipChange::Remove { id: id(2) });

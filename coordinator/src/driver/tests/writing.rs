@@ -105,7 +105,7 @@ async fn a_log_with_many_uncommitted_entries_rejects_new_jobs_and_accepts_report
         }
     };
     assert_eq!((refused.kind, refused.retry_after_ms), (ServiceErrorKind::Busy, Some(1_000)));
-    assert!(refused.message.starts_with("the coordinator's log has "), "{refused}");
+    assert!(refused.message.starts_with("the coordinator's log "), "{refused}");
     service.sync_worker(working()).await.unwrap();
     service.list_jobs().await.unwrap();
     bench.stop.cancel();

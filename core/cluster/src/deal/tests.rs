@@ -71,7 +71,7 @@ fn deal_slots_finds_the_best_assignment() {
     let mut moved = 0;
     for seed in 0..400 {
         let (ranks, present) = instance(seed);
-        let problem = Problem::new(&ranks, &present);
+        let problem = AssignmentProblem::new(&ranks, &present);
         let dealt = problem
             .assign(&present, &problem.nearest_counts(problem.slowest_seconds(&problem.fastest_counts())));
         let found = cost(&ranks, &present, &dealt).unwrap_or_else(|| panic!("seed {seed}: {dealt:?}"));

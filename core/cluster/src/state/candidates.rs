@@ -1,5 +1,5 @@
-//! The workers that may receive splits of one job, ordered by the time at which each would finish one more split. Steps update
-//! only the workers with a changed load.
+//! The workers that may receive splits of one job, ordered by the time at which each would finish one more split. Steps
+//! update only the workers with a changed load.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,8 @@ use feedline_data::ids::WorkerId;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct LeaseCandidate {
     pub(crate) worker: WorkerId,
-    /// The cores that the plan allocates to the job on this worker. For an unplanned job, all candidates have equal numbers.
+    /// The cores that the plan allocates to the job on this worker. For an unplanned job, all candidates have the same
+    /// number of cores.
     pub(crate) cores: f64,
 }
 
@@ -20,7 +21,7 @@ pub(crate) struct CandidateLoad {
     pub(crate) uncomputed: u32,
     /// Number of leased splits of all jobs, used to break ties.
     pub(crate) held: usize,
-    /// Number of splits of the job that keep all cores of the worker busy.
+    /// Number of splits of the job that the worker needs to keep all of its cores busy.
     pub(crate) ahead: u32,
     pub(crate) memory_full: bool,
 }
@@ -74,13 +75,13 @@ impl CandidateQueue {
         queue
     }
 
-    /// Replaces the load of a candidate. If `load.ahead` does not exceed `least`, the number of leases ahead is derived from
-    /// the cores.
-    pub(crate) fn set_load(&mut self, worker: WorkerId, load: CandidateLoad, least: u32) {
+    /// Replaces the load of a candidate. If `load.ahead` does not exceed `min_ahead`, the number of leases ahead is derived
+    /// from the cores.
+    pub(crate) fn set_load(&mut self, worker: WorkerId, load: CandidateLoad, min_ahead: u32) {
         let Some(candidate) = self.candidates.get_mut(&worker) else { return };
         self.by_finish_time.remove(&candidate.order);
         self.with_room.remove(&candidate.order);
-        let ahead = if load.ahead > least { load.ahead } else { candidate.slots };
+        let ahead = if load.ahead > min_ahead { load.ahead } else { candidate.slots };
         self.slots = self.slots - candidate.load.ahead as usize + ahead as usize;
         candidate.load = CandidateLoad { ahead, ..load };
         candidate.order = (compute_time(load.uncomputed + 1, candidate.cores), load.held, worker);
@@ -94,7 +95,7 @@ impl CandidateQueue {
     pub(crate) fn add_split(&mut self, worker: WorkerId) {
         if let Some(candidate) = self.candidates.get(&worker) {
             let load = CandidateLoad { uncomputed: candidate.load.uncomputed + 1, ..candidate.load };
-            // With `least` 0 the number of leases ahead does not change.
+            // With `min_ahead` 0 the number of leases ahead does not change.
             self.set_load(worker, load, 0);
         }
     }

@@ -9,8 +9,8 @@ use feedline_data::messages::{ConsumerReport, ConsumerStats};
 
 use super::long_poll::LongPoll;
 
-/// Number of recent sessions of a consumer with separate counters.
-const SEPARATE_SESSIONS: usize = 4;
+/// Maximum number of recent sessions of a consumer whose counters are stored separately.
+const MAX_SEPARATE_SESSIONS: usize = 4;
 
 #[derive(Debug)]
 pub(crate) struct TrackedConsumer {
@@ -78,7 +78,7 @@ impl TrackedConsumer {
     /// Replaces the counters of a session. Merges the counters of the oldest sessions, which no longer report.
     pub(crate) fn set_stats(&mut self, session: SessionId, stats: ConsumerStats) {
         self.stats.insert(session, stats);
-        while self.stats.len() > SEPARATE_SESSIONS
+        while self.stats.len() > MAX_SEPARATE_SESSIONS
             && let Some((_, oldest)) = self.stats.pop_first()
         {
             self.earlier_stats.add(&oldest);

@@ -26,8 +26,8 @@ use crate::settings::ClusterSettings;
 /// [`MAX_WANTED_SPLITS`].
 const MAX_JOB_SPLITS: u32 = 1_048_576;
 const MIN_STREAM_SPLITS: u32 = 64;
-/// Maximum number of splits that all consumers of a relaxed job hold, because a position contains them. Each consumer may hold
-/// at least [`MIN_CONSUMER_SPLITS`].
+/// Maximum number of splits that all consumers of a relaxed job hold, because a position contains them. Each consumer may
+/// hold at least [`MIN_CONSUMER_SPLITS`].
 const MAX_RELAXED_SPLITS: u32 = 65_536;
 const MIN_CONSUMER_SPLITS: u32 = 16;
 
@@ -59,7 +59,7 @@ pub(crate) struct TrackedJob {
     /// Relaxed mode: assigned splits that are not delivered.
     pub(crate) open_splits: OpenSplits,
     pub(crate) leases: LeaseIndex,
-    /// Elastic jobs only.
+    /// Elastic jobs: the owner of each slot.
     pub(crate) slots: SlotTable,
     /// Epoch and round of the latest split, in the order of the job, that has been granted.
     pub(crate) last_granted: Option<(u32, u64)>,
@@ -71,7 +71,7 @@ pub(crate) struct TrackedJob {
     /// Relaxed jobs: consumers that may accept more splits.
     pub(crate) consumers_with_room: BTreeSet<u32>,
     pub(crate) worker_stats: BTreeMap<WorkerId, Arc<WorkerJobStats>>,
-    /// The time of the last report of any consumer, or of the start of the job.
+    /// The time of the last report from any consumer, or of the start of the job.
     pub(crate) last_seen: Millis,
     /// Workers that have held splits of the job.
     pub(crate) workers: BTreeSet<WorkerId>,
@@ -186,8 +186,8 @@ impl TrackedJob {
         }
     }
 
-    /// Removes and returns the silent consumers, unless all consumers are silent, because then the coordinator itself may have
-    /// been unreachable.
+    /// Removes and returns the silent consumers, unless all consumers are silent, because then the coordinator itself may
+    /// have been unreachable.
     pub(crate) fn take_silent_consumers(&mut self, now: Millis, lease_ms: u64) -> Vec<u32> {
         let Some(silent_before) = now.checked_sub(lease_ms + 1) else { return Vec::new() };
         if self.report_times.latest().is_none_or(|latest| latest <= silent_before) {
@@ -238,8 +238,8 @@ impl TrackedJob {
         open.or_else(|| self.streams.next_offset(split))
     }
 
-    /// Recomputes the missing splits of the touched streams, and returns these streams. `ahead` is the number of splits ahead
-    /// that keep the workers busy.
+    /// Recomputes the missing splits of the touched streams, and returns these streams. `ahead` is the number of splits
+    /// ahead that keep the workers busy.
     pub(crate) fn refresh_missing(&mut self, ahead: usize) -> TouchedStreams {
         let touched = std::mem::take(&mut self.touched_streams);
         let Some(streams) = self.running_layout().map(|layout| layout.streams) else { return touched };

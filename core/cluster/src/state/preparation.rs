@@ -1,5 +1,5 @@
-//! The preparation of one dataset: listed and indexed shards, and unfinished tasks. The state is soft: a new leader starts the
-//! preparation again.
+//! The preparation of one dataset: listed and indexed shards, and unfinished tasks. The state is soft: a new leader starts
+//! the preparation again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;

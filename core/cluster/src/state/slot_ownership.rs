@@ -6,9 +6,9 @@ use feedline_data::ids::SessionId;
 use feedline_data::layout::StreamPosition;
 use serde::{Deserialize, Serialize};
 
-/// Number of recent generations of a slot with a stored start position. A rank of an older generation counts as having delivered
-/// moved rows.
-const STORED_GENERATIONS: usize = 4;
+/// Maximum number of recent generations of a slot whose start positions are stored. A rank of an older generation is assumed
+/// to have delivered moved rows.
+const MAX_STORED_GENERATIONS: usize = 4;
 
 /// The owner of one slot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,11 +34,12 @@ impl SlotOwnership {
         (self.rank, self.session) = (rank, session);
         self.generation += 1;
         self.start_positions.push(at);
-        let past = self.start_positions.len().saturating_sub(STORED_GENERATIONS);
+        let past = self.start_positions.len().saturating_sub(MAX_STORED_GENERATIONS);
         self.start_positions.drain(..past);
     }
 
-    /// Returns the position at which a generation ended; `None` for the current generation and for generations that are too old.
+    /// Returns the position at which a generation ended; `None` for the current generation and for generations that are too
+    /// old.
     pub(crate) fn end_of(&self, generation: u64) -> Option<StreamPosition> {
         let back = usize::try_from(self.generation.checked_sub(generation)?).ok()?;
         self.start_positions.get(self.start_positions.len().checked_sub(back)?).copied()

@@ -1,4 +1,5 @@
-//! Queries for the positions of all consumers of a job at one step. The state is soft: a new leader queries the consumers again.
+//! Queries for the positions of all consumers of a job at one step. The state is soft: a new leader queries the consumers
+//! again.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

@@ -1,5 +1,5 @@
-//! Fair order of the indexing tasks of all jobs. The next task belongs to the tenant with the fewest running tasks, and to the
-//! job of that tenant with the fewest running tasks. Ties go to the tenant or job that has waited longest.
+//! Fair order of the indexing tasks of all jobs. The next task belongs to the tenant with the fewest running tasks, and to
+//! the job of that tenant with the fewest running tasks. Ties go to the tenant or job that has waited longest.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -11,8 +11,8 @@ use super::candidates::CandidateLoad;
 use super::long_poll::LongPoll;
 
 /// Number of rows leased ahead for each core. The number is small and does not depend on the measured rate, because changed
-/// weights of a mix take effect only after all leased rows.
-const ROWS_PER_CORE: u64 = 16;
+/// mix weights take effect only after all leased rows.
+const LEASED_ROWS_PER_CORE: u64 = 16;
 /// Maximum number of leases ahead of one job on one worker.
 const MAX_LEASES_AHEAD: u32 = 4_096;
 
@@ -183,10 +183,10 @@ impl TrackedWorker {
     }
 }
 
-/// Returns the number of leases that keep all cores of a worker busy, at least `least`.
-fn leases_for_cores(least: u32, cores: u32, split_rows: u64) -> u32 {
-    let rows = u64::from(cores) * ROWS_PER_CORE;
-    least.max(rows.div_ceil(split_rows.max(1)).min(u64::from(MAX_LEASES_AHEAD)) as u32)
+/// Returns the number of leases that keep all cores of a worker busy, at least `min_leases`.
+fn leases_for_cores(min_leases: u32, cores: u32, split_rows: u64) -> u32 {
+    let rows = u64::from(cores) * LEASED_ROWS_PER_CORE;
+    min_leases.max(rows.div_ceil(split_rows.max(1)).min(u64::from(MAX_LEASES_AHEAD)) as u32)
 }
 
 /// Workers that can run more tasks, ordered by their numbers of running tasks, then by id.

@@ -223,7 +223,7 @@ fn a_job_without_consumers_loses_its_leases_and_fails_later() {
     for _ in 0..3_601 {
         bench.pass(1_000);
     }
-    let message = "no consumer has reported for 60 minutes; open the job again from its last checkpoint";
+    let message = "no consumer has reported in the last 60 minutes; reopen the job from its last checkpoint";
     assert_eq!(bench.status(job).state, JobState::Failed(message.to_owned()));
 }
 

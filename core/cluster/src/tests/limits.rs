@@ -24,7 +24,7 @@ fn a_job_beyond_the_limit_is_rejected_until_another_ends() {
     let other = JobSpec { name: "other".to_owned(), tenant: "a".to_owned(), ..spec(4, 1) };
     let refused = bench.open(&other).expect_err("at the limit");
     assert_eq!((refused.kind, refused.retry_after_ms), (ServiceErrorKind::Busy, Some(5_000)));
-    expect!["the cluster has reached its limit of 1 jobs; retry when a job has ended, or raise the coordinator's --max-jobs"]
+    expect!["the cluster has reached its limit of 1 jobs; retry after a job has ended, or raise the coordinator's --max-jobs"]
         .assert_eq(&refused.message);
     assert_eq!(bench.open(&spec(4, 1)), Ok(job), "the limit does not apply to joining");
     bench.ask(|request| Input::CancelJob { request, job });

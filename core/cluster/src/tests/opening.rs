@@ -69,7 +69,7 @@ fn a_tenant_has_at_most_the_jobs_of_its_quota() {
     let decided = bench.records.len();
     let refusal = bench.open(&of("a", "3")).expect_err("at the quota");
     assert_eq!((refusal.kind, refusal.retry_after_ms), (ServiceErrorKind::Busy, Some(5_000)));
-    expect!["quota reached: tenant `a` may have at most 2 jobs; retry when a job has ended, cancel a job with `feedline job cancel ID`, or raise the quota"]
+    expect!["quota exceeded: tenant `a` may have at most 2 jobs; retry after a job has ended, cancel a job with `feedline job cancel ID`, or raise the quota"]
         .assert_eq(&refusal.message);
     assert_eq!(bench.records.len(), decided, "a rejection adds no record");
     assert_eq!(bench.open(&of("a", "1")), Ok(first), "the quota does not apply to joining");
@@ -167,11 +167,11 @@ fn invalid_specs_are_rejected_with_a_remedy() {
         refuse(|spec| spec.pipeline.operators.clear()),
     ];
     expect![[r#"
-        the job's name is empty; set a name
-        invalid number of epochs 0; set epochs to 1 or more
-        invalid number of consumers 0; set consumers to 1 or more
-        2 consumers cannot share 1 virtual consumers: each needs at least one; open the job with virtual_consumers 2 or more
-        the job's name has 257 bytes; use at most 256
+        the job name is empty; set a name
+        invalid number of epochs: 0; set epochs to at least 1
+        invalid number of consumers: 0; set consumers to at least 1
+        2 consumers cannot share 1 virtual consumers: each consumer needs at least one; set virtual_consumers to at least 2
+        the job name is 257 bytes long; the limit is 256 bytes
         too many virtual consumers: 65537; use at most 65536
         too many passes: 4294967295 epochs of 2 passes; use fewer epochs or a smaller repeat count
     "#]]
@@ -315,13 +315,13 @@ fn a_start_position_beyond_the_limits_is_rejected() {
     };
     let wordy = Position { dataset: "d".repeat(9 << 20), ..start(2, 0) };
     let text = refused(start(3, 0)) + &refused(start(2, 65_537)) + &refused(wordy);
-    let (known, long) = text.split_at(text.find("the job's specification").expect("the last message"));
+    let (known, long) = text.split_at(text.find("the job specification").expect("the last message"));
     expect![[r#"
-        the position has 3 streams, but the job has 2; open the job with virtual_consumers 3
-        the position has 65537 undelivered ranges of rows, more than the limit of 65536; open the job from an earlier checkpoint
+        the position has 3 streams, but the job has 2; set virtual_consumers to 3
+        the position has 65537 undelivered row ranges, more than the limit of 65536; open the job from an earlier checkpoint
     "#]]
     .assert_eq(known);
-    assert!(long.contains(" bytes, more than the limit of 4194304; "), "{long}");
+    assert!(long.contains(" bytes long; the limit is 4194304 bytes; "), "{long}");
     Bench::new().open(&JobSpec { start: Some(start(2, 65_536)), ..spec(4, 2) }).expect("within bounds");
 }
 

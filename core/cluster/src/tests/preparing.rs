@@ -142,7 +142,7 @@ fn a_saved_index_is_used_unless_shards_have_changed() {
     let mut now = manifest(&[8, 8]);
     now.shards[1].object.size_bytes = 11;
     prepare(&mut bench, &now);
-    let message = "shard file:///d/1 changed after indexing: expected 10 bytes, found 11; restore the data, or index it again with `feedline index --rebuild`";
+    let message = "shard file:///d/1 changed after indexing: expected 10 bytes, found 11; restore the data, or rebuild the index with `feedline index --rebuild`";
     assert_eq!(bench.status(job).state, JobState::Failed(message.to_owned()));
 }
 
@@ -175,16 +175,16 @@ fn defects_fail_the_job_or_are_skipped() {
 
 #[test]
 fn a_job_with_an_incompatible_dataset_fails() {
-    expect!["9 virtual consumers are more than the 8 rows of the dataset; use fewer consumers"]
+    expect!["the job has 9 virtual consumers, but the dataset has only 8 rows; use fewer consumers"]
         .assert_eq(&failure(&spec(4, 9), &manifest(&[8])));
     let mut dropping = spec(4, 1);
     dropping.pipeline.operators =
         vec![OperatorKind::Batch(BatchParams { size: 16, remainder: Remainder::Drop }).into()];
-    expect!["`remainder: drop` drops all rows: 8 rows are fewer than one batch of 16 rows for each of 1 consumers; use a smaller batch or `remainder: emit`"]
+    expect!["`remainder: drop` would drop all rows: the dataset has 8 rows, fewer than one batch of 16 rows for each of 1 consumers; use a smaller batch or `remainder: emit`"]
         .assert_eq(&failure(&dropping, &manifest(&[8])));
     let (mut bench, job) = Bench::running(&spec(4, 1), 8);
     let start = bench.status(job).position;
-    expect!["the position belongs to another pipeline (fingerprint 9db0b6550fe41d12, but this pipeline has 731c9f660a6c53b0); use the pipeline file that it was saved with"]
+    expect!["the position was saved with a different pipeline (fingerprint 9db0b6550fe41d12, but this pipeline has 731c9f660a6c53b0); use the original pipeline file"]
         .assert_eq(&failure(&JobSpec { start, ..spec(5, 1) }, &manifest(&[8])));
 }
 

@@ -77,8 +77,7 @@ fn a_silent_consumer_that_delivered_rows_of_others_is_superseded() {
     assert_eq!(refusal.kind, ServiceErrorKind::Superseded);
     assert_eq!(
         refusal.message,
-        "consumer 0 of job `run` sent no report for more than 15 s, and its rows moved to \
-         other consumers; restart the consumer from its last checkpoint"
+        "consumer 0 of job `run` has not reported for more than 15 s, and its rows moved to other consumers; restart the consumer from its last checkpoint"
     );
     let anew = ConsumerReport { session: SessionId(9), ..consumer_report(job, 0) };
     assert!(bench.consumer(anew).is_some(), "a new session starts without splits");

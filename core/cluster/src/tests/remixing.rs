@@ -108,8 +108,8 @@ fn a_job_that_starts_at_a_position_has_its_changes() {
     let three = MixChange { weights: vec![1.0; 3], ..change.clone() };
     let earlier = MixChange { offset: 0, ..change.clone() };
     expect![[r#"
-        expected 2 weights, one per dataset of the mix, got 3 in the position at pass 0; use an unedited checkpoint
-        the position has 2 weight changes; expected at most 256 in ascending order: use an unedited checkpoint
+        expected 2 weights, one per dataset of the mix, got 3 in the position at pass 0; use an unmodified checkpoint
+        invalid position with 2 weight changes: expected at most 256 in ascending order; use an unmodified checkpoint
     "#]]
     .assert_eq(&(edited(vec![three]) + &edited(vec![change, earlier])));
 }
@@ -135,9 +135,9 @@ fn invalid_weights_are_rejected_with_a_message() {
         job 4d does not exist; list the jobs with `feedline job list`
         expected 2 weights, one per dataset of the mix, got 1; pass one weight for each dataset in the mix of job "mixed", in order
         invalid weight -2: expected a finite number above 0; pass one weight for each dataset in the mix of job "mixed", in order
-        job "mixed" has ended; change the weights of a running job
-        the weights of job "mixed" cannot change, because they determine the end of a pass under `stop: first`; use `stop: all` or `stop: restart`
-        job "run" has no mix; only the datasets of a `mix` have weights
+        job "mixed" has ended; weights can be changed only while a job is running
+        cannot change the weights of job "mixed": with `stop: first`, the weights determine where a pass ends; use `stop: all` or `stop: restart`
+        job "run" has no `mix`; weights apply only to the datasets in a `mix`
         job "mixed" is still preparing; retry
     "#]].assert_eq(&said);
 }

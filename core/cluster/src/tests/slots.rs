@@ -153,8 +153,7 @@ fn a_rank_that_delivered_rows_of_moved_slots_is_superseded() {
     assert_eq!(refusal.kind, ServiceErrorKind::Superseded);
     assert_eq!(
         refusal.message,
-        "consumer 0 of job `run` sent no report for more than 15 s, and its slots moved to \
-         other consumers; restart the consumer from its last checkpoint"
+        "consumer 0 of job `run` has not reported for more than 15 s, and its slots moved to other consumers; restart the consumer from its last checkpoint"
     );
     assert_eq!(bench.records.len(), records, "the rejected report advances no slot");
 }
@@ -304,11 +303,11 @@ fn invalid_elastic_jobs_are_rejected() {
     let refusal = bench.open(&JobSpec { elastic: true, ..relaxed(4, 2) }).unwrap_err();
     assert_eq!(
         refusal.message,
-        "an elastic job needs `order: deterministic`; change the order, or open the job without `elastic`, because consumers of a relaxed job may always leave and return"
+        "elastic jobs require `order: deterministic`; change the order, or open the job without `elastic`: consumers of a relaxed job can always leave and rejoin"
     );
     let (mut bench, job) = Bench::running(&elastic(4, 2), 64);
     let refusal = refused(&mut bench, consumer_report(job, 70_000));
-    assert_eq!(refusal.message, "invalid rank 70000: number ranks from 0 to 65535");
+    assert_eq!(refusal.message, "invalid rank 70000: expected a rank from 0 to 65535");
     let more = JobSpec { consumers: 3, ..elastic(4, 2) };
     assert_eq!(bench.open(&more), Ok(job), "a later rank may expect another number of ranks");
     assert!(bench.open(&JobSpec { elastic: false, ..elastic(4, 2) }).is_err());

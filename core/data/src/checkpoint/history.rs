@@ -29,8 +29,8 @@ impl StepId {
             .saturating_add(u64::from(self.extra_batches).min(streams))
     }
 
-    /// Whether this step is the end of an epoch. Consumers may have different numbers of batches in an epoch. A consumer reaches
-    /// this step when it receives its last batch of the epoch; prefetching that batch is not enough.
+    /// Whether this step is the end of an epoch. Consumers may have different numbers of batches in an epoch. A consumer
+    /// reaches this step when it receives its last batch of the epoch; prefetching that batch is not enough.
     fn is_epoch_end(&self) -> bool {
         self.epochs.unwrap_or(0) > 0 && self.batches_per_stream == 0 && self.extra_batches == 0
     }

@@ -1,5 +1,5 @@
-//! The position of a job: the next undelivered row of every stream. A job can resume from a position on any number of workers
-//! and consumers.
+//! The position of a job: the next undelivered row of every stream. A job can resume from a position on any number of
+//! workers and consumers.
 
 use serde::{Deserialize, Serialize};
 
@@ -22,8 +22,8 @@ pub struct Position {
     pub order: OrderMode,
     /// The number of virtual consumers of the job.
     pub virtual_consumers: u32,
-    /// The next undelivered row of each stream. A deterministic job has a stream for each virtual consumer; a relaxed job has
-    /// one stream, from which consumers take splits.
+    /// The next undelivered row of each stream. A deterministic job has a stream for each virtual consumer; a relaxed job
+    /// has one stream, from which consumers take splits.
     pub streams: Vec<StreamPosition>,
     /// Relaxed mode: ranges of undelivered rows before the stream's position.
     #[serde(rename = "open", default, skip_serializing_if = "Vec::is_empty")]
@@ -107,13 +107,13 @@ impl Position {
         }
         if self.pipeline != pipeline {
             return Err(format!(
-                "the position belongs to another pipeline (fingerprint {}, but this pipeline has {pipeline}); use the pipeline file that it was saved with",
+                "the position was saved with a different pipeline (fingerprint {}, but this pipeline has {pipeline}); use the original pipeline file",
                 self.pipeline
             ));
         }
         if self.dataset != dataset.fingerprint {
             return Err(format!(
-                "the position belongs to another dataset (fingerprint {}, but this dataset has {}, with {} rows in {} shards); restore the shards that it was saved with",
+                "the position was saved with a different dataset (fingerprint {}, but this dataset has {}, with {} rows in {} shards); restore the original shards",
                 self.dataset, dataset.fingerprint, dataset.rows, dataset.shards
             ));
         }
@@ -124,7 +124,7 @@ impl Position {
         }
         if self.streams.len() != layout.streams as usize {
             return Err(format!(
-                "the position has {} streams, but the job has {}; open the job with virtual_consumers {}",
+                "the position has {} streams, but the job has {}; set virtual_consumers to {}",
                 self.streams.len(),
                 layout.streams,
                 self.virtual_consumers
@@ -133,7 +133,7 @@ impl Position {
         for (stream, position) in self.streams.iter().enumerate() {
             if position.epoch < layout.epochs && position.row > layout.stream_rows(stream as u32) {
                 return Err(format!(
-                    "invalid position: row {} of virtual consumer {stream} exceeds its {} rows per epoch; use an unedited checkpoint",
+                    "invalid position: row {} of virtual consumer {stream} is beyond its {} rows per epoch; use an unmodified checkpoint",
                     position.row,
                     layout.stream_rows(stream as u32)
                 ));

@@ -31,8 +31,8 @@ pub struct WorkerAllocations {
 pub struct JobAllocation {
     /// The job.
     pub job: JobId,
-    /// The job's weight in the worker's CPU pool. Jobs with runnable work share the threads in proportion to their weights. 0
-    /// means the weight of a job that owns all threads.
+    /// The job's weight in the worker's CPU pool. Jobs with runnable work share the threads in proportion to their weights.
+    /// 0 means the weight of a job that owns all threads.
     pub cores: f64,
     /// Maximum number of CPU pool threads that the job may use, on average over a tenth of a second. May be fractional; 0
     /// means no limit.
@@ -43,8 +43,8 @@ pub struct JobAllocation {
     /// Maximum number of blocks that the job reads from the store concurrently; 0 means
     /// [`JobAllocation::DEFAULT_READ_CONCURRENCY`] per group.
     pub read_concurrency: u32,
-    /// Maximum bytes of groups that the worker computes ahead of consumers. One group is always allowed. 0 means no limit
-    /// other than the worker's memory budget.
+    /// Maximum size in bytes of the groups that the worker computes ahead of consumers. One group is always allowed. 0 means
+    /// no limit other than the worker's memory budget.
     pub prefetch_bytes: u64,
     /// The rows of the job that the worker caches if the pipeline has no `cache` operator; `None` caches no rows.
     pub cache: Option<CacheDecision>,
@@ -53,7 +53,7 @@ pub struct JobAllocation {
 /// A cache point that the coordinator has chosen for a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CacheDecision {
-    /// The number of operators before the cache point, without `batch`, `repeat` and `cache`.
+    /// The number of operators before the cache point, excluding `batch`, `repeat` and `cache`.
     #[serde(rename = "after")]
     pub operators_before: u32,
     /// The tier that stores the rows.

@@ -51,7 +51,8 @@ impl ServiceError {
         Self { retry_after_ms: Some(retry_after_ms), ..Self::new(ServiceErrorKind::Busy, message) }
     }
 
-    /// Creates an error for a job that does not exist or that the caller must not see. Callers cannot distinguish the two cases.
+    /// Creates an error for a job that does not exist or that the caller must not see. Callers cannot distinguish the two
+    /// cases.
     pub fn unknown_job(job: JobId) -> Self {
         let message = format!("job {job} does not exist; list the jobs with `feedline job list`");
         Self::new(ServiceErrorKind::NotFound, message)

@@ -1,4 +1,4 @@
-//! The latest reports of workers and consumers: the input of the planner.
+//! The latest reports from workers and consumers: the input of the planner.
 
 use std::sync::Arc;
 
@@ -35,8 +35,8 @@ pub struct JobProperties {
     pub dataset: DatasetSummary,
     /// The number of remaining passes over the dataset. The remaining part of the current pass counts as a fraction.
     pub passes_left: f64,
-    /// The job's weight when workers are scarce. The weights of a tenant's jobs are scaled so that their mean is the tenant's
-    /// priority.
+    /// The job's weight when workers are scarce. The weights of a tenant's jobs are scaled so that their mean is the
+    /// tenant's priority.
     pub weight: f64,
     /// The quota of the job's tenant.
     pub quota: Quota,
@@ -51,7 +51,7 @@ pub struct WorkerReportSample {
     pub address: String,
     /// The CPU model of the worker.
     pub machine: String,
-    /// The network bandwidth in bytes per second and direction; 0 if unknown.
+    /// The network bandwidth in bytes per second in each direction; 0 if unknown.
     pub nic_bytes_per_s: u64,
     /// The number of threads in the CPU pool.
     pub cores: u32,

@@ -1,4 +1,4 @@
-//! Statistics in the reports of workers and consumers. Counters start at 0 when the worker or consumer starts, and only
+//! Statistics in the reports from workers and consumers. Counters start at 0 when the worker or consumer starts, and only
 //! increase. The documentation of a gauge begins with "Gauge".
 
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,7 @@ use crate::pipeline::CacheEncoding;
 /// `cpu_ns / busy_ns` is the fraction of that time spent on the CPU.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OperatorStats {
-    /// The operator's unique name in the pipeline. `source` is the first stage and `batch` the last.
+    /// The operator's unique name in the pipeline. `source` is the first operator and `batch` the last.
     pub name: String,
     /// Input rows.
     pub rows_in: u64,
@@ -70,7 +70,7 @@ pub struct StoreStats {
     pub wait_ns: u64,
     /// The number of distinct shards that were read.
     pub distinct_shards: u64,
-    /// The total size of these shards in bytes.
+    /// The total size of the distinct shards in bytes.
     pub distinct_shard_bytes: u64,
 }
 
@@ -87,7 +87,7 @@ impl StoreStats {
 
 /// CPU time of a worker's process in nanoseconds. Roles and workers that share a process report the total of the process.
 ///
-/// The CPU time of all operators plus `transport_ns` is `process_ns`, within a few percent.
+/// The CPU time of all operators plus `transport_ns` equals `process_ns` to within a few percent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessCpu {
     /// CPU time of all threads.
@@ -163,8 +163,8 @@ pub struct ConsumerStats {
     pub bytes: u64,
     /// Time in nanoseconds that the consumer waited for a batch.
     pub stall_ns: u64,
-    /// Time in nanoseconds that the training loop spent between two requests for batches. `rows / step_ns` is the rate at which
-    /// the loop could consume rows.
+    /// Time in nanoseconds that the training loop spent between two requests for batches. `rows / step_ns` is the rate at
+    /// which the loop could consume rows.
     pub step_ns: u64,
     /// The part of `step_ns` spent copying batches, for example to an accelerator.
     pub copy_ns: u64,

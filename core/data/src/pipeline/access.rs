@@ -9,8 +9,8 @@ use crate::schema::Schema;
 mod tests;
 
 impl Pipeline {
-    /// Returns the number of rows of a full batch, or 1 for a pipeline without a batching operator, which [`Pipeline::check`]
-    /// rejects.
+    /// Returns the number of rows of a full batch, or 1 for a pipeline without a batching operator, which
+    /// [`Pipeline::check`] rejects.
     pub fn batch_size(&self) -> u32 {
         let mut sizes = self.operators.iter().filter_map(|operator| match &operator.kind {
             OperatorKind::Batch(batch) => Some(batch.size),
@@ -71,8 +71,8 @@ impl Pipeline {
         cached
     }
 
-    /// Returns a pipeline that fills the cache of this pipeline: it reads each row once in storage order and delivers no rows.
-    /// Both pipelines use the same cache keys. Returns `None` without a `cache`.
+    /// Returns a pipeline that fills the cache of this pipeline: it reads each row once in storage order and delivers no
+    /// rows. Both pipelines use the same cache keys. Returns `None` without a `cache`.
     pub fn cache_fill_pipeline(&self) -> Option<Self> {
         let place = self.cached_prefix()?.0.len();
         // Keep the operators after the cache, because they determine the required columns. The filter drops all rows before
@@ -98,8 +98,8 @@ impl Pipeline {
     }
 
     /// Returns the source columns that can influence the output, in the order of the source. These are the columns of the
-    /// output and the columns that operators read, because a failed row also changes the output. Returns all columns if the
-    /// pipeline is incompatible with the source.
+    /// output and the columns that operators read, because a row on which an operator fails also changes the output. Returns
+    /// all columns if the pipeline is incompatible with the source.
     pub fn required_columns(&self, source: &Schema) -> Vec<String> {
         let Ok(schemas) = infer(self, source) else {
             return source.names().map(str::to_owned).collect();
@@ -114,8 +114,8 @@ impl Pipeline {
         source.names().filter(|name| required.contains(*name)).map(str::to_owned).collect()
     }
 
-    /// Copies the pickled code of functions with the same version in `other`. Two processes may pickle the same function into
-    /// different bytes.
+    /// Replaces the pickled code of each versioned function with the code in `other` if the versions are equal. Two
+    /// processes may pickle the same function into different bytes.
     pub fn adopt_function_code(&mut self, other: &Self) {
         for (own, other) in self.operators.iter_mut().zip(&other.operators) {
             if let (Some(own), Some(other)) =
@@ -128,8 +128,8 @@ impl Pipeline {
         }
     }
 
-    /// Returns a hash of everything that affects the content and order of rows, as 16 hex digits. The hash is the xxh3-64 of the
-    /// canonical JSON form without the pipeline's name, `cache` operators, names of credentials and `parallelism`.
+    /// Returns a hash of everything that affects the content and order of rows, as 16 hex digits. The hash is the xxh3-64 of
+    /// the canonical JSON form without the pipeline's name, `cache` operators, credential names and `parallelism`.
     pub fn fingerprint(&self) -> String {
         let mut canonical = self.clone();
         canonical.name.clear();

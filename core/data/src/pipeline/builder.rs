@@ -156,7 +156,7 @@ impl PipelineBuilder {
         };
         if self.misplaced_parallelism {
             return Err(PipelineError::new(
-                "parallelism: there is no operator to limit; call `parallelism` after the operator",
+                "parallelism: no operator has been added; call `parallelism` after the operator that it limits",
             ));
         }
         let pipeline = Pipeline {

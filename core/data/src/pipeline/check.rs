@@ -45,13 +45,13 @@ fn check_order(pipeline: &Pipeline) -> Result<(), CheckError> {
         return Ok(());
     }
     let last = pipeline.operators.len() - 1;
-    let sentence = "the operator needs steps that all consumers share, and `order: relaxed` has none; use `order: deterministic`";
+    let sentence = "the operator requires steps shared by all consumers, which `order: relaxed` does not provide; use `order: deterministic`";
     Err(CheckError::new(ErrorPath::Operator(last), sentence))
 }
 
 fn check_name(name: &str) -> Result<(), String> {
     if name.is_empty() {
-        return Err("the pipeline's name is empty; write one, such as `imagenet-train`".to_owned());
+        return Err("the pipeline name is empty; set a name, such as `imagenet-train`".to_owned());
     }
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-');
     match name.chars().find(|&c| !allowed(c)) {
@@ -78,7 +78,7 @@ fn check_sources(source: &Source) -> Result<(), CheckError> {
     for (number, part) in (1..).zip(&mix.parts) {
         if !(MIN_WEIGHT..=MAX_WEIGHT).contains(&part.weight) {
             return Err(error(format!(
-                "the weight of dataset {number} is {}; write a number from {MIN_WEIGHT} to {MAX_WEIGHT}",
+                "the weight of dataset {number} is {}; expected a number from {MIN_WEIGHT} to {MAX_WEIGHT}",
                 part.weight
             )));
         }
@@ -135,7 +135,7 @@ fn check_graph(operators: &[Operator]) -> Result<(), CheckError> {
     match indexes_of(&OperatorKind::is_batching)[..] {
         [] => Err(CheckError::new(
             ErrorPath::Operators,
-            "the pipeline has no batch; end the list with `- batch: {size: 128}`",
+            "the pipeline has no batching operator; end the list with `- batch: {size: 128}`",
         )),
         [only] if only == last => Ok(()),
         [only] => {
@@ -156,8 +156,8 @@ fn check_graph(operators: &[Operator]) -> Result<(), CheckError> {
     }
 }
 
-/// Checks that there is at most one `cache`, and that no operator before the cache is random, because each pass must draw new
-/// random values.
+/// Checks that there is at most one `cache`, and that no operator before the cache is random, because each pass must draw
+/// new random values.
 fn check_cache(operators: &[Operator], caches: &[usize]) -> Result<(), CheckError> {
     let Some(&first) = caches.first() else { return Ok(()) };
     if let Some(&second) = caches.get(1) {
@@ -172,7 +172,7 @@ fn check_cache(operators: &[Operator], caches: &[usize]) -> Result<(), CheckErro
     let path = operator_path(random, kind);
     let sentence = if kind.function().is_none_or(|function| function.seeded) {
         format!(
-            "{path} is random, but a cache after it would repeat the same random values in every pass; move cache before {path}"
+            "{path} is random: a cache after it would replay the same random values in every pass; move cache before {path}"
         )
     } else {
         format!(
@@ -186,9 +186,8 @@ fn check_cache(operators: &[Operator], caches: &[usize]) -> Result<(), CheckErro
 /// Checks an operator's own parameters. The error does not name the operator.
 pub(super) fn check_operator(operator: &Operator) -> Result<(), String> {
     if operator.parallelism == Some(0) {
-        return Err(
-            "parallelism is 0; write at least 1, or omit `parallelism` to let the engine choose".to_owned()
-        );
+        return Err("parallelism is 0; set it to at least 1, or omit `parallelism` to let the engine choose"
+            .to_owned());
     }
     operator.kind.definition().check()
 }

@@ -59,8 +59,8 @@ pub(super) fn number_list_element(input: &Schema, name: &str, value: i64) -> Res
 /// Returns the type of the named column if `accepts` is true for it.
 ///
 /// # Errors
-/// Returns a message with the fix that `hint` returns for the actual type. If the hint is empty, the message lists the columns
-/// that fit.
+/// Returns a message with the fix that `hint` returns for the actual type. If the hint is empty, the message lists the
+/// columns that fit.
 pub(super) fn require_column_type<'a>(
     input: &'a Schema,
     name: &str,

@@ -67,7 +67,11 @@ fn check_function(function: &Function) -> Result<(), String> {
         check_text_length("path entry", folder, MAX_NAME_BYTES)?;
     }
     if let Some(version) = &function.version {
-        check_given("version", version, "a text that changes with the module, or omit `version`")?;
+        check_given(
+            "version",
+            version,
+            "a string that changes whenever the module changes, or omit `version`",
+        )?;
         check_text_length("version", version, MAX_NAME_BYTES)?;
     }
     check_code(function)?;
@@ -104,18 +108,18 @@ fn check_code(function: &Function) -> Result<(), String> {
     let Some(code) = &function.code else { return Ok(()) };
     let is_base64 = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'+' | b'/' | b'=');
     if code.is_empty() || !code.bytes().all(is_base64) {
-        return Err("code is not base64; encode the output of cloudpickle.dumps as base64".to_owned());
+        return Err("code is not valid base64; encode the output of cloudpickle.dumps as base64".to_owned());
     }
     if code.len() > MAX_CODE_BYTES {
         return Err(format!(
-            "code has {} bytes, more than the limit of {MAX_CODE_BYTES}; load large data on the worker instead of pickling it, \
+            "code is {} bytes long; the limit is {MAX_CODE_BYTES} bytes; load large data on the worker instead of pickling it, \
             or import the function as `module:function`",
             code.len()
         ));
     }
     match environment.and_then(|environment| environment.python.as_deref()) {
         Some(python) if python.split('.').count() >= 2 => Ok(()),
-        _ => Err("pickled code needs the version of Python that pickled it; set the version, such as \
+        _ => Err("pickled code requires the Python version that pickled it; set the version, such as \
                   `environment: {python: \"3.11\"}`"
             .to_owned()),
     }

@@ -1,4 +1,4 @@
-//! Size limits of a pipeline. Each limit is well above the needs of users, and low enough that every role can store, log and
+//! Size limits of a pipeline. Each limit is well above what users need, and low enough that every role can store, log and
 //! send a pipeline.
 
 use super::check_error::{CheckError, ErrorPath};
@@ -43,7 +43,7 @@ fn check_source(source: &Source) -> Result<(), CheckError> {
     let bytes: usize = source.url.iter().map(String::len).sum();
     if bytes > MAX_FILE_BYTES {
         let sentence = format!(
-            "the URLs have {bytes} bytes in total, more than the limit of {MAX_FILE_BYTES}; use globs, prefixes or braces"
+            "the URLs are {bytes} bytes long in total; the limit is {MAX_FILE_BYTES} bytes; use globs, prefixes or braces"
         );
         return Err(CheckError::new(ErrorPath::Source("url"), sentence));
     }
@@ -65,7 +65,7 @@ fn check_credentials(name: &str) -> Result<(), String> {
     if name.is_empty() || name.len() > MAX_NAME_BYTES || !name.chars().all(allowed) {
         return Err(format!(
             "invalid credentials name: write a name from the `--credentials` file, with at most {MAX_NAME_BYTES} letters, digits, \
-            `_`, `.` and `-`; never write the key itself"
+            `_`, `.` and `-`; do not write the secret itself"
         ));
     }
     Ok(())

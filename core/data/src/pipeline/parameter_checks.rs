@@ -42,7 +42,7 @@ pub(super) fn check_size([height, width]: Size) -> Result<(), String> {
     if [height, width].iter().all(|side| (1..=MAX_IMAGE_SIDE).contains(side)) {
         return Ok(());
     }
-    Err(format!("size is [{height}, {width}]; write a height and a width from 1 to {MAX_IMAGE_SIDE}"))
+    Err(format!("size is [{height}, {width}]; expected a height and a width from 1 to {MAX_IMAGE_SIDE}"))
 }
 
 /// Checks that both bounds are positive and in ascending order.
@@ -50,27 +50,27 @@ pub(super) fn check_bounds(field: &str, [low, high]: [f64; 2]) -> Result<(), Str
     if low > 0.0 && low <= high && high.is_finite() {
         return Ok(());
     }
-    Err(format!("{field} is [{low}, {high}]; write two positive numbers, the smaller first"))
+    Err(format!("{field} is [{low}, {high}]; expected two positive numbers, the smaller one first"))
 }
 
 pub(super) fn check_probability(field: &str, value: f64) -> Result<(), String> {
     if (0.0..=1.0).contains(&value) {
         return Ok(());
     }
-    Err(format!("{field} is {value}; write a probability from 0 to 1"))
+    Err(format!("{field} is {value}; expected a probability from 0 to 1"))
 }
 
 /// Checks the length of padded or packed rows.
 pub(super) fn check_tensor_length(field: &str, length: u32) -> Result<(), String> {
     if length > MAX_TENSOR_LENGTH {
-        return Err(format!("{field} is {length}; write at most {MAX_TENSOR_LENGTH}"));
+        return Err(format!("{field} is {length}; the limit is {MAX_TENSOR_LENGTH}"));
     }
     Ok(())
 }
 
 /// Checks the number of rows that are batched together.
 pub(super) fn check_window(window: u64) -> Result<(), String> {
-    if window >= 1 { Ok(()) } else { Err("window is 0; write at least 1, or omit `window`".to_owned()) }
+    if window >= 1 { Ok(()) } else { Err("window is 0; set it to at least 1, or omit `window`".to_owned()) }
 }
 
 pub(super) fn check_column_given(field: &str, name: &str) -> Result<(), String> {
@@ -90,11 +90,11 @@ pub(super) fn check_range<T: PartialOrd + std::fmt::Display>(
     if value >= min && value <= max {
         return Ok(());
     }
-    Err(format!("{field} is {value}; write a number from {min} to {max}"))
+    Err(format!("{field} is {value}; expected a number from {min} to {max}"))
 }
 
 pub(super) fn check_positive(field: &str, value: u32) -> Result<(), String> {
-    if value >= 1 { Ok(()) } else { Err(format!("{field} is 0; write at least 1")) }
+    if value >= 1 { Ok(()) } else { Err(format!("{field} is 0; expected at least 1")) }
 }
 
 pub(super) fn check_column_name_length(what: &str, name: &str) -> Result<(), String> {

@@ -4,8 +4,8 @@ use super::check_error::operator_path;
 use super::{Pipeline, Source};
 
 impl Pipeline {
-    /// Returns every URL and path that the pipeline reads, with the name of its field. Files that a Python function opens are
-    /// not included: a function has the access rights of the worker process.
+    /// Returns every URL and path that the pipeline reads, with the name of its field. Files that a Python function opens
+    /// are not included: a function has the access rights of the worker process.
     pub fn read_locations(&self) -> Vec<(String, &str)> {
         let mut reads: Vec<(String, &str)> = Vec::new();
         for (place, dataset) in self.source.datasets().into_iter().enumerate() {

@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 pub use self::function::*;
 use super::OperatorKind;
 
-/// Version of the JSON form in which clients, coordinators and workers exchange a [`Pipeline`]. Increment the version when the
-/// meaning of a key changes. A new operator does not need a new version, because a release without the operator rejects the
-/// pipeline with an error that names the operator.
+/// Version of the JSON form in which clients, coordinators and workers exchange a [`Pipeline`]. Increment the version when
+/// the meaning of a key changes. A new operator does not need a new version, because a release without the operator rejects
+/// the pipeline with an error that names the operator.
 pub const PIPELINE_VERSION: u32 = 1;
 
 /// A pipeline: a source and a list of operators that ends with a batching operator.
@@ -41,13 +41,13 @@ pub struct Pipeline {
 /// The source of the rows: one dataset, or a mix of several.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Source {
-    /// One or more paths, globs, prefixes (ending in `/`) or URLs (`file://`, `s3://`, `gs://`, `az://`, `http(s)://`). Empty
-    /// for a mix.
+    /// One or more paths, globs, prefixes (ending in `/`) or URLs (`file://`, `s3://`, `gs://`, `az://`, `http(s)://`).
+    /// Empty for a mix.
     pub url: Vec<String>,
     /// The encoding of the objects. Ignored for a mix.
     pub format: Format,
-    /// Maps each column name to its name in the data: the feature (tfrecord), extension (webdataset), column (parquet, arrow,
-    /// csv), key (jsonl), or `bytes` and `path` (files). If empty, all columns are read with their names in the data.
+    /// Maps each column name to its name in the data: the feature (tfrecord), extension (webdataset), column (parquet,
+    /// arrow, csv), key (jsonl), or `bytes` and `path` (files). If empty, all columns are read with their names in the data.
     pub features: BTreeMap<String, String>,
     /// The name of the credentials for reading the objects, from the workers' `--credentials` file. `None` uses the
     /// credentials of the workers' environment.
@@ -120,7 +120,8 @@ macro_rules! formats {
 formats! {
     /// TFRecord files of `tf.train.Example`.
     TfRecord => tfrecord,
-    /// Tar files. Adjacent members with the same key (the name up to the first dot) form one row, with a column per extension.
+    /// Tar files. Adjacent members with the same key (the name up to the first dot) form one row, with a column per
+    /// extension.
     WebDataset => webdataset,
     /// Arbitrary files. Each file is one row with the columns `bytes` and `path`.
     Files => files,

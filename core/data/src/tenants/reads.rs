@@ -23,7 +23,7 @@ impl TenantReads {
     pub fn check(&self, tenant: &str, pipeline: &Pipeline) -> Result<(), String> {
         let subject = describe_tenant(tenant);
         for (place, url) in pipeline.read_locations() {
-            self.urls.check(url).map_err(|_| format!("{place}: {}", self.outside(&subject, url)))?;
+            self.urls.check(url).map_err(|_| format!("{place}: {}", self.outside_error(&subject, url)))?;
         }
         for (place, source) in pipeline.source.datasets().into_iter().enumerate() {
             self.check_named(&subject, source.credentials.as_deref()).map_err(|sentence| {
@@ -38,7 +38,7 @@ impl TenantReads {
     /// # Errors
     /// Returns a message with the fix.
     pub fn check_url(&self, url: &str) -> Result<(), String> {
-        self.urls.check(url).map_err(|_| self.outside(THE_TENANT, url))
+        self.urls.check(url).map_err(|_| self.outside_error(UNNAMED_TENANT, url))
     }
 
     /// Checks the URL of one object, such as a listed object.
@@ -46,7 +46,7 @@ impl TenantReads {
     /// # Errors
     /// Same as [`Self::check_url`].
     pub fn check_object(&self, url: &str) -> Result<(), String> {
-        self.urls.check_object(url).map_err(|_| self.outside(THE_TENANT, url))
+        self.urls.check_object(url).map_err(|_| self.outside_error(UNNAMED_TENANT, url))
     }
 
     /// Checks that the named credentials are allowed.
@@ -54,10 +54,10 @@ impl TenantReads {
     /// # Errors
     /// Returns a message that lists the allowed names.
     pub fn check_credentials(&self, name: &str) -> Result<(), String> {
-        self.check_named(THE_TENANT, Some(name))
+        self.check_named(UNNAMED_TENANT, Some(name))
     }
 
-    fn outside(&self, subject: &str, url: &str) -> String {
+    fn outside_error(&self, subject: &str, url: &str) -> String {
         format!(
             "`{}` is outside the URLs that {subject} may read ({}): use an allowed URL, or add a prefix to `urls` in the \
              coordinator's tenants file",
@@ -73,14 +73,13 @@ impl TenantReads {
         }
         let allowed = join_names(allowed.iter().map(String::as_str));
         Err(format!(
-            "{subject} may not use the credentials `{name}` (allowed: {allowed}): use allowed credentials, or add these to \
-             `credentials` in the coordinator's tenants file"
+            "{subject} may not use the credentials `{name}` (allowed: {allowed}): use other credentials, or add this name to `credentials` in the coordinator's tenants file"
         ))
     }
 }
 
 /// The subject of messages on workers, which do not have the tenant's name.
-const THE_TENANT: &str = "the job's tenant";
+const UNNAMED_TENANT: &str = "the job's tenant";
 
 /// Describes the tenant as the subject of a sentence.
 pub fn describe_tenant(tenant: &str) -> String {
@@ -147,8 +146,7 @@ mod tests {
         );
         assert_eq!(
             error_of(&only(&["vision", "shared"]), with("text")),
-            "source.credentials: tenant `vision` may not use the credentials `text` (allowed: vision, shared): use allowed \
-             credentials, or add these to `credentials` in the coordinator's tenants file"
+            "source.credentials: tenant `vision` may not use the credentials `text` (allowed: vision, shared): use other credentials, or add this name to `credentials` in the coordinator's tenants file"
         );
         assert!(error_of(&only(&[]), with("text")).contains("(allowed: none)"));
     }

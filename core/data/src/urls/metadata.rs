@@ -27,7 +27,7 @@ fn is_metadata_v4(address: Ipv4Addr) -> bool {
 fn is_metadata_v6(address: Ipv6Addr) -> bool {
     let parts = address.segments();
     let is_of_a_cloud = match parts {
-        // AWS: ::254 serves instance metadata, ::23 serves credentials of pods.
+        // AWS: ::254 serves instance metadata, ::23 serves pod credentials.
         [0xfd00, 0xec2, ..] => true,
         // Scaleway.
         [0xfd00, 0x42, 0, 0, ..] => true,

@@ -117,8 +117,8 @@ pub fn local_pattern(url: &str) -> Option<String> {
     }
 }
 
-/// Returns the local directory before the first glob or braces, or the whole path of a URL without them; `None` for remote URLs.
-/// Parent directories are not resolved.
+/// Returns the local directory before the first glob or braces, or the whole path of a URL without them; `None` for remote
+/// URLs. Parent directories are not resolved.
 pub fn local_path(url: &str) -> Option<String> {
     let path = local_pattern(url)?;
     let Some(first) = path.find(PATTERN_CHARS) else { return Some(path) };
@@ -129,7 +129,7 @@ pub fn local_path(url: &str) -> Option<String> {
 fn http_authority(scheme: &str, authority: &str) -> Result<String, String> {
     let is_of_host = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':' | '[' | ']');
     if authority.is_empty() || !authority.chars().all(is_of_host) {
-        return Err("the host of the URL is missing or contains invalid characters".to_owned());
+        return Err("the URL host is missing or contains invalid characters".to_owned());
     }
     let authority = authority.to_ascii_lowercase();
     let in_brackets = authority.rfind(']').map_or(0, |at| at + 1);
@@ -140,7 +140,7 @@ fn http_authority(scheme: &str, authority: &str) -> Result<String, String> {
         Ok(port) if port != default_port => Ok(format!("{host}:{port}")),
         Ok(_) => Ok(host),
         Err(_) if port.is_empty() => Ok(host),
-        Err(_) => Err("the port of the URL is not a number from 0 to 65535".to_owned()),
+        Err(_) => Err("the URL port is not a number from 0 to 65535".to_owned()),
     }
 }
 

@@ -6,7 +6,8 @@ use super::braces::expand_braces;
 use super::normal::NormalizedUrl;
 use super::secrets::{check_no_secrets, without_query};
 
-/// Maximum number of URLs of a pattern that are checked individually. For larger patterns only the directory is checked.
+/// Maximum number of URLs of a pattern that are checked individually. If a pattern expands to more URLs, only its directory
+/// is checked.
 const MAX_EXPANDED_URLS: usize = 256;
 /// Maximum number of prefixes in an error message.
 const MAX_LISTED_PREFIXES: usize = 8;
@@ -25,8 +26,8 @@ struct Prefix {
 }
 
 impl UrlPolicy {
-    /// Creates a policy with the given prefixes: URLs of buckets, hosts or directories, or absolute local paths. A prefix allows
-    /// itself and all URLs below it: `s3://bucket/a` allows `s3://bucket/a/b`, but not `s3://bucket/ab`.
+    /// Creates a policy with the given prefixes: URLs of buckets, hosts or directories, or absolute local paths. A prefix
+    /// allows itself and all URLs below it: `s3://bucket/a` allows `s3://bucket/a/b`, but not `s3://bucket/ab`.
     ///
     /// # Errors
     /// Returns a message that names the invalid prefix.
@@ -78,7 +79,7 @@ impl UrlPolicy {
     fn check_parsed(&self, url: &str, parsed: Result<NormalizedUrl, String>) -> Result<(), String> {
         let shown = without_query(url);
         let parsed = parsed.map_err(|reason| {
-            format!("`{shown}` cannot be compared with the allowed URLs ({}): {reason}", self.list_prefixes())
+            format!("cannot check `{shown}` against the allowed URLs ({}): {reason}", self.list_prefixes())
         })?;
         if self.prefixes.iter().any(|prefix| prefix.normalized.contains(&parsed)) {
             return Ok(());
@@ -223,7 +224,7 @@ mod tests {
         for (prefix, why) in [
             ("data", "relative"),
             ("s3://", "the bucket or host is missing"),
-            ("https:///x", "the host of the URL is missing"),
+            ("https:///x", "the URL host is missing"),
             ("s3://bucket/*", "globs"),
             ("https://host/x?y=1", "queries"),
             ("https://user:word@host/x", "--credentials"),

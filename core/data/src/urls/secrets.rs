@@ -43,7 +43,7 @@ pub fn check_no_secrets(url: &str) -> Result<(), String> {
     let authority = rest.split(['/', '?', '#', '\\']).next().unwrap_or_default();
     if has_user_info(&scheme, authority) {
         return Err(format!(
-            "a URL with scheme {} has a user or a password before the host: {SECRET_FIX}",
+            "a URL with scheme {} contains a user name or password: {SECRET_FIX}",
             display_scheme(&scheme)
         ));
     }
@@ -51,7 +51,7 @@ pub fn check_no_secrets(url: &str) -> Result<(), String> {
         && let Some(name) = query.split(['&', ';', '?', '#']).find_map(secret_parameter)
     {
         return Err(format!(
-            "`{}` has a key or a signature in the parameter `{name}`: {SECRET_FIX}",
+            "`{}` contains a key or signature in the query parameter `{name}`: {SECRET_FIX}",
             without_query(url)
         ));
     }
@@ -69,8 +69,8 @@ fn display_scheme(scheme: &str) -> &str {
     if is_scheme { scheme } else { "`?`" }
 }
 
-/// Whether the authority contains a user or password. A password may contain `/`, which ends the authority before the `@`, so
-/// a colon without a port number also counts as a password.
+/// Whether the authority contains a user or password. A password may contain `/`, which ends the authority before the `@`,
+/// so a colon without a port number also counts as a password.
 fn has_user_info(scheme: &str, authority: &str) -> bool {
     if let Some((before, _)) = authority.rsplit_once('@') {
         let is_container = AZURE_SCHEMES.contains(&scheme)
@@ -123,13 +123,13 @@ mod tests {
     fn the_error_names_the_parameter_and_the_fix() {
         assert_eq!(
             check_no_secrets("https://host/x?a=1&sig=abc").unwrap_err(),
-            "`https://host/x` has a key or a signature in the parameter `sig`: write the key to a credentials file, start \
+            "`https://host/x` contains a key or signature in the query parameter `sig`: write the key to a credentials file, start \
              coordinators and workers with `--credentials FILE`, and set `credentials: NAME` in the pipeline's source"
         );
         assert!(
             check_no_secrets("https://a:b@host/x")
                 .unwrap_err()
-                .starts_with("a URL with scheme https has a user or a password before the host: write")
+                .starts_with("a URL with scheme https contains a user name or password: write")
         );
     }
 

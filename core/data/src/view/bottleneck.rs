@@ -54,7 +54,8 @@ pub struct ResourceBound {
 /// The lowest bound of a job.
 pub type Bottleneck = ResourceBound;
 
-/// For example `cpu of random_resized_crop: 2 cores compute 375 rows/s at 5.33 ms of CPU time per row`.
+/// Formats the bound, for example as `cpu of random_resized_crop: 2 cores compute 375 rows/s at 5.33 ms of CPU time per
+/// row`.
 impl std::fmt::Display for ResourceBound {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.kind.name())?;

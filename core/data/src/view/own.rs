@@ -29,8 +29,8 @@ impl ClusterView {
 }
 
 impl WorkerView {
-    /// Returns the worker with only the given jobs and without numbers about the whole process. `None` if it works on none of
-    /// the jobs.
+    /// Returns the worker with only the given jobs and without numbers about the whole process. `None` if it works on none
+    /// of the jobs.
     fn for_jobs(mut self, jobs: &BTreeSet<JobId>) -> Option<Self> {
         self.job_usage.retain(|part| jobs.contains(&part.job));
         if self.job_usage.is_empty() {

@@ -11,7 +11,7 @@ use super::samples::JobWorkerSample;
 mod tests;
 
 /// Name of the operator that looks up rows in a cache.
-const CACHE: &str = "cache";
+const CACHE_OPERATOR: &str = "cache";
 
 /// Returns the operator names of the worker with the most operators, or of the first such worker.
 pub(super) fn longest_operator_list(samples: &[JobWorkerSample]) -> Vec<&str> {
@@ -38,7 +38,7 @@ fn with_operators<'a>(sample: &'a JobWorkerSample, names: &[&str]) -> Cow<'a, Jo
     let operator = |name: &&str| {
         own(name).cloned().unwrap_or_else(|| OperatorStats {
             name: (*name).to_owned(),
-            rows_in: if *name == CACHE { source_rows } else { 0 },
+            rows_in: if *name == CACHE_OPERATOR { source_rows } else { 0 },
             ..OperatorStats::default()
         })
     };

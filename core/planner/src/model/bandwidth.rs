@@ -39,7 +39,7 @@ pub enum Bandwidth {
     Hyperbola {
         /// Limit in bytes per second.
         cap: f64,
-        /// Requests in flight at which half of the limit is reached.
+        /// Number of requests in flight at which half of the limit is reached.
         #[serde(rename = "half")]
         half_concurrency: f64,
     },
@@ -48,7 +48,7 @@ pub enum Bandwidth {
 /// The bandwidth at one concurrency, observed over several seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct BandwidthObservation {
-    /// Mean requests in flight.
+    /// Mean number of requests in flight.
     pub concurrency: f64,
     /// Bytes per second.
     pub bytes_per_s: f64,
@@ -157,8 +157,8 @@ impl Bandwidth {
 }
 
 /// Sorts observations by concurrency and merges neighbours. If a group has a lower bandwidth than the previous group,
-/// raises it to the previous bandwidth. More requests never reduce the bandwidth, but reads are counted when they
-/// complete, which takes longer in a saturated store.
+/// its bandwidth is set to that of the previous group: more requests never reduce the actual bandwidth, but reads are
+/// counted when they complete, which takes longer in a saturated store.
 fn merge_by_concurrency(observations: &[BandwidthObservation]) -> Vec<BandwidthObservation> {
     let usable = |seen: &&BandwidthObservation| seen.concurrency > 0.0 && seen.bytes_per_s > 0.0;
     let mut sorted: Vec<BandwidthObservation> = observations.iter().filter(usable).copied().collect();
@@ -184,7 +184,7 @@ fn merge_by_concurrency(observations: &[BandwidthObservation]) -> Vec<BandwidthO
     rising.collect()
 }
 
-/// Returns the roofline with the smallest error, whose knee is between two neighbouring observations.
+/// Returns the roofline with the smallest error among those with a knee between two neighbouring observations.
 fn fit_roofline(groups: &[BandwidthObservation]) -> Option<Bandwidth> {
     let at_knee = |knee: usize| {
         let (rising, flat) = groups.split_at(knee);

@@ -81,7 +81,7 @@ pub struct WorkerTypeResources {
     pub count: u32,
     /// Cores that the job may use on each worker.
     pub cores: f64,
-    /// Network bandwidth that the job may use on each worker, in bytes per second and direction; 0 if unknown.
+    /// Network bandwidth that the job may use on each worker, in bytes per second in each direction; 0 if unknown.
     pub nic_bytes_per_s: f64,
 }
 
@@ -117,7 +117,7 @@ pub fn bounds(model: &JobModel, resources: &JobResources) -> Vec<ResourceBound> 
     bounds.extend(memory_bound(model, resources));
     bounds.extend(consumer_bound(model));
     bounds.retain(|bound| bound.rows_per_s.is_finite());
-    // The consumer precedes equal bounds, because more of another resource would not help.
+    // The consumer bound precedes equal bounds, because more of another resource would not help.
     bounds.sort_by(|a, b| {
         let consumers_first = |bound: &ResourceBound| bound.kind != BottleneckKind::Consumer;
         a.rows_per_s.total_cmp(&b.rows_per_s).then(consumers_first(a).cmp(&consumers_first(b)))
@@ -158,7 +158,7 @@ fn cpu_bound(model: &JobModel, resources: &JobResources) -> Option<ResourceBound
     let running = model.operators.iter().skip(first_uncached_operator(resources));
     let costliest = running.max_by(|a, b| a.cpu_share.total_cmp(&b.cpu_share))?;
     let explanation = format!(
-        "{} compute {} rows/s at {} of CPU time per row, most of it in `{}`",
+        "{} compute {} rows/s at {} of CPU time per row, mostly in `{}`",
         format_count(cores, "core"),
         format_number(rows_per_s),
         format_seconds(cores / rows_per_s),
@@ -182,7 +182,7 @@ fn operator_limit_bounds(model: &JobModel, resources: &JobResources) -> Vec<Reso
         let kind = if waits { BottleneckKind::Latency } else { BottleneckKind::Sequential };
         let is_pinned = operator.parallelism.is_some_and(|pinned| pinned == limit);
         let explanation = format!(
-            "`{}` runs at most {} at a time on {}{}, and each row {} {}",
+            "`{}` is limited to {} at a time on {}{}, and each row {} {}",
             operator.name,
             format_count(f64::from(limit), "execution"),
             if workers == 1 { "one worker".to_owned() } else { format!("each of {workers} workers") },
@@ -195,8 +195,8 @@ fn operator_limit_bounds(model: &JobModel, resources: &JobResources) -> Vec<Reso
     model.operators.iter().skip(first_uncached_operator(resources)).filter_map(limited).collect()
 }
 
-/// Little's law: the bound is the number of executions in flight divided by the seconds per row. It applies if the
-/// engine cannot start more executions.
+/// Little's law: the bound is the number of executions in flight divided by the seconds per row. The bound applies only
+/// if the engine cannot start more executions.
 fn in_flight_bounds(model: &JobModel, resources: &JobResources) -> Vec<ResourceBound> {
     let bound = |operator: &OperatorModel| -> Option<ResourceBound> {
         // `operator_limit_bounds` covers pinned operators.
@@ -230,10 +230,16 @@ fn store_bound(model: &JobModel, resources: &JobResources) -> Option<ResourceBou
     let (kind, reads) = if limit <= 0.0 || model.bandwidth.is_saturated(limit) {
         (BottleneckKind::Store, "the store delivers at most".to_owned())
     } else {
-        (BottleneckKind::Latency, format!("{} in flight read", format_count(limit, "request")))
+        (
+            BottleneckKind::Latency,
+            format!("with {} in flight, the store delivers", format_count(limit, "request")),
+        )
     };
-    let limit =
-        format!("{reads} {}/s, and a row needs {}", format_bytes(bandwidth), format_bytes(bytes_per_row));
+    let limit = format!(
+        "{reads} {}/s, and each row requires {}",
+        format_bytes(bandwidth),
+        format_bytes(bytes_per_row)
+    );
     Some(resource_bound(kind, model.operators.first(), bandwidth / bytes_per_row, &limit))
 }
 
@@ -242,7 +248,7 @@ fn cache_tier_bound(model: &JobModel, resources: &JobResources) -> Option<Resour
     let cache = resources.cache.as_ref().filter(|cache| cache.read_bytes_per_s > 0.0)?;
     let point = model.operators.get(cache.operator_index)?;
     let limit = format!(
-        "the cache after `{}` delivers {}/s, and a cached row has {}",
+        "the cache after `{}` delivers {}/s, and each cached row takes {}",
         point.name,
         format_bytes(cache.read_bytes_per_s),
         format_bytes(point.bytes_out)
@@ -266,7 +272,7 @@ fn network_bound(model: &JobModel, resources: &JobResources) -> Option<ResourceB
     }
     let bandwidth = resources.sum_over_workers(|share| share.nic_bytes_per_s);
     let limit = format!(
-        "the network of the workers transfers {}/s, and a row needs {}",
+        "the workers' network transfers {}/s, and each row requires {}",
         format_bytes(bandwidth),
         format_bytes(per_row)
     );
@@ -282,7 +288,7 @@ fn memory_bound(model: &JobModel, resources: &JobResources) -> Option<ResourceBo
     }
     let rows_per_s = model.rows_per_s * resources.memory_bytes / model.held_bytes;
     let limit = format!(
-        "the memory budget of {} was full for {} % of the time",
+        "the memory budget of {} was exhausted {} % of the time",
         format_bytes(resources.memory_bytes),
         format_number(100.0 * model.memory_wait_share)
     );

@@ -100,10 +100,10 @@ pub struct OperatorModel {
     pub cpu_share: f64,
     /// Output bytes per row.
     pub bytes_out: f64,
-    /// The number of concurrent executions on each worker, if the pipeline pins it.
+    /// The number of concurrent executions on each worker, if the pipeline pins this number.
     pub parallelism: Option<u32>,
-    /// The mean number of concurrent executions on each worker, if the waits of this operator were the only limit of
-    /// the job. In this case, the engine cannot start more executions.
+    /// The mean number of concurrent executions on each worker, if the waits of this operator were the only limit on
+    /// the rate of the job. In this case, the engine cannot start more executions.
     #[serde(rename = "under_way", skip_serializing_if = "Option::is_none")]
     pub in_flight: Option<f64>,
     /// Whether the output differs in each pass.
@@ -169,9 +169,9 @@ impl OperatorModel {
 
 impl JobModel {
     /// Builds the model of an observed job. Returns `None` before the first row is delivered.
-    pub fn build(seen: &JobObservation) -> Option<Self> {
-        let names = longest_operator_list(&seen.recent);
-        let (recent, total) = (align(&seen.recent, &names), align(&seen.total, &names));
+    pub fn build(observation: &JobObservation) -> Option<Self> {
+        let names = longest_operator_list(&observation.recent);
+        let (recent, total) = (align(&observation.recent, &names), align(&observation.total, &names));
         let recent: Vec<&JobWorkerSample> = recent.iter().map(AsRef::as_ref).collect();
         let total: Vec<&JobWorkerSample> = total.iter().map(AsRef::as_ref).collect();
         let count = recent.first()?.operators.len();
@@ -189,7 +189,7 @@ impl JobModel {
         };
         let mut model = Self {
             rows_per_s: per_second(|worker| worker.operators.last().map_or(0.0, |last| last.rows_out as f64)),
-            operators: (0..count).map(|place| operator(&recent, place, visits[place])).collect(),
+            operators: (0..count).map(|index| operator(&recent, index, visits[index])).collect(),
             overhead_cpu_s: overhead_cpu_s(&recent),
             cache_points: Vec::new(),
             delivered_bytes_per_row: sum(&recent, |worker| worker.operators[count - 1].bytes_out) / delivered,
@@ -197,10 +197,10 @@ impl JobModel {
             store_requests_per_row: store(|store| store.requests),
             store_wait_s_per_row: store(|store| store.wait_ns) / 1e9,
             store_concurrency: per_second(|worker| seconds(worker.store.wait_ns)),
-            bandwidth: Bandwidth::fit(&seen.bandwidth_observations),
+            bandwidth: Bandwidth::fit(&observation.bandwidth_observations),
             held_bytes: sum(&recent, |worker| worker.held_bytes),
             memory_wait_share: per_second(|worker| seconds(worker.memory_wait_ns)) / recent.len() as f64,
-            demand_rows_per_s: consumer_demand(&seen.consumers),
+            demand_rows_per_s: consumer_demand(&observation.consumers),
         };
         if model.bandwidth == Bandwidth::Unknown {
             let bytes_per_s = per_second(|worker| worker.store.bytes as f64);
@@ -209,21 +209,21 @@ impl JobModel {
         }
         let total_cpu: f64 = model.operators.iter().map(|operator| operator.cpu_share).sum();
         for operator in &mut model.operators {
-            let waits = seen.waiting_operator.as_ref() == Some(&operator.name);
+            let waits = observation.waiting_operator.as_ref() == Some(&operator.name);
             operator.in_flight = waits.then_some(operator.mean_active / recent.len() as f64);
             operator.cpu_share /= if total_cpu > 0.0 { total_cpu } else { 1.0 };
-            operator.is_random = seen.random_operators.contains(&operator.name);
+            operator.is_random = observation.random_operators.contains(&operator.name);
         }
         let counted = if total.is_empty() { &recent } else { &total };
-        model.cache_points = cache_points(&model, counted, seen.dataset_rows);
-        let encoded = seen.encodings.iter().filter_map(|tried| encoded_cache_point(&model, tried));
+        model.cache_points = cache_points(&model, counted, observation.dataset_rows);
+        let encoded = observation.encodings.iter().filter_map(|stats| encoded_cache_point(&model, stats));
         let encoded: Vec<CachePointModel> = encoded.collect();
         model.cache_points.extend(encoded);
         Some(model)
     }
 
-    /// Returns the CPU seconds per row on a worker type, for the operators from index `from` on and the code outside
-    /// operators.
+    /// Returns the CPU seconds per row on a worker type, for the operators from index `from` onwards and for the code
+    /// outside operators.
     pub fn cpu_s_from(&self, from: usize, worker_type: &str) -> f64 {
         let known = self.overhead_cpu_s.get(worker_type).copied();
         let overhead = known.unwrap_or_else(|| mean_of(&self.overhead_cpu_s));
@@ -233,21 +233,21 @@ impl JobModel {
 }
 
 /// Builds the model of one operator. Its `cpu_share` contains CPU seconds until the caller normalises it.
-fn operator(workers: &[&JobWorkerSample], place: usize, visit_ratio: f64) -> OperatorModel {
-    let of = |worker: &JobWorkerSample| worker.operators[place].clone();
-    let count = |field: fn(&OperatorStats) -> u64| sum(workers, |worker| field(&worker.operators[place]));
+fn operator(workers: &[&JobWorkerSample], index: usize, visit_ratio: f64) -> OperatorModel {
+    let of = |worker: &JobWorkerSample| worker.operators[index].clone();
+    let count = |field: fn(&OperatorStats) -> u64| sum(workers, |worker| field(&worker.operators[index]));
     // A source has no input rows, so count its output rows.
     let handled = |stats: &OperatorStats| if stats.rows_in > 0 { stats.rows_in } else { stats.rows_out };
-    let rows = sum(workers, |worker| handled(&worker.operators[place]));
+    let rows = sum(workers, |worker| handled(&worker.operators[index]));
     let per_row = |total: f64| if rows > 0.0 { total / rows * visit_ratio } else { 0.0 };
     let cpu_s = cpu_s_by_type(workers, |worker| {
-        (seconds(worker.operators[place].cpu_ns), handled(&worker.operators[place]) as f64)
+        (seconds(worker.operators[index].cpu_ns), handled(&worker.operators[index]) as f64)
     });
     let sample = of(workers[0]);
     let per_second = |field: fn(&OperatorStats) -> u64| -> f64 {
         workers
             .iter()
-            .map(|worker| field(&worker.operators[place]) as f64 / worker.elapsed_ns.max(1) as f64)
+            .map(|worker| field(&worker.operators[index]) as f64 / worker.elapsed_ns.max(1) as f64)
             .sum()
     };
     OperatorModel {
@@ -296,7 +296,7 @@ fn cache_points(model: &JobModel, workers: &[&JobWorkerSample], dataset_rows: u6
     let source_rows = sum(workers, |worker| worker.operators[0].rows_out);
     let mut is_cacheable = true;
     let mut points = Vec::new();
-    for (place, operator) in model.operators.iter().enumerate() {
+    for (index, operator) in model.operators.iter().enumerate() {
         is_cacheable &= !operator.is_random;
         // Batches cannot be cached, because a later pass groups rows differently.
         if operator.name == "batch" || source_rows <= 0.0 {
@@ -304,10 +304,10 @@ fn cache_points(model: &JobModel, workers: &[&JobWorkerSample], dataset_rows: u6
         }
         let scale = dataset_rows as f64 / source_rows;
         points.push(CachePointModel {
-            operator_index: place,
+            operator_index: index,
             operator: operator.name.clone(),
-            rows: scale * sum(workers, |worker| worker.operators[place].rows_out),
-            bytes: scale * sum(workers, |worker| worker.operators[place].bytes_out),
+            rows: scale * sum(workers, |worker| worker.operators[index].rows_out),
+            bytes: scale * sum(workers, |worker| worker.operators[index].bytes_out),
             bytes_per_row: operator.bytes_out,
             is_cacheable,
             ..CachePointModel::default()
@@ -318,18 +318,18 @@ fn cache_points(model: &JobModel, workers: &[&JobWorkerSample], dataset_rows: u6
 
 /// Returns a cache point whose rows are stored in an encoding. Scales sizes and costs by the ratios that were measured
 /// on sampled rows.
-fn encoded_cache_point(model: &JobModel, tried: &EncodingStats) -> Option<CachePointModel> {
+fn encoded_cache_point(model: &JobModel, stats: &EncodingStats) -> Option<CachePointModel> {
     let plain =
-        model.cache_points.iter().find(|point| point.operator_index == tried.operators_before as usize)?;
-    if tried.plain_bytes == 0 || tried.plain_ns == 0 {
+        model.cache_points.iter().find(|point| point.operator_index == stats.operators_before as usize)?;
+    if stats.plain_bytes == 0 || stats.plain_ns == 0 {
         return None;
     }
-    let size = tried.encoded_bytes as f64 / tried.plain_bytes as f64;
+    let size = stats.encoded_bytes as f64 / stats.plain_bytes as f64;
     Some(CachePointModel {
         bytes: plain.bytes * size,
         bytes_per_row: plain.bytes_per_row * size,
-        encoding: tried.encoding,
-        next_cpu_share: tried.encoded_ns as f64 / tried.plain_ns as f64,
+        encoding: stats.encoding,
+        next_cpu_share: stats.encoded_ns as f64 / stats.plain_ns as f64,
         ..plain.clone()
     })
 }
@@ -350,7 +350,7 @@ fn consumer_demand(consumers: &[JobConsumerSample]) -> Option<f64> {
         }
         rates.push(stats.rows as f64 / seconds(step_ns));
     }
-    // Consumers that have received no batch count with the mean rate.
+    // Assume the mean rate for consumers that have received no batch.
     (!rates.is_empty()).then(|| rates.iter().sum::<f64>() * consumers.len() as f64 / rates.len() as f64)
 }
 

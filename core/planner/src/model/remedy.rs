@@ -12,14 +12,14 @@ use super::text::{format_bytes, format_count};
 #[cfg(test)]
 mod tests;
 
-/// A change of resources that would increase the rate of a job.
+/// A change in resources that would increase the rate of a job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Remedy {
     /// The change, as text for users.
     pub action: String,
     /// The predicted rate in rows per second.
     pub predicted_rows_per_s: f64,
-    /// Whether the change helps only from the second pass over the dataset on.
+    /// Whether the change helps only from the second pass over the dataset onwards.
     #[serde(default)]
     pub from_second_pass: bool,
 }
@@ -43,8 +43,8 @@ pub struct CacheCapacity {
 /// Maximum factor by which a remedy increases the number of requests in flight.
 const MAX_READ_FACTOR: f64 = 32.0;
 
-/// Returns the remedies that would increase the rate by more than 1 %, the best first. Caches are last, because they
-/// help only from the second pass on and the planner chooses them anyway. The order of equally good remedies is:
+/// Returns the remedies that would increase the rate by more than 1 %, best first. Caches are last, because they help
+/// only from the second pass onwards and the planner chooses them anyway. The order of equally good remedies is:
 /// operator limits, read concurrency, cores, workers.
 pub fn remedies(model: &JobModel, resources: &JobResources, capacities: &[CacheCapacity]) -> Vec<Remedy> {
     let Some(now) = bottleneck(model, resources) else { return Vec::new() };
@@ -143,7 +143,7 @@ fn raise_read_concurrency(model: &JobModel, resources: &JobResources) -> Option<
     let wanted = wanted.unwrap_or(MAX_READ_FACTOR * limit).ceil().min(MAX_READ_FACTOR * limit);
     let changed = JobResources { read_concurrency: wanted, ..resources.clone() };
     (wanted > limit)
-        .then(|| (format!("keep {} to the store in flight", format_count(wanted, "request")), changed))
+        .then(|| (format!("allow {} in flight to the store", format_count(wanted, "request")), changed))
 }
 
 /// Returns one remedy for each cache point and each tier with enough capacity.

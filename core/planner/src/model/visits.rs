@@ -1,9 +1,9 @@
 //! Visit ratios: the number of rows that enter each operator per delivered row (forced flow law of operational analysis).
 //!
-//! The obvious quotient, rows that entered an operator over rows delivered in the same seconds, is wrong while rows are
-//! in flight: the first operators process rows that are delivered seconds later. The ratio of an operator's input to
-//! its own output does not have this error. So the visit ratios are computed from these ratios, from the last operator
-//! to the first.
+//! The obvious quotient (rows that entered an operator divided by rows delivered in the same period) is wrong while
+//! rows are in flight, because the first operators process rows that are delivered seconds later. The ratio of an
+//! operator's input to its own output does not have this error. The visit ratios are therefore computed from these
+//! input-output ratios, from the last operator to the first.
 
 use feedline_data::messages::OperatorStats;
 
@@ -36,7 +36,8 @@ pub(super) fn visit_ratios(workers: &[&JobWorkerSample]) -> Vec<f64> {
         leaving = match name {
             // The batch operator counts all rows of its group, including filtered rows.
             "batch" => 1.0,
-            // The input of a cache is its lookups, the output is its hits. The operators before it compute the misses.
+            // A cache counts lookups as input rows and hits as output rows. The operators before the cache compute the
+            // misses.
             "cache" if rows_in > 0.0 => leaving * (1.0 - rows_out / rows_in).max(0.0),
             _ => visits[place],
         };

@@ -11,7 +11,7 @@ use super::samples::{JobConsumerSample, JobWorkerSample};
 #[cfg(test)]
 mod tests;
 
-/// Counters of a worker or consumer. They never decrease until the worker or consumer restarts.
+/// Counters of a worker or consumer. They never decrease, except when the worker or consumer restarts.
 pub trait CumulativeCounters: Clone {
     /// Combines each counter with the same counter of `other`. Other fields keep their values.
     fn combine(&self, other: &Self, combine: fn(u64, u64) -> u64) -> Self;

@@ -21,7 +21,7 @@ pub struct ResourceNeeds {
     /// The smallest fed fraction.
     pub fed_fraction: f64,
     /// The bottleneck, at the planned cores, of the job with the smallest fed fraction. If more workers would not help
-    /// this job but another underfed job, the bottleneck of the other job.
+    /// this job but would help another underfed job, the bottleneck of that job.
     pub bottleneck: Option<BottleneckKind>,
 }
 

@@ -9,7 +9,7 @@ pub(super) struct ObservedStore {
     /// bandwidth.
     waiting_limit_bytes_per_s: f64,
     has_waiting_jobs: bool,
-    /// The read rate of the other jobs.
+    /// The total read rate of the jobs that do not wait for the store or have not observed a limit.
     other_bytes_per_s: f64,
     /// The largest limit that any individual job has observed.
     max_limit_bytes_per_s: f64,

@@ -14,19 +14,19 @@ struct ObservedTenant {
     name: String,
     quota: Quota,
     job_count: u32,
-    /// The number of jobs that the planner plans, because they have a model.
+    /// The number of jobs with a model. The planner plans only these jobs.
     planned_job_count: u32,
 }
 
 impl ObservedTenants {
     /// Adds a job. Returns the index of its tenant if the tenant has a quota of cores or cached bytes.
-    pub(super) fn add(&mut self, facts: &JobProperties, is_planned: bool) -> Option<usize> {
-        if facts.quota.cores.is_none() && facts.quota.cache_bytes.is_none() {
+    pub(super) fn add(&mut self, properties: &JobProperties, is_planned: bool) -> Option<usize> {
+        if properties.quota.cores.is_none() && properties.quota.cache_bytes.is_none() {
             return None;
         }
-        let known = self.0.iter().position(|seen| seen.name == facts.tenant);
+        let known = self.0.iter().position(|seen| seen.name == properties.tenant);
         let place = known.unwrap_or_else(|| {
-            let (name, quota) = (facts.tenant.clone(), facts.quota);
+            let (name, quota) = (properties.tenant.clone(), properties.quota);
             self.0.push(ObservedTenant { name, quota, job_count: 0, planned_job_count: 0 });
             self.0.len() - 1
         });

@@ -1,4 +1,4 @@
-//! Converts reports of workers into samples, worker types and keys of the model.
+//! Converts worker reports into samples, worker types and keys of the model.
 
 use feedline_data::messages::samples::WorkerReportSample;
 use feedline_data::messages::{OperatorStats, WorkerJobStats, saturating_sum};
@@ -9,7 +9,7 @@ use crate::model::{CachePointModel, JobModel, JobWorkerSample};
 use crate::plan::WorkerType;
 
 /// Maximum number of workers of one type in a plan.
-const MAX_WORKERS: u32 = 10_000;
+const MAX_WORKERS_PER_TYPE: u32 = 10_000;
 /// Assumed read bandwidth of a worker's disk in bytes per second, over all jobs.
 const DISK_READ_BYTES_PER_S: f64 = 4e8;
 /// The name that [`store_of`] returns for local files.
@@ -29,7 +29,7 @@ pub fn worker_type(worker: &WorkerReportSample) -> WorkerType {
         nic_bytes_per_s: nic,
         disk_bytes: disk.map_or(0.0, |tier| tier.capacity_bytes as f64),
         disk_read_bytes_per_s: DISK_READ_BYTES_PER_S,
-        max_workers: MAX_WORKERS,
+        max_workers: MAX_WORKERS_PER_TYPE,
         ..WorkerType::default()
     }
 }

@@ -100,7 +100,7 @@ impl ReadLimits {
     }
 }
 
-/// Rounds to a multiple of 0.25 cores, but at least to 0.25.
+/// Rounds to a multiple of 0.25 cores, and to at least 0.25.
 fn round_cores(cores: f64) -> f64 {
     (cores * 4.0).round().max(1.0) / 4.0
 }

@@ -28,7 +28,7 @@ pub(super) struct JobPlacement {
 /// A strategy for choosing the jobs that share a worker.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum FillStrategy {
-    /// Each job has the same rate on each worker.
+    /// Each job runs at the same rate on every worker.
     Even,
     /// Combines jobs that mainly need one resource with jobs that mainly need the other. Places this share of each need
     /// first, so that the rest can fill the gaps.
@@ -230,8 +230,7 @@ impl WorkerFilling<'_> {
         needs.clone_from_slice(&best.2);
     }
 
-    /// Fills the workers with one job after the other. Jobs with operator limits are spread over the workers in
-    /// round-robin order.
+    /// Fills the workers one job at a time. Jobs with operator limits are distributed round-robin over the workers.
     fn fill_in_turn(
         &mut self,
         options: &[&ExecutionOption],

@@ -24,7 +24,7 @@ mod tests;
 
 /// Milliseconds after which a decision against a cache is reconsidered, because jobs may have ended and workers may
 /// have joined.
-const RECONSIDER_MS: Millis = 30_000;
+const RECONSIDER_AFTER_MS: Millis = 30_000;
 
 /// CPU seconds to write one row to a cache, in addition to [`FILL_S_PER_BYTE`] for each byte of the row.
 const FILL_S_PER_ROW: f64 = 1e-6;
@@ -74,7 +74,7 @@ impl CacheHistory {
         let is_due = |job: &JobId| {
             let decision = self.decided.get(job);
             decision.is_none_or(|decision| {
-                decision.cached.is_none() && now >= decision.decided_at + RECONSIDER_MS
+                decision.cached.is_none() && now >= decision.decided_at + RECONSIDER_AFTER_MS
             })
         };
         let open: Vec<JobId> = observer.cacheable_jobs(now).into_iter().filter(is_due).collect();

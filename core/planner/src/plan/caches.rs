@@ -72,8 +72,8 @@ pub(super) fn choose_caches(
     search.best
 }
 
-/// Returns an upper bound of the objective of all selections: each job needs the smallest amount of each resource among its
-/// options, and each cache has the whole capacity.
+/// Returns an upper bound on the objective of all selections: each job needs the smallest amount of each resource among
+/// its options, and each cache has the whole capacity.
 pub(super) fn upper_bound(costs: &Costs, deadline: &dyn Deadline) -> Option<Objective> {
     let cheapest: Vec<ExecutionOption> =
         (0..costs.job_count()).map(|j| cheapest_resources(costs, j)).collect();
@@ -266,7 +266,7 @@ impl SelectionSearch<'_> {
     }
 }
 
-/// A change of the options of one or two jobs. Other jobs drop caches if necessary.
+/// A change to the options of one or two jobs. Other jobs drop caches if necessary.
 struct SelectionMove {
     first: (usize, usize),
     second: Option<(usize, usize)>,

@@ -58,7 +58,7 @@ pub(super) struct Costs {
     pub(super) tenant_cache_bytes: Vec<f64>,
     /// The index of each job's tenant; `None` for a tenant without quotas.
     pub(super) job_tenants: Vec<Option<usize>>,
-    /// The number of copies of cached rows. The sizes of cache points are multiplied by it.
+    /// The number of copies of cached rows. The sizes of cache points are multiplied by this number.
     pub(super) cache_copies: f64,
     /// The price of a core-hour on each worker type.
     pub(super) core_hour_prices: Vec<f64>,

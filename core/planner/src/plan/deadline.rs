@@ -17,7 +17,7 @@ impl Deadline for NoDeadline {
     }
 }
 
-/// A deadline that passes after a number of checks, so that plans are equal on all machines.
+/// A deadline that passes after a number of checks, so that plans are identical on all machines.
 #[derive(Debug)]
 pub struct CheckLimit(std::cell::Cell<u32>);
 

@@ -1,5 +1,5 @@
-//! Plans without a solver. Each job receives the same share of every worker type. The fed fraction of a job is its
-//! weight times a common level, which a binary search maximises. A result always exists. The computation time is
+//! Computes plans without a solver. Each job receives the same share of every worker type. The fed fraction of a job is
+//! its weight times a common level, which a binary search maximises. A result always exists. The computation time is
 //! proportional to the numbers of jobs and types. The result is never better than the solution of the linear problem.
 
 use super::costs::{Costs, ExecutionOption};
@@ -21,7 +21,7 @@ pub(super) fn even_rates(costs: &Costs, chosen: &[usize]) -> FractionalPlan {
     let alone: Vec<f64> =
         options.iter().enumerate().map(|(j, option)| costs.fed_fraction_alone(j, option)).collect();
     // At this level, even the job with the smallest weight is fully fed, so higher levels do not change the rates.
-    let most = 1.0 / costs.weights.iter().copied().fold(1.0, f64::min);
+    let max_level = 1.0 / costs.weights.iter().copied().fold(1.0, f64::min);
     // Jobs that use up their tenant's quota must not limit other jobs.
     let demand = |j: usize| {
         let cores = costs.needed_cores(options[j], &divide_among_types(costs, options[j], costs.demands[j]));
@@ -30,9 +30,13 @@ pub(super) fn even_rates(costs: &Costs, chosen: &[usize]) -> FractionalPlan {
     };
     let level_of = |(own, quota): (&Vec<usize>, &f64)| {
         if quota.is_infinite() {
-            most
+            max_level
         } else {
-            level::highest_level(own.iter().map(|j| demand(*j)).collect(), quota * (1.0 - QUOTA_SLACK), most)
+            level::highest_level(
+                own.iter().map(|j| demand(*j)).collect(),
+                quota * (1.0 - QUOTA_SLACK),
+                max_level,
+            )
         }
     };
     let levels: Vec<f64> = costs.jobs_of_tenants().iter().zip(&costs.core_quotas).map(level_of).collect();
@@ -44,16 +48,16 @@ pub(super) fn even_rates(costs: &Costs, chosen: &[usize]) -> FractionalPlan {
         };
         options.iter().enumerate().map(of_job).collect()
     };
-    let level = highest_level(most, |level| largest_load(costs, &options, &at_level(level)));
+    let level = highest_level(max_level, |level| largest_load(costs, &options, &at_level(level)));
     evaluate_rates(costs, &options, at_level(level))
 }
 
-/// Returns the highest level up to `most` with a load of at most 1.
-fn highest_level(most: f64, load: impl Fn(f64) -> f64) -> f64 {
-    if load(most) <= 1.0 {
-        return most;
+/// Returns the highest level up to `max_level` with a load of at most 1.
+fn highest_level(max_level: f64, load: impl Fn(f64) -> f64) -> f64 {
+    if load(max_level) <= 1.0 {
+        return max_level;
     }
-    let (mut low, mut high) = (0.0, most);
+    let (mut low, mut high) = (0.0, max_level);
     for _ in 0..SEARCH_STEPS {
         let middle = (low + high) / 2.0;
         if load(middle) <= 1.0 {

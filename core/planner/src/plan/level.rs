@@ -1,5 +1,5 @@
-//! Computes the highest common level at which the jobs of a tenant fit a core quota. The fed fraction of a job is its
-//! weight times the level, up to a maximum, so the search visits the levels at which individual jobs reach their
+//! Computes the highest common level at which the jobs of a tenant fit within a core quota. The fed fraction of a job
+//! is its weight times the level, up to a maximum, so the search visits the levels at which individual jobs reach their
 //! maximum.
 
 use super::costs::ratio;
@@ -25,8 +25,8 @@ impl QuotaDemand {
     }
 }
 
-/// Returns the highest level up to `most` at which the jobs fit the quota, except for rounding.
-pub(super) fn highest_level(mut demands: Vec<QuotaDemand>, quota: f64, most: f64) -> f64 {
+/// Returns the highest level up to `max_level` at which the jobs fit within the quota, up to rounding errors.
+pub(super) fn highest_level(mut demands: Vec<QuotaDemand>, quota: f64, max_level: f64) -> f64 {
     demands.sort_by(|a, b| a.saturation_level().total_cmp(&b.saturation_level()));
     // Cores per level of each job and all later jobs. Suffix sums avoid the rounding errors of differences.
     let mut rising: Vec<f64> = demands.iter().map(|demand| demand.weight * demand.cores).collect();
@@ -37,10 +37,10 @@ pub(super) fn highest_level(mut demands: Vec<QuotaDemand>, quota: f64, most: f64
     for (demand, rising) in demands.iter().zip(rising) {
         let level = ratio(quota - taken, rising);
         if level < demand.saturation_level() {
-            return level.max(reached).min(most);
+            return level.max(reached).min(max_level);
         }
         taken += demand.max_fed_fraction * demand.cores;
         reached = demand.saturation_level();
     }
-    most
+    max_level
 }

@@ -57,7 +57,7 @@ pub(super) fn solve_selection(
     solve_options(costs, &options, deadline)
 }
 
-/// Like [`solve_selection`], but for arbitrary options, which the jobs need not have.
+/// Like [`solve_selection`], but for arbitrary options, which need not be among the options of the jobs.
 pub(super) fn solve_options(
     costs: &Costs,
     options: &[&ExecutionOption],
@@ -256,7 +256,7 @@ impl<'a> LinearProblem<'a> {
         Some(reach)
     }
 
-    /// Returns lower bounds of the fed fractions. They maximise the smallest weighted fed fraction, as far as the
+    /// Returns lower bounds on the fed fractions. They maximise the smallest weighted fed fraction, as far as the
     /// deadline allows.
     fn max_min_fed_fractions(&self, alone: &[f64], deadline: &dyn Deadline) -> Option<Vec<f64>> {
         let weights = &self.costs.weights;

@@ -40,8 +40,8 @@ pub struct TenantProblem {
     pub name: String,
     /// Maximum number of CPU cores, over all workers.
     pub cores: Option<f64>,
-    /// Maximum bytes of cached rows, over all tiers. Rows that jobs of several tenants read are counted for each of
-    /// these tenants.
+    /// Maximum size of cached rows in bytes, over all tiers. Rows that jobs of several tenants read are counted for
+    /// each of these tenants.
     pub cache_bytes: Option<f64>,
 }
 
@@ -57,7 +57,7 @@ pub struct WorkerType {
     pub memory_bytes: f64,
     /// Capacity for caches on disk in bytes; 0 without a disk.
     pub disk_bytes: f64,
-    /// Network bandwidth in bytes per second and direction; 0 if unknown.
+    /// Network bandwidth in bytes per second in each direction; 0 if unknown.
     pub nic_bytes_per_s: f64,
     /// Bandwidth of the memory cache in bytes per second; 0 if unknown.
     pub memory_read_bytes_per_s: f64,
@@ -221,7 +221,7 @@ pub struct PlannerSettings {
     /// Minimum relative improvement of the objective for which a new plan replaces the previous plan.
     #[serde(rename = "gain_to_change")]
     pub min_gain_to_change: f64,
-    /// Ratio of allocated to needed cores, as far as cores are available.
+    /// Ratio of allocated to needed cores, if enough cores are available.
     pub headroom: f64,
     /// The target utilisation of workers. It determines the wanted number of workers.
     pub target_utilisation: f64,
@@ -332,7 +332,7 @@ impl Problem {
         for WorkerSlot { id, worker_type } in &self.workers {
             ensure!(
                 *worker_type < types,
-                "worker {id} has the type index {worker_type}, but the problem has {types} worker types"
+                "worker {id} has worker type index {worker_type}, but the problem has only {types} worker types"
             );
         }
         for WorkerType { name, cores, .. } in &self.worker_types {

@@ -1,7 +1,7 @@
-//! Computes upper limits of cores from the quotas of tenants.
+//! Computes upper limits on cores from the tenant quotas.
 //!
-//! The whole quota of a tenant is divided among the allocations of its jobs, in proportion to their cores. So a job
-//! that needs more cores than planned can use the part of the quota that the plan leaves unused.
+//! The whole quota of a tenant is divided among the allocations of its jobs, in proportion to their cores. Therefore, a
+//! job that needs more cores than planned can use the part of the quota that the plan leaves unused.
 
 use std::collections::BTreeMap;
 

@@ -33,7 +33,7 @@ pub(super) fn job_limit_text(
     }
     if let Some(tenant) = costs.job_tenants[j].filter(|tenant| tenant_loads[*tenant] >= 0.999) {
         return format!(
-            "the jobs of {} use its whole quota of {}",
+            "the jobs of {} use its entire quota of {}",
             tenant_name(&problem.tenants[tenant].name),
             format_count(costs.core_quotas[tenant], "core")
         );
@@ -47,14 +47,14 @@ pub(super) fn job_limit_text(
     }
     match binding_operator(problem, costs, j, option) {
         Some((operator, limit)) => format!(
-            "`{operator}` runs at most {} at a time on each worker: {} rows/s on {}",
+            "`{operator}` is limited to {} at a time on each worker: {} rows/s on {}",
             format_count(f64::from(limit), "execution"),
             format_number(rate),
             format_count(costs.worker_counts.iter().sum::<f64>(), "worker")
         ),
         None => {
             format!(
-                "all {} together compute {} rows/s",
+                "all {} combined compute {} rows/s",
                 format_count(costs.worker_counts.iter().sum::<f64>(), "worker"),
                 format_number(rate)
             )
@@ -101,7 +101,7 @@ pub(super) fn plan_reasons(
     ));
     if plan.is_fallback {
         reasons
-            .push("the planner ran out of time, so each job receives the same share of each worker".into());
+            .push("the planner ran out of time, so each job receives an equal share of every worker".into());
     }
     if let Some(previous) = previous {
         let share = format_number(100.0 * problem.settings.min_gain_to_change);
@@ -148,7 +148,7 @@ fn cache_reason(problem: &Problem, cache: &super::solution::CachePlan) -> String
     )
 }
 
-/// Returns the first sentences, and a line with the number of omitted sentences.
+/// Returns the first [`MAX_SENTENCES`] sentences, and a line with the number of omitted sentences, if any.
 fn truncate_sentences(sentences: impl Iterator<Item = String>, noun: &str) -> Vec<String> {
     let mut all: Vec<String> = sentences.collect();
     let rest = all.len().saturating_sub(MAX_SENTENCES);

@@ -43,7 +43,7 @@ pub struct ScaleInput {
     /// The smallest fed fraction.
     pub fed_fraction: f64,
     /// The bottleneck of the job with the smallest fed fraction, if known. If more workers would not help this job but
-    /// another underfed job, the bottleneck of the other job.
+    /// would help another underfed job, the bottleneck of that job.
     pub bottleneck: Option<BottleneckKind>,
 }
 
@@ -119,7 +119,7 @@ impl ScaleHistory {
             return keep_workers(
                 input,
                 format!(
-                    "{} would be enough; surplus workers are removed in {left} s unless they are needed earlier",
+                    "{} would be enough; surplus workers will be removed in {left} s unless they are needed before then",
                     format_workers(target)
                 ),
             );
@@ -168,10 +168,10 @@ fn format_workers(number: u32) -> String {
 /// The scaling rule of tf.data service (Audibert et al., "tf.data service: A Case for Disaggregating ML Input Data
 /// Processing", SoCC 2023): the sum of the consumers' rates divided by the mean rate of a worker, rounded up. Rates are
 /// in rows per second. Returns the current number of workers if the rate of the workers is unknown.
-pub fn rate_quotient(consumer_rates: &[f64], worker_rates: &[f64], present: u32) -> u32 {
+pub fn rate_quotient(consumer_rates: &[f64], worker_rates: &[f64], current_workers: u32) -> u32 {
     let working: Vec<f64> = worker_rates.iter().copied().filter(|rate| *rate > 0.0).collect();
     if working.is_empty() {
-        return present;
+        return current_workers;
     }
     let mean = working.iter().sum::<f64>() / working.len() as f64;
     (consumer_rates.iter().sum::<f64>() / mean).ceil() as u32
@@ -198,7 +198,7 @@ enum ClimbPhase {
 impl HillClimber {
     /// Returns the wanted number of workers. `batch_s` is the time per batch since the last step. Relative changes
     /// below `threshold` are ignored.
-    pub fn step(&mut self, present: u32, batch_s: f64, threshold: f64) -> u32 {
+    pub fn step(&mut self, current_workers: u32, batch_s: f64, threshold: f64) -> u32 {
         let change = self.last_batch_s.map_or(-1.0, |last_batch_s| (batch_s - last_batch_s) / last_batch_s);
         self.last_batch_s = Some(batch_s);
         let shorter = change < -threshold;
@@ -208,13 +208,13 @@ impl HillClimber {
             ClimbPhase::Down if longer => {
                 // The removed worker was needed, so add a worker again. The time per batch with this worker is unknown.
                 (self.phase, self.last_batch_s) = (ClimbPhase::Rest, None);
-                return present + 1;
+                return current_workers + 1;
             }
-            ClimbPhase::Rest if self.is_unchanged(change, threshold) => return present,
+            ClimbPhase::Rest if self.is_unchanged(change, threshold) => return current_workers,
             ClimbPhase::Rest => ClimbPhase::Up,
             same => same,
         };
-        if self.phase == ClimbPhase::Up { present + 1 } else { (present - 1).max(1) }
+        if self.phase == ClimbPhase::Up { current_workers + 1 } else { (current_workers - 1).max(1) }
     }
 
     /// Whether the time per batch is unchanged. In the resting phase, the first time per batch is the reference for

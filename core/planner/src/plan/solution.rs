@@ -22,7 +22,7 @@ pub struct Plan {
     pub wanted_workers: Vec<WantedWorkers>,
     /// The objective of the plan.
     pub objective: Objective,
-    /// The upper bound of the objective of any plan: the solution of the linear problem if each job needs the smallest
+    /// The upper bound on the objective of any plan: the solution of the linear problem if each job needs the smallest
     /// amount of each resource among its options, and caches need no capacity. The cost does not include caches.
     #[serde(rename = "bound")]
     pub objective_bound: Objective,
@@ -38,7 +38,7 @@ pub struct Plan {
 /// The objective of a plan. Objectives are compared lexicographically.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Objective {
-    /// The smallest quotient of a job's fed fraction and weight. The largest weight is 1.
+    /// The smallest ratio of fed fraction to weight over all jobs. The largest weight is 1.
     pub smallest_fed: f64,
     /// The weighted sum of fed fractions.
     pub total_fed: f64,

@@ -84,7 +84,8 @@ fn new_draft(
     (PlanDraft::new(costs, chosen.options.clone(), placements, types), is_fallback)
 }
 
-/// Returns the upper bound of the objective. If the deadline has passed, assumes that all jobs are fully fed at no cost.
+/// Returns the upper bound on the objective. If the deadline has passed, assumes that all jobs are fully fed at no
+/// cost.
 fn upper_bound(costs: &Costs, deadline: &dyn Deadline) -> Objective {
     let found = match deadline.is_over() {
         true => None,
@@ -117,8 +118,9 @@ struct PlanDraft {
 }
 
 impl PlanDraft {
-    /// Computes the rate of each job: the sum over its workers, at most its demand. If the jobs of a store exceed its
-    /// bandwidth, their rates are reduced. This occurs only for previous plans, because costs may have changed.
+    /// Computes the rate of each job: the sum over its workers, at most its demand. If the jobs that read a store
+    /// exceed its bandwidth, their rates are reduced. This occurs only for previous plans, because costs may have
+    /// changed.
     fn new(costs: &Costs, options: Vec<usize>, placements: Vec<Vec<JobPlacement>>, types: &[usize]) -> Self {
         let used = chosen_options(costs, &options);
         let mut rates: Vec<f64> = costs.demands.clone();
@@ -298,8 +300,8 @@ fn cache_plans(problem: &Problem, costs: &Costs, options: &[usize]) -> Vec<Cache
 }
 
 /// Returns the relative distance of an objective from its bound, in the first value that differs.
-fn gap(reached: &Objective, bound: &Objective) -> f64 {
+fn gap(objective: &Objective, bound: &Objective) -> f64 {
     let below = |mine: f64, best: f64| if best > 0.0 { ((best - mine) / best).max(0.0) } else { 0.0 };
-    let smallest = below(reached.smallest_fed, bound.smallest_fed);
-    if smallest > 1e-4 { smallest } else { below(reached.total_fed, bound.total_fed) }
+    let smallest = below(objective.smallest_fed, bound.smallest_fed);
+    if smallest > 1e-4 { smallest } else { below(objective.total_fed, bound.total_fed) }
 }

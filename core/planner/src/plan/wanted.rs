@@ -1,9 +1,10 @@
 //! Computes the number of workers of each type that would feed all jobs at the lowest cost, as far as consumers and stores
 //! allow.
 //!
-//! This is the linear problem with variable numbers of workers. Existing workers cost slightly less than new workers,
-//! so that the solution does not replace workers with equivalent new workers. As in the plan, operator limits and the
-//! network are constraints, with headroom. Workers are added for a job only if they would increase its rate.
+//! This is the linear problem with variable numbers of workers. In the objective, existing workers cost slightly less
+//! than new workers, so that the solution does not replace workers with equivalent new workers. As in the plan,
+//! operator limits and the network are constraints, with headroom. Workers are added for a job only if they would
+//! increase its rate.
 
 use feedline_data::view::WantedWorkers;
 use good_lp::{Constraint, Expression, ProblemVariables, Solution, Variable, variable};

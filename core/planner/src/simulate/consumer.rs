@@ -40,7 +40,7 @@ pub(super) struct SimulatedConsumer {
     /// Prefetched splits, starting with the split at the position. Empty until the first plan.
     prefetched: VecDeque<PrefetchedSplit>,
     has_position: bool,
-    /// The number of rows of the first split that are consumed.
+    /// The number of rows of the first split that have been consumed.
     offset: u32,
     activity: Activity,
     /// The reported counters. A wait or a step is counted when it ends.
@@ -97,7 +97,7 @@ impl SimulatedConsumer {
         self.stats.batches
     }
 
-    /// Applies a plan of the coordinator.
+    /// Applies a plan from the coordinator.
     pub(super) fn on_plan(&mut self, plan: &ConsumerPlan, layout: &Layout, splits_ahead: u32) {
         self.plan_revision = plan.revision;
         self.awaits_reply = false;

@@ -48,59 +48,59 @@ impl ScalingDecider {
     }
 
     /// Makes a decision. Returns `None` if no decision is due or possible yet.
-    pub(super) fn decide(&mut self, seen: &ScalingInput) -> Option<ScaleDecision> {
+    pub(super) fn decide(&mut self, input: &ScalingInput) -> Option<ScaleDecision> {
         let decision = match self.rule {
-            ScalingRule::Plan => self.decide_by_plan(seen)?,
-            ScalingRule::RateQuotient => decide_by_quotient(seen)?,
-            ScalingRule::Climb => self.decide_by_climbing(seen)?,
+            ScalingRule::Plan => self.decide_by_plan(input)?,
+            ScalingRule::RateQuotient => decide_by_quotient(input)?,
+            ScalingRule::Climb => self.decide_by_climbing(input)?,
             ScalingRule::None => return None,
         };
         let wanted = decision.wanted.clamp(self.settings.min_workers, self.settings.max_workers);
         Some(ScaleDecision { wanted, ..decision })
     }
 
-    fn decide_by_plan(&mut self, seen: &ScalingInput) -> Option<ScaleDecision> {
-        let needs = seen.observer.needs(seen.plan, seen.problem);
+    fn decide_by_plan(&mut self, input: &ScalingInput) -> Option<ScaleDecision> {
+        let needs = input.observer.needs(input.plan, input.problem);
         let settings = ScaleSettings {
             min_workers: self.settings.min_workers,
             max_workers: self.settings.max_workers,
             shrink_after_ms: 1_000 * u64::from(self.settings.shrink_after_s),
         };
-        let input = needs.scale_input(seen.now, seen.current_workers);
+        let input = needs.scale_input(input.now, input.current_workers);
         Some(self.scaling.decide(&settings, &input))
     }
 
-    fn decide_by_climbing(&mut self, seen: &ScalingInput) -> Option<ScaleDecision> {
+    fn decide_by_climbing(&mut self, input: &ScalingInput) -> Option<ScaleDecision> {
         let Some((at, before)) = self.last_climb else {
-            self.last_climb = Some((seen.now, seen.delivered));
+            self.last_climb = Some((input.now, input.delivered));
             return None;
         };
-        let batches = seen.delivered.batches - before.batches;
-        if seen.now - at < 1_000 * u64::from(self.settings.climb_every_s) || batches == 0 {
+        let batches = input.delivered.batches - before.batches;
+        if input.now - at < 1_000 * u64::from(self.settings.climb_every_s) || batches == 0 {
             return None;
         }
-        self.last_climb = Some((seen.now, seen.delivered));
-        let batch_s = (seen.delivered.elapsed_ns - before.elapsed_ns) as f64 / 1e9 / batches as f64;
-        let wanted = self.climber.step(seen.current_workers, batch_s, self.settings.climb_threshold);
+        self.last_climb = Some((input.now, input.delivered));
+        let batch_s = (input.delivered.elapsed_ns - before.elapsed_ns) as f64 / 1e9 / batches as f64;
+        let wanted = self.climber.step(input.current_workers, batch_s, self.settings.climb_threshold);
         Some(ScaleDecision {
             wanted,
             explanation: format!(
                 "the time per batch was {batch_s:.3} s with {} workers",
-                seen.current_workers
+                input.current_workers
             ),
         })
     }
 }
 
-fn decide_by_quotient(seen: &ScalingInput) -> Option<ScaleDecision> {
-    if seen.problem.jobs.is_empty() {
+fn decide_by_quotient(input: &ScalingInput) -> Option<ScaleDecision> {
+    if input.problem.jobs.is_empty() {
         return None;
     }
     let mut wanted = 0;
-    for job in &seen.problem.jobs {
-        let (consumers, workers) = consumer_and_worker_rates(seen.observer, job.id);
+    for job in &input.problem.jobs {
+        let (consumers, workers) = consumer_and_worker_rates(input.observer, job.id);
         wanted +=
-            if consumers.is_empty() { 0 } else { rate_quotient(&consumers, &workers, seen.current_workers) };
+            if consumers.is_empty() { 0 } else { rate_quotient(&consumers, &workers, input.current_workers) };
     }
     let explanation = format!("the total consumer rate divided by the mean worker rate is {wanted}");
     Some(ScaleDecision { wanted, explanation })

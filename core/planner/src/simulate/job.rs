@@ -61,7 +61,7 @@ impl SimulatedJob {
     }
 }
 
-/// Returns the number of a job from the URL of its source.
+/// Extracts the number of a job from the URL of its source.
 pub(super) fn job_number(source: &Source) -> Option<usize> {
     source.url.first()?.parse().ok()
 }

@@ -58,8 +58,8 @@ impl SimulatedLease {
         rows
     }
 
-    /// Fetches all computed rows from an offset on. Returns the offset after them, or `None` if the first row is not
-    /// computed.
+    /// Fetches all computed rows, starting at offset `from`. Returns the offset after the last fetched row, or `None`
+    /// if the first row is not computed.
     pub(super) fn fetch(&mut self, from: u32) -> Option<u32> {
         let end = self.computed_end as u32;
         if from < self.start || end <= from {

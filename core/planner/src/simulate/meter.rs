@@ -5,7 +5,7 @@
 pub enum Phase {
     /// Workers and consumers are simulated. A real coordinator does not do this work.
     World,
-    /// The state machine processes inputs: reports of workers and consumers, allocations and ticks.
+    /// The state machine processes inputs: worker and consumer reports, allocations and ticks.
     Inputs,
     /// The observer builds models, the planner's problem and the view for users from the reports.
     Observe,
@@ -13,7 +13,7 @@ pub enum Phase {
     Solve,
 }
 
-/// Receives the start and the end of each phase. Phases do not overlap.
+/// Is notified of the start and the end of each phase. Phases do not overlap.
 pub trait Meter {
     /// Called when a phase begins.
     fn begin(&mut self, phase: Phase);

@@ -121,7 +121,7 @@ pub struct SimulatedAudit {
     pub streams: u32,
     /// Number of rows that consumers received in batches.
     pub rows: u64,
-    /// Number of rows that workers computed. It includes rows in flight, and counts recomputed rows repeatedly.
+    /// Number of rows that workers computed. Includes rows in flight, and counts a recomputed row each time.
     pub computed_rows: u64,
     /// The number of streams whose position differs from the number of delivered rows: rows were lost or delivered twice.
     pub broken_streams: u32,

@@ -81,7 +81,7 @@ pub struct ScenarioJob {
     /// The number of shards in the dataset.
     #[serde(default = "default_shards")]
     pub shards: u32,
-    /// Passes over the dataset. The default is so large that no job ends during a run.
+    /// Number of passes over the dataset. The default is so large that no job ends during a run.
     #[serde(default = "default_epochs")]
     pub epochs: u32,
     /// Bytes read from the store for each row.

@@ -216,5 +216,5 @@ fn a_tenant_uses_its_quota_and_others_use_the_rest() {
         ..scenario
     };
     let refused = run(&refused, ScalingRule::None, &mut ()).map(|_| ()).unwrap_err();
-    assert!(refused.starts_with("quota reached: tenant `vision` may have at most 1 jobs"), "{refused}");
+    assert!(refused.starts_with("quota exceeded: tenant `vision` may have at most 1 jobs"), "{refused}");
 }

@@ -45,7 +45,7 @@ struct JobWork {
 pub(super) struct SimulatedWorker {
     pub(super) id: WorkerId,
     pub(super) state: WorkerState,
-    /// The time at which the worker was requested. The worker is paid from this time on.
+    /// The time at which the worker was requested. The worker incurs costs from this time on.
     pub(super) requested_at: Millis,
     started_at: Millis,
     /// The time at which the worker left, if it has left.
@@ -133,7 +133,7 @@ impl SimulatedWorker {
         cheapest * f64::from(self.cores) * self.speed
     }
 
-    /// Computes rows for a time of `seconds`. `store_share` is the share of the requested bytes that the store delivers.
+    /// Computes rows for `seconds` seconds. `store_share` is the share of the requested bytes that the store delivers.
     pub(super) fn compute(&mut self, seconds: f64, store_share: f64, jobs: &[SimulatedJob]) {
         let held = |lease: &SimulatedLease| {
             lease.unfetched_rows() * jobs[lease.job as usize].definition.delivered_bytes_per_row as f64
@@ -226,14 +226,14 @@ impl SimulatedWorker {
             }
             self.has_unreported_change = true;
         }
-        let done = self.work_by_job.entry(job).or_default();
-        done.rows += made;
-        done.store_wait_s_per_row +=
+        let work = self.work_by_job.entry(job).or_default();
+        work.rows += made;
+        work.store_wait_s_per_row +=
             made * known.definition.store_bytes_per_row as f64 / REQUEST_BYTES * REQUEST_LATENCY_S;
         made * known.cpu_s_per_row
     }
 
-    /// Fetches the computed rows of a split from an offset on. Returns the offset after them.
+    /// Fetches the computed rows of a split, starting at offset `from`. Returns the offset after the last fetched row.
     pub(super) fn fetch(&mut self, job: u32, split: SplitRef, from: u32) -> Option<u32> {
         if !self.is_running() {
             return None;
@@ -242,13 +242,13 @@ impl SimulatedWorker {
         self.leases[place].fetch(from)
     }
 
-    /// Applies a plan of the coordinator.
-    pub(super) fn on_plan(&mut self, plan: WorkerPlan, known: &WorkerPlanContext) {
+    /// Applies a plan from the coordinator.
+    pub(super) fn on_plan(&mut self, plan: WorkerPlan, context: &WorkerPlanContext) {
         self.awaits_reply = false;
         self.plan_revision = plan.revision;
         let mut leases = Vec::with_capacity(plan.leases.len());
         for lease in &plan.leases {
-            let Some(job) = known.index_of(lease.job) else { continue };
+            let Some(job) = context.index_of(lease.job) else { continue };
             let before = self.leases.binary_search_by_key(&(lease.split, job), SimulatedLease::sort_key);
             match before.map(|place| self.leases[place]) {
                 Ok(before) if f64::from(lease.start_offset) <= before.computed_end => {
@@ -258,7 +258,7 @@ impl SimulatedWorker {
                     });
                 }
                 _ => {
-                    let len = known.jobs[job as usize].layout.split_len(lease.split);
+                    let len = context.jobs[job as usize].layout.split_len(lease.split);
                     leases.push(SimulatedLease::new(lease, job, len));
                 }
             }
@@ -266,30 +266,31 @@ impl SimulatedWorker {
         self.leases = leases;
         self.job_cores.clear();
         for allocation in &plan.allocations {
-            let place = known.index_of(allocation.job);
+            let place = context.index_of(allocation.job);
             self.job_cores.extend(place.map(|job| (job, allocation.cores, allocation.max_cores)));
         }
-        let listed = plan.tasks.iter().filter_map(|task| list_shards(task, known));
+        let listed = plan.tasks.iter().filter_map(|task| list_shards(task, context));
         self.task_results = listed.collect();
         self.has_unreported_change |= !self.task_results.is_empty();
     }
 
     /// Returns the report of the worker.
-    pub(super) fn report(&mut self, now: Millis, known: &WorkerPlanContext) -> WorkerReport {
+    pub(super) fn report(&mut self, now: Millis, context: &WorkerPlanContext) -> WorkerReport {
         self.awaits_reply = true;
         self.has_unreported_change = false;
         let elapsed_ns = (now - self.started_at) * 1_000_000;
-        let id = |job: u32| JobId(known.first_job.0 + u64::from(job));
+        let id = |job: u32| JobId(context.first_job.0 + u64::from(job));
         let computed = self.leases.iter().filter(|lease| lease.is_computed());
         let computed = computed.map(|lease| (id(lease.job), lease.split)).collect();
-        let spent =
-            |(job, done): (&u32, &JobWork)| done.rows * known.jobs[*job as usize].cpu_s_per_row / self.speed;
+        let spent = |(job, work): (&u32, &JobWork)| {
+            work.rows * context.jobs[*job as usize].cpu_s_per_row / self.speed
+        };
         let process_ns = (1e9 * self.work_by_job.iter().map(spent).sum::<f64>()) as u64;
         let cpu = ProcessCpu { process_ns, transport_ns: 0 };
-        let stats = self.work_by_job.iter().map(|(job, done)| WorkerJobStats {
+        let stats = self.work_by_job.iter().map(|(job, work)| WorkerJobStats {
             job: id(*job),
-            operators: operator_stats(&known.jobs[*job as usize], done, self.speed),
-            store: store_stats(&known.jobs[*job as usize], done),
+            operators: operator_stats(&context.jobs[*job as usize], work, self.speed),
+            store: store_stats(&context.jobs[*job as usize], work),
             memory_wait_ns: 0,
             peak_rss_bytes: 0,
             elapsed_ns,
@@ -318,23 +319,23 @@ impl SimulatedWorker {
 
     /// Returns the total number of computed rows of all jobs.
     pub(super) fn computed_rows(&self) -> f64 {
-        self.work_by_job.values().map(|done| done.rows).sum()
+        self.work_by_job.values().map(|work| work.rows).sum()
     }
 }
 
 /// Returns the result of a listing task.
-fn list_shards(task: &Task, known: &WorkerPlanContext) -> Option<TaskResult> {
-    let manifest = known.manifests.get(job::job_number(&task.source)?)?;
+fn list_shards(task: &Task, context: &WorkerPlanContext) -> Option<TaskResult> {
+    let manifest = context.manifests.get(job::job_number(&task.source)?)?;
     let shards: Vec<ShardRef> = manifest.shards.iter().map(|shard| shard.object.clone()).collect();
     Some(TaskResult { id: task.id, outcome: Ok(TaskOutput::Listed(shards)) })
 }
 
-fn operator_stats(job: &SimulatedJob, done: &JobWork, speed: f64) -> Vec<OperatorStats> {
-    let rows = done.rows as u64;
+fn operator_stats(job: &SimulatedJob, work: &JobWork, speed: f64) -> Vec<OperatorStats> {
+    let rows = work.rows as u64;
     let last = job.operators.len() - 1;
     let of = |(place, (name, cpu_s)): (usize, &(String, f64))| {
-        let cpu_ns = (1e9 * done.rows * cpu_s / speed) as u64;
-        let latency_ns = if place == 0 { (1e9 * done.store_wait_s_per_row) as u64 } else { 0 };
+        let cpu_ns = (1e9 * work.rows * cpu_s / speed) as u64;
+        let latency_ns = if place == 0 { (1e9 * work.store_wait_s_per_row) as u64 } else { 0 };
         let bytes = |per_row: u64| rows * per_row;
         let finished = bytes(job.definition.delivered_bytes_per_row);
         let read = bytes(job.definition.store_bytes_per_row);
@@ -354,12 +355,12 @@ fn operator_stats(job: &SimulatedJob, done: &JobWork, speed: f64) -> Vec<Operato
     job.operators.iter().enumerate().map(of).collect()
 }
 
-fn store_stats(job: &SimulatedJob, done: &JobWork) -> StoreStats {
-    let bytes = done.rows * job.definition.store_bytes_per_row as f64;
+fn store_stats(job: &SimulatedJob, work: &JobWork) -> StoreStats {
+    let bytes = work.rows * job.definition.store_bytes_per_row as f64;
     StoreStats {
         requests: (bytes / REQUEST_BYTES) as u64,
         bytes: bytes as u64,
-        wait_ns: (1e9 * done.store_wait_s_per_row) as u64,
+        wait_ns: (1e9 * work.store_wait_s_per_row) as u64,
         ..StoreStats::default()
     }
 }

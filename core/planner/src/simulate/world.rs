@@ -142,7 +142,7 @@ impl Simulation {
         self.input_count
     }
 
-    /// Whether the time of the scenario has passed.
+    /// Whether the duration of the scenario has passed.
     pub fn is_over(&self) -> bool {
         self.now >= 1_000 * u64::from(self.scenario.duration_s)
     }
@@ -179,7 +179,7 @@ impl Simulation {
         }
     }
 
-    /// Workers compute rows, limited by their cores and the store.
+    /// Lets the workers compute rows, limited by their cores and the store.
     fn compute_rows(&mut self) {
         let seconds = self.scenario.control.tick_ms as f64 / 1e3;
         let limit = self.scenario.store_bytes_per_s;
@@ -194,7 +194,7 @@ impl Simulation {
         }
     }
 
-    /// Consumers fetch computed rows and process batches.
+    /// Lets the consumers fetch computed rows and process batches.
     fn consume_batches(&mut self) {
         let control = &self.scenario.control;
         let (start, end) = ((self.now - control.tick_ms) * 1_000_000, self.now * 1_000_000);

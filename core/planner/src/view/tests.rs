@@ -48,7 +48,7 @@ fn a_job_has_its_rates_and_its_bottleneck() {
     assert!((job.cores - 2.0).abs() < 1e-6, "{}", job.cores);
     let bound = job.bottleneck.as_ref().unwrap();
     let explanation =
-        "2 cores compute 1250 rows/s at 1.6 ms of CPU time per row, most of it in `random_resized_crop`";
+        "2 cores compute 1250 rows/s at 1.6 ms of CPU time per row, mostly in `random_resized_crop`";
     assert_eq!(bound.explanation, explanation);
     assert!(!view.reasons.is_empty());
     assert_eq!(view.wanted.len(), 1);

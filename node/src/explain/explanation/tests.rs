@@ -73,7 +73,7 @@ fn the_text_contains_a_table_and_sentences() {
 
         measured    990 rows/s
         bound       1000 rows/s
-        bottleneck  cpu of random_resized_crop: 2 cores compute 1000 rows/s at 2 ms of CPU time per row, most of it in `random_resized_crop`
+        bottleneck  cpu of random_resized_crop: 2 cores compute 1000 rows/s at 2 ms of CPU time per row, mostly in `random_resized_crop`
 
         possible improvements
           give the job 4 cores                             2000 rows/s  +100 %

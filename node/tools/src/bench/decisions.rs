@@ -53,13 +53,13 @@ pub(super) struct DecisionsArgs {
     /// Streams (virtual consumers) of each job, at least one per consumer [default: 8].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     streams: Option<u32>,
-    /// Maximum splits per second that all consumers together consume [default: unlimited].
+    /// Maximum number of splits per second, summed over all consumers [default: unlimited].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pace: Option<u32>,
     /// Seconds to measure.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3_600))]
     seconds: u64,
-    /// Directory of the logs, on the disk to measure [default: a temporary directory].
+    /// Directory for the raft logs, on the disk to measure [default: a temporary directory].
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
     /// Format of the report; json prints one object on one line.
@@ -67,7 +67,7 @@ pub(super) struct DecisionsArgs {
     report: ReportFormat,
 }
 
-/// Parses a heartbeat, which must be shorter than the timeout of a report.
+/// Parses a heartbeat interval, which must be shorter than the timeout for a report.
 fn parse_heartbeat(text: &str) -> Result<Duration, String> {
     let heartbeat = feedline_command::size::parse_duration(text)?;
     if heartbeat < REPORT_RETRY_AFTER {

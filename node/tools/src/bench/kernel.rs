@@ -26,7 +26,7 @@ const GENERATED_IMAGES: u64 = 64;
     feedline bench kernel\n  \
     feedline bench kernel photographs/ --turns 5 --only one,job --report json")]
 pub(super) struct KernelArgs {
-    /// Directory of JPEGs [default: 64 generated images].
+    /// Directory with JPEGs [default: 64 generated images].
     #[arg(value_name = "FOLDER")]
     folder: Option<PathBuf>,
     /// Repetitions of each subject; the report shows the median.
@@ -147,7 +147,7 @@ fn read_jpegs(folder: &Path) -> Result<Vec<Bytes>, Failure> {
     }
     if jpegs.is_empty() {
         return Err(Failure::failed(format!(
-            "the directory {} contains no JPEG: give a directory of JPEGs, or omit FOLDER to use generated images",
+            "the directory {} contains no JPEG: pass a directory with JPEGs, or omit FOLDER to use generated images",
             folder.display()
         )));
     }
@@ -183,7 +183,7 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         std::fs::write(scratch.path().join("notes.txt"), "none").unwrap();
         let failure = read_jpegs(scratch.path()).unwrap_err().to_string();
-        assert!(failure.contains("contains no JPEG: give a directory of JPEGs"), "{failure}");
+        assert!(failure.contains("contains no JPEG: pass a directory with JPEGs"), "{failure}");
         let failure = read_jpegs(&scratch.path().join("nowhere")).unwrap_err().to_string();
         assert!(failure.starts_with("cannot read the directory"), "{failure}");
     }

@@ -13,7 +13,7 @@ use feedline_proto::grpc;
 use tokio::runtime::{Builder, Handle, Runtime};
 
 /// Name of the load threads. The system truncates longer names.
-const NAME: &str = "feedline-load";
+const THREAD_NAME: &str = "feedline-load";
 /// Nice value of the load threads. At 10, a thread receives a tenth of the CPU time of a thread at 0.
 const NICE: i32 = 10;
 
@@ -27,7 +27,7 @@ impl LoadThreads {
     pub(super) fn start(cores: u32) -> Result<Self, Failure> {
         let runtime = Builder::new_multi_thread()
             .worker_threads(cores.max(2) as usize)
-            .thread_name(NAME)
+            .thread_name(THREAD_NAME)
             // If the system does not permit a lower priority, the threads keep the normal priority.
             .on_thread_start(|| {
                 let _ = rustix::process::nice(NICE);
@@ -71,7 +71,7 @@ fn cpu_time_of(thread: &Path) -> Option<Duration> {
     let name = fs::read_to_string(thread.join("comm")).ok()?;
     let used = fs::read_to_string(thread.join("schedstat")).ok()?;
     let ns = used.split_whitespace().next()?.parse().ok()?;
-    (name.trim_end() == NAME).then(|| Duration::from_nanos(ns))
+    (name.trim_end() == THREAD_NAME).then(|| Duration::from_nanos(ns))
 }
 
 #[cfg(test)]

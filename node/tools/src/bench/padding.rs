@@ -120,7 +120,7 @@ fn read_lengths(files: &[PathBuf]) -> Result<Vec<u32>, Failure> {
     for file in files {
         let text = std::fs::read_to_string(file).map_err(|error| {
             Failure::invalid_usage(format!(
-                "cannot read {}: {error}; give the path of a text file",
+                "cannot read {}: {error}; pass the path of a text file",
                 file.display()
             ))
         })?;

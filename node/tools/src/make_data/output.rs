@@ -45,7 +45,7 @@ impl Output {
             let name = entry.with_context(|| format!("cannot list {}", folder.display()))?.file_name();
             ensure!(
                 force,
-                "{} is not empty: choose another directory, or give --force to replace the files that make-data wrote",
+                "{} is not empty: choose another directory, or pass --force to replace the files that make-data wrote",
                 folder.display()
             );
             if is_generated_name(&name.to_string_lossy()) {

@@ -1,7 +1,8 @@
 //! Draws a JPEG that resembles a photograph: a smooth sky, texture at several scales, shaded shapes, and sensor noise.
 //!
-//! Decoding takes as long as for a photograph of about 500 x 375 pixels, quality 90, 4:2:0, usually 60 to 110 KB. All
-//! arithmetic uses integers, so that a seed generates the same bytes on every machine.
+//! Decoding takes as long as decoding a photograph of about 500 x 375 pixels with quality 90 and 4:2:0 subsampling.
+//! The size is usually 60 to 110 KB. All arithmetic uses integers, so that a seed generates the same bytes on every
+//! machine.
 
 use anyhow::Result;
 use feedline_data::random::RowRandom;
@@ -10,7 +11,7 @@ use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 const JPEG_QUALITY: u8 = 90;
 /// Number of fraction bits of colour levels.
 const FRACTION_BITS: u32 = 8;
-/// Cell sizes in pixels (as powers of two) and strengths in grey levels of the texture's octaves.
+/// The octaves of the texture: cell size in pixels (as a power of two) and strength in grey levels.
 const OCTAVES: [(u32, i32); 5] = [(7, 44), (5, 30), (3, 22), (2, 18), (1, 14)];
 
 type Rgb = [i32; 3];
@@ -27,7 +28,7 @@ pub(crate) fn jpeg(seed: u64, row: u64, size: Option<[u16; 2]>) -> Result<Vec<u8
     Ok(file)
 }
 
-/// Draws a random size. Two of three images are in landscape format.
+/// Draws a random size. Two out of three images are in landscape format.
 fn varied_size(random: &mut RowRandom) -> [u16; 2] {
     let shorter = [375, 375, 375, 333, 400][random.below(5) as usize];
     match random.below(3) {

@@ -359,7 +359,7 @@ fn a_folder_that_is_not_empty_is_rejected_without_force() {
     assert_eq!(
         message,
         format!(
-            "{} is not empty: choose another directory, or give --force to replace the files that make-data wrote",
+            "{} is not empty: choose another directory, or pass --force to replace the files that make-data wrote",
             out.display()
         )
     );
@@ -382,7 +382,7 @@ fn contradicting_flags_are_rejected() {
             "images OUT --rows 3 --format files --shards 2",
             "--shards cannot be used with --format files, which writes one file per row: remove --shards",
         ),
-        ("table OUT --format csv", "--rows is missing: give the number of rows to generate"),
+        ("table OUT --format csv", "--rows is missing: specify the number of rows to generate"),
         (
             "table OUT --rows 3 --format csv --from IN",
             "--from cannot be used with `table`: remove --from, or choose images or text",

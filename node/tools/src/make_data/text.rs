@@ -54,7 +54,7 @@ const PLACES: [PhrasePair; 8] = [
     ("between tall houses", "zwischen hohen Häusern"),
 ];
 
-/// Times of the activity. Two of three sentences do not state a time, so that lengths vary.
+/// Times of the activity. Two out of three sentences do not state a time, so that lengths vary.
 const TIMES: [PhrasePair; 4] = [
     ("early in the morning", "früh am Morgen"),
     ("at night", "bei Nacht"),

@@ -1,8 +1,9 @@
 //! Writes TFRecord files of `tf.train.Example`.
 //!
-//! A frame is the little-endian sequence length (u64), masked CRC of the length, data, masked CRC of the data. The data
-//! is the message `Example { Features { map<string, Feature> } }` of tensorflow/core/example/{example,feature}.proto.
-//! This file encodes it without a code generator, because only three list types are needed.
+//! A frame consists of the length (u64, little-endian), the masked CRC of the length, the data, and the masked CRC of
+//! the data. The data is the message `Example { Features { map<string, Feature> } }` of
+//! tensorflow/core/example/{example,feature}.proto. This file encodes it without a code generator, because only three
+//! list types are needed.
 
 use std::io::Write;
 

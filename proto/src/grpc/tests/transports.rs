@@ -132,7 +132,7 @@ async fn a_client_on_another_host_or_in_another_container_uses_tcp() {
     }
     let no_memory = start_local_worker(&batch, None, |_| {}).await;
     let error = fetch(&no_memory.url, Transport::Memory, &batch).await.unwrap_err();
-    assert!(error.message.contains("it does not share memory"), "{error}");
+    assert!(error.message.contains("the server does not offer shared memory"), "{error}");
 }
 
 /// Whether a fetch over this channel receives a piece in the shared memory of a link.

@@ -197,7 +197,7 @@ macro_rules! float_element {
 integer_element!(i8, i16, i32, i64, u8, u16, u32, u64);
 float_element!(f16: f16::from_f64, f32: |value| value as f32, f64: |value| value);
 
-/// A boolean in a tensor, which has one byte.
+/// A boolean in a tensor, which occupies one byte.
 struct StoredBool(bool);
 
 impl Element for StoredBool {

@@ -12,7 +12,7 @@ use super::{KernelContext, KernelDefinition};
 use crate::{Chunk, OperatorError, OperatorKernel, OutputBuffers};
 
 /// Maximum number of attempts to draw a rectangle before the image stays unchanged, as in torchvision's `RandomErasing.get_params`.
-const ATTEMPTS: usize = 10;
+const MAX_ATTEMPTS: usize = 10;
 
 impl KernelDefinition for RandomErasing {
     fn build(&self, context: &KernelContext<'_>) -> Result<Arc<dyn OperatorKernel>, String> {
@@ -55,7 +55,7 @@ struct Rectangle {
     width: usize,
 }
 
-/// Draws a rectangle like torchvision's `RandomErasing.get_params`. Repeats a draw that does not fit into the image.
+/// Draws a rectangle like torchvision's `RandomErasing.get_params`. Draws again if a rectangle does not fit into the image.
 fn draw_rectangle(
     random: &mut RowRandom,
     height: usize,
@@ -64,7 +64,7 @@ fn draw_rectangle(
     ratio: [f64; 2],
 ) -> Option<Rectangle> {
     let area = (height * width) as f64;
-    for _ in 0..ATTEMPTS {
+    for _ in 0..MAX_ATTEMPTS {
         let erased_area = area * random.uniform(scale[0], scale[1]);
         let aspect = random.uniform(ratio[0].ln(), ratio[1].ln()).exp();
         let erased_height = (erased_area * aspect).sqrt().round_ties_even() as usize;

@@ -9,7 +9,7 @@ use super::image_edit::edit_images;
 use super::{KernelContext, KernelDefinition};
 use crate::{Chunk, OperatorError, OperatorKernel, OutputBuffers};
 
-/// Weights of red, green and blue in torchvision's `rgb_to_grayscale` of tensors (ITU-R BT.601).
+/// Weights of red, green and blue in torchvision's `rgb_to_grayscale` for tensors (ITU-R BT.601).
 const WEIGHTS: [f32; 3] = [0.2989, 0.587, 0.114];
 
 impl KernelDefinition for RandomGrayscale {

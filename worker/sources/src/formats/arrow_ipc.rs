@@ -63,7 +63,7 @@ impl FormatReader for ArrowReader {
         let data: RecordBatch = footer.decode(location, &Buffer::from(bytes), &names).map_err(corrupt)?;
         if data.num_rows() != read.block.rows as usize {
             return Err(corrupt(format!(
-                "the record batch has {} rows, but the index has {}: run `feedline index --rebuild`",
+                "the record batch has {} rows, but the index expects {}: run `feedline index --rebuild`",
                 data.num_rows(),
                 read.block.rows
             )));

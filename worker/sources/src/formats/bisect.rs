@@ -12,7 +12,8 @@ const MAX_REASON_CHARS: usize = 240;
 /// Decodes encoded rows into a batch.
 pub(crate) type DecodeRows<'a> = dyn Fn(&[&[u8]]) -> Result<RecordBatch, String> + 'a;
 
-/// Decodes all rows. `decode` must return one row per encoded row, or an error. Rows that cannot be decoded are replaced by `null_row`.
+/// Decodes all rows. `decode` must return one row per encoded row, or an error. Rows that cannot be decoded are replaced
+/// with `null_row`.
 pub(crate) fn decode_rows(
     rows: &RowSet,
     null_row: &RecordBatch,

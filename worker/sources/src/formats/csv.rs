@@ -154,7 +154,8 @@ fn field_names(line: &[u8]) -> Result<Vec<String>, String> {
     Ok(schema.fields().iter().map(|field| field.name().clone()).collect())
 }
 
-/// Infers the column types from the first rows. Skips rows that do not match the header. Reading these rows reports the error.
+/// Infers the column types from the first rows. Skips rows that do not match the header. The error is reported when these
+/// rows are read.
 fn infer(header: &CsvHeader, sample: &[u8]) -> Result<Vec<ResolvedColumn>, String> {
     let infer = |rows: &[u8]| {
         Format::default()

@@ -15,8 +15,8 @@ use crate::rows;
 use crate::select::Selection;
 use crate::views::Views;
 
-const BYTES: &str = "bytes";
-const PATH: &str = "path";
+const BYTES_COLUMN: &str = "bytes";
+const PATH_COLUMN: &str = "path";
 
 /// Reads each object as one row.
 pub(super) struct FilesReader;
@@ -25,7 +25,10 @@ pub(super) struct FilesReader;
 impl FormatReader for FilesReader {
     async fn index(&self, object: &Arc<Object>, selection: &Selection) -> Result<ShardIndex, SourceError> {
         let shard = object.shard();
-        let found = [(BYTES.to_owned(), Ok(ColumnType::Binary)), (PATH.to_owned(), Ok(ColumnType::Utf8))];
+        let found = [
+            (BYTES_COLUMN.to_owned(), Ok(ColumnType::Binary)),
+            (PATH_COLUMN.to_owned(), Ok(ColumnType::Utf8)),
+        ];
         let schema = selection.schema(shard, &found)?;
         if shard.size_bytes > i32::MAX as u64 {
             return Err(SourceError::unsupported(
@@ -50,10 +53,10 @@ impl FormatReader for FilesReader {
         let mut columns: Vec<ArrayRef> = Vec::new();
         for (field, name) in read.schema.fields.iter().zip(names) {
             columns.push(match name {
-                PATH => {
+                PATH_COLUMN => {
                     Arc::new(StringViewArray::from_iter_values(std::iter::repeat_n(&read.shard.url, rows)))
                 }
-                BYTES => {
+                BYTES_COLUMN => {
                     let set =
                         rows::fetch(object, read, |bytes| Ok(std::iter::once(0..bytes.len()).collect()))
                             .await?;

@@ -69,7 +69,8 @@ impl FormatReader for JsonlReader {
     }
 }
 
-/// Infers the columns from the first lines. Skips lines that are not JSON objects. Reading these lines reports the error.
+/// Infers the columns from the first lines. Skips lines that are not JSON objects. The error is reported when these lines
+/// are read.
 fn infer(sample: &[u8]) -> Result<Vec<ResolvedColumn>, String> {
     let objects: Vec<serde_json::Value> = sample
         .split(|&byte| byte == b'\n')

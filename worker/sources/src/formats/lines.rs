@@ -176,9 +176,7 @@ pub(crate) async fn first_row_offset(object: &Object) -> Result<u64, SourceError
 
 /// The error message for compressed data.
 pub(crate) fn compression_error(name: &str) -> String {
-    format!(
-        "the file is compressed with {name}, so that parts of the file cannot be read: decompress the file"
-    )
+    format!("the file is compressed with {name}, which does not support partial reads: decompress the file")
 }
 
 /// Detects the compression of data from its first bytes.
@@ -197,7 +195,7 @@ pub(crate) async fn sample(object: &Object, blocks: &[Block], rows: u64) -> Resu
     let Some(first) = blocks.first() else { return Ok(Bytes::new()) };
     if first.bytes > MAX_SAMPLED_ROW_BYTES {
         let reason = format!(
-            "the first row has {} bytes, more than the limit of {MAX_SAMPLED_ROW_BYTES} for inferring columns: split the row",
+            "the first row is {} bytes long, more than the limit of {MAX_SAMPLED_ROW_BYTES} bytes for inferring columns: split the row",
             first.bytes
         );
         return Err(SourceError::corrupt(object.shard(), first.offset, reason));

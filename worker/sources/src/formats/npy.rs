@@ -25,13 +25,13 @@ use crate::rows::{self, RowSet};
 use crate::select::Selection;
 
 /// The only column.
-const DATA: &str = "data";
+const DATA_COLUMN: &str = "data";
 const MAGIC: &[u8] = b"\x93NUMPY";
-/// Size of the first read, which contains the headers of most files. A typical header has 118 bytes.
+/// Size of the first read, which contains the headers of most files. A typical header is 118 bytes long.
 const FIRST_READ_BYTES: u64 = 4 << 10;
 /// Maximum size of a header. NumPy has the same limit.
 const MAX_HEADER_BYTES: u64 = 10_000;
-/// The part of error messages that explains how to convert an array of unsupported elements.
+/// The part of error messages that explains how to convert an array with unsupported elements.
 const CONVERSION_HINT: &str = "convert the array before `np.save`, such as with `array.astype('float32')`";
 
 /// Reads NumPy files.
@@ -59,7 +59,7 @@ impl FormatReader for NpyReader {
         for _ in 0..header.rows {
             builder.push(header.row_bytes).map_err(|reason| SourceError::unsupported(shard, reason))?;
         }
-        let schema = selection.schema(shard, &[(DATA.to_owned(), Ok(header.column_type.clone()))])?;
+        let schema = selection.schema(shard, &[(DATA_COLUMN.to_owned(), Ok(header.column_type.clone()))])?;
         let blocks = builder.finish();
         let schema = (!blocks.is_empty()).then_some(schema);
         Ok(ShardIndex { blocks, schema, defects: Vec::new() })
@@ -79,14 +79,13 @@ impl FormatReader for NpyReader {
         let corrupt = |reason| SourceError::corrupt(read.shard, read.block.offset, reason);
         let mut columns = Vec::new();
         for (field, name) in read.schema.fields.iter().zip(selection.data_names(read.schema)) {
-            if name != DATA {
+            if name != DATA_COLUMN {
                 columns.push(null_column(&field.column_type, rows.rows.len()));
                 continue;
             }
             if field.column_type != header.column_type {
                 let (found, wanted) = (&header.column_type, &field.column_type);
-                let reason =
-                    format!("its rows have type {found}, but the rows of other shards have type {wanted}");
+                let reason = format!("its row type is {found}, but the row type of other shards is {wanted}");
                 return Err(SourceError::SchemaMismatch { url: read.shard.url.clone(), reason });
             }
             columns.push(column(&header, &rows).map_err(corrupt)?);
@@ -139,7 +138,7 @@ fn header_range(start: &[u8]) -> Result<Range<u64>, String> {
     };
     if length > MAX_HEADER_BYTES {
         return Err(format!(
-            "the header has {length} bytes, more than the limit of {MAX_HEADER_BYTES}: write the file again"
+            "the header is {length} bytes long; the limit is {MAX_HEADER_BYTES} bytes: write the file again"
         ));
     }
     let first = (MAGIC.len() + version.len()) as u64 + length_bytes;
@@ -157,7 +156,7 @@ fn build_header(
     let (scalar, scalar_bytes) = parse_dtype(descr).map_err(|reason| unsupported(&reason))?;
     let Some((&rows, row_shape)) = shape.split_first() else {
         return Err(unsupported(
-            "the array has no axis and therefore no rows: save an array with at least one axis",
+            "the array is zero-dimensional and has no rows: save an array with at least one axis",
         ));
     };
     if is_fortran && !row_shape.is_empty() {
@@ -169,7 +168,7 @@ fn build_header(
     let elements = row_shape.iter().try_fold(1_u64, |product, &extent| product.checked_mul(extent));
     let (Some(extents), Some(elements @ 1..=0x7fff_ffff)) = (extents, elements) else {
         return Err(unsupported(&format!(
-            "rows have shape {row_shape:?}: save rows with at least 1 and at most 2^31 - 1 elements"
+            "unsupported row shape {row_shape:?}: rows must have from 1 to 2^31 - 1 elements"
         )));
     };
     let row_bytes = elements * scalar_bytes;

@@ -27,7 +27,7 @@ use crate::select::Selection;
 pub(crate) use fields::{cast_column, check_block_read, find_column, resolve_columns};
 use reader::ObjectReader;
 
-/// Maximum size of a row group that is one block.
+/// Maximum size of a row group that forms a single block.
 const MAX_WHOLE_GROUP_BYTES: u64 = 16 << 20;
 /// Target size of the blocks of a larger row group, if the file has a page index.
 const TARGET_PART_BYTES: u64 = 4 << 20;
@@ -40,7 +40,7 @@ const VIEW_BYTES: u64 = 16;
 const MAX_GROUP_ROWS: u64 = 1 << 31;
 /// Maximum size of a row group after decompression.
 const MAX_GROUP_BYTES: u64 = 1 << 40;
-/// Maximum bytes that the pages may exceed the size in the footer by, because writers count sizes differently.
+/// Maximum number of bytes by which the pages may exceed the size in the footer, because writers count sizes differently.
 const PAGE_SIZE_TOLERANCE_BYTES: u64 = 64 << 20;
 
 /// The footer of a shard.
@@ -67,7 +67,7 @@ impl FormatReader for ParquetReader {
             blocks.extend(group_blocks(footer.metadata.metadata(), group, &names).map_err(corrupt)?);
             if blocks.len() > MAX_BLOCKS {
                 return Err(corrupt(format!(
-                    "the row groups have more than {MAX_BLOCKS} blocks, which is the limit: split the file"
+                    "the row groups exceed the limit of {MAX_BLOCKS} blocks: split the file"
                 )));
             }
         }
@@ -103,7 +103,7 @@ async fn read_footer(object: Arc<Object>) -> Result<ParquetFooter, SourceError> 
     let shard = object.shard().clone();
     if shard.size_bytes < 12 {
         let reason = format!(
-            "the file has only {} bytes and is not a Parquet file: write the file again, or remove it",
+            "the file is only {} bytes long and cannot be a Parquet file: write the file again, or remove it",
             shard.size_bytes
         );
         return Err(SourceError::corrupt(&shard, 0, reason));
@@ -222,7 +222,7 @@ async fn read_group(
     };
     if batch.num_rows() != rows {
         return Err(corrupt(format!(
-            "the row group has {} rows of the block, but the index has {rows}: run `feedline index --rebuild`",
+            "the row group contains {} rows of the block, but the index expects {rows}: run `feedline index --rebuild`",
             batch.num_rows()
         )));
     }

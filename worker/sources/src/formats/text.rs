@@ -15,7 +15,7 @@ use crate::rows::{self, RowSet};
 use crate::select::Selection;
 use crate::views::Views;
 
-const TEXT: &str = "text";
+const TEXT_COLUMN: &str = "text";
 
 /// Reads text files.
 pub(super) struct TextReader;
@@ -25,7 +25,7 @@ impl FormatReader for TextReader {
     async fn index(&self, object: &Arc<Object>, selection: &Selection) -> Result<ShardIndex, SourceError> {
         let start = lines::first_row_offset(object).await?;
         let (blocks, defects) = lines::index(object, LineRule::Text, start).await?;
-        let schema = selection.schema(object.shard(), &[(TEXT.to_owned(), Ok(ColumnType::Utf8))])?;
+        let schema = selection.schema(object.shard(), &[(TEXT_COLUMN.to_owned(), Ok(ColumnType::Utf8))])?;
         let schema = (!blocks.is_empty()).then_some(schema);
         Ok(ShardIndex { blocks, schema, defects })
     }
@@ -40,7 +40,7 @@ impl FormatReader for TextReader {
         let mut columns = Vec::new();
         let mut failures = Vec::new();
         for (field, name) in read.schema.fields.iter().zip(selection.data_names(read.schema)) {
-            if name != TEXT {
+            if name != TEXT_COLUMN {
                 columns.push(crate::columns::null_column(&field.column_type, rows.rows.len()));
                 continue;
             }

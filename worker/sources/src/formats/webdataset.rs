@@ -131,7 +131,7 @@ impl SampleGrouper {
         if self.rows < SAMPLED_ROWS && !self.extensions.contains(&extension) {
             if self.extensions.len() == MAX_COLUMNS {
                 return Err(format!(
-                    "the first samples have more than {MAX_COLUMNS} extensions, which is the limit: check the names of the members"
+                    "the first samples exceed the limit of {MAX_COLUMNS} extensions: check the member names"
                 ));
             }
             self.extensions.push(extension);

@@ -52,15 +52,12 @@ async fn columns_and_their_names_are_limited() {
     let chosen = fixture(line.as_bytes(), Format::Jsonl, &[("x", "c4999")]).read_all().await;
     assert_eq!(chosen.rows(), ["1"]);
     let message = refused(format!("{{\"{}\":1}}\n", "n".repeat(2_000)).as_bytes(), Format::Jsonl).await;
-    assert!(
-        message.contains("has 2000 bytes, more than the limit of 1024") && message.len() < 400,
-        "{message}"
-    );
+    assert!(message.contains("is 2000 bytes long; the limit is 1024") && message.len() < 400, "{message}");
     let names: Vec<String> = (0..5_000).map(|at| format!("f{at:04}")).collect();
     let features: Vec<(&str, Feature<'_>)> =
         names.iter().map(|name| (name.as_str(), Feature::Ints(&[1]))).collect();
     let message = refused(&tfrecord(&[example(&features)]), Format::TfRecord).await;
-    assert!(message.contains("more than 4096 features"), "{message}");
+    assert!(message.contains("exceed the limit of 4096 features"), "{message}");
 }
 
 #[tokio::test]
@@ -83,14 +80,14 @@ async fn samples_of_a_tar_file_are_limited() {
     assert_eq!((index.rows(), index.defects.len()), (1, 1));
     let reason = &index.defects[0].reason;
     assert!(
-        reason.contains("more than 4096 members") || reason.contains("more than 4096 extensions"),
+        reason.contains("the limit of 4096 members") || reason.contains("the limit of 4096 extensions"),
         "{reason}"
     );
     let record = format!(" path={}.txt\n", "d".repeat(5_000));
     let pax = format!("{}{record}", record.len() + 4);
     let bytes = [tar_member(b'x', "pax", pax.as_bytes()), tar(&[("short", b"x")])].concat();
     let index = fixture(&bytes, Format::WebDataset, &[("text", "txt")]).index().await.unwrap().index;
-    assert!(index.defects[0].reason.contains("the name of a member has 5004 bytes"), "{:?}", index.defects);
+    assert!(index.defects[0].reason.contains("a member name is 5004 bytes long"), "{:?}", index.defects);
 }
 
 /// A Parquet file with only this footer.
@@ -118,11 +115,11 @@ async fn a_footer_with_impossible_sizes_is_rejected() {
     long[end - 8..end - 4].copy_from_slice(&(MAX_FOOTER_BYTES as u32 + 1).to_le_bytes());
     long[end - 4..].copy_from_slice(b"PAR1");
     let message = refused(&long, Format::Parquet).await;
-    assert!(message.contains("the footer has 67108865 bytes"), "{message}");
+    assert!(message.contains("the footer is 67108865 bytes long"), "{message}");
     long[end - 10..end - 6].copy_from_slice(&(MAX_FOOTER_BYTES as u32 + 1).to_le_bytes());
     long[end - 6..].copy_from_slice(b"ARROW1");
     let message = refused(&long, Format::Arrow).await;
-    assert!(message.contains("the footer has 67108865 bytes"), "{message}");
+    assert!(message.contains("the footer is 67108865 bytes long"), "{message}");
 }
 
 #[tokio::test]
@@ -137,5 +134,5 @@ async fn a_first_row_above_the_limit_is_not_sampled() {
     let bytes = MAX_SAMPLED_ROW_BYTES + 1;
     let block = feedline_data::manifest::Block { rows: 1, offset: 0, bytes, group: 0, row_bytes: Vec::new() };
     let message = crate::formats::lines::sample(&object, &[block], 10).await.unwrap_err().to_string();
-    assert!(message.contains("the first row has 268435457 bytes"), "{message}");
+    assert!(message.contains("the first row is 268435457 bytes long"), "{message}");
 }

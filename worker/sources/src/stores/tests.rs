@@ -217,7 +217,7 @@ async fn files_of_operators_whose_total_size_is_too_large_are_not_read() {
     // Each file is small enough.
     let large = ["c.json", "d.json", "e.json"].map(|name| file(name, MAX_FILE_BYTES - 1));
     let error = stores.files(large.clone().into(), &TenantReads::default()).await.unwrap_err().to_string();
-    assert!(error.contains("e.json") && error.contains("more than the limit of 536870912"), "{error}");
+    assert!(error.contains("e.json") && error.contains("the limit is 536870912"), "{error}");
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use super::write::SegmentWriter;
 use crate::cache::rows::Prefix;
 
 impl SegmentWriter {
-    /// Evicts segments until `bytes` are free for rows of the prefix `wanted`. Returns whether the bytes are free.
+    /// Evicts segments until `bytes` bytes are free for rows of the prefix `wanted`. Returns whether they are free.
     pub(super) fn make_room(&mut self, wanted: Prefix, bytes: u64) -> io::Result<bool> {
         loop {
             let evictions = lock(&self.shared.evictions);
@@ -27,7 +27,8 @@ impl SegmentWriter {
 }
 
 impl Shared {
-    /// Deletes segments of a prefix until `bytes` are freed or no segment is left. Deletes the directory with the last segment.
+    /// Deletes segments of a prefix until `bytes` bytes are freed or no segment is left. After the last segment, also
+    /// deletes the directory.
     fn evict_segments(&self, prefix: Prefix, bytes: u64) -> io::Result<()> {
         let folder = self.folder(prefix);
         let mut freed = 0;
@@ -49,7 +50,7 @@ impl Shared {
         }
         lock(&self.prefixes).remove(&prefix);
         lock(&self.evictions).clear(prefix);
-        // Fails if the directory contains files of the user, which must not be deleted.
+        // Fails if the directory contains user files, which must not be deleted.
         let _ = std::fs::remove_dir(&folder);
         Ok(())
     }

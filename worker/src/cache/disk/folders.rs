@@ -11,10 +11,10 @@ use crate::cache::rows::Prefix;
 const MAX_PARTS: usize = 256;
 /// Age at which an unused part can be deleted. A worker that restarts within this time finds its rows.
 const UNUSED_AFTER: Duration = Duration::from_secs(24 * 3600);
-/// Name of the lock file in a part. Its modification time is the last use of the part.
+/// Name of the lock file in a part. Its modification time is the time of the part's last use.
 const CLAIM_FILE: &str = "claim";
 
-/// A segment file of a prefix. The order is by modification time.
+/// A segment file of a prefix. Files are ordered by modification time.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct SegmentFile {
     modified: SystemTime,
@@ -37,10 +37,12 @@ pub(super) fn claim_part(folder: &Path) -> io::Result<(PathBuf, File)> {
             Err(TryLockError::Error(error)) => return Err(error),
         }
     }
-    Err(io::Error::other(format!("{MAX_PARTS} workers already use the directory, which is the limit")))
+    Err(io::Error::other(format!(
+        "the directory is already in use by {MAX_PARTS} workers, which is the limit"
+    )))
 }
 
-/// Sets the last use of a part to the current time. If this fails, the modification times of its segments are used.
+/// Records the current time as the last use of a part. If this fails, the modification times of its segments are used.
 pub(super) fn record_use(part: &Path) {
     let noted = File::options().write(true).open(part.join(CLAIM_FILE));
     let _ = noted.and_then(|file| file.set_modified(SystemTime::now()));
@@ -66,7 +68,7 @@ pub(super) fn delete_unused_parts(folder: &Path, limit_bytes: u64) {
             Ok(false) => {}
             Err(error) => {
                 let part = part.display();
-                tracing::warn!(%part, %error, "cannot delete cached rows of a part that no worker has used for a day");
+                tracing::warn!(%part, %error, "cannot delete a cache part that no worker has used for a day");
             }
         }
     }
@@ -88,7 +90,7 @@ fn clear_part(part: &Path) -> io::Result<bool> {
         for file in segment_files(&folder)? {
             std::fs::remove_file(&file.path)?;
         }
-        // Fails if the directory contains files of the user, which must not be deleted.
+        // Fails if the directory contains user files, which must not be deleted.
         let _ = std::fs::remove_dir(&folder);
     }
     Ok(true)
@@ -120,7 +122,7 @@ pub(super) fn prefix_sizes(folder: &Path) -> Vec<(Prefix, u64)> {
     sizes.into_iter().map(|(_, prefix, bytes)| (prefix, bytes)).collect()
 }
 
-/// The directories of prefixes in a part. Ignores entries with other names, which are files of the user.
+/// The directories of prefixes in a part. Ignores entries with other names, which are user files.
 fn prefix_folders(folder: &Path) -> impl Iterator<Item = (Prefix, PathBuf)> {
     let paths = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
     paths.filter_map(|path| {

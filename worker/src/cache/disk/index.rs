@@ -80,7 +80,7 @@ impl DiskIndex {
         let (head, bytes) = record.split_at(RECORD_HEADER_BYTES as usize);
         let sound = read.is_ok() && head[12..] == xxh3_64_with_seed(bytes, row).to_le_bytes();
         if !sound {
-            tracing::warn!(row, "a row of the disk cache is corrupted and is computed again");
+            tracing::warn!(row, "recomputing a corrupted row of the disk cache");
             lock(&self.state).rows.remove(&row);
             return None;
         }
@@ -94,7 +94,7 @@ impl DiskIndex {
         rows.into_iter().for_each(|row| drop(self.read(row)));
     }
 
-    /// Retains the rows that the index does not contain.
+    /// Removes from `rows` the rows that the index already contains.
     pub(super) fn retain_new(&self, rows: &mut Vec<CachedRow>) {
         let state = lock(&self.state);
         rows.retain(|(row, _)| !state.rows.contains_key(row));
@@ -109,7 +109,7 @@ impl DiskIndex {
         number
     }
 
-    /// Adds the locations of rows. Ignores rows of segments that were removed.
+    /// Adds the locations of rows. Ignores rows in segments that were removed.
     pub(super) fn add_rows(&self, locations: Vec<(u64, RowLocation)>) {
         let mut state = lock(&self.state);
         let State { segments, rows, .. } = &mut *state;

@@ -18,7 +18,7 @@ pub(super) struct Shared {
     pub(super) folder: PathBuf,
     /// The indexes of opened prefixes.
     pub(super) prefixes: Mutex<BTreeMap<Prefix, Arc<DiskIndex>>>,
-    /// The bytes of all prefixes in the directory, including prefixes that are not opened.
+    /// Counts the bytes of all prefixes in the directory, including prefixes that are not opened.
     pub(super) evictions: Mutex<EvictionQueue>,
     /// Bytes of rows in the queue of the writer thread.
     pub(super) pending_bytes: AtomicU64,

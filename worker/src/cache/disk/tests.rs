@@ -159,7 +159,7 @@ async fn an_unusable_folder_is_an_error_that_names_the_remedy() {
     let file = folder.path().join("file");
     std::fs::write(&file, b"").expect("a file");
     let error = tier(&file, 1 << 20).open(1).await.expect_err("a file is not a directory");
-    assert!(error.contains("cannot be used") && error.contains("--cache-dir"), "{error}");
+    assert!(error.contains("cannot use the cache directory") && error.contains("--cache-dir"), "{error}");
 }
 
 #[test]

@@ -17,7 +17,7 @@ const UPLOAD_SEGMENT_BYTES: u64 = 8 << 20;
 /// Maximum time that a row stays pending. After that time, its segment is uploaded even if it is small, so that other
 /// workers find the row.
 const MAX_PENDING_TIME: Duration = Duration::from_secs(30);
-/// Pause of requests after a failure.
+/// Time for which requests pause after a failure.
 const RETRY_PAUSE: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Default)]
@@ -95,7 +95,7 @@ pub(super) struct ListedObject {
     pub(super) bytes: u64,
 }
 
-/// A pause of requests after a failure.
+/// A pause in requests after a failure.
 #[derive(Debug, Default)]
 pub(super) struct StoreBackoff {
     until: Option<Instant>,
@@ -121,7 +121,7 @@ impl SegmentCatalog {
         Self { limit_bytes, ..Self::default() }
     }
 
-    /// Size of the objects in the store: the last listing, and the uploads of this worker since then.
+    /// Size of the objects in the store: the size at the last listing, plus this worker's uploads since then.
     pub(super) fn held_bytes(&self) -> u64 {
         self.listed_bytes + self.written_bytes - self.listed_written_bytes
     }
@@ -272,7 +272,8 @@ impl SegmentCatalog {
         }
     }
 
-    /// Applies a listing of all objects. `written_bytes` is the value at the start of the listing.
+    /// Applies a listing of all objects. `written_bytes` is the value of [`Self::written_bytes`] at the start of the
+    /// listing.
     pub(super) fn on_listed(&mut self, bytes: u64, written_bytes: u64) {
         let held_before = self.held_bytes();
         (self.listed_bytes, self.listed_written_bytes) = (bytes, written_bytes);
@@ -283,7 +284,8 @@ impl SegmentCatalog {
         self.prefixes.get(&prefix).is_none_or(|stored| !stored.known_objects.contains(name))
     }
 
-    /// Adds the rows of a listed object. Without entries, the object is not read again.
+    /// Adds the rows of a listed object, and records that the object must not be read again. `entries` is empty if the
+    /// object cannot be used.
     pub(super) fn on_index_read(&mut self, object: ListedObject, entries: &[SegmentEntry]) {
         let stored = self.prefixes.entry(object.prefix).or_default();
         if stored.known_objects.insert(Arc::clone(&object.name)) && !entries.is_empty() {

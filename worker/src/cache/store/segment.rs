@@ -72,7 +72,7 @@ pub(super) fn build_segment(prefix: Prefix, rows: &[CachedRow]) -> (Bytes, Vec<S
     (segment.into(), entries)
 }
 
-/// Extracts the row from a record. `None` if the record is corrupted or contains another row.
+/// Extracts the row from a record. `None` if the record is corrupted or contains a different row.
 pub(super) fn verified_row(record: &Bytes, row: u64) -> Option<Bytes> {
     let bytes = record.get(RECORD_HEADER_BYTES..)?;
     (record[..RECORD_HEADER_BYTES] == record_header(row, bytes)).then(|| record.slice(RECORD_HEADER_BYTES..))

@@ -8,7 +8,7 @@ use feedline_operators::{Chunk, Decoding, encode_column};
 use super::EncodingTrials;
 use crate::engine::trace::thread_cpu;
 
-/// Maximum CPU time of encoding while threads are busy, as a fraction of the CPU time of the operator after the cache
+/// Maximum CPU time for encoding while threads are busy, as a fraction of the CPU time of the operator after the cache
 /// point.
 const ENCODING_SHARE: f64 = 0.04;
 

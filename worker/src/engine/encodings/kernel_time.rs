@@ -13,7 +13,7 @@ pub(crate) struct KernelTime {
     kernel: AtomicU64,
 }
 
-/// Maximum fraction of CPU time in the kernel for caching rows in the first pass.
+/// Rows are cached in the first pass only if the kernel uses at most this fraction of the CPU time.
 const KERNEL_SHARE: f64 = 0.04;
 /// Minimum number of ticks before the fraction is used.
 const TICKS_MIN: u64 = 40;

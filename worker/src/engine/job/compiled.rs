@@ -22,9 +22,9 @@ use crate::engine::coordination::Coordination;
 use crate::engine::settings::EngineSettings;
 use crate::engine::trace::Tracing;
 
-/// Maximum encoded bytes of a chunk. A larger row has its own chunk.
+/// Maximum encoded size of a chunk in bytes. A larger row has its own chunk.
 const CHUNK_BYTES_MAX: u64 = 512 << 10;
-/// Minimum of the initial estimate of the bytes per row in columns of varying size.
+/// Minimum value of the initial estimate of the bytes per row in columns of varying size.
 const TAIL_ROW_BYTES_MIN: u64 = 64;
 
 /// The inputs from which a job is compiled.
@@ -153,7 +153,7 @@ impl CompiledJob {
         self.output.fields.len() > self.tensors.len()
     }
 
-    /// The number of passes after pass `pass`. `None` for the first pass, which caching must not slow down.
+    /// The number of passes that follow `pass`. `None` for the first pass, which caching must not slow down.
     pub(crate) fn passes_after(&self, pass: u32) -> Option<f64> {
         let layout = &self.details.layout;
         (pass > 0).then(|| f64::from((layout.epochs * layout.passes).saturating_sub(pass + 1)))

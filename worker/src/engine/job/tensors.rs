@@ -41,7 +41,7 @@ pub(super) fn final_tensors(
         let ColumnType::Tensor { shape, .. } = &field.column_type else { return None };
         Some(FinalTensor {
             column: field.name.clone(),
-            writer: writer(operators, first, &field.name, &renames),
+            writer: find_writer(operators, first, &field.name, &renames),
             row_bytes: field.column_type.fixed_row_bytes().unwrap_or_default(),
             elements_per_row: shape.iter().map(|&extent| u64::from(extent)).product(),
         })
@@ -60,7 +60,7 @@ fn renames(pipeline: &Pipeline) -> Renames<'_> {
 }
 
 /// Finds the operator that writes a column, searching backwards from the output.
-fn writer(
+fn find_writer(
     operators: &[BuiltOperator],
     first: usize,
     column: &str,

@@ -8,7 +8,7 @@ use feedline_data::layout::{Layout, SplitRef};
 use crate::engine::pool::Priority;
 use crate::engine::split::{SharedSplit, SplitState};
 
-/// A round of a coordinated job, as its epoch and ordinal.
+/// Identifies a round of a coordinated job by its epoch and ordinal.
 type RoundId = (u32, u64);
 
 /// The leases of one job.

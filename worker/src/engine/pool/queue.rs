@@ -4,8 +4,8 @@
 //! Jobs share the threads by start-time fair queueing (Goyal, Vin, Chen, 1996). Each queue has a virtual time, which
 //! increases by the duration of its work divided by its share. The queue with the smallest virtual time is served next.
 //! A queue that was empty does not catch up on unused time. The duration of new work is estimated from earlier work,
-//! and corrected when the work has finished. All jobs without a share use the same queue, ordered by the start of their
-//! groups.
+//! and corrected when the work has finished. All jobs without a share use the same queue, ordered by the start times of
+//! their groups.
 //!
 //! A job may also have a limit on its average number of threads, which need not be an integer. The generic cell rate
 //! algorithm (ITU-T I.371) enforces the limit: each queue has an earliest start time, which advances by the duration of
@@ -164,7 +164,7 @@ impl<T> WorkQueue<T> {
         open.map(|(_, queue)| queue.not_before.max(at)).min_by(f64::total_cmp)
     }
 
-    /// Removes and returns the next work. `at` is the current time in seconds since an arbitrary start.
+    /// Removes and returns the next work. `at` is the current time in seconds since an arbitrary point in time.
     pub(super) fn pop(&mut self, at: f64) -> NextWork<T> {
         let mut soonest = f64::INFINITY;
         let mut first: Option<(QueueKey, &mut JobQueue<T>)> = None;

@@ -28,7 +28,7 @@ fn check_kind(kind: OperatorKind, expect: Expect) {
 fn errors_in_names_and_sources() {
     check(
         Pipeline::builder("").source(Source::files("a")).batch(1),
-        expect!["name: the pipeline's name is empty; write one, such as `imagenet-train`"],
+        expect!["name: the pipeline name is empty; set a name, such as `imagenet-train`"],
     );
     check(
         Pipeline::builder("a b").source(Source::files("a")).batch(1),
@@ -59,10 +59,13 @@ fn errors_in_names_and_sources() {
 
 #[test]
 fn errors_in_the_order_of_operators() {
-    check(any(), expect!["operators: the pipeline has no batch; end the list with `- batch: {size: 128}`"]);
+    check(
+        any(),
+        expect!["operators: the pipeline has no batching operator; end the list with `- batch: {size: 128}`"],
+    );
     check(
         any().wait(1),
-        expect!["operators: the pipeline has no batch; end the list with `- batch: {size: 128}`"],
+        expect!["operators: the pipeline has no batching operator; end the list with `- batch: {size: 128}`"],
     );
     check(
         any().batch(1).wait(1),
@@ -87,32 +90,37 @@ fn errors_in_the_order_of_operators() {
 
 #[test]
 fn errors_in_counts() {
-    check(any().batch(0), expect!["operator 1 (batch): size is 0; write a number from 1 to 1000000"]);
+    check(any().batch(0), expect!["operator 1 (batch): size is 0; expected a number from 1 to 1000000"]);
     check(any().batch(1_000_000), expect!["accepted"]);
     check(
         any().batch(1_000_001),
-        expect!["operator 1 (batch): size is 1000001; write a number from 1 to 1000000"],
+        expect!["operator 1 (batch): size is 1000001; expected a number from 1 to 1000000"],
     );
-    check(any().repeat(0).batch(1), expect!["operator 1 (repeat): count is 0; write at least 1"]);
-    check(any().pad("a", 0).batch(1), expect!["operator 1 (pad): length is 0; write at least 1"]);
-    check(any().truncate("a", 0).batch(1), expect!["operator 1 (truncate): length is 0; write at least 1"]);
+    check(any().repeat(0).batch(1), expect!["operator 1 (repeat): count is 0; expected at least 1"]);
+    check(any().pad("a", 0).batch(1), expect!["operator 1 (pad): length is 0; expected at least 1"]);
+    check(
+        any().truncate("a", 0).batch(1),
+        expect!["operator 1 (truncate): length is 0; expected at least 1"],
+    );
     check(
         any().burn(1).parallelism(0).batch(1),
         expect![
-            "operator 1 (burn): parallelism is 0; write at least 1, or omit `parallelism` to let the engine choose"
+            "operator 1 (burn): parallelism is 0; set it to at least 1, or omit `parallelism` to let the engine choose"
         ],
     );
     check(
         any().parallelism(2).batch(1),
-        expect!["parallelism: there is no operator to limit; call `parallelism` after the operator"],
+        expect![
+            "parallelism: no operator has been added; call `parallelism` after the operator that it limits"
+        ],
     );
     check(
         any().burn(60_000_001).batch(1),
-        expect!["operator 1 (burn): cpu_us is 60000001; write a number from 0 to 60000000"],
+        expect!["operator 1 (burn): cpu_us is 60000001; expected a number from 0 to 60000000"],
     );
     check(
         any().wait(60_001).batch(1),
-        expect!["operator 1 (wait): ms is 60001; write a number from 0 to 60000"],
+        expect!["operator 1 (wait): ms is 60001; expected a number from 0 to 60000"],
     );
 }
 
@@ -120,12 +128,12 @@ fn errors_in_counts() {
 fn errors_in_image_operators() {
     check(
         any().resize("a", [0, 2]).batch(1),
-        expect!["operator 1 (resize): size is [0, 2]; write a height and a width from 1 to 16384"],
+        expect!["operator 1 (resize): size is [0, 2]; expected a height and a width from 1 to 16384"],
     );
     check(any().resize("a", [16_384, 1]).batch(1), expect!["accepted"]);
     check(
         any().resize("a", [2, 16_385]).batch(1),
-        expect!["operator 1 (resize): size is [2, 16385]; write a height and a width from 1 to 16384"],
+        expect!["operator 1 (resize): size is [2, 16385]; expected a height and a width from 1 to 16384"],
     );
     check(
         any().decode_image("").batch(1),
@@ -134,7 +142,7 @@ fn errors_in_image_operators() {
     let column = || "a".to_owned();
     check_kind(
         OperatorKind::CenterCrop(CenterCrop { column: column(), size: [2, 2], resize: Some(0) }),
-        expect!["operator 1 (center_crop): resize is 0; write a number from 1 to 16384"],
+        expect!["operator 1 (center_crop): resize is 0; expected a number from 1 to 16384"],
     );
     let crop = |scale, ratio| {
         OperatorKind::RandomResizedCrop(RandomResizedCrop { column: column(), size: [2, 2], scale, ratio })
@@ -142,39 +150,39 @@ fn errors_in_image_operators() {
     check_kind(
         crop([0.5, 0.1], [1.0, 1.0]),
         expect![
-            "operator 1 (random_resized_crop): scale is [0.5, 0.1]; write two positive numbers, the smaller first"
+            "operator 1 (random_resized_crop): scale is [0.5, 0.1]; expected two positive numbers, the smaller one first"
         ],
     );
     check_kind(
         crop([0.1, 1.0], [0.0, 1.0]),
         expect![
-            "operator 1 (random_resized_crop): ratio is [0, 1]; write two positive numbers, the smaller first"
+            "operator 1 (random_resized_crop): ratio is [0, 1]; expected two positive numbers, the smaller one first"
         ],
     );
     check_kind(
         crop([0.1, f64::NAN], [1.0, 1.0]),
         expect![
-            "operator 1 (random_resized_crop): scale is [0.1, NaN]; write two positive numbers, the smaller first"
+            "operator 1 (random_resized_crop): scale is [0.1, NaN]; expected two positive numbers, the smaller one first"
         ],
     );
     check_kind(
         crop([0.1, 1.0], [1.0, f64::INFINITY]),
         expect![
-            "operator 1 (random_resized_crop): ratio is [1, inf]; write two positive numbers, the smaller first"
+            "operator 1 (random_resized_crop): ratio is [1, inf]; expected two positive numbers, the smaller one first"
         ],
     );
     let flip = |p| OperatorKind::RandomHorizontalFlip(RandomHorizontalFlip { column: column(), p });
     check_kind(
         flip(1.5),
-        expect!["operator 1 (random_horizontal_flip): p is 1.5; write a probability from 0 to 1"],
+        expect!["operator 1 (random_horizontal_flip): p is 1.5; expected a probability from 0 to 1"],
     );
     check_kind(
         flip(f64::NAN),
-        expect!["operator 1 (random_horizontal_flip): p is NaN; write a probability from 0 to 1"],
+        expect!["operator 1 (random_horizontal_flip): p is NaN; expected a probability from 0 to 1"],
     );
     check(
         any().normalize("a", [0.5], [0.0]).batch(1),
-        expect!["operator 1 (normalize): std contains 0; write numbers above 0"],
+        expect!["operator 1 (normalize): std contains 0; expected numbers above 0"],
     );
     check(
         any().normalize("a", [0.5; 3], [0.5]).batch(1),
@@ -190,13 +198,13 @@ fn errors_in_image_operators() {
     );
     check(
         any().normalize("a", [f64::NAN], [1.0]).batch(1),
-        expect!["operator 1 (normalize): mean contains NaN; write finite numbers"],
+        expect!["operator 1 (normalize): mean contains NaN; expected finite numbers"],
     );
     let mut doubles = any().normalize("a", [0.5], [0.5]).batch(1).build().unwrap();
     if let OperatorKind::Normalize(normalize) = &mut doubles.operators[0].kind {
         normalize.dtype = ScalarType::Float64;
     }
-    expect!["operator 1 (normalize): dtype is float64; write float32 or float16"]
+    expect!["operator 1 (normalize): unsupported dtype float64: expected float32 or float16"]
         .assert_eq(&doubles.check().unwrap_err().to_string());
 }
 
@@ -259,7 +267,7 @@ fn a_pipeline_has_one_cache_before_its_random_operators() {
     check(
         crop(any()).cache(CacheTier::Memory).batch(2),
         expect![
-            "operator 2 (cache): operator 1 (random_resized_crop) is random, but a cache after it would repeat the same random values in every pass; move cache before operator 1 (random_resized_crop)"
+            "operator 2 (cache): operator 1 (random_resized_crop) is random: a cache after it would replay the same random values in every pass; move cache before operator 1 (random_resized_crop)"
         ],
     );
 }
@@ -282,15 +290,17 @@ fn errors_in_coordinated_batches() {
         |kind| any().operator(kind).build().map_or_else(|error| error.to_string(), |_| "accepted".to_owned());
     expect!["operator 1 (bucket_by_length): boundaries is empty; write the maximum length of each bucket, such as [16, 32, 64]"]
         .assert_eq(&said(bucket(&[], &[1], None)));
-    expect!["operator 1 (bucket_by_length): boundaries is [8, 8]; write positive lengths in ascending order"]
-        .assert_eq(&said(bucket(&[8, 8], &[1, 1], None)));
+    expect![
+        "operator 1 (bucket_by_length): boundaries is [8, 8]; expected positive lengths in ascending order"
+    ]
+    .assert_eq(&said(bucket(&[8, 8], &[1, 1], None)));
     expect!["operator 1 (bucket_by_length): tokens and batch_sizes are both set; remove one of them"]
         .assert_eq(&said(bucket(&[8], &[1], Some(64))));
-    expect!["operator 1 (bucket_by_length): tokens is 7, less than the longest row of length 8; write at least 8, or reduce the last boundary"]
+    expect!["operator 1 (bucket_by_length): tokens is 7, but rows may have up to 8 elements; set tokens to at least 8, or reduce the last boundary"]
         .assert_eq(&said(bucket(&[8], &[], Some(7))));
-    expect!["operator 1 (bucket_by_length): tokens and batch_sizes are both missing; set batch_sizes to a number for each of the 1 buckets, or set tokens"]
+    expect!["operator 1 (bucket_by_length): tokens and batch_sizes are both missing; set batch_sizes, with one number for each of the 1 buckets, or set tokens"]
         .assert_eq(&said(bucket(&[8], &[], None)));
-    expect!["operator 1 (bucket_by_length): batch_sizes has 3 numbers for 1 boundaries; write 1, or 2 to accept longer rows"]
+    expect!["operator 1 (bucket_by_length): batch_sizes has 3 numbers for 1 boundaries; expected 1 numbers, or 2 to also accept longer rows"]
         .assert_eq(&said(bucket(&[8], &[1, 2, 3], None)));
     expect!["accepted"].assert_eq(&said(bucket(&[8], &[4, 2], None)));
     check(
@@ -312,7 +322,7 @@ fn errors_in_coordinated_batches() {
     check(
         any().order(OrderMode::Relaxed).pack(&["tokens"], 64, 4),
         expect![
-            "operator 1 (pack): the operator needs steps that all consumers share, and `order: relaxed` has none; use `order: deterministic`"
+            "operator 1 (pack): the operator requires steps shared by all consumers, which `order: relaxed` does not provide; use `order: deterministic`"
         ],
     );
 }

@@ -21,7 +21,7 @@ fn errors_name_the_parameter_and_the_fix() {
         (Function { timeout_s: 0, ..valid_function() }, "timeout_s is 0"),
         (Function { memory: 1, ..valid_function() }, "memory is 1"),
         (Function { rows: Some(0), ..valid_function() }, "rows is 0"),
-        (Function { code: Some("é".to_owned()), ..valid_function() }, "not base64"),
+        (Function { code: Some("é".to_owned()), ..valid_function() }, "not valid base64"),
         (Function { code: Some("gA==".to_owned()), ..valid_function() }, "environment: {python"),
         (Function { columns: vec!["a".to_owned(), "a".to_owned()], ..valid_function() }, "listed twice"),
         (valid_function().output("z", FunctionOutput::numbers(ScalarType::Int8, [3, 0])), "each at least 1"),

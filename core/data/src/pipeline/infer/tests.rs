@@ -335,7 +335,7 @@ fn an_operators_own_parameters_are_checked() {
     let mut pipeline = any().resize("image", [2, 2]).batch(1).build().unwrap();
     pipeline.operators[0].parallelism = Some(0);
     let error = infer(&pipeline, &images()).unwrap_err().to_string();
-    expect!["operator 1 (resize): parallelism is 0; write at least 1, or omit `parallelism` to let the engine choose"]
+    expect!["operator 1 (resize): parallelism is 0; set it to at least 1, or omit `parallelism` to let the engine choose"]
         .assert_eq(&error);
 }
 

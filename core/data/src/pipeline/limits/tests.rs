@@ -31,7 +31,7 @@ fn errors_name_the_field_that_exceeds_a_limit() {
     for (pipeline, expected) in [
         (Pipeline::builder("n".repeat(200)).source(Source::files("/x")), "name: the name `nnn"),
         (from(urls), "source.url: 10001 entries exceed the limit of 10000; use globs"),
-        (from(heavy), "source.url: the URLs have"),
+        (from(heavy), "source.url: the URLs are "),
         (from(Source::files(long.clone())), "source.url: entry `xxx"),
         (from(features), "source.features: 5000 columns exceed the limit of 4096"),
         (from(Source::files("/x").feature("a", long.clone())), "source.features: the name in the data `xxx"),
@@ -42,7 +42,7 @@ fn errors_name_the_field_that_exceeds_a_limit() {
         (any().normalize("a", vec![0.5; 65], vec![0.5; 65]), "operator 1 (normalize): 65 numbers"),
         (any().filter("a OR ".repeat(4_000)), "operator 1 (filter): where `a OR"),
         (any().tokenize("a", long.clone()), "operator 1 (tokenize): tokenizer: entry `xxx"),
-        (any().pad("a", u32::MAX), "operator 1 (pad): length is 4294967295; write at most 16777216"),
+        (any().pad("a", u32::MAX), "operator 1 (pad): length is 4294967295; the limit is 16777216"),
         (
             any().operator(OperatorKind::Repeat(Repeat { count: 2_000_000 })),
             "operator 1 (repeat): count is 2000000",

@@ -27,7 +27,8 @@ pub struct BucketByLength {
     /// last boundary. Without the optional number, longer rows fail.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub batch_sizes: Vec<u32>,
-    /// The number of elements in a batch with padding, instead of `batch_sizes`. Buckets of short rows get larger batches.
+    /// The number of elements in a batch, including padding; replaces `batch_sizes`. Buckets of short rows get larger
+    /// batches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens: Option<u32>,
     /// The length that the lists of a batch are padded to.
@@ -66,7 +67,7 @@ impl OperatorDefinition for BucketByLength {
         }
         if self.boundaries[0] == 0 || !self.boundaries.is_sorted_by(|left, right| left < right) {
             return Err(format!(
-                "boundaries is {:?}; write positive lengths in ascending order",
+                "boundaries is {:?}; expected positive lengths in ascending order",
                 self.boundaries
             ));
         }
@@ -79,18 +80,18 @@ impl OperatorDefinition for BucketByLength {
                 let longest = self.boundaries[count - 1];
                 if tokens < longest {
                     return Err(format!(
-                        "tokens is {tokens}, less than the longest row of length {longest}; write at least {longest}, or reduce the last boundary"
+                        "tokens is {tokens}, but rows may have up to {longest} elements; set tokens to at least {longest}, or reduce the last boundary"
                     ));
                 }
             }
             None if self.batch_sizes.is_empty() => {
                 return Err(format!(
-                    "tokens and batch_sizes are both missing; set batch_sizes to a number for each of the {count} buckets, or set tokens"
+                    "tokens and batch_sizes are both missing; set batch_sizes, with one number for each of the {count} buckets, or set tokens"
                 ));
             }
             None if self.batch_sizes.len() != count && self.batch_sizes.len() != count + 1 => {
                 return Err(format!(
-                    "batch_sizes has {} numbers for {count} boundaries; write {count}, or {} to accept longer rows",
+                    "batch_sizes has {} numbers for {count} boundaries; expected {count} numbers, or {} to also accept longer rows",
                     self.batch_sizes.len(),
                     count + 1
                 ));
@@ -116,7 +117,7 @@ impl OperatorDefinition for BucketByLength {
             None => format!("rows {:?}", self.batch_sizes),
         };
         let pad = match self.pad {
-            PadTo::Longest => format!(", padded to the longest with {}", self.value),
+            PadTo::Longest => format!(", padded to the longest row with {}", self.value),
             PadTo::Boundary => format!(", padded to the boundary with {}", self.value),
             PadTo::None => String::new(),
         };

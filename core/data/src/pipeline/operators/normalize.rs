@@ -50,7 +50,7 @@ impl OperatorDefinition for Normalize {
         check_moments(&self.mean, &self.std)?;
         match self.dtype {
             ScalarType::Float16 | ScalarType::Float32 => Ok(()),
-            other => Err(format!("dtype is {}; write float32 or float16", other.name())),
+            other => Err(format!("unsupported dtype {}: expected float32 or float16", other.name())),
         }
     }
 
@@ -127,10 +127,10 @@ fn check_moments(mean: &[f64], std: &[f64]) -> Result<(), String> {
         ));
     }
     if let Some(bad) = mean.iter().find(|number| !number.is_finite()) {
-        return Err(format!("mean contains {bad}; write finite numbers"));
+        return Err(format!("mean contains {bad}; expected finite numbers"));
     }
     match std.iter().find(|number| !(**number > 0.0 && number.is_finite())) {
-        Some(bad) => Err(format!("std contains {bad}; write numbers above 0")),
+        Some(bad) => Err(format!("std contains {bad}; expected numbers above 0")),
         None => Ok(()),
     }
 }

@@ -66,7 +66,7 @@ impl OperatorDefinition for Pack {
         };
         let window = self.window.map(|window| format!(", window {window}")).unwrap_or_default();
         format!(
-            "{} into {} elements with {}, {} rows, longer {longer}{window}",
+            "{} into {} elements with {}, {} rows, longer rows: {longer}{window}",
             self.columns.join(", "),
             self.length,
             self.value,
@@ -114,7 +114,7 @@ fn infer_packed(input: &Schema, p: &Pack) -> Result<Schema, String> {
             let derived = format!("{name}_{kind}");
             if p.columns.contains(&derived) {
                 return Err(format!(
-                    "column `{derived}` has the name of a column that pack adds for `{name}`; rename `{derived}` before pack"
+                    "column `{derived}` conflicts with a column that pack adds for `{name}`; rename `{derived}` before pack"
                 ));
             }
             output.set(&derived, ColumnType::Tensor { scalar: ScalarType::Int32, shape: shape.clone() });

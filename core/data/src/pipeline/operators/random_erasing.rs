@@ -40,7 +40,7 @@ impl OperatorDefinition for RandomErasing {
         if self.value.is_finite() {
             return Ok(());
         }
-        Err(format!("value is {}; write a finite number", self.value))
+        Err(format!("value is {}; expected a finite number", self.value))
     }
 
     fn infer(&self, input: &Schema) -> Result<Schema, String> {
@@ -90,7 +90,8 @@ impl PipelineBuilder {
     }
 }
 
-/// Whether a column can be erased. The channel axis is the last axis if its extent is at most 4, and the first axis otherwise.
+/// Whether a column can be erased. The channel axis is the last axis if its extent is at most 4, and the first axis
+/// otherwise.
 fn can_be_erased(column_type: &ColumnType) -> bool {
     use ScalarType::{Float16, Float32, Float64, UInt8};
     match column_type {

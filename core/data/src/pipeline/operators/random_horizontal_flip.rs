@@ -64,8 +64,8 @@ impl PipelineBuilder {
     }
 }
 
-/// Whether a column can be flipped. The width of a channels-last tensor is the second axis. A last axis above 4 means channels
-/// first, which is not supported.
+/// Whether a column can be flipped. The width of a channels-last tensor is the second axis. A last axis above 4 means
+/// channels first, which is not supported.
 fn can_be_flipped(column_type: &ColumnType) -> bool {
     match column_type {
         ColumnType::Image => true,

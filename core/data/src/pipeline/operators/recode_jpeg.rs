@@ -10,8 +10,8 @@ use crate::pipeline::column_rules::{is_binary, require_column_type};
 use crate::pipeline::parameter_checks::check_column;
 use crate::schema::{ColumnType, Schema};
 
-/// Parameters of `recode_jpeg`. The operator adds a segment of about 1 % of the JPEG's size, which other decoders ignore. The
-/// pixels do not change. Other formats and progressive or corrupt JPEGs pass through unchanged.
+/// Parameters of `recode_jpeg`. The operator adds a segment of about 1 % of the JPEG's size, which other decoders ignore.
+/// The pixels do not change. Other formats and progressive or corrupt JPEGs pass through unchanged.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RecodeJpeg {

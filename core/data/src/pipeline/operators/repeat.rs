@@ -25,7 +25,7 @@ impl OperatorDefinition for Repeat {
         if self.count > MAX_PASSES {
             let count = self.count;
             return Err(format!(
-                "count is {count}; write at most {MAX_PASSES}, and run the job for more epochs"
+                "count is {count}; the limit is {MAX_PASSES}: run the job for more epochs instead"
             ));
         }
         check_positive("count", self.count)

@@ -10,7 +10,8 @@ use crate::pipeline::parameter_checks::{check_column, check_size};
 use crate::pipeline::{PipelineBuilder, Size};
 use crate::schema::Schema;
 
-/// Parameters of `resize`. The interpolation is bilinear with antialiasing, like Pillow and torchvision with `antialias=True`.
+/// Parameters of `resize`. The interpolation is bilinear with antialiasing, like Pillow and torchvision with
+/// `antialias=True`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Resize {

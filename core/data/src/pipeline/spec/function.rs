@@ -42,8 +42,8 @@ pub struct Function {
     /// Maximum number of rows per call; `None` passes whole chunks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rows: Option<u32>,
-    /// Whether the function draws random numbers. A seeded function receives a seed per row in its keyword argument `seeds` or
-    /// `rngs`.
+    /// Whether the function draws random numbers. A seeded function receives a seed per row in its keyword argument `seeds`
+    /// or `rngs`.
     #[serde(default, skip_serializing_if = "is_false")]
     pub seeded: bool,
 }
@@ -73,13 +73,14 @@ impl Function {
         self
     }
 
-    /// Whether repeated calls may return different values for a row, because the function is random or its module may change.
+    /// Whether repeated calls may return different values for a row, because the function is random or its module may
+    /// change.
     pub fn is_nondeterministic(&self) -> bool {
         self.seeded || (self.code.is_none() && self.version.is_none())
     }
 
-    /// Returns a copy without the fields that do not affect rows. The code is also removed if a version identifies it, because
-    /// pickled bytes may differ between processes.
+    /// Returns a copy without the fields that do not affect rows. The code is also removed if a version identifies it,
+    /// because pickled bytes may differ between processes.
     pub(in crate::pipeline) fn without_execution_settings(&self) -> Self {
         Self {
             code: self.code.clone().filter(|_| self.version.is_none()),
@@ -252,9 +253,9 @@ mod size {
     }
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
-        struct Size;
+        struct SizeVisitor;
 
-        impl serde::de::Visitor<'_> for Size {
+        impl serde::de::Visitor<'_> for SizeVisitor {
             type Value = u64;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -274,7 +275,7 @@ mod size {
             }
         }
 
-        deserializer.deserialize_any(Size)
+        deserializer.deserialize_any(SizeVisitor)
     }
 }
 

@@ -40,7 +40,8 @@ pub(super) fn first_content_line(text: &str) -> Option<usize> {
     text.lines().position(|line| !is_blank(line) && line.trim() != "---").map(|index| index + 1)
 }
 
-/// Returns `line` or the previous line, if one of them is indented with a tab. The parser may report the error one line late.
+/// Returns `line` or the previous line, if one of them is indented with a tab. The parser may report the error one line
+/// late.
 pub(super) fn line_indented_with_tab(text: &str, line: usize) -> Option<usize> {
     let has_tab = |number: &usize| {
         let content = text.lines().nth(number.wrapping_sub(1));

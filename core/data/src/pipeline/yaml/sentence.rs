@@ -1,7 +1,7 @@
 //! Converts serde errors to sentences for users.
 //!
-//! Serde exposes an error only as text: `path: message at line 1 column 2`. Unrecognized messages are returned unchanged. The
-//! tests of `from_yaml` cover each form of message.
+//! Serde exposes an error only as text: `path: message at line 1 column 2`. Unrecognized messages are returned unchanged.
+//! The tests of `from_yaml` cover each form of message.
 
 use crate::pipeline::suggest::{did_you_mean, join_names};
 use crate::pipeline::{BENCHMARK_OPERATORS, OPERATOR_NAMES};

@@ -20,7 +20,7 @@ const MAX_BRACKET_DEPTH: usize = 100;
 pub(super) fn check(text: &str) -> Result<(), String> {
     if text.len() > MAX_FILE_BYTES {
         return Err(format!(
-            "the file has {} bytes, more than the limit of {MAX_FILE_BYTES}; use globs, prefixes or braces in URLs",
+            "the file is {} bytes long; the limit is {MAX_FILE_BYTES} bytes; use globs, prefixes or braces in URLs",
             text.len()
         ));
     }
@@ -171,8 +171,6 @@ mod tests {
     fn deep_and_long_files_are_rejected_before_they_are_parsed() {
         assert!(check(&"[".repeat(500_000)).unwrap_err().contains("nested more than 100 levels deep"));
         assert!(check(&"- ".repeat(100_000)).is_ok(), "the parser limits the depth of block lists");
-        assert!(
-            check(&" ".repeat(MAX_FILE_BYTES + 1)).unwrap_err().contains("more than the limit of 1048576")
-        );
+        assert!(check(&" ".repeat(MAX_FILE_BYTES + 1)).unwrap_err().contains("limit is 1048576"));
     }
 }

@@ -287,20 +287,20 @@ fn check_errors_name_the_line() {
     check(
         "size: 128",
         "size: 0",
-        expect!["pipeline.yaml:17: operator 3 (batch): size is 0; write a number from 1 to 1000000"],
+        expect!["pipeline.yaml:17: operator 3 (batch): size is 0; expected a number from 1 to 1000000"],
     );
     check(
         "[224, 224]",
         "[0, 224]",
         expect![
-            "pipeline.yaml:13: operator 1 (random_resized_crop): size is [0, 224]; write a height and a width from 1 to 16384"
+            "pipeline.yaml:13: operator 1 (random_resized_crop): size is [0, 224]; expected a height and a width from 1 to 16384"
         ],
     );
     check(
         "parallelism: 2",
         "parallelism: 0",
         expect![
-            "pipeline.yaml:16: operator 2 (burn): parallelism is 0; write at least 1, or omit `parallelism` to let the engine choose"
+            "pipeline.yaml:16: operator 2 (burn): parallelism is 0; set it to at least 1, or omit `parallelism` to let the engine choose"
         ],
     );
     check(
@@ -314,19 +314,19 @@ fn check_errors_name_the_line() {
         "  - batch:\n      size: 128\n      remainder: drop\n",
         "",
         expect![
-            "pipeline.yaml:11: operators: the pipeline has no batch; end the list with `- batch: {size: 128}`"
+            "pipeline.yaml:11: operators: the pipeline has no batching operator; end the list with `- batch: {size: 128}`"
         ],
     );
     let flow = "{name: a, source: {url: b, format: files}, operators: [wait: {ms: 1}, batch: {size: 0}]}";
     check_file(
         flow,
-        expect!["pipeline.yaml: operator 2 (batch): size is 0; write a number from 1 to 1000000"],
+        expect!["pipeline.yaml: operator 2 (batch): size is 0; expected a number from 1 to 1000000"],
     );
     let unindented =
         "name: a\nsource: {url: b, format: files}\noperators:\n- wait:\n    ms: 1\n\n- batch:\n    size: 0\n";
     check_file(
         unindented,
-        expect!["pipeline.yaml:7: operator 2 (batch): size is 0; write a number from 1 to 1000000"],
+        expect!["pipeline.yaml:7: operator 2 (batch): size is 0; expected a number from 1 to 1000000"],
     );
 }
 

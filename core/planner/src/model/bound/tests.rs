@@ -59,7 +59,7 @@ fn too_few_cores() {
         &resources(),
         expect![[r#"
             cpu decode 2000
-            2 cores compute 2000 rows/s at 1 ms of CPU time per row, most of it in `decode`
+            2 cores compute 2000 rows/s at 1 ms of CPU time per row, mostly in `decode`
         "#]],
     );
 }
@@ -106,7 +106,7 @@ fn a_pinned_operator() {
         &resources(),
         expect![[r#"
             sequential decode 1111
-            `decode` runs at most 1 execution at a time on one worker (`parallelism` in the pipeline file), and each row takes 900 us: 1111 rows/s
+            `decode` is limited to 1 execution at a time on one worker (`parallelism` in the pipeline file), and each row takes 900 us: 1111 rows/s
         "#]],
     );
 }
@@ -122,7 +122,7 @@ fn a_pinned_operator_on_two_workers() {
         &resources,
         expect![[r#"
             sequential decode 2222
-            `decode` runs at most 1 execution at a time on each of 2 workers (`parallelism` in the pipeline file), and each row takes 900 us: 2222 rows/s
+            `decode` is limited to 1 execution at a time on each of 2 workers (`parallelism` in the pipeline file), and each row takes 900 us: 2222 rows/s
         "#]],
     );
 }
@@ -138,7 +138,7 @@ fn a_wait_with_few_executions() {
         &resources,
         expect![[r#"
             latency wait 800
-            `wait` runs at most 4 executions at a time on one worker, and each row waits 5 ms: 800 rows/s
+            `wait` is limited to 4 executions at a time on one worker, and each row waits 5 ms: 800 rows/s
         "#]],
     );
 }
@@ -151,7 +151,7 @@ fn a_saturated_store() {
         &resources(),
         expect![[r#"
             store source 500
-            the store delivers at most 50 MB/s, and a row needs 100 kB: 500 rows/s
+            the store delivers at most 50 MB/s, and each row requires 100 kB: 500 rows/s
         "#]],
     );
 }
@@ -164,7 +164,7 @@ fn too_few_requests_in_flight() {
         &resources,
         expect![[r#"
             latency source 1000
-            2 requests in flight read 100 MB/s, and a row needs 100 kB: 1000 rows/s
+            with 2 requests in flight, the store delivers 100 MB/s, and each row requires 100 kB: 1000 rows/s
         "#]],
     );
 }
@@ -178,7 +178,7 @@ fn a_slow_network() {
         &resources,
         expect![[r#"
             network - 833
-            the network of the workers transfers 125 MB/s, and a row needs 150 kB: 833 rows/s
+            the workers' network transfers 125 MB/s, and each row requires 150 kB: 833 rows/s
         "#]],
     );
 }
@@ -212,7 +212,7 @@ fn full_memory() {
         &resources,
         expect![[r#"
             memory - 700
-            the memory budget of 250 MB was full for 40 % of the time: 700 rows/s
+            the memory budget of 250 MB was exhausted 40 % of the time: 700 rows/s
         "#]],
     );
 }
@@ -239,7 +239,7 @@ fn a_slow_cache() {
         &JobResources { cache: Some(cache), ..resources() },
         expect![[r#"
             store source 100
-            the cache after `source` delivers 10 MB/s, and a cached row has 100 kB: 100 rows/s
+            the cache after `source` delivers 10 MB/s, and each cached row takes 100 kB: 100 rows/s
         "#]],
     );
 }

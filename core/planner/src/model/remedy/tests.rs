@@ -108,7 +108,7 @@ fn too_few_requests() {
         &model(),
         &JobResources { read_concurrency: 2.0, ..resources() },
         expect![[r#"
-            2000: keep 4 requests to the store in flight
+            2000: allow 4 requests in flight to the store
             2000: give the job 2 workers
         "#]],
     );

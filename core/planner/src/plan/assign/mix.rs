@@ -1,7 +1,7 @@
 //! Fills workers when two resources are scarce, by combining jobs that mainly need one resource with jobs that mainly
 //! need the other.
 //!
-//! Filling the workers with one job after the other may use up the cores of a worker while its network is idle. So jobs
+//! Filling the workers one job at a time may use up the cores of a worker while its network is idle. Therefore, jobs
 //! are sorted by the ratio of the second resource to cores. Each worker receives jobs from both ends of this order, in
 //! amounts that use both resources in proportion to the remaining needs.
 
@@ -11,8 +11,8 @@ use super::{MIN_PLACED_SHARE, WorkerFilling};
 use crate::plan::costs::{CORES, ExecutionOption, RESOURCES};
 
 impl WorkerFilling<'_> {
-    /// Returns the most loaded resource other than cores, if placing one job after the other could leave some of it
-    /// unused. This is possible if the largest resource shares of the jobs add up to more than the capacity.
+    /// Returns the most loaded resource other than cores, if placing one job at a time could leave some of this
+    /// resource unused. This is possible if the largest resource shares of the jobs add up to more than the capacity.
     pub(super) fn second_scarce_resource(
         &self,
         options: &[&ExecutionOption],

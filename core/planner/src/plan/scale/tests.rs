@@ -40,8 +40,8 @@ fn workers_grow_at_once_and_shrink_after_some_time() {
         25 s: 8 -> 8: 8 workers are needed
         50 s: 8 -> 8: 8 workers are needed
         75 s: 8 -> 8: 8 workers are needed
-        100 s: 8 -> 8: 2 workers would be enough; surplus workers are removed in 30 s unless they are needed earlier
-        125 s: 8 -> 8: 2 workers would be enough; surplus workers are removed in 5 s unless they are needed earlier
+        100 s: 8 -> 8: 2 workers would be enough; surplus workers will be removed in 30 s unless they are needed before then
+        125 s: 8 -> 8: 2 workers would be enough; surplus workers will be removed in 5 s unless they are needed before then
         130 s: 8 -> 2: 2 workers have been enough for 30 s
         150 s: 2 -> 2: 2 workers are needed
         175 s: 2 -> 2: 2 workers are needed

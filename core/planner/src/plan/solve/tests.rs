@@ -126,11 +126,11 @@ fn a_limited_operator_does_not_slow_down_other_jobs() {
     let problem = cluster(&[(4.0, 1)], vec![limited, job(2, 1000.0, &[1.0])]);
     let plan = plan(&problem);
     expect![[r#"
-        job1: 100.0 of 1000.0 rows/s, worker 1 0.10 cores, `decode` runs at most 1 execution at a time on each worker: 100 rows/s on 1 worker
+        job1: 100.0 of 1000.0 rows/s, worker 1 0.10 cores, `decode` is limited to 1 execution at a time on each worker: 100 rows/s on 1 worker
         job2: 1000.0 of 1000.0 rows/s, worker 1 1.15 cores, its consumers accept at most 1000 rows/s
         type0: 1 present, 10 wanted
         the smallest weighted fed fraction is 10 %; the upper bound for any plan is 10 %
-        job `job1`: `decode` runs at most 1 execution at a time on each worker: 100 rows/s on 1 worker
+        job `job1`: `decode` is limited to 1 execution at a time on each worker: 100 rows/s on 1 worker
     "#]].assert_eq(&text(&plan));
 }
 
@@ -144,13 +144,13 @@ fn a_job_at_the_quota_of_its_tenant_names_the_quota() {
     let plan = plan(&problem);
     assert_feasible(&problem, &plan);
     expect![[r#"
-        job1: 500.0 of 2000.0 rows/s, worker 1 0.50 cores, the jobs of tenant `vision` use its whole quota of 1 core
-        job2: 500.0 of 2000.0 rows/s, worker 1 0.50 cores, the jobs of tenant `vision` use its whole quota of 1 core
+        job1: 500.0 of 2000.0 rows/s, worker 1 0.50 cores, the jobs of tenant `vision` use its entire quota of 1 core
+        job2: 500.0 of 2000.0 rows/s, worker 1 0.50 cores, the jobs of tenant `vision` use its entire quota of 1 core
         job3: 1000.0 of 1000.0 rows/s, worker 1 1.15 cores, its consumers accept at most 1000 rows/s
         type0: 1 present, 1 wanted
         the smallest weighted fed fraction is 25 %; the upper bound for any plan is 25 %
-        job `job1`: the jobs of tenant `vision` use its whole quota of 1 core
-        job `job2`: the jobs of tenant `vision` use its whole quota of 1 core
+        job `job1`: the jobs of tenant `vision` use its entire quota of 1 core
+        job `job2`: the jobs of tenant `vision` use its entire quota of 1 core
     "#]].assert_eq(&text(&plan));
 }
 
@@ -213,7 +213,7 @@ fn an_inconsistent_problem_is_rejected_with_a_sentence() {
         .assert_eq(&rejection(|problem| problem.jobs[0].operators[0].cpu_s[1] = f64::NAN));
     expect!["job `job2` has an operator without CPU times for all 2 worker types"]
         .assert_eq(&rejection(|problem| problem.jobs[1].overhead_cpu_s.clear()));
-    expect!["worker 2 has the type index 9, but the problem has 2 worker types"]
+    expect!["worker 2 has worker type index 9, but the problem has only 2 worker types"]
         .assert_eq(&rejection(|problem| problem.workers[1].worker_type = 9));
     expect!["worker type `type0` has 0 cores: expected a number above 0"]
         .assert_eq(&rejection(|problem| problem.worker_types[0].cores = 0.0));

@@ -16,7 +16,7 @@ pub(super) struct DecisionsReport {
     pub(super) seconds: f64,
     /// Splits leased to workers per second.
     pub(super) grants_per_s: f64,
-    /// Answered reports of workers and consumers per second.
+    /// Answered reports from workers and consumers per second.
     pub(super) reports_per_s: f64,
     /// Time from a request to its answer under this load. A coordinator answers after a majority has written the
     /// decision.
@@ -62,7 +62,7 @@ impl LatencySpread {
 }
 
 impl DecisionsReport {
-    /// Formats the report for people.
+    /// Formats the report as text.
     pub(super) fn to_text(&self) -> String {
         let Self { coordinators, workers, jobs, seconds, grants_per_s, reports_per_s, .. } = self;
         let Self { commit_ms, coordinator_cores, load_cores, granted, log_bytes, restart_s, .. } = self;

@@ -64,7 +64,7 @@ impl KernelReport {
         Self { subjects, turns, images, cores }
     }
 
-    /// Formats the report as a table for people.
+    /// Formats the report as a text table.
     pub(super) fn to_text(&self) -> String {
         let header = ["subject", "cores", "images/s", "min", "max", "per core", "of the first"];
         let rows = self.subjects.iter().map(|subject| {

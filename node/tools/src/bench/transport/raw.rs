@@ -15,7 +15,7 @@ use super::peer::{SenderKind, SenderProcess};
 const RAW_WRITE_BYTES: usize = 256 << 10;
 /// Size of each of the two buffers of the memory copy.
 const COPY_BYTES: usize = 64 << 20;
-/// Timeout of a read from a raw socket.
+/// Timeout for a read from a raw socket.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Copies between two buffers.

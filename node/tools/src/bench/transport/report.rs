@@ -84,7 +84,7 @@ impl TransportReport {
         Self { subjects, turns, batch_bytes, cores }
     }
 
-    /// Formats the report as a table for people.
+    /// Formats the report as a text table.
     pub(super) fn to_text(&self) -> String {
         let header = ["path", "GB/s", "min", "max", "sender cpu s/GB", "receiver cpu s/GB", "of raw TCP"];
         let rows = self.subjects.iter().map(|subject| {

@@ -23,7 +23,7 @@ const MIN_SIMILARITY: f64 = 0.6;
 pub(super) fn analyze(predicate: &str, schema: &Schema) -> Result<TypedExpr, String> {
     if predicate.len() > MAX_EXPRESSION_BYTES {
         return Err(format!(
-            "where: the expression is longer than {MAX_EXPRESSION_BYTES} bytes, which is the limit; use several filters"
+            "where: the expression exceeds the limit of {MAX_EXPRESSION_BYTES} bytes; use several filters"
         ));
     }
     let parsed =

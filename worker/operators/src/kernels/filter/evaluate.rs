@@ -27,10 +27,10 @@ pub(super) fn evaluate(node: &FilterExpr, chunk: &Chunk) -> Result<ExprValues, O
         FilterExpr::Literal(array) => ExprValues { array: array.clone(), is_scalar: true },
         FilterExpr::Not(inner) => value(inner)?.map_bool(boolean::not)?,
         FilterExpr::And(left, right) => {
-            connect(value(left)?, value(right)?, chunk.rows(), boolean::and_kleene)?
+            apply_boolean(value(left)?, value(right)?, chunk.rows(), boolean::and_kleene)?
         }
         FilterExpr::Or(left, right) => {
-            connect(value(left)?, value(right)?, chunk.rows(), boolean::or_kleene)?
+            apply_boolean(value(left)?, value(right)?, chunk.rows(), boolean::or_kleene)?
         }
         FilterExpr::IsBool { value: inner, expected, negated } => value(inner)?.map_bool(|booleans| {
             Ok(booleans.iter().map(|boolean| Some((boolean == Some(*expected)) != *negated)).collect())
@@ -49,7 +49,7 @@ pub(super) fn evaluate(node: &FilterExpr, chunk: &Chunk) -> Result<ExprValues, O
                 (true, false) => ilike,
                 (true, true) => nilike,
             };
-            combine(&value(text)?, &value(pattern)?, kernel)?
+            apply_comparison(&value(text)?, &value(pattern)?, kernel)?
         }
         FilterExpr::Arithmetic(operator, kind, left, right) => {
             numeric::arithmetic(*operator, *kind, &value(left)?, &value(right)?)
@@ -76,7 +76,7 @@ fn read_column(chunk: &Chunk, name: &str, kind: ExprType) -> Result<ExprValues, 
         (Column::Arrow(array), ExprType::List) => Ok(ExprValues::per_row(array.clone())),
         (Column::Arrow(array), kind) => Ok(ExprValues::per_row(cast_to(array, &kind.arrow())?)),
         (Column::Tensor(tensor), ExprType::List) => {
-            // Replace the elements by nulls, because expressions use only the length and the validity of a list.
+            // Replace the elements with nulls, because expressions use only the length and the validity of a list.
             let elements = tensor.shape.first().copied().unwrap_or(0) as usize;
             let nulls = new_null_array(&DataType::Null, elements * tensor.rows);
             let field = Arc::new(arrow::datatypes::Field::new_list_field(DataType::Null, true));
@@ -96,7 +96,7 @@ fn evaluate_in(value: &FilterExpr, items: &[FilterExpr], chunk: &Chunk) -> Resul
     let mut found = ExprValues { array: Arc::new(BooleanArray::from(vec![false])), is_scalar: true };
     for item in items {
         let is_equal = compare(Comparison::Eq, &value, &evaluate(item, chunk)?)?;
-        found = connect(found, is_equal, chunk.rows(), boolean::or_kleene)?;
+        found = apply_boolean(found, is_equal, chunk.rows(), boolean::or_kleene)?;
     }
     Ok(found)
 }
@@ -131,7 +131,7 @@ fn evaluate_case(
 }
 
 /// Applies a boolean kernel to two values. Either value may be a scalar.
-fn connect(
+fn apply_boolean(
     left: ExprValues,
     right: ExprValues,
     rows: usize,
@@ -146,7 +146,7 @@ fn connect(
 }
 
 /// Applies a comparison kernel to two values. Either value may be a scalar.
-fn combine(
+fn apply_comparison(
     left: &ExprValues,
     right: &ExprValues,
     kernel: fn(&dyn Datum, &dyn Datum) -> Result<BooleanArray, ArrowError>,
@@ -166,11 +166,11 @@ fn compare(comparison: Comparison, left: &ExprValues, right: &ExprValues) -> Res
         Comparison::Distinct => cmp::distinct,
         Comparison::NotDistinct => cmp::not_distinct,
     };
-    combine(&normalize_floats(left), &normalize_floats(right), kernel)
+    apply_comparison(&normalize_floats(left), &normalize_floats(right), kernel)
 }
 
-/// Replaces negative zero by zero, and all NaNs by the same NaN. Arrow compares floats by IEEE total order, but SQL compares their
-/// values. As in PostgreSQL, NaN equals NaN and is greater than all other numbers.
+/// Replaces negative zero with zero, and all NaNs with the same NaN. Arrow compares floats by IEEE total order, but SQL
+/// compares their values. As in PostgreSQL, NaN equals NaN and is greater than all other numbers.
 fn normalize_floats(values: &ExprValues) -> ExprValues {
     match values.array.as_primitive_opt::<Float64Type>() {
         Some(floats) => {

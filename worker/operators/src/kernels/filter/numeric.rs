@@ -18,7 +18,7 @@ pub(super) fn arithmetic(
 ) -> ExprValues {
     let is_scalar = left.is_scalar && right.is_scalar;
     if matches!(kind, ExprType::Int | ExprType::UInt)
-        && let Some(array) = checked(operator, left, right)
+        && let Some(array) = evaluate_vectorized(operator, left, right)
     {
         return ExprValues { array, is_scalar };
     }
@@ -59,7 +59,7 @@ pub(super) fn arithmetic(
 }
 
 /// Evaluates an operation with Arrow's vectorized kernel. `None` if a row overflows, because the kernel then fails for all rows.
-fn checked(operator: Arithmetic, left: &ExprValues, right: &ExprValues) -> Option<ArrayRef> {
+fn evaluate_vectorized(operator: Arithmetic, left: &ExprValues, right: &ExprValues) -> Option<ArrayRef> {
     let kernel = match operator {
         Arithmetic::Add => numeric::add,
         Arithmetic::Subtract => numeric::sub,

@@ -198,7 +198,7 @@ fn chains_up_to_the_maximum_depth_are_evaluated() {
     check(&chain(200), &[0, 3]);
     let refused = |predicate: &str| check_filter(predicate, &schema()).unwrap_err().message;
     assert!(refused(&chain(1000)).contains("nested too deeply"));
-    assert!(refused(&chain(100_000)).contains("longer than 16384 bytes"));
+    assert!(refused(&chain(100_000)).contains("16384 bytes"));
     let ids: Vec<String> = (3..1500).map(|id| id.to_string()).collect();
     check(&format!("small IN ({})", ids.join(",")), &[0, 3]);
 }

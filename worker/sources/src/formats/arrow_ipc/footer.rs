@@ -17,7 +17,8 @@ use crate::limits::{MAX_BATCH_HEADERS_BYTES, MAX_BLOCKS, MAX_DICTIONARY_BYTES, M
 use crate::object::Object;
 
 const MAGIC: &[u8] = b"ARROW1";
-/// Number of bytes that are read from the end of a shard to find the footer. They contain most footers.
+/// Number of bytes that are read from the end of a shard to find the footer. These bytes contain the whole footer of
+/// most files.
 const FOOTER_READ_BYTES: u64 = 64 << 10;
 /// Size of the footer length and the magic at the end of a shard.
 const TAIL_BYTES: u64 = 10;
@@ -42,7 +43,7 @@ impl MessageLocation {
     /// Converts a location from the footer. Fails if the location is outside of the shard.
     fn new(block: &IpcBlock, size: u64) -> Result<Self, String> {
         let part = |value: i64| u64::try_from(value).ok().filter(|&value| value <= size);
-        let bad = || "the footer contains a location outside of the file: the file is corrupted".to_owned();
+        let bad = || "the footer contains a location outside the file: the file is corrupted".to_owned();
         let location = Self {
             offset: part(block.offset()).ok_or_else(bad)?,
             metadata_bytes: part(i64::from(block.metaDataLength())).ok_or_else(bad)?,
@@ -67,7 +68,7 @@ impl ArrowFooter {
         let corrupt = |reason: String| SourceError::corrupt(object.shard(), size, reason);
         if size < TAIL_BYTES + MAGIC.len() as u64 {
             return Err(corrupt(format!(
-                "the file has only {size} bytes and is not an Arrow file: write the file again, or remove it"
+                "the file is only {size} bytes long and cannot be an Arrow file: write the file again, or remove it"
             )));
         }
         let tail_start = size.saturating_sub(FOOTER_READ_BYTES);
@@ -82,7 +83,7 @@ impl ArrowFooter {
         }
         if length > MAX_FOOTER_BYTES {
             return Err(corrupt(format!(
-                "the footer has {length} bytes, more than the limit of {MAX_FOOTER_BYTES}: write larger record batches"
+                "the footer is {length} bytes long; the limit is {MAX_FOOTER_BYTES} bytes: write larger record batches"
             )));
         }
         let start = size - TAIL_BYTES - length;
@@ -95,14 +96,14 @@ impl ArrowFooter {
         let bytes = |location: &MessageLocation| location.range().end - location.range().start;
         if dictionaries.iter().map(bytes).fold(0, u64::saturating_add) > MAX_DICTIONARY_BYTES {
             return Err(corrupt(format!(
-                "the dictionaries have more than {MAX_DICTIONARY_BYTES} bytes, which is the limit: write the columns without dictionaries"
+                "the dictionaries exceed the limit of {MAX_DICTIONARY_BYTES} bytes: write the columns without dictionaries"
             )));
         }
         let header_bytes =
             footer.batches.iter().map(|location| location.metadata_bytes).fold(0, u64::saturating_add);
         if header_bytes > MAX_BATCH_HEADERS_BYTES || footer.batches.len() > MAX_BLOCKS {
             return Err(corrupt(format!(
-                "the file has {} record batches, whose headers exceed the limit: write larger record batches",
+                "the headers of the file's {} record batches exceed the size limit: write larger record batches",
                 footer.batches.len()
             )));
         }
@@ -170,7 +171,7 @@ impl ArrowFooter {
             }
             let batch = decoder.read_record_batch(&location.block(), bytes).map_err(text)?;
             batch.ok_or_else(|| {
-                "the footer contains the location of a record batch, but the file has another message there: the file is corrupted"
+                "the footer points to a record batch, but the file contains another message at that location: the file is corrupted"
                     .to_owned()
             })
         })

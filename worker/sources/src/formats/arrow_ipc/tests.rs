@@ -64,7 +64,7 @@ async fn streams_truncated_files_and_other_data_are_rejected() {
         (stream.as_slice(), "stream format"),
         (&file[..file.len() - 3], "truncated"),
         (&[5; 100], "not an Arrow file"),
-        (b"", "not an Arrow file"),
+        (b"", "cannot be an Arrow file"),
     ] {
         let error = fixture(bytes, Format::Arrow, &[]).index().await.unwrap_err().to_string();
         assert!(error.contains(reason), "{error}");

@@ -75,7 +75,7 @@ async fn errors_of_other_arrays_name_the_file_and_the_fix() {
         (include_bytes!("testdata/structured.npy"), "is not a boolean, integer or float: convert the array"),
         (
             include_bytes!("testdata/zero_d.npy"),
-            "no axis and therefore no rows: save an array with at least one axis",
+            "zero-dimensional and has no rows: save an array with at least one axis",
         ),
     ];
     for (bytes, reason) in files {
@@ -83,7 +83,7 @@ async fn errors_of_other_arrays_name_the_file_and_the_fix() {
         assert!(error.contains("/shard`") && error.contains(reason), "{error}");
     }
     let error = refused(&npy(1, "<f4", "(2, 0)", b"")).await;
-    assert!(error.contains("rows have shape [0]"), "{error}");
+    assert!(error.contains("unsupported row shape [0]"), "{error}");
     let error = refused(b"\x93NUMPY\x04\x00\x00\x00").await;
     assert!(error.contains("version 4.0, but this release reads versions 1.0, 2.0 and 3.0"), "{error}");
     assert!(refused(b"a line of text").await.contains("not a NumPy file: check `source.format`"));

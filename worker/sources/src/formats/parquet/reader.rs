@@ -17,7 +17,8 @@ use crate::error::SourceError;
 use crate::limits::MAX_FOOTER_BYTES;
 use crate::object::Object;
 
-/// Number of bytes that are read from the end of a shard to find the footer. They contain most footers.
+/// Number of bytes that are read from the end of a shard to find the footer. These bytes contain the whole footer of
+/// most files.
 const FOOTER_READ_BYTES: u64 = 64 << 10;
 /// Size of the footer length and the magic at the end of a shard.
 const TAIL_BYTES: u64 = 8;
@@ -53,7 +54,7 @@ impl ObjectReader {
             let footer_start = size.checked_sub(TAIL_BYTES + length);
             if length > MAX_FOOTER_BYTES {
                 return Err(corrupt(format!(
-                    "the footer has {length} bytes, more than the limit of {MAX_FOOTER_BYTES}: write larger row groups, or fewer columns"
+                    "the footer is {length} bytes long; the limit is {MAX_FOOTER_BYTES} bytes: write larger row groups, or fewer columns"
                 )));
             }
             if let Some(footer_start) = footer_start {
@@ -83,7 +84,7 @@ impl ObjectReader {
             return Ok(());
         }
         let reason = format!(
-            "the pages have {page_bytes} bytes after decompression, much more than the footer specifies: the file is corrupted"
+            "the pages decompress to {page_bytes} bytes, much more than the footer declares: the file is corrupted"
         );
         Err(self.store_error(SourceError::corrupt(self.object.shard(), 0, reason)))
     }

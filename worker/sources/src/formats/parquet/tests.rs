@@ -182,7 +182,7 @@ async fn pages_that_claim_far_more_than_the_footer_are_not_decompressed() {
     let mut tight = super::ObjectReader::new(object).with_page_limit(10_000);
     let refused = tight.get_byte_ranges(vec![pages]).await.unwrap_err();
     let refused = tight.error(&refused, 0).to_string();
-    assert!(refused.contains("much more than the footer specifies"), "{refused}");
+    assert!(refused.contains("much more than the footer declares"), "{refused}");
 }
 
 #[tokio::test]

@@ -1,5 +1,5 @@
-//! Checks the counts and sizes in Parquet footers and page headers before the Parquet crate allocates memory for them. Footers and
-//! page headers have the Thrift compact protocol.
+//! Checks the counts and sizes in Parquet footers and page headers before the Parquet crate allocates memory for them.
+//! Footers and page headers use the Thrift compact protocol.
 
 // Type codes of the Thrift compact protocol.
 const BINARY: u8 = 8;
@@ -12,7 +12,7 @@ const MAX_DEPTH: usize = 32;
 const MAX_SCHEMA_DEPTH: usize = 64;
 /// Maximum number of columns and groups of a schema.
 const MAX_SCHEMA_ELEMENTS: usize = 131_072;
-/// Maximum number of row groups. The index of a row group has 16 bits.
+/// Maximum number of row groups. The index of a row group is a 16-bit number.
 const MAX_ROW_GROUPS: usize = i16::MAX as usize;
 
 /// Checks the counts and the nesting depth of a footer (`FileMetaData`).
@@ -53,13 +53,13 @@ pub(super) fn decompressed_bytes(pages: &[u8]) -> u64 {
     all
 }
 
-/// Reads a message of the Thrift compact protocol. Contains the unread bytes.
+/// Reads a message in the Thrift compact protocol. The field contains the unread bytes.
 struct CompactReader<'a>(&'a [u8]);
 
 impl<'a> CompactReader<'a> {
     fn take(&mut self, count: u64) -> Result<&'a [u8], String> {
         let count = usize::try_from(count).unwrap_or(usize::MAX);
-        let (taken, rest) = self.0.split_at_checked(count).ok_or_else(damaged_error)?;
+        let (taken, rest) = self.0.split_at_checked(count).ok_or_else(corrupted_error)?;
         self.0 = rest;
         Ok(taken)
     }
@@ -77,7 +77,7 @@ impl<'a> CompactReader<'a> {
                 return Ok(value);
             }
         }
-        Err(damaged_error())
+        Err(corrupted_error())
     }
 
     fn signed(&mut self) -> Result<i64, String> {
@@ -98,7 +98,8 @@ impl<'a> CompactReader<'a> {
         Ok(Some((id, head & 0x0f)))
     }
 
-    /// Reads the type and the number of the items of a list. Fails if the message is shorter, because an item has at least one byte.
+    /// Reads the type and the number of the items of a list. Fails if the rest of the message has fewer bytes than the list
+    /// has items, because an item is at least one byte long.
     fn list(&mut self) -> Result<(u8, usize), String> {
         let head = self.byte()?;
         let count = match head >> 4 {
@@ -107,12 +108,12 @@ impl<'a> CompactReader<'a> {
         };
         match usize::try_from(count) {
             Ok(count) if count <= self.0.len() => Ok((head & 0x0f, count)),
-            _ => Err(damaged_error()),
+            _ => Err(corrupted_error()),
         }
     }
 
     fn skip(&mut self, kind: u8, depth: usize) -> Result<(), String> {
-        let Some(inner) = depth.checked_sub(1) else { return Err(damaged_error()) };
+        let Some(inner) = depth.checked_sub(1) else { return Err(corrupted_error()) };
         match kind {
             // The type of a boolean field contains its value.
             1 | 2 => Ok(()),
@@ -148,11 +149,11 @@ impl<'a> CompactReader<'a> {
                 Ok(())
             }
             13 => self.take(16).map(|_| ()),
-            _ => Err(damaged_error()),
+            _ => Err(corrupted_error()),
         }
     }
 
-    /// Skips an item of a list or map. Unlike a boolean field, a boolean item has one byte.
+    /// Skips an item of a list or map. Unlike a boolean field, a boolean item occupies one byte.
     fn skip_item(&mut self, kind: u8, depth: usize) -> Result<(), String> {
         if matches!(kind, 1 | 2) { self.take(1).map(|_| ()) } else { self.skip(kind, depth) }
     }
@@ -161,7 +162,7 @@ impl<'a> CompactReader<'a> {
     fn check_schema(&mut self) -> Result<(), String> {
         let (kind, count) = self.list()?;
         if kind != STRUCT {
-            return Err(damaged_error());
+            return Err(corrupted_error());
         }
         if count > MAX_SCHEMA_ELEMENTS {
             return Err(format!(
@@ -214,12 +215,12 @@ impl<'a> CompactReader<'a> {
                 _ => self.skip(kind, MAX_DEPTH)?,
             }
         }
-        let size = |size: i64| u64::try_from(size).map_err(|_| damaged_error());
+        let size = |size: i64| u64::try_from(size).map_err(|_| corrupted_error());
         Ok((size(decompressed)?, size(stored)?))
     }
 }
 
-fn damaged_error() -> String {
+fn corrupted_error() -> String {
     "the footer cannot be read: the file is corrupted".to_owned()
 }
 

@@ -79,7 +79,7 @@ fn own_bytes(column: &ArrayRef) -> usize {
     }
 }
 
-/// Appends one row. A value with another type than its column becomes null. Returns the first error.
+/// Appends one row. A value whose type differs from the type of its column becomes null. Returns the first error.
 fn append_row(
     columns: &mut [Column],
     names: &[&str],

@@ -45,7 +45,7 @@ pub(crate) fn read_features<'a>(
             let (1, Value::Bytes(entry)) = (number, value) else { continue };
             count += 1;
             if count > MAX_FEATURES {
-                return Err("the record has more than 65536 features, which is the limit");
+                return Err("the record exceeds the limit of 65536 features");
             }
             let (name, values) = read_entry(entry)?;
             on_feature(name, values);
@@ -136,7 +136,7 @@ enum Value<'a> {
     Other,
 }
 
-/// Reads a protobuf message. Contains the unread bytes.
+/// Reads a protobuf message. The field contains the unread bytes.
 struct MessageReader<'a>(&'a [u8]);
 
 impl<'a> MessageReader<'a> {
@@ -197,7 +197,7 @@ struct FeatureSummary {
 }
 
 impl SchemaScan {
-    /// Adds a record. Skips a malformed record. Reading this record reports the error.
+    /// Adds a record. Skips a malformed record. The error is reported when the record is read.
     pub(crate) fn add(&mut self, example: &[u8]) -> Result<(), String> {
         let mut features = Vec::new();
         let is_example = read_features(example, |name, values| features.push((name, values))).is_ok();
@@ -236,7 +236,7 @@ impl SchemaScan {
         let known = self.features.iter().position(|seen| seen.name == name);
         if known.is_none() && self.features.len() == MAX_COLUMNS {
             return Err(format!(
-                "the first records have more than {MAX_COLUMNS} features, which is the limit: write fewer features, or combine \
+                "the first records exceed the limit of {MAX_COLUMNS} features: write fewer features, or combine \
                  features into lists"
             ));
         }

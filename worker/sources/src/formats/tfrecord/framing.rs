@@ -14,11 +14,11 @@ const FRAME_BYTES: u64 = 16;
 pub(super) fn verified_data(record: &[u8]) -> Result<&[u8], String> {
     let framed_bytes = next_record(record, record.len() as u64)?;
     if framed_bytes != record.len() as u64 {
-        return Err("the record is shorter than in the index: run `feedline index --rebuild`".to_owned());
+        return Err("the record is shorter than the index expects: run `feedline index --rebuild`".to_owned());
     }
     let (data, crc) = record[HEADER_BYTES..].split_at((framed_bytes - FRAME_BYTES) as usize);
     if masked_crc(data).to_le_bytes() != crc {
-        return Err("the checksum of the record's data does not match: the file is corrupted".to_owned());
+        return Err("the record data checksum does not match: the file is corrupted".to_owned());
     }
     Ok(data)
 }
@@ -29,10 +29,8 @@ pub(super) fn next_record(bytes: &[u8], remaining_bytes: u64) -> Result<u64, Str
     let Some((length, rest)) = bytes.split_first_chunk::<8>() else { return Err(truncated()) };
     let Some(crc) = rest.first_chunk::<4>() else { return Err(truncated()) };
     if masked_crc(length).to_le_bytes() != *crc {
-        return Err(
-            "the checksum of a record's length does not match: the file is corrupted or not a TFRecord file"
-                .to_owned(),
-        );
+        return Err("a record length checksum does not match: the file is corrupted or not a TFRecord file"
+            .to_owned());
     }
     let framed_bytes = u64::from_le_bytes(*length).saturating_add(FRAME_BYTES);
     if framed_bytes > remaining_bytes { Err(truncated()) } else { Ok(framed_bytes) }

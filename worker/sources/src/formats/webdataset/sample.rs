@@ -172,9 +172,7 @@ impl Column {
 
 /// The error message for a sample with too many members.
 pub(super) fn too_many_members(key: &str) -> String {
-    format!(
-        "sample `{key}` has more than {MAX_SAMPLE_MEMBERS} members, which is the limit: check the names of the members"
-    )
+    format!("sample `{key}` exceeds the limit of {MAX_SAMPLE_MEMBERS} members: check the member names")
 }
 
 /// Splits the name of a member at the first dot of the last path component. Returns the key and the extension.

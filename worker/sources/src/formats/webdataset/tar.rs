@@ -20,7 +20,7 @@ pub(crate) enum TarEntry {
     Member { name: String, bytes: u64 },
     /// Another entry, such as a directory or a link.
     Skip { bytes: u64 },
-    /// A member whose body exceeds the end of the archive.
+    /// A member whose body extends beyond the end of the archive.
     Truncated { name: String },
 }
 
@@ -70,7 +70,7 @@ impl TarReader {
         if is_extension {
             if bytes > MAX_EXTENSION_BYTES {
                 return Err(format!(
-                    "an extension header has {bytes} bytes, more than the limit of {MAX_EXTENSION_BYTES}: the archive is corrupted"
+                    "an extension header is {bytes} bytes long; the limit is {MAX_EXTENSION_BYTES} bytes: the archive is corrupted"
                 ));
             }
             return Ok(TarEntry::Extension { bytes });
@@ -97,22 +97,22 @@ impl TarReader {
 
     /// Parses pax records of the form `<length> <key>=<value>\n`.
     fn on_pax(&mut self, mut body: &[u8]) -> Result<(), String> {
-        let damaged_error = || "a pax header is invalid: the archive is corrupted".to_owned();
+        let corrupted_error = || "a pax header is invalid: the archive is corrupted".to_owned();
         while !body.is_empty() {
-            let space = body.iter().position(|&byte| byte == b' ').ok_or_else(damaged_error)?;
+            let space = body.iter().position(|&byte| byte == b' ').ok_or_else(corrupted_error)?;
             let length: usize = std::str::from_utf8(&body[..space])
                 .ok()
                 .and_then(|digits| digits.parse().ok())
-                .ok_or_else(damaged_error)?;
-            let record = body.get(space + 1..length).ok_or_else(damaged_error)?;
-            let record = record.strip_suffix(b"\n").ok_or_else(damaged_error)?;
-            let equals = record.iter().position(|&byte| byte == b'=').ok_or_else(damaged_error)?;
+                .ok_or_else(corrupted_error)?;
+            let record = body.get(space + 1..length).ok_or_else(corrupted_error)?;
+            let record = record.strip_suffix(b"\n").ok_or_else(corrupted_error)?;
+            let equals = record.iter().position(|&byte| byte == b'=').ok_or_else(corrupted_error)?;
             let value = &record[equals + 1..];
             match &record[..equals] {
                 b"path" => self.name = Some(check_name_length(String::from_utf8_lossy(value).into_owned())?),
                 b"size" => {
-                    let digits = std::str::from_utf8(value).map_err(|_| damaged_error())?;
-                    self.bytes = Some(digits.parse().map_err(|_| damaged_error())?);
+                    let digits = std::str::from_utf8(value).map_err(|_| corrupted_error())?;
+                    self.bytes = Some(digits.parse().map_err(|_| corrupted_error())?);
                 }
                 _ => {}
             }
@@ -171,22 +171,22 @@ fn verify_checksum(header: &[u8; HEADER_BYTES]) -> Result<(), String> {
 
 /// Parses an octal number, or a base-256 number, which has the top bit set.
 fn parse_number(field: &[u8]) -> Result<u64, String> {
-    let damaged_error = || "a header contains an invalid number: the archive is corrupted".to_owned();
+    let corrupted_error = || "a header contains an invalid number: the archive is corrupted".to_owned();
     if field[0] & 0x80 != 0 {
         let digits = field.iter().skip(1).try_fold(u64::from(field[0] & 0x7f), |value, &byte| {
             value.checked_mul(256)?.checked_add(u64::from(byte))
         });
-        return digits.ok_or_else(damaged_error);
+        return digits.ok_or_else(corrupted_error);
     }
     let digits = parse_text(field);
     let digits = digits.trim();
-    if digits.is_empty() { Ok(0) } else { u64::from_str_radix(digits, 8).map_err(|_| damaged_error()) }
+    if digits.is_empty() { Ok(0) } else { u64::from_str_radix(digits, 8).map_err(|_| corrupted_error()) }
 }
 
 fn header_name(header: &[u8; HEADER_BYTES]) -> String {
     let name = parse_text(&header[..100]);
     let is_ustar = &header[257..262] == b"ustar";
-    // In the prefix field, GNU tar stores times.
+    // GNU tar stores timestamps in the prefix field.
     let is_gnu = &header[257..265] == b"ustar  \0";
     let prefix = if is_ustar && !is_gnu { parse_text(&header[345..500]) } else { String::new() };
     if prefix.is_empty() { name } else { format!("{prefix}/{name}") }
@@ -198,7 +198,7 @@ fn check_name_length(name: String) -> Result<String, String> {
         return Ok(name);
     }
     Err(format!(
-        "the name of a member has {} bytes, more than the limit of {MAX_MEMBER_NAME_BYTES}: the archive is corrupted",
+        "a member name is {} bytes long; the limit is {MAX_MEMBER_NAME_BYTES} bytes: the archive is corrupted",
         name.len()
     ))
 }
