@@ -193,7 +193,9 @@ impl Engine {
             if !has_room || !job.limits.admits(candidate.bytes, || leases.held_bytes(), load) {
                 break;
             }
-            if leases.stream_bytes(split.stream) + stream_bytes(&job, candidate.bytes) <= share {
+            // With many streams, one group may be larger than a share. A stream may nevertheless hold one group.
+            let held = leases.stream_bytes(split.stream);
+            if held == 0 || held + stream_bytes(&job, candidate.bytes) <= share {
                 fitting = Some((first, candidate));
                 break;
             }

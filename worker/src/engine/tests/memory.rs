@@ -25,6 +25,23 @@ async fn groups_stay_within_the_memory_budget() {
 }
 
 #[tokio::test]
+async fn streams_compute_ahead_although_their_share_is_smaller_than_a_group() {
+    let test = TestEngine::new(&lines(4096), "operators: [ batch: { size: 64 } ]\n", 64, 2, MIB / 2).await;
+    test.lease(test.splits(0));
+    test.load().await;
+    let group = test.engine.job(JOB).expect("the job is loaded").group_bytes(64);
+    assert!(MIB / 2 / 64 < group && group < MIB / 4);
+    while test.engine.lock().groups > 0 {
+        tokio::task::yield_now().await;
+    }
+    let used = test.engine.used_bytes();
+    assert!(used > MIB / 2 - 2 * group && used <= MIB / 2, "{used}, {group} per group");
+    for split in test.splits(0) {
+        assert_eq!(test.fetch(split, 0).await.row_ids().len(), test.layout.split_len(split) as usize);
+    }
+}
+
+#[tokio::test]
 async fn a_group_that_is_larger_than_the_memory_fails() {
     let rest = "operators: [ batch: { size: 512 } ]\n";
     let test = TestEngine::new(&lines(1024), rest, 1, 1, 16 << 10).await;
