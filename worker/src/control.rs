@@ -14,7 +14,7 @@ use feedline_proto::encode_manifest;
 use feedline_proto::services::CoordinatorService;
 use feedline_sources::Stores;
 use tokio::task::spawn_blocking;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -23,10 +23,14 @@ use crate::tasks::IndexTasks;
 use crate::tickets::Tickets;
 use crate::{WorkerSettings, metrics, stored_index};
 
-/// Timeout of a report. After the timeout, the worker sends a new report.
+/// Timeout for a report. After the timeout, the worker sends a new report.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(2);
 /// Pauses between retries while the coordinator is unavailable. A new leader is elected within a second.
 const COORDINATOR_BACKOFF: Backoff = Backoff::from_millis(50, 250);
+/// Minimum interval between reports that only announce computed splits, per lease. Reports contain all computed splits
+/// and plans contain all leases, so without this interval, workers with thousands of short leases would spend much of
+/// their time on reports.
+const INTERVAL_PER_LEASE: Duration = Duration::from_micros(8);
 /// Maximum pause that a busy coordinator can request.
 const MAX_BUSY_PAUSE: Duration = Duration::from_secs(10);
 
@@ -60,19 +64,21 @@ impl ControlLoop {
         let mut backoff = COORDINATOR_BACKOFF;
         let mut lease_duration = Duration::from_secs(3);
         let mut last_contact = Instant::now();
+        let mut interval = Duration::ZERO;
         while !self.stop.is_cancelled() {
             let result = tokio::select! {
                 () = self.stop.cancelled() => return,
-                result = self.report(last_revision) => result,
+                result = self.report(last_revision, interval) => result,
             };
             match result {
                 Ok(plan) => {
                     backoff.reset();
                     last_contact = Instant::now();
-                    // An empty plan has no revision. The next report is sent immediately.
+                    // An empty plan has no revision. After an empty plan, the next report is sent immediately.
                     if plan.revision.incarnation != 0 {
                         last_revision = plan.revision;
                         lease_duration = Duration::from_millis(plan.lease_ms.max(1));
+                        interval = INTERVAL_PER_LEASE * u32::try_from(plan.leases.len()).unwrap_or(u32::MAX);
                         self.apply(plan);
                     }
                 }
@@ -93,9 +99,10 @@ impl ControlLoop {
         let _ = self.stop.run_until_cancelled(sleep(pause)).await;
     }
 
-    /// Sends a report and waits for the plan. Returns an empty plan early if the worker must report a change immediately. An error
-    /// contains the minimum pause before the next report.
-    async fn report(&self, last_revision: Revision) -> Result<WorkerPlan, Duration> {
+    /// Sends a report and waits for the plan. Returns an empty plan early if the worker must report a change: newly computed splits
+    /// after `interval`, and other changes immediately. An error contains the minimum pause before the next report.
+    async fn report(&self, last_revision: Revision, interval: Duration) -> Result<WorkerPlan, Duration> {
+        let earliest = Instant::now() + interval;
         // Register for changes before building the report, so that no change is missed.
         let changed = self.engine.report_due.notified();
         tokio::pin!(changed);
@@ -104,6 +111,7 @@ impl ControlLoop {
         let (computed, full, draining) = (report.computed.len(), report.memory_full, report.draining);
         let reply = timeout(REPLY_TIMEOUT, self.coordinator.sync_worker(report));
         tokio::pin!(reply);
+        let mut has_computed = false;
         loop {
             tokio::select! {
                 reply = &mut reply => return match reply {
@@ -118,13 +126,14 @@ impl ControlLoop {
                 () = &mut changed => {
                     changed.set(self.engine.report_due.notified());
                     changed.as_mut().enable();
-                    let must_report = self.engine.computed_count() > computed
-                        || (full && !self.engine.is_memory_full())
+                    has_computed = self.engine.computed_count() > computed;
+                    let must_report = (full && !self.engine.is_memory_full())
                         || (!draining && self.draining.load(Ordering::Relaxed));
                     if must_report {
                         return Ok(WorkerPlan::default());
                     }
                 }
+                () = sleep_until(earliest), if has_computed => return Ok(WorkerPlan::default()),
             }
         }
     }
@@ -163,7 +172,7 @@ impl ControlLoop {
         }
     }
 
-    /// Whether a job must still be loaded. Otherwise removes the job from `loading` under the same lock.
+    /// Returns whether a job must still be loaded. If not, removes the job from `loading` under the same lock.
     fn needs_loading(&self, id: JobId) -> bool {
         let mut loading = self.lock_loading();
         let is_needed = self.engine.unloaded().contains(&id) && !self.stop.is_cancelled();
@@ -188,7 +197,7 @@ impl ControlLoop {
                     continue;
                 }
                 Err(error) if error.is_retryable => {
-                    tracing::debug!(error = error.message, "failed to load job; retrying");
+                    tracing::debug!(error = error.message, "failed to load a job; retrying");
                 }
                 Err(error) => self.engine.fail_job(id, &error.message),
             }

@@ -10,7 +10,7 @@ use super::stream_state::StreamState;
 
 /// Minimum interval between reports, per stream. Reports and replies contain all streams, so without this interval, consumers with
 /// hundreds of streams would use most of a core for reports.
-const INTERVAL_PER_STREAM: Duration = Duration::from_micros(8);
+const INTERVAL_PER_STREAM: Duration = Duration::from_micros(32);
 
 impl ConsumerState {
     /// Returns the earliest time of the next report. Flushes and failures are not delayed.
