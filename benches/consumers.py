@@ -54,7 +54,7 @@ operators:
   - wait: {{ ms: {ms}, parallelism: 1 }}
   - batch: {{ size: 64 }}
 """
-FEEDING_SECONDS = 25
+FEEDING_SECONDS = 60
 LONG = "\n  - repeat: { count: 20000 }"
 SHORT_EPOCHS = 400
 SHORT_ROWS = 29_000

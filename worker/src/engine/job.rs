@@ -43,11 +43,8 @@ pub(crate) struct JobContext {
     pub(super) wait_overshoot: WaitOvershoot,
 }
 
-/// Timer resolution of the async runtime.
-const TIMER_RESOLUTION: Duration = Duration::from_millis(1);
-
-/// Total time by which timers have fired too late because of their resolution. Later waits are shortened by this time,
-/// so that waits have the correct length on average.
+/// Total time by which waits were too long, because timers have a resolution of 1 ms and tasks run late on a busy machine.
+/// Later waits are shortened by this time, so that waits have the correct length on average.
 #[derive(Debug, Default)]
 pub(super) struct WaitOvershoot(AtomicU64);
 
@@ -59,10 +56,9 @@ impl WaitOvershoot {
         Duration::from_nanos(before).min(limit)
     }
 
-    /// Adds the overshoot of one wait, at most [`TIMER_RESOLUTION`]: a longer delay has a different cause.
-    pub(super) fn add(&self, overshoot: Duration) {
-        let ns = overshoot.min(TIMER_RESOLUTION).as_nanos() as u64;
-        self.0.fetch_add(ns, Ordering::Relaxed);
+    /// Adds the overshoot of one wait, at most the length of the wait.
+    pub(super) fn add(&self, overshoot: Duration, wanted: Duration) {
+        self.0.fetch_add(overshoot.min(wanted).as_nanos() as u64, Ordering::Relaxed);
     }
 }
 
@@ -218,9 +214,10 @@ mod tests {
     fn later_waits_make_up_for_late_timers() {
         let (overshoot, ms) = (WaitOvershoot::default(), Duration::from_millis);
         assert_eq!(overshoot.take(ms(4)), ms(0));
-        (0..5).for_each(|_| overshoot.add(ms(1)));
-        overshoot.add(ms(20));
-        let taken = [overshoot.take(ms(4)), overshoot.take(ms(4)), overshoot.take(ms(4))];
-        assert_eq!(taken, [ms(4), ms(2), ms(0)], "the long delay counts as one millisecond");
+        (0..5).for_each(|_| overshoot.add(ms(1), ms(4)));
+        overshoot.add(ms(20), ms(4));
+        let taken =
+            [overshoot.take(ms(4)), overshoot.take(ms(4)), overshoot.take(ms(4)), overshoot.take(ms(4))];
+        assert_eq!(taken, [ms(4), ms(4), ms(1), ms(0)], "the long delay counts as one wait");
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use super::pool::Priority;
 
@@ -21,8 +22,8 @@ pub(crate) struct AdjustableSemaphore {
 struct State {
     size: u32,
     in_use: u32,
-    /// Waiters, ordered by priority and then by arrival.
-    waiting: BTreeMap<WaiterKey, oneshot::Sender<()>>,
+    /// Waiters, ordered by priority and then by arrival. Each waiter receives the time at which its permit is granted.
+    waiting: BTreeMap<WaiterKey, oneshot::Sender<Instant>>,
     arrivals: u64,
 }
 
@@ -35,7 +36,7 @@ impl State {
             let Some((_, waiter)) = self.waiting.pop_first() else { return };
             // Once removed from `waiting`, the waiter owns a permit, and releases the permit if it is cancelled.
             self.in_use += 1;
-            let _ = waiter.send(());
+            let _ = waiter.send(Instant::now());
         }
     }
 }
@@ -65,7 +66,7 @@ impl AdjustableSemaphore {
             let mut state = self.lock();
             if state.in_use < state.size {
                 state.in_use += 1;
-                return SemaphorePermit { limit: self };
+                return SemaphorePermit { limit: self, granted_at: Instant::now() };
             }
             state.arrivals += 1;
             let key = (priority, state.arrivals);
@@ -74,9 +75,9 @@ impl AdjustableSemaphore {
             (key, receiver)
         };
         let mut waiter = Waiter { limit: self, key: Some(key) };
-        granted.await.expect("a waiter is in the list until it owns a permit");
+        let granted_at = granted.await.expect("a waiter is in the list until it owns a permit");
         waiter.key = None;
-        SemaphorePermit { limit: self }
+        SemaphorePermit { limit: self, granted_at }
     }
 
     fn release(&self) {
@@ -107,6 +108,14 @@ impl Drop for Waiter<'_> {
 #[derive(Debug)]
 pub(crate) struct SemaphorePermit<'a> {
     limit: &'a AdjustableSemaphore,
+    granted_at: Instant,
+}
+
+impl SemaphorePermit<'_> {
+    /// The time at which the permit was granted. The task that owns the permit may run later.
+    pub(crate) fn granted_at(&self) -> Instant {
+        self.granted_at
+    }
 }
 
 impl Drop for SemaphorePermit<'_> {

@@ -121,10 +121,11 @@ impl StageRunner {
         }
         // An operator that runs outside the pool keeps its permit only while it runs.
         let queued = QueuedRows::begin(&self.previous, Some(self.counters(stage, false)), self.bytes());
-        let _permit = acquire(limit, self.context.priority).await;
+        let permit = acquire(limit, self.context.priority).await;
         drop(queued);
         if let (Some(wait), Some(first)) = (wait, first) {
-            self.wait(wait, first).await;
+            let started = permit.as_ref().map_or_else(TimerInstant::now, SemaphorePermit::granted_at);
+            self.wait(wait, first, started).await;
         }
         if let (Some(function), Some(first)) = (function, first) {
             self.call(function, first).await?;
@@ -149,11 +150,11 @@ impl StageRunner {
         }
     }
 
-    /// Runs a `wait` operator without blocking a thread.
-    async fn wait(&mut self, per_row: Duration, operator: usize) {
+    /// Runs a `wait` operator without blocking a thread. The wait begins at `started`, when the permit was granted.
+    async fn wait(&mut self, per_row: Duration, operator: usize, started: TimerInstant) {
         let rows = self.chunk.as_ref().map_or(0, |work| work.chunk.rows());
         let counters = &self.job.counters.operators[operator];
-        let (started, wanted) = (TimerInstant::now(), per_row * rows as u32);
+        let wanted = per_row * rows as u32;
         let shortened = self.job.wait_overshoot.take(wanted);
         let end = started + wanted - shortened;
         while TimerInstant::now() < end {
@@ -161,7 +162,7 @@ impl StageRunner {
             self.context.progress.increment();
         }
         let waited = started.elapsed();
-        self.job.wait_overshoot.add((waited + shortened).saturating_sub(wanted));
+        self.job.wait_overshoot.add((waited + shortened).saturating_sub(wanted), wanted);
         counters.add_latency(waited, Duration::ZERO);
         counters.add_rows(rows, rows);
         if let Some(work) = &mut self.chunk {
