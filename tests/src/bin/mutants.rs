@@ -1,5 +1,6 @@
 //! Runs mutations of the product, chosen by seed, against the unit tests of the mutated crates.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
@@ -63,7 +64,9 @@ fn run_chosen(arguments: &Arguments, chosen: &[&String]) -> Result<(), String> {
     // The mutated copies share a target directory, so that dependencies are compiled once.
     command.env("CARGO_TARGET_DIR", folder.join("build"));
     command.args(["mutants", "--colors", "never", "--output", &arguments.output]);
-    command.args(arguments.files.iter().flat_map(|file| ["--file", file]));
+    // cargo-mutants 27 does not apply `--re` to mutations that delete a field, and would run those of all files.
+    let files: BTreeSet<&str> = chosen.iter().filter_map(|name| name.split(':').next()).collect();
+    command.args(files.into_iter().flat_map(|file| ["--file", file]));
     for name in chosen {
         command.args(["--re", &format!("^{}$", regex::escape(name))]);
     }
@@ -85,8 +88,7 @@ struct Outcomes {
 }
 
 impl Outcomes {
-    /// Reads the output of cargo-mutants. Version 27 does not filter mutations that delete a field and runs all of
-    /// them. Counts them only if they were chosen.
+    /// Reads the output of cargo-mutants, and counts only the chosen mutations.
     fn read(written: &Value, chosen: &[&String]) -> Self {
         let mut outcomes = Self::default();
         for outcome in written["outcomes"].as_array().into_iter().flatten() {
