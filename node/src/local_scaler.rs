@@ -186,7 +186,7 @@ impl LocalScaler {
         if let Some(cache) = &settings.row_cache {
             let folder = cache.folder.parent().unwrap_or(&cache.folder);
             if !cache.allows_planned_caches {
-                command.args(["--cache-dir-for-plans", "off"]);
+                command.args(["--planner-uses-cache-dir", "off"]);
             }
             command.arg("--cache-dir").arg(folder).arg("--cache-disk").arg(cache.limit_bytes.to_string());
             command.arg("--cache-disk-together").arg(cache.folder_bytes.to_string());

@@ -36,7 +36,7 @@ pub(crate) struct SimulateArgs {
     /// Ignore the plan, and share all workers equally among jobs.
     #[arg(long)]
     equal: bool,
-    /// Format of the report; json prints one object on one line, with each simulated second.
+    /// Format of the report; json prints a single object on one line, which contains the data of every simulated second.
     #[arg(long, alias = "report", value_enum, value_name = "FORMAT", default_value_t)]
     format: ReportFormat,
 }

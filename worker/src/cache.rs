@@ -25,7 +25,7 @@ use feedline_sources::Stores;
 use self::disk::DiskTier;
 use self::ledger::Ledger;
 use self::memory::MemoryTier;
-pub(crate) use self::rows::{CacheValues, CachedRow, Prefix, Tenant};
+pub(crate) use self::rows::{CacheValues, CachedRow, Prefix, Tenant, TenantCacheLimit};
 use self::store::StoreTier;
 use crate::metrics;
 use crate::settings::{RowCacheSettings, StoreCacheSettings};

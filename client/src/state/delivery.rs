@@ -45,7 +45,7 @@ impl ConsumerState {
             let Some(index) = self.streams.next_index() else { return self.result_without_stream() };
             let Some((start, run)) = self.next_run(index) else { return self.result_without_run(index) };
             self.record_run(index, run.kind, run.epoch);
-            self.on_delivered(&run.parts);
+            self.on_batch_delivered(&run.parts);
             if run.kind == RunKind::Batch {
                 return TakeResult::Batch(Box::new(self.deliver(index, start, run, now)));
             }
@@ -130,7 +130,7 @@ impl ConsumerState {
     }
 
     /// Releases the memory of delivered rows, and records their splits for the next report.
-    fn on_delivered(&mut self, parts: &[PieceSlice<PieceBytes>]) {
+    fn on_batch_delivered(&mut self, parts: &[PieceSlice<PieceBytes>]) {
         let mut completed: BTreeSet<SplitRef> = BTreeSet::new();
         for part in parts {
             if is_last_part(part) {
@@ -147,7 +147,7 @@ impl ConsumerState {
         for split in &completed {
             self.fetches.remove(*split);
         }
-        self.reports.on_delivered(completed, self.identity.is_relaxed);
+        self.reports.on_batch_delivered(completed, self.identity.is_relaxed);
     }
 
     pub(super) fn add_buffered(&mut self, split: SplitRef, bytes: u64) {

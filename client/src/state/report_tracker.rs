@@ -54,7 +54,7 @@ impl ReportTracker {
     }
 
     /// Records a delivery and the splits that it completed.
-    pub(super) fn on_delivered(&mut self, completed: BTreeSet<SplitRef>, is_relaxed: bool) {
+    pub(super) fn on_batch_delivered(&mut self, completed: BTreeSet<SplitRef>, is_relaxed: bool) {
         self.version += 1;
         self.is_urgent |= !completed.is_empty();
         if is_relaxed {

@@ -107,7 +107,7 @@ pub enum Input {
 }
 
 impl Input {
-    /// Returns the request that waits for a reply.
+    /// Returns the id of the request that is awaiting a reply, if any.
     pub fn request(&self) -> Option<RequestId> {
         match self {
             Self::OpenJob { request, .. }

@@ -117,7 +117,7 @@ pub(crate) struct WorkerArgs {
     pub(crate) cache_disk_together: Option<u64>,
     /// Allow the plan to cache rows of pipelines without `cache` in --cache-dir.
     #[arg(long, hide = true, value_enum, value_name = "SWITCH", default_value_t)]
-    pub(crate) cache_dir_for_plans: SwitchArg,
+    pub(crate) planner_uses_cache_dir: SwitchArg,
     /// Host at which consumers reach this worker, with the port of --listen.
     #[arg(long, hide = true, value_name = "HOST", conflicts_with = "advertise")]
     pub(crate) advertise_host: Option<String>,
@@ -157,7 +157,7 @@ pub(crate) struct UpArgs {
     /// --cores, --memory and --cache-disk.
     #[arg(long, value_name = "MIN..MAX", value_parser = parse_worker_bounds, conflicts_with = "workers")]
     pub(crate) autoscale: Option<(u32, u32)>,
-    /// Time for which fewer workers must suffice before --autoscale stops surplus workers.
+    /// Time for which a smaller number of workers must be sufficient before --autoscale stops surplus workers.
     #[arg(long, value_name = "TIME", default_value = "30s", requires = "autoscale", value_parser = crate::size::parse_duration)]
     pub(crate) shrink_after: Duration,
     /// Time for workers to serve computed splits after SIGTERM or SIGINT; with --autoscale, each worker process has two

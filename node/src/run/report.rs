@@ -158,7 +158,7 @@ pub(crate) struct OperatorReport {
     pub(crate) cpu_seconds: f64,
     /// `rows_in / cpu_seconds`; `None` if no CPU time was measured.
     pub(crate) rows_per_cpu_second: Option<f64>,
-    /// Time that rows waited for a core, for input or within an execution.
+    /// Time that rows spent waiting for a core, for input, or while an operator waited for I/O or a timer.
     pub(crate) wait_seconds: f64,
     /// Input bytes.
     pub(crate) bytes_in: u64,

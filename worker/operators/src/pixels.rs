@@ -31,7 +31,7 @@ impl<'a> Pixels<'a> {
         let count = u64::from(width) * u64::from(height);
         if count == 0 || count > MAX_PIXELS || data.len() as u64 != 3 * count {
             return Err(format!(
-                "corrupted pixels: the header has {width} x {height} pixels, but {} bytes follow",
+                "corrupted pixels: the header specifies {width} x {height} pixels, but {} bytes follow",
                 data.len()
             ));
         }

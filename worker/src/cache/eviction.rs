@@ -238,7 +238,7 @@ mod tests {
 
     use super::*;
     use crate::cache::planned;
-    use crate::cache::rows::CacheValue;
+    use crate::cache::rows::{CacheValue, TenantCacheLimit};
 
     fn queue(capacity_bytes: u64, held: &[(Prefix, u64)]) -> EvictionQueue {
         let mut queue = EvictionQueue::new(capacity_bytes);
@@ -400,7 +400,7 @@ mod tests {
     #[test]
     fn rows_of_a_tenant_without_a_limit_ignore_the_limits_of_others() {
         let mut queue = queue(1_000, &[]);
-        let limited = ("a".into(), 10);
+        let limited = TenantCacheLimit { tenant: "a".into(), bytes: 10 };
         let (mut own, mut shared) = (CacheValue::default(), CacheValue::default());
         own.add_job(1.0, false, Some(&limited));
         shared.add_job(2.0, false, Some(&limited));

@@ -11,6 +11,13 @@ pub(crate) type Prefix = u128;
 /// The name of a tenant.
 pub(crate) type Tenant = Arc<str>;
 
+/// The tenant of a job, and the maximum number of bytes that this worker caches for the tenant.
+#[derive(Debug, Clone)]
+pub(crate) struct TenantCacheLimit {
+    pub(crate) tenant: Tenant,
+    pub(crate) bytes: u64,
+}
+
 /// The prefixes of the running jobs, with the values of their rows.
 pub(crate) type CacheValues = BTreeMap<Prefix, CacheValue>;
 
@@ -27,18 +34,18 @@ pub(crate) struct CacheValue {
 }
 
 impl CacheValue {
-    /// Adds a job that uses the rows. The value is the largest saving that any job measures. `tenant` contains the tenant's limit
-    /// in bytes. Without a tenant, the job has no limit.
+    /// Adds a job that uses the rows. The value is the largest saving that any job measures. Jobs without a tenant have no limit.
     pub(crate) fn add_job(
         &mut self,
         saved_s_per_byte: f64,
         has_cache_operator: bool,
-        tenant: Option<&(Tenant, u64)>,
+        limit: Option<&TenantCacheLimit>,
     ) {
         self.saved_s_per_byte = saved_s_per_byte.max(self.saved_s_per_byte);
         self.has_cache_operator |= has_cache_operator;
-        let (tenant, limit_bytes) = tenant.cloned().unwrap_or_else(|| (Tenant::from(""), u64::MAX));
-        self.tenants.insert(tenant, limit_bytes);
+        let no_limit = || TenantCacheLimit { tenant: Tenant::from(""), bytes: u64::MAX };
+        let TenantCacheLimit { tenant, bytes } = limit.cloned().unwrap_or_else(no_limit);
+        self.tenants.insert(tenant, bytes);
     }
 }
 

@@ -10,7 +10,7 @@ use super::Engine;
 use super::job::JobContext;
 use super::leases::LeaseChanges;
 use super::state::EngineState;
-use crate::cache::Tenant;
+use crate::cache::{Tenant, TenantCacheLimit};
 
 impl Engine {
     /// Applies a plan. Its leases replace all current leases, and its allocations also apply to running groups. Returns
@@ -23,10 +23,10 @@ impl Engine {
         let (shares, limits) =
             (cores_by_job(|allocation| allocation.cores), cores_by_job(|allocation| allocation.max_cores));
         self.resources.pool.set_shares(plan.cores, shares, limits);
-        let (tenants, allocations) = (tenants_by_job(&plan.tenants), plan.allocations.iter());
+        let (cache_limits, allocations) = (cache_limits_by_job(&plan.tenants), plan.allocations.iter());
         let allocations = allocations.map(|allocation| (allocation.job, allocation.clone())).collect();
         self.replace_leases(&plan.leases, |state| {
-            state.tenants = tenants;
+            state.cache_limits = cache_limits;
             state.set_allocations(allocations);
             // Leases for rows after a mix change require the change, so mix changes are applied first.
             state.set_mixes(&plan.mixes);
@@ -60,15 +60,15 @@ impl Engine {
     }
 }
 
-/// Returns the tenant of each job, and the maximum number of bytes that the tenant may cache.
-fn tenants_by_job(quotas: &[TenantCacheQuota]) -> BTreeMap<JobId, (Tenant, u64)> {
-    let mut tenants = BTreeMap::new();
+/// Returns the tenant of each job, with its cache limit.
+fn cache_limits_by_job(quotas: &[TenantCacheQuota]) -> BTreeMap<JobId, TenantCacheLimit> {
+    let mut limits = BTreeMap::new();
     for quota in quotas {
         let tenant = Tenant::from(quota.tenant.as_str());
-        let limit_bytes = quota.cache_bytes.unwrap_or(u64::MAX);
-        tenants.extend(quota.jobs.iter().map(|job| (*job, (Arc::clone(&tenant), limit_bytes))));
+        let limit = TenantCacheLimit { tenant, bytes: quota.cache_bytes.unwrap_or(u64::MAX) };
+        limits.extend(quota.jobs.iter().map(|job| (*job, limit.clone())));
     }
-    tenants
+    limits
 }
 
 impl EngineState {

@@ -15,7 +15,7 @@ use super::leases::LeaseTable;
 use super::piece::StreamPieces;
 use super::round::RoundCache;
 use super::split::{OpenFetch, SplitState};
-use crate::cache::{CacheValues, Tenant};
+use crate::cache::{CacheValues, TenantCacheLimit};
 
 /// Maximum number of loaded jobs before jobs without leases are dropped. Until then their counters are still reported.
 const ENDED_JOBS_MAX: usize = 16;
@@ -45,9 +45,8 @@ pub(super) struct EngineState {
     pub(super) allocations: BTreeMap<JobId, JobAllocation>,
     /// Changes to the mix weights, for each job with leases.
     pub(super) mixes: BTreeMap<JobId, Vec<MixChange>>,
-    /// The tenant of each job, and the maximum number of bytes that the tenant may cache. Jobs without an entry have
-    /// no limit.
-    pub(super) tenants: BTreeMap<JobId, (Tenant, u64)>,
+    /// The tenant of each job, with its cache limit. Jobs without an entry have no limit.
+    pub(super) cache_limits: BTreeMap<JobId, TenantCacheLimit>,
     /// Planned cache decisions that this worker could not apply.
     pub(super) rejected_caches: BTreeMap<JobId, CacheDecision>,
     /// Pieces of computed rounds for streams that have no lease on this worker yet.
@@ -93,7 +92,7 @@ impl EngineState {
                 values.entry(cache_point.prefix).or_default().add_job(
                     saved,
                     is_requested,
-                    self.tenants.get(&id),
+                    self.cache_limits.get(&id),
                 );
             }
         }

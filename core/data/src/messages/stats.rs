@@ -53,7 +53,7 @@ impl OperatorStats {
         self.queue_bytes = self.queue_bytes.saturating_add(other.queue_bytes);
     }
 
-    /// Time in nanoseconds that rows waited for an execution, for input, or within an execution.
+    /// Time in nanoseconds that rows spent waiting for an execution, for input, or while an execution waited.
     pub fn wait_ns(&self) -> u64 {
         self.wait_input_ns.saturating_add(self.latency_ns)
     }

@@ -48,8 +48,8 @@ pub(super) fn number_list_element(input: &Schema, name: &str, value: i64) -> Res
     let found = require_column_type(input, name, "lists of numbers", is_number_list, list_hint)?;
     match element(found) {
         Some(scalar) if !can_hold(scalar, value) => Err(format!(
-            "value {value} does not fit {}, the element type of column `{name}`; choose a value that fits, or add cast \
-            before the operator",
+            "value {value} does not fit {}, the element type of column `{name}`; choose a value that fits, or add a `cast` \
+            operator before this operator",
             scalar.name()
         )),
         scalar => Ok(scalar.expect("the column type is checked above")),

@@ -113,7 +113,7 @@ fn write_frame(sink: &mut Sink, data: &[u8]) -> Result<()> {
     Ok(sink.write_all(&masked_crc(data).to_le_bytes())?)
 }
 
-/// Returns the masked CRC-32C of tensorflow/core/lib/hash/crc32c.h.
+/// Returns the masked CRC-32C of `data`, as defined in tensorflow/core/lib/hash/crc32c.h.
 pub(super) fn masked_crc(data: &[u8]) -> u32 {
     crc32c::crc32c(data).rotate_right(15).wrapping_add(0xa282_ead8)
 }

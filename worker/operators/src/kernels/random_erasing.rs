@@ -11,7 +11,8 @@ use super::image_edit::{ImageMut, edit_images};
 use super::{KernelContext, KernelDefinition};
 use crate::{Chunk, OperatorError, OperatorKernel, OutputBuffers};
 
-/// Maximum number of attempts to draw a rectangle before the image stays unchanged, as in torchvision's `RandomErasing.get_params`.
+/// Maximum number of attempts to draw a rectangle before the image is left unchanged, as in torchvision's
+/// `RandomErasing.get_params`.
 const MAX_ATTEMPTS: usize = 10;
 
 impl KernelDefinition for RandomErasing {

@@ -34,7 +34,7 @@ async fn allocations_and_tenants_apply_to_loaded_and_later_jobs() {
     assert_eq!(test.engine.wanted_cache(JobId(9)), None);
     let tenant = TenantCacheQuota { tenant: "team".to_owned(), cache_bytes: None, jobs: vec![JOB] };
     test.engine.apply_plan(&WorkerPlan { tenants: vec![tenant], ..test.plan() });
-    assert!(test.engine.lock().tenants.contains_key(&JOB));
+    assert!(test.engine.lock().cache_limits.contains_key(&JOB));
     assert!(test.directory.path().exists());
 }
 

@@ -318,7 +318,7 @@ fn text_types_that_do_not_fit() {
         any().operator(pad),
         texts(),
         expect![
-            "operator 1 (pad): value -1 does not fit uint8, the element type of column `tokens`; choose a value that fits, or add cast before the operator"
+            "operator 1 (pad): value -1 does not fit uint8, the element type of column `tokens`; choose a value that fits, or add a `cast` operator before this operator"
         ],
     );
     check(
