@@ -131,6 +131,7 @@ mod tests {
             (vec![1, 2, 3], vec![4, 5, 6], vec![4, 5, 6])
         );
         assert_eq!(workers(2, 10), [1, 2, 3, 11, 12], "five workers from the eleventh on");
+        assert_eq!(workers((1 << 40) + 1, 16), [4, 5, 6], "ids of later leaders are large");
         assert!(workers_for_unplanned_job(&[], JobId(1), 3).is_empty());
     }
 }

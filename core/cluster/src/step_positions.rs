@@ -73,8 +73,7 @@ impl TrackedJob {
             query.parked.push_back(parked);
             return;
         }
-        let query =
-            StepQuery { expires_at, needs_check: true, parked: [parked].into(), ..StepQuery::default() };
+        let query = StepQuery { expires_at, parked: [parked].into(), ..StepQuery::default() };
         self.step_queries.by_step.insert(step, query);
         let mut queries = std::mem::take(&mut self.step_queries);
         for consumer in 0..self.spec.consumers {
