@@ -303,5 +303,7 @@ mod tests {
         let bytes = arrow_tensor_bytes(&(Arc::new(tensors) as ArrayRef), 8);
         let expected: Vec<u8> = [3i32, 4, 5, 6].iter().flat_map(|value| value.to_ne_bytes()).collect();
         assert_eq!(bytes[..], expected);
+        let other = Arc::new(Int32Array::from(vec![1, 2, 3])) as ArrayRef;
+        assert_eq!(arrow_tensor_bytes(&other, 8)[..], [0; 24], "an array without tensors");
     }
 }

@@ -115,6 +115,13 @@ impl EncodingTrials {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use arrow::array::{ArrayRef, BinaryViewArray};
+    use feedline_data::pipeline::Source;
+    use feedline_data::schema::{ColumnType, Schema};
+    use feedline_operators::{Column, build_operators};
+
     use super::*;
 
     #[test]
@@ -152,5 +159,37 @@ mod tests {
         assert!(!trials.repays(CacheEncoding::Pixels, 6.0) && trials.repays(CacheEncoding::Pixels, 7.0));
         assert!(!trials.repays(CacheEncoding::Indexed, 1e9), "decoding this encoding is slower");
         assert_eq!(trials.stats().len(), CacheEncoding::TRANSFORMED.len());
+    }
+
+    /// A chunk of the same JPEG in each row.
+    fn chunk(jpeg: &[u8], rows: usize) -> Chunk {
+        let images: BinaryViewArray = std::iter::repeat_n(Some(jpeg), rows).collect();
+        let columns = vec![("image".to_owned(), Column::Arrow(Arc::new(images) as ArrayRef))];
+        Chunk::new(columns, (0..rows as u64).collect(), vec![0; rows])
+    }
+
+    #[test]
+    fn one_row_of_some_chunks_is_measured_with_each_encoding() {
+        let jpeg = include_bytes!("../../jpeg/testdata/420.jpg");
+        let pipeline =
+            Pipeline::builder("p").source(Source::files("x")).center_crop("image", [64, 64]).batch(1);
+        let pipeline = pipeline.build().expect("a valid pipeline");
+        let mut schema = Schema::default();
+        schema.set("image", ColumnType::Binary);
+        let operators =
+            build_operators(&pipeline, &schema, &|url| Err(url.to_owned())).expect("valid operators");
+        let trials = EncodingTrials::new(&pipeline, &operators).expect("an operator decodes images");
+        for number in 1..=4 * TRIAL_INTERVAL {
+            // An empty chunk has no row to measure.
+            let rows = if number == TRIAL_INTERVAL { 0 } else { 2 };
+            trials.measure_some(&chunk(jpeg, rows), &operators[0]);
+        }
+        let stats = trials.stats();
+        assert_eq!(stats.len(), CacheEncoding::TRANSFORMED.len());
+        for stats in stats {
+            assert_eq!((stats.rows, stats.plain_bytes), (3, 3 * jpeg.len() as u64));
+            assert!(stats.encoded_bytes > stats.plain_bytes, "{stats:?}");
+            assert!(stats.encode_ns > 0 && stats.plain_ns > 0 && stats.encoded_ns > 0, "{stats:?}");
+        }
     }
 }

@@ -190,8 +190,7 @@ impl Shared {
         let mut state = match start {
             Some(at) => {
                 state.watched = start;
-                let longest = Duration::from_secs_f64((at - self.now()).clamp(MIN_WAIT_SECONDS, 1.0));
-                self.ready.wait_timeout(state, longest).expect(sound).0
+                self.ready.wait_timeout(state, time_until(at, self.now())).expect(sound).0
             }
             None => self.ready.wait(state).expect(sound),
         };
@@ -236,6 +235,11 @@ impl Shared {
     }
 }
 
+/// Returns the time from `now` until `start`, at most one second. Both are in seconds since the pool started.
+fn time_until(start: f64, now: f64) -> Duration {
+    Duration::from_secs_f64((start - now).clamp(MIN_WAIT_SECONDS, 1.0))
+}
+
 fn panic_text(panic: &(dyn std::any::Any + Send)) -> TaskPanic {
     let text = panic
         .downcast_ref::<&str>()
@@ -250,6 +254,13 @@ mod tests {
     use std::sync::mpsc::{SyncSender, sync_channel};
 
     use super::*;
+
+    #[test]
+    fn a_thread_waits_until_limited_work_may_start() {
+        let seconds = [(10.25, 10.0), (9.0, 10.0), (20.0, 10.0)]
+            .map(|(start, now)| time_until(start, now).as_secs_f64());
+        assert_eq!(seconds, [0.25, MIN_WAIT_SECONDS, 1.0]);
+    }
 
     /// Longest wait for anything in these tests: a hang fails the test.
     const TIMEOUT: Duration = Duration::from_secs(20);

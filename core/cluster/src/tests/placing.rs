@@ -34,6 +34,10 @@ fn leases_move_to_the_workers_of_the_plan() {
     let (mut bench, job) = two_workers();
     bench.step(placed(job, 2, 1.5));
     assert_eq!(revoked(&bench), [], "the worker may compute them soon");
+    let computed = vec![(job, bench.granted(1)[0])];
+    let allocations = bench.worker(WorkerReport { computed, ..report(1) }).expect("a plan").allocations;
+    let cores: Vec<_> = allocations.iter().map(|allocation| (allocation.job, allocation.cores)).collect();
+    assert_eq!(cores, [(job, MIN_CORES)], "the worker keeps its leases with few cores");
     bench.pass(2_000);
     let moved = bench.granted(1)[1..].to_vec();
     assert_eq!(revoked(&bench), [(WorkerId(1), moved.clone())], "computed splits stay");
@@ -72,6 +76,18 @@ fn a_worker_that_is_too_slow_for_a_split_gets_none() {
     let computed = bench.granted(1).into_iter().map(|split| (job, split)).collect();
     bench.worker(WorkerReport { computed, ..report(1) });
     assert_eq!((bench.granted(1).len(), bench.granted(2).len()), (6, 0));
+}
+
+#[test]
+fn consumers_learn_the_new_address_of_a_worker() {
+    let (mut bench, job) = two_workers();
+    let examined = bench.cluster.examined_items();
+    bench.worker(WorkerReport { address: "moved".to_owned(), ..report(1) });
+    assert!(bench.cluster.examined_items() >= examined + bench.granted(1).len() as u64);
+    let plan = bench.consumer(consumer_report(job, 0)).expect("a plan");
+    let addresses: Vec<&str> =
+        plan.splits.iter().flat_map(|split| &split.workers).map(|(_, address)| address.as_str()).collect();
+    assert!(addresses.contains(&"moved") && !addresses.contains(&"w1"), "{addresses:?}");
 }
 
 #[test]

@@ -88,6 +88,22 @@ fn the_newest_job_stays_although_it_ended_first() {
 }
 
 #[test]
+fn a_plan_contains_the_leases_of_jobs_with_different_streams() {
+    let (mut bench, _) = Bench::running(&spec(4, 1), 256);
+    let rows = manifest(&[256]);
+    let other = JobSpec { name: "other".to_owned(), ..spec(4, 2) };
+    let second = bench.open_with(&other, Some(Arc::new(rows.clone()))).expect("a valid job");
+    let plan = bench.worker(report(1)).expect("the listing task");
+    bench.worker(WorkerReport { tasks: vec![listed(plan.tasks[0].id, &rows)], ..report(1) });
+    let plan = bench.worker(report(1)).expect("a plan");
+    let mut planned: Vec<_> = plan.leases.iter().map(|lease| (lease.job, lease.split)).collect();
+    planned.sort_unstable();
+    let held: Vec<_> = bench.cluster.workers[&WorkerId(1)].leases().collect();
+    assert_eq!(planned, held);
+    assert!(held.iter().any(|(job, split)| *job == second && split.stream == 1));
+}
+
+#[test]
 fn leases_of_several_jobs_are_ordered_by_round() {
     let (mut bench, first) = Bench::running(&spec(4, 1), 256);
     let rows = manifest(&[256]);

@@ -68,5 +68,10 @@ mod tests {
         assert!(time.is_low());
         assert!(time.user.load(Ordering::Relaxed) <= TICKS_MAX);
         time.sample();
+        let limit = KernelTime::default();
+        limit.add(96, 4);
+        assert!(limit.is_low(), "exactly the permitted share");
+        limit.add(0, 1);
+        assert!(!limit.is_low());
     }
 }

@@ -119,10 +119,9 @@ impl CompiledJob {
         let dataset = Dataset::of_tenant(pipeline.source.clone(), stores, &details.reads)
             .map_err(|error| error.to_string())?;
         let mean_row_bytes = (details.dataset.bytes / details.dataset.rows.max(1)).max(1);
-        let rows = (CHUNK_BYTES_MAX / mean_row_bytes).clamp(1, u64::from(details.layout.group_rows));
         Ok(Self {
             tail_row_bytes: tail_row_bytes(mean_row_bytes, &read_schema, &output, coordination.is_some()),
-            chunk_rows_max: rows as u32,
+            chunk_rows_max: max_chunk_rows(mean_row_bytes, details.layout.group_rows),
             output_arrow: output_schema(&output),
             output,
             tensors,
@@ -161,6 +160,11 @@ impl CompiledJob {
 }
 
 /// The job's pipeline with the planned cache added.
+/// Returns the maximum number of rows per chunk, so that the encoded rows of a chunk have at most [`CHUNK_BYTES_MAX`] bytes.
+fn max_chunk_rows(mean_row_bytes: u64, group_rows: u32) -> u32 {
+    (CHUNK_BYTES_MAX / mean_row_bytes).clamp(1, u64::from(group_rows)) as u32
+}
+
 fn planned_pipeline(details: &JobDetails, cache: Option<CacheDecision>) -> Pipeline {
     match cache {
         Some(cache) => details.pipeline.with_cache_after(cache.operators_before, cache.tier),
@@ -184,4 +188,17 @@ fn tail_row_bytes(mean_row_bytes: u64, source: &Schema, output: &Schema, is_coor
     // The operators of a coordinated job do not write columns in place, so all columns are in the tail.
     let fixed: u64 = if is_coordinated { output.fields.iter().map(fixed).sum() } else { 0 };
     varying.max(TAIL_ROW_BYTES_MIN) + fixed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_have_few_large_rows() {
+        assert_eq!(
+            [1, 1 << 10, 1 << 19, 1 << 30].map(|bytes| max_chunk_rows(bytes, 4096)),
+            [4096, 512, 1, 1]
+        );
+    }
 }

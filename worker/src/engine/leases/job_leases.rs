@@ -71,7 +71,7 @@ pub(in crate::engine) struct StreamShare {
 pub(super) struct StreamLeases {
     pub(super) splits: BTreeMap<SplitRef, LeasedSplit>,
     /// Splits with running groups.
-    running: BTreeSet<SplitRef>,
+    pub(super) running: BTreeSet<SplitRef>,
     held_bytes: u64,
 }
 

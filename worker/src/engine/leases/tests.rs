@@ -94,6 +94,9 @@ fn check(table: &LeaseTable, what: &str) {
             let own = all.iter().filter(|(split, _)| split.stream == stream);
             let bytes: u64 = own.map(|(_, state)| state.held_bytes()).sum();
             assert_eq!(leases.stream_bytes(stream), bytes, "{what}");
+            let own = all.iter().filter(|(split, _)| split.stream == stream);
+            let running = own.filter(|(_, state)| state.running_groups() > 0).map(|(split, _)| *split);
+            assert_eq!(leases.streams[&stream].running, running.collect(), "{what}");
         }
         for (split, _) in &all {
             let later = all.iter().filter(|(other, _)| other.stream == split.stream && other > split);

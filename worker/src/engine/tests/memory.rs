@@ -14,6 +14,7 @@ async fn groups_stay_within_the_memory_budget() {
     }
     let used = test.engine.used_bytes();
     assert!(used <= MIB / 2, "{used}");
+    assert_eq!(test.engine.memory_usage().iter().map(|account| account.used_bytes).sum::<u64>(), used);
     assert!(test.computed().await.len() < test.splits(0).len());
     assert!(test.engine.is_memory_full() && test.engine.report().await.is_memory_full);
     let held: u64 = test.engine.lock().leases.jobs().map(|(_, leases)| leases.held_bytes()).sum();
