@@ -1,4 +1,4 @@
-//! Checks of shared type names, import cycles and phrases. The counts of known faults may only fall.
+//! Checks of shared type names, import cycles and phrases.
 
 use std::collections::BTreeSet;
 
@@ -10,8 +10,8 @@ use feedline_tests::source::imports::imports;
 use feedline_tests::source::names::homonyms;
 use feedline_tests::source::product::Product;
 
-use super::ratchet::check_counts;
 use super::reasons::check_reasons;
+use super::refuse;
 
 /// The most names that several types may share. `shared-names.txt` lists them with their reasons.
 const MAX_SHARED_NAMES: usize = 10;
@@ -53,13 +53,13 @@ fn files_import_each_other_only_for_a_reason() {
 }
 
 #[test]
-fn phrases_of_the_old_dialect_become_fewer() {
+fn phrases_of_the_old_dialect_are_rejected() {
     let found = dialect(&checkout()).expect("the sources can be read");
-    for hit in found.values().flatten() {
-        println!("{}: `{}`; write: {}", hit.place, hit.phrase, hit.advice);
-    }
-    let counts = found.into_iter().map(|(package, hits)| (package, hits.len())).collect();
-    check_counts("dialect.txt", &counts, "rewrite the phrases that are printed above");
+    let hits = found.into_values().flatten();
+    refuse(
+        hits.map(|hit| format!("{}: `{}`; write: {}", hit.place, hit.phrase, hit.advice)),
+        "rewrite these phrases",
+    );
 }
 
 fn checkout() -> Checkout {

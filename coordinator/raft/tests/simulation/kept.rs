@@ -91,13 +91,13 @@ impl Kept {
     pub(crate) fn check_status(&mut self, call: u64, status: &[JobStatus]) -> Result<(), String> {
         let Some(kept) = self.asked.remove(&call) else { return Ok(()) };
         for (job, streams) in kept {
-            let told = status.iter().find(|told| told.job == job);
-            let position: Option<&Position> = told.and_then(|told| told.position.as_ref());
-            let told = position.map(|position| position.streams.as_slice()).unwrap_or_default();
-            let older = streams.iter().zip(told).any(|(kept, told)| told < kept);
-            if older || told.len() < streams.len() {
+            let replied = status.iter().find(|replied| replied.job == job);
+            let position: Option<&Position> = replied.and_then(|replied| replied.position.as_ref());
+            let replied = position.map(|position| position.streams.as_slice()).unwrap_or_default();
+            let older = streams.iter().zip(replied).any(|(kept, replied)| replied < kept);
+            if older || replied.len() < streams.len() {
                 return Err(format!(
-                    "job {job} was at {streams:?} at the time of the request, and the reply has {told:?}"
+                    "job {job} was at {streams:?} at the time of the request, and the reply has {replied:?}"
                 ));
             }
         }

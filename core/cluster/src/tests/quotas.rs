@@ -71,10 +71,10 @@ fn a_plan_sets_limits_and_other_workers_have_an_even_share() {
     let share = WorkerAllocations { cores: 0, jobs: vec![allocation] };
     bench.step(Input::Allocations { allocations: [(WorkerId(other), share)].into() });
     bench.pass(300);
-    let mut told = limits(&mut bench, planned);
-    told.sort_by(|a, b| a.1.total_cmp(&b.1));
+    let mut received = limits(&mut bench, planned);
+    received.sort_by(|a, b| a.1.total_cmp(&b.1));
     let rest = 1.0 / bench.cluster.workers.len() as f64;
-    assert_eq!(told, [(before, rest), (other, 0.9)], "earlier splits are finished");
+    assert_eq!(received, [(before, rest), (other, 0.9)], "earlier splits are finished");
 }
 
 #[test]
@@ -100,16 +100,16 @@ fn workers_receive_the_tenants_of_jobs_and_their_cache_quotas() {
     (1..=3).for_each(|number| drop(bench.worker(worker(number))));
     let jobs = ["a", "b", ""].map(|tenant| job(&mut bench, tenant, "same"));
     bench.pass(300);
-    let mut told: Vec<TenantCacheQuota> = Vec::new();
+    let mut received: Vec<TenantCacheQuota> = Vec::new();
     for number in 1..=3 {
         let plan = bench.worker(worker(number)).expect("an immediate plan");
-        told.extend(plan.tenants);
+        received.extend(plan.tenants);
     }
     for (tenant, cache_bytes, job) in [("a", Some(100), jobs[0]), ("b", None, jobs[1])] {
         let part = TenantCacheQuota { tenant: tenant.to_owned(), cache_bytes, jobs: vec![job] };
-        assert!(told.contains(&part), "{told:?}");
+        assert!(received.contains(&part), "{received:?}");
     }
-    assert!(told.iter().all(|part| !part.jobs.contains(&jobs[2])), "no tenant and no quota");
+    assert!(received.iter().all(|part| !part.jobs.contains(&jobs[2])), "no tenant and no quota");
 }
 
 #[test]
