@@ -1,5 +1,6 @@
 //! Authentication and authorization by token, for clusters with a secret.
 
+mod permission;
 mod tickets;
 
 use std::collections::HashMap;
@@ -12,9 +13,10 @@ use feedline_access::{Claims, Scope, Secret, now_s};
 use feedline_data::ids::JobId;
 use feedline_data::messages::{ConsumerPlan, JobSpec, ServiceError, ServiceErrorKind, WorkerPlan};
 use feedline_proto::authenticator::{Authenticator, Authenticators};
-use feedline_proto::rpc::{self, Access};
+use feedline_proto::rpc;
 use feedline_proto::{CoordinatorReply, CoordinatorRequest, CoordinatorService, PeerService};
 
+use self::permission::{Guarded, denied, require};
 use self::tickets::TicketCache;
 use crate::TenantView;
 
@@ -33,7 +35,7 @@ pub struct TokenAuthenticator {
     service: Arc<dyn CoordinatorService>,
     /// The service restricted to each tenant.
     tenants: Mutex<HashMap<String, Arc<TenantView>>>,
-    peer: Arc<dyn PeerService>,
+    peer: Guarded<dyn PeerService>,
 }
 
 /// The claims of a verified token.
@@ -41,7 +43,7 @@ pub struct TokenAuthenticator {
 struct VerifiedToken {
     claims: Arc<Claims>,
     /// The service with the permissions of the token.
-    view: Arc<dyn CoordinatorService>,
+    view: Arc<AuthorizedCoordinator>,
 }
 
 impl TokenAuthenticator {
@@ -58,7 +60,7 @@ impl TokenAuthenticator {
             verified_tokens: Mutex::default(),
             service,
             tenants: Mutex::default(),
-            peer,
+            peer: Guarded::new(peer),
         })
     }
 
@@ -73,29 +75,29 @@ impl TokenAuthenticator {
         self.view(Arc::new(Claims { holder, scopes: [Scope::Work].into(), tenant: None, expires_s: None }))
     }
 
-    fn view(&self, claims: Arc<Claims>) -> Arc<dyn CoordinatorService> {
+    fn view(&self, claims: Arc<Claims>) -> Arc<AuthorizedCoordinator> {
         let inner = match &claims.tenant {
-            Some(tenant) => self.tenant(tenant),
+            Some(tenant) => self.tenant(tenant) as Arc<dyn CoordinatorService>,
             None => Arc::clone(&self.service),
         };
         Arc::new(AuthorizedCoordinator {
-            inner,
+            inner: Guarded::new(inner),
             claims,
             ticket_issuer: Arc::clone(&self.ticket_issuer),
             ticket_cache: Arc::clone(&self.ticket_cache),
         })
     }
 
-    fn tenant(&self, tenant: &str) -> Arc<dyn CoordinatorService> {
+    fn tenant(&self, tenant: &str) -> Arc<TenantView> {
         let mut tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(view) = tenants.get(tenant) {
-            return view.clone();
+            return Arc::clone(view);
         }
         if tenants.len() >= MAX_CACHED_TENANTS {
             tenants.clear();
         }
         let view = Arc::new(TenantView::new(Arc::clone(&self.service), tenant));
-        tenants.insert(tenant.to_owned(), view.clone());
+        tenants.insert(tenant.to_owned(), Arc::clone(&view));
         view
     }
 
@@ -135,39 +137,14 @@ impl Authenticator<dyn CoordinatorService> for TokenAuthenticator {
 
 impl Authenticator<dyn PeerService> for TokenAuthenticator {
     fn authenticate(&self, token: Option<&str>) -> Result<Arc<dyn PeerService>, ServiceError> {
-        require(&self.verify(token)?.claims, rpc::PEER_ACCESS)?;
-        Ok(Arc::clone(&self.peer))
+        let permission = require(&self.verify(token)?.claims, rpc::PEER_ACCESS)?;
+        Ok(Arc::clone(self.peer.get(&permission)))
     }
-}
-
-fn denied(message: impl Into<String>) -> ServiceError {
-    ServiceError::new(ServiceErrorKind::Denied, message)
-}
-
-/// Rejects a caller without access.
-fn require(claims: &Claims, access: Access) -> Result<(), ServiceError> {
-    let (scopes, action) = match access {
-        Access::Scopes(scopes, action) => (scopes, action),
-        // The token is already verified.
-        Access::AnyToken | Access::Open => return Ok(()),
-        Access::Ticket => {
-            return Err(denied("only workers accept tickets; use a token for requests to the coordinator"));
-        }
-    };
-    if claims.has_any_scope(scopes) {
-        return Ok(());
-    }
-    let names: Vec<&str> = scopes.iter().map(|scope| scope.name()).collect();
-    Err(denied(format!(
-        "the token of `{}` is not allowed to {action}; use a token with the scope {}",
-        claims.holder,
-        names.join(" or ")
-    )))
 }
 
 /// The coordinator service with the permissions of one token.
 struct AuthorizedCoordinator {
-    inner: Arc<dyn CoordinatorService>,
+    inner: Guarded<dyn CoordinatorService>,
     claims: Arc<Claims>,
     ticket_issuer: Arc<TicketIssuer>,
     ticket_cache: Arc<TicketCache>,
@@ -184,9 +161,9 @@ impl AuthorizedCoordinator {
     }
 
     /// Joins a job for a caller that may not open it.
-    async fn join(&self, spec: JobSpec) -> Result<JobId, ServiceError> {
+    async fn join(&self, inner: &dyn CoordinatorService, spec: JobSpec) -> Result<JobId, ServiceError> {
         let name = spec.name.clone();
-        self.inner.join_job(spec).await.map_err(|refusal| match refusal.kind {
+        inner.join_job(spec).await.map_err(|refusal| match refusal.kind {
             ServiceErrorKind::Denied => denied(format!(
                 "the token of `{}` may only join open jobs, and job `{name}` is not open",
                 self.claims.holder
@@ -200,27 +177,31 @@ impl AuthorizedCoordinator {
 impl CoordinatorService for AuthorizedCoordinator {
     async fn call(&self, request: CoordinatorRequest) -> Result<CoordinatorReply, ServiceError> {
         use {CoordinatorReply as Reply, CoordinatorRequest as Request};
-        require(&self.claims, request.rpc().access)?;
+        let inner = self.inner.get(&require(&self.claims, request.rpc().access)?);
         Ok(match request {
             Request::OpenJob { spec } if self.claims.has_any_scope(&[Scope::Submit]) => {
-                Reply::OpenJob(self.inner.open_job(self.with_tenant(*spec)).await?)
+                Reply::OpenJob(inner.open_job(self.with_tenant(*spec)).await?)
             }
-            Request::OpenJob { spec } => Reply::OpenJob(self.join(self.with_tenant(*spec)).await?),
-            Request::JoinJob { spec } => Reply::JoinJob(self.join(self.with_tenant(*spec)).await?),
+            Request::OpenJob { spec } => {
+                Reply::OpenJob(self.join(inner.as_ref(), self.with_tenant(*spec)).await?)
+            }
+            Request::JoinJob { spec } => {
+                Reply::JoinJob(self.join(inner.as_ref(), self.with_tenant(*spec)).await?)
+            }
             Request::SyncWorker { report } => {
-                let plan = self.inner.sync_worker(report).await?;
+                let plan = inner.sync_worker(report).await?;
                 let ticket_key = self.ticket_issuer.public_key().as_bytes().to_vec();
                 Reply::SyncWorker(WorkerPlan { ticket_key, ..plan })
             }
             Request::SyncConsumer { report } => {
                 let (job, consumer, session) = (report.job, report.consumer, report.session);
-                let plan = self.inner.sync_consumer(report).await?;
+                let plan = inner.sync_consumer(report).await?;
                 let now_s = now_s();
                 let make = || self.ticket_issuer.issue(job, consumer, session, now_s);
                 let ticket = self.ticket_cache.ticket((job, consumer, session), now_s, make);
                 Reply::SyncConsumer(ConsumerPlan { ticket, ..plan })
             }
-            request => self.inner.call(request).await?,
+            request => inner.call(request).await?,
         })
     }
 }

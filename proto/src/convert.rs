@@ -8,7 +8,6 @@ pub(crate) mod fetch;
 mod history;
 mod pipeline;
 mod reports;
-mod requests;
 mod view;
 
 use std::collections::BTreeMap;
@@ -196,7 +195,7 @@ macro_rules! id {
     };
 }
 
-use {empty, enumeration, field, id, message, tuple, wrapper};
+pub(crate) use {empty, enumeration, field, id, message, tuple, wrapper};
 
 impl Wire<Bytes> for Vec<u8> {
     fn into_wire(self) -> Bytes {

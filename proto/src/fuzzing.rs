@@ -29,7 +29,7 @@ macro_rules! decoders {
             $(wire: $rpc:ident($in:ident) -> $out:ident,)?
             access: $access:expr,
             tenancy: $tenancy:expr,
-            rules: ($kind:expr, $max_request:expr, $max_response:expr),
+            sizes: ($max_request:expr, $max_response:expr),
             deadline: $deadline:expr, retry: $retry:expr,
         }
     )* })*) => {

@@ -1,5 +1,5 @@
 //! The rules of every RPC: who may call it, the sizes of its messages, its deadline, and its retry policy. Each method has
-//! one row; the rows of the coordinator are in [`table`].
+//! one row in [`table`].
 
 mod request;
 mod table;
@@ -11,7 +11,11 @@ use feedline_data::ids::JobId;
 use feedline_data::messages::JobSpec;
 
 pub use self::request::{CoordinatorReply, CoordinatorRequest, CoordinatorService};
-pub(crate) use self::table::coordinator_rpcs;
+use self::table::OTHER_RPCS;
+pub use self::table::PEER_ACCESS;
+pub(crate) use self::table::{
+    DELIVER, FETCH, GET_INDEX, HAS_INDEX, INTRODUCE, LOCATE, STORE_INDEX, coordinator_rpcs,
+};
 
 /// Deadline for a unary request, and for the next chunk of a manifest.
 pub(crate) const REQUEST_DEADLINE: Duration = Duration::from_secs(30);
@@ -37,8 +41,6 @@ pub struct Rpc {
     pub path: &'static str,
     /// Who may call it.
     pub access: Access,
-    /// The message flow.
-    pub kind: RpcKind,
     /// Maximum size of a request.
     pub max_request: MessageSize,
     /// Maximum size of a response.
@@ -60,17 +62,6 @@ pub enum Access {
     Ticket,
     /// All callers.
     Open,
-}
-
-/// The message flow of an RPC.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RpcKind {
-    /// One request, one response.
-    Unary,
-    /// One request, one response. The server responds when the state changes, or after about half a second.
-    LongPoll,
-    /// The request or the response is a stream.
-    Stream,
 }
 
 /// Size class of a message.
@@ -138,87 +129,6 @@ pub enum TenantRequest<'a> {
     /// Returns the part of the cluster that the tenant may see.
     GetCluster,
 }
-
-/// Who may call the RPCs between coordinators.
-pub const PEER_ACCESS: Access = Access::Scopes(&[Scope::Coordinate], "act as a coordinator");
-
-/// The rules of an RPC between coordinators.
-const fn peer(path: &'static str, kind: RpcKind, max_request: MessageSize, deadline: Duration) -> Rpc {
-    Rpc {
-        path,
-        access: PEER_ACCESS,
-        kind,
-        max_request,
-        max_response: MessageSize::Large,
-        deadline: Some(deadline),
-        retry: Retry::Never,
-    }
-}
-
-/// Exchanges the identities of two coordinators.
-pub(crate) const INTRODUCE: Rpc =
-    peer("/feedline.v1.Peer/Introduce", RpcKind::Unary, MessageSize::Small, PEER_DEADLINE);
-/// Sends raft messages. The raft library resends lost messages.
-pub(crate) const DELIVER: Rpc =
-    peer("/feedline.v1.Peer/Deliver", RpcKind::Unary, MessageSize::Large, PEER_DEADLINE);
-/// Asks whether a coordinator stores an index.
-pub(crate) const HAS_INDEX: Rpc =
-    peer("/feedline.v1.Peer/HasIndex", RpcKind::Unary, MessageSize::Small, INDEX_DEADLINE);
-/// Sends an index in chunks.
-pub(crate) const STORE_INDEX: Rpc =
-    peer("/feedline.v1.Peer/StoreIndex", RpcKind::Stream, MessageSize::Medium, INDEX_DEADLINE);
-/// Returns an index in chunks.
-pub(crate) const GET_INDEX: Rpc =
-    peer("/feedline.v1.Peer/GetIndex", RpcKind::Stream, MessageSize::Small, INDEX_DEADLINE);
-
-/// Streams the pieces of a split. After an error, the client fetches the rest from another worker.
-pub(crate) const FETCH: Rpc = Rpc {
-    path: "/feedline.v1.Worker/Fetch",
-    access: Access::Ticket,
-    kind: RpcKind::Stream,
-    max_request: MessageSize::Small,
-    max_response: MessageSize::Piece,
-    deadline: None,
-    retry: Retry::Never,
-};
-
-/// Returns the paths of a worker's local sockets. A client that receives no response uses TCP.
-pub(crate) const LOCATE: Rpc = Rpc {
-    path: "/feedline.v1.LocalTransport/Locate",
-    access: Access::Open,
-    kind: RpcKind::Unary,
-    max_request: MessageSize::Small,
-    max_response: MessageSize::Medium,
-    deadline: Some(LOCATE_DEADLINE),
-    retry: Retry::Never,
-};
-
-/// The rules of an Arrow Flight RPC. Its handler calls the coordinator with the rights of the caller.
-const fn flight(path: &'static str, kind: RpcKind, max_request: MessageSize) -> Rpc {
-    Rpc {
-        path,
-        access: Access::AnyToken,
-        kind,
-        max_request,
-        max_response: MessageSize::Piece,
-        deadline: None,
-        retry: Retry::Never,
-    }
-}
-
-/// RPCs that are not in the table of the coordinator.
-const OTHER_RPCS: [Rpc; 10] = [
-    INTRODUCE,
-    DELIVER,
-    HAS_INDEX,
-    STORE_INDEX,
-    GET_INDEX,
-    FETCH,
-    LOCATE,
-    flight("/arrow.flight.protocol.FlightService/GetFlightInfo", RpcKind::Unary, MessageSize::Medium),
-    flight("/arrow.flight.protocol.FlightService/GetSchema", RpcKind::Unary, MessageSize::Medium),
-    flight("/arrow.flight.protocol.FlightService/DoGet", RpcKind::Stream, MessageSize::Small),
-];
 
 /// Returns the rules of the RPC with this path; `None` for an unknown method.
 pub fn find(path: &str) -> Option<&'static Rpc> {

@@ -16,8 +16,8 @@ use feedline_data::view::ClusterView;
 
 use super::table::coordinator_rpcs;
 use super::{
-    Access, LOOKUP_RETRY_AFTER, MessageSize, REPORT_RETRY_AFTER, REQUEST_DEADLINE, Retry, Rpc, RpcKind,
-    Tenancy, TenantRequest,
+    Access, LOOKUP_RETRY_AFTER, MessageSize, REPORT_RETRY_AFTER, REQUEST_DEADLINE, Retry, Rpc, Tenancy,
+    TenantRequest,
 };
 use crate::services::MemberStatus;
 
@@ -43,7 +43,7 @@ macro_rules! define {
             $(wire: $rpc:ident($in:ident) -> $out:ident,)?
             access: $access:expr,
             tenancy: $tenancy:expr,
-            rules: ($kind:expr, $max_request:expr, $max_response:expr),
+            sizes: ($max_request:expr, $max_response:expr),
             deadline: $deadline:expr, retry: $retry:expr,
         }
     )* })*) => {
@@ -72,7 +72,6 @@ macro_rules! define {
             pub(super) const RPCS: &'static [Rpc] = &[$($(Rpc {
                 path: concat!("/feedline.v1.", stringify!($service), "/", stringify!($name)),
                 access: $access,
-                kind: $kind,
                 max_request: $max_request,
                 max_response: $max_response,
                 deadline: Some($deadline),

@@ -1,8 +1,19 @@
-//! The table of the RPCs of a coordinator.
+//! The table of all RPCs.
 //!
-//! A row defines the request and the reply, the typed method for callers, the gRPC client and server, and the rules that
-//! layers apply. A new RPC needs a row here, its messages in `proto/feedline/v1`, their conversion in `convert`, and an arm in
-//! the coordinator.
+//! A row of a coordinator's RPC defines the request and the reply, the typed method for callers, the gRPC client and server,
+//! and the rules that layers apply. A new RPC needs a row here with the conversion of its messages below, its messages in
+//! `proto/feedline/v1`, and an arm in the coordinator.
+
+use std::time::Duration;
+
+use feedline_access::Scope;
+use feedline_data::checkpoint::StepId;
+use feedline_data::ids::JobId;
+use feedline_data::messages::JobStatus;
+
+use super::{Access, INDEX_DEADLINE, LOCATE_DEADLINE, MessageSize, PEER_DEADLINE, Retry, Rpc};
+use crate::convert::{empty, message, tuple, wrapper};
+use crate::services::MemberStatus;
 
 /// Passes all rows to the macro `$generate`. gRPC serves the sections `unary SERVICE` and `stream SERVICE`. The section `local`
 /// is for layers in the same process only.
@@ -16,7 +27,7 @@ macro_rules! coordinator_rpcs {
                     wire: open_job(JobSpec) -> JobRef,
                     access: Access::Scopes(&[Scope::Submit, Scope::Consume], "open or join jobs"),
                     tenancy: Tenancy::Restricted(TenantRequest::OpenJob(spec)),
-                    rules: (RpcKind::Unary, MessageSize::Medium, MessageSize::Large),
+                    sizes: (MessageSize::Medium, MessageSize::Large),
                     deadline: REQUEST_DEADLINE, retry: Retry::IfUnavailable,
                 }
                 /// Cancels a job. Workers compute no further rows.
@@ -25,7 +36,7 @@ macro_rules! coordinator_rpcs {
                     wire: cancel_job(JobRef) -> CancelJobResponse,
                     access: Access::Scopes(&[Scope::Submit], "cancel jobs"),
                     tenancy: Tenancy::OfJob(*job),
-                    rules: (RpcKind::Unary, MessageSize::Small, MessageSize::Large),
+                    sizes: (MessageSize::Small, MessageSize::Large),
                     deadline: REQUEST_DEADLINE, retry: Retry::After(LOOKUP_RETRY_AFTER),
                 }
                 /// Sets the weights of the datasets of a mix, relative to each other. The weights apply after all rows that are
@@ -35,7 +46,7 @@ macro_rules! coordinator_rpcs {
                     wire: set_weights(SetWeightsRequest) -> MixChange,
                     access: Access::Scopes(&[Scope::Submit], "change jobs"),
                     tenancy: Tenancy::OfJob(*job),
-                    rules: (RpcKind::Unary, MessageSize::Small, MessageSize::Large),
+                    sizes: (MessageSize::Small, MessageSize::Large),
                     deadline: REQUEST_DEADLINE, retry: Retry::After(LOOKUP_RETRY_AFTER),
                 }
                 /// Returns the definition of a job for workers; `Unavailable` until the dataset is indexed.
@@ -44,7 +55,7 @@ macro_rules! coordinator_rpcs {
                     wire: get_job_details(JobRef) -> JobDetails,
                     access: Access::Scopes(READ_JOBS_SCOPES, "see jobs"),
                     tenancy: Tenancy::OfJob(*job),
-                    rules: (RpcKind::Unary, MessageSize::Small, MessageSize::Large),
+                    sizes: (MessageSize::Small, MessageSize::Large),
                     deadline: REQUEST_DEADLINE, retry: Retry::After(LOOKUP_RETRY_AFTER),
                 }
                 /// Returns the status of a job.
@@ -53,7 +64,7 @@ macro_rules! coordinator_rpcs {
                     wire: get_job_status(JobRef) -> JobStatus,
                     access: Access::Scopes(READ_JOBS_SCOPES, "see jobs"),
                     tenancy: Tenancy::Restricted(TenantRequest::GetJobStatus(*job)),
-                    rules: (RpcKind::Unary, MessageSize::Small, MessageSize::Large),
+                    sizes: (MessageSize::Small, MessageSize::Large),
                     deadline: REQUEST_DEADLINE, retry: Retry::After(REPORT_RETRY_AFTER),
                 }
                 /// Returns the status of every job.
@@ -62,7 +73,7 @@ macro_rules! coordinator_rpcs {
                     wire: list_jobs(ListJobsRequest) -> JobList,
                     access: Access::Scopes(READ_JOBS_SCOPES, "see jobs"),
                     tenancy: Tenancy::Restricted(TenantRequest::ListJobs),
-                    rules: (RpcKind::Unary, MessageSize::Small, MessageSize::Large),
+                    sizes: (MessageSize::Small, MessageSize::Large),
                     deadline: REQUEST_DEADLINE, retry: Retry::After(REPORT_RETRY_AFTER),
                 }
                 /// Returns the state of the cluster: jobs, workers, and the decisions of the planner.
@@ -71,7 +82,7 @@ macro_rules! coordinator_rpcs {
                     wire: get_cluster(GetClusterRequest) -> ClusterView,
                     access: Access::Scopes(&[Scope::Observe, Scope::Submit], "see the cluster"),
                     tenancy: Tenancy::Restricted(TenantRequest::GetCluster),
-                    rules: (RpcKind::Unary, MessageSize::Small, MessageSize::Large),
+                    sizes: (MessageSize::Small, MessageSize::Large),
                     deadline: REQUEST_DEADLINE, retry: Retry::After(REPORT_RETRY_AFTER),
                 }
                 /// Sends the report of a worker. Returns when the plan of the worker changes, or after about half a second.
@@ -80,7 +91,7 @@ macro_rules! coordinator_rpcs {
                     wire: sync_worker(WorkerReport) -> WorkerPlan,
                     access: Access::Scopes(&[Scope::Work], "act as a worker"),
                     tenancy: Tenancy::Cluster,
-                    rules: (RpcKind::LongPoll, MessageSize::Large, MessageSize::Large),
+                    sizes: (MessageSize::Large, MessageSize::Large),
                     deadline: REQUEST_DEADLINE, retry: Retry::After(REPORT_RETRY_AFTER),
                 }
                 /// Sends the report of a consumer. Returns when the plan of the consumer changes, or after about half a
@@ -90,7 +101,7 @@ macro_rules! coordinator_rpcs {
                     wire: sync_consumer(ConsumerReport) -> ConsumerPlan,
                     access: Access::Scopes(&[Scope::Consume], "receive rows"),
                     tenancy: Tenancy::OfJob(report.job),
-                    rules: (RpcKind::LongPoll, MessageSize::Medium, MessageSize::Large),
+                    sizes: (MessageSize::Medium, MessageSize::Large),
                     deadline: REQUEST_DEADLINE, retry: Retry::After(REPORT_RETRY_AFTER),
                 }
                 /// Returns the positions of all consumers of a job at a step. Responds when all consumers have reported
@@ -100,7 +111,7 @@ macro_rules! coordinator_rpcs {
                     wire: get_positions(GetPositionsRequest) -> GroupPositions,
                     access: Access::Scopes(&[Scope::Consume], "read consumer positions"),
                     tenancy: Tenancy::OfJob(*job),
-                    rules: (RpcKind::LongPoll, MessageSize::Small, MessageSize::Large),
+                    sizes: (MessageSize::Small, MessageSize::Large),
                     deadline: REQUEST_DEADLINE, retry: Retry::After(REPORT_RETRY_AFTER),
                 }
             }
@@ -111,7 +122,7 @@ macro_rules! coordinator_rpcs {
                     wire: list_members(ListMembersRequest) -> MemberList,
                     access: Access::AnyToken,
                     tenancy: Tenancy::Shared,
-                    rules: (RpcKind::Unary, MessageSize::Small, MessageSize::Medium),
+                    sizes: (MessageSize::Small, MessageSize::Medium),
                     deadline: REQUEST_DEADLINE, retry: Retry::After(REPORT_RETRY_AFTER),
                 }
                 /// Adds the coordinator that listens at `url`. Returns when it is a voter.
@@ -120,7 +131,7 @@ macro_rules! coordinator_rpcs {
                     wire: add_member(MemberRef) -> MemberList,
                     access: Access::Scopes(&[Scope::Admin], "add and remove coordinators"),
                     tenancy: Tenancy::Cluster,
-                    rules: (RpcKind::Unary, MessageSize::Small, MessageSize::Medium),
+                    sizes: (MessageSize::Small, MessageSize::Medium),
                     deadline: REQUEST_DEADLINE, retry: Retry::IfUnavailable,
                 }
                 /// Removes the coordinator at `url`, which does not have to run.
@@ -129,7 +140,7 @@ macro_rules! coordinator_rpcs {
                     wire: remove_member(MemberRef) -> MemberList,
                     access: Access::Scopes(&[Scope::Admin], "add and remove coordinators"),
                     tenancy: Tenancy::Cluster,
-                    rules: (RpcKind::Unary, MessageSize::Small, MessageSize::Medium),
+                    sizes: (MessageSize::Small, MessageSize::Medium),
                     deadline: REQUEST_DEADLINE, retry: Retry::IfUnavailable,
                 }
                 /// Makes the coordinator with this id the leader. Returns when it is the leader.
@@ -138,7 +149,7 @@ macro_rules! coordinator_rpcs {
                     wire: transfer_leader(TransferLeaderRequest) -> MemberList,
                     access: Access::Scopes(&[Scope::Admin], "choose the leader"),
                     tenancy: Tenancy::Cluster,
-                    rules: (RpcKind::Unary, MessageSize::Small, MessageSize::Medium),
+                    sizes: (MessageSize::Small, MessageSize::Medium),
                     deadline: REQUEST_DEADLINE, retry: Retry::IfUnavailable,
                 }
             }
@@ -149,7 +160,7 @@ macro_rules! coordinator_rpcs {
                     wire: get_manifest(JobRef) -> ManifestChunk,
                     access: Access::Scopes(READ_JOBS_SCOPES, "see jobs"),
                     tenancy: Tenancy::OfJob(*job),
-                    rules: (RpcKind::Stream, MessageSize::Small, MessageSize::Large),
+                    sizes: (MessageSize::Small, MessageSize::Large),
                     deadline: REQUEST_DEADLINE, retry: Retry::IfUnavailable,
                 }
             }
@@ -159,7 +170,7 @@ macro_rules! coordinator_rpcs {
                     call: join_job(spec: Box<JobSpec>) -> JobId,
                     access: Access::Scopes(&[Scope::Submit, Scope::Consume], "join jobs"),
                     tenancy: Tenancy::Restricted(TenantRequest::JoinJob(spec)),
-                    rules: (RpcKind::Unary, MessageSize::Medium, MessageSize::Large),
+                    sizes: (MessageSize::Medium, MessageSize::Large),
                     deadline: REQUEST_DEADLINE, retry: Retry::Never,
                 }
             }
@@ -167,3 +178,87 @@ macro_rules! coordinator_rpcs {
     };
 }
 pub(crate) use coordinator_rpcs;
+
+// Conversions of the arguments and replies above.
+message!(MemberStatus, "member", { id, url, is_leader, is_voter, is_reachable, unconfirmed_entries });
+wrapper!(Vec<JobStatus> => JobList { jobs });
+wrapper!(Vec<MemberStatus> => MemberList { members });
+empty!(CancelJobResponse, ListJobsRequest, GetClusterRequest, ListMembersRequest);
+wrapper!(JobId => JobRef { job });
+wrapper!(String => MemberRef { url });
+wrapper!(String => TransferLeaderRequest { id });
+tuple!((JobId, Vec<f64>) => SetWeightsRequest { job, weights });
+tuple!((JobId, StepId) => GetPositionsRequest { job, step });
+
+/// Who may call the RPCs between coordinators.
+pub const PEER_ACCESS: Access = Access::Scopes(&[Scope::Coordinate], "act as a coordinator");
+
+/// The rules of an RPC between coordinators.
+const fn peer(path: &'static str, max_request: MessageSize, deadline: Duration) -> Rpc {
+    Rpc {
+        path,
+        access: PEER_ACCESS,
+        max_request,
+        max_response: MessageSize::Large,
+        deadline: Some(deadline),
+        retry: Retry::Never,
+    }
+}
+
+/// Exchanges the identities of two coordinators.
+pub(crate) const INTRODUCE: Rpc = peer("/feedline.v1.Peer/Introduce", MessageSize::Small, PEER_DEADLINE);
+/// Sends raft messages. The raft library resends lost messages.
+pub(crate) const DELIVER: Rpc = peer("/feedline.v1.Peer/Deliver", MessageSize::Large, PEER_DEADLINE);
+/// Asks whether a coordinator stores an index.
+pub(crate) const HAS_INDEX: Rpc = peer("/feedline.v1.Peer/HasIndex", MessageSize::Small, INDEX_DEADLINE);
+/// Sends an index in chunks.
+pub(crate) const STORE_INDEX: Rpc = peer("/feedline.v1.Peer/StoreIndex", MessageSize::Medium, INDEX_DEADLINE);
+/// Returns an index in chunks.
+pub(crate) const GET_INDEX: Rpc = peer("/feedline.v1.Peer/GetIndex", MessageSize::Small, INDEX_DEADLINE);
+
+/// Streams the pieces of a split. After an error, the client fetches the rest from another worker.
+pub(crate) const FETCH: Rpc = Rpc {
+    path: "/feedline.v1.Worker/Fetch",
+    access: Access::Ticket,
+    max_request: MessageSize::Small,
+    max_response: MessageSize::Piece,
+    deadline: None,
+    retry: Retry::Never,
+};
+
+/// Returns the paths of a worker's local sockets. A client that receives no response uses TCP.
+pub(crate) const LOCATE: Rpc = Rpc {
+    path: "/feedline.v1.LocalTransport/Locate",
+    access: Access::Open,
+    max_request: MessageSize::Small,
+    max_response: MessageSize::Medium,
+    deadline: Some(LOCATE_DEADLINE),
+    retry: Retry::Never,
+};
+
+/// The rules of an Arrow Flight RPC. Its handler calls the coordinator with the rights of the caller. It has no deadline,
+/// because it waits until the dataset of the job is indexed; the client may set its own.
+const fn flight(path: &'static str, max_request: MessageSize) -> Rpc {
+    Rpc {
+        path,
+        access: Access::AnyToken,
+        max_request,
+        max_response: MessageSize::Piece,
+        deadline: None,
+        retry: Retry::Never,
+    }
+}
+
+/// RPCs that are not in the table of the coordinator.
+pub(super) const OTHER_RPCS: [Rpc; 10] = [
+    INTRODUCE,
+    DELIVER,
+    HAS_INDEX,
+    STORE_INDEX,
+    GET_INDEX,
+    FETCH,
+    LOCATE,
+    flight("/arrow.flight.protocol.FlightService/GetFlightInfo", MessageSize::Medium),
+    flight("/arrow.flight.protocol.FlightService/GetSchema", MessageSize::Medium),
+    flight("/arrow.flight.protocol.FlightService/DoGet", MessageSize::Small),
+];
