@@ -11,14 +11,16 @@ use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 use object_store::http::HttpBuilder;
 use object_store::local::LocalFileSystem;
-use object_store::{ClientOptions, ObjectStore, RetryConfig};
+use object_store::{ClientOptions, ObjectStore};
 
 use crate::access::StoreOptions;
+use crate::bounded_store::BoundedStore;
 use crate::guard::RequestGuard;
 use crate::http_client::GuardedConnector;
 use crate::retry::{REQUEST_TIMEOUT, client_retries};
 
-/// Builds the client of a store for pipelines of a tenant. `root` is the scheme and the authority of a URL.
+/// Builds the client of a store for pipelines of a tenant. `root` is the scheme and the authority of a URL. A request fails
+/// within [`max_duration`](crate::retry::max_duration) of the retry budget.
 ///
 /// # Errors
 /// Returns an error if the scheme is unknown or the options are invalid. The message contains no values of options.
@@ -29,24 +31,26 @@ pub(crate) fn build(
     tenant: &TenantReads,
     retry_budget: Duration,
 ) -> Result<Arc<dyn ObjectStore>, String> {
-    let retries = client_retries(retry_budget);
     let scheme = root.split("://").next().unwrap_or_default();
-    let built: object_store::Result<Arc<dyn ObjectStore>> = match scheme {
-        "file" => Ok(Arc::new(LocalFileSystem::new())),
-        "s3" | "s3a" => s3(root, options, reads, retries),
-        "gs" => google(root, options, reads, retries),
-        "az" | "adl" | "azure" | "abfs" | "abfss" => azure(root, options, reads, retries),
+    let built: object_store::Result<BoundedStore> = match scheme {
+        "file" => Ok(BoundedStore::new(Arc::new(LocalFileSystem::new()), retry_budget)),
+        "s3" | "s3a" => s3(root, options, reads, retry_budget),
+        "gs" => google(root, options, reads, retry_budget),
+        "az" | "adl" | "azure" | "abfs" | "abfss" => azure(root, options, reads, retry_budget),
         "http" | "https" => {
             let client_options = client_options().with_allow_http(scheme == "http");
-            let builder = HttpBuilder::new().with_client_options(client_options).with_retry(retries);
+            let builder = HttpBuilder::new()
+                .with_client_options(client_options)
+                .with_retry(client_retries(retry_budget));
             let guarded = builder.with_http_connector(GuardedConnector(RequestGuard::for_web(reads, tenant)));
-            guarded.with_url(root).build().map(|store| Arc::new(store) as Arc<dyn ObjectStore>)
+            guarded.with_url(root).build().map(|client| BoundedStore::new(Arc::new(client), retry_budget))
         }
         other => {
             return Err(format!("unknown URL scheme `{other}`: use file, s3, gs, az, http or https"));
         }
     };
-    built.map_err(|error| options.without_values(&error.to_string()))
+    let store = built.map_err(|error| options.without_values(&error.to_string()))?;
+    Ok(Arc::new(store))
 }
 
 /// Defines a function that builds a guarded client in two steps. An unguarded client fetches credentials, possibly from the
@@ -57,14 +61,17 @@ macro_rules! guarded_client {
             root: &str,
             options: &StoreOptions,
             reads: &ReadPolicy,
-            retries: RetryConfig,
-        ) -> object_store::Result<Arc<dyn ObjectStore>> {
+            retry_budget: Duration,
+        ) -> object_store::Result<BoundedStore> {
+            let retries = client_retries(retry_budget);
             let builder = <$builder>::new().with_client_options(client_options()).with_retry(retries);
             let builder = apply(options, builder, <$builder>::with_config, <$key>::from_str).with_url(root);
             let credentials = Arc::clone(builder.clone().build()?.credentials());
             let connector = GuardedConnector(RequestGuard::for_stores(reads));
             let guarded = builder.with_credentials(credentials).with_http_connector(connector);
-            Ok(Arc::new(guarded.build()?))
+            let client = Arc::new(guarded.build()?);
+            Ok(BoundedStore::new(Arc::clone(&client) as Arc<dyn ObjectStore>, retry_budget)
+                .with_pages(client))
         }
     };
 }

@@ -5,6 +5,7 @@
 
 mod access;
 mod blocks;
+mod bounded_store;
 mod cache;
 mod clients;
 mod columns;

@@ -2,7 +2,6 @@
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use feedline_data::manifest::ShardRef;
 use futures::{StreamExt, TryStreamExt};
@@ -10,7 +9,6 @@ use glob::{MatchOptions, Pattern};
 use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore};
 use tokio::sync::Semaphore;
-use tokio::time::timeout;
 
 use crate::error::SourceError;
 use crate::location::Location;
@@ -24,10 +22,6 @@ const CONCURRENT_HEADS: usize = 32;
 const CONCURRENT_PATTERNS: usize = 1;
 /// Maximum number of listed objects per source, because each object needs memory until it is indexed.
 const MAX_OBJECTS: usize = 10_000_000;
-/// Maximum time between two objects of a recursive listing. It is longer than the retries of the client.
-const LISTING_TIMEOUT: Duration = Duration::from_secs(180);
-/// Timeout for listing a single directory, whose listing the client returns as a whole.
-const FOLDER_TIMEOUT: Duration = Duration::from_secs(1800);
 
 /// Lists the shards of the URLs, in the order of the URLs. The shards of each URL are sorted, and duplicates are removed.
 pub(crate) async fn list(reads: &ScopedStores, urls: &[String]) -> Result<Vec<ShardRef>, SourceError> {
@@ -212,15 +206,12 @@ impl<'a> Listing<'a> {
     ) -> Result<Vec<ObjectMeta>, SourceError> {
         let mut objects = store.list(prefix);
         let mut metas = Vec::new();
-        loop {
-            let next = timeout(LISTING_TIMEOUT, objects.try_next()).await;
-            let next = next.map_err(|_| timeout_error(given, LISTING_TIMEOUT))?;
-            let Some(meta) = next.map_err(|error| SourceError::from_store(given, error))? else {
-                return Ok(metas);
-            };
+        let store_error = |error| SourceError::from_store(given, error);
+        while let Some(meta) = objects.try_next().await.map_err(store_error)? {
             self.count(1, given)?;
             metas.push(meta);
         }
+        Ok(metas)
     }
 
     /// Lists the objects of a directory without its subdirectories.
@@ -230,8 +221,7 @@ impl<'a> Listing<'a> {
         prefix: Option<&Path>,
         given: &str,
     ) -> Result<Vec<ObjectMeta>, SourceError> {
-        let listed = timeout(FOLDER_TIMEOUT, store.list_with_delimiter(prefix)).await;
-        let listed = listed.map_err(|_| timeout_error(given, FOLDER_TIMEOUT))?;
+        let listed = store.list_with_delimiter(prefix).await;
         let metas = listed.map_err(|error| SourceError::from_store(given, error))?.objects;
         self.count(metas.len(), given)?;
         Ok(metas)
@@ -251,17 +241,6 @@ impl<'a> Listing<'a> {
                 self.max_objects
             ),
         })
-    }
-}
-
-fn timeout_error(given: &str, after: Duration) -> SourceError {
-    SourceError::Store {
-        url: given.to_owned(),
-        reason: format!(
-            "the listing has returned no objects for {} s: check the store and the network, and restart the job",
-            after.as_secs()
-        ),
-        retryable: true,
     }
 }
 

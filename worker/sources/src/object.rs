@@ -151,10 +151,7 @@ impl Object {
             let error = match result {
                 Ok(Ok(bytes)) => return Ok(bytes),
                 Ok(Err(error)) => error,
-                Err(_) => {
-                    let seconds = max_duration.as_secs();
-                    self.failed(format!("the store did not respond for {seconds} s"), true)
-                }
+                Err(_) => self.failed(retry::no_response_reason(max_duration), true),
             };
             if !error.is_retryable() || start.elapsed() >= self.retry_budget {
                 return Err(error);

@@ -1,5 +1,6 @@
-//! The retry budget of reads from object stores. The store's client retries failed requests, and the reader retries incomplete
-//! responses. Both have the same budget, so that a read from an unresponsive store fails after at most [`max_duration`].
+//! The retry budget of requests to object stores. The store's client retries failed requests, and the reader retries incomplete
+//! responses. Both have the same budget, so that every request to an unresponsive store, such as a read, a HEAD request or one
+//! page of a listing, fails after at most [`max_duration`].
 
 use std::time::Duration;
 
@@ -15,9 +16,15 @@ pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum number of retries. It is never reached, because the retry budget ends first.
 const MAX_RETRIES: usize = 1 << 20;
 
-/// Maximum duration of a read: the retry budget, plus the last pause and the last request.
+/// Maximum duration of a request and its retries: the retry budget, plus the last pause and the last request.
 pub(crate) fn max_duration(budget: Duration) -> Duration {
     budget.saturating_add(MAX_BACKOFF).saturating_add(REQUEST_TIMEOUT)
+}
+
+/// The error message of a request that has exceeded its limit.
+pub(crate) fn no_response_reason(limit: Duration) -> String {
+    let seconds = limit.as_secs();
+    format!("the store did not respond for {seconds} s: check the store and the network, and try again")
 }
 
 /// The retry settings of a store's client.

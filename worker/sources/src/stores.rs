@@ -14,12 +14,14 @@ use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, coalesce_ranges};
 
 use crate::access::ObjectAccess;
+use crate::bounded_store::within;
 use crate::clients;
 use crate::error::SourceError;
 use crate::links::{AllowedFolders, LinkPolicy};
 use crate::local::LocalFile;
 use crate::location::Location;
 use crate::object::{Object, head};
+use crate::retry;
 
 /// Maximum gap between two ranges of an object that are read in one request.
 const COALESCE_GAP_BYTES: u64 = 64 << 10;
@@ -173,7 +175,8 @@ impl Stores {
             // `get_ranges` opens the file only once.
             store.get_ranges(&key, ranges).await
         } else {
-            let read_one = |range| get_whole(store.as_ref(), &key, range);
+            let limit = retry::max_duration(self.access.retry_budget());
+            let read_one = |range| within(limit, get_whole(store.as_ref(), &key, range));
             coalesce_ranges(ranges, read_one, COALESCE_GAP_BYTES).await
         };
         read.map_err(|error| SourceError::from_store(url, error))
