@@ -35,6 +35,7 @@ mod tenants_file;
 mod tool_host;
 mod top;
 mod trace_file;
+mod worker_flags;
 mod yaml;
 
 pub use self::service::{ByteSize, JobService, ServiceSettings, Switch};
@@ -131,7 +132,7 @@ async fn dispatch(cli: Cli, started: Instant) -> Result<(), Failure> {
         Command::Run(args) => run::run(*args, started).await,
         Command::Coordinator(args) => serve::run_coordinator(args).await,
         Command::Worker(args) => serve::run_worker(args).await,
-        Command::Up(args) => serve::run_up(args, cli.log).await,
+        Command::Up(args) => serve::run_up(args).await,
         Command::Index(args) => index::run(args).await,
         Command::Explain(args) => explain::run(args).await,
         Command::Plan(args) => plan::run(args).await,

@@ -3,6 +3,7 @@
 //! A worker process runs as long as its standard input is open. When this process closes the input or exits, the worker
 //! drains and exits.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -17,11 +18,7 @@ use tokio::process::{ChildStdin, Command};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::cli::{ServerAccessArgs, WorkerStoreArgs};
 use crate::failure::reason;
-use crate::local_listener::TransportArg;
-use crate::logging::LogFormat;
-use crate::output::value_name;
 
 /// Minimum run time of a successful start. A worker that exits earlier has failed to start.
 const MIN_RUN_TIME: Duration = Duration::from_secs(5);
@@ -43,18 +40,12 @@ pub(crate) struct WorkerCommand {
     pub(crate) grace: Duration,
     /// Host at which consumers reach the worker [default: the address that it listens on].
     pub(crate) advertise: Option<String>,
-    /// Format of log lines.
-    pub(crate) log: LogFormat,
-    /// Transports for consumers on this host.
-    pub(crate) transport: TransportArg,
-    /// The clients that the worker accepts.
-    pub(crate) server_access: ServerAccessArgs,
     /// Token for the coordinator, if the cluster uses tokens.
     pub(crate) token: Option<BearerToken>,
-    /// Access to object stores and files.
-    pub(crate) stores: WorkerStoreArgs,
     /// Files that no pipeline may read.
     pub(crate) own_files: ProtectedFiles,
+    /// Flags of this process that each worker process receives unchanged.
+    pub(crate) forwarded: Vec<OsString>,
 }
 
 /// Starts and drains worker processes.
@@ -151,25 +142,13 @@ impl LocalScaler {
 
     /// Builds the command line of a worker process.
     fn build_command(&self) -> Command {
-        let WorkerCommand {
-            program, coordinator, listen, settings, grace, advertise, log, transport, ..
-        } = &self.command;
-        let WorkerCommand { server_access, token, stores, own_files, .. } = &self.command;
+        let WorkerCommand { program, coordinator, listen, settings, grace, .. } = &self.command;
+        let WorkerCommand { advertise, token, own_files, forwarded, .. } = &self.command;
         let mut command = Command::new(program);
         command.args(["worker", "--while-input", "--coordinator", coordinator, "--listen", listen]);
-        command.args(["--log", &value_name(log), "--transport", &value_name(transport)]);
+        command.args(forwarded);
         if let Some(host) = advertise {
             command.args(["--advertise-host", host]);
-        }
-        let ServerAccessArgs { access, tls_clients, insecure } = server_access;
-        let files =
-            [("--tls-ca", &access.tls_ca), ("--tls-cert", &access.tls_cert), ("--tls-key", &access.tls_key)];
-        for (flag, file) in files.into_iter().filter_map(|(flag, file)| Some((flag, file.as_ref()?))) {
-            command.arg(flag).arg(file);
-        }
-        command.args(["--tls-clients", &value_name(tls_clients)]);
-        if *insecure {
-            command.arg("--insecure");
         }
         // Workers must not inherit the credentials of this process or the secret of its coordinator.
         for name in ["FEEDLINE_TOKEN", "FEEDLINE_TOKEN_FILE", "FEEDLINE_SECRET_FILE"] {
@@ -191,35 +170,8 @@ impl LocalScaler {
             command.arg("--cache-dir").arg(folder).arg("--cache-disk").arg(cache.limit_bytes.to_string());
             command.arg("--cache-disk-together").arg(cache.folder_bytes.to_string());
         }
-        if let Some(cache) = &settings.store_cache {
-            command.arg("--cache-store").arg(&cache.url);
-            command.arg("--cache-store-limit").arg(cache.limit_bytes.to_string());
-        }
-        if let Some(file) = &stores.reads.credentials {
-            command.arg("--credentials").arg(file);
-        }
-        match &settings.functions {
-            Some(functions) => {
-                command.args(["--functions", "on"]).arg("--python").arg(&functions.python);
-            }
-            None => {
-                command.args(["--functions", "off"]);
-            }
-        }
-        for prefix in &stores.reads.allow_url {
-            command.args(["--allow-url", prefix]);
-        }
-        if stores.reads.allow_metadata_addresses {
-            command.arg("--allow-metadata-addresses");
-        }
-        if let Some(timeout) = stores.store_retry_timeout {
-            command.arg("--store-retry-timeout").arg(format!("{}ms", timeout.as_millis()));
-        }
         for path in own_files.paths() {
             command.arg("--own-file").arg(path);
-        }
-        if !settings.trace {
-            command.args(["--trace", "off"]);
         }
         command.stdin(Stdio::piped()).stdout(Stdio::null());
         command
@@ -277,5 +229,74 @@ impl Scaler for LocalScaler {
             if is_backing_off || state.is_closed { 0 } else { wanted as usize - state.workers.len() }
         };
         (0..missing).try_for_each(|_| self.start_worker())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use feedline_worker::ObjectAccess;
+
+    use super::*;
+    use crate::cli::{self, Cli, LocalArgs, UpArgs, WorkerArgs};
+    use crate::{local_workers, worker_flags};
+
+    fn parse(arguments: Vec<OsString>) -> cli::Command {
+        cli::parse::<Cli>(arguments).expect("the flags are valid").args.command
+    }
+
+    /// Parses the flags of `feedline up`, and the command line of one of its two worker processes.
+    fn parse_worker_of(flags: &[&str]) -> (UpArgs, WorkerArgs) {
+        let words =
+            ["feedline", "up", "--autoscale", "1..2"].iter().chain(flags).map(OsString::from).collect();
+        let cli::Command::Up(up) = parse(words) else { panic!("the command is `up`") };
+        let local = LocalArgs { workers: 2, ..up.local.clone() };
+        let mut settings = local_workers::settings(&local, &ObjectAccess::default()).unwrap();
+        let scaler = LocalScaler::new(WorkerCommand {
+            program: "feedline".into(),
+            coordinator: "http://127.0.0.1:7070".to_owned(),
+            listen: "127.0.0.1:0".to_owned(),
+            settings: settings.remove(0),
+            grace: Duration::from_secs(8),
+            advertise: up.advertise.clone(),
+            token: None,
+            own_files: ProtectedFiles::default(),
+            forwarded: worker_flags::forwarded(&up.given),
+        });
+        let command = scaler.build_command();
+        let arguments = command.as_std().get_args().map(OsString::from);
+        let words = std::iter::once(OsString::from("feedline")).chain(arguments).collect();
+        let cli::Command::Worker(worker) = parse(words) else { panic!("the command is `worker`") };
+        (up, worker)
+    }
+
+    #[test]
+    fn a_worker_process_receives_the_flags_of_its_parent() {
+        let flags = [
+            &["--cores", "8", "--memory", "1GiB", "--cache-dir", "/cache", "--cache-disk", "2GiB"][..],
+            &["--cache-store", "s3://b/rows", "--cache-store-limit", "1TiB", "--credentials", "c.yaml"],
+            &["--allow-url", "s3://a", "--allow-url", "/data", "--allow-metadata-addresses"],
+            &["--store-retry-timeout", "5s", "--functions", "on", "--python", "python3", "--trace", "off"],
+            &["--tls-ca", "ca", "--tls-cert", "cert", "--tls-key", "key", "--tls-clients", "any"],
+            &["--insecure", "--transport", "tcp", "--advertise", "host"],
+        ];
+        let (up, worker) = parse_worker_of(&flags.concat());
+        assert_eq!(worker.stores, up.local.stores);
+        assert_eq!(worker.functions, up.local.functions);
+        assert_eq!(worker.server_access, up.server_access);
+        assert_eq!((worker.transport, worker.trace), (up.transport, up.local.trace));
+        let cache = up.local.cache.clone();
+        assert_eq!(worker.cache, cli::CacheArgs { cache_disk: 1 << 30, ..cache });
+        assert_eq!(worker.cache_disk_together, Some(2 << 30));
+        assert_eq!((worker.cores, worker.memory, worker.nic), (Some(4), Some(1 << 29), Some(0)));
+        assert_eq!(worker.advertise_host.as_deref(), Some("host"));
+        assert_eq!((worker.grace, worker.while_input), (Duration::from_secs(8), true));
+    }
+
+    #[test]
+    fn a_worker_process_of_a_parent_without_flags_has_the_defaults() {
+        let (up, worker) = parse_worker_of(&["--cores", "2"]);
+        assert_eq!((worker.stores, worker.functions), (up.local.stores, up.local.functions));
+        assert_eq!(worker.server_access, up.server_access);
+        assert!(!worker.planner_uses_cache_dir.is_on(), "the user has not selected a directory");
     }
 }

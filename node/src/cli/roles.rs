@@ -7,7 +7,8 @@ use clap::Args;
 
 use super::{
     AutoCacheArgs, CacheArgs, ClusterArgs, ClusterLimitArgs, CoordinatorGraceArgs, FetchLimitArgs,
-    FunctionArgs, LocalArgs, SecretArgs, ServerAccessArgs, StoreArgs, SwitchArg, TenantArgs, WorkerStoreArgs,
+    FunctionArgs, GivenFlags, LocalArgs, SecretArgs, ServerAccessArgs, StoreArgs, SwitchArg, TenantArgs,
+    WorkerStoreArgs,
 };
 use crate::local_listener::TransportArg;
 
@@ -140,6 +141,9 @@ pub(crate) struct WorkerArgs {
     feedline up --autoscale 1..8 --cores 8"
 )]
 pub(crate) struct UpArgs {
+    // The first field, because parsing a field removes its flags.
+    #[command(flatten)]
+    pub(crate) given: GivenFlags,
     /// Address of the coordinator; port 0 selects a free port. Workers listen on free ports of the same host.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7070")]
     pub(crate) listen: String,

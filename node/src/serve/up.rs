@@ -23,11 +23,10 @@ use crate::listen::{self, BoundListener};
 use crate::local_listener::TransportArg;
 use crate::local_scaler::{LocalScaler, WorkerCommand};
 use crate::local_workers::{self, LocalWorker};
-use crate::logging::LogFormat;
-use crate::{entropy, environment, http, local_listener, output, signals, store_access, yaml};
+use crate::{entropy, environment, http, local_listener, output, signals, store_access, worker_flags, yaml};
 
 /// Runs all roles until a signal arrives.
-pub(crate) async fn run(mut args: UpArgs, log: LogFormat) -> Result<(), Failure> {
+pub(crate) async fn run(mut args: UpArgs) -> Result<(), Failure> {
     let stop = signals::watch()?;
     let default = SwitchArg::default_for_functions(args.secret.secret_file.is_some());
     args.local.functions.functions.get_or_insert(default);
@@ -48,7 +47,7 @@ pub(crate) async fn run(mut args: UpArgs, log: LogFormat) -> Result<(), Failure>
         .with_own_files(own_files(&args)?);
     let http = http::start(args.http.as_deref(), &security, secret.as_ref()).await?;
     let scaler =
-        args.autoscale.map(|(_, max)| local_scaler(&args, max, (&bound, &host), &access, log)).transpose()?;
+        args.autoscale.map(|(_, max)| local_scaler(&args, max, (&bound, &host), &access)).transpose()?;
     let scaler = scaler.map(|scaler| match &secret {
         Some(secret) => scaler.with_token(&worker_token(secret)),
         None => scaler,
@@ -110,7 +109,6 @@ fn local_scaler(
     max_workers: u32,
     (bound, host): (&BoundListener, &str),
     access: &ObjectAccess,
-    log: LogFormat,
 ) -> Result<LocalScaler, Failure> {
     let program = std::env::current_exe().map_err(|error| {
         Failure::failed(format!("cannot find the path of this program: {}", reason(&error)))
@@ -125,12 +123,9 @@ fn local_scaler(
         advertise: args.advertise.clone(),
         settings,
         grace: process_grace(args.grace),
-        log,
-        transport: args.transport,
-        server_access: args.server_access.clone(),
         token: None,
-        stores: args.local.stores.clone(),
         own_files: own_files(args)?,
+        forwarded: worker_flags::forwarded(&args.given),
     }))
 }
 
