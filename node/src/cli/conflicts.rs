@@ -1,14 +1,16 @@
-//! Parses a command line, and rejects flags that would have no effect: flags for workers in this process if the
-//! command uses a cluster, and flags for clients and servers if it does not.
+//! Parses a command line, and rejects flags that would have no effect. [`RULES`] lists the cases that depend on the
+//! command, on the cluster or on flags of other structs; the structs of flags declare all other conflicts.
 
 use std::ffi::OsString;
 
 use clap::error::ErrorKind;
-use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Args, Command, CommandFactory, FromArgMatches};
 
 use super::cluster::{COORDINATOR_VARIABLE, REMOTE_GROUP, non_empty};
-use super::{AccessArgs, AutoCacheArgs, LocalArgs, ServerAccessArgs, SwitchArg};
+use super::given::is_given;
+use super::{
+    AccessArgs, AutoCacheArgs, CacheArgs, FunctionArgs, LocalArgs, RunArgs, ServerAccessArgs, SwitchArg,
+};
 
 /// A parsed command line.
 pub(crate) struct ParsedArgs<T> {
@@ -35,10 +37,116 @@ pub(crate) fn parse<T: CommandFactory + FromArgMatches>(
     Ok(ParsedArgs { args, notice })
 }
 
+/// Rejects flags in command lines in which they have no effect.
+struct FlagRule {
+    /// Returns the flags. Commands that lack a flag ignore it.
+    flags: fn() -> Vec<Arg>,
+    /// Whether the flags have no effect in a command line.
+    is_ineffective: fn(&CommandLine<'_>) -> bool,
+    /// Returns the error message for a flag, such as `--cores`.
+    message: fn(&CommandLine<'_>, &str) -> String,
+}
+
+/// The rules, in the order in which they are checked.
+const RULES: [FlagRule; 6] = [
+    FlagRule {
+        flags: || flag_of::<CacheArgs>("cache_disk"),
+        is_ineffective: |line| line.command == "worker" && !line.is_given("cache_dir"),
+        message: |_, flag| {
+            format!("{flag} needs --cache-dir: without a directory, `feedline worker` has no disk cache")
+        },
+    },
+    FlagRule {
+        flags: || flag_of::<FunctionArgs>("python"),
+        is_ineffective: disables_functions,
+        message: |_, flag| format!("{flag} has no effect with --functions off: remove one of them"),
+    },
+    FlagRule {
+        flags: local_flags,
+        is_ineffective: |line| matches!(line.target, CommandTarget::Cluster(_)),
+        message: cluster_message,
+    },
+    FlagRule {
+        flags: flags_of::<AccessArgs>,
+        is_ineffective: |line| matches!(line.target, CommandTarget::Process) && !line.is_given("http"),
+        message: no_cluster_message,
+    },
+    FlagRule {
+        flags: server_flags,
+        is_ineffective: |line| !matches!(line.target, CommandTarget::Fixed) && !line.is_given("http"),
+        message: |_, flag| format!("{flag} has no effect without --http: remove it, or pass --http"),
+    },
+    FlagRule {
+        flags: || flag_of::<RunArgs>("transport"),
+        is_ineffective: |line| matches!(line.target, CommandTarget::Process),
+        message: no_cluster_message,
+    },
+];
+
+/// Where the workers of a command run.
+enum CommandTarget {
+    /// The command has no flag that selects a cluster.
+    Fixed,
+    /// In this process.
+    Process,
+    /// On the cluster with these coordinators.
+    Cluster(Vec<String>),
+}
+
+/// The flags of one command.
+struct CommandLine<'a> {
+    command: &'a str,
+    matches: &'a ArgMatches,
+    target: CommandTarget,
+}
+
+impl CommandLine<'_> {
+    fn is_given(&self, id: &str) -> bool {
+        is_given(self.matches, id)
+    }
+
+    /// Returns the error message of the first rule that rejects a given flag.
+    fn rejection(&self) -> Option<String> {
+        RULES.iter().filter(|rule| (rule.is_ineffective)(self)).find_map(|rule| {
+            let flags = (rule.flags)();
+            let flag = flags.iter().find(|flag| self.is_given(flag.get_id().as_str()))?;
+            Some((rule.message)(self, &format!("--{}", flag.get_long()?)))
+        })
+    }
+}
+
+fn disables_functions(line: &CommandLine<'_>) -> bool {
+    line.matches.try_get_one::<SwitchArg>("functions").ok().flatten() == Some(&SwitchArg::Off)
+}
+
+fn cluster_message(line: &CommandLine<'_>, flag: &str) -> String {
+    let (selects, fix) = match &line.target {
+        CommandTarget::Cluster(urls) if !line.is_given("coordinator") => (
+            format!("{COORDINATOR_VARIABLE} selects the cluster at {}", urls.join(",")),
+            format!("unset {COORDINATOR_VARIABLE}"),
+        ),
+        _ => ("--coordinator selects a cluster".to_owned(), "remove --coordinator".to_owned()),
+    };
+    format!(
+        "{flag} cannot be used with a cluster: it configures workers in this process, and {selects}; remove {flag} or {fix}"
+    )
+}
+
+fn no_cluster_message(_: &CommandLine<'_>, flag: &str) -> String {
+    format!(
+        "{flag} has no effect without a cluster: the workers are in this process; remove it, or pass --coordinator"
+    )
+}
+
 /// Returns the flags of `A`.
 fn flags_of<A: Args>() -> Vec<Arg> {
     let command = A::augment_args(Command::new("flags"));
     command.get_arguments().filter(|flag| flag.get_long().is_some()).cloned().collect()
+}
+
+/// Returns one flag of `A`.
+fn flag_of<A: Args>(id: &str) -> Vec<Arg> {
+    flags_of::<A>().into_iter().filter(|flag| flag.get_id() == id).collect()
 }
 
 /// Returns every flag that applies to workers in this process only.
@@ -46,81 +154,37 @@ fn local_flags() -> Vec<Arg> {
     [flags_of::<LocalArgs>(), flags_of::<AutoCacheArgs>()].concat()
 }
 
-/// Whether the user gave the flag on the command line. The environment and defaults do not count.
-fn is_given(matches: &ArgMatches, id: &str) -> bool {
-    matches.try_contains_id(id).is_ok() && matches.value_source(id) == Some(ValueSource::CommandLine)
-}
-
-/// Returns the first given flag as `--name`.
-fn first_given_flag(matches: &ArgMatches, flags: &[Arg]) -> Option<String> {
-    let flag = flags.iter().find(|flag| is_given(matches, flag.get_id().as_str()))?;
-    flag.get_long().map(|long| format!("--{long}"))
+/// Returns every flag that applies to servers only.
+fn server_flags() -> Vec<Arg> {
+    let access = flags_of::<AccessArgs>();
+    let is_access = |flag: &Arg| access.iter().any(|other| other.get_id() == flag.get_id());
+    flags_of::<ServerAccessArgs>().into_iter().filter(|flag| !is_access(flag)).collect()
 }
 
 /// Checks the flags of one command. Returns the notice if the environment selects the cluster.
 fn check_flags(command: &mut Command, matches: &ArgMatches) -> Result<Option<String>, clap::Error> {
-    let reject = |command: &mut Command, message| Err(command.error(ErrorKind::ArgumentConflict, message));
-    if command.get_name() == "worker" && is_given(matches, "cache_disk") && !is_given(matches, "cache_dir") {
-        let message =
-            "--cache-disk needs --cache-dir: without a directory, `feedline worker` has no disk cache";
-        return reject(command, message.to_owned());
+    let target = if command.get_groups().any(|group| group.get_id() == REMOTE_GROUP) {
+        let urls: Vec<String> = matches.get_many("coordinator").into_iter().flatten().cloned().collect();
+        if is_given(matches, "coordinator") && urls.iter().any(String::is_empty) {
+            let message = "invalid --coordinator: the URL is empty; pass a URL such as http://10.0.0.1:7070";
+            return Err(command.error(ErrorKind::InvalidValue, message));
+        }
+        let urls = non_empty(&urls);
+        if urls.is_empty() { CommandTarget::Process } else { CommandTarget::Cluster(urls) }
+    } else {
+        CommandTarget::Fixed
+    };
+    let name = command.get_name().to_owned();
+    let line = CommandLine { command: &name, matches, target };
+    if let Some(message) = line.rejection() {
+        return Err(command.error(ErrorKind::ArgumentConflict, message));
     }
-    let functions = matches.try_get_one::<SwitchArg>("functions").ok().flatten();
-    if functions == Some(&SwitchArg::Off) && is_given(matches, "python") {
-        let message = "--python has no effect with --functions off: remove one of them";
-        return reject(command, message.to_owned());
+    match &line.target {
+        CommandTarget::Cluster(urls) if !line.is_given("coordinator") => {
+            Ok(Some(format!("using the cluster at {}, from {COORDINATOR_VARIABLE}", urls.join(","))))
+        }
+        _ => Ok(None),
     }
-    if !command.get_groups().any(|group| group.get_id() == REMOTE_GROUP) {
-        return Ok(None);
-    }
-    let urls: Vec<String> = matches.get_many("coordinator").into_iter().flatten().cloned().collect();
-    let is_flag = is_given(matches, "coordinator");
-    if is_flag && urls.iter().any(String::is_empty) {
-        let message = "invalid --coordinator: the URL is empty; pass a URL such as http://10.0.0.1:7070";
-        return Err(command.error(ErrorKind::InvalidValue, message));
-    }
-    let urls = non_empty(&urls);
-    if urls.is_empty() {
-        return match ineffective_flag_message(matches) {
-            Some(message) => reject(command, message),
-            None => Ok(None),
-        };
-    }
-    if let Some(flag) = first_given_flag(matches, &local_flags()) {
-        let (selects, fix) = if is_flag {
-            ("--coordinator selects a cluster".to_owned(), "remove --coordinator".to_owned())
-        } else {
-            (
-                format!("{COORDINATOR_VARIABLE} selects the cluster at {}", urls.join(",")),
-                format!("unset {COORDINATOR_VARIABLE}"),
-            )
-        };
-        let message = format!(
-            "{flag} cannot be used with a cluster: it configures workers in this process, and {selects}; remove {flag} or {fix}"
-        );
-        return reject(command, message);
-    }
-    let notice = || format!("using the cluster at {}, from {COORDINATOR_VARIABLE}", urls.join(","));
-    Ok((!is_flag).then(notice))
-}
-
-/// Returns an error message if a given flag has no effect in a command without a cluster.
-fn ineffective_flag_message(matches: &ArgMatches) -> Option<String> {
-    let has_http = is_given(matches, "http");
-    let fix = "remove it, or pass --coordinator";
-    if let Some(flag) = first_given_flag(matches, &flags_of::<AccessArgs>()).filter(|_| !has_http) {
-        return Some(format!(
-            "{flag} has no effect without a cluster: the workers are in this process; {fix}"
-        ));
-    }
-    let server: Vec<Arg> =
-        flags_of::<ServerAccessArgs>().into_iter().filter(|flag| flag.get_id() != "token_file").collect();
-    if let Some(flag) = first_given_flag(matches, &server).filter(|_| !has_http) {
-        return Some(format!("{flag} has no effect without --http: remove it, or pass --http"));
-    }
-    is_given(matches, "transport").then(|| {
-        format!("--transport has no effect without a cluster: the workers are in this process; {fix}")
-    })
 }
 
 #[cfg(test)]
@@ -191,6 +255,10 @@ mod tests {
             (&["run", "p.yaml", "--token-file", "t"][..], "--token-file has no effect without a cluster"),
             (&["index", "p.yaml", "--tls-ca", "ca"], "--tls-ca has no effect without a cluster"),
             (&["run", "p.yaml", "--insecure"], "--insecure has no effect without --http"),
+            (
+                &["run", "p.yaml", "--coordinator", "http://h:1", "--insecure"],
+                "--insecure has no effect without --http",
+            ),
             (&["run", "p.yaml", "--tls-clients", "any"], "--tls-clients has no effect without --http"),
             (&["run", "p.yaml", "--transport", "tcp"], "--transport has no effect without a cluster"),
             (&["run", "p.yaml", "--cache-store-limit", "1GiB"], "--cache-store <URL>"),
@@ -204,5 +272,27 @@ mod tests {
             assert!(error.contains(part), "{arguments:?}: {error}");
         }
         assert!(parse::<Cli>(["feedline", "run", "p.yaml", "--http", "127.0.0.1:0", "--insecure"]).is_ok());
+    }
+
+    #[test]
+    fn every_rule_rejects_a_flag_that_a_command_has() {
+        let mut cli = Cli::command();
+        cli.build();
+        let ids: Vec<&str> = cli
+            .get_subcommands()
+            .flat_map(|command| command.get_arguments())
+            .map(|flag| flag.get_id().as_str())
+            .collect();
+        for (index, rule) in RULES.iter().enumerate() {
+            let flags = (rule.flags)();
+            assert!(!flags.is_empty(), "rule {index} has no flags");
+            for flag in flags {
+                assert!(
+                    ids.contains(&flag.get_id().as_str()),
+                    "rule {index}: no command has {}",
+                    flag.get_id()
+                );
+            }
+        }
     }
 }
