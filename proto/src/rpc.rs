@@ -10,8 +10,7 @@ use feedline_access::Scope;
 use feedline_data::ids::JobId;
 use feedline_data::messages::JobSpec;
 
-pub use self::request::{CoordinatorReply, CoordinatorRequest, CoordinatorService};
-use self::table::OTHER_RPCS;
+pub use self::request::{CoordinatorReply, CoordinatorRequest, CoordinatorService, find};
 pub use self::table::PEER_ACCESS;
 pub(crate) use self::table::{
     DELIVER, FETCH, GET_INDEX, HAS_INDEX, INTRODUCE, LOCATE, STORE_INDEX, coordinator_rpcs,
@@ -128,11 +127,6 @@ pub enum TenantRequest<'a> {
     ListJobs,
     /// Returns the part of the cluster that the tenant may see.
     GetCluster,
-}
-
-/// Returns the rules of the RPC with this path; `None` for an unknown method.
-pub fn find(path: &str) -> Option<&'static Rpc> {
-    CoordinatorRequest::RPCS.iter().chain(&OTHER_RPCS).find(|rpc| rpc.path == path)
 }
 
 #[cfg(test)]

@@ -131,7 +131,7 @@ fn run_with_faults(
     all.extend(arguments);
     let run = Running::start(&all);
     let mut step = 0;
-    while waits_for_next_fault(&run, &http) {
+    while waits_for_next_fault(&run, &http, step) {
         step += 1;
         let place = random(seed, step) as usize % processes.workers.len();
         processes.workers[place].kill();
@@ -152,12 +152,14 @@ fn run_with_faults(
     report
 }
 
-/// Waits until the next fault is allowed. Returns false if the run ends before.
-fn waits_for_next_fault(run: &Running, http: &str) -> bool {
+/// Waits until the next fault is allowed. Returns false if the run ends before. The first fault only requires batches, because
+/// a fast run may end before the interval.
+fn waits_for_next_fault(run: &Running, http: &str, faults: u64) -> bool {
+    let interval = if faults == 0 { Duration::ZERO } else { MIN_FAULT_INTERVAL };
     let batches = || try_metric(http, "feedline_client_batches_total");
     let (begun, before) = (Instant::now(), batches().unwrap_or_default());
     while !run.ends_within(POLL_INTERVAL) {
-        if begun.elapsed() >= MIN_FAULT_INTERVAL
+        if begun.elapsed() >= interval
             && batches().is_some_and(|now| now >= before + MIN_BATCHES_BETWEEN_FAULTS)
         {
             return true;

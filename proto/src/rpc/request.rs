@@ -14,7 +14,7 @@ use feedline_data::messages::{
 use feedline_data::mix::MixChange;
 use feedline_data::view::ClusterView;
 
-use super::table::coordinator_rpcs;
+use super::table::{OTHER_RPCS, coordinator_rpcs};
 use super::{
     Access, LOOKUP_RETRY_AFTER, MessageSize, REPORT_RETRY_AFTER, REQUEST_DEADLINE, Retry, Rpc, Tenancy,
     TenantRequest,
@@ -69,7 +69,7 @@ macro_rules! define {
 
         impl CoordinatorRequest {
             /// The rules of all requests.
-            pub(super) const RPCS: &'static [Rpc] = &[$($(Rpc {
+            const RPCS: &'static [Rpc] = &[$($(Rpc {
                 path: concat!("/feedline.v1.", stringify!($service), "/", stringify!($name)),
                 access: $access,
                 max_request: $max_request,
@@ -120,6 +120,11 @@ macro_rules! define {
 }
 
 coordinator_rpcs!(define);
+
+/// Returns the rules of the RPC with this path; `None` for an unknown method.
+pub fn find(path: &str) -> Option<&'static Rpc> {
+    CoordinatorRequest::RPCS.iter().chain(&OTHER_RPCS).find(|rpc| rpc.path == path)
+}
 
 /// Returns the error for a layer that has returned the reply to a different request.
 fn wrong_reply(reply: &CoordinatorReply) -> ServiceError {

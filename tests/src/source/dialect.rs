@@ -70,14 +70,17 @@ fn is_read(path: &str) -> bool {
 }
 
 /// Returns the text to check with its line numbers: comments and strings of Rust files, and the whole text of other
-/// files.
+/// files. The names of serde in persistent formats are excluded, because they cannot change.
 fn parts(path: &str, text: &str) -> Result<Vec<(usize, String)>, String> {
     if !path.ends_with(".rs") {
         return Ok(text.lines().enumerate().map(|(index, line)| (index + 1, line.to_owned())).collect());
     }
     let prose = prose(text).map_err(|error| format!("{path}:{error}"))?;
     let comments = prose.comments.into_iter().map(|comment| (comment.first_line, comment.text));
-    Ok(comments.chain(prose.strings.into_iter().map(|string| (string.line, string.text))).collect())
+    let lines: Vec<&str> = text.lines().collect();
+    let is_serde_name = |line: usize| lines.get(line - 1).is_some_and(|line| line.contains("serde(rename"));
+    let strings = prose.strings.into_iter().filter(|string| !is_serde_name(string.line));
+    Ok(comments.chain(strings.map(|string| (string.line, string.text))).collect())
 }
 
 fn hits_in(phrases: &[(Regex, &'static str)], path: &str, first_line: usize, part: &str) -> Vec<DialectHit> {
@@ -111,7 +114,7 @@ mod tests {
         let files = [
             (
                 "one/src/lib.rs",
-                "//! It is\n//! told so many\n//! rows.\nfn told() { f(\"`x` is no size; there is no file, it is no longer\"); }\n",
+                "//! It is\n//! told so many\n//! rows.\nfn told() { f(\"`x` is no size; there is no file, it is no longer\"); }\n#[serde(rename = \"stands\")]\nstruct A;\n",
             ),
             ("docs/page.md", "Fine.\nNow it stands there.\n"),
         ];
