@@ -1,5 +1,8 @@
 //! Files of commit ef04d0d are read, or rejected with one message that names both versions.
 //!
+//! The crates test the other files: the log of a member that received a snapshot in `golden/ef04d0d/learner`, indexes, and
+//! cached rows on disk and in a store. `client/python/tests` reads `state.json`.
+//!
 //! `golden/ef04d0d/coordinator` is the data directory of a coordinator that was killed while it had a deterministic, a
 //! relaxed, a mixed and an elastic job, and one that was done. `golden/ef04d0d/position.json` is of a run with
 //! `--position` and `--limit`. `UPDATE_EXPECT=1` writes `golden/ef04d0d/jobs.txt` anew.
@@ -9,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use expect_test::expect_file;
 use feedline_tests::process::Role;
-use feedline_tests::{Scratch, call, root};
+use feedline_tests::{Call, Scratch, call, root};
 use serde_json::{Value, json};
 
 /// Offset of the format version in a log.
@@ -92,4 +95,30 @@ fn a_position_file_of_the_earlier_release_is_read_and_one_of_another_version_is_
     assert!(said.contains("a different pipeline (fingerprint 2d5876ca23f1cf18"), "it is read: {said}");
     let said = run_at(&saved.replace("\"version\": 1", "\"version\": 99"));
     assert!(said.contains("version 99") && said.contains("version 1"), "{said}");
+}
+
+/// Plans the trace of the earlier release after a change of its text.
+fn plan(change: impl Fn(String) -> String) -> Call {
+    let scratch = Scratch::new();
+    let trace = fs::read_to_string(fixture("trace.json")).expect("the fixture is there");
+    let trace = scratch.write("trace.json", &change(trace));
+    let cluster = scratch.write(
+        "cluster.yaml",
+        "worker_types:\n  - { name: \"2 cores of AMD EPYC, 1.0 GiB\", cores: 2, memory: 1GiB, count: 2, max: 2 }\n",
+    );
+    scratch.call(&["plan", "--jobs", &trace, "--cluster", &cluster])
+}
+
+#[test]
+fn a_trace_of_the_earlier_release_is_planned_and_one_of_another_version_is_rejected() {
+    let call = plan(|trace| trace);
+    assert!(
+        call.status == 0 && call.stdout.starts_with("1 job on 2 workers"),
+        "{} {}",
+        call.stdout,
+        call.stderr
+    );
+    let call = plan(|trace| trace.replace("\"version\": 1", "\"version\": 99"));
+    assert_ne!(call.status, 0);
+    assert!(call.stderr.contains("version 99") && call.stderr.contains("version 1"), "{}", call.stderr);
 }

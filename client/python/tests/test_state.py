@@ -291,3 +291,26 @@ def test_the_error_names_a_change_of_on_error(numbers: feedline.Pipeline, local:
         state = job.state_dict()
     with pytest.raises(feedline.WrongUse, match="on_error changed"):
         feedline.read(**read, on_error="skip").batch(1).open(state=state, **local)
+
+
+def test_a_state_of_the_earlier_release_is_loaded_and_one_of_another_version_is_rejected(tmp_path: Path, local: dict[str, Any]) -> None:
+    """``state.json`` is the state that ef04d0d saved after three batches of this job. Only the paths of the files differ."""
+    earlier = json.loads((Path(__file__).parents[3] / "tests/tests/golden/ef04d0d/state.json").read_text())
+    for shard in range(1, 5):
+        (tmp_path / f"t{shard}.txt").write_text("".join(f"line {shard} {letter}\n" for letter in "abcde"))
+    pipeline = feedline.read(url=tmp_path / "t*.txt", format="text", seed=3, name="state").shuffle(window=8).batch(4)
+
+    def texts(job: feedline.Job, count: int | None = None) -> list[list[str]]:
+        return [[str(text) for text in batch["text"]] for batch in itertools.islice(job, count)]
+
+    with pipeline.open(epochs=2, **local) as job:
+        first = texts(job, 3)
+        assert first[0] == ["line 3 b", "line 2 d", "line 2 c", "line 2 e"]
+        saved = job.state_dict()
+    paths = {"pipeline": saved["pipeline"], "dataset": saved["dataset"]}
+    earlier |= paths | {"parts": earlier["parts"] | {"source": saved["parts"]["source"]}}
+    with pipeline.open(epochs=2, **local) as job:
+        job.load_state_dict(earlier)
+        assert texts(job) == [["line 4 a", "line 3 e", "line 4 c", "line 4 e"], ["line 1 d", "line 1 c", "line 1 e", "line 1 b"]]
+        with pytest.raises(feedline.WrongUse, match="the state has version 99, but this release reads version 1"):
+            job.load_state_dict(earlier | {"version": 99})

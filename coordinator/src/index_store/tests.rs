@@ -133,3 +133,22 @@ fn simultaneous_loads_share_one_read() {
     store.save("k", &manifest(6)).unwrap();
     assert_eq!(store.load("k").unwrap(), Some(manifest(6)), "and a later one is read anew");
 }
+
+#[test]
+fn indexes_of_the_earlier_release_are_read_and_those_of_another_version_are_rejected_with_both_versions() {
+    let golden =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/tests/golden/ef04d0d/coordinator/index");
+    let (folder, store) = store();
+    for entry in fs::read_dir(golden).unwrap() {
+        let name = entry.unwrap().path();
+        let key = name.file_stem().unwrap().to_str().unwrap();
+        let copy = folder.path().join(name.file_name().unwrap());
+        fs::copy(&name, &copy).unwrap();
+        assert!(store.load(key).unwrap().is_some_and(|manifest| !manifest.shards.is_empty()), "{key}");
+        let mut bytes = fs::read(&copy).unwrap();
+        bytes[MAGIC.len()] = 99;
+        fs::write(&copy, &bytes).unwrap();
+        let reason = IndexStore::open(folder.path().to_owned()).unwrap().load(key).unwrap_err();
+        assert!(reason.contains("version 99") && reason.contains("version 1"), "{reason}");
+    }
+}

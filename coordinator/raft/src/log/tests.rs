@@ -242,3 +242,27 @@ fn a_write_error_names_the_remedy() {
         "cannot write the coordinator's log /data/records.log: No space left on device; free some disk space; no acknowledged data is lost"
     );
 }
+
+#[test]
+fn a_log_and_a_snapshot_of_the_earlier_release_are_read() {
+    let golden = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../tests/tests/golden/ef04d0d/learner/records.log");
+    let folder = TempDir::new().unwrap();
+    fs::copy(golden, folder.path().join("records.log")).unwrap();
+    let (_, stored) = open(&folder).unwrap();
+    let snapshot = crate::snapshot::ClusterSnapshot::from_bytes(&stored.snapshot.data).unwrap();
+    let urls: Vec<&str> = snapshot.members.0.values().map(String::as_str).collect();
+    assert_eq!(urls, ["http://127.0.0.1:7471", "http://127.0.0.1:7472"]);
+    let names: Vec<&str> = snapshot
+        .records
+        .iter()
+        .filter_map(|record| match record {
+            feedline_cluster::records::Record::Opened { spec, .. } => Some(spec.name.as_str()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(names, ["snapshot-3fd43a61", "second-d155aaa7"]);
+    for entry in &stored.entries {
+        crate::entry::EntryPayload::from_bytes(&entry.data).unwrap();
+    }
+}

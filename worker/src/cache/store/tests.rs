@@ -442,3 +442,30 @@ fn the_layout_of_version_2_is_that_of_the_earlier_release() {
     assert!(rejection_reason(&newer).contains("format version 9, but this release reads version 2"));
     assert!(rejection_reason(b"cut off").contains("not a complete segment"));
 }
+
+/// Copies the segment that ef04d0d wrote. Returns the copy's directory, its file and its prefix.
+fn copy_earlier_segment() -> (tempfile::TempDir, PathBuf, Prefix) {
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/tests/golden/ef04d0d/store");
+    let name = "96779aa6443bb232d8e759d73b0613c7/dd5c7e3976a6c4a6-0000.rows";
+    let folder = tempfile::tempdir().expect("a directory");
+    let file = folder.path().join(name);
+    std::fs::create_dir(file.parent().expect("it is in a folder")).expect("the folder is new");
+    std::fs::copy(golden.join(name), &file).expect("the fixture is there");
+    (folder, file, prefix_of(name).expect("it is the name of a segment"))
+}
+
+#[tokio::test]
+async fn segments_of_the_earlier_release_are_read_and_those_of_another_version_are_ignored() {
+    let (folder, file, prefix) = copy_earlier_segment();
+    let found = async || {
+        let tier = open_tier(as_url(folder.path()), 10 * MIB as u64, prefix).await;
+        tier.get(prefix, (0..25).collect()).await.into_iter().flatten().count()
+    };
+    assert_eq!(found().await, 20, "the segment has one row of the cache for each row of the dataset");
+    let mut bytes = std::fs::read(&file).expect("it is readable");
+    let end = bytes.len();
+    (bytes[7], bytes[end - 1]) = (9, 9);
+    std::fs::write(&file, &bytes).expect("it is writable");
+    assert_eq!(found().await, 0);
+    assert!(rejection_reason(&bytes).contains("format version 9, but this release reads version 2"));
+}
