@@ -10,11 +10,14 @@ use std::time::Duration;
 
 use feedline_data::layout::Layout;
 
-/// Maximum time that one thread spends on a chunk, including waits in operators. A single row may take longer.
-const CHUNK_TIME: Duration = Duration::from_millis(5);
-/// Maximum time that one thread would need for a group, or [`CHUNK_TIME`] for each thread if that is more. A single
+/// Maximum time that one thread of many spends on a chunk, including waits in operators. A single row may take longer.
+const MIN_CHUNK_TIME: Duration = Duration::from_millis(5);
+/// Maximum time that one thread would need for a group, or [`MIN_CHUNK_TIME`] for each thread if that is more. A single
 /// batch may take longer.
 const GROUP_TIME: Duration = Duration::from_millis(250);
+/// Number of chunks of a group for each of a few threads. Larger chunks cost less CPU time per row, and the threads finish
+/// a group at about the same time.
+const CHUNKS_PER_THREAD: u32 = 8;
 /// Weight of the newest chunk in the moving average of the time per row.
 const NEWEST_WEIGHT: f64 = 0.125;
 
@@ -65,7 +68,7 @@ impl Pace {
         let Some(row_seconds) = self.row_seconds() else {
             return self.batch_rows.min(self.group_rows_max);
         };
-        let group_time = GROUP_TIME.max(CHUNK_TIME * self.threads);
+        let group_time = GROUP_TIME.max(MIN_CHUNK_TIME * self.threads);
         let batches = group_time.as_secs_f64() / (row_seconds * f64::from(self.batch_rows));
         if batches >= f64::from(self.group_rows_max / self.batch_rows) {
             return self.group_rows_max;
@@ -80,7 +83,8 @@ impl Pace {
 
     /// Returns the number of rows of the next chunk, or `None` before the first measurement.
     fn chunk_rows(&self) -> Option<usize> {
-        let rows = CHUNK_TIME.as_secs_f64() / self.row_seconds()?;
+        let chunk_time = MIN_CHUNK_TIME.max(GROUP_TIME / (CHUNKS_PER_THREAD * self.threads));
+        let rows = chunk_time.as_secs_f64() / self.row_seconds()?;
         Some(rows.clamp(1.0, f64::from(self.chunk_rows_max.max(1))) as usize)
     }
 }
@@ -157,14 +161,24 @@ mod tests {
     }
 
     #[test]
-    fn a_chunk_takes_at_most_five_milliseconds_but_has_at_least_one_row() {
+    fn a_chunk_of_many_threads_takes_at_most_five_milliseconds_but_has_at_least_one_row() {
         let of_rows = |time: Duration| {
-            let pace = pace(1, 4096, 2);
+            let pace = pace(1, 4096, 64);
             pace.record_chunk(10, 10 * time);
             pace.chunk_rows()
         };
         assert_eq!([MS, 2 * MS, 3 * MS, 400 * MS].map(of_rows), [Some(5), Some(2), Some(1), Some(1)]);
         assert_eq!(of_rows(MS / 1000), Some(500), "chunks are limited in bytes as well");
+    }
+
+    #[test]
+    fn each_of_a_few_threads_has_eight_chunks_of_a_group() {
+        let on_threads = |threads: u32| {
+            let pace = pace(1, 4096, threads);
+            pace.record_chunk(1, MS);
+            pace.chunk_rows()
+        };
+        assert_eq!([1, 2, 4, 8].map(on_threads), [Some(31), Some(15), Some(7), Some(5)]);
     }
 
     #[test]
@@ -184,7 +198,11 @@ mod tests {
         assert_eq!(chunks(&mut plan, &pace), [0..1, 1..2, 2..3, 3..4]);
         assert_eq!(plan.next_chunk(&pace), None, "the rest waits for a measurement");
         pace.record_chunk(1, Duration::from_nanos(19_900));
-        assert_eq!(chunks(&mut plan, &pace), [4..255, 255..506, 506..512]);
+        assert_eq!(
+            chunks(&mut plan, &pace),
+            [4..396, 396..512],
+            "392 rows take an eighth of a thread's part of a group"
+        );
     }
 
     #[test]
