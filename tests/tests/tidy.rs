@@ -8,7 +8,7 @@ mod reasons;
 #[path = "tidy/structure.rs"]
 mod structure;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -19,8 +19,8 @@ const LINES_WANTED: usize = 400;
 const LINES_MAX: usize = 500;
 const TEST_LINES_MAX: usize = 800;
 
-/// The crates of the workspace on which each crate may depend, without the prefix `feedline-`, from the lowest layer to
-/// the highest.
+/// The crates of the workspace on which each crate depends, without the prefix `feedline-`, from the lowest layer to the
+/// highest.
 const LAYERS: [(&str, &[&str]); 22] = [
     ("feedline-common", &[]),
     ("feedline-contained", &[]),
@@ -70,23 +70,26 @@ const OUTSIDE_WORLD: [&str; 6] = ["tokio", "tonic", "prost", "arrow", "rand", "o
 
 #[test]
 fn crates_depend_only_on_lower_layers() {
-    let layers: BTreeMap<&str, &[&str]> = LAYERS.into_iter().collect();
+    let dependencies = dependencies();
     let mut found = Vec::new();
-    for (package, dependencies) in dependencies() {
-        let Some(allowed) = layers.get(package.as_str()) else {
-            found.push(format!("{package} is not in LAYERS"));
-            continue;
-        };
-        let own = dependencies.iter().filter_map(|dependency| dependency.strip_prefix("feedline-"));
-        found.extend(
-            own.filter(|name| !allowed.contains(name))
-                .map(|name| format!("{package} depends on feedline-{name}")),
-        );
-        let is_pure = PURE.contains(&package.as_str());
-        let outside = dependencies.iter().filter(|name| is_pure && OUTSIDE_WORLD.contains(&name.as_str()));
-        found.extend(outside.map(|name| format!("{package} depends on {name}")));
+    let mut lower: BTreeSet<&str> = BTreeSet::new();
+    for (package, allowed) in LAYERS {
+        let used = dependencies.get(package).map(Vec::as_slice).unwrap_or_default();
+        let used: BTreeSet<&str> =
+            used.iter().filter_map(|dependency| dependency.strip_prefix("feedline-")).collect();
+        let allowed: BTreeSet<&str> = allowed.iter().copied().collect();
+        found.extend(used.symmetric_difference(&allowed).map(|other| format!("{package}: {other}")));
+        found.extend(allowed.difference(&lower).map(|other| format!("{package} is listed before {other}")));
+        lower.insert(package.trim_start_matches("feedline-"));
     }
-    refuse(found, "the crate must not depend on the other one: move the code, or inject it from node");
+    let is_listed = |package: &str| LAYERS.iter().any(|(name, _)| *name == package);
+    let unlisted = dependencies.keys().filter(|package| !is_listed(package));
+    found.extend(unlisted.map(|package| format!("{package} is missing")));
+    for package in PURE {
+        let used = dependencies[package].iter().filter(|name| OUTSIDE_WORLD.contains(&name.as_str()));
+        found.extend(used.map(|name| format!("{package} depends on {name}")));
+    }
+    refuse(found, "LAYERS differs from the manifests: move the code, inject it from node, or correct LAYERS");
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Permissions of callers. A service behind the authentication layer is reachable only with a [`Permission`], so a method
-//! that does not check the claims of its caller does not compile.
+//! Permissions of callers. A [`Guarded`] service is reachable only with a [`Permission`], so a layer that forwards a request
+//! without a check of the caller's claims does not compile.
 
 use std::sync::Arc;
 

@@ -275,24 +275,29 @@ mod tests {
     }
 
     #[test]
-    fn every_rule_rejects_a_flag_that_a_command_has() {
+    fn every_rule_names_existing_flags_and_rejects_one() {
         let mut cli = Cli::command();
         cli.build();
-        let ids: Vec<&str> = cli
-            .get_subcommands()
-            .flat_map(|command| command.get_arguments())
-            .map(|flag| flag.get_id().as_str())
-            .collect();
-        for (index, rule) in RULES.iter().enumerate() {
+        let commands = || cli.get_subcommands().flat_map(|command| command.get_arguments());
+        let ids: Vec<&str> = commands().map(|flag| flag.get_id().as_str()).collect();
+        let rejected = [
+            ("worker --coordinator http://h:1 --cache-disk 1GiB", "--cache-disk needs --cache-dir"),
+            ("worker --coordinator http://h:1 --functions off --python python3", "--python has no effect"),
+            ("run p.yaml --coordinator http://h:1 --cores 2", "--cores cannot be used with a cluster"),
+            ("run p.yaml --token-file t", "--token-file has no effect without a cluster"),
+            ("run p.yaml --insecure", "--insecure has no effect without --http"),
+            ("run p.yaml --transport tcp", "--transport has no effect without a cluster"),
+        ];
+        for (index, (rule, (line, message))) in RULES.iter().zip(rejected).enumerate() {
             let flags = (rule.flags)();
             assert!(!flags.is_empty(), "rule {index} has no flags");
             for flag in flags {
-                assert!(
-                    ids.contains(&flag.get_id().as_str()),
-                    "rule {index}: no command has {}",
-                    flag.get_id()
-                );
+                let id = flag.get_id().as_str();
+                assert!(ids.contains(&id), "rule {index}: no command has {id}");
             }
+            let error = error_of(&line.split(' ').collect::<Vec<_>>());
+            assert!(error.contains(message), "rule {index}: {error}");
         }
+        assert_eq!(RULES.len(), rejected.len());
     }
 }

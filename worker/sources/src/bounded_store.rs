@@ -22,7 +22,9 @@ use tokio::time::timeout;
 
 use crate::retry;
 
-/// Maximum time to list one local directory, whose listing the client returns as a whole.
+/// Maximum number of listed objects per source, because each object needs memory until it is indexed.
+pub(crate) const MAX_OBJECTS: usize = 10_000_000;
+/// Maximum time to list one local directory, which the client lists as a whole or in large parts.
 const LOCAL_DIRECTORY_TIMEOUT: Duration = Duration::from_secs(1800);
 
 /// A store that fails a request without a response. Deletions and the parts of an upload are not limited, because
@@ -71,20 +73,35 @@ impl BoundedStore {
                     NextPage::After(token) => Some(token),
                     NextPage::End => return Ok(None),
                 };
+                let requested = page_token.clone();
                 let options = PaginatedListOptions {
                     delimiter: delimiter.map(Cow::Borrowed),
                     page_token,
                     ..PaginatedListOptions::default()
                 };
                 let listed = within(limit, pages.list_paginated(prefix.as_deref(), options)).await;
-                listed.map(|page| {
-                    let token = page.page_token.filter(|token| !token.is_empty());
-                    Some((page.result, token.map_or(NextPage::End, NextPage::After)))
-                })
+                let page = listed?;
+                match page.page_token.filter(|token| !token.is_empty()) {
+                    Some(token) if Some(&token) == requested.as_ref() => Err(repeated_page(&token)),
+                    Some(token) => Ok(Some((page.result, NextPage::After(token)))),
+                    None => Ok(Some((page.result, NextPage::End))),
+                }
             }
         };
         Some(try_unfold(NextPage::First, next_page).boxed())
     }
+}
+
+/// Returns the error for a page that continues with itself, because such a listing never ends.
+fn repeated_page(token: &str) -> Error {
+    let reason = format!("the store listed the page `{token}` twice: check the store's support for listings");
+    Error::NotSupported { source: reason.into() }
+}
+
+/// Returns the error for a directory with too many objects.
+fn too_many_objects() -> Error {
+    let reason = format!("the directory has more than {MAX_OBJECTS} objects: use fewer, larger objects");
+    Error::NotSupported { source: reason.into() }
 }
 
 /// Waits for a request for at most `limit`.
@@ -142,7 +159,7 @@ impl ObjectStore for BoundedStore {
                 .try_flatten()
                 .boxed();
         }
-        let limit = self.limit;
+        let limit = LOCAL_DIRECTORY_TIMEOUT;
         let next_object = move |mut objects: BoxStream<'static, Result<ObjectMeta>>| async move {
             let next = within(limit, objects.try_next()).await;
             next.map(|meta| meta.map(|meta| (meta, objects)))
@@ -158,6 +175,9 @@ impl ObjectStore for BoundedStore {
         while let Some(page) = pages.try_next().await? {
             common_prefixes.extend(page.common_prefixes);
             objects.extend(page.objects);
+            if objects.len() + common_prefixes.len() > MAX_OBJECTS {
+                return Err(too_many_objects());
+            }
         }
         Ok(ListResult { common_prefixes: common_prefixes.into_iter().collect(), objects })
     }

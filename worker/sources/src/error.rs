@@ -97,6 +97,9 @@ pub enum SourceError {
     },
 }
 
+/// How to fix the error of a store that does not respond or responds with an error.
+pub(crate) const STORE_FIX: &str = "; check the store and the network, and try again";
+
 impl SourceError {
     /// Whether a retry may succeed.
     pub fn is_retryable(&self) -> bool {
@@ -116,7 +119,9 @@ impl SourceError {
             E::Generic { source, .. } if is_denied(source.as_ref()) => Self::denied(url, source.as_ref()),
             E::Generic { store, source } => {
                 // Errors from local files, such as missing permissions, are permanent.
-                Self::Store { url, reason: causes(source.as_ref()), retryable: store != "LocalFileSystem" }
+                let retryable = store != "LocalFileSystem";
+                let fix = if retryable { STORE_FIX } else { "" };
+                Self::Store { url, reason: causes(source.as_ref()) + fix, retryable }
             }
             E::PermissionDenied { source, .. } | E::Unauthenticated { source, .. } => {
                 Self::denied(url, source.as_ref())

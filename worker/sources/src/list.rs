@@ -10,6 +10,7 @@ use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore};
 use tokio::sync::Semaphore;
 
+use crate::bounded_store::MAX_OBJECTS;
 use crate::error::SourceError;
 use crate::location::Location;
 use crate::object::{head, version_of};
@@ -20,8 +21,6 @@ const GLOB_CHARACTERS: [char; 3] = ['*', '?', '['];
 const CONCURRENT_HEADS: usize = 32;
 /// Maximum number of brace patterns of a source that are expanded concurrently.
 const CONCURRENT_PATTERNS: usize = 1;
-/// Maximum number of listed objects per source, because each object needs memory until it is indexed.
-const MAX_OBJECTS: usize = 10_000_000;
 
 /// Lists the shards of the URLs, in the order of the URLs. The shards of each URL are sorted, and duplicates are removed.
 pub(crate) async fn list(reads: &ScopedStores, urls: &[String]) -> Result<Vec<ShardRef>, SourceError> {

@@ -13,7 +13,7 @@ use object_store::path::Path as Key;
 use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use crate::error::SourceError;
+use crate::error::{STORE_FIX, SourceError};
 use crate::local::{self, LocalFile};
 use crate::location::Location;
 use crate::retry::{self, DEFAULT_RETRY_BUDGET, FIRST_BACKOFF, MAX_BACKOFF};
@@ -151,7 +151,7 @@ impl Object {
             let error = match result {
                 Ok(Ok(bytes)) => return Ok(bytes),
                 Ok(Err(error)) => error,
-                Err(_) => self.failed(retry::no_response_reason(max_duration), true),
+                Err(_) => self.failed(retry::no_response_reason(max_duration) + STORE_FIX, true),
             };
             if !error.is_retryable() || start.elapsed() >= self.retry_budget {
                 return Err(error);

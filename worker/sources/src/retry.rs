@@ -21,10 +21,10 @@ pub(crate) fn max_duration(budget: Duration) -> Duration {
     budget.saturating_add(MAX_BACKOFF).saturating_add(REQUEST_TIMEOUT)
 }
 
-/// The error message of a request that has exceeded its limit.
+/// The reason for the error of a request that has exceeded its limit, without the fix.
 pub(crate) fn no_response_reason(limit: Duration) -> String {
     let seconds = limit.as_secs();
-    format!("the store did not respond for {seconds} s: check the store and the network, and try again")
+    format!("the store did not respond for {seconds} s")
 }
 
 /// The retry settings of a store's client.

@@ -36,3 +36,21 @@ impl EngineState {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_end_of_the_group_that_exceeds_the_budget_lets_another_exceed_it() {
+        let mut state = EngineState::default();
+        (state.groups, state.has_exceeding_group) = (2, true);
+        let split = SplitRef { epoch: 0, ordinal: 0, stream: 0 };
+        let mut end = |exceeds_budget| {
+            let group = EndedGroup { job: JobId(1), split, generation: 0, start: 0, exceeds_budget };
+            state.apply(EngineEvent::GroupEnded(group, None));
+            (state.groups, state.has_exceeding_group)
+        };
+        assert_eq!([end(false), end(true)], [(1, true), (0, false)]);
+    }
+}

@@ -1,7 +1,6 @@
 //! Determines the sizes of groups and chunks from the measured time per row.
 //!
-//! A chunk of slow rows takes one thread a few milliseconds, so that all threads of a worker can work on the same
-//! group. A group of slow rows has few batches, so that the first rows are delivered early, but enough rows to keep all
+//! A chunk of slow rows takes one thread 5 to 31 ms, so that all threads of a worker can work on the same group. A group of slow rows has few batches, so that the first rows are delivered early, but enough rows to keep all
 //! threads busy.
 
 use std::ops::Range;
@@ -10,13 +9,14 @@ use std::time::Duration;
 
 use feedline_data::layout::Layout;
 
-/// Maximum time that one thread of many spends on a chunk, including waits in operators. A single row may take longer.
-const MIN_CHUNK_TIME: Duration = Duration::from_millis(5);
-/// Maximum time that one thread would need for a group, or [`MIN_CHUNK_TIME`] for each thread if that is more. A single
+/// Maximum time that a thread spends on a chunk if the worker has many threads, including waits in operators. A single row
+/// may take longer.
+const SMALL_CHUNK_TIME: Duration = Duration::from_millis(5);
+/// Maximum time that one thread would need for a group, or [`SMALL_CHUNK_TIME`] for each thread if that is more. A single
 /// batch may take longer.
 const GROUP_TIME: Duration = Duration::from_millis(250);
-/// Number of chunks of a group for each of a few threads. Larger chunks cost less CPU time per row, and the threads finish
-/// a group at about the same time.
+/// Number of chunks for each thread in a group of [`GROUP_TIME`], if the worker has few threads. Larger chunks cost less
+/// CPU time per row, and the threads still finish a group at about the same time.
 const CHUNKS_PER_THREAD: u32 = 8;
 /// Weight of the newest chunk in the moving average of the time per row.
 const NEWEST_WEIGHT: f64 = 0.125;
@@ -68,7 +68,7 @@ impl Pace {
         let Some(row_seconds) = self.row_seconds() else {
             return self.batch_rows.min(self.group_rows_max);
         };
-        let group_time = GROUP_TIME.max(MIN_CHUNK_TIME * self.threads);
+        let group_time = GROUP_TIME.max(SMALL_CHUNK_TIME * self.threads);
         let batches = group_time.as_secs_f64() / (row_seconds * f64::from(self.batch_rows));
         if batches >= f64::from(self.group_rows_max / self.batch_rows) {
             return self.group_rows_max;
@@ -83,8 +83,11 @@ impl Pace {
 
     /// Returns the number of rows of the next chunk, or `None` before the first measurement.
     fn chunk_rows(&self) -> Option<usize> {
-        let chunk_time = MIN_CHUNK_TIME.max(GROUP_TIME / (CHUNKS_PER_THREAD * self.threads));
-        let rows = chunk_time.as_secs_f64() / self.row_seconds()?;
+        let row_seconds = self.row_seconds()?;
+        let small = SMALL_CHUNK_TIME.as_secs_f64() / row_seconds;
+        let large = (GROUP_TIME / (CHUNKS_PER_THREAD * self.threads)).as_secs_f64() / row_seconds;
+        // Each thread receives a part of a group that is shorter than GROUP_TIME.
+        let rows = small.max(large.min(f64::from(self.group_rows().div_ceil(self.threads))));
         Some(rows.clamp(1.0, f64::from(self.chunk_rows_max.max(1))) as usize)
     }
 }
@@ -173,12 +176,15 @@ mod tests {
 
     #[test]
     fn each_of_a_few_threads_has_eight_chunks_of_a_group() {
-        let on_threads = |threads: u32| {
-            let pace = pace(1, 4096, threads);
+        let on_threads = |group_rows_max: u32, threads: u32| {
+            let pace = pace(1, group_rows_max, threads);
             pace.record_chunk(1, MS);
             pace.chunk_rows()
         };
-        assert_eq!([1, 2, 4, 8].map(on_threads), [Some(31), Some(15), Some(7), Some(5)]);
+        let long = [1, 2, 4, 8].map(|threads| on_threads(4096, threads));
+        assert_eq!(long, [Some(31), Some(15), Some(7), Some(5)]);
+        let short = [1, 2, 4].map(|threads| on_threads(16, threads));
+        assert_eq!(short, [Some(16), Some(8), Some(5)], "each thread has a part of a short group");
     }
 
     #[test]
@@ -198,11 +204,7 @@ mod tests {
         assert_eq!(chunks(&mut plan, &pace), [0..1, 1..2, 2..3, 3..4]);
         assert_eq!(plan.next_chunk(&pace), None, "the rest waits for a measurement");
         pace.record_chunk(1, Duration::from_nanos(19_900));
-        assert_eq!(
-            chunks(&mut plan, &pace),
-            [4..396, 396..512],
-            "392 rows take an eighth of a thread's part of a group"
-        );
+        assert_eq!(chunks(&mut plan, &pace), [4..255, 255..506, 506..512]);
     }
 
     #[test]

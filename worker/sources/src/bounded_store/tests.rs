@@ -6,6 +6,7 @@ use feedline_data::tenants::TenantReads;
 use futures::future::pending;
 use object_store::list::PaginatedListResult;
 use object_store::memory::InMemory;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::time::{Instant, sleep};
 
@@ -58,7 +59,7 @@ async fn a_silent_server_fails_head_requests_and_listings_within_the_limit() {
             assert_eq!(begun.elapsed().as_secs(), limit.as_secs(), "{url}: {error}");
             let seconds = limit.as_secs();
             let expected = format!(
-                "cannot read `{url}`: the store did not respond for {seconds} s: check the store and the network, and try again"
+                "cannot read `{url}`: the store did not respond for {seconds} s; check the store and the network, and try again"
             );
             assert_eq!(error.to_string(), expected);
             assert!(error.is_retryable());
@@ -153,4 +154,96 @@ async fn a_listing_fails_when_a_page_does_not_arrive_within_the_limit() {
     let begun = Instant::now();
     pages.store().list_with_delimiter(Some(&folder)).await.unwrap_err();
     assert_eq!(begun.elapsed().as_secs(), 3 * 90 + LIMIT.as_secs());
+}
+
+/// A listing whose every page continues with the same page.
+struct EndlessPages;
+
+#[async_trait]
+impl PaginatedListStore for EndlessPages {
+    async fn list_paginated(&self, _: Option<&str>, _: PaginatedListOptions) -> Result<PaginatedListResult> {
+        let result = ListResult { common_prefixes: Vec::new(), objects: Vec::new() };
+        Ok(PaginatedListResult { result, page_token: Some("again".to_owned()) })
+    }
+}
+
+#[tokio::test]
+async fn a_listing_that_repeats_a_page_fails() {
+    let store =
+        BoundedStore::new(Arc::new(InMemory::new()), DEFAULT_RETRY_BUDGET).with_pages(Arc::new(EndlessPages));
+    for error in [
+        store.list(None).try_collect::<Vec<_>>().await.unwrap_err(),
+        store.list_with_delimiter(None).await.unwrap_err(),
+    ] {
+        assert!(error.to_string().contains("listed the page `again` twice"), "{error}");
+    }
+}
+
+/// Starts a server that lists a bucket with the objects `a/0` to `a/4` in pages of two. Returns its URL.
+async fn paging_server() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a loopback port is free");
+    let url = format!("http://{}", listener.local_addr().expect("it is bound"));
+    tokio::spawn(async move {
+        while let Ok((mut connection, _)) = listener.accept().await {
+            let mut request = Vec::new();
+            while !request.ends_with(b"\r\n\r\n") && connection.read_buf(&mut request).await.unwrap() > 0 {}
+            let request = String::from_utf8(request).expect("the request is text");
+            assert!(request.contains("prefix=a%2F"), "{request}");
+            let first =
+                request.split_once("continuation-token=").map_or(0, |(_, rest)| rest.as_bytes()[0] - b'0');
+            let object = |number: u8| {
+                format!(
+                    "<Contents><Key>a/{number}</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified>\
+                     <ETag>\"{number}\"</ETag><Size>1</Size></Contents>"
+                )
+            };
+            let objects: String = (first..5_u8.min(first + 2)).map(object).collect();
+            let next = if first + 2 < 5 {
+                format!("<NextContinuationToken>{}</NextContinuationToken>", first + 2)
+            } else {
+                String::new()
+            };
+            let body = format!("<ListBucketResult>{objects}{next}</ListBucketResult>");
+            let head =
+                format!("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", body.len());
+            connection.write_all((head + &body).as_bytes()).await.unwrap();
+        }
+    });
+    url
+}
+
+#[tokio::test]
+async fn all_pages_of_a_bucket_are_listed() {
+    let stores = stores_at(&paging_server().await, DEFAULT_RETRY_BUDGET);
+    let reads = ScopedStores::new(stores, None, &TenantReads::default());
+    for url in ["s3://bucket/a/*", "s3://bucket/a/"] {
+        let shards = list(&reads, &[url.to_owned()]).await.unwrap();
+        let urls: Vec<&str> = shards.iter().map(|shard| shard.url.as_str()).collect();
+        let expected =
+            ["s3://bucket/a/0", "s3://bucket/a/1", "s3://bucket/a/2", "s3://bucket/a/3", "s3://bucket/a/4"];
+        assert_eq!(urls, expected, "{url}");
+    }
+}
+
+/// The client ends its retries by the real clock, before the limit.
+#[tokio::test]
+async fn the_error_of_the_client_names_the_fix_too() {
+    let server = silent_server().await;
+    let options = [
+        ("aws_endpoint", server.as_str()),
+        ("aws_allow_http", "true"),
+        ("aws_access_key_id", "KEY"),
+        ("aws_secret_access_key", "SECRET"),
+        ("aws_region", "us-east-1"),
+        ("timeout", "200ms"),
+    ];
+    let options = options.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec();
+    let stores =
+        Stores::with_access(ObjectAccess::new(options).with_retry_budget(Duration::from_millis(300)));
+    let reads = ScopedStores::new(stores, None, &TenantReads::default());
+    let error = list(&reads, &["s3://bucket/a/x".to_owned()]).await.unwrap_err();
+    assert!(error.is_retryable(), "{error}");
+    let message = error.to_string();
+    assert!(message.starts_with("cannot read `s3://bucket/a/x`: "), "{message}");
+    assert!(message.ends_with("; check the store and the network, and try again"), "{message}");
 }
