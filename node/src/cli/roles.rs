@@ -56,9 +56,11 @@ pub(crate) struct CoordinatorArgs {
     pub(crate) limits: ClusterLimitArgs,
     #[command(flatten)]
     pub(crate) shutdown: CoordinatorGraceArgs,
-    /// Address on which to serve /metrics, /healthz and /readyz, such as 127.0.0.1:7170 [default: none].
+    /// Address on which to serve /metrics, /healthz, /readyz and /startupz, such as 127.0.0.1:7170 [default: none].
     #[arg(long, visible_alias = "metrics", value_name = "ADDR")]
     pub(crate) http: Option<String>,
+    #[command(flatten)]
+    pub(crate) health: HealthArgs,
     #[command(flatten)]
     pub(crate) secret: SecretArgs,
     #[command(flatten)]
@@ -104,9 +106,11 @@ pub(crate) struct WorkerArgs {
     /// Time to serve computed splits after SIGTERM or SIGINT.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = crate::size::parse_duration)]
     pub(crate) grace: Duration,
-    /// Address on which to serve /metrics, /healthz and /readyz, such as 127.0.0.1:7171 [default: none].
+    /// Address on which to serve /metrics, /healthz, /readyz and /startupz, such as 127.0.0.1:7171 [default: none].
     #[arg(long, visible_alias = "metrics", value_name = "ADDR")]
     pub(crate) http: Option<String>,
+    #[command(flatten)]
+    pub(crate) health: HealthArgs,
     /// Transports for consumers on this host.
     #[arg(long, hide = true, value_enum, value_name = "TRANSPORT", default_value_t)]
     pub(crate) transport: TransportArg,
@@ -177,9 +181,11 @@ pub(crate) struct UpArgs {
     pub(crate) tenants: TenantArgs,
     #[command(flatten)]
     pub(crate) limits: ClusterLimitArgs,
-    /// Address on which to serve /metrics, /healthz and /readyz, such as 127.0.0.1:7170 [default: none].
+    /// Address on which to serve /metrics, /healthz, /readyz and /startupz, such as 127.0.0.1:7170 [default: none].
     #[arg(long, visible_alias = "metrics", value_name = "ADDR")]
     pub(crate) http: Option<String>,
+    #[command(flatten)]
+    pub(crate) health: HealthArgs,
     /// Transports for consumers on this host.
     #[arg(long, hide = true, value_enum, value_name = "TRANSPORT", default_value_t)]
     pub(crate) transport: TransportArg,
@@ -187,6 +193,15 @@ pub(crate) struct UpArgs {
     pub(crate) secret: SecretArgs,
     #[command(flatten)]
     pub(crate) server_access: ServerAccessArgs,
+}
+
+/// The server for the probes of an orchestrator.
+#[derive(Args, Debug, Clone, Default)]
+pub(crate) struct HealthArgs {
+    /// Address on which to serve only /healthz, /readyz and /startupz, such as 0.0.0.0:7180. This server uses plain HTTP
+    /// and accepts every client, also without --insecure [default: none].
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) health: Option<String>,
 }
 
 /// Maximum number of workers of `feedline up --autoscale`.

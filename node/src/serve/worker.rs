@@ -9,12 +9,12 @@ use feedline_proto::grpc;
 use feedline_worker::{RowCacheSettings, WorkerSettings};
 use tokio::time::Instant;
 
-use super::{GrpcServer, announce, stop_http, stop_worker};
+use super::{GrpcServer, announce, stop_worker};
 use crate::access::ServerSecurity;
 use crate::cli::{SwitchArg, WorkerArgs};
 use crate::coordinator_contact::CoordinatorContact;
 use crate::failure::{Failure, reason};
-use crate::http::{self, Readiness};
+use crate::http::{self, HttpAddresses, Readiness};
 use crate::listen;
 use crate::local_workers;
 use crate::{environment, local_listener, signals, store_access};
@@ -44,7 +44,8 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<(), Failure> {
     // In a cluster with tokens, consumers need tickets, even before the first plan.
     let requires_tickets = security.credentials.token.is_some();
     security.check_listen_address(bound.address, requires_tickets, WORKER_FIX)?;
-    let http = http::start(args.http.as_deref(), &security, None).await?;
+    let addresses = HttpAddresses { http: args.http.as_deref(), health: args.health.health.as_deref() };
+    let http = http::start(addresses, &security, None).await?;
     let scheme = security.scheme();
     let address = match (args.advertise, args.advertise_host) {
         (Some(url), _) => url,
@@ -75,10 +76,8 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<(), Failure> {
     let local = local_listener::open(args.transport, settings.memory_bytes)?;
     let worker = local_workers::start(settings, coordinator)?;
     let mut server = GrpcServer::start_worker(bound.listener, security.tls(), &worker, local);
-    if let Some(http) = &http {
-        http.set_ready(readiness(&worker.contact, &coordinators));
-    }
-    announce("worker", bound.address, http.as_ref())?;
+    http.set_ready(readiness(&worker.contact, &coordinators));
+    announce("worker", bound.address, &http)?;
     tokio::select! {
         () = stop.cancelled() => {}
         () = wait_for_input_end(), if args.while_input => {}
@@ -89,7 +88,7 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<(), Failure> {
     let deadline = Instant::now() + args.grace;
     worker.drain(args.grace).await;
     let stopped = stop_worker(server, worker, deadline).await;
-    stop_http(http).await;
+    http.shutdown().await;
     stopped
 }
 
