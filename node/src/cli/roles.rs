@@ -85,6 +85,10 @@ pub(crate) struct WorkerArgs {
     /// URL at which consumers reach this worker [default: http:// and the address of --listen].
     #[arg(long, value_name = "URL")]
     pub(crate) advertise: Option<String>,
+    /// Name that consumers expect in the certificate of this worker. With one name for all workers, one certificate
+    /// suffices, even if their addresses change [default: the host of the URL].
+    #[arg(long, value_name = "NAME")]
+    pub(crate) tls_name: Option<String>,
     /// Cores that run operators [default: all cores that this process may use].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) cores: Option<u32>,

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use feedline_access::check_server_name;
 use feedline_proto::grpc;
 use feedline_worker::{RowCacheSettings, WorkerSettings};
 use tokio::time::Instant;
@@ -52,8 +53,12 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<(), Failure> {
         (None, Some(host)) => format!("{scheme}://{host}:{}", bound.address.port()),
         (None, None) => listen::public_url(&bound, scheme, &format!("--advertise {scheme}://HOST:PORT"))?,
     };
+    if let Some(name) = &args.tls_name {
+        check_tls_name(name, &address, &security)?;
+    }
     let settings = WorkerSettings {
         address,
+        tls_name: args.tls_name,
         machine: environment::cpu_model(),
         cores: args.cores.unwrap_or_else(environment::cores),
         nic_bytes_per_s: args.nic.unwrap_or_else(|| detected_nic(bound.address.ip())),
@@ -90,6 +95,18 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<(), Failure> {
     let stopped = stop_worker(server, worker, deadline).await;
     http.shutdown().await;
     stopped
+}
+
+/// Checks that consumers can verify the certificate of this worker with `name`.
+fn check_tls_name(name: &str, address: &str, security: &ServerSecurity) -> Result<(), Failure> {
+    if !address.starts_with("https://") {
+        return Err(Failure::invalid_usage(format!(
+            "--tls-name has no effect with the address {address}: pass --tls-cert and --tls-key, or remove --tls-name"
+        )));
+    }
+    // Without a certificate, a proxy terminates TLS for this worker.
+    let checked = security.tls().map_or_else(|| check_server_name(name), |tls| tls.check_own_name(name));
+    checked.map_err(|reason| Failure::invalid_usage(format!("cannot use --tls-name {name}: {reason}")))
 }
 
 /// Returns the bandwidth of the fastest network card, or 0 if the worker listens on a loopback address.
