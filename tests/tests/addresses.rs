@@ -8,8 +8,9 @@ use feedline_data::layout::SplitRef;
 use feedline_data::messages::{ServiceErrorKind, WorkerAddress};
 use feedline_proto::local::Transport;
 use feedline_proto::{FetchOpen, FetchRequest, grpc};
+use feedline_tests::http::get;
 use feedline_tests::process::Role;
-use feedline_tests::{Scratch, assert_clean};
+use feedline_tests::{Scratch, assert_clean, wait_for};
 use futures::{StreamExt, stream};
 
 /// The only name in the certificate of the workers.
@@ -119,4 +120,86 @@ fn a_worker_with_an_unusable_certificate_name_does_not_start() {
         assert_eq!(refused.stderr.lines().count(), 1, "{}", refused.stderr);
         assert!(refused.stderr.contains(part), "{}", refused.stderr);
     }
+}
+
+#[test]
+fn a_job_runs_over_ipv6_and_on_dual_stack() {
+    let scratch = Scratch::new();
+    let file = table(&scratch);
+    let data = scratch.file("data");
+    let coordinator =
+        Role::start(&["coordinator", "--listen", "[::]:0", "--data-dir", &data, "--insecure"], &[]);
+    let port = coordinator.address.rsplit_once(':').expect("an address has a port").1;
+    let urls = ["[::1]", "127.0.0.1"].map(|host| format!("http://{host}:{port}"));
+    // The digest does not depend on the addresses.
+    let digest = scratch.run(&file, &[])["digest"].clone();
+    for (listen, advertise) in [("[::1]:0", None), ("[::]:0", Some("::1")), ("[::]:0", Some("127.0.0.1"))] {
+        let mut worker = vec!["worker", "--listen", listen, "--coordinator", &urls[0], "--insecure"];
+        worker.extend(advertise.map(|host| ["--advertise-host", host]).into_iter().flatten());
+        let worker = Role::start(&worker, &[]);
+        for url in &urls {
+            let report = scratch.run(&file, &["--coordinator", url, "--transport", "tcp"]);
+            assert_clean(&report);
+            assert_eq!(report["digest"], digest, "{listen} {advertise:?}");
+        }
+        let host = if advertise == Some("127.0.0.1") { "127.0.0.1" } else { "[::1]" };
+        let port = worker.address.rsplit_once(':').expect("an address has a port").1;
+        wait_for("the address of the worker", || {
+            let top = scratch.call(&["top", "--once", "--format", "json", "--coordinator", &urls[0]]);
+            top.stdout.contains(&format!("\"http://{host}:{port}\"")).then_some(())
+        });
+        assert_eq!(worker.terminate(), 0);
+    }
+}
+
+#[test]
+fn a_job_runs_over_ipv6_with_tls() {
+    let scratch = Scratch::new();
+    let file = table(&scratch);
+    make_keys(&scratch);
+    let [role, client] = ["role", "client"].map(|name| tls_flags(&scratch, name));
+    let data = scratch.file("data");
+    let coordinator = ["coordinator", "--listen", "[::1]:0", "--data-dir", &data];
+    let coordinator = Role::start(&[&coordinator[..], &texts(&role)[..]].concat(), &[]);
+    let url = coordinator.secure_url();
+    let worker = ["worker", "--listen", "[::1]:0", "--coordinator", &url];
+    let _worker = Role::start(&[&worker[..], &texts(&role)[..]].concat(), &[]);
+    let run = ["--coordinator", &url, "--transport", "tcp"];
+    assert_clean(&scratch.run(&file, &[&run[..], &texts(&client)[..]].concat()));
+}
+
+#[test]
+fn all_roles_of_one_process_run_over_ipv6() {
+    let scratch = Scratch::new();
+    let file = table(&scratch);
+    for scaled in [["--workers", "2"], ["--autoscale", "1..2"]] {
+        let up = ["up", "--listen", "[::]:0", "--advertise", "::1", "--health", "[::1]:0", "--insecure"];
+        let up = Role::start(&[&up[..], &scaled].concat(), &[]);
+        let port = up.address.rsplit_once(':').expect("an address has a port").1;
+        let url = format!("http://[::1]:{port}");
+        assert_clean(&scratch.run(&file, &["--coordinator", &url, "--transport", "tcp"]));
+        assert!(up.health().starts_with("[::1]:"), "{}", up.health());
+        assert!(get(up.health(), "/readyz").starts_with("HTTP/1.1 200"));
+    }
+}
+
+#[test]
+fn an_invalid_host_is_rejected() {
+    let scratch = Scratch::new();
+    for (host, part) in [
+        ("10.0.0.7:7071", "expected a name or an address without scheme and port"),
+        ("http://worker-0", "expected a name or an address without scheme and port"),
+        ("::", "consumers cannot connect to it"),
+        ("", "invalid host ``"),
+    ] {
+        let flag = format!("--advertise-host={host}");
+        let refused = scratch.call(&["worker", "--listen", "127.0.0.1:0", &flag]);
+        assert!(refused.status == 2 && refused.stderr.contains(part), "{}", refused.stderr);
+    }
+    let unknown = scratch.call(&["worker", "--listen", "[::]:0", "--insecure"]);
+    assert!(
+        unknown.status == 2 && unknown.stderr.contains("pass --advertise-host HOST"),
+        "{}",
+        unknown.stderr
+    );
 }

@@ -21,7 +21,8 @@ use crate::local_listener::TransportArg;
     --peers https://10.0.0.1:7070,https://10.0.0.2:7070,https://10.0.0.3:7070 \\\n    \
     --secret-file keys/secret --tls-ca keys/ca.pem --tls-cert keys/role.pem --tls-key keys/role-key.pem")]
 pub(crate) struct CoordinatorArgs {
-    /// Address to listen on for workers and consumers; port 0 selects a free port.
+    /// Address to listen on for workers and consumers, such as 0.0.0.0:7070, or `[::]:7070` for IPv4 and IPv6; port 0 selects
+    /// a free port.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7070")]
     pub(crate) listen: String,
     /// URLs at which all coordinators of the cluster, including this one, reach each other. Three coordinators tolerate the
@@ -79,12 +80,15 @@ pub(crate) struct CoordinatorArgs {
 pub(crate) struct WorkerArgs {
     #[command(flatten)]
     pub(crate) cluster: ClusterArgs,
-    /// Address to listen on for consumers; port 0 selects a free port.
+    /// Address to listen on for consumers, such as 0.0.0.0:7071, or `[::]:7071` for IPv4 and IPv6; port 0 selects a free port.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
     pub(crate) listen: String,
     /// URL at which consumers reach this worker [default: http:// and the address of --listen].
     #[arg(long, value_name = "URL")]
     pub(crate) advertise: Option<String>,
+    /// Name or address at which consumers reach this worker, with the port of --listen, such as the address of a pod.
+    #[arg(long, value_name = "HOST", conflicts_with = "advertise", value_parser = crate::listen::parse_host)]
+    pub(crate) advertise_host: Option<String>,
     /// Name that consumers expect in the certificate of this worker. With one name for all workers, one certificate
     /// suffices, even if their addresses change [default: the host of the URL].
     #[arg(long, value_name = "NAME")]
@@ -127,9 +131,6 @@ pub(crate) struct WorkerArgs {
     /// Allow the plan to cache rows of pipelines without `cache` in --cache-dir.
     #[arg(long, hide = true, value_enum, value_name = "SWITCH", default_value_t)]
     pub(crate) planner_uses_cache_dir: SwitchArg,
-    /// Host at which consumers reach this worker, with the port of --listen.
-    #[arg(long, hide = true, value_name = "HOST", conflicts_with = "advertise")]
-    pub(crate) advertise_host: Option<String>,
     /// Another file or directory that no pipeline may read, such as files of `feedline up`; `*` matches any text.
     #[arg(long, hide = true, value_name = "PATH")]
     pub(crate) own_file: Vec<PathBuf>,
@@ -156,7 +157,7 @@ pub(crate) struct UpArgs {
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7070")]
     pub(crate) listen: String,
     /// Host at which consumers reach the workers [default: the host of --listen].
-    #[arg(long, value_name = "HOST")]
+    #[arg(long, value_name = "HOST", value_parser = crate::listen::parse_host)]
     pub(crate) advertise: Option<String>,
     /// Directory for the log [default: none; jobs end with the process].
     #[arg(long, value_name = "DIR")]

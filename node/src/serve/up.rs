@@ -38,7 +38,7 @@ pub(crate) async fn run(mut args: UpArgs) -> Result<(), Failure> {
         Some(host) => host.clone(),
         None => {
             listen::public_url(&bound, scheme, "--advertise HOST")?;
-            url_host(bound.address)
+            listen::url_host(bound.address.ip())
         }
     };
     let access = store_access::for_worker(&args.local.stores)?
@@ -210,12 +210,4 @@ fn storage_settings(args: &UpArgs) -> Result<CoordinatorSettings, Failure> {
         (None, Some(index_dir)) => CoordinatorSettings::in_memory(index_dir),
         (None, None) => CoordinatorSettings::in_memory(environment::cache_dir()?.join("index")),
     })
-}
-
-/// Formats the host of an address for a URL.
-fn url_host(address: SocketAddr) -> String {
-    match address {
-        SocketAddr::V4(address) => address.ip().to_string(),
-        SocketAddr::V6(address) => format!("[{}]", address.ip()),
-    }
 }

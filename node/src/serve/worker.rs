@@ -51,7 +51,7 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<(), Failure> {
     let address = match (args.advertise, args.advertise_host) {
         (Some(url), _) => url,
         (None, Some(host)) => format!("{scheme}://{host}:{}", bound.address.port()),
-        (None, None) => listen::public_url(&bound, scheme, &format!("--advertise {scheme}://HOST:PORT"))?,
+        (None, None) => listen::public_url(&bound, scheme, "--advertise-host HOST")?,
     };
     if let Some(name) = &args.tls_name {
         check_tls_name(name, &address, &security)?;
