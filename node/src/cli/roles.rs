@@ -119,8 +119,9 @@ pub(crate) struct WorkerArgs {
     pub(crate) http: Option<String>,
     #[command(flatten)]
     pub(crate) health: HealthArgs,
-    /// Transports for consumers on this host.
-    #[arg(long, hide = true, value_enum, value_name = "TRANSPORT", default_value_t)]
+    /// Transports for consumers on this host. Except with `tcp`, a worker creates a directory for its sockets in $TMPDIR or
+    /// /tmp.
+    #[arg(long, value_enum, value_name = "TRANSPORT", default_value_t)]
     pub(crate) transport: TransportArg,
     /// Measure operators.
     #[arg(long, hide = true, value_enum, value_name = "SWITCH", default_value_t)]
@@ -191,8 +192,9 @@ pub(crate) struct UpArgs {
     pub(crate) http: Option<String>,
     #[command(flatten)]
     pub(crate) health: HealthArgs,
-    /// Transports for consumers on this host.
-    #[arg(long, hide = true, value_enum, value_name = "TRANSPORT", default_value_t)]
+    /// Transports for consumers on this host. Except with `tcp`, a worker creates a directory for its sockets in $TMPDIR or
+    /// /tmp.
+    #[arg(long, value_enum, value_name = "TRANSPORT", default_value_t)]
     pub(crate) transport: TransportArg,
     #[command(flatten)]
     pub(crate) secret: SecretArgs,

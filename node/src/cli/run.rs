@@ -88,6 +88,6 @@ pub(crate) struct RunArgs {
     #[arg(long, visible_alias = "metrics", value_name = "ADDR")]
     pub(crate) http: Option<String>,
     /// Transport for batches from the workers of a cluster.
-    #[arg(long, hide = true, value_enum, value_name = "TRANSPORT", default_value_t)]
+    #[arg(long, value_enum, value_name = "TRANSPORT", default_value_t)]
     pub(crate) transport: TransportArg,
 }
