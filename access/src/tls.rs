@@ -5,8 +5,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use rustls::client::verify_server_name;
 use rustls::crypto::CryptoProvider;
-use rustls::server::{WantsServerCert, WebPkiClientVerifier};
+use rustls::server::{ParsedCertificate, WantsServerCert, WebPkiClientVerifier};
 use rustls::{ClientConfig, ConfigBuilder, RootCertStore, ServerConfig};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -64,6 +65,8 @@ pub struct Tls {
 #[derive(Debug)]
 struct LoadedTls {
     contents: FileContents,
+    /// The certificate of this process.
+    own: Option<CertificateDer<'static>>,
     server: Option<ServerConfigs>,
     client: Arc<ClientConfig>,
 }
@@ -121,6 +124,27 @@ impl Tls {
     /// Returns whether clients must have a certificate.
     pub fn is_mutual(&self) -> bool {
         self.files.ca.is_some() && !self.files.allows_unverified_clients
+    }
+
+    /// Checks that the certificate of this process contains `name`, a name or an address.
+    ///
+    /// # Errors
+    /// Returns a message if `name` is malformed, or if the process has no certificate with this name.
+    pub fn check_own_name(&self, name: &str) -> Result<(), String> {
+        let server_name = parse_server_name(name)?;
+        let loaded = self.loaded();
+        let (Some(own), Some(path)) = (&loaded.own, &self.files.cert) else {
+            return Err("this process has no certificate; set --tls-cert and --tls-key".to_owned());
+        };
+        let checked =
+            ParsedCertificate::try_from(own).and_then(|parsed| verify_server_name(&parsed, &server_name));
+        checked.map_err(|error| {
+            let reason = match &error {
+                rustls::Error::InvalidCertificate(reason) => reason.to_string(),
+                other => other.to_string(),
+            };
+            format!("{}: {reason}; issue a certificate that contains `{name}`", path.display())
+        })
     }
 
     /// Performs the server side of a handshake.
@@ -199,6 +223,7 @@ impl LoadedTls {
             .with_protocol_versions(&[&rustls::version::TLS13])
             .map_err(|error| error.to_string())?
             .with_root_certificates(Arc::clone(&roots));
+        let own = certified_key.as_ref().and_then(|(chain, ..)| chain.first().cloned());
         let (mut client, server) = match certified_key {
             None => (client.with_no_client_auth(), None),
             Some((chain, key, path)) => {
@@ -216,7 +241,7 @@ impl LoadedTls {
             }
         };
         client.alpn_protocols = Protocol::Http2.alpn();
-        Ok(Self { contents, server, client: Arc::new(client) })
+        Ok(Self { contents, own, server, client: Arc::new(client) })
     }
 }
 
@@ -229,6 +254,22 @@ impl ServerConfigs {
         };
         Self { http2: with_protocol(Protocol::Http2), http1: with_protocol(Protocol::Http1) }
     }
+}
+
+/// Checks that `name` is a name or an address that a certificate can contain. A wildcard is not a name of a server.
+///
+/// # Errors
+/// Returns a message with the expected form.
+pub fn check_server_name(name: &str) -> Result<(), String> {
+    parse_server_name(name).map(|_| ())
+}
+
+fn parse_server_name(name: &str) -> Result<ServerName<'_>, String> {
+    ServerName::try_from(name).map_err(|_| {
+        format!(
+            "invalid certificate name `{name}`: expected a DNS name or an address, such as workers.feedline"
+        )
+    })
 }
 
 /// Returns the configuration of a server. If `client_roots` is set, clients need a certificate from one of these

@@ -11,7 +11,7 @@ use feedline_data::ids::{JobId, WorkerId};
 use feedline_data::layout::{Layout, SplitRef, StreamPosition};
 use feedline_data::messages::{
     ConsumerPlan, ConsumerReport, JobSpec, JobState, PlannedSplit, Revision, ServiceError, ServiceErrorKind,
-    SlotGrant,
+    SlotGrant, WorkerAddress,
 };
 use feedline_data::pipeline::{OrderMode, Pipeline, Remainder, Source};
 use feedline_proto::{CoordinatorReply, CoordinatorRequest, CoordinatorService, WorkerService};
@@ -193,7 +193,8 @@ impl FakeCoordinator {
                 }
             }
         }
-        let workers: Vec<_> = script.workers.iter().map(|worker| (*worker, address(worker.0))).collect();
+        let workers: Vec<_> =
+            script.workers.iter().map(|worker| (*worker, WorkerAddress::new(address(worker.0)))).collect();
         let planned = |(split, from): (SplitRef, u32)| {
             let mut workers = workers.clone();
             if script.is_spread && !workers.is_empty() {
@@ -289,9 +290,9 @@ impl FakeWorkers {
 }
 
 impl WorkerDirectory for FakeWorkers {
-    fn worker(&self, address: &str) -> Result<Arc<dyn WorkerService>, ServiceError> {
+    fn worker(&self, address: &WorkerAddress) -> Result<Arc<dyn WorkerService>, ServiceError> {
         let missing = || ServiceError::new(ServiceErrorKind::Invalid, format!("no worker at {address}"));
-        let worker = self.0.get(address).ok_or_else(missing)?;
+        let worker = self.0.get(&address.url).ok_or_else(missing)?;
         Ok(Arc::new(FakeWorkerService(Arc::clone(worker))))
     }
 }

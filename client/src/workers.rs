@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use feedline_access::Credentials;
-use feedline_data::messages::ServiceError;
+use feedline_data::messages::{ServiceError, WorkerAddress};
 use feedline_proto::WorkerService;
 use feedline_proto::grpc::connect_worker_over;
 use feedline_proto::local::Transport;
@@ -22,7 +22,7 @@ pub trait WorkerDirectory: Send + Sync {
     ///
     /// # Errors
     /// Returns an error if the address is invalid. An unreachable worker is not an error, but the first request to it fails.
-    fn worker(&self, address: &str) -> Result<Arc<dyn WorkerService>, ServiceError>;
+    fn worker(&self, address: &WorkerAddress) -> Result<Arc<dyn WorkerService>, ServiceError>;
 }
 
 /// Connects to workers with gRPC, and caches the connections.
@@ -30,7 +30,7 @@ pub trait WorkerDirectory: Send + Sync {
 pub struct GrpcWorkers {
     transport: Transport,
     credentials: Credentials,
-    connected: Mutex<HashMap<String, WorkerConnections>>,
+    connected: Mutex<HashMap<WorkerAddress, WorkerConnections>>,
 }
 
 impl GrpcWorkers {
@@ -41,7 +41,7 @@ impl GrpcWorkers {
 }
 
 impl WorkerDirectory for GrpcWorkers {
-    fn worker(&self, address: &str) -> Result<Arc<dyn WorkerService>, ServiceError> {
+    fn worker(&self, address: &WorkerAddress) -> Result<Arc<dyn WorkerService>, ServiceError> {
         let connect = || connect_worker_over(address, &self.credentials, self.transport, count_received);
         let mut connected = self.connected.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(connections) = connected.get_mut(address) {
@@ -53,7 +53,7 @@ impl WorkerDirectory for GrpcWorkers {
             // Running fetches keep their connections open.
             connected.clear();
         }
-        connected.insert(address.to_owned(), connections);
+        connected.insert(address.clone(), connections);
         Ok(worker)
     }
 }

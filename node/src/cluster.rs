@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use feedline_access::Credentials;
 use feedline_client::{ClientError, GrpcWorkers, WorkerDirectory};
 use feedline_coordinator::{CoordinatorSettings, RunningCoordinator};
-use feedline_data::messages::{ServiceError, ServiceErrorKind};
+use feedline_data::messages::{ServiceError, ServiceErrorKind, WorkerAddress};
 use feedline_proto::{CoordinatorService, WorkerService, grpc};
 use feedline_worker::WorkerSettings;
 use futures::future::join_all;
@@ -153,9 +153,9 @@ pub(crate) async fn connect(
 struct LocalWorkers(Vec<Arc<dyn WorkerService>>);
 
 impl WorkerDirectory for LocalWorkers {
-    fn worker(&self, address: &str) -> Result<Arc<dyn WorkerService>, ServiceError> {
+    fn worker(&self, address: &WorkerAddress) -> Result<Arc<dyn WorkerService>, ServiceError> {
         let number =
-            address.strip_prefix(LOCAL_ADDRESS_PREFIX).and_then(|number| number.parse::<usize>().ok());
+            address.url.strip_prefix(LOCAL_ADDRESS_PREFIX).and_then(|number| number.parse::<usize>().ok());
         let worker = number.and_then(|number| self.0.get(number)).cloned();
         worker.ok_or_else(|| {
             ServiceError::new(

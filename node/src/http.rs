@@ -1,10 +1,12 @@
-//! The HTTP server of every role: `/metrics` for Prometheus, `/healthz` and `/readyz` for orchestrators.
+//! The HTTP servers of every role: `--http` serves `/metrics` for Prometheus and the probes for orchestrators, `--health`
+//! only the probes.
 
 mod connections;
 mod metrics_access;
+mod probes;
 
 use std::net::SocketAddr;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -20,6 +22,8 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use self::metrics_access::MetricsAccess;
+pub(crate) use self::probes::Readiness;
+use self::probes::RoleProbes;
 use crate::access::ServerSecurity;
 use crate::failure::Failure;
 use crate::listen;
@@ -31,46 +35,65 @@ const SECONDS_BUCKETS: [f64; 12] = [0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.
 /// never read.
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Returns `Ok` if the process is ready, otherwise the reason.
-pub(crate) type Readiness = Box<dyn Fn() -> Result<(), String> + Send + Sync>;
+/// The addresses of a role's HTTP servers, from the command line.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct HttpAddresses<'a> {
+    /// The address of `--http`.
+    pub(crate) http: Option<&'a str>,
+    /// The address of `--health`.
+    pub(crate) health: Option<&'a str>,
+}
+
+/// The running HTTP servers of a role.
+#[derive(Debug)]
+pub(crate) struct HttpServers {
+    servers: Vec<HttpServer>,
+    probes: RoleProbes,
+}
 
 /// A running server.
 #[derive(Debug)]
-pub(crate) struct HttpServer {
-    /// The address that the server listens on.
-    pub(crate) address: SocketAddr,
-    readiness: Arc<ReadinessCell>,
+struct HttpServer {
+    /// The flag of the server without dashes, such as `http`.
+    name: &'static str,
+    address: SocketAddr,
     stop: CancellationToken,
     task: JoinHandle<()>,
 }
 
-/// The readiness check; empty while the role starts.
-#[derive(Default)]
-struct ReadinessCell(OnceLock<Readiness>);
-
-impl std::fmt::Debug for ReadinessCell {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(if self.0.get().is_some() { "started" } else { "starting" })
-    }
-}
-
 #[derive(Clone)]
-struct HttpState {
+struct MetricsState {
     metrics: PrometheusHandle,
-    readiness: Arc<ReadinessCell>,
     /// Checks the tokens of requests for metrics; `None` if metrics require a certificate or no authentication.
-    metrics_access: Option<Arc<MetricsAccess>>,
+    access: Option<Arc<MetricsAccess>>,
 }
 
-/// Starts the server if the user gave an address. The server starts before the roles, so that no measurement is lost,
-/// and reports "not ready" until [`HttpServer::set_ready`] is called. To read metrics, clients need a certificate if
+/// Starts a server for each address that the user gave. The servers start before the roles, so that no measurement is lost,
+/// and report "not ready" until [`HttpServers::set_ready`] is called. To read metrics, clients need a certificate if
 /// `security` requires certificates, otherwise a token signed with `secret`.
 pub(crate) async fn start(
-    address: Option<&str>,
+    addresses: HttpAddresses<'_>,
     security: &ServerSecurity,
     secret: Option<&Secret>,
-) -> Result<Option<HttpServer>, Failure> {
-    let Some(address) = address else { return Ok(None) };
+) -> Result<HttpServers, Failure> {
+    let probes = RoleProbes::default();
+    let mut servers = Vec::new();
+    if let Some(address) = addresses.http {
+        servers.push(start_http(address, security, secret, &probes).await?);
+    }
+    if let Some(address) = addresses.health {
+        servers.push(start_health(address, &probes).await?);
+    }
+    Ok(HttpServers { servers, probes })
+}
+
+/// Starts the server of `--http`.
+async fn start_http(
+    address: &str,
+    security: &ServerSecurity,
+    secret: Option<&Secret>,
+    probes: &RoleProbes,
+) -> Result<HttpServer, Failure> {
     let bound = listen::bind(address, "--http").await?;
     security.check_listen_address(
         bound.address,
@@ -89,12 +112,10 @@ pub(crate) async fn start(
     ] {
         feedline_common::metric_table::describe_metrics(table);
     }
-    let readiness = Arc::new(ReadinessCell::default());
     let stop = CancellationToken::new();
     let secret = secret.filter(|_| !security.requires_certificates());
-    let metrics_access = secret.map(|secret| Arc::new(MetricsAccess::new(secret)));
-    let routes =
-        routes(HttpState { metrics: metrics.clone(), readiness: Arc::clone(&readiness), metrics_access });
+    let access = secret.map(|secret| Arc::new(MetricsAccess::new(secret)));
+    let routes = metrics_routes(MetricsState { metrics: metrics.clone(), access }).merge(probes.routes());
     let server: BoxFuture<'static, ()> = match security.tls() {
         Some(tls) => {
             let incoming = feedline_access::incoming_connections(bound.listener, tls, Protocol::Http1);
@@ -115,49 +136,55 @@ pub(crate) async fn start(
             () = upkeep => {}
         }
     });
-    Ok(Some(HttpServer { address: bound.address, readiness, stop, task }))
+    Ok(HttpServer { name: "http", address: bound.address, stop, task })
 }
 
-impl HttpServer {
-    /// Sets the readiness check.
+/// Starts the server of `--health`. It accepts every client on any address and without TLS, because a kubelet has no client
+/// certificate, and the probes disclose nothing else.
+async fn start_health(address: &str, probes: &RoleProbes) -> Result<HttpServer, Failure> {
+    let bound = listen::bind(address, "--health").await?;
+    let stop = CancellationToken::new();
+    let incoming = connections::accept_plain(bound.listener);
+    let task = tokio::spawn(connections::serve(incoming, probes.routes(), stop.clone()));
+    Ok(HttpServer { name: "health", address: bound.address, stop, task })
+}
+
+impl HttpServers {
+    /// Marks the role as started, and sets its readiness check.
     pub(crate) fn set_ready(&self, readiness: Readiness) {
-        // This fails only if the check is already set, but a role calls this method once.
-        let _ = self.readiness.0.set(readiness);
+        self.probes.set_started(readiness);
     }
 
-    /// Stops the server.
+    /// Returns the name and the address of each server.
+    pub(crate) fn addresses(&self) -> impl Iterator<Item = (&'static str, SocketAddr)> {
+        self.servers.iter().map(|server| (server.name, server.address))
+    }
+
+    /// Stops the servers.
     pub(crate) async fn shutdown(self) {
-        self.stop.cancel();
-        if let Err(error) = self.task.await {
-            tracing::warn!(%error, "the HTTP server failed during shutdown");
+        for server in &self.servers {
+            server.stop.cancel();
+        }
+        for server in self.servers {
+            if let Err(error) = server.task.await {
+                tracing::warn!(%error, "the HTTP server of --{} failed during shutdown", server.name);
+            }
         }
     }
 }
 
-fn routes(state: HttpState) -> Router {
-    Router::new()
-        .route("/metrics", get(serve_metrics))
-        .route("/healthz", get(|| async { "ok\n" }))
-        .route("/readyz", get(serve_readiness))
-        .with_state(state)
+fn metrics_routes(state: MetricsState) -> Router {
+    Router::new().route("/metrics", get(serve_metrics)).with_state(state)
 }
 
-async fn serve_metrics(State(state): State<HttpState>, headers: HeaderMap) -> Response {
-    let allowed = state.metrics_access.as_ref().map_or(Ok(()), |access| access.check(&headers, now_s()));
+async fn serve_metrics(State(state): State<MetricsState>, headers: HeaderMap) -> Response {
+    let allowed = state.access.as_ref().map_or(Ok(()), |access| access.check(&headers, now_s()));
     if let Err(reason) = allowed {
         let challenge = [(header::WWW_AUTHENTICATE, "Bearer")];
         return (StatusCode::UNAUTHORIZED, challenge, format!("{reason}\n")).into_response();
     }
     process_metrics::update();
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], state.metrics.render()).into_response()
-}
-
-async fn serve_readiness(State(state): State<HttpState>) -> (StatusCode, String) {
-    let readiness = state.readiness.0.get().map_or_else(|| Err("starting".to_owned()), |check| check());
-    match readiness {
-        Ok(()) => (StatusCode::OK, "ready\n".to_owned()),
-        Err(reason) => (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {reason}\n")),
-    }
 }
 
 #[cfg(test)]

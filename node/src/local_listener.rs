@@ -16,13 +16,13 @@ use crate::failure::{Failure, reason};
 /// Prefix of the names of private directories.
 const FOLDER_PREFIX: &str = "feedline-worker-";
 
-/// The transport of batches, for tests and debugging.
+/// The transport of batches.
 #[derive(ValueEnum, Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum TransportArg {
     /// The fastest transport that the worker and the client support.
     #[default]
     Auto,
-    /// TCP.
+    /// Only TCP, which needs no directory for sockets.
     Tcp,
     /// A Unix socket.
     Unix,

@@ -28,6 +28,7 @@ use crate::access::ServerSecurity;
 use crate::cli::RunArgs;
 use crate::cluster::LocalCluster;
 use crate::failure::Failure;
+use crate::http::HttpAddresses;
 use crate::progress::Progress;
 use crate::{entropy, http, pipeline_file, signals};
 
@@ -45,21 +46,18 @@ pub(crate) async fn run(args: RunArgs, started: Instant) -> Result<(), Failure> 
         None => None,
     };
     let stop = signals::watch()?;
-    let http = http::start(args.http.as_deref(), &ServerSecurity::new(&args.server_access)?, None).await?;
+    let addresses = HttpAddresses { http: args.http.as_deref(), health: None };
+    let http = http::start(addresses, &ServerSecurity::new(&args.server_access)?, None).await?;
     let local = (&args.local, args.auto_cache.auto_cache);
     let cluster = LocalCluster::open(&args.remote.urls(), &args.server_access.access, local)
         .await?
         .with_transport(args.transport);
-    if let Some(http) = &http {
-        http.set_ready(Box::new(|| Ok(())));
-    }
+    http.set_ready(Box::new(|| Ok(())));
     let spec = spec(&args, pipeline, saved.as_ref());
     let job_name = spec.name.clone();
     let delivery = open_and_deliver(&args, &cluster, spec, saved.as_ref(), &stop).await;
     cluster.shutdown().await;
-    if let Some(http) = http {
-        http.shutdown().await;
-    }
+    http.shutdown().await;
     let delivery = delivery?;
     let report = build_report(&args, job_name, &delivery, started);
     args.report.print(&report, RunReport::to_text)?;

@@ -23,7 +23,7 @@ pub(crate) use self::up::run as run_up;
 pub(crate) use self::worker::run as run_worker;
 use crate::failure::{Failure, reason};
 use crate::flight;
-use crate::http::HttpServer;
+use crate::http::HttpServers;
 use crate::local_listener::{OpenedListener, SocketFolder};
 use crate::local_workers::LocalWorker;
 use crate::output;
@@ -162,20 +162,13 @@ async fn stop_worker(server: GrpcServer, worker: LocalWorker, deadline: Instant)
     stopped
 }
 
-/// Prints that the role is ready, with its address, for programs that wait for this line.
-fn announce(role: &str, address: SocketAddr, http: Option<&HttpServer>) -> Result<(), Failure> {
+/// Prints that the role is ready, with the addresses of its servers, for programs that wait for these lines.
+fn announce(role: &str, address: SocketAddr, http: &HttpServers) -> Result<(), Failure> {
     let mut lines = format!("feedline {role} listening on {address}\n");
-    if let Some(http) = http {
-        lines.push_str(&format!("feedline {role} http on {}\n", http.address));
+    for (name, address) in http.addresses() {
+        lines.push_str(&format!("feedline {role} {name} on {address}\n"));
     }
     Ok(output::print(&lines)?)
-}
-
-/// Stops the HTTP server, if one runs.
-async fn stop_http(http: Option<HttpServer>) {
-    if let Some(http) = http {
-        http.shutdown().await;
-    }
 }
 
 #[cfg(test)]

@@ -17,14 +17,14 @@ use crate::access::ServerSecurity;
 use crate::cli::{self, AutoCacheArgs, LocalArgs, RemoteArgs, ServerAccessArgs};
 use crate::cluster::LocalCluster;
 use crate::failure::Failure;
-use crate::http::{self, HttpServer};
+use crate::http::{self, HttpAddresses, HttpServers};
 use crate::local_listener::TransportArg;
 use crate::{entropy, logging, pipeline_file};
 
 /// A service that runs the jobs of a program.
 pub struct JobService {
     cluster: LocalCluster,
-    http: Option<HttpServer>,
+    http: HttpServers,
 }
 
 /// Settings of a service. Each field corresponds to a flag of `feedline run` that selects or configures a cluster. The
@@ -130,17 +130,15 @@ impl JobService {
     pub async fn open(settings: &ServiceSettings) -> Result<Self, Failure> {
         let parsed = cli::parse::<ServiceArgs>(settings.flags());
         let args = parsed.map_err(|error| Failure::invalid_usage(first_line(&error)))?.args;
-        let http =
-            http::start(args.http.as_deref(), &ServerSecurity::new(&args.server_access)?, None).await?;
+        let addresses = HttpAddresses { http: args.http.as_deref(), health: None };
+        let http = http::start(addresses, &ServerSecurity::new(&args.server_access)?, None).await?;
         let cluster = LocalCluster::open(
             &args.remote.urls(),
             &args.server_access.access,
             (&args.local, args.auto_cache.auto_cache),
         )
         .await?;
-        if let Some(http) = &http {
-            http.set_ready(Box::new(|| Ok(())));
-        }
+        http.set_ready(Box::new(|| Ok(())));
         Ok(Self { cluster: cluster.with_transport(args.transport), http })
     }
 
@@ -193,9 +191,7 @@ impl JobService {
     /// Shuts down the roles in this process. A remote cluster continues.
     pub async fn shutdown(self) {
         self.cluster.shutdown().await;
-        if let Some(http) = self.http {
-            http.shutdown().await;
-        }
+        self.http.shutdown().await;
     }
 }
 

@@ -7,7 +7,7 @@ use clap::{Arg, CommandFactory};
 use crate::cli::{Cli, GivenFlags};
 
 /// Flags of `feedline worker` that are not passed on, and the reasons.
-const NOT_FORWARDED: [(&str, &str); 17] = [
+const NOT_FORWARDED: [(&str, &str); 19] = [
     ("advertise", "it is a URL for a worker, and a host for `feedline up`"),
     ("advertise_host", "it is --advertise of `feedline up`"),
     ("cache_dir", "its default differs between a worker and `feedline up`"),
@@ -16,6 +16,7 @@ const NOT_FORWARDED: [(&str, &str); 17] = [
     ("coordinator", "the parent process is the coordinator"),
     ("cores", "each worker process has a share"),
     ("grace", "worker processes exit before their parent"),
+    ("health", "the parent process listens on the address"),
     ("http", "the parent process listens on the address"),
     ("listen", "each worker process listens on a free port"),
     ("max_fetches", "`feedline up` does not have the flag"),
@@ -23,6 +24,7 @@ const NOT_FORWARDED: [(&str, &str); 17] = [
     ("nic", "the worker processes share the network of the host"),
     ("own_file", "it protects the files of all roles of the parent process"),
     ("planner_uses_cache_dir", "it depends on --cache-dir of `feedline up`"),
+    ("tls_name", "`feedline up` does not have the flag"),
     ("token_file", "worker processes receive a separate token in the environment"),
     ("while_input", "worker processes always exit with their parent"),
 ];

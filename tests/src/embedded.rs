@@ -8,7 +8,7 @@ use arrow::datatypes::Int32Type;
 use feedline_client::{Batch, ClientSettings, Job, WorkerDirectory};
 use feedline_coordinator::CoordinatorSettings;
 use feedline_data::ids::{SessionId, WorkerId};
-use feedline_data::messages::{JobSpec, ServiceError, ServiceErrorKind};
+use feedline_data::messages::{JobSpec, ServiceError, ServiceErrorKind, WorkerAddress};
 use feedline_data::pipeline::Pipeline;
 use feedline_proto::WorkerService;
 use feedline_worker::{ObjectAccess, ProcessClock, WorkerSettings};
@@ -17,7 +17,7 @@ use feedline_worker::{ObjectAccess, ProcessClock, WorkerSettings};
 pub struct OneWorker(pub Arc<dyn WorkerService>);
 
 impl WorkerDirectory for OneWorker {
-    fn worker(&self, _address: &str) -> Result<Arc<dyn WorkerService>, ServiceError> {
+    fn worker(&self, _address: &WorkerAddress) -> Result<Arc<dyn WorkerService>, ServiceError> {
         Ok(Arc::clone(&self.0))
     }
 }
@@ -28,6 +28,7 @@ pub fn worker_settings(memory_bytes: u64) -> WorkerSettings {
         machine: String::new(),
         nic_bytes_per_s: 0,
         address: "local:0".to_owned(),
+        tls_name: None,
         cores: 2,
         memory_bytes,
         access: ObjectAccess::default(),
@@ -105,9 +106,9 @@ pub fn texts(records: &RecordBatch, column: &str) -> Vec<String> {
 struct LocalWorkers(std::collections::BTreeMap<String, Arc<dyn WorkerService>>);
 
 impl WorkerDirectory for LocalWorkers {
-    fn worker(&self, address: &str) -> Result<Arc<dyn WorkerService>, ServiceError> {
+    fn worker(&self, address: &WorkerAddress) -> Result<Arc<dyn WorkerService>, ServiceError> {
         let unknown = || ServiceError::new(ServiceErrorKind::NotFound, format!("unknown worker {address}"));
-        self.0.get(address).cloned().ok_or_else(unknown)
+        self.0.get(&address.url).cloned().ok_or_else(unknown)
     }
 }
 

@@ -22,6 +22,8 @@ pub struct Role {
     pub address: String,
     /// The address of its HTTP server, if it has one.
     http: Option<String>,
+    /// The address of its server for probes, if it has one.
+    health: Option<String>,
     cache: TempDir,
 }
 
@@ -33,13 +35,13 @@ impl Role {
         command.stdout(Stdio::piped()).stderr(Stdio::inherit()).stdin(Stdio::null());
         let mut child = command.spawn().expect("the binary starts");
         let stdout = child.stdout.take().expect("piped above");
-        let has_http = arguments.contains(&"--http");
+        let [has_http, has_health] = ["--http", "--health"].map(|flag| arguments.contains(&flag));
         let (sender, said) = sync_channel(1);
         std::thread::spawn(move || {
             let mut reader = BufReader::new(stdout);
             let mut said = String::new();
             // A role that exits before it listens prints no line.
-            for _ in 0..1 + usize::from(has_http) {
+            for _ in 0..1 + usize::from(has_http) + usize::from(has_health) {
                 let _ = reader.read_line(&mut said);
             }
             let _ = sender.send(said);
@@ -48,16 +50,22 @@ impl Role {
         let said = said.recv_timeout(START_TIMEOUT).expect("the role listens before the timeout");
         let place =
             |what: &str| said.lines().find_map(|line| Some(line.split_once(what)?.1.trim().to_owned()));
-        let (address, http) = (place(" listening on "), place(" http on "));
-        let (Some(address), true) = (address, http.is_some() == has_http) else {
+        let (address, http, health) = (place(" listening on "), place(" http on "), place(" health on "));
+        let is_complete = http.is_some() == has_http && health.is_some() == has_health;
+        let (Some(address), true) = (address, is_complete) else {
             panic!("`feedline {}` said: {said:?}", arguments.join(" "));
         };
-        Self { child, address, http, cache }
+        Self { child, address, http, health, cache }
     }
 
     /// Returns the address of its HTTP server, such as `127.0.0.1:4711`.
     pub fn http(&self) -> &str {
         self.http.as_deref().expect("the role was started with --http")
+    }
+
+    /// Returns the address of its server for probes, such as `127.0.0.1:4711`.
+    pub fn health(&self) -> &str {
+        self.health.as_deref().expect("the role was started with --health")
     }
 
     /// Returns the directory that replaces the user's cache directory.

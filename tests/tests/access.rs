@@ -13,7 +13,7 @@ use feedline_access::token::{Scope, Tokens};
 use feedline_access::{BearerToken, Credentials, Secret, Tls, TlsFiles, now_s};
 use feedline_data::ids::JobId;
 use feedline_data::layout::SplitRef;
-use feedline_data::messages::{ServiceError, ServiceErrorKind};
+use feedline_data::messages::{ServiceError, ServiceErrorKind, WorkerAddress};
 use feedline_proto::authenticator::{Authenticator, Authenticators};
 use feedline_proto::local::Transport;
 use feedline_proto::{FetchOpen, FetchRequest, WorkerService, grpc};
@@ -301,8 +301,8 @@ fn a_worker_sends_rows_only_for_a_ticket() {
         let token = Arc::new(BearerToken::load(keys.file("client.token").into()).unwrap());
         let credentials = Credentials { tls, token: Some(token) };
         for way in [Transport::Tcp, Transport::Auto] {
-            let url = cluster.worker.secure_url();
-            let worker = grpc::connect_worker_over(&url, &credentials, way, |_, _| {}).unwrap();
+            let address = WorkerAddress::new(cluster.worker.secure_url());
+            let worker = grpc::connect_worker_over(&address, &credentials, way, |_, _| {}).unwrap();
             for ticket in ["", "feedline-ticket-1.e30.AAAA"] {
                 let refusal = fetch(worker.as_ref(), ticket).await.unwrap_err();
                 assert_eq!(refusal.kind, ServiceErrorKind::Denied, "{refusal}");

@@ -110,6 +110,24 @@ fn the_next_worker_removes_sockets_of_a_killed_worker() {
 }
 
 #[test]
+fn a_worker_without_a_writable_temporary_directory_serves_over_tcp() {
+    let scratch = Scratch::new();
+    let file = images(&scratch);
+    let coordinator = coordinator(&scratch);
+    let url = coordinator.url();
+    // Not even root can create a directory here.
+    let _worker = worker(&url, "/proc/self/nowhere", &["--transport", "tcp"]);
+    let report = scratch.run(&file, &["--coordinator", &url]);
+    assert_clean(&report);
+    let sockets = folder(&scratch, "sockets");
+    let _other = worker(&url, &sockets, &["--transport", "tcp"]);
+    assert!(left_in(&sockets).is_empty(), "a worker that uses only TCP creates no sockets");
+    let base = ["worker", "--coordinator", &url, "--listen", "127.0.0.1:0", "--transport", "nothing"];
+    let refused = scratch.call(&base);
+    assert!(refused.status == 2 && refused.stderr.contains("auto, tcp, unix, memory"), "{refused:?}");
+}
+
+#[test]
 fn a_client_that_cannot_reach_the_sockets_uses_tcp() {
     let scratch = Scratch::new();
     let file = images(&scratch);

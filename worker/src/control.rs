@@ -143,6 +143,7 @@ impl ControlLoop {
         WorkerReport {
             worker: self.worker,
             address: self.settings.address.clone(),
+            tls_name: self.settings.tls_name.clone(),
             cores: self.settings.cores,
             memory_bytes: self.settings.memory_bytes,
             machine: self.settings.machine.clone(),

@@ -15,6 +15,8 @@ pub const DEFAULT_MAX_FETCHES: u32 = 4096;
 pub struct WorkerSettings {
     /// Address that consumers connect to, such as `http://10.0.0.7:7071`.
     pub address: String,
+    /// Name that consumers expect in the worker's certificate; `None` means the host of the address.
+    pub tls_name: Option<String>,
     /// Machine type, such as the CPU model.
     pub machine: String,
     /// Network bandwidth in bytes per second in each direction. 0 if the bandwidth is unknown or consumers run on the same

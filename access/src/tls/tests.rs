@@ -96,6 +96,28 @@ async fn both_ends_are_authenticated() {
     assert!(wrong.to_string().contains("not valid for name"), "{wrong}");
 }
 
+#[test]
+fn a_name_that_the_own_certificate_lacks_is_an_error() {
+    let folder = Folder::new();
+    let tls = Tls::load(folder.files()).unwrap();
+    assert_eq!(tls.check_own_name("localhost"), Ok(()));
+    assert_eq!(tls.check_own_name("127.0.0.1"), Ok(()));
+    let other = tls.check_own_name("workers.feedline").unwrap_err();
+    for part in
+        ["own.pem: certificate not valid for name \"workers.feedline\"", "only valid for", "localhost"]
+    {
+        assert!(other.contains(part), "{other}");
+    }
+    assert!(other.ends_with("; issue a certificate that contains `workers.feedline`"), "{other}");
+    for name in ["", "*.feedline", "a b", "http://a", "a:7071"] {
+        let error = tls.check_own_name(name).unwrap_err();
+        assert!(error.starts_with(&format!("invalid certificate name `{name}`")), "{error}");
+        assert_eq!(check_server_name(name), Err(error));
+    }
+    let anonymous = Tls::load(folder.without_cert()).unwrap();
+    assert!(anonymous.check_own_name("localhost").unwrap_err().contains("has no certificate"));
+}
+
 #[tokio::test]
 async fn a_client_without_a_valid_certificate_receives_nothing() {
     let folder = Folder::new();

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use feedline_data::ids::WorkerId;
 use feedline_data::layout::SplitRef;
+use feedline_data::messages::WorkerAddress;
 use metrics::counter;
 use tokio::sync::watch;
 use tokio::time::{Duration, Instant};
@@ -113,7 +114,7 @@ impl ConsumerState {
     }
 
     /// Selects the worker to fetch a split from. If the only attempt makes no progress, selects a second worker.
-    pub(super) fn choose_worker(&self, split: SplitRef, now: Instant) -> Option<(WorkerId, String)> {
+    pub(super) fn choose_worker(&self, split: SplitRef, now: Instant) -> Option<(WorkerId, WorkerAddress)> {
         let workers = &self.planned.get(&split)?.workers;
         let Some(fetch) = self.fetches.get(split) else { return workers.first().cloned() };
         if fetch.row_error.is_some() || now < fetch.retry_at {
@@ -137,7 +138,7 @@ impl ConsumerState {
         &mut self,
         split: SplitRef,
         from: u32,
-        (worker, address): (WorkerId, String),
+        (worker, address): (WorkerId, WorkerAddress),
         credit_bytes: u64,
         now: Instant,
     ) -> FetchCommand {

@@ -45,6 +45,7 @@ pub(crate) fn working() -> WorkerReport {
     WorkerReport {
         worker: WorkerId(1),
         address: "http://w1".to_owned(),
+        tls_name: None,
         machine: String::new(),
         nic_bytes_per_s: 0,
         cores: 1,

@@ -77,6 +77,7 @@ impl Harness {
         let report = WorkerReport {
             worker: WorkerId(1),
             address: "http://worker".to_owned(),
+            tls_name: None,
             machine: String::new(),
             nic_bytes_per_s: 0,
             cores: CORES,

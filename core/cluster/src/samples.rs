@@ -29,7 +29,7 @@ impl Cluster {
         let known = self.workers.iter().filter(|(_, worker)| worker.has_reported);
         let workers = known.map(|(id, worker)| WorkerReportSample {
             worker: *id,
-            address: worker.address.clone(),
+            address: worker.address.url.clone(),
             cores: worker.cores,
             memory_bytes: worker.memory_bytes,
             machine: worker.machine.clone(),

@@ -237,6 +237,7 @@ fn report(worker: u64) -> WorkerReport {
     WorkerReport {
         worker: WorkerId(worker),
         address: format!("w{worker}"),
+        tls_name: None,
         cores: 1,
         memory_bytes: 1,
         machine: String::new(),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use feedline_data::ids::WorkerId;
-use feedline_data::messages::{WorkerJobStats, WorkerReport};
+use feedline_data::messages::{WorkerAddress, WorkerJobStats, WorkerReport};
 
 use crate::state::long_poll::LongPoll;
 use crate::state::worker::TrackedWorker;
@@ -17,6 +17,7 @@ impl Cluster {
         }
         let (id, now) = (report.worker, self.now);
         report.address = truncate_text(report.address);
+        report.tls_name = report.tls_name.map(truncate_text);
         report.machine = truncate_text(report.machine);
         let (tasks, stats) = (std::mem::take(&mut report.tasks), std::mem::take(&mut report.stats));
         let poll = LongPoll::new(request, now, report.plan_revision, self.incarnation);
@@ -41,10 +42,11 @@ impl Cluster {
         }
         let Some(worker) = self.workers.get_mut(&id) else { return };
         let accepted_work = worker.accepts_work();
-        let has_new_address = !worker.has_reported || worker.address != report.address;
+        let address = WorkerAddress { url: report.address, tls_name: report.tls_name };
+        let has_new_address = !worker.has_reported || worker.address != address;
         let has_new_load = worker.memory_full != report.memory_full || worker.cores != report.cores;
         worker.has_reported = true;
-        worker.address = report.address;
+        worker.address = address;
         worker.last_seen = self.now;
         worker.memory_full = report.memory_full;
         worker.draining = report.draining;

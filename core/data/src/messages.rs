@@ -7,6 +7,7 @@ mod positions;
 pub mod samples;
 mod slots;
 mod stats;
+mod worker_address;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -21,6 +22,7 @@ pub use self::slots::{SlotGrant, SlotPosition, SlotReport};
 pub use self::stats::{
     ConsumerStats, EncodingStats, OperatorStats, ProcessCpu, StoreStats, WorkerJobStats, saturating_sum,
 };
+pub use self::worker_address::WorkerAddress;
 
 use crate::checkpoint::{Position, StepId};
 use crate::ids::{JobId, SessionId, TaskId, WorkerId};
@@ -105,8 +107,10 @@ pub struct Revision {
 pub struct WorkerReport {
     /// The worker.
     pub worker: WorkerId,
-    /// The address at which consumers fetch, such as `http://10.0.0.7:7071`.
+    /// The URL at which consumers fetch, such as `http://10.0.0.7:7071`.
     pub address: String,
+    /// The name that consumers expect in the worker's certificate; `None` means the host of the address.
+    pub tls_name: Option<String>,
     /// The CPU model. The planner assumes that workers with the same model have the same speed.
     pub machine: String,
     /// The network bandwidth in bytes per second in each direction; 0 if unknown.
@@ -279,7 +283,7 @@ pub struct PlannedSplit {
     /// The offset of the first undelivered row in the split.
     pub start_offset: u32,
     /// The workers that hold the split, with their addresses. All of them serve identical rows.
-    pub workers: Vec<(WorkerId, String)>,
+    pub workers: Vec<(WorkerId, WorkerAddress)>,
 }
 
 /// The state of a job.

@@ -21,7 +21,8 @@ use crate::local_listener::TransportArg;
     --peers https://10.0.0.1:7070,https://10.0.0.2:7070,https://10.0.0.3:7070 \\\n    \
     --secret-file keys/secret --tls-ca keys/ca.pem --tls-cert keys/role.pem --tls-key keys/role-key.pem")]
 pub(crate) struct CoordinatorArgs {
-    /// Address to listen on for workers and consumers; port 0 selects a free port.
+    /// Address to listen on for workers and consumers, such as 0.0.0.0:7070, or `[::]:7070` for IPv4 and IPv6; port 0 selects
+    /// a free port.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7070")]
     pub(crate) listen: String,
     /// URLs at which all coordinators of the cluster, including this one, reach each other. Three coordinators tolerate the
@@ -56,9 +57,11 @@ pub(crate) struct CoordinatorArgs {
     pub(crate) limits: ClusterLimitArgs,
     #[command(flatten)]
     pub(crate) shutdown: CoordinatorGraceArgs,
-    /// Address on which to serve /metrics, /healthz and /readyz, such as 127.0.0.1:7170 [default: none].
+    /// Address on which to serve /metrics, /healthz, /readyz and /startupz, such as 127.0.0.1:7170 [default: none].
     #[arg(long, visible_alias = "metrics", value_name = "ADDR")]
     pub(crate) http: Option<String>,
+    #[command(flatten)]
+    pub(crate) health: HealthArgs,
     #[command(flatten)]
     pub(crate) secret: SecretArgs,
     #[command(flatten)]
@@ -77,12 +80,19 @@ pub(crate) struct CoordinatorArgs {
 pub(crate) struct WorkerArgs {
     #[command(flatten)]
     pub(crate) cluster: ClusterArgs,
-    /// Address to listen on for consumers; port 0 selects a free port.
+    /// Address to listen on for consumers, such as 0.0.0.0:7071, or `[::]:7071` for IPv4 and IPv6; port 0 selects a free port.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
     pub(crate) listen: String,
     /// URL at which consumers reach this worker [default: http:// and the address of --listen].
     #[arg(long, value_name = "URL")]
     pub(crate) advertise: Option<String>,
+    /// Name or address at which consumers reach this worker, with the port of --listen, such as the address of a pod.
+    #[arg(long, value_name = "HOST", conflicts_with = "advertise", value_parser = crate::listen::parse_host)]
+    pub(crate) advertise_host: Option<String>,
+    /// Name that consumers expect in the certificate of this worker. With one name for all workers, one certificate
+    /// suffices, even if their addresses change [default: the host of the URL].
+    #[arg(long, value_name = "NAME")]
+    pub(crate) tls_name: Option<String>,
     /// Cores that run operators [default: all cores that this process may use].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) cores: Option<u32>,
@@ -104,11 +114,14 @@ pub(crate) struct WorkerArgs {
     /// Time to serve computed splits after SIGTERM or SIGINT.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = crate::size::parse_duration)]
     pub(crate) grace: Duration,
-    /// Address on which to serve /metrics, /healthz and /readyz, such as 127.0.0.1:7171 [default: none].
+    /// Address on which to serve /metrics, /healthz, /readyz and /startupz, such as 127.0.0.1:7171 [default: none].
     #[arg(long, visible_alias = "metrics", value_name = "ADDR")]
     pub(crate) http: Option<String>,
-    /// Transports for consumers on this host.
-    #[arg(long, hide = true, value_enum, value_name = "TRANSPORT", default_value_t)]
+    #[command(flatten)]
+    pub(crate) health: HealthArgs,
+    /// Transports for consumers on this host. Except with `tcp`, a worker creates a directory for its sockets in $TMPDIR or
+    /// /tmp.
+    #[arg(long, value_enum, value_name = "TRANSPORT", default_value_t)]
     pub(crate) transport: TransportArg,
     /// Measure operators.
     #[arg(long, hide = true, value_enum, value_name = "SWITCH", default_value_t)]
@@ -119,9 +132,6 @@ pub(crate) struct WorkerArgs {
     /// Allow the plan to cache rows of pipelines without `cache` in --cache-dir.
     #[arg(long, hide = true, value_enum, value_name = "SWITCH", default_value_t)]
     pub(crate) planner_uses_cache_dir: SwitchArg,
-    /// Host at which consumers reach this worker, with the port of --listen.
-    #[arg(long, hide = true, value_name = "HOST", conflicts_with = "advertise")]
-    pub(crate) advertise_host: Option<String>,
     /// Another file or directory that no pipeline may read, such as files of `feedline up`; `*` matches any text.
     #[arg(long, hide = true, value_name = "PATH")]
     pub(crate) own_file: Vec<PathBuf>,
@@ -148,7 +158,7 @@ pub(crate) struct UpArgs {
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7070")]
     pub(crate) listen: String,
     /// Host at which consumers reach the workers [default: the host of --listen].
-    #[arg(long, value_name = "HOST")]
+    #[arg(long, value_name = "HOST", value_parser = crate::listen::parse_host)]
     pub(crate) advertise: Option<String>,
     /// Directory for the log [default: none; jobs end with the process].
     #[arg(long, value_name = "DIR")]
@@ -177,16 +187,28 @@ pub(crate) struct UpArgs {
     pub(crate) tenants: TenantArgs,
     #[command(flatten)]
     pub(crate) limits: ClusterLimitArgs,
-    /// Address on which to serve /metrics, /healthz and /readyz, such as 127.0.0.1:7170 [default: none].
+    /// Address on which to serve /metrics, /healthz, /readyz and /startupz, such as 127.0.0.1:7170 [default: none].
     #[arg(long, visible_alias = "metrics", value_name = "ADDR")]
     pub(crate) http: Option<String>,
-    /// Transports for consumers on this host.
-    #[arg(long, hide = true, value_enum, value_name = "TRANSPORT", default_value_t)]
+    #[command(flatten)]
+    pub(crate) health: HealthArgs,
+    /// Transports for consumers on this host. Except with `tcp`, a worker creates a directory for its sockets in $TMPDIR or
+    /// /tmp.
+    #[arg(long, value_enum, value_name = "TRANSPORT", default_value_t)]
     pub(crate) transport: TransportArg,
     #[command(flatten)]
     pub(crate) secret: SecretArgs,
     #[command(flatten)]
     pub(crate) server_access: ServerAccessArgs,
+}
+
+/// The server for the probes of an orchestrator.
+#[derive(Args, Debug, Clone, Default)]
+pub(crate) struct HealthArgs {
+    /// Address on which to serve only /healthz, /readyz and /startupz, such as 0.0.0.0:7180. This server uses plain HTTP
+    /// and accepts every client, also without --insecure [default: none].
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) health: Option<String>,
 }
 
 /// Maximum number of workers of `feedline up --autoscale`.

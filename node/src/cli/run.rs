@@ -84,10 +84,10 @@ pub(crate) struct RunArgs {
     /// Receive buffer size of each consumer, such as 64MiB [default: 256MiB divided by --consumers, at least 32MiB].
     #[arg(long, value_name = "SIZE", value_parser = crate::size::parse_bytes)]
     pub(crate) buffer: Option<u64>,
-    /// Address on which to serve /metrics, /healthz and /readyz, such as 127.0.0.1:7170 [default: none].
+    /// Address on which to serve /metrics, /healthz, /readyz and /startupz, such as 127.0.0.1:7170 [default: none].
     #[arg(long, visible_alias = "metrics", value_name = "ADDR")]
     pub(crate) http: Option<String>,
     /// Transport for batches from the workers of a cluster.
-    #[arg(long, hide = true, value_enum, value_name = "TRANSPORT", default_value_t)]
+    #[arg(long, value_enum, value_name = "TRANSPORT", default_value_t)]
     pub(crate) transport: TransportArg,
 }

@@ -1,4 +1,4 @@
-//! Tests of access to metrics, and of connection limits.
+//! Tests of access to metrics, of probes, and of connection limits.
 
 use feedline_access::token::{Claims, Scope, Tokens};
 use futures::StreamExt;
@@ -11,29 +11,36 @@ use super::*;
 /// More bytes than any test sends on a connection.
 const CONNECTION_BYTES: usize = 64 << 10;
 
-fn state(secret: Option<&Secret>) -> HttpState {
+/// Returns the routes of `--http`, for a role that starts.
+fn http_routes(secret: Option<&Secret>) -> Router {
     let metrics = PrometheusBuilder::new().build_recorder().handle();
-    let metrics_access = secret.map(|secret| Arc::new(MetricsAccess::new(secret)));
-    HttpState { metrics, readiness: Arc::default(), metrics_access }
+    let access = secret.map(|secret| Arc::new(MetricsAccess::new(secret)));
+    metrics_routes(MetricsState { metrics, access }).merge(RoleProbes::default().routes())
 }
 
 /// Returns the client's end of a served connection.
-fn connect(state: HttpState) -> DuplexStream {
+fn connect(routes: Router) -> DuplexStream {
     let (client, server) = duplex(CONNECTION_BYTES);
     let incoming = stream::iter([server]).chain(stream::pending()).boxed();
-    tokio::spawn(connections::serve(incoming, routes(state), CancellationToken::new()));
+    tokio::spawn(connections::serve(incoming, routes, CancellationToken::new()));
     client
 }
 
 /// Returns the first line of the response.
 async fn get(secret: Option<&Secret>, path: &str, token: Option<&str>) -> String {
-    let mut client = connect(state(secret));
+    let response = response(http_routes(secret), path, token).await;
+    response.lines().next().unwrap_or_default().to_owned()
+}
+
+/// Returns the response, including its headers.
+async fn response(routes: Router, path: &str, token: Option<&str>) -> String {
+    let mut client = connect(routes);
     let header = token.map(|token| format!("authorization: Bearer {token}\r\n")).unwrap_or_default();
     let request = format!("GET {path} HTTP/1.1\r\nHost: here\r\n{header}Connection: close\r\n\r\n");
     client.write_all(request.as_bytes()).await.unwrap();
     let mut response = String::new();
     client.read_to_string(&mut response).await.unwrap();
-    response.lines().next().unwrap_or_default().to_owned()
+    response
 }
 
 fn token(secret: &Secret, scope: Scope, tenant: Option<&str>, expires_s: Option<u64>) -> String {
@@ -66,7 +73,7 @@ async fn metrics_require_a_token_that_observes_all_tenants() {
 #[tokio::test(start_paused = true)]
 async fn a_client_that_sends_no_complete_request_is_disconnected() {
     let started = Instant::now();
-    let mut client = connect(state(None));
+    let mut client = connect(http_routes(None));
     client.write_all(b"GET /metrics HTTP/1.1\r\nHost:").await.unwrap();
     // The server may send a timeout response first.
     let _ = client.read_to_end(&mut Vec::new()).await;
@@ -80,7 +87,7 @@ async fn further_connections_wait_until_one_of_the_allowed_connections_closes() 
     let (taken, mut accepted) = tokio::sync::watch::channel(0);
     let incoming = stream::iter(servers).inspect(move |_| taken.send_modify(|count| *count += 1));
     let incoming = incoming.chain(stream::pending()).boxed();
-    tokio::spawn(connections::serve(incoming, routes(state(None)), CancellationToken::new()));
+    tokio::spawn(connections::serve(incoming, http_routes(None), CancellationToken::new()));
     let last = clients.last_mut().unwrap();
     last.write_all(b"GET /healthz HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n").await.unwrap();
     accepted.wait_for(|count| *count >= connections::MAX_CONNECTIONS).await.unwrap();
@@ -93,4 +100,53 @@ async fn further_connections_wait_until_one_of_the_allowed_connections_closes() 
     let mut response = String::new();
     clients.last_mut().unwrap().read_to_string(&mut response).await.unwrap();
     assert!(response.starts_with("HTTP/1.1 200 OK"), "{response}");
+}
+
+/// Returns the status codes of the three probes.
+async fn probe(probes: &RoleProbes) -> [u16; 3] {
+    let mut codes = [0; 3];
+    for (code, path) in codes.iter_mut().zip(["/healthz", "/readyz", "/startupz"]) {
+        let response = response(probes.routes(), path, None).await;
+        *code = response.split(' ').nth(1).and_then(|code| code.parse().ok()).expect("a status code");
+    }
+    codes
+}
+
+#[tokio::test]
+async fn a_role_that_waits_for_others_is_alive_and_started_but_not_ready() {
+    let probes = RoleProbes::default();
+    assert_eq!(probe(&probes).await, [200, 503, 503], "the role starts");
+    let (leader, known_leader) = tokio::sync::watch::channel(false);
+    probes.set_started(Box::new(
+        move || {
+            if *known_leader.borrow() { Ok(()) } else { Err("no leader".to_owned()) }
+        },
+    ));
+    assert_eq!(probe(&probes).await, [200, 503, 200], "the role waits for a leader");
+    let answer = response(probes.routes(), "/readyz", None).await;
+    assert!(answer.ends_with("not ready: no leader\n"), "{answer}");
+    leader.send_replace(true);
+    assert_eq!(probe(&probes).await, [200; 3]);
+    leader.send_replace(false);
+    assert_eq!(probe(&probes).await, [200, 503, 200], "a lost leader must not restart the role");
+}
+
+#[tokio::test]
+async fn the_health_server_serves_only_probes() {
+    for path in ["/metrics", "/", "/healthz/", "/debug"] {
+        let answer = response(RoleProbes::default().routes(), path, None).await;
+        assert!(answer.starts_with("HTTP/1.1 404"), "{path}: {answer}");
+    }
+}
+
+#[tokio::test]
+async fn the_health_server_answers_on_every_address_without_tls() {
+    let server = start_health("[::]:0", &RoleProbes::default()).await.unwrap();
+    let mut client = tokio::net::TcpStream::connect(("::1", server.address.port())).await.unwrap();
+    client.write_all(b"GET /healthz HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n").await.unwrap();
+    let mut answer = String::new();
+    client.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("ok\n"), "{answer}");
+    server.stop.cancel();
+    server.task.await.unwrap();
 }

@@ -7,11 +7,11 @@ use feedline_coordinator::{
 };
 use tokio::time::Instant;
 
-use super::{GrpcServer, announce, coordinator_routes, stop_coordinator, stop_http};
+use super::{GrpcServer, announce, coordinator_routes, stop_coordinator};
 use crate::access::{ServerSecurity, coordinator_token, read_secret};
 use crate::cli::CoordinatorArgs;
 use crate::failure::Failure;
-use crate::http::Readiness;
+use crate::http::{HttpAddresses, Readiness};
 use crate::{entropy, http, listen, signals, store_access, yaml};
 
 /// The flags that protect a coordinator on a network, for error messages.
@@ -25,7 +25,8 @@ pub(crate) async fn run(args: CoordinatorArgs) -> Result<(), Failure> {
     let secret = args.secret.secret_file.as_deref().map(read_secret).transpose()?;
     let bound = listen::bind(&args.listen, "--listen").await?;
     security.check_listen_address(bound.address, secret.is_some(), COORDINATOR_FIX)?;
-    let http = http::start(args.http.as_deref(), &security, secret.as_ref()).await?;
+    let addresses = HttpAddresses { http: args.http.as_deref(), health: args.health.health.as_deref() };
+    let http = http::start(addresses, &security, secret.as_ref()).await?;
     let scheme = security.scheme();
     let url = match &args.advertise {
         Some(url) => url.clone(),
@@ -50,10 +51,9 @@ pub(crate) async fn run(args: CoordinatorArgs) -> Result<(), Failure> {
         .map_err(Failure::failed)?;
     let services = coordinator_routes(&coordinator, secret.as_ref(), credentials);
     let mut server = GrpcServer::start(bound.listener, security.tls(), services.routes);
-    if let Some(http) = &http {
-        http.set_ready(readiness(&coordinator));
-    }
-    announce("coordinator", bound.address, http.as_ref())?;
+    // A coordinator has started even if it waits for a leader, or to join a cluster.
+    http.set_ready(readiness(&coordinator));
+    announce("coordinator", bound.address, &http)?;
     tokio::select! {
         () = stop.cancelled() => {}
         result = coordinator.wait() => return result.map_err(Failure::failed),
@@ -65,7 +65,7 @@ pub(crate) async fn run(args: CoordinatorArgs) -> Result<(), Failure> {
     stop_coordinator(coordinator, deadline).await?;
     // The last responses may still be in transit.
     server.shutdown(deadline).await?;
-    stop_http(http).await;
+    http.shutdown().await;
     Ok(())
 }
 

@@ -13,12 +13,11 @@ use futures::future::{join_all, select_all, try_join_all};
 use tokio::time::{Duration, Instant};
 
 use super::coordinator::COORDINATOR_FIX;
-use super::{
-    FINAL_GRACE, GrpcServer, announce, coordinator_routes, stop_coordinator, stop_http, stop_worker,
-};
+use super::{FINAL_GRACE, GrpcServer, announce, coordinator_routes, stop_coordinator, stop_worker};
 use crate::access::{ServerSecurity, read_secret, worker_token};
 use crate::cli::{LocalArgs, SwitchArg, UpArgs};
 use crate::failure::{Failure, reason};
+use crate::http::HttpAddresses;
 use crate::listen::{self, BoundListener};
 use crate::local_listener::TransportArg;
 use crate::local_scaler::{LocalScaler, WorkerCommand};
@@ -39,13 +38,14 @@ pub(crate) async fn run(mut args: UpArgs) -> Result<(), Failure> {
         Some(host) => host.clone(),
         None => {
             listen::public_url(&bound, scheme, "--advertise HOST")?;
-            url_host(bound.address)
+            listen::url_host(bound.address.ip())
         }
     };
     let access = store_access::for_worker(&args.local.stores)?
         .with_local_by_prefix(secret.is_some())
         .with_own_files(own_files(&args)?);
-    let http = http::start(args.http.as_deref(), &security, secret.as_ref()).await?;
+    let addresses = HttpAddresses { http: args.http.as_deref(), health: args.health.health.as_deref() };
+    let http = http::start(addresses, &security, secret.as_ref()).await?;
     let scaler =
         args.autoscale.map(|(_, max)| local_scaler(&args, max, (&bound, &host), &access)).transpose()?;
     let scaler = scaler.map(|scaler| match &secret {
@@ -71,10 +71,8 @@ pub(crate) async fn run(mut args: UpArgs) -> Result<(), Failure> {
         nodes.push(node);
     }
     let mut server = GrpcServer::start(bound.listener, security.tls(), services.routes);
-    if let Some(http) = &http {
-        http.set_ready(Box::new(|| Ok(())));
-    }
-    announce("coordinator", bound.address, http.as_ref())?;
+    http.set_ready(Box::new(|| Ok(())));
+    announce("coordinator", bound.address, &http)?;
     let lines: Vec<String> =
         nodes.iter().map(|node| format!("feedline worker listening on {}\n", node.address)).collect();
     output::print(&lines.concat())?;
@@ -91,7 +89,7 @@ pub(crate) async fn run(mut args: UpArgs) -> Result<(), Failure> {
         scaler.shutdown(deadline + FINAL_GRACE).await;
     }
     shutdown(nodes, server, coordinator, deadline).await?;
-    stop_http(http).await;
+    http.shutdown().await;
     Ok(())
 }
 
@@ -212,12 +210,4 @@ fn storage_settings(args: &UpArgs) -> Result<CoordinatorSettings, Failure> {
         (None, Some(index_dir)) => CoordinatorSettings::in_memory(index_dir),
         (None, None) => CoordinatorSettings::in_memory(environment::cache_dir()?.join("index")),
     })
-}
-
-/// Formats the host of an address for a URL.
-fn url_host(address: SocketAddr) -> String {
-    match address {
-        SocketAddr::V4(address) => address.ip().to_string(),
-        SocketAddr::V6(address) => format!("[{}]", address.ip()),
-    }
 }

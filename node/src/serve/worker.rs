@@ -5,16 +5,17 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use feedline_access::check_server_name;
 use feedline_proto::grpc;
 use feedline_worker::{RowCacheSettings, WorkerSettings};
 use tokio::time::Instant;
 
-use super::{GrpcServer, announce, stop_http, stop_worker};
+use super::{GrpcServer, announce, stop_worker};
 use crate::access::ServerSecurity;
 use crate::cli::{SwitchArg, WorkerArgs};
 use crate::coordinator_contact::CoordinatorContact;
 use crate::failure::{Failure, reason};
-use crate::http::{self, Readiness};
+use crate::http::{self, HttpAddresses, Readiness};
 use crate::listen;
 use crate::local_workers;
 use crate::{environment, local_listener, signals, store_access};
@@ -44,15 +45,20 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<(), Failure> {
     // In a cluster with tokens, consumers need tickets, even before the first plan.
     let requires_tickets = security.credentials.token.is_some();
     security.check_listen_address(bound.address, requires_tickets, WORKER_FIX)?;
-    let http = http::start(args.http.as_deref(), &security, None).await?;
+    let addresses = HttpAddresses { http: args.http.as_deref(), health: args.health.health.as_deref() };
+    let http = http::start(addresses, &security, None).await?;
     let scheme = security.scheme();
     let address = match (args.advertise, args.advertise_host) {
         (Some(url), _) => url,
         (None, Some(host)) => format!("{scheme}://{host}:{}", bound.address.port()),
-        (None, None) => listen::public_url(&bound, scheme, &format!("--advertise {scheme}://HOST:PORT"))?,
+        (None, None) => listen::public_url(&bound, scheme, "--advertise-host HOST")?,
     };
+    if let Some(name) = &args.tls_name {
+        check_tls_name(name, &address, &security)?;
+    }
     let settings = WorkerSettings {
         address,
+        tls_name: args.tls_name,
         machine: environment::cpu_model(),
         cores: args.cores.unwrap_or_else(environment::cores),
         nic_bytes_per_s: args.nic.unwrap_or_else(|| detected_nic(bound.address.ip())),
@@ -75,10 +81,8 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<(), Failure> {
     let local = local_listener::open(args.transport, settings.memory_bytes)?;
     let worker = local_workers::start(settings, coordinator)?;
     let mut server = GrpcServer::start_worker(bound.listener, security.tls(), &worker, local);
-    if let Some(http) = &http {
-        http.set_ready(readiness(&worker.contact, &coordinators));
-    }
-    announce("worker", bound.address, http.as_ref())?;
+    http.set_ready(readiness(&worker.contact, &coordinators));
+    announce("worker", bound.address, &http)?;
     tokio::select! {
         () = stop.cancelled() => {}
         () = wait_for_input_end(), if args.while_input => {}
@@ -89,8 +93,20 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<(), Failure> {
     let deadline = Instant::now() + args.grace;
     worker.drain(args.grace).await;
     let stopped = stop_worker(server, worker, deadline).await;
-    stop_http(http).await;
+    http.shutdown().await;
     stopped
+}
+
+/// Checks that consumers can verify the certificate of this worker with `name`.
+fn check_tls_name(name: &str, address: &str, security: &ServerSecurity) -> Result<(), Failure> {
+    if !address.starts_with("https://") {
+        return Err(Failure::invalid_usage(format!(
+            "--tls-name has no effect with the address {address}: pass --tls-cert and --tls-key, or remove --tls-name"
+        )));
+    }
+    // Without a certificate, a proxy terminates TLS for this worker.
+    let checked = security.tls().map_or_else(|| check_server_name(name), |tls| tls.check_own_name(name));
+    checked.map_err(|reason| Failure::invalid_usage(format!("cannot use --tls-name {name}: {reason}")))
 }
 
 /// Returns the bandwidth of the fastest network card, or 0 if the worker listens on a loopback address.

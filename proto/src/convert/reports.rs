@@ -5,15 +5,15 @@ use feedline_data::layout::SplitRef;
 use feedline_data::manifest::{ShardIndex, ShardRef};
 use feedline_data::messages::{
     ConsumerPlan, ConsumerReport, Lease, PlannedSplit, SlotGrant, SlotPosition, SlotReport, Task, TaskOutput,
-    TaskResult, TenantCacheQuota, WorkerJobStats, WorkerPlan, WorkerReport,
+    TaskResult, TenantCacheQuota, WorkerAddress, WorkerJobStats, WorkerPlan, WorkerReport,
 };
 
 use super::{Wire, WireError, field, message, required, tuple, wrapper};
 use crate::wire;
 
 message!(WorkerReport, "worker", {
-    worker, address, cores, memory_bytes, machine, nic_bytes_per_s, plan_revision, computed, memory_full, draining, tasks,
-    elapsed_ns, cpu, stats, caches, memory,
+    worker, address, tls_name, cores, memory_bytes, machine, nic_bytes_per_s, plan_revision, computed, memory_full,
+    draining, tasks, elapsed_ns, cpu, stats, caches, memory,
 });
 message!(WorkerJobStats, "stats", {
     job, operators, store, memory_wait_ns, peak_rss_bytes, elapsed_ns, cpu, encodings,
@@ -64,6 +64,18 @@ message!(ConsumerPlan, "plan", {
     revision, state, layout, streams, splits, exhausted, max_splits, consumers, ticket, slots, step_queries,
 });
 message!(PlannedSplit, "split", { split, start_offset, workers });
-tuple!((WorkerId, String) => SplitWorker { worker, address });
+
+impl Wire<wire::SplitWorker> for (WorkerId, WorkerAddress) {
+    fn into_wire(self) -> wire::SplitWorker {
+        let (worker, WorkerAddress { url, tls_name }) = self;
+        wire::SplitWorker { worker: worker.into_wire(), address: url, tls_name }
+    }
+
+    fn from_wire(message: wire::SplitWorker, _: &str) -> Result<Self, WireError> {
+        let wire::SplitWorker { worker, address, tls_name } = message;
+        Ok((Wire::from_wire(worker, "SplitWorker.worker")?, WorkerAddress { url: address, tls_name }))
+    }
+}
+
 message!(SlotGrant, "slot", { stream, generation, position, release });
 wrapper!(Vec<SlotGrant> => SlotGrantList { slots });

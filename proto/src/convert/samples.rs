@@ -251,6 +251,7 @@ pub(crate) fn worker_report() -> WorkerReport {
     WorkerReport {
         worker: WorkerId(u64::MAX),
         address: "http://10.0.0.7:7071".to_owned(),
+        tls_name: Some("workers.feedline".to_owned()),
         cores: 32,
         memory_bytes: 1 << 36,
         machine: "some CPU".to_owned(),
@@ -351,7 +352,9 @@ fn delivered() -> ConsumerStats {
 }
 
 pub(crate) fn consumer_plan() -> ConsumerPlan {
-    let workers = vec![(WorkerId(6), "http://a:1".to_owned()), (WorkerId(7), "http://b:1".to_owned())];
+    let named =
+        WorkerAddress { url: "https://a:1".to_owned(), tls_name: Some("workers.feedline".to_owned()) };
+    let workers = vec![(WorkerId(6), named), (WorkerId(7), WorkerAddress::new("http://b:1"))];
     ConsumerPlan {
         revision: Revision { incarnation: 1, number: 2 },
         state: JobState::Running,

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use feedline_access::{ClientStream as TlsStream, Credentials, Tls};
-use feedline_data::messages::{ServiceError, ServiceErrorKind};
+use feedline_access::{ClientStream as TlsStream, Credentials, Tls, check_server_name};
+use feedline_data::messages::{ServiceError, ServiceErrorKind, WorkerAddress};
 use futures::future::BoxFuture;
 use http::Uri;
 use hyper_util::rt::TokioIo;
@@ -34,6 +34,8 @@ pub(super) struct RemoteName {
     pub(super) role: &'static str,
     /// Address of the process.
     pub(super) url: Arc<str>,
+    /// Name that the certificate of the process must contain; `None` means the host of the address.
+    tls_name: Option<Arc<str>>,
     /// Whether the connection uses TLS without a client certificate.
     lacks_client_certificate: bool,
 }
@@ -42,7 +44,13 @@ impl RemoteName {
     pub(super) fn new(role: &'static str, url: &str, credentials: &Credentials) -> Self {
         let has_certificate = credentials.tls.as_ref().is_some_and(|tls| tls.can_listen());
         let lacks_client_certificate = url.starts_with("https:") && !has_certificate;
-        Self { role, url: url.into(), lacks_client_certificate }
+        Self { role, url: url.into(), tls_name: None, lacks_client_certificate }
+    }
+
+    /// Creates the name of a worker.
+    pub(super) fn of_worker(address: &WorkerAddress, credentials: &Credentials) -> Self {
+        let tls_name = address.tls_name.as_deref().map(Arc::from);
+        Self { tls_name, ..Self::new("worker", &address.url, credentials) }
     }
 
     /// Whether the address is a loopback address of this host.
@@ -52,7 +60,13 @@ impl RemoteName {
 
     /// Returns what to check after a connection failed with `cause`.
     pub(super) fn hint(&self, cause: &str) -> &'static str {
-        if cause.contains("invalid peer certificate") {
+        if cause.contains("certificate not valid for name") {
+            if self.role == "worker" {
+                "; issue a certificate with this name, or start the worker with --tls-name and a name in its certificate"
+            } else {
+                "; issue a certificate with this name, or connect to a name in the certificate"
+            }
+        } else if cause.contains("invalid peer certificate") {
             "; set the trusted certificate authorities with --tls-ca"
         } else if self.lacks_client_certificate {
             "; if the server requires a client certificate, set --tls-cert and --tls-key"
@@ -112,7 +126,11 @@ pub(super) fn connect_lazily_within(
         "https" => {
             let tls =
                 credentials.tls().map_err(|reason| ServiceError::new(ServiceErrorKind::Invalid, reason))?;
-            Ok(endpoint.connect_with_connector_lazy(TlsConnect(tls)))
+            let name = remote.tls_name.clone();
+            if let Some(reason) = name.as_deref().and_then(|name| check_server_name(name).err()) {
+                return Err(invalid(&reason));
+            }
+            Ok(endpoint.connect_with_connector_lazy(TlsConnect { tls, name }))
         }
         _ => Err(invalid(form)),
     }
@@ -126,7 +144,11 @@ fn is_loopback(host: &str) -> bool {
 
 /// Opens TLS connections.
 #[derive(Clone)]
-struct TlsConnect(Arc<Tls>);
+struct TlsConnect {
+    tls: Arc<Tls>,
+    /// Name that the server's certificate must contain; `None` means the host of the address.
+    name: Option<Arc<str>>,
+}
 
 impl Service<Uri> for TlsConnect {
     type Response = TokioIo<TlsStream<TcpStream>>;
@@ -138,13 +160,13 @@ impl Service<Uri> for TlsConnect {
     }
 
     fn call(&mut self, uri: Uri) -> Self::Future {
-        let tls = Arc::clone(&self.0);
+        let Self { tls, name } = self.clone();
         let connect = async move {
             let host = uri.host().unwrap_or_default();
             let address = host.trim_start_matches('[').trim_end_matches(']');
             let stream = TcpStream::connect((address, uri.port_u16().unwrap_or(HTTPS_PORT))).await?;
             stream.set_nodelay(true)?;
-            Ok(TokioIo::new(tls.connect(host, stream).await?))
+            Ok(TokioIo::new(tls.connect(name.as_deref().unwrap_or(host), stream).await?))
         };
         Box::pin(async move {
             let late = |_| io::Error::new(io::ErrorKind::TimedOut, "the TLS connection timed out");

@@ -4,6 +4,7 @@ mod authentication;
 mod fake;
 mod links;
 mod members;
+mod names;
 mod transports;
 
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use feedline_data::ids::JobId;
-use feedline_data::messages::{ServiceError, ServiceErrorKind};
+use feedline_data::messages::{ServiceError, ServiceErrorKind, WorkerAddress};
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
 use tokio::net::TcpListener;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
 use feedline_access::Credentials;
-use feedline_data::messages::{ServiceError, ServiceErrorKind};
+use feedline_data::messages::{ServiceError, ServiceErrorKind, WorkerAddress};
 use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt};
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -30,21 +30,21 @@ pub type OnReceived = fn(ReceivePath, u64);
 /// # Errors
 /// Returns `Invalid` for a malformed address. An unreachable worker fails the first request.
 pub fn connect_worker(url: &str, credentials: &Credentials) -> Result<Arc<dyn WorkerService>, ServiceError> {
-    connect_worker_over(url, credentials, Transport::Auto, |_, _| {})
+    connect_worker_over(&WorkerAddress::new(url), credentials, Transport::Auto, |_, _| {})
 }
 
 /// Like [`connect_worker`], over this transport. The client does not send the token, because workers check tickets.
 ///
 /// # Errors
-/// Returns the errors of [`connect_worker`].
+/// Returns the errors of [`connect_worker`], or `Invalid` for a malformed `tls_name`.
 pub fn connect_worker_over(
-    url: &str,
+    address: &WorkerAddress,
     credentials: &Credentials,
     transport: Transport,
     on_received: OnReceived,
 ) -> Result<Arc<dyn WorkerService>, ServiceError> {
     let credentials = Credentials { token: None, ..credentials.clone() };
-    connect(url, &credentials, PROTOCOL_VERSION, transport, on_received)
+    connect(address, &credentials, PROTOCOL_VERSION, transport, on_received)
 }
 
 /// Like [`connect_worker`], with this version of the protocol.
@@ -52,17 +52,17 @@ pub fn connect_worker_over(
 /// # Errors
 /// Returns the errors of [`connect_worker`].
 pub fn connect_worker_with_version(url: &str, version: u32) -> Result<Arc<dyn WorkerService>, ServiceError> {
-    connect(url, &Credentials::default(), version, Transport::Auto, |_, _| {})
+    connect(&WorkerAddress::new(url), &Credentials::default(), version, Transport::Auto, |_, _| {})
 }
 
 fn connect(
-    url: &str,
+    address: &WorkerAddress,
     credentials: &Credentials,
     version: u32,
     transport: Transport,
     on_received: OnReceived,
 ) -> Result<Arc<dyn WorkerService>, ServiceError> {
-    let remote = RemoteName::new("worker", url, credentials);
+    let remote = RemoteName::of_worker(address, credentials);
     let channel = connect_lazily(&remote, credentials)?;
     let router = Router::new(remote.clone(), version, transport, channel);
     Ok(Arc::new(RemoteWorker { remote, version, router, on_received, is_remote: AtomicBool::new(false) }))

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use feedline_access::Credentials;
 use feedline_data::ids::JobId;
 use feedline_data::layout::SplitRef;
-use feedline_data::messages::{ServiceError, ServiceErrorKind};
+use feedline_data::messages::{ServiceError, ServiceErrorKind, WorkerAddress};
 use feedline_proto::local::Transport;
 use feedline_proto::{FetchOpen, FetchRequest, MemberInfo, PROTOCOL_VERSION, grpc};
 use futures::{StreamExt, stream};
@@ -141,7 +141,12 @@ impl Scene {
         ticket: &str,
         way: Transport,
     ) -> Result<String, ServiceError> {
-        let worker = grpc::connect_worker_over(&self.worker.url(), &Credentials::default(), way, |_, _| {})?;
+        let worker = grpc::connect_worker_over(
+            &WorkerAddress::new(self.worker.url()),
+            &Credentials::default(),
+            way,
+            |_, _| {},
+        )?;
         let open =
             FetchOpen { job, split, start_offset: 0, credit_bytes: 1 << 20, ticket: ticket.to_owned() };
         let requests = stream::once(async { FetchRequest::Open(open) }).boxed();

@@ -179,6 +179,7 @@ pub(crate) fn leaving_worker() -> WorkerReport {
     WorkerReport {
         worker: WorkerId(987_654),
         address: NOWHERE.to_owned(),
+        tls_name: None,
         machine: String::new(),
         nic_bytes_per_s: 0,
         cores: 1,

@@ -9,7 +9,7 @@ use feedline_data::consumer::{AssembledBatch, Assembler, Piece, PieceSlice, RunK
 use feedline_data::ids::{JobId, Millis, SessionId, WorkerId};
 use feedline_data::layout::{SplitRef, StreamPosition};
 use feedline_data::messages::{
-    ConsumerPlan, ConsumerReport, ConsumerStats, JobState, Revision, ServiceErrorKind,
+    ConsumerPlan, ConsumerReport, ConsumerStats, JobState, Revision, ServiceErrorKind, WorkerAddress,
 };
 use feedline_data::pipeline::{OrderMode, Remainder};
 
@@ -349,8 +349,9 @@ impl Consumer {
                 continue;
             }
             let Some(from) = self.missing(planned.split, planned.start_offset) else { continue };
-            let usable =
-                |(worker, _): &&(WorkerId, String)| !self.unreachable.contains(&(planned.split, *worker));
+            let usable = |(worker, _): &&(WorkerId, WorkerAddress)| {
+                !self.unreachable.contains(&(planned.split, *worker))
+            };
             let workers: Vec<WorkerId> =
                 planned.workers.iter().filter(usable).map(|(worker, _)| *worker).collect();
             if workers.is_empty() {

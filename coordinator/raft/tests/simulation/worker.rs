@@ -106,6 +106,7 @@ impl Worker {
         WorkerReport {
             worker: self.id,
             address: format!("sim://{}", self.id),
+            tls_name: None,
             cores: 1,
             memory_bytes: 1 << 30,
             machine: String::new(),

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use feedline_data::ids::{JobId, Millis, TaskId, WorkerId};
 use feedline_data::layout::SplitRef;
 use feedline_data::memory::MemoryUsage;
-use feedline_data::messages::{ProcessCpu, TierCapacity, WorkerAllocations};
+use feedline_data::messages::{ProcessCpu, TierCapacity, WorkerAddress, WorkerAllocations};
 
 use super::candidates::CandidateLoad;
 use super::long_poll::LongPoll;
@@ -25,7 +25,7 @@ struct JobLeases {
 
 #[derive(Debug)]
 pub(crate) struct TrackedWorker {
-    pub(crate) address: String,
+    pub(crate) address: WorkerAddress,
     pub(crate) last_seen: Millis,
     /// Whether the worker has reported in this incarnation of the state machine.
     pub(crate) has_reported: bool,
@@ -64,7 +64,7 @@ impl TrackedWorker {
     /// Creates a worker that has not reported. `revision` is its first plan revision.
     pub(crate) fn new(now: Millis, revision: u64) -> Self {
         Self {
-            address: String::new(),
+            address: WorkerAddress::default(),
             last_seen: now,
             has_reported: false,
             memory_full: false,

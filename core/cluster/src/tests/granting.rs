@@ -1,7 +1,7 @@
 //! Tests of leases: grants in bulk and ahead of need, expiry, and duplicate leases of late splits. Also tests the replies to
 //! long polls.
 
-use feedline_data::messages::{JobAllocation, WorkerAllocations};
+use feedline_data::messages::{JobAllocation, WorkerAddress, WorkerAllocations};
 
 use super::*;
 
@@ -55,7 +55,7 @@ fn the_leases_of_an_expired_worker_move_to_another() {
     bench.worker(WorkerReport { computed, ..report(2) });
     assert!(held.iter().all(|split| bench.granted(2).contains(split)), "the other splits once there is room");
     let plan = bench.consumer(consumer_report(job, 0)).expect("its workers changed");
-    assert_eq!(plan.splits[0].workers, [(WorkerId(2), "w2".to_owned())]);
+    assert_eq!(plan.splits[0].workers, [(WorkerId(2), WorkerAddress::new("w2"))]);
     let late =
         bench.worker(WorkerReport { computed: vec![(job, held[0])], ..report(1) }).expect("a first plan");
     assert!(
@@ -96,7 +96,7 @@ fn the_split_of_an_unreachable_worker_moves_to_another_if_there_is_one() {
     });
     assert!(bench.granted(2).contains(&split(0, 0)));
     let plan = bench.consumer(consumer_report(job, 0)).expect("its workers changed");
-    assert_eq!(plan.splits[0].workers, [(WorkerId(2), "w2".to_owned())]);
+    assert_eq!(plan.splits[0].workers, [(WorkerId(2), WorkerAddress::new("w2"))]);
 }
 
 #[test]

@@ -85,9 +85,28 @@ fn consumers_learn_the_new_address_of_a_worker() {
     bench.worker(WorkerReport { address: "moved".to_owned(), ..report(1) });
     assert!(bench.cluster.examined_items() >= examined + bench.granted(1).len() as u64);
     let plan = bench.consumer(consumer_report(job, 0)).expect("a plan");
-    let addresses: Vec<&str> =
-        plan.splits.iter().flat_map(|split| &split.workers).map(|(_, address)| address.as_str()).collect();
+    let addresses: Vec<&str> = plan
+        .splits
+        .iter()
+        .flat_map(|split| &split.workers)
+        .map(|(_, address)| address.url.as_str())
+        .collect();
     assert!(addresses.contains(&"moved") && !addresses.contains(&"w1"), "{addresses:?}");
+}
+
+#[test]
+fn consumers_learn_the_new_certificate_name_of_a_worker() {
+    let (mut bench, job) = two_workers();
+    let names = |bench: &mut Bench| -> Vec<Option<String>> {
+        let plan = bench.consumer(consumer_report(job, 0)).expect("a plan");
+        let workers = plan.splits.into_iter().flat_map(|split| split.workers);
+        workers.filter(|(id, _)| *id == WorkerId(1)).map(|(_, address)| address.tls_name).collect()
+    };
+    let before = names(&mut bench);
+    assert!(!before.is_empty() && before.iter().all(Option::is_none), "{before:?}");
+    bench.worker(WorkerReport { tls_name: Some("workers".to_owned()), ..report(1) });
+    let after = names(&mut bench);
+    assert!(!after.is_empty() && after.iter().all(|name| name.as_deref() == Some("workers")), "{after:?}");
 }
 
 #[test]

@@ -300,6 +300,7 @@ impl SimulatedWorker {
         WorkerReport {
             worker: self.id,
             address: format!("http://{}", self.id),
+            tls_name: None,
             cores: self.cores,
             memory_bytes: self.memory_bytes as u64,
             machine: self.machine.clone(),

@@ -245,6 +245,7 @@ impl StreamConsumer {
 fn worker_settings(cores: u32) -> WorkerSettings {
     WorkerSettings {
         address: "local:0".to_owned(),
+        tls_name: None,
         machine: String::new(),
         nic_bytes_per_s: 0,
         cores,

@@ -63,7 +63,13 @@ async fn carry(
 async fn through_slow_link(batch: &Bytes) -> u64 {
     let worker = start_local_worker(batch, None, |_| {}).await;
     let link = slow_link(&worker.url).await;
-    let client = connect_worker_over(&link.url, &Credentials::default(), Transport::Tcp, |_, _| {}).unwrap();
+    let client = connect_worker_over(
+        &WorkerAddress::new(&*link.url),
+        &Credentials::default(),
+        Transport::Tcp,
+        |_, _| {},
+    )
+    .unwrap();
     let (credit, requests) = requests(open(1));
     for bytes in 0..3 {
         credit.send(FetchRequest::Credit { bytes }).await.unwrap();

@@ -61,7 +61,7 @@ pub(super) async fn fetch(
 ) -> Result<Vec<ReceivePath>, ServiceError> {
     let _turn = ONE_AT_A_TIME.acquire().await.unwrap();
     RECEIVED.lock().unwrap().clear();
-    let client = connect_worker_over(url, &Credentials::default(), transport, note)?;
+    let client = connect_worker_over(&WorkerAddress::new(url), &Credentials::default(), transport, note)?;
     let (credit, requests) = requests(open(1));
     for bytes in 0..3 {
         credit.send(FetchRequest::Credit { bytes }).await.unwrap();

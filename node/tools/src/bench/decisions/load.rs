@@ -91,6 +91,7 @@ impl Load {
             let report = WorkerReport {
                 worker: WorkerId(1 + u64::from(number)),
                 address: format!("http://127.0.0.1:1/{number}"),
+                tls_name: None,
                 cores: 1,
                 memory_bytes: 1 << 30,
                 machine: String::new(),

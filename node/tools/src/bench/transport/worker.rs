@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use feedline_access::Credentials;
 use feedline_client::probe::Probe;
 use feedline_command::Failure;
-use feedline_data::messages::{ServiceError, ServiceErrorKind};
+use feedline_data::messages::{ServiceError, ServiceErrorKind, WorkerAddress};
 use feedline_proto::local::{LocalListener, Transport};
 use feedline_proto::services::{FetchOpen, FetchRequest, Frame, PieceHeader};
 use feedline_proto::{WorkerService, encode_batch, grpc};
@@ -49,7 +49,8 @@ pub(super) struct WorkerReceiver {
 pub(super) fn connect_all(splits: u32) -> Result<Vec<WorkerReceiver>, Failure> {
     let receiver = |name, transport| -> Result<WorkerReceiver, Failure> {
         let peer = SenderProcess::start(SenderKind::Worker)?;
-        let worker = grpc::connect_worker_over(&peer.address, &Credentials::default(), transport, |_, _| {})?;
+        let address = WorkerAddress::new(&*peer.address);
+        let worker = grpc::connect_worker_over(&address, &Credentials::default(), transport, |_, _| {})?;
         Ok(WorkerReceiver { name, probe: Probe::new(worker, BUFFER_BYTES, splits), splits, peer })
     };
     Ok(vec![
