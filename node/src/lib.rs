@@ -4,6 +4,7 @@
 mod access;
 mod cli;
 mod cluster;
+mod container;
 mod coordinator_contact;
 mod credentials_file;
 mod entropy;
@@ -20,6 +21,7 @@ mod local_scaler;
 mod local_workers;
 mod logging;
 mod members;
+mod memory_size;
 mod pipeline_file;
 mod plan;
 mod process_metrics;

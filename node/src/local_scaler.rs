@@ -238,6 +238,7 @@ mod tests {
 
     use super::*;
     use crate::cli::{self, Cli, LocalArgs, UpArgs, WorkerArgs};
+    use crate::memory_size::MemorySize;
     use crate::{local_workers, worker_flags};
 
     fn parse(arguments: Vec<OsString>) -> cli::Command {
@@ -287,7 +288,10 @@ mod tests {
         let cache = up.local.cache.clone();
         assert_eq!(worker.cache, cli::CacheArgs { cache_disk: 1 << 30, ..cache });
         assert_eq!(worker.cache_disk_together, Some(2 << 30));
-        assert_eq!((worker.cores, worker.memory, worker.nic), (Some(4), Some(1 << 29), Some(0)));
+        assert_eq!(
+            (worker.cores, worker.memory, worker.nic),
+            (Some(4), Some(MemorySize::Bytes(1 << 29)), Some(0))
+        );
         assert_eq!(worker.advertise_host.as_deref(), Some("host"));
         assert_eq!((worker.grace, worker.while_input), (Duration::from_secs(8), true));
     }

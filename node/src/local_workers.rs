@@ -23,8 +23,8 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 /// cannot be divided evenly, the first workers receive one more core.
 pub(crate) fn settings(args: &LocalArgs, access: &ObjectAccess) -> Result<Vec<WorkerSettings>, Failure> {
     let cache_dir = args.cache.cache_dir.clone().map_or_else(environment::cache_dir, Ok)?;
-    let cores = args.cores.unwrap_or_else(environment::cores);
-    let memory_bytes = args.memory.unwrap_or_else(environment::default_memory_bytes);
+    let cores = args.cores.unwrap_or_else(environment::default_cores);
+    let memory_bytes = environment::memory_budget_bytes(args.memory)?;
     let settings = |worker| WorkerSettings {
         address: String::new(),
         machine: environment::cpu_model(),
@@ -105,10 +105,16 @@ impl LocalWorker {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory_size::MemorySize;
 
     #[test]
     fn resources_are_divided_evenly_among_workers() {
-        let args = LocalArgs { workers: 3, cores: Some(8), memory: Some(900), ..LocalArgs::default() };
+        let args = LocalArgs {
+            workers: 3,
+            cores: Some(8),
+            memory: Some(MemorySize::Bytes(900)),
+            ..LocalArgs::default()
+        };
         let workers = settings(&args, &ObjectAccess::default()).unwrap();
         assert_eq!(workers.iter().map(|worker| worker.cores).collect::<Vec<_>>(), [3, 3, 2]);
         assert!(workers.iter().all(|worker| worker.memory_bytes == 300));

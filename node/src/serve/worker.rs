@@ -54,9 +54,9 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<(), Failure> {
     let settings = WorkerSettings {
         address,
         machine: environment::cpu_model(),
-        cores: args.cores.unwrap_or_else(environment::cores),
+        cores: args.cores.unwrap_or_else(environment::default_cores),
         nic_bytes_per_s: args.nic.unwrap_or_else(|| detected_nic(bound.address.ip())),
-        memory_bytes: args.memory.unwrap_or_else(environment::default_memory_bytes),
+        memory_bytes: environment::memory_budget_bytes(args.memory)?,
         row_cache: args.cache.cache_dir.as_ref().map(|folder| {
             let cache = args.cache.disk_cache(folder, 1, args.planner_uses_cache_dir.is_on());
             RowCacheSettings { folder_bytes: args.cache_disk_together.unwrap_or(cache.folder_bytes), ..cache }
