@@ -1,6 +1,7 @@
 //! The HTTP server of every role: `/metrics` for Prometheus, `/healthz` and `/readyz` for orchestrators.
 
 mod connections;
+mod exposition;
 mod metrics_access;
 
 use std::net::SocketAddr;
@@ -81,12 +82,7 @@ pub(crate) async fn start(
         .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &SECONDS_BUCKETS)
         .and_then(PrometheusBuilder::install_recorder)
         .map_err(|error| Failure::failed(format!("cannot start the metrics recorder: {error}")))?;
-    for table in [
-        feedline_coordinator::METRICS,
-        feedline_worker::metrics::METRICS,
-        feedline_client::METRICS,
-        process_metrics::METRICS,
-    ] {
+    for table in exposition::tables() {
         feedline_common::metric_table::describe_metrics(table);
     }
     let readiness = Arc::new(ReadinessCell::default());
@@ -149,7 +145,8 @@ async fn serve_metrics(State(state): State<HttpState>, headers: HeaderMap) -> Re
         return (StatusCode::UNAUTHORIZED, challenge, format!("{reason}\n")).into_response();
     }
     process_metrics::update();
-    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], state.metrics.render()).into_response()
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], exposition::render(&state.metrics))
+        .into_response()
 }
 
 async fn serve_readiness(State(state): State<HttpState>) -> (StatusCode, String) {
