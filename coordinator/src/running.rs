@@ -300,7 +300,7 @@ impl RunningCoordinator {
     pub async fn samples(&self) -> Option<(Millis, Samples)> {
         let (reply, answer) = oneshot::channel();
         self.commands.send(DriverCommand::Observe { reply }).await.ok()?;
-        answer.await.ok().flatten().map(|(now, samples)| (now, *samples))
+        answer.await.ok().flatten().map(|observed| (observed.now, *observed.samples))
     }
 
     /// Applies the allocations of all workers. A worker without an allocation has no limits. Allocations affect neither rows
