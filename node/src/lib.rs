@@ -22,6 +22,7 @@ mod local_workers;
 mod logging;
 mod members;
 mod memory_size;
+mod orphans;
 mod pipeline_file;
 mod plan;
 mod process_metrics;
@@ -108,7 +109,14 @@ fn execute(cli: Cli, started: Instant) -> Result<(), Failure> {
     let runtime = start_runtime().map_err(|error| {
         Failure::failed(format!("cannot start threads: {}; stop other processes", reason(&error)))
     })?;
-    let ended = runtime.block_on(dispatch(cli, started));
+    // `feedline bench` waits for processes that are not registered.
+    let reaps = !matches!(cli.command, Command::Bench(_)) && orphans::adopts_orphans();
+    let ended = runtime.block_on(async {
+        tokio::select! {
+            ended = dispatch(cli, started) => ended,
+            never = orphans::reap(), if reaps => match never {},
+        }
+    });
     runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
     ended
 }
