@@ -94,12 +94,13 @@ struct OpenedState {
 fn open(settings: &CoordinatorSettings, incarnation: u64) -> Result<OpenedState, CoordinatorError> {
     let url = settings.url.bytes().fold(incarnation, |hash, byte| mix64(hash ^ u64::from(byte)));
     let drawn = MemberId::from_random(mix64(url));
+    // The index directory is in the data directory by default, so that an error must name the data directory first.
+    let opened = settings.data_dir.as_deref().map(|folder| FileLog::open(folder, drawn)).transpose()?;
     let store = IndexStore::open(settings.index_dir.clone())?;
-    let Some(folder) = &settings.data_dir else {
-        return Ok(OpenedState { id: drawn, stored: PersistedState::default(), log: None, store });
-    };
-    let (log, stored) = FileLog::open(folder, drawn)?;
-    Ok(OpenedState { id: log.id(), stored, log: Some(log), store })
+    Ok(match opened {
+        Some((log, stored)) => OpenedState { id: log.id(), stored, log: Some(log), store },
+        None => OpenedState { id: drawn, stored: PersistedState::default(), log: None, store },
+    })
 }
 
 fn run(

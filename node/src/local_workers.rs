@@ -1,5 +1,6 @@
 //! Workers in this process: their settings, and starting, draining and stopping them.
 
+use std::path::Path;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -43,6 +44,18 @@ pub(crate) fn settings(args: &LocalArgs, access: &ObjectAccess) -> Result<Vec<Wo
         trace: args.trace.is_on(),
     };
     Ok((0..args.workers).map(settings).collect())
+}
+
+/// Creates the cache directory if it is missing and checks that it is writable, before a worker starts.
+pub(crate) fn check_cache_dir(folder: &Path) -> Result<(), Failure> {
+    let usable = std::fs::create_dir_all(folder).and_then(|()| tempfile::tempfile_in(folder));
+    usable.map(drop).map_err(|error| {
+        let folder = folder.display();
+        Failure::failed(format!(
+            "cannot write to the cache directory {folder}: {}; pass a writable --cache-dir",
+            reason(&error)
+        ))
+    })
 }
 
 /// A worker and its contact with the coordinator.

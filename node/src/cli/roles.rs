@@ -110,8 +110,8 @@ pub(crate) struct WorkerArgs {
     /// Address on which to serve /metrics, /healthz and /readyz, such as 127.0.0.1:7171 [default: none].
     #[arg(long, visible_alias = "metrics", value_name = "ADDR")]
     pub(crate) http: Option<String>,
-    /// Transports for consumers on this host.
-    #[arg(long, hide = true, value_enum, value_name = "TRANSPORT", default_value_t)]
+    /// Transport of batches to consumers on this host. All transports except `tcp` need a writable temporary directory.
+    #[arg(long, value_enum, value_name = "TRANSPORT", default_value_t)]
     pub(crate) transport: TransportArg,
     /// Measure operators.
     #[arg(long, hide = true, value_enum, value_name = "SWITCH", default_value_t)]
@@ -183,8 +183,8 @@ pub(crate) struct UpArgs {
     /// Address on which to serve /metrics, /healthz and /readyz, such as 127.0.0.1:7170 [default: none].
     #[arg(long, visible_alias = "metrics", value_name = "ADDR")]
     pub(crate) http: Option<String>,
-    /// Transports for consumers on this host.
-    #[arg(long, hide = true, value_enum, value_name = "TRANSPORT", default_value_t)]
+    /// Transport of batches to consumers on this host. All transports except `tcp` need a writable temporary directory.
+    #[arg(long, value_enum, value_name = "TRANSPORT", default_value_t)]
     pub(crate) transport: TransportArg,
     #[command(flatten)]
     pub(crate) secret: SecretArgs,

@@ -1,7 +1,6 @@
 //! Runs `feedline worker`.
 
 use std::net::IpAddr;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +12,7 @@ use super::{GrpcServer, announce, stop_http, stop_worker};
 use crate::access::ServerSecurity;
 use crate::cli::{SwitchArg, WorkerArgs};
 use crate::coordinator_contact::CoordinatorContact;
-use crate::failure::{Failure, reason};
+use crate::failure::Failure;
 use crate::http::{self, Readiness};
 use crate::listen;
 use crate::local_workers;
@@ -30,7 +29,7 @@ const WORKER_FIX: &str =
 pub(crate) async fn run(args: WorkerArgs) -> Result<(), Failure> {
     let stop = signals::watch()?;
     if let Some(folder) = &args.cache.cache_dir {
-        check_cache_dir(folder)?;
+        local_workers::check_cache_dir(folder)?;
     }
     let security = ServerSecurity::new(&args.server_access)?;
     let rows = args.cache.cache_store.as_deref().and_then(store_access::cache_store_files).into_iter();
@@ -107,18 +106,6 @@ async fn wait_for_input_end() {
         let _ = sender.send(());
     });
     let _ = receiver.await;
-}
-
-/// Checks that the cache directory is writable, before the worker starts.
-fn check_cache_dir(folder: &Path) -> Result<(), Failure> {
-    let usable = std::fs::create_dir_all(folder).and_then(|()| tempfile::tempfile_in(folder));
-    usable.map(|_| ()).map_err(|error| {
-        let folder = folder.display();
-        Failure::failed(format!(
-            "cannot write to the cache directory {folder}: {}; pass a writable --cache-dir",
-            reason(&error)
-        ))
-    })
 }
 
 /// Returns the readiness check: the coordinator answers.
