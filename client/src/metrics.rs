@@ -21,14 +21,14 @@ pub const METRICS: &[MetricDescription] = &[
     metric_table::counter(BATCHES_TOTAL, Unit::Count, "Batches delivered"),
     metric_table::counter(ROWS_TOTAL, Unit::Count, "Rows delivered"),
     metric_table::counter(BYTES_TOTAL, Unit::Bytes, "Bytes delivered"),
-    // A gauge that only increases, because counters are integers.
-    metric_table::gauge(STALL_SECONDS_TOTAL, Unit::Seconds, "Time that consumers waited for a batch"),
-    metric_table::gauge(
+    // The three counters of seconds are recorded as gauges, because they have fractions.
+    metric_table::counter(STALL_SECONDS_TOTAL, Unit::Seconds, "Time that consumers waited for a batch"),
+    metric_table::counter(
         STEP_SECONDS_TOTAL,
         Unit::Seconds,
         "Step time of the training loop, measured from receiving a batch to requesting the next one",
     ),
-    metric_table::gauge(
+    metric_table::counter(
         COPY_SECONDS_TOTAL,
         Unit::Seconds,
         "Time that the training loop spent copying batches, for example to an accelerator; included in the step time",

@@ -1,6 +1,12 @@
 //! Metric tables: one row per metric with its name, unit and help text.
+//!
+//! Counters of the crate `metrics` are integers. A counter with fractions, such as a number of seconds, is recorded as a
+//! gauge that only increases. `/metrics` exports each metric with the kind of its row.
 
 use metrics::{Unit, describe_counter, describe_gauge, describe_histogram};
+
+/// Value of a gauge that is not exported, because the crate `metrics` cannot remove a gauge.
+pub const ABSENT: f64 = f64::NAN;
 
 /// Kind of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -11,7 +11,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use feedline_cluster::{Input, Reply};
 use feedline_data::ids::{JobId, Millis};
 use feedline_data::manifest::Manifest;
-use feedline_data::messages::samples::Samples;
 use feedline_data::messages::{PlanAllocations, ServiceError, ServiceErrorKind};
 use feedline_raft::{
     Effects, MemberId, MemberView, Members, MembershipChange, Message, MonotonicTime, RaftNode, Role,
@@ -30,6 +29,7 @@ use crate::clock::PausableClock;
 use crate::disk::{Disk, WriteOutcome};
 use crate::error::CoordinatorError;
 use crate::index_store::IndexStore;
+use crate::leader_samples::LeaderSamples;
 use crate::limits::RequestLimits;
 use crate::metrics::{Gauges, LEADS, QUEUED_REQUESTS, TERM};
 use crate::peers::{Peers, SendOutcome};
@@ -45,8 +45,8 @@ const LEADER_TRANSFER_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A command from this process to the driver.
 pub(crate) enum DriverCommand {
-    /// Returns the samples for the planner with the time of the state machine; `None` if another coordinator leads.
-    Observe { reply: oneshot::Sender<Option<(Millis, Box<Samples>)>> },
+    /// Returns the samples for the planner; `None` if another coordinator leads.
+    Observe { reply: oneshot::Sender<Option<LeaderSamples>> },
     /// Applies the allocations of the planner.
     Allocate { allocations: PlanAllocations },
     /// Lists the members.
@@ -110,7 +110,8 @@ pub(crate) struct Driver {
     /// The error of the last write, until a write succeeds.
     write_error: Option<ServiceError>,
     known_members: Members,
-    gauges: Gauges,
+    /// `None` unless this coordinator serves as the leader.
+    gauges: Option<Gauges>,
 }
 
 impl Driver {
@@ -130,7 +131,7 @@ impl Driver {
             is_batching: false,
             write_error: None,
             known_members: Members::default(),
-            gauges: Gauges::default(),
+            gauges: None,
         }
     }
 
@@ -217,8 +218,8 @@ impl Driver {
         if self.write_error.is_none() && !self.is_batching {
             self.parts.member.decide(self.now);
         }
-        if is_tick {
-            self.gauges.publish(self.now.cluster, self.parts.worker_lease_ms);
+        if is_tick && let Some(gauges) = &mut self.gauges {
+            gauges.publish(self.now.cluster, self.parts.worker_lease_ms);
         }
         self.process_effects()
     }
@@ -235,9 +236,10 @@ impl Driver {
     fn on_command(&mut self, command: DriverCommand) {
         match command {
             DriverCommand::Observe { reply } => {
+                let (term, now) = (self.parts.member.term(), self.now.cluster);
                 let samples = self.parts.member.cluster().map(|cluster| Box::new(cluster.samples()));
                 // The planner may have stopped waiting.
-                let _ = reply.send(samples.map(|samples| (self.now.cluster, samples)));
+                let _ = reply.send(samples.map(|samples| LeaderSamples { term, now, samples }));
             }
             // The planner sends the allocations again with the next changed plan.
             DriverCommand::Allocate { .. } if self.write_error.is_some() => {}
@@ -292,8 +294,8 @@ impl Driver {
     }
 
     fn take_input(&mut self, input: Input) {
-        if let Input::Worker { report, .. } = &input {
-            self.gauges.on_worker(report.worker, self.now.cluster);
+        if let (Input::Worker { report, .. }, Some(gauges)) = (&input, &mut self.gauges) {
+            gauges.on_worker(report.worker, self.now.cluster);
         }
         self.parts.member.take_input(self.now, input);
     }
@@ -410,7 +412,9 @@ impl Driver {
         if let Some(serving) = effects.serving_change {
             self.on_serving(serving);
         }
-        effects.proposed_records.iter().for_each(|record| self.gauges.on_record(record));
+        if let Some(gauges) = &mut self.gauges {
+            effects.proposed_records.iter().for_each(|record| gauges.on_record(record));
+        }
         Gauges::count(&effects.proposed_records);
         for (job, key, manifest) in effects.manifests {
             let others = self.parts.member.voters() / 2;
@@ -430,15 +434,19 @@ impl Driver {
     }
 
     fn on_serving(&mut self, serving: ServingChange) {
-        self.gauges = Gauges::default();
         match serving {
             ServingChange::Started { preparing, records } => {
                 tracing::info!(term = self.parts.member.term(), "this coordinator is the leader");
-                records.iter().for_each(|record| self.gauges.on_record(record));
+                let mut gauges = Gauges::default();
+                records.iter().for_each(|record| gauges.on_record(record));
+                self.gauges = Some(gauges);
                 self.indexes.load_all(preparing);
             }
             ServingChange::Ended => {
                 tracing::info!(term = self.parts.member.term(), "this coordinator is no longer the leader");
+                if let Some(gauges) = self.gauges.take() {
+                    gauges.retire();
+                }
                 self.indexes.abort_all();
                 self.take_held_inputs();
             }

@@ -46,7 +46,7 @@ struct CachedManifest {
 
 impl IndexStore {
     pub(crate) fn open(folder: PathBuf) -> Result<Self, DirectoryError> {
-        prepare_directory(&folder, "the index directory")?;
+        prepare_directory(&folder, "the index directory", "--index-dir")?;
         remove_incomplete_files(&folder, ".index");
         Ok(Self {
             folder,

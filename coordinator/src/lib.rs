@@ -8,6 +8,7 @@ mod disk;
 mod driver;
 mod error;
 mod index_store;
+mod leader_samples;
 mod limits;
 mod metrics;
 mod peer_service;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use feedline_cluster::records::Record;
-use feedline_common::metric_table::{self, MetricDescription};
+use feedline_common::metric_table::{self, ABSENT, MetricDescription};
 use feedline_data::ids::{JobId, Millis, WorkerId};
 use feedline_data::messages::{JobState, ServiceErrorKind};
 use metrics::{Unit, counter, gauge};
@@ -31,9 +31,13 @@ pub const METRICS: &[MetricDescription] = &[
     metric_table::gauge(
         JOBS,
         Unit::Count,
-        "Jobs by `state`: preparing, running, completed, failed, cancelled",
+        "Jobs by `state`: preparing, running, completed, failed, cancelled; only on the leader",
     ),
-    metric_table::gauge(WORKERS, Unit::Count, "Workers that reported within the lease time"),
+    metric_table::gauge(
+        WORKERS,
+        Unit::Count,
+        "Workers that reported within the lease time; only on the leader",
+    ),
     metric_table::histogram(LOG_APPEND_SECONDS, Unit::Seconds, "Duration of a durable write to the raft log"),
     metric_table::gauge(LOG_BYTES, Unit::Bytes, "Size of the raft log"),
     metric_table::counter(
@@ -52,18 +56,26 @@ pub const METRICS: &[MetricDescription] = &[
     metric_table::gauge(
         FED_FRACTION,
         Unit::Count,
-        "Lowest ratio of planned rate to consumer rate across all jobs; 1 without jobs",
+        "Lowest ratio of planned rate to consumer rate across all jobs; 1 without jobs; only on the leader",
     ),
     metric_table::gauge(
         WANTED_WORKERS,
         Unit::Count,
-        "Number of workers at which only the consumers and the store limit the jobs",
+        "Number of workers at which only the consumers and the store limit the jobs; the present number while it is unknown; only on the leader",
     ),
-    metric_table::gauge(SCALED_WORKERS, Unit::Count, "Workers requested from the scaler; 0 without a scaler"),
+    metric_table::gauge(
+        SCALED_WORKERS,
+        Unit::Count,
+        "Workers requested from the scaler; only on a leader with a scaler",
+    ),
     metric_table::gauge(LEADS, Unit::Count, "1 on the leader, 0 on followers"),
     metric_table::gauge(TERM, Unit::Count, "Current raft term"),
-    metric_table::gauge(TENANT_JOBS, Unit::Count, "Running jobs by `tenant`"),
-    metric_table::gauge(TENANT_CORES, Unit::Count, "Planned cores by `tenant`, summed over all jobs"),
+    metric_table::gauge(TENANT_JOBS, Unit::Count, "Running jobs by `tenant`; only on the leader"),
+    metric_table::gauge(
+        TENANT_CORES,
+        Unit::Count,
+        "Planned cores by `tenant`, summed over all jobs; only on the leader",
+    ),
     metric_table::histogram(PLAN_SECONDS, Unit::Seconds, "Duration of planning"),
 ];
 
@@ -102,7 +114,7 @@ impl JobGauge {
     }
 }
 
-/// The state behind the gauges of jobs and workers.
+/// The state behind the gauges of jobs and workers. Only a serving leader has this state.
 #[derive(Debug, Default)]
 pub(crate) struct Gauges {
     /// States of the jobs that have not ended.
@@ -152,5 +164,80 @@ impl Gauges {
         for state in JobGauge::ALL {
             gauge!(JOBS, "state" => state.label()).set(self.jobs[state as usize] as f64);
         }
+    }
+
+    /// Removes the gauges, because another coordinator leads and publishes them.
+    pub(crate) fn retire(self) {
+        gauge!(WORKERS).set(ABSENT);
+        for state in JobGauge::ALL {
+            gauge!(JOBS, "state" => state.label()).set(ABSENT);
+        }
+    }
+}
+
+/// A recorder of gauges for tests.
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::{Arc, Mutex};
+
+    use metrics::{
+        Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, with_local_recorder,
+    };
+
+    use super::*;
+
+    /// The values of all gauges that were set on the current thread, by name and label value.
+    #[derive(Debug, Default)]
+    pub(crate) struct GaugeRecorder(Mutex<BTreeMap<String, Arc<AtomicU64>>>);
+
+    impl GaugeRecorder {
+        /// Returns the gauges that are exported, as `name value` or `name label value`.
+        pub(crate) fn exported(&self) -> Vec<String> {
+            let gauges = self.0.lock().unwrap();
+            let values =
+                gauges.iter().map(|(name, bits)| (name, f64::from_bits(bits.load(Ordering::Acquire))));
+            values
+                .filter(|(_, value)| !value.is_nan())
+                .map(|(name, value)| format!("{name} {value}"))
+                .collect()
+        }
+    }
+
+    impl Recorder for GaugeRecorder {
+        fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+        fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+        fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+        fn register_counter(&self, _: &Key, _: &Metadata<'_>) -> Counter {
+            Counter::noop()
+        }
+
+        fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
+            let labels = key.labels().map(|label| format!(" {}", label.value()));
+            let name = std::iter::once(key.name().to_owned()).chain(labels).collect::<String>();
+            Gauge::from_arc(Arc::clone(self.0.lock().unwrap().entry(name).or_default()))
+        }
+
+        fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
+            Histogram::noop()
+        }
+    }
+
+    #[test]
+    fn a_coordinator_that_lost_leadership_exports_no_jobs_and_workers() {
+        let recorder = GaugeRecorder::default();
+        with_local_recorder(&recorder, || {
+            let mut gauges = Gauges::default();
+            gauges.on_worker(WorkerId(7), 1_000);
+            gauges.publish(1_000, 3_000);
+            let exported = recorder.exported();
+            assert!(exported.contains(&format!("{WORKERS} 1")), "{exported:?}");
+            assert!(exported.contains(&format!("{JOBS} running 0")), "{exported:?}");
+            gauges.retire();
+            assert!(recorder.exported().is_empty(), "{:?}", recorder.exported());
+        });
     }
 }

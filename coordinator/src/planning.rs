@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use feedline_common::metric_table::ABSENT;
 use feedline_data::ids::{JobId, Millis};
 use feedline_data::messages::samples::Samples;
 use feedline_data::messages::{CacheDecision, PlanAllocations};
@@ -21,12 +22,15 @@ use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 use crate::driver::DriverCommand;
+use crate::leader_samples::LeaderSamples;
 use crate::metrics::{FED_FRACTION, PLAN_SECONDS, WANTED_WORKERS};
 use crate::scaling::ScalingPolicy;
 use crate::tenant_gauges::TenantGauges;
 
 /// Maximum time for the cache decisions of a plan.
 const CACHE_DECISION_TIMEOUT: Duration = Duration::from_millis(250);
+/// Time after which all live workers have reported to a new leader.
+const FIRST_REPORTS_MS: Millis = 5_000;
 /// Maximum time for a plan.
 const PLAN_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -50,6 +54,8 @@ pub(crate) async fn run(
     stop: CancellationToken,
 ) {
     let mut planner = Planner::new(settings);
+    // The term of the last plan. The state of the planner and of the scaling policy is valid for one term.
+    let mut planned_term = None;
     let mut ticks = tokio::time::interval(settings.interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -58,11 +64,17 @@ pub(crate) async fn run(
             _ = ticks.tick() => {}
         }
         let Some(observed) = observe(&commands).await else { return };
-        let Some((now, samples)) = observed else {
-            // Another coordinator leads and plans.
+        let term = observed.as_ref().map(|observed| observed.term);
+        if planned_term.is_some() && planned_term != term {
+            planner.retire();
             planner = Planner::new(settings);
-            continue;
-        };
+            if let Some(scaler) = &mut scaler {
+                scaler.reset();
+            }
+        }
+        planned_term = term;
+        // Without samples, another coordinator leads and plans.
+        let Some(LeaderSamples { now, samples, .. }) = observed else { continue };
         // Planning many jobs takes a long time.
         let planned = tokio::task::spawn_blocking(move || {
             let allocations = planner.plan(now, &samples);
@@ -94,7 +106,7 @@ pub(crate) async fn run(
 }
 
 /// Reads the samples. `Some(None)` if another coordinator leads; `None` if the driver has ended.
-async fn observe(commands: &mpsc::Sender<DriverCommand>) -> Option<Option<(Millis, Box<Samples>)>> {
+async fn observe(commands: &mpsc::Sender<DriverCommand>) -> Option<Option<LeaderSamples>> {
     let (reply, answer) = oneshot::channel();
     commands.send(DriverCommand::Observe { reply }).await.ok()?;
     answer.await.ok()
@@ -116,6 +128,8 @@ struct Planner {
     reads: ReadLimits,
     needs: ResourceNeeds,
     tenants: TenantGauges,
+    /// Time of the first plan.
+    began: Option<Millis>,
 }
 
 impl Planner {
@@ -142,23 +156,41 @@ impl Planner {
         let decisions = decisions.unwrap_or_default();
         self.log_cache_decisions(&decisions);
         if problem.jobs.is_empty() {
-            gauge!(FED_FRACTION).set(1.0);
-            gauge!(WANTED_WORKERS).set(0.0);
             self.plan = None;
-            self.needs = self.observer.needs(None, &problem);
+            self.set_needs(now, samples, None, &problem);
             return self.changed_allocations(plan_allocations(&Plan::default(), &problem, &decisions));
         }
         let started = Instant::now();
         let plan = solve(&problem, self.plan.as_ref(), &|| started.elapsed() > PLAN_TIMEOUT);
         histogram!(PLAN_SECONDS).record(began.elapsed().as_secs_f64());
         match plan {
-            Ok(plan) => self.on_plan(plan, &problem, &decisions),
+            Ok(plan) => {
+                self.set_needs(now, samples, Some(&plan), &problem);
+                self.on_plan(plan, &problem, &decisions)
+            }
             Err(sentence) => {
                 tracing::warn!("cannot plan: {sentence}");
-                self.needs = self.observer.needs(None, &problem);
+                self.set_needs(now, samples, None, &problem);
                 None
             }
         }
+    }
+
+    /// Updates and publishes the needs according to a plan.
+    fn set_needs(&mut self, now: Millis, samples: &Samples, plan: Option<&Plan>, problem: &Problem) {
+        self.needs = self.observer.needs(plan, problem);
+        let has_fed_fraction = self.needs.is_known || plan.is_some();
+        gauge!(FED_FRACTION).set(if has_fed_fraction { self.needs.fed_fraction } else { ABSENT });
+        let present = samples.workers.iter().filter(|worker| !worker.draining).count();
+        let led_ms = now.saturating_sub(*self.began.get_or_insert(now));
+        gauge!(WANTED_WORKERS).set(exported_workers(&self.needs, present, led_ms));
+    }
+
+    /// Removes the gauges, because another coordinator leads and publishes them.
+    fn retire(&mut self) {
+        gauge!(FED_FRACTION).set(ABSENT);
+        gauge!(WANTED_WORKERS).set(ABSENT);
+        self.tenants.retire();
     }
 
     fn on_plan(
@@ -167,9 +199,6 @@ impl Planner {
         problem: &Problem,
         decisions: &BTreeMap<JobId, Option<CacheDecision>>,
     ) -> Option<PlanAllocations> {
-        self.needs = self.observer.needs(Some(&plan), problem);
-        gauge!(FED_FRACTION).set(self.needs.fed_fraction);
-        gauge!(WANTED_WORKERS).set(f64::from(self.needs.wanted_workers));
         if self.plan.as_ref().is_none_or(|before| before.reasons != plan.reasons) {
             tracing::debug!(reasons = %plan.reasons.join("; "), "planned");
         }
@@ -213,6 +242,17 @@ impl Planner {
         }
         self.allocations.clone_from(&allocations);
         Some(allocations)
+    }
+}
+
+/// Returns the number of wanted workers to export. An autoscaler may set the number of workers to this value, so that it
+/// must not fall while the needs are unknown. `present` is the number of workers that are not draining. It is too small
+/// shortly after a new leader has started, when the leader has led for `led_ms`.
+fn exported_workers(needs: &ResourceNeeds, present: usize, led_ms: Millis) -> f64 {
+    match (needs.is_known, led_ms < FIRST_REPORTS_MS) {
+        (true, _) => f64::from(needs.wanted_workers),
+        (false, true) => ABSENT,
+        (false, false) => present as f64,
     }
 }
 

@@ -94,12 +94,13 @@ struct OpenedState {
 fn open(settings: &CoordinatorSettings, incarnation: u64) -> Result<OpenedState, CoordinatorError> {
     let url = settings.url.bytes().fold(incarnation, |hash, byte| mix64(hash ^ u64::from(byte)));
     let drawn = MemberId::from_random(mix64(url));
+    // The index directory is in the data directory by default, so that an error must name the data directory first.
+    let opened = settings.data_dir.as_deref().map(|folder| FileLog::open(folder, drawn)).transpose()?;
     let store = IndexStore::open(settings.index_dir.clone())?;
-    let Some(folder) = &settings.data_dir else {
-        return Ok(OpenedState { id: drawn, stored: PersistedState::default(), log: None, store });
-    };
-    let (log, stored) = FileLog::open(folder, drawn)?;
-    Ok(OpenedState { id: log.id(), stored, log: Some(log), store })
+    Ok(match opened {
+        Some((log, stored)) => OpenedState { id: log.id(), stored, log: Some(log), store },
+        None => OpenedState { id: drawn, stored: PersistedState::default(), log: None, store },
+    })
 }
 
 fn run(
@@ -300,7 +301,7 @@ impl RunningCoordinator {
     pub async fn samples(&self) -> Option<(Millis, Samples)> {
         let (reply, answer) = oneshot::channel();
         self.commands.send(DriverCommand::Observe { reply }).await.ok()?;
-        answer.await.ok().flatten().map(|(now, samples)| (now, *samples))
+        answer.await.ok().flatten().map(|observed| (observed.now, *observed.samples))
     }
 
     /// Applies the allocations of all workers. A worker without an allocation has no limits. Allocations affect neither rows

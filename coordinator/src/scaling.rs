@@ -5,6 +5,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use feedline_common::metric_table::ABSENT;
 use feedline_data::ids::Millis;
 use feedline_planner::observe::ResourceNeeds;
 use feedline_planner::plan::{ScaleHistory, ScaleSettings};
@@ -66,6 +67,14 @@ impl ScalingPolicy {
         if let Err(sentence) = self.scaler.scale(decision.wanted).await {
             tracing::warn!("cannot change the number of workers: {sentence}");
         }
+    }
+
+    /// Forgets earlier decisions, because another coordinator leads and scales the workers. Workers that were a surplus in
+    /// an earlier term must be a surplus for the whole time again before they stop.
+    pub(crate) fn reset(&mut self) {
+        self.scaling = ScaleHistory::default();
+        self.last_decision.clear();
+        gauge!(SCALED_WORKERS).set(ABSENT);
     }
 
     /// The last decision with its reason: one sentence.

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use feedline_common::metric_table::ABSENT;
 use feedline_data::ids::JobId;
 use feedline_data::messages::samples::JobProperties;
 use feedline_planner::plan::Plan;
@@ -9,7 +10,7 @@ use metrics::gauge;
 
 use crate::metrics::{TENANT_CORES, TENANT_JOBS};
 
-/// Tenants with published metrics. The metrics of tenants without jobs are set to 0.
+/// Tenants with published metrics. The metrics of tenants without jobs are 0 until another coordinator leads.
 #[derive(Debug, Default)]
 pub(crate) struct TenantGauges(BTreeSet<String>);
 
@@ -23,14 +24,22 @@ impl TenantGauges {
             let (count, cores) = now.entry(&job.tenant).or_default();
             (*count, *cores) = (*count + 1, *cores + planned.get(&job.job).copied().unwrap_or(0.0));
         }
-        for gone in self.0.iter().filter(|tenant| !now.contains_key(tenant.as_str())) {
-            gauge!(TENANT_JOBS, "tenant" => gone.clone()).set(0.0);
-            gauge!(TENANT_CORES, "tenant" => gone.clone()).set(0.0);
+        for known in &self.0 {
+            now.entry(known).or_default();
         }
         for (tenant, (count, cores)) in &now {
             gauge!(TENANT_JOBS, "tenant" => (*tenant).to_owned()).set(f64::from(*count));
             gauge!(TENANT_CORES, "tenant" => (*tenant).to_owned()).set(*cores);
         }
-        self.0 = now.into_keys().map(str::to_owned).collect();
+        let published = now.into_keys().map(str::to_owned).collect();
+        self.0 = published;
+    }
+
+    /// Removes the metrics of all tenants, because another coordinator leads and publishes them.
+    pub(crate) fn retire(&mut self) {
+        for tenant in std::mem::take(&mut self.0) {
+            gauge!(TENANT_JOBS, "tenant" => tenant.clone()).set(ABSENT);
+            gauge!(TENANT_CORES, "tenant" => tenant).set(ABSENT);
+        }
     }
 }

@@ -71,6 +71,9 @@ impl LocalCluster {
     }
 
     async fn start(mut settings: CoordinatorSettings, local: &LocalArgs) -> Result<Self, Failure> {
+        if let Some(folder) = &local.cache.cache_dir {
+            local_workers::check_cache_dir(folder)?;
+        }
         let access = store_access::for_worker(&local.stores)?;
         settings.reads = access.reads().clone();
         let running = feedline_coordinator::start(settings, entropy::coordinator_start_id())

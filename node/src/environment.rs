@@ -1,4 +1,4 @@
-//! Reads the environment and the properties of the machine. No other file in Feedline reads them.
+//! Reads the environment and the properties of the machine. Only this file and `container.rs`, which it calls, read them.
 #![expect(clippy::disallowed_methods, reason = "node reads the environment and passes the values down")]
 
 use std::env;
@@ -6,10 +6,13 @@ use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 use feedline_data::memory::MemoryLimits;
 
+use crate::container::{self, ContainerResources, CoreBound};
 use crate::failure::{Failure, reason};
+use crate::memory_size::MemorySize;
 
 /// Prefixes of environment variables that contain options of object stores.
 const STORE_PREFIXES: [&str; 3] = ["AWS_", "GOOGLE_", "AZURE_"];
@@ -100,9 +103,41 @@ fn private_folder(parent: &Path, user: u32) -> Result<PathBuf, Failure> {
     Ok(folder)
 }
 
-/// Returns the number of cores that this process may use.
+/// The resources of the container of this process.
+static CONTAINER: LazyLock<ContainerResources> = LazyLock::new(|| container::read(Path::new("/")));
+
+/// Returns the number of cores on which the scheduler may run this process.
 pub(crate) fn cores() -> u32 {
     std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32)
+}
+
+/// Returns the default of `--cores`: the cores on which the scheduler may run this process, but at most the CPU limit of
+/// the container, or its CPU request in Kubernetes. Logs a number that the user may not expect.
+pub(crate) fn default_cores() -> u32 {
+    static CORES: LazyLock<u32> = LazyLock::new(|| {
+        let (cores, bound) = CONTAINER.cores(cores());
+        log_core_bound(cores, bound);
+        cores
+    });
+    *CORES
+}
+
+/// Logs why the container determines the number of cores.
+fn log_core_bound(cores: u32, bound: CoreBound) {
+    match bound {
+        CoreBound::Machine | CoreBound::Limit => {}
+        CoreBound::Request => {
+            tracing::info!(cores, "the container has no CPU limit; --cores defaults to its CPU request");
+        }
+        CoreBound::NoRequest => tracing::warn!(
+            cores,
+            "the container has neither a CPU limit nor a CPU request; set a CPU limit, or pass --cores"
+        ),
+        CoreBound::Unreadable => tracing::warn!(
+            cores,
+            "cannot read the CPU limit of the container in /sys/fs/cgroup; --cores defaults to all cores of the node; pass --cores"
+        ),
+    }
 }
 
 /// Returns the CPU model, or an empty string if the system does not report it.
@@ -126,9 +161,20 @@ pub(crate) fn nic_bytes_per_s() -> u64 {
     speeds.max().unwrap_or(0) * 1_000_000 / 8
 }
 
-/// Returns the default of `--memory`.
-pub(crate) fn default_memory_bytes() -> u64 {
-    MemoryLimits::default_budget_bytes(memory_bytes())
+/// Returns the memory budget for `--memory`, or its default.
+pub(crate) fn memory_budget_bytes(memory: Option<MemorySize>) -> Result<u64, Failure> {
+    match memory {
+        None => Ok(MemoryLimits::default_budget_bytes(memory_bytes())),
+        Some(MemorySize::Bytes(bytes)) => Ok(bytes),
+        Some(MemorySize::Percent(percent)) => {
+            let memory = memory_bytes().ok_or_else(|| {
+                Failure::failed(format!(
+                    "cannot apply --memory {percent}%: the memory of this machine is unknown; pass a size, such as 4GiB"
+                ))
+            })?;
+            Ok((memory / 100 * u64::from(percent)).max(1))
+        }
+    }
 }
 
 /// Returns the memory of the machine, or the memory limit of the container if it is lower; `None` if unknown.
@@ -137,10 +183,7 @@ fn memory_bytes() -> Option<u64> {
     let machine =
         info.as_deref().and_then(|info| info.lines().find_map(|line| line.strip_prefix("MemTotal:")));
     let machine: Option<u64> = machine.and_then(|line| line.split_whitespace().next()?.parse().ok());
-    let container = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
-    let container =
-        container.iter().filter_map(|path| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok()).min();
-    machine.map(|kib| kib * 1024).into_iter().chain(container).min()
+    machine.map(|kib| kib * 1024).into_iter().chain(CONTAINER.memory_limit_bytes).min()
 }
 
 #[cfg(test)]
@@ -148,6 +191,16 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     use super::*;
+
+    #[test]
+    fn a_percentage_of_memory_is_of_the_container_or_the_machine() {
+        let all = memory_bytes().unwrap();
+        let budget = |memory: MemorySize| memory_budget_bytes(Some(memory)).unwrap();
+        assert_eq!(budget(MemorySize::Percent(100)), all / 100 * 100);
+        assert_eq!(budget(MemorySize::Percent(70)), all / 100 * 70);
+        assert_eq!(budget(MemorySize::Bytes(1 << 20)), 1 << 20);
+        assert_eq!(memory_budget_bytes(None).unwrap(), (all / 4).min(1 << 30));
+    }
 
     #[test]
     fn without_a_home_directory_the_cache_folder_must_be_private() {

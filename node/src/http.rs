@@ -2,6 +2,7 @@
 //! only the probes.
 
 mod connections;
+mod exposition;
 mod metrics_access;
 mod probes;
 
@@ -104,12 +105,7 @@ async fn start_http(
         .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &SECONDS_BUCKETS)
         .and_then(PrometheusBuilder::install_recorder)
         .map_err(|error| Failure::failed(format!("cannot start the metrics recorder: {error}")))?;
-    for table in [
-        feedline_coordinator::METRICS,
-        feedline_worker::metrics::METRICS,
-        feedline_client::METRICS,
-        process_metrics::METRICS,
-    ] {
+    for table in exposition::tables() {
         feedline_common::metric_table::describe_metrics(table);
     }
     let stop = CancellationToken::new();
@@ -184,7 +180,8 @@ async fn serve_metrics(State(state): State<MetricsState>, headers: HeaderMap) ->
         return (StatusCode::UNAUTHORIZED, challenge, format!("{reason}\n")).into_response();
     }
     process_metrics::update();
-    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], state.metrics.render()).into_response()
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], exposition::render(&state.metrics))
+        .into_response()
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 mod access;
 mod cli;
 mod cluster;
+mod container;
 mod coordinator_contact;
 mod credentials_file;
 mod entropy;
@@ -20,6 +21,8 @@ mod local_scaler;
 mod local_workers;
 mod logging;
 mod members;
+mod memory_size;
+mod orphans;
 mod pipeline_file;
 mod plan;
 mod process_metrics;
@@ -106,7 +109,14 @@ fn execute(cli: Cli, started: Instant) -> Result<(), Failure> {
     let runtime = start_runtime().map_err(|error| {
         Failure::failed(format!("cannot start threads: {}; stop other processes", reason(&error)))
     })?;
-    let ended = runtime.block_on(dispatch(cli, started));
+    // `feedline bench` waits for processes that are not registered.
+    let reaps = !matches!(cli.command, Command::Bench(_)) && orphans::adopts_orphans();
+    let ended = runtime.block_on(async {
+        tokio::select! {
+            ended = dispatch(cli, started) => ended,
+            never = orphans::reap(), if reaps => match never {},
+        }
+    });
     runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
     ended
 }

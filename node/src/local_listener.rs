@@ -93,6 +93,15 @@ fn remove_abandoned(parent: &Path) {
 
 /// Opens the sockets of a worker with this much memory. Returns `None` for TCP, or if `Auto` cannot open a socket.
 pub(crate) fn open(transport: TransportArg, memory_bytes: u64) -> Result<Option<OpenedListener>, Failure> {
+    open_in(&std::env::temp_dir(), transport, memory_bytes)
+}
+
+/// Opens the sockets in a directory inside `parent`.
+fn open_in(
+    parent: &Path,
+    transport: TransportArg,
+    memory_bytes: u64,
+) -> Result<Option<OpenedListener>, Failure> {
     let shared_limit = match transport {
         TransportArg::Tcp => return Ok(None),
         TransportArg::Unix => None,
@@ -100,7 +109,7 @@ pub(crate) fn open(transport: TransportArg, memory_bytes: u64) -> Result<Option<
             Some(MemoryLimits::new(memory_bytes).shared_memory_bytes())
         }
     };
-    let opened = SocketFolder::create(&std::env::temp_dir()).and_then(|folder| {
+    let opened = SocketFolder::create(parent).and_then(|folder| {
         LocalListener::open(folder.path(), shared_limit).map(|listener| (folder, listener))
     });
     match opened {
@@ -109,11 +118,16 @@ pub(crate) fn open(transport: TransportArg, memory_bytes: u64) -> Result<Option<
             Ok(Some(OpenedListener { listener, folder, shared_bytes }))
         }
         Err(error) if transport == TransportArg::Auto => {
-            tracing::warn!(%error, "cannot open a local socket; clients on this host use TCP");
+            tracing::warn!(
+                "cannot open a socket in {}: {}; clients on this host use TCP; set TMPDIR to a writable directory with a short path, or pass --transport tcp",
+                parent.display(),
+                reason(&error)
+            );
             Ok(None)
         }
         Err(error) => Err(Failure::failed(format!(
-            "cannot open a local socket: {}; pass --transport tcp, or set TMPDIR to a short path on a local disk",
+            "cannot open a socket in {}: {}; set TMPDIR to a writable directory with a short path, or pass --transport tcp",
+            parent.display(),
             reason(&error)
         ))),
     }
@@ -122,6 +136,17 @@ pub(crate) fn open(transport: TransportArg, memory_bytes: u64) -> Result<Option<
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_unusable_temporary_directory_is_named_with_the_fix() {
+        let parent = tempfile::tempdir().unwrap();
+        let missing = parent.path().join("missing");
+        assert!(open_in(&missing, TransportArg::Tcp, 1 << 20).unwrap().is_none(), "TCP needs no directory");
+        let error = open_in(&missing, TransportArg::Unix, 1 << 20).err().unwrap().to_string();
+        for part in [missing.to_str().unwrap(), "no such file or directory", "TMPDIR", "--transport tcp"] {
+            assert!(error.contains(part), "{error}");
+        }
+    }
 
     #[test]
     fn only_directories_of_exited_workers_are_removed() {

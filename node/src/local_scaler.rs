@@ -12,6 +12,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use feedline_access::{BearerToken, ProtectedFiles};
 use feedline_common::backoff::Backoff;
+use feedline_common::child_processes::start_child;
 use feedline_coordinator::Scaler;
 use feedline_worker::WorkerSettings;
 use tokio::process::{ChildStdin, Command};
@@ -178,10 +179,15 @@ impl LocalScaler {
     }
 
     fn start_worker(&self) -> Result<(), String> {
-        let mut child = self
-            .build_command()
-            .spawn()
-            .map_err(|error| format!("cannot start a worker process: {}", reason(&error)))?;
+        let mut command = self.build_command();
+        let started = start_child(|| {
+            let child = command.spawn()?;
+            // The id is known until the exit status is read.
+            let id = child.id().unwrap_or_default();
+            Ok((child, id))
+        });
+        let (mut child, registration) =
+            started.map_err(|error| format!("cannot start a worker process: {}", reason(&error)))?;
         let input = child.stdin.take().ok_or("the worker process has no standard input")?;
         let mut state = lock(&self.state);
         state.next_number += 1;
@@ -192,6 +198,7 @@ impl LocalScaler {
         let (state, exited, started) = (Arc::clone(&self.state), Arc::clone(&self.exited), Instant::now());
         tokio::spawn(async move {
             let status = child.wait().await;
+            drop(registration);
             let mut state = lock(&state);
             state.running -= 1;
             let index = state.workers.iter().position(|worker| worker.number == number);
@@ -238,6 +245,7 @@ mod tests {
 
     use super::*;
     use crate::cli::{self, Cli, LocalArgs, UpArgs, WorkerArgs};
+    use crate::memory_size::MemorySize;
     use crate::{local_workers, worker_flags};
 
     fn parse(arguments: Vec<OsString>) -> cli::Command {
@@ -287,7 +295,10 @@ mod tests {
         let cache = up.local.cache.clone();
         assert_eq!(worker.cache, cli::CacheArgs { cache_disk: 1 << 30, ..cache });
         assert_eq!(worker.cache_disk_together, Some(2 << 30));
-        assert_eq!((worker.cores, worker.memory, worker.nic), (Some(4), Some(1 << 29), Some(0)));
+        assert_eq!(
+            (worker.cores, worker.memory, worker.nic),
+            (Some(4), Some(MemorySize::Bytes(1 << 29)), Some(0))
+        );
         assert_eq!(worker.advertise_host.as_deref(), Some("host"));
         assert_eq!((worker.grace, worker.while_input), (Duration::from_secs(8), true));
     }

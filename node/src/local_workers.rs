@@ -1,5 +1,6 @@
 //! Workers in this process: their settings, and starting, draining and stopping them.
 
+use std::path::Path;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -23,8 +24,8 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 /// cannot be divided evenly, the first workers receive one more core.
 pub(crate) fn settings(args: &LocalArgs, access: &ObjectAccess) -> Result<Vec<WorkerSettings>, Failure> {
     let cache_dir = args.cache.cache_dir.clone().map_or_else(environment::cache_dir, Ok)?;
-    let cores = args.cores.unwrap_or_else(environment::cores);
-    let memory_bytes = args.memory.unwrap_or_else(environment::default_memory_bytes);
+    let cores = args.cores.unwrap_or_else(environment::default_cores);
+    let memory_bytes = environment::memory_budget_bytes(args.memory)?;
     let settings = |worker| WorkerSettings {
         address: String::new(),
         tls_name: None,
@@ -44,6 +45,18 @@ pub(crate) fn settings(args: &LocalArgs, access: &ObjectAccess) -> Result<Vec<Wo
         trace: args.trace.is_on(),
     };
     Ok((0..args.workers).map(settings).collect())
+}
+
+/// Creates the cache directory if it is missing and checks that it is writable, before a worker starts.
+pub(crate) fn check_cache_dir(folder: &Path) -> Result<(), Failure> {
+    let usable = std::fs::create_dir_all(folder).and_then(|()| tempfile::tempfile_in(folder));
+    usable.map(drop).map_err(|error| {
+        let folder = folder.display();
+        Failure::failed(format!(
+            "cannot write to the cache directory {folder}: {}; pass a writable --cache-dir",
+            reason(&error)
+        ))
+    })
 }
 
 /// A worker and its contact with the coordinator.
@@ -106,10 +119,16 @@ impl LocalWorker {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory_size::MemorySize;
 
     #[test]
     fn resources_are_divided_evenly_among_workers() {
-        let args = LocalArgs { workers: 3, cores: Some(8), memory: Some(900), ..LocalArgs::default() };
+        let args = LocalArgs {
+            workers: 3,
+            cores: Some(8),
+            memory: Some(MemorySize::Bytes(900)),
+            ..LocalArgs::default()
+        };
         let workers = settings(&args, &ObjectAccess::default()).unwrap();
         assert_eq!(workers.iter().map(|worker| worker.cores).collect::<Vec<_>>(), [3, 3, 2]);
         assert!(workers.iter().all(|worker| worker.memory_bytes == 300));

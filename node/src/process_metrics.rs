@@ -18,7 +18,7 @@ pub(crate) const METRICS: &[MetricDescription] = &[
         Unit::Bytes,
         "Peak resident memory of the process",
     ),
-    metric_table::gauge("feedline_process_cpu_seconds", Unit::Seconds, "CPU time of the process"),
+    metric_table::counter("feedline_process_cpu_seconds_total", Unit::Seconds, "CPU time of the process"),
 ];
 
 /// Updates the metrics.
@@ -26,5 +26,6 @@ pub(crate) fn update() {
     gauge!("feedline_build_info", "version" => env!("CARGO_PKG_VERSION")).set(1.0);
     gauge!("feedline_process_resident_bytes").set(process::rss_bytes() as f64);
     gauge!("feedline_process_peak_resident_bytes").set(process::peak_rss_bytes() as f64);
-    gauge!("feedline_process_cpu_seconds").set(process_cpu_time().as_secs_f64());
+    // A counter with fractions is recorded as a gauge.
+    gauge!("feedline_process_cpu_seconds_total").set(process_cpu_time().as_secs_f64());
 }

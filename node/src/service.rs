@@ -205,6 +205,7 @@ fn first_line(error: &clap::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory_size::MemorySize;
 
     fn parse(json: &str) -> Result<ServiceArgs, String> {
         let settings: ServiceSettings = serde_json::from_str(json).map_err(|error| error.to_string())?;
@@ -229,7 +230,8 @@ mod tests {
         let json = r#"{"cores": 2, "memory": 1048576, "cache_disk": "1GiB", "auto_cache": false, "functions": true,
             "allow_url": ["s3://a", "s3://b"], "allow_metadata_addresses": true, "index_dir": "/tmp/i"}"#;
         let args = parse(json).unwrap();
-        assert_eq!((args.local.cores, args.local.memory), (Some(2), Some(1 << 20)));
+        assert_eq!((args.local.cores, args.local.memory), (Some(2), Some(MemorySize::Bytes(1 << 20))));
+        assert_eq!(parse(r#"{"memory": "70%"}"#).unwrap().local.memory, Some(MemorySize::Percent(70)));
         assert_eq!(args.local.cache.cache_disk, 1 << 30);
         assert!(!args.auto_cache.auto_cache.is_on() && args.local.functions.functions.is_some());
         assert_eq!(args.local.stores.reads.allow_url, ["s3://a", "s3://b"]);

@@ -289,6 +289,24 @@ fn a_port_in_use_and_an_unwritable_directory_are_errors() {
 }
 
 #[test]
+fn an_unusable_directory_is_named_with_the_flag_that_sets_it() {
+    let scratch = Scratch::new();
+    let file = scratch.write("file", "not a directory");
+    let (missing, data) = (format!("{file}/folder"), scratch.file("data"));
+    let listen = ["--listen", "127.0.0.1:0"];
+    for (flags, flag) in [
+        (&["coordinator", "--data-dir", &missing][..], "--data-dir"),
+        (&["coordinator", "--data-dir", &data, "--index-dir", &missing], "--index-dir"),
+        (&["up", "--index-dir", &missing], "--index-dir"),
+        (&["up", "--cache-dir", &missing], "--cache-dir"),
+        (&["worker", "--coordinator", "http://127.0.0.1:1", "--cache-dir", &missing], "--cache-dir"),
+    ] {
+        let said = sentence(&scratch.call(&[flags, &listen].concat()), 1);
+        assert_says(&said, &[&missing, "ot a directory", flag]);
+    }
+}
+
+#[test]
 fn an_unreachable_coordinator_is_an_error() {
     let scratch = Scratch::new();
     let said = sentence(&scratch.call(&["job", "list", "--coordinator", "http://127.0.0.1:1"]), 1);

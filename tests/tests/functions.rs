@@ -6,7 +6,7 @@ use std::process::Command;
 
 use feedline_tests::process::Role;
 use feedline_tests::running::Running;
-use feedline_tests::{Call, Scratch, assert_clean, data, root, wait_for};
+use feedline_tests::{CACHE_HOME, Call, Scratch, assert_clean, data, feedline, root, wait_for};
 use serde_json::Value;
 
 /// Bad rows are 77 and, of those that are drawn, none.
@@ -71,9 +71,32 @@ def tells_its_process(batch):
         print(os.getpid(), file=started)
     time.sleep(3600)
 
+def abandons(batch):
+    # The new parent of the second child must reap it, when the first child has exited.
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        orphan = os.fork()
+        if orphan:
+            os.write(write, str(orphan).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    orphan = os.read(read, 20).decode()
+    os.close(read), os.close(write)
+    end = time.monotonic() + 20
+    while os.path.exists(f"/proc/{orphan}"):
+        if time.monotonic() > end:
+            raise TimeoutError("nobody reaped the orphan")
+        time.sleep(0.01)
+    return {"length": batch["id"]}
+
 def wanted(batch):
     return batch["label"] == 3
 "#;
+
+/// Runs a program as a subreaper, which is the parent of orphans like the process 1 of a container.
+const SUBREAPER: &str =
+    "import ctypes, os, sys; ctypes.CDLL(None).prctl(36, 1, 0, 0, 0); os.execv(sys.argv[1], sys.argv[1:])";
 
 /// A table of 400 rows in four shards, a module, and a Python with NumPy.
 struct Scene {
@@ -312,4 +335,22 @@ fn the_example_with_functions_runs() {
     assert_clean(&report);
     assert_eq!(report["skipped"]["count"], 0, "{report}");
     assert!(report["rows"].as_u64().is_some_and(|rows| rows > 0), "{report}");
+}
+
+/// A process that reaps orphans still reads the exit status of its function processes.
+#[test]
+fn orphans_of_functions_are_reaped() {
+    let Some(scene) = Scene::new("reaping orphans of Python functions") else { return };
+    let call_as_subreaper = |file: &str| {
+        let python = scene.python.to_str().expect("the path is text");
+        let mut command = Command::new("timeout");
+        command.args(["--signal=KILL", "120", python, "-c", SUBREAPER]).arg(feedline());
+        command.args(["run", file, "--report", "json", "--audit", "--python", python]);
+        command.env(CACHE_HOME, scene.scratch.cache());
+        Call::from(command.output().expect("Python starts"))
+    };
+    let call = call_as_subreaper(&scene.write("abandons", &scene.map("abandons", ""), ""));
+    assert_clean(&call.report());
+    let call = call_as_subreaper(&scene.write("segfaults", &scene.map("segfaults", ""), ""));
+    assert!(sentence(&call).contains("was killed by signal 11 (segmentation fault)"), "{}", call.stderr);
 }

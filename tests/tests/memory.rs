@@ -1,8 +1,8 @@
 //! A worker stays within its memory budget with fast and with slow consumers.
 
-use feedline_tests::http::metric;
+use feedline_tests::http::{metric, try_metric};
 use feedline_tests::process::Role;
-use feedline_tests::{Scratch, assert_clean, data};
+use feedline_tests::{Scratch, assert_clean, data, wait_for};
 
 /// Memory outside the budget and the code: stacks, decoders, transport.
 const BESIDE_BYTES: u64 = 128 << 20;
@@ -107,4 +107,22 @@ fn memory_of_ended_jobs_is_released() {
         used.push(metric(up.http(), "feedline_worker_memory_used_bytes"));
     }
     assert!(used.iter().all(|&bytes| bytes <= f64::from(32 << 20)), "{used:?}");
+}
+
+#[test]
+fn a_percentage_sets_the_memory_budget() {
+    let budget = |memory: &str| {
+        let flags =
+            ["up", "--listen", "127.0.0.1:0", "--workers", "1", "--http", "127.0.0.1:0", "--memory", memory];
+        let up = Role::start(&flags, &[]);
+        let read = || try_metric(up.http(), "feedline_worker_memory_budget_bytes");
+        wait_for("the first report of the worker", read)
+    };
+    let (all, third) = (budget("99%"), budget("33%"));
+    assert!((third / all - 1.0 / 3.0).abs() < 1e-6, "33 %: {third}, 99 %: {all}");
+    let call = feedline_tests::call(&["up", "--memory", "170%"]);
+    assert_eq!(call.status, 2, "{}", call.stderr);
+    for part in ["'170%'", "--memory", "from 1% to 100%"] {
+        assert!(call.stderr.contains(part), "{}", call.stderr);
+    }
 }

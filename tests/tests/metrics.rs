@@ -1,11 +1,13 @@
 //! The documented list of metrics equals the metrics in the code and contains all metrics of a running service.
 
 use std::collections::BTreeSet;
+use std::io::Write;
 use std::path::Path;
+use std::process::{Command, Stdio};
 
-use feedline_tests::http::get;
+use feedline_tests::http::{free_ports, get, try_metric};
 use feedline_tests::process::Role;
-use feedline_tests::{Scratch, root};
+use feedline_tests::{Scratch, call, root, wait_for};
 
 /// Returns the names of metrics in quotes in a text.
 fn names_in(text: &str, quote: char) -> BTreeSet<String> {
@@ -81,4 +83,67 @@ fn a_running_service_exports_documented_metrics() {
     let listed = documented();
     let unknown: Vec<_> = shown.difference(&listed).collect();
     assert!(unknown.is_empty(), "{unknown:?}");
+    check_with_promtool(page.split_once("\r\n\r\n").expect("a response has headers and a body").1);
+}
+
+/// Checks a page with `promtool check metrics`, if promtool is installed.
+fn check_with_promtool(page: &str) {
+    let mut command = Command::new("promtool");
+    command.args(["check", "metrics"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let Ok(mut promtool) = command.spawn() else {
+        eprintln!("promtool is not installed, so it did not check the names of the metrics");
+        return;
+    };
+    let mut input = promtool.stdin.take().expect("piped above");
+    input.write_all(page.as_bytes()).expect("promtool reads its input");
+    drop(input);
+    let output = promtool.wait_with_output().expect("promtool ends");
+    let said = [output.stdout, output.stderr].concat();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&said));
+}
+
+/// Gauges that describe the whole cluster.
+const LEADER_GAUGES: [&str; 3] = [
+    "feedline_coordinator_wanted_workers",
+    "feedline_coordinator_fed_fraction",
+    "feedline_coordinator_workers",
+];
+
+#[test]
+fn only_the_leader_exports_the_gauges_of_the_cluster() {
+    let scratch = Scratch::new();
+    let addresses = free_ports(3);
+    let urls: Vec<String> = addresses.iter().map(|address| format!("http://{address}")).collect();
+    let peers = urls.join(",");
+    let start = |(place, address): (usize, &String)| {
+        let data = scratch.file(&format!("coordinator-{place}"));
+        let flags = [
+            "coordinator",
+            "--listen",
+            address,
+            "--data-dir",
+            &data,
+            "--peers",
+            &peers,
+            "--http",
+            "127.0.0.1:0",
+        ];
+        Role::start(&flags, &[])
+    };
+    let coordinators: Vec<Role> = addresses.iter().enumerate().map(start).collect();
+    let exported = |role: &Role| LEADER_GAUGES.map(|name| try_metric(role.http(), name).is_some());
+    // Returns the leader if it exports all gauges, and the other coordinators export none.
+    let leader = || {
+        let pages: Vec<_> = coordinators.iter().map(exported).collect();
+        let absent = pages.iter().filter(|page| **page == [false; 3]).count();
+        (absent == 2).then(|| pages.iter().position(|page| *page == [true; 3])).flatten()
+    };
+    let first = wait_for("the gauges of the leader", leader);
+    let members = call(&["members", "list", "--json", "--coordinator", &peers]);
+    let members: serde_json::Value = serde_json::from_str(&members.stdout).expect("a list of members");
+    let mut others =
+        members.as_array().expect("a list of members").iter().filter(|member| member["leads"] == false);
+    let id = others.next().expect("there are two followers")["id"].as_str().expect("text").to_owned();
+    assert_eq!(call(&["members", "transfer-leader", &id, "--coordinator", &peers]).status, 0);
+    wait_for("the gauges of the new leader", || leader().filter(|leader| *leader != first));
 }

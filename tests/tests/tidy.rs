@@ -33,7 +33,7 @@ const LAYERS: [(&str, &[&str]); 22] = [
     ("feedline-planner", &["cluster", "data"]),
     ("feedline-proto", &["access", "data", "memory"]),
     ("feedline-operators", &["contained", "data", "jpeg"]),
-    ("feedline-functions", &["data", "operators"]),
+    ("feedline-functions", &["common", "data", "operators"]),
     ("feedline-sources", &["access", "common", "contained", "data"]),
     ("feedline-client", &["access", "common", "data", "pinned", "proto"]),
     ("feedline-worker", &["access", "common", "data", "functions", "operators", "proto", "sources"]),

@@ -13,7 +13,7 @@ const INCOMPLETE_MAX_AGE: Duration = Duration::from_secs(24 * 3600);
 
 /// A directory cannot be used.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot use {purpose} {path}: {reason}; choose a directory that this user can write to")]
+#[error("cannot use {purpose} {path}: {reason}; pass {flag} with a directory that this user can write to")]
 pub struct DirectoryError {
     /// The purpose of the directory.
     pub purpose: &'static str,
@@ -21,6 +21,8 @@ pub struct DirectoryError {
     pub path: PathBuf,
     /// The reason reported by the operating system.
     pub reason: String,
+    /// The flag that sets the directory.
+    pub flag: &'static str,
 }
 
 /// Replaces the contents of the file at `path` with `parts`, atomically and durably. If several processes replace a file at
@@ -67,15 +69,24 @@ pub(crate) fn sync_folder_of(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Creates a directory if it is missing and checks that it is writable.
+/// Creates a directory if it is missing and checks that it is writable. `flag` sets the directory.
 ///
 /// # Errors
 /// Returns an error if the directory is not writable.
-pub fn prepare_directory(path: &Path, purpose: &'static str) -> Result<(), DirectoryError> {
+pub fn prepare_directory(
+    path: &Path,
+    purpose: &'static str,
+    flag: &'static str,
+) -> Result<(), DirectoryError> {
     fs::create_dir_all(path)
         .and_then(|()| tempfile::Builder::new().prefix(".feedline-probe").tempfile_in(path))
         .map(drop)
-        .map_err(|error| DirectoryError { purpose, path: path.to_owned(), reason: error_reason(&error) })
+        .map_err(|error| DirectoryError {
+            purpose,
+            path: path.to_owned(),
+            reason: error_reason(&error),
+            flag,
+        })
 }
 
 /// Returns the text of a system error without its error number.
@@ -109,7 +120,9 @@ mod tests {
         thread::scope(|scope| {
             for _ in 0..8 {
                 scope.spawn(|| {
-                    (0..200).for_each(|_| prepare_directory(&folder, "the index directory").expect("usable"))
+                    (0..200).for_each(|_| {
+                        prepare_directory(&folder, "the index directory", "--index-dir").expect("usable");
+                    })
                 });
             }
         });

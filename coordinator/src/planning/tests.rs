@@ -6,6 +6,7 @@ use feedline_data::view::WantedWorkers;
 use feedline_planner::plan::{JobPlan, WorkerSlot, WorkerType};
 
 use super::*;
+use crate::metrics::tests::GaugeRecorder;
 
 fn plan(parts: &[(u64, u64, f64)]) -> Plan {
     let mut jobs: BTreeMap<u64, BTreeMap<WorkerId, JobAllocation>> = BTreeMap::new();
@@ -52,6 +53,27 @@ fn jobs_without_rows_are_not_planned() {
     assert_eq!(planner.plan(1_000, &Samples::default()), None);
 }
 
+#[test]
+fn the_gauges_of_the_planner_disappear_with_leadership() {
+    let recorder = GaugeRecorder::default();
+    metrics::with_local_recorder(&recorder, || {
+        let mut planner = Planner::default();
+        planner.plan(0, &Samples::default());
+        assert_eq!(recorder.exported(), [format!("{FED_FRACTION} 1"), format!("{WANTED_WORKERS} 0")]);
+        planner.retire();
+        assert!(recorder.exported().is_empty(), "{:?}", recorder.exported());
+    });
+}
+
+#[test]
+fn the_exported_number_of_workers_does_not_fall_while_the_needs_are_unknown() {
+    let known = ResourceNeeds { is_known: true, wanted_workers: 3, ..ResourceNeeds::default() };
+    let unknown = ResourceNeeds { wanted_workers: 1, ..ResourceNeeds::default() };
+    assert_eq!(exported_workers(&known, 8, 0), 3.0);
+    assert_eq!(exported_workers(&unknown, 8, FIRST_REPORTS_MS), 8.0);
+    assert!(exported_workers(&unknown, 2, 0).is_nan(), "not all workers have reported to the new leader");
+}
+
 #[tokio::test(start_paused = true)]
 async fn planning_ends_with_the_driver_and_with_stop() {
     let second = Duration::from_secs(1);
@@ -68,7 +90,7 @@ async fn planning_ends_with_the_driver_and_with_stop() {
         let Some(DriverCommand::Observe { reply }) = receiver.recv().await else {
             panic!("it asks for reports")
         };
-        reply.send(Some((9, Box::default()))).unwrap();
+        reply.send(Some(LeaderSamples { term: 1, now: 9, samples: Box::default() })).unwrap();
     }
     seen.changed().await.unwrap();
     assert_eq!(seen.borrow().now_ms, 9, "each look is published");

@@ -5,6 +5,7 @@ use std::sync::Mutex;
 use feedline_data::view::BottleneckKind;
 
 use super::*;
+use crate::metrics::tests::GaugeRecorder;
 
 /// A scaler that records its calls and starts workers immediately, or fails.
 #[derive(Debug, Default)]
@@ -68,4 +69,25 @@ async fn workers_stay_for_a_job_without_measurements() {
 #[tokio::test]
 async fn a_failed_call_of_the_scaler_is_repeated() {
     assert_eq!(asked(true, &[(0, wants(2)), (1_000, wants(2))]).await, [2, 2]);
+}
+
+#[tokio::test]
+async fn a_new_term_forgets_the_surplus_of_an_earlier_term() {
+    let recorder = GaugeRecorder::default();
+    let _local = metrics::set_default_local_recorder(&recorder);
+    let scaler = Arc::new(Remembering::default());
+    let settings = ScaleSettings { min_workers: 1, max_workers: 8, shrink_after_ms: 30_000 };
+    let mut scaled = ScalingPolicy::new(settings, Arc::<Remembering>::clone(&scaler));
+    let idle = ResourceNeeds { fed_fraction: 1.0, ..wants(0) };
+    scaled.update(0, wants(5)).await;
+    scaled.update(1_000, idle).await;
+    assert_eq!(recorder.exported(), [format!("{SCALED_WORKERS} 5")]);
+    scaled.reset();
+    assert!(recorder.exported().is_empty() && scaled.last_decision().is_none());
+    for now in [40_000, 69_000] {
+        scaled.update(now, idle).await;
+    }
+    assert_eq!(scaler.state.lock().unwrap().1, [5], "the surplus began at 40 s");
+    scaled.update(70_000, idle).await;
+    assert_eq!(scaler.state.lock().unwrap().1, [5, 1]);
 }

@@ -11,6 +11,7 @@ use super::{
     WorkerStoreArgs,
 };
 use crate::local_listener::TransportArg;
+use crate::memory_size::{MemorySize, parse_memory_size};
 
 /// Arguments of `feedline coordinator`.
 #[derive(Args, Debug, Clone)]
@@ -93,16 +94,18 @@ pub(crate) struct WorkerArgs {
     /// suffices, even if their addresses change [default: the host of the URL].
     #[arg(long, value_name = "NAME")]
     pub(crate) tls_name: Option<String>,
-    /// Cores that run operators [default: all cores that this process may use].
+    /// Cores that run operators [default: the CPU limit of the container, otherwise its CPU request in Kubernetes,
+    /// otherwise all cores that this process may use].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) cores: Option<u32>,
     /// Network bandwidth per second in each direction, such as 1.25GB, for the planner; 0 means unlimited [default: the
     /// bandwidth of the fastest network card, or 0 on a loopback address].
     #[arg(long, value_name = "SIZE", value_parser = crate::size::parse_bandwidth)]
     pub(crate) nic: Option<u64>,
-    /// Memory for batches and blocks, such as 4GiB [default: 1 GiB, or a quarter of the machine's memory if that is less].
-    #[arg(long, value_name = "SIZE", value_parser = crate::size::parse_bytes)]
-    pub(crate) memory: Option<u64>,
+    /// Memory for batches and blocks, such as 4GiB, or a percentage of the memory limit of the container or of the
+    /// machine's memory, such as 70% [default: 1 GiB, or a quarter of this memory if that is less].
+    #[arg(long, value_name = "SIZE", value_parser = parse_memory_size)]
+    pub(crate) memory: Option<MemorySize>,
     #[command(flatten)]
     pub(crate) cache: CacheArgs,
     #[command(flatten)]

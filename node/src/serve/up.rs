@@ -29,6 +29,9 @@ pub(crate) async fn run(mut args: UpArgs) -> Result<(), Failure> {
     let stop = signals::watch()?;
     let default = SwitchArg::default_for_functions(args.secret.secret_file.is_some());
     args.local.functions.functions.get_or_insert(default);
+    if let Some(folder) = &args.local.cache.cache_dir {
+        local_workers::check_cache_dir(folder)?;
+    }
     let security = ServerSecurity::new(&args.server_access)?;
     let secret = args.secret.secret_file.as_deref().map(read_secret).transpose()?;
     let bound = listen::bind(&args.listen, "--listen").await?;

@@ -1,7 +1,6 @@
 //! Runs `feedline worker`.
 
 use std::net::IpAddr;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,7 +30,7 @@ const WORKER_FIX: &str =
 pub(crate) async fn run(args: WorkerArgs) -> Result<(), Failure> {
     let stop = signals::watch()?;
     if let Some(folder) = &args.cache.cache_dir {
-        check_cache_dir(folder)?;
+        local_workers::check_cache_dir(folder)?;
     }
     let security = ServerSecurity::new(&args.server_access)?;
     let rows = args.cache.cache_store.as_deref().and_then(store_access::cache_store_files).into_iter();
@@ -60,9 +59,9 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<(), Failure> {
         address,
         tls_name: args.tls_name,
         machine: environment::cpu_model(),
-        cores: args.cores.unwrap_or_else(environment::cores),
+        cores: args.cores.unwrap_or_else(environment::default_cores),
         nic_bytes_per_s: args.nic.unwrap_or_else(|| detected_nic(bound.address.ip())),
-        memory_bytes: args.memory.unwrap_or_else(environment::default_memory_bytes),
+        memory_bytes: environment::memory_budget_bytes(args.memory)?,
         row_cache: args.cache.cache_dir.as_ref().map(|folder| {
             let cache = args.cache.disk_cache(folder, 1, args.planner_uses_cache_dir.is_on());
             RowCacheSettings { folder_bytes: args.cache_disk_together.unwrap_or(cache.folder_bytes), ..cache }
@@ -123,18 +122,6 @@ async fn wait_for_input_end() {
         let _ = sender.send(());
     });
     let _ = receiver.await;
-}
-
-/// Checks that the cache directory is writable, before the worker starts.
-fn check_cache_dir(folder: &Path) -> Result<(), Failure> {
-    let usable = std::fs::create_dir_all(folder).and_then(|()| tempfile::tempfile_in(folder));
-    usable.map(|_| ()).map_err(|error| {
-        let folder = folder.display();
-        Failure::failed(format!(
-            "cannot write to the cache directory {folder}: {}; pass a writable --cache-dir",
-            reason(&error)
-        ))
-    })
 }
 
 /// Returns the readiness check: the coordinator answers.

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use feedline_common::child_processes::{RegisteredChild, start_child};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use rustix::process::{Pid, Signal};
 use serde_json::Value;
@@ -87,6 +88,7 @@ fn format_memory(bytes: u64) -> String {
 #[derive(Debug)]
 pub(crate) struct FunctionProcess {
     child: Child,
+    _registration: RegisteredChild,
     socket: UnixStream,
     /// Input columns.
     pub(crate) input: SharedRegion,
@@ -135,7 +137,8 @@ impl FunctionProcess {
             )
         };
         let (socket, other) = UnixStream::pair().map_err(cannot)?;
-        let mut child = Command::new(&settings.python)
+        let mut command = Command::new(&settings.python);
+        command
             .args(["-c", BOOTSTRAP])
             .env_clear()
             .envs(FIXED_ENVIRONMENT)
@@ -143,9 +146,15 @@ impl FunctionProcess {
             .stdin(Stdio::from(OwnedFd::from(other)))
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
-            .process_group(0)
-            .spawn()
-            .map_err(cannot)?;
+            .process_group(0);
+        let started = start_child(|| {
+            let child = command.spawn()?;
+            let id = child.id();
+            Ok((child, id))
+        });
+        let (mut child, registration) = started.map_err(cannot)?;
+        // The command holds the other end of the socket, which must close when the process exits.
+        drop(command);
         if let Some(lines) = child.stderr.take() {
             let name = name.to_owned();
             // Without this thread, the process would block on a full pipe, so a failure is an error.
@@ -155,7 +164,7 @@ impl FunctionProcess {
         let (input, output) =
             (SharedRegion::create().map_err(cannot)?, SharedRegion::create().map_err(cannot)?);
         let held_bytes = HeldBytes { own: 0, all: Arc::clone(all_bytes) };
-        let mut process = Self { child, socket, input, output, held_bytes };
+        let mut process = Self { child, _registration: registration, socket, input, output, held_bytes };
         process.send_function(load).map_err(|error| cannot(process.prefer_exit_status(error)))?;
         Ok(process)
     }

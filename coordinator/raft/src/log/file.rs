@@ -15,6 +15,8 @@ use crate::persisted::{LogWrite, PersistedState};
 const LOG_FILE: &str = "records.log";
 const LOCK_FILE: &str = "lock";
 const DIRECTORY_PURPOSE: &str = "the coordinator's data directory";
+/// The flag that sets the directory.
+const DIRECTORY_FLAG: &str = "--data-dir";
 
 /// The log in a directory.
 #[derive(Debug)]
@@ -45,7 +47,7 @@ impl FileLog {
     /// # Errors
     /// Returns an error if the log cannot be used.
     pub fn open(folder: &Path, new_id: MemberId) -> Result<(Self, PersistedState), LogError> {
-        prepare_directory(folder, DIRECTORY_PURPOSE)?;
+        prepare_directory(folder, DIRECTORY_PURPOSE, DIRECTORY_FLAG)?;
         let lock = take_lock(folder)?;
         let path = folder.join(LOG_FILE);
         let (file, bytes) = read(&path)
@@ -221,6 +223,7 @@ fn incomplete_path(log: &Path) -> PathBuf {
 fn take_lock(folder: &Path) -> Result<File, LogError> {
     let unusable = |error: io::Error| DirectoryError {
         purpose: DIRECTORY_PURPOSE,
+        flag: DIRECTORY_FLAG,
         path: folder.to_owned(),
         reason: error_reason(&error),
     };

@@ -229,7 +229,7 @@ fn a_path_that_is_not_a_directory_is_an_error() {
     fs::write(&file, "x").unwrap();
     let refused = FileLog::open(&file, id(9)).unwrap_err().to_string();
     assert!(refused.starts_with("cannot use the coordinator's data directory"), "{refused}");
-    assert!(refused.ends_with("; choose a directory that this user can write to"), "{refused}");
+    assert!(refused.ends_with("; pass --data-dir with a directory that this user can write to"), "{refused}");
     assert!(!refused.contains("os error"), "{refused}");
 }
 
