@@ -13,7 +13,7 @@ use super::{GrpcServer, announce, stop_worker};
 use crate::access::ServerSecurity;
 use crate::cli::{SwitchArg, WorkerArgs};
 use crate::coordinator_contact::CoordinatorContact;
-use crate::failure::{Failure, reason};
+use crate::failure::Failure;
 use crate::http::{self, HttpAddresses, Readiness};
 use crate::listen;
 use crate::local_workers;
