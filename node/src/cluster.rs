@@ -17,6 +17,7 @@ use crate::cli::{AccessArgs, LocalArgs, SwitchArg};
 use crate::failure::Failure;
 use crate::local_listener::TransportArg;
 use crate::local_workers::{self, LocalWorker};
+use crate::reload::ReloadedCredentials;
 use crate::{entropy, environment, store_access};
 
 /// Time that several coordinators have to elect a leader.
@@ -32,7 +33,7 @@ pub(crate) struct LocalCluster {
     pub(crate) coordinator: Arc<dyn CoordinatorService>,
     embedded: Option<EmbeddedRoles>,
     transport: TransportArg,
-    credentials: Credentials,
+    access: ReloadedCredentials,
 }
 
 /// A coordinator and workers in this process.
@@ -50,9 +51,9 @@ impl LocalCluster {
     ) -> Result<Self, Failure> {
         match urls {
             [_, ..] => {
-                let credentials = access.credentials()?;
-                let coordinator = connect(urls, &credentials).await?;
-                Ok(Self { coordinator, embedded: None, transport: TransportArg::Auto, credentials })
+                let access = access.reloaded_credentials()?;
+                let coordinator = connect(urls, &access.credentials).await?;
+                Ok(Self { coordinator, embedded: None, transport: TransportArg::Auto, access })
             }
             [] => {
                 let mut settings = CoordinatorSettings::in_memory(index_dir(local)?);
@@ -83,8 +84,8 @@ impl LocalCluster {
         }
         let coordinator = running.service();
         let embedded = Some(EmbeddedRoles { coordinator: running, workers });
-        let credentials = Credentials::default();
-        Ok(Self { coordinator, embedded, transport: TransportArg::Auto, credentials })
+        let access = ReloadedCredentials::new(Credentials::default());
+        Ok(Self { coordinator, embedded, transport: TransportArg::Auto, access })
     }
 
     /// Returns the coordinator if it runs in this process.
@@ -105,7 +106,7 @@ impl LocalCluster {
     /// Returns the directory that resolves worker addresses.
     pub(crate) fn directory(&self) -> Arc<dyn WorkerDirectory> {
         let Some(EmbeddedRoles { workers, .. }) = &self.embedded else {
-            return Arc::new(GrpcWorkers::new(self.transport.into(), self.credentials.clone()));
+            return Arc::new(GrpcWorkers::new(self.transport.into(), self.access.credentials.clone()));
         };
         Arc::new(LocalWorkers(workers.iter().map(|worker| worker.running.service()).collect()))
     }

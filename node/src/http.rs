@@ -12,7 +12,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use feedline_access::{Protocol, Secret, now_s};
+use feedline_access::{ClusterSecret, Protocol, Tls, now_s};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
@@ -60,6 +60,8 @@ struct HttpState {
     readiness: Arc<ReadinessCell>,
     /// Checks the tokens of requests for metrics; `None` if metrics require a certificate or no authentication.
     metrics_access: Option<Arc<MetricsAccess>>,
+    /// The certificate whose expiry is a metric.
+    tls: Option<Arc<Tls>>,
 }
 
 /// Starts the server if the user gave an address. The server starts before the roles, so that no measurement is lost,
@@ -68,7 +70,7 @@ struct HttpState {
 pub(crate) async fn start(
     address: Option<&str>,
     security: &ServerSecurity,
-    secret: Option<&Secret>,
+    secret: Option<&Arc<ClusterSecret>>,
 ) -> Result<Option<HttpServer>, Failure> {
     let Some(address) = address else { return Ok(None) };
     let bound = listen::bind(address, "--http").await?;
@@ -92,9 +94,13 @@ pub(crate) async fn start(
     let readiness = Arc::new(ReadinessCell::default());
     let stop = CancellationToken::new();
     let secret = secret.filter(|_| !security.requires_certificates());
-    let metrics_access = secret.map(|secret| Arc::new(MetricsAccess::new(secret)));
-    let routes =
-        routes(HttpState { metrics: metrics.clone(), readiness: Arc::clone(&readiness), metrics_access });
+    let metrics_access = secret.map(|secret| Arc::new(MetricsAccess::new(Arc::clone(secret))));
+    let routes = routes(HttpState {
+        metrics: metrics.clone(),
+        readiness: Arc::clone(&readiness),
+        metrics_access,
+        tls: security.tls(),
+    });
     let server: BoxFuture<'static, ()> = match security.tls() {
         Some(tls) => {
             let incoming = feedline_access::incoming_connections(bound.listener, tls, Protocol::Http1);
@@ -148,7 +154,7 @@ async fn serve_metrics(State(state): State<HttpState>, headers: HeaderMap) -> Re
         let challenge = [(header::WWW_AUTHENTICATE, "Bearer")];
         return (StatusCode::UNAUTHORIZED, challenge, format!("{reason}\n")).into_response();
     }
-    process_metrics::update();
+    process_metrics::update(state.tls.as_deref());
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], state.metrics.render()).into_response()
 }
 

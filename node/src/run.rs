@@ -45,7 +45,8 @@ pub(crate) async fn run(args: RunArgs, started: Instant) -> Result<(), Failure> 
         None => None,
     };
     let stop = signals::watch()?;
-    let http = http::start(args.http.as_deref(), &ServerSecurity::new(&args.server_access)?, None).await?;
+    let security = ServerSecurity::new(&args.server_access)?;
+    let http = http::start(args.http.as_deref(), &security, None).await?;
     let local = (&args.local, args.auto_cache.auto_cache);
     let cluster = LocalCluster::open(&args.remote.urls(), &args.server_access.access, local)
         .await?

@@ -1,5 +1,6 @@
 //! Tests of access to metrics, and of connection limits.
 
+use feedline_access::Secret;
 use feedline_access::token::{Claims, Scope, Tokens};
 use futures::StreamExt;
 use futures::stream;
@@ -13,8 +14,9 @@ const CONNECTION_BYTES: usize = 64 << 10;
 
 fn state(secret: Option<&Secret>) -> HttpState {
     let metrics = PrometheusBuilder::new().build_recorder().handle();
+    let secret = secret.map(|secret| Arc::new(ClusterSecret::fixed(secret.clone())));
     let metrics_access = secret.map(|secret| Arc::new(MetricsAccess::new(secret)));
-    HttpState { metrics, readiness: Arc::default(), metrics_access }
+    HttpState { metrics, readiness: Arc::default(), metrics_access, tls: None }
 }
 
 /// Returns the client's end of a served connection.

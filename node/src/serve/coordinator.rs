@@ -8,10 +8,11 @@ use feedline_coordinator::{
 use tokio::time::Instant;
 
 use super::{GrpcServer, announce, coordinator_routes, stop_coordinator, stop_http};
-use crate::access::{ServerSecurity, coordinator_token, read_secret};
+use crate::access::{ServerSecurity, coordinator_token};
 use crate::cli::CoordinatorArgs;
 use crate::failure::Failure;
 use crate::http::Readiness;
+use crate::reload::reload_secret;
 use crate::{entropy, http, listen, signals, store_access, yaml};
 
 /// The flags that protect a coordinator on a network, for error messages.
@@ -22,7 +23,8 @@ pub(super) const COORDINATOR_FIX: &str =
 pub(crate) async fn run(args: CoordinatorArgs) -> Result<(), Failure> {
     let stop = signals::watch()?;
     let security = ServerSecurity::new(&args.server_access)?;
-    let secret = args.secret.secret_file.as_deref().map(read_secret).transpose()?;
+    let secret = args.secret.load()?;
+    let _reload = secret.clone().map(reload_secret);
     let bound = listen::bind(&args.listen, "--listen").await?;
     security.check_listen_address(bound.address, secret.is_some(), COORDINATOR_FIX)?;
     let http = http::start(args.http.as_deref(), &security, secret.as_ref()).await?;
@@ -40,7 +42,7 @@ pub(crate) async fn run(args: CoordinatorArgs) -> Result<(), Failure> {
     let (settings, grace) = (settings(&args, url)?, args.shutdown.grace);
     let mut credentials = security.credentials.clone();
     if let Some(secret) = &secret {
-        credentials.token = Some(Arc::new(coordinator_token(secret)));
+        credentials.token = Some(Arc::new(coordinator_token(Arc::clone(secret))));
         tracing::info!(secret = secret.fingerprint(), "clients need tokens that this secret signed");
     }
     let peers = Some(Arc::new(GrpcPeers { credentials: credentials.clone() }) as Arc<dyn PeerDirectory>);

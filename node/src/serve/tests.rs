@@ -2,6 +2,7 @@
 
 use arrow_flight::flight_service_client::FlightServiceClient;
 use arrow_flight::{FlightDescriptor, Ticket};
+use feedline_access::Secret;
 use feedline_access::token::{Claims, Scope, Tokens};
 use feedline_coordinator::CoordinatorSettings;
 use feedline_data::ids::JobId;
@@ -33,7 +34,8 @@ impl FlightCluster {
         let secret = Secret::new().unwrap();
         let settings = CoordinatorSettings::in_memory(folder.path());
         let coordinator = feedline_coordinator::start(settings, 1).await.unwrap();
-        let routes = coordinator_routes(&coordinator, Some(&secret), Credentials::default()).routes;
+        let fixed = Arc::new(ClusterSecret::fixed(secret.clone()));
+        let routes = coordinator_routes(&coordinator, Some(&fixed), Credentials::default()).routes;
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let server = GrpcServer::start(listener, None, routes);

@@ -16,13 +16,14 @@ use super::coordinator::COORDINATOR_FIX;
 use super::{
     FINAL_GRACE, GrpcServer, announce, coordinator_routes, stop_coordinator, stop_http, stop_worker,
 };
-use crate::access::{ServerSecurity, read_secret, worker_token};
+use crate::access::{ServerSecurity, worker_token};
 use crate::cli::{LocalArgs, SwitchArg, UpArgs};
 use crate::failure::{Failure, reason};
 use crate::listen::{self, BoundListener};
 use crate::local_listener::TransportArg;
 use crate::local_scaler::{LocalScaler, WorkerCommand};
 use crate::local_workers::{self, LocalWorker};
+use crate::reload::reload_secret;
 use crate::{entropy, environment, http, local_listener, output, signals, store_access, worker_flags, yaml};
 
 /// Runs all roles until a signal arrives.
@@ -31,7 +32,8 @@ pub(crate) async fn run(mut args: UpArgs) -> Result<(), Failure> {
     let default = SwitchArg::default_for_functions(args.secret.secret_file.is_some());
     args.local.functions.functions.get_or_insert(default);
     let security = ServerSecurity::new(&args.server_access)?;
-    let secret = args.secret.secret_file.as_deref().map(read_secret).transpose()?;
+    let secret = args.secret.load()?;
+    let _reload = secret.clone().map(reload_secret);
     let bound = listen::bind(&args.listen, "--listen").await?;
     security.check_listen_address(bound.address, secret.is_some(), COORDINATOR_FIX)?;
     let scheme = security.scheme();
@@ -49,7 +51,7 @@ pub(crate) async fn run(mut args: UpArgs) -> Result<(), Failure> {
     let scaler =
         args.autoscale.map(|(_, max)| local_scaler(&args, max, (&bound, &host), &access)).transpose()?;
     let scaler = scaler.map(|scaler| match &secret {
-        Some(secret) => scaler.with_token(&worker_token(secret)),
+        Some(secret) => scaler.with_token(worker_token(Arc::clone(secret))),
         None => scaler,
     });
     let scaler = scaler.map(Arc::new);
