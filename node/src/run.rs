@@ -48,9 +48,12 @@ pub(crate) async fn run(args: RunArgs, started: Instant) -> Result<(), Failure> 
     let security = ServerSecurity::new(&args.server_access)?;
     let http = http::start(args.http.as_deref(), &security, None).await?;
     let local = (&args.local, args.auto_cache.auto_cache);
-    let cluster = LocalCluster::open(&args.remote.urls(), &args.server_access.access, local)
-        .await?
-        .with_transport(args.transport);
+    let urls = args.remote.urls();
+    let cluster = tokio::select! {
+        cluster = LocalCluster::open(&urls, &args.server_access.access, local) => cluster?,
+        () = stop.cancelled() => return Err(interrupted_before_first_batch()),
+    };
+    let cluster = cluster.with_transport(args.transport);
     if let Some(http) = &http {
         http.set_ready(Box::new(|| Ok(())));
     }

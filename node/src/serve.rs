@@ -45,6 +45,7 @@ fn coordinator_routes(
     coordinator: &RunningCoordinator,
     secret: Option<&Arc<ClusterSecret>>,
     credentials: Credentials,
+    protocol_version: u32,
 ) -> CoordinatorRoutes {
     let service = coordinator.service();
     let peer = coordinator.peer_service();
@@ -56,7 +57,8 @@ fn coordinator_routes(
         None => (Authenticators::allow_all(Arc::clone(&service), peer), service),
     };
     let flights = flight::service(Arc::clone(&authenticators.coordinator), credentials);
-    CoordinatorRoutes { routes: grpc::member_routes(authenticators).add_service(flights), for_workers }
+    let routes = grpc::member_routes_with_version(authenticators, protocol_version).add_service(flights);
+    CoordinatorRoutes { routes, for_workers }
 }
 
 /// A running gRPC server.

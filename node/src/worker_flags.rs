@@ -7,7 +7,7 @@ use clap::{Arg, CommandFactory};
 use crate::cli::{Cli, GivenFlags};
 
 /// Flags of `feedline worker` that are not passed on, and the reasons.
-const NOT_FORWARDED: [(&str, &str); 17] = [
+const NOT_FORWARDED: [(&str, &str); 18] = [
     ("advertise", "it is a URL for a worker, and a host for `feedline up`"),
     ("advertise_host", "it is --advertise of `feedline up`"),
     ("cache_dir", "its default differs between a worker and `feedline up`"),
@@ -24,6 +24,7 @@ const NOT_FORWARDED: [(&str, &str); 17] = [
     ("own_file", "it protects the files of all roles of the parent process"),
     ("planner_uses_cache_dir", "it depends on --cache-dir of `feedline up`"),
     ("token_file", "worker processes receive a separate token in the environment"),
+    ("upgrade_timeout", "the coordinator has the same release"),
     ("while_input", "worker processes always exit with their parent"),
 ];
 

@@ -39,18 +39,20 @@ pub(crate) async fn run(args: CoordinatorArgs) -> Result<(), Failure> {
             "--peers does not contain this coordinator, {url}: list all coordinators, and pass --advertise with the URL of this coordinator"
         )));
     }
-    let (settings, grace) = (settings(&args, url)?, args.shutdown.grace);
+    let (settings, grace, protocol_version) =
+        (settings(&args, url)?, args.shutdown.grace, args.protocol_version);
     let mut credentials = security.credentials.clone();
     if let Some(secret) = &secret {
         credentials.token = Some(Arc::new(coordinator_token(Arc::clone(secret))));
         tracing::info!(secret = secret.fingerprint(), "clients need tokens that this secret signed");
     }
-    let peers = Some(Arc::new(GrpcPeers { credentials: credentials.clone() }) as Arc<dyn PeerDirectory>);
+    let peers = GrpcPeers { credentials: credentials.clone(), protocol_version };
+    let peers = Some(Arc::new(peers) as Arc<dyn PeerDirectory>);
     let context = CoordinatorContext { peers, ..CoordinatorContext::default() };
     let mut coordinator = feedline_coordinator::start_in(settings, entropy::coordinator_start_id(), context)
         .await
         .map_err(Failure::failed)?;
-    let services = coordinator_routes(&coordinator, secret.as_ref(), credentials);
+    let services = coordinator_routes(&coordinator, secret.as_ref(), credentials, protocol_version);
     let mut server = GrpcServer::start(bound.listener, security.tls(), services.routes);
     if let Some(http) = &http {
         http.set_ready(readiness(&coordinator));

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use feedline_access::ProtectedFiles;
 use feedline_coordinator::{CoordinatorContext, CoordinatorSettings, RunningCoordinator, Scaler};
 use feedline_planner::plan::ScaleSettings;
-use feedline_proto::CoordinatorService;
+use feedline_proto::{CoordinatorService, PROTOCOL_VERSION};
 use feedline_worker::{ObjectAccess, WorkerSettings};
 use futures::future::{join_all, select_all, try_join_all};
 use tokio::time::{Duration, Instant};
@@ -64,7 +64,8 @@ pub(crate) async fn run(mut args: UpArgs) -> Result<(), Failure> {
     let mut coordinator = feedline_coordinator::start_in(settings, entropy::coordinator_start_id(), context)
         .await
         .map_err(Failure::failed)?;
-    let services = coordinator_routes(&coordinator, secret.as_ref(), security.credentials.clone());
+    let credentials = security.credentials.clone();
+    let services = coordinator_routes(&coordinator, secret.as_ref(), credentials, PROTOCOL_VERSION);
     let mut nodes = Vec::new();
     for settings in local_workers::settings(&args.local, &access)?.into_iter().filter(|_| scaler.is_none()) {
         let settings = WorkerSettings { requires_tickets: secret.is_some(), ..settings };
