@@ -3,11 +3,13 @@
 //! A cluster has one [`Secret`], which its coordinators share. Two Ed25519 key pairs are derived from it. One pair signs
 //! [tokens](token), which contain the rights and the tenant of their owner. The other pair signs [tickets](ticket), which a
 //! coordinator issues to the consumers of a job, and which workers verify with the public key. Therefore, a worker cannot
-//! issue tokens or tickets. [`Tls`] authenticates both ends of a connection, and reloads certificates when their files
-//! change.
+//! issue tokens or tickets. A coordinator reloads its secret when the file changes ([`ClusterSecret`]). [`Tls`] authenticates
+//! both ends of a connection, and reloads certificates when their files change.
 
 mod authority;
+mod cluster_secret;
 mod credentials;
+mod expiry;
 mod exposed;
 mod incoming;
 mod protected_files;
@@ -18,6 +20,7 @@ mod tls;
 pub mod token;
 
 pub use self::authority::{CertificateAuthority, CertifiedKey};
+pub use self::cluster_secret::{ClusterKeys, ClusterSecret};
 pub use self::credentials::{BearerToken, Credentials};
 pub use self::exposed::warn_if_exposed;
 pub use self::incoming::incoming_connections;

@@ -1,6 +1,8 @@
 //! The cluster secret, which the coordinators share.
 
 use std::fmt;
+use std::fs;
+use std::path::Path;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -16,13 +18,16 @@ const SECRET_PREFIX: &str = "feedline-secret-1:";
 /// Salt of the key derivation.
 const DERIVATION_SALT: &[u8] = b"feedline cluster secret 1";
 
-/// The cluster secret, and a second secret during a rotation. The owner of either secret has all rights.
+/// The bytes of a secret.
+pub(crate) type SecretBytes = [u8; SECRET_BYTES];
+
+/// The cluster secret, and further secrets during a rotation. The owner of any of these secrets has all rights.
 #[derive(Clone)]
 pub struct Secret {
     /// The secret that signs tokens and tickets.
-    signing: [u8; SECRET_BYTES],
-    /// A second secret, whose signatures are also valid.
-    additional: Option<[u8; SECRET_BYTES]>,
+    signing: SecretBytes,
+    /// Further secrets, whose signatures are also valid.
+    additional: Vec<SecretBytes>,
 }
 
 impl fmt::Debug for Secret {
@@ -39,7 +44,26 @@ impl Secret {
     pub fn new() -> Result<Self, String> {
         let mut bytes = [0; SECRET_BYTES];
         SystemRandom::new().fill(&mut bytes).map_err(|_| "cannot generate random numbers".to_owned())?;
-        Ok(Self { signing: bytes, additional: None })
+        Ok(Self::from_parts(bytes, Vec::new()))
+    }
+
+    /// Creates a secret that signs with `signing` and also accepts signatures of `additional`.
+    pub(crate) fn from_parts(signing: SecretBytes, additional: Vec<SecretBytes>) -> Self {
+        Self { signing, additional }
+    }
+
+    /// Reads a file with the text of [`Self::text`].
+    ///
+    /// # Errors
+    /// Returns a message with the file and the fix, without the contents of the file.
+    pub fn load(file: &Path) -> Result<Self, String> {
+        let text = fs::read_to_string(file).map_err(|error| {
+            format!(
+                "cannot read the secret in {}: {error}; create one with `feedline keys new`",
+                file.display()
+            )
+        })?;
+        Self::parse(&text).map_err(|reason| format!("{}: {reason}", file.display()))
     }
 
     /// Parses the text of [`Self::text`]: one secret, or two on separate lines. The first secret signs, and the signatures
@@ -50,7 +74,7 @@ impl Secret {
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
         let signing = parse_line(lines.next().unwrap_or_default())?;
-        let additional = lines.next().map(parse_line).transpose()?;
+        let additional: Vec<SecretBytes> = lines.next().map(parse_line).transpose()?.into_iter().collect();
         if lines.next().is_some() {
             return Err(
                 "the file contains more than two secrets; keep only the current and the previous secret"
@@ -60,17 +84,17 @@ impl Secret {
         Ok(Self { signing, additional })
     }
 
-    /// Returns the secret as a line of text, followed by a line for the second secret, if any. The text does not end with a
-    /// line break.
+    /// Returns the secret as a line of text, followed by a line for each further secret. The text does not end with a line
+    /// break.
     pub fn text(&self) -> String {
         let lines: Vec<String> =
             self.all().map(|bytes| format!("{SECRET_PREFIX}{}", URL_SAFE_NO_PAD.encode(bytes))).collect();
         lines.join("\n")
     }
 
-    /// Returns a short hash that identifies the secret in logs without revealing the secret; two hashes for two secrets.
+    /// Returns a short hash that identifies the secret in logs without revealing the secret; one hash for each secret.
     pub fn fingerprint(&self) -> String {
-        let hash = |bytes: &[u8; SECRET_BYTES]| -> String {
+        let hash = |bytes: &SecretBytes| -> String {
             let salted = [DERIVATION_SALT, b" fingerprint ".as_slice(), bytes.as_slice()].concat();
             digest(&SHA256, &salted).as_ref()[..4].iter().map(|byte| format!("{byte:02x}")).collect()
         };
@@ -88,13 +112,18 @@ impl Secret {
         self.all().map(|bytes| derive_key_pair(bytes, usage).public_key().as_ref().to_vec()).collect()
     }
 
-    /// Returns the signing secret, then the second secret, if any.
-    fn all(&self) -> impl Iterator<Item = &[u8; SECRET_BYTES]> {
+    /// Returns the bytes of the signing secret.
+    pub(crate) fn signing_bytes(&self) -> SecretBytes {
+        self.signing
+    }
+
+    /// Returns the signing secret, then the further secrets.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &SecretBytes> {
         std::iter::once(&self.signing).chain(&self.additional)
     }
 }
 
-fn parse_line(line: &str) -> Result<[u8; SECRET_BYTES], String> {
+fn parse_line(line: &str) -> Result<SecretBytes, String> {
     let invalid = || {
         format!(
             "the file is not a cluster secret: expected a line that starts with {SECRET_PREFIX}; create a secret with `feedline keys`"
@@ -107,7 +136,7 @@ fn parse_line(line: &str) -> Result<[u8; SECRET_BYTES], String> {
 
 /// Derives the key pair for one usage. HMAC-SHA256 of the usage is the seed, which is one block of the expansion of HKDF
 /// (RFC 5869).
-fn derive_key_pair(secret: &[u8; SECRET_BYTES], usage: &str) -> Ed25519KeyPair {
+fn derive_key_pair(secret: &SecretBytes, usage: &str) -> Ed25519KeyPair {
     let key = hmac::Key::new(hmac::HMAC_SHA256, secret);
     let seed = hmac::sign(&key, &[DERIVATION_SALT, b" ", usage.as_bytes()].concat());
     Ed25519KeyPair::from_seed_unchecked(seed.as_ref()).expect("a SHA-256 hash has the 32 bytes of a seed")
@@ -118,7 +147,7 @@ mod tests {
     use super::*;
 
     fn secret_of(byte: u8) -> Secret {
-        Secret { signing: [byte; SECRET_BYTES], additional: None }
+        Secret::from_parts([byte; SECRET_BYTES], Vec::new())
     }
 
     #[test]

@@ -71,7 +71,7 @@ impl TicketIssuer {
     }
 }
 
-/// The key with which workers verify tickets. During a rotation of the secret, contains the keys of both secrets.
+/// The key with which workers verify tickets. During a rotation of the secret, contains the keys of all accepted secrets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TicketKey(Vec<u8>);
 

@@ -14,7 +14,11 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector, client, server};
 
+use crate::expiry::expiry_s;
 use crate::warn_if_exposed;
+
+/// Maximum number of reads of files that change between two reads.
+const MAX_READS: usize = 4;
 
 /// Certificate files in PEM.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -69,6 +73,8 @@ struct LoadedTls {
     own: Option<CertificateDer<'static>>,
     server: Option<ServerConfigs>,
     client: Arc<ClientConfig>,
+    /// Expiry of the certificate as a Unix timestamp in seconds.
+    expiry_s: Option<i64>,
 }
 
 /// The server configurations for both protocols.
@@ -147,6 +153,12 @@ impl Tls {
         })
     }
 
+    /// Returns the time at which the first certificate in the chain of this process expires, as a Unix timestamp in seconds.
+    /// Returns `None` without a certificate.
+    pub fn certificate_expiry_s(&self) -> Option<i64> {
+        self.loaded().expiry_s
+    }
+
     /// Performs the server side of a handshake.
     ///
     /// # Errors
@@ -188,7 +200,21 @@ impl Tls {
 }
 
 impl FileContents {
+    /// Reads the files until two reads return the same contents, because the files may be replaced one after another. A
+    /// certificate and the key of another certificate would not be usable.
     fn read(files: &TlsFiles) -> Result<Self, String> {
+        let mut contents = Self::read_once(files)?;
+        for _ in 1..MAX_READS {
+            let again = Self::read_once(files)?;
+            if again == contents {
+                break;
+            }
+            contents = again;
+        }
+        Ok(contents)
+    }
+
+    fn read_once(files: &TlsFiles) -> Result<Self, String> {
         let read = |path: &Option<PathBuf>| match path {
             Some(path) => {
                 fs::read(path).map(Some).map_err(|error| format!("cannot read {}: {error}", path.display()))
@@ -219,6 +245,10 @@ impl LoadedTls {
                 );
             }
         };
+        let expiry_s = certified_key.as_ref().and_then(|(chain, ..)| {
+            let expiries = chain.iter().filter_map(|certificate| expiry_s(certificate));
+            expiries.min()
+        });
         let client = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(&[&rustls::version::TLS13])
             .map_err(|error| error.to_string())?
@@ -241,7 +271,7 @@ impl LoadedTls {
             }
         };
         client.alpn_protocols = Protocol::Http2.alpn();
-        Ok(Self { contents, own, server, client: Arc::new(client) })
+        Ok(Self { contents, own, server, client: Arc::new(client), expiry_s })
     }
 }
 

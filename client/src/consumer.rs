@@ -49,6 +49,7 @@ impl Consumer {
         let timeouts = SessionTimeouts {
             unavailable: Duration::from_millis(settings.patience_ms),
             busy: Duration::from_millis(settings.admission_ms),
+            version_mismatch: Duration::from_millis(settings.upgrade_ms),
         };
         let span = tracing::info_span!("consumer", job = %identity.job, consumer = identity.consumer);
         let job = identity.job;

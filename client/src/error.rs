@@ -36,6 +36,14 @@ pub enum ClientError {
         /// Error of the last attempt.
         message: String,
     },
+    /// Coordinators or workers still had another protocol version at the client's timeout.
+    #[error("{message}; the client stopped retrying after {seconds} s")]
+    VersionMismatch {
+        /// Duration of the retries in seconds.
+        seconds: u64,
+        /// Error of the last attempt, which names both versions.
+        message: String,
+    },
     /// A newer session superseded this consumer.
     #[error("{0}; give each process its own consumer index")]
     Superseded(String),
@@ -64,6 +72,9 @@ impl From<ServiceError> for ClientError {
             ServiceErrorKind::Invalid | ServiceErrorKind::Denied => Self::Refused(error.message),
             ServiceErrorKind::NotFound => Self::UnknownJob(error.message),
             ServiceErrorKind::Superseded => Self::Superseded(error.message),
+            ServiceErrorKind::Unavailable if error.is_version_mismatch => {
+                Self::VersionMismatch { seconds: 0, message: error.message }
+            }
             ServiceErrorKind::Unavailable => Self::CoordinatorLost { seconds: 0, message: error.message },
             ServiceErrorKind::Busy => Self::Busy { seconds: 0, message: error.message },
         }
@@ -73,6 +84,12 @@ impl From<ServiceError> for ClientError {
 impl ClientError {
     /// Whether a retry of the same request can succeed.
     pub fn is_retryable(&self) -> bool {
-        matches!(self, Self::Unreachable(_) | Self::CoordinatorLost { .. } | Self::Busy { .. })
+        matches!(
+            self,
+            Self::Unreachable(_)
+                | Self::CoordinatorLost { .. }
+                | Self::VersionMismatch { .. }
+                | Self::Busy { .. }
+        )
     }
 }

@@ -98,6 +98,9 @@ pub(crate) fn request_stream(
 }
 
 fn outcome_of_error(error: ServiceError, started: Instant) -> FetchOutcome {
+    if error.is_version_mismatch {
+        return FetchOutcome::VersionMismatch(error.message);
+    }
     match error.kind {
         ServiceErrorKind::NotFound => FetchOutcome::NotFound,
         ServiceErrorKind::Invalid => FetchOutcome::Rejected(error.message),

@@ -18,6 +18,7 @@ use tokio::time::{Duration, Instant};
 use crate::busy;
 use crate::consumer::Consumer;
 use crate::error::ClientError;
+use crate::mismatch_timer::MismatchTimer;
 use crate::settings::ClientSettings;
 use crate::state::ConsumerIdentity;
 use crate::workers::{GrpcWorkers, WorkerDirectory};
@@ -37,7 +38,8 @@ pub struct Job {
 
 impl Job {
     /// Opens a job, or joins the job with the same name and spec. Retries for [`ClientSettings::patience_ms`] if the coordinator is
-    /// unavailable, and for [`ClientSettings::admission_ms`] if the coordinator is busy.
+    /// unavailable, for [`ClientSettings::admission_ms`] if the coordinator is busy, and for [`ClientSettings::upgrade_ms`] if
+    /// it has another protocol version.
     ///
     /// # Errors
     /// Returns an error if the coordinator rejects the spec, a setting is invalid, or no coordinator responds.
@@ -161,15 +163,17 @@ impl Job {
     }
 }
 
-/// Retries an idempotent request while the coordinator is unavailable or busy.
+/// Retries an idempotent request while the coordinator is unavailable or busy, or has another protocol version.
 async fn retry<T, F: Future<Output = Result<T, ServiceError>>>(
     settings: &ClientSettings,
     mut request: impl FnMut() -> F,
 ) -> Result<T, ClientError> {
     let unavailable_timeout = Duration::from_millis(settings.patience_ms);
     let busy_timeout = Duration::from_millis(settings.admission_ms);
+    let upgrade_timeout = Duration::from_millis(settings.upgrade_ms);
     let started = Instant::now();
     let mut last_answer = started;
+    let mut mismatch = MismatchTimer::default();
     let mut backoff = busy::COORDINATOR_BACKOFF;
     let mut logged = String::new();
     loop {
@@ -189,6 +193,15 @@ async fn retry<T, F: Future<Output = Result<T, ServiceError>>>(
                 tokio::time::sleep(delay).await;
                 last_answer = Instant::now();
                 backoff.reset();
+            }
+            Err(error) if error.is_version_mismatch => {
+                let elapsed = mismatch.record(Instant::now());
+                if elapsed >= upgrade_timeout {
+                    let seconds = elapsed.as_secs();
+                    return Err(ClientError::VersionMismatch { seconds, message: error.message });
+                }
+                tokio::time::sleep(backoff.next_pause()).await;
+                last_answer = Instant::now();
             }
             Err(error) if error.kind != ServiceErrorKind::Unavailable => return Err(error.into()),
             Err(error) if last_answer.elapsed() >= unavailable_timeout => {

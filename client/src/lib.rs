@@ -36,6 +36,7 @@ mod error;
 mod fetch;
 mod job;
 mod metrics;
+mod mismatch_timer;
 pub mod origin;
 mod pieces;
 pub mod probe;

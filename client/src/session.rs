@@ -19,6 +19,7 @@ use crate::busy;
 use crate::error::ClientError;
 use crate::fetch::{self, FetchContext};
 use crate::metrics::RECONNECTS_TOTAL;
+use crate::mismatch_timer::MismatchTimer;
 use crate::state::SentReport;
 
 /// Interval at which the session checks for work that becomes due without a notification. It is shorter than all delays
@@ -43,6 +44,8 @@ pub(crate) struct SessionTimeouts {
     pub(crate) unavailable: Duration,
     /// Maximum time for which the coordinator may be busy.
     pub(crate) busy: Duration,
+    /// Maximum time for which coordinators may have another protocol version.
+    pub(crate) version_mismatch: Duration,
 }
 
 pub(crate) struct Session {
@@ -61,6 +64,8 @@ pub(crate) struct Session {
     unavailable_since: Option<Instant>,
     /// Time at which the coordinator became busy. `None` while it is not busy.
     busy_since: Option<Instant>,
+    /// Measures for how long coordinators have rejected the protocol version.
+    mismatch: MismatchTimer,
     /// Whether the coordinator rejected the newest report because of a newer session.
     is_superseded: bool,
     /// Version of the deliveries that the coordinator has acknowledged. The channel is closed when the session ends.
@@ -85,6 +90,7 @@ impl Session {
             backoff: busy::COORDINATOR_BACKOFF,
             unavailable_since: None,
             busy_since: None,
+            mismatch: MismatchTimer::default(),
             is_superseded: false,
             acknowledged,
         }
@@ -154,6 +160,7 @@ impl Session {
         match result {
             Ok(plan) => self.on_plan(number, &report, plan),
             Err(error) if error.kind == ServiceErrorKind::Superseded => self.on_superseded(number, error),
+            Err(error) if error.is_version_mismatch => self.on_version_mismatch(error),
             Err(error) if error.kind == ServiceErrorKind::Unavailable => self.on_unavailable(error),
             Err(error) if error.kind == ServiceErrorKind::Busy => self.on_busy(sent_at, &error),
             Err(error) => self.context.shared.lock().fail(error.into()),
@@ -161,7 +168,8 @@ impl Session {
     }
 
     fn on_plan(&mut self, number: u64, report: &SentReport, plan: ConsumerPlan) {
-        if self.unavailable_since.take().is_some() {
+        let had_mismatch = self.mismatch.reset();
+        if self.unavailable_since.take().is_some() || had_mismatch {
             counter!(RECONNECTS_TOTAL).increment(1);
             tracing::info!("reconnected to the coordinator");
         }
@@ -205,6 +213,22 @@ impl Session {
         }
         let delay = busy::retry_delay(error, busy::jitter_seed(sent_at));
         self.next_report_at = self.next_report_at.max(now + delay);
+    }
+
+    /// Waits for the end of a rolling upgrade. The coordinators respond, so the time without a response starts again.
+    fn on_version_mismatch(&mut self, error: ServiceError) {
+        let now = Instant::now();
+        self.unavailable_since = None;
+        let elapsed = self.mismatch.record(now);
+        if elapsed >= self.timeouts.version_mismatch {
+            let mismatch =
+                ClientError::VersionMismatch { seconds: elapsed.as_secs(), message: error.message };
+            self.context.shared.lock().fail(mismatch);
+            return;
+        }
+        if now >= self.next_report_at {
+            self.next_report_at = now + self.backoff.next_pause();
+        }
     }
 
     fn on_unavailable(&mut self, error: ServiceError) {

@@ -17,6 +17,9 @@ pub struct ClientSettings {
     /// Maximum time in milliseconds that the client retries while the coordinator is busy, for example because a tenant
     /// runs too many jobs. The default is 60 000.
     pub admission_ms: u64,
+    /// Maximum time in milliseconds that the client retries while coordinators or workers have another protocol version, as
+    /// during a rolling upgrade. The default is 600 000.
+    pub upgrade_ms: u64,
     /// Interval between delivery reports in milliseconds. The default is 200.
     pub report_ms: u64,
     /// Time in milliseconds without progress after which a split is also fetched from a second worker. The default is 200.
@@ -36,6 +39,7 @@ impl Default for ClientSettings {
             buffer_bytes: 256 << 20,
             patience_ms: 60_000,
             admission_ms: 60_000,
+            upgrade_ms: 600_000,
             report_ms: 200,
             hedge_ms: 200,
             fetch_idle_ms: 10_000,

@@ -46,6 +46,7 @@ use self::stream_table::ConsumerStreams;
 use crate::batch::BatchInfo;
 use crate::error::ClientError;
 use crate::metrics::BUFFERED_BYTES;
+use crate::mismatch_timer::MismatchTimer;
 use crate::settings::ClientSettings;
 
 /// Identifies a consumer to the coordinator.
@@ -86,6 +87,8 @@ pub(crate) struct ConsumerState {
     /// Splits whose fetches may receive more credit.
     credit_queue: SplitQueue,
     retries: RetryTimer,
+    /// Measures for how long workers have rejected the protocol version.
+    worker_mismatch: MismatchTimer,
     /// The credit window at the last grant.
     window: u64,
     next_attempt: u64,
@@ -128,6 +131,7 @@ impl ConsumerState {
             start_queue: SplitQueue::default(),
             credit_queue: SplitQueue::default(),
             retries: RetryTimer::default(),
+            worker_mismatch: MismatchTimer::default(),
             window: 0,
             next_attempt: 1,
             schema: None,

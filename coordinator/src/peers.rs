@@ -9,7 +9,7 @@ use bytes::Bytes;
 use feedline_access::Credentials;
 use feedline_data::manifest::Manifest;
 use feedline_data::messages::{ServiceError, ServiceErrorKind};
-use feedline_proto::{MemberInfo, PeerService, grpc};
+use feedline_proto::{MemberInfo, PROTOCOL_VERSION, PeerService, grpc};
 use feedline_raft::{MemberId, Members, Message};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
@@ -35,15 +35,23 @@ pub trait PeerDirectory: Send + Sync {
 }
 
 /// Connects to coordinators over gRPC.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct GrpcPeers {
     /// The credentials of this coordinator.
     pub credentials: Credentials,
+    /// The protocol version of this coordinator.
+    pub protocol_version: u32,
+}
+
+impl Default for GrpcPeers {
+    fn default() -> Self {
+        Self { credentials: Credentials::default(), protocol_version: PROTOCOL_VERSION }
+    }
 }
 
 impl PeerDirectory for GrpcPeers {
     fn peer(&self, url: &str) -> Result<Arc<dyn PeerService>, ServiceError> {
-        grpc::connect_peer(url, &self.credentials)
+        grpc::connect_peer_with_version(url, &self.credentials, self.protocol_version)
     }
 }
 

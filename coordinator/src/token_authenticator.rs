@@ -7,9 +7,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
-use feedline_access::ticket::TicketIssuer;
-use feedline_access::token::Tokens;
-use feedline_access::{Claims, Scope, Secret, now_s};
+use feedline_access::{Claims, ClusterKeys, ClusterSecret, Scope, now_s};
 use feedline_data::ids::JobId;
 use feedline_data::messages::{ConsumerPlan, JobSpec, ServiceError, ServiceErrorKind, WorkerPlan};
 use feedline_proto::authenticator::{Authenticator, Authenticators};
@@ -27,15 +25,31 @@ const MAX_CACHED_TENANTS: usize = 1024;
 
 /// Authenticates callers by token.
 pub struct TokenAuthenticator {
-    tokens: Tokens,
-    ticket_issuer: Arc<TicketIssuer>,
+    secret: Arc<ClusterSecret>,
     ticket_cache: Arc<TicketCache>,
-    /// Verified tokens. The expiry of a token is checked on each use.
-    verified_tokens: Mutex<HashMap<String, VerifiedToken>>,
+    verified_tokens: Mutex<VerifiedTokens>,
     service: Arc<dyn CoordinatorService>,
     /// The service restricted to each tenant.
     tenants: Mutex<HashMap<String, Arc<TenantView>>>,
     peer: Guarded<dyn PeerService>,
+}
+
+/// Verified tokens. The expiry of a token is checked on each use.
+#[derive(Default)]
+struct VerifiedTokens {
+    /// The keys that have verified the tokens.
+    keys: Option<Arc<ClusterKeys>>,
+    by_text: HashMap<String, VerifiedToken>,
+}
+
+impl VerifiedTokens {
+    /// Forgets all tokens that other keys have verified.
+    fn set_keys(&mut self, keys: &Arc<ClusterKeys>) {
+        if self.keys.as_ref().is_none_or(|known| !Arc::ptr_eq(known, keys)) {
+            self.keys = Some(Arc::clone(keys));
+            self.by_text.clear();
+        }
+    }
 }
 
 /// The claims of a verified token.
@@ -49,13 +63,12 @@ struct VerifiedToken {
 impl TokenAuthenticator {
     /// Creates an authenticator for the services of a coordinator in a cluster with this secret.
     pub fn new(
-        secret: &Secret,
+        secret: Arc<ClusterSecret>,
         service: Arc<dyn CoordinatorService>,
         peer: Arc<dyn PeerService>,
     ) -> Arc<Self> {
         Arc::new(Self {
-            tokens: Tokens::new(secret),
-            ticket_issuer: Arc::new(TicketIssuer::new(secret)),
+            secret,
             ticket_cache: Arc::default(),
             verified_tokens: Mutex::default(),
             service,
@@ -83,7 +96,7 @@ impl TokenAuthenticator {
         Arc::new(AuthorizedCoordinator {
             inner: Guarded::new(inner),
             claims,
-            ticket_issuer: Arc::clone(&self.ticket_issuer),
+            secret: Arc::clone(&self.secret),
             ticket_cache: Arc::clone(&self.ticket_cache),
         })
     }
@@ -107,20 +120,23 @@ impl TokenAuthenticator {
                 "this cluster requires a token: pass one with --token-file or FEEDLINE_TOKEN",
             ));
         };
+        let keys = self.secret.keys();
         let mut verified = self.verified_tokens.lock().unwrap_or_else(PoisonError::into_inner);
+        verified.set_keys(&keys);
         let is_valid = |found: &&VerifiedToken| found.claims.expires_s.is_none_or(|end| now_s() < end);
-        if let Some(found) = verified.get(token).filter(is_valid) {
+        if let Some(found) = verified.by_text.get(token).filter(is_valid) {
             return Ok(found.clone());
         }
-        verified.remove(token);
+        verified.by_text.remove(token);
         drop(verified);
-        let claims = Arc::new(self.tokens.check(token, now_s()).map_err(denied)?);
+        let claims = Arc::new(keys.tokens.check(token, now_s()).map_err(denied)?);
         let found = VerifiedToken { view: self.view(Arc::clone(&claims)), claims };
         let mut verified = self.verified_tokens.lock().unwrap_or_else(PoisonError::into_inner);
-        if verified.len() >= MAX_CACHED_TOKENS {
-            verified.clear();
+        verified.set_keys(&keys);
+        if verified.by_text.len() >= MAX_CACHED_TOKENS {
+            verified.by_text.clear();
         }
-        verified.insert(token.to_owned(), found.clone());
+        verified.by_text.insert(token.to_owned(), found.clone());
         Ok(found)
     }
 }
@@ -146,7 +162,7 @@ impl Authenticator<dyn PeerService> for TokenAuthenticator {
 struct AuthorizedCoordinator {
     inner: Guarded<dyn CoordinatorService>,
     claims: Arc<Claims>,
-    ticket_issuer: Arc<TicketIssuer>,
+    secret: Arc<ClusterSecret>,
     ticket_cache: Arc<TicketCache>,
 }
 
@@ -190,14 +206,14 @@ impl CoordinatorService for AuthorizedCoordinator {
             }
             Request::SyncWorker { report } => {
                 let plan = inner.sync_worker(report).await?;
-                let ticket_key = self.ticket_issuer.public_key().as_bytes().to_vec();
+                let ticket_key = self.secret.keys().tickets.public_key().as_bytes().to_vec();
                 Reply::SyncWorker(WorkerPlan { ticket_key, ..plan })
             }
             Request::SyncConsumer { report } => {
                 let (job, consumer, session) = (report.job, report.consumer, report.session);
                 let plan = inner.sync_consumer(report).await?;
                 let now_s = now_s();
-                let make = || self.ticket_issuer.issue(job, consumer, session, now_s);
+                let make = || self.secret.keys().tickets.issue(job, consumer, session, now_s);
                 let ticket = self.ticket_cache.ticket((job, consumer, session), now_s, make);
                 Reply::SyncConsumer(ConsumerPlan { ticket, ..plan })
             }

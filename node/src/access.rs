@@ -1,30 +1,36 @@
-//! Loads the certificates, tokens and secrets that the command line names, and reloads them while a role runs.
+//! Loads the certificates, tokens and secrets that the command line names.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use feedline_access::token::{Claims, Scope, Tokens};
-use feedline_access::{BearerToken, Credentials, Secret, Tls, TlsFiles, now_s, warn_if_exposed};
-use tokio::task::JoinHandle;
+use feedline_access::token::{Claims, Scope};
+use feedline_access::{
+    BearerToken, ClusterSecret, Credentials, Secret, Tls, TlsFiles, now_s, warn_if_exposed,
+};
 
-use crate::cli::{AccessArgs, ClientAuthArg, ServerAccessArgs};
+use crate::cli::{AccessArgs, ClientAuthArg, SecretArgs, ServerAccessArgs};
 use crate::environment;
 use crate::failure::Failure;
+use crate::reload::ReloadedCredentials;
 
-/// Interval between reloads of certificate and token files.
-const RELOAD_INTERVAL: Duration = Duration::from_secs(5);
 /// Lifetime of the token with which a coordinator authenticates to other coordinators. It is short, because every
 /// address that is passed to `feedline members add` receives a token.
 const PEER_TOKEN_LIFETIME: Duration = Duration::from_secs(300);
-/// Interval between renewals of the token. It is much shorter than the lifetime, so that clocks may differ by minutes.
-const PEER_TOKEN_RENEWAL: Duration = Duration::from_secs(60);
+/// Interval between renewals of the tokens of roles. It is much shorter than [`PEER_TOKEN_LIFETIME`], so that clocks may
+/// differ by minutes.
+const ROLE_TOKEN_RENEWAL: Duration = Duration::from_secs(60);
 
 impl AccessArgs {
     /// Loads the credentials that this process presents to servers.
     pub(crate) fn credentials(&self) -> Result<Credentials, Failure> {
         self.load_credentials(false)
+    }
+
+    /// Like [`Self::credentials`], for a process that runs for a long time. Must be called inside a tokio runtime.
+    pub(crate) fn reloaded_credentials(&self) -> Result<ReloadedCredentials, Failure> {
+        self.credentials().map(ReloadedCredentials::new)
     }
 
     fn load_credentials(&self, allows_unverified_clients: bool) -> Result<Credentials, Failure> {
@@ -59,26 +65,17 @@ pub(crate) struct ServerSecurity {
     /// Credentials that the role presents to servers.
     pub(crate) credentials: Credentials,
     is_insecure: bool,
-    /// The task that reloads the files; `None` without files.
-    _reload: Option<ReloadTask>,
-}
-
-/// A task that is aborted when this value is dropped.
-struct ReloadTask(JoinHandle<()>);
-
-impl Drop for ReloadTask {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
+    /// Reloads the files of the credentials.
+    _reloaded: ReloadedCredentials,
 }
 
 impl ServerSecurity {
-    /// Loads the files that the flags name. Must be called inside a tokio runtime.
+    /// Loads the files that the flags name, and reloads them until this value is dropped. Must be called inside a tokio
+    /// runtime.
     pub(crate) fn new(args: &ServerAccessArgs) -> Result<Self, Failure> {
         let credentials = args.access.load_credentials(args.tls_clients == ClientAuthArg::Any)?;
-        let reload = ReloadTask(tokio::spawn(reload_files(credentials.clone())));
-        let has_files = credentials.tls.is_some() || credentials.token.is_some();
-        Ok(Self { credentials, is_insecure: args.insecure, _reload: has_files.then_some(reload) })
+        let reloaded = ReloadedCredentials::new(credentials.clone());
+        Ok(Self { credentials, is_insecure: args.insecure, _reloaded: reloaded })
     }
 
     /// Returns the TLS settings of the server, if it has a certificate.
@@ -124,60 +121,33 @@ impl ServerSecurity {
     }
 }
 
-/// Reloads certificates and the token periodically, and logs each change and each new error once. Never returns.
-async fn reload_files(credentials: Credentials) {
-    let mut interval = tokio::time::interval(RELOAD_INTERVAL);
-    let mut logged = [const { String::new() }; 2];
-    loop {
-        interval.tick().await;
-        let (tls, token) = (credentials.tls.clone(), credentials.token.clone());
-        let results = tokio::task::spawn_blocking(move || {
-            [tls.map(|tls| tls.reload()), token.map(|token| token.reload())]
-        });
-        let Ok(results) = results.await else { continue };
-        for ((files, result), logged) in ["certificates", "token"].into_iter().zip(results).zip(&mut logged) {
-            match result {
-                Some(Ok(true)) => {
-                    tracing::info!("the {files} changed; new connections use the new files")
-                }
-                Some(Err(reason)) if *logged != reason => {
-                    tracing::warn!(
-                        reason,
-                        "the {files} changed but cannot be loaded; connections keep using the previous files"
-                    );
-                    *logged = reason;
-                    continue;
-                }
-                Some(Err(_)) => continue,
-                Some(Ok(false)) | None => {}
-            }
-            logged.clear();
-        }
+/// Reads a cluster's secret.
+pub(crate) fn read_secret(file: &Path) -> Result<Secret, Failure> {
+    let secret = Secret::load(file).map_err(Failure::invalid_usage)?;
+    warn_if_exposed("a cluster's secret", file);
+    Ok(secret)
+}
+
+impl SecretArgs {
+    /// Loads the secret of a coordinator, if the user gave one.
+    pub(crate) fn load(&self) -> Result<Option<Arc<ClusterSecret>>, Failure> {
+        let secret = self.secret_file.clone().map(ClusterSecret::load).transpose();
+        Ok(secret.map_err(Failure::invalid_usage)?.map(Arc::new))
     }
 }
 
-/// Reads a cluster's secret.
-pub(crate) fn read_secret(file: &Path) -> Result<Secret, Failure> {
-    let text = std::fs::read_to_string(file).map_err(|error| {
-        Failure::invalid_usage(format!(
-            "cannot read the secret in {}: {error}; create one with `feedline keys new`",
-            file.display()
-        ))
-    })?;
-    warn_if_exposed("a cluster's secret", file);
-    Secret::parse(&text).map_err(|reason| Failure::invalid_usage(format!("{}: {reason}", file.display())))
-}
-
 /// Returns a token for the workers that this process starts. It does not expire.
-pub(crate) fn worker_token(secret: &Secret) -> String {
-    Tokens::new(secret).issue(&role_claims(Scope::Work, None))
+pub(crate) fn worker_token(secret: Arc<ClusterSecret>) -> BearerToken {
+    BearerToken::generated(ROLE_TOKEN_RENEWAL, move || {
+        secret.keys().tokens.issue(&role_claims(Scope::Work, None))
+    })
 }
 
 /// Returns the token with which a coordinator authenticates to other coordinators.
-pub(crate) fn coordinator_token(secret: &Secret) -> BearerToken {
-    let tokens = Tokens::new(secret);
-    BearerToken::generated(PEER_TOKEN_RENEWAL, move || {
-        tokens.issue(&role_claims(Scope::Coordinate, Some(now_s() + PEER_TOKEN_LIFETIME.as_secs())))
+pub(crate) fn coordinator_token(secret: Arc<ClusterSecret>) -> BearerToken {
+    BearerToken::generated(ROLE_TOKEN_RENEWAL, move || {
+        let expires_s = now_s() + PEER_TOKEN_LIFETIME.as_secs();
+        secret.keys().tokens.issue(&role_claims(Scope::Coordinate, Some(expires_s)))
     })
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use feedline_access::Credentials;
-use feedline_client::{ClientError, GrpcWorkers, WorkerDirectory};
+use feedline_client::{ClientError, ClientSettings, GrpcWorkers, WorkerDirectory};
 use feedline_coordinator::{CoordinatorSettings, RunningCoordinator};
 use feedline_data::messages::{ServiceError, ServiceErrorKind, WorkerAddress};
 use feedline_proto::{CoordinatorService, WorkerService, grpc};
@@ -17,10 +17,13 @@ use crate::cli::{AccessArgs, LocalArgs, SwitchArg};
 use crate::failure::Failure;
 use crate::local_listener::TransportArg;
 use crate::local_workers::{self, LocalWorker};
+use crate::reload::ReloadedCredentials;
 use crate::{entropy, environment, store_access};
 
 /// Time that several coordinators have to elect a leader.
 pub(crate) const ELECTION_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time that a coordinator has to restart during an upgrade.
+const RESTART_TIMEOUT: Duration = Duration::from_secs(60);
 /// Pause between two requests during an election.
 pub(crate) const RETRY_PAUSE: Duration = Duration::from_millis(200);
 /// Prefix of the addresses of workers in this process.
@@ -32,7 +35,7 @@ pub(crate) struct LocalCluster {
     pub(crate) coordinator: Arc<dyn CoordinatorService>,
     embedded: Option<EmbeddedRoles>,
     transport: TransportArg,
-    credentials: Credentials,
+    access: ReloadedCredentials,
 }
 
 /// A coordinator and workers in this process.
@@ -42,7 +45,8 @@ struct EmbeddedRoles {
 }
 
 impl LocalCluster {
-    /// Connects to the coordinators at these URLs or, without a URL, starts a cluster in this process.
+    /// Connects to the coordinators at these URLs or, without a URL, starts a cluster in this process. Waits for the end of
+    /// a rolling upgrade, as the client of a running job does.
     pub(crate) async fn open(
         urls: &[String],
         access: &AccessArgs,
@@ -50,9 +54,10 @@ impl LocalCluster {
     ) -> Result<Self, Failure> {
         match urls {
             [_, ..] => {
-                let credentials = access.credentials()?;
-                let coordinator = connect(urls, &credentials).await?;
-                Ok(Self { coordinator, embedded: None, transport: TransportArg::Auto, credentials })
+                let access = access.reloaded_credentials()?;
+                let upgrade_timeout = Duration::from_millis(ClientSettings::default().upgrade_ms);
+                let coordinator = connect_within(urls, &access.credentials, upgrade_timeout).await?;
+                Ok(Self { coordinator, embedded: None, transport: TransportArg::Auto, access })
             }
             [] => {
                 let mut settings = CoordinatorSettings::in_memory(index_dir(local)?);
@@ -86,8 +91,8 @@ impl LocalCluster {
         }
         let coordinator = running.service();
         let embedded = Some(EmbeddedRoles { coordinator: running, workers });
-        let credentials = Credentials::default();
-        Ok(Self { coordinator, embedded, transport: TransportArg::Auto, credentials })
+        let access = ReloadedCredentials::new(Credentials::default());
+        Ok(Self { coordinator, embedded, transport: TransportArg::Auto, access })
     }
 
     /// Returns the coordinator if it runs in this process.
@@ -108,7 +113,7 @@ impl LocalCluster {
     /// Returns the directory that resolves worker addresses.
     pub(crate) fn directory(&self) -> Arc<dyn WorkerDirectory> {
         let Some(EmbeddedRoles { workers, .. }) = &self.embedded else {
-            return Arc::new(GrpcWorkers::new(self.transport.into(), self.credentials.clone()));
+            return Arc::new(GrpcWorkers::new(self.transport.into(), self.access.credentials.clone()));
         };
         Arc::new(LocalWorkers(workers.iter().map(|worker| worker.running.service()).collect()))
     }
@@ -134,15 +139,40 @@ pub(crate) async fn connect(
     urls: &[String],
     credentials: &Credentials,
 ) -> Result<Arc<dyn CoordinatorService>, Failure> {
+    connect_within(urls, credentials, Duration::ZERO).await
+}
+
+/// Like [`connect`]. Retries for `upgrade_timeout` while the coordinators have another protocol version.
+async fn connect_within(
+    urls: &[String],
+    credentials: &Credentials,
+    upgrade_timeout: Duration,
+) -> Result<Arc<dyn CoordinatorService>, Failure> {
     let coordinator = grpc::connect_coordinators(urls, credentials)?;
-    let deadline = Instant::now() + ELECTION_TIMEOUT;
+    let started = Instant::now();
+    let (mut is_sole_address, mut deadline) = (urls.len() == 1, started + ELECTION_TIMEOUT);
     loop {
         match coordinator.list_jobs().await {
             Ok(_) => return Ok(coordinator),
             // A busy coordinator is reachable, and later requests retry until it accepts them.
             Err(error) if error.kind == ServiceErrorKind::Busy => return Ok(coordinator),
+            Err(error) if error.is_version_mismatch => {
+                let elapsed = started.elapsed();
+                if upgrade_timeout.is_zero() {
+                    if is_sole_address || Instant::now() >= deadline {
+                        return Err(error.into());
+                    }
+                } else if elapsed >= upgrade_timeout {
+                    let (seconds, message) = (elapsed.as_secs(), error.message);
+                    return Err(ClientError::VersionMismatch { seconds, message }.into());
+                } else {
+                    // The address is not wrong, and an upgrade restarts the coordinator.
+                    (is_sole_address, deadline) = (false, Instant::now() + RESTART_TIMEOUT);
+                }
+                tokio::time::sleep(RETRY_PAUSE).await;
+            }
             Err(error) if error.kind == ServiceErrorKind::Unavailable => {
-                if urls.len() == 1 || Instant::now() >= deadline {
+                if is_sole_address || Instant::now() >= deadline {
                     return Err(Failure::Failed(ClientError::Unreachable(error.to_string()).into()));
                 }
                 tokio::time::sleep(RETRY_PAUSE).await;

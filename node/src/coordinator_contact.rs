@@ -16,7 +16,9 @@ pub(crate) struct CoordinatorContact {
     /// Number of answers, and the time of the last answer.
     answers: Mutex<(u64, Option<Instant>)>,
     /// The last error.
-    error: Mutex<String>,
+    error: Mutex<Option<ServiceError>>,
+    /// Time at which the coordinators first rejected the protocol version of the worker since the last answer.
+    mismatch_since: Mutex<Option<Instant>>,
 }
 
 impl CoordinatorContact {
@@ -33,15 +35,28 @@ impl CoordinatorContact {
 
     /// Returns the error message of the last failed report.
     pub(crate) fn last_error(&self) -> String {
+        let error = self.error.lock().unwrap_or_else(PoisonError::into_inner);
+        error.as_ref().map_or_else(|| "no connection was established".to_owned(), ToString::to_string)
+    }
+
+    /// Returns the last error if the coordinators have rejected the protocol version of the worker for this time.
+    pub(crate) fn version_mismatch(&self, timeout: Duration) -> Option<ServiceError> {
+        let since = *self.mismatch_since.lock().unwrap_or_else(PoisonError::into_inner);
+        since.filter(|since| since.elapsed() >= timeout)?;
         let error = self.error.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if error.is_empty() { "no connection was established".to_owned() } else { error }
+        error.filter(|error| error.is_version_mismatch)
     }
 
     fn record_error(&self, error: &ServiceError) {
-        *self.error.lock().unwrap_or_else(PoisonError::into_inner) = error.to_string();
+        if error.is_version_mismatch {
+            let mut since = self.mismatch_since.lock().unwrap_or_else(PoisonError::into_inner);
+            since.get_or_insert_with(Instant::now);
+        }
+        *self.error.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.clone());
     }
 
     fn record_answer(&self) {
+        *self.mismatch_since.lock().unwrap_or_else(PoisonError::into_inner) = None;
         let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
         *answers = (answers.0 + 1, Some(Instant::now()));
     }
@@ -66,5 +81,29 @@ impl CoordinatorService for ContactRecorder {
             _ => {}
         }
         reply
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use feedline_data::messages::ServiceErrorKind;
+
+    use super::*;
+
+    #[test]
+    fn only_a_continuous_mismatch_of_versions_is_reported() {
+        let contact = CoordinatorContact::default();
+        let mismatch = ServiceError::version_mismatch("versions 3 and 4");
+        assert_eq!(contact.version_mismatch(Duration::ZERO), None);
+        contact.record_error(&mismatch);
+        assert_eq!(contact.version_mismatch(Duration::ZERO), Some(mismatch.clone()));
+        assert_eq!(contact.version_mismatch(Duration::from_secs(600)), None);
+        assert_eq!(contact.last_error(), "versions 3 and 4");
+        contact.record_error(&ServiceError::new(ServiceErrorKind::Unavailable, "refused"));
+        assert_eq!(contact.version_mismatch(Duration::ZERO), None, "the coordinator may restart");
+        contact.record_error(&mismatch);
+        assert_eq!(contact.version_mismatch(Duration::ZERO), Some(mismatch));
+        contact.record_answer();
+        assert_eq!(contact.version_mismatch(Duration::ZERO), None);
     }
 }

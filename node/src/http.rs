@@ -15,7 +15,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use feedline_access::{Protocol, Secret, now_s};
+use feedline_access::{ClusterSecret, Protocol, Tls, now_s};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
@@ -67,6 +67,8 @@ struct MetricsState {
     metrics: PrometheusHandle,
     /// Checks the tokens of requests for metrics; `None` if metrics require a certificate or no authentication.
     access: Option<Arc<MetricsAccess>>,
+    /// The certificate whose expiry is a metric.
+    tls: Option<Arc<Tls>>,
 }
 
 /// Starts a server for each address that the user gave. The servers start before the roles, so that no measurement is lost,
@@ -75,7 +77,7 @@ struct MetricsState {
 pub(crate) async fn start(
     addresses: HttpAddresses<'_>,
     security: &ServerSecurity,
-    secret: Option<&Secret>,
+    secret: Option<&Arc<ClusterSecret>>,
 ) -> Result<HttpServers, Failure> {
     let probes = RoleProbes::default();
     let mut servers = Vec::new();
@@ -92,7 +94,7 @@ pub(crate) async fn start(
 async fn start_http(
     address: &str,
     security: &ServerSecurity,
-    secret: Option<&Secret>,
+    secret: Option<&Arc<ClusterSecret>>,
     probes: &RoleProbes,
 ) -> Result<HttpServer, Failure> {
     let bound = listen::bind(address, "--http").await?;
@@ -110,8 +112,9 @@ async fn start_http(
     }
     let stop = CancellationToken::new();
     let secret = secret.filter(|_| !security.requires_certificates());
-    let access = secret.map(|secret| Arc::new(MetricsAccess::new(secret)));
-    let routes = metrics_routes(MetricsState { metrics: metrics.clone(), access }).merge(probes.routes());
+    let access = secret.map(|secret| Arc::new(MetricsAccess::new(Arc::clone(secret))));
+    let state = MetricsState { metrics: metrics.clone(), access, tls: security.tls() };
+    let routes = metrics_routes(state).merge(probes.routes());
     let server: BoxFuture<'static, ()> = match security.tls() {
         Some(tls) => {
             let incoming = feedline_access::incoming_connections(bound.listener, tls, Protocol::Http1);
@@ -179,7 +182,7 @@ async fn serve_metrics(State(state): State<MetricsState>, headers: HeaderMap) ->
         let challenge = [(header::WWW_AUTHENTICATE, "Bearer")];
         return (StatusCode::UNAUTHORIZED, challenge, format!("{reason}\n")).into_response();
     }
-    process_metrics::update();
+    process_metrics::update(state.tls.as_deref());
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], exposition::render(&state.metrics))
         .into_response()
 }

@@ -29,14 +29,20 @@ pub(crate) async fn run(args: IndexArgs) -> Result<(), Failure> {
     let pipeline = pipeline_file::load(&args.file)?;
     let fill = if args.recode { Some(fill::fill_pipeline(&pipeline, &args)?) } else { None };
     let stop = signals::watch()?;
-    let cluster =
-        LocalCluster::open(&args.remote.urls(), &args.access, (&args.local, args.auto_cache.auto_cache))
-            .await?;
+    let (urls, local) = (args.remote.urls(), (&args.local, args.auto_cache.auto_cache));
+    let cluster = tokio::select! {
+        cluster = LocalCluster::open(&urls, &args.access, local) => cluster?,
+        () = stop.cancelled() => return Err(interrupted()),
+    };
     let name = format!("index-{}-{}", pipeline.name, entropy::name_suffix());
     let spec = JobSpec { name, reindex: args.rebuild, index_only: true, ..JobSpec::new(pipeline) };
     let done = index_and_fill(&cluster, spec, fill, &stop, started).await;
     cluster.shutdown().await;
     done
+}
+
+fn interrupted() -> Failure {
+    Failure::Interrupted("interrupted before the dataset was indexed".to_owned())
 }
 
 async fn index_and_fill(
@@ -64,7 +70,7 @@ async fn index_dataset(
         status = wait_for_end(coordinator, job) => status?,
         () = stop.cancelled() => {
             coordinator.cancel_job(job).await?;
-            return Err(Failure::Interrupted("interrupted before the dataset was indexed".to_owned()));
+            return Err(interrupted());
         }
     };
     match &status.state {

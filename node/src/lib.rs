@@ -27,6 +27,7 @@ mod pipeline_file;
 mod plan;
 mod process_metrics;
 mod progress;
+mod reload;
 mod replace;
 mod run;
 mod serve;

@@ -115,8 +115,8 @@ impl LocalScaler {
     }
 
     /// Sets the token for the coordinator.
-    pub(crate) fn with_token(mut self, token: &str) -> Self {
-        self.command.token = Some(BearerToken::fixed(token));
+    pub(crate) fn with_token(mut self, token: BearerToken) -> Self {
+        self.command.token = Some(token);
         self
     }
 

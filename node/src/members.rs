@@ -76,7 +76,11 @@ pub(crate) async fn run(args: MembersArgs) -> Result<(), Failure> {
     let members = loop {
         match call_any(&urls, &credentials, &action).await {
             Ok(members) => break members,
-            Err(error) if error.kind == ServiceErrorKind::Unavailable && Instant::now() < deadline => {
+            Err(error)
+                if error.kind == ServiceErrorKind::Unavailable
+                    && !error.is_version_mismatch
+                    && Instant::now() < deadline =>
+            {
                 tokio::time::sleep(RETRY_PAUSE).await;
             }
             Err(error) => return Err(error.into()),

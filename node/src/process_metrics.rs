@@ -1,5 +1,6 @@
 //! Metrics of the process, which every role exports.
 
+use feedline_access::Tls;
 use feedline_command::process_cpu_time;
 use feedline_common::metric_table::{self, MetricDescription};
 use feedline_common::process;
@@ -19,10 +20,18 @@ pub(crate) const METRICS: &[MetricDescription] = &[
         "Peak resident memory of the process",
     ),
     metric_table::counter("feedline_process_cpu_seconds_total", Unit::Seconds, "CPU time of the process"),
+    metric_table::gauge(
+        "feedline_tls_certificate_expiry_timestamp_seconds",
+        Unit::Seconds,
+        "Unix time at which the certificate of --tls-cert expires, or the first intermediate certificate in its file",
+    ),
 ];
 
-/// Updates the metrics.
-pub(crate) fn update() {
+/// Updates the metrics. `tls` contains the certificate of the process.
+pub(crate) fn update(tls: Option<&Tls>) {
+    if let Some(expiry_s) = tls.and_then(Tls::certificate_expiry_s) {
+        gauge!("feedline_tls_certificate_expiry_timestamp_seconds").set(expiry_s as f64);
+    }
     gauge!("feedline_build_info", "version" => env!("CARGO_PKG_VERSION")).set(1.0);
     gauge!("feedline_process_resident_bytes").set(process::rss_bytes() as f64);
     gauge!("feedline_process_peak_resident_bytes").set(process::peak_rss_bytes() as f64);

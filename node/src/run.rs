@@ -46,12 +46,16 @@ pub(crate) async fn run(args: RunArgs, started: Instant) -> Result<(), Failure> 
         None => None,
     };
     let stop = signals::watch()?;
+    let security = ServerSecurity::new(&args.server_access)?;
     let addresses = HttpAddresses { http: args.http.as_deref(), health: None };
-    let http = http::start(addresses, &ServerSecurity::new(&args.server_access)?, None).await?;
+    let http = http::start(addresses, &security, None).await?;
     let local = (&args.local, args.auto_cache.auto_cache);
-    let cluster = LocalCluster::open(&args.remote.urls(), &args.server_access.access, local)
-        .await?
-        .with_transport(args.transport);
+    let urls = args.remote.urls();
+    let cluster = tokio::select! {
+        cluster = LocalCluster::open(&urls, &args.server_access.access, local) => cluster?,
+        () = stop.cancelled() => return Err(interrupted_before_first_batch()),
+    };
+    let cluster = cluster.with_transport(args.transport);
     http.set_ready(Box::new(|| Ok(())));
     let spec = spec(&args, pipeline, saved.as_ref());
     let job_name = spec.name.clone();

@@ -8,7 +8,7 @@ mod worker;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use feedline_access::{Credentials, Secret, Tls};
+use feedline_access::{ClusterSecret, Credentials, Tls};
 use feedline_coordinator::{RunningCoordinator, TokenAuthenticator};
 use feedline_proto::authenticator::Authenticators;
 use feedline_proto::{CoordinatorService, grpc};
@@ -43,20 +43,22 @@ struct CoordinatorRoutes {
 /// presents `credentials` to workers.
 fn coordinator_routes(
     coordinator: &RunningCoordinator,
-    secret: Option<&Secret>,
+    secret: Option<&Arc<ClusterSecret>>,
     credentials: Credentials,
+    protocol_version: u32,
 ) -> CoordinatorRoutes {
     let service = coordinator.service();
     let peer = coordinator.peer_service();
     let (authenticators, for_workers) = match secret {
         Some(secret) => {
-            let tokens = TokenAuthenticator::new(secret, service, peer);
+            let tokens = TokenAuthenticator::new(Arc::clone(secret), service, peer);
             (tokens.authenticators(), tokens.for_workers())
         }
         None => (Authenticators::allow_all(Arc::clone(&service), peer), service),
     };
     let flights = flight::service(Arc::clone(&authenticators.coordinator), credentials);
-    CoordinatorRoutes { routes: grpc::member_routes(authenticators).add_service(flights), for_workers }
+    let routes = grpc::member_routes_with_version(authenticators, protocol_version).add_service(flights);
+    CoordinatorRoutes { routes, for_workers }
 }
 
 /// A running gRPC server.

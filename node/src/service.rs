@@ -25,6 +25,8 @@ use crate::{entropy, logging, pipeline_file};
 pub struct JobService {
     cluster: LocalCluster,
     http: HttpServers,
+    /// Reloads the certificate of the HTTP server.
+    _security: ServerSecurity,
 }
 
 /// Settings of a service. Each field corresponds to a flag of `feedline run` that selects or configures a cluster. The
@@ -130,8 +132,9 @@ impl JobService {
     pub async fn open(settings: &ServiceSettings) -> Result<Self, Failure> {
         let parsed = cli::parse::<ServiceArgs>(settings.flags());
         let args = parsed.map_err(|error| Failure::invalid_usage(first_line(&error)))?.args;
+        let security = ServerSecurity::new(&args.server_access)?;
         let addresses = HttpAddresses { http: args.http.as_deref(), health: None };
-        let http = http::start(addresses, &ServerSecurity::new(&args.server_access)?, None).await?;
+        let http = http::start(addresses, &security, None).await?;
         let cluster = LocalCluster::open(
             &args.remote.urls(),
             &args.server_access.access,
@@ -139,7 +142,7 @@ impl JobService {
         )
         .await?;
         http.set_ready(Box::new(|| Ok(())));
-        Ok(Self { cluster: cluster.with_transport(args.transport), http })
+        Ok(Self { cluster: cluster.with_transport(args.transport), http, _security: security })
     }
 
     /// Starts the runtime of this process.

@@ -40,7 +40,8 @@ pub(crate) struct TopArgs {
 /// Shows the cluster once or until the user exits.
 pub(crate) async fn run(args: TopArgs) -> Result<(), Failure> {
     let urls = args.cluster.urls();
-    let coordinator = cluster::connect(&urls, &args.access.credentials()?).await?;
+    let access = args.access.reloaded_credentials()?;
+    let coordinator = cluster::connect(&urls, &access.credentials).await?;
     let is_live = !args.once && args.format == ReportFormat::Text && std::io::stdout().is_terminal();
     if is_live {
         return live::run(coordinator, &urls.join(","), args.interval).await;

@@ -7,7 +7,7 @@ use clap::{Arg, CommandFactory};
 use crate::cli::{Cli, GivenFlags};
 
 /// Flags of `feedline worker` that are not passed on, and the reasons.
-const NOT_FORWARDED: [(&str, &str); 19] = [
+const NOT_FORWARDED: [(&str, &str); 20] = [
     ("advertise", "it is a URL for a worker, and a host for `feedline up`"),
     ("advertise_host", "it is --advertise of `feedline up`"),
     ("cache_dir", "its default differs between a worker and `feedline up`"),
@@ -26,6 +26,7 @@ const NOT_FORWARDED: [(&str, &str); 19] = [
     ("planner_uses_cache_dir", "it depends on --cache-dir of `feedline up`"),
     ("tls_name", "`feedline up` does not have the flag"),
     ("token_file", "worker processes receive a separate token in the environment"),
+    ("upgrade_timeout", "the coordinator has the same release"),
     ("while_input", "worker processes always exit with their parent"),
 ];
 

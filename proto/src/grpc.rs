@@ -30,9 +30,10 @@ pub use self::caller_service::CallerService;
 pub use self::coordinator_client::{connect_coordinator, connect_coordinator_with_version};
 pub use self::errors::to_status;
 pub use self::failover::connect_coordinators;
-pub use self::peer_client::connect_peer;
+pub use self::peer_client::{connect_peer, connect_peer_with_version};
 pub use self::routes::{
-    coordinator_routes, member_routes, with_authenticator, worker_routes, worker_routes_with_local,
+    coordinator_routes, member_routes, member_routes_with_version, with_authenticator, worker_routes,
+    worker_routes_with_local,
 };
 pub use self::serve::{serve, serve_local, serve_tls};
 pub use self::version::bearer_token;

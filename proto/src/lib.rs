@@ -23,5 +23,6 @@ pub use services::{
     MemberStatus, PeerService, PieceHeader, SkippedRow, WorkerService,
 };
 
-/// Version of the messages. Client and server must use the same version.
+/// Version of the messages. Client and server must use the same version. A server rejects a request of another version as
+/// unavailable, because a rolling upgrade may replace the client or the server.
 pub const PROTOCOL_VERSION: u32 = 3;

@@ -142,7 +142,7 @@ impl Processes {
             processes.peers = addresses.iter().map(|address| format!("http://{address}")).collect();
         }
         for (place, address) in addresses.iter().enumerate() {
-            let role = processes.start_coordinator(place, address);
+            let role = processes.start_coordinator(place, address, &[]);
             processes.coordinators.push(role);
         }
         for _ in 0..workers {
@@ -202,12 +202,17 @@ impl Processes {
 
     /// Kills a coordinator, and restarts it with the same port and data.
     pub fn restart_coordinator(&mut self, place: usize) {
-        let address = self.coordinators[place].address.clone();
-        self.coordinators[place].kill();
-        self.coordinators[place] = self.start_coordinator(place, &address);
+        self.restart_coordinator_with(place, &[]);
     }
 
-    fn start_coordinator(&self, place: usize, listen: &str) -> Role {
+    /// Like [`Self::restart_coordinator`], with further flags.
+    pub fn restart_coordinator_with(&mut self, place: usize, flags: &[String]) {
+        let address = self.coordinators[place].address.clone();
+        self.coordinators[place].kill();
+        self.coordinators[place] = self.start_coordinator(place, &address, flags);
+    }
+
+    fn start_coordinator(&self, place: usize, listen: &str, flags: &[String]) -> Role {
         let data = self.coordinator_data(place);
         let data = data.to_str().expect("temporary paths are text");
         let mut arguments = vec!["coordinator", "--listen", listen, "--data-dir", data];
@@ -215,6 +220,7 @@ impl Processes {
         if !self.peers.is_empty() {
             arguments.extend(["--peers", &peers]);
         }
+        arguments.extend(flags.iter().map(String::as_str));
         Role::start(&arguments, &[])
     }
 }

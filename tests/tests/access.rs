@@ -27,6 +27,7 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
 /// Timeout of an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -237,14 +238,13 @@ fn scan(keys: &Keys, address: &str) {
     assert!(answers > 0, "{address} answers no request, so the scan is meaningless");
 }
 
-/// Returns the first bytes that a client with this certificate and this protocol receives.
-async fn over_tls(
+/// Connects as a client with this certificate and this protocol. Returns `None` if the handshake fails.
+async fn connect_over_tls(
     keys: &Keys,
     address: &str,
     certificate: Option<&str>,
     protocol: &[u8],
-    probe: &[u8],
-) -> Vec<u8> {
+) -> Option<TlsStream<tokio::net::TcpStream>> {
     let pem = |name: &str| fs::read(keys.file(name)).expect("it was made");
     let mut roots = RootCertStore::empty();
     roots
@@ -265,8 +265,20 @@ async fn over_tls(
     config.alpn_protocols = if protocol.is_empty() { Vec::new() } else { vec![protocol.to_vec()] };
     let stream = tokio::net::TcpStream::connect(address).await.expect("it listens");
     let name = ServerName::try_from("127.0.0.1").expect("it is an address");
-    let connected = TlsConnector::from(Arc::new(config)).connect(name, stream).await;
-    let Ok(mut stream) = connected else { return Vec::new() };
+    TlsConnector::from(Arc::new(config)).connect(name, stream).await.ok()
+}
+
+/// Returns the first bytes that a client with this certificate and this protocol receives.
+async fn over_tls(
+    keys: &Keys,
+    address: &str,
+    certificate: Option<&str>,
+    protocol: &[u8],
+    probe: &[u8],
+) -> Vec<u8> {
+    let Some(mut stream) = connect_over_tls(keys, address, certificate, protocol).await else {
+        return Vec::new();
+    };
     // The connection may be closed already.
     let _ = stream.write_all(probe).await;
     let mut heard = vec![0; 1 << 10];
@@ -529,6 +541,49 @@ fn a_secret_is_replaced_while_tokens_of_both_are_valid() {
         let signs = if step == "before" || step == "the new one is good" { &old } else { &new };
         let made = make_token(&scratch, &file, &["--scope", "observe"]).stdout;
         assert!(Tokens::new(&Secret::parse(&text(signs)).unwrap()).check(&made, now_s()).is_ok(), "{step}");
+    }
+}
+
+#[test]
+fn a_running_coordinator_accepts_a_new_secret_and_tokens_of_the_previous_secret() {
+    let scratch = Scratch::new();
+    let make = |name: &str| scratch.write(name, &scratch.call(&["keys", "secret"]).stdout);
+    let [old, new, other] = ["old", "new", "other"].map(make);
+    let (file, data) = (scratch.write("secret", &fs::read_to_string(&old).unwrap()), scratch.file("data"));
+    let arguments = ["coordinator", "--listen", "127.0.0.1:0", "--data-dir", &data, "--secret-file", &file];
+    let coordinator = Role::start(&arguments, &[]);
+    let url = coordinator.url();
+    assert!(serves(&scratch, &url, &old) && !serves(&scratch, &url, &new));
+    let replace = |text: &str| fs::rename(scratch.write("next", text), &file).unwrap();
+    replace(&fs::read_to_string(&new).unwrap());
+    wait_for("the new secret", || serves(&scratch, &url, &new).then_some(()));
+    assert!(serves(&scratch, &url, &old) && !serves(&scratch, &url, &other));
+    // After an invalid file, the next valid file is loaded.
+    replace("not a secret");
+    replace(&fs::read_to_string(&other).unwrap());
+    wait_for("the other secret", || serves(&scratch, &url, &other).then_some(()));
+    assert!([&old, &new].iter().all(|secret| serves(&scratch, &url, secret)));
+}
+
+#[test]
+fn the_expiry_of_the_certificate_is_a_metric() {
+    let cluster = Cluster::start();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("threads start");
+    for role in [&cluster.coordinator, &cluster.worker] {
+        let request = b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+        let page = runtime.block_on(async {
+            let stream = connect_over_tls(&cluster.keys(), role.http(), Some("client"), b"http/1.1").await;
+            let mut stream = stream.expect("the client has a certificate");
+            stream.write_all(request).await.expect("the server reads the request");
+            let mut page = Vec::new();
+            // The server may close the connection without a TLS alert.
+            let _ = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut page)).await.expect("it answers");
+            String::from_utf8(page).expect("metrics are text")
+        });
+        let name = "feedline_tls_certificate_expiry_timestamp_seconds ";
+        let value = page.lines().find_map(|line| line.strip_prefix(name)).expect("the metric exists");
+        let expiry_s: f64 = value.parse().expect("it is a number");
+        assert!(expiry_s > now_s() as f64 + 3_600.0, "{expiry_s}");
     }
 }
 

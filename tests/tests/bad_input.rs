@@ -413,13 +413,10 @@ fn full_disk(scratch: &Scratch, mount: &std::path::Path, disk: &SmallDisk) {
 }
 
 #[test]
-fn a_retry_timeout_without_a_unit_is_rejected() {
-    let flags = ["worker", "--coordinator", "http://127.0.0.1:1", "--store-retry-timeout", "soon"];
-    let call = feedline_tests::call(&flags);
-    assert_eq!(call.status, 2, "{}", call.stderr);
-    assert!(
-        call.stderr.contains("'soon'") && call.stderr.contains("--store-retry-timeout"),
-        "{}",
-        call.stderr
-    );
+fn a_timeout_without_a_unit_is_rejected() {
+    for flag in ["--store-retry-timeout", "--upgrade-timeout"] {
+        let call = feedline_tests::call(&["worker", "--coordinator", "http://127.0.0.1:1", flag, "soon"]);
+        assert_eq!(call.status, 2, "{}", call.stderr);
+        assert!(call.stderr.contains("'soon'") && call.stderr.contains(flag), "{}", call.stderr);
+    }
 }

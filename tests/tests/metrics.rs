@@ -14,7 +14,7 @@ fn names_in(text: &str, quote: char) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for name in text.split(quote) {
         let plain = name.chars().all(|letter| letter.is_ascii_lowercase() || letter == '_');
-        let known = ["coordinator", "worker", "client", "process", "build"];
+        let known = ["coordinator", "worker", "client", "process", "build", "tls"];
         let role = name.strip_prefix("feedline_").and_then(|rest| rest.split('_').next());
         if plain
             && !name.ends_with('_')

@@ -250,3 +250,50 @@ async fn the_key_of_the_authority_suffices_to_renew_a_certificate() {
     assert!(CertificateAuthority::from_key("nonsense").err().unwrap().contains("no private key"));
     assert!(again.issue("own", &["a b".to_owned()], 1).unwrap_err().contains("invalid host `a b`"));
 }
+
+#[tokio::test]
+async fn certificates_behind_a_replaced_link_are_reloaded_with_the_authorities() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let (first, second) = (Folder::new(), Folder::new());
+    // Kubernetes mounts files as links into a directory, and replaces the link to that directory.
+    let link = |to: &Folder| {
+        std::os::unix::fs::symlink(to.folder.path(), path("..data_tmp")).unwrap();
+        fs::rename(path("..data_tmp"), path("..data")).unwrap();
+    };
+    link(&first);
+    for name in ["ca.pem", "own.pem", "own-key.pem"] {
+        std::os::unix::fs::symlink(Path::new("..data").join(name), path(name)).unwrap();
+    }
+    let files = TlsFiles {
+        cert: Some(path("own.pem")),
+        key: Some(path("own-key.pem")),
+        ca: Some(path("ca.pem")),
+        allows_unverified_clients: false,
+    };
+    let server = Arc::new(Tls::load(files.clone()).unwrap());
+    let client = Tls::load(files).unwrap();
+    let address = serve(Arc::clone(&server)).await;
+    assert_eq!(receive(&client, "localhost", address).await.unwrap(), "hello");
+    link(&second);
+    assert_eq!((server.reload(), client.reload()), (Ok(true), Ok(true)));
+    assert_eq!(receive(&client, "localhost", address).await.unwrap(), "hello");
+    // Clients with a certificate of the previous authority are rejected.
+    let previous = Tls::load(TlsFiles { ca: Some(second.path("ca.pem")), ..first.files() }).unwrap();
+    assert!(receive(&previous, "localhost", address).await.is_err());
+}
+
+#[test]
+fn the_expiry_changes_with_the_certificate() {
+    let folder = Folder::new();
+    let tls = Tls::load(folder.files()).unwrap();
+    let in_days = |tls: &Tls| (tls.certificate_expiry_s().unwrap() - crate::now_s() as i64 + 3_600) / 86_400;
+    assert_eq!(in_days(&tls), 1);
+    let renewed = folder.authority.issue("own", &["localhost".to_owned()], 90).unwrap();
+    folder.write("own.pem", &renewed.cert);
+    folder.write("own-key.pem", &renewed.key);
+    assert_eq!(in_days(&tls), 1);
+    assert_eq!(tls.reload(), Ok(true));
+    assert_eq!(in_days(&tls), 90);
+    assert_eq!(Tls::load(folder.without_cert()).unwrap().certificate_expiry_s(), None);
+}

@@ -51,9 +51,10 @@ pub(crate) fn from_client(error: &ClientError) -> PyErr {
         ClientError::JobFailed(_) | ClientError::Cancelled | ClientError::Damaged { .. } => {
             JobFailed::new_err(message)
         }
-        ClientError::Unreachable(_) | ClientError::CoordinatorLost { .. } | ClientError::Busy { .. } => {
-            CoordinatorLost::new_err(message)
-        }
+        ClientError::Unreachable(_)
+        | ClientError::CoordinatorLost { .. }
+        | ClientError::VersionMismatch { .. }
+        | ClientError::Busy { .. } => CoordinatorLost::new_err(message),
         ClientError::Superseded(_) => Superseded::new_err(message),
         ClientError::Closed => FeedlineError::new_err(message),
     }

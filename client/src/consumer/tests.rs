@@ -5,6 +5,7 @@ mod chaos;
 mod faults;
 mod history;
 mod slots;
+mod upgrade;
 
 use std::sync::Arc;
 

@@ -27,6 +27,8 @@ pub(crate) enum FetchOutcome {
     Busy(Duration, String),
     /// The connection failed. Contains the reason.
     Disconnected(String),
+    /// The worker has another protocol version. Contains the worker's message.
+    VersionMismatch(String),
     /// The worker sent invalid frames. Contains the reason.
     Invalid(String),
     /// The worker rejected the request permanently. Contains the worker's message.
@@ -91,7 +93,7 @@ impl SplitFetch {
                     return FetchDecision::Fail(error);
                 }
             }
-            FetchOutcome::Disconnected(message) => {
+            FetchOutcome::Disconnected(message) | FetchOutcome::VersionMismatch(message) => {
                 tracing::info!(?split, %worker, message, "a fetch was interrupted");
             }
         }

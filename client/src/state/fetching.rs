@@ -14,6 +14,7 @@ use super::ConsumerState;
 use super::fetch_order::FetchCommand;
 use super::fetch_outcome::{FetchDecision, FetchOutcome};
 use super::fetch_table::{Attempt, SplitFetch};
+use crate::error::ClientError;
 use crate::metrics::{FETCH_FAILURES_TOTAL, FETCHES_TOTAL};
 
 /// Maximum number of times that the idle limit of a split is doubled. The limit doubles with each aborted fetch, so that rows that
@@ -190,6 +191,13 @@ impl ConsumerState {
         }
         if is_complete {
             return;
+        }
+        if let FetchOutcome::VersionMismatch(message) = &outcome {
+            let elapsed = self.worker_mismatch.record(now);
+            if elapsed >= Duration::from_millis(self.settings.upgrade_ms) {
+                let (seconds, message) = (elapsed.as_secs(), message.clone());
+                return self.fail(ClientError::VersionMismatch { seconds, message });
+            }
         }
         let idle_limit = Duration::from_millis(self.settings.fetch_idle_ms);
         let decide = |fetch: &mut SplitFetch| fetch.on_outcome(split, ended.worker, outcome, idle_limit, now);

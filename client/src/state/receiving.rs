@@ -42,6 +42,7 @@ impl ConsumerState {
         if is_selected != Some(true) {
             return;
         }
+        self.worker_mismatch.reset();
         self.largest_piece = self.largest_piece.max(Some(piece.payload.bytes));
         let ReadPiece { from, to, kept, payload } = piece;
         if !self.is_schema_of_job(&payload.records.schema()) {

@@ -1,7 +1,7 @@
 //! A fake worker that computes rows on each fetch, obeys credit, and fails as a test requests.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use arrow::array::{Int64Array, RecordBatch};
@@ -51,6 +51,8 @@ pub(crate) struct FakeWorker {
     pub(crate) pause: Duration,
     /// Selects the rows that remain; `None`: all rows.
     pub(crate) keep: Option<fn(u64) -> bool>,
+    /// Whether the worker rejects fetches because of their protocol version.
+    pub(crate) has_other_version: AtomicBool,
     acts: Mutex<VecDeque<(Option<SplitRef>, Act)>>,
     opened: Mutex<Vec<FetchOpen>>,
     /// Bytes sent, and bytes that open fetches may still send.
@@ -69,6 +71,7 @@ impl FakeWorker {
             chunk_bytes: 100,
             pause: Duration::ZERO,
             keep: None,
+            has_other_version: AtomicBool::new(false),
             acts: Mutex::new(VecDeque::new()),
             opened: Mutex::new(Vec::new()),
             sent_bytes: AtomicU64::new(0),
@@ -239,6 +242,9 @@ impl WorkerService for FakeWorkerService {
             ));
         };
         let worker = Arc::clone(&self.0);
+        if worker.has_other_version.load(Ordering::Relaxed) {
+            return Err(ServiceError::version_mismatch("the worker has another protocol version"));
+        }
         locked(&worker.opened).push(open.clone());
         let not_found = (Some(open.split), Act::NotFound);
         let any_not_found = (None, Act::NotFound);

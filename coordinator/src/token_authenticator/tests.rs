@@ -2,7 +2,9 @@
 
 use std::sync::Mutex;
 
-use feedline_access::ticket::TicketKey;
+use feedline_access::Secret;
+use feedline_access::ticket::{TicketIssuer, TicketKey};
+use feedline_access::token::Tokens;
 use feedline_data::checkpoint::StepId;
 use feedline_data::ids::JobId;
 use feedline_data::ids::SessionId;
@@ -66,11 +68,16 @@ struct Bench {
     secret: Secret,
 }
 
+/// Returns the secret of a coordinator whose secret never changes.
+fn fixed(secret: &Secret) -> Arc<ClusterSecret> {
+    Arc::new(ClusterSecret::fixed(secret.clone()))
+}
+
 impl Bench {
     fn new() -> Self {
         let secret = Secret::new().unwrap();
         let recorder = Arc::new(Recorder::default());
-        let gate = TokenAuthenticator::new(&secret, recorder.clone(), recorder);
+        let gate = TokenAuthenticator::new(fixed(&secret), recorder.clone(), recorder);
         Self { gate, secret }
     }
 
@@ -231,13 +238,48 @@ async fn workers_receive_the_key_that_verifies_tickets() {
 }
 
 #[tokio::test]
+async fn a_replaced_secret_stays_valid_for_tokens_and_tickets() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("secret");
+    let [old, new, other] = [0, 1, 2].map(|_| Secret::new().unwrap());
+    std::fs::write(&file, old.text()).unwrap();
+    let secret = Arc::new(ClusterSecret::load(file.clone()).unwrap());
+    let recorder = Arc::new(Recorder::default());
+    let gate = TokenAuthenticator::new(Arc::clone(&secret), recorder.clone(), recorder);
+    let authenticate = |secret: &Secret| {
+        let claims = Claims {
+            holder: "ci".to_owned(),
+            scopes: [Scope::Work].into(),
+            tenant: None,
+            expires_s: Some(now_s() + 60),
+        };
+        gate.authenticators().coordinator.authenticate(Some(&Tokens::new(secret).issue(&claims)))
+    };
+    let connected = authenticate(&old).unwrap();
+    assert!(authenticate(&new).is_err());
+    std::fs::write(&file, new.text()).unwrap();
+    assert_eq!(secret.reload(), Ok(true));
+    assert!(authenticate(&old).is_ok() && authenticate(&new).is_ok() && authenticate(&other).is_err());
+    // A connected worker receives the keys of both secrets with its next plan.
+    let key = TicketKey::from_bytes(connected.sync_worker(working()).await.unwrap().ticket_key);
+    for (secret, is_valid) in [(&old, true), (&new, true), (&other, false)] {
+        let ticket = TicketIssuer::new(secret).issue(JobId(1), 0, SessionId(1), now_s());
+        assert_eq!(key.check(Some(&ticket), JobId(1), now_s()).is_ok(), is_valid);
+    }
+    // An invalid file changes nothing.
+    std::fs::write(&file, "not a secret").unwrap();
+    assert!(secret.reload().is_err());
+    assert!(authenticate(&old).is_ok() && authenticate(&new).is_ok());
+}
+
+#[tokio::test]
 async fn a_token_of_a_tenant_permits_only_its_jobs() {
     let folder = tempfile::tempdir().unwrap();
     let settings = crate::CoordinatorSettings::in_memory(folder.path());
     let coordinator = crate::start(settings, 1).await.unwrap();
     let secret = Secret::new().unwrap();
     let peer = coordinator.peer_service();
-    let gate = TokenAuthenticator::new(&secret, coordinator.service(), peer);
+    let gate = TokenAuthenticator::new(fixed(&secret), coordinator.service(), peer);
     let bench = Bench { gate, secret };
     let scopes = [Scope::Submit, Scope::Consume, Scope::Observe];
     let of = |tenant| bench.coordinator(Some(&bench.token_of(tenant, &scopes))).unwrap();
@@ -283,7 +325,7 @@ async fn a_token_without_a_tenant_opens_and_joins_jobs_without_a_tenant() {
     let coordinator = crate::start(crate::CoordinatorSettings::in_memory(folder.path()), 1).await.unwrap();
     let secret = Secret::new().unwrap();
     let peer = coordinator.peer_service();
-    let gate = TokenAuthenticator::new(&secret, coordinator.service(), peer);
+    let gate = TokenAuthenticator::new(fixed(&secret), coordinator.service(), peer);
     let bench = Bench { gate, secret };
     let of = |tenant, scopes: &[Scope]| bench.coordinator(Some(&bench.token_of(tenant, scopes))).unwrap();
     let foreign = JobSpec { tenant: "a".to_owned(), ..JobSpec::new(pipeline()) };

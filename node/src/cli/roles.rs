@@ -61,6 +61,9 @@ pub(crate) struct CoordinatorArgs {
     /// Address on which to serve /metrics, /healthz, /readyz and /startupz, such as 127.0.0.1:7170 [default: none].
     #[arg(long, visible_alias = "metrics", value_name = "ADDR")]
     pub(crate) http: Option<String>,
+    /// Protocol version of this coordinator, for tests of upgrades.
+    #[arg(long, hide = true, value_name = "N", default_value_t = feedline_proto::PROTOCOL_VERSION)]
+    pub(crate) protocol_version: u32,
     #[command(flatten)]
     pub(crate) health: HealthArgs,
     #[command(flatten)]
@@ -117,6 +120,10 @@ pub(crate) struct WorkerArgs {
     /// Time to serve computed splits after SIGTERM or SIGINT.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = crate::size::parse_duration)]
     pub(crate) grace: Duration,
+    /// Time for which the worker retries while the coordinators have another protocol version, as during a rolling
+    /// upgrade. After this time, the worker exits with an error.
+    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = crate::size::parse_duration)]
+    pub(crate) upgrade_timeout: Duration,
     /// Address on which to serve /metrics, /healthz, /readyz and /startupz, such as 127.0.0.1:7171 [default: none].
     #[arg(long, visible_alias = "metrics", value_name = "ADDR")]
     pub(crate) http: Option<String>,

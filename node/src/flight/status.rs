@@ -18,7 +18,9 @@ pub(super) fn client_status(error: ClientError) -> Status {
     match error {
         ClientError::UnknownJob(message) => Status::not_found(message),
         ClientError::Superseded(message) => Status::aborted(message),
-        ClientError::CoordinatorLost { .. } => Status::unavailable(error.to_string()),
+        ClientError::CoordinatorLost { .. } | ClientError::VersionMismatch { .. } => {
+            Status::unavailable(error.to_string())
+        }
         ClientError::Busy { .. } => to_status(ServiceError::busy(error.to_string(), RETRY_MS)),
         other => Status::failed_precondition(other.to_string()),
     }

@@ -1,5 +1,6 @@
 //! Tests of access to metrics, of probes, and of connection limits.
 
+use feedline_access::Secret;
 use feedline_access::token::{Claims, Scope, Tokens};
 use futures::StreamExt;
 use futures::stream;
@@ -14,8 +15,10 @@ const CONNECTION_BYTES: usize = 64 << 10;
 /// Returns the routes of `--http`, for a role that starts.
 fn http_routes(secret: Option<&Secret>) -> Router {
     let metrics = PrometheusBuilder::new().build_recorder().handle();
+    let secret = secret.map(|secret| Arc::new(ClusterSecret::fixed(secret.clone())));
     let access = secret.map(|secret| Arc::new(MetricsAccess::new(secret)));
-    metrics_routes(MetricsState { metrics, access }).merge(RoleProbes::default().routes())
+    let state = MetricsState { metrics, access, tls: None };
+    metrics_routes(state).merge(RoleProbes::default().routes())
 }
 
 /// Returns the client's end of a served connection.

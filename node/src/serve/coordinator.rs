@@ -8,10 +8,11 @@ use feedline_coordinator::{
 use tokio::time::Instant;
 
 use super::{GrpcServer, announce, coordinator_routes, stop_coordinator};
-use crate::access::{ServerSecurity, coordinator_token, read_secret};
+use crate::access::{ServerSecurity, coordinator_token};
 use crate::cli::CoordinatorArgs;
 use crate::failure::Failure;
 use crate::http::{HttpAddresses, Readiness};
+use crate::reload::reload_secret;
 use crate::{entropy, http, listen, signals, store_access, yaml};
 
 /// The flags that protect a coordinator on a network, for error messages.
@@ -22,7 +23,8 @@ pub(super) const COORDINATOR_FIX: &str =
 pub(crate) async fn run(args: CoordinatorArgs) -> Result<(), Failure> {
     let stop = signals::watch()?;
     let security = ServerSecurity::new(&args.server_access)?;
-    let secret = args.secret.secret_file.as_deref().map(read_secret).transpose()?;
+    let secret = args.secret.load()?;
+    let _reload = secret.clone().map(reload_secret);
     let bound = listen::bind(&args.listen, "--listen").await?;
     security.check_listen_address(bound.address, secret.is_some(), COORDINATOR_FIX)?;
     let addresses = HttpAddresses { http: args.http.as_deref(), health: args.health.health.as_deref() };
@@ -38,18 +40,20 @@ pub(crate) async fn run(args: CoordinatorArgs) -> Result<(), Failure> {
             "--peers does not contain this coordinator, {url}: list all coordinators, and pass --advertise with the URL of this coordinator"
         )));
     }
-    let (settings, grace) = (settings(&args, url)?, args.shutdown.grace);
+    let (settings, grace, protocol_version) =
+        (settings(&args, url)?, args.shutdown.grace, args.protocol_version);
     let mut credentials = security.credentials.clone();
     if let Some(secret) = &secret {
-        credentials.token = Some(Arc::new(coordinator_token(secret)));
+        credentials.token = Some(Arc::new(coordinator_token(Arc::clone(secret))));
         tracing::info!(secret = secret.fingerprint(), "clients need tokens that this secret signed");
     }
-    let peers = Some(Arc::new(GrpcPeers { credentials: credentials.clone() }) as Arc<dyn PeerDirectory>);
+    let peers = GrpcPeers { credentials: credentials.clone(), protocol_version };
+    let peers = Some(Arc::new(peers) as Arc<dyn PeerDirectory>);
     let context = CoordinatorContext { peers, ..CoordinatorContext::default() };
     let mut coordinator = feedline_coordinator::start_in(settings, entropy::coordinator_start_id(), context)
         .await
         .map_err(Failure::failed)?;
-    let services = coordinator_routes(&coordinator, secret.as_ref(), credentials);
+    let services = coordinator_routes(&coordinator, secret.as_ref(), credentials, protocol_version);
     let mut server = GrpcServer::start(bound.listener, security.tls(), services.routes);
     // A coordinator has started even if it waits for a leader, or to join a cluster.
     http.set_ready(readiness(&coordinator));

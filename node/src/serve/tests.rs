@@ -2,11 +2,13 @@
 
 use arrow_flight::flight_service_client::FlightServiceClient;
 use arrow_flight::{FlightDescriptor, Ticket};
+use feedline_access::Secret;
 use feedline_access::token::{Claims, Scope, Tokens};
 use feedline_coordinator::CoordinatorSettings;
 use feedline_data::ids::JobId;
 use feedline_data::messages::JobSpec;
 use feedline_data::pipeline::Pipeline;
+use feedline_proto::PROTOCOL_VERSION;
 use tempfile::TempDir;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request};
@@ -33,7 +35,9 @@ impl FlightCluster {
         let secret = Secret::new().unwrap();
         let settings = CoordinatorSettings::in_memory(folder.path());
         let coordinator = feedline_coordinator::start(settings, 1).await.unwrap();
-        let routes = coordinator_routes(&coordinator, Some(&secret), Credentials::default()).routes;
+        let fixed = Arc::new(ClusterSecret::fixed(secret.clone()));
+        let credentials = Credentials::default();
+        let routes = coordinator_routes(&coordinator, Some(&fixed), credentials, PROTOCOL_VERSION).routes;
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let server = GrpcServer::start(listener, None, routes);

@@ -7,14 +7,14 @@ use std::sync::Arc;
 use feedline_access::ProtectedFiles;
 use feedline_coordinator::{CoordinatorContext, CoordinatorSettings, RunningCoordinator, Scaler};
 use feedline_planner::plan::ScaleSettings;
-use feedline_proto::CoordinatorService;
+use feedline_proto::{CoordinatorService, PROTOCOL_VERSION};
 use feedline_worker::{ObjectAccess, WorkerSettings};
 use futures::future::{join_all, select_all, try_join_all};
 use tokio::time::{Duration, Instant};
 
 use super::coordinator::COORDINATOR_FIX;
 use super::{FINAL_GRACE, GrpcServer, announce, coordinator_routes, stop_coordinator, stop_worker};
-use crate::access::{ServerSecurity, read_secret, worker_token};
+use crate::access::{ServerSecurity, worker_token};
 use crate::cli::{LocalArgs, SwitchArg, UpArgs};
 use crate::failure::{Failure, reason};
 use crate::http::HttpAddresses;
@@ -22,6 +22,7 @@ use crate::listen::{self, BoundListener};
 use crate::local_listener::TransportArg;
 use crate::local_scaler::{LocalScaler, WorkerCommand};
 use crate::local_workers::{self, LocalWorker};
+use crate::reload::reload_secret;
 use crate::{entropy, environment, http, local_listener, output, signals, store_access, worker_flags, yaml};
 
 /// Runs all roles until a signal arrives.
@@ -33,7 +34,8 @@ pub(crate) async fn run(mut args: UpArgs) -> Result<(), Failure> {
         local_workers::check_cache_dir(folder)?;
     }
     let security = ServerSecurity::new(&args.server_access)?;
-    let secret = args.secret.secret_file.as_deref().map(read_secret).transpose()?;
+    let secret = args.secret.load()?;
+    let _reload = secret.clone().map(reload_secret);
     let bound = listen::bind(&args.listen, "--listen").await?;
     security.check_listen_address(bound.address, secret.is_some(), COORDINATOR_FIX)?;
     let scheme = security.scheme();
@@ -52,7 +54,7 @@ pub(crate) async fn run(mut args: UpArgs) -> Result<(), Failure> {
     let scaler =
         args.autoscale.map(|(_, max)| local_scaler(&args, max, (&bound, &host), &access)).transpose()?;
     let scaler = scaler.map(|scaler| match &secret {
-        Some(secret) => scaler.with_token(&worker_token(secret)),
+        Some(secret) => scaler.with_token(worker_token(Arc::clone(secret))),
         None => scaler,
     });
     let scaler = scaler.map(Arc::new);
@@ -65,7 +67,8 @@ pub(crate) async fn run(mut args: UpArgs) -> Result<(), Failure> {
     let mut coordinator = feedline_coordinator::start_in(settings, entropy::coordinator_start_id(), context)
         .await
         .map_err(Failure::failed)?;
-    let services = coordinator_routes(&coordinator, secret.as_ref(), security.credentials.clone());
+    let credentials = security.credentials.clone();
+    let services = coordinator_routes(&coordinator, secret.as_ref(), credentials, PROTOCOL_VERSION);
     let mut nodes = Vec::new();
     for settings in local_workers::settings(&args.local, &access)?.into_iter().filter(|_| scaler.is_none()) {
         let settings = WorkerSettings { requires_tickets: secret.is_some(), ..settings };

@@ -85,7 +85,7 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<(), Failure> {
     tokio::select! {
         () = stop.cancelled() => {}
         () = wait_for_input_end(), if args.while_input => {}
-        () = log_contact(&worker.contact, &coordinators) => {}
+        failure = watch_contact(&worker.contact, &coordinators, args.upgrade_timeout) => return Err(failure),
         result = server.wait() => return result,
     }
     tracing::info!(grace_seconds = args.grace.as_secs_f64(), "draining");
@@ -133,13 +133,22 @@ pub(super) fn readiness(contact: &Arc<CoordinatorContact>, coordinator: &str) ->
     })
 }
 
-/// Logs whenever the coordinator stops or resumes answering. Never returns.
-async fn log_contact(contact: &CoordinatorContact, coordinator: &str) {
+/// Logs whenever the coordinator stops or resumes answering. Returns after the coordinators have rejected the protocol
+/// version for `upgrade_timeout`.
+async fn watch_contact(
+    contact: &CoordinatorContact,
+    coordinator: &str,
+    upgrade_timeout: Duration,
+) -> Failure {
     let mut was_connected = true;
     let mut interval =
         tokio::time::interval_at(tokio::time::Instant::now() + CONTACT_INTERVAL, CONTACT_INTERVAL);
     loop {
         interval.tick().await;
+        if let Some(error) = contact.version_mismatch(upgrade_timeout) {
+            let seconds = upgrade_timeout.as_secs();
+            return Failure::failed(format!("{error}; the worker stopped retrying after {seconds} s"));
+        }
         if contact.is_connected() == was_connected {
             continue;
         }

@@ -12,15 +12,15 @@ use tonic::server::NamedService;
 use tonic::{Request, Status};
 
 use super::errors::to_status;
-use super::version::{bearer_token, check_version};
+use super::version::{VersionCheck, bearer_token};
 use crate::authenticator::Authenticator;
 use crate::rpc::{self, MessageSize};
 
 /// A service whose requests are authenticated.
 pub struct AuthService<S: ?Sized, I> {
     authenticator: Arc<dyn Authenticator<S>>,
-    /// Role of the server, if its clients send a protocol version.
-    role: Option<&'static str>,
+    /// Checks the protocol version, if clients send one.
+    version_check: Option<VersionCheck>,
     /// The service for messages of each size.
     small: I,
     medium: I,
@@ -29,10 +29,10 @@ pub struct AuthService<S: ?Sized, I> {
 
 impl<S: ?Sized, I: Clone> Clone for AuthService<S, I> {
     fn clone(&self) -> Self {
-        let Self { authenticator, role, small, medium, large } = self;
+        let Self { authenticator, version_check, small, medium, large } = self;
         Self {
             authenticator: Arc::clone(authenticator),
-            role: *role,
+            version_check: *version_check,
             small: small.clone(),
             medium: medium.clone(),
             large: large.clone(),
@@ -44,12 +44,12 @@ impl<S: ?Sized, I> AuthService<S, I> {
     /// Wraps a service. `service` returns the service for messages of at most the given number of bytes.
     pub(super) fn new(
         authenticator: Arc<dyn Authenticator<S>>,
-        role: Option<&'static str>,
+        version_check: Option<VersionCheck>,
         service: impl Fn(usize) -> I,
     ) -> Self {
         let [small, medium, large] =
             [MessageSize::Small, MessageSize::Medium, MessageSize::Large].map(|size| service(size.bytes()));
-        Self { authenticator, role, small, medium, large }
+        Self { authenticator, version_check, small, medium, large }
     }
 
     /// Authenticates a request, puts the caller's service into the request, and returns the service for its message size.
@@ -57,8 +57,8 @@ impl<S: ?Sized, I> AuthService<S, I> {
     where
         S: Send + Sync + 'static,
     {
-        if let Some(role) = self.role {
-            check_version(role, request.headers())?;
+        if let Some(version_check) = self.version_check {
+            version_check.check(request.headers())?;
         }
         // The service rejects methods that are not in the table of RPCs, so a small limit suffices.
         let rpc = rpc::find(request.uri().path());

@@ -4,6 +4,7 @@ use std::io;
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -38,13 +39,21 @@ pub(super) struct RemoteName {
     tls_name: Option<Arc<str>>,
     /// Whether the connection uses TLS without a client certificate.
     lacks_client_certificate: bool,
+    /// Whether the process has rejected the protocol version since its last response. The rejection is logged once.
+    pub(super) has_other_version: Arc<AtomicBool>,
 }
 
 impl RemoteName {
     pub(super) fn new(role: &'static str, url: &str, credentials: &Credentials) -> Self {
         let has_certificate = credentials.tls.as_ref().is_some_and(|tls| tls.can_listen());
         let lacks_client_certificate = url.starts_with("https:") && !has_certificate;
-        Self { role, url: url.into(), tls_name: None, lacks_client_certificate }
+        Self {
+            role,
+            url: url.into(),
+            tls_name: None,
+            lacks_client_certificate,
+            has_other_version: Arc::default(),
+        }
     }
 
     /// Creates the name of a worker.

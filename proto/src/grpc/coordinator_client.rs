@@ -55,7 +55,7 @@ struct RemoteCoordinator {
 
 impl RemoteCoordinator {
     fn response<W>(&self, response: Result<Response<W>, Status>) -> Result<W, ServiceError> {
-        response.map(Response::into_inner).map_err(|status| self.remote.error(&status))
+        self.remote.response(response).map(Response::into_inner)
     }
 
     fn reply<W, T: Wire<W>>(&self, response: Result<Response<W>, Status>) -> Result<T, ServiceError> {

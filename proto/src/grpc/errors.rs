@@ -1,11 +1,13 @@
 //! Conversion between service errors and gRPC statuses. An error of the transport becomes `Unavailable`.
 
 use std::error::Error;
+use std::sync::atomic::Ordering;
 
 use feedline_data::messages::{ServiceError, ServiceErrorKind};
 use tonic::{Code, Status};
 
 use super::channel::RemoteName;
+use super::version;
 use crate::convert::WireError;
 use crate::rpc::REQUEST_DEADLINE;
 
@@ -47,18 +49,35 @@ pub(super) fn unreadable(error: WireError) -> Status {
 }
 
 impl RemoteName {
-    /// Converts a status of the remote process to an error.
+    /// Converts the result of a request to the remote process.
+    pub(super) fn response<T>(&self, response: Result<T, Status>) -> Result<T, ServiceError> {
+        match response {
+            Ok(response) => {
+                self.has_other_version.store(false, Ordering::Relaxed);
+                Ok(response)
+            }
+            Err(status) => Err(self.error(&status)),
+        }
+    }
+
+    /// Converts a status of the remote process to an error. Logs a warning for the first rejection of the protocol version
+    /// since the last response.
     pub(super) fn error(&self, status: &Status) -> ServiceError {
         let Self { role, url, .. } = self;
+        if version::is_version_mismatch(status) {
+            if !self.has_other_version.swap(true, Ordering::Relaxed) {
+                let reason = status.message();
+                tracing::warn!(%url, reason, "the {role} has another protocol version; requests are retried");
+            }
+            return ServiceError::version_mismatch(status.message());
+        }
         let retry_after = status.metadata().get(RETRY_AFTER).and_then(|ms| ms.to_str().ok()?.parse().ok());
         let kind = match status.code() {
             // The transport also uses this code for messages that are too large, but without a retry delay.
             Code::ResourceExhausted if retry_after.is_some() => ServiceErrorKind::Busy,
-            Code::InvalidArgument
-            | Code::FailedPrecondition
-            | Code::Unimplemented
-            | Code::OutOfRange
-            | Code::ResourceExhausted => ServiceErrorKind::Invalid,
+            Code::InvalidArgument | Code::Unimplemented | Code::OutOfRange | Code::ResourceExhausted => {
+                ServiceErrorKind::Invalid
+            }
             Code::NotFound => ServiceErrorKind::NotFound,
             Code::Aborted => ServiceErrorKind::Superseded,
             Code::PermissionDenied | Code::Unauthenticated => ServiceErrorKind::Denied,
@@ -78,7 +97,11 @@ impl RemoteName {
             (_, None) => status.message().to_owned(),
         };
         let leader = status.metadata().get(LEADER).and_then(|url| url.to_str().ok());
-        ServiceError { kind, message, leader: leader.map(str::to_owned), retry_after_ms: retry_after }
+        ServiceError {
+            leader: leader.map(str::to_owned),
+            retry_after_ms: retry_after,
+            ..ServiceError::new(kind, message)
+        }
     }
 
     fn timed_out(&self) -> String {

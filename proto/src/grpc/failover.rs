@@ -140,6 +140,7 @@ impl CoordinatorService for FailoverCoordinator {
     async fn call(&self, request: CoordinatorRequest) -> Result<CoordinatorReply, ServiceError> {
         let retry = request.rpc().retry;
         let mut attempts = 0;
+        let mut mismatch = None;
         loop {
             let Target { url, client, other_coordinators } = self.target()?;
             let result = match retry {
@@ -162,9 +163,13 @@ impl CoordinatorService for FailoverCoordinator {
             };
             attempts += 1;
             let has_switched = self.switch_from(&url, error.leader.as_deref());
+            if error.is_version_mismatch {
+                mismatch = Some(error.clone());
+            }
             // One attempt per coordinator, and one more at the leader that the last coordinator names.
             if !has_switched || attempts > other_coordinators + 1 {
-                return Err(error);
+                // During an upgrade, callers retry for longer than after the loss of all coordinators.
+                return Err(mismatch.unwrap_or(error));
             }
         }
     }

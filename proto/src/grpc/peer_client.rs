@@ -27,9 +27,21 @@ use crate::wire::peer_client::PeerClient;
 /// # Errors
 /// Returns the errors of [`super::connect_coordinator`].
 pub fn connect_peer(url: &str, credentials: &Credentials) -> Result<Arc<dyn PeerService>, ServiceError> {
+    connect_peer_with_version(url, credentials, PROTOCOL_VERSION)
+}
+
+/// Like [`connect_peer`], with this version of the protocol.
+///
+/// # Errors
+/// Returns the errors of [`connect_peer`].
+pub fn connect_peer_with_version(
+    url: &str,
+    credentials: &Credentials,
+    version: u32,
+) -> Result<Arc<dyn PeerService>, ServiceError> {
     let remote = RemoteName::new("coordinator", url, credentials);
     let channel = connect_lazily_within(&remote, credentials, INDEX_DEADLINE)?;
-    let version = VersionInterceptor::new(PROTOCOL_VERSION, credentials);
+    let version = VersionInterceptor::new(version, credentials);
     let client = PeerClient::with_interceptor(channel, version)
         .max_decoding_message_size(MAX_CONTROL_BYTES)
         .max_encoding_message_size(MAX_CONTROL_BYTES);
@@ -44,7 +56,7 @@ struct RemotePeer {
 
 impl RemotePeer {
     fn response<W>(&self, response: Result<Response<W>, Status>) -> Result<W, ServiceError> {
-        response.map(Response::into_inner).map_err(|status| self.remote.error(&status))
+        self.remote.response(response).map(Response::into_inner)
     }
 }
 

@@ -12,6 +12,7 @@ use super::fetch_server::FetchServer;
 use super::local_listener_server::LocalListenerAdapter;
 use super::peer_server::PeerAdapter;
 use super::version::VersionCheck;
+use crate::PROTOCOL_VERSION;
 use crate::authenticator::{AllowAll, Authenticator, Authenticators};
 use crate::local::LocalListener;
 use crate::rpc::{self, MAX_CONTROL_BYTES};
@@ -21,28 +22,36 @@ use crate::wire::local_transport_server::LocalTransportServer;
 use crate::wire::members_server::MembersServer;
 use crate::wire::peer_server::PeerServer;
 
+/// The check of the protocol version of requests to a worker.
+const WORKER_VERSION_CHECK: VersionCheck = VersionCheck { role: "worker", version: PROTOCOL_VERSION };
+
 /// The routes of a coordinator that serves every caller. [`Routes::into_axum_router`] adds further HTTP routes.
 pub fn coordinator_routes(service: Arc<dyn CoordinatorService>) -> Routes {
-    client_routes(Arc::new(AllowAll(service)))
+    client_routes(Arc::new(AllowAll(service)), PROTOCOL_VERSION)
 }
 
 /// The routes of a coordinator for clients, workers and other coordinators.
 pub fn member_routes(authenticators: Authenticators) -> Routes {
+    member_routes_with_version(authenticators, PROTOCOL_VERSION)
+}
+
+/// Like [`member_routes`], with this version of the protocol.
+pub fn member_routes_with_version(authenticators: Authenticators, version: u32) -> Routes {
     let adapter = Arc::new(PeerAdapter);
-    let peers = checked(authenticators.peer, |max_bytes| {
+    let peers = checked(authenticators.peer, version, |max_bytes| {
         PeerServer::from_arc(Arc::clone(&adapter))
             .max_decoding_message_size(max_bytes)
             .max_encoding_message_size(MAX_CONTROL_BYTES)
     });
-    client_routes(authenticators.coordinator).add_service(peers)
+    client_routes(authenticators.coordinator, version).add_service(peers)
 }
 
-fn client_routes(authenticator: Arc<dyn Authenticator<dyn CoordinatorService>>) -> Routes {
+fn client_routes(authenticator: Arc<dyn Authenticator<dyn CoordinatorService>>, version: u32) -> Routes {
     let adapter = Arc::new(CoordinatorAdapter);
-    let members = checked(Arc::clone(&authenticator), |max_bytes| {
+    let members = checked(Arc::clone(&authenticator), version, |max_bytes| {
         MembersServer::from_arc(Arc::clone(&adapter)).max_decoding_message_size(max_bytes)
     });
-    let coordinator = checked(authenticator, |max_bytes| {
+    let coordinator = checked(authenticator, version, |max_bytes| {
         CoordinatorServer::from_arc(Arc::clone(&adapter))
             .max_decoding_message_size(max_bytes)
             .max_encoding_message_size(MAX_CONTROL_BYTES)
@@ -53,9 +62,11 @@ fn client_routes(authenticator: Arc<dyn Authenticator<dyn CoordinatorService>>) 
 /// Checks the protocol version and the token of each request to a coordinator's service.
 fn checked<S: ?Sized, I>(
     authenticator: Arc<dyn Authenticator<S>>,
+    version: u32,
     service: impl Fn(usize) -> I,
 ) -> CallerService<AuthService<S, I>> {
-    CallerService(AuthService::new(authenticator, Some("coordinator"), service))
+    let version_check = VersionCheck { role: "coordinator", version };
+    CallerService(AuthService::new(authenticator, Some(version_check), service))
 }
 
 /// Checks the token of each request to a service with a different protocol, such as Arrow Flight. Its methods call
@@ -70,7 +81,7 @@ pub fn with_authenticator<S: ?Sized, I>(
 /// The routes of a worker. [`Routes::into_axum_router`] adds further HTTP routes.
 pub fn worker_routes(service: Arc<dyn WorkerService>) -> Routes {
     let server = FetchServer::new(service, None);
-    Routes::new(CallerService(InterceptedService::new(server, VersionCheck { role: "worker" })))
+    Routes::new(CallerService(InterceptedService::new(server, WORKER_VERSION_CHECK)))
 }
 
 /// The routes of a worker with a local listener: clients on the same host learn its address. TCP and the local listener
@@ -79,7 +90,6 @@ pub fn worker_routes_with_local(service: Arc<dyn WorkerService>, listener: &Loca
     let shm_server = listener.memory.as_ref().map(|(_, server)| Arc::clone(server));
     let locate = LocalTransportServer::new(LocalListenerAdapter(listener.endpoint.clone()))
         .max_decoding_message_size(rpc::LOCATE.max_request.bytes());
-    let check = VersionCheck { role: "worker" };
-    let fetch = InterceptedService::new(FetchServer::new(service, shm_server), check.clone());
-    Routes::new(CallerService(fetch)).add_service(InterceptedService::new(locate, check))
+    let fetch = InterceptedService::new(FetchServer::new(service, shm_server), WORKER_VERSION_CHECK);
+    Routes::new(CallerService(fetch)).add_service(InterceptedService::new(locate, WORKER_VERSION_CHECK))
 }

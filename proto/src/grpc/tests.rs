@@ -207,7 +207,7 @@ async fn a_client_that_drops_a_fetch_ends_it_at_the_worker() {
 }
 
 #[tokio::test]
-async fn another_protocol_version_is_rejected() {
+async fn another_protocol_version_is_rejected_as_unavailable() {
     let (server, _) = coordinator().await;
     let expected = |role: &str| {
         format!(
@@ -215,16 +215,24 @@ async fn another_protocol_version_is_rejected() {
         )
     };
     let client = connect_coordinator_with_version(&server.url, &Credentials::default(), 1).unwrap();
-    let message = expected("coordinator");
-    let error = ServiceError::new(ServiceErrorKind::Invalid, message);
+    let error = ServiceError::version_mismatch(expected("coordinator"));
+    assert_eq!(error.kind, ServiceErrorKind::Unavailable);
     assert_eq!(client.list_jobs().await, Err(error.clone()));
     assert_eq!(client.manifest(JobId(1)).await.map(|_| ()), Err(error));
     let (server, ..) = worker(Bytes::new()).await;
     let client = connect_worker_with_version(&server.url, 1).unwrap();
     let (_credit, requests) = requests(open(1));
-    let message = expected("worker");
-    let error = ServiceError::new(ServiceErrorKind::Invalid, message);
+    let error = ServiceError::version_mismatch(expected("worker"));
     assert_eq!(client.fetch(requests).await.map(|_| ()), Err(error));
+}
+
+#[test]
+fn a_rejection_by_an_earlier_release_is_a_version_mismatch() {
+    let remote = channel::RemoteName::new("coordinator", "http://c", &Credentials::default());
+    let status = tonic::Status::failed_precondition("the client uses protocol version 3, but ...");
+    assert_eq!(remote.error(&status), ServiceError::version_mismatch(status.message()));
+    let unavailable = remote.error(&tonic::Status::unavailable("no leader"));
+    assert!(!unavailable.is_version_mismatch);
 }
 
 #[tokio::test]

@@ -7,11 +7,9 @@ use feedline_data::messages::{ServiceError, ServiceErrorKind};
 use http::HeaderMap;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::service::Interceptor;
-use tonic::{Request, Status};
+use tonic::{Code, Request, Status};
 
-use crate::PROTOCOL_VERSION;
-
-/// Metadata key of the protocol version.
+/// Metadata key of the protocol version. In a response, it marks the rejection of another version.
 pub(super) const PROTOCOL_KEY: &str = "feedline-protocol";
 
 /// Metadata key of the token.
@@ -49,31 +47,47 @@ impl Interceptor for VersionInterceptor {
 }
 
 /// Rejects requests with a different protocol version.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
 pub(super) struct VersionCheck {
     /// Role of the server, for error messages.
     pub(super) role: &'static str,
+    /// Protocol version of the server.
+    pub(super) version: u32,
+}
+
+impl VersionCheck {
+    /// Rejects a request with a different protocol version. The rejection contains the version of the server.
+    pub(super) fn check(self, headers: &HeaderMap) -> Result<(), Status> {
+        let Self { role, version } = self;
+        let client = headers.get(PROTOCOL_KEY).and_then(|version| version.to_str().ok());
+        let message = match client {
+            Some(client) if client.parse() == Ok(version) => return Ok(()),
+            Some(client) => format!(
+                "the client uses protocol version {client}, but this {role} uses version {version}; use the same release on both sides"
+            ),
+            None => {
+                return Err(Status::failed_precondition(format!(
+                    "the request lacks the metadata `{PROTOCOL_KEY}`; this {role} uses protocol version {version}"
+                )));
+            }
+        };
+        let mut status = Status::unavailable(message);
+        status.metadata_mut().insert(PROTOCOL_KEY, version.into());
+        Err(status)
+    }
 }
 
 impl Interceptor for VersionCheck {
     fn call(&mut self, request: Request<()>) -> Result<Request<()>, Status> {
-        check_version(self.role, request.metadata().as_ref())?;
+        self.check(request.metadata().as_ref())?;
         Ok(request)
     }
 }
 
-/// Rejects a request with a different protocol version.
-pub(super) fn check_version(role: &str, headers: &HeaderMap) -> Result<(), Status> {
-    let version = headers.get(PROTOCOL_KEY).and_then(|version| version.to_str().ok());
-    match version {
-        Some(version) if version.parse() == Ok(PROTOCOL_VERSION) => Ok(()),
-        Some(version) => Err(Status::failed_precondition(format!(
-            "the client uses protocol version {version}, but this {role} uses version {PROTOCOL_VERSION}; use the same release on both sides"
-        ))),
-        None => Err(Status::failed_precondition(format!(
-            "the request lacks the metadata `{PROTOCOL_KEY}`; this {role} uses protocol version {PROTOCOL_VERSION}"
-        ))),
-    }
+/// Whether a status is the rejection of another protocol version. Releases without the marker in the metadata use a code that
+/// nothing else uses.
+pub(super) fn is_version_mismatch(status: &Status) -> bool {
+    status.code() == Code::FailedPrecondition || status.metadata().get(PROTOCOL_KEY).is_some()
 }
 
 /// Returns the token of a request with these headers.

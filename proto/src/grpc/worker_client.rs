@@ -93,10 +93,10 @@ impl WorkerService for RemoteWorker {
         let requests = to_wire(requests, memory, via == ReceivePath::Tcp);
         // HTTP/2 resets a stream only after the client has dropped both the frames and the requests.
         let guard = abandoned.drop_guard();
-        let received = match fetch_client::fetch(channel, self.version, requests).await {
+        let response = fetch_client::fetch(channel, self.version, requests).await;
+        let received = match self.remote.response(response) {
             Ok(received) => received,
-            Err(status) => {
-                let error = self.remote.error(&status);
+            Err(error) => {
                 if error.kind == ServiceErrorKind::Unavailable {
                     self.router.discard();
                 }

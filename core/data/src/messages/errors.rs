@@ -14,6 +14,9 @@ pub struct ServiceError {
     pub leader: Option<String>,
     /// The delay in milliseconds after which a retry may succeed, if known.
     pub retry_after_ms: Option<u64>,
+    /// Whether the other process has another protocol version. The request has no effect, and the kind is `Unavailable`,
+    /// because a rolling upgrade may replace the process.
+    pub is_version_mismatch: bool,
 }
 
 /// Kinds of service errors.
@@ -43,12 +46,18 @@ impl ServiceErrorKind {
 impl ServiceError {
     /// Creates an error of this kind.
     pub fn new(kind: ServiceErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), leader: None, retry_after_ms: None }
+        let message = message.into();
+        Self { kind, message, leader: None, retry_after_ms: None, is_version_mismatch: false }
     }
 
     /// Creates an error for a reached concurrency limit. A retry may succeed after `retry_after_ms` milliseconds.
     pub fn busy(message: impl Into<String>, retry_after_ms: u64) -> Self {
         Self { retry_after_ms: Some(retry_after_ms), ..Self::new(ServiceErrorKind::Busy, message) }
+    }
+
+    /// Creates the error of a request to a process with another protocol version.
+    pub fn version_mismatch(message: impl Into<String>) -> Self {
+        Self { is_version_mismatch: true, ..Self::new(ServiceErrorKind::Unavailable, message) }
     }
 
     /// Creates an error for a job that does not exist or that the caller must not see. Callers cannot distinguish the two

@@ -186,3 +186,27 @@ async fn a_client_of_coordinators_that_name_each_other_as_leader_gets_an_error()
     let error = within(client.cancel_job(JobId(1))).await.unwrap_err();
     assert_eq!(error.kind, ServiceErrorKind::Unavailable);
 }
+
+#[tokio::test]
+async fn a_client_skips_coordinators_with_another_protocol_version() {
+    let (other, own) = (Arc::new(FakeMember::default()), Arc::new(FakeMember::default()));
+    let authenticators = Authenticators::allow_all(Arc::clone(&other) as _, Arc::clone(&other) as _);
+    let other_server = start(member_routes_with_version(authenticators, PROTOCOL_VERSION + 1)).await;
+    let own_server = start(own.routes()).await;
+    let urls = [other_server.url.clone(), own_server.url.clone()];
+    for urls in [urls.clone(), [urls[1].clone(), urls[0].clone()]] {
+        let client = connect_coordinators(&urls, &Credentials::default()).unwrap();
+        assert_eq!(within(client.cancel_job(JobId(1))).await, Ok(()));
+    }
+    // A coordinator of the same version names a leader that has another version.
+    *own.leader.lock().unwrap() = Some(other_server.url.clone());
+    let client = connect_coordinators(&urls, &Credentials::default()).unwrap();
+    let error = within(client.cancel_job(JobId(1))).await.unwrap_err();
+    assert!(error.is_version_mismatch, "{error}");
+    let versions = [PROTOCOL_VERSION, PROTOCOL_VERSION + 1].map(|version| format!("version {version}"));
+    assert!(versions.iter().all(|version| error.message.contains(version)), "{error}");
+    let peer = connect_peer(&other_server.url, &Credentials::default()).unwrap();
+    assert!(peer.deliver(Vec::new()).await.unwrap_err().is_version_mismatch);
+    let peer = connect_peer_with_version(&other_server.url, &Credentials::default(), PROTOCOL_VERSION + 1);
+    assert_eq!(peer.unwrap().deliver(Vec::new()).await, Ok(()));
+}
