@@ -1,12 +1,12 @@
 //! The driver task, which owns the raft node: it takes requests, runs the node, writes and sends the effects, and replies.
 
+mod addresses;
 mod events;
 mod held_inputs;
 mod indexes;
 mod pending;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use feedline_cluster::{Input, Reply};
 use feedline_data::ids::{JobId, Millis};
@@ -14,8 +14,7 @@ use feedline_data::manifest::Manifest;
 use feedline_data::messages::samples::Samples;
 use feedline_data::messages::{PlanAllocations, ServiceError, ServiceErrorKind};
 use feedline_raft::{
-    Effects, MemberId, MemberView, Members, MembershipChange, Message, MonotonicTime, RaftNode, Role,
-    ServingChange,
+    Effects, MemberId, MemberView, Members, MembershipChange, MonotonicTime, RaftNode, Role, ServingChange,
 };
 use metrics::gauge;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -26,12 +25,14 @@ use self::events::{Event, next};
 use self::held_inputs::HeldInputs;
 use self::indexes::{IndexEvent, IndexRequests};
 use self::pending::PendingReplies;
+use crate::address_book::AddressBook;
 use crate::clock::PausableClock;
 use crate::disk::{Disk, WriteOutcome};
 use crate::error::CoordinatorError;
 use crate::index_store::IndexStore;
 use crate::limits::RequestLimits;
 use crate::metrics::{Gauges, LEADS, QUEUED_REQUESTS, TERM};
+use crate::peer_event::PeerEvent;
 use crate::peers::{Peers, SendOutcome};
 use crate::request::{Request, shutting_down};
 use crate::request_queue::{QueuedRequest, RequestReceiver};
@@ -77,8 +78,6 @@ pub(crate) struct DriverContext {
     pub(crate) disk: Disk,
     pub(crate) store: Arc<IndexStore>,
     pub(crate) peers: Arc<Peers>,
-    /// Whether this coordinator is part of a cluster, for the bootstrap of new coordinators.
-    pub(crate) has_state: Arc<AtomicBool>,
     /// The leader, for readiness probes.
     pub(crate) leader: watch::Sender<Option<MemberId>>,
     pub(crate) deliveries: mpsc::Receiver<SendOutcome>,
@@ -87,8 +86,8 @@ pub(crate) struct DriverContext {
     pub(crate) limits: RequestLimits,
     /// Maximum time to answer queued requests during a shutdown.
     pub(crate) grace: Duration,
-    /// Messages from other coordinators.
-    pub(crate) inbox: mpsc::Receiver<Vec<Message>>,
+    /// Messages and introductions of other coordinators.
+    pub(crate) inbox: mpsc::Receiver<PeerEvent>,
     pub(crate) tick_ms: u64,
     pub(crate) worker_lease_ms: u64,
 }
@@ -110,6 +109,7 @@ pub(crate) struct Driver {
     /// The error of the last write, until a write succeeds.
     write_error: Option<ServiceError>,
     known_members: Members,
+    addresses: AddressBook,
     gauges: Gauges,
 }
 
@@ -130,6 +130,7 @@ impl Driver {
             is_batching: false,
             write_error: None,
             known_members: Members::default(),
+            addresses: AddressBook::default(),
             gauges: Gauges::default(),
         }
     }
@@ -310,9 +311,7 @@ impl Driver {
         self.advance_clocks();
         match event {
             Event::Written(written) => self.on_written(written),
-            Event::Messages(messages) => {
-                messages.into_iter().for_each(|it| self.parts.member.receive(self.now, it));
-            }
+            Event::Peer(event) => self.on_peer(event),
             Event::Delivery(delivery) => self.on_delivery(delivery),
             Event::Index(IndexEvent::Saved(job, saved)) => {
                 self.parts.member.take_input(self.now, Input::IndexSaved { job, result: saved });
@@ -365,12 +364,7 @@ impl Driver {
         if self.write_error.is_none() {
             self.parts.disk.start();
         }
-        if self.known_members != *self.parts.member.members() {
-            self.known_members = self.parts.member.members().clone();
-            self.parts.has_state.store(true, Ordering::Release);
-            let outcomes = self.parts.peers.update_links(&self.known_members);
-            outcomes.into_iter().for_each(|outcome| self.on_delivery(outcome));
-        }
+        self.follow_members();
         let leader = match self.parts.member.role() {
             Role::Leader { serving: true } => Some(self.parts.member.id()),
             Role::Leader { serving: false } => None,

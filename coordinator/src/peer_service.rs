@@ -1,28 +1,27 @@
 //! The service of a coordinator for the other coordinators.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use feedline_data::manifest::Manifest;
 use feedline_data::messages::{ServiceError, ServiceErrorKind};
 use feedline_proto::{MemberInfo, PeerService};
-use feedline_raft::{MemberId, Message};
+use feedline_raft::Message;
 use tokio::sync::mpsc;
 
+use crate::identity::OwnIdentity;
 use crate::index_store::IndexStore;
+use crate::peer_event::PeerEvent;
 use crate::request::shutting_down;
 
-/// Maximum number of queued message batches for the driver. Further senders wait.
-pub(crate) const MAX_QUEUED_BATCHES: usize = 64;
+/// Maximum number of queued events of other coordinators for the driver. Further senders wait.
+pub(crate) const MAX_QUEUED_EVENTS: usize = 64;
 
 /// The service for other coordinators.
 pub(crate) struct RaftPeerService {
-    pub(crate) id: MemberId,
-    /// Whether the coordinator is or was part of a cluster.
-    pub(crate) has_state: Arc<AtomicBool>,
-    pub(crate) inbox: mpsc::Sender<Vec<Message>>,
+    pub(crate) own: Arc<OwnIdentity>,
+    pub(crate) inbox: mpsc::Sender<PeerEvent>,
     pub(crate) store: Arc<IndexStore>,
 }
 
@@ -40,15 +39,19 @@ impl RaftPeerService {
 
 #[async_trait]
 impl PeerService for RaftPeerService {
-    async fn introduce(&self, _from: MemberInfo) -> Result<MemberInfo, ServiceError> {
-        Ok(MemberInfo { id: self.id.get(), has_state: self.has_state.load(Ordering::Acquire) })
+    async fn introduce(&self, from: MemberInfo) -> Result<MemberInfo, ServiceError> {
+        // The caller repeats its introduction. An introduction does not wait, because a new coordinator reads its events only
+        // after all coordinators have introduced themselves.
+        let _ = self.inbox.try_send(PeerEvent::Introduced(from));
+        Ok(self.own.info())
     }
 
-    async fn deliver(&self, messages: Vec<Bytes>) -> Result<(), ServiceError> {
+    async fn deliver(&self, sender: MemberInfo, messages: Vec<Bytes>) -> Result<(), ServiceError> {
         let messages: Result<Vec<Message>, String> =
             messages.iter().map(|bytes| feedline_raft::decode(bytes)).collect();
         let messages = messages.map_err(|message| ServiceError::new(ServiceErrorKind::Invalid, message))?;
-        self.inbox.send(messages).await.map_err(|_| shutting_down())
+        let event = PeerEvent::Messages { sender, messages };
+        self.inbox.send(event).await.map_err(|_| shutting_down())
     }
 
     async fn store_index(&self, key: &str, manifest: Arc<Manifest>) -> Result<(), ServiceError> {

@@ -287,7 +287,9 @@ impl LocalCoordinator {
                 ),
             ));
         }
-        self.change(MembershipChange::Add { id, url: url.to_owned() }).await
+        // The membership contains the addresses that coordinators state, and not other names of theirs.
+        let url = if introduced.url.is_empty() { url.to_owned() } else { introduced.url };
+        self.change(MembershipChange::Add { id, url }).await
     }
 
     async fn remove_member(&self, url: &str) -> Result<Vec<MemberStatus>, ServiceError> {

@@ -60,8 +60,8 @@ impl PeerService for Way {
         self.peer()?.introduce(from).await
     }
 
-    async fn deliver(&self, messages: Vec<Bytes>) -> Result<(), ServiceError> {
-        self.peer()?.deliver(messages).await
+    async fn deliver(&self, sender: MemberInfo, messages: Vec<Bytes>) -> Result<(), ServiceError> {
+        self.peer()?.deliver(sender, messages).await
     }
 
     async fn store_index(&self, key: &str, manifest: Arc<Manifest>) -> Result<(), ServiceError> {
@@ -85,6 +85,8 @@ struct Bench {
     folder: TempDir,
     network: Arc<Network>,
     peers: Vec<String>,
+    /// Addresses that differ from those of the first start.
+    moved: BTreeMap<u32, String>,
     running: BTreeMap<u32, RunningCoordinator>,
     lives: u64,
 }
@@ -97,7 +99,8 @@ impl Bench {
     async fn of(count: u32) -> Self {
         let peers = (0..count).map(url).collect();
         let (folder, network) = (TempDir::new().expect("a temporary directory can be made"), Arc::default());
-        let mut bench = Self { folder, network, peers, running: BTreeMap::new(), lives: 0 };
+        let (moved, running) = (BTreeMap::new(), BTreeMap::new());
+        let mut bench = Self { folder, network, peers, moved, running, lives: 0 };
         for number in 0..count {
             bench.start(number).await;
         }
@@ -108,24 +111,60 @@ impl Bench {
         self.lives += 1;
         let folder = self.folder.path().join(number.to_string());
         let mut settings = CoordinatorSettings::durable(folder.join("log"), folder.join("index"));
-        settings.url = url(number);
+        settings.url = self.url_of(number);
         settings.peers.clone_from(&self.peers);
         let peers: Arc<dyn PeerDirectory> =
-            Arc::new(End { network: Arc::clone(&self.network), own: url(number) });
+            Arc::new(End { network: Arc::clone(&self.network), own: self.url_of(number) });
         let surroundings = CoordinatorContext { scaler: None, peers: Some(peers) };
         let running = start_in(settings, self.lives, surroundings).await.expect("it starts");
         self.network
             .reachable
             .lock()
             .expect("nobody panics while holding it")
-            .insert(url(number), running.peer_service());
+            .insert(self.url_of(number), running.peer_service());
         self.running.insert(number, running);
+    }
+
+    /// The address of a coordinator at its next start.
+    fn url_of(&self, number: u32) -> String {
+        self.moved.get(&number).cloned().unwrap_or_else(|| url(number))
+    }
+
+    /// Gives a coordinator another address from its next start on.
+    fn move_away(&mut self, number: u32) {
+        self.moved.insert(number, format!("http://moved{number}"));
+    }
+
+    /// Takes a coordinator out of the network.
+    fn take(&mut self, number: u32) -> RunningCoordinator {
+        let url = self.url_of(number);
+        self.network.reachable.lock().expect("nobody panics while holding it").remove(&url);
+        self.running.remove(&number).expect("it runs")
     }
 
     /// Kills a coordinator.
     fn kill(&mut self, number: u32) {
-        self.network.reachable.lock().expect("nobody panics while holding it").remove(&url(number));
-        self.running.remove(&number).expect("it runs");
+        drop(self.take(number));
+    }
+
+    /// Stops a coordinator and waits until its directory is free.
+    async fn stop(&mut self, number: u32) {
+        self.take(number).shutdown().await.expect("its disk works");
+    }
+
+    /// Waits until the leader's membership contains these addresses.
+    async fn has_members(&self, wanted: &[String]) {
+        let wanted: BTreeSet<&String> = wanted.iter().collect();
+        until(|| async {
+            for coordinator in self.running.values() {
+                let members = coordinator.service().members().await.unwrap_or_default();
+                if members.iter().map(|member| &member.url).collect::<BTreeSet<_>>() == wanted {
+                    return Some(());
+                }
+            }
+            None
+        })
+        .await;
     }
 
     /// Waits for a leader.
@@ -239,6 +278,46 @@ async fn leadership_is_transferred_to_the_chosen_follower() {
         let refusal = service.transfer_leader(id).await.unwrap_err();
         assert!(refusal.message.contains(said), "{refusal}");
     }
+}
+
+#[tokio::test]
+async fn coordinators_that_all_restart_at_other_addresses_elect_a_leader() {
+    let mut bench = Bench::of(3).await;
+    let leader = bench.leader().await;
+    let job = bench.service(leader).open_job(spec("run")).await.unwrap();
+    for number in 0..3 {
+        bench.stop(number).await;
+        bench.move_away(number);
+    }
+    bench.peers = (0..3).map(|number| bench.url_of(number)).collect();
+    bench.start(0).await;
+    bench.start(1).await;
+    let leader = bench.leader().await;
+    assert_eq!(names(bench.service(leader).as_ref()).await, [(job, "run".to_owned())]);
+    let third = [bench.url_of(0), bench.url_of(1), url(2)];
+    bench.has_members(&third).await;
+    bench.start(2).await;
+    bench.has_members(&bench.peers).await;
+}
+
+#[tokio::test]
+async fn two_of_three_coordinators_restart_at_addresses_that_the_third_does_not_know() {
+    let mut bench = Bench::of(3).await;
+    let leader = bench.leader().await;
+    let job = bench.service(leader).open_job(spec("run")).await.unwrap();
+    for number in 0..2 {
+        bench.stop(number).await;
+        bench.move_away(number);
+    }
+    // The third keeps running with the old addresses in its --peers.
+    bench.peers = (0..3).map(|number| bench.url_of(number)).collect();
+    bench.start(0).await;
+    let leader = bench.leader().await;
+    assert_eq!(names(bench.service(leader).as_ref()).await, [(job, "run".to_owned())]);
+    bench.start(1).await;
+    bench.has_members(&bench.peers).await;
+    bench.kill(2);
+    bench.leader().await;
 }
 
 #[tokio::test]

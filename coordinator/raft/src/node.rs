@@ -3,6 +3,7 @@
 //! The inputs are the time, messages from other members, requests and finished writes. The outputs are messages, writes and
 //! replies. A node owns no clock, task, socket, file or source of randomness.
 
+mod addresses;
 mod heartbeat;
 mod injected_faults;
 mod leader;
@@ -70,6 +71,8 @@ pub struct RaftNode {
     elections: u64,
     /// The time of the last message from each other member.
     last_heard: BTreeMap<u64, Millis>,
+    /// The addresses that other coordinators have stated since the start.
+    addresses: BTreeMap<MemberId, String>,
     /// Size of the entries after the snapshot.
     log_bytes: u64,
     snapshot_bytes: u64,
@@ -133,6 +136,7 @@ impl RaftNode {
             ticks: 0,
             elections: 0,
             last_heard: BTreeMap::new(),
+            addresses: BTreeMap::new(),
             log_bytes,
             snapshot_bytes,
             now: MonotonicTime::default(),
@@ -453,7 +457,7 @@ impl RaftNode {
     /// Returns the error for a request that only the leader can process, with the address of the leader if known.
     pub fn rejection(&self) -> ServiceError {
         let leader = MemberId::new(self.node.raft.leader_id).filter(|leader| *leader != self.id);
-        match leader.and_then(|leader| self.applied.members.url(leader)) {
+        match leader.and_then(|leader| self.address_of(leader)) {
             Some(url) => ServiceError::not_leader(url),
             None => ServiceError::new(
                 ServiceErrorKind::Unavailable,

@@ -48,7 +48,7 @@ impl PeerService for Recorder {
         Ok(from)
     }
 
-    async fn deliver(&self, _: Vec<bytes::Bytes>) -> Result<(), ServiceError> {
+    async fn deliver(&self, _: MemberInfo, _: Vec<bytes::Bytes>) -> Result<(), ServiceError> {
         Ok(())
     }
 

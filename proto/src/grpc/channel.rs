@@ -1,5 +1,6 @@
 //! Channels to remote processes. A channel connects at its first request and reconnects after a lost connection.
 
+use std::error::Error;
 use std::io;
 use std::net::IpAddr;
 use std::path::Path;
@@ -11,6 +12,7 @@ use feedline_access::{ClientStream as TlsStream, Credentials, Tls};
 use feedline_data::messages::{ServiceError, ServiceErrorKind};
 use futures::future::BoxFuture;
 use http::Uri;
+use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tonic::Request;
@@ -24,8 +26,6 @@ use crate::rpc::{REQUEST_DEADLINE, Rpc};
 
 /// Timeout for connecting, including the TLS handshake.
 const TLS_TIMEOUT: Duration = Duration::from_secs(3);
-/// Port of an `https://` address without a port.
-const HTTPS_PORT: u16 = 443;
 
 /// Role and address of a remote process, for error messages.
 #[derive(Debug, Clone)]
@@ -112,7 +112,7 @@ pub(super) fn connect_lazily_within(
         "https" => {
             let tls =
                 credentials.tls().map_err(|reason| ServiceError::new(ServiceErrorKind::Invalid, reason))?;
-            Ok(endpoint.connect_with_connector_lazy(TlsConnect(tls)))
+            Ok(endpoint.connect_with_connector_lazy(TlsConnect::new(tls)))
         }
         _ => Err(invalid(form)),
     }
@@ -124,9 +124,22 @@ fn is_loopback(host: &str) -> bool {
     host == "localhost" || address.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-/// Opens TLS connections.
+/// Opens TLS connections. As for `http://` addresses, each connection resolves the host name again, and IPv6 and IPv4
+/// addresses are raced (RFC 8305).
 #[derive(Clone)]
-struct TlsConnect(Arc<Tls>);
+struct TlsConnect {
+    tls: Arc<Tls>,
+    tcp: HttpConnector,
+}
+
+impl TlsConnect {
+    fn new(tls: Arc<Tls>) -> Self {
+        let mut tcp = HttpConnector::new();
+        tcp.enforce_http(false);
+        tcp.set_nodelay(true);
+        Self { tls, tcp }
+    }
+}
 
 impl Service<Uri> for TlsConnect {
     type Response = TokioIo<TlsStream<TcpStream>>;
@@ -138,18 +151,23 @@ impl Service<Uri> for TlsConnect {
     }
 
     fn call(&mut self, uri: Uri) -> Self::Future {
-        let tls = Arc::clone(&self.0);
+        let (tls, mut tcp) = (Arc::clone(&self.tls), self.tcp.clone());
         let connect = async move {
-            let host = uri.host().unwrap_or_default();
-            let address = host.trim_start_matches('[').trim_end_matches(']');
-            let stream = TcpStream::connect((address, uri.port_u16().unwrap_or(HTTPS_PORT))).await?;
-            stream.set_nodelay(true)?;
-            Ok(TokioIo::new(tls.connect(host, stream).await?))
+            let stream = tcp.call(uri.clone()).await.map_err(into_io_error)?.into_inner();
+            Ok(TokioIo::new(tls.connect(uri.host().unwrap_or_default(), stream).await?))
         };
         Box::pin(async move {
             let late = |_| io::Error::new(io::ErrorKind::TimedOut, "the TLS connection timed out");
             tokio::time::timeout(TLS_TIMEOUT, connect).await.map_err(late)?
         })
+    }
+}
+
+/// Returns the I/O error that caused a failed connection.
+fn into_io_error(error: impl Error + Send + Sync + 'static) -> io::Error {
+    match error.source().and_then(|source| source.downcast_ref::<io::Error>()) {
+        Some(cause) => io::Error::new(cause.kind(), cause.to_string()),
+        None => io::Error::other(error),
     }
 }
 

@@ -100,7 +100,12 @@ impl RaftNode {
         alive > left.len() / 2
     }
 
-    fn propose_change(&mut self, kind: ConfChangeType, id: MemberId, url: &str) -> Result<(), ServiceError> {
+    pub(super) fn propose_change(
+        &mut self,
+        kind: ConfChangeType,
+        id: MemberId,
+        url: &str,
+    ) -> Result<(), ServiceError> {
         let mut change = ConfChange::default();
         change.set_change_type(kind);
         change.node_id = id.get();
@@ -170,17 +175,6 @@ impl RaftNode {
             let url = self.applied.members.url(id).unwrap_or_default().to_owned();
             // The next tick retries.
             let _ = self.propose_change(ConfChangeType::AddNode, id, &url);
-        }
-    }
-
-    /// Proposes the address of this leader if the address has changed since the last start.
-    pub(super) fn publish_address(&mut self) {
-        let serves = self.role() == (Role::Leader { serving: true });
-        let is_known = self.applied.members.url(self.id) == Some(&self.settings.url);
-        if serves && !is_known && !self.node.raft.has_pending_conf() {
-            let url = self.settings.url.clone();
-            // The next tick retries.
-            let _ = self.propose_change(ConfChangeType::AddNode, self.id, &url);
         }
     }
 

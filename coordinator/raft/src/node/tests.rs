@@ -10,6 +10,7 @@ use raft::eraftpb::{Message, MessageType};
 use super::*;
 use crate::effects::MembershipChange;
 
+mod addresses;
 mod leader_transfer;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

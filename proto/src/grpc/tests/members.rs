@@ -15,6 +15,8 @@ pub(super) struct FakeMember {
     leader: Mutex<Option<String>>,
     members: Mutex<Vec<MemberStatus>>,
     delivered: Mutex<Vec<Bytes>>,
+    /// The coordinators that have delivered messages.
+    senders: Mutex<Vec<MemberInfo>>,
     indexes: Mutex<BTreeMap<String, Arc<Manifest>>>,
     /// Number of indexes that clients have sent.
     sent: Mutex<usize>,
@@ -68,10 +70,11 @@ impl CoordinatorService for FakeMember {
 #[async_trait]
 impl PeerService for FakeMember {
     async fn introduce(&self, from: MemberInfo) -> Result<MemberInfo, ServiceError> {
-        Ok(MemberInfo { id: from.id + 1, has_state: !from.has_state })
+        Ok(MemberInfo { id: from.id + 1, has_state: !from.has_state, ..from })
     }
 
-    async fn deliver(&self, messages: Vec<Bytes>) -> Result<(), ServiceError> {
+    async fn deliver(&self, sender: MemberInfo, messages: Vec<Bytes>) -> Result<(), ServiceError> {
+        self.senders.lock().unwrap().push(sender);
         self.delivered.lock().unwrap().extend(messages);
         Ok(())
     }
@@ -106,11 +109,13 @@ async fn every_peer_request_reaches_the_service() {
     let fake = Arc::new(FakeMember::default());
     let server = start(fake.routes()).await;
     let peer = connect_peer(&server.url, &Credentials::default()).unwrap();
-    let from = MemberInfo { id: 7, has_state: false };
-    assert_eq!(peer.introduce(from).await, Ok(MemberInfo { id: 8, has_state: true }));
+    let from = MemberInfo { id: 7, has_state: false, url: "http://c7:7070".to_owned(), incarnation: 3 };
+    let answer = MemberInfo { id: 8, has_state: true, ..from.clone() };
+    assert_eq!(peer.introduce(from.clone()).await, Ok(answer));
     let messages = vec![Bytes::from_static(b"one"), Bytes::new(), Bytes::from(vec![3; 3 << 20])];
-    peer.deliver(messages.clone()).await.unwrap();
+    peer.deliver(from.clone(), messages.clone()).await.unwrap();
     assert_eq!(*fake.delivered.lock().unwrap(), messages);
+    assert_eq!(*fake.senders.lock().unwrap(), [from]);
     let manifest = Arc::new(fake::large_manifest());
     assert_eq!(
         peer.load_index("k", &manifest.fingerprint()).await.unwrap_err().kind,
