@@ -51,6 +51,11 @@ impl AddressBook {
         true
     }
 
+    /// Forgets the addresses of removed members.
+    pub(crate) fn forget(&mut self, removed: &[MemberId]) {
+        self.stated.retain(|id, _| !removed.contains(id));
+    }
+
     /// Returns the addresses of all members, and of other coordinators that have stated their address: a coordinator whose
     /// log is behind must reply to a leader that is not in its membership yet.
     pub(crate) fn resolve(&self, members: &Members) -> BTreeMap<MemberId, PeerAddress> {
@@ -100,6 +105,8 @@ mod tests {
         let mut book = AddressBook::default();
         book.on_message(&stating(3, "third", 1));
         assert_eq!(urls(&book)[2], (3, "third".to_owned(), false));
+        book.forget(&[id(3)]);
+        assert_eq!(urls(&book).len(), 2);
     }
 
     #[test]

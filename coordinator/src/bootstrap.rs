@@ -1,7 +1,7 @@
 //! Bootstrap of a cluster from new coordinators. Each coordinator asks all others for their ids.
 //!
 //! If all coordinators are new, each coordinator starts with the same members and the same initial state. If any coordinator
-//! has a state, a new coordinator starts empty and receives the state from the leader after it has become a member.
+//! has a state, a new coordinator starts empty, asks the leader to join, and receives the state from the leader.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -52,6 +52,8 @@ pub(crate) enum DriverCommand {
     Allocate { allocations: PlanAllocations },
     /// Lists the members.
     Members { reply: oneshot::Sender<Result<Vec<MemberView>, ServiceError>> },
+    /// Adds a coordinator with an empty disk as a learner.
+    Join { id: MemberId, url: String, reply: oneshot::Sender<Result<(), ServiceError>> },
     /// Adds or removes a member.
     Change { change: MembershipChange, reply: oneshot::Sender<Result<Members, ServiceError>> },
     /// Transfers leadership. The reply is sent once the target leads.
@@ -67,7 +69,7 @@ impl DriverCommand {
             Self::Allocate { .. } => {}
             Self::Members { reply } => drop(reply.send(Err(refusal))),
             Self::Change { reply, .. } => drop(reply.send(Err(refusal))),
-            Self::TransferLeader { reply, .. } => drop(reply.send(Err(refusal))),
+            Self::Join { reply, .. } | Self::TransferLeader { reply, .. } => drop(reply.send(Err(refusal))),
         }
     }
 }
@@ -246,6 +248,9 @@ impl Driver {
                 self.parts.member.take_input(self.now, Input::Allocations { allocations })
             }
             DriverCommand::Members { reply } => drop(reply.send(self.parts.member.member_views())),
+            DriverCommand::Join { id, url, reply } => {
+                drop(reply.send(self.parts.member.join(self.now, id, &url)));
+            }
             DriverCommand::Change { change, reply } => {
                 let request = self.pending.add_change(reply);
                 self.parts.member.change_members(self.now, request, change);

@@ -1,7 +1,7 @@
 //! Introductions to the other coordinators. This coordinator states its address to them, and asks each address in `--peers`
-//! for the id of its coordinator.
+//! for the id of its coordinator. A coordinator with an empty disk also asks to join the cluster.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,6 +10,7 @@ use feedline_data::messages::{ServiceError, ServiceErrorKind};
 use feedline_proto::{MemberInfo, PeerService};
 use futures::future::join_all;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use crate::peer_event::PeerEvent;
 use crate::peers::Peers;
@@ -20,6 +21,8 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 const REFRESH_INTERVAL: Duration = Duration::from_secs(5);
 /// Maximum wait for an answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
+/// Interval between log messages about rejections.
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The introductions of this coordinator.
 pub(crate) struct Introductions {
@@ -29,18 +32,24 @@ pub(crate) struct Introductions {
     events: mpsc::Sender<PeerEvent>,
     /// Clients of the coordinators that have answered. A new client resolves the host name again.
     clients: BTreeMap<String, Arc<dyn PeerService>>,
+    logged_at: Option<Instant>,
 }
 
 impl Introductions {
     pub(crate) fn new(peers: Arc<Peers>, urls: Vec<String>, events: mpsc::Sender<PeerEvent>) -> Self {
-        Self { peers, urls, events, clients: BTreeMap::new() }
+        Self { peers, urls, events, clients: BTreeMap::new(), logged_at: None }
     }
 
     /// Introduces this coordinator again and again, because the other coordinators may restart under other addresses.
     pub(crate) async fn run(mut self) -> Infallible {
         loop {
             let have_all_answered = self.introduce_to_all().await;
-            tokio::time::sleep(if have_all_answered { REFRESH_INTERVAL } else { RETRY_INTERVAL }).await;
+            let has_state = self.peers.own().has_state();
+            if !has_state && let Err(refusal) = self.join().await {
+                self.log("waiting to join the cluster", &refusal);
+            }
+            let is_complete = have_all_answered && has_state;
+            tokio::time::sleep(if is_complete { REFRESH_INTERVAL } else { RETRY_INTERVAL }).await;
         }
     }
 
@@ -62,6 +71,9 @@ impl Introductions {
                     let _ = self.events.send(PeerEvent::Answered(answer)).await;
                 }
                 Err(refusal) => {
+                    if refusal.kind == ServiceErrorKind::Denied {
+                        self.log("another coordinator rejects this coordinator", &refusal);
+                    }
                     tracing::debug!(%url, %refusal, "another coordinator does not answer");
                     self.clients.remove(&url);
                     have_all_answered = false;
@@ -72,13 +84,45 @@ impl Introductions {
     }
 
     async fn introduce_to(&self, url: &str) -> Result<(Arc<dyn PeerService>, MemberInfo), ServiceError> {
-        let client = match self.clients.get(url) {
-            Some(client) => Arc::clone(client),
-            None => self.peers.connect(url)?,
-        };
-        let late = |_| ServiceError::new(ServiceErrorKind::Unavailable, "no answer in time");
-        let answer = tokio::time::timeout(ANSWER_TIMEOUT, client.introduce(self.peers.own().info()));
-        let answer = answer.await.map_err(late)??;
+        let client = self.client(url)?;
+        let answer = in_time(client.introduce(self.peers.own().info())).await?;
         Ok((client, answer))
     }
+
+    /// Asks to join: first the coordinators that have answered, then the leader that they name.
+    async fn join(&self) -> Result<(), ServiceError> {
+        let mut queue: VecDeque<String> = self.clients.keys().cloned().collect();
+        let mut asked = BTreeSet::new();
+        let mut last = ServiceError::new(ServiceErrorKind::Unavailable, "no coordinator in --peers answers");
+        while let Some(url) = queue.pop_front() {
+            if !asked.insert(url.clone()) {
+                continue;
+            }
+            let client = self.client(&url)?;
+            let Err(refusal) = in_time(client.join(self.peers.own().info())).await else { return Ok(()) };
+            match &refusal.leader {
+                Some(leader) => queue.push_front(leader.clone()),
+                None => last = refusal,
+            }
+        }
+        Err(last)
+    }
+
+    fn client(&self, url: &str) -> Result<Arc<dyn PeerService>, ServiceError> {
+        self.clients.get(url).map_or_else(|| self.peers.connect(url), |client| Ok(Arc::clone(client)))
+    }
+
+    /// Logs a rejection, unless another was logged shortly before.
+    fn log(&mut self, problem: &str, refusal: &ServiceError) {
+        if self.logged_at.is_none_or(|at| at.elapsed() >= LOG_INTERVAL) {
+            self.logged_at = Some(Instant::now());
+            tracing::warn!("{problem}: {refusal}");
+        }
+    }
+}
+
+async fn in_time<T>(answer: impl Future<Output = Result<T, ServiceError>>) -> Result<T, ServiceError> {
+    let late =
+        |_| ServiceError::new(ServiceErrorKind::Unavailable, "another coordinator did not answer in time");
+    tokio::time::timeout(ANSWER_TIMEOUT, answer).await.map_err(late)?
 }

@@ -7,12 +7,13 @@ use bytes::Bytes;
 use feedline_data::manifest::Manifest;
 use feedline_data::messages::{ServiceError, ServiceErrorKind};
 use feedline_proto::{MemberInfo, PeerService};
-use feedline_raft::Message;
-use tokio::sync::mpsc;
+use feedline_raft::{MemberId, Message};
+use tokio::sync::{mpsc, oneshot};
 
-use crate::identity::OwnIdentity;
+use crate::driver::DriverCommand;
 use crate::index_store::IndexStore;
 use crate::peer_event::PeerEvent;
+use crate::peers::Peers;
 use crate::request::shutting_down;
 
 /// Maximum number of queued events of other coordinators for the driver. Further senders wait.
@@ -20,8 +21,9 @@ pub(crate) const MAX_QUEUED_EVENTS: usize = 64;
 
 /// The service for other coordinators.
 pub(crate) struct RaftPeerService {
-    pub(crate) own: Arc<OwnIdentity>,
+    pub(crate) peers: Arc<Peers>,
     pub(crate) inbox: mpsc::Sender<PeerEvent>,
+    pub(crate) commands: mpsc::Sender<DriverCommand>,
     pub(crate) store: Arc<IndexStore>,
 }
 
@@ -40,13 +42,29 @@ impl RaftPeerService {
 #[async_trait]
 impl PeerService for RaftPeerService {
     async fn introduce(&self, from: MemberInfo) -> Result<MemberInfo, ServiceError> {
+        self.peers.check_not_removed(&from)?;
         // The caller repeats its introduction. An introduction does not wait, because a new coordinator reads its events only
         // after all coordinators have introduced themselves.
         let _ = self.inbox.try_send(PeerEvent::Introduced(from));
-        Ok(self.own.info())
+        Ok(self.peers.own().info())
+    }
+
+    async fn join(&self, from: MemberInfo) -> Result<(), ServiceError> {
+        self.peers.check_not_removed(&from)?;
+        let Some(id) = MemberId::new(from.id).filter(|_| !from.url.is_empty()) else {
+            return Err(ServiceError::new(
+                ServiceErrorKind::Invalid,
+                "the coordinator states no id or no address; run the same release on all coordinators",
+            ));
+        };
+        let (reply, answer) = oneshot::channel();
+        let command = DriverCommand::Join { id, url: from.url, reply };
+        self.commands.send(command).await.map_err(|_| shutting_down())?;
+        answer.await.map_err(|_| shutting_down())?
     }
 
     async fn deliver(&self, sender: MemberInfo, messages: Vec<Bytes>) -> Result<(), ServiceError> {
+        self.peers.check_not_removed(&sender)?;
         let messages: Result<Vec<Message>, String> =
             messages.iter().map(|bytes| feedline_raft::decode(bytes)).collect();
         let messages = messages.map_err(|message| ServiceError::new(ServiceErrorKind::Invalid, message))?;

@@ -10,7 +10,7 @@ use feedline_access::Credentials;
 use feedline_data::manifest::Manifest;
 use feedline_data::messages::{ServiceError, ServiceErrorKind};
 use feedline_proto::{MemberInfo, PeerService, grpc};
-use feedline_raft::{MemberId, Message};
+use feedline_raft::{MemberId, Message, removed_member};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use tokio::sync::mpsc;
@@ -88,6 +88,8 @@ pub(crate) struct Peers {
     directory: Arc<dyn PeerDirectory>,
     deliveries: mpsc::Sender<SendOutcome>,
     links: Mutex<BTreeMap<MemberId, Link>>,
+    /// The ids of removed members.
+    removed: Mutex<BTreeSet<MemberId>>,
 }
 
 impl Peers {
@@ -96,7 +98,8 @@ impl Peers {
         directory: Arc<dyn PeerDirectory>,
     ) -> (Self, mpsc::Receiver<SendOutcome>) {
         let (deliveries, outcomes) = mpsc::channel(MAX_QUEUED_DELIVERIES);
-        (Self { own, directory, deliveries, links: Mutex::default() }, outcomes)
+        let (links, removed) = (Mutex::default(), Mutex::default());
+        (Self { own, directory, deliveries, links, removed }, outcomes)
     }
 
     /// Returns the identity of this coordinator.
@@ -113,6 +116,19 @@ impl Peers {
     pub(crate) fn urls(&self) -> Vec<String> {
         let links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
         links.values().map(|link| link.address.url.clone()).collect()
+    }
+
+    /// Sets the ids of removed members.
+    pub(crate) fn set_removed(&self, removed: &[MemberId]) {
+        let mut known = self.removed.lock().unwrap_or_else(PoisonError::into_inner);
+        *known = removed.iter().copied().collect();
+    }
+
+    /// Rejects a coordinator that was removed from the cluster.
+    pub(crate) fn check_not_removed(&self, caller: &MemberInfo) -> Result<(), ServiceError> {
+        let removed = self.removed.lock().unwrap_or_else(PoisonError::into_inner);
+        let rejected = MemberId::new(caller.id).filter(|id| removed.contains(id));
+        rejected.map_or(Ok(()), |id| Err(removed_member(id)))
     }
 
     /// Opens and closes links to match the addresses. Returns the outcomes of messages on closed links.

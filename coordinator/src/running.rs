@@ -117,7 +117,7 @@ fn run(
     let directory = context.peers.unwrap_or_else(|| Arc::new(GrpcPeers::default()));
     let has_state = !opened.stored.is_empty();
     let own = Arc::new(OwnIdentity::new(opened.id, settings.url.clone(), incarnation, has_state));
-    let (peers, deliveries) = Peers::new(Arc::clone(&own), directory);
+    let (peers, deliveries) = Peers::new(own, directory);
     let peers = Arc::new(peers);
     let (views, seen) = watch::channel(Arc::default());
     let service = LocalCoordinator::new(
@@ -128,7 +128,12 @@ fn run(
         seen,
     );
     let service = Arc::new(service.with_read_policy(&settings));
-    let peer_side = RaftPeerService { own, inbox: inbox_sender.clone(), store: Arc::clone(&store) };
+    let peer_side = RaftPeerService {
+        peers: Arc::clone(&peers),
+        inbox: inbox_sender.clone(),
+        commands: sender.clone(),
+        store: Arc::clone(&store),
+    };
     let (leader, known_leader) = watch::channel(None);
     let stop = CancellationToken::new();
     let (interval_ms, scale) = (settings.plan_interval_ms, settings.scale);

@@ -260,8 +260,11 @@ impl LocalCoordinator {
     }
 
     async fn add_member(&self, url: &str) -> Result<Vec<MemberStatus>, ServiceError> {
-        let members = self.views().await?;
+        // Only the leader adds members.
+        self.views().await?;
         let introduced = self.peers.introduce(url).await?;
+        // A coordinator that has joined without a command was a member before it stated that it has a state.
+        let members = self.views().await?;
         let unreadable = || {
             ServiceError::new(
                 ServiceErrorKind::Invalid,
@@ -283,7 +286,7 @@ impl LocalCoordinator {
             return Err(ServiceError::new(
                 ServiceErrorKind::Invalid,
                 format!(
-                    "the coordinator at {url} has lost its data directory and no longer matches the member with this address; remove that member first with `feedline members remove {url}`"
+                    "the coordinator at {url} has lost its data directory and no longer matches the member with this address; it replaces that member without a command after 10 s, or after `feedline members remove {url}`"
                 ),
             ));
         }

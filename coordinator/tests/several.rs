@@ -16,6 +16,7 @@ use feedline_data::messages::{JobSpec, ServiceError, ServiceErrorKind};
 use feedline_data::pipeline::{Pipeline, Source};
 use feedline_proto::{CoordinatorService, MemberInfo, MemberStatus, PeerService};
 use tempfile::TempDir;
+use tokio::time::Instant;
 
 /// A timeout far above the duration of each test.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -58,6 +59,10 @@ impl Way {
 impl PeerService for Way {
     async fn introduce(&self, from: MemberInfo) -> Result<MemberInfo, ServiceError> {
         self.peer()?.introduce(from).await
+    }
+
+    async fn join(&self, from: MemberInfo) -> Result<(), ServiceError> {
+        self.peer()?.join(from).await
     }
 
     async fn deliver(&self, sender: MemberInfo, messages: Vec<Bytes>) -> Result<(), ServiceError> {
@@ -159,6 +164,23 @@ impl Bench {
             for coordinator in self.running.values() {
                 let members = coordinator.service().members().await.unwrap_or_default();
                 if members.iter().map(|member| &member.url).collect::<BTreeSet<_>>() == wanted {
+                    return Some(());
+                }
+            }
+            None
+        })
+        .await;
+    }
+
+    /// Waits until the leader has this number of members, which all vote, answer, and have other ids than this one.
+    async fn has_voters(&self, count: usize, but: Option<&str>) {
+        until(|| async {
+            for coordinator in self.running.values() {
+                let members = coordinator.service().members().await.unwrap_or_default();
+                let is_wanted = |member: &MemberStatus| {
+                    member.is_voter && member.is_reachable && Some(member.id.as_str()) != but
+                };
+                if members.len() == count && members.iter().all(is_wanted) {
                     return Some(());
                 }
             }
@@ -374,7 +396,66 @@ async fn a_coordinator_without_its_disk_is_another_member() {
     let refusal = members.add_member(&url(lost)).await.unwrap_err();
     assert!(refusal.message.contains("has lost its data directory"), "{refusal}");
     members.remove_member(&url(lost)).await.unwrap();
-    assert_eq!(members.add_member(&url(lost)).await.unwrap().len(), 3);
+    // The coordinator also asks to join by itself.
+    let members = until(|| async { members.add_member(&url(lost)).await.ok() }).await;
+    assert_eq!(members.iter().filter(|member| member.is_voter).count(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_coordinator_without_its_disk_replaces_its_former_self_without_a_command() {
+    let mut bench = Bench::of(3).await;
+    let leader = bench.leader().await;
+    let job = bench.service(leader).open_job(spec("run")).await.unwrap();
+    let lost = (leader + 1) % 3;
+    let members = bench.service(leader).members().await.unwrap();
+    let old = members.into_iter().find(|member| member.url == url(lost)).expect("it is a member").id;
+    bench.stop(lost).await;
+    let folder = |number: u32| bench.folder.path().join(number.to_string());
+    std::fs::rename(folder(lost), folder(7)).unwrap();
+    let began = Instant::now();
+    bench.start(lost).await;
+    bench.has_voters(3, Some(old.as_str())).await;
+    assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
+    // The former disk returns at another address.
+    bench.peers.push(url(7));
+    bench.start(7).await;
+    let from = MemberInfo {
+        id: u64::from_str_radix(&old, 16).unwrap(),
+        has_state: true,
+        url: url(7),
+        incarnation: bench.lives,
+    };
+    for (number, coordinator) in bench.running.iter().filter(|(number, _)| **number != 7) {
+        let peer = coordinator.peer_service();
+        let is_denied = |result: Result<(), ServiceError>| {
+            result.is_err_and(|refusal| refusal.kind == ServiceErrorKind::Denied)
+        };
+        until(|| async { is_denied(peer.introduce(from.clone()).await.map(|_| ())).then_some(()) }).await;
+        assert!(is_denied(peer.join(from.clone()).await), "{number} accepts it");
+        assert!(is_denied(peer.deliver(from.clone(), Vec::new()).await), "{number} reads its messages");
+    }
+    bench.has_voters(3, Some(old.as_str())).await;
+    let leader = bench.leader().await;
+    bench.stop(leader).await;
+    let next = bench.leader().await;
+    assert!(next != 7, "it was removed");
+    assert_eq!(names(bench.service(next).as_ref()).await, [(job, "run".to_owned())]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn new_coordinators_join_a_single_one_without_a_command() {
+    let mut bench = Bench::of(1).await;
+    let job = {
+        let leader = bench.leader().await;
+        bench.service(leader).open_job(spec("run")).await.unwrap()
+    };
+    bench.peers = (0..3).map(url).collect();
+    bench.start(1).await;
+    bench.start(2).await;
+    bench.has_voters(3, None).await;
+    bench.stop(0).await;
+    let leader = bench.leader().await;
+    assert_eq!(names(bench.service(leader).as_ref()).await, [(job, "run".to_owned())]);
 }
 
 #[tokio::test]

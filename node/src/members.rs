@@ -17,8 +17,8 @@ use crate::{output, table};
 /// The arguments of `feedline members`.
 #[derive(Args, Debug, Clone)]
 #[command(
-    after_help = "To replace a coordinator that lost its disk: remove it, start a coordinator with an empty data \
-    directory at the same address, and add the new one.\n\n\
+    after_help = "To replace a coordinator that lost its disk, start a coordinator with an empty data directory at the same \
+    address. It replaces the lost one after 10 s.\n\n\
     Examples:\n  \
     feedline members list --coordinator http://10.0.0.1:7070\n  \
     feedline members add http://10.0.0.4:7070 --coordinator http://10.0.0.1:7070\n  \
@@ -43,7 +43,7 @@ pub(crate) struct MembersArgs {
 pub(crate) enum MembersAction {
     /// Lists the coordinators.
     List,
-    /// Adds a running coordinator, which has an empty data directory and the other coordinators as its --peers.
+    /// Waits until a new coordinator has joined, which has an empty data directory and the other coordinators as its --peers.
     Add {
         /// URL at which the other coordinators reach it.
         #[arg(value_name = "URL")]

@@ -21,6 +21,10 @@ pub trait PeerService: Send + Sync {
     /// Sends the identity and address of the caller and returns those of the callee.
     async fn introduce(&self, from: MemberInfo) -> Result<MemberInfo, ServiceError>;
 
+    /// Adds the caller, which has an empty disk, to the cluster. Only the leader accepts it. The caller repeats the request until
+    /// it receives its state.
+    async fn join(&self, from: MemberInfo) -> Result<(), ServiceError>;
+
     /// Delivers messages that `feedline_raft` has encoded, with the identity and address of the caller.
     async fn deliver(&self, sender: MemberInfo, messages: Vec<Bytes>) -> Result<(), ServiceError>;
 

@@ -100,6 +100,7 @@ const TABLE: &[Row] = &[
     Row("feedline.v1.Coordinator/GetPositions", [Unknown, Denied, Denied, Denied], Some(Who::B)),
     Row("feedline.v1.Coordinator/SyncWorker", [Denied, Denied, Yes, Denied], Some(Who::Worker)),
     Row("feedline.v1.Peer/Introduce", [Denied, Denied, Denied, Denied], Some(Who::Coordinator)),
+    Row("feedline.v1.Peer/Join", [Denied, Denied, Denied, Denied], Some(Who::Coordinator)),
     Row("feedline.v1.Peer/Deliver", [Denied, Denied, Denied, Denied], Some(Who::Coordinator)),
     Row("feedline.v1.Peer/HasIndex", [Denied, Denied, Denied, Denied], Some(Who::Coordinator)),
     Row("feedline.v1.Peer/StoreIndex", [Denied, Denied, Denied, Denied], Some(Who::Coordinator)),

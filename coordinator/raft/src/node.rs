@@ -6,6 +6,7 @@
 mod addresses;
 mod heartbeat;
 mod injected_faults;
+mod joining;
 mod leader;
 mod leader_transfer;
 mod lease;
@@ -22,7 +23,7 @@ use feedline_data::ids::Millis;
 use feedline_data::messages::{ServiceError, ServiceErrorKind};
 use feedline_data::random::mix64;
 use protobuf::Message as _;
-use raft::eraftpb::{ConfChange, Entry, EntryType};
+use raft::eraftpb::{ConfChange, ConfChangeV2, Entry, EntryType};
 use raft::{Config, RawNode, ReadOnlyOption, StateRole};
 use slog::{Discard, Logger, o};
 
@@ -33,7 +34,7 @@ pub use self::settings::{MonotonicTime, RaftSettings};
 use self::write_queue::{PendingWrite, WriteQueue};
 use crate::effects::{Effects, Role, ServingChange};
 use crate::entry::EntryPayload;
-use crate::members::{MemberId, Members};
+use crate::members::{MemberId, Members, removed_member};
 use crate::persisted::{LogWrite, PersistedState};
 use crate::snapshot::AppliedState;
 use crate::storage::MemoryStorage;
@@ -238,6 +239,7 @@ impl RaftNode {
         self.transfer_if_unfit();
         self.renew_lease();
         self.confirm_removal();
+        self.leave_joint();
         self.promote_learners();
         self.publish_address();
     }
@@ -378,7 +380,11 @@ impl RaftNode {
                 change.merge_from_bytes(&entry.data).map_err(|error| error.to_string())?;
                 self.apply_change(&change)?;
             }
-            EntryType::EntryConfChangeV2 => return Err("a log entry changes several members at once, which this release does not support; upgrade to a newer release".to_owned()),
+            EntryType::EntryConfChangeV2 => {
+                let mut change = ConfChangeV2::default();
+                change.merge_from_bytes(&entry.data).map_err(|error| error.to_string())?;
+                self.apply_replacement(&change)?;
+            }
         }
         self.applied.index = entry.index;
         Ok(())
@@ -410,7 +416,8 @@ impl RaftNode {
         if leads && self.leading.is_none() {
             let data = EntryPayload::Lead { incarnation: self.seed }.to_bytes();
             if self.node.propose(Vec::new(), data).is_ok() {
-                self.leading = Some(LeaderState::new(term, self.node.raft.raft_log.last_index()));
+                let index = self.node.raft.raft_log.last_index();
+                self.leading = Some(LeaderState::new(term, index, self.now.real));
             }
         }
     }
@@ -456,6 +463,11 @@ impl RaftNode {
 
     /// Returns the error for a request that only the leader can process, with the address of the leader if known.
     pub fn rejection(&self) -> ServiceError {
+        if self.applied.removed.contains(&self.id) {
+            let ServiceError { message, .. } = removed_member(self.id);
+            // Another coordinator may answer.
+            return ServiceError::new(ServiceErrorKind::Unavailable, message);
+        }
         let leader = MemberId::new(self.node.raft.leader_id).filter(|leader| *leader != self.id);
         match leader.and_then(|leader| self.address_of(leader)) {
             Some(url) => ServiceError::not_leader(url),
@@ -468,7 +480,7 @@ impl RaftNode {
 
     /// Returns whether this member is the only voter.
     fn is_alone(&self) -> bool {
-        self.node.store().conf_state().voters == [self.id.get()]
+        self.node.store().conf_state().voters == [self.id.get()] && !self.is_joint()
     }
 }
 

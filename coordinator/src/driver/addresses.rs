@@ -38,6 +38,9 @@ impl Driver {
         if self.known_members != *self.parts.member.members() {
             self.known_members = self.parts.member.members().clone();
             self.parts.peers.own().set_has_state();
+            let removed = self.parts.member.removed_members();
+            self.parts.peers.set_removed(removed);
+            self.addresses.forget(removed);
             self.update_links();
         }
     }

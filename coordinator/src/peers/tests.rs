@@ -17,6 +17,10 @@ impl PeerService for Fake {
         Err(refusal())
     }
 
+    async fn join(&self, _from: MemberInfo) -> Result<(), ServiceError> {
+        Err(refusal())
+    }
+
     async fn deliver(&self, _sender: MemberInfo, _messages: Vec<Bytes>) -> Result<(), ServiceError> {
         self.asked.send(self.url.clone()).await.expect("the test listens");
         match self.url.as_str() {

@@ -48,6 +48,10 @@ impl PeerService for Recorder {
         Ok(from)
     }
 
+    async fn join(&self, _: MemberInfo) -> Result<(), ServiceError> {
+        Ok(())
+    }
+
     async fn deliver(&self, _: MemberInfo, _: Vec<bytes::Bytes>) -> Result<(), ServiceError> {
         Ok(())
     }

@@ -56,6 +56,11 @@ impl PeerService for RemotePeer {
         self.response(self.client.clone().introduce(from).await).map(decode_introduction)
     }
 
+    async fn join(&self, from: MemberInfo) -> Result<(), ServiceError> {
+        let from = request(&rpc::JOIN, encode_introduction(from));
+        self.response(self.client.clone().join(from).await).map(|_| ())
+    }
+
     async fn deliver(&self, sender: MemberInfo, messages: Vec<Bytes>) -> Result<(), ServiceError> {
         let messages = wire::RaftMessages { messages, sender: Some(encode_introduction(sender)) };
         let messages = request(&rpc::DELIVER, messages);

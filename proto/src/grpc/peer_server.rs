@@ -39,6 +39,15 @@ impl Peer for PeerAdapter {
         Ok(Response::new(encode_introduction(own)))
     }
 
+    async fn join(
+        &self,
+        request: Request<wire::Introduction>,
+    ) -> Result<Response<wire::JoinResponse>, Status> {
+        let service = service(&request)?;
+        service.join(decode_introduction(request.into_inner())).await.map_err(to_status)?;
+        Ok(Response::new(wire::JoinResponse {}))
+    }
+
     async fn deliver(
         &self,
         request: Request<wire::RaftMessages>,

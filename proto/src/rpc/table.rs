@@ -207,6 +207,8 @@ const fn peer(path: &'static str, max_request: MessageSize, deadline: Duration) 
 
 /// Exchanges the identities of two coordinators.
 pub(crate) const INTRODUCE: Rpc = peer("/feedline.v1.Peer/Introduce", MessageSize::Small, PEER_DEADLINE);
+/// Asks the leader to add a coordinator with an empty disk.
+pub(crate) const JOIN: Rpc = peer("/feedline.v1.Peer/Join", MessageSize::Small, PEER_DEADLINE);
 /// Sends raft messages. The raft library resends lost messages.
 pub(crate) const DELIVER: Rpc = peer("/feedline.v1.Peer/Deliver", MessageSize::Large, PEER_DEADLINE);
 /// Asks whether a coordinator stores an index.
@@ -250,8 +252,9 @@ const fn flight(path: &'static str, max_request: MessageSize) -> Rpc {
 }
 
 /// RPCs that are not in the table of the coordinator.
-pub(super) const OTHER_RPCS: [Rpc; 10] = [
+pub(super) const OTHER_RPCS: [Rpc; 11] = [
     INTRODUCE,
+    JOIN,
     DELIVER,
     HAS_INDEX,
     STORE_INDEX,

@@ -85,6 +85,7 @@ impl Scene {
         let method = format!("feedline.v1.Peer/{name}");
         match name {
             "Introduce" => peer.introduce(stranger()).await.into(),
+            "Join" => peer.join(stranger()).await.into(),
             "Deliver" => peer.deliver(stranger(), Vec::new()).await.into(),
             "GetIndex" => peer.load_index(key, fingerprint).await.into(),
             "HasIndex" => {

@@ -30,7 +30,7 @@ impl RaftNode {
     /// Proposes the address of a member, if the membership contains another address of this member.
     pub(super) fn publish_address(&mut self) {
         let serves = self.role() == (Role::Leader { serving: true });
-        if !serves || self.node.raft.has_pending_conf() {
+        if !serves || self.node.raft.has_pending_conf() || self.is_joint() {
             return;
         }
         let moved = self.applied.members.0.iter().find_map(|(id, stored)| {

@@ -73,6 +73,12 @@ impl PeerService for FakeMember {
         Ok(MemberInfo { id: from.id + 1, has_state: !from.has_state, ..from })
     }
 
+    async fn join(&self, from: MemberInfo) -> Result<(), ServiceError> {
+        self.check()?;
+        self.senders.lock().unwrap().push(from);
+        Ok(())
+    }
+
     async fn deliver(&self, sender: MemberInfo, messages: Vec<Bytes>) -> Result<(), ServiceError> {
         self.senders.lock().unwrap().push(sender);
         self.delivered.lock().unwrap().extend(messages);
@@ -115,7 +121,11 @@ async fn every_peer_request_reaches_the_service() {
     let messages = vec![Bytes::from_static(b"one"), Bytes::new(), Bytes::from(vec![3; 3 << 20])];
     peer.deliver(from.clone(), messages.clone()).await.unwrap();
     assert_eq!(*fake.delivered.lock().unwrap(), messages);
-    assert_eq!(*fake.senders.lock().unwrap(), [from]);
+    assert_eq!(*fake.senders.lock().unwrap(), [from.clone()]);
+    peer.join(from.clone()).await.unwrap();
+    assert_eq!(*fake.senders.lock().unwrap(), [from.clone(), from.clone()]);
+    *fake.leader.lock().unwrap() = Some("http://b".to_owned());
+    assert_eq!(peer.join(from).await, Err(ServiceError::not_leader("http://b")));
     let manifest = Arc::new(fake::large_manifest());
     assert_eq!(
         peer.load_index("k", &manifest.fingerprint()).await.unwrap_err().kind,
