@@ -1,6 +1,7 @@
 //! The coordinator service: queues requests for the driver and loads manifests from the index store.
 
 mod own;
+mod sync;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -214,6 +215,7 @@ impl LocalCoordinator {
             Request::ListMembers {} => Reply::ListMembers(self.members().await?),
             Request::AddMember { url } => Reply::AddMember(self.add_member(&url).await?),
             Request::RemoveMember { url } => Reply::RemoveMember(self.remove_member(&url).await?),
+            Request::SyncMembers { urls } => Reply::SyncMembers(self.sync_members(&urls).await?),
             Request::TransferLeader { id } => Reply::TransferLeader(self.transfer_leader(&id).await?),
         })
     }

@@ -189,6 +189,19 @@ impl Bench {
         .await;
     }
 
+    /// Removes the coordinators that are at none of these addresses.
+    async fn sync(&self, urls: &[String]) -> Vec<MemberStatus> {
+        until(|| async {
+            for coordinator in self.running.values() {
+                if let Ok(members) = coordinator.service().sync_members(urls).await {
+                    return Some(members);
+                }
+            }
+            None
+        })
+        .await
+    }
+
     /// Waits for a leader.
     async fn leader(&self) -> u32 {
         self.leader_but(None).await
@@ -507,6 +520,53 @@ async fn a_removal_that_would_lose_the_quorum_is_rejected() {
     let refusal = members.remove_member(&url(stays)).await.unwrap_err();
     assert!(refusal.message.contains("would have no quorum"), "{refusal}");
     assert_eq!(members.remove_member(&url(gone)).await.unwrap().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_grows_to_five_coordinators_and_shrinks_to_one() {
+    let mut bench = Bench::of(1).await;
+    let leader = bench.leader().await;
+    let job = bench.service(leader).open_job(spec("run")).await.unwrap();
+    for count in [3, 5] {
+        bench.peers = (0..count).map(url).collect();
+        for number in count - 2..count {
+            bench.start(number).await;
+        }
+        bench.has_voters(count as usize, None).await;
+    }
+    let leader = bench.leader().await;
+    let silent = vec![url(0), url(1), "http://nowhere".to_owned()];
+    let refusal = bench.service(leader).sync_members(silent).await.unwrap_err();
+    assert!(refusal.message.contains("http://nowhere does not answer"), "{refusal}");
+    assert!(refusal.message.contains("no coordinator was removed") && is_invalid(&refusal), "{refusal}");
+    bench.has_voters(5, None).await;
+    for count in [3, 1] {
+        let urls: Vec<String> = (0..count).map(url).collect();
+        // The leader may be among the coordinators to remove, and then another coordinator is asked.
+        for _ in ["first", "repeated"] {
+            let members = bench.sync(&urls).await;
+            let left: BTreeSet<&String> = members.iter().map(|member| &member.url).collect();
+            assert_eq!(left, urls.iter().collect::<BTreeSet<&String>>());
+        }
+        bench.has_voters(count as usize, None).await;
+        for number in count..count + 2 {
+            bench.stop(number).await;
+        }
+    }
+    assert_eq!(bench.leader().await, 0);
+    assert_eq!(names(bench.service(0).as_ref()).await, [(job, "run".to_owned())]);
+}
+
+#[tokio::test]
+async fn a_coordinator_that_has_not_joined_stops_a_sync() {
+    let mut bench = Bench::of(3).await;
+    let leader = bench.leader().await;
+    let peers = std::mem::take(&mut bench.peers);
+    bench.start(7).await;
+    bench.peers = peers;
+    let refusal = bench.service(leader).sync_members(vec![url(leader), url(7)]).await.unwrap_err();
+    assert!(refusal.message.contains("has not joined the cluster"), "{refusal}");
+    assert_eq!(bench.service(leader).members().await.unwrap().len(), 3);
 }
 
 fn is_invalid(refusal: &ServiceError) -> bool {

@@ -108,6 +108,7 @@ const TABLE: &[Row] = &[
     Row("feedline.v1.Members/ListMembers", [Yes, Yes, Yes, Denied], Some(Who::Admin)),
     Row("feedline.v1.Members/AddMember", [Denied, Denied, Denied, Denied], Some(Who::Admin)),
     Row("feedline.v1.Members/RemoveMember", [Denied, Denied, Denied, Denied], Some(Who::Admin)),
+    Row("feedline.v1.Members/SyncMembers", [Denied, Denied, Denied, Denied], Some(Who::Admin)),
     Row("feedline.v1.Members/TransferLeader", [Denied, Denied, Denied, Denied], Some(Who::Admin)),
     Row("arrow.flight.protocol.FlightService/GetFlightInfo", [Yes, Denied, Denied, Denied], Some(Who::B)),
     Row("arrow.flight.protocol.FlightService/GetSchema", [Yes, Denied, Denied, Denied], Some(Who::B)),

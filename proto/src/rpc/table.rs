@@ -143,6 +143,16 @@ macro_rules! coordinator_rpcs {
                     sizes: (MessageSize::Small, MessageSize::Medium),
                     deadline: REQUEST_DEADLINE, retry: Retry::IfUnavailable,
                 }
+                /// Removes the coordinators that are at none of these URLs, one at a time. Returns when they are removed.
+                /// Removes none if a coordinator does not answer or is not a member yet.
+                SyncMembers {
+                    call: sync_members(urls: Vec<String>) -> Vec<MemberStatus>,
+                    wire: sync_members(SyncMembersRequest) -> MemberList,
+                    access: Access::Scopes(&[Scope::Admin], "add and remove coordinators"),
+                    tenancy: Tenancy::Cluster,
+                    sizes: (MessageSize::Small, MessageSize::Medium),
+                    deadline: REQUEST_DEADLINE, retry: Retry::IfUnavailable,
+                }
                 /// Makes the coordinator with this id the leader. Returns when it is the leader.
                 TransferLeader {
                     call: transfer_leader(id: String) -> Vec<MemberStatus>,
@@ -186,6 +196,7 @@ wrapper!(Vec<MemberStatus> => MemberList { members });
 empty!(CancelJobResponse, ListJobsRequest, GetClusterRequest, ListMembersRequest);
 wrapper!(JobId => JobRef { job });
 wrapper!(String => MemberRef { url });
+wrapper!(Vec<String> => SyncMembersRequest { urls });
 wrapper!(String => TransferLeaderRequest { id });
 tuple!((JobId, Vec<f64>) => SetWeightsRequest { job, weights });
 tuple!((JobId, StepId) => GetPositionsRequest { job, step });

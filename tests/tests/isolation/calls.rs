@@ -104,6 +104,7 @@ impl Scene {
             "ListMembers" => members.members().await.into(),
             "AddMember" => members.add_member(NOWHERE).await.into(),
             "RemoveMember" => members.remove_member(NOWHERE).await.into(),
+            "SyncMembers" => members.sync_members([NOWHERE.to_owned()]).await.into(),
             "TransferLeader" => members.transfer_leader("1").await.into(),
             _ => panic!("say how {name} is called"),
         }

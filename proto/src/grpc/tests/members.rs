@@ -58,6 +58,10 @@ impl CoordinatorService for FakeMember {
                 members.retain(|member| member.url != url);
                 Reply::RemoveMember(members.clone())
             }
+            Request::SyncMembers { urls } => {
+                members.retain(|member| urls.contains(&member.url));
+                Reply::SyncMembers(members.clone())
+            }
             Request::TransferLeader { id } => {
                 members.iter_mut().for_each(|member| member.is_leader = member.id == id);
                 Reply::TransferLeader(members.clone())
@@ -147,6 +151,8 @@ async fn members_are_listed_added_and_removed() {
     assert_eq!(members.members().await, Ok(vec![member("http://a")]));
     let leader = MemberStatus { is_leader: true, ..member("http://a") };
     assert_eq!(members.transfer_leader(&leader.id).await, Ok(vec![leader.clone()]));
+    let kept = members.sync_members(["http://a".to_owned(), "http://c".to_owned()]).await;
+    assert_eq!(kept, Ok(vec![leader]));
     assert_eq!(members.remove_member("http://a").await, Ok(Vec::new()));
     *fake.leader.lock().unwrap() = Some("http://b".to_owned());
     assert_eq!(members.members().await, Err(ServiceError::not_leader("http://b")));
