@@ -4,7 +4,6 @@
 //! been silent for a while, it becomes a voter and they are removed in one change, with joint consensus. The number of
 //! voters is the same before and after the change.
 
-use feedline_data::ids::Millis;
 use feedline_data::messages::{ServiceError, ServiceErrorKind};
 use raft::eraftpb::{ConfChangeSingle, ConfChangeTransition, ConfChangeType, ConfChangeV2};
 
@@ -12,9 +11,6 @@ use super::membership::{change_in_progress, refused_proposal};
 use super::{MonotonicTime, RaftNode};
 use crate::effects::Role;
 use crate::members::{MemberId, removed_member};
-
-/// Time without a message after which a coordinator at the address of a member replaces this member.
-const REPLACEABLE_AFTER_MS: Millis = 10_000;
 
 impl RaftNode {
     /// Returns the ids of removed members, which can neither vote nor join again.
@@ -44,7 +40,7 @@ impl RaftNode {
                 ServiceErrorKind::Unavailable,
                 format!(
                     "the address {url} belongs to coordinator {other}; the new coordinator {id} replaces it after {} s without a message from it; if both run, start one of them with another --advertise",
-                    REPLACEABLE_AFTER_MS / 1_000
+                    self.settings.replace_after_ms / 1_000
                 ),
             ));
         }
@@ -73,7 +69,7 @@ impl RaftNode {
             return false;
         };
         let heard = self.last_heard.get(&id.get()).copied().unwrap_or_default();
-        self.now.real.saturating_sub(heard.max(leading.since)) >= REPLACEABLE_AFTER_MS
+        self.now.real.saturating_sub(heard.max(leading.since)) >= self.settings.replace_after_ms
     }
 
     /// Proposes that a learner becomes a voter, and that the replaced members are removed in the same change.
