@@ -1,49 +1,46 @@
 //! Bootstrap of a cluster from new coordinators. Each coordinator asks all others for their ids.
 //!
 //! If all coordinators are new, each coordinator starts with the same members and the same initial state. If any coordinator
-//! has a state, a new coordinator starts empty and receives the state from the leader after it has become a member.
+//! has a state, a new coordinator starts empty, asks the leader to join, and receives the state from the leader.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use feedline_data::messages::ServiceError;
-use feedline_proto::{MemberInfo, PeerService};
+use feedline_proto::PeerService;
 use feedline_raft::{MemberId, Members, PersistedState};
 use futures::future::join_all;
 use tokio::time::Instant;
 
 use crate::error::CoordinatorError;
-use crate::peers::PeerDirectory;
+use crate::peers::Peers;
 
 /// Pause between two rounds of requests.
 const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 /// Interval between log messages about missing coordinators.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Returns the initial state of a new coordinator, and the members. A coordinator without a state needs the members'
-/// addresses for its replies.
+/// Returns the initial state of a new coordinator.
 ///
 /// # Errors
 /// Returns an error if an address is invalid.
 pub(crate) async fn bootstrap(
-    own: MemberId,
-    url: &str,
+    directory: &Peers,
     urls: &[String],
-    directory: &dyn PeerDirectory,
-) -> Result<(PersistedState, Members), CoordinatorError> {
+) -> Result<PersistedState, CoordinatorError> {
     let refused = |refusal: ServiceError| CoordinatorError::Setting(refusal.message);
-    let others = urls.iter().filter(|other| *other != url);
+    let own = directory.own();
+    let others = urls.iter().filter(|other| **other != own.url);
     let peers: Vec<(&str, Arc<dyn PeerService>)> = others
-        .map(|other| directory.peer(other).map(|peer| (other.as_str(), peer)).map_err(refused))
+        .map(|other| directory.connect(other).map(|peer| (other.as_str(), peer)).map_err(refused))
         .collect::<Result<_, _>>()?;
     let mut logged_at: Option<Instant> = None;
     loop {
-        let introduction = MemberInfo { id: own.get(), has_state: false };
-        let requests = peers.iter().map(|(_, peer)| peer.introduce(introduction.clone()));
+        let requests = peers.iter().map(|(_, peer)| peer.introduce(own.info()));
         let answers = join_all(requests).await;
         let has_cluster = answers.iter().flatten().any(|answer| answer.has_state);
-        let mut members = BTreeMap::from([(own, url.to_owned())]);
+        let mut members = BTreeMap::from([(own.id, own.url.clone())]);
         let mut silent = Vec::new();
         for ((url, _), answer) in peers.iter().zip(answers) {
             match answer.ok().and_then(|answer| MemberId::new(answer.id)) {
@@ -52,13 +49,12 @@ pub(crate) async fn bootstrap(
             }
         }
         let is_complete = silent.is_empty() && members.len() == peers.len() + 1;
-        let members = Members(members);
         if has_cluster {
-            return Ok((PersistedState::default(), members));
+            return Ok(PersistedState::default());
         }
         if is_complete {
             tracing::info!(members = peers.len() + 1, "bootstrapping the cluster");
-            return Ok((PersistedState::bootstrap(&members), members));
+            return Ok(PersistedState::bootstrap(&Members(members)));
         }
         if logged_at.is_none_or(|at| at.elapsed() >= LOG_INTERVAL) {
             logged_at = Some(Instant::now());

@@ -1,20 +1,19 @@
 //! The driver task, which owns the raft node: it takes requests, runs the node, writes and sends the effects, and replies.
 
+mod addresses;
 mod events;
 mod held_inputs;
 mod indexes;
 mod pending;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use feedline_cluster::{Input, Reply};
 use feedline_data::ids::{JobId, Millis};
 use feedline_data::manifest::Manifest;
 use feedline_data::messages::{PlanAllocations, ServiceError, ServiceErrorKind};
 use feedline_raft::{
-    Effects, MemberId, MemberView, Members, MembershipChange, Message, MonotonicTime, RaftNode, Role,
-    ServingChange,
+    Effects, MemberId, MemberView, Members, MembershipChange, MonotonicTime, RaftNode, Role, ServingChange,
 };
 use metrics::gauge;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -25,6 +24,7 @@ use self::events::{Event, next};
 use self::held_inputs::HeldInputs;
 use self::indexes::{IndexEvent, IndexRequests};
 use self::pending::PendingReplies;
+use crate::address_book::AddressBook;
 use crate::clock::PausableClock;
 use crate::disk::{Disk, WriteOutcome};
 use crate::error::CoordinatorError;
@@ -32,6 +32,7 @@ use crate::index_store::IndexStore;
 use crate::leader_samples::LeaderSamples;
 use crate::limits::RequestLimits;
 use crate::metrics::{Gauges, LEADS, QUEUED_REQUESTS, TERM};
+use crate::peer_event::PeerEvent;
 use crate::peers::{Peers, SendOutcome};
 use crate::request::{Request, shutting_down};
 use crate::request_queue::{QueuedRequest, RequestReceiver};
@@ -51,6 +52,8 @@ pub(crate) enum DriverCommand {
     Allocate { allocations: PlanAllocations },
     /// Lists the members.
     Members { reply: oneshot::Sender<Result<Vec<MemberView>, ServiceError>> },
+    /// Adds a coordinator with an empty disk as a learner.
+    Join { id: MemberId, url: String, reply: oneshot::Sender<Result<(), ServiceError>> },
     /// Adds or removes a member.
     Change { change: MembershipChange, reply: oneshot::Sender<Result<Members, ServiceError>> },
     /// Transfers leadership. The reply is sent once the target leads.
@@ -66,7 +69,7 @@ impl DriverCommand {
             Self::Allocate { .. } => {}
             Self::Members { reply } => drop(reply.send(Err(refusal))),
             Self::Change { reply, .. } => drop(reply.send(Err(refusal))),
-            Self::TransferLeader { reply, .. } => drop(reply.send(Err(refusal))),
+            Self::Join { reply, .. } | Self::TransferLeader { reply, .. } => drop(reply.send(Err(refusal))),
         }
     }
 }
@@ -77,8 +80,6 @@ pub(crate) struct DriverContext {
     pub(crate) disk: Disk,
     pub(crate) store: Arc<IndexStore>,
     pub(crate) peers: Arc<Peers>,
-    /// Whether this coordinator is part of a cluster, for the bootstrap of new coordinators.
-    pub(crate) has_state: Arc<AtomicBool>,
     /// The leader, for readiness probes.
     pub(crate) leader: watch::Sender<Option<MemberId>>,
     pub(crate) deliveries: mpsc::Receiver<SendOutcome>,
@@ -87,8 +88,8 @@ pub(crate) struct DriverContext {
     pub(crate) limits: RequestLimits,
     /// Maximum time to answer queued requests during a shutdown.
     pub(crate) grace: Duration,
-    /// Messages from other coordinators.
-    pub(crate) inbox: mpsc::Receiver<Vec<Message>>,
+    /// Messages and introductions of other coordinators.
+    pub(crate) inbox: mpsc::Receiver<PeerEvent>,
     pub(crate) tick_ms: u64,
     pub(crate) worker_lease_ms: u64,
 }
@@ -110,6 +111,7 @@ pub(crate) struct Driver {
     /// The error of the last write, until a write succeeds.
     write_error: Option<ServiceError>,
     known_members: Members,
+    addresses: AddressBook,
     /// `None` unless this coordinator serves as the leader.
     gauges: Option<Gauges>,
 }
@@ -131,6 +133,7 @@ impl Driver {
             is_batching: false,
             write_error: None,
             known_members: Members::default(),
+            addresses: AddressBook::default(),
             gauges: None,
         }
     }
@@ -247,6 +250,9 @@ impl Driver {
                 self.parts.member.take_input(self.now, Input::Allocations { allocations })
             }
             DriverCommand::Members { reply } => drop(reply.send(self.parts.member.member_views())),
+            DriverCommand::Join { id, url, reply } => {
+                drop(reply.send(self.parts.member.join(self.now, id, &url)));
+            }
             DriverCommand::Change { change, reply } => {
                 let request = self.pending.add_change(reply);
                 self.parts.member.change_members(self.now, request, change);
@@ -312,9 +318,7 @@ impl Driver {
         self.advance_clocks();
         match event {
             Event::Written(written) => self.on_written(written),
-            Event::Messages(messages) => {
-                messages.into_iter().for_each(|it| self.parts.member.receive(self.now, it));
-            }
+            Event::Peer(event) => self.on_peer(event),
             Event::Delivery(delivery) => self.on_delivery(delivery),
             Event::Index(IndexEvent::Saved(job, saved)) => {
                 self.parts.member.take_input(self.now, Input::IndexSaved { job, result: saved });
@@ -367,12 +371,7 @@ impl Driver {
         if self.write_error.is_none() {
             self.parts.disk.start();
         }
-        if self.known_members != *self.parts.member.members() {
-            self.known_members = self.parts.member.members().clone();
-            self.parts.has_state.store(true, Ordering::Release);
-            let outcomes = self.parts.peers.update_links(&self.known_members);
-            outcomes.into_iter().for_each(|outcome| self.on_delivery(outcome));
-        }
+        self.follow_members();
         let leader = match self.parts.member.role() {
             Role::Leader { serving: true } => Some(self.parts.member.id()),
             Role::Leader { serving: false } => None,

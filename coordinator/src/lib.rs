@@ -2,15 +2,19 @@
 //!
 //! One task owns the node. All decisions are made in `feedline_cluster`.
 
+mod address_book;
 mod bootstrap;
 mod clock;
 mod disk;
 mod driver;
 mod error;
+mod identity;
 mod index_store;
+mod introductions;
 mod leader_samples;
 mod limits;
 mod metrics;
+mod peer_event;
 mod peer_service;
 mod peers;
 mod planning;

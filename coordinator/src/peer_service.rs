@@ -1,7 +1,6 @@
 //! The service of a coordinator for the other coordinators.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -9,20 +8,22 @@ use feedline_data::manifest::Manifest;
 use feedline_data::messages::{ServiceError, ServiceErrorKind};
 use feedline_proto::{MemberInfo, PeerService};
 use feedline_raft::{MemberId, Message};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
+use crate::driver::DriverCommand;
 use crate::index_store::IndexStore;
+use crate::peer_event::PeerEvent;
+use crate::peers::Peers;
 use crate::request::shutting_down;
 
-/// Maximum number of queued message batches for the driver. Further senders wait.
-pub(crate) const MAX_QUEUED_BATCHES: usize = 64;
+/// Maximum number of queued events of other coordinators for the driver. Further senders wait.
+pub(crate) const MAX_QUEUED_EVENTS: usize = 64;
 
 /// The service for other coordinators.
 pub(crate) struct RaftPeerService {
-    pub(crate) id: MemberId,
-    /// Whether the coordinator is or was part of a cluster.
-    pub(crate) has_state: Arc<AtomicBool>,
-    pub(crate) inbox: mpsc::Sender<Vec<Message>>,
+    pub(crate) peers: Arc<Peers>,
+    pub(crate) inbox: mpsc::Sender<PeerEvent>,
+    pub(crate) commands: mpsc::Sender<DriverCommand>,
     pub(crate) store: Arc<IndexStore>,
 }
 
@@ -40,15 +41,35 @@ impl RaftPeerService {
 
 #[async_trait]
 impl PeerService for RaftPeerService {
-    async fn introduce(&self, _from: MemberInfo) -> Result<MemberInfo, ServiceError> {
-        Ok(MemberInfo { id: self.id.get(), has_state: self.has_state.load(Ordering::Acquire) })
+    async fn introduce(&self, from: MemberInfo) -> Result<MemberInfo, ServiceError> {
+        self.peers.check_not_removed(&from)?;
+        // The caller repeats its introduction. An introduction does not wait, because a new coordinator reads its events only
+        // after all coordinators have introduced themselves.
+        let _ = self.inbox.try_send(PeerEvent::Introduced(from));
+        Ok(self.peers.own().info())
     }
 
-    async fn deliver(&self, messages: Vec<Bytes>) -> Result<(), ServiceError> {
+    async fn join(&self, from: MemberInfo) -> Result<(), ServiceError> {
+        self.peers.check_not_removed(&from)?;
+        let Some(id) = MemberId::new(from.id).filter(|_| !from.url.is_empty()) else {
+            return Err(ServiceError::new(
+                ServiceErrorKind::Invalid,
+                "the coordinator states no id or no address; run the same release on all coordinators",
+            ));
+        };
+        let (reply, answer) = oneshot::channel();
+        let command = DriverCommand::Join { id, url: from.url, reply };
+        self.commands.send(command).await.map_err(|_| shutting_down())?;
+        answer.await.map_err(|_| shutting_down())?
+    }
+
+    async fn deliver(&self, sender: MemberInfo, messages: Vec<Bytes>) -> Result<(), ServiceError> {
+        self.peers.check_not_removed(&sender)?;
         let messages: Result<Vec<Message>, String> =
             messages.iter().map(|bytes| feedline_raft::decode(bytes)).collect();
         let messages = messages.map_err(|message| ServiceError::new(ServiceErrorKind::Invalid, message))?;
-        self.inbox.send(messages).await.map_err(|_| shutting_down())
+        let event = PeerEvent::Messages { sender, messages };
+        self.inbox.send(event).await.map_err(|_| shutting_down())
     }
 
     async fn store_index(&self, key: &str, manifest: Arc<Manifest>) -> Result<(), ServiceError> {

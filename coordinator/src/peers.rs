@@ -1,7 +1,7 @@
 //! The connections to the other coordinators. Each connection has a queue of raft messages, and transfers saved dataset
 //! indexes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -10,11 +10,14 @@ use feedline_access::Credentials;
 use feedline_data::manifest::Manifest;
 use feedline_data::messages::{ServiceError, ServiceErrorKind};
 use feedline_proto::{MemberInfo, PROTOCOL_VERSION, PeerService, grpc};
-use feedline_raft::{MemberId, Members, Message};
+use feedline_raft::{MemberId, Message, removed_member};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
+
+use crate::address_book::PeerAddress;
+use crate::identity::OwnIdentity;
 
 /// Maximum number of queued messages for one coordinator. Further messages are dropped, and raft resends them.
 const MAX_QUEUED_MESSAGES: usize = 4096;
@@ -66,10 +69,19 @@ pub(crate) enum SendOutcome {
 
 /// The connection to one coordinator.
 struct Link {
-    url: String,
+    address: PeerAddress,
     peer: Arc<dyn PeerService>,
     queue: mpsc::Sender<Message>,
     task: JoinHandle<()>,
+}
+
+impl Link {
+    /// Returns whether the link leads to this address. A coordinator that has restarted may have moved to another host with
+    /// the same name, so its link is opened again.
+    fn leads_to(&self, address: &PeerAddress) -> bool {
+        let known = self.address.incarnation;
+        self.address.url == address.url && (known == 0 || known == address.incarnation)
+    }
 }
 
 impl Drop for Link {
@@ -80,36 +92,71 @@ impl Drop for Link {
 
 /// The other coordinators.
 pub(crate) struct Peers {
-    own: MemberId,
+    own: Arc<OwnIdentity>,
     directory: Arc<dyn PeerDirectory>,
     deliveries: mpsc::Sender<SendOutcome>,
     links: Mutex<BTreeMap<MemberId, Link>>,
+    /// The ids of removed members.
+    removed: Mutex<BTreeSet<MemberId>>,
 }
 
 impl Peers {
     pub(crate) fn new(
-        own: MemberId,
+        own: Arc<OwnIdentity>,
         directory: Arc<dyn PeerDirectory>,
     ) -> (Self, mpsc::Receiver<SendOutcome>) {
         let (deliveries, outcomes) = mpsc::channel(MAX_QUEUED_DELIVERIES);
-        (Self { own, directory, deliveries, links: Mutex::default() }, outcomes)
+        let (links, removed) = (Mutex::default(), Mutex::default());
+        (Self { own, directory, deliveries, links, removed }, outcomes)
     }
 
-    /// Opens and closes links to match the members. Returns the outcomes of messages on closed links.
-    pub(crate) fn update_links(&self, members: &Members) -> Vec<SendOutcome> {
+    /// Returns the identity of this coordinator.
+    pub(crate) fn own(&self) -> &OwnIdentity {
+        &self.own
+    }
+
+    /// Returns a client for the coordinator at `url`.
+    pub(crate) fn connect(&self, url: &str) -> Result<Arc<dyn PeerService>, ServiceError> {
+        self.directory.peer(url)
+    }
+
+    /// Returns the addresses of all links.
+    pub(crate) fn urls(&self) -> Vec<String> {
+        let links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        links.values().map(|link| link.address.url.clone()).collect()
+    }
+
+    /// Sets the ids of removed members.
+    pub(crate) fn set_removed(&self, removed: &[MemberId]) {
+        let mut known = self.removed.lock().unwrap_or_else(PoisonError::into_inner);
+        *known = removed.iter().copied().collect();
+    }
+
+    /// Rejects a coordinator that was removed from the cluster.
+    pub(crate) fn check_not_removed(&self, caller: &MemberInfo) -> Result<(), ServiceError> {
+        let removed = self.removed.lock().unwrap_or_else(PoisonError::into_inner);
+        let rejected = MemberId::new(caller.id).filter(|id| removed.contains(id));
+        rejected.map_or(Ok(()), |id| Err(removed_member(id)))
+    }
+
+    /// Opens and closes links to match the addresses. Returns the outcomes of messages on closed links.
+    pub(crate) fn update_links(&self, addresses: &BTreeMap<MemberId, PeerAddress>) -> Vec<SendOutcome> {
         let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_closed = |id: &MemberId, link: &mut Link| members.url(*id) != Some(&link.url);
+        let is_closed =
+            |id: &MemberId, link: &mut Link| addresses.get(id).is_none_or(|address| !link.leads_to(address));
         // Raft sends no further messages to a member until the outcome of a snapshot is reported.
         let lost = links.extract_if(.., is_closed).map(|(id, _)| SendOutcome::Snapshot(id, false)).collect();
-        for (id, url) in members.0.iter().filter(|(id, _)| **id != self.own) {
-            if links.contains_key(id) {
+        for (id, address) in addresses.iter().filter(|(id, _)| **id != self.own.id) {
+            if let Some(link) = links.get_mut(id) {
+                link.address.clone_from(address);
                 continue;
             }
-            match self.directory.peer(url) {
+            match self.connect(&address.url) {
                 Ok(peer) => {
                     let (queue, messages) = mpsc::channel(MAX_QUEUED_MESSAGES);
-                    let work = deliver(*id, Arc::clone(&peer), messages, self.deliveries.clone());
-                    let link = Link { url: url.clone(), peer, queue, task: tokio::spawn(work) };
+                    let (own, deliveries) = (Arc::clone(&self.own), self.deliveries.clone());
+                    let work = deliver((own, *id), Arc::clone(&peer), messages, deliveries);
+                    let link = Link { address: address.clone(), peer, queue, task: tokio::spawn(work) };
                     links.insert(*id, link);
                 }
                 Err(refusal) => tracing::warn!(%refusal, "cannot connect to a coordinator"),
@@ -135,10 +182,15 @@ impl Peers {
         failed
     }
 
-    /// Returns clients for all other coordinators.
+    /// Returns one client for each address of another member.
     fn clients(&self) -> Vec<Arc<dyn PeerService>> {
         let links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
-        links.values().map(|link| Arc::clone(&link.peer)).collect()
+        let mut urls = BTreeSet::new();
+        let members = links.values().filter(|link| link.address.is_member);
+        members
+            .filter(|link| urls.insert(link.address.url.as_str()))
+            .map(|link| Arc::clone(&link.peer))
+            .collect()
     }
 
     /// Saves an index on `needed` other coordinators. Retries until that number of coordinators has saved the index.
@@ -169,8 +221,7 @@ impl Peers {
 
     /// Asks the coordinator at an address for its id.
     pub(crate) async fn introduce(&self, url: &str) -> Result<MemberInfo, ServiceError> {
-        let own = MemberInfo { id: self.own.get(), has_state: true };
-        self.directory.peer(url)?.introduce(own).await
+        self.connect(url)?.introduce(self.own.info()).await
     }
 
     /// Loads an index from another coordinator.
@@ -203,7 +254,7 @@ async fn save_until_done(
 
 /// Sends the queued messages for one member in batches.
 async fn deliver(
-    id: MemberId,
+    (own, id): (Arc<OwnIdentity>, MemberId),
     peer: Arc<dyn PeerService>,
     mut messages: mpsc::Receiver<Message>,
     deliveries: mpsc::Sender<SendOutcome>,
@@ -212,7 +263,7 @@ async fn deliver(
     while messages.recv_many(&mut batch, MAX_BATCH_MESSAGES).await > 0 {
         let has_snapshot = batch.iter().any(feedline_raft::has_snapshot);
         let encoded: Vec<Bytes> = batch.drain(..).filter_map(|it| feedline_raft::encode(&it)).collect();
-        let arrived = peer.deliver(encoded).await.is_ok();
+        let arrived = peer.deliver(own.info(), encoded).await.is_ok();
         if has_snapshot && deliveries.send(SendOutcome::Snapshot(id, arrived)).await.is_err() {
             return;
         }

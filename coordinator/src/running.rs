@@ -1,7 +1,6 @@
 //! Startup and shutdown of a coordinator.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use feedline_cluster::Reply;
@@ -11,7 +10,7 @@ use feedline_data::messages::{PlanAllocations, ServiceError, ServiceErrorKind};
 use feedline_data::random::mix64;
 use feedline_proto::{CoordinatorService, PeerService};
 use feedline_raft::log::FileLog;
-use feedline_raft::{LogWrite, MemberId, Members, Message, PersistedState, RaftNode};
+use feedline_raft::{LogWrite, MemberId, Members, PersistedState, RaftNode};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -21,8 +20,11 @@ use crate::bootstrap;
 use crate::disk::Disk;
 use crate::driver::{Driver, DriverCommand, DriverContext, MAX_QUEUED_COMMANDS};
 use crate::error::CoordinatorError;
+use crate::identity::OwnIdentity;
 use crate::index_store::IndexStore;
-use crate::peer_service::{MAX_QUEUED_BATCHES, RaftPeerService};
+use crate::introductions::Introductions;
+use crate::peer_event::PeerEvent;
+use crate::peer_service::{MAX_QUEUED_EVENTS, RaftPeerService};
 use crate::peers::{GrpcPeers, PeerDirectory, Peers, SendOutcome};
 use crate::planning::{self, PlanningSettings};
 use crate::request_queue::{QueuedRequest, RequestQueue, RequestReceiver};
@@ -111,12 +113,13 @@ fn run(
 ) -> RunningCoordinator {
     let (sender, commands) = mpsc::channel(MAX_QUEUED_COMMANDS);
     let requests = RequestQueue::new();
-    let (inbox_sender, inbox) = mpsc::channel(MAX_QUEUED_BATCHES);
+    let (inbox_sender, inbox) = mpsc::channel(MAX_QUEUED_EVENTS);
     let store = Arc::new(opened.store);
     let directory = context.peers.unwrap_or_else(|| Arc::new(GrpcPeers::default()));
-    let (peers, deliveries) = Peers::new(opened.id, Arc::clone(&directory));
+    let has_state = !opened.stored.is_empty();
+    let own = Arc::new(OwnIdentity::new(opened.id, settings.url.clone(), incarnation, has_state));
+    let (peers, deliveries) = Peers::new(own, directory);
     let peers = Arc::new(peers);
-    let has_state = Arc::new(AtomicBool::new(!opened.stored.is_empty()));
     let (views, seen) = watch::channel(Arc::default());
     let service = LocalCoordinator::new(
         Arc::clone(&requests),
@@ -127,9 +130,9 @@ fn run(
     );
     let service = Arc::new(service.with_read_policy(&settings));
     let peer_side = RaftPeerService {
-        id: opened.id,
-        has_state: Arc::clone(&has_state),
-        inbox: inbox_sender,
+        peers: Arc::clone(&peers),
+        inbox: inbox_sender.clone(),
+        commands: sender.clone(),
         store: Arc::clone(&store),
     };
     let (leader, known_leader) = watch::channel(None);
@@ -142,14 +145,13 @@ fn run(
         id: opened.id,
         stored: opened.stored,
         log: opened.log,
-        has_state,
         leader,
-        directory,
         store,
         peers,
         deliveries,
         commands,
         requests: RequestReceiver::new(requests),
+        events: inbox_sender,
         inbox,
     };
     let task = tokio::spawn(starting.run(stop.clone()).instrument(tracing::info_span!("coordinator")));
@@ -179,27 +181,26 @@ struct StartingCoordinator {
     id: MemberId,
     stored: PersistedState,
     log: Option<FileLog>,
-    has_state: Arc<AtomicBool>,
     leader: watch::Sender<Option<MemberId>>,
-    directory: Arc<dyn PeerDirectory>,
     store: Arc<IndexStore>,
     peers: Arc<Peers>,
     deliveries: mpsc::Receiver<SendOutcome>,
     commands: mpsc::Receiver<DriverCommand>,
     requests: RequestReceiver,
-    inbox: mpsc::Receiver<Vec<Message>>,
+    events: mpsc::Sender<PeerEvent>,
+    inbox: mpsc::Receiver<PeerEvent>,
 }
 
 impl StartingCoordinator {
     async fn run(mut self, stop: CancellationToken) -> Result<(), CoordinatorError> {
         if self.stored.is_empty() {
-            let Some((stored, others)) = self.bootstrap(&stop).await? else { return Ok(()) };
+            let Some(stored) = self.bootstrap(&stop).await? else { return Ok(()) };
             self.stored = stored;
-            // No messages are lost, because none were sent before.
-            drop(self.peers.update_links(&others));
             self.persist_bootstrap().await?;
         }
-        self.has_state.store(!self.stored.is_empty(), Ordering::Release);
+        if !self.stored.is_empty() {
+            self.peers.own().set_has_state();
+        }
         let settings = feedline_raft::RaftSettings {
             cluster: self.settings.cluster.clone(),
             tick_ms: self.settings.tick_ms,
@@ -209,12 +210,12 @@ impl StartingCoordinator {
         let member = RaftNode::new(self.id, self.stored, settings, self.incarnation)
             .map_err(CoordinatorError::Foreign)?;
         let disk = self.log.map_or_else(Disk::memory, |log| Disk::new(Box::new(log)));
+        let introductions = Introductions::new(Arc::clone(&self.peers), self.settings.peers, self.events);
         let parts = DriverContext {
             member,
             disk,
             store: self.store,
             peers: self.peers,
-            has_state: self.has_state,
             leader: self.leader,
             deliveries: self.deliveries,
             commands: self.commands,
@@ -225,20 +226,23 @@ impl StartingCoordinator {
             tick_ms: self.settings.tick_ms,
             worker_lease_ms: self.settings.cluster.worker_lease_ms,
         };
-        Driver::new(parts).run(stop).await
+        tokio::select! {
+            result = Driver::new(parts).run(stop) => result,
+            never = introductions.run() => match never {},
+        }
     }
 
     /// Returns the initial state of a new coordinator; `None` if the coordinator stops first.
     async fn bootstrap(
         &mut self,
         stop: &CancellationToken,
-    ) -> Result<Option<(PersistedState, Members)>, CoordinatorError> {
-        let (url, peers) = (&self.settings.url, &self.settings.peers);
-        if peers.is_empty() {
+    ) -> Result<Option<PersistedState>, CoordinatorError> {
+        let (url, urls) = (&self.settings.url, &self.settings.peers);
+        if urls.is_empty() {
             let alone = Members([(self.id, url.clone())].into());
-            return Ok(Some((PersistedState::bootstrap(&alone), alone)));
+            return Ok(Some(PersistedState::bootstrap(&alone)));
         }
-        let bootstrapping = bootstrap::bootstrap(self.id, url, peers, self.directory.as_ref());
+        let bootstrapping = bootstrap::bootstrap(&self.peers, urls);
         tokio::pin!(bootstrapping);
         loop {
             tokio::select! {

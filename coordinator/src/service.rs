@@ -1,6 +1,7 @@
 //! The coordinator service: queues requests for the driver and loads manifests from the index store.
 
 mod own;
+mod sync;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -214,6 +215,7 @@ impl LocalCoordinator {
             Request::ListMembers {} => Reply::ListMembers(self.members().await?),
             Request::AddMember { url } => Reply::AddMember(self.add_member(&url).await?),
             Request::RemoveMember { url } => Reply::RemoveMember(self.remove_member(&url).await?),
+            Request::SyncMembers { urls } => Reply::SyncMembers(self.sync_members(&urls).await?),
             Request::TransferLeader { id } => Reply::TransferLeader(self.transfer_leader(&id).await?),
         })
     }
@@ -260,8 +262,11 @@ impl LocalCoordinator {
     }
 
     async fn add_member(&self, url: &str) -> Result<Vec<MemberStatus>, ServiceError> {
-        let members = self.views().await?;
+        // Only the leader adds members.
+        self.views().await?;
         let introduced = self.peers.introduce(url).await?;
+        // A coordinator that has joined without a command was a member before it stated that it has a state.
+        let members = self.views().await?;
         let unreadable = || {
             ServiceError::new(
                 ServiceErrorKind::Invalid,
@@ -283,11 +288,13 @@ impl LocalCoordinator {
             return Err(ServiceError::new(
                 ServiceErrorKind::Invalid,
                 format!(
-                    "the coordinator at {url} has lost its data directory and no longer matches the member with this address; remove that member first with `feedline members remove {url}`"
+                    "the coordinator at {url} has lost its data directory and no longer matches the member with this address; it replaces that member without a command after 10 s, or after `feedline members remove {url}`"
                 ),
             ));
         }
-        self.change(MembershipChange::Add { id, url: url.to_owned() }).await
+        // The membership contains the addresses that coordinators state, and not other names of theirs.
+        let url = if introduced.url.is_empty() { url.to_owned() } else { introduced.url };
+        self.change(MembershipChange::Add { id, url }).await
     }
 
     async fn remove_member(&self, url: &str) -> Result<Vec<MemberStatus>, ServiceError> {

@@ -16,6 +16,7 @@ use feedline_data::messages::{JobSpec, ServiceError, ServiceErrorKind};
 use feedline_data::pipeline::{Pipeline, Source};
 use feedline_proto::{CoordinatorService, MemberInfo, MemberStatus, PeerService};
 use tempfile::TempDir;
+use tokio::time::Instant;
 
 /// A timeout far above the duration of each test.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -60,8 +61,12 @@ impl PeerService for Way {
         self.peer()?.introduce(from).await
     }
 
-    async fn deliver(&self, messages: Vec<Bytes>) -> Result<(), ServiceError> {
-        self.peer()?.deliver(messages).await
+    async fn join(&self, from: MemberInfo) -> Result<(), ServiceError> {
+        self.peer()?.join(from).await
+    }
+
+    async fn deliver(&self, sender: MemberInfo, messages: Vec<Bytes>) -> Result<(), ServiceError> {
+        self.peer()?.deliver(sender, messages).await
     }
 
     async fn store_index(&self, key: &str, manifest: Arc<Manifest>) -> Result<(), ServiceError> {
@@ -85,6 +90,8 @@ struct Bench {
     folder: TempDir,
     network: Arc<Network>,
     peers: Vec<String>,
+    /// Addresses that differ from those of the first start.
+    moved: BTreeMap<u32, String>,
     running: BTreeMap<u32, RunningCoordinator>,
     lives: u64,
 }
@@ -97,7 +104,8 @@ impl Bench {
     async fn of(count: u32) -> Self {
         let peers = (0..count).map(url).collect();
         let (folder, network) = (TempDir::new().expect("a temporary directory can be made"), Arc::default());
-        let mut bench = Self { folder, network, peers, running: BTreeMap::new(), lives: 0 };
+        let (moved, running) = (BTreeMap::new(), BTreeMap::new());
+        let mut bench = Self { folder, network, peers, moved, running, lives: 0 };
         for number in 0..count {
             bench.start(number).await;
         }
@@ -108,24 +116,90 @@ impl Bench {
         self.lives += 1;
         let folder = self.folder.path().join(number.to_string());
         let mut settings = CoordinatorSettings::durable(folder.join("log"), folder.join("index"));
-        settings.url = url(number);
+        settings.url = self.url_of(number);
         settings.peers.clone_from(&self.peers);
         let peers: Arc<dyn PeerDirectory> =
-            Arc::new(End { network: Arc::clone(&self.network), own: url(number) });
+            Arc::new(End { network: Arc::clone(&self.network), own: self.url_of(number) });
         let surroundings = CoordinatorContext { scaler: None, peers: Some(peers) };
         let running = start_in(settings, self.lives, surroundings).await.expect("it starts");
         self.network
             .reachable
             .lock()
             .expect("nobody panics while holding it")
-            .insert(url(number), running.peer_service());
+            .insert(self.url_of(number), running.peer_service());
         self.running.insert(number, running);
+    }
+
+    /// The address of a coordinator at its next start.
+    fn url_of(&self, number: u32) -> String {
+        self.moved.get(&number).cloned().unwrap_or_else(|| url(number))
+    }
+
+    /// Gives a coordinator another address from its next start on.
+    fn move_away(&mut self, number: u32) {
+        self.moved.insert(number, format!("http://moved{number}"));
+    }
+
+    /// Takes a coordinator out of the network.
+    fn take(&mut self, number: u32) -> RunningCoordinator {
+        let url = self.url_of(number);
+        self.network.reachable.lock().expect("nobody panics while holding it").remove(&url);
+        self.running.remove(&number).expect("it runs")
     }
 
     /// Kills a coordinator.
     fn kill(&mut self, number: u32) {
-        self.network.reachable.lock().expect("nobody panics while holding it").remove(&url(number));
-        self.running.remove(&number).expect("it runs");
+        drop(self.take(number));
+    }
+
+    /// Stops a coordinator and waits until its directory is free.
+    async fn stop(&mut self, number: u32) {
+        self.take(number).shutdown().await.expect("its disk works");
+    }
+
+    /// Waits until the leader's membership contains these addresses.
+    async fn has_members(&self, wanted: &[String]) {
+        let wanted: BTreeSet<&String> = wanted.iter().collect();
+        until(|| async {
+            for coordinator in self.running.values() {
+                let members = coordinator.service().members().await.unwrap_or_default();
+                if members.iter().map(|member| &member.url).collect::<BTreeSet<_>>() == wanted {
+                    return Some(());
+                }
+            }
+            None
+        })
+        .await;
+    }
+
+    /// Waits until the leader has this number of members, which all vote, answer, and have other ids than this one.
+    async fn has_voters(&self, count: usize, but: Option<&str>) {
+        until(|| async {
+            for coordinator in self.running.values() {
+                let members = coordinator.service().members().await.unwrap_or_default();
+                let is_wanted = |member: &MemberStatus| {
+                    member.is_voter && member.is_reachable && Some(member.id.as_str()) != but
+                };
+                if members.len() == count && members.iter().all(is_wanted) {
+                    return Some(());
+                }
+            }
+            None
+        })
+        .await;
+    }
+
+    /// Removes the coordinators that are at none of these addresses.
+    async fn sync(&self, urls: &[String]) -> Vec<MemberStatus> {
+        until(|| async {
+            for coordinator in self.running.values() {
+                if let Ok(members) = coordinator.service().sync_members(urls).await {
+                    return Some(members);
+                }
+            }
+            None
+        })
+        .await
     }
 
     /// Waits for a leader.
@@ -242,6 +316,46 @@ async fn leadership_is_transferred_to_the_chosen_follower() {
 }
 
 #[tokio::test]
+async fn coordinators_that_all_restart_at_other_addresses_elect_a_leader() {
+    let mut bench = Bench::of(3).await;
+    let leader = bench.leader().await;
+    let job = bench.service(leader).open_job(spec("run")).await.unwrap();
+    for number in 0..3 {
+        bench.stop(number).await;
+        bench.move_away(number);
+    }
+    bench.peers = (0..3).map(|number| bench.url_of(number)).collect();
+    bench.start(0).await;
+    bench.start(1).await;
+    let leader = bench.leader().await;
+    assert_eq!(names(bench.service(leader).as_ref()).await, [(job, "run".to_owned())]);
+    let third = [bench.url_of(0), bench.url_of(1), url(2)];
+    bench.has_members(&third).await;
+    bench.start(2).await;
+    bench.has_members(&bench.peers).await;
+}
+
+#[tokio::test]
+async fn two_of_three_coordinators_restart_at_addresses_that_the_third_does_not_know() {
+    let mut bench = Bench::of(3).await;
+    let leader = bench.leader().await;
+    let job = bench.service(leader).open_job(spec("run")).await.unwrap();
+    for number in 0..2 {
+        bench.stop(number).await;
+        bench.move_away(number);
+    }
+    // The third keeps running with the old addresses in its --peers.
+    bench.peers = (0..3).map(|number| bench.url_of(number)).collect();
+    bench.start(0).await;
+    let leader = bench.leader().await;
+    assert_eq!(names(bench.service(leader).as_ref()).await, [(job, "run".to_owned())]);
+    bench.start(1).await;
+    bench.has_members(&bench.peers).await;
+    bench.kill(2);
+    bench.leader().await;
+}
+
+#[tokio::test]
 async fn a_disconnected_leader_sends_no_replies() {
     let bench = Bench::of(3).await;
     let first = bench.leader().await;
@@ -295,7 +409,66 @@ async fn a_coordinator_without_its_disk_is_another_member() {
     let refusal = members.add_member(&url(lost)).await.unwrap_err();
     assert!(refusal.message.contains("has lost its data directory"), "{refusal}");
     members.remove_member(&url(lost)).await.unwrap();
-    assert_eq!(members.add_member(&url(lost)).await.unwrap().len(), 3);
+    // The coordinator also asks to join by itself.
+    let members = until(|| async { members.add_member(&url(lost)).await.ok() }).await;
+    assert_eq!(members.iter().filter(|member| member.is_voter).count(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_coordinator_without_its_disk_replaces_its_former_self_without_a_command() {
+    let mut bench = Bench::of(3).await;
+    let leader = bench.leader().await;
+    let job = bench.service(leader).open_job(spec("run")).await.unwrap();
+    let lost = (leader + 1) % 3;
+    let members = bench.service(leader).members().await.unwrap();
+    let old = members.into_iter().find(|member| member.url == url(lost)).expect("it is a member").id;
+    bench.stop(lost).await;
+    let folder = |number: u32| bench.folder.path().join(number.to_string());
+    std::fs::rename(folder(lost), folder(7)).unwrap();
+    let began = Instant::now();
+    bench.start(lost).await;
+    bench.has_voters(3, Some(old.as_str())).await;
+    assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
+    // The former disk returns at another address.
+    bench.peers.push(url(7));
+    bench.start(7).await;
+    let from = MemberInfo {
+        id: u64::from_str_radix(&old, 16).unwrap(),
+        has_state: true,
+        url: url(7),
+        incarnation: bench.lives,
+    };
+    for (number, coordinator) in bench.running.iter().filter(|(number, _)| **number != 7) {
+        let peer = coordinator.peer_service();
+        let is_denied = |result: Result<(), ServiceError>| {
+            result.is_err_and(|refusal| refusal.kind == ServiceErrorKind::Denied)
+        };
+        until(|| async { is_denied(peer.introduce(from.clone()).await.map(|_| ())).then_some(()) }).await;
+        assert!(is_denied(peer.join(from.clone()).await), "{number} accepts it");
+        assert!(is_denied(peer.deliver(from.clone(), Vec::new()).await), "{number} reads its messages");
+    }
+    bench.has_voters(3, Some(old.as_str())).await;
+    let leader = bench.leader().await;
+    bench.stop(leader).await;
+    let next = bench.leader().await;
+    assert!(next != 7, "it was removed");
+    assert_eq!(names(bench.service(next).as_ref()).await, [(job, "run".to_owned())]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn new_coordinators_join_a_single_one_without_a_command() {
+    let mut bench = Bench::of(1).await;
+    let job = {
+        let leader = bench.leader().await;
+        bench.service(leader).open_job(spec("run")).await.unwrap()
+    };
+    bench.peers = (0..3).map(url).collect();
+    bench.start(1).await;
+    bench.start(2).await;
+    bench.has_voters(3, None).await;
+    bench.stop(0).await;
+    let leader = bench.leader().await;
+    assert_eq!(names(bench.service(leader).as_ref()).await, [(job, "run".to_owned())]);
 }
 
 #[tokio::test]
@@ -347,6 +520,53 @@ async fn a_removal_that_would_lose_the_quorum_is_rejected() {
     let refusal = members.remove_member(&url(stays)).await.unwrap_err();
     assert!(refusal.message.contains("would have no quorum"), "{refusal}");
     assert_eq!(members.remove_member(&url(gone)).await.unwrap().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_grows_to_five_coordinators_and_shrinks_to_one() {
+    let mut bench = Bench::of(1).await;
+    let leader = bench.leader().await;
+    let job = bench.service(leader).open_job(spec("run")).await.unwrap();
+    for count in [3, 5] {
+        bench.peers = (0..count).map(url).collect();
+        for number in count - 2..count {
+            bench.start(number).await;
+        }
+        bench.has_voters(count as usize, None).await;
+    }
+    let leader = bench.leader().await;
+    let silent = vec![url(0), url(1), "http://nowhere".to_owned()];
+    let refusal = bench.service(leader).sync_members(silent).await.unwrap_err();
+    assert!(refusal.message.contains("http://nowhere does not answer"), "{refusal}");
+    assert!(refusal.message.contains("no coordinator was removed") && is_invalid(&refusal), "{refusal}");
+    bench.has_voters(5, None).await;
+    for count in [3, 1] {
+        let urls: Vec<String> = (0..count).map(url).collect();
+        // The leader may be among the coordinators to remove, and then another coordinator is asked.
+        for _ in ["first", "repeated"] {
+            let members = bench.sync(&urls).await;
+            let left: BTreeSet<&String> = members.iter().map(|member| &member.url).collect();
+            assert_eq!(left, urls.iter().collect::<BTreeSet<&String>>());
+        }
+        bench.has_voters(count as usize, None).await;
+        for number in count..count + 2 {
+            bench.stop(number).await;
+        }
+    }
+    assert_eq!(bench.leader().await, 0);
+    assert_eq!(names(bench.service(0).as_ref()).await, [(job, "run".to_owned())]);
+}
+
+#[tokio::test]
+async fn a_coordinator_that_has_not_joined_stops_a_sync() {
+    let mut bench = Bench::of(3).await;
+    let leader = bench.leader().await;
+    let peers = std::mem::take(&mut bench.peers);
+    bench.start(7).await;
+    bench.peers = peers;
+    let refusal = bench.service(leader).sync_members(vec![url(leader), url(7)]).await.unwrap_err();
+    assert!(refusal.message.contains("has not joined the cluster"), "{refusal}");
+    assert_eq!(bench.service(leader).members().await.unwrap().len(), 3);
 }
 
 fn is_invalid(refusal: &ServiceError) -> bool {

@@ -1,7 +1,7 @@
 //! `feedline members`: lists, adds and removes the coordinators of a cluster, and transfers leadership.
 
 use std::collections::VecDeque;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
 use feedline_access::Credentials;
@@ -14,15 +14,19 @@ use crate::cluster::{ELECTION_TIMEOUT, RETRY_PAUSE};
 use crate::failure::Failure;
 use crate::{output, table};
 
+/// Time that `feedline members sync` waits for elections and for coordinators that have not joined yet.
+const SYNC_TIMEOUT: Duration = Duration::from_secs(30);
+
 /// The arguments of `feedline members`.
 #[derive(Args, Debug, Clone)]
 #[command(
-    after_help = "To replace a coordinator that lost its disk: remove it, start a coordinator with an empty data \
-    directory at the same address, and add the new one.\n\n\
+    after_help = "To replace a coordinator that lost its disk, start a coordinator with an empty data directory at the same \
+    address. It replaces the lost one after 10 s.\n\n\
     Examples:\n  \
     feedline members list --coordinator http://10.0.0.1:7070\n  \
     feedline members add http://10.0.0.4:7070 --coordinator http://10.0.0.1:7070\n  \
     feedline members remove http://10.0.0.2:7070 --coordinator http://10.0.0.1:7070\n  \
+    feedline members sync http://10.0.0.1:7070,http://10.0.0.2:7070,http://10.0.0.3:7070\n  \
     feedline members transfer-leader 0a1b2c3d4e5f6071 --coordinator http://10.0.0.1:7070"
 )]
 pub(crate) struct MembersArgs {
@@ -43,7 +47,7 @@ pub(crate) struct MembersArgs {
 pub(crate) enum MembersAction {
     /// Lists the coordinators.
     List,
-    /// Adds a running coordinator, which has an empty data directory and the other coordinators as its --peers.
+    /// Waits until a new coordinator has joined, which has an empty data directory and the other coordinators as its --peers.
     Add {
         /// URL at which the other coordinators reach it.
         #[arg(value_name = "URL")]
@@ -54,6 +58,12 @@ pub(crate) enum MembersAction {
         /// URL of the coordinator.
         #[arg(value_name = "URL")]
         url: String,
+    },
+    /// Removes the coordinators that are at none of these URLs, one at a time. Removes none if a URL does not answer.
+    Sync {
+        /// URLs of the coordinators that remain.
+        #[arg(value_name = "URL,URL", value_delimiter = ',', required = true)]
+        urls: Vec<String>,
     },
     /// Makes another coordinator the leader, for example before maintenance of the leader's host.
     TransferLeader {
@@ -72,7 +82,8 @@ pub(crate) async fn run(args: MembersArgs) -> Result<(), Failure> {
     };
     let credentials = args.access.credentials()?;
     let urls = args.cluster.urls();
-    let deadline = Instant::now() + ELECTION_TIMEOUT;
+    let patience = if matches!(action, MembersAction::Sync { .. }) { SYNC_TIMEOUT } else { ELECTION_TIMEOUT };
+    let deadline = Instant::now() + patience;
     let members = loop {
         match call_any(&urls, &credentials, &action).await {
             Ok(members) => break members,
@@ -104,6 +115,8 @@ async fn call_any(
     let mut called: Vec<String> = Vec::new();
     let mut last_error =
         ServiceError::new(ServiceErrorKind::Invalid, "--coordinator is empty: give the URL of a coordinator");
+    // The reason of a leader is more useful than a reference of another coordinator to this leader.
+    let mut has_reason = false;
     while let Some(url) = queue.pop_front() {
         if called.contains(&url) {
             continue;
@@ -113,12 +126,17 @@ async fn call_any(
             MembersAction::List => coordinator.members().await,
             MembersAction::Add { url } => coordinator.add_member(url).await,
             MembersAction::Remove { url } => coordinator.remove_member(url).await,
+            MembersAction::Sync { urls } => coordinator.sync_members(urls.clone()).await,
             MembersAction::TransferLeader { id } => coordinator.transfer_leader(id).await,
         };
         match answer {
             Err(error) if error.kind == ServiceErrorKind::Unavailable => {
                 queue.extend(error.leader.clone());
-                last_error = error;
+                let is_reason = error.leader.is_none();
+                if is_reason || !has_reason {
+                    last_error = error;
+                }
+                has_reason |= is_reason;
             }
             answer => return answer,
         }

@@ -60,6 +60,7 @@ const MESSAGES: &[(&str, Decoder)] = &[
     ("JobList", convert::<wire::JobList, Vec<JobStatus>>),
     ("JobSpec", convert::<wire::JobSpec, JobSpec>),
     ("JobStatus", convert::<wire::JobStatus, JobStatus>),
+    ("JoinResponse", decode::<wire::JoinResponse>),
     ("StoreIndexResponse", decode::<wire::StoreIndexResponse>),
     ("LocateRequest", decode::<wire::LocateRequest>),
     ("LocateResponse", decode::<wire::LocateResponse>),

@@ -12,6 +12,7 @@ mod fetch_server;
 mod framing;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing;
+mod introduction;
 mod link;
 mod local_listener_server;
 mod manifest_stream;

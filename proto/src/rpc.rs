@@ -13,7 +13,7 @@ use feedline_data::messages::JobSpec;
 pub use self::request::{CoordinatorReply, CoordinatorRequest, CoordinatorService, find};
 pub use self::table::PEER_ACCESS;
 pub(crate) use self::table::{
-    DELIVER, FETCH, GET_INDEX, HAS_INDEX, INTRODUCE, LOCATE, STORE_INDEX, coordinator_rpcs,
+    DELIVER, FETCH, GET_INDEX, HAS_INDEX, INTRODUCE, JOIN, LOCATE, STORE_INDEX, coordinator_rpcs,
 };
 
 /// Deadline for a unary request, and for the next chunk of a manifest.

@@ -18,11 +18,15 @@ pub use crate::rpc::{CoordinatorReply, CoordinatorRequest, CoordinatorService};
 /// The service of a coordinator for other coordinators.
 #[async_trait]
 pub trait PeerService: Send + Sync {
-    /// Sends the identity of the caller and returns the identity of the callee.
+    /// Sends the identity and address of the caller and returns those of the callee.
     async fn introduce(&self, from: MemberInfo) -> Result<MemberInfo, ServiceError>;
 
-    /// Delivers messages that `feedline_raft` has encoded.
-    async fn deliver(&self, messages: Vec<Bytes>) -> Result<(), ServiceError>;
+    /// Adds the caller, which has an empty disk, to the cluster. Only the leader accepts it. The caller repeats the request until
+    /// it receives its state.
+    async fn join(&self, from: MemberInfo) -> Result<(), ServiceError>;
+
+    /// Delivers messages that `feedline_raft` has encoded, with the identity and address of the caller.
+    async fn deliver(&self, sender: MemberInfo, messages: Vec<Bytes>) -> Result<(), ServiceError>;
 
     /// Stores the index of a dataset durably, under the key of its source.
     async fn store_index(&self, key: &str, manifest: Arc<Manifest>) -> Result<(), ServiceError>;
@@ -31,13 +35,17 @@ pub trait PeerService: Send + Sync {
     async fn load_index(&self, key: &str, fingerprint: &str) -> Result<Arc<Manifest>, ServiceError>;
 }
 
-/// Identity of a coordinator.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Identity and address of a coordinator.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MemberInfo {
     /// Id of the coordinator.
     pub id: u64,
     /// Whether the coordinator is a member of a cluster.
     pub has_state: bool,
+    /// URL at which other coordinators reach the coordinator; empty if it states none.
+    pub url: String,
+    /// Increases with each start of the coordinator. An address of an earlier start does not replace that of a later one.
+    pub incarnation: u64,
 }
 
 /// State of a coordinator, as the leader sees it.

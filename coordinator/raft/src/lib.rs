@@ -14,7 +14,7 @@ mod snapshot;
 mod storage;
 
 pub use effects::{Effects, MemberView, MembershipChange, Role, ServingChange};
-pub use members::{MemberId, Members};
+pub use members::{MemberId, Members, removed_member};
 #[cfg(feature = "fault-injection")]
 pub use node::InjectedFault;
 pub use node::{MonotonicTime, RaftNode, RaftSettings};

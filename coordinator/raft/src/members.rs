@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::num::NonZeroU64;
 
+use feedline_data::messages::{ServiceError, ServiceErrorKind};
 use serde::{Deserialize, Serialize};
 
 /// The id of a member, generated once and stored in its log. A coordinator that loses its log becomes a new member.
@@ -32,6 +33,16 @@ impl fmt::Display for MemberId {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{:016x}", self.get())
     }
+}
+
+/// Returns the error for a coordinator that was removed from the cluster, which can neither vote nor join again.
+pub fn removed_member(id: MemberId) -> ServiceError {
+    ServiceError::new(
+        ServiceErrorKind::Denied,
+        format!(
+            "coordinator {id} was removed from the cluster; stop it, or start it with an empty data directory so that it joins as a new member"
+        ),
+    )
 }
 
 /// Members with their addresses.

@@ -3,8 +3,10 @@
 //! The inputs are the time, messages from other members, requests and finished writes. The outputs are messages, writes and
 //! replies. A node owns no clock, task, socket, file or source of randomness.
 
+mod addresses;
 mod heartbeat;
 mod injected_faults;
+mod joining;
 mod leader;
 mod leader_transfer;
 mod lease;
@@ -21,7 +23,7 @@ use feedline_data::ids::Millis;
 use feedline_data::messages::{ServiceError, ServiceErrorKind};
 use feedline_data::random::mix64;
 use protobuf::Message as _;
-use raft::eraftpb::{ConfChange, Entry, EntryType};
+use raft::eraftpb::{ConfChange, ConfChangeV2, Entry, EntryType};
 use raft::{Config, RawNode, ReadOnlyOption, StateRole};
 use slog::{Discard, Logger, o};
 
@@ -32,7 +34,7 @@ pub use self::settings::{MonotonicTime, RaftSettings};
 use self::write_queue::{PendingWrite, WriteQueue};
 use crate::effects::{Effects, Role, ServingChange};
 use crate::entry::EntryPayload;
-use crate::members::{MemberId, Members};
+use crate::members::{MemberId, Members, removed_member};
 use crate::persisted::{LogWrite, PersistedState};
 use crate::snapshot::AppliedState;
 use crate::storage::MemoryStorage;
@@ -70,6 +72,8 @@ pub struct RaftNode {
     elections: u64,
     /// The time of the last message from each other member.
     last_heard: BTreeMap<u64, Millis>,
+    /// The addresses that other coordinators have stated since the start.
+    addresses: BTreeMap<MemberId, String>,
     /// Size of the entries after the snapshot.
     log_bytes: u64,
     snapshot_bytes: u64,
@@ -133,6 +137,7 @@ impl RaftNode {
             ticks: 0,
             elections: 0,
             last_heard: BTreeMap::new(),
+            addresses: BTreeMap::new(),
             log_bytes,
             snapshot_bytes,
             now: MonotonicTime::default(),
@@ -234,6 +239,7 @@ impl RaftNode {
         self.transfer_if_unfit();
         self.renew_lease();
         self.confirm_removal();
+        self.leave_joint();
         self.promote_learners();
         self.publish_address();
     }
@@ -374,7 +380,11 @@ impl RaftNode {
                 change.merge_from_bytes(&entry.data).map_err(|error| error.to_string())?;
                 self.apply_change(&change)?;
             }
-            EntryType::EntryConfChangeV2 => return Err("a log entry changes several members at once, which this release does not support; upgrade to a newer release".to_owned()),
+            EntryType::EntryConfChangeV2 => {
+                let mut change = ConfChangeV2::default();
+                change.merge_from_bytes(&entry.data).map_err(|error| error.to_string())?;
+                self.apply_replacement(&change)?;
+            }
         }
         self.applied.index = entry.index;
         Ok(())
@@ -406,7 +416,8 @@ impl RaftNode {
         if leads && self.leading.is_none() {
             let data = EntryPayload::Lead { incarnation: self.seed }.to_bytes();
             if self.node.propose(Vec::new(), data).is_ok() {
-                self.leading = Some(LeaderState::new(term, self.node.raft.raft_log.last_index()));
+                let index = self.node.raft.raft_log.last_index();
+                self.leading = Some(LeaderState::new(term, index, self.now.real));
             }
         }
     }
@@ -452,8 +463,13 @@ impl RaftNode {
 
     /// Returns the error for a request that only the leader can process, with the address of the leader if known.
     pub fn rejection(&self) -> ServiceError {
+        if self.applied.removed.contains(&self.id) {
+            let ServiceError { message, .. } = removed_member(self.id);
+            // Another coordinator may answer.
+            return ServiceError::new(ServiceErrorKind::Unavailable, message);
+        }
         let leader = MemberId::new(self.node.raft.leader_id).filter(|leader| *leader != self.id);
-        match leader.and_then(|leader| self.applied.members.url(leader)) {
+        match leader.and_then(|leader| self.address_of(leader)) {
             Some(url) => ServiceError::not_leader(url),
             None => ServiceError::new(
                 ServiceErrorKind::Unavailable,
@@ -464,7 +480,7 @@ impl RaftNode {
 
     /// Returns whether this member is the only voter.
     fn is_alone(&self) -> bool {
-        self.node.store().conf_state().voters == [self.id.get()]
+        self.node.store().conf_state().voters == [self.id.get()] && !self.is_joint()
     }
 }
 

@@ -6,10 +6,13 @@ use feedline_data::ids::Millis;
 use serde::{Deserialize, Serialize};
 
 use crate::entry::EntryPayload;
-use crate::members::Members;
+use crate::members::{MemberId, Members};
 
 /// Version of the snapshot format. A snapshot without a version has version 1.
 const SNAPSHOT_VERSION: u32 = 1;
+
+/// Maximum number of removed ids in the state. The oldest are forgotten.
+const MAX_REMOVED_MEMBERS: usize = 1024;
 
 /// The contents of a snapshot.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -17,6 +20,9 @@ pub(crate) struct ClusterSnapshot {
     #[serde(default = "first_version")]
     version: u32,
     pub(crate) members: Members,
+    /// The ids of removed members, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    removed: Vec<MemberId>,
     /// The incarnation of the last leader's state machine.
     #[serde(rename = "life")]
     pub(crate) incarnation: u64,
@@ -25,7 +31,7 @@ pub(crate) struct ClusterSnapshot {
 
 impl ClusterSnapshot {
     pub(crate) fn bootstrap(members: Members) -> Self {
-        Self { version: SNAPSHOT_VERSION, members, incarnation: 0, records: Vec::new() }
+        Self { version: SNAPSHOT_VERSION, members, removed: Vec::new(), incarnation: 0, records: Vec::new() }
     }
 
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
@@ -63,6 +69,8 @@ pub(crate) struct AppliedState {
     settings: feedline_cluster::ClusterSettings,
     replicated: ReplicatedState,
     pub(crate) members: Members,
+    /// The ids of removed members, oldest first. They can neither vote nor join again.
+    pub(crate) removed: Vec<MemberId>,
     pub(crate) incarnation: u64,
     /// Index of the last applied entry.
     pub(crate) index: u64,
@@ -71,7 +79,8 @@ pub(crate) struct AppliedState {
 impl AppliedState {
     pub(crate) fn new(settings: feedline_cluster::ClusterSettings) -> Self {
         let replicated = ReplicatedState::new(settings.clone());
-        Self { settings, replicated, members: Members::default(), incarnation: 0, index: 0 }
+        let (members, removed) = (Members::default(), Vec::new());
+        Self { settings, replicated, members, removed, incarnation: 0, index: 0 }
     }
 
     /// Replaces the state with a snapshot.
@@ -81,8 +90,18 @@ impl AppliedState {
         for record in &snapshot.records {
             self.replicated.apply(record);
         }
-        (self.members, self.incarnation, self.index) = (snapshot.members, snapshot.incarnation, index);
+        (self.members, self.removed) = (snapshot.members, snapshot.removed);
+        (self.incarnation, self.index) = (snapshot.incarnation, index);
         Ok(())
+    }
+
+    /// Removes a member for good.
+    pub(crate) fn remove_member(&mut self, id: MemberId) {
+        if self.members.0.remove(&id).is_some() {
+            self.removed.push(id);
+            let excess = self.removed.len().saturating_sub(MAX_REMOVED_MEMBERS);
+            self.removed.drain(..excess);
+        }
     }
 
     /// Applies an entry.
@@ -98,6 +117,7 @@ impl AppliedState {
         ClusterSnapshot {
             version: SNAPSHOT_VERSION,
             members: self.members.clone(),
+            removed: self.removed.clone(),
             incarnation: self.incarnation,
             records: self.replicated.snapshot(),
         }
@@ -119,6 +139,25 @@ mod tests {
         let mut json: serde_json::Value = serde_json::from_slice(&snapshot.to_bytes()).unwrap();
         json.as_object_mut().unwrap().remove("version").unwrap();
         assert_eq!(ClusterSnapshot::from_bytes(json.to_string().as_bytes()), Ok(snapshot));
+    }
+
+    #[test]
+    fn a_bounded_number_of_removed_members_is_part_of_a_snapshot() {
+        let settings = feedline_cluster::ClusterSettings::default();
+        let mut state = AppliedState::new(settings.clone());
+        let ids: Vec<MemberId> = (1..=MAX_REMOVED_MEMBERS as u64 + 2).filter_map(MemberId::new).collect();
+        for id in &ids {
+            state.remove_member(*id);
+            assert!(state.removed.is_empty(), "it was not a member");
+        }
+        for id in &ids {
+            state.members.0.insert(*id, String::new());
+            state.remove_member(*id);
+        }
+        assert_eq!(state.removed, ids[2..]);
+        let mut restored = AppliedState::new(settings);
+        restored.install(7, &state.snapshot().to_bytes()).unwrap();
+        assert_eq!((restored.removed, restored.index), (state.removed, 7));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! A seeded simulation of coordinators, workers and consumers in virtual time. Processes crash, hang, shut down and restart;
-//! members are added and removed; disks are slow, hang or fail; clocks run at different rates; the network loses, repeats and
-//! reorders messages, and links are cut. It tests the state machine and the client's assembler.
+//! members are added, removed, and replaced after the loss of a disk; disks are slow, hang or fail; clocks run at different
+//! rates; the network loses, repeats and reorders messages, and links are cut. It tests the state machine and the client's
+//! assembler.
 //!
 //! `FEEDLINE_SIM_SEED=17` runs one seed, and `FEEDLINE_SIM_SEEDS=2000` runs 2000 seeds.
 

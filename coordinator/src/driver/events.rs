@@ -1,17 +1,17 @@
 //! The events that the driver waits for, except requests and ticks.
 
-use feedline_raft::Message;
 use tokio::sync::mpsc;
 
 use super::indexes::{IndexEvent, IndexRequests};
 use crate::disk::{Disk, WriteOutcome};
 use crate::error::CoordinatorError;
+use crate::peer_event::PeerEvent;
 use crate::peers::SendOutcome;
 
 /// An event of the disk, the network or an index task.
 pub(super) enum Event {
     Written(WriteOutcome),
-    Messages(Vec<Message>),
+    Peer(PeerEvent),
     Delivery(SendOutcome),
     Index(IndexEvent),
 }
@@ -19,14 +19,14 @@ pub(super) enum Event {
 /// Returns the next event. Cancel safe.
 pub(super) async fn next(
     disk: &mut Disk,
-    inbox: &mut mpsc::Receiver<Vec<Message>>,
+    inbox: &mut mpsc::Receiver<PeerEvent>,
     deliveries: &mut mpsc::Receiver<SendOutcome>,
     indexes: &mut IndexRequests,
 ) -> Result<Event, CoordinatorError> {
     loop {
         tokio::select! {
             written = disk.written() => return written.map(Event::Written),
-            Some(messages) = inbox.recv() => return Ok(Event::Messages(messages)),
+            Some(event) = inbox.recv() => return Ok(Event::Peer(event)),
             Some(delivery) = deliveries.recv() => return Ok(Event::Delivery(delivery)),
             Some(done) = indexes.join_next() => match done {
                 Ok(indexed) => return Ok(Event::Index(indexed)),

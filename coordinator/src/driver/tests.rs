@@ -19,6 +19,7 @@ use tokio::task::JoinHandle;
 
 use super::*;
 use crate::disk::WriteLog;
+use crate::identity::OwnIdentity;
 use crate::peers::PeerDirectory;
 use crate::request_queue::RequestQueue;
 use crate::service::LocalCoordinator;
@@ -89,7 +90,7 @@ struct Bench {
     script: Arc<Mutex<Script>>,
     driver: Option<Driver>,
     stop: CancellationToken,
-    _inbox: mpsc::Sender<Vec<Message>>,
+    _inbox: mpsc::Sender<PeerEvent>,
     folder: TempDir,
 }
 
@@ -111,14 +112,14 @@ impl Bench {
         let settings = feedline_raft::RaftSettings::default();
         let worker_lease_ms = settings.cluster.worker_lease_ms;
         let member = RaftNode::new(id, founded, settings, 1).unwrap();
-        let (peers, deliveries) = Peers::new(id, Arc::new(Nobody));
+        let own = Arc::new(OwnIdentity::new(id, String::new(), 1, true));
+        let (peers, deliveries) = Peers::new(own, Arc::new(Nobody));
         let peers = Arc::new(peers);
         let parts = DriverContext {
             member,
             disk,
             store: Arc::clone(&store),
             peers: Arc::clone(&peers),
-            has_state: Arc::default(),
             leader: watch::channel(None).0,
             deliveries,
             commands,

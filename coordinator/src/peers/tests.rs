@@ -17,7 +17,11 @@ impl PeerService for Fake {
         Err(refusal())
     }
 
-    async fn deliver(&self, _messages: Vec<Bytes>) -> Result<(), ServiceError> {
+    async fn join(&self, _from: MemberInfo) -> Result<(), ServiceError> {
+        Err(refusal())
+    }
+
+    async fn deliver(&self, _sender: MemberInfo, _messages: Vec<Bytes>) -> Result<(), ServiceError> {
         self.asked.send(self.url.clone()).await.expect("the test listens");
         match self.url.as_str() {
             "hangs" => std::future::pending().await,
@@ -60,9 +64,20 @@ fn other() -> MemberId {
     id(2)
 }
 
-/// Two members. The other member has this address.
-fn both(url: &str) -> Members {
-    Members([(id(1), String::new()), (other(), url.to_owned())].into())
+/// The addresses of two members. The other member has this address.
+fn both(url: &str) -> BTreeMap<MemberId, PeerAddress> {
+    started_at(url, 0)
+}
+
+/// The addresses of two members. The other member has stated its address at this start.
+fn started_at(url: &str, incarnation: u64) -> BTreeMap<MemberId, PeerAddress> {
+    let other_address = PeerAddress { url: url.to_owned(), incarnation, is_member: true };
+    [(other(), other_address)].into_iter().chain(alone()).collect()
+}
+
+/// The address of this coordinator.
+fn alone() -> BTreeMap<MemberId, PeerAddress> {
+    [(id(1), PeerAddress { url: String::new(), incarnation: 0, is_member: true })].into()
 }
 
 fn snapshot() -> Message {
@@ -83,7 +98,8 @@ impl Bench {
     /// Moves the other coordinator to this address.
     fn at(url: &str) -> Self {
         let (sender, asked) = mpsc::channel(8);
-        let (peers, heard) = Peers::new(id(1), Arc::new(Directory(sender)));
+        let own = Arc::new(OwnIdentity::new(id(1), String::new(), 1, true));
+        let (peers, heard) = Peers::new(own, Arc::new(Directory(sender)));
         assert_eq!(peers.update_links(&both(url)), []);
         Self { peers, heard, asked }
     }
@@ -126,12 +142,22 @@ async fn a_snapshot_to_an_old_address_is_lost_and_the_next_one_arrives() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_link_is_opened_again_after_a_restart_at_the_same_address() {
+    let mut bench = Bench::at("hangs");
+    bench.send("hangs").await;
+    assert_eq!(bench.peers.update_links(&started_at("hangs", 5)), [], "it states its known address");
+    bench.hears(&[]).await;
+    let lost = [SendOutcome::Snapshot(other(), false)];
+    assert_eq!(bench.peers.update_links(&started_at("hangs", 6)), lost, "it may be on another host");
+    bench.send("hangs").await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_snapshot_to_a_removed_member_is_lost() {
     let mut bench = Bench::at("hangs");
     bench.send("hangs").await;
-    let alone = Members([(id(1), String::new())].into());
-    assert_eq!(bench.peers.update_links(&alone), [SendOutcome::Snapshot(other(), false)]);
-    assert_eq!(bench.peers.update_links(&alone), [], "it is reported once");
+    assert_eq!(bench.peers.update_links(&alone()), [SendOutcome::Snapshot(other(), false)]);
+    assert_eq!(bench.peers.update_links(&alone()), [], "it is reported once");
     bench.hears(&[]).await;
 }
 

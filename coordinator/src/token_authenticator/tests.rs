@@ -37,6 +37,7 @@ impl CoordinatorService for Recorder {
             Request::ListMembers {} => Reply::ListMembers(Vec::new()),
             Request::AddMember { .. } => Reply::AddMember(Vec::new()),
             Request::RemoveMember { .. } => Reply::RemoveMember(Vec::new()),
+            Request::SyncMembers { .. } => Reply::SyncMembers(Vec::new()),
             Request::TransferLeader { .. } => Reply::TransferLeader(Vec::new()),
             Request::JoinJob { .. } => return Err(denied("no job is open")),
             other => return self.note(other.name()),
@@ -50,7 +51,11 @@ impl PeerService for Recorder {
         Ok(from)
     }
 
-    async fn deliver(&self, _: Vec<bytes::Bytes>) -> Result<(), ServiceError> {
+    async fn join(&self, _: MemberInfo) -> Result<(), ServiceError> {
+        Ok(())
+    }
+
+    async fn deliver(&self, _: MemberInfo, _: Vec<bytes::Bytes>) -> Result<(), ServiceError> {
         Ok(())
     }
 
@@ -123,6 +128,7 @@ async fn let_through(service: &dyn CoordinatorService) -> Vec<(&'static str, boo
         ("members", !denied(service.members().await.err())),
         ("add_member", !denied(service.add_member("http://a:1").await.err())),
         ("remove_member", !denied(service.remove_member("http://a:1").await.err())),
+        ("sync_members", !denied(service.sync_members(["http://a:1".to_owned()]).await.err())),
         ("transfer_leader", !denied(service.transfer_leader("1").await.err())),
         ("positions", !denied(service.positions(job, StepId::default()).await.err())),
         ("sync_consumer", !denied(service.sync_consumer(consuming(job)).await.err())),
@@ -138,7 +144,7 @@ async fn a_token_permits_exactly_the_requests_of_its_scopes() {
         (Scope::Consume, &["sync_consumer", "positions"]),
         (Scope::Work, &["sync_worker"]),
         (Scope::Observe, &["cluster"]),
-        (Scope::Admin, &["add_member", "remove_member", "transfer_leader"]),
+        (Scope::Admin, &["add_member", "remove_member", "sync_members", "transfer_leader"]),
         (Scope::Coordinate, &[]),
     ];
     let bench = Bench::new();

@@ -1,5 +1,6 @@
 //! Channels to remote processes. A channel connects at its first request and reconnects after a lost connection.
 
+use std::error::Error;
 use std::io;
 use std::net::IpAddr;
 use std::path::Path;
@@ -12,6 +13,7 @@ use feedline_access::{ClientStream as TlsStream, Credentials, Tls, check_server_
 use feedline_data::messages::{ServiceError, ServiceErrorKind, WorkerAddress};
 use futures::future::BoxFuture;
 use http::Uri;
+use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tonic::Request;
@@ -25,8 +27,6 @@ use crate::rpc::{REQUEST_DEADLINE, Rpc};
 
 /// Timeout for connecting, including the TLS handshake.
 const TLS_TIMEOUT: Duration = Duration::from_secs(3);
-/// Port of an `https://` address without a port.
-const HTTPS_PORT: u16 = 443;
 
 /// Role and address of a remote process, for error messages.
 #[derive(Debug, Clone)]
@@ -139,7 +139,7 @@ pub(super) fn connect_lazily_within(
             if let Some(reason) = name.as_deref().and_then(|name| check_server_name(name).err()) {
                 return Err(invalid(&reason));
             }
-            Ok(endpoint.connect_with_connector_lazy(TlsConnect { tls, name }))
+            Ok(endpoint.connect_with_connector_lazy(TlsConnect::new(tls, name)))
         }
         _ => Err(invalid(form)),
     }
@@ -151,12 +151,23 @@ fn is_loopback(host: &str) -> bool {
     host == "localhost" || address.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-/// Opens TLS connections.
+/// Opens TLS connections. As for `http://` addresses, each connection resolves the host name again, and IPv6 and IPv4
+/// addresses are raced (RFC 8305).
 #[derive(Clone)]
 struct TlsConnect {
     tls: Arc<Tls>,
     /// Name that the server's certificate must contain; `None` means the host of the address.
     name: Option<Arc<str>>,
+    tcp: HttpConnector,
+}
+
+impl TlsConnect {
+    fn new(tls: Arc<Tls>, name: Option<Arc<str>>) -> Self {
+        let mut tcp = HttpConnector::new();
+        tcp.enforce_http(false);
+        tcp.set_nodelay(true);
+        Self { tls, name, tcp }
+    }
 }
 
 impl Service<Uri> for TlsConnect {
@@ -169,18 +180,24 @@ impl Service<Uri> for TlsConnect {
     }
 
     fn call(&mut self, uri: Uri) -> Self::Future {
-        let Self { tls, name } = self.clone();
+        let Self { tls, name, mut tcp } = self.clone();
         let connect = async move {
-            let host = uri.host().unwrap_or_default();
-            let address = host.trim_start_matches('[').trim_end_matches(']');
-            let stream = TcpStream::connect((address, uri.port_u16().unwrap_or(HTTPS_PORT))).await?;
-            stream.set_nodelay(true)?;
-            Ok(TokioIo::new(tls.connect(name.as_deref().unwrap_or(host), stream).await?))
+            let stream = tcp.call(uri.clone()).await.map_err(into_io_error)?.into_inner();
+            let name = name.as_deref().unwrap_or_else(|| uri.host().unwrap_or_default());
+            Ok(TokioIo::new(tls.connect(name, stream).await?))
         };
         Box::pin(async move {
             let late = |_| io::Error::new(io::ErrorKind::TimedOut, "the TLS connection timed out");
             tokio::time::timeout(TLS_TIMEOUT, connect).await.map_err(late)?
         })
+    }
+}
+
+/// Returns the I/O error that caused a failed connection.
+fn into_io_error(error: impl Error + Send + Sync + 'static) -> io::Error {
+    match error.source().and_then(|source| source.downcast_ref::<io::Error>()) {
+        Some(cause) => io::Error::new(cause.kind(), cause.to_string()),
+        None => io::Error::other(error),
     }
 }
 

@@ -13,6 +13,7 @@ use tonic::transport::Channel;
 use tonic::{Response, Status};
 
 use super::channel::{RemoteName, connect_lazily_within, request};
+use super::introduction::{decode_introduction, encode_introduction};
 use super::manifest_stream::{manifest_chunks, receive_manifest};
 use super::version::VersionInterceptor;
 use crate::PROTOCOL_VERSION;
@@ -63,13 +64,18 @@ impl RemotePeer {
 #[async_trait]
 impl PeerService for RemotePeer {
     async fn introduce(&self, from: MemberInfo) -> Result<MemberInfo, ServiceError> {
-        let from = request(&rpc::INTRODUCE, wire::Introduction { id: from.id, has_state: from.has_state });
-        let to = self.response(self.client.clone().introduce(from).await)?;
-        Ok(MemberInfo { id: to.id, has_state: to.has_state })
+        let from = request(&rpc::INTRODUCE, encode_introduction(from));
+        self.response(self.client.clone().introduce(from).await).map(decode_introduction)
     }
 
-    async fn deliver(&self, messages: Vec<Bytes>) -> Result<(), ServiceError> {
-        let messages = request(&rpc::DELIVER, wire::RaftMessages { messages });
+    async fn join(&self, from: MemberInfo) -> Result<(), ServiceError> {
+        let from = request(&rpc::JOIN, encode_introduction(from));
+        self.response(self.client.clone().join(from).await).map(|_| ())
+    }
+
+    async fn deliver(&self, sender: MemberInfo, messages: Vec<Bytes>) -> Result<(), ServiceError> {
+        let messages = wire::RaftMessages { messages, sender: Some(encode_introduction(sender)) };
+        let messages = request(&rpc::DELIVER, messages);
         self.response(self.client.clone().deliver(messages).await).map(|_| ())
     }
 

@@ -8,10 +8,11 @@ use tonic::{Request, Response, Status, Streaming, async_trait};
 
 use super::auth_service::authenticated_service;
 use super::errors::to_status;
+use super::introduction::{decode_introduction, encode_introduction};
 use super::manifest_stream::manifest_chunks;
 use crate::convert::dataset::decode_manifest;
 use crate::rpc::MAX_CONTROL_BYTES;
-use crate::services::{MemberInfo, PeerService};
+use crate::services::PeerService;
 use crate::wire;
 use crate::wire::index_chunk::Part;
 use crate::wire::peer_server::Peer;
@@ -33,17 +34,28 @@ impl Peer for PeerAdapter {
         request: Request<wire::Introduction>,
     ) -> Result<Response<wire::Introduction>, Status> {
         let service = service(&request)?;
-        let wire::Introduction { id, has_state } = request.into_inner();
-        let MemberInfo { id, has_state } =
-            service.introduce(MemberInfo { id, has_state }).await.map_err(to_status)?;
-        Ok(Response::new(wire::Introduction { id, has_state }))
+        let from = decode_introduction(request.into_inner());
+        let own = service.introduce(from).await.map_err(to_status)?;
+        Ok(Response::new(encode_introduction(own)))
+    }
+
+    async fn join(
+        &self,
+        request: Request<wire::Introduction>,
+    ) -> Result<Response<wire::JoinResponse>, Status> {
+        let service = service(&request)?;
+        service.join(decode_introduction(request.into_inner())).await.map_err(to_status)?;
+        Ok(Response::new(wire::JoinResponse {}))
     }
 
     async fn deliver(
         &self,
         request: Request<wire::RaftMessages>,
     ) -> Result<Response<wire::DeliverResponse>, Status> {
-        service(&request)?.deliver(request.into_inner().messages).await.map_err(to_status)?;
+        let service = service(&request)?;
+        let wire::RaftMessages { messages, sender } = request.into_inner();
+        let sender = decode_introduction(sender.unwrap_or_default());
+        service.deliver(sender, messages).await.map_err(to_status)?;
         Ok(Response::new(wire::DeliverResponse {}))
     }
 

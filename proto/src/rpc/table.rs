@@ -143,6 +143,16 @@ macro_rules! coordinator_rpcs {
                     sizes: (MessageSize::Small, MessageSize::Medium),
                     deadline: REQUEST_DEADLINE, retry: Retry::IfUnavailable,
                 }
+                /// Removes the coordinators that are at none of these URLs, one at a time. Returns when they are removed.
+                /// Removes none if a coordinator does not answer or is not a member yet.
+                SyncMembers {
+                    call: sync_members(urls: Vec<String>) -> Vec<MemberStatus>,
+                    wire: sync_members(SyncMembersRequest) -> MemberList,
+                    access: Access::Scopes(&[Scope::Admin], "add and remove coordinators"),
+                    tenancy: Tenancy::Cluster,
+                    sizes: (MessageSize::Small, MessageSize::Medium),
+                    deadline: REQUEST_DEADLINE, retry: Retry::IfUnavailable,
+                }
                 /// Makes the coordinator with this id the leader. Returns when it is the leader.
                 TransferLeader {
                     call: transfer_leader(id: String) -> Vec<MemberStatus>,
@@ -186,6 +196,7 @@ wrapper!(Vec<MemberStatus> => MemberList { members });
 empty!(CancelJobResponse, ListJobsRequest, GetClusterRequest, ListMembersRequest);
 wrapper!(JobId => JobRef { job });
 wrapper!(String => MemberRef { url });
+wrapper!(Vec<String> => SyncMembersRequest { urls });
 wrapper!(String => TransferLeaderRequest { id });
 tuple!((JobId, Vec<f64>) => SetWeightsRequest { job, weights });
 tuple!((JobId, StepId) => GetPositionsRequest { job, step });
@@ -207,6 +218,8 @@ const fn peer(path: &'static str, max_request: MessageSize, deadline: Duration) 
 
 /// Exchanges the identities of two coordinators.
 pub(crate) const INTRODUCE: Rpc = peer("/feedline.v1.Peer/Introduce", MessageSize::Small, PEER_DEADLINE);
+/// Asks the leader to add a coordinator with an empty disk.
+pub(crate) const JOIN: Rpc = peer("/feedline.v1.Peer/Join", MessageSize::Small, PEER_DEADLINE);
 /// Sends raft messages. The raft library resends lost messages.
 pub(crate) const DELIVER: Rpc = peer("/feedline.v1.Peer/Deliver", MessageSize::Large, PEER_DEADLINE);
 /// Asks whether a coordinator stores an index.
@@ -250,8 +263,9 @@ const fn flight(path: &'static str, max_request: MessageSize) -> Rpc {
 }
 
 /// RPCs that are not in the table of the coordinator.
-pub(super) const OTHER_RPCS: [Rpc; 10] = [
+pub(super) const OTHER_RPCS: [Rpc; 11] = [
     INTRODUCE,
+    JOIN,
     DELIVER,
     HAS_INDEX,
     STORE_INDEX,

@@ -84,8 +84,9 @@ impl Scene {
         let (key, fingerprint) = ("00", "none");
         let method = format!("feedline.v1.Peer/{name}");
         match name {
-            "Introduce" => peer.introduce(MemberInfo { id: 7, has_state: false }).await.into(),
-            "Deliver" => peer.deliver(Vec::new()).await.into(),
+            "Introduce" => peer.introduce(stranger()).await.into(),
+            "Join" => peer.join(stranger()).await.into(),
+            "Deliver" => peer.deliver(stranger(), Vec::new()).await.into(),
             "GetIndex" => peer.load_index(key, fingerprint).await.into(),
             "HasIndex" => {
                 let index = [field(1, key.as_bytes()), field(2, fingerprint.as_bytes())].concat();
@@ -103,6 +104,7 @@ impl Scene {
             "ListMembers" => members.members().await.into(),
             "AddMember" => members.add_member(NOWHERE).await.into(),
             "RemoveMember" => members.remove_member(NOWHERE).await.into(),
+            "SyncMembers" => members.sync_members([NOWHERE.to_owned()]).await.into(),
             "TransferLeader" => members.transfer_leader("1").await.into(),
             _ => panic!("say how {name} is called"),
         }
@@ -199,6 +201,11 @@ impl Scene {
             Some(status) => Answer { gets: of_status(&status), text: text + status.message() },
         }
     }
+}
+
+/// The identity of a coordinator that is not a member.
+fn stranger() -> MemberInfo {
+    MemberInfo { id: 7, ..MemberInfo::default() }
 }
 
 fn of_status(status: &Status) -> Gets {

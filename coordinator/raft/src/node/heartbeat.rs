@@ -17,6 +17,10 @@ impl RaftNode {
         if message.to != self.id.get() || is_refused {
             return;
         }
+        if self.is_removed(message.from) {
+            tracing::debug!(from = message.from, "ignored a raft message of a removed coordinator");
+            return;
+        }
         if !self.is_valid(&message) {
             tracing::warn!(from = message.from, kind = ?message.get_msg_type(), "ignored an unexpected raft message");
             return;
@@ -26,6 +30,11 @@ impl RaftNode {
         }
         // Raft rejects only outdated and repeated messages.
         let _ = self.node.step(message);
+    }
+
+    /// Returns whether the member with this id was removed. A removed member has no vote.
+    fn is_removed(&self, id: u64) -> bool {
+        MemberId::new(id).is_some_and(|id| self.applied.removed.contains(&id))
     }
 
     /// Returns whether a member may have sent this message. Raft panics on some invalid messages.

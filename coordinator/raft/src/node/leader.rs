@@ -29,6 +29,8 @@ pub(super) struct ReplyWaits {
 /// The state of a leader.
 pub(super) struct LeaderState {
     pub(super) term: u64,
+    /// The time when the term of this leader began.
+    pub(super) since: Millis,
     /// Index of the last proposed entry, starting with the entry `Lead`.
     pub(super) index: u64,
     /// The state machine, ahead of the committed log; `None` until all earlier entries are applied.
@@ -48,9 +50,10 @@ pub(super) struct LeaderState {
 }
 
 impl LeaderState {
-    pub(super) fn new(term: u64, index: u64) -> Self {
+    pub(super) fn new(term: u64, index: u64, since: Millis) -> Self {
         Self {
             term,
+            since,
             index,
             cluster: None,
             ready: Ready::default(),

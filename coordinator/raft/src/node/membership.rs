@@ -8,7 +8,7 @@ use super::leader::LeaderState;
 use super::{MonotonicTime, RaftNode, injected_faults};
 use crate::effects::{MemberView, MembershipChange, Role};
 use crate::entry::EntryPayload;
-use crate::members::MemberId;
+use crate::members::{MemberId, removed_member};
 
 /// Time without a message after which a member counts as unreachable.
 const UNREACHABLE_AFTER_MS: u64 = 2_000;
@@ -42,16 +42,13 @@ impl RaftNode {
         // A learner that does not catch up must not block other changes.
         let removes_learner =
             matches!(change, MembershipChange::Remove { id } if learners.contains(&id.get()));
+        // A coordinator that has joined by itself becomes a voter once it has caught up.
+        let is_learning = matches!(change, MembershipChange::Add { id, url }
+            if learners.contains(&id.get()) && self.applied.members.url(*id) == Some(url));
         if self.is_changing() || !learners.is_empty() && !removes_learner {
             let is_same =
                 self.leading.as_ref().is_some_and(|it| it.changes.iter().any(|(_, other)| other == change));
-            let refusal = || {
-                ServiceError::new(
-                    ServiceErrorKind::Unavailable,
-                    "another membership change is in progress; retry after that change has completed",
-                )
-            };
-            return if is_same { Ok(()) } else { Err(refusal()) };
+            return if is_same || is_learning { Ok(()) } else { Err(change_in_progress()) };
         }
         let (kind, id, url) = match change {
             // A voter with a new address.
@@ -59,6 +56,9 @@ impl RaftNode {
                 if self.node.store().conf_state().voters.contains(&id.get()) =>
             {
                 (ConfChangeType::AddNode, *id, url.as_str())
+            }
+            MembershipChange::Add { id, .. } if self.applied.removed.contains(id) => {
+                return Err(removed_member(*id));
             }
             MembershipChange::Add { id, url } => (ConfChangeType::AddLearnerNode, *id, url.as_str()),
             MembershipChange::Remove { id } if *id == self.id => {
@@ -79,16 +79,17 @@ impl RaftNode {
     }
 
     /// Returns whether this member has provably been the leader up to now.
-    fn has_lease(&self) -> bool {
+    pub(super) fn has_lease(&self) -> bool {
         let leading = self.leading.as_ref();
         leading.is_some_and(|leading| leading.cluster.is_some() && leading.lease.is_valid(self.now.real))
     }
 
     /// Returns whether a membership change is not committed yet, or the remaining members may not know about the commit.
-    fn is_changing(&self) -> bool {
+    pub(super) fn is_changing(&self) -> bool {
         let is_known =
             |leading: &LeaderState| leading.after_removal.is_some_and(|it| it <= self.applied.index);
-        self.node.raft.has_pending_conf() || !self.leading.as_ref().is_some_and(is_known)
+        let is_pending = self.node.raft.has_pending_conf() || self.is_joint();
+        is_pending || !self.leading.as_ref().is_some_and(is_known)
     }
 
     /// Returns whether a majority of the remaining voters is reachable.
@@ -100,18 +101,17 @@ impl RaftNode {
         alive > left.len() / 2
     }
 
-    fn propose_change(&mut self, kind: ConfChangeType, id: MemberId, url: &str) -> Result<(), ServiceError> {
+    pub(super) fn propose_change(
+        &mut self,
+        kind: ConfChangeType,
+        id: MemberId,
+        url: &str,
+    ) -> Result<(), ServiceError> {
         let mut change = ConfChange::default();
         change.set_change_type(kind);
         change.node_id = id.get();
         change.context = url.to_owned().into_bytes().into();
-        let refused = |error: raft::Error| {
-            ServiceError::new(
-                ServiceErrorKind::Unavailable,
-                format!("cannot change the membership now: {error}; retry"),
-            )
-        };
-        self.node.propose_conf_change(Vec::new(), change).map_err(refused)
+        self.node.propose_conf_change(Vec::new(), change).map_err(|error| refused_proposal(&error))
     }
 
     /// Returns the number of voters.
@@ -128,14 +128,15 @@ impl RaftNode {
             return Err(self.rejection());
         }
         let last = self.node.raft.raft_log.last_index();
-        let voters = &self.node.store().conf_state().voters;
+        let conf_state = self.node.store().conf_state();
+        let is_voter = |id: u64| conf_state.voters.contains(&id) || conf_state.voters_outgoing.contains(&id);
         let view = |(id, url): (&MemberId, &String)| {
             let progress = self.node.raft.prs().get(id.get());
             MemberView {
                 id: *id,
                 url: url.clone(),
                 is_leader: *id == self.id,
-                is_voter: voters.contains(&id.get()),
+                is_voter: is_voter(id.get()),
                 is_reachable: *id == self.id || self.is_reachable(*id),
                 missing_entries: last - progress.map_or(0, |it| it.matched.min(last)),
             }
@@ -152,7 +153,7 @@ impl RaftNode {
     pub(super) fn promote_learners(&mut self) {
         // A change by the previous leader may not be applied yet.
         let serves = self.role() == (Role::Leader { serving: true });
-        if !serves || self.node.raft.has_pending_conf() {
+        if !serves || self.node.raft.has_pending_conf() || self.is_joint() {
             return;
         }
         let last = self.node.raft.raft_log.last_index();
@@ -165,22 +166,11 @@ impl RaftNode {
                 .get(*id)
                 .is_some_and(|it| it.matched >= base && it.matched + MAX_PROMOTION_LAG >= last)
         };
-        let ready = self.node.store().conf_state().learners.iter().copied().find(has_caught_up);
-        if let Some(id) = ready.and_then(MemberId::new) {
-            let url = self.applied.members.url(id).unwrap_or_default().to_owned();
+        let ready = self.node.store().conf_state().learners.iter().copied().filter(has_caught_up);
+        let mut ids = ready.filter_map(MemberId::new);
+        if let Some((id, replaced)) = ids.find_map(|id| Some((id, self.replaced_by(id)?))) {
             // The next tick retries.
-            let _ = self.propose_change(ConfChangeType::AddNode, id, &url);
-        }
-    }
-
-    /// Proposes the address of this leader if the address has changed since the last start.
-    pub(super) fn publish_address(&mut self) {
-        let serves = self.role() == (Role::Leader { serving: true });
-        let is_known = self.applied.members.url(self.id) == Some(&self.settings.url);
-        if serves && !is_known && !self.node.raft.has_pending_conf() {
-            let url = self.settings.url.clone();
-            // The next tick retries.
-            let _ = self.propose_change(ConfChangeType::AddNode, self.id, &url);
+            let _ = self.propose_promotion(id, &replaced);
         }
     }
 
@@ -190,20 +180,7 @@ impl RaftNode {
         self.node.mut_store().set_conf_state(conf_state);
         let Some(id) = MemberId::new(change.node_id) else { return Ok(()) };
         match change.get_change_type() {
-            ConfChangeType::RemoveNode => {
-                self.applied.members.0.remove(&id);
-                self.last_heard.remove(&id.get());
-                self.reject_adding(id);
-                if let Some(leading) = &mut self.leading {
-                    leading.after_removal = None;
-                }
-                self.confirm_removal();
-                if id == self.id {
-                    // An earlier leader proposed the removal. Without this call, raft would continue to lead.
-                    let term = self.term();
-                    self.node.raft.become_follower(term, raft::INVALID_ID);
-                }
-            }
+            ConfChangeType::RemoveNode => self.on_removed(id),
             ConfChangeType::AddNode | ConfChangeType::AddLearnerNode => {
                 let url = String::from_utf8_lossy(&change.context).into_owned();
                 self.applied.members.0.insert(id, url);
@@ -212,6 +189,23 @@ impl RaftNode {
             }
         }
         Ok(())
+    }
+
+    /// Handles the removal of a member.
+    pub(super) fn on_removed(&mut self, id: MemberId) {
+        self.applied.remove_member(id);
+        self.last_heard.remove(&id.get());
+        self.addresses.remove(&id);
+        self.reject_adding(id);
+        if let Some(leading) = &mut self.leading {
+            leading.after_removal = None;
+        }
+        self.confirm_removal();
+        if id == self.id {
+            // An earlier leader proposed the removal. Without this call, raft would continue to lead.
+            let term = self.term();
+            self.node.raft.become_follower(term, raft::INVALID_ID);
+        }
     }
 
     /// Proposes an entry after a removal. With this entry, the remaining members also write that the removal is committed.
@@ -232,7 +226,7 @@ impl RaftNode {
         let refusal = || {
             ServiceError::new(
                 ServiceErrorKind::Invalid,
-                "the member was removed before it became a voter; add the member again",
+                "the member was removed before it became a voter; start it with an empty data directory, and add it again",
             )
         };
         let is_void =
@@ -268,4 +262,20 @@ impl RaftNode {
             MembershipChange::Remove { id } => self.applied.members.url(*id).is_none(),
         }
     }
+}
+
+/// Returns the error for a change during another change.
+pub(super) fn change_in_progress() -> ServiceError {
+    ServiceError::new(
+        ServiceErrorKind::Unavailable,
+        "another membership change is in progress; retry after that change has completed",
+    )
+}
+
+/// Returns the error for a change that raft does not accept now.
+pub(super) fn refused_proposal(error: &raft::Error) -> ServiceError {
+    ServiceError::new(
+        ServiceErrorKind::Unavailable,
+        format!("cannot change the membership now: {error}; retry"),
+    )
 }

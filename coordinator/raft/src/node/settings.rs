@@ -13,6 +13,8 @@ pub struct RaftSettings {
     pub election_ticks: u32,
     /// The address of the member; empty for a single coordinator.
     pub url: String,
+    /// Time without a message in milliseconds after which a coordinator at the address of a member replaces this member.
+    pub replace_after_ms: Millis,
     /// Number of entries before a snapshot that stay in memory for slow followers.
     pub kept_entries: u64,
     /// An injected fault.
@@ -48,6 +50,7 @@ impl Default for RaftSettings {
             tick_ms: 50,
             election_ticks: 8,
             url: String::new(),
+            replace_after_ms: 10_000,
             compact_bytes: 8 << 20,
             kept_entries: 4096,
             #[cfg(feature = "fault-injection")]

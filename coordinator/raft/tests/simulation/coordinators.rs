@@ -27,6 +27,9 @@ const LEADER_TRANSFER_MS: Millis = 1_000;
 /// Maximum wait for writes during a shutdown.
 const GRACE_MS: Millis = 10_000;
 
+/// Time without a message after which a member is replaced. Most runs are shorter than the default.
+const REPLACE_AFTER_MS: Millis = 700;
+
 /// Replies to send.
 pub(crate) type Answers = Vec<(Peer, u64, Reply)>;
 
@@ -50,6 +53,8 @@ pub(crate) struct Outcome {
 /// The process and the disk of one coordinator.
 struct Node {
     id: MemberId,
+    /// The member whose address this is: the member itself, or the member that lost its disk.
+    home: MemberId,
     /// `None` while the process is down.
     member: Option<RaftNode>,
     disk: PersistedState,
@@ -69,6 +74,7 @@ impl Node {
     fn new(number: u64, rate: u64, disk: PersistedState) -> Self {
         Self {
             id: member_id(number),
+            home: member_id(number),
             member: None,
             disk,
             writes: VecDeque::new(),
@@ -116,6 +122,7 @@ impl Coordinators {
         let settings = replica::RaftSettings {
             compact_bytes: machines.compact_bytes,
             kept_entries: machines.kept_entries,
+            replace_after_ms: REPLACE_AFTER_MS,
             fault: fault.of_replica(),
             ..replica::RaftSettings::default()
         };
@@ -190,7 +197,7 @@ impl Coordinators {
     /// Returns the index of the coordinator that has or had an address.
     pub(crate) fn at(&self, url: &str) -> Option<usize> {
         let (id, _) = url.strip_prefix("sim://")?.split_once('.')?;
-        self.nodes.iter().position(|node| node.id.to_string() == id)
+        self.nodes.iter().position(|node| node.home.to_string() == id)
     }
 
     fn now(&self, place: usize, now: Millis) -> MonotonicTime {
@@ -217,7 +224,7 @@ impl Coordinators {
 
     fn url(&self, place: usize) -> String {
         let node = &self.nodes[place];
-        url(node.id, if self.moves { node.incarnation } else { 0 })
+        url(node.home, if self.moves { node.incarnation } else { 0 })
     }
 
     /// Starts a coordinator from the state on its disk.
@@ -246,6 +253,55 @@ impl Coordinators {
         let node = &mut self.nodes[place];
         let (incarnation, rate) = (node.incarnation + 1, node.rate);
         *node = Node { incarnation, ..Node::new(self.last_id, rate, PersistedState::default()) };
+    }
+
+    /// Whether a majority remains without the disk of a coordinator: the leader has the expected voters and no learner.
+    pub(crate) fn may_lose_disk(&self, place: usize) -> bool {
+        let Some(leader) = self.leader().and_then(|leader| self.nodes[leader].member.as_ref()) else {
+            return false;
+        };
+        let inside = |id: MemberId| self.inside.iter().any(|place| self.nodes[*place].id == id);
+        let members = leader.members();
+        let is_expected = members.ids().all(inside) && members.0.len() == self.inside.len();
+        // A coordinator with another address after each start would not replace its former self.
+        !self.moves
+            && self.inside.contains(&place)
+            && self.inside.len() > 2
+            && is_expected
+            && leader.voters() == self.inside.len()
+    }
+
+    /// Replaces a coordinator by one with an empty disk at the same address. Returns the id of the lost member.
+    pub(crate) fn lose_disk(&mut self, place: usize) -> Result<MemberId, String> {
+        self.last_id += 1;
+        let node = &mut self.nodes[place];
+        let (lost, home, incarnation, rate) = (node.id, node.home, node.incarnation + 1, node.rate);
+        *node = Node { home, incarnation, ..Node::new(self.last_id, rate, PersistedState::default()) };
+        self.answered.on_lost(lost);
+        self.start(place)?;
+        Ok(lost)
+    }
+
+    /// Sends the request of a coordinator without a state to another coordinator.
+    pub(crate) fn join(&mut self, at: usize, now: Millis, place: usize) -> Result<Outcome, String> {
+        let (id, url) = (self.nodes[place].id, self.url(place));
+        self.with(at, now, |member, time| {
+            // The coordinator repeats its request.
+            let _ = member.join(time, id, &url);
+        })
+    }
+
+    /// Whether the leader has replaced a lost member by the coordinator at a place.
+    pub(crate) fn has_replaced(&mut self, lost: MemberId, place: usize) -> bool {
+        let new = self.nodes[place].id;
+        let Some(leader) = self.leader().and_then(|leader| self.nodes[leader].member.as_ref()) else {
+            return false;
+        };
+        let is_replaced = leader.members().url(lost).is_none() && leader.members().url(new).is_some();
+        if is_replaced {
+            self.answered.on_replaced(leader.term(), lost, new);
+        }
+        is_replaced
     }
 
     /// Kills a coordinator: some writes in progress finish, and no reply is sent.

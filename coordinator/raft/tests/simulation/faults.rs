@@ -26,6 +26,7 @@ impl World {
             (faults.disk_failures, Event::FailDisk),
             (faults.disk_hangs, Event::HangDisk),
             (faults.member_changes, Event::ChangeMembers),
+            (if faults.until > 0 { self.scenario.machines.disk_losses } else { 0 }, Event::LoseDisk),
             (faults.worker_crashes, Event::CrashWorker),
             (faults.worker_stalls, Event::StallWorker),
             (faults.consumer_crashes, Event::CrashConsumer),
@@ -50,6 +51,7 @@ impl World {
                 }
             }
             Event::AskForChange => self.ask_for_change()?,
+            Event::AskToJoin(place) => self.ask_to_join(place)?,
             Event::StartWorker => self.start_worker(),
             Event::RestartConsumer(number) => {
                 self.consumers[number as usize].restart();
@@ -94,6 +96,7 @@ impl World {
                 self.written_at[place] = begins + self.dice.range(500, 8_000);
                 self.forgive(self.written_at[place]);
             }
+            Event::LoseDisk => self.lose_disk()?,
             Event::ChangeMembers => self.change_members()?,
             Event::CrashWorker => self.crash_worker(),
             Event::StallWorker => {
@@ -167,9 +170,42 @@ impl World {
         self.after(place, told)
     }
 
+    /// Deletes the disk of a coordinator, which restarts as another member, unless the loss could cost the majority.
+    fn lose_disk(&mut self) -> Result<(), String> {
+        let place = self.a_coordinator();
+        if !self.operator.knows_members() || self.lost.is_some() || !self.coordinators.may_lose_disk(place) {
+            return Ok(());
+        }
+        self.forgive(self.now);
+        self.lost = Some(self.coordinators.lose_disk(place)?);
+        self.suspended_until[place] = 0;
+        self.written_at[place] = 0;
+        self.refuses_until[place] = 0;
+        self.begin_ticks(place);
+        self.queue.push(self.now, Event::AskToJoin(place));
+        Ok(())
+    }
+
+    fn ask_to_join(&mut self, place: usize) -> Result<(), String> {
+        let Some(lost) = self.lost else { return Ok(()) };
+        if self.coordinators.has_replaced(lost, place) {
+            self.lost = None;
+            return Ok(());
+        }
+        self.queue.push(self.now + ASK_MS, Event::AskToJoin(place));
+        // The request may also reach a deposed leader.
+        let any = self.dice.pick(self.coordinators.inside());
+        let at = self.coordinators.leader().unwrap_or(any);
+        if self.now < self.suspended_until[at] {
+            return Ok(());
+        }
+        let told = self.coordinators.join(at, self.now, place)?;
+        self.after(at, told)
+    }
+
     /// Adds or removes a coordinator, unless another change is in progress.
     fn change_members(&mut self) -> Result<(), String> {
-        if self.operator.is_busy() {
+        if self.operator.is_busy() || self.lost.is_some() {
             return Ok(());
         }
         let adds = self.coordinators.inside().len() == 1 || self.dice.chance(500);

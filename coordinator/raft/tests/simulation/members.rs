@@ -25,12 +25,19 @@ pub(crate) enum Step {
 #[derive(Debug, Default)]
 pub(crate) struct Operator {
     step: Option<(Step, Millis)>,
+    /// Whether a removal was abandoned. The coordinator may or may not be a member.
+    has_abandoned: bool,
     requests: BTreeSet<RequestId>,
 }
 
 impl Operator {
     pub(crate) fn is_busy(&self) -> bool {
         self.step.is_some()
+    }
+
+    /// Whether the operator knows all members.
+    pub(crate) fn knows_members(&self) -> bool {
+        self.step.is_none() && !self.has_abandoned
     }
 
     /// Whether the coordinator at a place is being removed.
@@ -51,7 +58,7 @@ impl Operator {
             Some((Step::Add(place), until)) if now >= until => {
                 self.begin(now, Step::Remove(place), REMOVING_MS);
             }
-            Some((Step::Remove(_), until)) if now >= until => self.step = None,
+            Some((Step::Remove(_), until)) if now >= until => (self.step, self.has_abandoned) = (None, true),
             _ => {}
         }
         self.step.map(|(step, _)| step)
@@ -90,6 +97,17 @@ impl Answered {
         if let MembershipChange::Remove { id } = change {
             self.present.remove(id);
         }
+    }
+
+    /// Records that a member has lost its disk, and may be replaced from now on.
+    pub(crate) fn on_lost(&mut self, id: MemberId) {
+        self.present.remove(&id);
+    }
+
+    /// Records that a replacement was seen in this term.
+    pub(crate) fn on_replaced(&mut self, term: u64, old: MemberId, new: MemberId) {
+        self.present.insert(new, term);
+        self.gone.insert(old, term);
     }
 
     pub(crate) fn on_done(&mut self, term: u64, id: MemberId, step: Step) {

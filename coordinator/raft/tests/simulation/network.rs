@@ -60,6 +60,10 @@ pub(crate) enum Event {
     FailDisk,
     /// A coordinator's disk hangs for a while.
     HangDisk,
+    /// A coordinator loses its disk and restarts as another member at the same address.
+    LoseDisk,
+    /// A coordinator without a state asks to join, or repeats its request.
+    AskToJoin(usize),
     /// The operator begins a membership change.
     ChangeMembers,
     /// The operator sends or repeats its request.

@@ -50,6 +50,8 @@ pub(crate) struct Machines {
     /// Bytes of the log before a compaction, and the entries that stay.
     pub(crate) compact_bytes: u64,
     pub(crate) kept_entries: u64,
+    /// Number of lost disks.
+    pub(crate) disk_losses: u64,
 }
 
 impl Machines {
@@ -61,6 +63,7 @@ impl Machines {
             rates: [(); 6].map(|()| dice.range(940, 1_060)),
             compact_bytes: dice.pick(&[500, 5_000, 8 << 20]),
             kept_entries: dice.pick(&[0, 5, 4_096]),
+            disk_losses: u64::from(dice.chance(300)),
         }
     }
 }

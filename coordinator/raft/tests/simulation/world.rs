@@ -65,6 +65,8 @@ pub(crate) struct World {
     /// The time until which a coordinator's disk fails.
     refuses_until: Vec<Millis>,
     operator: Operator,
+    /// The member that has lost its disk, until it is replaced.
+    lost: Option<MemberId>,
     /// The coordinator that each worker and consumer sends requests to.
     targets: BTreeMap<u64, usize>,
     workers: BTreeMap<WorkerId, Worker>,
@@ -94,6 +96,7 @@ impl World {
             written_at: vec![0; count],
             refuses_until: vec![0; count],
             operator: Operator::default(),
+            lost: None,
             targets: BTreeMap::new(),
             workers: BTreeMap::new(),
             died: BTreeMap::new(),

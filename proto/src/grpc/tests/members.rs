@@ -15,6 +15,8 @@ pub(super) struct FakeMember {
     leader: Mutex<Option<String>>,
     members: Mutex<Vec<MemberStatus>>,
     delivered: Mutex<Vec<Bytes>>,
+    /// The coordinators that have delivered messages.
+    senders: Mutex<Vec<MemberInfo>>,
     indexes: Mutex<BTreeMap<String, Arc<Manifest>>>,
     /// Number of indexes that clients have sent.
     sent: Mutex<usize>,
@@ -56,6 +58,10 @@ impl CoordinatorService for FakeMember {
                 members.retain(|member| member.url != url);
                 Reply::RemoveMember(members.clone())
             }
+            Request::SyncMembers { urls } => {
+                members.retain(|member| urls.contains(&member.url));
+                Reply::SyncMembers(members.clone())
+            }
             Request::TransferLeader { id } => {
                 members.iter_mut().for_each(|member| member.is_leader = member.id == id);
                 Reply::TransferLeader(members.clone())
@@ -68,10 +74,17 @@ impl CoordinatorService for FakeMember {
 #[async_trait]
 impl PeerService for FakeMember {
     async fn introduce(&self, from: MemberInfo) -> Result<MemberInfo, ServiceError> {
-        Ok(MemberInfo { id: from.id + 1, has_state: !from.has_state })
+        Ok(MemberInfo { id: from.id + 1, has_state: !from.has_state, ..from })
     }
 
-    async fn deliver(&self, messages: Vec<Bytes>) -> Result<(), ServiceError> {
+    async fn join(&self, from: MemberInfo) -> Result<(), ServiceError> {
+        self.check()?;
+        self.senders.lock().unwrap().push(from);
+        Ok(())
+    }
+
+    async fn deliver(&self, sender: MemberInfo, messages: Vec<Bytes>) -> Result<(), ServiceError> {
+        self.senders.lock().unwrap().push(sender);
         self.delivered.lock().unwrap().extend(messages);
         Ok(())
     }
@@ -106,11 +119,17 @@ async fn every_peer_request_reaches_the_service() {
     let fake = Arc::new(FakeMember::default());
     let server = start(fake.routes()).await;
     let peer = connect_peer(&server.url, &Credentials::default()).unwrap();
-    let from = MemberInfo { id: 7, has_state: false };
-    assert_eq!(peer.introduce(from).await, Ok(MemberInfo { id: 8, has_state: true }));
+    let from = MemberInfo { id: 7, has_state: false, url: "http://c7:7070".to_owned(), incarnation: 3 };
+    let answer = MemberInfo { id: 8, has_state: true, ..from.clone() };
+    assert_eq!(peer.introduce(from.clone()).await, Ok(answer));
     let messages = vec![Bytes::from_static(b"one"), Bytes::new(), Bytes::from(vec![3; 3 << 20])];
-    peer.deliver(messages.clone()).await.unwrap();
+    peer.deliver(from.clone(), messages.clone()).await.unwrap();
     assert_eq!(*fake.delivered.lock().unwrap(), messages);
+    assert_eq!(*fake.senders.lock().unwrap(), [from.clone()]);
+    peer.join(from.clone()).await.unwrap();
+    assert_eq!(*fake.senders.lock().unwrap(), [from.clone(), from.clone()]);
+    *fake.leader.lock().unwrap() = Some("http://b".to_owned());
+    assert_eq!(peer.join(from).await, Err(ServiceError::not_leader("http://b")));
     let manifest = Arc::new(fake::large_manifest());
     assert_eq!(
         peer.load_index("k", &manifest.fingerprint()).await.unwrap_err().kind,
@@ -132,6 +151,8 @@ async fn members_are_listed_added_and_removed() {
     assert_eq!(members.members().await, Ok(vec![member("http://a")]));
     let leader = MemberStatus { is_leader: true, ..member("http://a") };
     assert_eq!(members.transfer_leader(&leader.id).await, Ok(vec![leader.clone()]));
+    let kept = members.sync_members(["http://a".to_owned(), "http://c".to_owned()]).await;
+    assert_eq!(kept, Ok(vec![leader]));
     assert_eq!(members.remove_member("http://a").await, Ok(Vec::new()));
     *fake.leader.lock().unwrap() = Some("http://b".to_owned());
     assert_eq!(members.members().await, Err(ServiceError::not_leader("http://b")));
@@ -206,7 +227,7 @@ async fn a_client_skips_coordinators_with_another_protocol_version() {
     let versions = [PROTOCOL_VERSION, PROTOCOL_VERSION + 1].map(|version| format!("version {version}"));
     assert!(versions.iter().all(|version| error.message.contains(version)), "{error}");
     let peer = connect_peer(&other_server.url, &Credentials::default()).unwrap();
-    assert!(peer.deliver(Vec::new()).await.unwrap_err().is_version_mismatch);
+    assert!(peer.deliver(MemberInfo::default(), Vec::new()).await.unwrap_err().is_version_mismatch);
     let peer = connect_peer_with_version(&other_server.url, &Credentials::default(), PROTOCOL_VERSION + 1);
-    assert_eq!(peer.unwrap().deliver(Vec::new()).await, Ok(()));
+    assert_eq!(peer.unwrap().deliver(MemberInfo::default(), Vec::new()).await, Ok(()));
 }
