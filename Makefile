@@ -13,7 +13,7 @@ DEMO := target/demo
 # Cargo prints its progress on a terminal only.
 QUIET := $(shell test -t 2 || echo --quiet)
 
-.PHONY: help demo test test-python wheel release-python test-wheel chaos fuzz check fmt clean setup build python frameworks speed scale size caching kernels padding python-client resnet trace-cost secure-cost bottlenecks tuning demand restoring bench release dist release-package stats language-sample mutants against image
+.PHONY: help demo test test-python wheel release-python test-wheel chaos fuzz check fmt clean setup build python frameworks speed scale size caching kernels padding python-client resnet trace-cost secure-cost bottlenecks tuning demand restoring bench release dist release-package stats language-sample mutants against image test-chart
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
@@ -30,6 +30,7 @@ test: setup python ## Run all tests
 	@$(MAKE) frameworks & frameworks=$$!; trap 'kill $$frameworks 2>/dev/null || true' EXIT; \
 	cargo test $(QUIET) --workspace; wait $$frameworks
 	@$(MAKE) test-python
+	@$(MAKE) test-chart
 
 PYTHON ?= $(shell ls $(FRAMEWORKS)/bin/python 2>/dev/null || echo $(VENV)/bin/python)
 
@@ -41,6 +42,13 @@ test-python: setup python frameworks ## Run the tests of the Python package: PYT
 	@spread=$$($(PYTHON) -c 'import xdist; print("-n auto --maxprocesses 4 --dist loadfile")' 2>/dev/null || true); \
 	PYTHONPATH=$$PWD/target/python $(PYTHON) -m pytest -q $$spread -p no:cacheprovider --rootdir client/python client/python/tests
 	@$(PYTHON) -B -m pytest -q -p no:cacheprovider --rootdir deploy deploy
+
+CHART_TOOLS := target/chart-tools
+
+test-chart: setup ## Render the Helm chart with many values, and check the objects: HELM=helm
+	@$(call environment,$(CHART_TOOLS),helm/tests/requirements.txt,--no-deps,the tests that render the chart are skipped)
+	@python=$(CHART_TOOLS)/bin/python; test -x $$python || python=$(PYTHON); \
+	$(if $(HELM),HELM=$(HELM) )$$python -B -m pytest -q -p no:cacheprovider --rootdir helm helm
 
 wheel: release-python ## Build the Python package as a wheel, in target/wheels
 	@ls target/wheels/*.whl
