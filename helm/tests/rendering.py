@@ -49,6 +49,13 @@ def render(name: str, *arguments: str) -> list[dict]:
     return [value for value in yaml.safe_load_all(result.stdout) if value]
 
 
+def render_release() -> str:
+    """Renders the plain manifests in `deploy/kubernetes`: the default values as the release `feedline`."""
+    result = run_helm("template", "feedline", str(CHART), "--namespace", "feedline", "--skip-tests")
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
 def find(objects: list[dict], kind: str, name: str) -> dict:
     """Returns the object of a kind whose name ends with `name`, after the prefix of the release."""
     found = [item for item in objects if item["kind"] == kind and item["metadata"]["name"] == f"demo-feedline{name}"]

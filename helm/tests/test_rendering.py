@@ -1,12 +1,11 @@
 """Tests of the rendered chart: strict schemas of Kubernetes, and the properties that the README lists."""
 
 import json
-import os
 
 import pytest
 
 from readme import CHART
-from rendering import args_of, find, find_all, find_helm, pod_of, render, run_helm
+from rendering import args_of, find, find_all, pod_of, render, run_helm
 
 NAMES = sorted(path.stem for path in (CHART / "ci").glob("*.yaml"))
 VERSIONS = ["1.31", "1.34", "1.37"]
@@ -14,24 +13,7 @@ VERSIONS = ["1.31", "1.34", "1.37"]
 CUSTOM = ("cert-manager.io", "keda.sh", "monitoring.coreos.com")
 
 
-@pytest.fixture(autouse=True, scope="module")
-def helm():
-    if not find_helm():
-        give_up("Helm is missing, so the chart is not rendered: run `make test-chart`, or set HELM")
-
-
-@pytest.fixture(scope="module")
-def schemas():
-    try:
-        import kubernetes_validate
-    except ImportError:
-        give_up("kubernetes-validate is missing, so the objects are not validated: run `make test-chart`")
-    return kubernetes_validate
-
-
-def give_up(message: str) -> None:
-    """Skips a test, but fails it in continuous integration."""
-    pytest.fail(message) if os.environ.get("CI") else pytest.skip(message)
+pytestmark = pytest.mark.usefixtures("helm")
 
 
 @pytest.mark.parametrize("version", VERSIONS)
