@@ -13,7 +13,7 @@ DEMO := target/demo
 # Cargo prints its progress on a terminal only.
 QUIET := $(shell test -t 2 || echo --quiet)
 
-.PHONY: help demo test test-python wheel release-python test-wheel chaos fuzz check fmt clean setup build python frameworks speed scale size caching kernels padding python-client resnet trace-cost secure-cost bottlenecks tuning demand restoring bench release dist release-package stats language-sample mutants against
+.PHONY: help demo test test-python wheel release-python test-wheel chaos fuzz check fmt clean setup build python frameworks speed scale size caching kernels padding python-client resnet trace-cost secure-cost bottlenecks tuning demand restoring bench release dist release-package stats language-sample mutants against image test-chart chart
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
@@ -30,6 +30,7 @@ test: setup python ## Run all tests
 	@$(MAKE) frameworks & frameworks=$$!; trap 'kill $$frameworks 2>/dev/null || true' EXIT; \
 	cargo test $(QUIET) --workspace; wait $$frameworks
 	@$(MAKE) test-python
+	@$(MAKE) test-chart
 
 PYTHON ?= $(shell ls $(FRAMEWORKS)/bin/python 2>/dev/null || echo $(VENV)/bin/python)
 
@@ -40,6 +41,20 @@ test-python: setup python frameworks ## Run the tests of the Python package: PYT
 	@cp target/debug/libfeedline_native.so target/python/feedline/_native.abi3.so
 	@spread=$$($(PYTHON) -c 'import xdist; print("-n auto --maxprocesses 4 --dist loadfile")' 2>/dev/null || true); \
 	PYTHONPATH=$$PWD/target/python $(PYTHON) -m pytest -q $$spread -p no:cacheprovider --rootdir client/python client/python/tests
+	@$(PYTHON) -B -m pytest -q -p no:cacheprovider --rootdir deploy deploy
+
+CHART_TOOLS := target/chart-tools
+
+test-chart: setup ## Render the Helm chart with many values, and check the objects: HELM=helm
+	@$(call environment,$(CHART_TOOLS),helm/tests/requirements.txt,--no-deps,the tests that render the chart are skipped)
+	@python=$(CHART_TOOLS)/bin/python; test -x $$python || python=$(PYTHON); \
+	$(if $(HELM),HELM=$(HELM) )$$python -B -m pytest -q -p no:cacheprovider --rootdir helm helm
+
+chart: setup ## Write the files that are generated from the Helm chart: its README and the plain manifests
+	@$(call environment,$(CHART_TOOLS),helm/tests/requirements.txt,--no-deps,the plain manifests need Helm)
+	@python3 -B helm/readme.py
+	@python=$(CHART_TOOLS)/bin/python; test -x $$python || python=python3; \
+	$(if $(HELM),HELM=$(HELM) )$$python -B helm/manifests.py
 
 wheel: release-python ## Build the Python package as a wheel, in target/wheels
 	@ls target/wheels/*.whl
@@ -175,6 +190,12 @@ release: setup ## Build the feedline binary without link-time optimization acros
 
 dist: setup ## Build the feedline binary with link-time optimization across crates, in target/dist
 	@cargo build $(QUIET) --profile dist --workspace --bin feedline
+
+# BINARY is an existing binary, such as target/debug/feedline. Without it, the image contains the one of `make dist`.
+image: $(if $(BINARY),setup,dist) ## Build the container image as an archive, in target/image: VARIANT=python
+	@command -v mmdebstrap >/dev/null || $(MAKE) setup NEEDED=mmdebstrap
+	@SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct 2>/dev/null || true)} python3 -B deploy/image/build.py \
+		--binary $(or $(BINARY),target/dist/feedline) --output target/image --variant $(or $(VARIANT),default)
 
 clean: ## Remove all build outputs
 	@rm -rf target

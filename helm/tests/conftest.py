@@ -1,0 +1,31 @@
+"""Makes the modules of `helm` importable, and provides the tools of the tests."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+
+@pytest.fixture(scope="session")
+def helm():
+    from rendering import find_helm
+
+    if not find_helm():
+        give_up("Helm is missing, so the chart is not rendered: run `make test-chart`, or set HELM")
+
+
+@pytest.fixture(scope="session")
+def schemas():
+    try:
+        import kubernetes_validate
+    except ImportError:
+        give_up("kubernetes-validate is missing, so the objects are not validated: run `make test-chart`")
+    return kubernetes_validate
+
+
+def give_up(message: str) -> None:
+    """Skips a test, but fails it in continuous integration."""
+    pytest.fail(message) if os.environ.get("CI") else pytest.skip(message)
