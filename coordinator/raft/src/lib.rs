@@ -35,7 +35,7 @@ pub fn samples() -> Vec<(&'static str, Vec<u8>)> {
     let id = MemberId::from_random(7 << 1);
     let members = Members([(id, "http://127.0.0.1:7070".to_owned())].into());
     let mut persisted = PersistedState::bootstrap(&members);
-    let payload = entry::EntryPayload::Lead { life: 3 }.to_bytes();
+    let payload = entry::EntryPayload::Lead { incarnation: 3 }.to_bytes();
     let first = persisted.snapshot.get_metadata().index + 1;
     persisted.entries = (first..first + 3)
         .map(|index| raft::eraftpb::Entry {
