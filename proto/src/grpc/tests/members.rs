@@ -125,7 +125,7 @@ async fn every_peer_request_reaches_the_service() {
     let messages = vec![Bytes::from_static(b"one"), Bytes::new(), Bytes::from(vec![3; 3 << 20])];
     peer.deliver(from.clone(), messages.clone()).await.unwrap();
     assert_eq!(*fake.delivered.lock().unwrap(), messages);
-    assert_eq!(*fake.senders.lock().unwrap(), [from.clone()]);
+    assert_eq!(*fake.senders.lock().unwrap(), std::slice::from_ref(&from));
     peer.join(from.clone()).await.unwrap();
     assert_eq!(*fake.senders.lock().unwrap(), [from.clone(), from.clone()]);
     *fake.leader.lock().unwrap() = Some("http://b".to_owned());
