@@ -1,7 +1,7 @@
 //! Determines the sizes of groups and chunks from the measured time per row.
 //!
-//! A chunk of slow rows takes one thread 5 to 31 ms, so that all threads of a worker can work on the same group. A group of slow rows has few batches, so that the first rows are delivered early, but enough rows to keep all
-//! threads busy.
+//! A chunk of slow rows takes one thread 5 to 31 ms, so that all threads of a worker can work on the same group. A group
+//! of slow rows has few batches, so that the first rows are delivered early, but enough rows to keep all threads busy.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
