@@ -21,7 +21,7 @@ const TEST_LINES_MAX: usize = 800;
 
 /// The crates of the workspace on which each crate depends, without the prefix `feedline-`, from the lowest layer to the
 /// highest.
-const LAYERS: [(&str, &[&str]); 22] = [
+const LAYERS: [(&str, &[&str]); 23] = [
     ("feedline-common", &[]),
     ("feedline-contained", &[]),
     ("feedline-jpeg", &[]),
@@ -39,6 +39,7 @@ const LAYERS: [(&str, &[&str]); 22] = [
     ("feedline-worker", &["access", "common", "data", "functions", "operators", "proto", "sources"]),
     ("feedline-raft", &["cluster", "data"]),
     ("feedline-coordinator", &["access", "cluster", "common", "data", "planner", "proto", "raft"]),
+    ("feedline-kubernetes", &["access", "common", "coordinator", "data"]),
     ("feedline-command", &["client", "data"]),
     ("feedline-tools", &["access", "client", "command", "coordinator", "data", "proto", "worker"]),
     (
@@ -52,6 +53,7 @@ const LAYERS: [(&str, &[&str]); 22] = [
             "contained",
             "coordinator",
             "data",
+            "kubernetes",
             "planner",
             "proto",
             "tools",
