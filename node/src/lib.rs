@@ -119,7 +119,6 @@ fn execute(cli: Cli, started: Instant) -> Result<(), Failure> {
     logging::start(cli.log, cli.command.default_log_level())?;
     match &cli.command {
         Command::MakeData(args) => return run_make_data(args),
-        Command::Keys(args) => return keys::run(args),
         Command::Simulate(args) => return simulate::run(args),
         _ => {}
     }
@@ -168,6 +167,7 @@ async fn dispatch(cli: Cli, started: Instant) -> Result<(), Failure> {
         Command::Jobs(args) => Err(jobs::reject_removed(&args)),
         Command::Top(args) => top::run(args).await,
         Command::Bench(args) => run_bench(args, &NodeToolHost).await,
-        Command::Keys(_) | Command::MakeData(_) | Command::Simulate(_) => Ok(()),
+        Command::Keys(args) => keys::run(args).await,
+        Command::MakeData(_) | Command::Simulate(_) => Ok(()),
     }
 }

@@ -242,13 +242,13 @@ fn errors_name_the_invalid_file() {
 #[tokio::test]
 async fn the_key_of_the_authority_suffices_to_renew_a_certificate() {
     let folder = Folder::new();
-    let again = CertificateAuthority::from_key(&folder.authority.certified_key().key).unwrap();
+    let again = CertificateAuthority::from_key(&folder.authority.certified_key().key, 1).unwrap();
     let renewed = again.issue("own", &["localhost".to_owned()], 1).unwrap();
     let address = serve(Arc::new(Tls::load(folder.files()).unwrap())).await;
     folder.write("own.pem", &renewed.cert);
     folder.write("own-key.pem", &renewed.key);
     assert_eq!(receive(&Tls::load(folder.files()).unwrap(), "localhost", address).await.unwrap(), "hello");
-    assert!(CertificateAuthority::from_key("nonsense").err().unwrap().contains("no private key"));
+    assert!(CertificateAuthority::from_key("nonsense", 1).err().unwrap().contains("no private key"));
     assert!(again.issue("own", &["a b".to_owned()], 1).unwrap_err().contains("invalid host `a b`"));
 }
 
