@@ -41,6 +41,7 @@ pub(crate) async fn run(args: CoordinatorArgs) -> Result<(), Failure> {
             "--peers does not contain this coordinator, {url}: list all coordinators, and pass --advertise with the URL of this coordinator"
         )));
     }
+    warn_of_even_number(args.peers.len());
     check_own_certificate(&url, !args.peers.is_empty(), &security)?;
     let (settings, grace, protocol_version) =
         (settings(&args, url)?, args.shutdown.grace, args.protocol_version);
@@ -73,6 +74,16 @@ pub(crate) async fn run(args: CoordinatorArgs) -> Result<(), Failure> {
     server.shutdown(deadline).await?;
     http.shutdown().await;
     Ok(())
+}
+
+/// Logs a warning for an even number of coordinators.
+fn warn_of_even_number(coordinators: usize) {
+    if coordinators > 0 && coordinators.is_multiple_of(2) {
+        tracing::warn!(
+            coordinators,
+            "an even number of coordinators survives as many failures as one coordinator fewer: list 1, 3 or 5 in --peers"
+        );
+    }
 }
 
 /// Checks that others can verify the certificate of this coordinator at its URL. Coordinators with peers connect to each
