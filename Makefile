@@ -200,11 +200,13 @@ image: $(if $(BINARY),setup,dist) ## Build the container image as an archive, in
 clean: ## Remove all build outputs
 	@rm -rf target
 
-# libjpeg-turbo needs cmake and nasm. The tests compare results with implementations in Python.
+# libjpeg-turbo needs cmake and nasm. The tests compare results with implementations in Python. Prometheus, whose package
+# starts a server, tests the alerts in continuous integration only.
 setup: ## Install the tools for building and testing
 	@missing="$(if $(NEEDED), $(NEEDED))"; \
 	command -v cmake >/dev/null || missing+=" cmake"; \
 	command -v nasm >/dev/null || missing+=" nasm"; \
+	test -z "$${CI:-}" || command -v promtool >/dev/null || missing+=" prometheus"; \
 	test -n "$$missing" || exit 0; \
 	as_root=""; test "$$(id -u)" = 0 || as_root="sudo"; \
 	if command -v apt-get >/dev/null && { test -z "$$as_root" || command -v sudo >/dev/null; }; then \
