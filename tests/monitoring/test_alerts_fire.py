@@ -71,7 +71,7 @@ def test_a_job_with_a_slow_operator(prometheus, roles):
     prometheus.wait_for_alert("FeedlinePlanNotMet", "slow")
     prometheus.wait_for_alert("FeedlineJobStarved", "slow")
     [alert] = prometheus.query('ALERTS{alertname="FeedlineJobStarved", alertstate="firing", release="slow"}')
-    assert "tenant" in alert["metric"], alert
+    assert "reason" not in alert["metric"], alert
 
 
 def test_a_job_without_workers(prometheus, roles):
@@ -81,6 +81,8 @@ def test_a_job_without_workers(prometheus, roles):
     assert not prometheus.firing("empty")
     roles.run_job("empty-job", urls, roles.create_table(), SLOW)
     prometheus.wait_for_alert("FeedlineJobStarved", "empty")
+    [alert] = prometheus.query('ALERTS{alertname="FeedlineJobStarved", alertstate="firing", release="empty"}')
+    assert alert["metric"]["reason"] == "no_worker", alert
 
 
 def test_a_worker_that_restarts(prometheus, roles, healthy):
