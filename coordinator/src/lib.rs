@@ -39,7 +39,7 @@ pub use limits::RequestLimits;
 pub use metrics::METRICS;
 pub use peers::{GrpcPeers, PeerDirectory};
 pub use running::{CoordinatorContext, RunningCoordinator, start, start_in};
-pub use scaling::Scaler;
+pub use scaling::{PoolChange, PoolDecision, PoolLimits, Scaler};
 pub use settings::CoordinatorSettings;
 pub use tenant_view::TenantView;
 pub use token_authenticator::TokenAuthenticator;

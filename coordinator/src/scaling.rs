@@ -11,23 +11,52 @@ use feedline_planner::observe::ResourceNeeds;
 use feedline_planner::plan::{ScaleHistory, ScaleSettings};
 use metrics::gauge;
 
+pub use feedline_data::view::PoolDecision;
+
 use crate::metrics::SCALED_WORKERS;
 
 #[cfg(test)]
 mod tests;
 
+/// Limits of a pool of workers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PoolLimits {
+    /// The pool, as workers report it; empty for workers without a pool.
+    pub pool: String,
+    /// The smallest number of workers.
+    pub min_workers: u32,
+    /// The largest number of workers.
+    pub max_workers: u32,
+}
+
+/// A change of the number of workers of a pool.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PoolChange {
+    /// The pool.
+    pub pool: String,
+    /// The wanted number of running and starting workers, excluding draining workers.
+    pub wanted: u32,
+    /// Hosts of the advertised addresses of the workers that should stop, in the order in which they should stop: the
+    /// smallest caches first. As many as surplus workers, or fewer if fewer workers report; empty when the pool grows.
+    pub victims: Vec<String>,
+}
+
 /// Starts and stops workers. Without a scaler, the number of wanted workers is only a metric.
 #[async_trait]
 pub trait Scaler: Debug + Send + Sync {
-    /// Returns the number of running and starting workers, excluding draining workers.
-    fn present(&self) -> u32;
+    /// Returns the pools in a fixed order. `feedline up --autoscale` has one pool with an empty name.
+    fn pools(&self) -> Vec<PoolLimits>;
 
-    /// Starts to change the number of workers to `wanted`. A worker drains before it stops, so that no split is computed
-    /// twice. The call is repeated with each plan.
+    /// Returns the number of running and starting workers of `pool`, excluding draining workers, or `None` while it is
+    /// unknown, in which case the pool keeps its size. `live` is the number of workers that report and do not drain.
+    fn present(&self, pool: &str, live: u32) -> Option<u32>;
+
+    /// Starts to change the number of workers of a pool. A worker drains before it stops, so that no split is computed
+    /// twice. The call is repeated with each plan until the present number is the wanted number.
     ///
     /// # Errors
     /// Returns an error if workers cannot be started or reached. The error is a sentence.
-    async fn scale(&self, wanted: u32) -> Result<(), String>;
+    async fn scale(&self, change: &PoolChange) -> Result<(), String>;
 }
 
 /// A scaler and its settings.
