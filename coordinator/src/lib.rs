@@ -22,11 +22,13 @@ mod request;
 mod request_queue;
 mod running;
 mod scaling;
+mod scaling_policy;
 mod service;
 mod settings;
 mod tenant_gauges;
 mod tenant_view;
 mod token_authenticator;
+mod victims;
 
 /// Decodes `bytes` as an index file, and as the body of an index file.
 #[cfg(feature = "fuzzing")]
@@ -39,7 +41,7 @@ pub use limits::RequestLimits;
 pub use metrics::METRICS;
 pub use peers::{GrpcPeers, PeerDirectory};
 pub use running::{CoordinatorContext, RunningCoordinator, start, start_in};
-pub use scaling::Scaler;
+pub use scaling::{PoolChange, PoolDecision, PoolLimits, Scaler};
 pub use settings::CoordinatorSettings;
 pub use tenant_view::TenantView;
 pub use token_authenticator::TokenAuthenticator;

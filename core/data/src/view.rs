@@ -32,6 +32,22 @@ pub struct ClusterView {
     pub reasons: Vec<String>,
     /// The last action of the autoscaler, in one sentence; `None` without an autoscaler.
     pub scaling: Option<String>,
+    /// The decisions of the autoscaler, in the order of its pools; empty without an autoscaler.
+    #[serde(default)]
+    pub pools: Vec<PoolDecision>,
+}
+
+/// The decision on the number of workers of a pool.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolDecision {
+    /// The pool; empty for workers without a pool.
+    pub pool: String,
+    /// The number of running and starting workers, excluding draining workers.
+    pub present: u32,
+    /// The wanted number of these workers.
+    pub wanted: u32,
+    /// Whether the demand is known. While it is unknown, `wanted` equals `present`.
+    pub is_known: bool,
 }
 
 /// A job. Rates are averages over the last few seconds; 0 unless the job is running.
