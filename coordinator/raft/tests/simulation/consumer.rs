@@ -173,7 +173,7 @@ impl Consumer {
         let Some(job) = self.job else {
             if self.open.may_send(now, ANSWER_MS) {
                 let spec = Box::new(self.data.spec.clone());
-                out.push(Send::Request(self.open.send(now), Request::Open(spec)));
+                out.push(Send::Request(self.open.send(now), Box::new(Request::Open(spec))));
             }
             return;
         };
@@ -194,7 +194,7 @@ impl Consumer {
             self.reported.clone_from(&self.unreachable);
             self.telling = self.app.consumed() - self.app.undurable();
             let call = self.report.send(now);
-            out.push(Send::Request(call, Request::Consumer(self.build_report(job))));
+            out.push(Send::Request(call, Box::new(Request::Consumer(self.build_report(job)))));
         }
     }
 

@@ -53,7 +53,7 @@ pub(crate) enum Outcome {
 /// An outgoing message of an actor.
 #[derive(Debug)]
 pub(crate) enum Send {
-    Request(u64, Request),
+    Request(u64, Box<Request>),
     Fetch(Fetch),
     Fetched(Fetch, Outcome),
 }

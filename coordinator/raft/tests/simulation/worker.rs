@@ -92,13 +92,13 @@ impl Worker {
         self.serve_waiting(now, out);
         let unknown = self.plan.iter().map(|lease| lease.job).find(|job| !self.jobs.contains_key(job));
         if let Some(job) = unknown.filter(|_| self.asked.may_send(now, ANSWER_MS)) {
-            out.push(Send::Request(self.asked.send(now), Request::Details(job)));
+            out.push(Send::Request(self.asked.send(now), Box::new(Request::Details(job))));
         }
         let due = self.report.may_send(now, ANSWER_MS) || (self.news && self.report.age(now) >= NEWS_MS);
         if due {
             self.news = false;
             let call = self.report.send(now);
-            out.push(Send::Request(call, Request::Worker(self.build_report())));
+            out.push(Send::Request(call, Box::new(Request::Worker(self.build_report()))));
         }
     }
 

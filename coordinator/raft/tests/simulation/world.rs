@@ -529,7 +529,7 @@ impl World {
                     if asks_any || !self.coordinators.inside().contains(target) {
                         *target = any;
                     }
-                    Event::Request(*target, from, call, request)
+                    Event::Request(*target, from, call, *request)
                 }
                 Send::Fetch(fetch) => Event::Fetch(fetch),
                 Send::Fetched(fetch, outcome) => Event::Fetched(fetch, outcome),
