@@ -100,9 +100,12 @@ labels:
 {{- concat $hosts .Values.auth.extraHosts | toYaml }}
 {{- end }}
 
-{{/* Names of Secrets. The hook writes the first, and cert-manager the other two. */}}
+{{/* Names of Secrets. The hook writes the first two, and cert-manager the others. No pod mounts the key of the CA. */}}
 {{- define "feedline.keysSecret" -}}
 {{ default (printf "%s-keys" (include "feedline.fullname" .)) (ternary .Values.auth.existingSecret "" (eq .Values.auth.mode "existingSecret")) }}
+{{- end }}
+{{- define "feedline.authoritySecret" -}}
+{{ include "feedline.fullname" . }}-ca
 {{- end }}
 {{- define "feedline.roleSecret" -}}
 {{ include "feedline.fullname" . }}-role-tls

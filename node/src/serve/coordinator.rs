@@ -5,6 +5,7 @@ use std::sync::Arc;
 use feedline_coordinator::{
     CoordinatorContext, CoordinatorSettings, GrpcPeers, PeerDirectory, RunningCoordinator,
 };
+use hyper::Uri;
 use tokio::time::Instant;
 
 use super::{GrpcServer, announce, coordinator_routes, stop_coordinator};
@@ -40,6 +41,7 @@ pub(crate) async fn run(args: CoordinatorArgs) -> Result<(), Failure> {
             "--peers does not contain this coordinator, {url}: list all coordinators, and pass --advertise with the URL of this coordinator"
         )));
     }
+    check_own_certificate(&url, !args.peers.is_empty(), &security)?;
     let (settings, grace, protocol_version) =
         (settings(&args, url)?, args.shutdown.grace, args.protocol_version);
     let mut credentials = security.credentials.clone();
@@ -71,6 +73,24 @@ pub(crate) async fn run(args: CoordinatorArgs) -> Result<(), Failure> {
     server.shutdown(deadline).await?;
     http.shutdown().await;
     Ok(())
+}
+
+/// Checks that others can verify the certificate of this coordinator at its URL. Coordinators with peers connect to each
+/// other at these URLs. A proxy with another certificate may be in front of a single coordinator.
+fn check_own_certificate(url: &str, has_peers: bool, security: &ServerSecurity) -> Result<(), Failure> {
+    let Some(tls) = security.tls().filter(|_| url.starts_with("https://")) else { return Ok(()) };
+    let uri: Option<Uri> = url.parse().ok();
+    let Some(host) = uri.as_ref().and_then(Uri::host) else { return Ok(()) };
+    match tls.check_own_name(host.trim_start_matches('[').trim_end_matches(']')) {
+        Err(problem) if has_peers => {
+            Err(Failure::invalid_usage(format!("cannot use --advertise {url}: {problem}")))
+        }
+        Err(problem) => {
+            tracing::warn!(url, "clients can verify this coordinator only through a proxy: {problem}");
+            Ok(())
+        }
+        Ok(()) => Ok(()),
+    }
 }
 
 /// Returns the readiness check: the coordinators have elected a leader.
