@@ -22,11 +22,13 @@ mod request;
 mod request_queue;
 mod running;
 mod scaling;
+mod scaling_policy;
 mod service;
 mod settings;
 mod tenant_gauges;
 mod tenant_view;
 mod token_authenticator;
+mod victims;
 
 /// Decodes `bytes` as an index file, and as the body of an index file.
 #[cfg(feature = "fuzzing")]

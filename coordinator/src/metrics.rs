@@ -20,6 +20,7 @@ pub(crate) const REFUSALS_TOTAL: &str = "feedline_coordinator_refusals_total";
 pub(crate) const FED_FRACTION: &str = "feedline_coordinator_fed_fraction";
 pub(crate) const WANTED_WORKERS: &str = "feedline_coordinator_wanted_workers";
 pub(crate) const SCALED_WORKERS: &str = "feedline_coordinator_scaled_workers";
+pub(crate) const POOL_WANTED_WORKERS: &str = "feedline_coordinator_pool_wanted_workers";
 pub(crate) const LEADS: &str = "feedline_coordinator_leads";
 pub(crate) const TERM: &str = "feedline_coordinator_term";
 pub(crate) const TENANT_JOBS: &str = "feedline_coordinator_tenant_jobs";
@@ -66,7 +67,12 @@ pub const METRICS: &[MetricDescription] = &[
     metric_table::gauge(
         SCALED_WORKERS,
         Unit::Count,
-        "Workers requested from the scaler; only on a leader with a scaler",
+        "Workers requested from the scaler by `pool`, which is `default` for workers without a pool; only on a leader with a scaler",
+    ),
+    metric_table::gauge(
+        POOL_WANTED_WORKERS,
+        Unit::Count,
+        "Workers that all jobs need, by `pool`, which may exceed the maximum of the pool; the present number while it is unknown; only on a leader with a scaler",
     ),
     metric_table::gauge(LEADS, Unit::Count, "1 on the leader, 0 on followers"),
     metric_table::gauge(TERM, Unit::Count, "Current raft term"),

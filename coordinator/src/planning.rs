@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use crate::driver::DriverCommand;
 use crate::leader_samples::LeaderSamples;
 use crate::metrics::{FED_FRACTION, PLAN_SECONDS, WANTED_WORKERS};
-use crate::scaling::ScalingPolicy;
+use crate::scaling_policy::ScalingPolicy;
 use crate::tenant_gauges::TenantGauges;
 
 /// Maximum time for the cache decisions of a plan.
@@ -75,22 +75,24 @@ pub(crate) async fn run(
         planned_term = term;
         // Without samples, another coordinator leads and plans.
         let Some(LeaderSamples { now, samples, .. }) = observed else { continue };
+        planner.observer.set_pools(scaler.as_ref().map(ScalingPolicy::pool_problems).unwrap_or_default());
         // Planning many jobs takes a long time.
         let planned = tokio::task::spawn_blocking(move || {
             let allocations = planner.plan(now, &samples);
             planner.tenants.publish(samples.jobs.iter(), planner.plan.as_ref());
             let (plan, decisions) = (planner.plan.as_ref(), &planner.cache_decisions);
             let view = cluster_view(now, &samples, &planner.observer, plan, decisions);
-            (planner, allocations, view)
+            (planner, allocations, view, samples)
         });
         match planned.await {
-            Ok((planned, allocations, view)) => {
+            Ok((planned, allocations, view, samples)) => {
                 planner = planned;
                 if let Some(scaler) = &mut scaler {
-                    scaler.update(now, planner.needs()).await;
+                    scaler.update(now, &planner.needs, &samples.workers);
                 }
-                let scaling = scaler.as_ref().and_then(ScalingPolicy::last_decision);
-                views.send_replace(Arc::new(ClusterView { scaling, ..view }));
+                let scaling = scaler.as_ref().and_then(ScalingPolicy::explanation);
+                let pools = scaler.as_ref().map(ScalingPolicy::decisions).unwrap_or_default();
+                views.send_replace(Arc::new(ClusterView { scaling, pools, ..view }));
                 if let Some(allocations) = allocations
                     && commands.send(DriverCommand::Allocate { allocations }).await.is_err()
                 {
@@ -126,6 +128,7 @@ struct Planner {
     allocations: PlanAllocations,
     /// The highest read concurrency so far of each job on each worker, which limits further increases.
     reads: ReadLimits,
+    /// The resource needs of the last plan.
     needs: ResourceNeeds,
     tenants: TenantGauges,
     /// Time of the first plan.
@@ -136,11 +139,6 @@ impl Planner {
     fn new(settings: PlanningSettings) -> Self {
         let cache_history = settings.auto_cache.then(CacheHistory::default);
         Self { cache_history, settings: settings.settings, ..Self::default() }
-    }
-
-    /// The resource needs of the last plan.
-    fn needs(&self) -> ResourceNeeds {
-        self.needs
     }
 
     /// Plans for the reported samples. Returns the allocations if they have changed.

@@ -28,7 +28,8 @@ use crate::peer_service::{MAX_QUEUED_EVENTS, RaftPeerService};
 use crate::peers::{GrpcPeers, PeerDirectory, Peers, SendOutcome};
 use crate::planning::{self, PlanningSettings};
 use crate::request_queue::{QueuedRequest, RequestQueue, RequestReceiver};
-use crate::scaling::{Scaler, ScalingPolicy};
+use crate::scaling::Scaler;
+use crate::scaling_policy::ScalingPolicy;
 use crate::service::LocalCoordinator;
 use crate::settings::CoordinatorSettings;
 
@@ -47,7 +48,7 @@ pub struct RunningCoordinator {
 /// The components of a coordinator that are not settings.
 #[derive(Clone, Default)]
 pub struct CoordinatorContext {
-    /// Starts and stops workers within [`CoordinatorSettings::scale`].
+    /// Starts and stops workers.
     pub scaler: Option<Arc<dyn Scaler>>,
     /// Connects to other coordinators; gRPC by default.
     pub peers: Option<Arc<dyn PeerDirectory>>,
@@ -137,7 +138,7 @@ fn run(
     };
     let (leader, known_leader) = watch::channel(None);
     let stop = CancellationToken::new();
-    let (interval_ms, scale) = (settings.plan_interval_ms, settings.scale);
+    let (interval_ms, shrink_after_ms) = (settings.plan_interval_ms, settings.shrink_after_ms);
     let (auto_cache, plans) = (settings.cluster.auto_cache, settings.plan);
     let starting = StartingCoordinator {
         settings,
@@ -158,7 +159,7 @@ fn run(
     let planning = (interval_ms > 0).then(|| {
         let how =
             PlanningSettings { interval: Duration::from_millis(interval_ms), auto_cache, settings: plans };
-        let scaled = context.scaler.map(|scaler| ScalingPolicy::new(scale, scaler));
+        let scaled = context.scaler.map(|scaler| ScalingPolicy::new(shrink_after_ms, scaler));
         let work = planning::run(sender.clone(), views, how, scaled, stop.clone());
         tokio::spawn(work.instrument(tracing::info_span!("planning")))
     });

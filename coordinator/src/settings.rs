@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use feedline_access::ProtectedFiles;
 
+use feedline_data::ids::Millis;
 use feedline_data::read_policy::ReadPolicy;
 use feedline_planner::plan;
 use feedline_planner::plan::ScaleSettings;
@@ -37,9 +38,9 @@ pub struct CoordinatorSettings {
     /// URL at which the other coordinators reach this coordinator.
     #[serde(default)]
     pub url: String,
-    /// Bounds on the number of workers, for a scaler.
-    #[serde(default)]
-    pub scale: ScaleSettings,
+    /// Time in milliseconds for which fewer workers must be enough before a scaler removes workers; 30,000 by default.
+    #[serde(default = "default_shrink_after_ms")]
+    pub shrink_after_ms: Millis,
     /// Settings of the planner.
     #[serde(default)]
     pub plan: plan::PlannerSettings,
@@ -61,6 +62,10 @@ fn default_plan_interval_ms() -> u64 {
     1_000
 }
 
+fn default_shrink_after_ms() -> Millis {
+    ScaleSettings::default().shrink_after_ms
+}
+
 fn default_grace_ms() -> u64 {
     10_000
 }
@@ -80,7 +85,7 @@ impl CoordinatorSettings {
             plan_interval_ms: default_plan_interval_ms(),
             peers: Vec::new(),
             url: String::new(),
-            scale: ScaleSettings::default(),
+            shrink_after_ms: default_shrink_after_ms(),
             plan: plan::PlannerSettings::default(),
             limits: RequestLimits::default(),
             grace_ms: default_grace_ms(),

@@ -13,7 +13,7 @@ use async_trait::async_trait;
 use feedline_access::{BearerToken, ProtectedFiles};
 use feedline_common::backoff::Backoff;
 use feedline_common::child_processes::start_child;
-use feedline_coordinator::Scaler;
+use feedline_coordinator::{PoolChange, PoolLimits, Scaler};
 use feedline_worker::WorkerSettings;
 use tokio::process::{ChildStdin, Command};
 use tokio::sync::Notify;
@@ -53,6 +53,8 @@ pub(crate) struct WorkerCommand {
 #[derive(Debug)]
 pub(crate) struct LocalScaler {
     command: WorkerCommand,
+    min_workers: u32,
+    max_workers: u32,
     state: Arc<Mutex<ScalerState>>,
     /// Notified when a worker exits.
     exited: Arc<Notify>,
@@ -109,9 +111,11 @@ impl ScalerState {
 }
 
 impl LocalScaler {
-    /// Creates a scaler without workers.
-    pub(crate) fn new(command: WorkerCommand) -> Self {
-        Self { command, state: Arc::new(Mutex::new(ScalerState::new())), exited: Arc::default() }
+    /// Creates a scaler without workers. `bounds` are the smallest and the largest number of workers.
+    pub(crate) fn new(command: WorkerCommand, bounds: (u32, u32)) -> Self {
+        let (min_workers, max_workers) = bounds;
+        let state = Arc::new(Mutex::new(ScalerState::new()));
+        Self { command, min_workers, max_workers, state, exited: Arc::default() }
     }
 
     /// Sets the token for the coordinator.
@@ -151,8 +155,9 @@ impl LocalScaler {
         if let Some(host) = advertise {
             command.args(["--advertise-host", host]);
         }
-        // Workers must not inherit the credentials of this process or the secret of its coordinator.
-        for name in ["FEEDLINE_TOKEN", "FEEDLINE_TOKEN_FILE", "FEEDLINE_SECRET_FILE"] {
+        // Workers must not inherit the credentials of this process, the secret of its coordinator, or the pool of another
+        // worker.
+        for name in ["FEEDLINE_TOKEN", "FEEDLINE_TOKEN_FILE", "FEEDLINE_SECRET_FILE", "FEEDLINE_POOL"] {
             command.env_remove(name);
         }
         if let Some(token) = token {
@@ -223,17 +228,23 @@ fn lock(state: &Mutex<ScalerState>) -> MutexGuard<'_, ScalerState> {
 
 #[async_trait]
 impl Scaler for LocalScaler {
-    fn present(&self) -> u32 {
-        lock(&self.state).workers.len() as u32
+    fn pools(&self) -> Vec<PoolLimits> {
+        let (min_workers, max_workers) = (self.min_workers, self.max_workers);
+        vec![PoolLimits { pool: String::new(), min_workers, max_workers }]
     }
 
-    /// Starts or stops workers. The newest workers stop first.
-    async fn scale(&self, wanted: u32) -> Result<(), String> {
+    fn present(&self, _: &str, _: u32) -> Option<u32> {
+        Some(lock(&self.state).workers.len() as u32)
+    }
+
+    /// Starts or stops workers. The newest workers stop first, because all workers have the same host.
+    async fn scale(&self, change: &PoolChange) -> Result<(), String> {
+        let wanted = change.wanted as usize;
         let missing = {
             let mut state = lock(&self.state);
             let is_backing_off = state.is_backing_off();
-            state.workers.truncate(wanted as usize);
-            if is_backing_off || state.is_closed { 0 } else { wanted as usize - state.workers.len() }
+            state.workers.truncate(wanted);
+            if is_backing_off || state.is_closed { 0 } else { wanted - state.workers.len() }
         };
         (0..missing).try_for_each(|_| self.start_worker())
     }
@@ -259,7 +270,7 @@ mod tests {
         let cli::Command::Up(up) = parse(words) else { panic!("the command is `up`") };
         let local = LocalArgs { workers: 2, ..up.local.clone() };
         let mut settings = local_workers::settings(&local, &ObjectAccess::default()).unwrap();
-        let scaler = LocalScaler::new(WorkerCommand {
+        let command = WorkerCommand {
             program: "feedline".into(),
             coordinator: "http://127.0.0.1:7070".to_owned(),
             listen: "127.0.0.1:0".to_owned(),
@@ -269,7 +280,8 @@ mod tests {
             token: None,
             own_files: ProtectedFiles::default(),
             forwarded: worker_flags::forwarded(&up.given),
-        });
+        };
+        let scaler = LocalScaler::new(command, (1, 2));
         let command = scaler.build_command();
         let arguments = command.as_std().get_args().map(OsString::from);
         let words = std::iter::once(OsString::from("feedline")).chain(arguments).collect();

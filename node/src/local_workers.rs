@@ -29,6 +29,7 @@ pub(crate) fn settings(args: &LocalArgs, access: &ObjectAccess) -> Result<Vec<Wo
     let settings = |worker| WorkerSettings {
         address: String::new(),
         tls_name: None,
+        pool: String::new(),
         machine: environment::cpu_model(),
         // The workers share the network of the machine, and consumers on the machine do not use it.
         nic_bytes_per_s: 0,

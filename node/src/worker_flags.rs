@@ -7,7 +7,7 @@ use clap::{Arg, CommandFactory};
 use crate::cli::{Cli, GivenFlags};
 
 /// Flags of `feedline worker` that are not passed on, and the reasons.
-const NOT_FORWARDED: [(&str, &str); 20] = [
+const NOT_FORWARDED: [(&str, &str); 21] = [
     ("advertise", "it is a URL for a worker, and a host for `feedline up`"),
     ("advertise_host", "it is --advertise of `feedline up`"),
     ("cache_dir", "its default differs between a worker and `feedline up`"),
@@ -24,6 +24,7 @@ const NOT_FORWARDED: [(&str, &str); 20] = [
     ("nic", "the worker processes share the network of the host"),
     ("own_file", "it protects the files of all roles of the parent process"),
     ("planner_uses_cache_dir", "it depends on --cache-dir of `feedline up`"),
+    ("pool", "the workers of `feedline up` have no pool"),
     ("tls_name", "`feedline up` does not have the flag"),
     ("token_file", "worker processes receive a separate token in the environment"),
     ("upgrade_timeout", "the coordinator has the same release"),

@@ -29,6 +29,7 @@ pub fn worker_settings(memory_bytes: u64) -> WorkerSettings {
         nic_bytes_per_s: 0,
         address: "local:0".to_owned(),
         tls_name: None,
+        pool: String::new(),
         cores: 2,
         memory_bytes,
         access: ObjectAccess::default(),

@@ -144,6 +144,7 @@ impl ControlLoop {
             worker: self.worker,
             address: self.settings.address.clone(),
             tls_name: self.settings.tls_name.clone(),
+            pool: self.settings.pool.clone(),
             cores: self.settings.cores,
             memory_bytes: self.settings.memory_bytes,
             machine: self.settings.machine.clone(),

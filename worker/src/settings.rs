@@ -17,6 +17,8 @@ pub struct WorkerSettings {
     pub address: String,
     /// Name that consumers expect in the worker's certificate; `None` means the host of the address.
     pub tls_name: Option<String>,
+    /// Pool of the worker, whose size a scaler sets; empty without a pool.
+    pub pool: String,
     /// Machine type, such as the CPU model.
     pub machine: String,
     /// Network bandwidth in bytes per second in each direction. 0 if the bandwidth is unknown or consumers run on the same

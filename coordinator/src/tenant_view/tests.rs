@@ -46,6 +46,7 @@ pub(crate) fn working() -> WorkerReport {
         worker: WorkerId(1),
         address: "http://w1".to_owned(),
         tls_name: None,
+        pool: String::new(),
         machine: String::new(),
         nic_bytes_per_s: 0,
         cores: 1,

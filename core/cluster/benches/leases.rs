@@ -78,6 +78,7 @@ impl Harness {
             worker: WorkerId(1),
             address: "http://worker".to_owned(),
             tls_name: None,
+            pool: String::new(),
             machine: String::new(),
             nic_bytes_per_s: 0,
             cores: CORES,

@@ -30,6 +30,7 @@ impl Cluster {
         let workers = known.map(|(id, worker)| WorkerReportSample {
             worker: *id,
             address: worker.address.url.clone(),
+            pool: worker.pool.clone(),
             cores: worker.cores,
             memory_bytes: worker.memory_bytes,
             machine: worker.machine.clone(),

@@ -238,6 +238,7 @@ fn report(worker: u64) -> WorkerReport {
         worker: WorkerId(worker),
         address: format!("w{worker}"),
         tls_name: None,
+        pool: String::new(),
         cores: 1,
         memory_bytes: 1,
         machine: String::new(),

@@ -18,6 +18,7 @@ impl Cluster {
         let (id, now) = (report.worker, self.now);
         report.address = truncate_text(report.address);
         report.tls_name = report.tls_name.map(truncate_text);
+        report.pool = truncate_text(report.pool);
         report.machine = truncate_text(report.machine);
         let (tasks, stats) = (std::mem::take(&mut report.tasks), std::mem::take(&mut report.stats));
         let poll = LongPoll::new(request, now, report.plan_revision, self.incarnation);
@@ -52,6 +53,7 @@ impl Cluster {
         worker.draining = report.draining;
         worker.cores = report.cores;
         worker.memory_bytes = report.memory_bytes;
+        worker.pool = report.pool;
         worker.machine = report.machine;
         worker.nic_bytes_per_s = report.nic_bytes_per_s;
         worker.caches = report.caches;

@@ -111,6 +111,8 @@ pub struct WorkerReport {
     pub address: String,
     /// The name that consumers expect in the worker's certificate; `None` means the host of the address.
     pub tls_name: Option<String>,
+    /// The pool of the worker, whose size a scaler sets; empty without a pool.
+    pub pool: String,
     /// The CPU model. The planner assumes that workers with the same model have the same speed.
     pub machine: String,
     /// The network bandwidth in bytes per second in each direction; 0 if unknown.

@@ -22,7 +22,7 @@ use self::terms::{operators_cpu_ns, store_of, worker_sample};
 use crate::model::job::JobObservation;
 use crate::model::{JobModel, JobResources, Locality, WorkerTypeResources, bottleneck};
 
-use crate::plan::{CachePolicy, JobProblem, PlannerSettings, Problem, WorkerSlot, WorkerType};
+use crate::plan::{CachePolicy, JobProblem, PlannerSettings, PoolProblem, Problem, WorkerSlot, WorkerType};
 
 mod job_windows;
 mod needs;
@@ -32,7 +32,7 @@ mod tenants;
 mod terms;
 
 pub use job_windows::RECENT_MS;
-pub use needs::ResourceNeeds;
+pub use needs::{PoolNeeds, ResourceNeeds};
 pub use terms::{cache_point_keys, reads_local_files, worker_type};
 
 #[cfg(test)]
@@ -46,6 +46,10 @@ const COST_SETTLING_MS: Millis = 2_000;
 pub struct Observer {
     jobs: BTreeMap<JobId, JobWindows>,
     workers: BTreeMap<WorkerId, ObservedWorker>,
+    /// The pools whose sizes a scaler sets.
+    pools: Vec<PoolProblem>,
+    /// The last known worker type of each of these pools.
+    last_types: BTreeMap<String, WorkerType>,
     /// The number of workers per process. Each of them reports the transport CPU time of the whole process. 0 is
     /// treated as 1.
     workers_per_process: usize,
@@ -77,6 +81,11 @@ impl Observer {
         Self { workers_per_process: workers, ..Self::default() }
     }
 
+    /// Sets the pools whose sizes a scaler sets.
+    pub fn set_pools(&mut self, pools: Vec<PoolProblem>) {
+        self.pools = pools;
+    }
+
     /// Adds the samples up to `now`. Removes jobs and workers that are missing from the samples.
     pub fn push(&mut self, now: Millis, samples: &Samples) {
         let mut before = std::mem::take(&mut self.jobs);
@@ -88,6 +97,7 @@ impl Observer {
         }
         self.workers =
             samples.workers.iter().map(|worker| (worker.worker, ObservedWorker::new(worker))).collect();
+        self.update_last_types(samples);
         for worker in &samples.workers {
             let operators_ns = saturating_sum(worker.jobs.iter().map(|stats| operators_cpu_ns(stats)));
             for stats in &worker.jobs {
@@ -107,6 +117,24 @@ impl Observer {
         }
         let busy = self.busy_workers();
         self.jobs.values_mut().for_each(|windows| windows.find_bottleneck(&busy));
+    }
+
+    /// Updates the last known type of each pool: the type of its youngest worker, which new workers are likely to have.
+    /// A draining worker counts only if no other worker of the pool is live.
+    fn update_last_types(&mut self, samples: &Samples) {
+        for pool in &self.pools {
+            let own = samples.workers.iter().filter(|worker| worker.pool == pool.name);
+            if let Some(youngest) = own.min_by_key(|worker| (worker.draining, worker.elapsed_ns)) {
+                self.last_types.insert(pool.name.clone(), worker_type(youngest));
+            }
+        }
+    }
+
+    /// Returns the last known types of the pools that have none of `types`.
+    fn types_of_empty_pools(&self, types: &[WorkerType]) -> Vec<WorkerType> {
+        let is_empty = |pool: &&PoolProblem| types.iter().all(|kind| kind.pool != pool.name);
+        let empty = self.pools.iter().filter(is_empty);
+        empty.filter_map(|pool| self.last_types.get(&pool.name).cloned()).collect()
     }
 
     /// Returns the workers whose threads were active for most of the time, over all jobs.
@@ -214,7 +242,8 @@ impl Observer {
         self.jobs.get(&job).map(JobWindows::locality).unwrap_or_default()
     }
 
-    /// Returns the planner's problem for all jobs with a model, on all workers except draining workers. `cache` is the
+    /// Returns the planner's problem for all jobs with a model, on all workers except draining workers. Contains the last
+    /// known type of each pool without workers, so that the pool can grow. `cache` is the
     /// cache policy of all jobs. The counters already include the effect of `cache` operators in pipelines.
     pub fn problem(&self, settings: PlannerSettings, cache: CachePolicy) -> Problem {
         let mut worker_types: Vec<WorkerType> = Vec::new();
@@ -228,6 +257,7 @@ impl Observer {
             });
             workers.push(WorkerSlot { id: *id, worker_type });
         }
+        worker_types.extend(self.types_of_empty_pools(&worker_types));
         let mut jobs = Vec::new();
         let mut stores: Vec<(String, ObservedStore)> = Vec::new();
         let mut tenants = ObservedTenants::default();
@@ -253,6 +283,7 @@ impl Observer {
             jobs,
             worker_types,
             workers,
+            pools: self.pools.clone(),
             store_bytes_per_s,
             store_cache_bytes,
             tenants,

@@ -12,8 +12,8 @@
 //!    Little's law.
 //! 5. `plan/allocations.rs` rounds the allocations and adds memory, quotas and caches. Workers receive the result.
 //! 6. `plan/cache_history.rs` decides once per job which rows the job caches.
-//! 7. `plan/wanted.rs` computes how many workers of each type would feed all jobs. [`scale`] decides when to add or
-//!    remove workers.
+//! 7. `plan/wanted.rs` computes how many workers of each type would feed all jobs within the limits of the pools, which
+//!    `plan/sizes.rs` defines. [`scale`] decides when to add or remove workers.
 //!
 //! Tenant quotas are constraints of the linear problem, and every step satisfies them. `plan/level.rs` computes the fed
 //! fraction that the jobs of one tenant reach together. `plan/quota_limits.rs` converts quotas into upper limits on
@@ -37,6 +37,7 @@ mod problem;
 mod quota_limits;
 mod reasons;
 pub mod scale;
+mod sizes;
 mod solution;
 mod solve;
 mod tune;
@@ -49,8 +50,8 @@ pub use allocations::{ReadLimits, plan_allocations};
 pub use cache_history::CacheHistory;
 pub use deadline::{CheckLimit, Deadline, NoDeadline};
 pub use problem::{
-    CachePointProblem, CachePolicy, JobProblem, OperatorProblem, PlannerSettings, Prices, Problem,
-    TenantProblem, WorkerSlot, WorkerType,
+    CachePointProblem, CachePolicy, JobProblem, OperatorProblem, PlannerSettings, PoolProblem, Prices,
+    Problem, TenantProblem, WorkerSlot, WorkerType,
 };
 pub use scale::{HillClimber, ScaleDecision, ScaleHistory, ScaleInput, ScaleSettings, rate_quotient};
 pub use solution::{CachePlan, JobPlan, Objective, OperatorLimit, Plan, PlannedCachePoint};

@@ -64,6 +64,7 @@ pub fn cluster_view(
         caches: cached_rows(observer, &seen, cache_decisions),
         reasons: plan.map(|plan| plan.reasons.clone()).unwrap_or_default(),
         scaling: None,
+        pools: Vec::new(),
     }
 }
 

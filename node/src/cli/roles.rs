@@ -97,6 +97,18 @@ pub(crate) struct WorkerArgs {
     /// suffices, even if their addresses change [default: the host of the URL].
     #[arg(long, value_name = "NAME")]
     pub(crate) tls_name: Option<String>,
+    /// Pool of this worker, such as spot. The planner treats each pool as a separate type of workers, and a scaler sets the
+    /// number of workers of each pool [default: none].
+    #[arg(
+        long,
+        value_name = "NAME",
+        env = "FEEDLINE_POOL",
+        hide_env_values = true,
+        default_value = "",
+        hide_default_value = true,
+        value_parser = parse_pool
+    )]
+    pub(crate) pool: String,
     /// Cores that run operators [default: the CPU limit of the container, otherwise its CPU request in Kubernetes,
     /// otherwise all cores that this process may use].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
@@ -219,6 +231,24 @@ pub(crate) struct HealthArgs {
     /// and accepts every client, also without --insecure [default: none].
     #[arg(long, value_name = "ADDR")]
     pub(crate) health: Option<String>,
+}
+
+/// Maximum length of the name of a pool.
+const MAX_POOL_LENGTH: usize = 63;
+
+/// Parses the name of a pool, which is a DNS label because it is part of the names of Kubernetes objects.
+fn parse_pool(text: &str) -> Result<String, String> {
+    let is_allowed = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '-';
+    let is_label = text.len() <= MAX_POOL_LENGTH
+        && text.chars().all(is_allowed)
+        && !text.starts_with('-')
+        && !text.ends_with('-');
+    if is_label {
+        return Ok(text.to_owned());
+    }
+    Err(format!(
+        "invalid pool `{text}`: expected at most {MAX_POOL_LENGTH} lowercase letters, digits and inner hyphens, such as spot-a"
+    ))
 }
 
 /// Maximum number of workers of `feedline up --autoscale`.

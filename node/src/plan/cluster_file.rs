@@ -188,6 +188,7 @@ impl ClusterFile {
                 .zip(1..)
                 .map(|(worker_type, id)| WorkerSlot { id: WorkerId(id), worker_type })
                 .collect(),
+            pools: Vec::new(),
             store_bytes_per_s: vec![self.store.bytes_per_s],
             store_cache_bytes: self.store.cache,
             tenants: self.tenants.iter().map(|(name, entry)| tenant_problem(name, entry)).collect(),
@@ -238,6 +239,7 @@ impl WorkerTypeEntry {
     fn worker_type(&self) -> WorkerType {
         WorkerType {
             name: self.name.clone(),
+            pool: String::new(),
             cores: self.cores,
             memory_bytes: self.memory,
             disk_bytes: self.disk,

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use feedline_access::ProtectedFiles;
 use feedline_coordinator::{CoordinatorContext, CoordinatorSettings, RunningCoordinator, Scaler};
-use feedline_planner::plan::ScaleSettings;
 use feedline_proto::{CoordinatorService, PROTOCOL_VERSION};
 use feedline_worker::{ObjectAccess, WorkerSettings};
 use futures::future::{join_all, select_all, try_join_all};
@@ -52,7 +51,7 @@ pub(crate) async fn run(mut args: UpArgs) -> Result<(), Failure> {
     let addresses = HttpAddresses { http: args.http.as_deref(), health: args.health.health.as_deref() };
     let http = http::start(addresses, &security, secret.as_ref()).await?;
     let scaler =
-        args.autoscale.map(|(_, max)| local_scaler(&args, max, (&bound, &host), &access)).transpose()?;
+        args.autoscale.map(|bounds| local_scaler(&args, bounds, (&bound, &host), &access)).transpose()?;
     let scaler = scaler.map(|scaler| match &secret {
         Some(secret) => scaler.with_token(worker_token(Arc::clone(secret))),
         None => scaler,
@@ -107,20 +106,21 @@ async fn wait_for_any(nodes: &mut [WorkerNode]) -> Result<(), Failure> {
     select_all(nodes.iter_mut().map(|node| Box::pin(node.server.wait()))).await.0
 }
 
-/// Creates a scaler. Each worker receives 1/`max_workers` of the resources.
+/// Creates a scaler. `bounds` are the smallest and the largest number of workers. Each worker receives an equal share of
+/// the resources for the largest number.
 fn local_scaler(
     args: &UpArgs,
-    max_workers: u32,
+    bounds: (u32, u32),
     (bound, host): (&BoundListener, &str),
     access: &ObjectAccess,
 ) -> Result<LocalScaler, Failure> {
     let program = std::env::current_exe().map_err(|error| {
         Failure::failed(format!("cannot find the path of this program: {}", reason(&error)))
     })?;
-    let local = LocalArgs { workers: max_workers, ..args.local.clone() };
+    let local = LocalArgs { workers: bounds.1, ..args.local.clone() };
     let settings = local_workers::settings(&local, access)?.pop().expect("there is at least one worker");
     let scheme = if args.server_access.access.tls_cert.is_some() { "https" } else { "http" };
-    Ok(LocalScaler::new(WorkerCommand {
+    let command = WorkerCommand {
         program,
         coordinator: format!("{scheme}://{host}:{}", bound.address.port()),
         listen: SocketAddr::new(bound.address.ip(), 0).to_string(),
@@ -130,7 +130,8 @@ fn local_scaler(
         token: None,
         own_files: own_files(args)?,
         forwarded: worker_flags::forwarded(&args.given),
-    }))
+    };
+    Ok(LocalScaler::new(command, bounds))
 }
 
 /// Returns the grace period of a worker process. It is shorter than `grace`, so that workers exit before the
@@ -180,10 +181,7 @@ fn settings(args: &UpArgs, access: &ObjectAccess) -> Result<CoordinatorSettings,
     settings.own_files = access.own_files().clone();
     settings.cluster.auto_cache = args.auto_cache.auto_cache.is_on();
     settings.grace_ms = args.grace.as_millis() as u64;
-    if let Some((min_workers, max_workers)) = args.autoscale {
-        let shrink_after_ms = args.shrink_after.as_millis() as u64;
-        settings.scale = ScaleSettings { min_workers, max_workers, shrink_after_ms };
-    }
+    settings.shrink_after_ms = args.shrink_after.as_millis() as u64;
     if let Some(file) = &args.planner {
         settings.plan = yaml::planner_settings(file)?;
     }

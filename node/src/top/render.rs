@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::fmt::Write;
 
 use feedline_data::tenants;
-use feedline_data::view::{ClusterView, JobView, WorkerView};
+use feedline_data::view::{ClusterView, JobView, PoolDecision, WorkerView};
 
 use crate::jobs::{format_state, has_several_tenants};
 use crate::size::{format_bytes, format_count, format_rate};
@@ -44,6 +44,10 @@ pub(super) fn render(view: &ClusterView) -> String {
         let all: Vec<Vec<String>> = [head].into_iter().chain(lines).collect();
         let _ = write!(text, "\n{}", table::render(&all, &[1, 2, 6, 8, 9]));
     }
+    // The only pool of `feedline up --autoscale` has no name, and the plan describes its size.
+    if view.pools.len() > 1 || view.pools.iter().any(|pool| !pool.pool.is_empty()) {
+        let _ = write!(text, "\n{}", pools_table(&view.pools));
+    }
     if !view.caches.is_empty() {
         let line = |cache: &feedline_data::view::CacheView| {
             let readers: Vec<String> = cache.jobs.iter().map(ToString::to_string).collect();
@@ -61,6 +65,18 @@ pub(super) fn render(view: &ClusterView) -> String {
         let _ = write!(text, "\n{}", table::render(&all, &[0, 1, 2, 5]));
     }
     text + &render_plan(view)
+}
+
+/// Renders the sizes of the pools of workers.
+fn pools_table(pools: &[PoolDecision]) -> String {
+    let line = |pool: &PoolDecision| {
+        let name = if pool.pool.is_empty() { "default" } else { &pool.pool };
+        let demand = if pool.is_known { "known" } else { "unknown" };
+        vec![name.to_owned(), pool.present.to_string(), pool.wanted.to_string(), demand.to_owned()]
+    };
+    let head = ["pool", "workers", "wanted", "demand"].map(str::to_owned).to_vec();
+    let all: Vec<Vec<String>> = [head].into_iter().chain(pools.iter().map(line)).collect();
+    table::render(&all, &[0, 3])
 }
 
 fn render_plan(view: &ClusterView) -> String {

@@ -12,8 +12,8 @@ use super::{Wire, WireError, field, message, required, tuple, wrapper};
 use crate::wire;
 
 message!(WorkerReport, "worker", {
-    worker, address, tls_name, cores, memory_bytes, machine, nic_bytes_per_s, plan_revision, computed, memory_full,
-    draining, tasks, elapsed_ns, cpu, stats, caches, memory,
+    worker, address, tls_name, pool, cores, memory_bytes, machine, nic_bytes_per_s, plan_revision, computed,
+    memory_full, draining, tasks, elapsed_ns, cpu, stats, caches, memory,
 });
 message!(WorkerJobStats, "stats", {
     job, operators, store, memory_wait_ns, peak_rss_bytes, elapsed_ns, cpu, encodings,

@@ -252,6 +252,7 @@ pub(crate) fn worker_report() -> WorkerReport {
         worker: WorkerId(u64::MAX),
         address: "http://10.0.0.7:7071".to_owned(),
         tls_name: Some("workers.feedline".to_owned()),
+        pool: "spot".to_owned(),
         cores: 32,
         memory_bytes: 1 << 36,
         machine: "some CPU".to_owned(),

@@ -1,12 +1,13 @@
 //! The view of the cluster for users.
 
 use feedline_data::view::{
-    Bottleneck, BottleneckKind, CacheView, ClusterView, JobView, WantedWorkers, WorkerJobUsage, WorkerView,
+    Bottleneck, BottleneckKind, CacheView, ClusterView, JobView, PoolDecision, WantedWorkers, WorkerJobUsage,
+    WorkerView,
 };
 
 use super::{enumeration, message};
 
-message!(ClusterView, "cluster", { now_ms, jobs, workers, wanted, caches, reasons, scaling });
+message!(ClusterView, "cluster", { now_ms, jobs, workers, wanted, caches, reasons, scaling, pools });
 message!(JobView, "job", {
     job, tenant, name, state, consumers, workers, rows, rows_per_s, demand_rows_per_s, fed_fraction, stall_share,
     cores, bottleneck,
@@ -19,4 +20,5 @@ message!(WorkerView, "worker", {
 });
 message!(WorkerJobUsage, "part", { job, used_cores, finished_bytes });
 message!(WantedWorkers, "wanted", { worker_type, live, wanted });
+message!(PoolDecision, "pool", { pool, present, wanted, is_known });
 message!(CacheView, "cache", { operator, tier, encoding, bytes, hit_rate, jobs });

@@ -180,6 +180,7 @@ pub(crate) fn leaving_worker() -> WorkerReport {
         worker: WorkerId(987_654),
         address: NOWHERE.to_owned(),
         tls_name: None,
+        pool: String::new(),
         machine: String::new(),
         nic_bytes_per_s: 0,
         cores: 1,

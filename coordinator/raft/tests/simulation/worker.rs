@@ -107,6 +107,7 @@ impl Worker {
             worker: self.id,
             address: format!("sim://{}", self.id),
             tls_name: None,
+            pool: String::new(),
             cores: 1,
             memory_bytes: 1 << 30,
             machine: String::new(),

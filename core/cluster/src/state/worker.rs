@@ -31,6 +31,8 @@ pub(crate) struct TrackedWorker {
     pub(crate) has_reported: bool,
     pub(crate) memory_full: bool,
     pub(crate) draining: bool,
+    /// The pool of the worker; empty without a pool.
+    pub(crate) pool: String,
     pub(crate) machine: String,
     pub(crate) nic_bytes_per_s: u64,
     /// The number of threads in the CPU pool.
@@ -71,6 +73,7 @@ impl TrackedWorker {
             draining: false,
             cores: 0,
             memory_bytes: 0,
+            pool: String::new(),
             machine: String::new(),
             nic_bytes_per_s: 0,
             caches: Vec::new(),

@@ -49,6 +49,8 @@ pub struct WorkerReportSample {
     pub worker: WorkerId,
     /// Address at which consumers fetch.
     pub address: String,
+    /// The pool of the worker; empty without a pool.
+    pub pool: String,
     /// The CPU model of the worker.
     pub machine: String,
     /// The network bandwidth in bytes per second in each direction; 0 if unknown.

@@ -12,7 +12,7 @@ mod tests;
 
 impl ClusterView {
     /// Returns the part of the snapshot that describes a tenant's jobs. The planner's reasons, the wanted workers and the
-    /// scaling action are removed, because they reveal the jobs of other tenants.
+    /// scaling decisions are removed, because they reveal the jobs of other tenants.
     #[must_use]
     pub fn for_tenant(self, tenant: &str) -> Self {
         let own = |job: &super::JobView| job.tenant == tenant;

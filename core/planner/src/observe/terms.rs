@@ -15,15 +15,17 @@ const DISK_READ_BYTES_PER_S: f64 = 4e8;
 /// The name that [`store_of`] returns for local files.
 const LOCAL_STORE: &str = "file";
 
-/// Returns the type of a worker. All workers of a type have the same machine, cores, memory and network bandwidth.
+/// Returns the type of a worker. All workers of a type have the same pool, machine, cores, memory and network bandwidth.
 pub fn worker_type(worker: &WorkerReportSample) -> WorkerType {
     let gib = worker.memory_bytes as f64 / f64::from(1 << 30);
     let nic = worker.nic_bytes_per_s as f64;
     let network = if nic > 0.0 { format!(", {:.2} GB/s", nic / 1e9) } else { String::new() };
     let of = if worker.machine.is_empty() { "" } else { " of " };
+    let pool = if worker.pool.is_empty() { String::new() } else { format!("{}: ", worker.pool) };
     let disk = worker.caches.iter().find(|tier| tier.tier == CacheTier::Disk);
     WorkerType {
-        name: format!("{} cores{of}{}, {gib:.1} GiB{network}", worker.cores, worker.machine),
+        name: format!("{pool}{} cores{of}{}, {gib:.1} GiB{network}", worker.cores, worker.machine),
+        pool: worker.pool.clone(),
         cores: f64::from(worker.cores),
         memory_bytes: worker.memory_bytes as f64,
         nic_bytes_per_s: nic,

@@ -88,6 +88,7 @@ pub(crate) fn samples(seconds: u64, jobs: &[JobId]) -> Samples {
     let worker = WorkerReportSample {
         worker: WorkerId(1),
         address: "http://10.0.0.7:7071".to_owned(),
+        pool: String::new(),
         machine: String::new(),
         nic_bytes_per_s: 0,
         cores: 2,

@@ -41,6 +41,8 @@ const SOLVER_NOISE_SHARE: f64 = 1e-4;
 /// Weight of the cost relative to the weighted sum of fed fractions.
 const COST_WEIGHT: f64 = 1e-3;
 
+/// Tolerance of the objective, absolute and relative, which is the default of the solver.
+pub(super) const OBJECTIVE_TOLERANCE: f64 = 1e-8;
 /// Fraction by which lower bounds are reduced, because an interior-point solver needs a feasible region with a
 /// non-empty interior.
 const LOWER_BOUND_SLACK: f64 = 1e-6;
@@ -419,13 +421,23 @@ pub(super) fn run_solver(
     objective: Expression,
     rows: Vec<Constraint>,
 ) -> Result<impl Solution, ResolutionError> {
+    run_solver_within(variables, objective, rows, OBJECTIVE_TOLERANCE)
+}
+
+/// Like [`run_solver`], with a given tolerance of the objective.
+pub(super) fn run_solver_within(
+    variables: ProblemVariables,
+    objective: Expression,
+    rows: Vec<Constraint>,
+    tolerance: f64,
+) -> Result<impl Solution, ResolutionError> {
     // The solver requires at least one variable and one constraint.
     if variables.is_empty() || rows.is_empty() {
         return Err(ResolutionError::Other("nothing to solve"));
     }
     let mut model = variables.maximise(objective).using(clarabel);
     // The solver converges within 30 iterations, or not at all.
-    model.settings().max_iter(100);
+    model.settings().max_iter(100).tol_gap_abs(tolerance).tol_gap_rel(tolerance);
     for row in rows {
         model.add_constraint(row);
     }

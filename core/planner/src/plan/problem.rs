@@ -17,6 +17,10 @@ pub struct Problem {
     pub worker_types: Vec<WorkerType>,
     /// All workers.
     pub workers: Vec<WorkerSlot>,
+    /// The pools whose sizes a scaler sets, in the order of preference. With pools, the number of workers of any other
+    /// pool is fixed. Without pools, only [`WorkerType::max_workers`] limits the wanted numbers.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub pools: Vec<PoolProblem>,
     /// The bandwidth of each store in bytes per second, for the whole cluster; 0 if unknown.
     #[serde(rename = "stores")]
     pub store_bytes_per_s: Vec<f64>,
@@ -45,12 +49,27 @@ pub struct TenantProblem {
     pub cache_bytes: Option<f64>,
 }
 
+/// A pool of workers, whose size a scaler sets.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PoolProblem {
+    /// The name; empty for workers without a pool.
+    pub name: String,
+    /// Minimum number of workers of all types of the pool.
+    pub min_workers: u32,
+    /// Maximum number of workers of all types of the pool.
+    pub max_workers: u32,
+}
+
 /// A type of worker.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct WorkerType {
     /// Name.
     pub name: String,
+    /// The pool of all workers of this type; empty without a pool.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub pool: String,
     /// CPU cores.
     pub cores: f64,
     /// Memory budget in bytes.
@@ -339,6 +358,12 @@ impl Problem {
             ensure!(
                 *cores > 0.0 && cores.is_finite(),
                 "worker type `{name}` has {cores} cores: expected a number above 0"
+            );
+        }
+        for PoolProblem { name, min_workers, max_workers } in &self.pools {
+            ensure!(
+                min_workers <= max_workers,
+                "pool `{name}` has a minimum of {min_workers} workers: expected at most its maximum of {max_workers}"
             );
         }
         for TenantProblem { name, cores, .. } in &self.tenants {

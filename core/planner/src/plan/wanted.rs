@@ -1,27 +1,32 @@
 //! Computes the number of workers of each type that would feed all jobs at the lowest cost, as far as consumers and stores
 //! allow.
 //!
-//! This is the linear problem with variable numbers of workers. In the objective, existing workers cost slightly less
-//! than new workers, so that the solution does not replace workers with equivalent new workers. As in the plan,
-//! operator limits and the network are constraints, with headroom. Workers are added for a job only if they would
-//! increase its rate.
+//! This is the linear problem with variable numbers of workers, which `plan/sizes.rs` defines. As in the plan, operator
+//! limits and the network are constraints, with headroom. Workers are added for a job only if they would increase its
+//! rate.
 
 use feedline_data::view::WantedWorkers;
 use good_lp::{Constraint, Expression, ProblemVariables, Solution, Variable, variable};
 
 use super::costs::{CORES, Costs, ExecutionOption, RESOURCES, ratio};
-use super::linear::run_solver;
+use super::linear::{OBJECTIVE_TOLERANCE, run_solver_within};
 use super::problem::Problem;
+use super::sizes::SizeVariables;
 
 use super::deadline::Deadline;
 
 #[cfg(test)]
 mod tests;
 
-/// The cost of an existing worker, relative to the cost of a new worker.
-const EXISTING_WORKER_COST_FACTOR: f64 = 0.9;
 /// Weight of the cost of workers in the objective. It is small compared to the value of feeding any job.
 const COST_WEIGHT: f64 = 1e-3;
+/// With pools, a part of a worker below this share of all workers may be numerical noise of the solver.
+const SOLVER_NOISE_SHARE: f64 = 5e-5;
+/// Maximum size of this part.
+const MAX_SOLVER_NOISE: f64 = 0.2;
+/// Tolerance of the objective with pools. The cost of one worker of a large cluster, which decides between pools, is a
+/// small part of the objective.
+const POOLS_TOLERANCE: f64 = 1e-10;
 
 /// Returns the wanted number of workers by type, or the current number if the solver fails or the deadline has passed.
 pub(super) fn wanted_workers(
@@ -37,55 +42,54 @@ pub(super) fn wanted_workers(
         let found = if deadline.is_over() { None } else { solve_counts(problem, costs, options) };
         found.unwrap_or_else(|| costs.worker_counts.clone())
     };
+    let share = if problem.pools.is_empty() { 0.0 } else { SOLVER_NOISE_SHARE };
+    let noise = (share * counts.iter().sum::<f64>()).min(MAX_SOLVER_NOISE);
     let of_type = |(w, count): (usize, f64)| WantedWorkers {
         worker_type: problem.worker_types[w].name.clone(),
         live: present[w],
-        wanted: (count - 1e-3).ceil().max(0.0) as u32,
+        wanted: (count - 1e-3 - noise).ceil().max(0.0) as u32,
     };
     counts.into_iter().enumerate().map(of_type).collect()
 }
 
-struct FleetVariables {
-    /// The number of existing workers that stay.
-    kept_workers: Variable,
-    /// The number of new workers.
-    added_workers: Variable,
-}
-
 fn solve_counts(problem: &Problem, costs: &Costs, options: &[&ExecutionOption]) -> Option<Vec<f64>> {
     let mut all = ProblemVariables::new();
-    let fleets: Vec<FleetVariables> = (0..costs.type_count())
-        .map(|w| {
-            let most = f64::from(problem.worker_types[w].max_workers);
-            let max_added = (most - costs.worker_counts[w]).max(0.0);
-            FleetVariables {
-                kept_workers: all.add(variable().min(0.0).max(costs.worker_counts[w])),
-                added_workers: all.add(variable().min(0.0).max(max_added)),
-            }
-        })
-        .collect();
+    let unit = if problem.pools.is_empty() { 1.0 } else { needed_workers(problem, costs, options) };
+    let sizes = SizeVariables::new(problem, costs, unit, &mut all);
     let shares: Vec<Vec<Variable>> = (0..options.len())
         .map(|_| (0..costs.type_count()).map(|_| all.add(variable().min(0.0))).collect())
         .collect();
-    let rows = constraints(problem, costs, options, &fleets, &shares);
-    let objective = objective(problem, costs, options, &fleets, &shares);
-    let solved = run_solver(all, objective, rows).ok()?;
-    let count = |fleet: &FleetVariables| solved.value(fleet.kept_workers) + solved.value(fleet.added_workers);
-    Some(fleets.iter().map(count).collect())
+    let mut rows = constraints(problem, costs, options, &sizes, &shares);
+    rows.extend(sizes.constraints());
+    let objective = objective(problem, costs, options, &sizes, &shares);
+    let tolerance = if problem.pools.is_empty() { OBJECTIVE_TOLERANCE } else { POOLS_TOLERANCE };
+    let solved = run_solver_within(all, objective, rows, tolerance).ok()?;
+    Some(sizes.fleets.iter().map(|fleet| unit * solved.eval(fleet.total())).collect())
+}
+
+/// Returns approximately the number of workers that would feed all jobs, at least 1.
+fn needed_workers(problem: &Problem, costs: &Costs, options: &[&ExecutionOption]) -> f64 {
+    let used = problem.settings.target_utilisation.clamp(0.1, 1.0);
+    let workers = |(option, demand): (&&ExecutionOption, &f64)| {
+        let rates = (0..costs.type_count()).map(|w| used * costs.rate_on_one_worker(option, w));
+        ratio(*demand, rates.fold(0.0, f64::max))
+    };
+    let each = options.iter().zip(&costs.demands).map(workers);
+    each.filter(|workers| workers.is_finite()).sum::<f64>().max(1.0)
 }
 
 fn constraints(
     problem: &Problem,
     costs: &Costs,
     options: &[&ExecutionOption],
-    fleets: &[FleetVariables],
+    sizes: &SizeVariables,
     shares: &[Vec<Variable>],
 ) -> Vec<Constraint> {
     let mut rows = Vec::new();
     let used = problem.settings.target_utilisation.clamp(0.1, 1.0);
-    for (w, fleet) in fleets.iter().enumerate() {
+    for (w, fleet) in sizes.fleets.iter().enumerate() {
         for resource in (0..RESOURCES).filter(|resource| costs.worker_capacity[w][*resource].is_finite()) {
-            let capacity = costs.worker_capacity[w][resource] * used;
+            let capacity = costs.worker_capacity[w][resource] * used * sizes.unit;
             let mut sum = Expression::with_capacity(options.len() + 2);
             for (j, option) in options.iter().enumerate().filter(|_| capacity > 0.0) {
                 sum.add_mul(
@@ -93,13 +97,13 @@ fn constraints(
                     shares[j][w],
                 );
             }
-            rows.push((sum - fleet.kept_workers - fleet.added_workers).leq(0.0));
+            rows.push((sum - fleet.total()).leq(0.0));
         }
         for (j, option) in options.iter().enumerate() {
             // Apply the same headroom to operator limits as to cores.
             let one = used * option.max_rate_per_worker[w] / costs.demands[j].max(f64::MIN_POSITIVE);
             if one.is_finite() && one < 1e6 {
-                rows.push((shares[j][w] - one * fleet.kept_workers - one * fleet.added_workers).leq(0.0));
+                rows.push((shares[j][w] - one * sizes.unit * fleet.total()).leq(0.0));
             }
         }
     }
@@ -137,7 +141,7 @@ fn objective(
     problem: &Problem,
     costs: &Costs,
     options: &[&ExecutionOption],
-    fleets: &[FleetVariables],
+    sizes: &SizeVariables,
     shares: &[Vec<Variable>],
 ) -> Expression {
     let price = |w: usize| costs.core_hour_prices[w] * costs.worker_cores(problem, w);
@@ -150,12 +154,10 @@ fn objective(
             / costs.weights[j]
     };
     let largest_cost = (0..options.len()).map(cost).fold(f64::MIN_POSITIVE, f64::max);
-    let mut objective = Expression::with_capacity(2 * fleets.len() + options.len() * costs.type_count());
-    for (w, fleet) in fleets.iter().enumerate() {
-        let cost = COST_WEIGHT * price(w) / largest_cost;
-        objective.add_mul(-EXISTING_WORKER_COST_FACTOR * cost, fleet.kept_workers);
-        objective.add_mul(-cost, fleet.added_workers);
-    }
+    let cost = |w: usize| COST_WEIGHT * price(w) * sizes.unit / largest_cost;
+    let type_costs: Vec<f64> = (0..costs.type_count()).map(cost).collect();
+    let mut objective = Expression::with_capacity(options.len() * costs.type_count());
+    objective -= sizes.cost(problem, costs, &type_costs);
     for (j, by_type) in shares.iter().enumerate() {
         let has_cost = options[j].resources_per_row.iter().any(|amounts| amounts[CORES].is_finite());
         for part in by_type.iter().filter(|_| has_cost && costs.demands[j] > 0.0) {

@@ -301,6 +301,7 @@ impl SimulatedWorker {
             worker: self.id,
             address: format!("http://{}", self.id),
             tls_name: None,
+            pool: String::new(),
             cores: self.cores,
             memory_bytes: self.memory_bytes as u64,
             machine: self.machine.clone(),

@@ -7,7 +7,7 @@ use feedline_data::messages::JobState;
 use feedline_data::pipeline::{CacheEncoding, CacheTier};
 use feedline_data::view::WantedWorkers;
 use feedline_data::view::{Bottleneck, BottleneckKind};
-use feedline_data::view::{CacheView, WorkerJobUsage};
+use feedline_data::view::{CacheView, PoolDecision, WorkerJobUsage};
 
 use super::*;
 
@@ -84,6 +84,10 @@ fn view() -> ClusterView {
         }],
         reasons: vec!["the least fed job gets 62 % of what it could take".to_owned()],
         scaling: Some("one more worker was asked for".to_owned()),
+        pools: vec![
+            PoolDecision { pool: "spot".to_owned(), present: 2, wanted: 3, is_known: true },
+            PoolDecision { pool: String::new(), present: 1, wanted: 1, is_known: false },
+        ],
     }
 }
 
@@ -105,6 +109,10 @@ fn a_busy_cluster_has_tables_of_jobs_workers_and_caches() {
         worker  address               cpu            cores    held  memory  largest account  peak rss  jobs  state
              7  http://10.0.0.7:7071  █████████░  7.5 of 8  1.1 GB  4.3 GB  batches 1.1 GB     3.2 GB  1a    memory full
              9  http://10.0.0.9:7071  ░░░░░░░░░░  0.0 of 8  1.1 GB  4.3 GB  batches 1.1 GB          -  -     draining
+
+        pool     workers  wanted  demand
+        spot           2       3  known
+        default        1       1  unknown
 
         cached  encoding      tier     size  hits  read by
         source  indexed JPEG  disk  26.0 GB  93 %  1a

@@ -246,6 +246,7 @@ fn worker_settings(cores: u32) -> WorkerSettings {
     WorkerSettings {
         address: "local:0".to_owned(),
         tls_name: None,
+        pool: String::new(),
         machine: String::new(),
         nic_bytes_per_s: 0,
         cores,

@@ -5,7 +5,7 @@ use feedline_data::messages::*;
 use feedline_data::pipeline::{CacheEncoding, CacheTier};
 use feedline_data::view::WantedWorkers;
 use feedline_data::view::{Bottleneck, BottleneckKind};
-use feedline_data::view::{CacheView, ClusterView, JobView, WorkerJobUsage, WorkerView};
+use feedline_data::view::{CacheView, ClusterView, JobView, PoolDecision, WorkerJobUsage, WorkerView};
 
 pub(crate) fn bottleneck_kinds() -> [BottleneckKind; 7] {
     use BottleneckKind::*;
@@ -75,5 +75,9 @@ pub(crate) fn cluster_view() -> ClusterView {
         caches: CacheTier::ALL.map(cache).into(),
         reasons: vec!["the least fed job gets 62 %".to_owned()],
         scaling: Some("3 workers were asked for".to_owned()),
+        pools: vec![
+            PoolDecision { pool: "spot".to_owned(), present: 2, wanted: 3, is_known: true },
+            PoolDecision { pool: String::new(), present: 1, wanted: 1, is_known: false },
+        ],
     }
 }

@@ -6,7 +6,7 @@ use crate::memory::{MemoryAccount, MemoryUsage};
 use crate::messages::JobState;
 use crate::pipeline::{CacheEncoding, CacheTier};
 use crate::view::WantedWorkers;
-use crate::view::{JobView, WorkerJobUsage};
+use crate::view::{JobView, PoolDecision, WorkerJobUsage};
 
 fn job(id: u64, tenant: &str) -> JobView {
     JobView { state: JobState::Running, ..JobView::new(JobId(id), tenant, "train") }
@@ -52,6 +52,7 @@ fn a_tenant_sees_its_jobs_and_the_work_for_them() {
         caches: vec![cache(&[1, 2]), cache(&[1]), cache(&[2])],
         reasons: vec!["job `train` gets half".to_owned()],
         scaling: Some("one more worker was asked for".to_owned()),
+        pools: vec![PoolDecision { pool: "spot".to_owned(), present: 2, wanted: 9, is_known: true }],
     };
     let seen = view.for_tenant("a");
     assert_eq!(seen.jobs, [job(1, "a")]);
@@ -60,4 +61,5 @@ fn a_tenant_sees_its_jobs_and_the_work_for_them() {
     assert_eq!(seen.workers, [expected]);
     assert_eq!(seen.caches, [CacheView { hit_rate: None, ..cache(&[1]) }, cache(&[1])]);
     assert_eq!((seen.now_ms, seen.wanted.len(), seen.reasons.len(), seen.scaling), (9, 0, 0, None));
+    assert!(seen.pools.is_empty(), "the sizes of pools reveal the jobs of others");
 }

@@ -92,6 +92,7 @@ impl Load {
                 worker: WorkerId(1 + u64::from(number)),
                 address: format!("http://127.0.0.1:1/{number}"),
                 tls_name: None,
+                pool: String::new(),
                 cores: 1,
                 memory_bytes: 1 << 30,
                 machine: String::new(),
