@@ -6,11 +6,12 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use crate::process_metrics;
 
 /// The metric tables of all roles.
-pub(super) fn tables() -> [&'static [MetricDescription]; 4] {
+pub(super) fn tables() -> [&'static [MetricDescription]; 5] {
     [
         feedline_coordinator::METRICS,
         feedline_worker::metrics::METRICS,
         feedline_client::METRICS,
+        feedline_kubernetes::METRICS,
         process_metrics::METRICS,
     ]
 }
