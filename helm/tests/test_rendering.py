@@ -153,7 +153,7 @@ def test_budgets_exist_only_for_several_pods():
 def test_the_leader_may_scale_its_pools_and_nothing_else():
     rules = find(render("defaults"), "Role", "-coordinator")["rules"]
     assert [(rule["resources"], rule["verbs"]) for rule in rules] == [
-        (["deployments"], ["get"]),
+        (["deployments"], ["get", "list", "watch"]),
         (["deployments/scale"], ["get", "patch"]),
     ]
     assert all(rule["resourceNames"] == ["demo-feedline-worker"] for rule in rules)
@@ -272,6 +272,7 @@ def test_policies_admit_the_listed_clients():
         ("workers.min=20", "the pool default has min 20, which is larger than its max 10"),
         ("workers.pools[0].name=a,workers.pools[1].name=a", "two pools with the name a: give each pool another name"),
         ("autoscaling.mode=none,autoscaling.victimChoice=planner", "'/autoscaling/victimChoice'"),
+        ("workers.kind=StatefulSet,autoscaling.victimChoice=planner", "a StatefulSet always stops the pods with the highest"),
     ],
 )
 def test_wrong_values_are_rejected_with_a_reason(setting, message):

@@ -2,9 +2,13 @@
 
 mod api_client;
 mod cluster_keys;
+mod metrics;
+mod scaler;
 mod secrets;
 
 pub use self::api_client::connect;
 pub use self::cluster_keys::{
     ClientCopies, ClusterKeySettings, KeySource, apply_cluster_keys, rotate_cluster_secret,
 };
+pub use self::metrics::METRICS;
+pub use self::scaler::{KubernetesScaler, KubernetesScalerSettings, PoolTarget, VictimChoice, WorkloadKind};

@@ -78,6 +78,12 @@ impl ServerSecurity {
         Ok(Self { credentials, is_insecure: args.insecure, _reloaded: reloaded })
     }
 
+    /// Like [`Self::new`], for a server whose clients have no tokens, so that they need certificates also with
+    /// `--tls-clients any`.
+    pub(crate) fn for_certified_clients(args: &ServerAccessArgs) -> Result<Self, Failure> {
+        Self::new(&ServerAccessArgs { tls_clients: ClientAuthArg::Certified, ..args.clone() })
+    }
+
     /// Returns the TLS settings of the server, if it has a certificate.
     pub(crate) fn tls(&self) -> Option<Arc<Tls>> {
         self.credentials.tls.clone().filter(|tls| tls.can_listen())
@@ -148,6 +154,14 @@ pub(crate) fn coordinator_token(secret: Arc<ClusterSecret>) -> BearerToken {
     BearerToken::generated(ROLE_TOKEN_RENEWAL, move || {
         let expires_s = now_s() + PEER_TOKEN_LIFETIME.as_secs();
         secret.keys().tokens.issue(&role_claims(Scope::Coordinate, Some(expires_s)))
+    })
+}
+
+/// Returns the token with which a follower reads the decisions of the leader.
+pub(crate) fn observer_token(secret: Arc<ClusterSecret>) -> BearerToken {
+    BearerToken::generated(ROLE_TOKEN_RENEWAL, move || {
+        let expires_s = now_s() + PEER_TOKEN_LIFETIME.as_secs();
+        secret.keys().tokens.issue(&role_claims(Scope::Observe, Some(expires_s)))
     })
 }
 

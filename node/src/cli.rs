@@ -11,6 +11,7 @@ mod limits;
 mod local;
 mod roles;
 mod run;
+mod scaling;
 mod stores;
 mod switch;
 #[cfg(test)]
@@ -32,6 +33,7 @@ pub(crate) use self::limits::{ClusterLimitArgs, CoordinatorGraceArgs, FetchLimit
 pub(crate) use self::local::{AutoCacheArgs, LocalArgs};
 pub(crate) use self::roles::{CoordinatorArgs, UpArgs, WorkerArgs};
 pub(crate) use self::run::RunArgs;
+pub(crate) use self::scaling::{ScalerChoice, ScalingArgs, ScalingPlan};
 pub(crate) use self::stores::{StoreArgs, WorkerStoreArgs};
 pub(crate) use self::switch::SwitchArg;
 use crate::explain::ExplainArgs;

@@ -16,6 +16,7 @@ mod http;
 mod index;
 mod jobs;
 mod keys;
+mod leader_decisions;
 mod listen;
 mod local_listener;
 mod local_scaler;

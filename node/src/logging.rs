@@ -21,8 +21,8 @@ pub(crate) enum LogFormat {
 /// Starts logging. `level` applies if `FEEDLINE_LOG` is not set.
 pub(crate) fn start(format: LogFormat, level: &str) -> Result<(), Failure> {
     let configured = environment::log_filter();
-    // Without this filter, object_store logs every retry.
-    let default = if level == "info" { "info,object_store=warn" } else { level };
+    // Without this filter, object_store and kube log every retry.
+    let default = if level == "info" { "info,object_store=warn,kube_runtime=error" } else { level };
     let filter = EnvFilter::try_new(configured.as_deref().unwrap_or(default)).map_err(|error| {
         Failure::invalid_usage(format!(
             "invalid FEEDLINE_LOG: {error}; expected a level such as debug, or a filter such as feedline_worker=debug,info"

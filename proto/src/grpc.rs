@@ -6,6 +6,7 @@ mod channel;
 mod coordinator_client;
 mod coordinator_server;
 mod errors;
+mod external_scaler;
 mod failover;
 mod fetch_client;
 mod fetch_server;
@@ -30,6 +31,7 @@ pub use self::auth_service::{AuthService, authenticated_service};
 pub use self::caller_service::CallerService;
 pub use self::coordinator_client::{connect_coordinator, connect_coordinator_with_version};
 pub use self::errors::to_status;
+pub use self::external_scaler::{WorkerDemand, external_scaler_routes};
 pub use self::failover::connect_coordinators;
 pub use self::peer_client::{connect_peer, connect_peer_with_version};
 pub use self::routes::{

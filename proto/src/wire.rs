@@ -4,3 +4,8 @@
 #![allow(clippy::all, clippy::unwrap_used, reason = "generated")]
 
 tonic::include_proto!("feedline.v1");
+
+/// The protocol of KEDA.
+pub mod externalscaler {
+    tonic::include_proto!("externalscaler");
+}

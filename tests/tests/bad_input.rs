@@ -307,6 +307,27 @@ fn an_unusable_directory_is_named_with_the_flag_that_sets_it() {
 }
 
 #[test]
+fn invalid_scaling_is_rejected_with_the_fix() {
+    let scratch = Scratch::new();
+    let coordinator = ["coordinator", "--listen", "127.0.0.1:0", "--data-dir", &scratch.file("data")];
+    let call = |flags: &[&str]| scratch.call(&[&coordinator[..], flags].concat());
+    let said = sentence(&call(&["--scale-pool", "a=deployment/w:1..2"]), 2);
+    assert_says(
+        &said,
+        &["--scale-pool has no effect without --scaler", "--scaler kubernetes or --scaler keda"],
+    );
+    let twice = ["--scale-pool", "a=deployment/w:1..2", "--scale-pool", "a=deployment/v:1..2"];
+    let said = sentence(&call(&[&["--scaler", "kubernetes"][..], &twice].concat()), 2);
+    assert_says(&said, &["--scale-pool contains the pool a twice"]);
+    let zero = call(&["--scaler", "kubernetes", "--scale-pool", "a=deployment/w:0..2"]);
+    assert_eq!(zero.status, 2, "{zero:?}");
+    assert_says(&zero.stderr, &["--scale-pool", "0..2", "MIN of at least 1"]);
+    let keda = ["--scaler", "keda", "--scale-pool", "a=deployment/w:1..2", "--scaler-listen", "0.0.0.0:0"];
+    let said = sentence(&call(&keda), 2);
+    assert_says(&said, &["cannot listen on 0.0.0.0", "--tls-cert", "--insecure"]);
+}
+
+#[test]
 fn an_unreachable_coordinator_is_an_error() {
     let scratch = Scratch::new();
     let said = sentence(&scratch.call(&["job", "list", "--coordinator", "http://127.0.0.1:1"]), 1);

@@ -46,7 +46,9 @@ fn documented() -> BTreeSet<String> {
 #[test]
 fn the_page_lists_exactly_the_metrics_of_the_code() {
     let mut text = String::new();
-    for crate_folder in ["coordinator/src", "worker/src", "worker/sources/src", "client/src", "node/src"] {
+    for crate_folder in
+        ["coordinator/src", "worker/src", "worker/sources/src", "client/src", "kubernetes/src", "node/src"]
+    {
         sources(&root().join(crate_folder), &mut text);
     }
     let code = names_in(&text, '"');

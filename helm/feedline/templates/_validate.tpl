@@ -18,6 +18,9 @@
 {{- fail (printf "the pool %s has min %d, which is larger than its max %d" .name (int .min) (int .max)) }}
 {{- end }}
 {{- end }}
+{{- if and (eq .Values.autoscaling.mode "builtin") (eq .Values.autoscaling.victimChoice "planner") (eq .Values.workers.kind "StatefulSet") }}
+{{- fail "autoscaling.victimChoice is planner, but a StatefulSet always stops the pods with the highest numbers: set it to kubernetes, or set workers.kind to Deployment" }}
+{{- end }}
 {{- if eq $auth.mode "existingSecret" }}
 {{- $keys := list "ca.pem" "role.pem" "role-key.pem" "client.pem" "client-key.pem" "secret" "worker.token" "client.token" "admin.token" }}
 {{- include "feedline.validateSecret" (list . $auth.existingSecret $keys "create it from all files of `feedline keys new`") }}

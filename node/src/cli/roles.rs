@@ -7,8 +7,8 @@ use clap::Args;
 
 use super::{
     AutoCacheArgs, CacheArgs, ClusterArgs, ClusterLimitArgs, CoordinatorGraceArgs, FetchLimitArgs,
-    FunctionArgs, GivenFlags, LocalArgs, SecretArgs, ServerAccessArgs, StoreArgs, SwitchArg, TenantArgs,
-    WorkerStoreArgs,
+    FunctionArgs, GivenFlags, LocalArgs, ScalingArgs, SecretArgs, ServerAccessArgs, StoreArgs, SwitchArg,
+    TenantArgs, WorkerStoreArgs,
 };
 use crate::local_listener::TransportArg;
 use crate::memory_size::{MemorySize, parse_memory_size};
@@ -67,6 +67,8 @@ pub(crate) struct CoordinatorArgs {
     #[command(flatten)]
     pub(crate) health: HealthArgs,
     #[command(flatten)]
+    pub(crate) scaling: ScalingArgs,
+    #[command(flatten)]
     pub(crate) secret: SecretArgs,
     #[command(flatten)]
     pub(crate) server_access: ServerAccessArgs,
@@ -106,7 +108,7 @@ pub(crate) struct WorkerArgs {
         hide_env_values = true,
         default_value = "",
         hide_default_value = true,
-        value_parser = parse_pool
+        value_parser = super::scaling::parse_pool
     )]
     pub(crate) pool: String,
     /// Cores that run operators [default: the CPU limit of the container, otherwise its CPU request in Kubernetes,
@@ -231,24 +233,6 @@ pub(crate) struct HealthArgs {
     /// and accepts every client, also without --insecure [default: none].
     #[arg(long, value_name = "ADDR")]
     pub(crate) health: Option<String>,
-}
-
-/// Maximum length of the name of a pool.
-const MAX_POOL_LENGTH: usize = 63;
-
-/// Parses the name of a pool, which is a DNS label because it is part of the names of Kubernetes objects.
-fn parse_pool(text: &str) -> Result<String, String> {
-    let is_allowed = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '-';
-    let is_label = text.len() <= MAX_POOL_LENGTH
-        && text.chars().all(is_allowed)
-        && !text.starts_with('-')
-        && !text.ends_with('-');
-    if is_label {
-        return Ok(text.to_owned());
-    }
-    Err(format!(
-        "invalid pool `{text}`: expected at most {MAX_POOL_LENGTH} lowercase letters, digits and inner hyphens, such as spot-a"
-    ))
 }
 
 /// Maximum number of workers of `feedline up --autoscale`.

@@ -6,12 +6,13 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use crate::{disk_metrics, process_metrics};
 
 /// The metric tables of all roles.
-pub(super) fn tables() -> [&'static [MetricDescription]; 6] {
+pub(super) fn tables() -> [&'static [MetricDescription]; 7] {
     [
         feedline_coordinator::METRICS,
         feedline_worker::metrics::METRICS,
         feedline_worker::STORE_METRICS,
         feedline_client::METRICS,
+        feedline_kubernetes::METRICS,
         process_metrics::METRICS,
         disk_metrics::METRICS,
     ]

@@ -8,14 +8,15 @@ use feedline_coordinator::{
 use hyper::Uri;
 use tokio::time::Instant;
 
+use super::scaling::{CoordinatorScaler, KedaServer};
 use super::{GrpcServer, announce, coordinator_routes, stop_coordinator};
-use crate::access::{ServerSecurity, coordinator_token};
-use crate::cli::CoordinatorArgs;
+use crate::access::{ServerSecurity, coordinator_token, observer_token};
+use crate::cli::{CoordinatorArgs, ScalingPlan};
 use crate::disk_metrics::RoleDirectory;
 use crate::failure::Failure;
 use crate::http::{HttpAddresses, Readiness};
 use crate::reload::reload_secret;
-use crate::{entropy, http, listen, signals, store_access, yaml};
+use crate::{entropy, http, listen, output, signals, store_access, yaml};
 
 /// The flags that protect a coordinator on a network, for error messages.
 pub(super) const COORDINATOR_FIX: &str =
@@ -24,6 +25,7 @@ pub(super) const COORDINATOR_FIX: &str =
 /// Runs a coordinator until a signal arrives.
 pub(crate) async fn run(args: CoordinatorArgs) -> Result<(), Failure> {
     let stop = signals::watch()?;
+    let scaling = args.scaling.plan()?;
     let security = ServerSecurity::new(&args.server_access)?;
     let secret = args.secret.load()?;
     let _reload = secret.clone().map(reload_secret);
@@ -45,29 +47,42 @@ pub(crate) async fn run(args: CoordinatorArgs) -> Result<(), Failure> {
     warn_of_even_number(args.peers.len());
     check_own_certificate(&url, !args.peers.is_empty(), &security)?;
     let (settings, grace, protocol_version) =
-        (settings(&args, url)?, args.shutdown.grace, args.protocol_version);
+        (settings(&args, url, scaling.as_ref())?, args.shutdown.grace, args.protocol_version);
     let disks = disks(&settings);
+    let scaler = match &scaling {
+        Some(plan) => Some(CoordinatorScaler::start(plan, &args.server_access).await?),
+        None => None,
+    };
     let mut credentials = security.credentials.clone();
+    let mut observer = credentials.clone();
     if let Some(secret) = &secret {
         credentials.token = Some(Arc::new(coordinator_token(Arc::clone(secret))));
+        observer.token = Some(Arc::new(observer_token(Arc::clone(secret))));
         tracing::info!(secret = secret.fingerprint(), "clients need tokens that this secret signed");
     }
     let peers = GrpcPeers { credentials: credentials.clone(), protocol_version };
     let peers = Some(Arc::new(peers) as Arc<dyn PeerDirectory>);
-    let context = CoordinatorContext { peers, ..CoordinatorContext::default() };
+    let context =
+        CoordinatorContext { peers, scaler: scaler.as_ref().map(|scaler| Arc::clone(&scaler.scaler)) };
     let mut coordinator = feedline_coordinator::start_in(settings, entropy::coordinator_start_id(), context)
         .await
         .map_err(Failure::failed)?;
     http.watch_disks(disks);
     let services = coordinator_routes(&coordinator, secret.as_ref(), credentials, protocol_version);
     let mut server = GrpcServer::start(bound.listener, security.tls(), services.routes);
+    let mut keda =
+        scaler.and_then(|scaler| scaler.serve_keda(coordinator.service(), observer, protocol_version));
     // A coordinator has started even if it waits for a leader, or to join a cluster.
     http.set_ready(readiness(&coordinator));
     announce("coordinator", bound.address, &http)?;
+    if let Some(keda) = &keda {
+        output::print(&format!("feedline coordinator scaler on {}\n", keda.address))?;
+    }
     tokio::select! {
         () = stop.cancelled() => {}
         result = coordinator.wait() => return result.map_err(Failure::failed),
         result = server.wait() => return result,
+        result = wait_for_keda(keda.as_mut()) => return result,
     }
     tracing::info!("stopping");
     let deadline = Instant::now() + grace;
@@ -75,6 +90,9 @@ pub(crate) async fn run(args: CoordinatorArgs) -> Result<(), Failure> {
     stop_coordinator(coordinator, deadline).await?;
     // The last responses may still be in transit.
     server.shutdown(deadline).await?;
+    if let Some(keda) = keda {
+        keda.shutdown(deadline).await?;
+    }
     http.shutdown().await;
     Ok(())
 }
@@ -86,6 +104,14 @@ fn warn_of_even_number(coordinators: usize) {
             coordinators,
             "an even number of coordinators survives as many failures as one coordinator fewer: list 1, 3 or 5 in --peers"
         );
+    }
+}
+
+/// Waits until the server for KEDA ends, or forever without this server.
+async fn wait_for_keda(keda: Option<&mut KedaServer>) -> Result<(), Failure> {
+    match keda {
+        Some(keda) => keda.wait().await,
+        None => std::future::pending().await,
     }
 }
 
@@ -122,7 +148,11 @@ pub(super) fn disks(settings: &CoordinatorSettings) -> Vec<RoleDirectory> {
     data.chain([RoleDirectory { name: "index", path: settings.index_dir.clone() }]).collect()
 }
 
-fn settings(args: &CoordinatorArgs, url: String) -> Result<CoordinatorSettings, Failure> {
+fn settings(
+    args: &CoordinatorArgs,
+    url: String,
+    scaling: Option<&ScalingPlan>,
+) -> Result<CoordinatorSettings, Failure> {
     let index_dir = args.index_dir.clone().unwrap_or_else(|| args.data_dir.join("index"));
     let mut settings = CoordinatorSettings::durable(&args.data_dir, index_dir);
     settings.cluster.worker_lease_ms = args.worker_lease.as_millis().max(1) as u64;
@@ -137,6 +167,9 @@ fn settings(args: &CoordinatorArgs, url: String) -> Result<CoordinatorSettings, 
     settings.own_files = store_access::own_files(&args.server_access, &args.stores, files.chain(stored));
     if let Some(file) = &args.planner {
         settings.plan = yaml::planner_settings(file)?;
+    }
+    if let Some(plan) = scaling {
+        settings.shrink_after_ms = plan.shrink_after.as_millis() as u64;
     }
     args.tenants.apply(&args.limits, &mut settings)?;
     Ok(settings)
