@@ -7,6 +7,7 @@ mod cluster;
 mod container;
 mod coordinator_contact;
 mod credentials_file;
+mod disk_metrics;
 mod entropy;
 mod environment;
 mod explain;

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use super::{GrpcServer, announce, coordinator_routes, stop_coordinator};
 use crate::access::{ServerSecurity, coordinator_token};
 use crate::cli::CoordinatorArgs;
+use crate::disk_metrics::RoleDirectory;
 use crate::failure::Failure;
 use crate::http::{HttpAddresses, Readiness};
 use crate::reload::reload_secret;
@@ -29,7 +30,7 @@ pub(crate) async fn run(args: CoordinatorArgs) -> Result<(), Failure> {
     let bound = listen::bind(&args.listen, "--listen").await?;
     security.check_listen_address(bound.address, secret.is_some(), COORDINATOR_FIX)?;
     let addresses = HttpAddresses { http: args.http.as_deref(), health: args.health.health.as_deref() };
-    let http = http::start(addresses, &security, secret.as_ref()).await?;
+    let mut http = http::start(addresses, &security, secret.as_ref()).await?;
     let scheme = security.scheme();
     let url = match &args.advertise {
         Some(url) => url.clone(),
@@ -45,6 +46,7 @@ pub(crate) async fn run(args: CoordinatorArgs) -> Result<(), Failure> {
     check_own_certificate(&url, !args.peers.is_empty(), &security)?;
     let (settings, grace, protocol_version) =
         (settings(&args, url)?, args.shutdown.grace, args.protocol_version);
+    let disks = disks(&settings);
     let mut credentials = security.credentials.clone();
     if let Some(secret) = &secret {
         credentials.token = Some(Arc::new(coordinator_token(Arc::clone(secret))));
@@ -56,6 +58,7 @@ pub(crate) async fn run(args: CoordinatorArgs) -> Result<(), Failure> {
     let mut coordinator = feedline_coordinator::start_in(settings, entropy::coordinator_start_id(), context)
         .await
         .map_err(Failure::failed)?;
+    http.watch_disks(disks);
     let services = coordinator_routes(&coordinator, secret.as_ref(), credentials, protocol_version);
     let mut server = GrpcServer::start(bound.listener, security.tls(), services.routes);
     // A coordinator has started even if it waits for a leader, or to join a cluster.
@@ -111,6 +114,12 @@ fn readiness(coordinator: &RunningCoordinator) -> Readiness {
         let leader = *leadership.borrow();
         leader.map(|_| ()).ok_or_else(|| "the coordinators have not elected a leader".to_owned())
     })
+}
+
+/// Returns the directories in which a coordinator stores its log and the indexes.
+pub(super) fn disks(settings: &CoordinatorSettings) -> Vec<RoleDirectory> {
+    let data = settings.data_dir.iter().map(|path| RoleDirectory { name: "data", path: path.clone() });
+    data.chain([RoleDirectory { name: "index", path: settings.index_dir.clone() }]).collect()
 }
 
 fn settings(args: &CoordinatorArgs, url: String) -> Result<CoordinatorSettings, Failure> {
