@@ -180,10 +180,15 @@ def test_a_shrinking_cluster_removes_members_before_their_pods():
     assert container["args"][:3] == ["members", "sync", "https://demo-feedline-coordinator-0.demo-feedline-coordinator.ml.svc:7070"]
 
 
-def test_the_test_lists_members_and_workers_and_runs_the_given_pipeline():
+def test_the_test_checks_members_and_workers_and_runs_the_given_pipeline():
     def commands(name: str) -> list[list[str]]:
         pod = pod_of(next(item for item in render(name) if item["kind"] == "Pod"))
         return [container["args"] for container in pod["initContainers"] + pod["containers"]]
 
-    assert [command[0] for command in commands("defaults")] == ["members", "top", "job"]
+    assert commands("defaults") == [
+        ["members", "list", "--expect-voters=3"],
+        ["top", "--once", "--min-workers=1", "--format=json"],
+        ["job", "list"],
+    ]
+    assert commands("pools")[1][2] == "--min-workers=5" and commands("minimal")[1][2] == "--min-workers=1"
     assert commands("everything")[2] == ["run", "/etc/feedline/pipeline/pipeline.yaml", "--audit"]
