@@ -13,7 +13,7 @@ DEMO := target/demo
 # Cargo prints its progress on a terminal only.
 QUIET := $(shell test -t 2 || echo --quiet)
 
-.PHONY: help demo test test-python wheel release-python test-wheel chaos fuzz check fmt clean setup build python frameworks speed scale size caching kernels padding python-client resnet trace-cost secure-cost bottlenecks tuning demand restoring bench release dist release-package stats language-sample mutants against image test-chart test-monitoring chart
+.PHONY: help demo test test-python wheel release-python test-wheel chaos fuzz check fmt clean setup build python frameworks speed scale size caching kernels padding python-client resnet trace-cost secure-cost bottlenecks tuning demand restoring bench release dist release-package stats language-sample mutants against image test-chart test-monitoring chart dashboards dashboard-pictures
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
@@ -62,6 +62,15 @@ chart: setup ## Write the files that are generated from the Helm chart: its READ
 	@python3 -B helm/readme.py
 	@python=$(CHART_TOOLS)/bin/python; test -x $$python || python=python3; \
 	$(if $(HELM),HELM=$(HELM) )$$python -B helm/manifests.py
+
+dashboards: setup ## Write the Grafana dashboards of the Helm chart
+	@$(call environment,$(CHART_TOOLS),helm/tests/requirements.txt,--no-deps,the dashboards need grafana-foundation-sdk)
+	@$(CHART_TOOLS)/bin/python -B helm/write_dashboards.py
+
+dashboard-pictures: build ## Draw the dashboards of the Helm chart with the data of a live job, in docs/images: PROMETHEUS=prometheus
+	@$(call environment,$(CHART_TOOLS),helm/tests/requirements.txt,--no-deps,the pictures need pytest)
+	@DRAW_DASHBOARDS=1 $(if $(PROMETHEUS),PROMETHEUS=$(PROMETHEUS) )FEEDLINE_BINARY=$$PWD/$(FEEDLINE) $(CHART_TOOLS)/bin/python -B -m pytest \
+		-q -p no:cacheprovider --rootdir tests/monitoring tests/monitoring/test_dashboards.py
 
 wheel: release-python ## Build the Python package as a wheel, in target/wheels
 	@ls target/wheels/*.whl

@@ -11,6 +11,7 @@ mod error;
 mod identity;
 mod index_store;
 mod introductions;
+mod job_gauges;
 mod leader_samples;
 mod limits;
 mod metrics;

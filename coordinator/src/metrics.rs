@@ -30,6 +30,23 @@ pub(crate) const VOTERS: &str = "feedline_coordinator_voters";
 pub(crate) const REACHABLE_VOTERS: &str = "feedline_coordinator_reachable_voters";
 pub(crate) const TENANT_STALL_FRACTION: &str = "feedline_coordinator_tenant_stall_fraction";
 pub(crate) const TENANT_CORES: &str = "feedline_coordinator_tenant_cores";
+pub(crate) const WORKER_CORES: &str = "feedline_coordinator_worker_cores";
+pub(crate) const WORKER_USED_CORES: &str = "feedline_coordinator_worker_used_cores";
+pub(crate) const JOB_CONSUMERS: &str = "feedline_coordinator_job_consumers";
+pub(crate) const JOB_ROWS: &str = "feedline_coordinator_job_rows_per_second";
+pub(crate) const JOB_BATCHES: &str = "feedline_coordinator_job_batches_per_second";
+pub(crate) const JOB_DEMAND: &str = "feedline_coordinator_job_demand_rows_per_second";
+pub(crate) const JOB_PLANNED_ROWS: &str = "feedline_coordinator_job_planned_rows_per_second";
+pub(crate) const JOB_FED_FRACTION: &str = "feedline_coordinator_job_fed_fraction";
+pub(crate) const JOB_STALL_FRACTION: &str = "feedline_coordinator_job_stall_fraction";
+pub(crate) const JOB_CORES: &str = "feedline_coordinator_job_cores";
+pub(crate) const JOB_USED_CORES: &str = "feedline_coordinator_job_used_cores";
+pub(crate) const JOB_PASSES_LEFT: &str = "feedline_coordinator_job_passes_left";
+pub(crate) const JOB_STORE_BYTES: &str = "feedline_coordinator_job_store_bytes_per_second";
+pub(crate) const JOB_CACHE_BYTES: &str = "feedline_coordinator_job_cache_bytes_per_second";
+pub(crate) const JOB_BOTTLENECK: &str = "feedline_coordinator_job_bottleneck";
+pub(crate) const JOB_OPERATOR_BUSY: &str = "feedline_coordinator_job_operator_busy";
+pub(crate) const JOB_OPERATOR_QUEUE_BYTES: &str = "feedline_coordinator_job_operator_queue_bytes";
 pub(crate) const PLAN_SECONDS: &str = "feedline_coordinator_plan_seconds";
 
 /// Every metric of the coordinator.
@@ -99,6 +116,83 @@ pub const METRICS: &[MetricDescription] = &[
         REACHABLE_VOTERS,
         Unit::Count,
         "Voters from which the leader has recently received a message, including itself; only on the leader",
+    ),
+    metric_table::gauge(
+        WORKER_CORES,
+        Unit::Count,
+        "Cores of the workers that are not draining; only on the leader",
+    ),
+    metric_table::gauge(
+        WORKER_USED_CORES,
+        Unit::Count,
+        "CPU seconds per second that the workers spend on jobs; only on the leader",
+    ),
+    metric_table::gauge(JOB_CONSUMERS, Unit::Count, "Consumers of a running job; only on the leader"),
+    metric_table::gauge(
+        JOB_ROWS,
+        Unit::Count,
+        "Rows per second delivered to the consumers of a job; only on the leader",
+    ),
+    metric_table::gauge(
+        JOB_BATCHES,
+        Unit::Count,
+        "Batches per second delivered to the consumers of a job; only on the leader",
+    ),
+    metric_table::gauge(
+        JOB_DEMAND,
+        Unit::Count,
+        "Rows per second that the consumers of a job could process; only on the leader",
+    ),
+    metric_table::gauge(
+        JOB_PLANNED_ROWS,
+        Unit::Count,
+        "Rows per second that the plan predicts for a job; only on the leader",
+    ),
+    metric_table::gauge(
+        JOB_FED_FRACTION,
+        Unit::Count,
+        "Delivered rate of a job divided by its demand, at most 1; only on the leader",
+    ),
+    metric_table::gauge(
+        JOB_STALL_FRACTION,
+        Unit::Count,
+        "Fraction of time that the consumers of a job waited for batches; only on the leader",
+    ),
+    metric_table::gauge(JOB_CORES, Unit::Count, "Cores that the plan allocates to a job; only on the leader"),
+    metric_table::gauge(
+        JOB_USED_CORES,
+        Unit::Count,
+        "CPU seconds per second that the workers spend on a job; only on the leader",
+    ),
+    metric_table::gauge(
+        JOB_PASSES_LEFT,
+        Unit::Count,
+        "Remaining passes of a job over its dataset; only on the leader",
+    ),
+    metric_table::gauge(
+        JOB_STORE_BYTES,
+        Unit::Bytes,
+        "Bytes per second that a job reads from its store; only on the leader",
+    ),
+    metric_table::gauge(
+        JOB_CACHE_BYTES,
+        Unit::Bytes,
+        "Bytes per second that a job reads from caches; only on the leader",
+    ),
+    metric_table::gauge(
+        JOB_BOTTLENECK,
+        Unit::Count,
+        "1 for the `resource` and `operator` that limit a job; only on the leader",
+    ),
+    metric_table::gauge(
+        JOB_OPERATOR_BUSY,
+        Unit::Count,
+        "Mean number of concurrent executions of an `operator` of a job; only on the leader",
+    ),
+    metric_table::gauge(
+        JOB_OPERATOR_QUEUE_BYTES,
+        Unit::Bytes,
+        "Bytes that wait for an `operator` of a job; only on the leader",
     ),
     metric_table::histogram(PLAN_SECONDS, Unit::Seconds, "Duration of planning"),
 ];

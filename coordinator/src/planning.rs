@@ -22,6 +22,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 use crate::driver::DriverCommand;
+use crate::job_gauges::JobGauges;
 use crate::leader_samples::LeaderSamples;
 use crate::metrics::{FED_FRACTION, PLAN_SECONDS, WANTED_WORKERS};
 use crate::scaling_policy::ScalingPolicy;
@@ -83,6 +84,7 @@ pub(crate) async fn run(
             let (plan, decisions) = (planner.plan.as_ref(), &planner.cache_decisions);
             let view = cluster_view(now, &samples, &planner.observer, plan, decisions);
             planner.tenants.publish_stalls(&view.jobs);
+            planner.jobs.publish(&view, &samples, &planner.observer, planner.plan.as_ref());
             (planner, allocations, view, samples)
         });
         match planned.await {
@@ -132,6 +134,7 @@ struct Planner {
     /// The resource needs of the last plan.
     needs: ResourceNeeds,
     tenants: TenantGauges,
+    jobs: JobGauges,
     /// Time of the first plan.
     began: Option<Millis>,
 }
@@ -190,6 +193,7 @@ impl Planner {
         gauge!(FED_FRACTION).set(ABSENT);
         gauge!(WANTED_WORKERS).set(ABSENT);
         self.tenants.retire();
+        self.jobs.retire();
     }
 
     fn on_plan(

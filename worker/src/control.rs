@@ -140,6 +140,7 @@ impl ControlLoop {
 
     async fn build_report(&self, last_revision: Revision) -> WorkerReport {
         let EngineReport { elapsed_ns, cpu, stats, computed, is_memory_full } = self.engine.report().await;
+        metrics::set_draining(self.draining.load(Ordering::Relaxed));
         WorkerReport {
             worker: self.worker,
             address: self.settings.address.clone(),

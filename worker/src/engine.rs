@@ -68,6 +68,7 @@ pub(crate) use self::split::OpenFetch;
 use self::task::WorkerResources;
 pub(crate) use self::trace::Tracing;
 use crate::cache::Caches;
+use crate::operator_meter::OperatorMeter;
 use crate::{RowCacheSettings, StoreCacheSettings};
 
 pub(crate) struct Engine {
@@ -83,6 +84,7 @@ pub(crate) struct Engine {
     pub(crate) report_due: Notify,
     /// Whether the last report to the coordinator said that memory is full.
     has_reported_full: AtomicBool,
+    operator_meter: Mutex<OperatorMeter>,
     tasks: TaskTracker,
 }
 
@@ -120,6 +122,7 @@ impl Engine {
             planned_leases: Mutex::default(),
             report_due: Notify::new(),
             has_reported_full: AtomicBool::new(false),
+            operator_meter: Mutex::default(),
             tasks: TaskTracker::new(),
         }))
     }

@@ -8,6 +8,7 @@ mod control;
 mod engine;
 mod fetch_limit;
 pub mod metrics;
+mod operator_meter;
 mod process;
 mod server;
 mod settings;

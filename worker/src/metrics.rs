@@ -1,5 +1,7 @@
 //! Metrics of the worker. A test compares [`METRICS`] with the documentation.
 
+use std::time::Duration;
+
 use feedline_common::metric_table::{self, MetricDescription};
 use feedline_data::memory::{MemoryAccount, MemoryUsage};
 use metrics::{Unit, counter, gauge};
@@ -31,6 +33,25 @@ pub const METRICS: &[MetricDescription] = &[
         Unit::Bytes,
         "Shared memory for consumers on this host, in use or idle",
     ),
+    // The operators of a pipeline are known when its job is loaded.
+    metric_table::counter(
+        "feedline_worker_operator_cpu_seconds_total",
+        Unit::Seconds,
+        "CPU time by `operator`",
+    )
+    .with_label("operator", &[]),
+    metric_table::gauge(
+        "feedline_worker_operator_queue_bytes",
+        Unit::Bytes,
+        "Bytes that wait for an `operator`",
+    ),
+    metric_table::counter("feedline_worker_store_bytes_total", Unit::Bytes, "Bytes read from stores"),
+    metric_table::counter(
+        "feedline_worker_lock_wait_seconds_total",
+        Unit::Seconds,
+        "Time that threads waited for the lock of the engine's state",
+    ),
+    metric_table::gauge("feedline_worker_draining", Unit::Count, "1 while the worker drains, otherwise 0"),
     metric_table::gauge(
         "feedline_worker_groups_in_flight",
         Unit::Count,
@@ -106,6 +127,29 @@ pub(crate) fn set_memory(usage: &[MemoryUsage], budget_bytes: u64) {
     let used_bytes: u64 = usage.iter().map(|usage| usage.used_bytes).sum();
     gauge!("feedline_worker_memory_used_bytes").set(used_bytes as f64);
     gauge!("feedline_worker_memory_budget_bytes").set(budget_bytes as f64);
+}
+
+/// Adds CPU time. A counter with fractions is recorded as a gauge.
+pub(crate) fn add_operator_cpu(operator: &str, seconds: f64) {
+    gauge!("feedline_worker_operator_cpu_seconds_total", "operator" => operator.to_owned())
+        .increment(seconds);
+}
+
+pub(crate) fn set_operator_queue(operator: &str, bytes: u64) {
+    gauge!("feedline_worker_operator_queue_bytes", "operator" => operator.to_owned()).set(bytes as f64);
+}
+
+pub(crate) fn count_store_bytes(bytes: u64) {
+    counter!("feedline_worker_store_bytes_total").increment(bytes);
+}
+
+/// Sets a counter with fractions, which is recorded as a gauge.
+pub(crate) fn set_lock_wait(wait: Duration) {
+    gauge!("feedline_worker_lock_wait_seconds_total").set(wait.as_secs_f64());
+}
+
+pub(crate) fn set_draining(is_draining: bool) {
+    gauge!("feedline_worker_draining").set(f64::from(u8::from(is_draining)));
 }
 
 pub(crate) fn set_engine(groups: usize, leases: usize) {

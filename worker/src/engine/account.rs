@@ -1,7 +1,7 @@
 //! The engine's report to the coordinator: computed leases, memory in use, and job counters.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 
 use feedline_data::ids::JobId;
 use feedline_data::layout::SplitRef;
@@ -84,7 +84,8 @@ impl Engine {
             elapsed_ns,
             cpu,
         };
-        let stats = jobs.iter().map(job_stats).collect();
+        let stats: Vec<WorkerJobStats> = jobs.iter().map(job_stats).collect();
+        self.operator_meter.lock().unwrap_or_else(PoisonError::into_inner).update(&stats);
         EngineReport { elapsed_ns, cpu, stats, computed, is_memory_full }
     }
 
@@ -109,6 +110,7 @@ impl Engine {
     }
 
     fn update_metrics(&self) {
+        crate::metrics::set_lock_wait(self.lock_wait());
         crate::metrics::set_memory(&self.memory_usage(), self.memory_bytes());
         let caches = &self.resources.caches;
         crate::metrics::set_cache(caches.memory_bytes(), caches.disk_bytes());
