@@ -143,8 +143,8 @@ class Cluster:
         found = {item["metadata"]["name"]: item for item in self._list(resource, flags)}
         if predicate(found):
             return found
-        watch = ["get", resource, "--watch", "--output-watch-events", "--output=json", *flags]
-        command = ["timeout", f"{timeout:.1f}", *self.control_plane.kubectl_command(*watch)]
+        watch = ["get", resource, "--watch", "--output-watch-events", "--output=json", f"--request-timeout={timeout:.1f}s"]
+        command = self.control_plane.kubectl_command(*watch, *flags)
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
             for event in _json_values(process.stdout):
                 item = event["object"]
