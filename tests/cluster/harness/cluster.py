@@ -80,13 +80,16 @@ class Cluster:
     def kubectl_json(self, *arguments: object) -> dict:
         return json.loads(self.kubectl(*arguments, "--output=json"))
 
+    def kubectl_result(self, *arguments: object, input: str | None = None) -> subprocess.CompletedProcess:
+        """Returns the output and the exit status of a command that may fail."""
+        command = self.control_plane.kubectl_command(*arguments)
+        return subprocess.run(command, input=input, capture_output=True, text=True, timeout=300)
+
     def kubectl_error(self, *arguments: object, input: str | None = None) -> str:
         """Returns the error message of a command that must fail."""
-        try:
-            output = self.kubectl(*arguments, input=input)
-        except CommandFailed as error:
-            return error.stderr
-        raise AssertionError(f"kubectl {' '.join(map(str, arguments))} succeeded: {output}")
+        result = self.kubectl_result(*arguments, input=input)
+        assert result.returncode != 0, f"kubectl {' '.join(map(str, arguments))} succeeded: {result.stdout}"
+        return result.stderr
 
     def apply(self, *objects: dict, namespace: str = "default", strict: bool = True) -> str:
         """Creates or changes objects. Unknown and repeated fields are errors."""
@@ -134,7 +137,7 @@ class Cluster:
         end = time.monotonic() + timeout
         while (remaining := end - time.monotonic()) > 0:
             # An object that is deleted between the list and the watch has no event, so each watch is short.
-            if found := self._watch(resource, predicate, flags, min(remaining, 5)):
+            if (found := self._watch(resource, predicate, flags, min(remaining, 5))) is not None:
                 return found
         names = sorted(item["metadata"]["name"] for item in self._list(resource, flags))
         raise AssertionError(f"{resource}: not true after {timeout} s: {names}\n{self.describe(namespace)}")
