@@ -13,7 +13,7 @@ DEMO := target/demo
 # Cargo prints its progress on a terminal only.
 QUIET := $(shell test -t 2 || echo --quiet)
 
-.PHONY: help demo test test-python wheel release-python test-wheel chaos fuzz check fmt clean setup build python frameworks speed scale size caching kernels padding python-client resnet trace-cost secure-cost bottlenecks tuning demand restoring bench release dist release-package stats language-sample mutants against image test-chart test-monitoring chart dashboards dashboard-pictures
+.PHONY: help demo test test-python wheel release-python test-wheel chaos fuzz check fmt clean setup build python frameworks speed scale size caching kernels padding python-client resnet trace-cost secure-cost bottlenecks tuning demand restoring bench release dist release-package stats language-sample mutants against image test-chart test-monitoring chart dashboards dashboard-pictures cluster-tools test-cluster
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
@@ -71,6 +71,15 @@ dashboard-pictures: build ## Draw the dashboards of the Helm chart with the data
 	@$(call environment,$(CHART_TOOLS),helm/tests/requirements.txt,--no-deps,the pictures need pytest)
 	@DRAW_DASHBOARDS=1 $(if $(PROMETHEUS),PROMETHEUS=$(PROMETHEUS) )FEEDLINE_BINARY=$$PWD/$(FEEDLINE) $(CHART_TOOLS)/bin/python -B -m pytest \
 		-q -p no:cacheprovider --rootdir tests/monitoring tests/monitoring/test_dashboards.py
+
+CLUSTER := target/cluster-python
+
+cluster-tools: ## Build the programs of a Kubernetes cluster with Go, in target/cluster-tools: WITH="keda prometheus"
+	@python3 -B tests/cluster/tools.py base crds $(WITH)
+
+test-cluster: cluster-tools ## Run the tests on a Kubernetes cluster, as root: WITH="keda prometheus" ONLY=smoke
+	@$(call environment,$(CLUSTER),tests/cluster/requirements.txt,--no-deps,the tests on a cluster need pytest and PyYAML)
+	@$(CLUSTER)/bin/python -B -m pytest -q -p no:cacheprovider --durations=10 -rs --rootdir tests/cluster tests/cluster $(if $(ONLY),-m $(ONLY))
 
 wheel: release-python ## Build the Python package as a wheel, in target/wheels
 	@ls target/wheels/*.whl

@@ -1,0 +1,109 @@
+"""A machine: a network, mount and PID namespace. The kernel ends all of its processes and mounts when its first process ends.
+
+The first process reads a pipe from the tests, so a machine also ends when the tests are killed. Nothing of it listens outside
+of its namespaces. /run is empty at each boot. /var/lib and /var/log are directories of the machine that survive a crash.
+"""
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+from harness.commands import run, tail, until
+from harness.programs import search_path
+
+# PID 1 ignores SIGCHLD, so that the kernel reaps orphans, and ends at the end of its input.
+FIRST_PROCESS = """
+set -e
+mount -t tmpfs tmpfs /run
+mount --bind "$1/log" /var/log
+mount --bind "$1/lib" /var/lib
+echo ready
+trap '' CHLD
+exec cat
+"""
+
+
+class Machine:
+    def __init__(self, name: str, directory: Path) -> None:
+        self.name, self.directory = name, directory
+        self.processes: dict[str, subprocess.Popen] = {}
+        for part in ["log", "lib", "output"]:
+            (directory / part).mkdir(parents=True, exist_ok=True)
+        self.boot()
+
+    def boot(self) -> None:
+        """Starts the first process, also again after a crash."""
+        command = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
+        command += ["sh", "-c", FIRST_PROCESS, "sh", str(self.directory)]
+        self.unshare = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        if self.unshare.stdout.readline() != "ready\n":
+            raise RuntimeError("cannot create namespaces: the tests on a cluster need all capabilities of root")
+        [self.pid] = _children(self.unshare.pid)
+        self.run("ip", "link", "set", "lo", "up")
+        # The path leads to the network of the process that writes.
+        self.run("sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward")
+
+    def crash(self) -> None:
+        """Ends all processes at once, as a loss of power does. Waits until they have ended."""
+        self.unshare.stdin.close()
+        self.unshare.wait()
+        self.unshare.stdout.close()
+        for process in self.processes.values():
+            process.wait()
+        self.processes.clear()
+
+    def command(self, *command: object) -> list[str]:
+        """A command with all namespaces of the machine."""
+        return ["nsenter", f"--target={self.pid}", "--net", "--mount", "--pid", "--", *map(str, command)]
+
+    def network_command(self, *command: object) -> list[str]:
+        """A command with the network of the machine, but with the files and processes of the caller."""
+        return ["nsenter", f"--net=/proc/{self.pid}/ns/net", "--", *map(str, command)]
+
+    def run(self, *command: object, input: str | None = None) -> str:
+        return run(self.command(*command), input, env=os.environ | {"PATH": search_path()})
+
+    def start(self, name: str, *command: object) -> None:
+        """Starts a program in the background. Its output is in `output/NAME.log`."""
+        with open(self.log(name), "ab") as log:
+            self.processes[name] = subprocess.Popen(
+                self.command(*command),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                env=os.environ | {"PATH": search_path()},
+            )
+
+    def log(self, name: str) -> Path:
+        return self.directory / "output" / f"{name}.log"
+
+    def signal(self, name: str, number: int = signal.SIGKILL) -> None:
+        """Sends a signal to a program, such as SIGSTOP. SIGKILL also waits until the program has ended."""
+        process = self.processes[name]
+        for pid in _children(process.pid):
+            os.kill(pid, number)
+        if number == signal.SIGKILL:
+            process.wait()
+            del self.processes[name]
+
+    def until(self, condition, what: str, timeout: float = 60) -> object:
+        """Waits for a condition, and fails with the last lines of all logs."""
+
+        def check() -> object:
+            if ended := [name for name, process in self.processes.items() if process.poll() is not None]:
+                raise RuntimeError(f"{self.name}: {', '.join(ended)} ended\n{self.logs()}")
+            return condition()
+
+        try:
+            return until(check, f"{self.name}: {what}", timeout)
+        except TimeoutError as error:
+            raise TimeoutError(f"{error}\n{self.logs()}") from None
+
+    def logs(self) -> str:
+        return "\n".join(tail(self.log(name)) for name in self.processes)
+
+
+def _children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
