@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 from harness import Cluster, CommandFailed, until
+from harness.programs import TOOLS
 from nodes import data
 from nodes.pods import Audit, Pod, Training, environment, pod
 from releases import Release
@@ -149,6 +150,16 @@ class NodeRelease(Release):
     def kill(self, name: str) -> None:
         """Ends a pod at once, as a crash does."""
         self.cluster.kubectl("delete", "pod", name, "--namespace", self.namespace, "--grace-period=0", "--force", "--wait=false")
+
+    def container_of(self, name: str) -> tuple[str, str]:
+        """Returns the node of a pod, and the id of its first container there."""
+        pod = self.get(f"pod/{name}")
+        return pod["spec"]["nodeName"], pod["status"]["containerStatuses"][0]["containerID"].removeprefix("containerd://")
+
+    def kill_container(self, node: str, container: str) -> None:
+        """Ends a container without the API server, as a crash does. The kubelet starts it again."""
+        ctr = [TOOLS / "ctr", "--namespace=k8s.io", "tasks", "kill", "--signal=SIGKILL", container]
+        self.cluster.nodes[node].machine.run(*ctr)
 
     def until_ready(self, timeout: float = 90) -> None:
         """Waits until both roles have all their pods."""

@@ -49,6 +49,11 @@ class ReplicaWatch:
         until(lambda: self.wanted() == count, f"the Deployment wants {count} workers, not {self.counts()}", timeout)
         return next(change.at for change in self.changes if change.wanted == count)
 
+    def until_wanted_after(self, begin: float, count: int, timeout: float) -> float:
+        """Like `until_wanted`, for a change after a time."""
+        found = lambda: next((change.at for change in self.changes if change.at >= begin and change.wanted == count), None)  # noqa: E731
+        return until(found, f"the Deployment wants {count} workers after {begin}, not {self.counts()}", timeout)
+
     def until_ready(self, count: int, timeout: float) -> None:
         until(lambda: self.changes[-1].ready == count, f"{count} workers are ready", timeout)
 
@@ -68,7 +73,7 @@ class ReplicaWatch:
 
 
 class Observer(Pod):
-    """A pod with `observer.py`."""
+    """A pod with `observer.py`, whose log is read from the disk of its node: also without the API server."""
 
     def __init__(self, release: NodeRelease) -> None:
         super().__init__(release.cluster, release.namespace, "observer")
@@ -79,6 +84,12 @@ class Observer(Pod):
             pod(self.name, self.namespace, command, variables, release.secret, OPERATOR_NODE), namespace=self.namespace
         )
         until(self.lines, "the observer has metrics", 60)
+
+    def lines(self) -> list[dict]:
+        log = self.cluster.nodes[OPERATOR_NODE].machine.directory / "log"
+        files = log.glob(f"pods/{self.namespace}_{self.name}_*/main/*.log")
+        lines = [line.split(" ", 3)[-1] for file in files for line in file.read_text().splitlines()]
+        return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
 
     def first(self, metric: str, after: float, condition) -> float | None:
         """Returns the time of the first value after a time that meets a condition, summed over the metric's labels."""
