@@ -13,7 +13,7 @@ DEMO := target/demo
 # Cargo prints its progress on a terminal only.
 QUIET := $(shell test -t 2 || echo --quiet)
 
-.PHONY: help demo test test-python wheel release-python test-wheel chaos fuzz check fmt clean setup build python frameworks speed scale size caching kernels padding python-client resnet trace-cost secure-cost bottlenecks tuning demand restoring bench release dist release-package stats language-sample mutants against image test-chart chart cluster-tools test-cluster
+.PHONY: help demo test test-python wheel release-python test-wheel chaos fuzz check fmt clean setup build python frameworks speed scale size caching kernels padding python-client resnet trace-cost secure-cost bottlenecks tuning demand restoring bench release dist release-package stats language-sample mutants against image test-chart test-monitoring chart cluster-tools test-cluster
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
@@ -31,6 +31,7 @@ test: setup python ## Run all tests
 	cargo test $(QUIET) --workspace; wait $$frameworks
 	@$(MAKE) test-python
 	@$(MAKE) test-chart
+	@$(MAKE) test-monitoring
 
 PYTHON ?= $(shell ls $(FRAMEWORKS)/bin/python 2>/dev/null || echo $(VENV)/bin/python)
 
@@ -49,6 +50,12 @@ test-chart: setup ## Render the Helm chart with many values, and check the objec
 	@$(call environment,$(CHART_TOOLS),helm/tests/requirements.txt,--no-deps,the tests that render the chart are skipped)
 	@python=$(CHART_TOOLS)/bin/python; test -x $$python || python=$(PYTHON); \
 	$(if $(HELM),HELM=$(HELM) )$$python -B -m pytest -q -p no:cacheprovider --rootdir helm helm
+
+test-monitoring: build ## Fire each alert of the Helm chart, with a Prometheus that scrapes real roles: PROMETHEUS=prometheus
+	@$(call environment,$(CHART_TOOLS),helm/tests/requirements.txt,--no-deps,the tests of alerts with real roles are skipped)
+	@python=$(CHART_TOOLS)/bin/python; test -x $$python || python=$(PYTHON); \
+	$(if $(PROMETHEUS),PROMETHEUS=$(PROMETHEUS) )FEEDLINE_BINARY=$$PWD/$(FEEDLINE) \
+		$$python -B -m pytest -q -p no:cacheprovider --rootdir tests/monitoring tests/monitoring
 
 chart: setup ## Write the files that are generated from the Helm chart: its README and the plain manifests
 	@$(call environment,$(CHART_TOOLS),helm/tests/requirements.txt,--no-deps,the plain manifests need Helm)
@@ -209,11 +216,13 @@ image: $(if $(BINARY),setup,dist) ## Build the container image as an archive, in
 clean: ## Remove all build outputs
 	@rm -rf target
 
-# libjpeg-turbo needs cmake and nasm. The tests compare results with implementations in Python.
+# libjpeg-turbo needs cmake and nasm. The tests compare results with implementations in Python. Prometheus, whose package
+# starts a server, tests the alerts in continuous integration only.
 setup: ## Install the tools for building and testing
 	@missing="$(if $(NEEDED), $(NEEDED))"; \
 	command -v cmake >/dev/null || missing+=" cmake"; \
 	command -v nasm >/dev/null || missing+=" nasm"; \
+	test -z "$${CI:-}" || command -v promtool >/dev/null || missing+=" prometheus"; \
 	test -n "$$missing" || exit 0; \
 	as_root=""; test "$$(id -u)" = 0 || as_root="sudo"; \
 	if command -v apt-get >/dev/null && { test -z "$$as_root" || command -v sudo >/dev/null; }; then \

@@ -4,8 +4,10 @@ use std::net::IpAddr;
 
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose,
+    KeyUsagePurpose, PublicKeyData,
 };
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
 use time::{Duration, OffsetDateTime};
 
 /// Common name of all authorities. Each authority has its own key.
@@ -32,6 +34,8 @@ impl std::fmt::Debug for CertifiedKey {
 pub struct CertificateAuthority {
     issuer: Issuer<'static, KeyPair>,
     certified_key: CertifiedKey,
+    /// The public key in DER, as certificates contain it.
+    public_key: Vec<u8>,
 }
 
 impl CertificateAuthority {
@@ -43,16 +47,14 @@ impl CertificateAuthority {
         Self::with_key(KeyPair::generate().map_err(|error| error.to_string())?, days)
     }
 
-    /// Loads an authority from its private key in PEM. Processes that trust an earlier certificate of the authority also
-    /// trust newly issued certificates.
+    /// Loads an authority from its private key in PEM, with a new certificate that is valid for this number of days.
+    /// Processes that trust an earlier certificate of the authority also trust newly issued certificates.
     ///
     /// # Errors
     /// Returns a message if the text is not a private key.
-    pub fn from_key(pem: &str) -> Result<Self, String> {
-        Self::with_key(
-            KeyPair::from_pem(pem).map_err(|_| "the file contains no private key in PEM".to_owned())?,
-            1,
-        )
+    pub fn from_key(pem: &str, days: u32) -> Result<Self, String> {
+        let key = KeyPair::from_pem(pem).map_err(|_| "the file contains no private key in PEM".to_owned())?;
+        Self::with_key(key, days)
     }
 
     fn with_key(key: KeyPair, days: u32) -> Result<Self, String> {
@@ -61,7 +63,15 @@ impl CertificateAuthority {
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let cert = params.self_signed(&key).map_err(|error| error.to_string())?.pem();
         let certified_key = CertifiedKey { cert, key: key.serialize_pem() };
-        Ok(Self { issuer: Issuer::new(params, key), certified_key })
+        let public_key = key.subject_public_key_info();
+        Ok(Self { issuer: Issuer::new(params, key), certified_key, public_key })
+    }
+
+    /// Returns whether a certificate in PEM contains the key of this authority, so that processes which trust the
+    /// certificate also trust certificates that the authority issues.
+    pub fn has_key_of(&self, certificate: &str) -> bool {
+        let Ok(certificate) = CertificateDer::from_pem_slice(certificate.as_bytes()) else { return false };
+        certificate.windows(self.public_key.len()).any(|part| part == self.public_key)
     }
 
     /// Returns the certificate of the authority, which other processes trust, and its key.
@@ -99,4 +109,19 @@ fn params(hosts: Vec<String>, name: &str, days: u32) -> Result<CertificateParams
     let end = now.checked_add(Duration::days(i64::from(days)));
     params.not_after = end.ok_or("the number of days is too large")?;
     Ok(params)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_authority_recognises_earlier_certificates_of_its_key() {
+        let [own, other] = [0, 1].map(|_| CertificateAuthority::new(1).unwrap());
+        let again = CertificateAuthority::from_key(&own.certified_key().key, 365).unwrap();
+        assert!(again.has_key_of(&own.certified_key().cert));
+        assert!(!again.has_key_of(&other.certified_key().cert) && !again.has_key_of("nonsense"));
+        // A certificate that the authority issued contains another key.
+        assert!(!own.has_key_of(&own.issue("feedline role", &[], 1).unwrap().cert));
+    }
 }

@@ -7,11 +7,13 @@
 //! both ends of a connection, and reloads certificates when their files change.
 
 mod authority;
+mod certificate;
 mod cluster_secret;
 mod credentials;
 mod expiry;
 mod exposed;
 mod incoming;
+pub mod key_files;
 mod protected_files;
 mod sealed;
 mod secret;
@@ -20,6 +22,7 @@ mod tls;
 pub mod token;
 
 pub use self::authority::{CertificateAuthority, CertifiedKey};
+pub use self::certificate::{certificate_contains_host, certificate_expiry_s};
 pub use self::cluster_secret::{ClusterKeys, ClusterSecret};
 pub use self::credentials::{BearerToken, Credentials};
 pub use self::exposed::warn_if_exposed;

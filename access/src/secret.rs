@@ -52,6 +52,24 @@ impl Secret {
         Self { signing, additional }
     }
 
+    /// Creates a new secret that signs, and that also accepts signatures of the current signing secret.
+    ///
+    /// # Errors
+    /// Returns a message if the system cannot generate random numbers.
+    pub fn rotated(&self) -> Result<Self, String> {
+        Ok(Self::from_parts(Self::new()?.signing, vec![self.signing]))
+    }
+
+    /// Returns the signing secret alone.
+    pub fn without_previous(&self) -> Self {
+        Self::from_parts(self.signing, Vec::new())
+    }
+
+    /// Returns whether signatures of a further secret are valid.
+    pub fn has_previous(&self) -> bool {
+        !self.additional.is_empty()
+    }
+
     /// Reads a file with the text of [`Self::text`].
     ///
     /// # Errors
@@ -195,6 +213,19 @@ mod tests {
                 .unwrap_err()
                 .contains("not a cluster secret")
         );
+    }
+
+    #[test]
+    fn a_rotated_secret_accepts_the_previous_signing_secret() {
+        let first = secret_of(7);
+        let second = first.rotated().unwrap();
+        assert!(second.has_previous() && !first.has_previous());
+        assert_eq!(second.text().lines().nth(1), Some(first.text().as_str()));
+        assert_ne!(second.text().lines().next(), Some(first.text().as_str()));
+        assert!(Secret::parse(&second.text()).is_ok());
+        let third = second.rotated().unwrap();
+        assert_eq!(third.text().lines().nth(1), second.text().lines().next());
+        assert_eq!(Some(second.without_previous().text().as_str()), second.text().lines().next());
     }
 
     #[test]

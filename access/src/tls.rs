@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustls::client::verify_server_name;
 use rustls::crypto::CryptoProvider;
 use rustls::server::{ParsedCertificate, WantsServerCert, WebPkiClientVerifier};
-use rustls::{ClientConfig, ConfigBuilder, RootCertStore, ServerConfig};
+use rustls::{CertificateError, ClientConfig, ConfigBuilder, RootCertStore, ServerConfig};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio::net::TcpStream;
@@ -145,11 +145,17 @@ impl Tls {
         let checked =
             ParsedCertificate::try_from(own).and_then(|parsed| verify_server_name(&parsed, &server_name));
         checked.map_err(|error| {
-            let reason = match &error {
-                rustls::Error::InvalidCertificate(reason) => reason.to_string(),
-                other => other.to_string(),
+            let problem = match &error {
+                rustls::Error::InvalidCertificate(CertificateError::NotValidForNameContext {
+                    presented,
+                    ..
+                }) => {
+                    format!(" does not contain the name `{name}`, {}", describe_names(presented))
+                }
+                rustls::Error::InvalidCertificate(reason) => format!(": {reason}"),
+                other => format!(": {other}"),
             };
-            format!("{}: {reason}; issue a certificate that contains `{name}`", path.display())
+            format!("{}{problem}; issue a certificate that contains `{name}`", path.display())
         })
     }
 
@@ -292,6 +298,18 @@ impl ServerConfigs {
 /// Returns a message with the expected form.
 pub fn check_server_name(name: &str) -> Result<(), String> {
     parse_server_name(name).map(|_| ())
+}
+
+/// Describes the names of a certificate, which rustls returns as texts such as `DnsName("localhost")`.
+fn describe_names(presented: &[String]) -> String {
+    let plain = |name: &String| -> String {
+        let inner = name.split_once('(').map_or(name.as_str(), |(_, inner)| inner.trim_end_matches(')'));
+        inner.trim_matches('"').to_owned()
+    };
+    match presented {
+        [] => "and it contains none".to_owned(),
+        names => format!("only {}", names.iter().map(plain).collect::<Vec<_>>().join(", ")),
+    }
 }
 
 fn parse_server_name(name: &str) -> Result<ServerName<'_>, String> {

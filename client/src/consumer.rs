@@ -3,6 +3,7 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
+use feedline_common::metric_table::start_counters;
 use feedline_data::layout::StreamPosition;
 use feedline_data::messages::{ConsumerStats, JobState};
 use feedline_data::mix::MixChange;
@@ -18,7 +19,7 @@ use tracing::Instrument;
 use crate::batch::{Batch, BatchInfo};
 use crate::error::ClientError;
 use crate::fetch::FetchContext;
-use crate::metrics::{COPY_SECONDS_TOTAL, STALL_SECONDS_TOTAL, STEP_SECONDS_TOTAL};
+use crate::metrics::{COPY_SECONDS_TOTAL, METRICS, STALL_SECONDS_TOTAL, STEP_SECONDS_TOTAL};
 use crate::origin::Origins;
 use crate::receive_pool::ReceivePool;
 use crate::session::{Session, SessionTimeouts};
@@ -45,6 +46,7 @@ impl Consumer {
         workers: Arc<dyn WorkerDirectory>,
         settings: ClientSettings,
     ) -> Self {
+        start_counters(METRICS);
         let pool = create_receive_pool(&settings);
         let timeouts = SessionTimeouts {
             unavailable: Duration::from_millis(settings.patience_ms),

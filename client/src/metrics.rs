@@ -38,7 +38,8 @@ pub const METRICS: &[MetricDescription] = &[
         RECEIVED_BYTES_TOTAL,
         Unit::Bytes,
         "Batch bytes received from other processes, by `transport`: tcp, unix or memory",
-    ),
+    )
+    .with_label("transport", &["tcp", "unix", "memory"]),
     metric_table::counter(FETCHES_TOTAL, Unit::Count, "Fetches started, including hedged fetches of a split"),
     metric_table::counter(
         FETCH_FAILURES_TOTAL,

@@ -223,6 +223,9 @@ impl Driver {
         }
         if is_tick && let Some(gauges) = &mut self.gauges {
             gauges.publish(self.now.cluster, self.parts.worker_lease_ms);
+            if let Ok(members) = self.parts.member.member_views() {
+                Gauges::publish_voters(&members);
+            }
         }
         self.process_effects()
     }

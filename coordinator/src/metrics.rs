@@ -6,6 +6,8 @@ use feedline_cluster::records::Record;
 use feedline_common::metric_table::{self, ABSENT, MetricDescription};
 use feedline_data::ids::{JobId, Millis, WorkerId};
 use feedline_data::messages::{JobState, ServiceErrorKind};
+use feedline_proto::CoordinatorRequest;
+use feedline_raft::MemberView;
 use metrics::{Unit, counter, gauge};
 
 pub(crate) const JOBS: &str = "feedline_coordinator_jobs";
@@ -23,6 +25,9 @@ pub(crate) const SCALED_WORKERS: &str = "feedline_coordinator_scaled_workers";
 pub(crate) const LEADS: &str = "feedline_coordinator_leads";
 pub(crate) const TERM: &str = "feedline_coordinator_term";
 pub(crate) const TENANT_JOBS: &str = "feedline_coordinator_tenant_jobs";
+pub(crate) const VOTERS: &str = "feedline_coordinator_voters";
+pub(crate) const REACHABLE_VOTERS: &str = "feedline_coordinator_reachable_voters";
+pub(crate) const TENANT_STALL_FRACTION: &str = "feedline_coordinator_tenant_stall_fraction";
 pub(crate) const TENANT_CORES: &str = "feedline_coordinator_tenant_cores";
 pub(crate) const PLAN_SECONDS: &str = "feedline_coordinator_plan_seconds";
 
@@ -51,8 +56,10 @@ pub const METRICS: &[MetricDescription] = &[
         "Splits leased to workers, including duplicate leases of late splits",
     ),
     metric_table::gauge(QUEUED_REQUESTS, Unit::Count, "Requests in the driver queue"),
-    metric_table::counter(REQUESTS_TOTAL, Unit::Count, "Requests by `kind`"),
-    metric_table::counter(REFUSALS_TOTAL, Unit::Count, "Rejected requests by error `kind`"),
+    metric_table::counter(REQUESTS_TOTAL, Unit::Count, "Requests by `kind`")
+        .with_label("kind", CoordinatorRequest::NAMES),
+    metric_table::counter(REFUSALS_TOTAL, Unit::Count, "Rejected requests by error `kind`")
+        .with_label("kind", REFUSAL_LABELS),
     metric_table::gauge(
         FED_FRACTION,
         Unit::Count,
@@ -76,8 +83,22 @@ pub const METRICS: &[MetricDescription] = &[
         Unit::Count,
         "Planned cores by `tenant`, summed over all jobs; only on the leader",
     ),
+    metric_table::gauge(
+        TENANT_STALL_FRACTION,
+        Unit::Count,
+        "Largest recent fraction of time that the consumers of a job waited for batches, by `tenant`; only on the leader",
+    ),
+    metric_table::gauge(VOTERS, Unit::Count, "Coordinators that vote in elections; only on the leader"),
+    metric_table::gauge(
+        REACHABLE_VOTERS,
+        Unit::Count,
+        "Voters from which the leader has recently received a message, including itself; only on the leader",
+    ),
     metric_table::histogram(PLAN_SECONDS, Unit::Seconds, "Duration of planning"),
 ];
+
+/// All values of [`refusal_label`].
+const REFUSAL_LABELS: &[&str] = &["invalid", "not_found", "denied", "superseded", "unavailable", "busy"];
 
 pub(crate) fn refusal_label(kind: ServiceErrorKind) -> &'static str {
     match kind {
@@ -166,9 +187,18 @@ impl Gauges {
         }
     }
 
+    /// Publishes the number of voters, and of those that this leader can reach.
+    pub(crate) fn publish_voters(members: &[MemberView]) {
+        let voters = || members.iter().filter(|member| member.is_voter);
+        gauge!(VOTERS).set(voters().count() as f64);
+        gauge!(REACHABLE_VOTERS).set(voters().filter(|member| member.is_reachable).count() as f64);
+    }
+
     /// Removes the gauges, because another coordinator leads and publishes them.
     pub(crate) fn retire(self) {
-        gauge!(WORKERS).set(ABSENT);
+        for name in [WORKERS, VOTERS, REACHABLE_VOTERS] {
+            gauge!(name).set(ABSENT);
+        }
         for state in JobGauge::ALL {
             gauge!(JOBS, "state" => state.label()).set(ABSENT);
         }
@@ -184,6 +214,8 @@ pub(crate) mod tests {
     use metrics::{
         Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, with_local_recorder,
     };
+
+    use feedline_raft::MemberId;
 
     use super::*;
 
@@ -226,6 +258,19 @@ pub(crate) mod tests {
         }
     }
 
+    fn member(id: u64, is_voter: bool, is_reachable: bool) -> MemberView {
+        let id = MemberId::new(id).unwrap();
+        MemberView { id, url: String::new(), is_leader: false, is_voter, is_reachable, missing_entries: 0 }
+    }
+
+    #[test]
+    fn every_kind_of_refusal_has_a_counter() {
+        use ServiceErrorKind as Kind;
+        let kinds =
+            [Kind::Invalid, Kind::NotFound, Kind::Denied, Kind::Superseded, Kind::Unavailable, Kind::Busy];
+        assert_eq!(kinds.map(refusal_label), REFUSAL_LABELS);
+    }
+
     #[test]
     fn a_coordinator_that_lost_leadership_exports_no_jobs_and_workers() {
         let recorder = GaugeRecorder::default();
@@ -233,7 +278,10 @@ pub(crate) mod tests {
             let mut gauges = Gauges::default();
             gauges.on_worker(WorkerId(7), 1_000);
             gauges.publish(1_000, 3_000);
+            Gauges::publish_voters(&[member(1, true, true), member(2, true, false), member(3, false, true)]);
             let exported = recorder.exported();
+            assert!(exported.contains(&format!("{VOTERS} 2")), "{exported:?}");
+            assert!(exported.contains(&format!("{REACHABLE_VOTERS} 1")), "{exported:?}");
             assert!(exported.contains(&format!("{WORKERS} 1")), "{exported:?}");
             assert!(exported.contains(&format!("{JOBS} running 0")), "{exported:?}");
             gauges.retire();

@@ -81,6 +81,7 @@ pub(crate) async fn run(
             planner.tenants.publish(samples.jobs.iter(), planner.plan.as_ref());
             let (plan, decisions) = (planner.plan.as_ref(), &planner.cache_decisions);
             let view = cluster_view(now, &samples, &planner.observer, plan, decisions);
+            planner.tenants.publish_stalls(&view.jobs);
             (planner, allocations, view)
         });
         match planned.await {

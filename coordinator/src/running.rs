@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use feedline_cluster::Reply;
+use feedline_common::metric_table::start_counters;
 use feedline_data::ids::Millis;
 use feedline_data::messages::samples::Samples;
 use feedline_data::messages::{PlanAllocations, ServiceError, ServiceErrorKind};
@@ -23,6 +24,7 @@ use crate::error::CoordinatorError;
 use crate::identity::OwnIdentity;
 use crate::index_store::IndexStore;
 use crate::introductions::Introductions;
+use crate::metrics::METRICS;
 use crate::peer_event::PeerEvent;
 use crate::peer_service::{MAX_QUEUED_EVENTS, RaftPeerService};
 use crate::peers::{GrpcPeers, PeerDirectory, Peers, SendOutcome};
@@ -111,6 +113,7 @@ fn run(
     opened: OpenedState,
     context: CoordinatorContext,
 ) -> RunningCoordinator {
+    start_counters(METRICS);
     let (sender, commands) = mpsc::channel(MAX_QUEUED_COMMANDS);
     let requests = RequestQueue::new();
     let (inbox_sender, inbox) = mpsc::channel(MAX_QUEUED_EVENTS);

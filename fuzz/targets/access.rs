@@ -20,5 +20,5 @@ fuzz_target!(|bytes: &[u8]| {
     assert!(KEYS.1.check(Some(text), JobId(1), 0).is_err(), "the input is not signed");
     // Errors are expected; only panics and hangs are failures.
     let _ = Secret::parse(text);
-    let _ = CertificateAuthority::from_key(text);
+    let _ = CertificateAuthority::from_key(text, 1);
 });

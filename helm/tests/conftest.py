@@ -1,6 +1,7 @@
 """Makes the modules of `helm` importable, and provides the tools of the tests."""
 
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -24,6 +25,12 @@ def schemas():
     except ImportError:
         give_up("kubernetes-validate is missing, so the objects are not validated: run `make test-chart`")
     return kubernetes_validate
+
+
+@pytest.fixture(scope="session")
+def promtool():
+    if not shutil.which("promtool"):
+        give_up("promtool is missing, so the alerts are not tested: run `make setup NEEDED=prometheus`")
 
 
 def give_up(message: str) -> None:

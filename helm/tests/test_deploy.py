@@ -57,13 +57,19 @@ def test_values_of_gitops_match_the_schema(path):
 def test_examples_use_the_secret_and_the_address_of_the_chart(name, helm):
     objects = load(f"examples/{name}")
     if name == "training.yaml":
-        program = objects[0]["data"]["train.py"]
-        assert len(program.splitlines()) == 5
-        compile(program, name, "exec")
+        programs = objects[0]["data"]
+        assert len(programs["train.py"].splitlines()) == 5
+        for file in ("train.py", "train_on_ray.py"):
+            compile(programs[file], file, "exec")
+            assert 'name=os.environ["RUN_NAME"]' in programs[file], "each run needs another name"
         return
     texts = [text for item in objects for text in strings(item)]
     files = {text.rpartition("/")[2] for text in texts if text.startswith("/etc/feedline/keys/")}
     assert files == CLIENT_KEYS
+    assert "RUN_NAME" in texts
+    # Variables and flags that name the copied files, as roles and the Python package read them.
+    variables = {"FEEDLINE_COORDINATOR", "FEEDLINE_TLS_CA", "FEEDLINE_TLS_CERT", "FEEDLINE_TLS_KEY", "FEEDLINE_TOKEN_FILE"}
+    assert variables <= set(texts)
     defaults = yaml.safe_load((CHART / "values.yaml").read_text())
     assert defaults["clients"]["secretName"] in texts
     workers = find_all([item for item in yaml.safe_load_all(render_release()) if item], "Deployment")

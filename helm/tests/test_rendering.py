@@ -199,17 +199,48 @@ def test_keys_are_copied_to_the_namespaces_of_trainers():
     args = args_of(find(objects, "Job", "-clients"))
     assert (args["--source"], args["--copy-to"], args["--copy-tenant"]) == ("existing", "team-a,team-b", "vision")
     assert "demo-feedline-keys-hook" not in [item["metadata"]["name"] for item in find_all(objects, "Job")]
+    renewed = args_of(find(objects, "CronJob", "-keys"))
+    assert renewed == args
+
+
+def test_jobs_may_only_use_the_secrets_that_they_need():
+    def rules(objects: list[dict], name: str) -> list[tuple]:
+        rules = find(objects, "Role", name)["rules"]
+        return [(rule["verbs"], rule.get("resourceNames")) for rule in rules]
+
+    generate = [(["create"], None), (["get", "patch"], ["demo-feedline-keys"]), (["get"], ["demo-feedline-ca"])]
+    assert rules(render("defaults"), "-keys") == rules(render("defaults"), "-keys-hook") == generate
+    issued = [(["create"], None), (["get", "patch"], ["demo-feedline-keys"]), (["get"], ["demo-feedline-client-tls"])]
+    objects = render("cert-manager")
+    assert rules(objects, "-keys") == rules(objects, "-keys-hook") == issued
+    assert rules(objects, "-clients") == [(["create"], None), (["get", "patch"], ["feedline-client"])]
+    assert rules(render("existing-secret"), "-keys") == [(["get"], ["my-keys"])]
+
+
+def test_the_key_of_the_authority_is_in_no_pod():
+    for name in NAMES:
+        for item in render(name):
+            if pod := pod_of(item):
+                assert "demo-feedline-ca" not in json.dumps(pod["volumes"]), item["metadata"]["name"]
+
+
+def test_created_secrets_have_the_labels_of_the_release():
+    labels = dict(label.split("=") for label in args_of(find(render("defaults"), "Job", "-keys-hook"))["--label"].split(","))
+    prefix = "app.kubernetes.io"
+    assert labels[f"{prefix}/instance"] == "demo" and labels[f"{prefix}/component"] == "keys"
+    args = next(args_of(item) for item in find_all(render("everything"), "Job") if "--label" in args_of(item))
+    assert "team=platform" in args["--label"].split(",")
 
 
 def test_alerts_have_a_runbook_and_can_be_changed():
-    [group] = find(render("monitoring"), "PrometheusRule", "")["spec"]["groups"]
-    alerts = {rule["alert"]: rule for rule in group["rules"] if "alert" in rule}
-    files = sorted(path.stem for path in (CHART / "files/alerts").glob("*.yaml"))
-    assert sorted(rule.get("alert") or rule["record"] for rule in group["rules"]) == files
+    groups = find(render("monitoring"), "PrometheusRule", "")["spec"]["groups"]
+    rules = {group["name"]: group["rules"] for group in groups}
+    alerts = {rule["alert"]: rule for rule in rules["feedline.alerts"]}
+    assert sorted(alerts) == sorted(path.stem for path in (CHART / "files/alerts").glob("*.yaml"))
+    assert len(rules["feedline.recording"]) == len(list((CHART / "files/recording").glob("*.yaml")))
     assert alerts["FeedlineNoLeader"]["for"] == "5m"
     for name, alert in alerts.items():
         assert alert["annotations"]["runbook_url"].endswith(f"/docs/runbooks/{name}.md")
-        assert (CHART / f"../../docs/runbooks/{name}.md").exists(), f"write docs/runbooks/{name}.md"
     without = render("monitoring", "--set", "monitoring.rules.exclude[0]=FeedlineNoLeader")
     assert "FeedlineNoLeader" not in json.dumps(find(without, "PrometheusRule", ""))
 
@@ -237,6 +268,7 @@ def test_policies_admit_the_listed_clients():
         ("auth.mode=insecure", "'/auth/everyoneMayReadAllData': value must be true"),
         ("auth.mode=existingSecret", "auth.existingSecret is empty: set it to the name of a Secret"),
         ("auth.mode=certManager", "auth.certManager.issuerRef.name is empty: set it to the name of an Issuer"),
+        ("clients.scopes[0]=work", "'/clients/scopes/0': value must be one of 'submit', 'consume', 'observe'"),
         ("workers.min=20", "the pool default has min 20, which is larger than its max 10"),
         ("workers.pools[0].name=a,workers.pools[1].name=a", "two pools with the name a: give each pool another name"),
         ("autoscaling.mode=none,autoscaling.victimChoice=planner", "'/autoscaling/victimChoice'"),
@@ -257,6 +289,9 @@ def test_the_notes_state_the_address_and_what_is_insecure():
 
     text = notes("defaults")
     assert "https://demo-feedline.ml.svc:7070" in text and "get secret demo-feedline-keys" in text
-    assert "delete pvc" in text and "delete secret demo-feedline-keys" in text and "WARNING" not in text
+    assert "delete pvc" in text and "delete secret demo-feedline-keys demo-feedline-ca\n" in text and "WARNING" not in text
     assert "WARNING: the cluster has neither TLS nor tokens" in notes("insecure")
-    assert "delete secret" not in notes("existing-secret")
+    assert "delete secret" not in notes("insecure")
+    deletes = [line.strip() for line in notes("existing-secret").splitlines() if "delete secret" in line]
+    assert deletes == [f"kubectl --namespace {team} delete secret feedline-client" for team in ("team-a", "team-b")]
+    assert "demo-feedline-ca" not in notes("cert-manager")

@@ -32,9 +32,8 @@ def test_the_readme_is_current():
 
 def test_the_schema_contains_exactly_the_values():
     # The keys of these objects are in the default, on one line.
-    inline = {"auth.certManager.issuerRef", "stores.credentialsSecret", "workers.resources"}
-    accepted = {key for key in keys_of(SCHEMA) if key.rpartition(".")[0] not in inline}
-    accepted = {key for key in accepted if not key.startswith("workers.resources.")}
+    inline = ("auth.certManager.issuerRef.", "stores.credentialsSecret.", "workers.resources.", "coordinators.resources.", "tenants.")
+    accepted = {key for key in keys_of(SCHEMA) if not key.startswith(inline)}
     # Charts that contain this one may disable it.
     assert accepted - {"enabled"} == {value.key for value in VALUES}
 
@@ -49,6 +48,20 @@ def test_the_schema_rejects_unknown_keys_of_each_section():
 
     check(SCHEMA, "values")
     check(SCHEMA["definitions"]["pool"], "pool")
+
+
+def test_a_pool_may_set_all_values_of_workers_except_those_of_the_whole_role():
+    pool, workers = SCHEMA["definitions"]["pool"]["properties"], SCHEMA["properties"]["workers"]["properties"]
+    assert set(workers) - set(pool) == {"kind", "pools", "functions", "hostNetwork", "cacheStore", "serviceAccount"}
+    assert set(pool) - set(workers) == {"name"} and all(workers[key] == pool[key] for key in set(pool) - {"name"})
+
+
+def test_roles_have_the_same_values_for_pods():
+    common = {"extraArgs", "extraEnv", "envFrom", "extraVolumes", "extraVolumeMounts", "initContainers", "extraContainers"}
+    common |= {"podLabels", "podAnnotations", "nodeSelector", "tolerations", "affinity", "topologySpreadConstraints"}
+    common |= {"priorityClassName", "runtimeClassName", "dnsConfig", "serviceAccount"}
+    for role in ("coordinators", "workers"):
+        assert common <= set(SCHEMA["properties"][role]["properties"])
 
 
 def test_an_upgrade_of_the_application_changes_the_chart():

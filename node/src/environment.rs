@@ -32,6 +32,11 @@ pub(crate) fn token_file() -> Option<PathBuf> {
     env::var_os("FEEDLINE_TOKEN_FILE").filter(|file| !file.is_empty()).map(PathBuf::from)
 }
 
+/// Returns whether this process runs in a pod of Kubernetes.
+pub(crate) fn is_in_kubernetes() -> bool {
+    env::var_os("KUBERNETES_SERVICE_HOST").is_some()
+}
+
 /// Returns the options of object stores, such as credentials: `AWS_*`, `GOOGLE_*` and `AZURE_*`.
 pub(crate) fn store_options() -> Vec<(String, String)> {
     let named = env::vars_os()

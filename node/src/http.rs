@@ -21,11 +21,13 @@ use futures::future::BoxFuture;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
 use self::metrics_access::MetricsAccess;
 pub(crate) use self::probes::Readiness;
 use self::probes::RoleProbes;
 use crate::access::ServerSecurity;
+use crate::disk_metrics::{self, RoleDirectory};
 use crate::failure::Failure;
 use crate::listen;
 use crate::process_metrics;
@@ -50,6 +52,8 @@ pub(crate) struct HttpAddresses<'a> {
 pub(crate) struct HttpServers {
     servers: Vec<HttpServer>,
     probes: RoleProbes,
+    /// Measures the disks of the role.
+    disks: Option<AbortOnDropHandle<()>>,
 }
 
 /// A running server.
@@ -87,7 +91,7 @@ pub(crate) async fn start(
     if let Some(address) = addresses.health {
         servers.push(start_health(address, &probes).await?);
     }
-    Ok(HttpServers { servers, probes })
+    Ok(HttpServers { servers, probes, disks: None })
 }
 
 /// Starts the server of `--http`.
@@ -110,6 +114,7 @@ async fn start_http(
     for table in exposition::tables() {
         feedline_common::metric_table::describe_metrics(table);
     }
+    process_metrics::record_start();
     let stop = CancellationToken::new();
     let secret = secret.filter(|_| !security.requires_certificates());
     let access = secret.map(|secret| Arc::new(MetricsAccess::new(Arc::clone(secret))));
@@ -154,6 +159,11 @@ impl HttpServers {
         self.probes.set_started(readiness);
     }
 
+    /// Exports the free and total bytes of the disks of these directories.
+    pub(crate) fn watch_disks(&mut self, directories: Vec<RoleDirectory>) {
+        self.disks = Some(AbortOnDropHandle::new(tokio::spawn(disk_metrics::watch(directories))));
+    }
+
     /// Returns the name and the address of each server.
     pub(crate) fn addresses(&self) -> impl Iterator<Item = (&'static str, SocketAddr)> {
         self.servers.iter().map(|server| (server.name, server.address))
@@ -161,6 +171,7 @@ impl HttpServers {
 
     /// Stops the servers.
     pub(crate) async fn shutdown(self) {
+        drop(self.disks);
         for server in &self.servers {
             server.stop.cancel();
         }

@@ -1,27 +1,30 @@
 //! `feedline keys`: creates the certificates, the secret and the tokens of a protected cluster.
 
-use std::collections::BTreeSet;
-use std::fmt;
+mod apply;
+mod expiry;
+
 use std::fs::DirBuilder;
 use std::io::Write;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use feedline_access::key_files::INITIAL_TOKENS;
 use feedline_access::token::{Claims, Scope, Tokens};
-use feedline_access::{CertificateAuthority, Secret, now_s, warn_if_exposed};
+use feedline_access::{CertificateAuthority, Secret, warn_if_exposed};
 
+use self::apply::ApplyArgs;
+use self::expiry::{Expiry, parse_expiry};
 use crate::access::read_secret;
 use crate::failure::{Failure, reason};
 use crate::output;
-use crate::size::parse_duration;
 
 /// Arguments of `feedline keys`.
 #[derive(Args, Debug, Clone)]
 #[command(after_help = "Examples:\n  \
     feedline keys new keys --host feedline.example.org,10.0.0.1,10.0.0.7\n  \
-    feedline keys token --secret-file keys/secret --scope submit,consume --tenant vision --expires 30d")]
+    feedline keys token --secret-file keys/secret --scope submit,consume --tenant vision --expires 30d\n  \
+    feedline keys apply --namespace ml --secret feedline-keys --host feedline.ml.svc --copy-to team-a")]
 pub(crate) struct KeysArgs {
     /// The action.
     #[command(subcommand)]
@@ -37,47 +40,12 @@ enum KeysAction {
     Cert(CertArgs),
     /// Prints a new token.
     Token(TokenArgs),
+    /// Creates missing keys in Secrets of Kubernetes, renews old ones under the same certificate authority, and copies keys
+    /// to the namespaces of clients. Prints the changes.
+    Apply(Box<ApplyArgs>),
     /// Prints a new secret. While a cluster's secret is being replaced, a secret file may contain two secrets; the
     /// first one signs new tokens.
     Secret,
-}
-
-/// Expiry of a token.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Expiry {
-    After(Duration),
-    Never,
-}
-
-impl Expiry {
-    /// Returns the expiry time as a Unix timestamp in seconds.
-    fn expires_s(self) -> Option<u64> {
-        match self {
-            Self::After(time) => Some(now_s().saturating_add(time.as_secs())),
-            Self::Never => None,
-        }
-    }
-}
-
-impl fmt::Display for Expiry {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::After(time) if time.as_secs() > 0 && time.as_secs().is_multiple_of(86_400) => {
-                write!(f, "valid for {} days", time.as_secs() / 86_400)
-            }
-            Self::After(time) => write!(f, "valid for {} s", time.as_secs()),
-            Self::Never => f.write_str(
-                "valid FOREVER: it can only be revoked by replacing the cluster secret, so keep it safe",
-            ),
-        }
-    }
-}
-
-fn parse_expiry(text: &str) -> Result<Expiry, String> {
-    if text.trim() == "never" {
-        return Ok(Expiry::Never);
-    }
-    parse_duration(text).map(Expiry::After).map_err(|error| format!("{error}, or never"))
 }
 
 #[derive(Args, Debug, Clone)]
@@ -133,28 +101,31 @@ struct TokenArgs {
 }
 
 /// Runs one action.
-pub(crate) fn run(args: &KeysArgs) -> Result<(), Failure> {
-    match &args.action {
-        KeysAction::New(args) => create_all(args),
-        KeysAction::Cert(args) => create_certificate(args),
-        KeysAction::Token(args) => {
-            let tokens = Tokens::new(&read_secret(&args.secret_file)?);
-            let claims = Claims {
-                holder: args.holder.clone(),
-                scopes: args.scope.iter().copied().collect(),
-                tenant: args.tenant.clone(),
-                expires_s: args.expires.expires_s(),
-            };
-            claims.check().map_err(Failure::invalid_usage)?;
-            // Print this to standard error, because users redirect the token to a file.
-            eprintln!("feedline: the token of `{}` is {}", claims.holder, args.expires);
-            Ok(output::print(&format!("{}\n", tokens.issue(&claims)))?)
-        }
+pub(crate) async fn run(args: KeysArgs) -> Result<(), Failure> {
+    match args.action {
+        KeysAction::New(args) => create_all(&args),
+        KeysAction::Cert(args) => create_certificate(&args),
+        KeysAction::Token(args) => create_token(args),
+        KeysAction::Apply(args) => apply::run(*args).await,
         KeysAction::Secret => {
             let secret = Secret::new().map_err(Failure::failed)?;
             Ok(output::print(&format!("{}\n", secret.text()))?)
         }
     }
+}
+
+fn create_token(args: TokenArgs) -> Result<(), Failure> {
+    let tokens = Tokens::new(&read_secret(&args.secret_file)?);
+    let claims = Claims {
+        holder: args.holder,
+        scopes: args.scope.into_iter().collect(),
+        tenant: args.tenant,
+        expires_s: args.expires.expires_s(),
+    };
+    claims.check().map_err(Failure::invalid_usage)?;
+    // Print this to standard error, because users redirect the token to a file.
+    eprintln!("feedline: the token of `{}` is {}", claims.holder, args.expires);
+    Ok(output::print(&format!("{}\n", tokens.issue(&claims)))?)
 }
 
 fn create_all(args: &NewArgs) -> Result<(), Failure> {
@@ -163,12 +134,6 @@ fn create_all(args: &NewArgs) -> Result<(), Failure> {
     let authority = CertificateAuthority::new(args.days).map_err(Failure::failed)?;
     let role = authority.issue("feedline role", &args.host, args.days).map_err(Failure::invalid_usage)?;
     let client = authority.issue("feedline client", &[], args.days).map_err(Failure::failed)?;
-    let tokens = Tokens::new(&secret);
-    let expires_s = args.expires.expires_s();
-    let token = |holder: &str, scopes: &[Scope]| {
-        let scopes: BTreeSet<Scope> = scopes.iter().copied().collect();
-        tokens.issue(&Claims { holder: holder.to_owned(), scopes, tenant: None, expires_s }) + "\n"
-    };
     DirBuilder::new().mode(0o700).create(folder).map_err(|error| {
         Failure::invalid_usage(format!(
             "cannot create the directory {}: {}; pass the path of a new directory in an existing directory",
@@ -185,11 +150,12 @@ fn create_all(args: &NewArgs) -> Result<(), Failure> {
         ("client.pem", client.cert),
         ("client-key.pem", client.key),
         ("secret", secret.text() + "\n"),
-        ("worker.token", token("worker", &[Scope::Work])),
-        ("client.token", token("client", &[Scope::Submit, Scope::Consume, Scope::Observe])),
-        ("admin.token", token("admin", &[Scope::Admin, Scope::Observe, Scope::Submit])),
     ] {
         write_private_file(folder, name, &text)?;
+    }
+    let tokens = Tokens::new(&secret);
+    for token in INITIAL_TOKENS {
+        write_private_file(folder, token.file, &token.issue(&tokens, args.expires.expires_s()))?;
     }
     Ok(output::print(&summary(args))?)
 }
@@ -211,7 +177,7 @@ fn create_certificate(args: &CertArgs) -> Result<(), Failure> {
     })?;
     warn_if_exposed("the authority's private key", &file);
     let invalid = |error: String| Failure::invalid_usage(format!("{}: {error}", file.display()));
-    let authority = CertificateAuthority::from_key(&key).map_err(invalid)?;
+    let authority = CertificateAuthority::from_key(&key, *days).map_err(invalid)?;
     let certificate =
         authority.issue(&format!("feedline {name}"), host, *days).map_err(Failure::invalid_usage)?;
     // Write the key first. A role that loads the files between both writes detects the mismatch and keeps its previous
@@ -249,24 +215,4 @@ fn summary(args: &NewArgs) -> String {
          clients:      --token-file {folder}/client.token --tls-ca {folder}/ca.pem --tls-cert {folder}/client.pem --tls-key {folder}/client-key.pem\n\n\
          Keep ca-key.pem and secret where only administrators can read them; `feedline keys token` creates further tokens.\n"
     )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_expiry_is_a_duration_or_never() {
-        for (text, expiry, shown) in [
-            ("365d", Expiry::After(Duration::from_secs(365 * 86_400)), "valid for 365 days"),
-            ("90 m", Expiry::After(Duration::from_secs(5_400)), "valid for 5400 s"),
-            ("never", Expiry::Never, "valid FOREVER"),
-        ] {
-            assert_eq!(parse_expiry(text), Ok(expiry));
-            assert!(expiry.to_string().starts_with(shown), "{expiry}");
-        }
-        assert!(parse_expiry("always").unwrap_err().ends_with("such as 10s, or never"));
-        assert_eq!(Expiry::Never.expires_s(), None);
-        assert!(Expiry::After(Duration::from_secs(60)).expires_s().is_some_and(|time| time > now_s()));
-    }
 }

@@ -7,6 +7,7 @@ mod cluster;
 mod container;
 mod coordinator_contact;
 mod credentials_file;
+mod disk_metrics;
 mod entropy;
 mod environment;
 mod explain;
@@ -36,6 +37,7 @@ mod signals;
 mod simulate;
 mod store_access;
 mod tenants_file;
+mod termination;
 mod tool_host;
 mod top;
 mod trace_file;
@@ -45,6 +47,7 @@ mod yaml;
 pub use self::service::{ByteSize, JobService, ServiceSettings, Switch};
 pub use feedline_command::Failure;
 
+use std::any::Any;
 use std::panic::{self, AssertUnwindSafe};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -59,6 +62,7 @@ use feedline_worker::BLOCKING_THREAD_PREFIX;
 use tokio::runtime::Runtime;
 
 use self::cli::{Cli, Command, ParsedArgs};
+use self::termination::write_termination_message;
 use self::tool_host::NodeToolHost;
 
 /// Time that background tasks have to end after a command.
@@ -84,6 +88,10 @@ pub fn run_command() -> ExitCode {
         Err(error) => {
             // A closed pipe is not an error.
             let _ = error.print();
+            // Help and the version are not errors either.
+            if error.use_stderr() {
+                write_termination_message(&error.to_string());
+            }
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
         }
     };
@@ -93,17 +101,25 @@ pub fn run_command() -> ExitCode {
         Ok(Ok(())) => ExitCode::SUCCESS,
         Ok(Err(failure)) => {
             eprintln!("feedline: {failure}");
+            write_termination_message(&failure.to_string());
             ExitCode::from(failure.status())
         }
-        Err(_) => ExitCode::FAILURE,
+        Err(panic) => {
+            write_termination_message(&format!("internal error: {}", panic_message(panic.as_ref())));
+            ExitCode::FAILURE
+        }
     }
+}
+
+fn panic_message(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("unknown panic")
 }
 
 fn execute(cli: Cli, started: Instant) -> Result<(), Failure> {
     logging::start(cli.log, cli.command.default_log_level())?;
     match &cli.command {
         Command::MakeData(args) => return run_make_data(args),
-        Command::Keys(args) => return keys::run(args),
         Command::Simulate(args) => return simulate::run(args),
         _ => {}
     }
@@ -152,6 +168,7 @@ async fn dispatch(cli: Cli, started: Instant) -> Result<(), Failure> {
         Command::Jobs(args) => Err(jobs::reject_removed(&args)),
         Command::Top(args) => top::run(args).await,
         Command::Bench(args) => run_bench(args, &NodeToolHost).await,
-        Command::Keys(_) | Command::MakeData(_) | Command::Simulate(_) => Ok(()),
+        Command::Keys(args) => keys::run(args).await,
+        Command::MakeData(_) | Command::Simulate(_) => Ok(()),
     }
 }

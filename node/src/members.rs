@@ -14,7 +14,7 @@ use crate::cluster::{ELECTION_TIMEOUT, RETRY_PAUSE};
 use crate::failure::Failure;
 use crate::{output, table};
 
-/// Time that `feedline members sync` waits for elections and for coordinators that have not joined yet.
+/// Time that `sync` and `list --expect-voters` wait for elections and for coordinators that have not joined yet.
 const SYNC_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The arguments of `feedline members`.
@@ -46,7 +46,11 @@ pub(crate) struct MembersArgs {
 #[derive(Subcommand, Debug, Clone)]
 pub(crate) enum MembersAction {
     /// Lists the coordinators.
-    List,
+    List {
+        /// Exit with status 1 unless exactly this number of coordinators vote, and all of them answer. Waits for up to 30 s.
+        #[arg(long, value_name = "N")]
+        expect_voters: Option<usize>,
+    },
     /// Waits until a new coordinator has joined, which has an empty data directory and the other coordinators as its --peers.
     Add {
         /// URL at which the other coordinators reach it.
@@ -73,6 +77,42 @@ pub(crate) enum MembersAction {
     },
 }
 
+impl MembersAction {
+    /// Returns the time for which the action is repeated.
+    fn patience(&self) -> Duration {
+        match self {
+            Self::Sync { .. } | Self::List { expect_voters: Some(_) } => SYNC_TIMEOUT,
+            _ => ELECTION_TIMEOUT,
+        }
+    }
+
+    /// Checks the coordinators after the action. Returns a sentence if they are not as expected.
+    fn check(&self, members: &[MemberStatus]) -> Result<(), String> {
+        match self {
+            Self::List { expect_voters: Some(expected) } => check_voters(members, *expected),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn check_voters(members: &[MemberStatus], expected: usize) -> Result<(), String> {
+    let silent: Vec<&str> =
+        members.iter().filter(|member| !member.is_reachable).map(|member| member.url.as_str()).collect();
+    if !silent.is_empty() {
+        return Err(format!("{} does not answer", silent.join(", ")));
+    }
+    let voters = members.iter().filter(|member| member.is_voter).count();
+    if voters != expected {
+        return Err(format!(
+            "the cluster has {voters} voting coordinators, but --expect-voters is {expected}"
+        ));
+    }
+    if !members.iter().any(|member| member.is_leader) {
+        return Err("no coordinator leads: run the command again after the election".to_owned());
+    }
+    Ok(())
+}
+
 /// Runs one action, and then prints the coordinators.
 pub(crate) async fn run(args: MembersArgs) -> Result<(), Failure> {
     let Some(action) = args.action else {
@@ -82,27 +122,33 @@ pub(crate) async fn run(args: MembersArgs) -> Result<(), Failure> {
     };
     let credentials = args.access.credentials()?;
     let urls = args.cluster.urls();
-    let patience = if matches!(action, MembersAction::Sync { .. }) { SYNC_TIMEOUT } else { ELECTION_TIMEOUT };
-    let deadline = Instant::now() + patience;
-    let members = loop {
-        match call_any(&urls, &credentials, &action).await {
-            Ok(members) => break members,
-            Err(error)
-                if error.kind == ServiceErrorKind::Unavailable
-                    && !error.is_version_mismatch
-                    && Instant::now() < deadline =>
-            {
-                tokio::time::sleep(RETRY_PAUSE).await;
+    let deadline = Instant::now() + action.patience();
+    loop {
+        let answer = call_any(&urls, &credentials, &action).await;
+        let is_late = Instant::now() >= deadline;
+        match answer {
+            Ok(members) => {
+                let checked = action.check(&members);
+                if checked.is_ok() || is_late {
+                    print(&members, args.json)?;
+                    return checked.map_err(Failure::failed);
+                }
             }
+            Err(error)
+                if error.kind == ServiceErrorKind::Unavailable && !error.is_version_mismatch && !is_late => {}
             Err(error) => return Err(error.into()),
         }
-    };
-    if args.json {
+        tokio::time::sleep(RETRY_PAUSE).await;
+    }
+}
+
+fn print(members: &[MemberStatus], is_json: bool) -> Result<(), Failure> {
+    if is_json {
         let lines: Vec<MemberLine> = members.iter().map(MemberLine::of).collect();
         let line = serde_json::to_string(&lines).map_err(Failure::failed)?;
         return Ok(output::print(&format!("{line}\n"))?);
     }
-    Ok(output::print(&render(&members))?)
+    Ok(output::print(&render(members))?)
 }
 
 /// Calls the coordinators in turn, including the leaders that they refer to, until one answers.
@@ -123,7 +169,7 @@ async fn call_any(
         }
         let coordinator = grpc::connect_coordinator(&url, credentials)?;
         let answer = match action {
-            MembersAction::List => coordinator.members().await,
+            MembersAction::List { .. } => coordinator.members().await,
             MembersAction::Add { url } => coordinator.add_member(url).await,
             MembersAction::Remove { url } => coordinator.remove_member(url).await,
             MembersAction::Sync { urls } => coordinator.sync_members(urls.clone()).await,
@@ -204,6 +250,22 @@ mod tests {
             is_reachable: number != 2,
             unconfirmed_entries: if is_leader { 0 } else { 10 * number },
         }
+    }
+
+    #[test]
+    fn voters_are_checked() {
+        let [leader, silent, learner] =
+            [member(1, true, true), member(2, false, true), member(3, false, false)];
+        assert_eq!(check_voters(std::slice::from_ref(&leader), 1), Ok(()));
+        assert_eq!(check_voters(&[leader.clone(), learner.clone()], 1), Ok(()));
+        let check =
+            |members: &[MemberStatus], expected| check_voters(members, expected).expect_err("it fails");
+        assert_eq!(
+            check(&[leader.clone(), learner.clone()], 3),
+            "the cluster has 1 voting coordinators, but --expect-voters is 3"
+        );
+        assert_eq!(check(&[leader, silent], 2), "http://10.0.0.2:7070 does not answer");
+        assert!(check(&[member(4, false, true), learner], 1).starts_with("no coordinator leads"));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Metrics of the process, which every role exports.
 
-use feedline_access::Tls;
+use feedline_access::{Tls, now_s};
 use feedline_command::process_cpu_time;
 use feedline_common::metric_table::{self, MetricDescription};
 use feedline_common::process;
@@ -12,6 +12,11 @@ pub(crate) const METRICS: &[MetricDescription] = &[
         "feedline_build_info",
         Unit::Count,
         "Always 1; the label `version` contains the release",
+    ),
+    metric_table::gauge(
+        "feedline_process_start_time_seconds",
+        Unit::Seconds,
+        "Unix time at which the process started",
     ),
     metric_table::gauge("feedline_process_resident_bytes", Unit::Bytes, "Resident memory of the process"),
     metric_table::gauge(
@@ -26,6 +31,11 @@ pub(crate) const METRICS: &[MetricDescription] = &[
         "Unix time at which the certificate of --tls-cert expires, or the first intermediate certificate in its file",
     ),
 ];
+
+/// Records the start of the process. Must be called once, before the role starts.
+pub(crate) fn record_start() {
+    gauge!("feedline_process_start_time_seconds").set(now_s() as f64);
+}
 
 /// Updates the metrics. `tls` contains the certificate of the process.
 pub(crate) fn update(tls: Option<&Tls>) {

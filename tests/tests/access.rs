@@ -375,6 +375,26 @@ fn a_network_address_without_protection_requires_insecure() {
 }
 
 #[test]
+fn a_coordinator_names_the_host_that_its_certificate_lacks() {
+    let scratch = Scratch::new();
+    let made = scratch.call(&["keys", "new", "keys", "--host", "localhost,a.feedline"]);
+    assert_eq!(made.status, 0, "{}", made.stderr);
+    let keys = Keys(scratch.file("keys"));
+    let (data, secret, role) = (scratch.file("data"), keys.file("secret"), keys.tls("role"));
+    let url = "https://b.feedline:7070";
+    let mut arguments = vec!["coordinator", "--listen", "127.0.0.1:0", "--data-dir", &data];
+    arguments.extend(["--advertise", url, "--peers", url, "--secret-file", &secret]);
+    arguments.extend(role.iter().map(String::as_str));
+    let rejected = scratch.call(&arguments);
+    assert_eq!(rejected.status, 2, "{}", rejected.stderr);
+    let certificate = keys.file("role.pem");
+    let expected = format!(
+        "feedline: cannot use --advertise {url}: {certificate} does not contain the name `b.feedline`, only localhost, a.feedline; issue a certificate that contains `b.feedline`"
+    );
+    assert!(rejected.stderr.contains(&expected), "{}", rejected.stderr);
+}
+
+#[test]
 fn metrics_require_a_token_without_client_certificates() {
     let scratch = Scratch::new();
     assert_eq!(scratch.call(&["keys", "new", "keys"]).status, 0);

@@ -103,4 +103,5 @@ fn coordinators_move_grow_lose_a_disk_and_shrink_without_losing_their_ids() {
     cluster.addresses.truncate(1);
     cluster.roles.truncate(1);
     assert_eq!(cluster.ids(), first);
+    assert!(cluster.members(&["list", "--expect-voters", "1"]).is_ok());
 }

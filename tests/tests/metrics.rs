@@ -14,7 +14,7 @@ fn names_in(text: &str, quote: char) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for name in text.split(quote) {
         let plain = name.chars().all(|letter| letter.is_ascii_lowercase() || letter == '_');
-        let known = ["coordinator", "worker", "client", "process", "build", "tls"];
+        let known = ["coordinator", "worker", "client", "process", "build", "tls", "disk"];
         let role = name.strip_prefix("feedline_").and_then(|rest| rest.split('_').next());
         if plain
             && !name.ends_with('_')
@@ -46,7 +46,7 @@ fn documented() -> BTreeSet<String> {
 #[test]
 fn the_page_lists_exactly_the_metrics_of_the_code() {
     let mut text = String::new();
-    for crate_folder in ["coordinator/src", "worker/src", "client/src", "node/src"] {
+    for crate_folder in ["coordinator/src", "worker/src", "worker/sources/src", "client/src", "node/src"] {
         sources(&root().join(crate_folder), &mut text);
     }
     let code = names_in(&text, '"');
@@ -103,10 +103,12 @@ fn check_with_promtool(page: &str) {
 }
 
 /// Gauges that describe the whole cluster.
-const LEADER_GAUGES: [&str; 3] = [
+const LEADER_GAUGES: [&str; 5] = [
     "feedline_coordinator_wanted_workers",
     "feedline_coordinator_fed_fraction",
     "feedline_coordinator_workers",
+    "feedline_coordinator_voters",
+    "feedline_coordinator_reachable_voters",
 ];
 
 #[test]
@@ -135,8 +137,8 @@ fn only_the_leader_exports_the_gauges_of_the_cluster() {
     // Returns the leader if it exports all gauges, and the other coordinators export none.
     let leader = || {
         let pages: Vec<_> = coordinators.iter().map(exported).collect();
-        let absent = pages.iter().filter(|page| **page == [false; 3]).count();
-        (absent == 2).then(|| pages.iter().position(|page| *page == [true; 3])).flatten()
+        let absent = pages.iter().filter(|page| **page == [false; LEADER_GAUGES.len()]).count();
+        (absent == 2).then(|| pages.iter().position(|page| *page == [true; LEADER_GAUGES.len()])).flatten()
     };
     let first = wait_for("the gauges of the leader", leader);
     let members = call(&["members", "list", "--json", "--coordinator", &peers]);

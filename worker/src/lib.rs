@@ -24,7 +24,7 @@ pub fn read_cached_rows(folder: &std::path::Path, bytes: &[u8]) {
 }
 
 pub use feedline_operators::kernel;
-pub use feedline_sources::{Credential, ObjectAccess};
+pub use feedline_sources::{Credential, METRICS as STORE_METRICS, ObjectAccess};
 pub use process::{BLOCKING_THREAD_PREFIX, ProcessClock};
 pub use settings::{
     DEFAULT_MAX_FETCHES, FunctionSettings, RowCacheSettings, StoreCacheSettings, WorkerSettings,

@@ -4,7 +4,12 @@ use feedline_common::metric_table::{self, MetricDescription};
 use feedline_data::memory::{MemoryAccount, MemoryUsage};
 use metrics::{Unit, counter, gauge};
 
-/// Every metric of the worker.
+/// The names of all cache tiers.
+const TIERS: &[&str] = &["memory", "disk", "store"];
+/// The names of the tiers that evict rows.
+const EVICTING_TIERS: &[&str] = &["memory", "disk"];
+
+/// Every metric of the worker, except those of its object stores.
 pub const METRICS: &[MetricDescription] = &[
     metric_table::gauge(
         "feedline_worker_memory_used_bytes",
@@ -55,12 +60,32 @@ pub const METRICS: &[MetricDescription] = &[
         "feedline_worker_cache_hits_total",
         Unit::Count,
         "Rows found in a row cache, by `tier`",
-    ),
+    )
+    .with_label("tier", TIERS),
     metric_table::counter(
         "feedline_worker_cache_misses_total",
         Unit::Count,
         "Rows not found in a row cache, by `tier`",
-    ),
+    )
+    .with_label("tier", TIERS),
+    metric_table::counter(
+        "feedline_worker_cache_stored_bytes_total",
+        Unit::Bytes,
+        "Bytes stored in row caches, by `tier`: memory or disk",
+    )
+    .with_label("tier", EVICTING_TIERS),
+    metric_table::counter(
+        "feedline_worker_cache_evicted_bytes_total",
+        Unit::Bytes,
+        "Bytes evicted from row caches to make room for other rows, by `tier`: memory or disk",
+    )
+    .with_label("tier", EVICTING_TIERS),
+    metric_table::counter(
+        "feedline_worker_cache_evicted_active_bytes_total",
+        Unit::Bytes,
+        "The part of the evicted bytes that a running job still used, by `tier`: memory or disk",
+    )
+    .with_label("tier", EVICTING_TIERS),
     metric_table::gauge("feedline_worker_cache_bytes", Unit::Bytes, "Bytes in row caches, by `tier`"),
     metric_table::counter("feedline_worker_tasks_total", Unit::Count, "Completed listing and indexing tasks"),
     metric_table::counter("feedline_worker_function_calls_total", Unit::Count, "Python function calls"),
@@ -97,6 +122,18 @@ pub(crate) fn count_functions(calls: u64, deaths: u64) {
 pub(crate) fn count_cache(tier: &'static str, hits: usize, misses: usize) {
     counter!("feedline_worker_cache_hits_total", "tier" => tier).increment(hits as u64);
     counter!("feedline_worker_cache_misses_total", "tier" => tier).increment(misses as u64);
+}
+
+pub(crate) fn count_stored(tier: &'static str, bytes: u64) {
+    counter!("feedline_worker_cache_stored_bytes_total", "tier" => tier).increment(bytes);
+}
+
+/// Counts evicted rows of one prefix. `is_active` states whether a running job uses the prefix.
+pub(crate) fn count_evicted(tier: &'static str, bytes: u64, is_active: bool) {
+    counter!("feedline_worker_cache_evicted_bytes_total", "tier" => tier).increment(bytes);
+    if is_active {
+        counter!("feedline_worker_cache_evicted_active_bytes_total", "tier" => tier).increment(bytes);
+    }
 }
 
 pub(crate) fn set_cache(memory_bytes: u64, disk_bytes: u64) {

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use feedline_common::metric_table::start_counters;
 use feedline_data::ids::WorkerId;
 use feedline_proto::local::ShmBytes;
 use feedline_proto::services::{CoordinatorService, WorkerService};
@@ -40,6 +41,9 @@ pub fn start(
     clock: Arc<ProcessClock>,
     coordinator: Arc<dyn CoordinatorService>,
 ) -> std::io::Result<RunningWorker> {
+    for table in [crate::metrics::METRICS, feedline_sources::METRICS] {
+        start_counters(table);
+    }
     let tracing = Tracing { is_on: settings.trace, clock };
     let stores = Stores::with_access(settings.access.clone());
     let store_cache = settings.store_cache.clone().map(|settings| (settings, Arc::clone(&stores)));

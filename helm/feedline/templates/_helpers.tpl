@@ -100,9 +100,12 @@ labels:
 {{- concat $hosts .Values.auth.extraHosts | toYaml }}
 {{- end }}
 
-{{/* Names of Secrets. The hook writes the first, and cert-manager the other two. */}}
+{{/* Names of Secrets. The hook writes the first two, and cert-manager the others. No pod mounts the key of the CA. */}}
 {{- define "feedline.keysSecret" -}}
 {{ default (printf "%s-keys" (include "feedline.fullname" .)) (ternary .Values.auth.existingSecret "" (eq .Values.auth.mode "existingSecret")) }}
+{{- end }}
+{{- define "feedline.authoritySecret" -}}
+{{ include "feedline.fullname" . }}-ca
 {{- end }}
 {{- define "feedline.roleSecret" -}}
 {{ include "feedline.fullname" . }}-role-tls
@@ -127,9 +130,14 @@ labels:
 {{- if eq .Values.autoscaling.mode "builtin" }}true{{ end }}
 {{- end }}
 
-{{/* Converts a quantity of Kubernetes to bytes. */}}
+{{/* A size of storage as Kubernetes reads it. Helm would write a large number of bytes as 1e+11. */}}
+{{- define "feedline.quantity" -}}
+{{ kindIs "string" . | ternary . (int64 .) }}
+{{- end }}
+
+{{/* Converts a quantity of Kubernetes, such as 1.5Gi, 500M or 1e9, to bytes. */}}
 {{- define "feedline.bytes" -}}
-{{- $units := dict "" 1 "k" 1000 "M" 1000000 "G" 1000000000 "T" 1000000000000 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 }}
+{{- $units := dict "" 1 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "P" 1e15 "E" 1e18 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 "Pi" 1125899906842624 "Ei" 1152921504606846976 }}
 {{- $unit := regexFind "[A-Za-z]*$" (toString .) }}
 {{- mulf (trimSuffix $unit (toString .) | float64) (get $units $unit | float64) | floor | int64 }}
 {{- end }}

@@ -5,10 +5,16 @@
 - keys
 - apply
 - --secret={{ include "feedline.keysSecret" . }}
+- --ca-secret={{ include "feedline.authoritySecret" . }}
 - --source={{ get (dict "generate" "all" "certManager" "tokens" "existingSecret" "existing") .Values.auth.mode }}
 - --host={{ include "feedline.hosts" . | fromYamlArray | join "," }}
 - --days={{ .Values.auth.days }}
 - --expires={{ .Values.auth.tokenExpiry }}
+{{- $labels := list }}
+{{- range $key, $value := include "feedline.podLabels" (list . "keys") | fromYaml }}
+{{- $labels = append $labels (printf "%s=%s" $key $value) }}
+{{- end }}
+- --label={{ join "," $labels }}
 - --log={{ .Values.logs.format }}
 {{- end }}
 
@@ -29,13 +35,24 @@
 
 {{/* Permissions in the namespace of the release. Kubernetes cannot limit `create` to a name. */}}
 {{- define "feedline.keysRules" -}}
+{{- if include "feedline.createsKeys" . -}}
 - apiGroups: [""]
   resources: [secrets]
   verbs: [create]
 - apiGroups: [""]
   resources: [secrets]
-  resourceNames: [{{ include "feedline.keysSecret" . }}, {{ include "feedline.clientSecret" . }}]
+  resourceNames: [{{ include "feedline.keysSecret" . }}]
   verbs: [get, patch]
+- apiGroups: [""]
+  resources: [secrets]
+  resourceNames: [{{ ternary (include "feedline.clientSecret" .) (include "feedline.authoritySecret" .) (eq .Values.auth.mode "certManager") }}]
+  verbs: [get]
+{{- else -}}
+- apiGroups: [""]
+  resources: [secrets]
+  resourceNames: [{{ include "feedline.keysSecret" . }}]
+  verbs: [get]
+{{- end }}
 {{- end }}
 
 {{- define "feedline.copiesKeys" -}}

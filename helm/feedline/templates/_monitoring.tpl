@@ -23,10 +23,12 @@
   authorization:
     credentials: {name: {{ include "feedline.keysSecret" . }}, key: client.token}
   {{- end }}
-  {{- with .Values.monitoring.relabelings }}
   relabelings:
+    # The rules and dashboards distinguish clusters by namespace and release.
+    - {sourceLabels: [__meta_kubernetes_pod_label_app_kubernetes_io_instance], targetLabel: release}
+    {{- with .Values.monitoring.relabelings }}
     {{- toYaml . | nindent 4 }}
-  {{- end }}
+    {{- end }}
   {{- with .Values.monitoring.metricRelabelings }}
   metricRelabelings:
     {{- toYaml . | nindent 4 }}

@@ -25,6 +25,20 @@ policyTypes:
 {{- end }}
 {{- end }}
 
+{{/* Trainers: the given selectors, or the pods of the namespaces that may have keys of clients. */}}
+{{- define "feedline.trainerSelectors" -}}
+{{- if .Values.networkPolicy.clients }}
+{{- toYaml .Values.networkPolicy.clients }}
+{{- else -}}
+- podSelector: {}
+{{- with .Values.clients.namespaces }}
+- namespaceSelector:
+    matchExpressions:
+      - {key: kubernetes.io/metadata.name, operator: In, values: [{{ join ", " . }}]}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{/* Metrics from the monitoring system, and probes from anywhere, since the addresses of nodes are not known. */}}
 {{- define "feedline.commonIngress" -}}
 - ports: [{port: metrics}]

@@ -185,7 +185,7 @@ livenessProbe:
 {{- end }}
 {{- range $key := list "priorityClassName" "runtimeClassName" }}
 {{- with index $ $key }}
-{{ $key }}: {{ . }}
+{{ $key }}: {{ . | quote }}
 {{- end }}
 {{- end }}
 {{- end }}
@@ -196,6 +196,7 @@ livenessProbe:
 restartPolicy: OnFailure
 serviceAccountName: {{ .account }}
 automountServiceAccountToken: {{ .callsApi }}
+enableServiceLinks: false
 {{- include "feedline.pullSecrets" $root }}
 securityContext:
   {{- include "feedline.podSecurityContext" $root | nindent 2 }}

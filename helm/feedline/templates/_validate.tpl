@@ -19,21 +19,30 @@
 {{- end }}
 {{- end }}
 {{- if eq $auth.mode "existingSecret" }}
-{{- include "feedline.validateSecret" . }}
+{{- $keys := list "ca.pem" "role.pem" "role-key.pem" "client.pem" "client-key.pem" "secret" "worker.token" "client.token" "admin.token" }}
+{{- include "feedline.validateSecret" (list . $auth.existingSecret $keys "create it from all files of `feedline keys new`") }}
+{{- end }}
+{{- with .Values.stores.credentialsSecret }}
+{{- if .name }}
+{{- include "feedline.validateSecret" (list $ .name (list .key) "create it from a file in the format of `--credentials`, or change stores.credentialsSecret") }}
+{{- end }}
 {{- end }}
 {{- end }}
 
-{{/* Checks the Secret if Helm can read the cluster. `helm template` cannot; the ConfigMap exists in every namespace. */}}
+{{/* Checks that a Secret has keys, if Helm can read the cluster. `helm template` cannot; the ConfigMap exists in every
+namespace. Argument: a list of the root, the name, the keys and the fix. */}}
 {{- define "feedline.validateSecret" -}}
-{{- $name := .Values.auth.existingSecret }}
-{{- if lookup "v1" "ConfigMap" .Release.Namespace "kube-root-ca.crt" }}
-{{- $secret := lookup "v1" "Secret" .Release.Namespace $name }}
+{{- $namespace := (index . 0).Release.Namespace }}
+{{- $name := index . 1 }}
+{{- $fix := index . 3 }}
+{{- if lookup "v1" "ConfigMap" $namespace "kube-root-ca.crt" }}
+{{- $secret := lookup "v1" "Secret" $namespace $name }}
 {{- if not $secret }}
-{{- fail (printf "the Secret %s does not exist in the namespace %s: create it from the files of `feedline keys new`" $name .Release.Namespace) }}
+{{- fail (printf "the Secret %s does not exist in the namespace %s: %s" $name $namespace $fix) }}
 {{- end }}
-{{- range list "ca.pem" "role.pem" "role-key.pem" "client.pem" "client-key.pem" "secret" "worker.token" "client.token" "admin.token" }}
-{{- if not (hasKey $secret.data .) }}
-{{- fail (printf "the Secret %s has no key %s: create it from all files of `feedline keys new`" $name .) }}
+{{- range index . 2 }}
+{{- if not (get ($secret.data | default dict) .) }}
+{{- fail (printf "the Secret %s in the namespace %s has no key %s: %s" $name $namespace . $fix) }}
 {{- end }}
 {{- end }}
 {{- end }}

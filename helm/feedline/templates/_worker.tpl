@@ -91,7 +91,7 @@ spec:
           spec:
             {{- include "feedline.cacheClaim" $pool.cache | nindent 12 }}
       {{- else }}
-      emptyDir: {sizeLimit: {{ $pool.cache.size }}}
+      emptyDir: {sizeLimit: {{ include "feedline.quantity" $pool.cache.size | quote }}}
       {{- end }}
     {{- end }}
     {{- with $pool.extraVolumes }}
@@ -142,5 +142,5 @@ accessModes: [ReadWriteOnce]
 {{- with .storageClass }}
 storageClassName: {{ . | quote }}
 {{- end }}
-resources: {requests: {storage: {{ .size }}}}
+resources: {requests: {storage: {{ include "feedline.quantity" .size | quote }}}}
 {{- end }}

@@ -27,6 +27,7 @@ fn help_matches_the_golden_files() {
     expect_file!["../../tests/help/plan.txt"].assert_eq(&help(&["plan"]));
     expect_file!["../../tests/help/bench-kernel.txt"].assert_eq(&help(&["bench", "kernel"]));
     expect_file!["../../tests/help/job.txt"].assert_eq(&help(&["job"]));
+    expect_file!["../../tests/help/keys-apply.txt"].assert_eq(&help(&["keys", "apply"]));
     expect_file!["../../tests/help/members.txt"].assert_eq(&help(&["members"]));
     expect_file!["../../tests/help/top.txt"].assert_eq(&help(&["top"]));
     expect_file!["../../tests/help/simulate.txt"].assert_eq(&help(&["simulate"]));

@@ -3,15 +3,17 @@
 use feedline_common::metric_table::{MetricDescription, MetricKind};
 use metrics_exporter_prometheus::PrometheusHandle;
 
-use crate::process_metrics;
+use crate::{disk_metrics, process_metrics};
 
 /// The metric tables of all roles.
-pub(super) fn tables() -> [&'static [MetricDescription]; 4] {
+pub(super) fn tables() -> [&'static [MetricDescription]; 6] {
     [
         feedline_coordinator::METRICS,
         feedline_worker::metrics::METRICS,
+        feedline_worker::STORE_METRICS,
         feedline_client::METRICS,
         process_metrics::METRICS,
+        disk_metrics::METRICS,
     ]
 }
 

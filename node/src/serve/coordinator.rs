@@ -5,11 +5,13 @@ use std::sync::Arc;
 use feedline_coordinator::{
     CoordinatorContext, CoordinatorSettings, GrpcPeers, PeerDirectory, RunningCoordinator,
 };
+use hyper::Uri;
 use tokio::time::Instant;
 
 use super::{GrpcServer, announce, coordinator_routes, stop_coordinator};
 use crate::access::{ServerSecurity, coordinator_token};
 use crate::cli::CoordinatorArgs;
+use crate::disk_metrics::RoleDirectory;
 use crate::failure::Failure;
 use crate::http::{HttpAddresses, Readiness};
 use crate::reload::reload_secret;
@@ -28,7 +30,7 @@ pub(crate) async fn run(args: CoordinatorArgs) -> Result<(), Failure> {
     let bound = listen::bind(&args.listen, "--listen").await?;
     security.check_listen_address(bound.address, secret.is_some(), COORDINATOR_FIX)?;
     let addresses = HttpAddresses { http: args.http.as_deref(), health: args.health.health.as_deref() };
-    let http = http::start(addresses, &security, secret.as_ref()).await?;
+    let mut http = http::start(addresses, &security, secret.as_ref()).await?;
     let scheme = security.scheme();
     let url = match &args.advertise {
         Some(url) => url.clone(),
@@ -40,8 +42,11 @@ pub(crate) async fn run(args: CoordinatorArgs) -> Result<(), Failure> {
             "--peers does not contain this coordinator, {url}: list all coordinators, and pass --advertise with the URL of this coordinator"
         )));
     }
+    warn_of_even_number(args.peers.len());
+    check_own_certificate(&url, !args.peers.is_empty(), &security)?;
     let (settings, grace, protocol_version) =
         (settings(&args, url)?, args.shutdown.grace, args.protocol_version);
+    let disks = disks(&settings);
     let mut credentials = security.credentials.clone();
     if let Some(secret) = &secret {
         credentials.token = Some(Arc::new(coordinator_token(Arc::clone(secret))));
@@ -53,6 +58,7 @@ pub(crate) async fn run(args: CoordinatorArgs) -> Result<(), Failure> {
     let mut coordinator = feedline_coordinator::start_in(settings, entropy::coordinator_start_id(), context)
         .await
         .map_err(Failure::failed)?;
+    http.watch_disks(disks);
     let services = coordinator_routes(&coordinator, secret.as_ref(), credentials, protocol_version);
     let mut server = GrpcServer::start(bound.listener, security.tls(), services.routes);
     // A coordinator has started even if it waits for a leader, or to join a cluster.
@@ -73,6 +79,34 @@ pub(crate) async fn run(args: CoordinatorArgs) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Logs a warning for an even number of coordinators.
+fn warn_of_even_number(coordinators: usize) {
+    if coordinators > 0 && coordinators.is_multiple_of(2) {
+        tracing::warn!(
+            coordinators,
+            "an even number of coordinators survives as many failures as one coordinator fewer: list 1, 3 or 5 in --peers"
+        );
+    }
+}
+
+/// Checks that others can verify the certificate of this coordinator at its URL. Coordinators with peers connect to each
+/// other at these URLs. A proxy with another certificate may be in front of a single coordinator.
+fn check_own_certificate(url: &str, has_peers: bool, security: &ServerSecurity) -> Result<(), Failure> {
+    let Some(tls) = security.tls().filter(|_| url.starts_with("https://")) else { return Ok(()) };
+    let uri: Option<Uri> = url.parse().ok();
+    let Some(host) = uri.as_ref().and_then(Uri::host) else { return Ok(()) };
+    match tls.check_own_name(host.trim_start_matches('[').trim_end_matches(']')) {
+        Err(problem) if has_peers => {
+            Err(Failure::invalid_usage(format!("cannot use --advertise {url}: {problem}")))
+        }
+        Err(problem) => {
+            tracing::warn!(url, "clients can verify this coordinator only through a proxy: {problem}");
+            Ok(())
+        }
+        Ok(()) => Ok(()),
+    }
+}
+
 /// Returns the readiness check: the coordinators have elected a leader.
 fn readiness(coordinator: &RunningCoordinator) -> Readiness {
     let leadership = coordinator.leader();
@@ -80,6 +114,12 @@ fn readiness(coordinator: &RunningCoordinator) -> Readiness {
         let leader = *leadership.borrow();
         leader.map(|_| ()).ok_or_else(|| "the coordinators have not elected a leader".to_owned())
     })
+}
+
+/// Returns the directories in which a coordinator stores its log and the indexes.
+pub(super) fn disks(settings: &CoordinatorSettings) -> Vec<RoleDirectory> {
+    let data = settings.data_dir.iter().map(|path| RoleDirectory { name: "data", path: path.clone() });
+    data.chain([RoleDirectory { name: "index", path: settings.index_dir.clone() }]).collect()
 }
 
 fn settings(args: &CoordinatorArgs, url: String) -> Result<CoordinatorSettings, Failure> {

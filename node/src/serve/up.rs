@@ -12,10 +12,11 @@ use feedline_worker::{ObjectAccess, WorkerSettings};
 use futures::future::{join_all, select_all, try_join_all};
 use tokio::time::{Duration, Instant};
 
-use super::coordinator::COORDINATOR_FIX;
+use super::coordinator::{COORDINATOR_FIX, disks};
 use super::{FINAL_GRACE, GrpcServer, announce, coordinator_routes, stop_coordinator, stop_worker};
 use crate::access::{ServerSecurity, worker_token};
 use crate::cli::{LocalArgs, SwitchArg, UpArgs};
+use crate::disk_metrics::RoleDirectory;
 use crate::failure::{Failure, reason};
 use crate::http::HttpAddresses;
 use crate::listen::{self, BoundListener};
@@ -50,7 +51,7 @@ pub(crate) async fn run(mut args: UpArgs) -> Result<(), Failure> {
         .with_local_by_prefix(secret.is_some())
         .with_own_files(own_files(&args)?);
     let addresses = HttpAddresses { http: args.http.as_deref(), health: args.health.health.as_deref() };
-    let http = http::start(addresses, &security, secret.as_ref()).await?;
+    let mut http = http::start(addresses, &security, secret.as_ref()).await?;
     let scaler =
         args.autoscale.map(|(_, max)| local_scaler(&args, max, (&bound, &host), &access)).transpose()?;
     let scaler = scaler.map(|scaler| match &secret {
@@ -64,6 +65,10 @@ pub(crate) async fn run(mut args: UpArgs) -> Result<(), Failure> {
         url: format!("{scheme}://{host}:{}", bound.address.port()),
         ..settings(&args, &access)?
     };
+    let cache_dir = args.local.cache.cache_dir.clone().map_or_else(environment::cache_dir, Ok)?;
+    let mut disks = disks(&settings);
+    disks.push(RoleDirectory { name: "cache", path: cache_dir });
+    http.watch_disks(disks);
     let mut coordinator = feedline_coordinator::start_in(settings, entropy::coordinator_start_id(), context)
         .await
         .map_err(Failure::failed)?;

@@ -13,6 +13,7 @@ use super::{GrpcServer, announce, stop_worker};
 use crate::access::ServerSecurity;
 use crate::cli::{SwitchArg, WorkerArgs};
 use crate::coordinator_contact::CoordinatorContact;
+use crate::disk_metrics::RoleDirectory;
 use crate::failure::Failure;
 use crate::http::{self, HttpAddresses, Readiness};
 use crate::listen;
@@ -45,7 +46,7 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<(), Failure> {
     let requires_tickets = security.credentials.token.is_some();
     security.check_listen_address(bound.address, requires_tickets, WORKER_FIX)?;
     let addresses = HttpAddresses { http: args.http.as_deref(), health: args.health.health.as_deref() };
-    let http = http::start(addresses, &security, None).await?;
+    let mut http = http::start(addresses, &security, None).await?;
     let scheme = security.scheme();
     let address = match (args.advertise, args.advertise_host) {
         (Some(url), _) => url,
@@ -74,6 +75,8 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<(), Failure> {
         functions: args.functions.settings(SwitchArg::default_for_functions(requires_tickets)),
         trace: args.trace.is_on(),
     };
+    let disks = settings.cache_dir.iter().map(|path| RoleDirectory { name: "cache", path: path.clone() });
+    http.watch_disks(disks.collect());
     let urls = args.cluster.urls();
     let coordinators = urls.join(",");
     let coordinator = grpc::connect_coordinators(&urls, &security.credentials)?;

@@ -86,6 +86,9 @@ macro_rules! define {
                 &Self::RPCS[row as usize]
             }
 
+            /// Names of all requests in metrics.
+            pub const NAMES: &'static [&'static str] = &[$($(stringify!($call),)*)*];
+
             /// Name of the request in metrics, such as `open_job`.
             pub fn name(&self) -> &'static str {
                 match self {

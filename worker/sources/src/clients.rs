@@ -18,6 +18,7 @@ use crate::bounded_store::BoundedStore;
 use crate::guard::RequestGuard;
 use crate::http_client::GuardedConnector;
 use crate::retry::{REQUEST_TIMEOUT, client_retries};
+use crate::throttling::StoreKind;
 
 /// Builds the client of a store for pipelines of a tenant. `root` is the scheme and the authority of a URL. A request fails
 /// within [`max_duration`](crate::retry::max_duration) of the retry budget.
@@ -42,7 +43,8 @@ pub(crate) fn build(
             let builder = HttpBuilder::new()
                 .with_client_options(client_options)
                 .with_retry(client_retries(retry_budget));
-            let guarded = builder.with_http_connector(GuardedConnector(RequestGuard::for_web(reads, tenant)));
+            let guard = RequestGuard::for_web(reads, tenant);
+            let guarded = builder.with_http_connector(GuardedConnector { guard, store: StoreKind::Web });
             guarded.with_url(root).build().map(|client| BoundedStore::new(Arc::new(client), retry_budget))
         }
         other => {
@@ -56,7 +58,7 @@ pub(crate) fn build(
 /// Defines a function that builds a guarded client in two steps. An unguarded client fetches credentials, possibly from the
 /// machine's metadata service. The guarded client reads data with these credentials, and rejects requests to metadata services.
 macro_rules! guarded_client {
-    ($function:ident, $builder:ty, $key:ty) => {
+    ($function:ident, $store:expr, $builder:ty, $key:ty) => {
         fn $function(
             root: &str,
             options: &StoreOptions,
@@ -67,7 +69,7 @@ macro_rules! guarded_client {
             let builder = <$builder>::new().with_client_options(client_options()).with_retry(retries);
             let builder = apply(options, builder, <$builder>::with_config, <$key>::from_str).with_url(root);
             let credentials = Arc::clone(builder.clone().build()?.credentials());
-            let connector = GuardedConnector(RequestGuard::for_stores(reads));
+            let connector = GuardedConnector { guard: RequestGuard::for_stores(reads), store: $store };
             let guarded = builder.with_credentials(credentials).with_http_connector(connector);
             let client = Arc::new(guarded.build()?);
             Ok(BoundedStore::new(Arc::clone(&client) as Arc<dyn ObjectStore>, retry_budget)
@@ -76,9 +78,9 @@ macro_rules! guarded_client {
     };
 }
 
-guarded_client!(s3, AmazonS3Builder, AmazonS3ConfigKey);
-guarded_client!(google, GoogleCloudStorageBuilder, GoogleConfigKey);
-guarded_client!(azure, MicrosoftAzureBuilder, AzureConfigKey);
+guarded_client!(s3, StoreKind::S3, AmazonS3Builder, AmazonS3ConfigKey);
+guarded_client!(google, StoreKind::Google, GoogleCloudStorageBuilder, GoogleConfigKey);
+guarded_client!(azure, StoreKind::Azure, MicrosoftAzureBuilder, AzureConfigKey);
 
 /// Sets the options that the builder supports.
 fn apply<B, K>(

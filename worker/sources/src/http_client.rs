@@ -11,24 +11,30 @@ use object_store::client::{
 use object_store::{ClientConfigKey, ClientOptions};
 
 use crate::guard::{GuardError, GuardedResolver, RequestGuard, find_guard_error};
+use crate::throttling::{StoreKind, count_request};
 
 /// Creates guarded clients.
 #[derive(Debug)]
-pub(crate) struct GuardedConnector(pub(crate) RequestGuard);
+pub(crate) struct GuardedConnector {
+    pub(crate) guard: RequestGuard,
+    /// The kind of the store, for metrics.
+    pub(crate) store: StoreKind,
+}
 
 impl HttpConnector for GuardedConnector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
-        let client = build_client(options, &self.0)
+        let client = build_client(options, &self.guard)
             .map_err(|reason| object_store::Error::Generic { store: "http client", source: reason.into() })?;
-        Ok(HttpClient::new(GuardedClient { client, guard: self.0.clone() }))
+        Ok(HttpClient::new(GuardedClient { client, guard: self.guard.clone(), store: self.store }))
     }
 }
 
-/// An HTTP client that checks each request.
+/// An HTTP client that checks and counts each request.
 #[derive(Debug)]
 struct GuardedClient {
     client: reqwest::Client,
     guard: RequestGuard,
+    store: StoreKind,
 }
 
 #[async_trait]
@@ -36,6 +42,7 @@ impl HttpService for GuardedClient {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         self.guard.check(&request.uri().to_string()).map_err(permanent_error)?;
         let response = HttpService::call(&self.client, request).await;
+        count_request(self.store, response.as_ref().ok().map(|response| response.status().as_u16()));
         // A host that the guard rejects looks like a failed resolution, which would be retried.
         response.map_err(|error| match find_guard_error(&error) {
             Some(found) => permanent_error(found.clone()),

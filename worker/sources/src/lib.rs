@@ -27,6 +27,7 @@ mod select;
 mod stores;
 #[cfg(test)]
 mod testing;
+mod throttling;
 mod views;
 mod window;
 
@@ -37,3 +38,4 @@ pub use error::SourceError;
 pub use reader::{BlockRead, RowFailure};
 pub use retry::DEFAULT_RETRY_BUDGET;
 pub use stores::Stores;
+pub use throttling::METRICS;

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use crate::cache::ledger::{Ledger, LedgerColumn};
 use crate::cache::rows::{CacheValues, CachedRow, Prefix, Tenant};
+use crate::metrics;
 
 /// Minimum ratio between the value of a new row and the value of an evicted row. The values are measurements, so without a
 /// margin, rows of similar value would evict each other repeatedly.
@@ -170,6 +171,17 @@ impl EvictionQueue {
         for tenant in share.charged_tenants() {
             self.ledger.remove(self.column, tenant, bytes);
         }
+    }
+
+    /// Counts stored bytes of any prefix.
+    pub(in crate::cache) fn count_stored(&self, bytes: u64) {
+        metrics::count_stored(self.column.name(), bytes);
+    }
+
+    /// Counts bytes of a prefix that were evicted to make room for other rows.
+    pub(in crate::cache) fn count_evicted(&self, prefix: Prefix, bytes: u64) {
+        let is_active = self.shares.get(&prefix).is_some_and(|share| share.active);
+        metrics::count_evicted(self.column.name(), bytes, is_active);
     }
 
     /// Removes all bytes of a prefix, after all of its rows were evicted.

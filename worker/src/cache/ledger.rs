@@ -13,6 +13,16 @@ pub(in crate::cache) enum LedgerColumn {
     Disk,
 }
 
+impl LedgerColumn {
+    /// Name of the tier in metrics.
+    pub(in crate::cache) fn name(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Disk => "disk",
+        }
+    }
+}
+
 /// Each tenant's bytes of cached rows. Code that holds this lock takes no other lock.
 #[derive(Debug, Default)]
 pub(in crate::cache) struct Ledger(Mutex<BTreeMap<(Tenant, LedgerColumn), u64>>);

@@ -65,6 +65,7 @@ impl MemoryTier {
         let evicted = state.make_room(prefix, bytes);
         let State { evictions, prefixes } = &mut *state;
         let stored = prefixes.entry(prefix).or_default();
+        let held_bytes = evictions.held_bytes();
         for (row, bytes) in rows {
             let charged_bytes = charged_bytes(&bytes);
             if stored.rows.insert(row, bytes).is_none() {
@@ -72,6 +73,7 @@ impl MemoryTier {
                 evictions.add(prefix, charged_bytes);
             }
         }
+        evictions.count_stored(evictions.held_bytes() - held_bytes);
         // Release the lock before the memory of the evicted rows is freed.
         drop(state);
         drop(evicted);
@@ -116,12 +118,14 @@ impl State {
             && let Some(victim) = evictions.next_victim(wanted)
             && let Some(stored) = prefixes.get_mut(&victim)
         {
+            let held_bytes = evictions.held_bytes();
             while evictions.missing_bytes(bytes) > 0
                 && let Some(row) = stored.pop()
             {
                 evictions.remove(victim, charged_bytes(&row));
                 evicted.push(row);
             }
+            evictions.count_evicted(victim, held_bytes - evictions.held_bytes());
             if stored.rows.is_empty() {
                 prefixes.remove(&victim);
             } else {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use feedline_common::metric_table::{ABSENT, describe_metrics};
+use feedline_common::metric_table::{ABSENT, describe_metrics, start_counters};
 use metrics::{Unit, counter, gauge, histogram, with_local_recorder};
 use metrics_exporter_prometheus::PrometheusBuilder;
 
@@ -16,6 +16,23 @@ fn page(record: impl FnOnce()) -> String {
         record();
     });
     render(&recorder.handle())
+}
+
+#[test]
+fn every_counter_starts_at_zero() {
+    let started = page(|| tables().into_iter().for_each(start_counters));
+    for metric in tables().into_iter().flatten().filter(|metric| metric.kind == MetricKind::Counter) {
+        let name = metric.name;
+        let series: Vec<String> = match metric.label {
+            None => vec![name.to_owned()],
+            Some(label) => {
+                label.values.iter().map(|value| format!("{name}{{{}=\"{value}\"}}", label.name)).collect()
+            }
+        };
+        for series in series {
+            assert!(started.contains(&format!("\n{series} 0\n")), "{series} is missing in {started}");
+        }
+    }
 }
 
 #[test]

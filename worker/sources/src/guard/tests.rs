@@ -11,6 +11,7 @@ use tokio::net::TcpListener;
 
 use super::*;
 use crate::http_client::GuardedConnector;
+use crate::throttling::StoreKind;
 use crate::{ObjectAccess, SourceError, Stores};
 
 /// Resolves names to addresses of the test.
@@ -59,7 +60,7 @@ fn page() -> String {
 
 fn client(guard: RequestGuard) -> HttpClient {
     let options = ClientOptions::new().with_allow_http(true).with_connect_timeout(Duration::from_secs(2));
-    GuardedConnector(guard).connect(&options).unwrap()
+    GuardedConnector { guard, store: StoreKind::Web }.connect(&options).unwrap()
 }
 
 /// The status of the response, or the error of a rejected request.

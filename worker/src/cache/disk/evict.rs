@@ -43,7 +43,10 @@ impl Shared {
                 return Err(error);
             }
             freed += file.bytes;
-            lock(&self.evictions).remove(prefix, file.bytes);
+            let mut evictions = lock(&self.evictions);
+            evictions.count_evicted(prefix, file.bytes);
+            evictions.remove(prefix, file.bytes);
+            drop(evictions);
             if let Some(index) = self.index(prefix) {
                 index.remove_segment(&file.path);
             }

@@ -129,7 +129,10 @@ impl SegmentWriter {
         };
         let written = segment.append(rows);
         self.open_segments.insert(prefix, segment);
-        lock(&self.shared.evictions).add(prefix, written?);
+        let written = written?;
+        let mut evictions = lock(&self.shared.evictions);
+        evictions.add(prefix, written);
+        evictions.count_stored(written);
         Ok(())
     }
 

@@ -1,0 +1,125 @@
+"""Starts and stops real roles of Feedline."""
+
+import os
+import socket
+import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def find_binary() -> str | None:
+    """Returns the program in FEEDLINE_BINARY, or of `make build`."""
+    path = Path(os.environ.get("FEEDLINE_BINARY", ROOT / "target/debug/feedline"))
+    return str(path) if path.exists() else None
+
+
+def free_port() -> int:
+    """Returns a port that was free a moment ago."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
+
+
+class Role:
+    """A running role with its addresses."""
+
+    def __init__(self, flags: list[str], log: Path):
+        self.flags, self.log = flags, log
+        self.process: subprocess.Popen | None = None
+        self.addresses: dict[str, str] = {}
+        self.start()
+
+    def start(self) -> None:
+        with self.log.open("a") as log:
+            self.process = subprocess.Popen([find_binary(), *self.flags], stdout=subprocess.PIPE, stderr=log, text=True)
+        expected = {"listening", "http"} if "--http" in self.flags else {"listening"}
+        while not expected <= set(self.addresses):
+            line = self.process.stdout.readline()
+            assert line, f"{self.flags} ended: {self.log.read_text()}"
+            words = line.split()
+            self.addresses[words[2]] = words[-1]
+
+    @property
+    def http(self) -> str:
+        return self.addresses["http"]
+
+    @property
+    def address(self) -> str:
+        return self.addresses["listening"]
+
+    def kill(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        self.process.stdout.close()
+
+    def restart(self) -> None:
+        """Kills the role and starts it at the same addresses."""
+        self.kill()
+        self.addresses.clear()
+        self.start()
+
+
+class Roles:
+    """All roles and commands of the tests, with their directories."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.running: list[Role] = []
+        self.commands: list[subprocess.Popen] = []
+
+    def start(self, name: str, *flags: str) -> Role:
+        role = Role([*flags, "--http", f"127.0.0.1:{free_port()}"], self.folder / f"{name}.log")
+        self.running.append(role)
+        return role
+
+    def start_coordinators(self, name: str, count: int) -> tuple[list[Role], str]:
+        """Starts coordinators of one cluster, and returns them with their URLs."""
+        addresses = [f"127.0.0.1:{free_port()}" for _ in range(count)]
+        urls = ",".join(f"http://{address}" for address in addresses)
+        peers = ["--peers", urls] if count > 1 else []
+
+        def start(number: int) -> Role:
+            data_dir = str(self.folder / f"{name}-{number}")
+            return self.start(f"{name}-{number}", "coordinator", "--listen", addresses[number], "--data-dir", data_dir, *peers)
+
+        return [start(number) for number in range(count)], urls
+
+    def start_worker(self, name: str, urls: str, *flags: str) -> Role:
+        listen = f"127.0.0.1:{free_port()}"
+        return self.start(name, "worker", "--listen", listen, "--coordinator", urls, "--cores", "1", "--memory", "256MiB", *flags)
+
+    def run_job(self, name: str, urls: str, source: str, operators: str, *flags: str) -> None:
+        """Starts a job that continues until the end of the tests."""
+        path = self.folder / f"{name}.yaml"
+        path.write_text(f"name: {name}\nsource: {{ url: {source}, format: jsonl }}\noperators:\n{operators}")
+        log = (self.folder / f"{name}.log").open("w")
+        command = [find_binary(), "run", str(path), "--coordinator", urls, "--epochs", "100000", *flags]
+        self.commands.append(subprocess.Popen(command, stdout=log, stderr=log))
+        log.close()
+
+    def create_table(self) -> str:
+        """Creates a dataset and returns its URL."""
+        folder = self.folder / "table"
+        if not folder.exists():
+            self.call("make-data", "table", str(folder), "--rows", "2000", "--format", "jsonl", "--shards", "2")
+        return f'"{folder}/*"'
+
+    def create_keys(self) -> Path:
+        """Creates certificates that are valid for one day."""
+        keys = self.folder / "keys"
+        if not keys.exists():
+            self.call("keys", "new", str(keys), "--days", "1")
+        return keys
+
+    def call(self, *arguments: str) -> str:
+        result = subprocess.run([find_binary(), *arguments], capture_output=True, text=True)
+        assert result.returncode == 0, result.stderr
+        return result.stdout
+
+    def stop(self) -> None:
+        for command in self.commands:
+            command.kill()
+            command.wait()
+        for role in self.running:
+            role.kill()
