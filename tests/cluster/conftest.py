@@ -11,6 +11,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from harness import Cluster, missing_requirement, until  # noqa: E402
 from harness.programs import TOOLS  # noqa: E402
+from nodes.fixtures import nodes, pytest_runtest_makereport, reference, release  # noqa: E402, F401
 
 FAKE_NODES = 6
 RESTRICTED = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ["enforce", "warn"]}

@@ -1,0 +1,1 @@
+"""Feedline on a cluster of three real nodes: images, data, releases and training pods."""

@@ -1,0 +1,53 @@
+"""Fixtures: one cluster of three nodes for all tests, and a release in a namespace of its own for each test."""
+
+import secrets
+
+import pytest
+from harness import Cluster, missing_requirement
+from nodes import data, images
+from nodes.pods import EPOCHS, Received, Training
+from nodes.release import NodeRelease, create_namespace, recycle_volumes
+
+
+FAILED = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item):
+    """Notes whether a test failed, for its fixtures."""
+    report = yield
+    if report.when == "call" and report.failed:
+        item.stash[FAILED] = True
+    return report
+
+
+@pytest.fixture(scope="session")
+def nodes():
+    from conftest import require
+
+    require(missing_requirement(nodes=3, more=["helm3", "helm4"]))
+    require(images.missing())
+    with Cluster(nodes=3, images=images.archives()) as cluster:
+        data.write(cluster)
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def reference(nodes: Cluster) -> Received:
+    """What a training program receives without a cluster and faults. The time of a row does not change the order."""
+    namespace = "reference"
+    create_namespace(nodes, namespace)
+    nodes.apply(*data.volume(nodes, namespace), namespace=namespace)
+    return Training(nodes, namespace, "reference").start("", data.pipeline(), epochs=EPOCHS).until_end()
+
+
+@pytest.fixture
+def release(nodes: Cluster, request):
+    """A release that is not installed yet. A failed test prints the logs of its pods."""
+    name = request.node.name.removeprefix("test_")[:30].replace("_", "-").strip("-")
+    release = NodeRelease(nodes, f"{name}-{secrets.token_hex(2)}")
+    yield release
+    if FAILED in request.node.stash:
+        print(release.logs(), nodes.describe(release.namespace), sep="\n")
+    release.remove()
+    recycle_volumes(nodes)

@@ -1,0 +1,67 @@
+"""Monitoring through the prometheus-operator: it finds the pods by the chart's PodMonitor, and loads the chart's rules."""
+
+import shutil
+import time
+
+import pytest
+from conftest import require
+from harness import until
+from harness.programs import TOOLS
+from nodes import data
+from nodes.operators import PROMETHEUS, Prometheus, install_prometheus_operator
+from nodes.release import FIXED
+from nodes.results import record
+from releases import CHART
+
+VALUES = FIXED | {
+    "workers": {"replicas": 2},
+    "monitoring": {
+        "monitor": "PodMonitor",
+        "interval": "1s",
+        "additionalLabels": {"prometheus": "tests"},
+        "rules": {"enabled": True, "for": {"FeedlineNoLeader": "5s"}},
+    },
+}
+
+
+@pytest.fixture
+def prometheus(release):
+    require(None if shutil.which("go") else "Go is missing, so the CRDs of the prometheus-operator are not found: install Go")
+    missing = [program for program in ["prometheus-operator", "prometheus-config-reloader"] if not (TOOLS / program).exists()]
+    require(f'{TOOLS} lacks {", ".join(missing)}: run `make cluster-tools WITH=prometheus`' if missing else None)
+    require(None if PROMETHEUS.exists() else f"{PROMETHEUS} is missing: apt-get install prometheus")
+    install_prometheus_operator(release.cluster, release.namespace)
+    return Prometheus(release.cluster, release.namespace)
+
+
+def test_pod_monitor_and_rules(release, prometheus):
+    release.install(VALUES)
+    training = release.train("training", data.pipeline(5), "--buffer", 4096)
+    training.until_steady()
+
+    pods = {*release.coordinators(), *release.workers()}
+    up = lambda: {item["metric"]["pod"] for item in prometheus.query("up == 1") if item["metric"]["namespace"] == release.namespace}  # noqa: E731
+    until(lambda: pods <= up(), f"Prometheus scrapes {sorted(pods)}", 90)
+    assert all(target["health"] == "up" for target in prometheus.targets()), prometheus.targets()
+    [leads] = prometheus.query("sum(feedline_coordinator_leads)")
+    assert leads["value"][1] == "1"
+    sent = "sum(rate(feedline_worker_sent_rows_total[5s])) > 0"
+    until(lambda: prometheus.query(sent), "rows are counted", 30)
+
+    names = {path.stem for path in (CHART / "files/alerts").glob("*.yaml")}
+    until(lambda: names <= set(prometheus.rules()), f"Prometheus has the rules {sorted(names)}", 90)
+    broken = {name: rule["lastError"] for name, rule in prometheus.rules().items() if rule["health"] == "err"}
+    assert not broken
+    firing = {alert["labels"]["alertname"] for alert in prometheus.get("alerts")["alerts"] if alert["state"] == "firing"}
+    assert not firing, "a healthy cluster has no alert"
+    training.stop()
+
+    # Without a majority, no coordinator leads.
+    release.cluster.kubectl("scale", f"statefulset/{release.prefix}-coordinator", "--replicas=1", "-n", release.namespace)
+    begun = time.monotonic()
+    until(lambda: prometheus.rules()["FeedlineNoLeader"]["state"] == "firing", "FeedlineNoLeader fires", 120)
+    fired = round(time.monotonic() - begun, 1)
+    release.cluster.kubectl("scale", f"statefulset/{release.prefix}-coordinator", "--replicas=3", "-n", release.namespace)
+    release.until_ready()
+    until(lambda: prometheus.rules()["FeedlineNoLeader"]["state"] == "inactive", "FeedlineNoLeader ends", 120)
+    record("two of three coordinators gone to a firing alert", seconds=fired)
