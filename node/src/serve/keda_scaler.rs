@@ -12,7 +12,7 @@ const FIRST_REPORTS: Duration = Duration::from_secs(5);
 /// Time without a plan after which another coordinator has led. The leader plans every second.
 const MAX_PLAN_INTERVAL: Duration = Duration::from_secs(3);
 
-/// A scaler whose pools KEDA scales. The number of workers is unknown until all workers have had time to report to a new
+/// A scaler whose pools KEDA scales. The number of workers is unknown until all workers could report to a new
 /// leader. Otherwise, KEDA would remove the workers that have not reported yet.
 #[derive(Debug)]
 pub(super) struct KedaScaler {
@@ -32,7 +32,7 @@ impl KedaScaler {
         Self { pools, leadership: Mutex::default() }
     }
 
-    /// Records a plan. Returns whether all workers have had time to report.
+    /// Records a plan. Returns whether all workers could report since the leadership began.
     fn on_plan(&self, now: Instant) -> bool {
         let mut leadership = self.leadership.lock().unwrap_or_else(PoisonError::into_inner);
         let current = leadership.filter(|leadership| now - leadership.last_plan <= MAX_PLAN_INTERVAL);
