@@ -79,7 +79,7 @@ impl LeaderDecisions {
         let known = || self.pools.join(", ");
         let sentence = match (pool, self.pools.as_slice()) {
             (Some(pool), pools) if pools.iter().any(|known| known == pool) => return Ok(pool),
-            (None, [only]) => return Ok(only),
+            (None, [only]) => return Ok(only.as_str()),
             (Some(pool), _) => {
                 format!(
                     "no --scale-pool has the name `{pool}`: set `pool` in the metadata of the trigger to one of: {}",

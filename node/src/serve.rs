@@ -2,6 +2,7 @@
 //! runs until it receives a signal.
 
 mod coordinator;
+mod keda_scaler;
 mod scaling;
 mod up;
 mod worker;

@@ -17,7 +17,7 @@ use feedline_data::messages::{ServiceError, ServiceErrorKind, WorkerAddress};
 use feedline_proto::authenticator::{Authenticator, Authenticators};
 use feedline_proto::local::Transport;
 use feedline_proto::{FetchOpen, FetchRequest, WorkerService, grpc};
-use feedline_tests::http::get;
+use feedline_tests::http::{free_ports, get};
 use feedline_tests::process::Role;
 use feedline_tests::{Call, Scratch, assert_clean, call, wait_for};
 use futures::StreamExt;
@@ -392,6 +392,24 @@ fn a_coordinator_names_the_host_that_its_certificate_lacks() {
         "feedline: cannot use --advertise {url}: {certificate} does not contain the name `b.feedline`, only localhost, a.feedline; issue a certificate that contains `b.feedline`"
     );
     assert!(rejected.stderr.contains(&expected), "{}", rejected.stderr);
+}
+
+#[test]
+fn the_server_for_keda_requires_a_certificate_although_tokens_suffice_for_others() {
+    let scratch = Scratch::new();
+    assert_eq!(scratch.call(&["keys", "new", "keys"]).status, 0);
+    let keys = Keys(scratch.file("keys"));
+    let (data, secret, scaler) = (scratch.file("data"), keys.file("secret"), free_ports(1).remove(0));
+    let mut arguments = vec!["coordinator", "--listen", "127.0.0.1:0", "--data-dir", &data];
+    arguments.extend(["--secret-file", &secret, "--tls-clients", "any", "--scaler", "keda"]);
+    arguments.extend(["--scale-pool", "default=deployment/w:1..2", "--scaler-listen", &scaler]);
+    let role = keys.tls("role");
+    arguments.extend(role.iter().map(String::as_str));
+    let coordinator = Role::start(&arguments, &[]);
+    scan(&keys, &scaler);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("threads start");
+    let heard = runtime.block_on(over_tls(&keys, &coordinator.address, None, b"h2", PROBES[1]));
+    assert!(!heard.is_empty(), "clients of the coordinator need no certificate");
 }
 
 #[test]

@@ -109,14 +109,14 @@ fn every_coordinator_returns_the_decision_of_the_leader() {
     };
     let _coordinators: Vec<Role> = (0..3).map(start).collect();
     let runtime = Runtime::new().expect("a runtime starts");
+    let before = ask(&runtime, &scalers[0], "GetMetrics", metrics_request("spot"));
+    assert_eq!(before.expect_err("no worker of the pool has reported").code(), Code::Unavailable);
+    let worker = ["worker", "--coordinator", &peers, "--listen", "127.0.0.1:0", "--pool", "spot"];
+    let _worker = Role::start(&worker, &[]);
     for scaler in scalers {
         let answer =
             wait_for("a decision", || ask(&runtime, scaler, "GetMetrics", metrics_request("spot")).ok());
-        assert_eq!(
-            answer,
-            metrics_response(3),
-            "{scaler}: without jobs and workers, the pool has its smallest size"
-        );
+        assert_eq!(answer, metrics_response(3), "{scaler}: without jobs, the pool has its smallest size");
         let active =
             ask(&runtime, scaler, "IsActive", scaled_object("spot")).expect("the coordinator answers");
         assert_eq!(active, [1 << 3, 1][..]);

@@ -14,7 +14,7 @@ use kube::runtime::{WatchStreamExt, watcher as watch_objects};
 use kube::{Api, Client};
 use serde_json::json;
 use tokio::sync::watch;
-use tokio::time::{Instant, MissedTickBehavior};
+use tokio::time::{Instant, MissedTickBehavior, timeout};
 
 use super::api_health::ApiHealth;
 use super::call_failure::{CallFailure, call};
@@ -27,6 +27,8 @@ use crate::metrics::ScaleCallResult;
 const FIELD_MANAGER: &str = "feedline";
 /// Duration of a watch request in seconds. A lost connection is detected five seconds later.
 const WATCH_SECONDS: u32 = 30;
+/// Maximum time to annotate the pods of victims. A repeated call annotates the remaining pods.
+const MAX_ANNOTATION_TIME: Duration = Duration::from_secs(4);
 /// Time between two attempts to read the object while the watch fails, and between two checks of the pods.
 const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 /// Time since the last request for the number of workers after which another coordinator leads. The leader requests it with
@@ -106,11 +108,20 @@ impl ScaledPool {
         if state.selector.is_empty() {
             return;
         }
-        if let Err(failure) = deletion_cost::annotate(&self.pods, &state.selector, victims).await {
-            let sentence =
-                failure.sentence(&format!("the pods of {}", self.target.display()), "list and patch");
-            tracing::warn!("{sentence}; Kubernetes chooses the workers that stop");
-        }
+        // The message of each failure is logged once.
+        let requests = format!("pods of {}", self.target.limits.pool);
+        let annotating = deletion_cost::annotate(&self.pods, &state.selector, victims);
+        let problem = match timeout(MAX_ANNOTATION_TIME, annotating).await {
+            Ok(Ok(())) => return self.health.on_accepted(&requests),
+            Ok(Err(failure)) => {
+                failure.sentence(&format!("the pods of {}", self.target.display()), "list and patch")
+            }
+            Err(_) => {
+                let seconds = MAX_ANNOTATION_TIME.as_secs();
+                format!("the pods of {} could not be annotated within {seconds} s", self.target.display())
+            }
+        };
+        self.health.on_rejected(&requests, format!("{problem}; Kubernetes chooses the workers that stop"));
     }
 
     /// Observes the object until the future is dropped.

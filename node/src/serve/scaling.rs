@@ -3,15 +3,15 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use feedline_access::Credentials;
-use feedline_coordinator::{PoolChange, PoolLimits, Scaler};
+use feedline_coordinator::Scaler;
 use feedline_kubernetes::KubernetesScaler;
 use feedline_proto::{CoordinatorService, grpc};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::GrpcServer;
+use super::keda_scaler::KedaScaler;
 use crate::access::ServerSecurity;
 use crate::cli::{ScalerChoice, ScalingPlan, ServerAccessArgs};
 use crate::failure::Failure;
@@ -60,7 +60,7 @@ impl CoordinatorScaler {
                 security.check_listen_address(bound.address, false, KEDA_FIX)?;
                 let names = pools.iter().map(|pool| pool.pool.clone()).collect();
                 let keda = Some(KedaListener { bound, pools: names, security });
-                Ok(Self { scaler: Arc::new(KedaScaler { pools: pools.clone() }), keda })
+                Ok(Self { scaler: Arc::new(KedaScaler::new(pools.clone())), keda })
             }
         }
     }
@@ -94,26 +94,5 @@ impl KedaServer {
     pub(super) async fn shutdown(self, deadline: Instant) -> Result<(), Failure> {
         self.stop.cancel();
         self.server.shutdown(deadline).await
-    }
-}
-
-/// A scaler that leaves the change to KEDA, which reads the decision of the leader.
-#[derive(Debug)]
-struct KedaScaler {
-    pools: Vec<PoolLimits>,
-}
-
-#[async_trait]
-impl Scaler for KedaScaler {
-    fn pools(&self) -> Vec<PoolLimits> {
-        self.pools.clone()
-    }
-
-    fn present(&self, _pool: &str, live: u32) -> Option<u32> {
-        Some(live)
-    }
-
-    async fn scale(&self, _change: &PoolChange) -> Result<(), String> {
-        Ok(())
     }
 }

@@ -32,25 +32,25 @@ impl WorkerDemand for FixedDemand {
     }
 }
 
-struct KedaServer {
+struct LoopbackServer {
     channel: Channel,
     stop: CancellationToken,
     task: JoinHandle<std::io::Result<()>>,
 }
 
-impl Drop for KedaServer {
+impl Drop for LoopbackServer {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-async fn start() -> KedaServer {
+async fn start() -> LoopbackServer {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let stop = CancellationToken::new();
     let routes = external_scaler_routes(Arc::new(FixedDemand), stop.clone());
     let task = tokio::spawn(serve(listener, routes, pending()));
-    KedaServer { channel: Endpoint::from_shared(url).unwrap().connect_lazy(), stop, task }
+    LoopbackServer { channel: Endpoint::from_shared(url).unwrap().connect_lazy(), stop, task }
 }
 
 fn scaled_object(metadata: &[(&str, &str)]) -> ScaledObjectRef {
