@@ -43,7 +43,9 @@ def draw_panel(one: PanelData) -> list[str]:
     if one.panel["type"] == "row":
         return [text(x + MARGIN, y + 20, one.panel["title"], "font-size='14' font-weight='bold'")]
     width, height = area["w"] * CELL, area["h"] * ROW
-    box = f'<rect x="{x + 3}" y="{y + 3}" width="{width - 6}" height="{height - 6}" rx="3" fill="#fff" stroke="#d0d7de"/>'
+    box = (
+        f'<rect x="{x + 3}" y="{y + 3}" width="{width - 6}" height="{height - 6}" rx="3" fill="#fff" stroke="#d0d7de"/>'
+    )
     title = text(x + 12, y + 20, one.panel["title"], "font-size='12' font-weight='bold'")
     draw_content = draw_stat if one.panel["type"] == "stat" else draw_graph
     return [box, title, *draw_content(one, x, y, width, height)]
@@ -96,7 +98,9 @@ def draw_graph(one: PanelData, x: float, y: float, width: float, height: float) 
     for number in range(round(maximum / step) + 1):
         _, at = place(begin, number * step)
         parts.append(f'<path d="M{left:g} {at:.1f}H{right:g}" stroke="{GRID}"/>')
-        parts.append(text(left - 5, round(at + 4, 1), format_value(number * step, unit), "text-anchor='end' fill='#57606a'"))
+        parts.append(
+            text(left - 5, round(at + 4, 1), format_value(number * step, unit), "text-anchor='end' fill='#57606a'")
+        )
     for share in (0, 0.5, 1):
         anchor = {0: "start", 0.5: "middle", 1: "end"}[share]
         label = f"{(end - begin) * (share - 1):.0f} s" if share < 1 else "now"
@@ -118,7 +122,7 @@ def draw_legend(series: list[Series], left: float, bottom: float, width: float) 
     lines: list[list[tuple[float, str, str]]] = [[]]
     at = 0.0
     for number, item in enumerate(series):
-        needed = 24 + 6.2 * len(item.legend)
+        needed = 30 + 6.4 * len(item.legend)
         if at + needed > width and lines[-1]:
             lines.append([])
             at = 0.0
@@ -151,7 +155,8 @@ def polyline(points: list[tuple[float, float]]) -> str:
     kept = [
         point
         for number, point in enumerate(points)
-        if number in (0, len(points) - 1) or not round(points[number - 1][1], 1) == round(point[1], 1) == round(points[number + 1][1], 1)
+        if number in (0, len(points) - 1)
+        or not round(points[number - 1][1], 1) == round(point[1], 1) == round(points[number + 1][1], 1)
     ]
     return "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in kept)
 
@@ -165,7 +170,7 @@ def axis(largest: float, limit: float | None, unit: str) -> tuple[float, float]:
         # Counts have no fractions.
         wanted = max(wanted, 1)
     power = 1.0
-    base = 1024.0 if unit in ("bytes", "Bps") and wanted >= 1024 else 10.0
+    base = 1024.0 if unit in ("bytes", "Bps") else 10.0
     while power * base <= wanted:
         power *= base
     while power > wanted and base == 10:

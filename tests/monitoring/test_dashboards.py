@@ -68,13 +68,36 @@ def start_training(roles, add) -> None:
         add(worker.http, "training", f"worker-{number}")
     images = roles.folder / "images"
     roles.call("make-data", "images", str(images), "--rows", "300", "--format", "tfrecord")
-    roles.run_job("resnet", urls, f'"{images}/*"', RESNET, "--step-ms", "400,60:120", "--buffer", "1MiB", form="tfrecord, features: { image: image/encoded }")
-    roles.run_job("captions", urls, roles.create_table(), "  - batch: { size: 10 }\n", "--step-ms", "200", "--buffer", "1MiB")
+    roles.run_job(
+        "resnet",
+        urls,
+        f'"{images}/*"',
+        RESNET,
+        "--step-ms",
+        "400,60:120",
+        "--buffer",
+        "1MiB",
+        form="tfrecord, features: { image: image/encoded }",
+    )
+    roles.run_job(
+        "captions", urls, roles.create_table(), "  - batch: { size: 10 }\n", "--step-ms", "200", "--buffer", "1MiB"
+    )
 
 
 def start_scaled(roles, add) -> None:
     data_dir = str(roles.folder / "scaled-data")
-    flags = ["--listen", "127.0.0.1:0", "--data-dir", data_dir, "--autoscale", "1..2", "--cores", "2", "--memory", "512MiB"]
+    flags = [
+        "--listen",
+        "127.0.0.1:0",
+        "--data-dir",
+        data_dir,
+        "--autoscale",
+        "1..2",
+        "--cores",
+        "2",
+        "--memory",
+        "512MiB",
+    ]
     role = roles.start("scaled", "up", *flags)
     add(role.http, "scaled", "coordinator-0")
     # The demand grows from a fifth of a core to more than one.
@@ -90,7 +113,9 @@ def empty_queries(prometheus, name: str) -> list[str]:
     for chosen in CLUSTERS:
         if values := dashboards.choose_variables(prometheus, dashboard, chosen):
             data = dashboards.evaluate(prometheus, dashboard, values, 30)
-            empty.append({f"{one.panel['title']}: {query}" for one in data if "targets" in one.panel for query in one.empty()})
+            empty.append(
+                {f"{one.panel['title']}: {query}" for one in data if "targets" in one.panel for query in one.empty()}
+            )
     return sorted(set.intersection(*empty)) if empty else ["no cluster has values for the variables"]
 
 
