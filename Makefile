@@ -51,7 +51,7 @@ test-chart: setup ## Render the Helm chart with many values, and check the objec
 	@python=$(CHART_TOOLS)/bin/python; test -x $$python || python=$(PYTHON); \
 	$(if $(HELM),HELM=$(HELM) )$$python -B -m pytest -q -p no:cacheprovider --rootdir helm helm
 
-test-monitoring: build ## Fire each alert of the Helm chart, with a Prometheus that scrapes real roles: PROMETHEUS=prometheus
+test-monitoring: build ## Fire each alert and query each dashboard of the Helm chart, with a Prometheus that scrapes real roles: PROMETHEUS=prometheus
 	@$(call environment,$(CHART_TOOLS),helm/tests/requirements.txt,--no-deps,the tests of alerts with real roles are skipped)
 	@python=$(CHART_TOOLS)/bin/python; test -x $$python || python=$(PYTHON); \
 	$(if $(PROMETHEUS),PROMETHEUS=$(PROMETHEUS) )FEEDLINE_BINARY=$$PWD/$(FEEDLINE) \

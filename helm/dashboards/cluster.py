@@ -40,7 +40,13 @@ def build() -> Dashboard:
             f"{of_leader('reachable_voters')} - floor({of_leader('voters')} / 2) - 1",
             levels={0: "orange", 1: "green"},
         ),
-        stat_panel("Live workers", "Workers that reported within the lease time.", "none", of_leader("workers"), levels={1: "green"}),
+        stat_panel(
+            "Live workers",
+            "Workers that reported within the lease time.",
+            "none",
+            of_leader("workers"),
+            levels={1: "green"},
+        ),
         stat_panel(
             "Fed fraction",
             "Lowest planned fed fraction of any job. Below 100 %, the job with the lowest fraction needs more workers or a faster store.",
@@ -48,7 +54,12 @@ def build() -> Dashboard:
             of_leader("fed_fraction"),
             levels=FED,
         ),
-        stat_panel("Running jobs", "Jobs that deliver batches.", "none", f'max (feedline_coordinator_jobs{{{CLUSTER}, state="running"}})'),
+        stat_panel(
+            "Running jobs",
+            "Jobs that deliver batches.",
+            "none",
+            f'max (feedline_coordinator_jobs{{{CLUSTER}, state="running"}})',
+        ),
         stat_panel(
             "Restarts",
             "Restarts of roles within the last hour.",
@@ -60,8 +71,20 @@ def build() -> Dashboard:
         board = board.with_panel(panel)
     board = board.with_row(Row("Work"))
     for panel in (
-        graph("Rows delivered", "Rows per second that the workers send to consumers.", "short", {"rows": rate("feedline_worker_sent_rows_total")}, width=8),
-        graph("Bytes delivered", "Batch bytes per second that the workers send to consumers.", "Bps", {"bytes": rate("feedline_worker_sent_bytes_total")}, width=8),
+        graph(
+            "Rows delivered",
+            "Rows per second that the workers send to consumers.",
+            "short",
+            {"rows": rate("feedline_worker_sent_rows_total")},
+            width=8,
+        ),
+        graph(
+            "Bytes delivered",
+            "Batch bytes per second that the workers send to consumers.",
+            "Bps",
+            {"bytes": rate("feedline_worker_sent_bytes_total")},
+            width=8,
+        ),
         graph(
             "Jobs",
             "Jobs by state. Ended jobs count since the start of the cluster.",
@@ -71,9 +94,13 @@ def build() -> Dashboard:
         ),
         graph(
             "Workers",
-            "Workers that the jobs need, by pool, and workers that are present.",
+            "Workers that the jobs need, workers that the leader requested from the scaler, by pool, and workers that are present.",
             "none",
-            {"wanted {{pool}}": of_leader("wanted_workers", "pool"), "present {{pool}}": of_leader("workers", "pool")},
+            {
+                "wanted": of_leader("wanted_workers"),
+                "requested {{pool}}": of_leader("scaled_workers", "pool"),
+                "present": of_leader("workers"),
+            },
             width=8,
         ),
         graph(
@@ -105,7 +132,14 @@ def build() -> Dashboard:
             },
             width=8,
         ),
-        graph("Cache hit rate", "Fraction of the looked-up rows that a cache contains, by tier.", "percentunit", {"{{tier}}": hit_rate(CLUSTER, "tier")}, width=8, maximum=1),
+        graph(
+            "Cache hit rate",
+            "Fraction of the looked-up rows that a cache contains, by tier.",
+            "percentunit",
+            {"{{tier}}": hit_rate(CLUSTER, "tier")},
+            width=8,
+            maximum=1,
+        ),
         graph(
             "Evictions",
             "Bytes per second that caches evict. Rows that running jobs still use point to a cache that is too small.",
@@ -134,8 +168,21 @@ def build() -> Dashboard:
             {"{{kind}}": rate("feedline_coordinator_refusals_total", "kind")},
             width=6,
         ),
-        graph("Free disk", "Free fraction of each disk. A cache may use nine tenths of its disk.", "percentunit", {"{{pod}} {{directory}}": f"min by (pod, directory) ({free})"}, width=6, maximum=1),
-        graph("Certificates", "Days until the first certificate of each role expires.", "d", {"{{pod}}": f"min by (pod) ({expiry})"}, width=6),
+        graph(
+            "Free disk",
+            "Free fraction of each disk. A cache may use nine tenths of its disk.",
+            "percentunit",
+            {"{{pod}} {{directory}}": f"min by (pod, directory) ({free})"},
+            width=6,
+            maximum=1,
+        ),
+        graph(
+            "Certificates",
+            "Days until the first certificate of each role expires.",
+            "d",
+            {"{{pod}}": f"min by (pod) ({expiry})"},
+            width=6,
+        ),
     ):
         board = board.with_panel(panel)
     return board

@@ -37,7 +37,9 @@ def build() -> Dashboard:
             value("stall_fraction", "max"),
             levels=STALLED,
         ),
-        stat_panel("Rows per second", "Rows that all consumers receive.", "short", value("rows_per_second"), decimals=1),
+        stat_panel(
+            "Rows per second", "Rows that all consumers receive.", "short", value("rows_per_second"), decimals=1
+        ),
         stat_panel(
             "Bottleneck",
             "The resource that limits the job, and the operator that uses most of it. `consumer` means that the job is fed.",
@@ -75,7 +77,11 @@ def build() -> Dashboard:
             width=6,
         ),
         graph(
-            "Batches per second", "Batches that all consumers receive.", "short", {"batches": value("batches_per_second")}, width=6
+            "Batches per second",
+            "Batches that all consumers receive.",
+            "short",
+            {"batches": value("batches_per_second")},
+            width=6,
         ),
     ):
         board = board.with_panel(panel)

@@ -23,7 +23,7 @@ NEEDED_CORES = (
     f"sum ({of_leader('job_cores', BY_JOB)} * {of_leader('job_demand_rows_per_second', BY_JOB)}"
     f" / ({of_leader('job_planned_rows_per_second', BY_JOB)} > 0))"
 )
-WANTED, SCALED = f"sum ({of_leader('wanted_workers', 'pool')})", f"sum ({of_leader('scaled_workers', 'pool')})"
+WANTED, SCALED = of_leader("wanted_workers"), f"sum ({of_leader('scaled_workers', 'pool')})"
 
 
 def build() -> Dashboard:
@@ -35,12 +35,25 @@ def build() -> Dashboard:
     )
     board = board.with_row(Row("Decision"))
     for panel in (
-        stat_panel("Wanted workers", "Workers that feed all jobs, as far as consumers and stores allow.", "none", WANTED),
-        stat_panel("Requested workers", "Workers that the leader requested from the scaler, within the limits of the pools.", "none", SCALED),
+        stat_panel(
+            "Wanted workers", "Workers that feed all jobs, as far as consumers and stores allow.", "none", WANTED
+        ),
+        stat_panel(
+            "Requested workers",
+            "Workers that the leader requested from the scaler, within the limits of the pools.",
+            "none",
+            SCALED,
+        ),
         stat_panel("Present workers", "Workers that reported within the lease time.", "none", of_leader("workers")),
         stat_panel("Needed cores", "Cores that the jobs would use if all were fed.", "short", NEEDED_CORES, decimals=1),
         stat_panel("Present cores", "Cores of the workers that are not draining.", "short", of_leader("worker_cores")),
-        stat_panel("Fed fraction", "Lowest planned fed fraction of any job.", "percentunit", of_leader("fed_fraction"), levels=FED),
+        stat_panel(
+            "Fed fraction",
+            "Lowest planned fed fraction of any job.",
+            "percentunit",
+            of_leader("fed_fraction"),
+            levels=FED,
+        ),
     ):
         board = board.with_panel(panel)
     for panel in (
@@ -72,8 +85,22 @@ def build() -> Dashboard:
             {"demand": total("job_demand_rows_per_second"), "supply": total("job_rows_per_second")},
             width=8,
         ),
-        graph("Fed fraction of jobs", "Delivered rate of each job divided by its demand.", "percentunit", {NAME: of_leader("job_fed_fraction", BY_JOB)}, width=8, maximum=1),
-        graph("Cores of jobs", "Cores that the plan gives to each job.", "short", {NAME: of_leader("job_cores", BY_JOB)}, width=8, stack=True),
+        graph(
+            "Fed fraction of jobs",
+            "Delivered rate of each job divided by its demand.",
+            "percentunit",
+            {NAME: of_leader("job_fed_fraction", BY_JOB)},
+            width=8,
+            maximum=1,
+        ),
+        graph(
+            "Cores of jobs",
+            "Cores that the plan gives to each job.",
+            "short",
+            {NAME: of_leader("job_cores", BY_JOB)},
+            width=8,
+            stack=True,
+        ),
     ):
         board = board.with_panel(panel)
     board = board.with_row(Row("Prediction and measurement"))
@@ -91,7 +118,9 @@ def build() -> Dashboard:
             "Measured divided by predicted",
             "100 % means that the model of a job is exact. A lasting difference is an error of the planner.",
             "percentunit",
-            {NAME: f"{of_leader('job_rows_per_second', BY_JOB)} / ({of_leader('job_planned_rows_per_second', BY_JOB)} > 0)"},
+            {
+                NAME: f"{of_leader('job_rows_per_second', BY_JOB)} / ({of_leader('job_planned_rows_per_second', BY_JOB)} > 0)"
+            },
             width=6,
         ),
         graph(
@@ -109,7 +138,14 @@ def build() -> Dashboard:
             {"99 %": f"histogram_quantile(0.99, sum by (le) ({plans}))"},
             width=12,
         ),
-        graph("Cores of tenants", "Cores that the plan gives to the jobs of each tenant. The default tenant has no name.", "short", {"tenant {{tenant}}": of_leader("tenant_cores", "tenant")}, width=12, stack=True),
+        graph(
+            "Cores of tenants",
+            "Cores that the plan gives to the jobs of each tenant. The default tenant has no name.",
+            "short",
+            {"tenant {{tenant}}": of_leader("tenant_cores", "tenant")},
+            width=12,
+            stack=True,
+        ),
     ):
         board = board.with_panel(panel)
     return board

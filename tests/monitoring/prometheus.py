@@ -36,7 +36,7 @@ def wait_for(what: str, attempt: Callable[[], T | None]) -> T:
 class Prometheus:
     """A running Prometheus. `groups` are the groups of its rules, and `keys` the keys for roles with TLS."""
 
-    def __init__(self, folder: Path, groups: list[dict], keys: Path):
+    def __init__(self, folder: Path, groups: list[dict], keys: Path, program: str | None = None):
         self.folder = folder
         self.targets: dict[str, list[dict]] = {"http": [], "https": []}
         self.write_targets()
@@ -45,7 +45,7 @@ class Prometheus:
         self.address = f"127.0.0.1:{free_port()}"
         flags = [f"--config.file={folder}/prometheus.json", f"--storage.tsdb.path={folder}/data"]
         self.log = (folder / "log").open("w")
-        command = [find_prometheus(), *flags, f"--web.listen-address={self.address}"]
+        command = [program or find_prometheus(), *flags, f"--web.listen-address={self.address}"]
         self.process = subprocess.Popen(command, stdout=self.log, stderr=subprocess.STDOUT)
         wait_for("Prometheus that is ready", self.is_ready)
 
@@ -89,9 +89,13 @@ class Prometheus:
 
     def query(self, expression: str) -> list[dict]:
         """Returns the series of an instant query."""
-        parameters = urllib.parse.urlencode({"query": expression})
-        with urllib.request.urlopen(f"http://{self.address}/api/v1/query?{parameters}", timeout=10) as response:
-            return json.load(response)["data"]["result"]
+        return self.get("query", query=expression)["result"]
+
+    def get(self, path: str, **parameters: object) -> dict | list:
+        """Returns the data of a request to the API."""
+        text = urllib.parse.urlencode(parameters)
+        with urllib.request.urlopen(f"http://{self.address}/api/v1/{path}?{text}", timeout=10) as response:
+            return json.load(response)["data"]
 
     def firing(self, release: str) -> set[str]:
         """Returns the names of the firing alerts of a release."""

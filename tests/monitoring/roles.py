@@ -89,10 +89,10 @@ class Roles:
         listen = f"127.0.0.1:{free_port()}"
         return self.start(name, "worker", "--listen", listen, "--coordinator", urls, "--cores", "1", "--memory", "256MiB", *flags)
 
-    def run_job(self, name: str, urls: str, source: str, operators: str, *flags: str) -> None:
+    def run_job(self, name: str, urls: str, source: str, operators: str, *flags: str, form: str = "jsonl") -> None:
         """Starts a job that continues until the end of the tests."""
         path = self.folder / f"{name}.yaml"
-        path.write_text(f"name: {name}\nsource: {{ url: {source}, format: jsonl }}\noperators:\n{operators}")
+        path.write_text(f"name: {name}\nsource: {{ url: {source}, format: {form} }}\noperators:\n{operators}")
         log = (self.folder / f"{name}.log").open("w")
         command = [find_binary(), "run", str(path), "--coordinator", urls, "--epochs", "100000", *flags]
         self.commands.append(subprocess.Popen(command, stdout=log, stderr=log))
