@@ -27,7 +27,8 @@ def create(name: str) -> None:
 
 def remove(prefix: str) -> None:
     """Removes the cgroups whose names begin with `prefix`. Their processes have ended."""
-    for parent in [ROOT] if is_unified() else [ROOT / controller for controller in CONTROLLERS]:
+    # In version 1, runc also creates cgroups in the hierarchy `unified` if there is one.
+    for parent in [ROOT] if is_unified() else [path for path in ROOT.iterdir() if path.is_dir()]:
         for group in parent.glob(f"{prefix}*"):
             for path in sorted(group.rglob("*/"), reverse=True):
                 path.rmdir()

@@ -80,13 +80,16 @@ class Cluster:
     def kubectl_json(self, *arguments: object) -> dict:
         return json.loads(self.kubectl(*arguments, "--output=json"))
 
+    def kubectl_result(self, *arguments: object, input: str | None = None) -> subprocess.CompletedProcess:
+        """Returns the output and the exit status of a command that may fail."""
+        command = self.control_plane.kubectl_command(*arguments)
+        return subprocess.run(command, input=input, capture_output=True, text=True, timeout=300)
+
     def kubectl_error(self, *arguments: object, input: str | None = None) -> str:
         """Returns the error message of a command that must fail."""
-        try:
-            output = self.kubectl(*arguments, input=input)
-        except CommandFailed as error:
-            return error.stderr
-        raise AssertionError(f"kubectl {' '.join(map(str, arguments))} succeeded: {output}")
+        result = self.kubectl_result(*arguments, input=input)
+        assert result.returncode != 0, f"kubectl {' '.join(map(str, arguments))} succeeded: {result.stdout}"
+        return result.stderr
 
     def apply(self, *objects: dict, namespace: str = "default", strict: bool = True) -> str:
         """Creates or changes objects. Unknown and repeated fields are errors."""
@@ -134,7 +137,7 @@ class Cluster:
         end = time.monotonic() + timeout
         while (remaining := end - time.monotonic()) > 0:
             # An object that is deleted between the list and the watch has no event, so each watch is short.
-            if found := self._watch(resource, predicate, flags, min(remaining, 5)):
+            if (found := self._watch(resource, predicate, flags, min(remaining, 5))) is not None:
                 return found
         names = sorted(item["metadata"]["name"] for item in self._list(resource, flags))
         raise AssertionError(f"{resource}: not true after {timeout} s: {names}\n{self.describe(namespace)}")
@@ -157,10 +160,11 @@ class Cluster:
         return None
 
     def describe(self, namespace: str) -> str:
-        """Returns the pods and the last events of a namespace, for the message of a failed test."""
-        pods = self.kubectl("get", "pods", "--namespace", namespace, "--output=wide", "--request-timeout=5s")
-        events = self.kubectl("events", "--namespace", namespace, "--request-timeout=5s").splitlines()[-20:]
-        return "\n".join([pods, *events])
+        """Returns pods and the last events of a namespace, for the message of a failed test."""
+        request = ["--namespace", namespace, "--request-timeout=5s"]
+        pods = self.kubectl_result("get", "pods", "--output=wide", *request).stdout.splitlines()[:30]
+        events = self.kubectl_result("events", *request).stdout.splitlines()[-20:]
+        return "\n".join([*pods, *events])
 
     # Faults.
 
@@ -200,7 +204,9 @@ class Cluster:
         self._connect(list(self.nodes.values()))
         archives = [write_pause(self.state / "pause.tar", TOOLS / "pause"), *images] if nodes else []
         with ThreadPoolExecutor() as pool:
-            starts = [pool.submit(self.control_plane.start, self.unreachable_seconds)]
+            # A short time until a lost node is noticed. Fake nodes report less often.
+            grace = 50 if fake_nodes else 8
+            starts = [pool.submit(self.control_plane.start, self.unreachable_seconds, grace)]
             starts += [pool.submit(self._start_node, node, archives) for node in self.nodes.values()]
             for start in starts:
                 start.result()
@@ -230,7 +236,7 @@ class Cluster:
         node.start_proxy()
 
     def _add_fake_nodes(self, count: int) -> None:
-        capacity = {"cpu": "64", "memory": "256Gi", "pods": "250", "ephemeral-storage": "1Ti"}
+        capacity = {"cpu": "256", "memory": "1Ti", "pods": "250", "ephemeral-storage": "1Ti"}
         nodes = [
             {
                 "apiVersion": "v1",
