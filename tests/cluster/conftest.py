@@ -1,6 +1,5 @@
 """Makes the harness importable, and offers clusters to tests."""
 
-import json
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -10,7 +9,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from harness import Cluster, missing_requirement  # noqa: E402
+from harness import Cluster, missing_requirement, until  # noqa: E402
 from harness.programs import TOOLS  # noqa: E402
 
 FAKE_NODES = 6
@@ -28,10 +27,14 @@ ORDER = ["test_control_plane", "test_nodes", "test_"]
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "smoke: the tests of continuous integration without a warm build cache")
+    config.addinivalue_line("markers", "control_plane: the tests with fake nodes")
+    config.addinivalue_line("markers", "smoke: the test with real nodes that continuous integration runs")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.name.startswith("test_control_plane"):
+            item.add_marker("control_plane")
     items.sort(key=lambda item: next(i for i, prefix in enumerate(ORDER) if item.path.name.startswith(prefix)))
 
 
@@ -53,41 +56,39 @@ def control_plane() -> Iterator[Cluster]:
 @pytest.fixture(scope="session")
 def crds(control_plane: Cluster) -> None:
     """The CRDs of the projects that the chart and the examples use."""
-    import yaml
-
     require(None if (TOOLS / "crds").exists() else f"{TOOLS}/crds is missing: run `make cluster-tools`")
-    for path in sorted((TOOLS / "crds").iterdir()):
-        # As JSON, because some are larger than the API server accepts as YAML.
-        objects = [crd for crd in yaml.load_all(path.read_text(), yaml.CSafeLoader) if crd]
-        for crd in objects:
-            control_plane.kubectl("create", "--filename=-", input=json.dumps(crd))
-    control_plane.wait("crd", "condition=Established", selector="")
+    # Not `apply`, whose annotation is limited to 256 KiB.
+    control_plane.kubectl("create", "--filename", TOOLS / "crds")
+    # `kubectl wait` fails for a CRD without any condition yet.
+    established = ["wait", "crd", "--all", "--for=condition=Established"]
+    until(lambda: control_plane.kubectl_result(*established).returncode == 0, "all CRDs are established")
 
 
 @pytest.fixture
-def new_namespace(control_plane: Cluster) -> Iterator[Callable[..., str]]:
-    """Creates namespaces with volumes, and deletes them after the test. By default, they admit only restricted pods."""
+def new_namespace(control_plane: Cluster) -> Iterator[Callable[[], str]]:
+    """Creates namespaces with volumes, which admit only restricted pods, and deletes them after the test."""
     names = []
 
-    def create(name: str = "", labels: dict = RESTRICTED) -> str:
-        name = name or f"test-{os.urandom(3).hex()}"
+    def create() -> str:
+        name = f"test-{os.urandom(3).hex()}"
         names.append(name)
-        control_plane.apply(
-            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}},
-            *(volume(f"{name}-{number}", name) for number in range(VOLUMES_PER_NAMESPACE)),
-        )
-        control_plane.wait(f"namespace/{name}", "jsonpath={.status.phase}=Active")
+        volumes = (volume(f"{name}-{number}", name) for number in range(VOLUMES_PER_NAMESPACE))
+        control_plane.apply(namespace_object(name), *volumes)
         return name
 
     yield create
     for name in names:
-        control_plane.kubectl("delete", "namespace", name)
-        control_plane.kubectl("delete", "pv", "--selector", f"for={name}", "--wait=false")
+        control_plane.kubectl("delete", "namespace", name, "--wait=false")
+        control_plane.kubectl("delete", "pv", f"--selector=for={name}", "--wait=false")
 
 
 @pytest.fixture
 def namespace(new_namespace: Callable[..., str]) -> str:
     return new_namespace()
+
+
+def namespace_object(name: str, labels: dict = RESTRICTED) -> dict:
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
 
 
 def volume(name: str, namespace: str) -> dict:

@@ -1,6 +1,7 @@
 """Releases of the chart in a cluster."""
 
 import json
+from pathlib import Path
 
 from harness import Cluster
 from harness.programs import REPOSITORY
@@ -11,7 +12,7 @@ CHART = REPOSITORY / "helm/feedline"
 class Release:
     """The release `demo` of the chart in one namespace, by Helm 3 or 4."""
 
-    name, prefix = "demo", "demo-feedline"
+    name, chart = "demo", CHART
 
     def __init__(self, cluster: Cluster, namespace: str, major: int = 4) -> None:
         self.cluster, self.namespace, self.major = cluster, namespace, major
@@ -19,9 +20,9 @@ class Release:
     def install(self, values: dict = {}, *flags: str) -> str:
         return self._run(["install", self.name, CHART, "--wait", "--timeout=2m", *flags], values)
 
-    def upgrade(self, values: dict = {}, *flags: str) -> str:
+    def upgrade(self, values: dict = {}, *flags: str, chart: Path = CHART) -> str:
         """Replaces all values."""
-        return self._run(["upgrade", self.name, CHART, "--wait", "--timeout=2m", *flags], values)
+        return self._run(["upgrade", self.name, chart, "--wait", "--timeout=2m", *flags], values)
 
     def rollback(self, revision: int) -> str:
         return self._run(["rollback", self.name, str(revision), "--wait", "--timeout=2m"])
@@ -40,7 +41,7 @@ class Release:
         return self.cluster.helm(self.major, *command, *flags, input=text)
 
 
-def template(cluster: Cluster, major: int, *flags: str, values: dict = {}, namespace: str = "ml") -> str:
-    """Returns the manifests of the chart, with hooks and tests."""
-    command = ["template", Release.name, CHART, "--namespace", namespace, "--values=-", *flags]
+def template(cluster: Cluster, major: int, values: dict = {}, namespace: str = "ml", version: str = "1.37") -> str:
+    """Returns the manifests of the chart for a version of Kubernetes, with hooks and tests."""
+    command = ["template", Release.name, CHART, "--namespace", namespace, "--values=-", "--kube-version", version]
     return cluster.helm(major, *command, input=json.dumps(values))
