@@ -28,10 +28,14 @@ ORDER = ["test_control_plane", "test_nodes", "test_"]
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "smoke: the tests of continuous integration without a warm build cache")
+    config.addinivalue_line("markers", "control_plane: the tests with fake nodes")
+    config.addinivalue_line("markers", "smoke: the test with real nodes that continuous integration runs")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.name.startswith("test_control_plane"):
+            item.add_marker("control_plane")
     items.sort(key=lambda item: next(i for i, prefix in enumerate(ORDER) if item.path.name.startswith(prefix)))
 
 

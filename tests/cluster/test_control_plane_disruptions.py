@@ -53,7 +53,7 @@ def test_two_hundred_workers_in_two_pools(release):
     for name in names:
         scale(release, name, 100)
     for name in names:
-        release.cluster.wait(f"deployment/{name}", "jsonpath={.status.readyReplicas}=100", release.namespace, timeout=120)
+        wait_for_workers(release, name, 100)
         release.cluster.wait(f"pdb/{name}", "jsonpath={.status.disruptionsAllowed}=25", release.namespace)
     assert set(pods_by_node(release)) == set(release.cluster.kubectl("get", "nodes", "--output=name").split())
     # A rollout replaces all of them, and stays within the budget and the surge.
@@ -71,16 +71,17 @@ def test_two_hundred_workers_in_two_pools(release):
 def test_the_drain_of_a_node_moves_its_workers(release):
     release.install({"workers": {"max": 40}})
     scale(release, WORKER, 40)
-    release.cluster.wait(f"deployment/{WORKER}", "jsonpath={.status.readyReplicas}=40", release.namespace)
+    wait_for_workers(release, WORKER, 40)
     drain(release, "node-1")
-    release.cluster.wait(f"deployment/{WORKER}", "jsonpath={.status.readyReplicas}=40", release.namespace)
+    wait_for_workers(release, WORKER, 40)
     assert "node/node-1" not in pods_by_node(release)
     uncordon(release.cluster)
 
 
 def evict(release: Release, pod: str) -> str:
     """Returns the error of the eviction API, or an empty string."""
-    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": release.namespace}}
+    metadata = {"name": pod, "namespace": release.namespace}
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata}
     path = f"/api/v1/namespaces/{release.namespace}/pods/{pod}/eviction"
     return release.cluster.kubectl_result("create", "--raw", path, "--filename=-", input=json.dumps(eviction)).stderr
 
@@ -95,6 +96,11 @@ def uncordon(cluster: Cluster) -> None:
 
 def scale(release: Release, name: str, number: int) -> None:
     release.cluster.kubectl("scale", f"deployment/{name}", f"--replicas={number}", "--namespace", release.namespace)
+
+
+def wait_for_workers(release: Release, name: str, number: int) -> None:
+    condition = f"jsonpath={{.status.readyReplicas}}={number}"
+    release.cluster.wait(f"deployment/{name}", condition, release.namespace, timeout=120)
 
 
 def pods(release: Release, component: str) -> list[dict]:

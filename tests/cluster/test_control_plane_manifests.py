@@ -11,7 +11,8 @@ from harness.programs import REPOSITORY
 from manifests import load
 
 DEPLOY = REPOSITORY / "deploy"
-FILES = sorted(path.relative_to(DEPLOY).as_posix() for kind in ["examples", "gitops"] for path in (DEPLOY / kind).glob("*.yaml"))
+PATHS = [*(DEPLOY / "examples").glob("*.yaml"), *(DEPLOY / "gitops").glob("*.yaml")]
+FILES = sorted(path.relative_to(DEPLOY).as_posix() for path in PATHS)
 DRY_RUN = ["create", "--dry-run=server", "--validate=strict", "--filename=-"]
 
 
@@ -44,7 +45,8 @@ def test_a_misspelt_field_is_refused(control_plane: Cluster, crds, namespaces, f
 
 
 def test_the_plain_manifests_start_a_cluster(control_plane: Cluster):
-    control_plane.apply(namespace_object("feedline"), *(volume(f"feedline-{number}", "feedline") for number in range(3)))
+    volumes = [volume(f"feedline-{number}", "feedline") for number in range(3)]
+    control_plane.apply(namespace_object("feedline"), *volumes)
     control_plane.kubectl("apply", "--validate=strict", "--filename", DEPLOY / "kubernetes/feedline.yaml")
     control_plane.wait("job/feedline-keys-hook", "condition=Complete", "feedline")
     control_plane.wait("statefulset/feedline-coordinator", "jsonpath={.status.readyReplicas}=3", "feedline")

@@ -53,7 +53,8 @@ def is_running(release: Release, number: int) -> bool:
         selector="app.kubernetes.io/component=coordinator",
     )
     stateful_set = release.get(f"statefulset/{COORDINATOR}")
-    [peers] = [arg for arg in stateful_set["spec"]["template"]["spec"]["containers"][0]["args"] if arg.startswith("--peers=")]
+    arguments = stateful_set["spec"]["template"]["spec"]["containers"][0]["args"]
+    [peers] = [argument for argument in arguments if argument.startswith("--peers=")]
     assert [f"{COORDINATOR}-{ordinal}." in peers for ordinal in range(6)] == [ordinal < number for ordinal in range(6)]
     return stateful_set["status"]["readyReplicas"] == stateful_set["status"]["updatedReplicas"] == number
 

@@ -1,5 +1,8 @@
 """Installs, upgrades, rolls back and uninstalls the chart with Helm 3 and 4."""
 
+import shutil
+from pathlib import Path
+
 import pytest
 
 from harness import Cluster
@@ -57,9 +60,8 @@ def test_an_uninstallation_leaves_only_the_volumes_of_coordinators(release):
 
 
 def test_a_value_with_a_wrong_name_is_refused(release):
-    error = release.cluster.helm_error(
-        release.major, "install", "demo", release.chart, "--namespace", release.namespace, "--set", "coordinators.replica=1"
-    )
+    install = ["install", "demo", release.chart, "--namespace", release.namespace]
+    error = release.cluster.helm_error(release.major, *install, "--set", "coordinators.replica=1")
     assert "replica" in error and "coordinators" in error, error
 
 
@@ -90,10 +92,8 @@ def objects_in(release: Release) -> set[tuple[str, str]]:
     }
 
 
-def copy_of_chart(directory, release: Release):
+def copy_of_chart(directory: Path, release: Release) -> Path:
     """Copies the chart with another version."""
-    import shutil
-
     copy = directory / "feedline"
     shutil.copytree(release.chart, copy)
     path = copy / "Chart.yaml"

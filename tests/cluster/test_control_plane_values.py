@@ -1,4 +1,4 @@
-"""The API server admits what the chart renders from each file of values, with both Helms and for several Kubernetes versions."""
+"""The API server admits what the chart renders from each file of values, with both Helms for several Kubernetes versions."""
 
 from functools import cache
 
@@ -12,7 +12,7 @@ from releases import CHART, template
 FILES = sorted(path.stem for path in (CHART / "ci").glob("*.yaml"))
 VERSIONS = ["1.31", "1.34", "1.37"]
 DRY_RUN = ["apply", "--dry-run=server", "--validate=strict", "--filename=-"]
-# Values that ask for what `restricted` forbids: the network of the node, and containers of the user without a security context.
+# Values that ask for what `restricted` forbids: the network of the node, and containers without a security context.
 NOT_RESTRICTED = {"outside", "everything"}
 
 

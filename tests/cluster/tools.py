@@ -21,7 +21,7 @@ HERE = Path(__file__).resolve().parent
 MODULES = HERE / "modules"
 TARGET = Path(os.environ.get("FEEDLINE_CLUSTER_TOOLS") or HERE.parents[1] / "target/cluster-tools")
 
-# Static, because KEDA also runs in an image without libraries. GOTOOLCHAIN: Go must not download another version of itself.
+# Static, because KEDA runs in an image without libraries. GOTOOLCHAIN: Go must not download another version of itself.
 ENVIRONMENT = os.environ | {"GOTOOLCHAIN": "local", "GOFLAGS": "-buildvcs=false", "CGO_ENABLED": "0"}
 # CRDs in the modules of `modules/crds`: those that the chart, the examples and the manifests for GitOps use.
 CRDS = {
@@ -43,7 +43,7 @@ STAGES = ["node/fast", "node/heartbeat", "pod/fast"]
 
 @dataclass(frozen=True)
 class Program:
-    """`version` is the variable for the version in the program, because a program without one fails Chart.yaml's kubeVersion."""
+    """`version` is the variable for the version in the program. An API server without one fails Chart.yaml's kubeVersion."""
 
     name: str
     module: str  # the directory in `modules`
@@ -56,19 +56,24 @@ KUBERNETES = "k8s.io/kubernetes"
 CONTAINERD = "github.com/containerd/containerd/v2"
 KEDA = "github.com/kedacore/keda/v2"
 PROMETHEUS = "github.com/prometheus/prometheus"
-ALERTMANAGER = "github.com/prometheus/alertmanager"
 OPERATOR = "github.com/prometheus-operator/prometheus-operator"
-KUBERNETES_PROGRAMS = ["kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kubelet", "kube-proxy"]
+HELM4, HELM3 = "helm.sh/helm/v4", "helm.sh/helm/v3"
+CONTROLLER_TOOLS = "sigs.k8s.io/controller-tools"
+KUBERNETES_VERSION = "k8s.io/component-base/version.gitVersion"
+PROMETHEUS_VERSION = "github.com/prometheus/common/version.Version"
+KUBERNETES_PROGRAMS = [
+    "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kubelet", "kube-proxy",
+]  # fmt: skip
 
 FAMILIES = {
     "base": [
         *(
-            Program(name, "kubernetes", f"{KUBERNETES}/cmd/{name}", KUBERNETES, "k8s.io/component-base/version.gitVersion")
+            Program(name, "kubernetes", f"{KUBERNETES}/cmd/{name}", KUBERNETES, KUBERNETES_VERSION)
             for name in KUBERNETES_PROGRAMS
         ),
         Program("etcd", "etcd", "go.etcd.io/etcd/server/v3", "go.etcd.io/etcd/server/v3"),
-        Program("helm4", "helm4", "helm.sh/helm/v4/cmd/helm", "helm.sh/helm/v4", "helm.sh/helm/v4/internal/version.version"),
-        Program("helm3", "helm3", "helm.sh/helm/v3/cmd/helm", "helm.sh/helm/v3", "helm.sh/helm/v3/internal/version.version"),
+        Program("helm4", "helm4", f"{HELM4}/cmd/helm", HELM4, f"{HELM4}/internal/version.version"),
+        Program("helm3", "helm3", f"{HELM3}/cmd/helm", HELM3, f"{HELM3}/internal/version.version"),
         Program("kwok", "kwok", "sigs.k8s.io/kwok/cmd/kwok", "sigs.k8s.io/kwok"),
         *(
             Program(name, "containerd", f"{CONTAINERD}/cmd/{name}", CONTAINERD)
@@ -81,13 +86,14 @@ FAMILIES = {
         Program("keda-adapter", "keda", f"{KEDA}/cmd/adapter", KEDA, f"{KEDA}/version.Version"),
     ],
     "prometheus": [
+        Program("prometheus", "prometheus", f"{PROMETHEUS}/cmd/prometheus", PROMETHEUS, PROMETHEUS_VERSION),
         Program("prometheus-operator", "prometheus-operator", f"{OPERATOR}/cmd/operator", OPERATOR),
         Program(
             "prometheus-config-reloader", "prometheus-operator", f"{OPERATOR}/cmd/prometheus-config-reloader", OPERATOR
         ),
     ],
     "crds": [
-        Program("controller-gen", "flux", "sigs.k8s.io/controller-tools/cmd/controller-gen", "sigs.k8s.io/controller-tools"),
+        Program("controller-gen", "flux", f"{CONTROLLER_TOOLS}/cmd/controller-gen", CONTROLLER_TOOLS),
     ],
 }
 
@@ -149,12 +155,20 @@ def linker_flags(program: Program) -> str:
     flags = "-s -w"
     if program.version:
         version = go("list", "-m", "-f", "{{.Version}}", program.requirement, directory=MODULES / program.module).strip()
-        flags += f" -X {program.version}={version.removeprefix('v') if program.module == 'keda' else version}"
+        flags += f" -X {program.version}={printed_version(program.module, version)}"
         if program.module == "kubernetes":
             major, minor, _ = version.removeprefix("v").split(".", 2)
             package = program.version.rpartition(".")[0]
             flags += f" -X {package}.gitMajor={major} -X {package}.gitMinor={minor}"
     return flags
+
+
+def printed_version(module: str, version: str) -> str:
+    """Returns what a release of the program prints for the version of its module."""
+    if module == "prometheus":  # Prometheus 3.13.5 is the module v0.313.5.
+        _, major_minor, patch = version.split(".")
+        return f"{major_minor[0]}.{int(major_minor[1:])}.{patch}"
+    return version.removeprefix("v") if module == "keda" else version
 
 
 def write_stages() -> None:

@@ -160,10 +160,11 @@ class Cluster:
         return None
 
     def describe(self, namespace: str) -> str:
-        """Returns the pods and the last events of a namespace, for the message of a failed test."""
-        pods = self.kubectl("get", "pods", "--namespace", namespace, "--output=wide", "--request-timeout=5s")
-        events = self.kubectl("events", "--namespace", namespace, "--request-timeout=5s").splitlines()[-20:]
-        return "\n".join([pods, *events])
+        """Returns pods and the last events of a namespace, for the message of a failed test."""
+        request = ["--namespace", namespace, "--request-timeout=5s"]
+        pods = self.kubectl_result("get", "pods", "--output=wide", *request).stdout.splitlines()[:30]
+        events = self.kubectl_result("events", *request).stdout.splitlines()[-20:]
+        return "\n".join([*pods, *events])
 
     # Faults.
 
@@ -203,7 +204,9 @@ class Cluster:
         self._connect(list(self.nodes.values()))
         archives = [write_pause(self.state / "pause.tar", TOOLS / "pause"), *images] if nodes else []
         with ThreadPoolExecutor() as pool:
-            starts = [pool.submit(self.control_plane.start, self.unreachable_seconds)]
+            # A short time until a lost node is noticed. Fake nodes report less often.
+            grace = 50 if fake_nodes else 8
+            starts = [pool.submit(self.control_plane.start, self.unreachable_seconds, grace)]
             starts += [pool.submit(self._start_node, node, archives) for node in self.nodes.values()]
             for start in starts:
                 start.result()
@@ -233,7 +236,7 @@ class Cluster:
         node.start_proxy()
 
     def _add_fake_nodes(self, count: int) -> None:
-        capacity = {"cpu": "64", "memory": "256Gi", "pods": "250", "ephemeral-storage": "1Ti"}
+        capacity = {"cpu": "256", "memory": "1Ti", "pods": "250", "ephemeral-storage": "1Ti"}
         nodes = [
             {
                 "apiVersion": "v1",

@@ -38,7 +38,7 @@ class ControlPlane:
         self._write_keys()
         self._write_kubeconfig()
 
-    def start(self, unreachable_seconds: int) -> None:
+    def start(self, unreachable_seconds: int, node_grace_seconds: int) -> None:
         self.machine.start(
             "etcd",
             TOOLS / "etcd",
@@ -62,7 +62,7 @@ class ControlPlane:
             "--bind-address=127.0.0.1",
             "--secure-port=0",
             f"--root-ca-file={self.directory}/certs/apiserver.crt",
-            "--node-monitor-grace-period=8s",
+            f"--node-monitor-grace-period={node_grace_seconds}s",
         )
         self.machine.start(
             "scheduler",
