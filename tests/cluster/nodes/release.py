@@ -32,7 +32,8 @@ def merge(*values: dict) -> dict:
 
 # Small enough for three nodes on one machine; everything else has the chart's defaults.
 VALUES = {
-    "coordinators": {"resources": {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}}},
+    # Rows in caches would hide how long a job waits for the workers that compute them.
+    "coordinators": {"extraArgs": ["--auto-cache=off"], "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}}},
     "workers": {
         "min": 1,
         "max": 4,
