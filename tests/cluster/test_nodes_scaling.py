@@ -16,8 +16,6 @@ LOW_MS, HIGH_MS, FLOOD_MS = 280, 70, 10
 VALUES = {
     "autoscaling": {"mode": "builtin", "shrinkAfter": "15s"},
     "workers": {"min": 1, "max": 4},
-    # Caches would feed the job after the first epoch.
-    "coordinators": {"extraArgs": ["--auto-cache=off"]},
 }
 BUFFER = 4096
 # Steps are slower than workers, so a second of received batches hides nothing that lasts longer.

@@ -190,6 +190,25 @@ livenessProbe:
 {{- end }}
 {{- end }}
 
+{{/* The default affinity: zones with fewer pods of the role. This is no spread constraint, because on nodes without the label
+of a zone, the scheduler would ignore all preferred spread constraints of the pod. Argument: a dict with affinity, labels and keys. */}}
+{{- define "feedline.affinity" -}}
+{{- if not .affinity -}}
+affinity:
+  podAntiAffinity:
+    preferredDuringSchedulingIgnoredDuringExecution:
+      - weight: 100
+        podAffinityTerm:
+          topologyKey: topology.kubernetes.io/zone
+          {{- with .keys }}
+          matchLabelKeys: {{ toJson . }}
+          {{- end }}
+          labelSelector:
+            matchLabels:
+              {{- .labels | nindent 14 }}
+{{- end }}
+{{- end }}
+
 {{/* A pod that runs one command of feedline and ends. Argument: a dict with root, account, container, env, args and volumes. */}}
 {{- define "feedline.commandPod" -}}
 {{- $root := .root -}}

@@ -33,21 +33,22 @@ spec:
     {{- include "feedline.podSecurityContext" $root | nindent 4 }}
   {{- include "feedline.pullSecrets" $root | indent 2 }}
   {{- include "feedline.scheduling" $pool | indent 2 }}
+  {{- $labels := include "feedline.poolLabels" (list $root $pool) }}
+  {{- $keys := ternary (list "pod-template-hash") list (eq $pool.kind "Deployment") }}
+  {{- include "feedline.affinity" (dict "affinity" $pool.affinity "labels" $labels "keys" $keys) | nindent 2 }}
   topologySpreadConstraints:
     {{- if $pool.topologySpreadConstraints }}
     {{- toYaml $pool.topologySpreadConstraints | nindent 4 }}
     {{- else }}
-    {{- range $key := list "topology.kubernetes.io/zone" "kubernetes.io/hostname" }}
     - maxSkew: 1
-      topologyKey: {{ $key }}
+      topologyKey: kubernetes.io/hostname
       whenUnsatisfiable: ScheduleAnyway
-      {{- if eq $pool.kind "Deployment" }}
-      matchLabelKeys: [pod-template-hash]
+      {{- with $keys }}
+      matchLabelKeys: {{ toJson . }}
       {{- end }}
       labelSelector:
         matchLabels:
-          {{- include "feedline.poolLabels" (list $root $pool) | nindent 10 }}
-    {{- end }}
+          {{- $labels | nindent 10 }}
     {{- end }}
   {{- with $pool.initContainers }}
   initContainers:

@@ -134,6 +134,8 @@ class Node:
             "localStorageCapacityIsolation": False,
             "evictionHard": {"memory.available": "100Mi"},
             "nodeStatusUpdateFrequency": "2s",
+            # Changed Secrets reach running pods within about this time.
+            "syncFrequency": "10s",
             "enforceNodeAllocatable": [],
         }
         (lib / "cni-settings").mkdir(exist_ok=True)

@@ -1,5 +1,6 @@
 """Fixtures: one cluster of three nodes for all tests, and a release in a namespace of its own for each test."""
 
+import re
 import secrets
 
 import pytest
@@ -44,7 +45,7 @@ def reference(nodes: Cluster) -> Received:
 @pytest.fixture
 def release(nodes: Cluster, request):
     """A release that is not installed yet. A failed test prints the logs of its pods."""
-    name = request.node.name.removeprefix("test_")[:30].replace("_", "-").strip("-")
+    name = re.sub("[^a-z0-9]+", "-", request.node.name.removeprefix("test_"))[:30].strip("-")
     release = NodeRelease(nodes, f"{name}-{secrets.token_hex(2)}")
     yield release
     if FAILED in request.node.stash:

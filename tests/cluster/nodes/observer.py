@@ -1,8 +1,9 @@
 """Reads the metrics of all coordinators again and again in a pod, and prints the changed values as JSON lines.
 
     observer.py HEADLESS_SERVICE [INTERVAL]
+    observer.py --once ADDRESS:PORT
 
-A line has the Unix time, the address of the coordinator, and the values of the metrics `feedline_coordinator_*` that are gauges
+The second form prints all metrics of a role once. A line of the first form has the Unix time, the address of the coordinator, and the values of the metrics `feedline_coordinator_*` that are gauges
 of the planner and the scaler.
 """
 
@@ -19,6 +20,9 @@ NAMES = re.compile(r"^(feedline_coordinator_(?:leads|wanted_workers|scaled_worke
 
 
 def main() -> None:
+    if sys.argv[1] == "--once":
+        print(fetch(sys.argv[2], tls()))
+        return
     service, interval = sys.argv[1], float([*sys.argv, "0.2"][2])
     context = tls()
     last: dict[str, dict] = {}
@@ -40,16 +44,21 @@ def addresses(service: str) -> list[str]:
 
 
 def read(address: str, context: ssl.SSLContext | None) -> dict[str, float] | None:
-    request = urllib.request.Request(f"{'https' if context else 'http'}://{address}:7170/metrics")
-    if file := os.environ.get("FEEDLINE_TOKEN_FILE"):
-        with open(file, encoding="ascii") as token:
-            request.add_header("authorization", f"Bearer {token.read().strip()}")
     try:
-        with urllib.request.urlopen(request, timeout=1, context=context) as answer:
-            text = answer.read().decode()
+        text = fetch(f"{address}:7170", context)
     except OSError:
         return None
     return {name.removeprefix("feedline_coordinator_"): float(value) for name, value in NAMES.findall(text)}
+
+
+def fetch(address: str, context: ssl.SSLContext | None) -> str:
+    """Returns the metrics of a role."""
+    request = urllib.request.Request(f"{'https' if context else 'http'}://{address}/metrics")
+    if file := os.environ.get("FEEDLINE_TOKEN_FILE"):
+        with open(file, encoding="ascii") as token:
+            request.add_header("authorization", f"Bearer {token.read().strip()}")
+    with urllib.request.urlopen(request, timeout=1, context=context) as answer:
+        return answer.read().decode()
 
 
 def tls() -> ssl.SSLContext | None:

@@ -32,7 +32,8 @@ def merge(*values: dict) -> dict:
 
 # Small enough for three nodes on one machine; everything else has the chart's defaults.
 VALUES = {
-    "coordinators": {"resources": {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}}},
+    # Rows in caches would hide how long a job waits for the workers that compute them.
+    "coordinators": {"extraArgs": ["--auto-cache=off"], "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}}},
     "workers": {
         "min": 1,
         "max": 4,
@@ -53,6 +54,7 @@ class NodeRelease(Release):
     def __init__(self, cluster: Cluster, namespace: str, major: int = 4) -> None:
         super().__init__(cluster, namespace, major)
         self.values: dict = {}
+        self.secret_name = ""  # of the user's own keys
         self.operator: Pod | None = None
         self.jobs: list[Training] = []
         create_namespace(cluster, namespace)
@@ -80,7 +82,7 @@ class NodeRelease(Release):
     @property
     def secret(self) -> str:
         """The Secret with the keys, or nothing without keys."""
-        return f"{self.prefix}-keys" if self.is_secure else ""
+        return (self.secret_name or f"{self.prefix}-keys") if self.is_secure else ""
 
     # Jobs.
 
@@ -95,6 +97,9 @@ class NodeRelease(Release):
     # The state.
 
     def feedline(self, *command: object) -> str:
+        return self.operator_exec("feedline", *command)
+
+    def operator_exec(self, *command: object) -> str:
         """Runs a command of an operator, in a pod that the first call starts."""
         if not self.operator:
             idle = ["python3", "-c", "import signal; signal.pause()"]
@@ -102,7 +107,7 @@ class NodeRelease(Release):
             self.cluster.apply(pod("operator", self.namespace, idle, variables, self.secret, OPERATOR_NODE), namespace=self.namespace)
             self.cluster.wait("pod/operator", "condition=Ready", self.namespace)
             self.operator = Pod(self.cluster, self.namespace, "operator")
-        return self.operator.exec("feedline", *command)
+        return self.operator.exec(*command)
 
     def members(self) -> list[dict]:
         return json.loads(self.feedline("members", "list", "--json"))
@@ -114,6 +119,16 @@ class NodeRelease(Release):
         """Returns the pod of the leader."""
         [url] = [member["url"] for member in self.members() if member["leads"]]
         return url.partition("://")[2].partition(".")[0]
+
+    def certificate_expiry(self) -> dict[str, float]:
+        """Returns the Unix time at which the certificate of each pod expires, from its metrics."""
+        metric, expiry = "feedline_tls_certificate_expiry_timestamp_seconds", {}
+        for role, port in [("coordinator", 7170), ("worker", 7171)]:
+            for name in self._pods(role):
+                address = self.get(f"pod/{name}")["status"]["podIP"]
+                text = self.operator_exec("python3", "-B", "/observer.py", "--once", f"{address}:{port}")
+                expiry[name] = next(float(line.split()[1]) for line in text.splitlines() if line.startswith(f"{metric} "))
+        return expiry
 
     def node_of(self, name: str) -> str:
         return self.get(f"pod/{name}")["spec"]["nodeName"]
@@ -127,7 +142,8 @@ class NodeRelease(Release):
             name = member["url"].partition("://")[2].partition(".")[0]
             if self.node_of(name) != avoid and member["votes"]:
                 self.feedline("members", "transfer-leader", member["id"])
-                return until(lambda: (now := self.leader()) == name and now, f"{name} leads", 20)
+                until(lambda name=name: self.leader() == name, f"{name} leads", 20)
+                return name
         raise AssertionError(f"all coordinators run on {avoid}")
 
     def until_voters(self, count: int, timeout: float = 60) -> float:

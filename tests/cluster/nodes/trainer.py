@@ -43,7 +43,6 @@ def main() -> None:
         world_size=args.world_size,
         buffer=args.buffer,
         patience=args.patience,
-        **service(),
     )
     received = np.zeros((args.epochs, args.rows), dtype=np.int32)
     digest = hashlib.sha256()
@@ -82,13 +81,6 @@ def end_epoch(epoch: int, digest: "hashlib._Hash") -> int:
     """Prints the digest of all batches up to the end of an epoch. Returns the number of epochs."""
     say(event="epoch", digest=digest.hexdigest()[:32])
     return epoch + 1
-
-
-def service() -> dict[str, str]:
-    """The coordinator and the keys, as in the documentation: the environment variables of `feedline run`."""
-    variables = {"tls_ca": "TLS_CA", "tls_cert": "TLS_CERT", "tls_key": "TLS_KEY", "token_file": "TOKEN_FILE"}
-    found = {key: os.environ.get(f"FEEDLINE_{name}") for key, name in variables.items()}
-    return {key: value for key, value in found.items() if value}
 
 
 def parse_steps(text: str) -> list[tuple[float, float]]:
