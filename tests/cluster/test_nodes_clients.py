@@ -33,20 +33,30 @@ def test_trainer_in_another_namespace(release, reference):
 
 def test_certificates_of_two_minutes(release, reference):
     """All certificates are valid for two minutes, and are renewed in the Secret under a job of six. No pod restarts."""
-    service, headless = f"{release.prefix}.{release.namespace}.svc", f"{release.prefix}-coordinator.{release.namespace}.svc"
+    service, headless = (
+        f"{release.prefix}.{release.namespace}.svc",
+        f"{release.prefix}-coordinator.{release.namespace}.svc",
+    )
     hosts = [service, *(f"{release.prefix}-coordinator-{ordinal}.{headless}" for ordinal in range(3))]
     authority = Authority(release.cluster, release.cluster.state / release.namespace, hosts)
     renewals: list[float] = []
 
     def renew() -> None:
         authority.renew(VALID_S)
-        secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "own-keys"}, "stringData": authority.files()}
+        secret = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": "own-keys"},
+            "stringData": authority.files(),
+        }
         release.cluster.apply(secret, namespace=release.namespace)
         renewals.append(time.time())
 
     renew()
     release.secret_name = "own-keys"
-    release.install(FIXED | {"auth": {"mode": "existingSecret", "existingSecret": "own-keys"}, "workers": {"replicas": 2}})
+    release.install(
+        FIXED | {"auth": {"mode": "existingSecret", "existingSecret": "own-keys"}, "workers": {"replicas": 2}}
+    )
     training = release.train("training", data.pipeline(WAIT_MS), "--buffer", 4096, epochs=200)
     begun = training.until_first()
     ended = threading.Event()
@@ -69,7 +79,11 @@ def test_certificates_of_two_minutes(release, reference):
     finally:
         ended.set()
         thread.join()
-    restarts = [status["restartCount"] for pod in release.get("pods")["items"] for status in pod["status"].get("containerStatuses", [])]
+    restarts = [
+        status["restartCount"]
+        for pod in release.get("pods")["items"]
+        for status in pod["status"].get("containerStatuses", [])
+    ]
     record(
         "certificates of two minutes under a job of six",
         stall_s=received.stall(),

@@ -17,11 +17,13 @@ KEDA = {"autoscaling": {"mode": "keda", "keda": {"pollingInterval": 2}}}
 def keda(nodes):
     require(None if shutil.which("go") else "Go is missing, so KEDA's manifests are not found: install Go")
     missing = [program for program in ["keda-operator", "keda-adapter"] if not (TOOLS / program).exists()]
-    require(f'{TOOLS} lacks {", ".join(missing)}: run `make cluster-tools WITH=keda`' if missing else None)
+    require(f"{TOOLS} lacks {', '.join(missing)}: run `make cluster-tools WITH=keda`" if missing else None)
     install_keda(nodes)
 
 
 def test_keda_scaling(keda, release, reference):
     release.install(VALUES | {"autoscaling": VALUES["autoscaling"] | KEDA["autoscaling"]})
-    release.cluster.wait("scaledobject", "condition=Ready", release.namespace, selector=f"app.kubernetes.io/instance={release.name}")
+    release.cluster.wait(
+        "scaledobject", "condition=Ready", release.namespace, selector=f"app.kubernetes.io/instance={release.name}"
+    )
     scaling(release, reference, "KEDA", PATCH_S, FED_S)

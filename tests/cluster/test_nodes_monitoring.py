@@ -26,9 +26,15 @@ VALUES = FIXED | {
 
 @pytest.fixture
 def prometheus(release):
-    require(None if shutil.which("go") else "Go is missing, so the CRDs of the prometheus-operator are not found: install Go")
-    missing = [program for program in ["prometheus-operator", "prometheus-config-reloader"] if not (TOOLS / program).exists()]
-    require(f'{TOOLS} lacks {", ".join(missing)}: run `make cluster-tools WITH=prometheus`' if missing else None)
+    require(
+        None
+        if shutil.which("go")
+        else "Go is missing, so the CRDs of the prometheus-operator are not found: install Go"
+    )
+    missing = [
+        program for program in ["prometheus-operator", "prometheus-config-reloader"] if not (TOOLS / program).exists()
+    ]
+    require(f"{TOOLS} lacks {', '.join(missing)}: run `make cluster-tools WITH=prometheus`" if missing else None)
     require(None if PROMETHEUS.exists() else f"{PROMETHEUS} is missing: apt-get install prometheus")
     install_prometheus_operator(release.cluster, release.namespace)
     return Prometheus(release.cluster, release.namespace)
@@ -40,7 +46,11 @@ def test_pod_monitor_and_rules(release, prometheus):
     training.until_steady()
 
     pods = {*release.coordinators(), *release.workers()}
-    up = lambda: {item["metric"]["pod"] for item in prometheus.query("up == 1") if item["metric"]["namespace"] == release.namespace}  # noqa: E731
+    up = lambda: {
+        item["metric"]["pod"]
+        for item in prometheus.query("up == 1")
+        if item["metric"]["namespace"] == release.namespace
+    }  # noqa: E731
     until(lambda: pods <= up(), f"Prometheus scrapes {sorted(pods)}", 90)
     assert all(target["health"] == "up" for target in prometheus.targets()), prometheus.targets()
     [leads] = prometheus.query("sum(feedline_coordinator_leads)")
@@ -52,16 +62,22 @@ def test_pod_monitor_and_rules(release, prometheus):
     until(lambda: names <= set(prometheus.rules()), f"Prometheus has the rules {sorted(names)}", 90)
     broken = {name: rule["lastError"] for name, rule in prometheus.rules().items() if rule["health"] == "err"}
     assert not broken
-    firing = {alert["labels"]["alertname"] for alert in prometheus.get("alerts")["alerts"] if alert["state"] == "firing"}
+    firing = {
+        alert["labels"]["alertname"] for alert in prometheus.get("alerts")["alerts"] if alert["state"] == "firing"
+    }
     assert not firing, "a healthy cluster has no alert"
     training.stop()
 
     # Without a majority, no coordinator leads.
-    release.cluster.kubectl("scale", f"statefulset/{release.prefix}-coordinator", "--replicas=1", "-n", release.namespace)
+    release.cluster.kubectl(
+        "scale", f"statefulset/{release.prefix}-coordinator", "--replicas=1", "-n", release.namespace
+    )
     begun = time.monotonic()
     until(lambda: prometheus.rules()["FeedlineNoLeader"]["state"] == "firing", "FeedlineNoLeader fires", 120)
     fired = round(time.monotonic() - begun, 1)
-    release.cluster.kubectl("scale", f"statefulset/{release.prefix}-coordinator", "--replicas=3", "-n", release.namespace)
+    release.cluster.kubectl(
+        "scale", f"statefulset/{release.prefix}-coordinator", "--replicas=3", "-n", release.namespace
+    )
     release.until_ready()
     until(lambda: prometheus.rules()["FeedlineNoLeader"]["state"] == "inactive", "FeedlineNoLeader ends", 120)
     record("two of three coordinators gone to a firing alert", seconds=fired)

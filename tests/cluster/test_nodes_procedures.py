@@ -30,7 +30,11 @@ def test_second_installation_continues_the_jobs(release, reference, major):
     assert identities(release) == kept
     training.until_after(installed + 5)
     received = training.stop()
-    record(f"uninstalled and installed again by Helm {major}", outage_s=received.stall(begun, installed + 5), rows=received.rows)
+    record(
+        f"uninstalled and installed again by Helm {major}",
+        outage_s=received.stall(begun, installed + 5),
+        rows=received.rows,
+    )
     received.check(reference)
 
 
@@ -51,7 +55,11 @@ def test_deleted_claim(release, reference):
     begun = time.time()
     release.cluster.kubectl("delete", "pvc", f"data-{lost}", "-n", release.namespace, "--wait=false")
     release.cluster.kubectl("delete", "pod", lost, "-n", release.namespace)
-    until(tolerant(lambda: old not in [member["id"] for member in release.members()]), "the coordinator has another id", 90)
+    until(
+        tolerant(lambda: old not in [member["id"] for member in release.members()]),
+        "the coordinator has another id",
+        90,
+    )
     release.until_voters(3)
     ended = time.time()
     training.until_after(ended + 5)

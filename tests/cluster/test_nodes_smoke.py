@@ -58,7 +58,11 @@ def test_smoke(release, reference):
 
     received = training.stop()
     report = audit.until_end()
-    stalls = {"leader_pod": received.stall(deleted, settled), "node": received.stall(cut, restored), "all": received.stall()}
+    stalls = {
+        "leader_pod": received.stall(deleted, settled),
+        "node": received.stall(cut, restored),
+        "all": received.stall(),
+    }
     record("leader deleted, then node with the leader lost", **stalls, rows=received.rows, audited_rows=report["rows"])
     received.check(reference)
     assert report["digest"] == undisturbed_digest(release), "the audited job had other batches than an undisturbed one"

@@ -13,6 +13,7 @@ SERVICES = "10.96.0.0/16"
 DOMAIN = "cluster.local"
 ETCD = "http://127.0.0.1:2379"
 
+# Without a cache for names of the cluster, as in the default settings of kubeadm.
 COREFILE = f"""
 .:53 {{
     bind {ADDRESS}
@@ -22,7 +23,6 @@ COREFILE = f"""
         pods insecure
         ttl 5
     }}
-    cache 5
 }}
 """
 

@@ -38,7 +38,17 @@ class Authority:
 
     def files(self) -> dict[str, str]:
         """Returns what the Secret of the chart contains, without the key of the authority."""
-        own = ["ca.pem", "role.pem", "role-key.pem", "client.pem", "client-key.pem", "secret", "worker.token", "client.token", "admin.token"]
+        own = [
+            "ca.pem",
+            "role.pem",
+            "role-key.pem",
+            "client.pem",
+            "client-key.pem",
+            "secret",
+            "worker.token",
+            "client.token",
+            "admin.token",
+        ]
         return {name: (self.directory / name).read_text() for name in own}
 
     def _issue(self, name: str, extensions: str, seconds: int) -> None:
@@ -52,4 +62,18 @@ class Authority:
         # A minute earlier, because clocks differ.
         validity = ["-startdate", zulu(time.time() - 60), "-enddate", zulu(time.time() + seconds)]
         authority = ["-cert", "ca.pem", "-keyfile", "ca-key.pem"]
-        openssl("ca", "-batch", "-notext", "-config", "openssl.cnf", *authority, *validity, "-extfile", "extensions", "-in", "request.pem", "-out", f"{name}.pem")
+        openssl(
+            "ca",
+            "-batch",
+            "-notext",
+            "-config",
+            "openssl.cnf",
+            *authority,
+            *validity,
+            "-extfile",
+            "extensions",
+            "-in",
+            "request.pem",
+            "-out",
+            f"{name}.pem",
+        )

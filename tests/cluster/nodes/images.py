@@ -80,13 +80,19 @@ def write_trainer(path: Path) -> None:
     architecture = ARCHITECTURES[platform.machine()]
     entries, debian = read_root(unpack(read_packages("python"), SUITE, architecture, []))
     configure(entries, debian)
-    files = {f"{PACKAGES}/feedline/{source.name}": regular_file(source.read_bytes())
-             for source in (REPOSITORY / "client/python/feedline").glob("*.py")}
+    files = {
+        f"{PACKAGES}/feedline/{source.name}": regular_file(source.read_bytes())
+        for source in (REPOSITORY / "client/python/feedline").glob("*.py")
+    }
     files[f"{PACKAGES}/feedline/_native.abi3.so"] = regular_file(_stripped(library()))
     files["usr/local/bin/feedline"] = regular_file(binary(), 0o755)
     files |= {name: regular_file((HERE / name).read_bytes()) for name in ["trainer.py", "observer.py"]}
     layers = [("packages of Debian", build_layer(entries)), ("the training program", build_layer(files))]
-    settings = {"User": f"{USER}:{USER}", "Entrypoint": ["/usr/bin/python3", "-B"], "Env": ["PATH=/usr/local/bin:/usr/bin:/bin"]}
+    settings = {
+        "User": f"{USER}:{USER}",
+        "Entrypoint": ["/usr/bin/python3", "-B"],
+        "Env": ["PATH=/usr/local/bin:/usr/bin:/bin"],
+    }
     path.write_bytes(build_image(TRAINER, layers, settings, architecture, CREATED))
 
 

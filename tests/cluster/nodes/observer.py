@@ -16,7 +16,10 @@ import sys
 import time
 import urllib.request
 
-NAMES = re.compile(r"^(feedline_coordinator_(?:leads|wanted_workers|scaled_workers|fed_fraction|workers|term)(?:\{[^}]*\})?) (\S+)$", re.MULTILINE)
+NAMES = re.compile(
+    r"^(feedline_coordinator_(?:leads|wanted_workers|scaled_workers|fed_fraction|workers|term)(?:\{[^}]*\})?) (\S+)$",
+    re.MULTILINE,
+)
 
 
 def main() -> None:

@@ -25,7 +25,10 @@ def install_keda(cluster: Cluster) -> None:
         import_program(cluster, f"feedline.test/{image}:1", {target: TOOLS / program}, [f"/{target}"])
     objects = []
     for item in kustomized("keda", "github.com/kedacore/keda/v2", "config/default"):
-        if item["kind"] == "ValidatingWebhookConfiguration" or item["metadata"]["name"] in ("keda-admission", "keda-admission-webhooks"):
+        if item["kind"] == "ValidatingWebhookConfiguration" or item["metadata"]["name"] in (
+            "keda-admission",
+            "keda-admission-webhooks",
+        ):
             continue
         for container in item["spec"]["template"]["spec"]["containers"] if item["kind"] == "Deployment" else []:
             name = container["image"].rpartition("/")[2].partition(":")[0]
@@ -54,7 +57,9 @@ def install_prometheus_operator(cluster: Cluster, namespace: str) -> None:
             [container] = item["spec"]["template"]["spec"]["containers"]
             container |= {"image": OPERATOR_IMAGE, "imagePullPolicy": "Never"}
             flag = "--prometheus-config-reloader="
-            container["args"] = [f"{flag}{RELOADER_IMAGE}" if arg.startswith(flag) else arg for arg in container["args"]]
+            container["args"] = [
+                f"{flag}{RELOADER_IMAGE}" if arg.startswith(flag) else arg for arg in container["args"]
+            ]
         if item["kind"] == "ServiceAccount" and item["metadata"]["name"] == "prometheus":
             item["metadata"]["namespace"] = namespace
         if item["kind"] == "ClusterRoleBinding" and item["metadata"]["name"] == "prometheus":
@@ -68,7 +73,9 @@ def install_prometheus_operator(cluster: Cluster, namespace: str) -> None:
             "metadata": {"name": "tests"},
             "spec": {
                 "image": PROMETHEUS_IMAGE,
-                "version": subprocess.run([PROMETHEUS, "--version"], capture_output=True, text=True).stdout.split()[2].partition("+")[0],
+                "version": subprocess.run([PROMETHEUS, "--version"], capture_output=True, text=True)
+                .stdout.split()[2]
+                .partition("+")[0],
                 "serviceAccountName": "prometheus",
                 "podMonitorSelector": SELECTOR,
                 "ruleSelector": SELECTOR,
@@ -113,7 +120,9 @@ class Prometheus:
 
 
 def import_program(cluster: Cluster, name: str, files: dict[str, Path], entrypoint: list[str]) -> None:
-    archive = write_image(cluster.state / f"{name.rpartition('/')[2]}.tar", name, files, UNPRIVILEGED | {"Entrypoint": entrypoint})
+    archive = write_image(
+        cluster.state / f"{name.rpartition('/')[2]}.tar", name, files, UNPRIVILEGED | {"Entrypoint": entrypoint}
+    )
     for node in cluster.nodes.values():
         node.import_image(archive)
 
@@ -127,7 +136,9 @@ def with_libraries(program: Path, target: str) -> dict[str, Path]:
 
 def module_directory(module: str, path: str) -> Path:
     command = ["go", "list", "-m", "-f", "{{.Dir}}", path]
-    return Path(subprocess.run(command, cwd=MODULES / module, check=True, capture_output=True, text=True).stdout.strip())
+    return Path(
+        subprocess.run(command, cwd=MODULES / module, check=True, capture_output=True, text=True).stdout.strip()
+    )
 
 
 def kustomized(module: str, path: str, folder: str) -> list[dict]:
@@ -144,7 +155,11 @@ def read_objects(files: list[Path]) -> list[dict]:
     return [item for file in files for item in yaml.load_all(file.read_text(), yaml.CSafeLoader) if item]
 
 
-def create(cluster: Cluster, objects: list[dict], key: Callable = lambda item: item["kind"] not in ("Namespace", "CustomResourceDefinition")) -> None:
+def create(
+    cluster: Cluster,
+    objects: list[dict],
+    key: Callable = lambda item: item["kind"] not in ("Namespace", "CustomResourceDefinition"),
+) -> None:
     """Creates objects, namespaces and CRDs first. `apply` would keep a copy of each, which is too long for CRDs."""
     text = json.dumps({"apiVersion": "v1", "kind": "List", "items": sorted(objects, key=key)})
     cluster.kubectl("create", "--filename=-", input=text)

@@ -9,13 +9,26 @@ from nodes import data
 from nodes.images import TRAINER
 
 SECURITY = {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
-POD_SECURITY = {"runAsNonRoot": True, "runAsUser": 65532, "runAsGroup": 65532, "seccompProfile": {"type": "RuntimeDefault"}}
+POD_SECURITY = {
+    "runAsNonRoot": True,
+    "runAsUser": 65532,
+    "runAsGroup": 65532,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
 KEYS = "/etc/feedline/keys"
 # More epochs than a training program of a test needs.
 EPOCHS = 60
 
 
-def pod(name: str, namespace: str, command: list, env: dict[str, str], secret: str = "", node: str = "", pipeline: dict | None = None) -> dict:
+def pod(
+    name: str,
+    namespace: str,
+    command: list,
+    env: dict[str, str],
+    secret: str = "",
+    node: str = "",
+    pipeline: dict | None = None,
+) -> dict:
     """A pod of the training image. `secret` has the keys of a client, and `node` is where it must run."""
     volumes = [{"name": "tmp", "emptyDir": {}}]
     mounts = [{"name": "tmp", "mountPath": "/tmp"}]
@@ -71,8 +84,12 @@ class Pod:
     def create(self, spec: dict, pipeline: dict, reads_rows: bool) -> None:
         """Creates the pod and the file of its pipeline. A pod that computes its rows itself also gets the volume with the data."""
         if reads_rows:
-            spec["spec"]["volumes"].append({"name": "data", "persistentVolumeClaim": {"claimName": "data", "readOnly": True}})
-            spec["spec"]["containers"][0]["volumeMounts"].append({"name": "data", "mountPath": data.MOUNT, "readOnly": True})
+            spec["spec"]["volumes"].append(
+                {"name": "data", "persistentVolumeClaim": {"claimName": "data", "readOnly": True}}
+            )
+            spec["spec"]["containers"][0]["volumeMounts"].append(
+                {"name": "data", "mountPath": data.MOUNT, "readOnly": True}
+            )
         self.cluster.apply(pipeline_file(self.name, self.namespace, pipeline), spec, namespace=self.namespace)
 
     def lines(self) -> list[dict]:
@@ -87,7 +104,9 @@ class Pod:
 
     def until_ended(self, timeout: float) -> None:
         """Waits for the end of the pod, and fails with its log unless it succeeded."""
-        phase = until(lambda: (phase := self.phase()) in ("Succeeded", "Failed") and phase, f"{self.name} ended", timeout)
+        phase = until(
+            lambda: (phase := self.phase()) in ("Succeeded", "Failed") and phase, f"{self.name} ended", timeout
+        )
         log = self.cluster.kubectl("logs", self.name, "--namespace", self.namespace, "--tail=30")
         assert phase == "Succeeded", f"{self.name} failed:\n{log}"
 
@@ -121,14 +140,28 @@ class Received:
         """Compares with an undisturbed run: the same batches in the same order, and each row once in each epoch."""
         assert (self.missing, self.repeated) == (0, 0), self
         assert self.rows == data.ROWS * len(self.digests), self
-        assert self.digests == reference.digests[: len(self.digests)], "the batches differ from those of an undisturbed run"
+        assert self.digests == reference.digests[: len(self.digests)], (
+            "the batches differ from those of an undisturbed run"
+        )
 
 
 class Training(Pod):
     """A pod with `trainer.py`. With an empty `url`, all roles run in its process."""
 
-    def start(self, url: str, pipeline: dict, *flags: object, epochs: int = EPOCHS, secret: str = "", node: str = "") -> "Training":
-        command = ["python3", "-B", "/trainer.py", "/pipeline/pipeline.yaml", "--rows", data.ROWS, "--epochs", epochs, *flags]
+    def start(
+        self, url: str, pipeline: dict, *flags: object, epochs: int = EPOCHS, secret: str = "", node: str = ""
+    ) -> "Training":
+        command = [
+            "python3",
+            "-B",
+            "/trainer.py",
+            "/pipeline/pipeline.yaml",
+            "--rows",
+            data.ROWS,
+            "--epochs",
+            epochs,
+            *flags,
+        ]
         spec = pod(self.name, self.namespace, command, environment(url, secret), secret, node, pipeline)
         self.create(spec, pipeline, reads_rows=not url)
         return self
@@ -176,7 +209,9 @@ class Training(Pod):
 class Audit(Pod):
     """A pod with `feedline run --audit`. With an empty `url`, all roles run in its process."""
 
-    def start(self, url: str, pipeline: dict, *flags: object, epochs: int = 1, secret: str = "", node: str = "") -> "Audit":
+    def start(
+        self, url: str, pipeline: dict, *flags: object, epochs: int = 1, secret: str = "", node: str = ""
+    ) -> "Audit":
         command = ["feedline", "run", "/pipeline/pipeline.yaml", "--audit", "--report=json", "--epochs", epochs, *flags]
         spec = pod(self.name, self.namespace, command, environment(url, secret), secret, node, pipeline)
         self.create(spec, pipeline, reads_rows=not url)
@@ -186,12 +221,18 @@ class Audit(Pod):
         """Returns the report, after a check that each row was delivered once."""
         self.until_ended(timeout)
         report = self.lines()[-1]
-        assert report["audit"]["missing"] == report["audit"]["repeated"] == report["audit"]["unexpected"] == 0, report["audit"]
+        assert report["audit"]["missing"] == report["audit"]["repeated"] == report["audit"]["unexpected"] == 0, report[
+            "audit"
+        ]
         return report
 
 
 def environment(url: str, secret: str, token: str = "client.token") -> dict[str, str]:
     """The variables with which commands reach a cluster."""
-    keys = {"TLS_CA": "ca.pem", "TLS_CERT": "client.pem", "TLS_KEY": "client-key.pem", "TOKEN_FILE": token} if secret else {}
+    keys = (
+        {"TLS_CA": "ca.pem", "TLS_CERT": "client.pem", "TLS_KEY": "client-key.pem", "TOKEN_FILE": token}
+        if secret
+        else {}
+    )
     variables = {f"FEEDLINE_{name}": f"{KEYS}/{file}" for name, file in keys.items()}
     return variables | ({"FEEDLINE_COORDINATOR": url} if url else {}) | {"HOME": "/tmp"}

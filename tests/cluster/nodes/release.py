@@ -33,7 +33,10 @@ def merge(*values: dict) -> dict:
 # Small enough for three nodes on one machine; everything else has the chart's defaults.
 VALUES = {
     # Rows in caches would hide how long a job waits for the workers that compute them.
-    "coordinators": {"extraArgs": ["--auto-cache=off"], "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}}},
+    "coordinators": {
+        "extraArgs": ["--auto-cache=off"],
+        "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}},
+    },
     "workers": {
         "min": 1,
         "max": 4,
@@ -50,6 +53,8 @@ FIXED = {"autoscaling": {"mode": "none"}}
 
 class NodeRelease(Release):
     """A release on real nodes, in a namespace of its own with the Pod Security Standard `restricted`."""
+
+    prefix = "demo-feedline"  # of the names of all objects
 
     def __init__(self, cluster: Cluster, namespace: str, major: int = 4) -> None:
         super().__init__(cluster, namespace, major)
@@ -104,7 +109,9 @@ class NodeRelease(Release):
         if not self.operator:
             idle = ["python3", "-c", "import signal; signal.pause()"]
             variables = environment(self.url, self.secret, "admin.token")
-            self.cluster.apply(pod("operator", self.namespace, idle, variables, self.secret, OPERATOR_NODE), namespace=self.namespace)
+            self.cluster.apply(
+                pod("operator", self.namespace, idle, variables, self.secret, OPERATOR_NODE), namespace=self.namespace
+            )
             self.cluster.wait("pod/operator", "condition=Ready", self.namespace)
             self.operator = Pod(self.cluster, self.namespace, "operator")
         return self.operator.exec(*command)
@@ -127,7 +134,9 @@ class NodeRelease(Release):
             for name in self._pods(role):
                 address = self.get(f"pod/{name}")["status"]["podIP"]
                 text = self.operator_exec("python3", "-B", "/observer.py", "--once", f"{address}:{port}")
-                expiry[name] = next(float(line.split()[1]) for line in text.splitlines() if line.startswith(f"{metric} "))
+                expiry[name] = next(
+                    float(line.split()[1]) for line in text.splitlines() if line.startswith(f"{metric} ")
+                )
         return expiry
 
     def node_of(self, name: str) -> str:
@@ -165,12 +174,16 @@ class NodeRelease(Release):
 
     def kill(self, name: str) -> None:
         """Ends a pod at once, as a crash does."""
-        self.cluster.kubectl("delete", "pod", name, "--namespace", self.namespace, "--grace-period=0", "--force", "--wait=false")
+        self.cluster.kubectl(
+            "delete", "pod", name, "--namespace", self.namespace, "--grace-period=0", "--force", "--wait=false"
+        )
 
     def container_of(self, name: str) -> tuple[str, str]:
         """Returns the node of a pod, and the id of its first container there."""
         pod = self.get(f"pod/{name}")
-        return pod["spec"]["nodeName"], pod["status"]["containerStatuses"][0]["containerID"].removeprefix("containerd://")
+        return pod["spec"]["nodeName"], pod["status"]["containerStatuses"][0]["containerID"].removeprefix(
+            "containerd://"
+        )
 
     def kill_container(self, node: str, container: str) -> None:
         """Ends a container without the API server, as a crash does. The kubelet starts it again."""
@@ -180,7 +193,9 @@ class NodeRelease(Release):
     def until_ready(self, timeout: float = 90) -> None:
         """Waits until both roles have all their pods."""
         for kind, role in [("statefulset", "coordinator"), ("deployment", "worker")]:
-            self.cluster.kubectl("rollout", "status", f"{kind}/{self.prefix}-{role}", "-n", self.namespace, f"--timeout={timeout}s")
+            self.cluster.kubectl(
+                "rollout", "status", f"{kind}/{self.prefix}-{role}", "-n", self.namespace, f"--timeout={timeout}s"
+            )
 
     def delete_claims(self, count: int) -> None:
         """Deletes the claims of coordinators that were removed, as the procedure for growing again demands."""
@@ -193,16 +208,22 @@ class NodeRelease(Release):
     def logs(self) -> str:
         """Returns the last log lines of all pods of the release, for the message of a failed test."""
         selector = f"app.kubernetes.io/instance={self.name}"
-        return self.cluster.kubectl("logs", f"--selector={selector}", "-n", self.namespace, "--tail=25", "--prefix", "--max-log-requests=20")
+        return self.cluster.kubectl(
+            "logs", f"--selector={selector}", "-n", self.namespace, "--tail=25", "--prefix", "--max-log-requests=20"
+        )
 
     def _pods(self, component: str) -> list[str]:
         selector = f"--selector=app.kubernetes.io/component={component}"
         listed = self.cluster.kubectl_json("get", "pods", selector, "--namespace", self.namespace)
-        return sorted(item["metadata"]["name"] for item in listed["items"] if "deletionTimestamp" not in item["metadata"])
+        return sorted(
+            item["metadata"]["name"] for item in listed["items"] if "deletionTimestamp" not in item["metadata"]
+        )
 
     def remove(self) -> None:
         """Deletes the release and its namespace, and empties its volumes."""
-        self.cluster.kubectl("delete", "pods", "--all", "-n", self.namespace, "--force", "--grace-period=0", "--wait=false")
+        self.cluster.kubectl(
+            "delete", "pods", "--all", "-n", self.namespace, "--force", "--grace-period=0", "--wait=false"
+        )
         self.cluster.kubectl("delete", "namespace", self.namespace, "--timeout=120s")
         recycle_volumes(self.cluster)
 
@@ -219,7 +240,9 @@ def recycle_volumes(cluster: Cluster) -> None:
     if not released:
         return
     cluster.kubectl("delete", "persistentvolumes", *sorted(released))
-    own = [volume for node in cluster.nodes.values() for volume in node.volumes() if volume["metadata"]["name"] in released]
+    own = [
+        volume for node in cluster.nodes.values() for volume in node.volumes() if volume["metadata"]["name"] in released
+    ]
     for volume in own:
         node = volume["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"][0]["matchExpressions"][0]["values"][0]
         wipe(cluster, node, volume["spec"]["local"]["path"])
@@ -234,6 +257,7 @@ def wipe(cluster: Cluster, node: str, path: str) -> None:
 
 def tolerant(condition):
     """A condition that is false while its commands fail, as they do without a leader."""
+
     def check() -> object:
         try:
             return condition()

@@ -51,7 +51,9 @@ class ReplicaWatch:
 
     def until_wanted_after(self, begin: float, count: int, timeout: float) -> float:
         """Like `until_wanted`, for a change after a time."""
-        found = lambda: next((change.at for change in self.changes if change.at >= begin and change.wanted == count), None)  # noqa: E731
+        found = lambda: next(
+            (change.at for change in self.changes if change.at >= begin and change.wanted == count), None
+        )  # noqa: E731
         return until(found, f"the Deployment wants {count} workers after {begin}, not {self.counts()}", timeout)
 
     def until_ready(self, count: int, timeout: float) -> None:
@@ -103,15 +105,20 @@ class Observer(Pod):
         return until(lambda: self.first(metric, after, condition), f"{metric} has the expected value", timeout)
 
 
-def until_fed(release: NodeRelease, training: str, fraction: float, timeout: float) -> float:
-    """Waits until the fed fraction of a job is large enough, and returns the time."""
+def until_fed(release: NodeRelease, fraction: float, timeout: float) -> float:
+    """Waits until the fed fraction of the only job is large enough, and returns the time."""
+    seen: list[float | None] = []
 
-    def fed() -> bool:
+    def is_fed() -> bool:
         try:
             jobs = json.loads(release.feedline("top", "--once", "--format=json"))["jobs"]
         except CommandFailed:
             return False
-        return any((job["fed_fraction"] or 0) >= fraction for job in jobs if job["name"].startswith(training))
+        seen.extend(job["fed_fraction"] for job in jobs)
+        return bool(seen) and (seen[-1] or 0) >= fraction
 
-    until(fed, f"the fed fraction of {training} is {fraction}", timeout)
+    try:
+        until(is_fed, f"the fed fraction is {fraction}", timeout)
+    except TimeoutError as error:
+        raise TimeoutError(f"{error}; it was {seen}") from None
     return time.time()

@@ -25,7 +25,9 @@ STOP = "/tmp/stop"
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("pipeline")
-    parser.add_argument("--rows", type=int, required=True, help="rows of the dataset, whose column `id` numbers them from 0")
+    parser.add_argument(
+        "--rows", type=int, required=True, help="rows of the dataset, whose column `id` numbers them from 0"
+    )
     parser.add_argument("--epochs", type=int, default=1, help="the largest number of epochs")
     parser.add_argument("--steps", default="0", help="milliseconds of a step; `200,40:50` changes them after 40 s")
     parser.add_argument("--name")
