@@ -79,13 +79,13 @@ async fn planning_ends_with_the_driver_and_with_stop() {
     let second = Duration::from_secs(1);
     let (commands, receiver) = mpsc::channel(1);
     drop(receiver);
-    let (views, _) = watch::channel(Arc::default());
     let how = PlanningSettings { interval: second, auto_cache: true, settings: PlannerSettings::default() };
-    run(commands, views, how, None, CancellationToken::new()).await;
+    run(commands, PlanOutputs::default(), how, None, CancellationToken::new()).await;
     let (commands, mut receiver) = mpsc::channel(1);
     let stop = CancellationToken::new();
-    let (views, mut seen) = watch::channel(Arc::default());
-    let task = tokio::spawn(run(commands, views, how, None, stop.clone()));
+    let outputs = PlanOutputs::default();
+    let mut seen = outputs.views.subscribe();
+    let task = tokio::spawn(run(commands, outputs, how, None, stop.clone()));
     for _ in 0..3 {
         let Some(DriverCommand::Observe { reply }) = receiver.recv().await else {
             panic!("it asks for reports")
@@ -94,6 +94,36 @@ async fn planning_ends_with_the_driver_and_with_stop() {
     }
     seen.changed().await.unwrap();
     assert_eq!(seen.borrow().now_ms, 9, "each look is published");
+    stop.cancel();
+    task.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_series_of_jobs_disappear_with_leadership() {
+    let (commands, mut receiver) = mpsc::channel(1);
+    let how = PlanningSettings {
+        interval: Duration::from_secs(1),
+        auto_cache: true,
+        settings: PlannerSettings::default(),
+    };
+    let outputs = PlanOutputs::default();
+    let series = JobSeries { name: WANTED_WORKERS, labels: Vec::new(), value: 1.0 };
+    let (mut views, mut jobs) = (outputs.views.subscribe(), outputs.job_series.subscribe());
+    // Stands for the series of an earlier plan.
+    let earlier = outputs.job_series.clone();
+    let stop = CancellationToken::new();
+    let task = tokio::spawn(run(commands, outputs, how, None, stop.clone()));
+    let mut answer = async |samples| match receiver.recv().await {
+        Some(DriverCommand::Observe { reply }) => reply.send(samples).unwrap(),
+        _ => panic!("it asks for reports"),
+    };
+    answer(Some(LeaderSamples { term: 1, now: 9, samples: Box::default() })).await;
+    views.changed().await.unwrap();
+    earlier.send_replace([series].into());
+    jobs.mark_unchanged();
+    answer(None).await;
+    jobs.changed().await.unwrap();
+    assert!(jobs.borrow().is_empty());
     stop.cancel();
     task.await.unwrap();
 }
