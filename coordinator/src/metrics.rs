@@ -23,6 +23,7 @@ pub(crate) const FED_FRACTION: &str = "feedline_coordinator_fed_fraction";
 pub(crate) const WANTED_WORKERS: &str = "feedline_coordinator_wanted_workers";
 pub(crate) const SCALED_WORKERS: &str = "feedline_coordinator_scaled_workers";
 pub(crate) const POOL_WANTED_WORKERS: &str = "feedline_coordinator_pool_wanted_workers";
+pub(crate) const LIVE_WORKERS: &str = "feedline_coordinator_live_workers";
 pub(crate) const LEADS: &str = "feedline_coordinator_leads";
 pub(crate) const TERM: &str = "feedline_coordinator_term";
 pub(crate) const TENANT_JOBS: &str = "feedline_coordinator_tenant_jobs";
@@ -97,6 +98,11 @@ pub const METRICS: &[MetricDescription] = &[
         POOL_WANTED_WORKERS,
         Unit::Count,
         "Workers that all jobs need, by `pool`, which may exceed the maximum of the pool; the present number while it is unknown; only on a leader with a scaler",
+    ),
+    metric_table::gauge(
+        LIVE_WORKERS,
+        Unit::Count,
+        "Workers that reported within the lease time and do not drain, by `pool`; only on a leader with a scaler",
     ),
     metric_table::gauge(LEADS, Unit::Count, "1 on the leader, 0 on followers"),
     metric_table::gauge(TERM, Unit::Count, "Current raft term"),
