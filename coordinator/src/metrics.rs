@@ -177,12 +177,12 @@ pub const METRICS: &[MetricDescription] = &[
     ),
     metric_table::gauge(
         JOB_STORE_BYTES,
-        Unit::Bytes,
+        Unit::Count,
         "Bytes per second that a job reads from its store; only on the leader",
     ),
     metric_table::gauge(
         JOB_CACHE_BYTES,
-        Unit::Bytes,
+        Unit::Count,
         "Bytes per second that a job reads from caches; only on the leader",
     ),
     metric_table::gauge(
