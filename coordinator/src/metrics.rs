@@ -87,7 +87,7 @@ pub const METRICS: &[MetricDescription] = &[
     metric_table::gauge(
         WANTED_WORKERS,
         Unit::Count,
-        "Number of workers at which only the consumers and the store limit the jobs; the present number while it is unknown; only on the leader",
+        "Number of workers at which only the consumers and the store limit the jobs; while it is unknown, the present number, or the last exported number if it is larger; only on the leader",
     ),
     metric_table::gauge(
         SCALED_WORKERS,

@@ -150,6 +150,8 @@ struct Planner {
     jobs: JobGauges,
     /// Time of the first plan.
     began: Option<Millis>,
+    /// The exported number of wanted workers; 0 before the first plan.
+    exported_workers: f64,
 }
 
 impl Planner {
@@ -198,7 +200,8 @@ impl Planner {
         gauge!(FED_FRACTION).set(if has_fed_fraction { self.needs.fed_fraction } else { ABSENT });
         let present = samples.workers.iter().filter(|worker| !worker.draining).count();
         let led_ms = now.saturating_sub(*self.began.get_or_insert(now));
-        gauge!(WANTED_WORKERS).set(exported_workers(&self.needs, present, led_ms));
+        self.exported_workers = exported_workers(&self.needs, present, led_ms, self.exported_workers);
+        gauge!(WANTED_WORKERS).set(self.exported_workers);
     }
 
     /// Removes the gauges, because another coordinator leads and publishes them.
@@ -263,12 +266,14 @@ impl Planner {
 
 /// Returns the number of wanted workers to export. An autoscaler may set the number of workers to this value, so that it
 /// must not fall while the needs are unknown. `present` is the number of workers that are not draining. It is too small
-/// shortly after a new leader has started, when the leader has led for `led_ms`.
-fn exported_workers(needs: &ResourceNeeds, present: usize, led_ms: Millis) -> f64 {
+/// shortly after a new leader has started, when the leader has led for `led_ms`, and after workers have missed reports.
+/// `before` is the last exported number.
+fn exported_workers(needs: &ResourceNeeds, present: usize, led_ms: Millis, before: f64) -> f64 {
     match (needs.is_known, led_ms < FIRST_REPORTS_MS) {
         (true, _) => f64::from(needs.wanted_workers),
         (false, true) => ABSENT,
-        (false, false) => present as f64,
+        // `max` ignores an absent number, which is NaN.
+        (false, false) => (present as f64).max(before),
     }
 }
 

@@ -69,9 +69,14 @@ fn the_gauges_of_the_planner_disappear_with_leadership() {
 fn the_exported_number_of_workers_does_not_fall_while_the_needs_are_unknown() {
     let known = ResourceNeeds { is_known: true, wanted_workers: 3, ..ResourceNeeds::default() };
     let unknown = ResourceNeeds { wanted_workers: 1, ..ResourceNeeds::default() };
-    assert_eq!(exported_workers(&known, 8, 0), 3.0);
-    assert_eq!(exported_workers(&unknown, 8, FIRST_REPORTS_MS), 8.0);
-    assert!(exported_workers(&unknown, 2, 0).is_nan(), "not all workers have reported to the new leader");
+    assert_eq!(exported_workers(&known, 8, 0, 9.0), 3.0);
+    assert_eq!(exported_workers(&unknown, 8, FIRST_REPORTS_MS, 3.0), 8.0);
+    assert_eq!(exported_workers(&unknown, 0, FIRST_REPORTS_MS, 3.0), 3.0, "the workers have missed reports");
+    assert_eq!(exported_workers(&unknown, 2, FIRST_REPORTS_MS, ABSENT), 2.0);
+    assert!(
+        exported_workers(&unknown, 2, 0, 0.0).is_nan(),
+        "not all workers have reported to the new leader"
+    );
 }
 
 #[tokio::test(start_paused = true)]
