@@ -1,95 +1,120 @@
 //! Metrics of each running job, from the view of the cluster and the reports of workers and consumers.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use feedline_common::metric_table::ABSENT;
+use feedline_data::ids::JobId;
 use feedline_data::messages::samples::{JobProperties, Samples};
 use feedline_data::view::{ClusterView, JobView};
 use feedline_planner::model::JobObservation;
 use feedline_planner::observe::Observer;
-use feedline_planner::plan::Plan;
-use metrics::{Label, gauge};
+use feedline_planner::plan::{JobPlan, Plan};
+use metrics::gauge;
 
+use crate::job_series::JobSeries;
 use crate::metrics::{
     JOB_BATCHES, JOB_BOTTLENECK, JOB_CACHE_BYTES, JOB_CONSUMERS, JOB_CORES, JOB_DEMAND, JOB_FED_FRACTION,
     JOB_OPERATOR_BUSY, JOB_OPERATOR_QUEUE_BYTES, JOB_PASSES_LEFT, JOB_PLANNED_ROWS, JOB_ROWS,
     JOB_STALL_FRACTION, JOB_STORE_BYTES, JOB_USED_CORES, WORKER_CORES, WORKER_USED_CORES,
 };
 
-/// Maximum number of series of jobs. The crate `metrics` cannot remove the series of ended jobs.
+/// Maximum number of exported series of jobs.
 const MAX_SERIES: usize = 10_000;
 
 /// The name and the labels of a gauge.
 type Series = (&'static str, Vec<(&'static str, String)>);
 
+/// Combines the values of two jobs with the same labels.
+type Combine = fn(f64, f64) -> f64;
+
 /// The gauges of jobs and of all workers.
 #[derive(Debug, Default)]
 pub(crate) struct JobGauges {
-    /// All series that were published. A series of an ended job has no value.
-    published: BTreeMap<Series, Option<f64>>,
+    /// The number of running jobs without series in the last export.
+    omitted_jobs: usize,
 }
 
 impl JobGauges {
-    /// Publishes the gauges of the running jobs, and removes those of ended jobs.
+    /// Publishes the gauges of all workers. Returns the series of the running jobs, sorted by name and labels.
     pub(crate) fn publish(
         &mut self,
         view: &ClusterView,
         samples: &Samples,
         observer: &Observer,
         plan: Option<&Plan>,
-    ) {
-        self.published.values_mut().for_each(|value| *value = None);
-        for job in &view.jobs {
-            let properties = samples.jobs.iter().find(|properties| properties.job == job.job);
-            if let (Some(properties), Some(observed)) = (properties, observer.observation(job.job)) {
-                let mut gauges = NamedJobGauges { gauges: self, job };
-                gauges.set_rates(properties, &observed, plan);
-                gauges.set_work(&observed);
+    ) -> Vec<JobSeries> {
+        let staying = view.workers.iter().filter(|worker| !worker.draining);
+        // The sum of no numbers is -0.
+        gauge!(WORKER_CORES).set(staying.map(|worker| f64::from(worker.cores)).sum::<f64>() + 0.0);
+        gauge!(WORKER_USED_CORES).set(view.workers.iter().map(|worker| worker.used_cores).sum::<f64>() + 0.0);
+        let properties: BTreeMap<JobId, &JobProperties> =
+            samples.jobs.iter().map(|properties| (properties.job, properties)).collect();
+        let planned: BTreeMap<JobId, &JobPlan> =
+            plan.iter().flat_map(|plan| &plan.jobs).map(|planned| (planned.job, planned)).collect();
+        let gauges = view.jobs.iter().filter_map(|job| {
+            let (properties, observed) = (properties.get(&job.job)?, observer.observation(job.job)?);
+            let mut gauges = NamedJobGauges::new(job);
+            gauges.set_rates(properties, &observed, planned.get(&job.job).copied());
+            gauges.set_work(&observed);
+            Some(gauges)
+        });
+        self.export(gauges.collect(), MAX_SERIES)
+    }
+
+    /// Returns at most `max_series` series. Newer jobs precede older jobs, and a job has all its series or none.
+    fn export(&mut self, mut jobs: Vec<NamedJobGauges<'_>>, max_series: usize) -> Vec<JobSeries> {
+        jobs.sort_by_key(|gauges| Reverse(gauges.job.job));
+        let mut exported: BTreeMap<Series, f64> = BTreeMap::new();
+        let mut omitted_jobs = 0;
+        for NamedJobGauges { values, .. } in jobs {
+            let new = values.keys().filter(|series| !exported.contains_key(*series)).count();
+            if exported.len() + new > max_series {
+                omitted_jobs += 1;
+                continue;
+            }
+            for (series, (value, combine)) in values {
+                exported.entry(series).and_modify(|other| *other = combine(*other, value)).or_insert(value);
             }
         }
-        self.export();
-        let staying = view.workers.iter().filter(|worker| !worker.draining);
-        gauge!(WORKER_CORES).set(staying.map(|worker| f64::from(worker.cores)).sum::<f64>());
-        gauge!(WORKER_USED_CORES).set(view.workers.iter().map(|worker| worker.used_cores).sum::<f64>());
-    }
-
-    fn export(&self) {
-        for ((name, labels), value) in &self.published {
-            let labels: Vec<Label> =
-                labels.iter().map(|(label, value)| Label::new(*label, value.clone())).collect();
-            gauge!(*name, labels).set(value.unwrap_or(ABSENT));
+        if omitted_jobs > 0 && self.omitted_jobs == 0 {
+            tracing::warn!(
+                omitted_jobs,
+                "the oldest running jobs have no metrics, because the metrics of jobs have at most {max_series} series: \
+                 give jobs that belong together the same name"
+            );
         }
+        self.omitted_jobs = omitted_jobs;
+        let series = |((name, labels), value): (Series, f64)| JobSeries { name, labels, value: value + 0.0 };
+        exported.into_iter().map(series).collect()
     }
 
-    /// Removes the gauges, because another coordinator leads and publishes them.
-    pub(crate) fn retire(&mut self) {
-        self.published.values_mut().for_each(|value| *value = None);
-        self.export();
+    /// Removes the gauges of all workers, because another coordinator leads and publishes them.
+    pub(crate) fn retire() {
         gauge!(WORKER_CORES).set(ABSENT);
         gauge!(WORKER_USED_CORES).set(ABSENT);
-    }
-
-    /// Sets the value of a series. `combine` combines it with the value of another job with the same labels.
-    fn set(&mut self, series: Series, value: f64, combine: fn(f64, f64) -> f64) {
-        if self.published.len() >= MAX_SERIES && !self.published.contains_key(&series) {
-            return;
-        }
-        let present = self.published.entry(series).or_default();
-        *present = Some(present.map_or(value, |other| combine(other, value)));
     }
 }
 
 /// The gauges of one job.
 struct NamedJobGauges<'a> {
-    gauges: &'a mut JobGauges,
     job: &'a JobView,
+    values: BTreeMap<Series, (f64, Combine)>,
 }
 
-impl NamedJobGauges<'_> {
+impl<'a> NamedJobGauges<'a> {
+    fn new(job: &'a JobView) -> Self {
+        Self { job, values: BTreeMap::new() }
+    }
+
     /// Sets the rates of consumers, and what the plan predicts.
-    fn set_rates(&mut self, properties: &JobProperties, observed: &JobObservation, plan: Option<&Plan>) {
+    fn set_rates(
+        &mut self,
+        properties: &JobProperties,
+        observed: &JobObservation,
+        planned: Option<&JobPlan>,
+    ) {
         let job = self.job;
-        let planned = plan.and_then(|plan| plan.jobs.iter().find(|planned| planned.job == job.job));
         let demand = job.demand_rows_per_s.or(planned.map(|planned| planned.demand_rows_per_s));
         let batches = observed.consumers.iter().map(|one| per_second(one.stats.batches, one.elapsed_ns));
         self.add(JOB_CONSUMERS, Some(observed.consumers.len() as f64));
@@ -126,7 +151,7 @@ impl NamedJobGauges<'_> {
             let operator = bottleneck.operator.clone().unwrap_or_default();
             let labels = [("resource", bottleneck.kind.name().to_owned()), ("operator", operator)];
             let series = self.series(JOB_BOTTLENECK, labels);
-            self.gauges.set(series, 1.0, f64::max);
+            self.set(series, 1.0, f64::max);
         }
     }
 
@@ -141,15 +166,23 @@ impl NamedJobGauges<'_> {
         value: f64,
     ) {
         let series = self.series(name, labels);
-        self.gauges.set(series, value, |one, other| one + other);
+        self.set(series, value, |one, other| one + other);
     }
 
     /// Sets a gauge. A value that is unknown or not finite has no series.
-    fn combine(&mut self, name: &'static str, value: Option<f64>, combine: fn(f64, f64) -> f64) {
+    fn combine(&mut self, name: &'static str, value: Option<f64>, combine: Combine) {
         if let Some(value) = value.filter(|value| value.is_finite()) {
             let series = self.series(name, []);
-            self.gauges.set(series, value, combine);
+            self.set(series, value, combine);
         }
+    }
+
+    /// Sets the value of a series. Combines values of the same series.
+    fn set(&mut self, series: Series, value: f64, combine: Combine) {
+        self.values
+            .entry(series)
+            .and_modify(|(other, _)| *other = combine(*other, value))
+            .or_insert((value, combine));
     }
 
     fn series<const N: usize>(&self, name: &'static str, labels: [(&'static str, String); N]) -> Series {
@@ -168,44 +201,4 @@ fn fraction(part: u64, whole: u64) -> f64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use feedline_data::ids::JobId;
-    use metrics::with_local_recorder;
-
-    use super::*;
-    use crate::metrics::tests::GaugeRecorder;
-
-    fn job(fed: Option<f64>, rows_per_s: f64) -> JobView {
-        JobView { fed_fraction: fed, rows_per_s, ..JobView::new(JobId(1), "vision", "train") }
-    }
-
-    #[test]
-    fn jobs_with_the_same_name_share_their_series() {
-        let mut gauges = JobGauges::default();
-        for job in [job(Some(0.5), 10.0), job(Some(0.9), 20.0), job(None, 1.0)] {
-            let mut named = NamedJobGauges { gauges: &mut gauges, job: &job };
-            named.combine(JOB_FED_FRACTION, job.fed_fraction, f64::min);
-            named.add(JOB_ROWS, Some(job.rows_per_s));
-            named.add(JOB_DEMAND, Some(f64::INFINITY));
-        }
-        let values: Vec<_> = gauges.published.iter().map(|((name, _), value)| (*name, *value)).collect();
-        assert_eq!(values, [(JOB_FED_FRACTION, Some(0.5)), (JOB_ROWS, Some(31.0))]);
-    }
-
-    #[test]
-    fn an_ended_job_exports_nothing() {
-        let recorder = GaugeRecorder::default();
-        with_local_recorder(&recorder, || {
-            let mut gauges = JobGauges::default();
-            let running = job(Some(0.5), 10.0);
-            NamedJobGauges { gauges: &mut gauges, job: &running }.add(JOB_ROWS, Some(running.rows_per_s));
-            gauges.export();
-            assert_eq!(recorder.exported(), [format!("{JOB_ROWS} vision train 10")]);
-            gauges.publish(&ClusterView::default(), &Samples::default(), &Observer::default(), None);
-            let of_workers = [WORKER_CORES, WORKER_USED_CORES].map(|name| format!("{name} 0"));
-            assert_eq!(recorder.exported(), of_workers);
-            gauges.retire();
-            assert!(recorder.exported().is_empty());
-        });
-    }
-}
+mod tests;

@@ -12,6 +12,7 @@ mod identity;
 mod index_store;
 mod introductions;
 mod job_gauges;
+mod job_series;
 mod leader_samples;
 mod limits;
 mod metrics;
@@ -38,6 +39,7 @@ pub fn read_index(bytes: &[u8]) {
 }
 
 pub use error::CoordinatorError;
+pub use job_series::JobSeries;
 pub use limits::RequestLimits;
 pub use metrics::METRICS;
 pub use peers::{GrpcPeers, PeerDirectory};

@@ -23,6 +23,7 @@ pub(crate) const FED_FRACTION: &str = "feedline_coordinator_fed_fraction";
 pub(crate) const WANTED_WORKERS: &str = "feedline_coordinator_wanted_workers";
 pub(crate) const SCALED_WORKERS: &str = "feedline_coordinator_scaled_workers";
 pub(crate) const POOL_WANTED_WORKERS: &str = "feedline_coordinator_pool_wanted_workers";
+pub(crate) const LIVE_WORKERS: &str = "feedline_coordinator_live_workers";
 pub(crate) const LEADS: &str = "feedline_coordinator_leads";
 pub(crate) const TERM: &str = "feedline_coordinator_term";
 pub(crate) const TENANT_JOBS: &str = "feedline_coordinator_tenant_jobs";
@@ -86,7 +87,7 @@ pub const METRICS: &[MetricDescription] = &[
     metric_table::gauge(
         WANTED_WORKERS,
         Unit::Count,
-        "Number of workers at which only the consumers and the store limit the jobs; the present number while it is unknown; only on the leader",
+        "Number of workers at which only the consumers and the store limit the jobs; while it is unknown, the present number, or the last exported number if it is larger; only on the leader",
     ),
     metric_table::gauge(
         SCALED_WORKERS,
@@ -97,6 +98,11 @@ pub const METRICS: &[MetricDescription] = &[
         POOL_WANTED_WORKERS,
         Unit::Count,
         "Workers that all jobs need, by `pool`, which may exceed the maximum of the pool; the present number while it is unknown; only on a leader with a scaler",
+    ),
+    metric_table::gauge(
+        LIVE_WORKERS,
+        Unit::Count,
+        "Workers that reported within the lease time and do not drain, by `pool`; only on a leader with a scaler",
     ),
     metric_table::gauge(LEADS, Unit::Count, "1 on the leader, 0 on followers"),
     metric_table::gauge(TERM, Unit::Count, "Current raft term"),
@@ -171,12 +177,12 @@ pub const METRICS: &[MetricDescription] = &[
     ),
     metric_table::gauge(
         JOB_STORE_BYTES,
-        Unit::Bytes,
+        Unit::Count,
         "Bytes per second that a job reads from its store; only on the leader",
     ),
     metric_table::gauge(
         JOB_CACHE_BYTES,
-        Unit::Bytes,
+        Unit::Count,
         "Bytes per second that a job reads from caches; only on the leader",
     ),
     metric_table::gauge(

@@ -23,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::driver::DriverCommand;
 use crate::job_gauges::JobGauges;
+use crate::job_series::JobSeries;
 use crate::leader_samples::LeaderSamples;
 use crate::metrics::{FED_FRACTION, PLAN_SECONDS, WANTED_WORKERS};
 use crate::scaling_policy::ScalingPolicy;
@@ -45,11 +46,20 @@ pub(crate) struct PlanningSettings {
     pub(crate) settings: PlannerSettings,
 }
 
-/// Makes plans until `stop`, or until the driver has ended. `scaler` changes the number of workers. Each plan publishes a
-/// view of the cluster in `views`.
+/// What each plan publishes.
+#[derive(Debug, Default)]
+pub(crate) struct PlanOutputs {
+    /// The view of the cluster.
+    pub(crate) views: watch::Sender<Arc<ClusterView>>,
+    /// The series of the running jobs; empty while another coordinator leads.
+    pub(crate) job_series: watch::Sender<Arc<[JobSeries]>>,
+}
+
+/// Makes plans until `stop`, or until the driver has ended. `scaler` changes the number of workers. Each plan publishes in
+/// `outputs`.
 pub(crate) async fn run(
     commands: mpsc::Sender<DriverCommand>,
-    views: watch::Sender<Arc<ClusterView>>,
+    outputs: PlanOutputs,
     settings: PlanningSettings,
     mut scaler: Option<ScalingPolicy>,
     stop: CancellationToken,
@@ -68,6 +78,7 @@ pub(crate) async fn run(
         let term = observed.as_ref().map(|observed| observed.term);
         if planned_term.is_some() && planned_term != term {
             planner.retire();
+            outputs.job_series.send_replace(Arc::default());
             planner = Planner::new(settings);
             if let Some(scaler) = &mut scaler {
                 scaler.reset();
@@ -84,18 +95,19 @@ pub(crate) async fn run(
             let (plan, decisions) = (planner.plan.as_ref(), &planner.cache_decisions);
             let view = cluster_view(now, &samples, &planner.observer, plan, decisions);
             planner.tenants.publish_stalls(&view.jobs);
-            planner.jobs.publish(&view, &samples, &planner.observer, planner.plan.as_ref());
-            (planner, allocations, view, samples)
+            let series = planner.jobs.publish(&view, &samples, &planner.observer, planner.plan.as_ref());
+            (planner, allocations, view, series, samples)
         });
         match planned.await {
-            Ok((planned, allocations, view, samples)) => {
+            Ok((planned, allocations, view, series, samples)) => {
                 planner = planned;
+                outputs.job_series.send_replace(series.into());
                 if let Some(scaler) = &mut scaler {
                     scaler.update(now, &planner.needs, &samples.workers);
                 }
                 let scaling = scaler.as_ref().and_then(ScalingPolicy::explanation);
                 let pools = scaler.as_ref().map(ScalingPolicy::decisions).unwrap_or_default();
-                views.send_replace(Arc::new(ClusterView { scaling, pools, ..view }));
+                outputs.views.send_replace(Arc::new(ClusterView { scaling, pools, ..view }));
                 if let Some(allocations) = allocations
                     && commands.send(DriverCommand::Allocate { allocations }).await.is_err()
                 {
@@ -104,6 +116,7 @@ pub(crate) async fn run(
             }
             Err(error) => {
                 tracing::error!(%error, "the planner panicked; restarting it; please report this bug");
+                outputs.job_series.send_replace(Arc::default());
                 planner = Planner::new(settings);
             }
         }
@@ -137,6 +150,8 @@ struct Planner {
     jobs: JobGauges,
     /// Time of the first plan.
     began: Option<Millis>,
+    /// The exported number of wanted workers; 0 before the first plan.
+    exported_workers: f64,
 }
 
 impl Planner {
@@ -185,7 +200,8 @@ impl Planner {
         gauge!(FED_FRACTION).set(if has_fed_fraction { self.needs.fed_fraction } else { ABSENT });
         let present = samples.workers.iter().filter(|worker| !worker.draining).count();
         let led_ms = now.saturating_sub(*self.began.get_or_insert(now));
-        gauge!(WANTED_WORKERS).set(exported_workers(&self.needs, present, led_ms));
+        self.exported_workers = exported_workers(&self.needs, present, led_ms, self.exported_workers);
+        gauge!(WANTED_WORKERS).set(self.exported_workers);
     }
 
     /// Removes the gauges, because another coordinator leads and publishes them.
@@ -193,7 +209,7 @@ impl Planner {
         gauge!(FED_FRACTION).set(ABSENT);
         gauge!(WANTED_WORKERS).set(ABSENT);
         self.tenants.retire();
-        self.jobs.retire();
+        JobGauges::retire();
     }
 
     fn on_plan(
@@ -250,12 +266,14 @@ impl Planner {
 
 /// Returns the number of wanted workers to export. An autoscaler may set the number of workers to this value, so that it
 /// must not fall while the needs are unknown. `present` is the number of workers that are not draining. It is too small
-/// shortly after a new leader has started, when the leader has led for `led_ms`.
-fn exported_workers(needs: &ResourceNeeds, present: usize, led_ms: Millis) -> f64 {
+/// shortly after a new leader has started, when the leader has led for `led_ms`, and after workers have missed reports.
+/// `before` is the last exported number.
+fn exported_workers(needs: &ResourceNeeds, present: usize, led_ms: Millis, before: f64) -> f64 {
     match (needs.is_known, led_ms < FIRST_REPORTS_MS) {
         (true, _) => f64::from(needs.wanted_workers),
         (false, true) => ABSENT,
-        (false, false) => present as f64,
+        // `max` ignores an absent number, which is NaN.
+        (false, false) => (present as f64).max(before),
     }
 }
 

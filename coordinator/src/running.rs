@@ -24,11 +24,12 @@ use crate::error::CoordinatorError;
 use crate::identity::OwnIdentity;
 use crate::index_store::IndexStore;
 use crate::introductions::Introductions;
+use crate::job_series::JobSeries;
 use crate::metrics::METRICS;
 use crate::peer_event::PeerEvent;
 use crate::peer_service::{MAX_QUEUED_EVENTS, RaftPeerService};
 use crate::peers::{GrpcPeers, PeerDirectory, Peers, SendOutcome};
-use crate::planning::{self, PlanningSettings};
+use crate::planning::{self, PlanOutputs, PlanningSettings};
 use crate::request_queue::{QueuedRequest, RequestQueue, RequestReceiver};
 use crate::scaling::Scaler;
 use crate::scaling_policy::ScalingPolicy;
@@ -41,6 +42,7 @@ pub struct RunningCoordinator {
     peer_service: Arc<dyn PeerService>,
     commands: mpsc::Sender<DriverCommand>,
     leader: watch::Receiver<Option<MemberId>>,
+    job_series: watch::Receiver<Arc<[JobSeries]>>,
     stop: CancellationToken,
     /// `None` after the task has ended.
     task: Option<JoinHandle<Result<(), CoordinatorError>>>,
@@ -124,7 +126,8 @@ fn run(
     let own = Arc::new(OwnIdentity::new(opened.id, settings.url.clone(), incarnation, has_state));
     let (peers, deliveries) = Peers::new(own, directory);
     let peers = Arc::new(peers);
-    let (views, seen) = watch::channel(Arc::default());
+    let outputs = PlanOutputs::default();
+    let (seen, job_series) = (outputs.views.subscribe(), outputs.job_series.subscribe());
     let service = LocalCoordinator::new(
         Arc::clone(&requests),
         sender.clone(),
@@ -163,7 +166,7 @@ fn run(
         let how =
             PlanningSettings { interval: Duration::from_millis(interval_ms), auto_cache, settings: plans };
         let scaled = context.scaler.map(|scaler| ScalingPolicy::new(shrink_after_ms, scaler));
-        let work = planning::run(sender.clone(), views, how, scaled, stop.clone());
+        let work = planning::run(sender.clone(), outputs, how, scaled, stop.clone());
         tokio::spawn(work.instrument(tracing::info_span!("planning")))
     });
     let peer_service: Arc<dyn PeerService> = Arc::new(peer_side);
@@ -172,6 +175,7 @@ fn run(
         peer_service,
         commands: sender,
         leader: known_leader,
+        job_series,
         stop,
         task: Some(task),
         planning,
@@ -297,6 +301,12 @@ impl RunningCoordinator {
     /// Returns the leader, if known.
     pub fn leader(&self) -> watch::Receiver<Option<MemberId>> {
         self.leader.clone()
+    }
+
+    /// Returns the series of the running jobs, sorted by name and labels, for the page of metrics. There are none unless
+    /// this coordinator leads and plans.
+    pub fn job_series(&self) -> watch::Receiver<Arc<[JobSeries]>> {
+        self.job_series.clone()
     }
 
     /// Returns the service for other coordinators.

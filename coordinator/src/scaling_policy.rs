@@ -16,7 +16,7 @@ use metrics::gauge;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
-use crate::metrics::{POOL_WANTED_WORKERS, SCALED_WORKERS};
+use crate::metrics::{LIVE_WORKERS, POOL_WANTED_WORKERS, SCALED_WORKERS};
 use crate::scaling::{PoolChange, PoolLimits, Scaler};
 use crate::victims;
 
@@ -27,6 +27,11 @@ mod tests;
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// Minimum time between two warnings about failed calls for one pool.
 const WARNING_INTERVAL: Duration = Duration::from_secs(60);
+
+/// The gauges of a decision for a pool.
+const DECISION_GAUGES: [&str; 2] = [SCALED_WORKERS, POOL_WANTED_WORKERS];
+/// The gauges of a pool.
+const ALL_GAUGES: [&str; 3] = [LIVE_WORKERS, SCALED_WORKERS, POOL_WANTED_WORKERS];
 
 /// A scaler, and the state of each of its pools.
 #[derive(Debug)]
@@ -64,7 +69,7 @@ impl ScalingPolicy {
         self.pools.retain(|name, _| {
             let is_scaled = pools.iter().any(|pool| pool.name == *name);
             if !is_scaled {
-                remove_gauges(name);
+                remove_gauges(name, &ALL_GAUGES);
             }
             is_scaled
         });
@@ -81,6 +86,7 @@ impl ScalingPolicy {
             let scaling = self.pools.entry(pool.name.clone()).or_default();
             scaling.calls.finish();
             let live = workers.iter().filter(|worker| worker.pool == pool.name && !worker.draining).count();
+            gauge!(LIVE_WORKERS, "pool" => display_name(&pool.name).to_owned()).set(live as f64);
             let decided = self.scaler.present(&pool.name, live as u32).map(|present| {
                 let decision = scaling.decide(now, &demand, present);
                 scaling.calls.apply(&self.scaler, &decision, workers);
@@ -102,7 +108,7 @@ impl ScalingPolicy {
     /// Forgets earlier decisions and drops running calls, because another coordinator leads and scales the workers.
     /// Workers that were a surplus in an earlier term must be a surplus for the whole time again before they stop.
     pub(crate) fn reset(&mut self) {
-        self.pools.keys().for_each(|pool| remove_gauges(pool));
+        self.pools.keys().for_each(|pool| remove_gauges(pool, &ALL_GAUGES));
         self.pools.clear();
         self.decisions.clear();
         self.explanation.clear();
@@ -176,7 +182,7 @@ impl PoolScaling {
         self.history = ScaleHistory::default();
         self.is_change = false;
         "the number of running workers is not known yet".clone_into(&mut self.sentence);
-        remove_gauges(pool);
+        remove_gauges(pool, &DECISION_GAUGES);
     }
 
     /// Logs the last decision unless it is unchanged. `name` precedes it.
@@ -259,8 +265,8 @@ fn display_name(pool: &str) -> &str {
     if pool.is_empty() { "default" } else { pool }
 }
 
-fn remove_gauges(pool: &str) {
-    for name in [SCALED_WORKERS, POOL_WANTED_WORKERS] {
-        gauge!(name, "pool" => display_name(pool).to_owned()).set(ABSENT);
+fn remove_gauges(pool: &str, names: &[&'static str]) {
+    for name in names {
+        gauge!(*name, "pool" => display_name(pool).to_owned()).set(ABSENT);
     }
 }

@@ -94,12 +94,14 @@ def build() -> Dashboard:
         ),
         graph(
             "Workers",
-            "Workers that the jobs need, workers that the leader requested from the scaler, by pool, and workers that are present.",
+            "Workers that the jobs need, workers that the leader requested from the scaler, and workers that are present: of all pools, and by pool.",
             "none",
             {
                 "wanted": of_leader("wanted_workers"),
+                "wanted {{pool}}": of_leader("pool_wanted_workers", "pool"),
                 "requested {{pool}}": of_leader("scaled_workers", "pool"),
                 "present": of_leader("workers"),
+                "present {{pool}}": of_leader("live_workers", "pool"),
             },
             width=8,
         ),

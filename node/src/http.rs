@@ -7,7 +7,7 @@ mod metrics_access;
 mod probes;
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use axum::Router;
@@ -16,9 +16,11 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use feedline_access::{ClusterSecret, Protocol, Tls, now_s};
+use feedline_coordinator::{JobSeries, RunningCoordinator};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
@@ -52,6 +54,7 @@ pub(crate) struct HttpAddresses<'a> {
 pub(crate) struct HttpServers {
     servers: Vec<HttpServer>,
     probes: RoleProbes,
+    jobs: JobSeriesSource,
     /// Measures the disks of the role.
     disks: Option<AbortOnDropHandle<()>>,
 }
@@ -66,9 +69,13 @@ struct HttpServer {
     task: JoinHandle<()>,
 }
 
+/// The series of the coordinator of this process; empty before it starts, and in a process without a coordinator.
+type JobSeriesSource = Arc<OnceLock<watch::Receiver<Arc<[JobSeries]>>>>;
+
 #[derive(Clone)]
 struct MetricsState {
     metrics: PrometheusHandle,
+    jobs: JobSeriesSource,
     /// Checks the tokens of requests for metrics; `None` if metrics require a certificate or no authentication.
     access: Option<Arc<MetricsAccess>>,
     /// The certificate whose expiry is a metric.
@@ -83,15 +90,15 @@ pub(crate) async fn start(
     security: &ServerSecurity,
     secret: Option<&Arc<ClusterSecret>>,
 ) -> Result<HttpServers, Failure> {
-    let probes = RoleProbes::default();
+    let (probes, jobs) = (RoleProbes::default(), JobSeriesSource::default());
     let mut servers = Vec::new();
     if let Some(address) = addresses.http {
-        servers.push(start_http(address, security, secret, &probes).await?);
+        servers.push(start_http(address, security, secret, (&probes, &jobs)).await?);
     }
     if let Some(address) = addresses.health {
         servers.push(start_health(address, &probes).await?);
     }
-    Ok(HttpServers { servers, probes, disks: None })
+    Ok(HttpServers { servers, probes, jobs, disks: None })
 }
 
 /// Starts the server of `--http`.
@@ -99,7 +106,7 @@ async fn start_http(
     address: &str,
     security: &ServerSecurity,
     secret: Option<&Arc<ClusterSecret>>,
-    probes: &RoleProbes,
+    (probes, jobs): (&RoleProbes, &JobSeriesSource),
 ) -> Result<HttpServer, Failure> {
     let bound = listen::bind(address, "--http").await?;
     security.check_listen_address(
@@ -118,7 +125,8 @@ async fn start_http(
     let stop = CancellationToken::new();
     let secret = secret.filter(|_| !security.requires_certificates());
     let access = secret.map(|secret| Arc::new(MetricsAccess::new(Arc::clone(secret))));
-    let state = MetricsState { metrics: metrics.clone(), access, tls: security.tls() };
+    let state =
+        MetricsState { metrics: metrics.clone(), jobs: Arc::clone(jobs), access, tls: security.tls() };
     let routes = metrics_routes(state).merge(probes.routes());
     let server: BoxFuture<'static, ()> = match security.tls() {
         Some(tls) => {
@@ -159,6 +167,14 @@ impl HttpServers {
         self.probes.set_started(readiness);
     }
 
+    /// Exports the running jobs of the coordinator of this process, if it has one.
+    pub(crate) fn export_jobs(&self, coordinator: Option<&RunningCoordinator>) {
+        if let Some(coordinator) = coordinator {
+            // This fails only if the jobs are already set, but a role calls this method once.
+            let _ = self.jobs.set(coordinator.job_series());
+        }
+    }
+
     /// Exports the free and total bytes of the disks of these directories.
     pub(crate) fn watch_disks(&mut self, directories: Vec<RoleDirectory>) {
         self.disks = Some(AbortOnDropHandle::new(tokio::spawn(disk_metrics::watch(directories))));
@@ -194,8 +210,9 @@ async fn serve_metrics(State(state): State<MetricsState>, headers: HeaderMap) ->
         return (StatusCode::UNAUTHORIZED, challenge, format!("{reason}\n")).into_response();
     }
     process_metrics::update(state.tls.as_deref());
-    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], exposition::render(&state.metrics))
-        .into_response()
+    let jobs = state.jobs.get().map(|jobs| Arc::clone(&jobs.borrow())).unwrap_or_default();
+    let page = exposition::render(&state.metrics, &jobs);
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], page).into_response()
 }
 
 #[cfg(test)]

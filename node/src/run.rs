@@ -57,6 +57,7 @@ pub(crate) async fn run(args: RunArgs, started: Instant) -> Result<(), Failure> 
     };
     let cluster = cluster.with_transport(args.transport);
     http.set_ready(Box::new(|| Ok(())));
+    http.export_jobs(cluster.local_coordinator());
     let spec = spec(&args, pipeline, saved.as_ref());
     let job_name = spec.name.clone();
     let delivery = open_and_deliver(&args, &cluster, spec, saved.as_ref(), &stop).await;

@@ -142,6 +142,7 @@ impl JobService {
         )
         .await?;
         http.set_ready(Box::new(|| Ok(())));
+        http.export_jobs(cluster.local_coordinator());
         Ok(Self { cluster: cluster.with_transport(args.transport), http, _security: security })
     }
 

@@ -69,9 +69,14 @@ fn the_gauges_of_the_planner_disappear_with_leadership() {
 fn the_exported_number_of_workers_does_not_fall_while_the_needs_are_unknown() {
     let known = ResourceNeeds { is_known: true, wanted_workers: 3, ..ResourceNeeds::default() };
     let unknown = ResourceNeeds { wanted_workers: 1, ..ResourceNeeds::default() };
-    assert_eq!(exported_workers(&known, 8, 0), 3.0);
-    assert_eq!(exported_workers(&unknown, 8, FIRST_REPORTS_MS), 8.0);
-    assert!(exported_workers(&unknown, 2, 0).is_nan(), "not all workers have reported to the new leader");
+    assert_eq!(exported_workers(&known, 8, 0, 9.0), 3.0);
+    assert_eq!(exported_workers(&unknown, 8, FIRST_REPORTS_MS, 3.0), 8.0);
+    assert_eq!(exported_workers(&unknown, 0, FIRST_REPORTS_MS, 3.0), 3.0, "the workers have missed reports");
+    assert_eq!(exported_workers(&unknown, 2, FIRST_REPORTS_MS, ABSENT), 2.0);
+    assert!(
+        exported_workers(&unknown, 2, 0, 0.0).is_nan(),
+        "not all workers have reported to the new leader"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -79,13 +84,13 @@ async fn planning_ends_with_the_driver_and_with_stop() {
     let second = Duration::from_secs(1);
     let (commands, receiver) = mpsc::channel(1);
     drop(receiver);
-    let (views, _) = watch::channel(Arc::default());
     let how = PlanningSettings { interval: second, auto_cache: true, settings: PlannerSettings::default() };
-    run(commands, views, how, None, CancellationToken::new()).await;
+    run(commands, PlanOutputs::default(), how, None, CancellationToken::new()).await;
     let (commands, mut receiver) = mpsc::channel(1);
     let stop = CancellationToken::new();
-    let (views, mut seen) = watch::channel(Arc::default());
-    let task = tokio::spawn(run(commands, views, how, None, stop.clone()));
+    let outputs = PlanOutputs::default();
+    let mut seen = outputs.views.subscribe();
+    let task = tokio::spawn(run(commands, outputs, how, None, stop.clone()));
     for _ in 0..3 {
         let Some(DriverCommand::Observe { reply }) = receiver.recv().await else {
             panic!("it asks for reports")
@@ -94,6 +99,36 @@ async fn planning_ends_with_the_driver_and_with_stop() {
     }
     seen.changed().await.unwrap();
     assert_eq!(seen.borrow().now_ms, 9, "each look is published");
+    stop.cancel();
+    task.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_series_of_jobs_disappear_with_leadership() {
+    let (commands, mut receiver) = mpsc::channel(1);
+    let how = PlanningSettings {
+        interval: Duration::from_secs(1),
+        auto_cache: true,
+        settings: PlannerSettings::default(),
+    };
+    let outputs = PlanOutputs::default();
+    let series = JobSeries { name: WANTED_WORKERS, labels: Vec::new(), value: 1.0 };
+    let (mut views, mut jobs) = (outputs.views.subscribe(), outputs.job_series.subscribe());
+    // Stands for the series of an earlier plan.
+    let earlier = outputs.job_series.clone();
+    let stop = CancellationToken::new();
+    let task = tokio::spawn(run(commands, outputs, how, None, stop.clone()));
+    let mut answer = async |samples| match receiver.recv().await {
+        Some(DriverCommand::Observe { reply }) => reply.send(samples).unwrap(),
+        _ => panic!("it asks for reports"),
+    };
+    answer(Some(LeaderSamples { term: 1, now: 9, samples: Box::default() })).await;
+    views.changed().await.unwrap();
+    earlier.send_replace([series].into());
+    jobs.mark_unchanged();
+    answer(None).await;
+    jobs.changed().await.unwrap();
+    assert!(jobs.borrow().is_empty());
     stop.cancel();
     task.await.unwrap();
 }

@@ -286,12 +286,17 @@ async fn a_new_term_forgets_the_surplus_of_an_earlier_term() {
     let _local = metrics::set_default_local_recorder(&recorder);
     let mut bench = Bench::single(Behaviour::Works);
     let idle = ResourceNeeds { fed_fraction: 1.0, ..wants(0) };
+    bench.workers =
+        vec![worker(1, ""), worker(2, ""), WorkerReportSample { draining: true, ..worker(3, "") }];
     bench.update(0, &wants(5)).await;
     bench.update(1_000, &idle).await;
-    assert_eq!(
-        recorder.exported(),
-        [format!("{POOL_WANTED_WORKERS} default 0"), format!("{SCALED_WORKERS} default 5")]
-    );
+    let live = format!("{LIVE_WORKERS} default 2");
+    let decided = [format!("{POOL_WANTED_WORKERS} default 0"), format!("{SCALED_WORKERS} default 5")];
+    assert_eq!(recorder.exported(), [&[live.clone()][..], &decided].concat());
+    bench.set_present("", None);
+    bench.update(1_500, &idle).await;
+    assert_eq!(recorder.exported(), [live], "only the scaler's number is unknown");
+    bench.set_present("", Some(5));
     bench.policy.reset();
     assert!(recorder.exported().is_empty() && bench.policy.explanation().is_none());
     assert!(bench.policy.decisions().is_empty());

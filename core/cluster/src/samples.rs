@@ -67,7 +67,13 @@ impl Cluster {
                 quota: *self.settings.tenants.quota_of(&job.spec.tenant),
             })
         });
-        Samples { workers: workers.collect(), consumers: sessions.collect(), jobs: facts.collect() }
+        let preparing = self.jobs.values().filter(|job| !job.is_ended() && job.dataset.is_none());
+        Samples {
+            workers: workers.collect(),
+            consumers: sessions.collect(),
+            jobs: facts.collect(),
+            preparing_jobs: preparing.count() as u32,
+        }
     }
 
     /// Returns the mean weight of the unfinished jobs of each tenant.

@@ -46,6 +46,8 @@ const COST_SETTLING_MS: Millis = 2_000;
 pub struct Observer {
     jobs: BTreeMap<JobId, JobWindows>,
     workers: BTreeMap<WorkerId, ObservedWorker>,
+    /// The number of jobs whose datasets are being indexed.
+    preparing_jobs: u32,
     /// The pools whose sizes a scaler sets.
     pools: Vec<PoolProblem>,
     /// The last known worker type of each of these pools.
@@ -88,6 +90,7 @@ impl Observer {
 
     /// Adds the samples up to `now`. Removes jobs and workers that are missing from the samples.
     pub fn push(&mut self, now: Millis, samples: &Samples) {
+        self.preparing_jobs = samples.preparing_jobs;
         let mut before = std::mem::take(&mut self.jobs);
         for facts in &samples.jobs {
             let mut windows = before.remove(&facts.job).unwrap_or_else(|| JobWindows::new(facts.clone()));

@@ -1,7 +1,12 @@
-//! The page `/metrics`: omits gauges without a value, and exports each metric with the kind of its table.
+//! The page `/metrics`: omits gauges without a value, exports each metric with the kind of its table, and adds the series
+//! of running jobs.
+
+use std::fmt::Write as _;
 
 use feedline_common::metric_table::{MetricDescription, MetricKind};
+use feedline_coordinator::JobSeries;
 use metrics_exporter_prometheus::PrometheusHandle;
+use metrics_exporter_prometheus::formatting::{write_help_line, write_type_line};
 
 use crate::{disk_metrics, process_metrics};
 
@@ -18,9 +23,39 @@ pub(super) fn tables() -> [&'static [MetricDescription]; 7] {
     ]
 }
 
-/// Renders the current values of all metrics.
-pub(super) fn render(recorder: &PrometheusHandle) -> String {
-    recorder.render().split_inclusive("\n\n").map(export_family).collect()
+/// Renders the current values of all metrics. `jobs` are the series of running jobs, sorted by name.
+pub(super) fn render(recorder: &PrometheusHandle, jobs: &[JobSeries]) -> String {
+    let mut page: String = recorder.render().split_inclusive("\n\n").map(export_family).collect();
+    for family in jobs.chunk_by(|one, other| one.name == other.name) {
+        write_family(&mut page, family);
+    }
+    page
+}
+
+/// Writes the series of one gauge of jobs.
+fn write_family(page: &mut String, family: &[JobSeries]) {
+    let Some(JobSeries { name, .. }) = family.first() else { return };
+    let described = feedline_coordinator::METRICS.iter().find(|metric| metric.name == *name);
+    if let Some(MetricDescription { help, .. }) = described {
+        write_help_line(page, name, None, None, help);
+    }
+    write_type_line(page, name, None, None, "gauge");
+    for JobSeries { labels, value, .. } in family {
+        page.push_str(name);
+        for (index, (label, text)) in labels.iter().enumerate() {
+            let separator = if index == 0 { '{' } else { ',' };
+            // Writing to a string cannot fail.
+            let _ = write!(page, "{separator}{label}=\"{}\"", escaped(text));
+        }
+        let end = if labels.is_empty() { "" } else { "}" };
+        let _ = writeln!(page, "{end} {value}");
+    }
+    page.push('\n');
+}
+
+/// Escapes the value of a label.
+fn escaped(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
 /// Returns the lines of one metric. Returns an empty string if all its series are absent.

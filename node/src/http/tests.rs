@@ -14,10 +14,14 @@ const CONNECTION_BYTES: usize = 64 << 10;
 
 /// Returns the routes of `--http`, for a role that starts.
 fn http_routes(secret: Option<&Secret>) -> Router {
+    routes_with(secret, JobSeriesSource::default())
+}
+
+fn routes_with(secret: Option<&Secret>, jobs: JobSeriesSource) -> Router {
     let metrics = PrometheusBuilder::new().build_recorder().handle();
     let secret = secret.map(|secret| Arc::new(ClusterSecret::fixed(secret.clone())));
     let access = secret.map(|secret| Arc::new(MetricsAccess::new(secret)));
-    let state = MetricsState { metrics, access, tls: None };
+    let state = MetricsState { metrics, jobs, access, tls: None };
     metrics_routes(state).merge(RoleProbes::default().routes())
 }
 
@@ -71,6 +75,23 @@ async fn metrics_require_a_token_that_observes_all_tenants() {
     assert_eq!(get(Some(&secret), "/metrics", None).await, UNAUTHORIZED);
     assert_eq!(get(Some(&secret), "/healthz", None).await, OK, "health checks need no token");
     assert_eq!(get(None, "/metrics", None).await, OK, "without a secret no token is required");
+}
+
+#[tokio::test]
+async fn the_page_shows_the_jobs_of_the_coordinator_while_they_run() {
+    let source = JobSeriesSource::default();
+    let page = async || response(routes_with(None, Arc::clone(&source)), "/metrics", None).await;
+    assert!(!page().await.contains("_job_"), "the coordinator starts");
+    let (sender, receiver) = watch::channel(Arc::default());
+    source.set(receiver).unwrap();
+    let labels = vec![("tenant", String::new()), ("job_name", "resnet".to_owned())];
+    let series = JobSeries { name: "feedline_coordinator_job_consumers", labels, value: 2.0 };
+    sender.send_replace([series].into());
+    let shown = page().await;
+    let expected = "\nfeedline_coordinator_job_consumers{tenant=\"\",job_name=\"resnet\"} 2\n";
+    assert!(shown.contains(expected), "{shown}");
+    sender.send_replace(Arc::default());
+    assert!(!page().await.contains("_job_"), "the job has ended");
 }
 
 #[tokio::test(start_paused = true)]

@@ -68,6 +68,7 @@ pub(crate) async fn run(args: CoordinatorArgs) -> Result<(), Failure> {
         .await
         .map_err(Failure::failed)?;
     http.watch_disks(disks);
+    http.export_jobs(Some(&coordinator));
     let services = coordinator_routes(&coordinator, secret.as_ref(), credentials, protocol_version);
     let mut server = GrpcServer::start(bound.listener, security.tls(), services.routes);
     let mut keda =

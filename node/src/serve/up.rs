@@ -71,6 +71,7 @@ pub(crate) async fn run(mut args: UpArgs) -> Result<(), Failure> {
     let mut coordinator = feedline_coordinator::start_in(settings, entropy::coordinator_start_id(), context)
         .await
         .map_err(Failure::failed)?;
+    http.export_jobs(Some(&coordinator));
     let credentials = security.credentials.clone();
     let services = coordinator_routes(&coordinator, secret.as_ref(), credentials, PROTOCOL_VERSION);
     let mut nodes = Vec::new();

@@ -52,6 +52,7 @@ fn indexing_is_distributed_over_workers_and_saved() {
     let job = bench.open(&spec(4, 1)).expect("a valid job");
     let preparing = |indexed, shards, workers| JobState::Preparing { indexed, shards, workers };
     assert_eq!(bench.status(job).state, preparing(0, 0, 0));
+    assert_eq!((bench.cluster.samples().jobs.len(), bench.cluster.samples().preparing_jobs), (0, 1));
     let one = bench.worker(report(1)).expect("a first plan");
     assert_eq!(bench.worker(report(2)).expect("a first plan").tasks, [], "one worker lists");
     let tasks = results(&one, &manifest);

@@ -18,6 +18,8 @@ pub struct Samples {
     pub consumers: Vec<ConsumerReportSample>,
     /// The running jobs.
     pub jobs: Vec<JobProperties>,
+    /// The number of jobs whose datasets are being indexed.
+    pub preparing_jobs: u32,
 }
 
 /// The properties of a job that the planner needs.

@@ -17,7 +17,8 @@ const SUFFICIENT_FED_FRACTION: f64 = 0.99;
 /// The workers that all jobs need, according to the last plan.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ResourceNeeds {
-    /// Whether the needs are known. They are unknown while any job has no rows yet.
+    /// Whether the needs are known. They are unknown while any running job has no rows yet, while all jobs are being
+    /// indexed, and while no worker can compute the rows of the jobs.
     pub is_known: bool,
     /// The number of workers that would feed all jobs.
     pub wanted_workers: u32,
@@ -66,18 +67,21 @@ impl Observer {
     /// Returns the needs according to a plan for `problem`, which this observer has built. Without a plan, the needs are
     /// unknown unless there are no jobs.
     pub fn needs(&self, plan: Option<&Plan>, problem: &Problem) -> ResourceNeeds {
-        if self.jobs.is_empty() {
+        if self.jobs.is_empty() && self.preparing_jobs == 0 {
             let pools = self.pool_needs(|_| Some(0));
             return ResourceNeeds { is_known: true, fed_fraction: 1.0, pools, ..ResourceNeeds::default() };
         }
         let Some(plan) = plan else {
             return ResourceNeeds { pools: self.pool_needs(|_| None), ..ResourceNeeds::default() };
         };
-        let is_known = problem.jobs.len() == self.jobs.len() && plan.jobs.len() == problem.jobs.len();
+        let wanted_workers: u32 = plan.wanted_workers.iter().map(|kind| kind.wanted).sum();
+        let has_all_jobs = problem.jobs.len() == self.jobs.len() && plan.jobs.len() == problem.jobs.len();
+        // Without a live worker, a plan cannot tell what the jobs need.
+        let is_known = has_all_jobs && wanted_workers > 0;
         ResourceNeeds {
             is_known,
             pools: self.pool_needs(|pool| wanted_in(plan, problem, pool).filter(|_| is_known)),
-            wanted_workers: plan.wanted_workers.iter().map(|kind| kind.wanted).sum(),
+            wanted_workers,
             fed_fraction: plan.jobs.iter().map(|job| job.fed_fraction).fold(1.0, f64::min),
             bottleneck: self.limiting_bottleneck(plan, problem),
         }

@@ -117,7 +117,12 @@ pub(crate) fn samples(seconds: u64, jobs: &[JobId]) -> Samples {
         stats: taken,
     });
     let facts = jobs.iter().map(|job| JobProperties { job: *job, ..facts() });
-    Samples { workers: vec![worker], consumers: consumers.collect(), jobs: facts.collect() }
+    Samples {
+        workers: vec![worker],
+        consumers: consumers.collect(),
+        jobs: facts.collect(),
+        preparing_jobs: 0,
+    }
 }
 
 pub(crate) fn observed(jobs: &[JobId]) -> Observer {

@@ -28,7 +28,8 @@ const MAX_SOLVER_NOISE: f64 = 0.2;
 /// small part of the objective.
 const POOLS_TOLERANCE: f64 = 1e-10;
 
-/// Returns the wanted number of workers by type, or the current number if the solver fails or the deadline has passed.
+/// Returns the wanted number of workers by type, or the current number if the solver fails or the deadline has passed. Jobs
+/// need at least one worker, unless no type can compute their rows.
 pub(super) fn wanted_workers(
     problem: &Problem,
     costs: &Costs,
@@ -49,7 +50,19 @@ pub(super) fn wanted_workers(
         live: present[w],
         wanted: (count - 1e-3 - noise).ceil().max(0.0) as u32,
     };
-    counts.into_iter().enumerate().map(of_type).collect()
+    let mut wanted: Vec<WantedWorkers> = counts.iter().copied().enumerate().map(of_type).collect();
+    keep_one_worker(&counts, &mut wanted);
+    wanted
+}
+
+/// Sets a wanted number to 1 if the jobs need so little of one worker that all numbers were rounded to 0.
+fn keep_one_worker(counts: &[f64], wanted: &mut [WantedWorkers]) {
+    let most = (0..counts.len()).max_by(|a, b| counts[*a].total_cmp(&counts[*b]));
+    if let Some(most) = most.filter(|most| counts[*most] > 0.0)
+        && wanted.iter().all(|kind| kind.wanted == 0)
+    {
+        wanted[most].wanted = 1;
+    }
 }
 
 fn solve_counts(problem: &Problem, costs: &Costs, options: &[&ExecutionOption]) -> Option<Vec<f64>> {

@@ -15,7 +15,41 @@ fn page(record: impl FnOnce()) -> String {
         tables().into_iter().for_each(describe_metrics);
         record();
     });
-    render(&recorder.handle())
+    render(&recorder.handle(), &[])
+}
+
+fn job_series(name: &'static str, job: &str, operator: Option<&str>, value: f64) -> JobSeries {
+    let labels =
+        [("tenant", "vision"), ("job_name", job)].into_iter().chain(operator.map(|one| ("operator", one)));
+    JobSeries { name, labels: labels.map(|(label, text)| (label, text.to_owned())).collect(), value }
+}
+
+#[test]
+fn the_series_of_jobs_follow_the_other_metrics() {
+    const CONSUMERS: &str = "feedline_coordinator_job_consumers";
+    const BUSY: &str = "feedline_coordinator_job_operator_busy";
+    let recorder = PrometheusBuilder::new().build_recorder();
+    with_local_recorder(&recorder, || gauge!("feedline_client_buffered_bytes").set(7.0));
+    let jobs = [
+        job_series(CONSUMERS, "resnet", None, 8.0),
+        job_series(CONSUMERS, "a \"b\"\\\nc", None, 0.5),
+        job_series(BUSY, "resnet", Some("decode_image"), 1.5),
+    ];
+    let expected = r#"# TYPE feedline_client_buffered_bytes gauge
+feedline_client_buffered_bytes 7
+
+# HELP feedline_coordinator_job_consumers Consumers of a running job; only on the leader
+# TYPE feedline_coordinator_job_consumers gauge
+feedline_coordinator_job_consumers{tenant="vision",job_name="resnet"} 8
+feedline_coordinator_job_consumers{tenant="vision",job_name="a \"b\"\\\nc"} 0.5
+
+# HELP feedline_coordinator_job_operator_busy Mean number of concurrent executions of an `operator` of a job; only on the leader
+# TYPE feedline_coordinator_job_operator_busy gauge
+feedline_coordinator_job_operator_busy{tenant="vision",job_name="resnet",operator="decode_image"} 1.5
+
+"#;
+    assert_eq!(render(&recorder.handle(), &jobs), expected);
+    assert!(!render(&recorder.handle(), &[]).contains("_job_"), "the jobs have ended");
 }
 
 #[test]

@@ -99,3 +99,32 @@ fn the_needs_of_all_pools_are_unknown_before_the_first_rows() {
     let needs = observer.needs(None, &problem);
     assert_eq!((needs.is_known, needs.wanted_in("spot")), (false, None));
 }
+
+#[test]
+fn a_job_that_is_being_indexed_does_not_count_as_no_job() {
+    let mut observer = observed();
+    let preparing = |jobs| Samples { preparing_jobs: 1, ..jobs };
+    observer.push(9_000, &preparing(Samples::default()));
+    let problem = observer.problem(PlannerSettings::default(), CachePolicy::Never);
+    let unknown = observer.needs(None, &problem);
+    assert_eq!((unknown.is_known, unknown.wanted_in("spot")), (false, None));
+    assert_eq!(unknown.scale_input(9_000, 2).wanted_workers, 2, "the workers that index stay");
+    observer.push(10_000, &preparing(samples_of(10, &["spot"])));
+    observer.push(11_000, &preparing(samples_of(11, &["spot"])));
+    assert!(needs(&observer).is_known, "the need of the running job is known");
+}
+
+/// A leader without a scaler knows no worker types but those of live workers.
+#[test]
+fn the_needs_are_unknown_while_all_workers_drain() {
+    let mut observer = Observer::default();
+    for second in 1..=9 {
+        let mut seen = samples_of(second, &["spot"]);
+        seen.workers[0].draining = second == 9;
+        observer.push(1_000 * second, &seen);
+        if second == 8 {
+            assert!(needs(&observer).wanted_workers > 0);
+        }
+    }
+    assert_eq!((needs(&observer).is_known, needs(&observer).wanted_workers), (false, 0));
+}

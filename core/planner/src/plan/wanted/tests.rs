@@ -45,3 +45,16 @@ fn the_type_with_cheaper_rows_grows() {
     let counts = count(&problem);
     assert_eq!(counts, [0, 2], "half of the CPU time at 1.5 times the price");
 }
+
+#[test]
+fn jobs_that_need_a_small_part_of_a_worker_need_one_worker() {
+    // 1 ms of CPU per second is a four-thousandth of a worker.
+    let mut problem = cluster(&[(4.0, 2)], vec![job(1, 1.0, &[1.0])]);
+    assert_eq!(count(&problem), [1]);
+    let mut two_types = cluster(&[(4.0, 1), (4.0, 1)], vec![job(1, 1.0, &[1.0, 0.5])]);
+    assert_eq!(count(&two_types).iter().sum::<u32>(), 1);
+    two_types.jobs.push(job(2, 10_000.0, &[1.0, 0.5]));
+    assert_eq!(count(&two_types), [0, 2], "the other job has workers for both");
+    problem.jobs.clear();
+    assert_eq!(count(&problem), [0]);
+}
