@@ -22,7 +22,8 @@ pub(crate) enum LogFormat {
 pub(crate) fn start(format: LogFormat, level: &str) -> Result<(), Failure> {
     let configured = environment::log_filter();
     // Without this filter, object_store and kube log every retry.
-    let default = if level == "info" { "info,object_store=warn,kube_runtime=error" } else { level };
+    let default =
+        if level == "info" { "info,object_store=warn,kube_client=off,kube_runtime=error" } else { level };
     let filter = EnvFilter::try_new(configured.as_deref().unwrap_or(default)).map_err(|error| {
         Failure::invalid_usage(format!(
             "invalid FEEDLINE_LOG: {error}; expected a level such as debug, or a filter such as feedline_worker=debug,info"

@@ -107,7 +107,11 @@ fn a_worker_with_an_unusable_certificate_name_does_not_start() {
     let workers = tls_flags(&scratch, "workers");
     let listen = ["worker", "--listen", "127.0.0.1:0", "--tls-name"];
     for (name, tls, part) in [
-        ("other.feedline", &workers[..], "workers.pem: certificate not valid for name \"other.feedline\""),
+        (
+            "other.feedline",
+            &workers[..],
+            "workers.pem does not contain the name `other.feedline`, only workers.feedline; issue a certificate",
+        ),
         (
             "*.feedline",
             &workers[..],
