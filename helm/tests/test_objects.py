@@ -182,7 +182,24 @@ def test_a_shrinking_cluster_removes_members_before_their_pods():
     job = find(render("defaults", "--set", "coordinators.syncMembers=always,coordinators.replicas=1"), "Job", "-members")
     assert job["metadata"]["annotations"]["helm.sh/hook"] == "pre-upgrade"
     [container] = pod_of(job)["containers"]
-    assert container["args"][:3] == ["members", "sync", "https://demo-feedline-coordinator-0.demo-feedline-coordinator.ml.svc:7070"]
+    assert container["args"] == ["members", "sync", "https://demo-feedline-coordinator-0.demo-feedline-coordinator.ml.svc:7070", "--log=json"]
+
+
+def test_a_rollback_to_fewer_coordinators_removes_members_before_their_pods():
+    def rollback_flags(*settings: str) -> list[str]:
+        job = find(render("defaults", "--set", ",".join(["coordinators.replicas=1", *settings])), "Job", "-members-rollback")
+        assert job["metadata"]["annotations"]["helm.sh/hook"] == "pre-rollback"
+        [container] = pod_of(job)["containers"]
+        assert container["args"][:2] == ["members", "sync"] and container["args"][2].count("https://") == 1
+        return container["args"][3:-1]
+
+    assert rollback_flags() == ["--if-surplus", "--allow-no-leader"]
+    assert rollback_flags("coordinators.syncMembers=always") == ["--if-surplus", "--allow-no-leader"]
+    # A cluster that loses its majority and the volumes of the removed coordinators cannot be repaired.
+    assert rollback_flags("coordinators.persistence.whenScaled=Delete") == ["--if-surplus"]
+    for setting in ("coordinators.syncMembers=never", "coordinators.replicas=5"):
+        names = [job["metadata"]["name"] for job in find_all(render("defaults", "--set", setting), "Job")]
+        assert "demo-feedline-keys-hook" in names and "demo-feedline-members-rollback" not in names, setting
 
 
 def test_the_test_checks_members_and_workers_and_runs_the_given_pipeline():

@@ -71,10 +71,13 @@ pub(crate) enum MembersAction {
         /// URLs of the coordinators that remain.
         #[arg(value_name = "URL,URL", value_delimiter = ',', required = true)]
         urls: Vec<String>,
-        /// Change nothing if the cluster has at most as many coordinators as URLs. Print a warning and exit with status 0 if
-        /// no leader answers within 30 s. For hooks that also run before the repair of a cluster.
+        /// Change nothing, and ask no URL, if the cluster has at most as many coordinators as URLs.
         #[arg(long)]
         if_surplus: bool,
+        /// Print a warning and exit with status 0 if no leader answers within 30 s, for commands that also run before a
+        /// repair.
+        #[arg(long, requires = "if_surplus")]
+        allow_no_leader: bool,
     },
     /// Makes another coordinator the leader, for example before maintenance of the leader's host.
     TransferLeader {
@@ -134,16 +137,17 @@ fn check_voters(members: &[MemberStatus], expected: usize) -> Result<(), String>
 
 /// Runs one action, and then prints the coordinators.
 pub(crate) async fn run(args: MembersArgs) -> Result<(), Failure> {
-    if let Some(MembersAction::Sync { urls, if_surplus: true }) = &args.action
-        && !has_surplus(&args, urls.len()).await?
+    if let Some(MembersAction::Sync { urls, if_surplus: true, allow_no_leader }) = &args.action
+        && !has_surplus(&args, urls.len(), *allow_no_leader).await?
     {
         return Ok(());
     }
     call_until_late(args).await
 }
 
-/// Whether the cluster has more than `expected` coordinators. Prints the reason if not.
-async fn has_surplus(args: &MembersArgs, expected: usize) -> Result<bool, Failure> {
+/// Whether the cluster has more than `expected` coordinators. If not, prints them. Without a leader, fails unless
+/// `allows_no_leader`.
+async fn has_surplus(args: &MembersArgs, expected: usize, allows_no_leader: bool) -> Result<bool, Failure> {
     let credentials = args.access.credentials()?;
     let (urls, deadline) = (args.cluster.urls(), Instant::now() + SYNC_TIMEOUT);
     let list = MembersAction::List { expect_voters: None };
@@ -155,15 +159,17 @@ async fn has_surplus(args: &MembersArgs, expected: usize) -> Result<bool, Failur
                 print(&members, args.json)?;
                 return Ok(false);
             }
-            Err(error) if error.kind != ServiceErrorKind::Unavailable => return Err(error.into()),
-            Err(error) if Instant::now() >= deadline => {
+            Err(error) if error.kind == ServiceErrorKind::Unavailable && Instant::now() < deadline => {
+                tokio::time::sleep(RETRY_PAUSE).await;
+            }
+            Err(error) if error.kind == ServiceErrorKind::Unavailable && allows_no_leader => {
                 tracing::warn!(
-                    "no leader has answered for {} s, so no coordinator was removed; if the number of coordinators is lowered now, they may lose their majority: {error}",
+                    "no leader has answered for {} s, so no coordinator was removed; fewer coordinators than before will have no majority: {error}",
                     SYNC_TIMEOUT.as_secs()
                 );
                 return Ok(false);
             }
-            Err(_) => tokio::time::sleep(RETRY_PAUSE).await,
+            Err(error) => return Err(error.into()),
         }
     }
 }
