@@ -107,6 +107,27 @@ def test_values_that_would_be_ignored_or_unsafe_are_rejected(setting, place):
     assert result.returncode != 0 and f"'{place}'" in result.stderr, result.stderr
 
 
+@pytest.mark.parametrize(
+    ("settings", "rejected"),
+    [
+        ("auth.days=3", "auth.days"),
+        ("auth.days=4,auth.tokenExpiry=72h", "auth.tokenExpiry"),
+        ("auth.days=4,auth.tokenExpiry=73h", None),
+        ("auth.tokenExpiry=1.5d,auth.renewSchedule=7 * * * *", None),
+        ("auth.tokenExpiry=90m,auth.renewSchedule=7 * * * *", "auth.tokenExpiry"),
+        ("auth.tokenExpiry=never", None),
+        # The interval of other schedules is not computed.
+        ("auth.tokenExpiry=1h,auth.renewSchedule=*/5 * * * 1-5", None),
+    ],
+)
+def test_keys_that_expire_before_their_renewal_are_rejected(settings, rejected):
+    result = run_helm("template", "demo", str(CHART), "--set", settings)
+    if rejected:
+        assert f"{rejected} is too short" in result.stderr, result.stderr
+    else:
+        assert result.returncode == 0, result.stderr
+
+
 def test_all_pods_run_one_image_which_a_digest_selects():
     def images(name: str, *arguments: str) -> set[str]:
         pods = [pod for item in render(name, *arguments) if (pod := pod_of(item))]
