@@ -50,10 +50,11 @@ def render(name: str, *arguments: str) -> list[dict]:
 
 
 def render_release() -> str:
-    """Renders the plain manifests in `deploy/kubernetes`: the default values as the release `feedline`."""
+    """Renders the plain manifests in `deploy/kubernetes`: the default values as the release `feedline`, without the hooks
+    of a rollback, which only Helm can run."""
     result = run_helm("template", "feedline", str(CHART), "--namespace", "feedline", "--skip-tests")
     assert result.returncode == 0, result.stderr
-    return result.stdout
+    return "".join(f"---\n{part}" for part in result.stdout.split("---\n")[1:] if "helm.sh/hook: pre-rollback" not in part)
 
 
 def find(objects: list[dict], kind: str, name: str) -> dict:

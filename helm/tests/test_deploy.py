@@ -19,6 +19,13 @@ def load(path: str) -> list[dict]:
     return list(yaml.safe_load_all((DEPLOY / path).read_text()))
 
 
+def mappings(value) -> list[dict]:
+    """Returns all mappings in a value."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else []
+    found = [mapping for item in inner for mapping in mappings(item)]
+    return [value, *found] if isinstance(value, dict) else found
+
+
 def strings(value: object) -> list[str]:
     """Returns all strings inside a value."""
     if isinstance(value, dict):
@@ -72,6 +79,11 @@ def test_examples_use_the_secret_and_the_address_of_the_chart(name, helm):
     assert variables <= set(texts)
     defaults = yaml.safe_load((CHART / "values.yaml").read_text())
     assert defaults["clients"]["secretName"] in texts
+    # A trainer that does not run as root reads the files as a member of the group of the volume.
+    specs = [spec for item in objects for spec in mappings(item) if any("secret" in volume for volume in spec.get("volumes", []))]
+    assert specs and all("fsGroup" in spec["securityContext"] for spec in specs)
+    modes = {volume["secret"]["defaultMode"] for spec in specs for volume in spec["volumes"] if "secret" in volume}
+    assert modes == {0o440}
     workers = find_all([item for item in yaml.safe_load_all(render_release()) if item], "Deployment")
     address = next(arg for arg in workers[0]["spec"]["template"]["spec"]["containers"][0]["args"] if "--coordinator" in arg)
     assert address.removeprefix("--coordinator=") in texts

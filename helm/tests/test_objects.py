@@ -107,6 +107,27 @@ def test_values_that_would_be_ignored_or_unsafe_are_rejected(setting, place):
     assert result.returncode != 0 and f"'{place}'" in result.stderr, result.stderr
 
 
+@pytest.mark.parametrize(
+    ("settings", "rejected"),
+    [
+        ("auth.days=3", "auth.days"),
+        ("auth.days=4,auth.tokenExpiry=72h", "auth.tokenExpiry"),
+        ("auth.days=4,auth.tokenExpiry=73h", None),
+        ("auth.tokenExpiry=1.5d,auth.renewSchedule=7 * * * *", None),
+        ("auth.tokenExpiry=90m,auth.renewSchedule=7 * * * *", "auth.tokenExpiry"),
+        ("auth.tokenExpiry=never", None),
+        # The interval of other schedules is not computed.
+        ("auth.tokenExpiry=1h,auth.renewSchedule=*/5 * * * 1-5", None),
+    ],
+)
+def test_keys_that_expire_before_their_renewal_are_rejected(settings, rejected):
+    result = run_helm("template", "demo", str(CHART), "--set", settings)
+    if rejected:
+        assert f"{rejected} is too short" in result.stderr, result.stderr
+    else:
+        assert result.returncode == 0, result.stderr
+
+
 def test_all_pods_run_one_image_which_a_digest_selects():
     def images(name: str, *arguments: str) -> set[str]:
         pods = [pod for item in render(name, *arguments) if (pod := pod_of(item))]
@@ -182,7 +203,24 @@ def test_a_shrinking_cluster_removes_members_before_their_pods():
     job = find(render("defaults", "--set", "coordinators.syncMembers=always,coordinators.replicas=1"), "Job", "-members")
     assert job["metadata"]["annotations"]["helm.sh/hook"] == "pre-upgrade"
     [container] = pod_of(job)["containers"]
-    assert container["args"][:3] == ["members", "sync", "https://demo-feedline-coordinator-0.demo-feedline-coordinator.ml.svc:7070"]
+    assert container["args"] == ["members", "sync", "https://demo-feedline-coordinator-0.demo-feedline-coordinator.ml.svc:7070", "--log=json"]
+
+
+def test_a_rollback_to_fewer_coordinators_removes_members_before_their_pods():
+    def rollback_flags(*settings: str) -> list[str]:
+        job = find(render("defaults", "--set", ",".join(["coordinators.replicas=1", *settings])), "Job", "-members-rollback")
+        assert job["metadata"]["annotations"]["helm.sh/hook"] == "pre-rollback"
+        [container] = pod_of(job)["containers"]
+        assert container["args"][:2] == ["members", "sync"] and container["args"][2].count("https://") == 1
+        return container["args"][3:-1]
+
+    assert rollback_flags() == ["--if-surplus", "--allow-no-leader"]
+    assert rollback_flags("coordinators.syncMembers=always") == ["--if-surplus", "--allow-no-leader"]
+    # A cluster that loses its majority and the volumes of the removed coordinators cannot be repaired.
+    assert rollback_flags("coordinators.persistence.whenScaled=Delete") == ["--if-surplus"]
+    for setting in ("coordinators.syncMembers=never", "coordinators.replicas=5"):
+        names = [job["metadata"]["name"] for job in find_all(render("defaults", "--set", setting), "Job")]
+        assert "demo-feedline-keys-hook" in names and "demo-feedline-members-rollback" not in names, setting
 
 
 def test_the_test_checks_members_and_workers_and_runs_the_given_pipeline():

@@ -134,7 +134,7 @@ impl LocalCluster {
 }
 
 /// Connects to the coordinators at these URLs. Fails immediately if a single coordinator cannot be reached, because the
-/// address may be wrong. With several coordinators, waits for them to elect a leader.
+/// address may be wrong. With several coordinators, or if a follower answers, waits for a leader.
 pub(crate) async fn connect(
     urls: &[String],
     credentials: &Credentials,
@@ -172,7 +172,9 @@ async fn connect_within(
                 tokio::time::sleep(RETRY_PAUSE).await;
             }
             Err(error) if error.kind == ServiceErrorKind::Unavailable => {
-                if is_sole_address || Instant::now() >= deadline {
+                // A follower behind a load balancer answers at the right address.
+                let is_wrong_address = is_sole_address && error.leader.is_none();
+                if is_wrong_address || Instant::now() >= deadline {
                     return Err(Failure::Failed(ClientError::Unreachable(error.to_string()).into()));
                 }
                 tokio::time::sleep(RETRY_PAUSE).await;

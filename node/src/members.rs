@@ -1,6 +1,6 @@
 //! `feedline members`: lists, adds and removes the coordinators of a cluster, and transfers leadership.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
@@ -16,6 +16,9 @@ use crate::{output, table};
 
 /// Time that `sync` and `list --expect-voters` wait for elections and for coordinators that have not joined yet.
 const SYNC_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time for which a leader that could not be reached is not called again. Behind a load balancer, only other connections to
+/// the balancer may lead to the leader.
+const UNREACHABLE_PAUSE: Duration = Duration::from_secs(2);
 
 /// The arguments of `feedline members`.
 #[derive(Args, Debug, Clone)]
@@ -68,6 +71,13 @@ pub(crate) enum MembersAction {
         /// URLs of the coordinators that remain.
         #[arg(value_name = "URL,URL", value_delimiter = ',', required = true)]
         urls: Vec<String>,
+        /// Change nothing, and ask no URL, if the cluster has at most as many coordinators as URLs.
+        #[arg(long)]
+        if_surplus: bool,
+        /// Print a warning and exit with status 0 if no leader answers within 30 s, for commands that also run before a
+        /// repair.
+        #[arg(long, requires = "if_surplus")]
+        allow_no_leader: bool,
     },
     /// Makes another coordinator the leader, for example before maintenance of the leader's host.
     TransferLeader {
@@ -83,6 +93,18 @@ impl MembersAction {
         match self {
             Self::Sync { .. } | Self::List { expect_voters: Some(_) } => SYNC_TIMEOUT,
             _ => ELECTION_TIMEOUT,
+        }
+    }
+
+    /// Sends the action to the coordinator at this URL.
+    async fn call(&self, url: &str, credentials: &Credentials) -> Result<Vec<MemberStatus>, ServiceError> {
+        let coordinator = grpc::connect_coordinator(url, credentials)?;
+        match self {
+            Self::List { .. } => coordinator.members().await,
+            Self::Add { url } => coordinator.add_member(url).await,
+            Self::Remove { url } => coordinator.remove_member(url).await,
+            Self::Sync { urls, .. } => coordinator.sync_members(urls.clone()).await,
+            Self::TransferLeader { id } => coordinator.transfer_leader(id).await,
         }
     }
 
@@ -115,6 +137,45 @@ fn check_voters(members: &[MemberStatus], expected: usize) -> Result<(), String>
 
 /// Runs one action, and then prints the coordinators.
 pub(crate) async fn run(args: MembersArgs) -> Result<(), Failure> {
+    if let Some(MembersAction::Sync { urls, if_surplus: true, allow_no_leader }) = &args.action
+        && !has_surplus(&args, urls.len(), *allow_no_leader).await?
+    {
+        return Ok(());
+    }
+    call_until_late(args).await
+}
+
+/// Whether the cluster has more than `expected` coordinators. If not, prints them. Without a leader, fails unless
+/// `allows_no_leader`.
+async fn has_surplus(args: &MembersArgs, expected: usize, allows_no_leader: bool) -> Result<bool, Failure> {
+    let credentials = args.access.credentials()?;
+    let (urls, deadline) = (args.cluster.urls(), Instant::now() + SYNC_TIMEOUT);
+    let list = MembersAction::List { expect_voters: None };
+    let mut unreachable = BTreeMap::new();
+    loop {
+        match call_any(&urls, &credentials, &list, &mut unreachable).await {
+            Ok(members) if members.len() > expected => return Ok(true),
+            Ok(members) => {
+                print(&members, args.json)?;
+                return Ok(false);
+            }
+            Err(error) if error.kind == ServiceErrorKind::Unavailable && Instant::now() < deadline => {
+                tokio::time::sleep(RETRY_PAUSE).await;
+            }
+            Err(error) if error.kind == ServiceErrorKind::Unavailable && allows_no_leader => {
+                tracing::warn!(
+                    "no leader has answered for {} s, so no coordinator was removed; fewer coordinators than before will have no majority: {error}",
+                    SYNC_TIMEOUT.as_secs()
+                );
+                return Ok(false);
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Repeats the action while no coordinator can run it, and then prints the coordinators.
+async fn call_until_late(args: MembersArgs) -> Result<(), Failure> {
     let Some(action) = args.action else {
         return Err(Failure::invalid_usage(
             "`feedline members` needs an action: use `feedline members list` to list the coordinators",
@@ -123,8 +184,9 @@ pub(crate) async fn run(args: MembersArgs) -> Result<(), Failure> {
     let credentials = args.access.credentials()?;
     let urls = args.cluster.urls();
     let deadline = Instant::now() + action.patience();
+    let mut unreachable = BTreeMap::new();
     loop {
-        let answer = call_any(&urls, &credentials, &action).await;
+        let answer = call_any(&urls, &credentials, &action, &mut unreachable).await;
         let is_late = Instant::now() >= deadline;
         match answer {
             Ok(members) => {
@@ -151,11 +213,16 @@ fn print(members: &[MemberStatus], is_json: bool) -> Result<(), Failure> {
     Ok(output::print(&render(members))?)
 }
 
-/// Calls the coordinators in turn, including the leaders that they refer to, until one answers.
+/// The errors of leaders that could not be reached, with their times.
+type UnreachableLeaders = BTreeMap<String, (Instant, ServiceError)>;
+
+/// Calls the coordinators in turn, including the leaders that they refer to, until one answers. Connects to each again, so
+/// that a load balancer may select another coordinator.
 async fn call_any(
     urls: &[String],
     credentials: &Credentials,
     action: &MembersAction,
+    unreachable: &mut UnreachableLeaders,
 ) -> Result<Vec<MemberStatus>, ServiceError> {
     let mut queue: VecDeque<String> = urls.iter().cloned().collect();
     let mut called: Vec<String> = Vec::new();
@@ -167,13 +234,17 @@ async fn call_any(
         if called.contains(&url) {
             continue;
         }
-        let coordinator = grpc::connect_coordinator(&url, credentials)?;
-        let answer = match action {
-            MembersAction::List { .. } => coordinator.members().await,
-            MembersAction::Add { url } => coordinator.add_member(url).await,
-            MembersAction::Remove { url } => coordinator.remove_member(url).await,
-            MembersAction::Sync { urls } => coordinator.sync_members(urls.clone()).await,
-            MembersAction::TransferLeader { id } => coordinator.transfer_leader(id).await,
+        let answer = match unreachable.get(&url) {
+            Some((at, error)) if at.elapsed() < UNREACHABLE_PAUSE => Err(error.clone()),
+            _ => {
+                let answer = action.call(&url, credentials).await;
+                if let Some(error) = answer.as_ref().err().filter(|error| error.is_unreachable)
+                    && !urls.contains(&url)
+                {
+                    unreachable.insert(url.clone(), (Instant::now(), error.clone()));
+                }
+                answer
+            }
         };
         match answer {
             Err(error) if error.kind == ServiceErrorKind::Unavailable => {

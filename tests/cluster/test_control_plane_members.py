@@ -32,6 +32,21 @@ def test_members_are_removed_before_their_pods(control_plane: Cluster, namespace
     assert claims == {f"data-{COORDINATOR}-{ordinal}" for ordinal in range(5)}
 
 
+@pytest.mark.parametrize("major", [3, 4], ids=["helm3", "helm4"])
+def test_a_rollback_removes_members_before_their_pods(control_plane: Cluster, namespace: str, major: int):
+    release = Release(control_plane, namespace, major)
+    release.install(coordinators(1))
+    release.upgrade(coordinators(3))
+    release.rollback(1)
+    assert is_running(release, 1)
+    [completed] = [event for event in events(release, f"{SYNC}-rollback") if event["reason"] == "Completed"]
+    deleted = [event for event in events(release, COORDINATOR) if is_deletion(event, 2)]
+    assert deleted, events(release, COORDINATOR)
+    assert completed["metadata"]["creationTimestamp"] <= min(event["metadata"]["creationTimestamp"] for event in deleted)
+    [container] = hooks(release)[f"{SYNC}-rollback"]["spec"]["template"]["spec"]["containers"]
+    assert container["args"][2].count(COORDINATOR + "-0.") == 1 and "--if-surplus" in container["args"]
+
+
 def test_claims_of_removed_coordinators_are_deleted_on_request(control_plane: Cluster, namespace: str):
     release = Release(control_plane, namespace)
     values = {"persistence": {"whenScaled": "Delete"}}

@@ -7,6 +7,20 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+/// Starts a load balancer that passes connections to the targets in turn, and returns its address.
+pub fn balance(targets: &[String]) -> String {
+    let (listener, targets) =
+        (TcpListener::bind("127.0.0.1:0").expect("there are free ports"), targets.to_vec());
+    let address = listener.local_addr().expect("it listens").to_string();
+    thread::spawn(move || {
+        for (begun, target) in listener.incoming().flatten().zip(targets.iter().cycle()) {
+            let target = target.clone();
+            thread::spawn(move || join(begun, &target, &Arc::default()));
+        }
+    });
+    address
+}
+
 /// The state of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct State {
@@ -14,6 +28,8 @@ pub struct State {
     pub is_cut_there: bool,
     /// Whether bytes from the listener are delayed.
     pub is_cut_back: bool,
+    /// Whether new connections are closed at once. Existing connections stay.
+    pub is_closed: bool,
     /// Delay in both directions.
     pub delay: Duration,
 }
@@ -41,6 +57,9 @@ impl Link {
         let (target, ends) = (target.to_owned(), Arc::clone(&shared));
         thread::spawn(move || {
             for begun in listener.incoming().flatten() {
+                if ends.is_closed() {
+                    continue;
+                }
                 let (target, shared) = (target.clone(), Arc::clone(&ends));
                 // The task ends when either end closes.
                 thread::spawn(move || join(begun, &target, &shared));
@@ -57,6 +76,10 @@ impl Link {
 }
 
 impl Shared {
+    fn is_closed(&self) -> bool {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).is_closed
+    }
+
     /// Waits until bytes may pass, and returns the delay.
     fn pass(&self, is_cut: fn(&State) -> bool) -> Duration {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);

@@ -98,6 +98,11 @@ fn coordinators_move_grow_lose_a_disk_and_shrink_without_losing_their_ids() {
     let refused = cluster.members(&["sync", &nowhere]).expect_err("nobody is there");
     assert!(refused.contains("http://127.0.0.1:1 does not answer"), "{refused}");
     assert_eq!(cluster.ids(), repaired, "nothing has changed");
+    let refused = cluster.members(&["sync", "--if-surplus", &nowhere]).expect_err("two URLs, three members");
+    assert!(refused.contains("http://127.0.0.1:1 does not answer"), "{refused}");
+    let broken = format!("{nowhere},http://127.0.0.1:2");
+    let unchanged = cluster.members(&["sync", "--if-surplus", &broken]).expect("as many URLs as members");
+    assert_eq!(unchanged.len(), 3);
     for _ in ["first", "repeated"] {
         let members = cluster.members(&["sync", &kept]).unwrap();
         assert_eq!(members.iter().map(|member| &member["id"]).collect::<Vec<_>>(), [&grown[0]]);
@@ -106,4 +111,29 @@ fn coordinators_move_grow_lose_a_disk_and_shrink_without_losing_their_ids() {
     cluster.roles.truncate(1);
     assert_eq!(cluster.ids(), first);
     assert!(cluster.members(&["list", "--expect-voters", "1"]).is_ok());
+}
+
+#[test]
+fn without_a_leader_a_sync_warns_or_fails() {
+    let mut cluster = Cluster::new();
+    cluster.addresses = free_ports(3);
+    let role = cluster.run(0);
+    cluster.roles.push(role);
+    let url = cluster.urls().swap_remove(0);
+    let sync = |flags: &[&str]| {
+        let sync = ["members", "sync", &url, "--coordinator", &url, "--if-surplus"];
+        cluster.scratch.call(&[&sync[..], flags].concat())
+    };
+    // Both calls wait for a leader.
+    let (warned, failed) = std::thread::scope(|scope| {
+        let warned = scope.spawn(|| sync(&["--allow-no-leader"]));
+        let failed = sync(&[]);
+        (warned.join().expect("the call ends"), failed)
+    });
+    assert_eq!(warned.status, 0, "{}", warned.stderr);
+    assert!(
+        warned.stderr.contains("no leader has answered for 30 s, so no coordinator was removed"),
+        "{warned:?}"
+    );
+    assert_ne!(failed.status, 0, "{failed:?}");
 }

@@ -8,6 +8,7 @@
 {{- if and (eq $auth.mode "certManager") (not $auth.certManager.issuerRef.name) }}
 {{- fail "auth.certManager.issuerRef.name is empty: set it to the name of an Issuer, or set auth.mode to generate" }}
 {{- end }}
+{{- include "feedline.validateValidity" . }}
 {{- $names := list }}
 {{- range include "feedline.pools" . | fromJsonArray }}
 {{- if has .name $names }}
@@ -46,6 +47,28 @@ namespace. Argument: a list of the root, the name, the keys and the fix. */}}
 {{- range index . 2 }}
 {{- if not (get ($secret.data | default dict) .) }}
 {{- fail (printf "the Secret %s in the namespace %s has no key %s: %s" $name $namespace . $fix) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Checks that keys live long enough for their renewal, for schedules that run each day or each hour. */}}
+{{- define "feedline.validateValidity" -}}
+{{- $auth := .Values.auth }}
+{{- $fields := regexSplit " +" (trim $auth.renewSchedule) -1 }}
+{{- if and (ne $auth.mode "insecure") (eq (len $fields) 5) (eq (join " " (slice $fields 2)) "* * *") }}
+{{- $interval := ternary 1 24 (hasPrefix "*" (index $fields 1)) }}
+{{- $validities := dict }}
+{{- if eq $auth.mode "generate" }}
+{{- $_ := set $validities "auth.days" (mul 24 (int $auth.days)) }}
+{{- end }}
+{{- if ne $auth.tokenExpiry "never" }}
+{{- $hours := dict "ms" 0 "s" (divf 1 3600) "m" (divf 1 60) "h" 1 "d" 24 | dig (regexFind "[a-z]+$" $auth.tokenExpiry) 0 }}
+{{- $_ := set $validities "auth.tokenExpiry" (mulf (regexFind "^[0-9.]+" $auth.tokenExpiry) $hours) }}
+{{- end }}
+{{- range $key, $validity := $validities }}
+{{- if le (float64 $validity) (float64 (mul 3 $interval)) }}
+{{- fail (printf "%s is too short: keys are renewed in the last third of their validity, so it must exceed three times the %d h between two runs of auth.renewSchedule" $key (int $interval)) }}
 {{- end }}
 {{- end }}
 {{- end }}

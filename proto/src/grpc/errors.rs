@@ -97,9 +97,13 @@ impl RemoteName {
             (_, None) => status.message().to_owned(),
         };
         let leader = status.metadata().get(LEADER).and_then(|url| url.to_str().ok());
+        let has_timed_out = status.code() == Code::DeadlineExceeded || status.message() == "Timeout expired";
         ServiceError {
             leader: leader.map(str::to_owned),
             retry_after_ms: retry_after,
+            is_unreachable: kind == ServiceErrorKind::Unavailable
+                && status.source().is_some()
+                && !has_timed_out,
             ..ServiceError::new(kind, message)
         }
     }

@@ -1,20 +1,29 @@
 //! A client of a cluster of coordinators: finds the leader from any address, and fails over to another coordinator.
 
-use std::collections::BTreeMap;
+mod directory;
+
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use feedline_access::Credentials;
 use feedline_data::messages::{ServiceError, ServiceErrorKind};
 
-use super::coordinator_client::connect_coordinator;
+use self::directory::{CoordinatorDirectory, NextTarget, RequestTarget};
 use crate::rpc::{CoordinatorReply, CoordinatorRequest, CoordinatorService, Retry};
 
+/// Maximum number of new connections for one request. A load balancer may select the same coordinator several times.
+const MAX_NEW_CONNECTIONS: u32 = 5;
+/// Pause before the first new connection. It doubles with each further one.
+const RECONNECT_PAUSE: Duration = Duration::from_millis(50);
+
 /// Returns a client of the cluster that these coordinators are members of. The client sends its requests to the leader and
-/// fails over when the leader does not answer. One address suffices: the client learns the others.
+/// fails over when the leader does not answer. One address suffices: the client learns the others. An address may belong to
+/// a load balancer: if the addresses of the coordinators are unreachable, the client connects to the balancer again until it
+/// reaches the leader.
 ///
 /// # Errors
-/// Returns the errors of [`connect_coordinator`].
+/// Returns the errors of [`connect_coordinator`](super::connect_coordinator).
 pub fn connect_coordinators(
     urls: &[String],
     credentials: &Credentials,
@@ -25,73 +34,54 @@ pub fn connect_coordinators(
 /// A client of a cluster of coordinators.
 pub(super) struct FailoverCoordinator {
     directory: Arc<Mutex<CoordinatorDirectory>>,
-    credentials: Credentials,
-}
-
-/// The addresses of the coordinators.
-struct CoordinatorDirectory {
-    urls: Vec<String>,
-    /// Index of the coordinator that receives the requests.
-    current: usize,
-    clients: BTreeMap<String, Arc<dyn CoordinatorService>>,
-    /// Whether the current coordinator has been asked for the addresses of all members.
-    has_learned_members: bool,
-}
-
-/// The coordinator that receives a request.
-struct Target {
-    url: String,
-    client: Arc<dyn CoordinatorService>,
-    other_coordinators: usize,
 }
 
 impl FailoverCoordinator {
     pub(super) fn new(urls: &[String], credentials: &Credentials) -> Result<Self, ServiceError> {
-        let mut clients = BTreeMap::new();
-        for url in urls {
-            clients.insert(url.clone(), connect_coordinator(url, credentials)?);
-        }
-        if urls.is_empty() {
-            return Err(ServiceError::new(
-                ServiceErrorKind::Invalid,
-                "the list of coordinators is empty; add at least one address, such as http://HOST:PORT",
-            ));
-        }
-        let directory =
-            CoordinatorDirectory { urls: urls.to_vec(), current: 0, clients, has_learned_members: false };
-        Ok(Self { directory: Arc::new(Mutex::new(directory)), credentials: credentials.clone() })
+        let directory = CoordinatorDirectory::new(urls, credentials)?;
+        Ok(Self { directory: Arc::new(Mutex::new(directory)) })
     }
 
-    fn target(&self) -> Result<Target, ServiceError> {
-        let mut directory = lock(&self.directory);
-        let url = directory.urls[directory.current].clone();
-        let client = match directory.clients.get(&url) {
-            Some(client) => Arc::clone(client),
-            None => {
-                let client = connect_coordinator(&url, &self.credentials)?;
-                directory.clients.insert(url.clone(), Arc::clone(&client));
-                client
+    /// Sends a request to a coordinator once, and records whether the coordinator answered.
+    async fn attempt(
+        &self,
+        target: &RequestTarget,
+        request: CoordinatorRequest,
+    ) -> Result<CoordinatorReply, ServiceError> {
+        let result = match request.rpc().retry {
+            Retry::After(patience) if target.other_coordinators > 0 => {
+                let result = tokio::time::timeout(patience, target.client.call(request)).await;
+                result.unwrap_or_else(|_| Err(target.not_responding()))
             }
+            _ => target.client.call(request).await,
         };
-        Ok(Target { url, client, other_coordinators: directory.urls.len() - 1 })
+        let unavailable = result.as_ref().err().filter(|error| error.kind == ServiceErrorKind::Unavailable);
+        let is_unreachable = unavailable.is_some_and(|error| error.is_unreachable);
+        lock(&self.directory).record(&target.url, is_unreachable, Instant::now());
+        if unavailable.is_none() {
+            self.learn_members(Arc::clone(&target.client));
+        }
+        result
     }
 
-    /// Selects the leader, or the next coordinator if the leader is unknown. Does nothing if another request has already
-    /// switched away from `url`. Returns `false` if there is no other coordinator.
-    fn switch_from(&self, url: &str, leader: Option<&str>) -> bool {
-        let mut directory = lock(&self.directory);
-        if directory.urls[directory.current] != url {
-            return true;
-        }
-        directory.has_learned_members = false;
-        match leader {
-            Some(leader) => {
-                directory.current = directory.index_of(leader);
-                leader != url
+    /// Sends a request to a leader whose address was unreachable a moment ago. `error` is the answer of a follower.
+    async fn attempt_at_leader(
+        &self,
+        request: CoordinatorRequest,
+        error: ServiceError,
+    ) -> Result<CoordinatorReply, ServiceError> {
+        let Some(leader) = error.leader.clone() else { return Err(error) };
+        let target = lock(&self.directory).target_of(&leader)?;
+        match self.attempt(&target, request).await {
+            Err(reason) if reason.is_unreachable => {
+                let message = format!(
+                    "the configured coordinators are followers, and the address of their leader is unreachable: {reason}"
+                );
+                Err(ServiceError { message, ..error })
             }
-            None => {
-                directory.current = (directory.current + 1) % directory.urls.len();
-                directory.urls.len() > 1
+            result => {
+                lock(&self.directory).select(&leader);
+                result
             }
         }
     }
@@ -107,7 +97,7 @@ impl FailoverCoordinator {
             // A single coordinator may not know the address that clients use.
             if members.len() > 1 {
                 let mut directory = lock(&shared);
-                members.iter().for_each(|member| _ = directory.index_of(&member.url));
+                members.iter().for_each(|member| directory.add(&member.url));
             }
         });
     }
@@ -121,55 +111,44 @@ fn lock(directory: &Mutex<CoordinatorDirectory>) -> MutexGuard<'_, CoordinatorDi
 impl FailoverCoordinator {
     /// All addresses in the directory.
     pub(super) fn urls(&self) -> Vec<String> {
-        lock(&self.directory).urls.clone()
-    }
-}
-
-impl CoordinatorDirectory {
-    /// Returns the index of an address. Adds the address if it is new.
-    fn index_of(&mut self, url: &str) -> usize {
-        self.urls.iter().position(|known| known == url).unwrap_or_else(|| {
-            self.urls.push(url.to_owned());
-            self.urls.len() - 1
-        })
+        lock(&self.directory).urls()
     }
 }
 
 #[async_trait]
 impl CoordinatorService for FailoverCoordinator {
     async fn call(&self, request: CoordinatorRequest) -> Result<CoordinatorReply, ServiceError> {
-        let retry = request.rpc().retry;
-        let mut attempts = 0;
+        let (mut switches, mut new_connections) = (0, 0);
         let mut mismatch = None;
         loop {
-            let Target { url, client, other_coordinators } = self.target()?;
-            let result = match retry {
-                Retry::Never => return client.call(request).await,
-                Retry::After(patience) if other_coordinators > 0 => {
-                    let result = tokio::time::timeout(patience, client.call(request.clone())).await;
-                    result.unwrap_or_else(|_| {
-                        let message = format!("the coordinator at {url} is not responding");
-                        Err(ServiceError::new(ServiceErrorKind::Unavailable, message))
-                    })
-                }
-                Retry::After(_) | Retry::IfUnavailable => client.call(request.clone()).await,
-            };
-            let error = match result {
+            let target = lock(&self.directory).current_target()?;
+            if request.rpc().retry == Retry::Never {
+                return target.client.call(request).await;
+            }
+            let error = match self.attempt(&target, request.clone()).await {
                 Err(error) if error.kind == ServiceErrorKind::Unavailable => error,
-                result => {
-                    self.learn_members(client);
-                    return result;
-                }
+                result => return result,
             };
-            attempts += 1;
-            let has_switched = self.switch_from(&url, error.leader.as_deref());
+            let (next, coordinators) = {
+                let mut directory = lock(&self.directory);
+                let next = directory.switch_from(&target, error.leader.as_deref(), Instant::now());
+                (next, directory.len())
+            };
             if error.is_version_mismatch {
                 mismatch = Some(error.clone());
             }
-            // One attempt per coordinator, and one more at the leader that the last coordinator names.
-            if !has_switched || attempts > other_coordinators + 1 {
+            match next {
+                // One attempt per coordinator, and one more at the leader that the last coordinator names.
+                NextTarget::OtherAddress if switches < coordinators => switches += 1,
+                NextTarget::NewConnection if new_connections < MAX_NEW_CONNECTIONS => {
+                    tokio::time::sleep(RECONNECT_PAUSE * (1 << new_connections)).await;
+                    new_connections += 1;
+                }
+                NextTarget::NewConnection if mismatch.is_none() => {
+                    return self.attempt_at_leader(request, error).await;
+                }
                 // During an upgrade, callers retry for longer than after the loss of all coordinators.
-                return Err(mismatch.unwrap_or(error));
+                _ => return Err(mismatch.unwrap_or(error)),
             }
         }
     }

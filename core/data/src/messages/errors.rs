@@ -17,6 +17,9 @@ pub struct ServiceError {
     /// Whether the other process has another protocol version. The request has no effect, and the kind is `Unavailable`,
     /// because a rolling upgrade may replace the process.
     pub is_version_mismatch: bool,
+    /// Whether the other process did not answer: the connection failed, or broke before the response. The kind is
+    /// `Unavailable`.
+    pub is_unreachable: bool,
 }
 
 /// Kinds of service errors.
@@ -47,7 +50,14 @@ impl ServiceError {
     /// Creates an error of this kind.
     pub fn new(kind: ServiceErrorKind, message: impl Into<String>) -> Self {
         let message = message.into();
-        Self { kind, message, leader: None, retry_after_ms: None, is_version_mismatch: false }
+        Self {
+            kind,
+            message,
+            leader: None,
+            retry_after_ms: None,
+            is_version_mismatch: false,
+            is_unreachable: false,
+        }
     }
 
     /// Creates an error for a reached concurrency limit. A retry may succeed after `retry_after_ms` milliseconds.
@@ -58,6 +68,11 @@ impl ServiceError {
     /// Creates the error of a request to a process with another protocol version.
     pub fn version_mismatch(message: impl Into<String>) -> Self {
         Self { is_version_mismatch: true, ..Self::new(ServiceErrorKind::Unavailable, message) }
+    }
+
+    /// Creates the error of a request to a process that did not answer.
+    pub fn unreachable(message: impl Into<String>) -> Self {
+        Self { is_unreachable: true, ..Self::new(ServiceErrorKind::Unavailable, message) }
     }
 
     /// Creates an error for a job that does not exist or that the caller must not see. Callers cannot distinguish the two

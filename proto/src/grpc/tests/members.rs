@@ -1,10 +1,13 @@
 //! Tests of the peer service, the administration of members, and failover to the leader.
 
+mod balancer;
+
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use async_trait::async_trait;
 use feedline_data::manifest::Manifest;
+use tokio::sync::Notify;
 
 use super::*;
 use crate::services::{CoordinatorReply, CoordinatorRequest, MemberInfo, MemberStatus};
@@ -20,6 +23,17 @@ pub(super) struct FakeMember {
     indexes: Mutex<BTreeMap<String, Arc<Manifest>>>,
     /// Number of indexes that clients have sent.
     sent: Mutex<usize>,
+    /// Delays the list of jobs.
+    gate: Mutex<Option<Arc<Gate>>>,
+}
+
+/// Delays a request.
+#[derive(Debug, Default)]
+struct Gate {
+    /// The request has arrived.
+    arrived: Notify,
+    /// The request may be answered.
+    opened: Notify,
 }
 
 fn refused() -> ServiceError {
@@ -44,6 +58,11 @@ impl CoordinatorService for FakeMember {
             return Err(refused());
         }
         self.check()?;
+        let gate = self.gate.lock().unwrap().clone().filter(|_| matches!(request, Request::ListJobs {}));
+        if let Some(gate) = gate {
+            gate.arrived.notify_one();
+            gate.opened.notified().await;
+        }
         let mut members = self.members.lock().unwrap();
         Ok(match request {
             Request::OpenJob { .. } => Reply::OpenJob(JobId(5)),
