@@ -107,9 +107,9 @@ def build() -> Dashboard:
         ),
         graph(
             "Fed fraction of jobs",
-            "Delivered rate of each job divided by its demand.",
+            "Delivered rate divided by demand, of the ten jobs with the lowest fraction.",
             "percentunit",
-            {"{{tenant}} {{job_name}}": of_leader("job_fed_fraction", "tenant, job_name")},
+            {"{{tenant}} {{job_name}}": f"bottomk(10, {of_leader('job_fed_fraction', 'tenant, job_name')})"},
             width=8,
             maximum=1,
         ),
@@ -172,17 +172,17 @@ def build() -> Dashboard:
         ),
         graph(
             "Free disk",
-            "Free fraction of each disk. A cache may use nine tenths of its disk.",
+            "Free fraction of the ten fullest disks. A cache may use nine tenths of its disk.",
             "percentunit",
-            {"{{pod}} {{directory}}": f"min by (pod, directory) ({free})"},
+            {"{{pod}} {{directory}}": f"bottomk(10, min by (pod, directory) ({free}))"},
             width=6,
             maximum=1,
         ),
         graph(
             "Certificates",
-            "Days until the first certificate of each role expires.",
+            "Days until certificates expire, of the ten roles whose certificates expire first.",
             "d",
-            {"{{pod}}": f"min by (pod) ({expiry})"},
+            {"{{pod}}": f"bottomk(10, min by (pod) ({expiry}))"},
             width=6,
         ),
     ):

@@ -87,17 +87,17 @@ def build() -> Dashboard:
         ),
         graph(
             "Fed fraction of jobs",
-            "Delivered rate of each job divided by its demand.",
+            "Delivered rate divided by demand, of the ten jobs with the lowest fraction.",
             "percentunit",
-            {NAME: of_leader("job_fed_fraction", BY_JOB)},
+            {NAME: f"bottomk(10, {of_leader('job_fed_fraction', BY_JOB)})"},
             width=8,
             maximum=1,
         ),
         graph(
             "Cores of jobs",
-            "Cores that the plan gives to each job.",
+            "Cores that the plan gives to the ten largest jobs.",
             "short",
-            {NAME: of_leader("job_cores", BY_JOB)},
+            {NAME: f"topk(10, {of_leader('job_cores', BY_JOB)})"},
             width=8,
             stack=True,
         ),
@@ -107,19 +107,19 @@ def build() -> Dashboard:
     for panel in (
         graph(
             "Predicted and measured rates",
-            "Rows per second that the plan predicts for each job, and that its consumers receive.",
+            "Rows per second that the plan predicts for the ten fastest jobs, and that the consumers of the ten fastest receive.",
             "short",
             {
-                f"{NAME} predicted": of_leader("job_planned_rows_per_second", BY_JOB),
-                f"{NAME} measured": of_leader("job_rows_per_second", BY_JOB),
+                f"{NAME} predicted": f"topk(10, {of_leader('job_planned_rows_per_second', BY_JOB)})",
+                f"{NAME} measured": f"topk(10, {of_leader('job_rows_per_second', BY_JOB)})",
             },
         ),
         graph(
             "Measured divided by predicted",
-            "100 % means that the model of a job is exact. A lasting difference is an error of the planner.",
+            "The ten jobs with the lowest ratio. 100 % means that the model of a job is exact; a lasting difference is an error of the planner.",
             "percentunit",
             {
-                NAME: f"{of_leader('job_rows_per_second', BY_JOB)} / ({of_leader('job_planned_rows_per_second', BY_JOB)} > 0)"
+                NAME: f"bottomk(10, {of_leader('job_rows_per_second', BY_JOB)} / ({of_leader('job_planned_rows_per_second', BY_JOB)} > 0))"
             },
             width=6,
         ),
@@ -140,9 +140,9 @@ def build() -> Dashboard:
         ),
         graph(
             "Cores of tenants",
-            "Cores that the plan gives to the jobs of each tenant. The default tenant has no name.",
+            "Cores that the plan gives to the jobs of each tenant.",
             "short",
-            {"tenant {{tenant}}": of_leader("tenant_cores", "tenant")},
+            {"{{tenant}}": f'label_replace({of_leader("tenant_cores", "tenant")}, "tenant", "(default)", "tenant", "")'},
             width=12,
             stack=True,
         ),

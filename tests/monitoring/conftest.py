@@ -32,14 +32,14 @@ def tools():
         give_up("the feedline binary is missing, so the alerts do not run: run `make build`, or set FEEDLINE_BINARY")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def roles(tools, tmp_path_factory):
     roles = Roles(tmp_path_factory.mktemp("roles"))
     yield roles
     roles.stop()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def prometheus(tools, roles, tmp_path_factory):
     """A Prometheus with the rules of the chart, whose times are shortened by the chart's own values."""
     folder = tmp_path_factory.mktemp("prometheus")

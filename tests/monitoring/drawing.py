@@ -12,6 +12,7 @@ NOTE = "drawn from the dashboard's JSON and the results of its queries, not a sc
 # Divisions of an axis, as multiples of a power of ten.
 NICE = (1, 2, 2.5, 5, 10)
 GRID = "#e3e6ea"
+LEGEND_LINES = 3
 
 
 def draw(dashboard: dict, values: dict[str, str], data: list[PanelData]) -> str:
@@ -80,9 +81,9 @@ def draw_graph(one: PanelData, x: float, y: float, width: float, height: float) 
     is_stacked = custom.get("stacking", {}).get("mode") == "normal"
     series = sorted(one.series, key=lambda item: item.legend) if is_stacked else one.series
     if not series:
-        return [text(x + width / 2, y + height / 2, "no data", "text-anchor='middle' fill='#c9302c'")]
+        return [text(x + width / 2, y + height / 2, "no data", "text-anchor='middle' fill='#57606a'")]
     legends, legend_height = draw_legend(series, x + 14, y + height - 13, width - 24)
-    left, right, top, bottom = x + 62, x + width - 14, y + 34, y + height - 46 - legend_height
+    left, right, top, bottom = x + (74 if unit == "Bps" else 62), x + width - 14, y + 34, y + height - 46 - legend_height
     lines = stacked(series) if is_stacked else [(item.points, None) for item in series]
     largest = max(value for points, _ in lines for _, value in points)
     step, maximum = axis(largest, defaults.get("max"), unit)
@@ -122,19 +123,23 @@ def draw_legend(series: list[Series], left: float, bottom: float, width: float) 
     lines: list[list[tuple[float, str, str]]] = [[]]
     at = 0.0
     for number, item in enumerate(series):
-        needed = 30 + 6.4 * len(item.legend)
+        needed = 34 + 7 * len(item.legend)
         if at + needed > width and lines[-1]:
             lines.append([])
             at = 0.0
         lines[-1].append((at, item.legend, PALETTE[number % len(PALETTE)]))
         at += needed
     parts = []
+    if hidden := sum(len(line) for line in lines[LEGEND_LINES - 1 :]) if len(lines) > LEGEND_LINES else 0:
+        lines = lines[: LEGEND_LINES - 1]
+        parts.append(text(left, bottom, f"and {hidden} more", "fill='#57606a'"))
+    shown = len(lines) + bool(hidden)
     for number, line in enumerate(lines):
-        y = bottom - 15 * (len(lines) - 1 - number)
+        y = bottom - 15 * (shown - 1 - number)
         for at, name, color in line:
             parts.append(f'<path d="M{left + at:g} {y - 4:g}h12" stroke="{color}" stroke-width="3"/>')
             parts.append(text(round(left + at + 16, 1), y, name))
-    return parts, 15 * (len(lines) - 1)
+    return parts, 15 * (shown - 1)
 
 
 def stacked(series: list[Series]) -> list[tuple[list, list]]:
@@ -165,7 +170,9 @@ def axis(largest: float, limit: float | None, unit: str) -> tuple[float, float]:
     """Returns the distance of the grid lines, and the end of the axis."""
     if limit is not None:
         return limit / 4, limit
-    wanted = max(largest, 1e-9) / 4
+    if largest <= 0:
+        return 1, 1
+    wanted = largest / 4
     if unit == "none":
         # Counts have no fractions.
         wanted = max(wanted, 1)

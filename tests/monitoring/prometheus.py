@@ -97,9 +97,10 @@ class Prometheus:
         with urllib.request.urlopen(f"http://{self.address}/api/v1/{path}?{text}", timeout=10) as response:
             return json.load(response)["data"]
 
-    def firing(self, release: str) -> set[str]:
-        """Returns the names of the firing alerts of a release."""
-        series = self.query(f'ALERTS{{alertstate="firing", release="{release}"}}')
+    def firing(self, release: str, seconds: int = 0) -> set[str]:
+        """Returns the names of the alerts of a release that fire, or that fired for so many seconds."""
+        alerts = f'ALERTS{{alertstate="firing", release="{release}"}}'
+        series = self.query(f"count_over_time({alerts}[10m]) >= {seconds}" if seconds else alerts)
         return {item["metric"]["alertname"] for item in series}
 
     def wait_for_alert(self, alert: str, release: str) -> None:

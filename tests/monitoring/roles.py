@@ -94,7 +94,7 @@ class Roles:
         path = self.folder / f"{name}.yaml"
         path.write_text(f"name: {name}\nsource: {{ url: {source}, format: {form} }}\noperators:\n{operators}")
         log = (self.folder / f"{name}.log").open("w")
-        command = [find_binary(), "run", str(path), "--coordinator", urls, "--epochs", "100000", *flags]
+        command = [find_binary(), "run", str(path), "--coordinator", urls, "--job", name, "--epochs", "100000", *flags]
         self.commands.append(subprocess.Popen(command, stdout=log, stderr=log))
         log.close()
 
@@ -117,9 +117,11 @@ class Roles:
         assert result.returncode == 0, result.stderr
         return result.stdout
 
-    def stop(self) -> None:
-        for command in self.commands:
+    def stop(self, roles: int = 0, commands: int = 0) -> None:
+        """Stops all roles and commands but the first ones."""
+        for command in self.commands[commands:]:
             command.kill()
             command.wait()
-        for role in self.running:
+        for role in self.running[roles:]:
             role.kill()
+        del self.commands[commands:], self.running[roles:]

@@ -1,11 +1,14 @@
 """Each alert of the chart fires once for real: a Prometheus scrapes real roles, which are broken one after another.
 
-All clusters run at the same time, one for each release. `FEEDLINE_BINARY` and `PROMETHEUS` name other programs.
+Each test breaks the roles of its own release, while a healthy cluster runs. `FEEDLINE_BINARY` and `PROMETHEUS` name
+other programs.
 """
 
 import os
+import shutil
 import subprocess
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -21,6 +24,15 @@ def watch_cluster(prometheus, release: str, coordinators: list, workers: list) -
             prometheus.add(role.http, release, f"{kind}-{number}")
 
 
+def unexpected_alerts(prometheus, roles, release: str, seconds: int = 0) -> set[str]:
+    """Returns the alerts of a release that fire, or that fired for so many seconds, without that of a disk of the machine
+    that is really almost full.
+    """
+    disk = shutil.disk_usage(roles.folder)
+    is_full = disk.free < 0.11 * disk.total
+    return prometheus.firing(release, seconds) - ({"FeedlineDiskAlmostFull"} if is_full else set())
+
+
 @pytest.fixture(scope="module")
 def healthy(prometheus, roles):
     """A cluster without a fault, which runs during all tests."""
@@ -32,13 +44,20 @@ def healthy(prometheus, roles):
     return urls
 
 
-def test_a_lost_coordinator_and_then_a_lost_leader(prometheus, roles, healthy):
+@pytest.fixture(autouse=True)
+def only_the_healthy_cluster_continues(roles, healthy):
+    running = len(roles.running), len(roles.commands)
+    yield
+    roles.stop(*running)
+
+
+def test_a_lost_coordinator_and_then_a_lost_leader(prometheus, roles):
     coordinators, urls = roles.start_coordinators("quorum", 3)
     watch_cluster(prometheus, "quorum", coordinators, [roles.start_worker("quorum-worker", urls)])
     pod = wait_for("leader", lambda: prometheus.query('feedline_coordinator_leads{release="quorum"} == 1'))[0]["metric"]["pod"]
     leader = int(pod.removeprefix("coordinator-"))
     first, second = (role for number, role in enumerate(coordinators) if number != leader)
-    assert not prometheus.firing("quorum")
+    assert not unexpected_alerts(prometheus, roles, "quorum")
     first.kill()
     prometheus.wait_for_alert("FeedlineQuorumAtRisk", "quorum")
     assert "FeedlineNoLeader" not in prometheus.firing("quorum")
@@ -46,11 +65,11 @@ def test_a_lost_coordinator_and_then_a_lost_leader(prometheus, roles, healthy):
     prometheus.wait_for_alert("FeedlineNoLeader", "quorum")
 
 
-def test_a_cluster_without_coordinators(prometheus, roles, healthy):
+def test_a_cluster_without_coordinators(prometheus, roles):
     [coordinator], urls = roles.start_coordinators("headless", 1)
     watch_cluster(prometheus, "headless", [coordinator], [roles.start_worker("headless-worker", urls)])
     prometheus.wait_for_value('feedline_coordinator_leads{release="headless"} == 1')
-    assert not prometheus.firing("headless")
+    assert not unexpected_alerts(prometheus, roles, "headless")
     coordinator.kill()
     prometheus.wait_for_alert("FeedlineNoLeader", "headless")
 
@@ -78,14 +97,14 @@ def test_a_job_without_workers(prometheus, roles):
     [coordinator], urls = roles.start_coordinators("empty", 1)
     watch_cluster(prometheus, "empty", [coordinator], [])
     prometheus.wait_for_value('feedline_coordinator_workers{release="empty"} == 0')
-    assert not prometheus.firing("empty")
+    assert not unexpected_alerts(prometheus, roles, "empty")
     roles.run_job("empty-job", urls, roles.create_table(), SLOW)
     prometheus.wait_for_alert("FeedlineJobStarved", "empty")
     [alert] = prometheus.query('ALERTS{alertname="FeedlineJobStarved", alertstate="firing", release="empty"}')
     assert alert["metric"]["reason"] == "no_worker", alert
 
 
-def test_a_worker_that_restarts(prometheus, roles, healthy):
+def test_a_worker_that_restarts(prometheus, roles):
     [coordinator], urls = roles.start_coordinators("restarting", 1)
     worker = roles.start_worker("restarting-worker", urls)
     watch_cluster(prometheus, "restarting", [coordinator], [worker])
@@ -93,6 +112,8 @@ def test_a_worker_that_restarts(prometheus, roles, healthy):
     for _ in range(3):
         before = prometheus.wait_for_value(start_time)
         assert "FeedlineRoleRestarting" not in prometheus.firing("restarting")
+        # The start time has whole seconds.
+        wait_for("next second", lambda: time.time() >= before + 1)
         worker.restart()
         prometheus.wait_for_value(f"{start_time} > {before}")
     prometheus.wait_for_alert("FeedlineRoleRestarting", "restarting")
@@ -151,7 +172,7 @@ class ThrottlingStore(BaseHTTPRequestHandler):
         pass
 
 
-def test_a_store_that_throttles(prometheus, roles, healthy):
+def test_a_store_that_throttles(prometheus, roles):
     store = ThreadingHTTPServer(("127.0.0.1", 0), ThrottlingStore)
     threading.Thread(target=store.serve_forever, daemon=True).start()
     [coordinator], urls = roles.start_coordinators("throttled", 1)
@@ -185,7 +206,6 @@ def test_jobs_that_evict_each_others_rows(prometheus, roles):
     prometheus.wait_for_alert("FeedlineCacheThrashing", "thrashing")
 
 
-def test_a_cluster_without_a_fault_has_no_alert(prometheus, healthy):
-    series = prometheus.query('ALERTS{release="healthy"}')
-    ever = prometheus.query('max_over_time(ALERTS{release="healthy", alertstate="firing"}[10m])')
-    assert not ever, (ever, series)
+def test_a_cluster_without_a_fault_has_no_alert(prometheus, roles):
+    # An election on a busy machine takes some seconds, and the shortest `for` of the chart is a minute.
+    assert not unexpected_alerts(prometheus, roles, "healthy", 30)
