@@ -14,8 +14,7 @@ MODULES = Path(__file__).parents[1] / "modules"
 KEDA_IMAGES = {"keda": ("keda-operator", "keda"), "keda-metrics-apiserver": ("keda-adapter", "keda-adapter")}
 OPERATOR_IMAGE, RELOADER_IMAGE = "feedline.test/prometheus-operator:1", "feedline.test/prometheus-config-reloader:1"
 PROMETHEUS_IMAGE = "feedline.test/prometheus:1"
-# Prometheus 3 of `make cluster-tools`, or the Prometheus of Debian, which is older.
-PROMETHEUS = next((path for path in [TOOLS / "prometheus", Path("/usr/bin/prometheus")] if path.exists()), None)
+PROMETHEUS = TOOLS / "prometheus"
 UNPRIVILEGED = {"User": "65532:65532"}
 SELECTOR = {"matchLabels": {"prometheus": "tests"}}
 
@@ -46,7 +45,7 @@ def install_prometheus_operator(cluster: Cluster, namespace: str) -> None:
     import_program(cluster, OPERATOR_IMAGE, {"bin/operator": TOOLS / "prometheus-operator"}, ["/bin/operator"])
     reloader = {"bin/prometheus-config-reloader": TOOLS / "prometheus-config-reloader"}
     import_program(cluster, RELOADER_IMAGE, reloader, ["/bin/prometheus-config-reloader"])
-    import_program(cluster, PROMETHEUS_IMAGE, with_libraries(PROMETHEUS, "bin/prometheus"), ["/bin/prometheus"])
+    import_program(cluster, PROMETHEUS_IMAGE, {"bin/prometheus": PROMETHEUS}, ["/bin/prometheus"])
     module = module_directory("prometheus-operator", "github.com/prometheus-operator/prometheus-operator")
     # `apply` would keep a copy of each, which is too long for CRDs.
     cluster.kubectl("create", "--filename", module / "example/prometheus-operator-crd")
@@ -130,13 +129,6 @@ def import_program(cluster: Cluster, name: str, files: dict[str, Path], entrypoi
 def prometheus_version() -> str:
     output = subprocess.run([PROMETHEUS, "--version"], check=True, capture_output=True, text=True).stdout
     return output.split()[2].partition("+")[0]
-
-
-def with_libraries(program: Path, target: str) -> dict[str, Path]:
-    """Returns a program of this machine with its dynamic libraries, as files of an image."""
-    output = subprocess.run(["ldd", str(program)], capture_output=True, text=True).stdout
-    libraries = [word for line in output.splitlines() for word in line.split() if word.startswith("/")]
-    return {target: program} | {library.lstrip("/"): Path(library) for library in libraries}
 
 
 def module_directory(module: str, path: str) -> Path:
