@@ -11,7 +11,13 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from harness import Cluster, missing_requirement, until  # noqa: E402
 from harness.programs import TOOLS  # noqa: E402
-from nodes.fixtures import nodes, pytest_runtest_makereport, reference, release  # noqa: E402, F401
+from nodes.fixtures import (  # noqa: E402, F401
+    nodes,
+    pytest_runtest_makereport,
+    pytest_terminal_summary,
+    reference,
+    release,
+)
 
 FAKE_NODES = 6
 RESTRICTED = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ["enforce", "warn"]}

@@ -8,7 +8,7 @@ from conftest import require
 from harness import until
 from harness.programs import TOOLS
 from nodes import data
-from nodes.operators import PROMETHEUS, Prometheus, install_prometheus_operator
+from nodes.operators import Prometheus, install_prometheus_operator
 from nodes.release import FIXED
 from nodes.results import record
 from releases import CHART
@@ -17,9 +17,9 @@ VALUES = FIXED | {
     "workers": {"replicas": 2},
     "monitoring": {
         "monitor": "PodMonitor",
-        "interval": "1s",
+        "interval": "2s",
         "additionalLabels": {"prometheus": "tests"},
-        "rules": {"enabled": True, "for": {"FeedlineNoLeader": "5s"}},
+        "rules": {"enabled": True, "for": {"FeedlineNoLeader": "5s", "FeedlineQuorumAtRisk": "5s"}},
     },
 }
 
@@ -31,11 +31,9 @@ def prometheus(release):
         if shutil.which("go")
         else "Go is missing, so the CRDs of the prometheus-operator are not found: install Go"
     )
-    missing = [
-        program for program in ["prometheus-operator", "prometheus-config-reloader"] if not (TOOLS / program).exists()
-    ]
+    programs = ["prometheus", "prometheus-operator", "prometheus-config-reloader"]
+    missing = [program for program in programs if not (TOOLS / program).exists()]
     require(f"{TOOLS} lacks {', '.join(missing)}: run `make cluster-tools WITH=prometheus`" if missing else None)
-    require(None if PROMETHEUS.exists() else f"{PROMETHEUS} is missing: apt-get install prometheus")
     install_prometheus_operator(release.cluster, release.namespace)
     return Prometheus(release.cluster, release.namespace)
 
@@ -45,17 +43,10 @@ def test_pod_monitor_and_rules(release, prometheus):
     training = release.train("training", data.pipeline(5), "--buffer", 4096)
     training.until_steady()
 
-    pods = {*release.coordinators(), *release.workers()}
-    up = lambda: {
-        item["metric"]["pod"]
-        for item in prometheus.query("up == 1")
-        if item["metric"]["namespace"] == release.namespace
-    }  # noqa: E731
-    until(lambda: pods <= up(), f"Prometheus scrapes {sorted(pods)}", 90)
-    assert all(target["health"] == "up" for target in prometheus.targets()), prometheus.targets()
+    until_scraped(prometheus, {*release.coordinators(), *release.workers()})
     [leads] = prometheus.query("sum(feedline_coordinator_leads)")
     assert leads["value"][1] == "1"
-    sent = "sum(rate(feedline_worker_sent_rows_total[5s])) > 0"
+    sent = "sum(rate(feedline_worker_sent_rows_total[10s])) > 0"
     until(lambda: prometheus.query(sent), "rows are counted", 30)
 
     names = {path.stem for path in (CHART / "files/alerts").glob("*.yaml")}
@@ -68,16 +59,32 @@ def test_pod_monitor_and_rules(release, prometheus):
     assert not firing, "a healthy cluster has no alert"
     training.stop()
 
-    # Without a majority, no coordinator leads.
-    release.cluster.kubectl(
-        "scale", f"statefulset/{release.prefix}-coordinator", "--replicas=1", "-n", release.namespace
-    )
-    begun = time.monotonic()
-    until(lambda: prometheus.rules()["FeedlineNoLeader"]["state"] == "firing", "FeedlineNoLeader fires", 120)
-    fired = round(time.monotonic() - begun, 1)
-    release.cluster.kubectl(
-        "scale", f"statefulset/{release.prefix}-coordinator", "--replicas=3", "-n", release.namespace
-    )
+    # A former leader counts for two minutes.
+    lost = until_fires(release, prometheus, "FeedlineQuorumAtRisk", 2)
+    gone = until_fires(release, prometheus, "FeedlineNoLeader", 1)
+    scale(release, 3)
     release.until_ready()
     until(lambda: prometheus.rules()["FeedlineNoLeader"]["state"] == "inactive", "FeedlineNoLeader ends", 120)
-    record("two of three coordinators gone to a firing alert", seconds=fired)
+    record("coordinators gone to a firing alert", one_s=lost, two_s=gone)
+
+
+def until_scraped(prometheus: Prometheus, pods: set[str]) -> None:
+    """Waits until all pods are targets of Prometheus, and answer."""
+    errors = lambda: {target["labels"]["pod"]: target["lastError"] for target in prometheus.targets()}  # noqa: E731
+    try:
+        until(lambda: errors() == dict.fromkeys(pods, ""), "Prometheus scrapes all pods", 90)
+    except TimeoutError as error:
+        raise TimeoutError(f"{error}: {errors()}") from None
+
+
+def until_fires(release, prometheus: Prometheus, alert: str, coordinators: int) -> float:
+    """Leaves so many coordinators, and returns the seconds until the alert fires."""
+    begun = time.monotonic()
+    scale(release, coordinators)
+    until(lambda: prometheus.rules()[alert]["state"] == "firing", f"{alert} fires", 180)
+    return round(time.monotonic() - begun, 1)
+
+
+def scale(release, coordinators: int) -> None:
+    statefulset = f"statefulset/{release.prefix}-coordinator"
+    release.cluster.kubectl("scale", statefulset, f"--replicas={coordinators}", "-n", release.namespace)

@@ -50,6 +50,7 @@ class Program:
     package: str
     requirement: str  # the required module, which determines the version
     version: str = ""
+    tags: str = ""
 
 
 KUBERNETES = "k8s.io/kubernetes"
@@ -61,6 +62,8 @@ HELM4, HELM3 = "helm.sh/helm/v4", "helm.sh/helm/v3"
 CONTROLLER_TOOLS = "sigs.k8s.io/controller-tools"
 KUBERNETES_VERSION = "k8s.io/component-base/version.gitVersion"
 PROMETHEUS_VERSION = "github.com/prometheus/common/version.Version"
+# Without the clients of all clouds, whose build takes minutes. Debian's Prometheus finds no pods.
+PROMETHEUS_TAGS = "remove_all_sd,enable_kubernetes_sd"
 KUBERNETES_PROGRAMS = [
     "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kubelet", "kube-proxy",
 ]  # fmt: skip
@@ -86,7 +89,9 @@ FAMILIES = {
         Program("keda-adapter", "keda", f"{KEDA}/cmd/adapter", KEDA, f"{KEDA}/version.Version"),
     ],
     "prometheus": [
-        Program("prometheus", "prometheus", f"{PROMETHEUS}/cmd/prometheus", PROMETHEUS, PROMETHEUS_VERSION),
+        Program(
+            "prometheus", "prometheus", f"{PROMETHEUS}/cmd/prometheus", PROMETHEUS, PROMETHEUS_VERSION, PROMETHEUS_TAGS
+        ),
         Program("prometheus-operator", "prometheus-operator", f"{OPERATOR}/cmd/operator", OPERATOR),
         Program(
             "prometheus-config-reloader", "prometheus-operator", f"{OPERATOR}/cmd/prometheus-config-reloader", OPERATOR
@@ -145,7 +150,8 @@ def build(program: Program) -> None:
         return
     print(f"building {program.name}", end=" ", flush=True)
     start, partial = time.monotonic(), output.with_name(f".{program.name}.partial")
-    go("build", "-trimpath", "-ldflags", linker_flags(program), "-o", str(partial), program.package, directory=module)
+    flags = ["-trimpath", f"-tags={program.tags}", "-ldflags", linker_flags(program)]
+    go("build", *flags, "-o", str(partial), program.package, directory=module)
     partial.replace(output)
     stamp.write()
     print(f"({time.monotonic() - start:.0f} s)")

@@ -99,11 +99,22 @@ class Cluster:
 
     def helm(self, major: int, *arguments: object, input: str | None = None, timeout: float = 600) -> str:
         """Returns the output of Helm 3 or 4."""
-        home = self.state / "helm"
-        variables = {f"HELM_{kind}_HOME": str(home / kind) for kind in ["CACHE", "CONFIG", "DATA"]}
-        variables |= {"KUBECONFIG": str(self.control_plane.kubeconfig), "PATH": search_path()}
         command = self.control_plane.machine.network_command(TOOLS / f"helm{major}", *arguments)
-        return run(command, input, env=os.environ | variables, timeout=timeout)
+        return run(command, input, env=self._environment(major), timeout=timeout)
+
+    def shell(self, script: str, major: int = 4, timeout: float = 300) -> str:
+        """Returns the output of a script as a user writes it, with `kubectl` and one of the Helms as `helm`."""
+        command = self.control_plane.machine.network_command("bash", "-euo", "pipefail", "-c", script)
+        return run(command, env=self._environment(major), timeout=timeout)
+
+    def _environment(self, major: int) -> dict[str, str]:
+        home = self.state / f"helm{major}"
+        home.mkdir(exist_ok=True)
+        if not (home / "helm").exists():
+            (home / "helm").symlink_to(TOOLS / f"helm{major}")
+        variables = {f"HELM_{kind}_HOME": str(home / kind) for kind in ["CACHE", "CONFIG", "DATA"]}
+        path = f"{home}{os.pathsep}{search_path()}"
+        return os.environ | variables | {"KUBECONFIG": str(self.control_plane.kubeconfig), "PATH": path}
 
     def helm_error(self, major: int, *arguments: object) -> str:
         """Returns the error message of a command that must fail."""

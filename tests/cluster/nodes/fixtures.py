@@ -5,7 +5,7 @@ import secrets
 
 import pytest
 from harness import Cluster, missing_requirement
-from nodes import data, images
+from nodes import data, images, results
 from nodes.pods import EPOCHS, Received, Training
 from nodes.release import NodeRelease, create_namespace, recycle_volumes
 
@@ -20,6 +20,17 @@ def pytest_runtest_makereport(item):
     if report.when == "call" and report.failed:
         item.stash[FAILED] = True
     return report
+
+
+def pytest_terminal_summary(terminalreporter) -> None:
+    """Prints one line for each test: its outcome, its duration, and the numbers that it measured."""
+    reports = [report for outcome in ["passed", "failed"] for report in terminalreporter.stats.get(outcome, [])]
+    for report in sorted(reports, key=lambda report: report.start):
+        numbers = "; ".join(results.LINES.get(report.nodeid, []))
+        name = report.nodeid.rpartition("/")[2]
+        terminalreporter.write_line(f"{name} {report.outcome} after {report.duration:.0f} s{': ' * bool(numbers)}{numbers}")
+    if results.LINES:
+        terminalreporter.write_line(f"image: {results.image()}; numbers in {results.FILE}")
 
 
 @pytest.fixture(scope="session")

@@ -72,7 +72,7 @@ def write_renamed(path: Path, name: str) -> None:
         settings = config["config"]
         settings["Labels"] = settings.get("Labels", {}) | {"org.opencontainers.image.version": name.rpartition(":")[2]}
         layers = [("layer", Blob(read(layer))) for layer in image["Layers"]]
-    path.write_bytes(build_image(name, layers, settings, config["architecture"], CREATED))
+    _replace(path, build_image(name, layers, settings, config["architecture"], CREATED))
 
 
 def write_trainer(path: Path) -> None:
@@ -93,7 +93,7 @@ def write_trainer(path: Path) -> None:
         "Entrypoint": ["/usr/bin/python3", "-B"],
         "Env": ["PATH=/usr/local/bin:/usr/bin:/bin"],
     }
-    path.write_bytes(build_image(TRAINER, layers, settings, architecture, CREATED))
+    _replace(path, build_image(TRAINER, layers, settings, architecture, CREATED))
 
 
 def binary() -> bytes:
@@ -102,6 +102,13 @@ def binary() -> bytes:
         [image] = json.loads(tar.extractfile("manifest.json").read())
         with tarfile.open(fileobj=tar.extractfile(image["Layers"][-1])) as layer:
             return layer.extractfile("usr/local/bin/feedline").read()
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Writes a file at once, because other tests may read it at the same time."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    partial.write_bytes(data)
+    partial.replace(path)
 
 
 def _stripped(path: Path) -> bytes:

@@ -14,7 +14,7 @@ MODULES = Path(__file__).parents[1] / "modules"
 KEDA_IMAGES = {"keda": ("keda-operator", "keda"), "keda-metrics-apiserver": ("keda-adapter", "keda-adapter")}
 OPERATOR_IMAGE, RELOADER_IMAGE = "feedline.test/prometheus-operator:1", "feedline.test/prometheus-config-reloader:1"
 PROMETHEUS_IMAGE = "feedline.test/prometheus:1"
-PROMETHEUS = Path("/usr/bin/prometheus")
+PROMETHEUS = TOOLS / "prometheus"
 UNPRIVILEGED = {"User": "65532:65532"}
 SELECTOR = {"matchLabels": {"prometheus": "tests"}}
 
@@ -45,9 +45,10 @@ def install_prometheus_operator(cluster: Cluster, namespace: str) -> None:
     import_program(cluster, OPERATOR_IMAGE, {"bin/operator": TOOLS / "prometheus-operator"}, ["/bin/operator"])
     reloader = {"bin/prometheus-config-reloader": TOOLS / "prometheus-config-reloader"}
     import_program(cluster, RELOADER_IMAGE, reloader, ["/bin/prometheus-config-reloader"])
-    import_program(cluster, PROMETHEUS_IMAGE, with_libraries(PROMETHEUS, "bin/prometheus"), ["/bin/prometheus"])
+    import_program(cluster, PROMETHEUS_IMAGE, {"bin/prometheus": PROMETHEUS}, ["/bin/prometheus"])
     module = module_directory("prometheus-operator", "github.com/prometheus-operator/prometheus-operator")
-    create(cluster, read_objects(sorted(module.glob("example/prometheus-operator-crd/*.yaml"))))
+    # `apply` would keep a copy of each, which is too long for CRDs.
+    cluster.kubectl("create", "--filename", module / "example/prometheus-operator-crd")
     cluster.wait("crd/prometheuses.monitoring.coreos.com", "condition=Established")
     folder = module / "example/rbac"
     files = [path for path in sorted(folder.glob("prometheus-operator/*.yaml")) if "service-monitor" not in path.name]
@@ -73,9 +74,7 @@ def install_prometheus_operator(cluster: Cluster, namespace: str) -> None:
             "metadata": {"name": "tests"},
             "spec": {
                 "image": PROMETHEUS_IMAGE,
-                "version": subprocess.run([PROMETHEUS, "--version"], capture_output=True, text=True)
-                .stdout.split()[2]
-                .partition("+")[0],
+                "version": prometheus_version(),
                 "serviceAccountName": "prometheus",
                 "podMonitorSelector": SELECTOR,
                 "ruleSelector": SELECTOR,
@@ -127,11 +126,9 @@ def import_program(cluster: Cluster, name: str, files: dict[str, Path], entrypoi
         node.import_image(archive)
 
 
-def with_libraries(program: Path, target: str) -> dict[str, Path]:
-    """Returns a program of this machine with its dynamic libraries, as files of an image."""
-    output = subprocess.run(["ldd", str(program)], capture_output=True, text=True).stdout
-    libraries = [word for line in output.splitlines() for word in line.split() if word.startswith("/")]
-    return {target: program} | {library.lstrip("/"): Path(library) for library in libraries}
+def prometheus_version() -> str:
+    output = subprocess.run([PROMETHEUS, "--version"], check=True, capture_output=True, text=True).stdout
+    return output.split()[2].partition("+")[0]
 
 
 def module_directory(module: str, path: str) -> Path:
@@ -160,6 +157,6 @@ def create(
     objects: list[dict],
     key: Callable = lambda item: item["kind"] not in ("Namespace", "CustomResourceDefinition"),
 ) -> None:
-    """Creates objects, namespaces and CRDs first. `apply` would keep a copy of each, which is too long for CRDs."""
+    """Creates objects, namespaces and CRDs first."""
     text = json.dumps({"apiVersion": "v1", "kind": "List", "items": sorted(objects, key=key)})
     cluster.kubectl("create", "--filename=-", input=text)

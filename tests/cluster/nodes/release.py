@@ -207,10 +207,14 @@ class NodeRelease(Release):
 
     def logs(self) -> str:
         """Returns the last log lines of all pods of the release, for the message of a failed test."""
-        selector = f"app.kubernetes.io/instance={self.name}"
-        return self.cluster.kubectl(
-            "logs", f"--selector={selector}", "-n", self.namespace, "--tail=25", "--prefix", "--max-log-requests=20"
-        )
+        flags = [f"--selector=app.kubernetes.io/instance={self.name}", "--tail=25", "--prefix", "--max-log-requests=20"]
+        # It fails if one of the containers has not started.
+        return self.cluster.kubectl_result("logs", *flags, "-n", self.namespace).stdout
+
+    def _bound_volumes(self) -> list[str]:
+        volumes = self.cluster.kubectl_json("get", "persistentvolumes")["items"]
+        bound = [item for item in volumes if item["status"]["phase"] == "Bound"]
+        return [item["metadata"]["name"] for item in bound if item["spec"]["claimRef"]["namespace"] == self.namespace]
 
     def _pods(self, component: str) -> list[str]:
         selector = f"--selector=app.kubernetes.io/component={component}"
@@ -220,11 +224,14 @@ class NodeRelease(Release):
         )
 
     def remove(self) -> None:
-        """Deletes the release and its namespace, and empties its volumes."""
-        self.cluster.kubectl(
-            "delete", "pods", "--all", "-n", self.namespace, "--force", "--grace-period=0", "--wait=false"
-        )
-        self.cluster.kubectl("delete", "namespace", self.namespace, "--timeout=120s")
+        """Ends all pods and empties the volumes. The namespace disappears in the background, which takes many seconds."""
+        own = ["--all", "-n", self.namespace]
+        # Without the objects that would create the pods again.
+        self.cluster.kubectl("delete", "statefulsets,deployments,jobs,cronjobs", *own, "--cascade=background", "--wait=false")
+        self.cluster.kubectl("delete", "pods", *own, "--force", "--grace-period=0")
+        self.cluster.kubectl("delete", "pvc", *own, "--timeout=60s")
+        until(lambda: not self._bound_volumes(), "the volumes are released")
+        self.cluster.kubectl("delete", "namespace", self.namespace, "--wait=false")
         recycle_volumes(self.cluster)
 
 

@@ -1,17 +1,32 @@
 """The numbers that tests measure: printed, and kept in target/cluster-results.json for docs/performance.md."""
 
+import functools
 import json
+import os
 import time
 
 from harness.programs import REPOSITORY
+from nodes import images
 
+# The lines of each test, by the id of the test.
+LINES: dict[str, list[str]] = {}
 FILE = REPOSITORY / "target/cluster-results.json"
+# Only a debug build contains the messages of these checks of Rust's standard library.
+DEBUG_MARK = b"unsafe precondition(s) violated"
 
 
 def record(name: str, **numbers: object) -> None:
-    """Replaces the numbers of one test in the file."""
-    print(f"{name}: {', '.join(f'{key} {value}' for key, value in numbers.items())}", flush=True)
+    """Replaces the numbers of one test in the file, with the version and the profile of the image."""
+    line = f"{name}: {', '.join(f'{key} {value}' for key, value in numbers.items())}"
+    print(line, flush=True)
+    LINES.setdefault(os.environ["PYTEST_CURRENT_TEST"].rpartition(" ")[0], []).append(line)
     results = json.loads(FILE.read_text()) if FILE.exists() else {}
-    results[name] = {"measured": time.strftime("%Y-%m-%d"), **numbers}
+    results[name] = {"measured": time.strftime("%Y-%m-%d"), "image": image(), **numbers}
     FILE.parent.mkdir(exist_ok=True)
     FILE.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
+
+
+@functools.cache
+def image() -> str:
+    """Returns the version and the profile of the binary in the image."""
+    return f"{images.VERSION} {'debug' if DEBUG_MARK in images.binary() else 'release'}"

@@ -75,7 +75,7 @@ class ReplicaWatch:
 
 
 class Observer(Pod):
-    """A pod with `observer.py`, whose log is read from the disk of its node: also without the API server."""
+    """A pod with `observer.py`, whose log shows when which coordinator had which values."""
 
     def __init__(self, release: NodeRelease) -> None:
         super().__init__(release.cluster, release.namespace, "observer")
@@ -86,12 +86,6 @@ class Observer(Pod):
             pod(self.name, self.namespace, command, variables, release.secret, OPERATOR_NODE), namespace=self.namespace
         )
         until(self.lines, "the observer has metrics", 60)
-
-    def lines(self) -> list[dict]:
-        log = self.cluster.nodes[OPERATOR_NODE].machine.directory / "log"
-        files = log.glob(f"pods/{self.namespace}_{self.name}_*/main/*.log")
-        lines = [line.split(" ", 3)[-1] for file in files for line in file.read_text().splitlines()]
-        return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
 
     def first(self, metric: str, after: float, condition) -> float | None:
         """Returns the time of the first value after a time that meets a condition, summed over the metric's labels."""

@@ -52,6 +52,8 @@ def main() -> None:
     arrivals = []
     begun = None
     epochs = 0
+    # Seconds by which the steps so far were too long, as they are on a busy machine.
+    excess = 0.0
     for batch in job.batches():
         now = time.time()
         if begun is None:
@@ -71,7 +73,9 @@ def main() -> None:
         if len(steps) > 1 and now >= begun + steps[1][0]:
             steps.pop(0)
             say(event="step", at=round(now, 3), ms=steps[0][1])
-        time.sleep(steps[0][1] / 1000)
+        step = steps[0][1] / 1000
+        time.sleep(max(0.0, step - excess - (time.time() - now)))
+        excess = min(max(0.0, excess + time.time() - now - step), step)
     else:
         epochs = end_epoch(epochs, digest)
     complete = received[:epochs]
