@@ -78,6 +78,7 @@ def start_training(roles, add) -> None:
         "--buffer",
         "1MiB",
         form="tfrecord, features: { image: image/encoded }",
+        epochs=1000,
     )
     roles.run_job(
         "captions", urls, roles.create_table(), "  - batch: { size: 10 }\n", "--step-ms", "200", "--buffer", "1MiB"
