@@ -119,6 +119,11 @@ class Roles:
         assert result.returncode == 0, result.stderr
         return result.stdout
 
+    def check_commands(self) -> None:
+        """Fails if a job ended."""
+        ended = [command.args for command in self.commands if command.poll() is not None]
+        assert not ended, f"jobs ended: {ended}; see the logs in {self.folder}"
+
     def stop(self, roles: int = 0, commands: int = 0) -> None:
         """Stops all roles and commands but the first ones."""
         for command in self.commands[commands:]:
