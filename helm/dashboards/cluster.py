@@ -48,7 +48,7 @@ def build() -> Dashboard:
             levels={1: "green"},
         ),
         stat_panel(
-            "Fed fraction",
+            "Planned fed fraction",
             "Lowest planned fed fraction of any job. Below 100 %, the job with the lowest fraction needs more workers or a faster store.",
             "percentunit",
             of_leader("fed_fraction"),

@@ -48,7 +48,7 @@ def build() -> Dashboard:
         stat_panel("Needed cores", "Cores that the jobs would use if all were fed.", "short", NEEDED_CORES, decimals=1),
         stat_panel("Present cores", "Cores of the workers that are not draining.", "short", of_leader("worker_cores")),
         stat_panel(
-            "Fed fraction",
+            "Planned fed fraction",
             "Lowest planned fed fraction of any job.",
             "percentunit",
             of_leader("fed_fraction"),

@@ -89,12 +89,14 @@ class Roles:
         listen = f"127.0.0.1:{free_port()}"
         return self.start(name, "worker", "--listen", listen, "--coordinator", urls, "--cores", "1", "--memory", "256MiB", *flags)
 
-    def run_job(self, name: str, urls: str, source: str, operators: str, *flags: str, form: str = "jsonl") -> None:
+    def run_job(
+        self, name: str, urls: str, source: str, operators: str, *flags: str, form: str = "jsonl", epochs: int = 100_000
+    ) -> None:
         """Starts a job that continues until the end of the tests."""
         path = self.folder / f"{name}.yaml"
         path.write_text(f"name: {name}\nsource: {{ url: {source}, format: {form} }}\noperators:\n{operators}")
         log = (self.folder / f"{name}.log").open("w")
-        command = [find_binary(), "run", str(path), "--coordinator", urls, "--job", name, "--epochs", "100000", *flags]
+        command = [find_binary(), "run", str(path), "--coordinator", urls, "--job", name, "--epochs", str(epochs), *flags]
         self.commands.append(subprocess.Popen(command, stdout=log, stderr=log))
         log.close()
 
@@ -116,6 +118,11 @@ class Roles:
         result = subprocess.run([find_binary(), *arguments], capture_output=True, text=True)
         assert result.returncode == 0, result.stderr
         return result.stdout
+
+    def check_commands(self) -> None:
+        """Fails if a job ended."""
+        ended = [command.args for command in self.commands if command.poll() is not None]
+        assert not ended, f"jobs ended: {ended}; see the logs in {self.folder}"
 
     def stop(self, roles: int = 0, commands: int = 0) -> None:
         """Stops all roles and commands but the first ones."""

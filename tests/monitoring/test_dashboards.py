@@ -78,6 +78,7 @@ def start_training(roles, add) -> None:
         "--buffer",
         "1MiB",
         form="tfrecord, features: { image: image/encoded }",
+        epochs=1000,
     )
     roles.run_job(
         "captions", urls, roles.create_table(), "  - batch: { size: 10 }\n", "--step-ms", "200", "--buffer", "1MiB"
@@ -97,13 +98,16 @@ def start_scaled(roles, add) -> None:
         "2",
         "--memory",
         "512MiB",
+        "--auto-cache",
+        "off",
     ]
     role = roles.start("scaled", "up", *flags)
     add(role.http, "scaled", "coordinator-0")
-    # The demand grows from a fifth of a core to more than one.
+    # The demand grows from a fifth of a core to more than one, in each pass.
     costly = "  - burn: { cpu_us: 4000 }\n  - batch: { size: 10 }\n"
     url = f"http://{role.address}"
-    roles.run_job("costly", url, roles.create_table(), costly, "--step-ms", "200,50:33", "--buffer", "1MiB")
+    demand = ["--step-ms", "200,50:33", "--buffer", "1MiB"]
+    roles.run_job("costly", url, roles.create_table(), costly, *demand)
 
 
 def empty_queries(prometheus, name: str) -> list[str]:
@@ -132,9 +136,10 @@ def repeat_while(is_unfinished) -> object:
 
 @pytest.mark.parametrize("name", dashboards.NAMES)
 @pytest.mark.parametrize("number", range(len(PROGRAMS)), ids=[str(program) for program in PROGRAMS])
-def test_each_query_returns_data(prometheuses, number, name):
+def test_each_query_returns_data(prometheuses, roles, number, name):
     empty = repeat_while(lambda: empty_queries(prometheuses[number], name))
     assert not empty, "\n".join(empty)
+    roles.check_commands()
 
 
 def drawn_cluster(prometheus, name: str) -> dict[str, str]:
@@ -147,10 +152,11 @@ def drawn_cluster(prometheus, name: str) -> dict[str, str]:
 
 @pytest.mark.skipif(not IS_DRAWING, reason="`make dashboard-pictures` draws the dashboards")
 @pytest.mark.parametrize("name", dashboards.NAMES)
-def test_draw(prometheuses, name):
+def test_draw(prometheuses, roles, name):
     [prometheus] = prometheuses
     recorded = f'count_over_time(feedline_coordinator_leads{{release="training"}}[10m]) >= {DRAWN_S}'
     assert not repeat_while(lambda: not prometheus.query(recorded)), "the roles ended early"
+    roles.check_commands()
     dashboard = dashboards.load(name)
     values = dashboards.choose_variables(prometheus, dashboard, drawn_cluster(prometheus, name))
     assert values, "the variables have no values"
