@@ -73,13 +73,18 @@ dashboard-pictures: build ## Draw the dashboards of the Helm chart with the data
 		-q -p no:cacheprovider --rootdir tests/monitoring tests/monitoring/test_dashboards.py
 
 CLUSTER := target/cluster-python
+CLUSTER_TESTS = $(CLUSTER)/bin/python -B -m pytest -q -p no:cacheprovider --durations=10 -rs --rootdir tests/cluster tests/cluster
 
 cluster-tools: ## Build the programs of a Kubernetes cluster with Go, in target/cluster-tools: WITH="keda prometheus"
 	@python3 -B tests/cluster/tools.py base crds $(WITH)
 
+# The long tests wait for most of their time, so they run beside the others, in a cluster of their own.
 test-cluster: cluster-tools ## Run the tests on a Kubernetes cluster, as root: WITH="keda prometheus" ONLY="smoke or control_plane"
 	@$(call environment,$(CLUSTER),tests/cluster/requirements.txt,--no-deps,the tests on a cluster need pytest and PyYAML)
-	@$(CLUSTER)/bin/python -B -m pytest -q -p no:cacheprovider --durations=10 -rs --rootdir tests/cluster tests/cluster $(if $(ONLY),-m "$(ONLY)")
+	@$(if $(ONLY),$(CLUSTER_TESTS) -m "$(ONLY)", \
+		$(CLUSTER_TESTS) -m long > target/cluster-long.log 2>&1 & long=$$!; \
+		trap 'kill $$long; exit 130' INT TERM; $(CLUSTER_TESTS) -m "not long"; status=$$?; \
+		wait $$long || status=$$?; cat target/cluster-long.log; exit $$status)
 
 wheel: release-python ## Build the Python package as a wheel, in target/wheels
 	@ls target/wheels/*.whl

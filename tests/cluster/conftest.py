@@ -35,6 +35,7 @@ ORDER = ["test_control_plane", "test_nodes", "test_"]
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "control_plane: the tests with fake nodes")
+    config.addinivalue_line("markers", "long: tests that wait for minutes, in a cluster of their own")
     config.addinivalue_line("markers", "smoke: the test with real nodes that continuous integration runs")
 
 

@@ -4,6 +4,7 @@ import json
 import threading
 import time
 
+import pytest
 from harness import until
 from nodes import data
 from nodes.authority import Authority
@@ -31,6 +32,7 @@ def test_trainer_in_another_namespace(release, reference):
     release.cluster.kubectl("delete", "namespace", other)
 
 
+@pytest.mark.long
 def test_certificates_of_two_minutes(release, reference):
     """All certificates are valid for two minutes, and are renewed in the Secret under a job of six. No pod restarts."""
     service, headless = (

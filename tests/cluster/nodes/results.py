@@ -1,5 +1,6 @@
 """The numbers that tests measure: printed, and kept in target/cluster-results.json for docs/performance.md."""
 
+import fcntl
 import functools
 import json
 import os
@@ -20,10 +21,11 @@ def record(name: str, **numbers: object) -> None:
     line = f"{name}: {', '.join(f'{key} {value}' for key, value in numbers.items())}"
     print(line, flush=True)
     LINES.setdefault(os.environ["PYTEST_CURRENT_TEST"].rpartition(" ")[0], []).append(line)
-    results = json.loads(FILE.read_text()) if FILE.exists() else {}
-    results[name] = {"measured": time.strftime("%Y-%m-%d"), "image": image(), **numbers}
-    FILE.parent.mkdir(exist_ok=True)
-    FILE.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
+    with open(FILE.with_suffix(".lock"), "w") as lock:  # Long tests run in another process.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        results = json.loads(FILE.read_text()) if FILE.exists() else {}
+        results[name] = {"measured": time.strftime("%Y-%m-%d"), "image": image(), **numbers}
+        FILE.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
 
 
 @functools.cache
