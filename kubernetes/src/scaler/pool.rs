@@ -151,17 +151,21 @@ impl ScaledPool {
     }
 
     fn on_event(&self, event: Event<DynamicObject>, observation: &mut Observation) {
+        if matches!(event, Event::Init) {
+            // The watcher is about to list the objects, and the API server has not answered yet.
+            observation.is_listed = false;
+            return;
+        }
         observation.is_watch_failing = false;
         self.health.on_answer(&self.target.limits.pool);
         match event {
-            Event::Init => observation.is_listed = false,
             Event::Apply(object) | Event::InitApply(object) => {
                 observation.is_listed = true;
                 self.set_state(Some(WorkloadState::of(&object)), observation);
             }
             Event::Delete(_) => self.set_state(None, observation),
             Event::InitDone if !observation.is_listed => self.set_state(None, observation),
-            Event::InitDone => {}
+            Event::Init | Event::InitDone => {}
         }
     }
 

@@ -96,8 +96,8 @@ impl FailoverCoordinator {
             let Ok(members) = client.members().await else { return };
             // A single coordinator may not know the address that clients use.
             if members.len() > 1 {
-                let mut directory = lock(&shared);
-                members.iter().for_each(|member| directory.add(&member.url));
+                let urls: Vec<&str> = members.iter().map(|member| member.url.as_str()).collect();
+                lock(&shared).set_members(&urls);
             }
         });
     }

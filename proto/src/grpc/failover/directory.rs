@@ -193,9 +193,19 @@ impl CoordinatorDirectory {
         }
     }
 
-    /// Adds an address if it is new.
-    pub(super) fn add(&mut self, url: &str) {
-        self.index_of(url);
+    /// Adds the addresses of the members. Removes other named addresses that are unreachable, so that a client that runs for
+    /// months does not try each address that a coordinator has ever had.
+    pub(super) fn set_members(&mut self, urls: &[&str]) {
+        let current = self.addresses[self.current].url.clone();
+        self.addresses.retain(|address| {
+            address.unreachable_since.is_none()
+                || address.url == current
+                || urls.contains(&address.url.as_str())
+        });
+        urls.iter().for_each(|url| {
+            self.index_of(url);
+        });
+        self.current = self.index_of(&current);
     }
 
     /// Returns the index of an address. Adds the address if it is new.
@@ -271,6 +281,21 @@ mod tests {
             directory.switch_from(&connected, Some(leader), now + AVOIDANCE),
             NextTarget::OtherAddress
         );
+    }
+
+    #[tokio::test]
+    async fn an_unreachable_address_of_no_member_is_removed() {
+        let urls = [1, 2].map(|port| format!("http://127.0.0.1:{port}"));
+        let mut directory = CoordinatorDirectory::new(&urls, &Credentials::default()).unwrap();
+        let [member, silent, lost] = ["http://127.0.0.1:3", "http://127.0.0.1:4", "http://127.0.0.1:5"];
+        directory.set_members(&[lost, silent, member]);
+        directory.select(member);
+        for url in [urls[0].as_str(), silent, lost] {
+            directory.record(url, true, Instant::now());
+        }
+        directory.set_members(&[member, silent]);
+        assert_eq!(directory.urls(), [urls[0].as_str(), urls[1].as_str(), silent, member]);
+        assert_eq!(directory.current_target().unwrap().url, member);
     }
 
     #[tokio::test]
