@@ -40,9 +40,10 @@ pub const INITIAL_TOKENS: [InitialToken; 3] = [
 ];
 
 impl InitialToken {
-    /// Returns the text of the file with a new token. `expires_s` is a Unix timestamp in seconds.
+    /// Returns the text of the file with a new token. It has no line end, because the prometheus-operator puts the text of
+    /// a Secret into a header as it is. `expires_s` is a Unix timestamp in seconds.
     pub fn issue(&self, tokens: &Tokens, expires_s: Option<u64>) -> String {
         let scopes = self.scopes.iter().copied().collect();
-        tokens.issue(&Claims { holder: self.holder.to_owned(), scopes, tenant: None, expires_s }) + "\n"
+        tokens.issue(&Claims { holder: self.holder.to_owned(), scopes, tenant: None, expires_s })
     }
 }

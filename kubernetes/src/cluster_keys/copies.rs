@@ -117,7 +117,7 @@ impl ClientCopy<'_> {
     }
 
     fn token(&self, namespace: &str) -> String {
-        self.secret.issuer().issue(&self.claims(namespace)) + "\n"
+        self.secret.issuer().issue(&self.claims(namespace))
     }
 
     fn claims(&self, namespace: &str) -> Claims {

@@ -157,6 +157,8 @@ async fn tokens_are_renewed_after_two_thirds_of_their_validity() {
     let start_s = now_s();
     apply_at(&api, &settings, start_s).await.unwrap();
     assert_eq!(api.files(KEYS), ["admin.token", "client.token", "secret", "worker.token"]);
+    let token = api.file(KEYS, "client.token");
+    assert_eq!(token, token.trim(), "the prometheus-operator sends the text as it is");
     let secret = api.file(KEYS, SECRET_FILE);
     let before = apply_at(&api, &settings, start_s + 60 * DAY_S).await.unwrap();
     assert_eq!(before, ["the Secret ml/demo-keys needs no change"]);
