@@ -65,6 +65,19 @@ def test_a_value_with_a_wrong_name_is_refused(release):
     assert "replica" in error and "coordinators" in error, error
 
 
+def test_a_missing_secret_is_refused(release):
+    """Helm reads the Secret in the cluster, once the ConfigMap of each namespace exists."""
+    release.cluster.wait("configmap/kube-root-ca.crt", "create", release.namespace)
+    values = "auth.mode=existingSecret,auth.existingSecret=my-keys"
+    install = ["install", "demo", release.chart, "--namespace", release.namespace, "--set", values]
+    error = release.cluster.helm_error(release.major, *install)
+    assert f"the Secret my-keys does not exist in the namespace {release.namespace}: create it from" in error, error
+    create = ["create", "secret", "generic", "my-keys", "--from-literal=ca.pem=x", "--namespace", release.namespace]
+    release.cluster.kubectl(*create)
+    error = release.cluster.helm_error(release.major, *install)
+    assert f"the Secret my-keys in the namespace {release.namespace} has no key role.pem: create it from" in error, error
+
+
 def job_completions(release: Release) -> set[str]:
     """Names of the jobs that completed, also of deleted ones."""
     events = release.get("events")["items"]

@@ -18,7 +18,10 @@ IS_DRAWING = bool(os.environ.get("DRAW_DASHBOARDS"))
 # A picture needs enough time to show how a job starts, and how its demand changes.
 DRAWN_S = 120
 DEADLINE_S = 180
-PROGRAMS = [path for path in os.environ.get("FEEDLINE_PROMETHEUS", "").split(":") if path] or [find_prometheus()]
+# `make cluster-tools WITH=prometheus` builds a newer release than that of Debian.
+BUILT = Path(__file__).parents[2] / "target/cluster-tools/prometheus"
+DEFAULTS = [find_prometheus(), *([str(BUILT)] if BUILT.exists() else [])]
+PROGRAMS = [path for path in os.environ.get("FEEDLINE_PROMETHEUS", "").split(":") if path] or DEFAULTS
 if IS_DRAWING:
     PROGRAMS = PROGRAMS[:1]
 # The variables of each cluster. A query must return data in at least one: only an automatically scaled cluster has a scaler,
