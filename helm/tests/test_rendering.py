@@ -168,6 +168,8 @@ def test_keda_scales_each_pool_between_its_bounds():
     assert (small["minReplicaCount"], small["maxReplicaCount"]) == (1, 4)
     assert (large["minReplicaCount"], large["maxReplicaCount"]) == (2, 50)
     assert large["fallback"] == {"failureThreshold": 3, "replicas": 2, "behavior": "currentReplicasIfHigher"}
+    [growth] = large["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]["scaleUp"]["policies"]
+    assert growth == {"type": "Pods", "value": 50, "periodSeconds": 15}, "the pool reaches its maximum in one step"
     assert large["triggers"][0]["metadata"] == {"scalerAddress": "demo-feedline.ml.svc:7072", "pool": "large"}
     assert find(objects, "TriggerAuthentication", "")
     keda = next(port for port in find(objects, "Service", "")["spec"]["ports"] if port["name"] == "keda")
