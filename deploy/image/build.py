@@ -15,6 +15,7 @@ import platform
 import shutil
 import subprocess
 import sys
+import tempfile
 import tomllib
 from pathlib import Path
 
@@ -88,11 +89,18 @@ def build(args: argparse.Namespace, metadata: dict) -> tuple[str, bytes, str]:
 def feedline_files(binary: Path, crates: list[Crate], sbom: str) -> dict[str, Entry]:
     """Returns the layer of Feedline: the binary, the licences and the bill of materials."""
     return {
-        BINARY: regular_file(binary.read_bytes(), 0o755),
+        BINARY: regular_file(without_symbols(binary), 0o755),
         f"{DOCUMENTS}/copyright": regular_file((REPOSITORY / "LICENSE").read_bytes()),
         f"{DOCUMENTS}/third-party-licenses.txt": regular_file(licence_texts(crates)),
         f"{DOCUMENTS}/sbom.spdx.json": regular_file(sbom),
     }
+
+
+def without_symbols(binary: Path) -> bytes:
+    """Returns the binary without symbols and debug information, which make up most of a debug build."""
+    with tempfile.NamedTemporaryFile() as stripped:
+        subprocess.run(["strip", "-o", stripped.name, binary], check=True)
+        return Path(stripped.name).read_bytes()
 
 
 def image_settings(version: str) -> dict:
