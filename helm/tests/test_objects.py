@@ -141,7 +141,7 @@ def test_all_pods_run_one_image_which_a_digest_selects():
 
 
 def test_pods_of_a_role_are_spread_over_zones_and_nodes():
-    """Zones are no spread constraint: on nodes without zones, the scheduler would ignore the constraint for nodes too."""
+    """Zones have no spread constraint: on nodes without zones, the scheduler would ignore the constraint for nodes too."""
 
     def spread(name: str, kind: str) -> tuple:
         [item] = find_all(render(name), kind)

@@ -114,7 +114,7 @@ async fn the_series_of_jobs_disappear_with_leadership() {
     let outputs = PlanOutputs::default();
     let series = JobSeries { name: WANTED_WORKERS, labels: Vec::new(), value: 1.0 };
     let (mut views, mut jobs) = (outputs.views.subscribe(), outputs.job_series.subscribe());
-    // Stands for the series of an earlier plan.
+    // The series of an earlier plan.
     let earlier = outputs.job_series.clone();
     let stop = CancellationToken::new();
     let task = tokio::spawn(run(commands, outputs, how, None, stop.clone()));
