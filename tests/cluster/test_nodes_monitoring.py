@@ -78,7 +78,7 @@ def until_scraped(prometheus: Prometheus, pods: set[str]) -> None:
 
 
 def until_fires(release, prometheus: Prometheus, alert: str, coordinators: int) -> float:
-    """Leaves so many coordinators, and returns the seconds until the alert fires."""
+    """Leaves this number of coordinators, and returns the seconds until the alert fires."""
     begun = time.monotonic()
     scale(release, coordinators)
     until(lambda: prometheus.rules()[alert]["state"] == "firing", f"{alert} fires", 180)

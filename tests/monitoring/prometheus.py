@@ -98,7 +98,7 @@ class Prometheus:
             return json.load(response)["data"]
 
     def firing(self, release: str, seconds: int = 0) -> set[str]:
-        """Returns the names of the alerts of a release that fire, or that fired for so many seconds."""
+        """Returns the names of the alerts of a release that fire, or that fired for this number of seconds."""
         alerts = f'ALERTS{{alertstate="firing", release="{release}"}}'
         series = self.query(f"count_over_time({alerts}[10m]) >= {seconds}" if seconds else alerts)
         return {item["metric"]["alertname"] for item in series}

@@ -26,7 +26,7 @@ def watch_cluster(prometheus, release: str, coordinators: list, workers: list) -
 
 
 def unexpected_alerts(prometheus, roles, release: str, seconds: int = 0) -> set[str]:
-    """Returns the alerts of a release that fire, or that fired for so many seconds, without that of a disk of the machine
+    """Returns the alerts of a release that fire, or that fired for this number of seconds, without that of a disk of the machine
     that is really almost full.
     """
     disk = shutil.disk_usage(roles.folder)

@@ -187,7 +187,7 @@ class Training(Pod):
         return [at for line in self.lines() for at in line.get("arrivals", [])]
 
     def until_steady(self, batches: int = 60, timeout: float = 60) -> None:
-        """Waits for so many batches, so that a fault is not one of a job that starts."""
+        """Waits for this number of batches, so that a fault is not one of a job that starts."""
         until(lambda: len(self.arrivals()) >= batches, f"{self.name} has {batches} batches", timeout)
 
     def until_after(self, at: float, timeout: float = 120) -> None:

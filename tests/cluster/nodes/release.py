@@ -156,7 +156,7 @@ class NodeRelease(Release):
         raise AssertionError(f"all coordinators run on {avoid}")
 
     def until_voters(self, count: int, timeout: float = 60) -> float:
-        """Waits until the members are so many voters that the leader hears, and returns the seconds that it took."""
+        """Waits until the cluster has this number of voters, and the leader hears them all, and returns the seconds that it took."""
         begun = time.monotonic()
 
         def done() -> bool:

@@ -45,7 +45,7 @@ class ReplicaWatch:
         return self.changes[-1].wanted
 
     def until_wanted(self, count: int, timeout: float) -> float:
-        """Waits until the Deployment asks for so many pods, and returns the time of this change."""
+        """Waits until the Deployment asks for this number of pods, and returns the time of this change."""
         until(lambda: self.wanted() == count, f"the Deployment wants {count} workers, not {self.counts()}", timeout)
         return next(change.at for change in self.changes if change.wanted == count)
 

@@ -76,7 +76,7 @@ impl Observer {
         };
         let wanted_workers: u32 = plan.wanted_workers.iter().map(|kind| kind.wanted).sum();
         let has_all_jobs = problem.jobs.len() == self.jobs.len() && plan.jobs.len() == problem.jobs.len();
-        // Without a live worker, a plan cannot tell what the jobs need.
+        // Without a live worker, a plan does not contain the needs of the jobs.
         let is_known = has_all_jobs && wanted_workers > 0;
         ResourceNeeds {
             is_known,
