@@ -98,9 +98,12 @@ def feedline_files(binary: Path, crates: list[Crate], sbom: str) -> dict[str, En
 
 def without_symbols(binary: Path) -> bytes:
     """Returns the binary without symbols and debug information, which make up most of a debug build."""
-    with tempfile.NamedTemporaryFile() as stripped:
-        subprocess.run(["strip", "-o", stripped.name, binary], check=True)
-        return Path(stripped.name).read_bytes()
+    with tempfile.TemporaryDirectory() as folder:
+        stripped = Path(folder) / "feedline"
+        result = subprocess.run(["strip", "-o", stripped, binary], capture_output=True, text=True)
+        if result.returncode:
+            sys.exit(f"{binary} is not a program for Linux: {result.stderr.strip()}")
+        return stripped.read_bytes()
 
 
 def image_settings(version: str) -> dict:

@@ -4,6 +4,7 @@ import argparse
 import io
 import json
 import re
+import shutil
 import tarfile
 import tomllib
 
@@ -196,7 +197,7 @@ def test_the_bill_of_materials_lists_debian_packages_and_crates(tmp_path):
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_two_builds_have_the_same_bytes(tmp_path, monkeypatch, variant):
-    (tmp_path / "feedline").write_bytes(b"binary")
+    shutil.copy("/bin/true", tmp_path / "feedline")
     metadata = cargo_metadata(tmp_path)
     binary = tmp_path / "feedline"
     args = argparse.Namespace(binary=binary, variant=variant, architecture="amd64", mirror=[])
@@ -207,6 +208,12 @@ def test_two_builds_have_the_same_bytes(tmp_path, monkeypatch, variant):
     assert builds[0] == builds[1]
     assert re.fullmatch(rf"docker\.io/library/feedline:\d+\.\d+\.\d+{VARIANTS[variant]}", builds[0][0])
     assert json.loads(builds[0][2])["creationInfo"]["created"] == "1970-01-01T00:00:00Z"
+
+
+def test_a_file_that_is_not_a_program_is_rejected(tmp_path):
+    (tmp_path / "feedline").write_bytes(b"text")
+    with pytest.raises(SystemExit, match="feedline is not a program for Linux: "):
+        build.without_symbols(tmp_path / "feedline")
 
 
 def test_an_interrupted_build_leaves_the_previous_archive(tmp_path):
