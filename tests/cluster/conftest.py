@@ -20,7 +20,6 @@ from nodes.fixtures import (  # noqa: E402, F401
 )
 
 FAKE_NODES = 6
-RESTRICTED = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ["enforce", "warn"]}
 # A claim needs a volume in a cluster whose nodes are fake.
 CLASS = {
     "apiVersion": "storage.k8s.io/v1",
@@ -80,8 +79,8 @@ def new_namespace(control_plane: Cluster) -> Iterator[Callable[[], str]]:
     def create() -> str:
         name = f"test-{os.urandom(3).hex()}"
         names.append(name)
-        volumes = (volume(f"{name}-{number}", name) for number in range(VOLUMES_PER_NAMESPACE))
-        control_plane.apply(namespace_object(name), *volumes)
+        control_plane.create_namespace(name)
+        control_plane.apply(*(volume(f"{name}-{number}", name) for number in range(VOLUMES_PER_NAMESPACE)))
         return name
 
     yield create
@@ -93,10 +92,6 @@ def new_namespace(control_plane: Cluster) -> Iterator[Callable[[], str]]:
 @pytest.fixture
 def namespace(new_namespace: Callable[..., str]) -> str:
     return new_namespace()
-
-
-def namespace_object(name: str, labels: dict = RESTRICTED) -> dict:
-    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
 
 
 def volume(name: str, namespace: str) -> dict:

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from conftest import namespace_object, volume
+from conftest import volume
 from harness import Cluster
 from harness.programs import REPOSITORY
 from manifests import load
@@ -22,7 +22,7 @@ def objects_of(file: str) -> list[dict]:
 
 @pytest.fixture(scope="module")
 def namespaces(control_plane: Cluster) -> None:
-    control_plane.apply(*map(namespace_object, ["argocd", "flux-system", "ml", "training"]))
+    control_plane.create_namespace("argocd", "flux-system", "ml", "training")
 
 
 @pytest.mark.parametrize("file", FILES)
@@ -46,7 +46,8 @@ def test_a_misspelt_field_is_refused(control_plane: Cluster, crds, namespaces, f
 
 def test_the_plain_manifests_start_a_cluster(control_plane: Cluster):
     volumes = [volume(f"feedline-{number}", "feedline") for number in range(3)]
-    control_plane.apply(namespace_object("feedline"), *volumes)
+    control_plane.create_namespace("feedline")
+    control_plane.apply(*volumes)
     control_plane.kubectl("apply", "--validate=strict", "--filename", DEPLOY / "kubernetes/feedline.yaml")
     control_plane.wait("job/feedline-keys-hook", "condition=Complete", "feedline")
     control_plane.wait("statefulset/feedline-coordinator", "jsonpath={.status.readyReplicas}=3", "feedline")

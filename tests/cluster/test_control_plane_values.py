@@ -4,7 +4,6 @@ from functools import cache
 
 import pytest
 
-from conftest import namespace_object
 from harness import Cluster, CommandFailed
 from manifests import load
 from releases import CHART, template
@@ -19,7 +18,8 @@ NOT_RESTRICTED = {"outside", "everything"}
 @pytest.fixture(scope="module")
 def namespaces(control_plane: Cluster) -> None:
     restricted = ["ml", "training", "team-a", "team-b"]  # the latter as `clients.namespaces` in the files
-    control_plane.apply(*map(namespace_object, restricted), namespace_object("ml-not-restricted", labels={}))
+    control_plane.create_namespace(*restricted)
+    control_plane.create_namespace("ml-not-restricted", labels={})
 
 
 @cache

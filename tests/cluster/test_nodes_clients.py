@@ -9,7 +9,7 @@ from harness import until
 from nodes import data
 from nodes.authority import Authority
 from nodes.pods import Training
-from nodes.release import FIXED, OPERATOR_NODE, create_namespace
+from nodes.release import FIXED, OPERATOR_NODE
 from nodes.results import record
 
 VALID_S, RENEW_S, JOB_S = 120, 45, 360
@@ -20,7 +20,7 @@ WAIT_MS = 5
 def test_trainer_in_another_namespace(release, reference):
     """A hook copies the CA, a client certificate and a token to the namespace of the trainer."""
     other = f"{release.namespace}-training"
-    create_namespace(release.cluster, other)
+    release.cluster.create_namespace(other)
     clients = {"namespaces": [other], "scopes": ["submit", "consume"]}
     release.install(FIXED | {"auth": {"mode": "generate"}, "workers": {"replicas": 2}, "clients": clients})
     names = release.cluster.kubectl_json("get", "secret", "feedline-client", "-n", other)["data"]

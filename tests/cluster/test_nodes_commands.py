@@ -7,7 +7,7 @@ import pytest
 from harness import CommandFailed, until
 from harness.programs import REPOSITORY
 from nodes.authority import Authority
-from nodes.release import FIXED, create_namespace
+from nodes.release import FIXED
 
 # Helm 4 waits only for hooks then: the pods cannot become ready.
 NO_WAIT = "--wait=hookOnly"
@@ -17,7 +17,7 @@ RUNBOOKS = REPOSITORY / "docs/runbooks/README.md"
 def test_printed_commands(release):
     """The commands of the notes and of the runbooks, `helm test`, and an uninstallation that keeps volumes and Secrets."""
     other = f"{release.namespace}-training"
-    create_namespace(release.cluster, other)
+    release.cluster.create_namespace(other)
     notes = release.install(FIXED | {"workers": {"replicas": 1}, "clients": {"namespaces": [other]}})
     token, test, *deletions = re.findall(r"^  ((?:kubectl|helm) .*)$", notes, re.MULTILINE)
     assert " get secret " in token and test.startswith("helm test ") and all(" delete " in line for line in deletions)

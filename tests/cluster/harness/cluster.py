@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from harness import cgroups
-from harness.commands import CommandFailed, run
+from harness.commands import CommandFailed, run, until
 from harness.control_plane import ControlPlane
 from harness.images import write_pause
 from harness.node import Node
@@ -28,6 +28,7 @@ STORAGE_CLASS = {
     "provisioner": "kubernetes.io/no-provisioner",
     "volumeBindingMode": "WaitForFirstConsumer",
 }
+RESTRICTED = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ["enforce", "warn"]}
 
 
 class Cluster:
@@ -96,6 +97,14 @@ class Cluster:
         text = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)})
         validate = "--validate=strict" if strict else "--validate=true"
         return self.kubectl("apply", "--namespace", namespace, validate, "--filename=-", input=text)
+
+    def create_namespace(self, *names: str, labels: dict[str, str] = RESTRICTED) -> None:
+        """Creates namespaces, and waits until they admit pods: the controllers create the service account of a pod later."""
+        metadata = [{"name": name, "labels": labels} for name in names]
+        self.apply(*({"apiVersion": "v1", "kind": "Namespace", "metadata": item} for item in metadata))
+        for name in names:
+            account = ["get", "serviceaccount", "default", "--namespace", name]
+            until(lambda account=account: self.kubectl_result(*account).returncode == 0, f"{name} has a service account")
 
     def helm(self, major: int, *arguments: object, input: str | None = None, timeout: float = 600) -> str:
         """Returns the output of Helm 3 or 4."""

@@ -7,7 +7,7 @@ import pytest
 from harness import Cluster, missing_requirement
 from nodes import data, images, results
 from nodes.pods import EPOCHS, Received, Training
-from nodes.release import NodeRelease, create_namespace, recycle_volumes
+from nodes.release import NodeRelease, recycle_volumes
 
 
 FAILED = pytest.StashKey[bool]()
@@ -48,7 +48,7 @@ def nodes():
 def reference(nodes: Cluster) -> Received:
     """What a training program receives without a cluster and faults. The time of a row does not change the order."""
     namespace = "reference"
-    create_namespace(nodes, namespace)
+    nodes.create_namespace(namespace)
     nodes.apply(*data.volume(nodes, namespace), namespace=namespace)
     return Training(nodes, namespace, "reference").start("", data.pipeline(), epochs=EPOCHS).until_end()
 

@@ -62,7 +62,7 @@ class NodeRelease(Release):
         self.secret_name = ""  # of the user's own keys
         self.operator: Pod | None = None
         self.jobs: list[Training] = []
-        create_namespace(cluster, namespace)
+        cluster.create_namespace(namespace)
         cluster.apply(*data.volume(cluster, namespace), namespace=namespace)
 
     # Helm.
@@ -233,11 +233,6 @@ class NodeRelease(Release):
         until(lambda: not self._bound_volumes(), "the volumes are released")
         self.cluster.kubectl("delete", "namespace", self.namespace, "--wait=false")
         recycle_volumes(self.cluster)
-
-
-def create_namespace(cluster: Cluster, name: str) -> None:
-    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
-    cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
 
 
 def recycle_volumes(cluster: Cluster) -> None:
