@@ -102,6 +102,17 @@ def test_rules_distinguish_clusters_and_use_documented_metrics():
             assert labels.split(", ")[:3] == ["cluster", "namespace", "release"], rule
 
 
+def test_rules_group_by_labels_that_the_metrics_have():
+    page = (ROOT / "docs/metrics.md").read_text()
+    rows = dict(re.findall(r"^\| `(feedline_\w+)` \| \w+ \| (.+) \|$", page, re.MULTILINE))
+    for rule in rules_of("alerts") + rules_of("recording"):
+        # The monitors of the chart add the other labels.
+        labels = set(re.findall(r"\w+", " ".join(re.findall(r"by \(([^)]*)\)", rule["expr"]))))
+        for label in labels - {"cluster", "namespace", "release", "pod"}:
+            used = re.findall(r"feedline_\w+", rule["expr"])
+            assert any(f"`{label}`" in rows[metric] for metric in used), f"{rule['expr']}: no metric has the label {label}"
+
+
 def test_recorded_names_follow_the_convention():
     for rule in rules_of("recording"):
         assert re.fullmatch(r"[a-z_]+:feedline_[a-z_]+:[a-z0-9_]+", rule["record"]), rule["record"]
