@@ -242,7 +242,7 @@ def test_alerts_have_a_runbook_and_can_be_changed():
     assert len(rules["feedline.recording"]) == len(list((CHART / "files/recording").glob("*.yaml")))
     assert alerts["FeedlineNoLeader"]["for"] == "5m"
     for name, alert in alerts.items():
-        assert alert["annotations"]["runbook_url"].endswith(f"/docs/runbooks/{name}.md")
+        assert alert["annotations"]["runbook_url"] == f"https://wiki.example.org/runbooks/{name}.md"
     without = render("monitoring", "--set", "monitoring.rules.exclude[0]=FeedlineNoLeader")
     assert "FeedlineNoLeader" not in json.dumps(find(without, "PrometheusRule", ""))
 
