@@ -51,7 +51,7 @@ test-chart: setup ## Render the Helm chart with many values, and check the objec
 	@python=$(CHART_TOOLS)/bin/python; test -x $$python || python=$(PYTHON); \
 	$(if $(HELM),HELM=$(HELM) )$$python -B -m pytest -q -p no:cacheprovider --rootdir helm helm
 
-test-monitoring: build ## Fire each alert and query each dashboard of the Helm chart, with a Prometheus that scrapes real roles: PROMETHEUS=prometheus
+test-monitoring: build ## Fire each alert and query each dashboard of the Helm chart, with a Prometheus that scrapes real roles: PROMETHEUS=/a/prometheus:/b/prometheus
 	@$(call environment,$(CHART_TOOLS),helm/tests/requirements.txt,--no-deps,the tests of alerts with real roles are skipped)
 	@python=$(CHART_TOOLS)/bin/python; test -x $$python || python=$(PYTHON); \
 	$(if $(PROMETHEUS),PROMETHEUS=$(PROMETHEUS) )FEEDLINE_BINARY=$$PWD/$(FEEDLINE) \
@@ -67,7 +67,7 @@ dashboards: setup ## Write the Grafana dashboards of the Helm chart
 	@$(call environment,$(CHART_TOOLS),helm/tests/requirements.txt,--no-deps,the dashboards need grafana-foundation-sdk)
 	@$(CHART_TOOLS)/bin/python -B helm/write_dashboards.py
 
-dashboard-pictures: build ## Draw the dashboards of the Helm chart with the data of a live job, in docs/images: PROMETHEUS=prometheus
+dashboard-pictures: build ## Draw the dashboards of the Helm chart with the data of a live job, in docs/images: PROMETHEUS=/a/prometheus
 	@$(call environment,$(CHART_TOOLS),helm/tests/requirements.txt,--no-deps,the pictures need pytest)
 	@DRAW_DASHBOARDS=1 $(if $(PROMETHEUS),PROMETHEUS=$(PROMETHEUS) )FEEDLINE_BINARY=$$PWD/$(FEEDLINE) $(CHART_TOOLS)/bin/python -B -m pytest \
 		-q -p no:cacheprovider --rootdir tests/monitoring tests/monitoring/test_dashboards.py

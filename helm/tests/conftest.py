@@ -1,6 +1,5 @@
 """Makes the modules of `helm` importable, and provides the tools of the tests."""
 
-import os
 import shutil
 import sys
 from pathlib import Path
@@ -8,6 +7,8 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from skips import give_up, pytest_terminal_summary  # noqa: E402, F401
 
 
 @pytest.fixture(scope="session")
@@ -31,8 +32,3 @@ def schemas():
 def promtool():
     if not shutil.which("promtool"):
         give_up("promtool is missing, so the alerts are not tested: run `make setup NEEDED=prometheus`")
-
-
-def give_up(message: str) -> None:
-    """Skips a test, but fails it in continuous integration."""
-    pytest.fail(message) if os.environ.get("CI") else pytest.skip(message)

@@ -1,6 +1,5 @@
 """Makes the modules of the tests of the chart importable, and provides a Prometheus that evaluates its rules."""
 
-import os
 import sys
 from pathlib import Path
 
@@ -9,27 +8,23 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2] / "helm"))
 sys.path.insert(0, str(Path(__file__).parents[2] / "helm/tests"))
 
-from prometheus import Prometheus, find_prometheus  # noqa: E402
+from prometheus import Prometheus, find_prometheuses, missing_prometheus  # noqa: E402
 from rendering import find, find_helm, render  # noqa: E402
 from roles import Roles, find_binary  # noqa: E402
+from skips import give_up, pytest_terminal_summary  # noqa: E402, F401
 
 # Time for which the condition of an alert must hold in these tests.
 SHORT_FOR = "1s"
 
 
-def give_up(message: str) -> None:
-    """Skips a test, but fails it in continuous integration."""
-    pytest.fail(message) if os.environ.get("CI") else pytest.skip(message)
-
-
 @pytest.fixture(scope="session")
 def tools():
     if not find_helm():
-        give_up("Helm is missing, so the alerts do not run: run `make test-chart` once, or set HELM")
-    if not find_prometheus():
-        give_up("Prometheus is missing, so the alerts do not run: run `make setup NEEDED=prometheus`")
+        give_up("Helm is missing: run `make test-chart` once, or set HELM")
+    if message := missing_prometheus():
+        give_up(message)
     if not find_binary():
-        give_up("the feedline binary is missing, so the alerts do not run: run `make build`, or set FEEDLINE_BINARY")
+        give_up("the feedline binary is missing: run `make build`, or set FEEDLINE_BINARY")
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +39,7 @@ def prometheus(tools, roles, tmp_path_factory):
     """A Prometheus with the rules of the chart, whose times are shortened by the chart's own values."""
     folder = tmp_path_factory.mktemp("prometheus")
     keys = roles.create_keys()
-    prometheus = Prometheus(folder, shortened_groups(), keys)
+    prometheus = Prometheus(folder, shortened_groups(), keys, find_prometheuses()[0])
     yield prometheus
     prometheus.stop()
 

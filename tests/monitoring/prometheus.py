@@ -18,9 +18,22 @@ T = TypeVar("T")
 DEADLINE_S = 60
 
 
-def find_prometheus() -> str | None:
-    """Returns the program in PROMETHEUS or in PATH."""
-    return os.environ.get("PROMETHEUS") or shutil.which("prometheus")
+# `make cluster-tools WITH=prometheus` builds a newer release than that of Debian.
+BUILT = Path(__file__).parents[2] / "target/cluster-tools/prometheus"
+
+
+def find_prometheuses() -> list[str]:
+    """Returns the programs in PROMETHEUS, which separates them by colons, or the installed one and the one that was built."""
+    if named := [path for path in os.environ.get("PROMETHEUS", "").split(":") if path]:
+        return named
+    return [path for path in [shutil.which("prometheus"), shutil.which(str(BUILT))] if path]
+
+
+def missing_prometheus() -> str | None:
+    """Returns one sentence about a missing Prometheus, or None."""
+    if absent := [path for path in find_prometheuses() if not shutil.which(path)]:
+        return f"PROMETHEUS names {absent[0]}, which is not a program: name the programs, separated by colons"
+    return None if find_prometheuses() else "Prometheus is missing: run `make setup NEEDED=prometheus`, or set PROMETHEUS"
 
 
 def wait_for(what: str, attempt: Callable[[], T | None]) -> T:
@@ -36,7 +49,7 @@ def wait_for(what: str, attempt: Callable[[], T | None]) -> T:
 class Prometheus:
     """A running Prometheus. `groups` are the groups of its rules, and `keys` the keys for roles with TLS."""
 
-    def __init__(self, folder: Path, groups: list[dict], keys: Path, program: str | None = None):
+    def __init__(self, folder: Path, groups: list[dict], keys: Path, program: str):
         self.folder = folder
         self.targets: dict[str, list[dict]] = {"http": [], "https": []}
         self.write_targets()
@@ -45,7 +58,7 @@ class Prometheus:
         self.address = f"127.0.0.1:{free_port()}"
         flags = [f"--config.file={folder}/prometheus.json", f"--storage.tsdb.path={folder}/data"]
         self.log = (folder / "log").open("w")
-        command = [program or find_prometheus(), *flags, f"--web.listen-address={self.address}"]
+        command = [program, *flags, f"--web.listen-address={self.address}"]
         self.process = subprocess.Popen(command, stdout=self.log, stderr=subprocess.STDOUT)
         wait_for("Prometheus that is ready", self.is_ready)
 

@@ -1,7 +1,7 @@
 """Each alert of the chart fires once for real: a Prometheus scrapes real roles, which are broken one after another.
 
-Each test breaks the roles of its own release, while a healthy cluster runs. `FEEDLINE_BINARY` and `PROMETHEUS` name
-other programs.
+Each test breaks the roles of its own release, while a healthy cluster runs. `FEEDLINE_BINARY` is another
+program, and the first one in `PROMETHEUS` another Prometheus.
 """
 
 import os
@@ -13,8 +13,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from conftest import give_up
 from prometheus import wait_for
+from skips import give_up
 
 SLOW = "  - wait: { ms: 20, parallelism: 1 }\n  - batch: { size: 10 }\n"
 

@@ -1,6 +1,6 @@
 """Each query of each dashboard returns data, from real Prometheuses that scrape real roles.
 
-`FEEDLINE_PROMETHEUS` lists the programs, separated by colons. With `DRAW_DASHBOARDS`, the results are drawn to docs/images.
+`PROMETHEUS` lists the programs, separated by colons. With `DRAW_DASHBOARDS`, the results are drawn to docs/images.
 """
 
 import os
@@ -11,17 +11,15 @@ import pytest
 
 import dashboards
 import drawing
-from prometheus import Prometheus, find_prometheus
+from prometheus import Prometheus, find_prometheuses
 
 IMAGES = Path(__file__).parents[2] / "docs/images"
 IS_DRAWING = bool(os.environ.get("DRAW_DASHBOARDS"))
 # A picture needs enough time to show how a job starts, and how its demand changes.
 DRAWN_S = 120
 DEADLINE_S = 180
-# `make cluster-tools WITH=prometheus` builds a newer release than that of Debian.
-BUILT = Path(__file__).parents[2] / "target/cluster-tools/prometheus"
-DEFAULTS = [find_prometheus(), *([str(BUILT)] if BUILT.exists() else [])]
-PROGRAMS = [path for path in os.environ.get("FEEDLINE_PROMETHEUS", "").split(":") if path] or DEFAULTS
+# Without a Prometheus, the fixture `tools` gives up.
+PROGRAMS = find_prometheuses() or ["prometheus"]
 if IS_DRAWING:
     PROGRAMS = PROGRAMS[:1]
 # The variables of each cluster. A query must return data in at least one: only an automatically scaled cluster has a scaler,
@@ -138,7 +136,7 @@ def repeat_while(is_unfinished) -> object:
 
 
 @pytest.mark.parametrize("name", dashboards.NAMES)
-@pytest.mark.parametrize("number", range(len(PROGRAMS)), ids=[str(program) for program in PROGRAMS])
+@pytest.mark.parametrize("number", range(len(PROGRAMS)), ids=PROGRAMS)
 def test_each_query_returns_data(prometheuses, roles, number, name):
     empty = repeat_while(lambda: empty_queries(prometheuses[number], name))
     assert not empty, "\n".join(empty)
