@@ -1,7 +1,8 @@
 """Builds the programs of a Kubernetes cluster from the Go modules in `modules`, in target/cluster-tools.
 
-Usage: tools.py [FAMILY...], where a family is base (the default), keda, prometheus or crds.
+Usage: tools.py [--check] [FAMILY...], where a family is base (the default), keda, prometheus or crds.
 
+`--check` builds nothing, and prints what is missing for the build and for a cluster of real nodes.
 A program is built again only if its module or its command in this file has changed.
 """
 
@@ -16,6 +17,8 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+
+from harness.programs import missing_in_system
 
 HERE = Path(__file__).resolve().parent
 MODULES = HERE / "modules"
@@ -106,10 +109,17 @@ FAMILIES = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("families", nargs="*", default=["base"], choices=FAMILIES, metavar="FAMILY")
-    families = list(dict.fromkeys(parser.parse_args().families))
-    if missing := missing_requirement(families):
-        print(f"the tests on a cluster are skipped: {missing}", file=sys.stderr)
+    parser.add_argument("--check", action="store_true", help="print what is missing, and build nothing")
+    arguments = parser.parse_args()
+    families = list(dict.fromkeys(arguments.families))
+    checks = [missing_requirement(families), missing_in_system(nodes=1) if arguments.check else None]
+    if missing := [sentence for sentence in checks if sentence]:
+        outcome = "fail" if os.environ.get("CI") else "are skipped"
+        for sentence in missing:
+            print(f"the tests on a cluster {outcome}: {sentence}", file=sys.stderr)
         sys.exit(1 if os.environ.get("CI") else 0)
+    if arguments.check:
+        return
     TARGET.mkdir(parents=True, exist_ok=True)
     for program in [program for family in families for program in FAMILIES[family]]:
         build(program)

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import subprocess
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -19,6 +20,16 @@ NODE_SYSTEM = {"runc": "runc", "nft": "nftables", "iptables": "iptables", "connt
 
 def missing_requirement(nodes: int, fake_nodes: int = 0, more: list[str] = []) -> str | None:
     """Returns one sentence about what is missing for a cluster, or None."""
+    if missing := missing_in_system(nodes):
+        return missing
+    programs = CONTROL_PLANE + (FAKE_NODES if fake_nodes else []) + (REAL_NODES if nodes else []) + more
+    if missing := [program for program in programs if not (TOOLS / program).exists()]:
+        return f"{TOOLS} lacks {', '.join(missing)}: run `make cluster-tools`"
+    return None
+
+
+def missing_in_system(nodes: int) -> str | None:
+    """Returns one sentence about what is missing beside the programs of `make cluster-tools`, or None."""
     if os.geteuid() != 0:
         return "a Kubernetes cluster needs root, because it creates network namespaces: run the tests as root"
     system = SYSTEM | (NODE_SYSTEM if nodes else {})
@@ -27,9 +38,10 @@ def missing_requirement(nodes: int, fake_nodes: int = 0, more: list[str] = []) -
         packages.add("containernetworking-plugins")
     if packages:
         return f"a Kubernetes cluster needs Debian packages: apt-get install {' '.join(sorted(packages))}"
-    programs = CONTROL_PLANE + (FAKE_NODES if fake_nodes else []) + (REAL_NODES if nodes else []) + more
-    if missing := [program for program in programs if not (TOOLS / program).exists()]:
-        return f"{TOOLS} lacks {', '.join(missing)}: run `make cluster-tools`"
+    # A container whose root lacks capabilities.
+    namespaces = ["unshare", "--net", "--mount", "--pid", "--fork", "--mount-proc", "true"]
+    if subprocess.run(namespaces, capture_output=True).returncode != 0:
+        return "a Kubernetes cluster creates namespaces: run the tests as root with all capabilities"
     return None
 
 
