@@ -1,4 +1,4 @@
-"""Trainers with keys: in another namespace, and while all certificates expire and are renewed."""
+"""Trainers with keys: in another namespace, while certificates expire, and while keys are renewed and rotated."""
 
 import json
 import threading
@@ -8,11 +8,16 @@ import pytest
 from harness import until
 from nodes import data
 from nodes.authority import Authority
-from nodes.pods import Training
-from nodes.release import FIXED, OPERATOR_NODE
+from nodes.keys import changed_files, count_in_log, pretend_rotation, read_keys, run_renewal, run_rotation
+from nodes.pods import KEYS, Received, Training
+from nodes.release import FIXED, OPERATOR_NODE, NodeRelease
 from nodes.results import record
 
 VALID_S, RENEW_S, JOB_S = 120, 45, 360
+TOKENS = {"worker.token", "client.token", "admin.token"}
+CERTIFICATES = {"role.pem", "role-key.pem", "client.pem", "client-key.pem"}
+# Time until changed files reach all pods, which read them every five seconds.
+LOADED_S = 120
 STALL_S = 5
 WAIT_MS = 5
 
@@ -81,11 +86,6 @@ def test_certificates_of_two_minutes(release, reference):
     finally:
         ended.set()
         thread.join()
-    restarts = [
-        status["restartCount"]
-        for pod in release.get("pods")["items"]
-        for status in pod["status"].get("containerStatuses", [])
-    ]
     record(
         "certificates of two minutes under a job of six",
         stall_s=received.stall(),
@@ -93,9 +93,89 @@ def test_certificates_of_two_minutes(release, reference):
         rows=received.rows,
         seconds=round(received.arrivals[-1] - received.arrivals[0]),
     )
-    assert not any(restarts), "a pod restarted"
+    assert not restarts(release), "a pod restarted"
     assert min(expiry.values()) > begun + JOB_S, f"a role has an expired certificate: {json.dumps(expiry)}"
+    check_long(received, reference)
+    assert received.stall() <= STALL_S
+
+
+@pytest.mark.long
+def test_renewed_and_rotated_keys(release, reference):
+    """The CronJob renews keys that are due, the secret is rotated, and tokens of the new secret replace the old ones."""
+    soon = {"mode": "generate", "days": 5, "tokenExpiry": "5d"}
+    release.install(FIXED | {"workers": {"replicas": 2}, "auth": soon})
+    training = release.train("training", data.pipeline(WAIT_MS), "--buffer", 4096, epochs=200)
+    training.until_steady()
+    pods = {*release.coordinators(), *release.workers()}
+    begun = time.time()
+    renew_all(release)
+    rotate(release, training)
+    training.until_after(time.time() + 10)
+    changed = time.time()
+    assert {*release.coordinators(), *release.workers()} == pods and not restarts(release), "a pod restarted"
+
+    # The previous secret is removed when its tokens have expired. A coordinator that starts then accepts only the new one.
+    pretend_rotation(release, 366 * 86_400)
+    run_renewal(release, "remove-previous")
+    assert len(read_keys(release)["secret"].split()) == 1
+    until_logged(release.coordinators(), release, "the secret changed", 2)
+    lost = release.workers()[0]
+    for name in [*release.coordinators(), lost]:
+        release.kill(name)
+    until(lambda: lost not in release.workers(), f"{lost} ended")
+    release.until_ready()
+    release.until_voters(3)
+    training.until_after(time.time() + 5)
+    received = training.stop()
+    stalls = {"renewal_stall_s": received.stall(begun, changed), "restart_stall_s": received.stall(changed)}
+    record("keys renewed and secret rotated under a job", **stalls, rows=received.rows)
+    check_long(received, reference)
+    assert stalls["renewal_stall_s"] <= STALL_S
+
+
+def renew_all(release: NodeRelease) -> None:
+    """Renews certificates and tokens by the CronJob, and waits until all roles have the certificates."""
+    old, expiry = read_keys(release), max(release.certificate_expiry().values())
+    # A longer validity makes them due. The hooks of an upgrade would renew them.
+    release.upgrade({"auth": {"days": 365, "tokenExpiry": "365d"}}, "--no-hooks")
+    run_renewal(release, "renew-now")
+    assert changed_files(old, read_keys(release)) == CERTIFICATES | TOKENS
+    until(lambda: min(release.certificate_expiry().values()) > expiry, "all roles have the new certificates", LOADED_S)
+    until_logged(release.workers(), release, "the token changed", 1)
+
+
+def rotate(release: NodeRelease, training: Training) -> None:
+    """Rotates the secret, and renews the tokens as if ten minutes had passed."""
+    old = read_keys(release)
+    run_rotation(release, "rotate-now")
+    rotated = read_keys(release)
+    assert changed_files(old, rotated) == {"secret"}
+    assert rotated["secret"].split()[1:] == old["secret"].split(), "the second line is the previous secret"
+    until_logged(release.coordinators(), release, "the secret changed", 1)
+    pretend_rotation(release, 601)
+    run_renewal(release, "renew-tokens")
+    new = read_keys(release)
+    assert changed_files(rotated, new) == TOKENS
+    until_logged(release.workers(), release, "the token changed", 2)
+    read = ["python3", "-c", f"print(open('{KEYS}/client.token').read())"]
+    until(lambda: training.exec(*read).strip() == new["client.token"].strip(), "the trainer has the new token", LOADED_S)
+
+
+def until_logged(pods: list[str], release: NodeRelease, text: str, times: int) -> None:
+    """Waits until each of the pods has logged a change this number of times."""
+    for pod in pods:
+        logged = lambda pod=pod: count_in_log(release, pod, text) >= times  # noqa: E731
+        until(logged, f"{pod} has logged `{text}` {times} times", LOADED_S)
+
+
+def restarts(release: NodeRelease) -> int:
+    """Returns how often containers of the namespace restarted."""
+    pods = release.get("pods")["items"]
+    return sum(status["restartCount"] for pod in pods for status in pod["status"].get("containerStatuses", []))
+
+
+def check_long(received: Received, reference: Received) -> None:
+    """Compares a job that may have more epochs than the reference."""
     assert received.missing == received.repeated == 0
     shared = min(len(received.digests), len(reference.digests))
     assert received.digests[:shared] == reference.digests[:shared]
-    assert received.stall() <= STALL_S
