@@ -54,6 +54,19 @@ def test_workers_on_the_network_of_the_node_replace_each_other():
     assert usual["strategy"]["rollingUpdate"] == {"maxSurge": "25%", "maxUnavailable": 0}
 
 
+def test_roles_listen_on_both_families_and_a_worker_advertises_one_address():
+    objects = render("keda", "--set", "listenHost=[::]")
+    listeners = {"--listen", "--http", "--health", "--scaler-listen"}
+    roles = [item for kind in ("StatefulSet", "Deployment") for item in find_all(objects, kind)]
+    addresses = {address for item in roles for flag, address in args_of(item).items() if flag in listeners}
+    assert addresses == {f"[::]:{port}" for port in (7070, 7170, 7180, 7072, 7071, 7171, 7181)}
+    for worker in find_all(objects, "Deployment"):
+        assert args_of(worker)["--advertise-host"] == "$(POD_IP)"
+        variables = {item["name"]: item.get("valueFrom") for item in pod_of(worker)["containers"][0]["env"]}
+        # The first of `status.podIPs`, whose family is that of the kubelet's probes and of the Services.
+        assert variables["POD_IP"] == {"fieldRef": {"fieldPath": "status.podIP"}}
+
+
 @pytest.mark.parametrize(
     ("size", "limit"),
     [
@@ -100,6 +113,8 @@ def test_a_size_that_kubernetes_cannot_use_is_rejected(size):
         ("tenants.tenants.vision.core=4", "/tenants/tenants/vision"),
         ("service.perCoordinators=true", "/service"),
         ("coordinators.replicas=4", "/coordinators/replicas"),
+        ("listenHost=::", "/listenHost"),
+        ("listenHost=0.0.0.0:7070", "/listenHost"),
     ],
 )
 def test_values_that_would_be_ignored_or_unsafe_are_rejected(setting, place):
